@@ -3,6 +3,7 @@
 //! One JSON object. `version` counts up when the meaning of a field changes; fields that are new have defaults.
 
 use std::fs::{self, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -82,11 +83,12 @@ impl Results {
             .map_err(|error| BenchError::Results { path: path.to_owned(), why: error.to_string() })?;
         text.push('\n');
         let mode = Permissions::from_mode(0o666);
-        let new = tempfile::Builder::new()
+        let mut new = tempfile::Builder::new()
             .permissions(mode)
             .tempfile_in(folder)
             .during("create a file in", folder)?;
-        fs::write(new.path(), text).during("write", new.path())?;
+        // By the descriptor: its name may lead elsewhere by now.
+        new.write_all(text.as_bytes()).during("write", path)?;
         new.persist(path).map_err(|error| error.error).during("create", path)?;
         Ok(())
     }

@@ -4,9 +4,12 @@
 //! 64 KiB at a time. A closed pipe ends the command quietly: it travels up as [`Stop::Output`].
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, LineWriter, StdoutLock, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use obento::interrupt;
+use obento::{interrupt, open_output};
 
 use crate::escape::{Style, escape};
 use crate::report::Report;
@@ -27,6 +30,28 @@ pub enum Stop {
 /// What a subcommand answers. Trouble that costs a single operand or file is told to
 /// [`Context`](crate::context::Context) as it happens, and is no `Err`.
 pub type Outcome = Result<(), Stop>;
+
+/// Opens the file of the host `path` to write to, or creates it. What is there keeps its bytes: the caller empties it once nothing speaks
+/// against it. Errors: it cannot be written, or is behind a symbolic link of another user.
+pub fn create_output(path: &Path) -> Result<File, Report> {
+    open_output(path, 0o666).map_err(|error| {
+        let shown = path.as_os_str().as_bytes();
+        match error.errno() {
+            Some(errno) => Report::on("cannot write to", shown, io::Error::from(errno)),
+            None => Report::on("cannot write to", shown, "a symbolic link of another user leads to it"),
+        }
+    })
+}
+
+/// Opens the file of the host `path` to write to, emptied or new. Errors: as [`create_output`].
+pub fn empty_output(path: &Path) -> Result<File, Report> {
+    let file = create_output(path)?;
+    let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
+    if file.metadata().map_err(failed)?.is_file() {
+        file.set_len(0).map_err(failed)?;
+    }
+    Ok(file)
+}
 
 /// A place between two steps of long work. Errors: Ctrl-C was pressed in a shell.
 pub fn go_on() -> Outcome {

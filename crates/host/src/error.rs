@@ -98,6 +98,15 @@ pub enum HostError {
         /// Which.
         path: PathBuf,
     },
+    /// A symbolic link that may lead anywhere.
+    #[error(
+        "{}: a symbolic link of another user, which is not followed; name its target instead",
+        PathText(path)
+    )]
+    ForeignLink {
+        /// The path that leads through it.
+        path: PathBuf,
+    },
     /// More bytes than the caller allows.
     #[error("{}: more than {limit} bytes, the limit that was set", PathText(path))]
     Limit {

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use obento_base::wire::to_u64;
 use obento_base::{DeviceError, FileKind, Result};
 use obento_block::{Backing, BlockDevice, check_range};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::HostError;
 use crate::lock::{self, LockNotice, Purpose};
+use crate::{HostDir, HostError};
 
 /// Which file of the host this is: two paths to one file, and two nodes of one block device, have the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -40,7 +40,8 @@ impl FileId {
         rustix::fs::stat(path).ok().map(|stat| Self::of(&stat))
     }
 
-    pub(crate) fn of(stat: &rustix::fs::Stat) -> Self {
+    /// That of the file with this status.
+    pub fn of(stat: &rustix::fs::Stat) -> Self {
         match kind_of(stat) {
             Some(FileKind::BlockDevice) => Self { dev: stat.st_rdev, ino: 0 },
             _ => Self { dev: stat.st_dev, ino: stat.st_ino },
@@ -140,9 +141,14 @@ impl FileDevice {
     /// Makes a new image of `len` zeros, locked for change, and opens it. Errors: System, also if there is something by
     /// this name already; then nothing was made.
     pub fn create(path: &Path, len: u64) -> Result<Self, HostError> {
+        let failed = |errno| HostError::system("create", path, errno);
+        let (dir, name) = HostDir::open_parent(path).map_err(|error| match error.errno() {
+            Some(errno) => failed(errno),
+            None => error,
+        })?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))
-            .map_err(|errno| HostError::system("create", path, errno))?;
+        let file = rustix::fs::openat(&dir, name.as_bytes(), flags, Mode::from_raw_mode(0o666));
+        let file = file.map_err(failed)?;
         let made = Self::from_file(File::from(file), path).and_then(|mut this| {
             this.resize(len)?;
             this.notices = lock::claim(&*this.file, path, this.id, Purpose::Change)?;
@@ -150,7 +156,7 @@ impl FileDevice {
         });
         if made.is_err() {
             // What is told is why it could not be made; that it could not be removed would hide that.
-            let _ = rustix::fs::unlink(path);
+            let _ = rustix::fs::unlinkat(&dir, name.as_bytes(), AtFlags::empty());
         }
         made
     }
@@ -219,6 +225,11 @@ impl FileDevice {
         &self.file
     }
 
+    /// The length of the file by now. A sandbox leaves fstat(2) for that, and no other call.
+    pub(crate) fn len_now(&self) -> Option<u64> {
+        rustix::fs::fstat(&*self.file).ok().and_then(|stat| u64::try_from(stat.st_size).ok())
+    }
+
     pub(crate) fn file(&self) -> &File {
         &self.file.file
     }
@@ -266,7 +277,7 @@ impl BlockDevice for FileDevice {
         self.file.file.read_exact_at(buf, offset).map_err(|error| {
             let shrunk = error.kind() == std::io::ErrorKind::UnexpectedEof;
             if shrunk {
-                let device_len = self.file.file.metadata().map_or(offset, |meta| meta.len());
+                let device_len = self.len_now().unwrap_or(offset);
                 DeviceError::OutOfBounds { offset, len, device_len }.into()
             } else {
                 DeviceError::Read { offset, len, errno: error_number(&error) }.into()

@@ -11,6 +11,7 @@
 pub mod base64;
 pub mod build;
 pub mod compressed;
+mod directory;
 mod error;
 pub mod file;
 mod guard;
@@ -24,6 +25,7 @@ pub mod source;
 pub mod tar;
 pub mod tree;
 
+pub use directory::{HostDir, open_output, reopen};
 pub use error::{HostError, PathText};
 pub use file::{FileDevice, FileId, HostFile, path_of_open};
 pub use meta::{DataSink, Metadata, SinkError, Xattr};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use obento_block::BlockDevice;
 use obento_driver::{Access, Contents};
-use obento_host::FileDevice;
 use obento_host::lock::Purpose;
+use obento_host::{FileDevice, FileId, HostDir, HostError};
 
 use crate::{Image, OpenError, Options, Registry};
 
@@ -96,11 +96,20 @@ impl Ground {
         self.undo = Undo::Nothing;
     }
 
+    /// Removes the file that was created, if it still has its name.
+    fn remove(&self) -> Result<(), HostError> {
+        let (dir, name) = HostDir::open_parent(self.file.path())?;
+        match dir.stat(&name)? {
+            Some(stat) if FileId::of(&stat) == self.file.file_id() => dir.remove(&name),
+            _ => Ok(()),
+        }
+    }
+
     /// Undoes what [`Ground::open`] did.
     fn undo(&mut self) -> std::io::Result<()> {
         match std::mem::replace(&mut self.undo, Undo::Nothing) {
             Undo::Nothing => Ok(()),
-            Undo::Remove => std::fs::remove_file(self.file.path()),
+            Undo::Remove => self.remove().map_err(std::io::Error::other),
             Undo::Shorten(len) => match Arc::get_mut(&mut self.file) {
                 Some(file) => file.resize(len).map_err(std::io::Error::other),
                 // Somebody still has it open, and nobody is served by cutting it from under them.

@@ -68,12 +68,12 @@ pub use obento_driver::{
     TimeChange, VolumeInfo, XattrMode,
 };
 pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, SystemRandom};
-pub use obento_host::FileId;
 pub use obento_host::base64;
 pub use obento_host::build::Publish;
 pub use obento_host::compressed::{Progress as Unpacking, UnpackError, UnpackLimits};
 pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
+pub use obento_host::{FileId, HostDir, open_output, reopen};
 pub use obento_host::{interrupt, path_of_open, sandbox, source};
 /// The kernel engine: its types, the programs that make and check them, and what is installed.
 pub use obento_linux as engine;
@@ -91,8 +91,9 @@ pub use build::{
 pub use check::{CheckError, check};
 pub use copy::{
     Backup, CopyError, CopyFrom, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError,
-    ImageTarget, Keep, Loss, Lost, NewMode, Observer, Problem, Progress, Quiet, TargetIs, TreeOptions,
-    Trouble, Trust, WriteReport, copy_from_reader, copy_in, copy_out, copy_to_writer, read_full,
+    HostTarget, ImageTarget, Keep, Loss, Lost, NewMode, Observer, Problem, Progress, Quiet, TargetIs,
+    TreeOptions, Trouble, Trust, WriteReport, copy_from_reader, copy_in, copy_out, copy_out_to,
+    copy_to_writer, read_full,
 };
 pub use data::Unread;
 pub use diff::{

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use obento::{ExportOptions, FileId, FileKind, HostError, Observer, Problem, Syml
 
 use crate::context::Context;
 use crate::open::{self, Found, join};
-use crate::output::{Outcome, Stop};
+use crate::output::{Outcome, Stop, create_output};
 use crate::progress::Progress;
 use crate::report::Report;
 
@@ -65,7 +65,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 /// Makes `path`, or empties it. Errors: it cannot be written, or is one of `spared`, from which the image is read.
 fn create(path: &Path, spared: &[FileId]) -> Result<File, Report> {
     let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    let file = create_output(path)?;
     if spared.contains(&FileId::of_file(&file, path).map_err(Report::plain)?) {
         return Err(Report::plain(HostError::IsSource { path: path.into() }));
     }

@@ -2,6 +2,7 @@
 
 mod border;
 mod coreutils;
+mod foreign;
 mod full_host;
 mod host_programs;
 mod kill;

@@ -13,7 +13,9 @@ use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+
+use crate::HostDir;
 
 /// What ends a process and can be handled.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -65,16 +67,15 @@ pub(super) fn claim(file: impl AsFd) -> bool {
 }
 
 /// Removes the unfinished files in `folder` that nobody has. What cannot be removed stays.
-pub(super) fn sweep(folder: &Path) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    for entry in entries.flatten() {
-        if !entry.file_name().as_bytes().starts_with(UNFINISHED.as_bytes()) {
+pub(super) fn sweep(folder: &HostDir) {
+    for name in folder.names().unwrap_or_default() {
+        if !name.starts_with(UNFINISHED.as_bytes()) {
             continue;
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()) else { continue };
+        let Ok(file) = rustix::fs::openat(folder, &name[..], flags, Mode::empty()) else { continue };
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = rustix::fs::unlink(entry.path());
+            let _ = rustix::fs::unlinkat(folder, &name[..], AtFlags::empty());
         }
     }
 }
@@ -120,10 +121,10 @@ mod tests {
             (path(".obento-unfinished-1-0"), path(".obento-unfinished-2-0"), path("image"));
         let files = [&left, &held, &other].map(|path| std::fs::File::create(path).unwrap());
         assert!(claim(&files[1]));
-        sweep(dir.path());
+        sweep(&HostDir::open(dir.path()).unwrap());
         assert!(!left.exists() && held.exists() && other.exists());
         drop(files);
-        sweep(dir.path());
+        sweep(&HostDir::open(dir.path()).unwrap());
         assert!(!held.exists() && other.exists());
     }
 
@@ -132,7 +133,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(".obento-unfinished-1-0");
         let file = std::fs::File::create(&path).unwrap();
-        sweep(dir.path());
+        sweep(&HostDir::open(dir.path()).unwrap());
         assert!(!claim(&file));
     }
 }

@@ -4,15 +4,18 @@
 //! name of its own that goes with it; what has the target's name stays as it is.
 //! Source: open(2) `O_TMPFILE`, linkat(2) `AT_SYMLINK_FOLLOW` with `/proc/self/fd`.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use obento_base::NameBuf;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::debris::{Debris, UNFINISHED, claim, sweep};
-use crate::{FileDevice, HostError};
+use crate::{FileDevice, HostDir, HostError};
 
 /// What to do with something that has the name already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +31,9 @@ pub enum Publish {
 pub struct FreshFile {
     device: FileDevice,
     target: PathBuf,
+    /// The directory of the target, followed once, and its name there.
+    folder: HostDir,
+    name: NameBuf,
     /// The name that it has meanwhile, if it must have one.
     named: Option<Named>,
 }
@@ -35,21 +41,26 @@ pub struct FreshFile {
 /// A name that goes, whatever ends the process; after `SIGKILL` when the next file is made there.
 #[derive(Debug)]
 struct Named {
-    path: PathBuf,
+    name: OsString,
     _debris: Debris,
 }
 
 impl Named {
-    fn new(path: PathBuf) -> Self {
-        Self { _debris: Debris::new(&path), path }
+    fn new(folder: &HostDir, name: OsString) -> Self {
+        Self { _debris: Debris::new(&folder.path().join(&name)), name }
     }
 }
 
 impl FreshFile {
     /// A file that is to become `target`, `len` zeros long. Errors: System.
     pub fn new(target: &Path, len: u64) -> Result<Self, HostError> {
-        let (file, named) = make(target)?;
-        let mut this = Self { device: FileDevice::from_file(file, target)?, target: target.into(), named };
+        let (folder, name) = HostDir::open_parent(target).map_err(|error| match error.errno() {
+            Some(errno) => HostError::system("create", target, errno),
+            None => error,
+        })?;
+        let (file, named) = make(&folder, target)?;
+        let device = FileDevice::from_file(file, target)?;
+        let mut this = Self { device, target: target.into(), folder, name, named };
         this.device.resize(len)?;
         Ok(this)
     }
@@ -88,31 +99,44 @@ impl FreshFile {
             errno => HostError::system("create", &self.target, errno),
         };
         if publish == Publish::Keep {
-            self.link(&self.target).map_err(failed)?;
+            self.link(OsStr::from_bytes(self.name.as_bytes())).map_err(failed)?;
         } else {
             if self.named.is_none() {
-                let name = free_name(&self.target, |name| self.link(name)).map_err(failed)?;
-                self.named = Some(Named::new(name));
+                let name = free_name(|name| self.link(name)).map_err(failed)?;
+                self.named = Some(Named::new(&self.folder, name));
             }
             if let Some(named) = &self.named {
-                rustix::fs::rename(&named.path, &self.target).map_err(failed)?;
+                let (from, to) = (&*named.name, self.name.as_bytes());
+                rustix::fs::renameat_with(&self.folder, from, &self.folder, to, RenameFlags::empty())
+                    .map_err(failed)?;
             }
             self.named = None;
         }
-        sync_folder(&self.target)
+        self.sync_folder();
+        Ok(())
     }
 
-    fn link(&self, name: &Path) -> Result<(), Errno> {
+    fn link(&self, name: &OsStr) -> Result<(), Errno> {
+        let folder = &self.folder;
         match &self.named {
-            Some(own) => match rustix::fs::linkat(CWD, &own.path, CWD, name, AtFlags::empty()) {
+            Some(own) => match rustix::fs::linkat(folder, &*own.name, folder, name, AtFlags::empty()) {
                 // A file system that knows no second names, such as FAT.
-                Err(Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP) => rename_to(&own.path, name),
+                Err(Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP) => {
+                    rustix::fs::renameat_with(folder, &*own.name, folder, name, RenameFlags::NOREPLACE)
+                }
                 linked => linked,
             },
             None => {
                 let own = format!("/proc/self/fd/{}", self.device.host_file().as_fd().as_raw_fd());
-                rustix::fs::linkat(CWD, own, CWD, name, AtFlags::SYMLINK_FOLLOW)
+                rustix::fs::linkat(CWD, own, folder, name, AtFlags::SYMLINK_FOLLOW)
             }
+        }
+    }
+
+    /// The name is on stable storage too. A directory that cannot be synced is nobody's fault.
+    fn sync_folder(&self) {
+        if let Ok(folder) = self.folder.to_readable() {
+            let _ = rustix::fs::fsync(&folder);
         }
     }
 }
@@ -121,38 +145,26 @@ impl Drop for FreshFile {
     fn drop(&mut self) {
         if let Some(named) = &self.named {
             // It has its other name now, or something else went wrong and is told.
-            let _ = rustix::fs::unlink(&named.path);
+            let _ = rustix::fs::unlinkat(&self.folder, &*named.name, AtFlags::empty());
         }
     }
 }
 
-/// Gives what `own` names the name `name`, which nothing may have.
-fn rename_to(own: &Path, name: &Path) -> Result<(), Errno> {
-    rustix::fs::renameat_with(CWD, own, CWD, name, RenameFlags::NOREPLACE)
-}
-
-/// The directory that holds `path`.
-pub(super) fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
-/// A file beside `target`, without a name if that can be.
-fn make(target: &Path) -> Result<(File, Option<Named>), HostError> {
+/// A file for `target` in `folder`, without a name if that can be.
+fn make(folder: &HostDir, target: &Path) -> Result<(File, Option<Named>), HostError> {
     let failed = |errno| HostError::system("create", target, errno);
     let mode = Mode::from_raw_mode(0o666);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(folder_of(target), flags | OFlags::TMPFILE, mode) {
+    match rustix::fs::openat(folder, ".", flags | OFlags::TMPFILE, mode) {
         // Not every file system can; kernels that do not know the flag see a directory opened for writing.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         made => return Ok((File::from(made.map_err(failed)?), None)),
     }
-    sweep(folder_of(target));
+    sweep(folder);
     let mut made = None;
-    let name = free_name(target, |name| {
-        let file = rustix::fs::open(name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
+    let name = free_name(|name| {
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(folder, name, flags, mode)?;
         if !claim(&file) {
             // Somebody found it before it was claimed, and takes its name away.
             return Err(Errno::EXIST);
@@ -161,30 +173,20 @@ fn make(target: &Path) -> Result<(File, Option<Named>), HostError> {
         Ok(())
     });
     let name = name.map_err(failed)?;
-    made.map(|fd| (File::from(fd), Some(Named::new(name)))).ok_or_else(|| failed(Errno::IO))
+    made.map(|fd| (File::from(fd), Some(Named::new(folder, name)))).ok_or_else(|| failed(Errno::IO))
 }
 
-/// A name beside `target` that `take` could take.
-fn free_name(target: &Path, mut take: impl FnMut(&Path) -> Result<(), Errno>) -> Result<PathBuf, Errno> {
+/// A name that `take` could take.
+fn free_name(mut take: impl FnMut(&OsStr) -> Result<(), Errno>) -> Result<OsString, Errno> {
     for attempt in 0..1000_u32 {
-        let name = format!("{UNFINISHED}{}-{attempt}", std::process::id());
-        let path = folder_of(target).join(name);
-        match take(&path) {
-            Ok(()) => return Ok(path),
+        let name = OsString::from(format!("{UNFINISHED}{}-{attempt}", std::process::id()));
+        match take(&name) {
+            Ok(()) => return Ok(name),
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
     }
     Err(Errno::EXIST)
-}
-
-/// The name is on stable storage too; where a directory cannot be synced it is nobody's fault.
-fn sync_folder(target: &Path) -> Result<(), HostError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if let Ok(folder) = rustix::fs::open(folder_of(target), flags, Mode::empty()) {
-        let _ = rustix::fs::fsync(&folder);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use obento_base::Name;
 use obento_base::wire::{to_u64, to_usize};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::fresh::folder_of;
 use crate::HostError;
 
 /// A directory of the host that was scanned.
@@ -225,7 +224,8 @@ const GRAIN: u64 = 4096;
 impl Spool {
     /// An empty one beside `target`. Errors: System.
     pub fn beside(target: &Path) -> Result<Self, HostError> {
-        let folder = folder_of(target);
+        let folder =
+            target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = crate::compressed::unnamed(folder)
             .map_err(|errno| HostError::system("create a temporary file in", folder, errno))?;
         Ok(Self { file, folder: folder.into(), end: 0 })

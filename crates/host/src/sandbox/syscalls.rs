@@ -60,7 +60,7 @@ const WRITING: &[c_long] = &[
     libc::SYS_mknodat, libc::SYS_renameat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
     libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchown, libc::SYS_fchownat, libc::SYS_utimensat,
     libc::SYS_fsetxattr, libc::SYS_setxattr, libc::SYS_fgetxattr, libc::SYS_getxattr, libc::SYS_fremovexattr,
-    libc::SYS_flistxattr, libc::SYS_syncfs,
+    libc::SYS_flistxattr, libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_syncfs,
 ];
 
 /// For reading trees and making a file.

@@ -13,7 +13,7 @@ use rustix::fs::{Access, AtFlags, Dir, FileType, OFlags, Statx, StatxFlags, Stat
 use rustix::io::Errno;
 
 use super::SourceFile;
-use crate::{FileId, HostError, Xattr};
+use crate::{FileId, HostDir, HostError, Xattr};
 
 /// What to do with symbolic links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -79,6 +79,13 @@ impl SourceDir {
         let fd = rustix::fs::open(path, DIRECTORY, rustix::fs::Mode::empty())
             .map_err(|errno| HostError::system("open", path, errno))?;
         Ok(Self::new(fd, path.into()))
+    }
+
+    /// Opens `dir` for reading, wherever its path leads by now. Errors: System.
+    pub fn of(dir: &HostDir) -> Result<Self, HostError> {
+        // Paths in the current directory are shown without it.
+        let path = if dir.path() == Path::new(".") { Path::new("") } else { dir.path() };
+        Ok(Self::new(dir.to_readable()?, path.into()))
     }
 
     /// Its path, for messages.

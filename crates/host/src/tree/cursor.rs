@@ -20,7 +20,7 @@ use super::place::{Place, level};
 use super::replaced::Replaced;
 use super::sink::{FileSink, Waiting};
 use super::{Backup, Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
-use crate::{DataSink, FileId, HostError, Metadata};
+use crate::{DataSink, FileId, HostDir, HostError, Metadata};
 
 /// Writes a tree: a cursor that stands in one directory and creates entries there.
 pub struct TreeWriter {
@@ -40,6 +40,16 @@ impl TreeWriter {
         let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
         let fd =
             rustix::fs::openat(rustix::fs::CWD, root, flags, rustix::fs::Mode::empty()).map_err(failed)?;
+        Self::start(fd, root, options)
+    }
+
+    /// Starts in `root`, wherever its path leads by now. Errors: System.
+    pub fn open_in(root: &HostDir, options: TreeOptions) -> Result<Self, HostError> {
+        Self::start(root.to_readable()?, root.path(), options)
+    }
+
+    fn start(fd: OwnedFd, root: &Path, options: TreeOptions) -> Result<Self, HostError> {
+        let failed = |errno| HostError::system("open", root, errno);
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         let creator = Creator::of_process();
         let group = creator.gid;

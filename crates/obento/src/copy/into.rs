@@ -68,7 +68,7 @@ pub fn copy_in(
             CopyFrom::Image(from) => {
                 sources.iter().position(|other| other.is_in_volume_of(&from.node)).unwrap_or(index)
             }
-            CopyFrom::Host(_) => index,
+            CopyFrom::Host(_) | CopyFrom::HostEntry(..) => index,
         };
         let name = match place.name(source) {
             None => None,

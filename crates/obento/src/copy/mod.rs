@@ -33,9 +33,10 @@ pub use obento_host::tree::{
 };
 pub(crate) use options::join;
 pub use options::{CopyOptions, CopySource, HardLinks, TargetIs};
-pub use out::copy_out;
+pub use out::{copy_out, copy_out_to};
 pub(crate) use problem::expect_wanted;
 pub use problem::{CopyError, CopyReport, Observer, Problem, Progress, Quiet, Trouble};
+pub use target::HostTarget;
 
 pub use source::CopyFrom;
 

@@ -8,7 +8,7 @@ use obento_host::tree::TreeWriter;
 use super::engine::Copy;
 use super::options::may_meet_twice;
 use super::source::CopyFrom;
-use super::target::Target;
+use super::target::{HostTarget, Place};
 use super::{CopyError, CopyOptions, CopyReport, CopySource, Observer, Trouble};
 
 /// Copies `sources` to `target`, which is a directory to copy into or the copy itself, as [`CopyOptions::target`]
@@ -32,8 +32,19 @@ pub fn copy_out(
     options: &CopyOptions,
     observer: &mut dyn Observer,
 ) -> Result<CopyReport, CopyError> {
-    let target = Target::find(target, sources, options)?;
-    let mut writer = TreeWriter::open(target.directory(), options.tree.clone())?.sparing(&options.spared);
+    copy_out_to(sources, &HostTarget::open(target)?, options, observer)
+}
+
+/// [`copy_out`] to a target whose path was followed before. Errors: as [`copy_out`].
+pub fn copy_out_to(
+    sources: &[CopySource],
+    target: &HostTarget,
+    options: &CopyOptions,
+    observer: &mut dyn Observer,
+) -> Result<CopyReport, CopyError> {
+    let place = target.place(sources, options)?;
+    let (Place::Into(ground) | Place::As(ground, _)) = place;
+    let mut writer = TreeWriter::open_in(ground, options.tree.clone())?.sparing(&options.spared);
     if may_meet_twice(sources.iter().map(CopySource::name)) {
         writer = writer.returning();
     }
@@ -43,9 +54,9 @@ pub fn copy_out(
         // Inodes of two volumes may have one number.
         let same = |other: &CopySource| other.node.vfs().root() == source.node.vfs().root();
         let index = sources.iter().position(same).unwrap_or(usize::MAX);
-        let name = match &target {
-            Target::As(_, name) => Some(Ok(name.to_buf())),
-            Target::Into(_) => source.name().map(|name| Name::new(name).map(Name::to_buf)),
+        let name = match place {
+            Place::As(_, name) => Some(Ok(name.to_buf())),
+            Place::Into(_) => source.name().map(|name| Name::new(name).map(Name::to_buf)),
         };
         let from = CopyFrom::Image(source.clone());
         match name {

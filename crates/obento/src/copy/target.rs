@@ -1,45 +1,103 @@
 //! Where copies go: into a directory, or under a name of their own.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use obento_base::{Name, NameBuf};
+use obento_host::{HostDir, HostError};
 
 use super::{CopyError, CopyOptions, CopySource, TargetIs};
 
-/// Where copies go.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Target {
-    /// Into this directory, each under its own name.
-    Into(PathBuf),
-    /// Into this directory, under this name.
-    As(PathBuf, NameBuf),
+/// A place of the host for copies.
+///
+/// Invariant: the path is followed once. What another user puts in its place later is not used.
+#[derive(Clone, Debug)]
+pub struct HostTarget {
+    /// As it was written, for messages.
+    path: PathBuf,
+    /// The directory that it is in, and its name there. None if it ends in dots or is the root.
+    parent: Option<(HostDir, NameBuf)>,
+    /// The directory that it is, or why it cannot be opened as one.
+    directory: Result<HostDir, HostError>,
 }
 
-impl Target {
-    /// Finds out what `target` means.
-    pub fn find(target: &Path, sources: &[CopySource], options: &CopyOptions) -> Result<Self, CopyError> {
-        let is_directory = target.is_dir();
-        match options.target {
-            TargetIs::Directory => return Ok(Self::Into(target.into())),
-            TargetIs::Either if is_directory => return Ok(Self::Into(target.into())),
-            TargetIs::Either | TargetIs::Copy => {}
+/// The place of one copy.
+pub(super) enum Place<'t> {
+    /// In this directory, each copy under its own name.
+    Into(&'t HostDir),
+    /// In this directory, under this name.
+    As(&'t HostDir, &'t Name),
+}
+
+impl HostTarget {
+    /// Follows `path`. Errors: Host if its directory cannot be opened or a symbolic link of another user leads to it.
+    pub fn open(path: &Path) -> Result<Self, CopyError> {
+        let shown = path.to_owned();
+        match HostDir::open_parent(path) {
+            Ok((dir, name)) => {
+                let mut target = Self::in_directory(dir, name)?;
+                target.path = shown;
+                Ok(target)
+            }
+            // A path without a name of its own is a directory.
+            Err(error) if error.errno() == Some(obento_host::SystemErrno::INVAL) => {
+                Ok(Self { path: shown, parent: None, directory: Ok(HostDir::open(path)?) })
+            }
+            Err(error) => Err(error.into()),
         }
-        let [source] = sources else { return Err(CopyError::NotDirectory { target: target.into() }) };
-        // The contents of a directory go into a directory that is there, even where it was not to be guessed.
-        if is_directory && source.name().is_none() {
-            return Ok(Self::Into(target.into()));
-        }
-        let name = target.file_name().and_then(|name| Name::new(name.as_bytes()).ok());
-        let name = name.ok_or_else(|| CopyError::BadTarget { target: target.into() })?.to_buf();
-        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-        Ok(Self::As(parent.unwrap_or(Path::new(".")).into(), name))
     }
 
-    /// The directory that must exist.
-    pub fn directory(&self) -> &Path {
-        match self {
-            Self::Into(directory) | Self::As(directory, _) => directory,
+    /// The place `name` in `dir`. Errors: Host if a symbolic link of another user has the name.
+    pub fn in_directory(dir: HostDir, name: NameBuf) -> Result<Self, CopyError> {
+        let directory = dir.enter(&name);
+        if let Err(error @ HostError::ForeignLink { .. }) = directory {
+            return Err(error.into());
         }
+        Ok(Self { path: dir.child(&name), parent: Some((dir, name)), directory })
+    }
+
+    /// The path as it was written.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.directory.is_ok()
+    }
+
+    /// The directory that it is in, and its name there; `None` for a path that ends in dots or is the root.
+    pub fn parent(&self) -> Option<(&HostDir, &Name)> {
+        self.parent.as_ref().map(|(dir, name)| (dir, &**name))
+    }
+
+    /// The directory below which a copy to here writes.
+    pub fn ground(&self, is: TargetIs) -> Option<&HostDir> {
+        let parent = self.parent.as_ref().map(|(dir, _)| dir);
+        // A copy of this very name is created in the parent, even if a directory has the name.
+        let directory = self.directory.as_ref().ok();
+        if is == TargetIs::Copy { parent.or(directory) } else { directory.or(parent) }
+    }
+
+    /// Returns the place of copies of `sources`. Errors: NotDirectory; BadTarget.
+    pub(super) fn place(
+        &self,
+        sources: &[CopySource],
+        options: &CopyOptions,
+    ) -> Result<Place<'_>, CopyError> {
+        let not_directory = || CopyError::NotDirectory { target: self.path.clone() };
+        if options.target == TargetIs::Directory {
+            return self.directory.as_ref().map(Place::Into).map_err(|error| error.clone().into());
+        }
+        if let (TargetIs::Either, Ok(directory)) = (options.target, &self.directory) {
+            return Ok(Place::Into(directory));
+        }
+        let [source] = sources else { return Err(not_directory()) };
+        // The contents of a directory are copied into an existing directory, even if the target is the copy itself.
+        if let (Ok(directory), None) = (&self.directory, source.name()) {
+            return Ok(Place::Into(directory));
+        }
+        let (parent, name) =
+            self.parent().ok_or_else(|| CopyError::BadTarget { target: self.path.clone() })?;
+        Ok(Place::As(parent, name))
     }
 }

@@ -1,6 +1,5 @@
 //! `obento bench report` and `obento bench compare`.
 
-use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +7,7 @@ use obento_bench::report::{Table, Verdict, compare as changes, csv, html, markdo
 use obento_bench::results::Results;
 
 use crate::context::Context;
-use crate::output::{Outcome, Output, Stop};
+use crate::output::{Outcome, Output, Stop, empty_output};
 use crate::report::Report;
 
 /// Make a page or a table of results
@@ -60,7 +59,7 @@ pub fn run(args: &Args, _: &Context) -> Outcome {
         }
     };
     if let Some(path) = &args.output {
-        return fs::write(path, made).map_err(|error| {
+        return empty_output(path)?.write_all(made.as_bytes()).map_err(|error| {
             Stop::Failed(Report::on("cannot write", path.as_os_str().as_encoded_bytes(), error))
         });
     }

@@ -5,15 +5,18 @@
 //! then, and a move that failed or was killed can be begun again.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
+use obento::sandbox::Rights;
 use obento::{
-    Backup, CopyOptions, Error, FileKind, Operand, Symlinks, TargetIs, WriteReport, copy_in, copy_out,
+    Backup, CopyOptions, Error, FileKind, HostError, Operand, Symlinks, TargetIs, WriteReport, copy_in,
+    copy_out_to,
 };
 
 use super::super::mv::JUST_MOVED;
-use super::end::{End, Identity, source_of, target_of};
+use super::end::{End, HostEnd, Identity, source_of, target_of};
 use super::tell_losses;
 use super::watch::Watch;
 use crate::change::consent::agrees;
@@ -57,8 +60,10 @@ pub fn concerns(sources: &[OsString], target: &OsStr, context: &Context) -> bool
 
 /// Moves `sources` to `target`.
 pub fn run(sources: &[OsString], target: &OsStr, moves: &Moves, tell: &mut Tell, context: &Context) -> Done {
-    let target = open(target, context)?;
-    let opened: Vec<_> = sources.iter().map(|source| open(source, context)).collect();
+    let target = open(target, context, HostEnd::target)?;
+    let opened: Vec<_> =
+        sources.iter().map(|source| open(source, context, |path| Ok(HostEnd::source(path)))).collect();
+    confine(opened.iter().flatten().chain([&target]), context);
     let mut found = Vec::new();
     for source in opened {
         match source.and_then(find) {
@@ -66,38 +71,63 @@ pub fn run(sources: &[OsString], target: &OsStr, moves: &Moves, tell: &mut Tell,
             Err(report) => context.warn(&report),
         }
     }
-    let is_dir = target.kind(Symlinks::Follow) == Ok(Some(FileKind::Directory));
+    let is_dir = target.is_directory();
     let must = moves.into || found.len() > 1;
     if must && !is_dir {
         return Err(Report::on("cannot move into", target.shown(), Error::NotDirectory));
     }
     let mut moved = Vec::new();
     for source in found {
-        let to = if must || is_dir && !moves.is_copy { target.child(source.name()) } else { target.clone() };
-        match one(&source, &to, (moves, &moved), tell, context) {
-            Ok(()) => moved.extend(to.identity()),
-            Err(report) => context.warn(&report),
+        let into = must || is_dir && !moves.is_copy;
+        // A source without a name of its own is refused before the target is looked at.
+        let to =
+            if into && !source.name().is_empty() { target.child(source.name()) } else { Ok(target.clone()) };
+        let done = to.map_err(|cause| cannot_move(&source, &target, cause)).and_then(|to| {
+            one(&source, &to, (moves, &moved), tell, context)?;
+            moved.extend(to.identity());
+            Ok(())
+        });
+        if let Err(report) = done {
+            context.warn(&report);
         }
     }
     Ok(())
 }
 
-fn open(operand: &OsStr, context: &Context) -> Result<End, Report> {
+/// Gives up all rights but to read and change what is below the directories of the host that take part.
+fn confine<'e>(ends: impl Iterator<Item = &'e End>, context: &Context) {
+    let hosts = ends.filter_map(|end| match end {
+        End::Host(host) => Some(host.grounds()),
+        End::Image(_) => None,
+    });
+    let grounds: Vec<_> = hosts.flatten().map(AsFd::as_fd).collect();
+    context.confine(if grounds.is_empty() { Rights::Read } else { Rights::WriteBeneath(&grounds) });
+}
+
+fn open(
+    operand: &OsStr,
+    context: &Context,
+    host: impl FnOnce(PathBuf) -> Result<HostEnd, HostError>,
+) -> Result<End, Report> {
     match open::operand(operand, context)? {
         Operand::Image(address) if address.place.is_some() => {
             open_for_change(operand, context).map(End::Image)
         }
-        Operand::Host(path) => Ok(End::Host(path)),
+        Operand::Host(path) => host(path).map(End::Host).map_err(Report::plain),
         _ => open_for_change(operand, context).map(End::Image),
     }
 }
 
 fn find(source: End) -> Result<Vec<End>, Report> {
     match source {
-        End::Host(path) => match fs::symlink_metadata(&path) {
-            Ok(_) => Ok(vec![End::Host(path)]),
-            Err(error) => Err(Report::on("cannot access", path.as_os_str().as_bytes(), error)),
-        },
+        End::Host(host) => {
+            let shown = End::Host(host.clone()).shown();
+            let found = host.find().map_err(|error| match error.errno() {
+                Some(errno) => Report::on("cannot access", shown, std::io::Error::from(errno)),
+                None => Report::plain(error),
+            });
+            Ok(vec![End::Host(found?)])
+        }
         End::Image(location) => {
             let found = location.find(Symlinks::Keep, "cannot access")?;
             Ok(found.into_iter().map(|found| End::Image(found.location)).collect())
@@ -112,9 +142,7 @@ fn one(
     tell: &mut Tell,
     context: &Context,
 ) -> Done {
-    let failed = |cause: &dyn std::fmt::Display| {
-        Report::on(&format!("cannot move {} to", subject(source.shown())), to.shown(), cause)
-    };
+    let failed = |cause: &dyn std::fmt::Display| cannot_move(source, to, cause);
     if let (End::Host(_), End::Host(_)) = (source, to) {
         return Err(failed(&"both are on the host").help("mv(1) moves those"));
     }
@@ -145,6 +173,10 @@ fn one(
     let backup = kept.map_or_else(String::new, |kept| format!(" (backup: {})", subject(kept)));
     tell.say(|| format!("moved {} -> {}{backup}", subject(source.shown()), subject(to.shown())));
     Ok(())
+}
+
+fn cannot_move(source: &End, to: &End, cause: impl std::fmt::Display) -> Report {
+    Report::on(&format!("cannot move {} to", subject(source.shown())), to.shown(), cause)
 }
 
 /// Whether the target may be taken.
@@ -198,12 +230,12 @@ impl From<String> for Trouble {
 /// was there is kept.
 fn take_place(source: &End, to: &End, moves: &Moves, context: &Context) -> Result<Option<Vec<u8>>, Trouble> {
     let beside = to.beside()?;
-    let placed = copy_whole(source, (&beside.place, to), context)
-        .and_then(|()| Ok(beside.place.rename_onto(to, &moves.backup)?))
+    let placed = copy_whole(source, (&beside, to), context)
+        .and_then(|()| Ok(beside.rename_onto(to, &moves.backup)?))
         .and_then(|kept| Ok(to.sync().map(|()| kept)?));
-    if placed.is_err() && matches!(beside.place.kind(Symlinks::Keep), Ok(Some(_))) {
+    if placed.is_err() && matches!(beside.kind(Symlinks::Keep), Ok(Some(_))) {
         // The first error is the one to tell.
-        let _ = beside.place.remove();
+        let _ = beside.remove();
     }
     placed
 }
@@ -236,7 +268,9 @@ fn copy(
     let options = CopyOptions { target: TargetIs::Copy, spared, ..CopyOptions::archive() };
     let report = match (source, to) {
         (source, End::Image(location)) => copy_in(&[source.source()?], &target_of(location), &options, watch),
-        (End::Image(location), End::Host(path)) => copy_out(&[source_of(location)?], path, &options, watch),
+        (End::Image(location), End::Host(host)) => {
+            copy_out_to(&[source_of(location)?], &host.as_target()?, &options, watch)
+        }
         (End::Host(_), End::Host(_)) => return Err("both are on the host".into()),
     };
     report.map(|report| (report.written, report.problems)).map_err(|error| error.to_string())

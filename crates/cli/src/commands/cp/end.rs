@@ -1,17 +1,15 @@
 //! The two ends of a move: a path of the host, or a place in an image.
 
-use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io::ErrorKind;
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use obento::{
-    Backup, Cookie, CopyFrom, CopySource, Error, FileKind, ImageTarget, Node, RemoveObserver, Symlinks,
-    Timestamp, remove_tree, take_place, unfinished_name,
+    Backup, Cookie, CopyFrom, CopySource, Error, FileId, FileKind, HostDir, HostError, HostTarget,
+    ImageTarget, Name, NameBuf, Node, Random, RemoveObserver, Symlinks, SystemRandom, Timestamp, remove_tree,
+    take_place, unfinished_name,
 };
-use tempfile::TempDir;
+use rustix::fs::{FileType, Stat};
 
 use crate::change::place::trimmed;
 use crate::open::{Location, join};
@@ -20,21 +18,122 @@ use crate::report::{printable, words};
 /// Where something is, or comes to be.
 #[derive(Clone)]
 pub enum End {
-    Host(PathBuf),
+    Host(HostEnd),
     Image(Location),
 }
 
-/// A place beside one that is taken, where a copy becomes whole before it takes that one's.
-pub struct Beside {
-    pub place: End,
-    /// On the host it lies in a folder that nobody else can enter, which goes in the end.
-    _folder: Option<TempDir>,
+/// A path of the host, followed once.
+///
+/// Invariant: everything is done to an entry of a directory that is open, so that another user who can change a directory of the path cannot
+/// lead it elsewhere.
+#[derive(Clone)]
+pub struct HostEnd {
+    /// As it was written, for messages.
+    path: PathBuf,
+    /// The directory that it is in, and its name there.
+    spot: Result<(HostDir, NameBuf), HostError>,
+    /// The directory that it is, if it is a target.
+    directory: Option<HostDir>,
+    /// The file that was found there, if it is a source.
+    id: Option<FileId>,
+}
+
+impl HostEnd {
+    /// Follows the path of a target. Errors: a symbolic link of another user leads to it.
+    pub fn target(path: PathBuf) -> Result<Self, HostError> {
+        let spot = HostDir::open_parent(&path);
+        let directory = match &spot {
+            Ok((dir, name)) => dir.enter(name),
+            Err(_) => HostDir::open(&path),
+        };
+        match directory {
+            Err(error @ HostError::ForeignLink { .. }) => Err(error),
+            directory => Ok(Self { path, spot, directory: directory.ok(), id: None }),
+        }
+    }
+
+    /// Follows the path of a source, but for a link at its end.
+    pub fn source(path: PathBuf) -> Self {
+        let spot = HostDir::open_parent(&path);
+        Self { path, spot, directory: None, id: None }
+    }
+
+    /// Finds what is there. Errors: nothing is.
+    pub fn find(mut self) -> Result<Self, HostError> {
+        match &self.spot {
+            Ok((dir, name)) => {
+                let missing = || HostError::system("find", &self.path, rustix::io::Errno::NOENT);
+                self.id = Some(FileId::of(&dir.stat(name)?.ok_or_else(missing)?));
+            }
+            // It has no name of its own, which is told later.
+            Err(error) if error.errno() == Some(rustix::io::Errno::INVAL) => {}
+            Err(error) => return Err(error.clone()),
+        }
+        Ok(self)
+    }
+
+    /// The directories below which something is read or changed.
+    pub fn grounds(&self) -> impl Iterator<Item = &HostDir> {
+        self.spot.as_ref().ok().map(|(dir, _)| dir).into_iter().chain(&self.directory)
+    }
+
+    fn spot(&self) -> Result<(&HostDir, &Name), String> {
+        self.spot.as_ref().map(|(dir, name)| (dir, &**name)).map_err(reason)
+    }
+
+    fn stat(&self) -> Result<Option<Stat>, String> {
+        let (dir, name) = self.spot()?;
+        dir.stat(name).map_err(|error| reason(&error))
+    }
+
+    /// Another name in the same directory.
+    fn sibling(&self, name: NameBuf) -> Result<Self, String> {
+        let dir = self.spot()?.0.clone();
+        Ok(Self { path: dir.child(&name), spot: Ok((dir, name)), directory: None, id: None })
+    }
+
+    /// The place as the target of a copy.
+    pub fn as_target(&self) -> Result<HostTarget, String> {
+        let (dir, name) = self.spot()?;
+        HostTarget::in_directory(dir.clone(), name.to_buf()).map_err(|error| error.to_string())
+    }
+
+    fn rename_onto(&self, to: &Self, backup: &Backup) -> Result<Option<Vec<u8>>, String> {
+        let ((from_dir, from), (dir, name)) = (self.spot()?, to.spot()?);
+        let listed = || dir.names().map_err(|error| error.errno().unwrap_or(rustix::io::Errno::IO));
+        let kept =
+            backup.name_for(name.as_bytes(), listed).map_err(|errno| words(std::io::Error::from(errno)))?;
+        let kept_name = kept.as_deref().map(Name::new).transpose().map_err(|error| error.to_string())?;
+        if let Some(kept) = kept_name {
+            dir.rename(name, dir, kept).map_err(|error| reason(&error))?;
+        }
+        from_dir.rename(from, dir, name).map_err(|error| {
+            // Back to how it was, if that succeeds.
+            let _ = kept_name.map(|kept| dir.rename(kept, dir, name));
+            reason(&error)
+        })?;
+        Ok(kept)
+    }
+
+    fn remove(&self) -> Result<(), String> {
+        let (dir, name) = self.spot()?;
+        let found = self.stat()?.map(|stat| FileId::of(&stat));
+        if self.id.is_some() && found != self.id {
+            return Err("another user replaced it meanwhile".into());
+        }
+        dir.remove(name).map_err(|error| reason(&error))
+    }
+}
+
+/// The cause of an error, without the path, which a message has already.
+fn reason(error: &HostError) -> String {
+    error.errno().map_or_else(|| error.to_string(), |errno| words(std::io::Error::from(errno)))
 }
 
 /// Which file is at an end, whatever name leads to it.
 #[derive(PartialEq, Eq)]
 pub enum Identity {
-    Host(u64, u64),
+    Host(FileId),
     Image(Node),
 }
 
@@ -42,9 +141,7 @@ impl End {
     /// The file that is here, not followed if it is a link; none if there is none.
     pub fn identity(&self) -> Option<Identity> {
         match self {
-            Self::Host(path) => {
-                fs::symlink_metadata(path).ok().map(|meta| Identity::Host(meta.dev(), meta.ino()))
-            }
+            Self::Host(host) => host.stat().ok().flatten().map(|stat| Identity::Host(FileId::of(&stat))),
             Self::Image(location) => {
                 location.volume.resolve(&location.place, Symlinks::Keep).ok().map(Identity::Image)
             }
@@ -53,7 +150,7 @@ impl End {
 
     pub fn shown(&self) -> Vec<u8> {
         match self {
-            Self::Host(path) => path.as_os_str().as_bytes().to_vec(),
+            Self::Host(host) => host.path.as_os_str().as_bytes().to_vec(),
             Self::Image(location) => location.shown(),
         }
     }
@@ -61,44 +158,50 @@ impl End {
     /// The last component; empty if it is none.
     pub fn name(&self) -> &[u8] {
         match self {
-            Self::Host(path) => path.file_name().map_or(b"", OsStrExt::as_bytes),
+            Self::Host(host) => host.spot.as_ref().map_or(b"", |(_, name)| name.as_bytes()),
             Self::Image(location) => location.base_name(),
         }
     }
 
-    pub fn child(&self, name: &[u8]) -> Self {
+    /// The entry `name` of the directory that this target is. Errors: it is no directory, or has no such name.
+    pub fn child(&self, name: &[u8]) -> Result<Self, String> {
         match self {
-            Self::Host(path) => {
-                Self::Host(OsString::from_vec(join(path.as_os_str().as_bytes(), name)).into())
+            Self::Host(host) => {
+                let dir = host.directory.clone().ok_or_else(|| words(Error::NotDirectory))?;
+                let name = Name::new(name).map_err(|error| error.to_string())?.to_buf();
+                let path = OsString::from_vec(join(host.path.as_os_str().as_bytes(), name.as_bytes())).into();
+                Ok(Self::Host(HostEnd { path, spot: Ok((dir, name)), directory: None, id: None }))
             }
-            Self::Image(location) => Self::Image(location.child(name)),
+            Self::Image(location) => Ok(Self::Image(location.child(name))),
+        }
+    }
+
+    /// Whether this target is a directory, or a link to one.
+    pub fn is_directory(&self) -> bool {
+        match self {
+            Self::Host(host) => host.directory.is_some(),
+            Self::Image(_) => self.kind(Symlinks::Follow) == Ok(Some(FileKind::Directory)),
         }
     }
 
     /// What is copied, if this is a source.
     pub fn source(&self) -> Result<CopyFrom, String> {
         match self {
-            Self::Host(path) => Ok(CopyFrom::Host(path.as_os_str().as_bytes().to_vec())),
+            Self::Host(host) => {
+                host.spot().map(|(dir, name)| CopyFrom::HostEntry(dir.clone(), name.to_buf()))
+            }
             Self::Image(location) => source_of(location).map(CopyFrom::Image),
         }
     }
 
-    /// The kind of what is there; none if nothing is.
+    /// The kind of what is there; none if nothing is. On the host a link is not followed.
     pub fn kind(&self, symlinks: Symlinks) -> Result<Option<FileKind>, String> {
         match self {
-            Self::Host(path) => {
-                let found = match symlinks {
-                    Symlinks::Follow => fs::metadata(path),
-                    Symlinks::Keep => fs::symlink_metadata(path),
-                };
-                match found {
-                    Ok(meta) if meta.is_dir() => Ok(Some(FileKind::Directory)),
-                    Ok(meta) if meta.is_symlink() => Ok(Some(FileKind::Symlink)),
-                    Ok(_) => Ok(Some(FileKind::Regular)),
-                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-                    Err(error) => Err(error.to_string()),
-                }
-            }
+            Self::Host(host) => Ok(host.stat()?.map(|stat| match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => FileKind::Directory,
+                FileType::Symlink => FileKind::Symlink,
+                _ => FileKind::Regular,
+            })),
             Self::Image(location) => match location.volume.resolve(&location.place, symlinks) {
                 Ok(node) => node.kind().map(Some).map_err(words),
                 Err(error) if error == Error::NotFound => Ok(None),
@@ -110,10 +213,7 @@ impl End {
     /// Whether this is `link/`: the directory that a link leads to, by the name of the link.
     pub fn is_behind_link(&self) -> bool {
         let at = match self {
-            Self::Host(path) => {
-                let path = path.as_os_str().as_bytes();
-                path.ends_with(b"/").then(|| Self::Host(Path::new(OsStr::from_bytes(trimmed(path))).into()))
-            }
+            Self::Host(host) => host.path.as_os_str().as_bytes().ends_with(b"/").then(|| self.clone()),
             Self::Image(location) => match &location.place {
                 obento::Place::Path(path) if path.ends_with(b"/") => {
                     let place = obento::Place::Path(trimmed(path).to_vec());
@@ -136,9 +236,9 @@ impl End {
 
     pub fn modified(&self) -> Result<Timestamp, String> {
         match self {
-            Self::Host(path) => {
-                let meta = fs::symlink_metadata(path).map_err(words)?;
-                Ok(Timestamp::new(meta.mtime(), u32::try_from(meta.mtime_nsec()).unwrap_or(0)))
+            Self::Host(host) => {
+                let stat = host.stat()?.ok_or_else(|| words(Error::NotFound))?;
+                Ok(Timestamp::new(stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)))
             }
             Self::Image(location) => {
                 let node = location.volume.resolve(&location.place, Symlinks::Keep);
@@ -150,7 +250,11 @@ impl End {
     /// Whether nothing is in this directory.
     pub fn is_empty(&self) -> Result<bool, String> {
         match self {
-            Self::Host(path) => Ok(fs::read_dir(path).map_err(words)?.next().is_none()),
+            Self::Host(host) => {
+                let (dir, name) = host.spot()?;
+                let names = dir.enter(name).and_then(|dir| dir.names());
+                names.map(|names| names.is_empty()).map_err(|error| reason(&error))
+            }
             Self::Image(location) => {
                 let node = location.volume.resolve(&location.place, Symlinks::Keep).map_err(words)?;
                 let mut is_empty = true;
@@ -163,15 +267,13 @@ impl End {
         }
     }
 
-    /// A place beside this one. What a move to here that was killed has left of it in an image goes.
-    pub fn beside(&self) -> Result<Beside, String> {
+    /// A place beside this one, in the same directory. What a move to here that was killed has left of it in an image goes.
+    pub fn beside(&self) -> Result<Self, String> {
         match self {
-            Self::Host(path) => {
-                let folder =
-                    tempfile::Builder::new().prefix(".obento-unfinished-").tempdir_in(folder_of(path));
-                let folder = folder.map_err(words)?;
-                let place = Self::Host(folder.path().join(OsStr::from_bytes(self.name())));
-                Ok(Beside { place, _folder: Some(folder) })
+            Self::Host(host) => {
+                let number: String = SystemRandom.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
+                let name = Name::new(format!(".obento-unfinished-{number}").as_bytes()).map(Name::to_buf);
+                host.sibling(name.map_err(|error| error.to_string())?).map(Self::Host)
             }
             Self::Image(location) => {
                 let spot = location.spot().map_err(words)?;
@@ -181,29 +283,16 @@ impl End {
                     remove_tree(&spot.dir, &left, &mut First(None));
                 }
                 let name = spot.temporary().map_err(words)?.name;
-                let place = Self::Image(location.sibling(name.as_bytes()));
-                Ok(Beside { place, _folder: None })
+                Ok(Self::Image(location.sibling(name.as_bytes())))
             }
         }
     }
 
-    /// Takes the place of `to`, which lies in the same directory or, on the host, in the one above. What is there is kept as
+    /// Takes the place of `to`, which is in the same directory. What is there is kept as
     /// `backup` says; answers under which name.
     pub fn rename_onto(&self, to: &Self, backup: &Backup) -> Result<Option<Vec<u8>>, String> {
         match (self, to) {
-            (Self::Host(from), Self::Host(path)) => {
-                let kept = backup.name_for(to.name(), || names(folder_of(path))).map_err(words)?;
-                let kept_path = kept.as_deref().map(|name| path.with_file_name(OsStr::from_bytes(name)));
-                if let Some(kept) = &kept_path {
-                    fs::rename(path, kept).map_err(words)?;
-                }
-                fs::rename(from, path).map_err(|error| {
-                    // Back to how it was, as far as that goes.
-                    let _ = kept_path.map(|kept| fs::rename(kept, path));
-                    words(error)
-                })?;
-                Ok(kept)
-            }
+            (Self::Host(from), Self::Host(to)) => from.rename_onto(to, backup),
             (Self::Image(from), Self::Image(to)) => {
                 let (from, to) = (from.spot().map_err(words)?, to.spot().map_err(words)?);
                 let ends = ((&from.dir, &*from.name), (&to.dir, &*to.name));
@@ -217,10 +306,7 @@ impl End {
     /// Brings what was written here to stable storage.
     pub fn sync(&self) -> Result<(), String> {
         match self {
-            Self::Host(path) => {
-                let folder = fs::File::open(folder_of(path)).map_err(words)?;
-                rustix::fs::syncfs(folder).map_err(words)
-            }
+            Self::Host(host) => host.spot()?.0.sync().map_err(|error| reason(&error)),
             Self::Image(location) => location.volume.vfs().sync().map_err(words),
         }
     }
@@ -228,11 +314,7 @@ impl End {
     /// Removes all of it.
     pub fn remove(&self) -> Result<(), String> {
         match self {
-            Self::Host(path) => {
-                let is_dir = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-                let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-                removed.map_err(words)
-            }
+            Self::Host(host) => host.remove(),
             Self::Image(location) => {
                 let spot = location.spot().map_err(words)?;
                 let mut first = First(None);
@@ -258,15 +340,6 @@ pub fn source_of(location: &Location) -> Result<CopySource, String> {
     let node = location.volume.resolve(&location.place, Symlinks::Keep).map_err(words)?;
     let prefix = location.prefix.to_vec();
     Ok(CopySource { node, path: location.shown().split_off(prefix.len()), prefix })
-}
-
-/// The directory that `path` lies in.
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-fn names(folder: &Path) -> std::io::Result<Vec<Vec<u8>>> {
-    fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.file_name().into_vec())).collect()
 }
 
 /// Keeps the first failure.

@@ -132,6 +132,7 @@ fn expect_directory(target: &ImageTarget, sources: &[CopyFrom]) -> Result<(), Re
     }
     let is_directory = |source: &CopyFrom| match source {
         CopyFrom::Host(path) => Path::new(std::ffi::OsStr::from_bytes(path)).is_dir(),
+        CopyFrom::HostEntry(dir, name) => dir.enter(name).is_ok(),
         CopyFrom::Image(source) => source.node.kind() == Ok(obento::FileKind::Directory),
     };
     if sources.iter().all(is_directory) {

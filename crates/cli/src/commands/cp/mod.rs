@@ -17,10 +17,9 @@ use std::path::{Path, PathBuf};
 
 use obento::sandbox::Rights;
 use obento::{
-    Address, CopyError, CopyOptions, CopySource, Existing, FileKind, HostError, Loss, OpenError, Operand,
-    TargetIs, WriteReport, copy_out,
+    Address, CopyError, CopyOptions, CopySource, Existing, FileKind, HostError, HostTarget, Loss, OpenError,
+    Operand, TargetIs, WriteReport, copy_out_to,
 };
-use rustix::fs::{Mode, OFlags};
 
 pub use self::args::Args;
 pub use self::into::open_target;
@@ -36,6 +35,8 @@ enum Target {
     /// A device or FIFO of the host.
     Stream(File),
     Host(PathBuf),
+    /// A place of the host, followed once, or why it cannot be.
+    Place(Result<HostTarget, CopyError>),
     Image(Address),
 }
 
@@ -53,17 +54,27 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let opened: Vec<_> = sources.iter().map(|source| open_source(source, context)).collect();
     let spared = context.opener().host_files();
     let target = match target {
-        Target::Host(path) if sources.len() == 1 => match stream::open(&path, &spared)? {
-            Some(stream) => Target::Stream(stream),
-            None => Target::Host(path),
-        },
+        Target::Host(path) => {
+            let place = HostTarget::open(&path);
+            let stream = match &place {
+                Ok(place) if sources.len() == 1 => stream::open(place, &spared)?,
+                _ => None,
+            };
+            stream.map_or(Target::Place(place), Target::Stream)
+        }
         target => target,
     };
     let options = CopyOptions { spared, ..args.options()? };
     match &target {
         Target::Stdout | Target::Stream(_) => context.seal(),
-        Target::Host(path) => confine(path, options.target, context),
-        Target::Image(_) => {}
+        Target::Place(Ok(place)) => {
+            if let Some(ground) = place.ground(options.target) {
+                context.confine(Rights::WriteBeneath(&[ground.as_fd()]));
+            }
+        }
+        // The copy reports why the target cannot be opened.
+        Target::Place(Err(_)) => context.seal(),
+        Target::Host(_) | Target::Image(_) => {}
     }
     let mut found = Vec::new();
     for location in opened {
@@ -77,8 +88,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Target::Stdout => stream::write(&found, Output::stdout(), &options, context),
         Target::Stream(_) if options.tree.existing == Existing::Keep => Ok(()),
         Target::Stream(file) => stream::write(&found, BufWriter::new(file), &options, context),
-        Target::Host(path) => to_host(found, &path, (args, &options), context),
-        Target::Image(_) => Ok(()),
+        Target::Place(place) => to_host(found, &place.map_err(Report::plain)?, (args, &options), context),
+        Target::Host(_) | Target::Image(_) => Ok(()),
     }
 }
 
@@ -139,46 +150,33 @@ pub fn is_image(path: &Path, context: &Context) -> Result<bool, Report> {
     }
 }
 
-/// Gives up the right to write anywhere but to the target. A target that cannot be opened is for the copy to tell.
-fn confine(target: &Path, target_is: TargetIs, context: &Context) {
-    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // A copy of this very name is made in the parent, even where there is a directory.
-    let directory = if target.is_dir() && target_is != TargetIs::Copy { target } else { parent };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if let Ok(directory) = rustix::fs::open(directory, flags, Mode::empty()) {
-        context.confine(Rights::WriteBeneath(&[directory.as_fd()]));
-    }
-}
-
 fn to_host(
     found: Vec<Found>,
-    target: &Path,
+    target: &HostTarget,
     (args, options): (&Args, &CopyOptions),
     context: &Context,
 ) -> Outcome {
     let total = total(&found);
-    let needs_directory = target.as_os_str().as_bytes().ends_with(b"/") && !target.is_dir();
+    let shown = target.path().as_os_str().as_bytes();
+    let needs_directory = shown.ends_with(b"/") && !target.is_directory();
     if needs_directory && found.iter().any(|found| found.node.kind() != Ok(FileKind::Directory)) {
-        let shown = target.as_os_str().as_bytes();
         return Err(Report::on("cannot copy to", shown, "there is no such directory").into());
     }
     let sources: Vec<_> = found.into_iter().map(source).collect();
     let into = match options.target {
         TargetIs::Directory => true,
         TargetIs::Copy => false,
-        TargetIs::Either => target.is_dir(),
+        TargetIs::Either => target.is_directory(),
     };
     let names = args.verbose.then(|| {
         let sources = sources.iter().map(|s| ([&s.prefix[..], &s.path].concat(), s.name()));
-        watch::Names::new(sources, target.as_os_str().as_bytes(), into)
+        watch::Names::new(sources, shown, into)
     });
     let mut watch = Watch::new(context, total, names);
-    let copied = copy_out(&sources, target, options, &mut watch);
+    let copied = copy_out_to(&sources, target, options, &mut watch);
     watch.finish()?;
     match copied {
-        Ok(report) => {
-            tell_losses(&report.written, target.as_os_str().as_bytes(), args.is_untrusted(), context)
-        }
+        Ok(report) => tell_losses(&report.written, shown, args.is_untrusted(), context),
         Err(CopyError::Host(error @ HostError::Limit { .. })) => {
             context.warn(&incomplete(error));
         }

@@ -1,13 +1,12 @@
 //! Copies that go to standard output, a device or a FIFO: the bytes of files, one after another.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
 
-use obento::{CopyError, CopyOptions, FileId, HostError, copy_to_writer};
+use obento::{CopyError, CopyOptions, FileId, HostError, HostTarget, copy_to_writer, reopen};
+use rustix::fs::{FileType, OFlags};
 
 use super::watch::Watch;
 use super::{incomplete, total};
@@ -16,20 +15,22 @@ use crate::open::Found;
 use crate::output::Outcome;
 use crate::report::Report;
 
-/// Opens `target` if it is a device or FIFO: it takes the bytes and is not replaced, as with cp(1). Errors: it cannot be
-/// opened, or is one of `spared`, from which the source is read.
-pub fn open(target: &Path, spared: &[FileId]) -> Result<Option<File>, Report> {
-    let takes_bytes = std::fs::metadata(target).is_ok_and(|meta| {
-        let kind = meta.file_type();
-        kind.is_char_device() || kind.is_block_device() || kind.is_fifo()
-    });
-    if !takes_bytes {
+/// Opens `target` if it is a device or FIFO, which takes the bytes and is not replaced, as with cp(1). The file that was examined is the one
+/// that is opened, even if another user replaces it meanwhile. Errors: it cannot be opened, or is one of `spared`, from which the source is
+/// read.
+pub fn open(target: &HostTarget, spared: &[FileId]) -> Result<Option<File>, Report> {
+    let Some((dir, name)) = target.parent().filter(|_| !target.is_directory()) else { return Ok(None) };
+    let Ok(handle) = dir.handle(name) else { return Ok(None) };
+    let failed =
+        |error: io::Error| Report::on("cannot write to", target.path().as_os_str().as_bytes(), error);
+    let stat = rustix::fs::fstat(&handle).map_err(|errno| failed(errno.into()))?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice | FileType::Fifo) {
         return Ok(None);
     }
-    let failed = |error| Report::on("cannot write to", target.as_os_str().as_bytes(), error);
-    let file = OpenOptions::new().write(true).open(target).map_err(failed)?;
-    if spared.contains(&FileId::of_file(&file, target).map_err(Report::plain)?) {
-        return Err(Report::plain(HostError::IsSource { path: target.into() }));
+    let file = reopen(&handle, OFlags::WRONLY).map_err(|errno| failed(errno.into()))?;
+    if spared.contains(&FileId::of_file(&file, target.path()).map_err(Report::plain)?) {
+        return Err(Report::plain(HostError::IsSource { path: target.path().into() }));
     }
     Ok(Some(file))
 }

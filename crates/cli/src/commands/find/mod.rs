@@ -4,9 +4,7 @@ mod host;
 mod view;
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, BufWriter, IsTerminal};
-use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use obento::{Error, Node, Owners, Step, Symlinks, Volume, Walk};
@@ -19,7 +17,7 @@ use crate::find::{
     Entry, Evaluator, Order, Owner, Parsed, Runner, Sink, Trouble, Verdict, parse, split_start_points,
 };
 use crate::open::{self, Found, Location};
-use crate::output::{Outcome, Output, Stop, go_on};
+use crate::output::{Outcome, Output, Stop, empty_output, go_on};
 use crate::report::{Report, subject};
 
 /// Find files in images by name, type, size, time, owner, permissions, ...
@@ -108,8 +106,7 @@ fn sinks(parsed: &Parsed) -> Result<Vec<Sink<'static>>, Stop> {
     let style = if io::stdout().is_terminal() { Style::Question } else { Style::Literal };
     let mut sinks = vec![Sink { out: stdout, style }];
     for path in &parsed.outputs {
-        let file =
-            fs::File::create(path).map_err(|error| Report::on("cannot write to", path.as_bytes(), error))?;
+        let file = empty_output(path.as_ref())?;
         sinks.push(Sink { out: Box::new(BufWriter::new(file)), style: Style::Literal });
     }
     Ok(sinks)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use obento_base::{Attr, FileKind, Name};
 use obento_host::source::{Links, SourceDir, SourceEntry, Walk};
 use obento_host::tree::Keep;
-use obento_host::{FileId, HostError};
+use obento_host::{FileId, HostDir, HostError};
 use obento_vfs::Symlinks;
 
 use super::ahead::BYTES;
@@ -51,7 +51,20 @@ impl HostItems {
     /// Starts at `path`, whose last component is followed as the options say.
     pub fn new(path: &[u8], options: &CopyOptions) -> Result<Self, Problem> {
         let start = start(Path::new(OsStr::from_bytes(path)), options.named_symlinks);
-        let start = start.map_err(|error| problem(path.to_vec(), error))?;
+        Ok(Self::start(start.map_err(|error| problem(path.to_vec(), error))?, options))
+    }
+
+    /// Starts at the entry `name` of `dir`, which is not followed.
+    pub fn of_entry(dir: &HostDir, name: &Name, options: &CopyOptions) -> Result<Self, Problem> {
+        let start = SourceDir::of(dir).and_then(|dir| dir.entry(name)).and_then(|entry| {
+            // A directory shows itself under its whole path.
+            if entry.attr().kind == FileKind::Directory { entry.open_dir()?.as_entry() } else { Ok(entry) }
+        });
+        let shown = || dir.child(name).into_os_string().into_encoded_bytes();
+        Ok(Self::start(start.map_err(|error| problem(shown(), error))?, options))
+    }
+
+    fn start(start: SourceEntry, options: &CopyOptions) -> Self {
         let links = match options.symlinks {
             Symlinks::Follow => Links::Follow,
             Symlinks::Keep => Links::Keep,
@@ -63,14 +76,14 @@ impl HostItems {
             spared: options.spared.clone(),
             device: start.id().dev,
         };
-        Ok(Self {
+        Self {
             walk: Walk::from_entry(start).links(links).opening(),
             options: wanted,
             entered: Vec::new(),
             held: None,
             ended: false,
             bytes: Vec::new(),
-        })
+        }
     }
 
     fn meet(&mut self, entry: &mut SourceEntry) -> Result<Item, Problem> {

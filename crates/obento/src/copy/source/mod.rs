@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use obento_base::{Attr, Error, Ino, NameBuf};
 use obento_host::source::SourceFile;
-use obento_host::{FileId, Xattr};
+use obento_host::{FileId, HostDir, Xattr};
 use obento_vfs::Node;
 
 use super::{CopyOptions, CopySource, Problem, Trouble};
@@ -81,6 +81,8 @@ pub enum CopyFrom {
     Image(CopySource),
     /// On the host. A path that ends in `/.` or is `/` means the contents.
     Host(Vec<u8>),
+    /// The entry of a directory of the host that is open, whatever its path leads to by now.
+    HostEntry(HostDir, NameBuf),
 }
 
 impl CopyFrom {
@@ -89,6 +91,7 @@ impl CopyFrom {
         match self {
             Self::Image(source) => source.name(),
             Self::Host(path) => super::options::last_name(path),
+            Self::HostEntry(_, name) => Some(name.as_bytes()),
         }
     }
 
@@ -97,6 +100,7 @@ impl CopyFrom {
         match self {
             Self::Image(source) => source.join(b""),
             Self::Host(path) => path.clone(),
+            Self::HostEntry(dir, name) => dir.child(name).into_os_string().into_encoded_bytes(),
         }
     }
 
@@ -119,6 +123,9 @@ impl CopyFrom {
             }
             Self::Image(source) => Box::new(ImageItems::new(source.clone(), index, options)),
             Self::Host(path) => Box::new(Ahead::new(Box::new(HostItems::new(path, options)?))),
+            Self::HostEntry(dir, name) => {
+                Box::new(Ahead::new(Box::new(HostItems::of_entry(dir, name, options)?)))
+            }
         })
     }
 }

@@ -1,0 +1,406 @@
+//! Directories of the host that are found once, and used by descriptor from then on.
+//!
+//! Another user may be able to change a directory that a path leads through. A path that is resolved again may lead elsewhere, and a
+//! symbolic link of that user may lead anywhere.
+//! Invariant: a component of a path is looked up once, in the directory that is open.
+//! Invariant: a symbolic link is followed only if it belongs to root or to the user of this process. The idea is that of the sysctl
+//! `fs.protected_symlinks` of proc_sys_fs(5), for all directories.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use obento_base::{Name, NameBuf};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+use crate::HostError;
+
+/// Links that one path may lead through. Source: include/linux/namei.h `MAXSYMLINKS`.
+const LINKS_MAX: usize = 40;
+/// `PROC_SUPER_MAGIC` of include/uapi/linux/magic.h.
+const PROC: u64 = 0x9fa0;
+
+const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// An open directory of the host.
+#[derive(Clone, Debug)]
+pub struct HostDir {
+    /// Opened by `O_PATH`: a directory in which files are created need not be readable.
+    fd: Arc<OwnedFd>,
+    path: PathBuf,
+}
+
+/// What a path leads to.
+enum Found {
+    Directory(HostDir),
+    /// Not a directory: a handle of the file.
+    File(OwnedFd),
+}
+
+impl HostDir {
+    /// Opens the directory that `path` leads to. Errors: NotDirectory; ForeignLink; System.
+    pub fn open(path: &Path) -> Result<Self, HostError> {
+        match Walk::new(path)?.resolve()? {
+            Found::Directory(dir) => Ok(dir),
+            Found::File(_) => Err(HostError::system("open", path, Errno::NOTDIR)),
+        }
+    }
+
+    /// Opens the directory that holds the last component of `path`, and returns that component. Errors: as
+    /// [`open`](Self::open); System with EINVAL if the path ends in `.`, `..` or the root.
+    pub fn open_parent(path: &Path) -> Result<(Self, NameBuf), HostError> {
+        let nameless = || HostError::system("find", path, Errno::INVAL);
+        let bytes = path.as_os_str().as_bytes();
+        let end = bytes.iter().rposition(|&byte| byte != b'/').ok_or_else(nameless)?;
+        let (parent, name) = match bytes[..=end].iter().rposition(|&byte| byte == b'/') {
+            Some(0) => (&b"/"[..], &bytes[1..=end]),
+            Some(slash) => (&bytes[..slash], &bytes[slash + 1..=end]),
+            None => (&b"."[..], &bytes[..=end]),
+        };
+        let name = Name::new(name).map_err(|_| nameless())?.to_buf();
+        Ok((Self::open(Path::new(OsStr::from_bytes(parent)))?, name))
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of `name` in it, for messages.
+    pub fn child(&self, name: &Name) -> PathBuf {
+        match self.path.as_os_str().as_bytes() {
+            b"." => PathBuf::from(OsStr::from_bytes(name.as_bytes())),
+            _ => self.path.join(OsStr::from_bytes(name.as_bytes())),
+        }
+    }
+
+    /// Opens the directory `name` in it, or the one that a link of this name leads to. Errors: as [`open`](Self::open).
+    pub fn enter(&self, name: &Name) -> Result<Self, HostError> {
+        let path = self.child(name);
+        match Walk::within(self, name, &path)?.resolve()? {
+            Found::Directory(dir) => Ok(dir),
+            Found::File(_) => Err(HostError::system("open", path, Errno::NOTDIR)),
+        }
+    }
+
+    /// Returns a handle (`O_PATH`) of what `name` leads to. Errors: as [`open`](Self::open).
+    pub fn handle(&self, name: &Name) -> Result<OwnedFd, HostError> {
+        match Walk::within(self, name, &self.child(name))?.resolve()? {
+            Found::File(handle) => Ok(handle),
+            Found::Directory(dir) => rustix::io::fcntl_dupfd_cloexec(&*dir.fd, 0)
+                .map_err(|errno| HostError::system("open", self.child(name), errno)),
+        }
+    }
+
+    /// The status of `name`, without following a link. `None` if nothing has the name. Errors: System.
+    pub fn stat(&self, name: &Name) -> Result<Option<Stat>, HostError> {
+        match rustix::fs::statat(&*self.fd, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(HostError::system("examine", self.child(name), errno)),
+        }
+    }
+
+    /// Opens it for reading its entries. Errors: System.
+    pub fn to_readable(&self) -> Result<OwnedFd, HostError> {
+        rustix::fs::openat(&*self.fd, ".", DIRECTORY, Mode::empty())
+            .map_err(|errno| HostError::system("open", &self.path, errno))
+    }
+
+    /// The names in it. Errors: System.
+    pub fn names(&self) -> Result<Vec<Vec<u8>>, HostError> {
+        let failed = |errno| HostError::system("list", &self.path, errno);
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(self.to_readable()?).map_err(failed)? {
+            names.push(entry.map_err(failed)?.file_name().to_bytes().to_vec());
+        }
+        names.retain(|name| !matches!(&name[..], b"." | b".."));
+        Ok(names)
+    }
+
+    /// Renames `from` in it to `name` in `to`, and replaces what has that name. Errors: System.
+    pub fn rename(&self, from: &Name, to: &Self, name: &Name) -> Result<(), HostError> {
+        let flags = RenameFlags::empty();
+        rustix::fs::renameat_with(&*self.fd, from.as_bytes(), &*to.fd, name.as_bytes(), flags)
+            .map_err(|errno| HostError::system("rename", self.child(from), errno))
+    }
+
+    /// Removes `name` with everything in it, without following a link. Errors: System, the first; what can be removed is.
+    pub fn remove(&self, name: &Name) -> Result<(), HostError> {
+        remove(&self.fd, name.as_bytes())
+            .map_err(|errno| HostError::system("remove", self.child(name), errno))
+    }
+
+    /// Writes its file system to stable storage. Errors: System.
+    pub fn sync(&self) -> Result<(), HostError> {
+        let failed = |errno| HostError::system("synchronize", &self.path, errno);
+        rustix::fs::syncfs(self.to_readable()?).map_err(failed)
+    }
+}
+
+impl AsFd for HostDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Opens `path` for writing, and creates it with `mode` if nothing is there. What is there keeps its bytes. Errors: ForeignLink; System.
+pub fn open_output(path: &Path, mode: u16) -> Result<File, HostError> {
+    let (dir, name) = HostDir::open_parent(path)?;
+    let failed = |errno| HostError::system("open", path, errno);
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let created = rustix::fs::openat(
+        &dir,
+        name.as_bytes(),
+        flags | OFlags::CREATE | OFlags::EXCL,
+        Mode::from_raw_mode(mode.into()),
+    );
+    match created {
+        Err(Errno::EXIST) => reopen(&dir.handle(&name)?, OFlags::WRONLY).map_err(failed),
+        created => created.map(File::from).map_err(failed),
+    }
+}
+
+/// Opens the file of `handle` with `flags`: the very one, whatever has its name by now. Errors: those of open(2).
+pub fn reopen(handle: impl AsFd, flags: OFlags) -> Result<File, Errno> {
+    let path = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
+    // By openat(2), which a sandbox leaves.
+    rustix::fs::openat(CWD, path, flags | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).map(File::from)
+}
+
+/// A path that is being looked up.
+struct Walk<'p> {
+    at: OwnedFd,
+    rest: VecDeque<Vec<u8>>,
+    links: usize,
+    /// The whole path, for messages.
+    path: &'p Path,
+}
+
+impl<'p> Walk<'p> {
+    fn new(path: &'p Path) -> Result<Self, HostError> {
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.is_empty() {
+            return Err(HostError::system("open", path, Errno::NOENT));
+        }
+        let start = if bytes.starts_with(b"/") { "/" } else { "." };
+        let at = open_start(CWD, start).map_err(|errno| HostError::system("open", path, errno))?;
+        Ok(Self { at, rest: components(bytes).collect(), links: 0, path })
+    }
+
+    /// Of `name` in `dir`.
+    fn within(dir: &HostDir, name: &Name, path: &'p Path) -> Result<Self, HostError> {
+        let at = rustix::io::fcntl_dupfd_cloexec(&*dir.fd, 0);
+        let at = at.map_err(|errno| HostError::system("open", path, errno))?;
+        Ok(Self { at, rest: [name.as_bytes().to_vec()].into(), links: 0, path })
+    }
+
+    fn resolve(mut self) -> Result<Found, HostError> {
+        let path = self.path;
+        let failed = |errno| HostError::system("open", path, errno);
+        while let Some(name) = self.rest.pop_front() {
+            let next = rustix::fs::openat(&self.at, &name[..], HANDLE, Mode::empty()).map_err(failed)?;
+            let stat = rustix::fs::fstat(&next).map_err(failed)?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => self.at = next,
+                FileType::Symlink => {
+                    if let Some(found) = self.follow(&name, &next, &stat)? {
+                        return Ok(found);
+                    }
+                }
+                _ if self.rest.is_empty() => return Ok(Found::File(next)),
+                _ => return Err(failed(Errno::NOTDIR)),
+            }
+        }
+        Ok(Found::Directory(HostDir { fd: Arc::new(self.at), path: path.into() }))
+    }
+
+    /// Goes on where `link`, which is `name`, leads. Returns what was found at the end of a link that has no path.
+    fn follow(&mut self, name: &[u8], link: &OwnedFd, stat: &Stat) -> Result<Option<Found>, HostError> {
+        let path = self.path;
+        let failed = |errno| HostError::system("open", path, errno);
+        if stat.st_uid != 0 && stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(HostError::ForeignLink { path: self.path.into() });
+        }
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(failed(Errno::LOOP));
+        }
+        // A descriptor of a process is a link to the file itself, not to a path.
+        let is_magic = rustix::fs::fstatfs(link).is_ok_and(|told| u64::try_from(told.f_type) == Ok(PROC));
+        if is_magic && name.iter().all(u8::is_ascii_digit) {
+            let flags = HANDLE.difference(OFlags::NOFOLLOW);
+            let next = rustix::fs::openat(&self.at, name, flags, Mode::empty()).map_err(failed)?;
+            let stat = rustix::fs::fstat(&next).map_err(failed)?;
+            return match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => {
+                    self.at = next;
+                    Ok(None)
+                }
+                _ if self.rest.is_empty() => Ok(Some(Found::File(next))),
+                _ => Err(failed(Errno::NOTDIR)),
+            };
+        }
+        let target = rustix::fs::readlinkat(link, "", Vec::new()).map_err(failed)?.into_bytes();
+        if target.starts_with(b"/") {
+            self.at = open_start(CWD, "/").map_err(failed)?;
+        }
+        let rest = std::mem::take(&mut self.rest);
+        self.rest = components(&target).chain(rest).collect();
+        Ok(None)
+    }
+}
+
+fn open_start(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(at, path, HANDLE | OFlags::DIRECTORY, Mode::empty())
+}
+
+/// The components of `path`; a slash at its end asks for a directory, as `.` does.
+fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
+    parts.map(<[u8]>::to_vec).chain(path.ends_with(b"/").then(|| b".".to_vec()))
+}
+
+/// Removes `name` in `dir`. Goes on after an error, and returns the first.
+fn remove(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+        // Some file systems report the latter for a directory.
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        removed => return removed,
+    }
+    let mut first = Ok(());
+    // What is no directory was refused for its own sake.
+    let inner = match rustix::fs::openat(dir, name, DIRECTORY, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) => return Err(Errno::PERM),
+        opened => opened?,
+    };
+    let entries: Vec<_> = rustix::fs::Dir::read_from(&inner)?.collect::<Result<_, _>>()?;
+    for entry in entries {
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            first = first.and(remove(&inner, name));
+        }
+    }
+    first.and(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+    use std::os::unix::fs::{lchown, symlink};
+
+    use super::*;
+
+    fn name(text: &str) -> NameBuf {
+        Name::new(text.as_bytes()).unwrap().to_buf()
+    }
+
+    /// A folder with a directory `ours` and a directory `victim`, which holds a file.
+    fn two() -> (tempfile::TempDir, PathBuf, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let [ours, victim] = ["ours", "victim"].map(|name| folder.path().join(name));
+        [&ours, &victim].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+        fs::write(victim.join("file"), "precious").unwrap();
+        (folder, ours, victim)
+    }
+
+    /// Another user puts a link to the victim in the place of `ours`.
+    fn exchange(ours: &Path, victim: &Path) {
+        fs::rename(ours, ours.with_extension("old")).unwrap();
+        symlink(victim, ours).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_was_followed_is_used_whatever_takes_its_place() {
+        let (_folder, ours, victim) = two();
+        fs::write(ours.join("new"), "new").unwrap();
+        let (dir, file) = HostDir::open_parent(&ours.join("file")).unwrap();
+        exchange(&ours, &victim);
+        assert!(dir.stat(&file).unwrap().is_none());
+        dir.rename(&name("new"), &dir, &file).unwrap();
+        assert_eq!(dir.names().unwrap(), [b"file"]);
+        dir.remove(&file).unwrap();
+        assert_eq!(fs::read(victim.join("file")).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn the_file_that_was_examined_is_the_one_that_is_written() {
+        let (_folder, ours, victim) = two();
+        fs::write(ours.join("file"), "").unwrap();
+        let (dir, file) = HostDir::open_parent(&ours.join("file")).unwrap();
+        let handle = dir.handle(&file).unwrap();
+        fs::remove_file(ours.join("file")).unwrap();
+        symlink(victim.join("file"), ours.join("file")).unwrap();
+        reopen(&handle, OFlags::WRONLY).unwrap().write_all(b"bytes").unwrap();
+        assert_eq!(fs::read(victim.join("file")).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_directory_is_removed_with_what_is_in_it_and_links_are_not_followed() {
+        let (_folder, ours, victim) = two();
+        fs::create_dir_all(ours.join("tree/a/b")).unwrap();
+        fs::write(ours.join("tree/a/file"), "").unwrap();
+        symlink(&victim, ours.join("tree/a/b/link")).unwrap();
+        let dir = HostDir::open(&ours).unwrap();
+        dir.remove(&name("tree")).unwrap();
+        assert_eq!((dir.names().unwrap().len(), fs::read_dir(&victim).unwrap().count()), (0, 1));
+    }
+
+    #[test]
+    fn links_of_root_and_of_this_user_are_followed_and_those_of_others_are_not() {
+        let (_folder, ours, victim) = two();
+        let link = ours.join("link");
+        symlink("../victim", &link).unwrap();
+        symlink("link", ours.join("again")).unwrap();
+        symlink("loop", ours.join("loop")).unwrap();
+        let found = HostDir::open_parent(&ours.join("again/file")).unwrap().0;
+        assert!(found.stat(&name("file")).unwrap().is_some());
+        assert_eq!(HostDir::open(&ours.join("loop")).unwrap_err().errno(), Some(Errno::LOOP));
+        open_output(&ours.join("again/file"), 0o600).unwrap();
+        if lchown(&link, Some(12345), None).is_err() {
+            return println!("skipped: only root gives a link to another user");
+        }
+        let is_foreign = |error| matches!(error, HostError::ForeignLink { .. });
+        for path in ["link", "again", "link/", "link/.", "again/../ours/link"] {
+            assert!(is_foreign(HostDir::open(&ours.join(path)).unwrap_err()), "{path}");
+        }
+        assert!(is_foreign(HostDir::open_parent(&ours.join("link/file")).unwrap_err()));
+        assert!(is_foreign(HostDir::open(&ours).unwrap().enter(&name("link")).unwrap_err()));
+        symlink(victim.join("file"), ours.join("out")).unwrap();
+        lchown(ours.join("out"), Some(12345), None).unwrap();
+        for path in ["out", "link/file", "link/new"] {
+            assert!(is_foreign(open_output(&ours.join(path), 0o600).unwrap_err()), "{path}");
+        }
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn paths_end_as_the_kernel_says() {
+        let (_folder, ours, _victim) = two();
+        for path in ["/", "/.", "..", "."] {
+            assert!(HostDir::open(Path::new(path)).is_ok(), "{path}");
+            assert_eq!(
+                HostDir::open_parent(Path::new(path)).unwrap_err().errno(),
+                Some(Errno::INVAL),
+                "{path}"
+            );
+        }
+        assert_eq!(HostDir::open(Path::new("")).unwrap_err().errno(), Some(Errno::NOENT));
+        let (dir, last) = HostDir::open_parent(&ours.join("x//")).unwrap();
+        assert_eq!((last.as_bytes(), dir.child(&last)), (&b"x"[..], ours.join("x")));
+        assert_eq!(HostDir::open_parent(Path::new("x")).unwrap().0.child(&last), Path::new("x"));
+        fs::write(ours.join("file"), "").unwrap();
+        assert_eq!(HostDir::open(&ours.join("file/")).unwrap_err().errno(), Some(Errno::NOTDIR));
+        let open = File::open(ours.join("file")).unwrap();
+        let magic = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        assert!(open_output(&magic, 0o600).is_ok());
+    }
+}
