@@ -2,15 +2,17 @@
 //! the exit code that follows from them.
 
 use std::cell::{Cell, RefCell, RefMut};
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use indicatif::ProgressBar;
 
 use obento::interrupt;
 use obento::sandbox::{self, Rights};
-use obento::{Access, Address, Registry};
+use obento::{Access, Address, HostEntry, Registry};
 
 use crate::cli::{GlobalOptions, When};
 use crate::open::{Inside, Opener};
@@ -25,6 +27,10 @@ pub struct Context {
     /// The drivers.
     registry: Registry,
     status: Cell<u8>,
+    /// What the host has at the paths of arguments.
+    entries: RefCell<HashMap<PathBuf, HostEntry>>,
+    /// Whether rights were given up.
+    is_confined: Cell<bool>,
     opener: Rc<RefCell<Opener>>,
     /// The image that paths are in, in a shell.
     inside: Option<Rc<Inside>>,
@@ -35,7 +41,16 @@ pub struct Context {
 impl Context {
     pub fn new(options: GlobalOptions, registry: Registry) -> Self {
         let status = Cell::new(0);
-        Self { options, registry, status, opener: Rc::default(), inside: None, bar: RefCell::default() }
+        Self {
+            options,
+            registry,
+            status,
+            entries: RefCell::default(),
+            is_confined: Cell::new(false),
+            opener: Rc::default(),
+            inside: None,
+            bar: RefCell::default(),
+        }
     }
 
     /// What one command of a shell runs in: the images of this context, paths in the image of the shell, and a status of
@@ -51,6 +66,14 @@ impl Context {
     /// The image that paths are in, in a shell.
     pub fn inside(&self) -> Option<&Inside> {
         self.inside.as_deref()
+    }
+
+    /// What the host has at `path`. It is asked once: an argument means the same after rights were given up.
+    pub fn look_up(&self, path: &Path) -> HostEntry {
+        if self.inside.is_some() {
+            return HostEntry::look_up(path);
+        }
+        *self.entries.borrow_mut().entry(path.to_owned()).or_insert_with(|| HostEntry::look_up(path))
     }
 
     /// The options of every subcommand.
@@ -102,9 +125,9 @@ impl Context {
         self.confine(Rights::Read);
     }
 
-    /// Gives up all rights but these. In a shell nothing: its next line may need them.
+    /// Gives up all rights but these, unless that was done before. In a shell nothing: its next line may need them.
     pub fn confine(&self, rights: Rights<'_>) {
-        if self.gives_up_rights() {
+        if self.gives_up_rights() && !self.is_confined.replace(true) {
             sandbox::enter(rights);
         }
     }

@@ -9,11 +9,12 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
-    Access, Address, Checksums, Error, FileId, HostError, Image, Ino, Locking, Node, Notice, OpenError,
-    Operand, Options, Part, Place, Purpose, Replay, Symlinks, Unpacking, Volume, Writing, is_pattern,
+    Access, Address, Checksums, Error, FileId, HostError, Image, ImageFile, Ino, Locking, Node, Notice,
+    OpenError, Operand, Options, Part, Place, Purpose, Replay, Symlinks, Unpacking, Volume, Writing, engine,
+    is_pattern,
 };
 
-use crate::cli::GlobalOptions;
+use crate::cli::{EngineChoice, GlobalOptions};
 use crate::context::Context;
 use crate::progress::Meter;
 use crate::report::Report;
@@ -47,7 +48,18 @@ pub struct Found {
 #[derive(Default)]
 pub struct Opener {
     images: Vec<Known>,
+    /// Images whose files are open, and which are not decoded yet.
+    prepared: Vec<Prepared>,
+    /// Which files paths led to, before the host could no longer be asked.
+    ids: Vec<(PathBuf, Option<FileId>)>,
     volumes: Vec<KnownVolume>,
+}
+
+/// The open files of an image, or why they cannot be opened.
+struct Prepared {
+    path: PathBuf,
+    id: Option<FileId>,
+    file: Result<ImageFile, OpenError>,
 }
 
 /// An open image.
@@ -96,7 +108,7 @@ impl Opener {
     /// The image at `path`, opened once by whatever path. Errors: InUse if it is to be changed and was opened for
     /// reading.
     fn image_as(&mut self, path: &Path, access: Access, context: &Context) -> Result<&mut Known, OpenError> {
-        let id = FileId::of_path(path);
+        let id = self.id_of(path);
         let is_it = |known: &Known| known.path == path || id.is_some() && known.id == id;
         if access == Access::ReadWrite {
             self.forget_unused(is_it);
@@ -110,10 +122,33 @@ impl Opener {
                 _ => Ok(known),
             };
         }
-        let image = Rc::new(open_image(path, access, context)?);
+        let is_of_it = |prepared: &Prepared| prepared.path == path || id.is_some() && prepared.id == id;
+        let prepared = self.prepared.iter().position(is_of_it);
+        let prepared = prepared.map(|index| self.prepared.remove(index).file);
+        let image = Rc::new(open_image(path, prepared, access, context)?);
         self.images.push(Known { path: path.to_owned(), id, image, is_told: false });
         let last = self.images.len() - 1;
         Ok(&mut self.images[last])
+    }
+
+    /// Opens the files of the image at `path` without decoding a byte of them, unless it is open already.
+    pub fn prepare(&mut self, path: &Path, access: Access, context: &Context) {
+        let id = FileId::of_path(path);
+        self.ids.push((path.to_owned(), id));
+        let is_it = |other: &Path, other_id| other == path || id.is_some() && other_id == id;
+        let is_known = self.images.iter().any(|known| is_it(&known.path, known.id))
+            || self.prepared.iter().any(|prepared| is_it(&prepared.path, prepared.id));
+        if !is_known {
+            let options = Options { access, writing: Writing::Behind, ..options(context.options()) };
+            let file = ImageFile::open(path, &options);
+            self.prepared.push(Prepared { path: path.to_owned(), id, file });
+        }
+    }
+
+    /// Which file of the host `path` leads to.
+    fn id_of(&self, path: &Path) -> Option<FileId> {
+        let known = self.ids.iter().find(|(known, _)| known == path);
+        known.map_or_else(|| FileId::of_path(path), |(_, id)| *id)
     }
 
     /// Closes an image that was read and that nobody uses any more: another line of a shell may change it.
@@ -143,7 +178,9 @@ impl Opener {
 
     /// The files of the host that all open images are read from.
     pub fn host_files(&self) -> Vec<FileId> {
-        self.images.iter().flat_map(|known| known.image.host_files()).copied().collect()
+        let decoded = self.images.iter().flat_map(|known| known.image.host_files()).copied();
+        let files = self.prepared.iter().filter_map(|prepared| prepared.file.as_ref().ok());
+        decoded.chain(files.flat_map(ImageFile::host_files)).collect()
     }
 
     /// The volume that `address` names, to be read; if it is open for change already, that one.
@@ -265,7 +302,12 @@ fn can_be_checked(volume: &Volume, context: &Context) -> bool {
 }
 
 /// Opens an image, with a progress bar where it has to be unpacked for long.
-fn open_image(path: &Path, access: Access, context: &Context) -> Result<Image, OpenError> {
+fn open_image(
+    path: &Path,
+    prepared: Option<Result<ImageFile, OpenError>>,
+    access: Access,
+    context: &Context,
+) -> Result<Image, OpenError> {
     let meter = Arc::new(Mutex::new(Meter::new(context, "unpacking")));
     let (shared, name) = (meter.clone(), path.as_os_str().as_bytes().to_vec());
     let on_unpacking = move |unpacking: Unpacking| {
@@ -273,7 +315,10 @@ fn open_image(path: &Path, access: Access, context: &Context) -> Result<Image, O
     };
     let on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>> = Some(Arc::new(on_unpacking));
     let options = Options { access, on_unpacking, writing: Writing::Behind, ..options(context.options()) };
-    let opened = Image::open(path, context.registry(), &options);
+    let opened = match prepared {
+        Some(file) => file.and_then(|file| file.watched(&options).decode(context.registry())),
+        None => Image::open(path, context.registry(), &options),
+    };
     meter.lock().unwrap_or_else(PoisonError::into_inner).finish();
     opened
 }
@@ -363,7 +408,7 @@ impl Inside {
 pub fn operand(argument: &OsStr, context: &Context) -> Result<Operand, Report> {
     match context.inside() {
         Some(inside) => inside.operand(argument),
-        None => Operand::parse(argument).map_err(Report::plain),
+        None => Operand::parse_with(argument, &|path| context.look_up(path)).map_err(Report::plain),
     }
 }
 
@@ -372,7 +417,7 @@ pub fn address(argument: &OsStr, context: &Context) -> Result<Address, Report> {
     match context.inside().map(|inside| inside.operand(argument)).transpose()? {
         Some(Operand::Image(address)) => Ok(address),
         Some(_) => Err(Report::on("cannot open", argument.as_bytes(), "this names no file in the image")),
-        None => Address::parse(argument).map_err(Report::plain),
+        None => Address::parse_with(argument, &|path| context.look_up(path)).map_err(Report::plain),
     }
 }
 
@@ -430,6 +475,60 @@ fn open_address(address: Address, context: &Context) -> Result<Location, Report>
     Ok(location(volume, address))
 }
 
+/// What an argument without a path in an image names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bare {
+    /// An image: its root, or all of it.
+    Image,
+    /// A file of the host.
+    HostFile,
+}
+
+/// Opens the files of the images that `arguments` name, and gives up all rights before a byte of them is decoded. Does nothing where
+/// decoding needs rights: images may name other files (`--allow-backing`), or a kernel of the engine may have to be started.
+pub fn seal_before_decoding<'a>(
+    arguments: impl IntoIterator<Item = &'a OsString>,
+    bare: Bare,
+    access: Access,
+    context: &Context,
+) {
+    if prepare(arguments, bare, access, context) {
+        context.seal();
+    }
+}
+
+/// Whether a kernel is installed that opens volumes of some type.
+fn has_kernel() -> bool {
+    engine::types::TYPES.iter().any(|kind| engine::kernel_of(kind).is_ok())
+}
+
+/// Opens the files of the images that `arguments` name. Returns whether they can be decoded without rights.
+pub fn prepare<'a>(
+    arguments: impl IntoIterator<Item = &'a OsString>,
+    bare: Bare,
+    access: Access,
+    context: &Context,
+) -> bool {
+    let options = context.options();
+    let needs_no_rights = context.gives_up_rights()
+        && !options.allow_backing
+        && (options.engine == Some(EngineChoice::Native) || !has_kernel());
+    if needs_no_rights {
+        for argument in arguments {
+            // Both ways to read it, so that both are known when the host can no longer be asked.
+            let (operand, address) = (operand(argument, context), address(argument, context));
+            let image = match operand {
+                Ok(Operand::Image(address)) => Some(address.image),
+                _ => address.ok().map(|address| address.image).filter(|_| bare == Bare::Image),
+            };
+            if let Some(image) = image {
+                context.opener().prepare(&image, access, context);
+            }
+        }
+    }
+    needs_no_rights
+}
+
 /// The place in `volume` that `address` names.
 pub fn location(volume: Rc<Volume>, address: Address) -> Location {
     let prefix = prefix(&address).into();
@@ -444,6 +543,7 @@ pub fn find_all(
     context: &Context,
     failed: impl Fn(&Report),
 ) -> Vec<Found> {
+    seal_before_decoding(arguments, Bare::Image, Access::ReadOnly, context);
     let opened: Vec<_> = arguments.iter().map(|argument| open(argument, context)).collect();
     context.seal();
     let mut found = Vec::new();

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use obento::engine::types::TYPES;
-use obento_base::wire::to_usize;
+use obento_base::wire::{to_u64, to_usize};
 use obento_block::{BlockDevice as _, MemDevice};
 use obento_linux_wire::{
     Answer, Entry, Envelope, Fill, NewFile, Piece, Place, Request, Run, Stat, Step, Usage, encode,
 };
 
 use crate::archives::hex;
+use crate::images::QCOW2_HEADER;
 use crate::volumes::{EXFAT, EXT4, FAST, FAT, FAT16, FAT32, XV6, unpacked};
 use crate::{Target, places};
 
@@ -110,10 +111,40 @@ pub fn packed() -> Seeds {
     (0..).zip([GZIP, XZ, ZSTD, BZIP2, LZMA]).map(|(choice, stream)| [&[choice], stream].concat()).collect()
 }
 
+/// An empty qcow2 image of 1 MiB, with the header extension that qemu-img writes: the names of features. Source: qcow2.txt, "Header".
+pub fn sound_qcow2() -> Vec<u8> {
+    const CLUSTER: usize = 4096;
+    let mut image = vec![0; 4 * CLUSTER];
+    let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    let cluster = |number: usize| to_u64(number * CLUSTER).to_be_bytes();
+    put(0, b"QFI\xfb\0\0\0\x03");
+    put(20, &12_u32.to_be_bytes());
+    put(24, &(1_u64 << 20).to_be_bytes());
+    // The L1 table, the table of reference counts and its length in clusters, the width of a count, the length of this header.
+    put(36, &1_u32.to_be_bytes());
+    put(40, &cluster(3));
+    put(48, &cluster(1));
+    put(56, &1_u32.to_be_bytes());
+    put(96, &4_u32.to_be_bytes());
+    put(100, &112_u32.to_be_bytes());
+    put(112, &0x6803_f857_u32.to_be_bytes());
+    put(116, &96_u32.to_be_bytes());
+    put(120, b"\0\0dirty bit");
+    put(168, b"\0\x01corrupt bit");
+    put(CLUSTER, &cluster(2));
+    image
+}
+
 /// The same image as qemu-img makes it, compressed and not, of version 3 and 2.
-pub fn qcow2() -> Seeds {
+fn qcow2_images() -> Seeds {
     let both: [&[u8]; 2] = [include_bytes!("../seed/fat.qcow2.zst"), include_bytes!("../seed/old.qcow2.zst")];
     both.map(unpacked).into()
+}
+
+/// Those images, and the later part of a header alone.
+pub fn qcow2() -> Seeds {
+    let header = sound_qcow2().get(QCOW2_HEADER).unwrap_or_default().to_vec();
+    qcow2_images().into_iter().chain([header]).collect()
 }
 
 /// Volumes, and a FAT in what it can be packed in, and in a partition.
@@ -121,7 +152,7 @@ pub fn images() -> Seeds {
     let volumes = [&EXT4, &FAST, &FAT, &FAT16, &FAT32, &EXFAT, &XV6];
     let starts = volumes.into_iter().map(|volume| without_zeros(start_of(volume, START)));
     let streams = [GZIP, XZ, ZSTD, BZIP2, LZMA].into_iter().map(<[u8]>::to_vec);
-    starts.chain(streams).chain(qcow2()).chain([partitioned()]).collect()
+    starts.chain(streams).chain(qcow2_images()).chain([partitioned()]).collect()
 }
 
 /// A boot record whose first partition is a FAT.

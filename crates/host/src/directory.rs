@@ -108,6 +108,12 @@ impl HostDir {
         }
     }
 
+    /// Whether nothing has the name `name`, or a regular file.
+    pub fn is_missing_or_regular(&self, name: &Name) -> bool {
+        let is_regular = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        self.stat(name).is_ok_and(|stat| stat.as_ref().is_none_or(is_regular))
+    }
+
     /// Opens it for reading its entries. Errors: System.
     pub fn to_readable(&self) -> Result<OwnedFd, HostError> {
         rustix::fs::openat(&*self.fd, ".", DIRECTORY, Mode::empty())

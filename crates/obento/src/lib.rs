@@ -103,7 +103,8 @@ pub use diff::{
 pub use export::{ExportOptions, ExportReport, export};
 pub use ground::Ground;
 pub use image::{
-    Candidate, Content, Holds, Image, ImageNotice, Locking, Looks, OpenError, Options, Otherwise, Writing,
+    Candidate, Content, Holds, Image, ImageFile, ImageNotice, Locking, Looks, OpenError, Options, Otherwise,
+    Writing,
 };
 pub use import::{ImportOptions, ImportReport, MemberTrouble, import};
 pub use registry::{Engine, Registry};

@@ -17,10 +17,12 @@ pub mod scope;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use obento::{Damage, Entry, Error, Step, Symlinks, Walk, interrupt};
+use obento::{Access, Damage, Entry, Error, Step, Symlinks, Walk, interrupt};
 
 use crate::context::Context;
-use crate::open::{Found, Location, join, open_for_change, open_volume_for_change};
+use crate::open::{
+    Bare, Found, Location, join, open_for_change, open_volume_for_change, seal_before_decoding,
+};
 use crate::output::Output;
 use crate::report::Report;
 
@@ -29,14 +31,23 @@ pub type Done = Result<(), Report>;
 
 /// Hands the place that each of `arguments` names to `act`, whether or not there is a file. No pattern is expanded.
 pub fn each_place(arguments: &[OsString], context: &Context, act: impl FnMut(&Location) -> Done) {
+    before_decoding(arguments, Bare::HostFile, context);
     let opened = arguments.iter().map(|argument| open_for_change(argument, context)).collect();
     each_opened(opened, context, act);
 }
 
 /// Hands the volume that each of `arguments` names to `act`: a path inside may be left out.
 pub fn each_volume(arguments: &[OsString], context: &Context, act: impl FnMut(&Location) -> Done) {
+    before_decoding(arguments, Bare::Image, context);
     let opened = arguments.iter().map(|argument| open_volume_for_change(argument, context)).collect();
     each_opened(opened, context, act);
+}
+
+/// Gives up rights before images that may be changed are decoded. Where changes are forbidden, their files are not even opened.
+fn before_decoding(arguments: &[OsString], bare: Bare, context: &Context) {
+    if context.expect_changes_allowed(b"").is_ok() {
+        seal_before_decoding(arguments, bare, Access::ReadWrite, context);
+    }
 }
 
 fn each_opened(

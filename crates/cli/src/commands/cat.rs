@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
-use obento::{FileKind, Node, Symlinks};
+use obento::{Access, FileKind, Node, Symlinks};
 
 use crate::context::Context;
-use crate::open::{Opened, open_file};
+use crate::open::{Bare, Opened, open_file, seal_before_decoding};
 use crate::output::{Outcome, Output, go_on};
 use crate::report::Report;
 
@@ -22,6 +22,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    seal_before_decoding(&args.paths, Bare::HostFile, Access::ReadOnly, context);
     let opened: Vec<_> = args.paths.iter().map(|path| open_file(path, context)).collect();
     context.seal();
     let mut out = Output::stdout();

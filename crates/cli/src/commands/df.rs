@@ -58,6 +58,12 @@ impl Row {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    crate::open::seal_before_decoding(
+        &args.images,
+        crate::open::Bare::Image,
+        obento::Access::ReadOnly,
+        context,
+    );
     let mut rows = Vec::new();
     for image in &args.images {
         match volumes(image, context) {

@@ -9,7 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use obento::{ExportOptions, FileId, FileKind, HostError, Observer, Problem, Symlinks, export, interrupt};
+use obento::sandbox::Rights;
+use obento::{
+    Access, ExportOptions, FileId, FileKind, HostDir, HostError, Observer, Problem, Symlinks, export,
+    interrupt,
+};
 
 use crate::context::Context;
 use crate::open::{self, Found, join};
@@ -41,6 +45,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let report = Report::new("cannot export", "an archive is nothing for a terminal");
         return Err(report.help("name a file, or send it on: obento export disk.img | tar -tv").into());
     }
+    if open::prepare([&args.source], open::Bare::Image, Access::ReadOnly, context) {
+        confine(path.map(PathBuf::as_path), context)?;
+    }
     let location = open::open(&args.source, context)?;
     let output = match path {
         Some(path) => create(path, &context.opener().host_files())?,
@@ -60,6 +67,23 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         ExportOptions { xattrs: !args.no_xattrs, output: name, name: start(&first) },
         context,
     )
+}
+
+/// Gives up all rights but to create `path`. Errors: a symbolic link of another user leads to it.
+fn confine(path: Option<&Path>, context: &Context) -> Result<(), Report> {
+    let Some(path) = path else {
+        context.seal();
+        return Ok(());
+    };
+    match HostDir::open_parent(path) {
+        // To open what is there takes the right to follow it.
+        Ok((dir, name)) if matches!(dir.stat(&name), Ok(None)) => {
+            context.confine(Rights::WriteBeneath(&[dir.as_fd()]));
+        }
+        Err(error @ HostError::ForeignLink { .. }) => return Err(Report::plain(error)),
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Makes `path`, or empties it. Errors: it cannot be written, or is one of `spared`, from which the image is read.

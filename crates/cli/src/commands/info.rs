@@ -44,6 +44,7 @@ struct Found {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    open::seal_before_decoding(&args.images, open::Bare::Image, obento::Access::ReadOnly, context);
     let found: Vec<_> = args.images.iter().map(|image| examine(image, context)).collect();
     context.seal();
     let mut out = Output::stdout();

@@ -100,6 +100,12 @@ fn wanted(structure: &Structure, context: &Context) -> Result<Vec<Wanted>, crate
         | Structure::Journal { image } => (vec![image], &[]),
         Structure::Inode { files } | Structure::Dir { files } => (Vec::new(), files),
     };
+    open::seal_before_decoding(
+        images.iter().copied().chain(files),
+        open::Bare::Image,
+        obento::Access::ReadOnly,
+        context,
+    );
     let images = images.into_iter().map(|image| open::open(image, context)).collect::<Result<Vec<_>, _>>()?;
     if let Some(location) = images.into_iter().next() {
         context.seal();

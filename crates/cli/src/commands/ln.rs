@@ -85,6 +85,14 @@ struct Linker<'a> {
 
 impl Linker<'_> {
     fn all(&mut self, targets: &[OsString], last: &OsStr, context: &Context) -> Done {
+        let linked = if self.args.symbolic { &[][..] } else { targets };
+        let last_word = last.to_owned();
+        crate::open::seal_before_decoding(
+            linked.iter().chain([&last_word]),
+            crate::open::Bare::HostFile,
+            obento::Access::ReadWrite,
+            context,
+        );
         let at = open_for_change(last, context)?;
         let existing = match self.args.symbolic {
             true => Vec::new(),

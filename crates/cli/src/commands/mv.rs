@@ -148,6 +148,14 @@ struct Mover<'a> {
 
 impl Mover<'_> {
     fn all(&mut self, sources: &[OsString], last: &OsStr) -> Done {
+        let last_word = last.to_owned();
+        let operands = sources.iter().chain([&last_word]);
+        crate::open::seal_before_decoding(
+            operands,
+            crate::open::Bare::HostFile,
+            obento::Access::ReadWrite,
+            self.context,
+        );
         let target = open_for_change(last, self.context)?;
         let opened: Vec<_> = sources.iter().map(|source| open_for_change(source, self.context)).collect();
         self.context.seal();

@@ -49,6 +49,12 @@ enum MustExist {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    crate::open::seal_before_decoding(
+        &args.paths,
+        crate::open::Bare::Image,
+        obento::Access::ReadOnly,
+        context,
+    );
     let opened: Vec<_> = args.paths.iter().map(|path| open(path, context)).collect();
     context.seal();
     let must_exist = match (args.canonicalize, args.canonicalize_existing, args.canonicalize_missing) {

@@ -25,6 +25,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    crate::open::seal_before_decoding(
+        [&args.path],
+        crate::open::Bare::HostFile,
+        obento::Access::ReadWrite,
+        context,
+    );
     let location = match open_for_change(&args.path, context) {
         Ok(location) => location,
         Err(report) => {

@@ -18,6 +18,7 @@ use obento_block::BlockDevice;
 use crate::{FileDevice, HostError};
 pub(crate) use decode::is_truncation;
 pub use limits::{UnpackError, UnpackLimits};
+pub use scratch::Room;
 pub(crate) use scratch::unnamed;
 use scratch::{CHUNK, Scratch, fill};
 pub use stream::Stream;
@@ -127,6 +128,8 @@ pub struct Options<'a> {
     pub limits: UnpackLimits,
     /// The length of the file, if the stream was unpacked from one itself: what it unpacks to is in proportion to that.
     pub file_len: Option<u64>,
+    /// Where to decode to: a new file if there is none.
+    pub room: Option<Room>,
     /// Is told every few hundred KiB how far it has come.
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }
@@ -142,7 +145,7 @@ pub fn decompress(
 ) -> Result<Decompressed, HostError> {
     let limits = options.limits;
     let refused = |error| HostError::Unpack { path: path.into(), error };
-    let mut scratch = Scratch::new()?;
+    let mut scratch = Scratch::new(options.room.take())?;
     let total = Some(device.len());
     let failure = pipeline::run(device, compression, limits.memory, |chunk: &pipeline::Chunk| {
         scratch.take(chunk.bytes())?;
@@ -181,7 +184,7 @@ pub fn spool(
     path: &Path,
     mut progress: Option<&mut dyn FnMut(Progress)>,
 ) -> Result<FileDevice, HostError> {
-    let mut scratch = Scratch::new()?;
+    let mut scratch = Scratch::new(None)?;
     let mut buffer = vec![0; CHUNK];
     loop {
         let (len, failure) = fill(input, &mut buffer);

@@ -17,6 +17,24 @@ pub(super) const CHUNK: usize = 256 << 10;
 const GRAIN: usize = 4096;
 static ZEROS: [u8; GRAIN] = [0; GRAIN];
 
+/// A temporary file without a name, for an image that is decompressed once the right to create files is given up.
+#[derive(Debug)]
+pub struct Room {
+    file: File,
+    folder: PathBuf,
+}
+
+impl Room {
+    /// Creates it in the directory for temporary files. Errors: System.
+    pub fn new() -> Result<Self, HostError> {
+        let folder = temporary_folder();
+        match unnamed(&folder) {
+            Ok(file) => Ok(Self { file, folder }),
+            Err(errno) => Err(HostError::system("create a temporary file in", folder, errno)),
+        }
+    }
+}
+
 /// The file while it grows.
 pub(super) struct Scratch {
     file: File,
@@ -27,11 +45,9 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Creates an empty file.
-    pub fn new() -> Result<Self, HostError> {
-        let folder = temporary_folder();
-        let file = unnamed(&folder)
-            .map_err(|errno| HostError::system("create a temporary file in", &folder, errno))?;
+    /// Starts an empty file: `room`, or a new one.
+    pub fn new(room: Option<Room>) -> Result<Self, HostError> {
+        let Room { file, folder } = room.map_or_else(Room::new, Ok)?;
         Ok(Self { file, folder, position: 0, written: 0 })
     }
 

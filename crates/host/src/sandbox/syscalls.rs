@@ -18,7 +18,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_pipe2, libc::SYS_ppoll, libc::SYS_pselect6,
     libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_madvise, libc::SYS_brk,
     libc::SYS_membarrier, libc::SYS_futex, libc::SYS_set_robust_list, libc::SYS_rseq, libc::SYS_sched_yield,
-    libc::SYS_gettid, libc::SYS_set_tid_address, libc::SYS_exit, libc::SYS_exit_group,
+    libc::SYS_sched_getaffinity, libc::SYS_gettid, libc::SYS_set_tid_address, libc::SYS_exit, libc::SYS_exit_group,
     libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_sigaltstack,
     libc::SYS_restart_syscall, libc::SYS_clock_gettime, libc::SYS_clock_getres, libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep, libc::SYS_gettimeofday, libc::SYS_getrandom, libc::SYS_getpid, libc::SYS_getuid,
@@ -51,6 +51,7 @@ const READING: &[c_long] = &[
     libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
     // Of what a link leads to that is followed.
     libc::SYS_getxattr, libc::SYS_listxattr,
+    libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
 
 /// For writing a tree.
@@ -61,6 +62,7 @@ const WRITING: &[c_long] = &[
     libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchown, libc::SYS_fchownat, libc::SYS_utimensat,
     libc::SYS_fsetxattr, libc::SYS_setxattr, libc::SYS_fgetxattr, libc::SYS_getxattr, libc::SYS_fremovexattr,
     libc::SYS_flistxattr, libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_syncfs,
+    libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
 
 /// For reading trees and making a file.
@@ -72,6 +74,9 @@ const BUILDING: &[c_long] = &[
     // By sockets that are open: who asks another process to start programs, and takes what a kernel asks of its disk.
     libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
+
+/// For asking the process that starts kernels, by a socket that is open, and for serving the disk of one.
+const ASKING: &[c_long] = &[libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4];
 
 /// For serving: who waits for the end, and what tells to end.
 const SERVING: &[c_long] = &[
@@ -103,7 +108,7 @@ const TCGETS2: u64 = 0x802c_542a;
 /// The rules for `rights`: a call is allowed without conditions, or under one of several.
 pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let (more, old) = match rights {
-        Rights::Read => (&[][..], &[][..]),
+        Rights::Read => (ASKING, &[][..]),
         Rights::Serve => (SERVING, &[][..]),
         Rights::ReadBeneath(_) => (READING, OLD_READING),
         Rights::WriteBeneath(_) => (WRITING, &[][..]),
@@ -120,7 +125,7 @@ pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRul
     let controls = CONTROLS.map(|control| only_if(1, SeccompCmpOp::Eq, u64::from(control.cast_unsigned())));
     rules.insert(libc::SYS_fcntl, controls.into_iter().collect::<Result<_, _>>()?);
     // The processors of this thread itself, and the limits of this process: 0 names the caller.
-    for call in [libc::SYS_sched_setaffinity, libc::SYS_sched_getaffinity, libc::SYS_prlimit64] {
+    for call in [libc::SYS_sched_setaffinity, libc::SYS_prlimit64] {
         rules.insert(call, vec![only_if(0, SeccompCmpOp::Eq, 0)?]);
     }
     // Signals to threads of this process, as for abort(3).

@@ -230,3 +230,30 @@ fn a_server_has_no_rights_of_root_and_reaches_no_other_process_and_no_path() {
         refused(libc::syscall(libc::SYS_statx, libc::AT_FDCWD, c"/etc/passwd".as_ptr(), 0, 0, &raw mut stat));
     }
 }
+
+#[test]
+fn a_compressed_image_is_decoded_after_rights_were_given_up() {
+    use crate::compressed::{Compression, Options, Room, decompress};
+    use obento_block::BlockDevice;
+    use std::io::Write;
+
+    if !inside("a_compressed_image_is_decoded_after_rights_were_given_up") {
+        return;
+    }
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&[7; 100_000]).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), packed.finish().unwrap()).unwrap();
+    let device = crate::FileDevice::open(file.path()).unwrap();
+    let room = Some(Room::new().unwrap());
+    let applied = enter(Rights::Read);
+    check(&applied);
+    let options = Options { room, ..Options::default() };
+    let unpacked = decompress(&device, file.path(), Compression::Gzip, options).unwrap();
+    let mut bytes = vec![0; 100_000];
+    unpacked.device.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, vec![7; 100_000]);
+    if applied.seccomp == Measure::Applied {
+        assert!(decompress(&device, file.path(), Compression::Gzip, Options::default()).is_err());
+    }
+}

@@ -11,6 +11,7 @@
 mod choose;
 mod claim;
 mod error;
+mod file;
 mod opened;
 mod options;
 mod signature;
@@ -25,8 +26,8 @@ use std::sync::Arc;
 use obento_base::Error;
 use obento_block::{BlockDevice, Slice};
 use obento_driver::{Access, CheckOptions};
-use obento_host::compressed::{Compression, Incomplete, decompress};
-use obento_host::io::{BehindDevice, Opened};
+use obento_host::compressed::{Compression, Incomplete, Room, decompress};
+use obento_host::io::Opened;
 use obento_host::lock::{LockNotice, Purpose};
 use obento_host::qcow2::{Qcow2Device, References, is_qcow2};
 use obento_host::{FileId, HostError};
@@ -34,6 +35,8 @@ use obento_host::{FileId, HostError};
 use crate::partition::{Partition, Table, TableNotice};
 use crate::{Part, Registry, Volume};
 pub use error::{Candidate, Content, Holds, OpenError, Otherwise};
+pub use file::ImageFile;
+use file::Parts;
 use opened::OpenVolumes;
 pub use options::{Locking, Options, Writing};
 pub use signature::Looks;
@@ -114,16 +117,7 @@ impl Image {
     /// ```
     pub fn open(path: &Path, registry: &Registry, options: &Options) -> Result<Self, OpenError> {
         check_type(registry, options)?;
-        let file = open_file(path, options)?;
-        let notices: Vec<_> = file.notices.into_iter().map(ImageNotice::Lock).collect();
-        let device: Arc<dyn BlockDevice> = match (options.access, options.writing) {
-            (Access::ReadWrite, Writing::Behind) => Arc::new(BehindDevice::new(file.device)),
-            _ => file.device,
-        };
-        let mut image = Self::on_device(path, device, registry, options)?;
-        image.host_files.push(file.id);
-        image.notices.splice(0..0, notices);
-        Ok(image)
+        ImageFile::open(path, options)?.decode(registry)
     }
 
     /// Opens what is on `device`. `path` is for messages, and to find the files that a qcow2 image names.
@@ -149,11 +143,21 @@ impl Image {
         registry: &Registry,
         options: &Options,
     ) -> Result<Self, OpenError> {
+        let journal = options.journal.as_deref().map(|path| open_file(path, options)).transpose()?;
+        Self::of_parts(path, device, registry, options, Parts { journal, rooms: Vec::new() })
+    }
+
+    fn of_parts(
+        path: &Path,
+        device: Arc<dyn BlockDevice>,
+        registry: &Registry,
+        options: &Options,
+        Parts { journal, rooms }: Parts,
+    ) -> Result<Self, OpenError> {
         check_type(registry, options)?;
         if device.is_empty() {
             return Err(OpenError::Empty { image: path.into() });
         }
-        let journal = options.journal.as_deref().map(|path| open_file(path, options)).transpose()?;
         let mut image = Self {
             path: path.into(),
             layers: Vec::new(),
@@ -167,7 +171,8 @@ impl Image {
             opened: Arc::default(),
         };
         let len = image.device.len();
-        while image.unpack(len)? {}
+        let mut rooms = rooms.into_iter();
+        while image.unpack(len, &mut rooms)? {}
         image.find_table();
         Ok(image)
     }
@@ -280,8 +285,8 @@ impl Image {
         Ok(Arc::new(Slice::new(self.device.clone(), range.clone())?))
     }
 
-    /// Takes one layer off an image whose file has `file_len` bytes. Returns whether there was one.
-    fn unpack(&mut self, file_len: u64) -> Result<bool, OpenError> {
+    /// Decodes one layer of an image whose file has `file_len` bytes, a compressed one into the next of `rooms`. Returns whether there was one.
+    fn unpack(&mut self, file_len: u64, rooms: &mut dyn Iterator<Item = Room>) -> Result<bool, OpenError> {
         let len = usize::try_from(self.device.len().min(16)).unwrap_or(0);
         let mut start = vec![0; len];
         let unreadable = |error| OpenError::Unreadable { image: self.path.clone(), error };
@@ -298,7 +303,7 @@ impl Image {
             return Err(OpenError::Nested { image: self.path.clone(), limit: MAX_LAYERS });
         }
         match compression {
-            Some(compression) => self.decompress(compression, file_len)?,
+            Some(compression) => self.decompress(compression, file_len, rooms.next())?,
             None => {
                 let references =
                     if self.options.allow_backing { References::Open } else { References::Refuse };
@@ -314,12 +319,18 @@ impl Image {
         Ok(true)
     }
 
-    fn decompress(&mut self, compression: Compression, file_len: u64) -> Result<(), OpenError> {
+    fn decompress(
+        &mut self,
+        compression: Compression,
+        file_len: u64,
+        room: Option<Room>,
+    ) -> Result<(), OpenError> {
         let observer = self.options.on_unpacking.clone();
         let mut tell = |progress| observer.iter().for_each(|observer| observer(progress));
         let options = obento_host::compressed::Options {
             limits: self.options.unpack,
             file_len: Some(file_len),
+            room,
             progress: Some(&mut tell),
         };
         let unpacked = decompress(&*self.device, &self.path, compression, options)?;

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 use obento::sandbox::Rights;
 use obento::{
-    Backup, CopyOptions, Error, FileKind, HostError, Operand, Symlinks, TargetIs, WriteReport, copy_in,
-    copy_out_to,
+    Access, Backup, CopyOptions, Error, FileKind, HostError, Operand, Symlinks, TargetIs, WriteReport,
+    copy_in, copy_out_to,
 };
 
 use super::super::mv::JUST_MOVED;
@@ -22,7 +22,7 @@ use super::watch::Watch;
 use crate::change::consent::agrees;
 use crate::change::{Done, Tell};
 use crate::context::Context;
-use crate::open::{self, open_for_change};
+use crate::open::{self, open_for_change, prepare};
 use crate::report::{Report, subject};
 
 /// How to move.
@@ -60,10 +60,23 @@ pub fn concerns(sources: &[OsString], target: &OsStr, context: &Context) -> bool
 
 /// Moves `sources` to `target`.
 pub fn run(sources: &[OsString], target: &OsStr, moves: &Moves, tell: &mut Tell, context: &Context) -> Done {
-    let target = open(target, context, HostEnd::target)?;
+    let target_word = target.to_owned();
+    let can_wait =
+        prepare(sources.iter().chain([&target_word]), open::Bare::HostFile, Access::ReadWrite, context);
+    let target_host = host(target, context, HostEnd::target)?;
+    let hosts = sources.iter().map(|source| host(source, context, |path| Ok(HostEnd::source(path))));
+    let hosts: Vec<Option<HostEnd>> = hosts.collect::<Result<_, _>>()?;
+    let ends = || hosts.iter().flatten().chain(&target_host);
+    let can_wait = can_wait && hosts.iter().all(Option::is_none);
+    if can_wait {
+        confine(ends(), context);
+    }
+    let target = open(target, target_host.clone(), context)?;
     let opened: Vec<_> =
-        sources.iter().map(|source| open(source, context, |path| Ok(HostEnd::source(path)))).collect();
-    confine(opened.iter().flatten().chain([&target]), context);
+        sources.iter().zip(&hosts).map(|(source, host)| open(source, host.clone(), context)).collect();
+    if hosts.iter().all(Option::is_none) {
+        confine(ends(), context);
+    }
     let mut found = Vec::new();
     for source in opened {
         match source.and_then(find) {
@@ -95,26 +108,28 @@ pub fn run(sources: &[OsString], target: &OsStr, moves: &Moves, tell: &mut Tell,
 }
 
 /// Gives up all rights but to read and change what is below the directories of the host that take part.
-fn confine<'e>(ends: impl Iterator<Item = &'e End>, context: &Context) {
-    let hosts = ends.filter_map(|end| match end {
-        End::Host(host) => Some(host.grounds()),
-        End::Image(_) => None,
-    });
-    let grounds: Vec<_> = hosts.flatten().map(AsFd::as_fd).collect();
+fn confine<'e>(ends: impl Iterator<Item = &'e HostEnd>, context: &Context) {
+    let grounds: Vec<_> = ends.flat_map(HostEnd::grounds).map(AsFd::as_fd).collect();
     context.confine(if grounds.is_empty() { Rights::Read } else { Rights::WriteBeneath(&grounds) });
 }
 
-fn open(
+/// Follows an operand that is a path of the host; `None` for others. Errors: a symbolic link of another user.
+fn host(
     operand: &OsStr,
     context: &Context,
-    host: impl FnOnce(PathBuf) -> Result<HostEnd, HostError>,
-) -> Result<End, Report> {
-    match open::operand(operand, context)? {
-        Operand::Image(address) if address.place.is_some() => {
-            open_for_change(operand, context).map(End::Image)
-        }
-        Operand::Host(path) => host(path).map(End::Host).map_err(Report::plain),
-        _ => open_for_change(operand, context).map(End::Image),
+    follow: impl FnOnce(PathBuf) -> Result<HostEnd, HostError>,
+) -> Result<Option<HostEnd>, Report> {
+    match open::operand(operand, context) {
+        Ok(Operand::Host(path)) => follow(path).map(Some).map_err(Report::plain),
+        // What is wrong with it is told when it is opened.
+        _ => Ok(None),
+    }
+}
+
+fn open(operand: &OsStr, host: Option<HostEnd>, context: &Context) -> Result<End, Report> {
+    match host {
+        Some(host) => Ok(End::Host(host)),
+        None => open_for_change(operand, context).map(End::Image),
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use obento::sandbox::Rights;
 use obento::{
-    Address, CopyError, CopyFrom, CopyOptions, CopyReport, HostError, ImageTarget, Operand, Symlinks,
+    Access, Address, CopyError, CopyFrom, CopyOptions, CopyReport, HostError, ImageTarget, Operand, Symlinks,
     TargetIs, copy_from_reader, copy_in,
 };
 use rustix::fs::{Mode, OFlags};
@@ -28,6 +28,14 @@ enum Source {
 
 /// Copies `sources` to `target`.
 pub fn run(sources: &[OsString], target: &Address, args: &Args, context: &Context) -> Outcome {
+    let from_stdin_only = sources.iter().any(|source| source == "-");
+    let (hosts, options) = (hosts(sources, context), args.options()?);
+    if prepare_images(&target.image, sources, context) {
+        match from_stdin_only {
+            true => context.seal(),
+            false => confine(&hosts, &options, context),
+        }
+    }
     let target = open_target(target, context)?;
     if sources.iter().any(|source| source == "-") {
         return from_stdin(sources, &target, args, context);
@@ -39,8 +47,8 @@ pub fn run(sources: &[OsString], target: &Address, args: &Args, context: &Contex
             Err(report) => context.warn(&report),
         }
     }
-    let options = CopyOptions { spared: context.opener().host_files(), ..args.options()? };
-    confine(&opened, &options, context);
+    let options = CopyOptions { spared: context.opener().host_files(), ..options };
+    confine(&hosts, &options, context);
     let mut from = Vec::new();
     for source in opened {
         match find(source, options.named_symlinks) {
@@ -84,16 +92,30 @@ fn find(source: Source, symlinks: Symlinks) -> Result<Vec<CopyFrom>, Report> {
     }
 }
 
+/// The sources that are on the host.
+fn hosts(sources: &[OsString], context: &Context) -> Vec<PathBuf> {
+    let host = |source: &OsString| match open::operand(source, context) {
+        Ok(Operand::Host(path)) => Some(path),
+        _ => None,
+    };
+    sources.iter().filter_map(host).collect()
+}
+
+/// Opens the files of the image that is changed, and then of those that are read. Returns whether they can be decoded without rights.
+fn prepare_images(target: &Path, sources: &[OsString], context: &Context) -> bool {
+    if context.expect_changes_allowed(b"").is_err()
+        || !open::prepare([], open::Bare::HostFile, Access::ReadWrite, context)
+    {
+        return false;
+    }
+    context.opener().prepare(target, Access::ReadWrite, context);
+    let is_image = |source: &&OsString| matches!(open::operand(source, context), Ok(Operand::Image(_)));
+    open::prepare(sources.iter().filter(is_image), open::Bare::HostFile, Access::ReadOnly, context)
+}
+
 /// Gives up all rights but to read what lies beneath the sources. Links that are followed may lead anywhere, and a source
 /// that cannot be opened is for the copy to tell.
-fn confine(sources: &[Source], options: &CopyOptions, context: &Context) {
-    let hosts: Vec<&Path> = sources
-        .iter()
-        .filter_map(|source| match source {
-            Source::Host(path) => Some(&**path),
-            Source::Image(_) => None,
-        })
-        .collect();
+fn confine(hosts: &[PathBuf], options: &CopyOptions, context: &Context) {
     if hosts.is_empty() {
         return context.seal();
     }
@@ -101,7 +123,7 @@ fn confine(sources: &[Source], options: &CopyOptions, context: &Context) {
         return;
     }
     let folders: Vec<OwnedFd> =
-        hosts.into_iter().flat_map(|path| folders(path, options.named_symlinks)).collect();
+        hosts.iter().flat_map(|path| folders(path, options.named_symlinks)).collect();
     let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
     context.confine(Rights::ReadBeneath(&folders));
 }

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use obento::sandbox::Rights;
 use obento::{
-    Address, CopyError, CopyOptions, CopySource, Existing, FileKind, HostError, HostTarget, Loss, OpenError,
-    Operand, TargetIs, WriteReport, copy_out_to,
+    Access, Address, CopyError, CopyOptions, CopySource, Existing, FileKind, HostError, HostTarget, Loss,
+    OpenError, Operand, TargetIs, WriteReport, copy_out_to,
 };
 
 pub use self::args::Args;
@@ -51,7 +51,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Target::Image(target) => return into::run(sources, &target, args, context),
         target => target,
     };
-    let opened: Vec<_> = sources.iter().map(|source| open_source(source, context)).collect();
+    // Only sources in images can be copied from here; others are told, which takes a look at the host.
+    let are_images =
+        sources.iter().all(|source| matches!(open::operand(source, context), Ok(Operand::Image(_))));
+    let can_wait = are_images && open::prepare(sources, open::Bare::HostFile, Access::ReadOnly, context);
+    let mut opened = Vec::new();
+    if !can_wait {
+        opened.extend(sources.iter().map(|source| open_source(source, context)));
+    }
     let spared = context.opener().host_files();
     let target = match target {
         Target::Host(path) => {
@@ -76,6 +83,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Target::Place(Err(_)) => context.seal(),
         Target::Host(_) | Target::Image(_) => {}
     }
+    if can_wait {
+        opened.extend(sources.iter().map(|source| open_source(source, context)));
+    }
+    // Backing files that only decoding finds.
+    let options = CopyOptions { spared: context.opener().host_files(), ..options };
     let mut found = Vec::new();
     for location in opened {
         match location.and_then(|location| location.find(args.named_symlinks(), "cannot copy")) {

@@ -129,6 +129,9 @@ struct Start {
 /// Opens what `arguments` name, gives up rights unless there are commands to run, and finds the files.
 fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &Host<'_>) -> Vec<Start> {
     let context = world.context;
+    if parsed.commands.is_empty() {
+        open::seal_before_decoding(arguments, open::Bare::Image, obento::Access::ReadOnly, context);
+    }
     let opened: Vec<_> = arguments.iter().map(|argument| open::open(argument, context)).collect();
     if parsed.commands.is_empty() {
         context.seal();
