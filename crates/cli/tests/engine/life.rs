@@ -313,3 +313,34 @@ fn a_file_that_may_not_be_as_long_as_the_kernels_memory_is_told_with_what_helps(
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("ulimit -f") && said.contains("may have 32 MiB here and needs"), "{said}");
 }
+
+#[test]
+fn the_kernel_sees_no_process_of_its_host() {
+    let Some(bench) = prepare() else { return };
+    let can_hide = Command::new("unshare").args(["-Urpf", "--mount-proc", "true"]).status();
+    if !can_hide.is_ok_and(|status| status.success()) {
+        return println!("skipped: this host shows its /proc to every name space");
+    }
+    let mut shell = shell_on(&bench);
+    let name_space = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let own = name_space(std::process::id());
+    let is_seen = |pid: u32| {
+        let processes = fs::read_dir(format!("/proc/{pid}/root/proc")).unwrap().flatten();
+        processes.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok()).count()
+    };
+    let inner: Vec<u32> = processes_of(shell.id())
+        .into_iter()
+        .filter(|&pid| name_space(pid).is_some_and(|seen| Some(seen) != own))
+        .collect();
+    assert!(!inner.is_empty());
+    for &pid in &inner {
+        assert!(
+            is_seen(pid) <= inner.len(),
+            "it sees {} processes, of which {} are its own",
+            is_seen(pid),
+            inner.len()
+        );
+    }
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
+}

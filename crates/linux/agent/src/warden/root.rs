@@ -1,4 +1,4 @@
-//! A root of the kernel's own: its program, its libraries, `/proc` and a folder for its memory.
+//! A root of the kernel's own: its program, its libraries, a `/proc` with its own processes and a folder for its memory.
 //!
 //! A name space of mounts begins with all of the host's. Left there, a file system that the host unmounts would stay mounted in it for as long as the
 //! kernel runs, with its disk in use; and services of the host would have sockets there. So they are let go of, in the way of containers.
@@ -15,11 +15,13 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
 };
-use rustix::process::{chdir, pivot_root};
+use rustix::process::{Pid, chdir, getpid, pivot_root};
 use rustix::thread::UnshareFlags;
 
 use super::jail::{FOLDERS, READ, holds_programs};
 
+/// Where processes are seen.
+const PROCESSES: &str = "/proc";
 /// Where nothing is.
 const NOTHING: &str = "/dev/null";
 /// Where a program that is a script has its shell; a link to `/usr/bin` mostly.
@@ -70,7 +72,9 @@ fn make_root(place: &Path, program: &Path, size: u64) -> io::Result<()> {
 
 fn fill(place: &Path, program: &Path, size: u64) -> io::Result<()> {
     for path in READ.into_iter().chain([SHELLS, NOTHING]) {
-        show(path.as_ref(), place)?;
+        if path != PROCESSES || show_processes(place).is_err() {
+            show(path.as_ref(), place)?;
+        }
     }
     fs::symlink_metadata(program)?;
     show(program, place)?;
@@ -89,6 +93,20 @@ fn own_folder(place: PathBuf, program: &Path, size: u64) -> io::Result<PathBuf> 
         let _ = mount(c"none", SERVICES, c"tmpfs", FLAGS, c"mode=0555,size=4096");
     }
     Ok(place)
+}
+
+/// Mounts a `/proc` of the name space of processes that this is the first of, so that the kernel sees none of the host's. Errors: there is no such
+/// name space, or the host hides parts of its own `/proc`, which a new one would show; then nothing is there.
+fn show_processes(place: &Path) -> io::Result<()> {
+    if getpid() != Pid::INIT {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let inner = within(place, PROCESSES.as_ref())?;
+    fs::create_dir(&inner)?;
+    mount(c"proc", &inner, c"proc", FLAGS | MountFlags::NOEXEC, c"").inspect_err(|_| {
+        let _ = fs::remove_dir(&inner);
+    })?;
+    Ok(())
 }
 
 fn mount_memory(folder: &Path, size: u64) -> io::Result<()> {
