@@ -1,8 +1,10 @@
 //! What a server has to tell while nobody listens.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
+
+use obento::open_output;
+use rustix::fs::OFlags;
 
 use tracing_subscriber::fmt;
 
@@ -18,7 +20,11 @@ pub fn start(file: Option<&Path>) -> std::io::Result<()> {
     // It stands already where one process serves twice.
     let _ = match file {
         Some(path) => {
-            let file = File::options().append(true).create(true).open(path)?;
+            let file = open_output(path, 0o666).map_err(|error| match error.errno() {
+                Some(errno) => errno.into(),
+                None => std::io::Error::other(error),
+            })?;
+            rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
             lines.with_ansi(false).with_writer(Mutex::new(file)).try_init()
         }
         None => lines.with_ansi(false).with_writer(std::io::stderr).try_init(),
