@@ -122,8 +122,7 @@ fn confine(hosts: &[PathBuf], options: &CopyOptions, context: &Context) {
     if options.symlinks == Symlinks::Follow && options.recursive {
         return;
     }
-    let folders: Vec<OwnedFd> =
-        hosts.iter().flat_map(|path| folders(path, options.named_symlinks)).collect();
+    let folders: Vec<OwnedFd> = hosts.iter().flat_map(|path| folders(path, options.named_symlinks)).collect();
     let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
     context.confine(Rights::ReadBeneath(&folders));
 }
