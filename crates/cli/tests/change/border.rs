@@ -91,6 +91,9 @@ fn what_a_move_replaces_is_the_link_itself_and_stays_until_the_copy_is_whole() {
     disk.quietly(&["mv --backup=numbered old disk.img:/link"]);
     assert_eq!(disk.read("cat disk.img:/link disk.img:/link.~1~"), "newfile");
     disk.quietly(&["mv -b -T disk.img:/link old~"]);
+    // A backup of nothing is none.
+    disk.check("mv -vb old~ disk.img:/moved", 0, "moved 'old~' -> 'disk.img:/moved'\n", "");
+    disk.check("mv -vb disk.img:/moved old~", 0, "moved 'disk.img:/moved' -> 'old~'\n", "");
     assert_eq!(fs::read_to_string(at.join("old~~")).unwrap(), "old");
 }
 

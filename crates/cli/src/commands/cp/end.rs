@@ -101,8 +101,11 @@ impl HostEnd {
     fn rename_onto(&self, to: &Self, backup: &Backup) -> Result<Option<Vec<u8>>, String> {
         let ((from_dir, from), (dir, name)) = (self.spot()?, to.spot()?);
         let listed = || dir.names().map_err(|error| error.errno().unwrap_or(rustix::io::Errno::IO));
-        let kept =
-            backup.name_for(name.as_bytes(), listed).map_err(|errno| words(std::io::Error::from(errno)))?;
+        let kept = match to.stat()? {
+            Some(_) => backup.name_for(name.as_bytes(), listed),
+            None => Ok(None),
+        };
+        let kept = kept.map_err(|errno| words(std::io::Error::from(errno)))?;
         let kept_name = kept.as_deref().map(Name::new).transpose().map_err(|error| error.to_string())?;
         if let Some(kept) = kept_name {
             dir.rename(name, dir, kept).map_err(|error| reason(&error))?;
