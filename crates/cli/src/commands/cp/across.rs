@@ -67,16 +67,13 @@ pub fn run(sources: &[OsString], target: &OsStr, moves: &Moves, tell: &mut Tell,
     let hosts = sources.iter().map(|source| host(source, context, |path| Ok(HostEnd::source(path))));
     let hosts: Vec<Option<HostEnd>> = hosts.collect::<Result<_, _>>()?;
     let ends = || hosts.iter().flatten().chain(&target_host);
-    let can_wait = can_wait && hosts.iter().all(Option::is_none);
     if can_wait {
         confine(ends(), context);
     }
     let target = open(target, target_host.clone(), context)?;
     let opened: Vec<_> =
         sources.iter().zip(&hosts).map(|(source, host)| open(source, host.clone(), context)).collect();
-    if hosts.iter().all(Option::is_none) {
-        confine(ends(), context);
-    }
+    confine(ends(), context);
     let mut found = Vec::new();
     for source in opened {
         match source.and_then(find) {
