@@ -119,6 +119,8 @@ pub fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use obento::SourceProblem;
+
     use super::*;
     use crate::seeds;
 
@@ -130,10 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_built_of_every_seed_but_the_index_that_names_no_manifest() {
+    fn a_volume_is_built_of_every_seed_but_those_that_name_what_is_missing() {
+        // An index may name no manifest, and an access control list users that the tree does not have.
+        let is_unknown = |problem: &SourceProblem| problem.why.contains("the image has no ");
         for seed in seeds::sources() {
             match (seed[0], built(seed[0], &seed[1..])) {
                 (4, Err(_)) => {}
+                (_, Err(BuildFailure::Sources(problems))) if problems.iter().all(is_unknown) => {}
                 (_, report) => assert!(report.unwrap().files > 0),
             }
         }

@@ -616,10 +616,10 @@ fn a_volume_with_fewer_inodes_in_its_first_group_than_every_volume_has_keeps_the
     }
 }
 
-/// Begins to build `disk.img` in `folder` out of a pipe, gives it a part of a file, sends it a signal, and waits.
-fn interrupt(bench: &Bench, folder: &Path, signal: &str) -> std::process::ExitStatus {
-    let build = bench.command("build disk.img --from -");
-    // Whoever started the tests may have had signals ignored, as nohup(1) has, which every program inherits.
+/// Starts to build `disk.img` in `folder` from a pipe, writes a part of a file to it, sends it a signal, and waits.
+fn interrupt(bench: &Bench, folder: &Path, build: &str, signal: &str) -> std::process::ExitStatus {
+    let build = bench.command(build);
+    // A parent such as nohup(1) may ignore signals, and every program inherits that.
     let mut command = program("env");
     command.args(["-i", "--default-signal=INT,TERM,HUP"]).arg(build.get_program()).args(build.get_args());
     let mut child = command.current_dir(folder).stdin(Stdio::piped()).spawn().unwrap();
@@ -644,7 +644,7 @@ fn header_of_a_file(len: u64) -> tar::Header {
 fn a_build_that_is_interrupted_leaves_nothing() {
     let bench = Bench::new();
     for (signal, number) in [("INT", 2), ("TERM", 15), ("HUP", 1), ("KILL", 9)] {
-        let status = interrupt(&bench, bench.0.path(), signal);
+        let status = interrupt(&bench, bench.0.path(), "build disk.img --from -", signal);
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(number));
         assert_eq!(fs::read_dir(bench.0.path()).unwrap().count(), 0, "{signal}");
     }
@@ -668,7 +668,7 @@ fn where_no_file_is_without_a_name_a_signal_takes_the_unfinished_one_away() {
     bench.run("mount host.img host", 0);
     let count = || fs::read_dir(&host).unwrap().count();
     let left = ["INT", "TERM", "KILL", "HUP"].map(|signal| {
-        let status = interrupt(&bench, &host, signal);
+        let status = interrupt(&bench, &host, "build disk.img --stream --from -", signal);
         (std::os::unix::process::ExitStatusExt::signal(&status), count())
     });
     fs::create_dir(bench.path("tree")).unwrap();

@@ -3,7 +3,7 @@
 //! Invariant: a file that an image names is never opened unless the caller allows it, and then only as an image file
 //! or block device, for reading.
 //! Invariant: what `imago` would refuse late, or allocate too much for, is refused before it sees the image.
-//! Invariant: a panic of `imago` is an error: each call that decodes is made behind a [`guard`].
+//! Invariant: a panic of `imago` is an error: each call that decodes is made behind `guard`.
 //! Locking: the cache of decompressed clusters has a leaf lock, not held while one is decompressed.
 //! Source: qemu `docs/interop/qcow2.txt`.
 
