@@ -122,7 +122,8 @@ impl LinuxDriver {
             return Err(Error::Unsupported(Feature::Named(reason)));
         }
         let found = device.len();
-        let device = padded::to_sectors(device);
+        // What a truncated image lacks is an error of the device, and never reads as zeros.
+        let device = if probe.len > found { device } else { padded::to_sectors(device) };
         let memory = self.how.memory.unwrap_or_else(|| memory_for(device.len(), writable));
         // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
         let disk: Arc<dyn BlockDevice> =
