@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 const PLAIN: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "docs/README.md",
     "docs/bench.md",
