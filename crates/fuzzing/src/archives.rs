@@ -135,10 +135,12 @@ mod tests {
     fn a_volume_is_built_of_every_seed_but_those_that_name_what_is_missing() {
         // An index may name no manifest, and an access control list users that the tree does not have.
         let is_unknown = |problem: &SourceProblem| problem.why.contains("the image has no ");
+        let has_lists = |seed: &[u8]| seed.windows(10).any(|bytes| bytes == b"SCHILY.acl");
         for seed in seeds::sources() {
             match (seed[0], built(seed[0], &seed[1..])) {
                 (4, Err(_)) => {}
-                (_, Err(BuildFailure::Sources(problems))) if problems.iter().all(is_unknown) => {}
+                (_, Err(BuildFailure::Sources(problems)))
+                    if has_lists(&seed) && problems.iter().all(is_unknown) => {}
                 (_, report) => assert!(report.unwrap().files > 0),
             }
         }
