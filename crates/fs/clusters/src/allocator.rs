@@ -28,15 +28,16 @@ pub struct Allocator {
     held: Vec<(Cluster, u32)>,
 }
 
-/// The word of a cluster, and its bit in there.
+/// Returns the word of a cluster, and its bit in there.
 fn bit(cluster: u32) -> (usize, u64) {
     let at = cluster.saturating_sub(2);
     (to_usize(u64::from(at >> 6)), 1 << (at & 63))
 }
 
 impl Allocator {
-    /// Asks of so many clusters which are free: `free_among` answers for a cluster and the 63 behind it, the lowest bit for the
-    /// first; bits past the last cluster do not count. Errors: NoMemory; those of `free_among`.
+    /// Asks of so many clusters which are free: `free_among` answers for a cluster and the 63 behind it, the lowest
+    /// bit for the first; bits past the last cluster do not count. Fails with `NoMemory`, or with the errors of
+    /// `free_among`.
     pub fn new(
         clusters: u32,
         hint: Option<Cluster>,
@@ -80,12 +81,12 @@ impl Allocator {
         cluster >= self.end || self.used.get(word).is_none_or(|word| word & mask != 0)
     }
 
-    /// The first cluster of `from..to` that is free.
+    /// Returns the first cluster of `from..to` that is free.
     fn find(&self, from: u32, to: u32) -> Option<u32> {
         self.first(from, to, u64::MAX)
     }
 
-    /// The first cluster of `from..to` whose bit is set once `flip` was applied to its word.
+    /// Returns the first cluster of `from..to` whose bit is set once `flip` was applied to its word.
     fn first(&self, from: u32, to: u32, flip: u64) -> Option<u32> {
         let mut at = from.saturating_sub(2);
         let to = to.saturating_sub(2);
@@ -118,12 +119,12 @@ impl Allocator {
         self.free
     }
 
-    /// Where to look next.
+    /// Returns where to look next.
     pub fn next(&self) -> Cluster {
         Cluster(self.next)
     }
 
-    /// Whether a commit would give clusters back.
+    /// Returns whether a commit would give clusters back.
     pub fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }
@@ -133,8 +134,8 @@ impl Allocator {
         &self.held
     }
 
-    /// At most `want` clusters that lie together, right behind `after` if they can: the first and how many. Errors:
-    /// NoSpace.
+    /// Returns at most `want` clusters that lie together, right behind `after` if they can: the first and how many.
+    /// Fails with `NoSpace`.
     pub fn take(&mut self, after: Option<Cluster>, want: u32) -> Result<(Cluster, u32)> {
         let goal = after.map(|last| last.0.saturating_add(1)).filter(|&goal| goal < self.end);
         let start = match goal.filter(|&goal| !self.is_used(goal)) {
@@ -157,7 +158,7 @@ impl Allocator {
         Ok((Cluster(start), len))
     }
 
-    /// Clusters for `want` more behind `after`, in as few pieces as can be had. Errors: NoSpace, and then none.
+    /// Clusters for `want` more behind `after`, in as few pieces as can be had. Fails with `NoSpace`, and then none.
     pub fn take_all(&mut self, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
         let (mut pieces, mut left, mut after) = (Vec::new(), want, after);
         while left > 0 {
@@ -193,7 +194,7 @@ impl Allocator {
         self.free = self.free.saturating_add(1);
     }
 
-    /// A run is free after the next commit. Errors: NoMemory, before anything was done.
+    /// A run is free after the next commit. Fails with `NoMemory`, before anything was done.
     pub fn hold(&mut self, start: Cluster, len: u32) -> Result<()> {
         self.held.try_reserve(1)?;
         match self.held.last_mut() {
@@ -206,8 +207,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// The clusters of a run are named in memory from now on, and nowhere on disk. Errors: NoMemory, before anything was
-    /// done.
+    /// The clusters of a run are named in memory from now on, and nowhere on disk. Fails with `NoMemory`, before
+    /// anything was done.
     pub fn name(&mut self, start: Cluster, len: u32) -> Result<()> {
         self.fresh_runs.try_reserve(1)?;
         self.fresh_runs.push((start, len));
@@ -220,7 +221,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Whether nothing on disk names `cluster`.
+    /// Returns whether nothing on disk names `cluster`.
     pub fn is_fresh(&self, cluster: Cluster) -> bool {
         let (word, mask) = bit(cluster.0);
         self.fresh.get(word).is_some_and(|word| word & mask != 0)

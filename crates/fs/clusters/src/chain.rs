@@ -27,10 +27,10 @@ pub enum Entry {
 
 /// A file allocation table.
 pub trait Links {
-    /// How many clusters the volume has; the first is 2.
+    /// Returns how many clusters the volume has; the first is 2.
     fn clusters(&self) -> u32;
 
-    /// The entry of `cluster`. Errors: Corrupt for a number that no cluster has; those of the device.
+    /// Returns the entry of `cluster`. Fails with `Corrupt` for a number that no cluster has, or if the device fails.
     fn entry(&mut self, cluster: Cluster) -> Result<Entry>;
 }
 
@@ -53,7 +53,7 @@ impl Run {
         self.at.saturating_add(self.len)
     }
 
-    /// The last cluster.
+    /// Returns the last cluster.
     pub fn last(&self) -> Cluster {
         Cluster(self.start.0.saturating_add(self.len.saturating_sub(1)))
     }
@@ -90,9 +90,9 @@ impl Chain {
         Self { runs: run.into_iter().collect(), beyond: None, first, is_whole: true }
     }
 
-    /// The run that holds the file's cluster `at`, from there on, as far as it has to be known for `want` clusters. `None`:
-    /// the chain ends before. Errors: Corrupt for a chain that leaves the volume, goes on in what is free or bad, or is
-    /// longer than the volume; NoMemory; those of the device.
+    /// The run that holds the file's cluster `at`, from there on, as far as it has to be known for `want` clusters.
+    /// `None`: the chain ends before. Fails with `NoMemory`, with `Corrupt` for a chain that leaves the volume, goes
+    /// on in what is free or bad, or is longer than the volume, or if the device fails.
     pub fn find(&mut self, table: &mut impl Links, ino: Ino, at: u32, want: u32) -> Result<Option<Run>> {
         if let Some(run) = self.known(at)
             && (run.len >= want || self.is_whole || run.end() < self.reached())
@@ -116,7 +116,7 @@ impl Chain {
         Ok(self.known(at))
     }
 
-    /// All runs. Errors: as [`Chain::find`], and for more clusters than `most`.
+    /// Returns all runs. Fails in the same cases as [`Chain::find`], and for more clusters than `most`.
     pub fn all(&mut self, table: &mut impl Links, ino: Ino, most: u32) -> Result<&[Run]> {
         while !self.is_whole {
             self.step(table, ino, most.saturating_add(1))?;
@@ -127,7 +127,8 @@ impl Chain {
         Ok(&self.runs)
     }
 
-    /// Learns the first `goal` clusters and says how many there are of them, or one more. Errors: as [`Chain::find`].
+    /// Learns the first `goal` clusters and says how many there are of them, or one more. Fails in the same cases as
+    /// [`Chain::find`].
     pub fn reach(&mut self, table: &mut impl Links, ino: Ino, goal: u32) -> Result<u32> {
         while !self.is_whole && self.reached() < goal {
             self.step(table, ino, goal)?;
@@ -135,7 +136,7 @@ impl Chain {
         Ok(self.reached())
     }
 
-    /// How many clusters there are in all. Errors: as [`Chain::find`].
+    /// Returns how many clusters there are in all. Fails in the same cases as [`Chain::find`].
     pub fn count(&mut self, table: &mut impl Links, ino: Ino) -> Result<u32> {
         while !self.is_whole {
             self.step(table, ino, u32::MAX)?;
@@ -148,8 +149,8 @@ impl Chain {
         self.tail().map(|run| run.last())
     }
 
-    /// The chain goes on with `len` clusters from `start` on. It was counted before. Errors: NoMemory, before anything
-    /// was done.
+    /// The chain goes on with `len` clusters from `start` on. It was counted before. Fails with `NoMemory`, before
+    /// anything was done.
     pub fn push(&mut self, start: Cluster, len: u32) -> Result<()> {
         self.runs.try_reserve(1)?;
         self.first.get_or_insert(start);
@@ -161,12 +162,12 @@ impl Chain {
         }
     }
 
-    /// The runs that are known.
+    /// Returns the runs that are known.
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// How many clusters are known.
+    /// Returns how many clusters are known.
     pub fn reached(&self) -> u32 {
         self.tail().map_or(0, |run| run.end())
     }

@@ -41,8 +41,8 @@ impl<V: Volume> Mounted<V> {
         Self { volume, lock: RwLock::new(()), writer, ager, closed }
     }
 
-    /// Shows and changes `volume`, where no change waits for longer than `age`, or zero for as long as they may. Errors:
-    /// ReadOnly; those of the device.
+    /// Shows and changes `volume`, where no change waits for longer than `age`, or zero for as long as they may.
+    /// Fails with `ReadOnly`, or if the device fails.
     pub fn writing(volume: V, clock: Arc<dyn Clock>, age: Duration) -> Result<Arc<Self>> {
         let writer = V::Writer::open(&volume, clock)?;
         let this = Arc::new(Self { writer: Some(Mutex::new(writer)), ..Self::new(volume) });
@@ -50,7 +50,7 @@ impl<V: Volume> Mounted<V> {
         Ok(this)
     }
 
-    /// Changes the volume. Errors: ReadOnly; those of `change`.
+    /// Changes the volume. Fails with `ReadOnly`, or with the errors of `change`.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut V::Writer, &V) -> Result<R>) -> Result<R> {
         let _exclusive = self.lock.write();
         let writer = self.writer.as_ref().filter(|_| !self.closed.load(Ordering::Relaxed));
@@ -66,12 +66,12 @@ impl<V: Volume> Mounted<V> {
         Ok(result)
     }
 
-    /// Whether it is open for changes.
+    /// Returns whether it is open for changes.
     fn is_open(&self) -> bool {
         self.writer.is_some() && !self.closed.load(Ordering::Relaxed)
     }
 
-    /// The mounted state.
+    /// Returns the mounted state.
     pub fn volume(&self) -> &V {
         &self.volume
     }

@@ -5,15 +5,15 @@ use obento_driver::{Contents, FormatError, FormatOptions};
 
 use crate::sectors::zero;
 
-/// A serial number by chance.
+/// Returns a serial number by chance.
 pub fn random_serial(options: &FormatOptions) -> u32 {
     let mut bytes = [0; 4];
     options.random.fill(&mut bytes);
     u32::from_le_bytes(bytes)
 }
 
-/// Makes zeros of the first bytes up to `start`, by which something may be recognised there, before all else, and of those up to
-/// `end`, unless they are that. Errors: those of the device.
+/// Makes zeros of the first bytes up to `start`, by which something may be recognised there, before all else, and of
+/// those up to `end`, unless they are that. Fails if the device fails.
 pub fn clear(
     device: &dyn BlockDevice,
     (start, end): (u64, u64),

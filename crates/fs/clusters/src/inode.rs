@@ -27,7 +27,7 @@ pub trait FileEntry: Clone + Send + Sync + 'static {
     /// File or directory.
     fn file_kind(&self) -> FileKind;
 
-    /// Whether nobody may write it.
+    /// Returns whether nobody may write it.
     fn is_read_only(&self) -> bool;
 
     /// Lets nobody write it, or lets them again.
@@ -70,12 +70,12 @@ pub struct Inode<E> {
 }
 
 impl<E: FileEntry> Inode<E> {
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.entry.file_kind() == FileKind::Directory
     }
 
-    /// The attributes, of a file or directory of `size` bytes in clusters of `cluster_size`.
+    /// Returns the attributes, of a file or directory of `size` bytes in clusters of `cluster_size`.
     pub fn attr(&self, owner: &Owner, size: u64, cluster_size: u32) -> Attr {
         let is_dir = self.is_dir();
         let Times { mtime, atime, btime } = self.entry.times(owner.zone);

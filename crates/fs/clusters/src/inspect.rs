@@ -10,8 +10,8 @@ use obento_driver::record::Builder;
 
 use crate::{Chain, Cluster, Links};
 
-/// Hands the runs of the first `count` clusters of a chain to `sink`; damage ends them. `offset_of` gives the byte at which a
-/// cluster starts. Errors: Invalid for a run that lies nowhere.
+/// Hands the runs of the first `count` clusters of a chain to `sink`; damage ends them. `offset_of` gives the byte at
+/// which a cluster starts. Fails with `Invalid` for a run that lies nowhere.
 pub fn runs(
     chain: &mut Chain,
     table: &mut impl Links,
@@ -39,12 +39,13 @@ pub fn runs(
     Ok(())
 }
 
-/// A root directory of `len` bytes in clusters of its own, which no entry tells of; the first starts at byte `start`.
+/// Returns a root directory of `len` bytes in clusters of its own, which no entry tells of; the first starts at byte
+/// `start`.
 pub fn root_record(start: u64, cluster_size: u32, len: u64) -> Record {
     Builder::new("root directory", 0, start).number("bytes", 0, to_usize(cluster_size.into()), len).finish()
 }
 
-/// The bytes of the cluster that starts at byte `start`. Errors: NoMemory; those of the device.
+/// Returns the bytes of the cluster that starts at byte `start`. Fails with `NoMemory`, or if the device fails.
 pub fn cluster_bytes(cache: &Cache, start: u64, size: u32) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(to_usize(size.into()))?;

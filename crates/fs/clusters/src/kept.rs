@@ -44,7 +44,8 @@ impl<E> Kept<E> {
         }
     }
 
-    /// The entry of a directory at `slot`, as it is on the disk. Errors: Stale where none can be; those of the device.
+    /// The entry of a directory at `slot`, as it is on the disk. Fails with `Stale` where none can be, or if the
+    /// device fails.
     pub fn entry<T: FromBytes>(&self, slot: Slot) -> Result<T> {
         let size = u64::from(self.cache.block_size());
         let block = self.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
@@ -53,7 +54,8 @@ impl<E> Kept<E> {
         T::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| Error::Stale)
     }
 
-    /// What is known of the chain of a file; `start` says where one begins of which nothing is. Errors: those of `start`.
+    /// What is known of the chain of a file; `start` says where one begins of which nothing is. Fails with the errors
+    /// of `start`.
     pub fn chain<X>(
         &self,
         ino: Ino,
@@ -76,7 +78,7 @@ impl<E> Kept<E> {
         self.chains.lock().remove(&ino);
     }
 
-    /// How many clusters are free, counted once. Errors: those of `count`.
+    /// Returns how many clusters are free, counted once. Fails with the errors of `count`.
     pub fn free(&self, count: impl FnOnce() -> Result<u32>) -> Result<u32> {
         let mut free = self.free.lock();
         if let Some(free) = *free {

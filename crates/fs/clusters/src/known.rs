@@ -14,7 +14,7 @@ use crate::unit::Cluster;
 
 /// A directory that lies in clusters.
 pub trait Placed {
-    /// Its number.
+    /// Returns its number.
     fn ino(&self) -> Ino;
     /// Its clusters; none for one that lies elsewhere.
     fn runs(&self) -> &[Run];
@@ -52,7 +52,7 @@ impl<D> Known<D> {
         (skipped < len).then(|| (ino, at.saturating_add(skipped)))
     }
 
-    /// Whether any of `len` clusters from `start` on is somebody's.
+    /// Returns whether any of `len` clusters from `start` on is somebody's.
     pub fn overlaps(&self, start: Cluster, len: u32) -> bool {
         let end = start.0.saturating_add(len);
         self.owner(start).is_some() || self.runs.range(start.0..end).next().is_some()
@@ -71,7 +71,7 @@ impl<D: Placed> Known<D> {
         self.directories.get(&ino)
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub fn directories(&self) -> impl Iterator<Item = &Arc<D>> {
         self.directories.values()
     }
@@ -93,7 +93,8 @@ impl<D: Placed> Known<D> {
         Ok(())
     }
 
-    /// Notes a directory, unless it is known. Errors: Corrupt if one of its clusters is another's; NoMemory.
+    /// Notes a directory, unless it is known. Fails with `NoMemory`, or with `Corrupt` if one of its clusters is
+    /// another's.
     pub fn learn(&mut self, dir: D) -> Result<Arc<D>> {
         let ino = dir.ino();
         if let Some(dir) = self.directories.get(&ino) {

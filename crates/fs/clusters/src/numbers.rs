@@ -43,7 +43,7 @@ impl<E: Clone> Numbers<E> {
         self.inos.get(&slot).copied().unwrap_or_else(|| slot.ino())
     }
 
-    /// Where the entry of `ino` is, if that has one.
+    /// Returns where the entry of `ino` is, if that has one.
     pub fn slot_of(&self, ino: Ino) -> Option<Slot> {
         match self.places.get(&ino) {
             Some(&slot) => Some(slot),
@@ -52,7 +52,7 @@ impl<E: Clone> Numbers<E> {
         }
     }
 
-    /// Which life of the number it is.
+    /// Returns which life of the number it is.
     pub fn generation(&self, ino: Ino) -> Generation {
         Generation(self.lives.get(&ino).copied().unwrap_or(0))
     }
@@ -67,7 +67,7 @@ impl<E: Clone> Numbers<E> {
         self.orphans.get_mut(&ino).map(|orphan| orphan.0 = raw).is_some()
     }
 
-    /// Room for what the next call may note. Errors: NoMemory.
+    /// Room for what the next call may note. Fails with `NoMemory`.
     pub fn reserve(&mut self) -> Result<()> {
         self.places.try_reserve(2).map_err(|_| Error::NoMemory)?;
         self.inos.try_reserve(2).map_err(|_| Error::NoMemory)?;

@@ -7,7 +7,7 @@ use crate::unit::Cluster;
 /// Clusters that lie together: the first, and how many.
 pub type Piece = (Cluster, u32);
 
-/// The last cluster of a piece.
+/// Returns the last cluster of a piece.
 pub fn last_of(&(start, len): &Piece) -> Cluster {
     Cluster(start.0.saturating_add(len.saturating_sub(1)))
 }

@@ -18,12 +18,12 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// Bytes of sectors by their numbers.
 pub type Sectors = BTreeMap<u64, Vec<u8>>;
 
-/// The bytes of sectors as they are in memory. Errors: those of the device.
+/// The bytes of sectors as they are in memory. Fails if the device fails.
 pub fn current(cache: &Cache, numbers: impl Iterator<Item = u64>) -> Result<Sectors> {
     numbers.map(|number| Ok((number, cache.get(number)?.to_vec()))).collect()
 }
 
-/// Writes sectors `distance` bytes behind their places, neighbours at once. Errors: those of the device.
+/// Writes sectors `distance` bytes behind their places, neighbours at once. Fails if the device fails.
 pub fn write(cache: &Cache, distance: u64, sectors: &Sectors) -> Result<()> {
     let (device, size) = (cache.device(), u64::from(cache.block_size()));
     let mut gathered: Vec<u8> = Vec::new();
@@ -54,7 +54,7 @@ pub fn with_entries(mut sectors: Sectors, size: u64, shown: &BTreeMap<Slot, [u8;
     sectors
 }
 
-/// Makes `range` of the device zeros. Errors: those of the device.
+/// Makes `range` of the device zeros. Fails if the device fails.
 pub fn zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
     let mut at = range.start;
     while at < range.end {

@@ -33,7 +33,8 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     year.saturating_mul(365).saturating_add(leaps).saturating_add(day).saturating_sub(719_468)
 }
 
-/// The year, month and day that lie so many days after 1970-01-01. Source: the same, `civil_from_days`, for years after 0.
+/// Returns the year, month and day that lie so many days after 1970-01-01. Source: the same, `civil_from_days`, for
+/// years after 0.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -48,7 +49,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (if month > 2 { year } else { year.saturating_add(1) }, month, day)
 }
 
-/// The moment that date and time mean. A month or day of 0, which means that nothing is known, is the first.
+/// Returns the moment that date and time mean. A month or day of 0, which means that nothing is known, is the first.
 pub fn decode(date: u16, time: u16, hundredths: u8, zone: Zone) -> Timestamp {
     let field = |value: u16, shift: u32, mask: u16| i64::from(value >> shift & mask);
     let (month, day) = (field(date, 5, 15).clamp(1, 12), field(date, 0, 31).max(1));

@@ -14,7 +14,7 @@ pub const ENTRY_LEN: u64 = 32;
 pub struct Cluster(pub u32);
 
 impl Cluster {
-    /// Whether this is one of the clusters of a volume that has `clusters` of them.
+    /// Returns whether this is one of the clusters of a volume that has `clusters` of them.
     pub fn is_one_of(self, clusters: u32) -> bool {
         self.0 >= 2 && self.0.saturating_sub(2) < clusters
     }
@@ -31,7 +31,7 @@ impl fmt::Display for Cluster {
 pub struct Slot(pub u64);
 
 impl Slot {
-    /// Where it starts on the volume.
+    /// Returns where it starts on the volume.
     pub fn offset(self) -> u64 {
         self.0.saturating_mul(u64::from(ENTRY))
     }

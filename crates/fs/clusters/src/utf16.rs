@@ -30,7 +30,8 @@ fn half_to_bytes(unit: u16) -> [u8; 3] {
     [0xed, six(6), six(0)]
 }
 
-/// The UTF-16 units of a name. Errors: Invalid for bytes that are neither UTF-8 nor half a surrogate pair; NameTooLong.
+/// Returns the UTF-16 units of a name. Fails with `NameTooLong`, or with `Invalid` for bytes that are neither UTF-8
+/// nor half a surrogate pair.
 pub fn to_units(bytes: &[u8]) -> Result<Vec<u16>> {
     let mut units = Vec::new();
     let mut rest = bytes;

@@ -48,7 +48,7 @@ pub struct Grain {
 
 /// Where a name was found.
 pub trait Location: Clone {
-    /// The place that gives its file a number.
+    /// Returns the place that gives its file a number.
     fn slot(&self) -> Slot;
 }
 
@@ -69,7 +69,7 @@ pub trait Volume: Sized + Send + Sync + 'static {
     /// Nanoseconds between two moments that `mtime` can tell apart.
     const TIME_GRANULARITY: u32;
 
-    /// The most bytes of a file.
+    /// Returns the most bytes of a file.
     fn file_size_max(&self) -> u64;
     /// How it is divided.
     fn grain(&self) -> Grain;
@@ -81,23 +81,24 @@ pub trait Volume: Sized + Send + Sync + 'static {
     fn kept(&self) -> &Kept<Self::Entry>;
     /// What it says of itself.
     fn describe(&self) -> VolumeInfo;
-    /// Counts the clusters that are free. Errors: those of the device.
+    /// Counts the clusters that are free. Fails if the device fails.
     fn count_free(&self) -> Result<u32>;
 
-    /// The inode of this number, and what it lies in or lay in. Errors: Stale if it is not in use.
+    /// The inode of this number, and what it lies in or lay in. Fails with `Stale` if it is not in use.
     fn inode_and_parent(&self, ino: Ino) -> Result<(Inode<Self::Entry>, Ino)>;
-    /// The directory of this number. Errors: Stale; NotDirectory; Corrupt for one whose clusters belong to another.
+    /// Returns the directory of this number. Fails with `Stale`, `NotDirectory`, or with `Corrupt` for one whose
+    /// clusters belong to another.
     fn directory(&self, ino: Ino) -> Result<Arc<Self::Directory>>;
-    /// Where `name` is in `dir`. A part that cannot be read is as if it held nothing, unless the name is nowhere else: then
-    /// the error is told.
+    /// Returns where `name` is in `dir`. A part that cannot be read is as if it held nothing, unless the name is
+    /// nowhere else: then the error is told.
     fn find(&self, dir: &Self::Directory, name: &Name) -> Result<Option<Self::Location>>;
     /// At most `max` entries of `dir` after `from`, and whether these are the last. Errors among them are those of damaged
     /// parts.
     fn list(&self, dir: &Self::Directory, from: Cookie, max: usize) -> Result<(Vec<Result<Listed>>, bool)>;
     /// Bytes of a file or directory.
     fn size_of(&self, inode: &Inode<Self::Entry>) -> u64;
-    /// The run of a file at `range.start`, as the contract's `map` has it. Errors: Invalid for an empty range; Corrupt for a
-    /// chain that ends too early or is damaged there.
+    /// Returns the run of a file at `range.start`, as the contract's `map` has it. Fails with `Invalid` for an empty
+    /// range, or with `Corrupt` for a chain that ends too early or is damaged there.
     fn map(&self, inode: &Inode<Self::Entry>, range: Range<u64>) -> Result<Extent>;
 
     /// Its structures, field by field, if they are shown.
@@ -105,12 +106,12 @@ pub trait Volume: Sized + Send + Sync + 'static {
         None
     }
 
-    /// The metadata.
+    /// Returns the metadata.
     fn cache(&self) -> &Cache {
         &self.kept().cache
     }
 
-    /// The numbers of inodes.
+    /// Returns the numbers of inodes.
     fn numbers(&self) -> &RwLock<Numbers<Self::Entry>> {
         &self.kept().numbers
     }
@@ -120,7 +121,7 @@ pub trait Volume: Sized + Send + Sync + 'static {
         self.kept().forget(ino);
     }
 
-    /// The bytes of a piece on the device. Errors: Invalid if it is not on the volume.
+    /// Returns the bytes of a piece on the device. Fails with `Invalid` if it is not on the volume.
     fn bytes_of(&self, (start, len): Piece) -> Result<Range<u64>> {
         let offset = self.offset_of(start).ok_or(Error::Invalid)?;
         let size = u64::from(self.grain().cluster_size);
@@ -132,18 +133,18 @@ pub trait Volume: Sized + Send + Sync + 'static {
         self.numbers().read().ino_at(slot)
     }
 
-    /// The inode of this number. Errors: Stale if it is not in use.
+    /// Returns the inode of this number. Fails with `Stale` if it is not in use.
     fn inode(&self, ino: Ino) -> Result<Inode<Self::Entry>> {
         self.inode_and_parent(ino).map(|(inode, _)| inode)
     }
 
-    /// A regular file. Errors: Stale; IsDirectory.
+    /// Returns a regular file. Fails with `Stale` or `IsDirectory`.
     fn file(&self, ino: Ino) -> Result<Inode<Self::Entry>> {
         let inode = self.inode(ino)?;
         if inode.is_dir() { Err(Error::IsDirectory) } else { Ok(inode) }
     }
 
-    /// The attributes of `ino`, as they are now. Errors: Stale.
+    /// The attributes of `ino`, as they are now. Fails with `Stale`.
     fn attr(&self, ino: Ino) -> Result<Attr> {
         let inode = self.inode(ino)?;
         Ok(inode.attr(self.owner(), self.size_of(&inode), self.grain().cluster_size))
@@ -152,21 +153,21 @@ pub trait Volume: Sized + Send + Sync + 'static {
 
 /// Changes on their way to the device.
 pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
-    /// Reads what is free. Errors: ReadOnly if the device cannot be written; OutOfBounds if it is shorter than the volume;
-    /// those of the device.
+    /// Reads what is free. Fails with `ReadOnly` if the device cannot be written, with `OutOfBounds` if it is shorter
+    /// than the volume, or if the device fails.
     fn open(volume: &V, clock: Arc<dyn Clock>) -> Result<Self>;
     /// What waits.
     fn waiting(&self) -> &Waiting;
     /// What waits, to be changed.
     fn waiting_mut(&mut self) -> &mut Waiting;
-    /// Writes what waits, in an order that a cut survives. Errors: those of the device.
+    /// Writes what waits, in an order that a cut survives. Fails if the device fails.
     fn write_changes(&mut self, volume: &V) -> Result<()>;
     /// Marks the volume as in use, or as not in use, if it was not before it was opened.
     fn mark(&mut self, volume: &V, in_use: bool) -> Result<()>;
     /// Gives back what was taken and not named.
     fn give_back(&mut self, volume: &V, pieces: &[Piece]);
 
-    /// How many sectors changed.
+    /// Returns how many sectors changed.
     fn sectors(&self) -> usize {
         self.waiting().sectors()
     }
@@ -176,27 +177,27 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
         self.waiting().clock.now()
     }
 
-    /// Which clusters are free.
+    /// Returns which clusters are free.
     fn allocator(&mut self) -> &mut Allocator {
         &mut self.waiting_mut().allocator
     }
 
-    /// Errors: ReadOnly after a write failed.
+    /// Fails with `ReadOnly` after a write failed.
     fn check(&self) -> Result<()> {
         self.waiting().check()
     }
 
-    /// Whether anything waits.
+    /// Returns whether anything waits.
     fn has_changes(&self) -> bool {
         self.waiting().data_written || self.sectors() > 0
     }
 
-    /// Whether so much waits that it should be written.
+    /// Returns whether so much waits that it should be written.
     fn is_full(&self) -> bool {
         self.sectors() > MAX_DIRTY
     }
 
-    /// Writes all changes. Errors: those of the device, after which nothing is changed any more.
+    /// Writes all changes. Fails with the errors of the device, after which nothing is changed any more.
     fn commit(&mut self, volume: &V) -> Result<()> {
         self.check()?;
         let result = match self.sectors() {
@@ -210,7 +211,7 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
         result
     }
 
-    /// Writes all changes and marks the volume as unmounted. Errors: as [`Commit::commit`].
+    /// Writes all changes and marks the volume as unmounted. Fails in the same cases as [`Commit::commit`].
     fn close(&mut self, volume: &V) -> Result<()> {
         let orphans = volume.numbers().read().orphans();
         for ino in orphans {
@@ -224,7 +225,7 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
     }
 
     /// What `take` gets of free clusters; where there are none, after a commit, since what is freed rests until then.
-    /// Errors: NoSpace; those of the commit.
+    /// Fails with `NoSpace`, or with the errors of the commit.
     fn take_with<T>(&mut self, volume: &V, take: impl Fn(&mut Allocator) -> Result<T>) -> Result<T> {
         match take(self.allocator()) {
             Err(Error::NoSpace) if self.allocator().holds_any() => {
@@ -235,7 +236,7 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
         }
     }
 
-    /// Clusters for `want` more behind `after`, in as few pieces as can be had. Errors: NoSpace, and then none.
+    /// Clusters for `want` more behind `after`, in as few pieces as can be had. Fails with `NoSpace`, and then none.
     fn take(&mut self, volume: &V, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
         self.take_with(volume, |allocator| allocator.take_all(after, want))
     }
@@ -243,8 +244,8 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
 
 /// Changing what directories hold.
 pub trait Entries<V: Volume> {
-    /// Names what `entry` says in `dir`, where the name is free; answers where. Errors: Invalid or NameTooLong for a name that
-    /// the format lacks; NoSpace.
+    /// Names what `entry` says in `dir`, where the name is free; answers where. Fails with `NoSpace`, or with
+    /// `Invalid` or NameTooLong for a name that the format lacks.
     fn add(&mut self, volume: &V, dir: Ino, name: &Name, entry: V::Entry) -> Result<V::Location>;
     /// Takes a name out of its directory.
     fn remove(&mut self, volume: &V, at: At<'_, V>) -> Result<()>;
@@ -253,16 +254,16 @@ pub trait Entries<V: Volume> {
     /// Changes what is said of a file, wherever it is; its name stays. Of the root nothing is said.
     fn put_inode(&mut self, volume: &V, inode: &Inode<V::Entry>) -> Result<()>;
 
-    /// Whether one write changes both, so that a cut leaves neither between.
+    /// Returns whether one write changes both, so that a cut leaves neither between.
     fn is_one_write(volume: &V, one: At<'_, V>, other: At<'_, V>) -> bool;
-    /// Whether each of two names may go on to say what the other says.
+    /// Returns whether each of two names may go on to say what the other says.
     fn can_swap(one: &V::Location, other: &V::Location) -> bool;
     /// What is there came from elsewhere: it is shown when the place that it left is written.
     fn arrive(&mut self, volume: &V, at: At<'_, V>) -> Result<()>;
     /// What is there, `inode` until now, names something else from now on: what is on disk is shown until then, if it is that.
     fn replace(&mut self, volume: &V, at: At<'_, V>, inode: &Inode<V::Entry>) -> Result<()>;
 
-    /// Gives a new directory in `parent` its first cluster, and what it holds from the start. Errors: NoSpace.
+    /// Gives a new directory in `parent` its first cluster, and what it holds from the start. Fails with `NoSpace`.
     fn make_directory(&mut self, volume: &V, parent: Ino, entry: &mut V::Entry) -> Result<Cluster>;
     /// Frees a cluster that was named and is not any more.
     fn free_one(&mut self, volume: &V, cluster: Cluster) -> Result<()>;
@@ -272,9 +273,9 @@ pub trait Entries<V: Volume> {
 
 /// Changing what files hold.
 pub trait Data<V: Volume> {
-    /// Sets the size, as the contract's `truncate` has it. Errors: FileTooBig; NoSpace.
+    /// Sets the size, as the contract's `truncate` has it. Fails with `FileTooBig` or `NoSpace`.
     fn truncate(&mut self, volume: &V, ino: Ino, size: u64) -> Result<()>;
-    /// Where to write from `range.start` on, as the contract's `map_for_write` has it.
+    /// Returns where to write from `range.start` on, as the contract's `map_for_write` has it.
     fn map_for_write(&mut self, volume: &V, ino: Ino, range: Range<u64>) -> Result<Extent>;
     /// Names what was written, as the contract's `end_write` has it.
     fn end_write(&mut self, volume: &V, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()>;

@@ -79,7 +79,7 @@ impl Waiting {
         }
     }
 
-    /// Errors: ReadOnly after a write failed.
+    /// Fails with `ReadOnly` after a write failed.
     pub(crate) fn check(&self) -> Result<()> {
         if self.state.has_failed { Err(Error::ReadOnly) } else { Ok(()) }
     }
@@ -89,8 +89,8 @@ impl Waiting {
         self.state.has_failed = true;
     }
 
-    /// Marks the volume as in use or not, by what `change` does to its first sector, unless that is so already. Errors: those of
-    /// the device.
+    /// Marks the volume as in use or not, by what `change` does to its first sector, unless that is so already. Fails
+    /// if the device fails.
     pub fn mark(
         &mut self,
         cache: &Cache,
@@ -111,7 +111,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// How many sectors changed.
+    /// Returns how many sectors changed.
     pub fn sectors(&self) -> usize {
         self.fat_sectors.len().saturating_add(self.dir_sectors.len())
     }

@@ -15,12 +15,12 @@ use crate::ops;
 use crate::volume::{Commit as _, Data as _, Volume};
 
 impl<V: Volume> Mounted<V> {
-    /// A regular file. Errors: Stale; IsDirectory.
+    /// Checks that `ino` is a regular file. Fails with `Stale` or `IsDirectory`.
     fn check_file(&self, ino: Ino) -> Result<()> {
         self.volume().file(ino).map(drop)
     }
 
-    /// What the format has no holes for. Errors: IsDirectory; Invalid; NotSupported.
+    /// What the format has no holes for. Fails with `IsDirectory`, `Invalid` or `NotSupported`.
     fn refuse_holes(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
         self.check_file(ino)?;
         let size = u64::from(self.volume().grain().block_size);

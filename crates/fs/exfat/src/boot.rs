@@ -26,7 +26,7 @@ pub enum Region {
 }
 
 impl Region {
-    /// Its first sector.
+    /// Returns its first sector.
     pub fn start(self) -> u64 {
         match self {
             Self::Main => 0,
@@ -40,7 +40,7 @@ pub fn add(sum: u32, byte: u8) -> u32 {
     sum.rotate_right(1).wrapping_add(byte.into())
 }
 
-/// The checksum of the first eleven sectors of a region, which `bytes` begin with.
+/// Returns the checksum of the first eleven sectors of a region, which `bytes` begin with.
 pub fn checksum(bytes: &[u8], sector_size: usize) -> u32 {
     let summed = bytes.iter().take(sector_size.saturating_mul(11)).enumerate();
     summed.filter(|(at, _)| !UNSUMMED.contains(at)).fold(0, |sum, (_, &byte)| add(sum, byte))
@@ -55,7 +55,7 @@ pub struct BootRegion {
 }
 
 impl BootRegion {
-    /// Reads a region. Errors: Corrupt for a first sector that is none, and for a size other than `sector_size`.
+    /// Reads a region. Fails with `Corrupt` for a first sector that is none, and for a size other than `sector_size`.
     pub fn read(device: &dyn BlockDevice, region: Region, sector_size: u32) -> Result<Self> {
         let size = u64::from(sector_size);
         let mut bytes = vec![0; to_usize(size.saturating_mul(SECTORS))];
@@ -75,7 +75,7 @@ impl BootRegion {
         Ok(Self { bytes, sb })
     }
 
-    /// Errors: Corrupt for a checksum that is another.
+    /// Fails with `Corrupt` for a checksum that is another.
     pub fn verify(&self, region: Region) -> Result<()> {
         let size = to_usize(self.sb.sector_size.into());
         let expected = checksum(&self.bytes, size);
@@ -90,7 +90,7 @@ impl BootRegion {
         }
     }
 
-    /// Reads a region that is whole. Errors: Corrupt; those of the device.
+    /// Reads a region that is whole. Fails with `Corrupt`, or if the device fails.
     pub fn whole(device: &dyn BlockDevice, region: Region, sector_size: u32) -> Result<Self> {
         let this = Self::read(device, region, sector_size)?;
         this.verify(region)?;
@@ -98,7 +98,7 @@ impl BootRegion {
     }
 }
 
-/// The sector size that the first sector names, if it can be one.
+/// Returns the sector size that the first sector names, if it can be one.
 pub fn sector_size(device: &dyn BlockDevice) -> Option<u32> {
     let mut bytes = [0; 512];
     device.read_at(0, &mut bytes).ok()?;

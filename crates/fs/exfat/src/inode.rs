@@ -34,7 +34,7 @@ bitflags! {
 pub type Inode = obento_clusters::Inode<EntrySet>;
 
 impl EntrySet {
-    /// The attributes.
+    /// Returns the attributes.
     pub fn attributes(&self) -> Attributes {
         Attributes::from_bits_retain(self.file.FileAttributes.get())
     }
@@ -59,7 +59,7 @@ impl EntrySet {
         self.stream.DataLength.get()
     }
 
-    /// How many of them were written; the others read as zeros.
+    /// Returns how many of them were written; the others read as zeros.
     pub fn valid(&self) -> u64 {
         self.stream.ValidDataLength.get()
     }

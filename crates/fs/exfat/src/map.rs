@@ -20,8 +20,8 @@ impl SuperBlock {
 }
 
 impl Volume {
-    /// The run of `inode` at `range.start`, as the contract's `map` has it. Errors: Invalid for an empty range; Corrupt for
-    /// a chain that ends too early or is damaged there.
+    /// Returns the run of `inode` at `range.start`, as the contract's `map` has it. Fails with `Invalid` for an empty
+    /// range, or with `Corrupt` for a chain that ends too early or is damaged there.
     pub fn map(&self, inode: &Inode, range: Range<u64>) -> Result<Extent> {
         let (size, valid) = (inode.entry.size(), inode.entry.valid());
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
@@ -44,7 +44,8 @@ impl Volume {
         }
     }
 
-    /// Where at most `len` bytes from `offset` on lie on the device, all of which are within clusters of the file.
+    /// Returns where at most `len` bytes from `offset` on lie on the device, all of which are within clusters of the
+    /// file.
     pub fn run_at(&self, inode: &Inode, offset: u64, len: u64) -> Result<Range<u64>> {
         let cluster_size = u64::from(self.super_block().cluster_size);
         let number = |bytes: Option<u64>| bytes.and_then(|count| u32::try_from(count).ok());

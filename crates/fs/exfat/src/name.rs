@@ -14,7 +14,7 @@ const FORBIDDEN: &[u8] = b"\"*/:<>?\\|";
 const DOT: u16 = 0x2e;
 const SPACE: u16 = 0x20;
 
-/// Whether units are such that may be in a name.
+/// Returns whether units are such that may be in a name.
 pub fn is_valid(units: &[u16]) -> bool {
     !units.iter().any(|&unit| match u8::try_from(unit) {
         Ok(byte) => byte < 0x20 || FORBIDDEN.contains(&byte),
@@ -31,7 +31,7 @@ pub enum LastDots {
     Keep,
 }
 
-/// Whether a new file may have this name. Errors: Invalid; NameTooLong.
+/// Checks whether a new file may have this name. Fails with `Invalid` or `NameTooLong`.
 pub fn check(units: &[u16], dots: LastDots) -> Result<()> {
     match units.last() {
         // Windows drops spaces at the end too.
@@ -53,7 +53,7 @@ impl Folded {
         Self(units.iter().map(|&unit| table.fold(unit)).collect())
     }
 
-    /// Whether `units` are this name.
+    /// Returns whether `units` are this name.
     pub fn is(&self, units: &[u16], table: &UpCase) -> bool {
         self.0.len() == units.len() && self.0.iter().zip(units).all(|(&mine, &unit)| mine == table.fold(unit))
     }

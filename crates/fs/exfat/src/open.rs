@@ -41,7 +41,8 @@ struct Located {
 }
 
 /// The boot region, or its copy where that alone is whole. A first sector that can be believed does for reading, even
-/// where neither region has the right checksum. Errors: as the first boot region is; those of the device.
+/// where neither region has the right checksum. Fails in the same cases as the first boot region is, or if the device
+/// fails.
 fn locate(device: &dyn BlockDevice) -> Result<Located> {
     let size = boot::sector_size(device).unwrap_or(512);
     let main = BootRegion::read(device, Region::Main, size);

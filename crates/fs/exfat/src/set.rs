@@ -82,7 +82,7 @@ pub struct EntrySet {
     pub rest: Vec<RawEntry>,
 }
 
-/// The checksum of a set (6.3.3).
+/// Returns the checksum of a set (6.3.3).
 pub fn checksum<'e>(entries: impl Iterator<Item = &'e RawEntry>) -> u16 {
     let bytes = entries.flat_map(|entry| entry.as_bytes()).enumerate();
     bytes
@@ -148,7 +148,7 @@ impl EntrySet {
         }
     }
 
-    /// A set with this name and nothing else.
+    /// Returns a set with this name and nothing else.
     pub fn named(units: &[u16], hash: u16) -> Self {
         let mut file = RawFile::new_zeroed();
         file.EntryType = kind::FILE;
@@ -177,7 +177,7 @@ impl EntrySet {
         self.file.SecondaryCount = u8::try_from(self.rest.len()).unwrap_or(u8::MAX).saturating_add(1);
     }
 
-    /// How many entries the name takes.
+    /// Returns how many entries the name takes.
     pub fn parts(&self) -> usize {
         usize::from(self.stream.NameLength).div_ceil(PART)
     }
@@ -187,13 +187,13 @@ impl EntrySet {
         self.rest.get(self.parts()..).unwrap_or_default()
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn units(&self) -> impl Iterator<Item = u16> + '_ {
         let parts = self.rest.iter().take(self.parts()).map(as_kind::<RawName>);
         parts.flat_map(|part| part.FileName.map(|unit| unit.get())).take(usize::from(self.stream.NameLength))
     }
 
-    /// All units of the entries of the name, up to the first that is 0.
+    /// Returns all units of the entries of the name, up to the first that is 0.
     pub fn stored_units(&self) -> Vec<u16> {
         let parts = self.rest.iter().take(self.parts()).map(as_kind::<RawName>);
         parts.flat_map(|part| part.FileName.map(|unit| unit.get())).take_while(|&unit| unit != 0).collect()
@@ -238,7 +238,7 @@ impl EntrySet {
         (this.parts() > 0 && SECONDARIES.contains(&this.file.SecondaryCount)).then_some(this)
     }
 
-    /// How many entries it has.
+    /// Returns how many entries it has.
     pub fn count(&self) -> u32 {
         u32::from(self.file.SecondaryCount).saturating_add(1)
     }
@@ -249,7 +249,7 @@ impl EntrySet {
         (first != 0 && self.stream.GeneralSecondaryFlags & ALLOCATION != 0).then_some(Cluster(first))
     }
 
-    /// Whether the clusters follow each other, and the FAT says nothing of them.
+    /// Returns whether the clusters follow each other, and the FAT says nothing of them.
     pub fn is_contiguous(&self) -> bool {
         self.stream.GeneralSecondaryFlags & NO_FAT_CHAIN != 0
     }
@@ -265,7 +265,7 @@ impl EntrySet {
         )
     }
 
-    /// The entries as they lie on disk, with the right checksum.
+    /// Returns the entries as they lie on disk, with the right checksum.
     pub fn entries(&self) -> Vec<RawEntry> {
         let mut entries = Vec::new();
         entries.push(as_entry(self.file.as_bytes()));

@@ -71,12 +71,13 @@ fn demand(holds: bool, error: Error) -> Result<()> {
 }
 
 impl SuperBlock {
-    /// Whether this says that it is one of exFAT.
+    /// Returns whether this says that it is one of exFAT.
     pub fn is_likely(raw: &RawBoot) -> bool {
         raw.FileSystemName == *b"EXFAT   " && raw.MustBeZero.iter().all(|&byte| byte == 0)
     }
 
-    /// Checks the boot sector. Errors: Corrupt, which names the field; Unsupported for another version.
+    /// Checks the boot sector. Fails with `Corrupt`, which names the field, or with `Unsupported` for another
+    /// version.
     pub fn decode(raw: &RawBoot) -> Result<Self> {
         demand(raw.FileSystemName == *b"EXFAT   ", bad("FileSystemName", 3, raw.FileSystemName[0]))?;
         demand(raw.MustBeZero.iter().all(|&byte| byte == 0), bad("MustBeZero", 11, 1_u8))?;
@@ -129,12 +130,12 @@ impl SuperBlock {
         })
     }
 
-    /// Whether `cluster` is one of the volume's.
+    /// Returns whether `cluster` is one of the volume's.
     pub fn has(&self, cluster: Cluster) -> bool {
         cluster.is_one_of(self.clusters)
     }
 
-    /// Whether `len` clusters from `start` on are all the volume's.
+    /// Returns whether `len` clusters from `start` on are all the volume's.
     pub fn has_run(&self, start: Cluster, len: u32) -> bool {
         let last = start.0.checked_add(len.saturating_sub(1));
         self.has(start) && last.is_some_and(|last| self.has(Cluster(last)))
@@ -146,7 +147,7 @@ impl SuperBlock {
         self.has(cluster).then(|| self.data_start.saturating_add(at.saturating_mul(self.cluster_size.into())))
     }
 
-    /// The cluster that holds the byte at `offset`, and where in it.
+    /// Returns the cluster that holds the byte at `offset`, and where in it.
     pub fn cluster_at(&self, offset: u64) -> Option<(Cluster, u32)> {
         let size = u64::from(self.cluster_size);
         let at = offset.checked_sub(self.data_start)?;
@@ -155,7 +156,7 @@ impl SuperBlock {
         self.has(Cluster(number)).then_some((Cluster(number), within))
     }
 
-    /// How many clusters `bytes` take.
+    /// Returns how many clusters `bytes` take.
     pub fn clusters_for(&self, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(self.cluster_size.max(1).into())).unwrap_or(u32::MAX)
     }

@@ -27,7 +27,7 @@ pub fn decode(value: u32, sb: &SuperBlock) -> Entry {
     }
 }
 
-/// The byte offset of an entry on the volume.
+/// Returns the byte offset of an entry on the volume.
 pub fn place(sb: &SuperBlock, cluster: Cluster) -> u64 {
     sb.fat_start.saturating_add(u64::from(cluster.0).saturating_mul(4))
 }
@@ -45,7 +45,7 @@ impl<'v> Reader<'v> {
         Self { sb, cache, held: None }
     }
 
-    /// The bits of an entry.
+    /// Returns the bits of an entry.
     pub fn value(&mut self, cluster: Cluster) -> Result<u32> {
         let size = u64::from(self.cache.block_size());
         let offset = place(self.sb, cluster);

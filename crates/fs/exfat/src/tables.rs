@@ -40,7 +40,7 @@ fn as_kind<T: obento_base::wire::FromBytes>(entry: &RawEntry) -> Option<T> {
     T::read_from_bytes(entry.as_bytes()).ok()
 }
 
-/// The label of its entry.
+/// Returns the label of its entry.
 pub fn label_of(entry: &RawEntry) -> Vec<u8> {
     let raw: Option<RawLabel> = as_kind(entry);
     raw.map_or_else(Vec::new, |raw| {
@@ -58,7 +58,7 @@ pub fn swap_guid(guid: [u8; 16]) -> [u8; 16] {
 }
 
 impl Volume {
-    /// Goes through the root directory. Errors: Corrupt without a bitmap; those of the device.
+    /// Goes through the root directory. Fails with `Corrupt` without a bitmap, or if the device fails.
     pub fn read_tables(&self, root: &Directory) -> Result<(Tables, Vec<Notice>)> {
         let mut tables = Tables::default();
         let mut notices = Vec::new();
@@ -115,7 +115,8 @@ impl Volume {
         Ok((tables, notices))
     }
 
-    /// Where `len` bytes lie that begin with cluster `first`. Errors: Corrupt for a chain that is shorter.
+    /// Returns where `len` bytes lie that begin with cluster `first`. Fails with `Corrupt` for a chain that is
+    /// shorter.
     pub fn runs_of(&self, first: u32, len: u64) -> Result<Vec<Run>> {
         let count = self.super_block().clusters_for(len);
         let mut chain = Chain::new((first != 0).then_some(Cluster(first)));
@@ -146,7 +147,7 @@ impl Volume {
         Some((start.checked_add(within)?, left))
     }
 
-    /// The bytes that lie in `runs`. Errors: those of the device.
+    /// Returns the bytes that lie in `runs`. Fails if the device fails.
     pub fn read_runs(&self, runs: &[Run], len: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(to_usize(len))?;
@@ -179,7 +180,7 @@ impl Volume {
         Ok((table, runs))
     }
 
-    /// Hands each byte of the bitmap to `sink`, without the bits past the last cluster. Errors: those of the device.
+    /// Hands each byte of the bitmap to `sink`, without the bits past the last cluster. Fails if the device fails.
     pub fn each_bitmap_byte(&self, mut sink: impl FnMut(u8)) -> Result<()> {
         let sb = self.super_block();
         let len = sb.bitmap_len();

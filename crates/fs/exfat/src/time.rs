@@ -6,7 +6,7 @@
 use obento_base::Timestamp;
 use obento_clusters::time::{self, Zone};
 
-/// The zone that an offset byte names, or `default` for one that names none.
+/// Returns the zone that an offset byte names, or `default` for one that names none.
 fn zone_of(offset: u8, default: Zone) -> Zone {
     if offset & 0x80 == 0 {
         return default;
@@ -16,13 +16,13 @@ fn zone_of(offset: u8, default: Zone) -> Zone {
     Zone(quarters.saturating_mul(15))
 }
 
-/// The byte of a zone, to a quarter of an hour.
+/// Returns the byte of a zone, to a quarter of an hour.
 fn offset_of(zone: Zone) -> u8 {
     let quarters = zone.0.div_euclid(15).clamp(-64, 63);
     u8::try_from(quarters.rem_euclid(128)).unwrap_or(0) | 0x80
 }
 
-/// The moment that a time stamp means.
+/// Returns the moment that a time stamp means.
 pub fn decode(stamp: u32, hundredths: u8, offset: u8, zone: Zone) -> Timestamp {
     let [time_low, time_high, date_low, date_high] = stamp.to_le_bytes();
     let date = u16::from_le_bytes([date_low, date_high]);

@@ -169,7 +169,7 @@ fn identity() -> Result<Vec<u16>> {
 }
 
 impl UpCase {
-    /// The table that the specification recommends. Errors: NoMemory.
+    /// Returns the table that the specification recommends. Fails with `NoMemory`.
     pub fn standard() -> Result<Self> {
         let mut units = identity()?;
         for &(from, to, step, first) in RULES {
@@ -183,8 +183,8 @@ impl UpCase {
         Ok(Self(units))
     }
 
-    /// The table that `bytes` hold. `None` for one of more than 65,536 units, and for one that changes the letters of ASCII
-    /// otherwise than to upper case, which all tables have to begin with. Errors: NoMemory.
+    /// Returns the table that `bytes` hold. `None` for one of more than 65,536 units, and for one that changes the
+    /// letters of ASCII otherwise than to upper case, which all tables have to begin with. Fails with `NoMemory`.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
         let mut units = identity()?;
         let mut at = 0_usize;
@@ -233,7 +233,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |sum, &byte| boot::add(sum, byte))
 }
 
-/// A length of a table that can be one.
+/// Returns a length of a table that can be one.
 pub fn is_len(len: u64) -> bool {
     len > 0 && len <= LEN_MAX && len.is_multiple_of(2) && to_usize(len) > 0
 }

@@ -40,7 +40,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens the volume that `sb` describes. Errors: Corrupt for a root directory or a bitmap that cannot be had.
+    /// Opens the volume that `sb` describes. Fails with `Corrupt` for a root directory or a bitmap that cannot be
+    /// had.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         sb: SuperBlock,
@@ -71,7 +72,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// The checked boot sector.
+    /// Returns the checked boot sector.
     pub fn super_block(&self) -> &SuperBlock {
         &self.sb
     }
@@ -101,12 +102,13 @@ impl Volume {
         &self.tables.up_case
     }
 
-    /// A reader of the FAT.
+    /// Returns a reader of the FAT.
     pub fn table(&self) -> Reader<'_> {
         Reader::new(&self.sb, &self.kept.cache)
     }
 
-    /// Where the first entry of `ino` is, if it lies in a directory that is known: its place, which, and its index there.
+    /// Returns where the first entry of `ino` is, if it lies in a directory that is known: its place, which, and its
+    /// index there.
     pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino, u32)> {
         let slot = self.kept.numbers.read().slot_of(ino)?;
         if slot.0.checked_mul(ENTRY_LEN).is_none_or(|offset| offset >= self.sb.len) {
@@ -118,7 +120,7 @@ impl Volume {
         Some((slot, dir, before.checked_add(within / ENTRY)?))
     }
 
-    /// The inode of this number, and what it lies in or lay in. Errors: Stale if it is not in use.
+    /// The inode of this number, and what it lies in or lay in. Fails with `Stale` if it is not in use.
     pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
         if ino == ROOT {
             let len = self.known.read().directory(ROOT).map_or(0, |dir| dir.len());
@@ -142,12 +144,12 @@ impl Volume {
         Ok((Inode { ino, entry: set, generation, is_named: true }, dir))
     }
 
-    /// The bytes of an entry.
+    /// Returns the bytes of an entry.
     pub fn entry(&self, slot: Slot) -> Result<RawEntry> {
         self.kept.entry(slot)
     }
 
-    /// The set that begins with entry `index` of `dir`. Errors: Stale if none does; Corrupt.
+    /// Returns the set that begins with entry `index` of `dir`. Fails with `Corrupt`, or with `Stale` if none does.
     pub fn set_at(&self, dir: &Directory, index: u32) -> Result<(Slot, EntrySet)> {
         let slot = dir.slot(index).ok_or(Error::Stale)?;
         let raw = self.entry(slot)?;
@@ -159,7 +161,8 @@ impl Volume {
         set.map(|set| (slot, set)).map_err(|flaw| dir.corrupt(slot, flaw, self.sb.sector_size))
     }
 
-    /// The directory of this number. Errors: Stale; NotDirectory; Corrupt for one whose clusters belong to another.
+    /// Returns the directory of this number. Fails with `Stale`, `NotDirectory`, or with `Corrupt` for one whose
+    /// clusters belong to another.
     pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
         if let Some(dir) = self.known.read().directory(ino) {
             return Ok(dir.clone());
@@ -171,7 +174,7 @@ impl Volume {
         self.learn(self.load(ino, parent, &inode.entry)?)
     }
 
-    /// Follows the clusters of a directory. Errors: Corrupt if not even its first cluster can be had.
+    /// Follows the clusters of a directory. Fails with `Corrupt` if not even its first cluster can be had.
     pub fn load(&self, ino: Ino, parent: Ino, set: &EntrySet) -> Result<Directory> {
         let per_cluster = self.sb.cluster_size / ENTRY;
         let most = MAX_SLOTS.checked_div(per_cluster).unwrap_or(1).max(1);
@@ -200,7 +203,8 @@ impl Volume {
         Ok(Directory { ino, parent, runs, per_cluster, data_start, slots, damage, index: Mutex::default() })
     }
 
-    /// Notes which clusters are the directory's. Errors: Corrupt if one of them is another's; NoMemory.
+    /// Notes which clusters are the directory's. Fails with `NoMemory`, or with `Corrupt` if one of them is
+    /// another's.
     pub fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
         self.known.write().learn(dir)
     }
@@ -218,7 +222,7 @@ impl Volume {
         self.known.read().owner(cluster).map(|(ino, _)| ino)
     }
 
-    /// Whether a run has clusters of a directory that is known, or of a table.
+    /// Returns whether a run has clusters of a directory that is known, or of a table.
     pub fn is_metadata(&self, start: Cluster, len: u32) -> bool {
         self.known.read().overlaps(start, len)
     }
@@ -236,8 +240,8 @@ impl Volume {
         *indexed = names;
     }
 
-    /// The chain of a set's clusters, of which nothing is known yet if the FAT says it. Errors: Corrupt for contiguous
-    /// clusters outside the volume.
+    /// The chain of a set's clusters, of which nothing is known yet if the FAT says it. Fails with `Corrupt` for
+    /// contiguous clusters outside the volume.
     pub fn chain_of(&self, ino: Ino, set: &EntrySet) -> Result<Chain> {
         let len = set.stream.DataLength.get();
         if !set.is_contiguous() {
@@ -254,12 +258,12 @@ impl Volume {
         }
     }
 
-    /// What is known of the chain of a file. Errors: as [`Volume::chain_of`].
+    /// What is known of the chain of a file. Fails in the same cases as [`Volume::chain_of`].
     pub fn chain(&self, inode: &Inode) -> Result<Arc<Mutex<Chain>>> {
         self.kept.chain(inode.ino, || self.chain_of(inode.ino, &inode.entry))
     }
 
-    /// Counts the clusters that are free. Errors: those of the device.
+    /// Counts the clusters that are free. Fails if the device fails.
     pub fn count_free(&self) -> Result<u32> {
         let mut used = 0_u32;
         self.each_bitmap_byte(|byte| used = used.saturating_add(byte.count_ones()))?;

@@ -74,7 +74,7 @@ impl Places {
         Self { sector, fat, heap, root, up_case: at(word(entry + 20)) }
     }
 
-    /// Where sets begin.
+    /// Returns where sets begin.
     fn sets(&self, bytes: &[u8]) -> Vec<usize> {
         let is_set = |&at: &usize| bytes[at] == 0x85 && bytes[at + 32] == 0xc0;
         (self.heap..bytes.len() - 640).step_by(32).filter(is_set).collect()

@@ -24,7 +24,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// The bytes of the attribute; none if `disk` is not an ACL. Errors: NoMemory.
+/// The bytes of the attribute; none if `disk` is not an ACL. Fails with `NoMemory`.
 pub(crate) fn to_xattr(disk: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut cursor = Cursor::new(disk);
     let mut bytes = Vec::new();
@@ -43,7 +43,8 @@ pub(crate) fn to_xattr(disk: &[u8]) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// The bytes that ext4 stores for the attribute `given`. Errors: Invalid if it is no ACL; NoMemory.
+/// Returns the bytes that ext4 stores for the attribute `given`. Fails with `NoMemory`, or with `Invalid` if it is no
+/// ACL.
 pub(crate) fn from_xattr(given: &[u8]) -> Result<Vec<u8>> {
     let mut cursor = Cursor::new(given);
     let version = cursor.take_raw::<le::U32>().map(|version| version.get());

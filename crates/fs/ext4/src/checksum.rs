@@ -22,12 +22,12 @@ impl Crc {
         Self(crc32c(self.0, bytes))
     }
 
-    /// The value so far.
+    /// Returns the value so far.
     pub fn get(self) -> u32 {
         self.0
     }
 
-    /// Its low 16 bits, for the fields that keep no more.
+    /// Returns its low 16 bits, for the fields that keep no more.
     pub fn low(self) -> u32 {
         self.0 & 0xffff
     }
@@ -40,7 +40,7 @@ pub fn inode_seed(volume_seed: u32, ino: u32, generation: u32) -> u32 {
     Crc::new(volume_seed).add(&both.to_le_bytes()).get()
 }
 
-/// The crc16 over parts that `uninit_bg` descriptors carry.
+/// Returns the crc16 over parts that `uninit_bg` descriptors carry.
 pub fn gdt_crc16(parts: &[&[u8]]) -> u16 {
     parts.iter().fold(!0, |crc, part| crc16(crc, part))
 }

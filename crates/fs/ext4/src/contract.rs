@@ -49,7 +49,7 @@ impl Ext4 {
         Self { volume, writer: Some(writer), closed: AtomicBool::new(false) }
     }
 
-    /// The mounted state.
+    /// Returns the mounted state.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
@@ -103,7 +103,7 @@ impl Ext4 {
         }
     }
 
-    /// A regular file whose bytes can be told.
+    /// Returns a regular file whose bytes can be told.
     fn file(&self, ino: Ino) -> Result<Inode> {
         let inode = self.volume.user_inode(ino)?;
         match inode.kind() {
@@ -115,7 +115,7 @@ impl Ext4 {
         Ok(inode)
     }
 
-    /// A directory whose names can be told.
+    /// Returns a directory whose names can be told.
     fn directory(&self, ino: Ino) -> Result<Inode> {
         let inode = self.volume.user_inode(ino)?;
         if !inode.is_dir() {

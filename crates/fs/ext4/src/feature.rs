@@ -137,7 +137,7 @@ pub(crate) enum Word {
     RoCompat(RoCompat),
 }
 
-/// The feature of this name.
+/// Returns the feature of this name.
 pub(crate) fn named(name: &str) -> Option<Word> {
     let find = |table: &[(u32, &str)]| table.iter().find(|(_, known)| *known == name).map(|&(bit, _)| bit);
     let compat = find(COMPAT).map(|bit| Word::Compat(Compat::from_bits_retain(bit)));
@@ -196,7 +196,7 @@ impl RoCompat {
     }
 }
 
-/// The names of all bits that are set, in the order in which `dumpe2fs` prints them; a bit without a name as
+/// Returns the names of all bits that are set, in the order in which `dumpe2fs` prints them; a bit without a name as
 /// `FEATURE_I21`, like there.
 pub fn names(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Vec<String> {
     let words =

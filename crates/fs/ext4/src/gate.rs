@@ -45,8 +45,8 @@ impl Compat {
 }
 
 impl SuperBlock {
-    /// Whether a check may judge the volume: a feature that e2fsprogs does not know may change what any structure means.
-    /// Errors: Unsupported for the first unknown feature.
+    /// Checks whether a check may judge the volume: a feature that e2fsprogs does not know may change what any
+    /// structure means. Fails with `Unsupported` for the first unknown feature.
     pub(crate) fn check_known(&self) -> Result<()> {
         let compat = self.compat.bits() & !Compat::KNOWN.bits();
         if compat != 0 {
@@ -59,7 +59,7 @@ impl SuperBlock {
         Ok(())
     }
 
-    /// Errors: Unsupported for the first feature that cannot be written.
+    /// Fails with `Unsupported` for the first feature that cannot be written.
     pub(crate) fn check_writable(&self) -> Result<()> {
         let refuse = |name| Err(Error::Unsupported(Feature::Named(name)));
         let lacking = self.ro_compat.bits() & !RoCompat::WRITE.bits();

@@ -28,7 +28,7 @@ impl SuperBlock {
         }
     }
 
-    /// Whether whoever used the volume last found errors.
+    /// Returns whether whoever used the volume last found errors.
     pub fn is_marked_with_errors(&self) -> bool {
         self.raw.s_state.get() & STATE_ERRORS != 0
     }

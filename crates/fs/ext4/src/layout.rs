@@ -62,18 +62,18 @@ impl Field {
         raw.as_bytes().get(self.at..self.at.saturating_add(self.len)).unwrap_or_default()
     }
 
-    /// The value in `raw`; of a longer field the first eight bytes.
+    /// Returns the value in `raw`; of a longer field the first eight bytes.
     fn number(&self, raw: &RawSuperBlock) -> u64 {
         self.bytes(raw).iter().take(8).rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
     }
 }
 
-/// The value of `field` in `raw`.
+/// Returns the value of `field` in `raw`.
 pub(crate) fn value(raw: &RawSuperBlock, field: &str) -> u64 {
     FIELDS.iter().find(|known| known.name == field).map_or(0, |field| field.number(raw))
 }
 
-/// The size of the field that `_field` projects to.
+/// Returns the size of the field that `_field` projects to.
 const fn size<T>(_field: fn(&RawSuperBlock) -> &T) -> usize {
     size_of::<T>()
 }
@@ -133,7 +133,7 @@ pub(crate) fn agreeing(device: &dyn BlockDevice, found: Found) -> Found {
     corrected(&raw, &right).unwrap_or(found)
 }
 
-/// The primary super block that cannot be used for a field whose value follows from others. Errors: `error`.
+/// Returns the primary super block that cannot be used for a field whose value follows from others. Errors: `error`.
 pub(crate) fn find_straight(device: &dyn BlockDevice, error: Error) -> Result<Found, Error> {
     let raw = locate::read_raw(device, PRIMARY_OFFSET)?.filter(locate::has_magic).ok_or(error)?;
     let mut right = raw;
@@ -184,12 +184,12 @@ fn as_copies(device: &dyn BlockDevice, sb: &SuperBlock) -> Option<RawSuperBlock>
     Some(laid_out_as(sb, &copy, device.len()))
 }
 
-/// Whether two super blocks have the same UUID, of which one byte may be damaged.
+/// Returns whether two super blocks have the same UUID, of which one byte may be damaged.
 fn is_same_volume(sb: &SuperBlock, copy: &SuperBlock) -> bool {
     sb.raw.s_uuid.iter().zip(&copy.raw.s_uuid).filter(|(one, other)| one != other).count() <= 1
 }
 
-/// The primary super block `sb` with the layout that `copy` says.
+/// Returns the primary super block `sb` with the layout that `copy` says.
 fn laid_out_as(sb: &SuperBlock, copy: &SuperBlock, device_len: u64) -> RawSuperBlock {
     let (from, mut right) = (&copy.raw, sb.raw);
     macro_rules! take {
@@ -246,7 +246,7 @@ fn laid_out_as(sb: &SuperBlock, copy: &SuperBlock, device_len: u64) -> RawSuperB
     right
 }
 
-/// The features of `sb`, with those that decide the layout as in `copy`.
+/// Returns the features of `sb`, with those that decide the layout as in `copy`.
 fn features_as(sb: &SuperBlock, copy: &SuperBlock) -> (Compat, Incompat, RoCompat) {
     let raw = &sb.raw;
     let lost =

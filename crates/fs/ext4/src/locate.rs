@@ -38,18 +38,18 @@ pub struct Found {
 }
 
 impl Found {
-    /// The block that holds it.
+    /// Returns the block that holds it.
     pub fn block(&self) -> VolBlock {
         VolBlock(self.offset.checked_div(self.super_block.block_size.into()).unwrap_or(0))
     }
 
-    /// Whether it is a copy, whose free counts and journal state are those of the day it was written.
+    /// Returns whether it is a copy, whose free counts and journal state are those of the day it was written.
     pub fn is_copy(&self) -> bool {
         self.offset != PRIMARY_OFFSET
     }
 }
 
-/// The raw super block at byte `offset`; `None` if the device ends before it.
+/// Returns the raw super block at byte `offset`; `None` if the device ends before it.
 pub fn read_raw(device: &dyn BlockDevice, offset: u64) -> Result<Option<RawSuperBlock>> {
     let mut raw = RawSuperBlock::new_zeroed();
     let end = offset.checked_add(to_u64(size_of::<RawSuperBlock>()));
@@ -85,7 +85,7 @@ pub fn find(device: &dyn BlockDevice) -> Result<Found> {
     }
 }
 
-/// The primary super block whatever its checksum says, if it can be decoded; else as [`find`].
+/// Returns the primary super block whatever its checksum says, if it can be decoded; else as [`find`].
 pub fn find_unverified(device: &dyn BlockDevice) -> Result<Found> {
     match decode_at(device, PRIMARY_OFFSET) {
         Ok(super_block) => Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: None }),
@@ -178,7 +178,8 @@ fn old_copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64
     (own == Some(offset) && has_root(device, &super_block, offset)).then_some((super_block, offset))
 }
 
-/// Whether the first descriptor behind a copy of revision 0 leads to a table whose second inode is a directory.
+/// Returns whether the first descriptor behind a copy of revision 0 leads to a table whose second inode is a
+/// directory.
 fn has_root(device: &dyn BlockDevice, sb: &SuperBlock, copy: u64) -> bool {
     let block_size = u64::from(sb.block_size);
     let (mut group, mut root) = (RawGroup32::new_zeroed(), RawInode::new_zeroed());
@@ -241,7 +242,7 @@ fn add_candidates(offsets: &mut Vec<u64>, device_len: u64, block_size: u32, per_
     }
 }
 
-/// The super block at byte `offset`, its checksum tested.
+/// Returns the super block at byte `offset`, its checksum tested.
 pub(crate) fn check_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
     let super_block = decode_at(device, offset)?;
     super_block.verify(place(super_block.block_size, offset))?;
@@ -264,13 +265,13 @@ pub(crate) fn place(block_size: u32, offset: u64) -> VolBlock {
     VolBlock(offset.checked_div(block_size.into()).unwrap_or(0))
 }
 
-/// Whether 1024 bytes look like a super block at all.
+/// Returns whether 1024 bytes look like a super block at all.
 pub fn has_magic(raw: &RawSuperBlock) -> bool {
     raw.s_magic.get() == MAGIC
 }
 
-/// Whether the device starts with something else that means it: a boot record or a partition table. Then copies of a
-/// super block behind it are left-overs.
+/// Returns whether the device starts with something else that means it: a boot record or a partition table. Then
+/// copies of a super block behind it are left-overs.
 pub fn is_something_else(device: &dyn BlockDevice) -> Result<bool> {
     let mut start = [0_u8; 1024];
     if device.len() < PRIMARY_OFFSET {

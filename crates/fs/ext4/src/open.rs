@@ -102,7 +102,7 @@ pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
     Ok(volume)
 }
 
-/// The super block as the journal leaves it; the one before if that cannot be.
+/// Returns the super block as the journal leaves it; the one before if that cannot be.
 fn reread(device: &dyn BlockDevice, found: Found, notices: &mut Vec<Notice>) -> SuperBlock {
     let block = found.block();
     let again = locate::read_raw(device, found.offset).and_then(|raw| match raw {

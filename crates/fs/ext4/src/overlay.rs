@@ -17,7 +17,7 @@ use crate::volume::Volume;
 const ADDED: u64 = COOKIES_END;
 
 impl Volume {
-    /// The inode that `name` names in `dir`.
+    /// Returns the inode that `name` names in `dir`.
     pub(crate) fn current_lookup(&self, dir: &Inode, name: &Name) -> Result<Ino> {
         let Some(changes) = self.fast_commits().names(dir.ino()) else {
             return self.stored_lookup(dir, name);
@@ -59,7 +59,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The names that only fast commits know.
+    /// Lists the names that only fast commits know.
     fn list_added(
         &self,
         dir: &Inode,

@@ -156,7 +156,7 @@ impl RawEntry {
         self.dqb_curspace.set(self.dqb_curspace.get().saturating_add(bytes));
     }
 
-    /// Whether it says more than what is taken.
+    /// Returns whether it says more than what is taken.
     pub(crate) fn has_limits(&self) -> bool {
         let limits = [self.dqb_ihardlimit, self.dqb_isoftlimit, self.dqb_bhardlimit, self.dqb_bsoftlimit];
         limits.iter().any(|limit| limit.get() != 0)
@@ -164,7 +164,7 @@ impl RawEntry {
 }
 
 impl QuotaFile {
-    /// The file of `kind` with these entries. Errors: NoMemory.
+    /// Returns the file of `kind` with these entries. Fails with `NoMemory`.
     pub(crate) fn new(kind: QuotaKind, all: &Entries) -> Result<Self> {
         let mut this = Self { blocks: Vec::from([zeroed()?, zeroed()?]), order: Vec::from([0]) };
         let mut entries = 0;
@@ -192,7 +192,7 @@ impl QuotaFile {
         Ok(this)
     }
 
-    /// The number of the block that is added next.
+    /// Returns the number of the block that is added next.
     fn next(&self) -> u32 {
         u32::try_from(self.blocks.len()).unwrap_or(u32::MAX)
     }
@@ -246,7 +246,7 @@ fn zeroed() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The entries of a file. Errors: what is wrong with it.
+/// Returns the entries of a file. Errors: what is wrong with it.
 pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entries, &'static str> {
     let (header, _) = RawHeader::ref_from_prefix(bytes).map_err(|_| "it is too short")?;
     if header.dqh_magic.get() != kind.magic() {
@@ -288,12 +288,12 @@ pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entr
     Ok(all)
 }
 
-/// How many blocks of [`BLOCK`] bytes a file says that it has.
+/// Returns how many blocks of [`BLOCK`] bytes a file says that it has.
 pub(crate) fn blocks_of(bytes: &[u8]) -> Option<usize> {
     RawHeader::ref_from_prefix(bytes).ok().map(|(header, _)| to_usize(header.dqi_blocks.get().into()))
 }
 
-/// The entries of a block that are in use.
+/// Returns the entries of a block that are in use.
 fn entries_of(block: &[u8]) -> impl Iterator<Item = RawEntry> + '_ {
     let rest = block.get(size_of::<RawEntriesHeader>()..).unwrap_or_default();
     let all = rest.chunks_exact(size_of::<RawEntry>()).filter_map(|raw| RawEntry::read_from_bytes(raw).ok());

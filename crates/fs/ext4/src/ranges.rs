@@ -61,7 +61,7 @@ impl Ranges {
         inside.filter(|inside| inside.start < inside.end).collect()
     }
 
-    /// Whether any of `run` is in the set.
+    /// Returns whether any of `run` is in the set.
     pub fn has_any(&self, run: &Range<u64>) -> bool {
         let before = self.runs.range(..=run.start).next_back();
         let reaches = before.is_some_and(|(_, &end)| end > run.start);

@@ -85,8 +85,8 @@ pub fn look_behind(
     }
 }
 
-/// The volume of `sb` on `device` as `journal` leaves it, and the damage that cost blocks or transactions. Errors: as
-/// [`Journal::replay_index`].
+/// Returns the volume of `sb` on `device` as `journal` leaves it, and the damage that cost blocks or transactions.
+/// Fails in the same cases as [`Journal::replay_index`].
 pub(crate) fn behind(
     device: Arc<dyn BlockDevice>,
     sb: &SuperBlock,
@@ -185,7 +185,7 @@ pub(crate) fn restore_journal_inode(sb: &SuperBlock, raw: &mut RawInode) -> bool
     true
 }
 
-/// The journal's inode as the super block keeps a copy of it.
+/// Returns the journal's inode as the super block keeps a copy of it.
 fn journal_inode_copy(sb: &SuperBlock, ino: Ino) -> Option<Inode> {
     let mut raw = RawInode::new_zeroed();
     if !restore_journal_inode(sb, &mut raw) {

@@ -152,7 +152,7 @@ impl SuperBlock {
         Ok(this)
     }
 
-    /// Whether the checksum is right; always so without `metadata_csum`.
+    /// Checks whether the checksum is right; always so without `metadata_csum`.
     pub fn verify(&self, block: VolBlock) -> Result<()> {
         if self.checksums != Checksums::All {
             return Ok(());
@@ -221,12 +221,12 @@ impl SuperBlock {
         Ok(())
     }
 
-    /// Whether space is handed out by clusters.
+    /// Returns whether space is handed out by clusters.
     pub fn has_bigalloc(&self) -> bool {
         self.ro_compat.contains(RoCompat::BIGALLOC)
     }
 
-    /// Whether every structure carries a crc32c.
+    /// Returns whether every structure carries a crc32c.
     pub fn has_metadata_csum(&self) -> bool {
         self.checksums == Checksums::All
     }
@@ -256,7 +256,7 @@ impl SuperBlock {
         self.groups.div_ceil(self.descs_per_block())
     }
 
-    /// The first block of `group`.
+    /// Returns the first block of `group`.
     pub fn group_start(&self, group: u32) -> VolBlock {
         let blocks = u64::from(group).saturating_mul(self.blocks_per_group.into());
         VolBlock(blocks.saturating_add(self.first_data_block.into()))
@@ -276,7 +276,7 @@ impl SuperBlock {
         self.blocks_count.saturating_mul(self.block_size.into())
     }
 
-    /// Whether the `len` blocks from `start` on are blocks of the volume behind the primary super block, as
+    /// Returns whether the `len` blocks from `start` on are blocks of the volume behind the primary super block, as
     /// `ext4_sb_block_valid` asks.
     pub fn holds_blocks(&self, start: VolBlock, len: u64) -> bool {
         start.0 > self.first_data_block.into()
@@ -293,7 +293,7 @@ impl SuperBlock {
         self.wide(self.raw.s_r_blocks_count_lo.get(), self.raw.s_r_blocks_count_hi.get())
     }
 
-    /// A number whose high half means something only with `64bit`.
+    /// Returns a number whose high half means something only with `64bit`.
     fn wide(&self, low: u32, high: u32) -> u64 {
         join(low, if self.incompat.contains(Incompat::SIXTY_FOUR_BIT) { high } else { 0 })
     }
@@ -311,17 +311,17 @@ impl SuperBlock {
         first..first.saturating_add(len).min(self.groups)
     }
 
-    /// The most names of a file, and of subdirectories that are counted.
+    /// Returns the most names of a file, and of subdirectories that are counted.
     pub fn link_max(&self) -> u32 {
         if self.incompat.contains(Incompat::EXTENT) { LINK_MAX } else { OLD_LINK_MAX }
     }
 
-    /// The longest target of a symbolic link in bytes.
+    /// Returns the longest target of a symbolic link in bytes.
     pub fn symlink_max(&self) -> u32 {
         self.block_size.min(PATH_MAX).saturating_sub(1)
     }
 
-    /// The largest size of a file that is mapped by extents, or by the block map of ext2.
+    /// Returns the largest size of a file that is mapped by extents, or by the block map of ext2.
     pub fn file_size_max(&self, extents: bool) -> u64 {
         let block_size = u64::from(self.block_size);
         let per_block = block_size / 4;
@@ -333,7 +333,7 @@ impl SuperBlock {
         blocks.saturating_mul(block_size).min(counted)
     }
 
-    /// The label: up to the first NUL.
+    /// Returns the label: up to the first NUL.
     pub fn label(&self) -> &[u8] {
         until_nul(&self.raw.s_volume_name)
     }
@@ -351,7 +351,7 @@ impl SuperBlock {
     }
 }
 
-/// Whether the checksum of `raw`, which was read from `block`, is right.
+/// Checks whether the checksum of `raw`, which was read from `block`, is right.
 pub(crate) fn verify_sum(raw: &RawSuperBlock, block: VolBlock) -> Result<()> {
     let bytes = raw.as_bytes();
     let covered = bytes.get(..offset_of!(RawSuperBlock, s_checksum)).unwrap_or(bytes);

@@ -18,7 +18,7 @@ use crate::volume::Volume;
 const FAST_MAX: u64 = 60;
 
 impl Volume {
-    /// The target of a symbolic link. Errors: Invalid if `inode` is none.
+    /// Returns the target of a symbolic link. Fails with `Invalid` if `inode` is none.
     pub(crate) fn read_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind() != FileKind::Symlink {
             return Err(Error::Invalid);
@@ -46,7 +46,7 @@ impl Volume {
         if target.is_empty() { Err(bad_size()) } else { Ok(target) }
     }
 
-    /// Whether the target lies in `i_block`: the inode owns no block but that of its attributes.
+    /// Returns whether the target lies in `i_block`: the inode owns no block but that of its attributes.
     fn is_fast(&self, inode: &Inode) -> bool {
         let sb = self.super_block();
         let cluster_sectors = u64::from(sb.cluster_blocks()).saturating_mul(u64::from(sb.block_size / 512));

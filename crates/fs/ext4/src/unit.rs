@@ -11,7 +11,7 @@ pub struct VolBlock(pub u64);
 pub struct FileBlock(pub u32);
 
 impl VolBlock {
-    /// The block `count` blocks on; `None` past the end of 64 bits.
+    /// Returns the block `count` blocks on; `None` past the end of 64 bits.
     pub fn checked_add(self, count: u64) -> Option<Self> {
         self.0.checked_add(count).map(Self)
     }

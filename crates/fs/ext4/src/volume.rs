@@ -77,17 +77,17 @@ impl Volume {
         }
     }
 
-    /// The checked super block.
+    /// Returns the checked super block.
     pub fn super_block(&self) -> &SuperBlock {
         &self.super_block
     }
 
-    /// The cache of metadata blocks.
+    /// Returns the cache of metadata blocks.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 
-    /// The device below.
+    /// Returns the device below.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         self.cache.device()
     }
@@ -97,7 +97,8 @@ impl Volume {
         self.super_block.block_size
     }
 
-    /// Whether the `len` blocks from `start` on may belong to a file: on the volume, and none of them metadata.
+    /// Returns whether the `len` blocks from `start` on may belong to a file: on the volume, and none of them
+    /// metadata.
     pub(crate) fn is_data(&self, start: VolBlock, len: u64) -> bool {
         let sb = &self.super_block;
         if !sb.holds_blocks(start, len) {
@@ -153,7 +154,7 @@ impl Volume {
         }
     }
 
-    /// Inode `ino` of the inode table, known to be in use though it has no name. Errors: Corrupt.
+    /// Inode `ino` of the inode table, known to be in use though it has no name. Fails with `Corrupt`.
     pub(crate) fn unlinked_inode(&self, ino: Ino) -> Result<Inode> {
         let slot = self.inode_slot(ino)?;
         let block = self.cache.get(slot.block.0)?;
@@ -165,7 +166,8 @@ impl Volume {
         &self.live
     }
 
-    /// Inode `ino` as it stands in the inode table, whatever fast commits and the running transaction say. Errors: as [`Self::inode`].
+    /// Inode `ino` as it stands in the inode table, whatever fast commits and the running transaction say. Fails in
+    /// the same cases as [`Self::inode`].
     pub(crate) fn stored_inode(&self, ino: Ino) -> Result<Inode> {
         let slot = self.inode_slot(ino)?;
         Inode::from_table(&self.super_block, ino, self.cache.get(slot.block.0)?, slot.offset)
@@ -186,7 +188,7 @@ impl Volume {
         Ok(inode)
     }
 
-    /// The attributes of inode `ino`. Errors: as [`Self::user_inode`].
+    /// Returns the attributes of inode `ino`. Fails in the same cases as [`Self::user_inode`].
     pub(crate) fn attr(&self, ino: Ino) -> Result<Attr> {
         let plain = |inode: &Inode| (!inode.has(InodeFlags::EA_INODE)).then(|| inode.attr(&self.super_block));
         // Without a copy of the inode, which stands for most that is asked.
@@ -196,7 +198,7 @@ impl Volume {
         }
     }
 
-    /// Whether `ino` is the format's own, as `__ext4_iget` asks.
+    /// Returns whether `ino` is the format's own, as `__ext4_iget` asks.
     pub fn is_reserved(&self, ino: Ino) -> bool {
         let sb = &self.super_block;
         let own = [
@@ -209,7 +211,7 @@ impl Volume {
             && (ino.0 < u64::from(sb.first_ino) || own.iter().any(|inum| u64::from(inum.get()) == ino.0))
     }
 
-    /// The record that fast commits leave in place of the one at `offset` of `block`.
+    /// Returns the record that fast commits leave in place of the one at `offset` of `block`.
     fn replayed_record(&self, ino: Ino, block: &Block, offset: usize) -> Option<Result<Vec<u8>>> {
         if self.fast_commits.is_empty() {
             return None;
@@ -238,8 +240,8 @@ impl Volume {
         open_journal(self.device(), &self.super_block, self.external_journal.as_ref(), &mut told)
     }
 
-    /// The place in the journal of `block`, if the journal lies on this volume and can be opened; found once, for a journal
-    /// never moves. Errors: those of the device.
+    /// The place in the journal of `block`, if the journal lies on this volume and can be opened; found once, for a
+    /// journal never moves. Fails if the device fails.
     pub(crate) fn place_in_journal(&self, block: VolBlock) -> Result<Option<u32>> {
         if self.super_block.raw.s_journal_inum.get() == 0 {
             return Ok(None);
@@ -276,7 +278,7 @@ impl Volume {
         self.fast_commits.commits
     }
 
-    /// Where an inode's record is.
+    /// Returns where an inode's record is.
     pub(crate) fn inode_slot(&self, ino: Ino) -> Result<Slot> {
         let sb = &self.super_block;
         let index = ino.0.checked_sub(1).filter(|_| ino.0 <= sb.inodes_count.into()).ok_or(Error::Stale)?;
@@ -294,7 +296,7 @@ impl Volume {
         })
     }
 
-    /// The descriptor of `group`, or a sound copy of it.
+    /// Returns the descriptor of `group`, or a sound copy of it.
     pub fn group(&self, group: u32) -> Result<GroupDescriptor> {
         self.groups.get(&self.super_block, &self.cache, group)
     }
@@ -320,7 +322,7 @@ impl Volume {
         self.groups.totals().unwrap_or(stored)
     }
 
-    /// Where the metadata lies.
+    /// Returns where the metadata lies.
     pub(crate) fn zones(&self) -> &Zones {
         &self.zones
     }
@@ -415,7 +417,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The same as an inode keeps it.
+    /// Returns the same as an inode keeps it.
     pub(crate) fn place(&self) -> Place {
         Place { block: self.block, offset: u32::try_from(self.offset).unwrap_or(u32::MAX) }
     }

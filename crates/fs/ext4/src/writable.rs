@@ -14,13 +14,13 @@ use crate::ops::End;
 use crate::writer::Writer;
 
 impl Ext4 {
-    /// Errors: ReadOnly; those of `act`.
+    /// Fails with `ReadOnly`, or with the errors of `act`.
     pub(crate) fn write_with<T>(&self, act: impl FnOnce(&Writer) -> Result<T>) -> Result<T> {
         let writer = self.writer().ok_or(Error::ReadOnly)?;
         act(writer).inspect_err(|&error| writer.note_error(error))
     }
 
-    /// The same for what may need space that the next commit makes free.
+    /// Returns the same for what may need space that the next commit makes free.
     fn with_space<T>(&self, act: impl Fn(&Writer) -> Result<T>) -> Result<T> {
         self.write_with(|writer| writer.with_space(|| act(writer)))
     }

@@ -75,12 +75,12 @@ impl Zones {
         self.ranges.shrink_to_fit();
     }
 
-    /// Whether nothing is listed.
+    /// Returns whether nothing is listed.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many clusters of `1 << bits` blocks hold metadata.
+    /// Returns how many clusters of `1 << bits` blocks hold metadata.
     pub fn clusters(&self, bits: u32) -> u64 {
         let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
         let mut next_free = 0;
@@ -94,7 +94,7 @@ impl Zones {
         count
     }
 
-    /// Whether any of the `len` blocks from `start` on is metadata.
+    /// Returns whether any of the `len` blocks from `start` on is metadata.
     pub fn overlap(&self, start: VolBlock, len: u64) -> bool {
         let end = start.0.saturating_add(len);
         let after = self.ranges.partition_point(|range| range.end <= start.0);

@@ -52,12 +52,13 @@ fn images_made_to_cost_much_take_no_more_than_others() {
     }
 }
 
-/// The blocks of a file, which some of the images would let nobody read as files: they leave holes of terabytes.
+/// Returns the blocks of a file, which some of the images would let nobody read as files: they leave holes of
+/// terabytes.
 fn held<'d>(disk: &'d Disk, path: &str) -> Vec<&'d [u8]> {
     disk.file_blocks(disk.ino(path)).into_iter().map(|block| &disk.bytes[disk.range(block)]).collect()
 }
 
-/// A line of `/proc/self/status`, in bytes.
+/// Returns a line of `/proc/self/status`, in bytes.
 fn memory(line: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let found = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
@@ -113,7 +114,7 @@ fn tree_of_itself() -> Vec<u8> {
     disk.bytes
 }
 
-/// A directory of 12 MiB whose entries, 340 a block, all name one file.
+/// Returns a directory of 12 MiB whose entries, 340 a block, all name one file.
 fn million_names() -> Vec<u8> {
     const BLOCKS: u32 = 3072;
     const RECORD: usize = 12;

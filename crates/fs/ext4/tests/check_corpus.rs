@@ -33,7 +33,7 @@ const HEAD: &str = "| image | difference | reason |";
 /// An image and how we differ about it.
 type Difference = (String, String);
 
-/// The rows of the documentation's table.
+/// Returns the rows of the documentation's table.
 fn documented() -> BTreeSet<Difference> {
     let text = std::fs::read_to_string(DOCUMENT).unwrap();
     let rows = text.lines().skip_while(|line| *line != HEAD).skip(2).take_while(|line| line.starts_with('|'));
@@ -70,7 +70,7 @@ fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Resul
     })
 }
 
-/// How we differ from e2fsck about an image, and the words of whoever finds something.
+/// Returns how we differ from e2fsck about an image, and the words of whoever finds something.
 fn compare(bytes: &Arc<Vec<u8>>) -> Vec<(&'static str, String)> {
     let mut differences = Vec::new();
     let second = judge::e2fsck_is_clean(bytes);

@@ -193,7 +193,7 @@ fn second_run(state: &State<'_>, kept: &Contents) -> Result<(), String> {
     if gone.is_empty() { Ok(()) } else { Err(format!("lost {gone:?}")) }
 }
 
-/// How many transactions of a journal end in a write.
+/// Returns how many transactions of a journal end in a write.
 fn commits(event: &Event) -> usize {
     let Event::Write { bytes, .. } = event else { return 0 };
     bytes.chunks(512).filter(|sector| sector.starts_with(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2])).count()

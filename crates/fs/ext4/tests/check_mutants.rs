@@ -119,7 +119,7 @@ fn judge_names(sound: &BTreeSet<Vec<u8>>, bytes: &[u8]) -> Result<(), String> {
     if lost.is_empty() { Ok(()) } else { Err(format!("our repair loses the names {lost:?}")) }
 }
 
-/// Whether `e2fsck -fn` does not tell what was found; `all` is what was found beside it.
+/// Returns whether `e2fsck -fn` does not tell what was found; `all` is what was found beside it.
 fn is_unknown(told: &str, all: &[String]) -> bool {
     // `__ext4_ext_check` of Linux refuses a node with another depth than its place in the tree gives it; e2fsck goes by
     // the levels alone.

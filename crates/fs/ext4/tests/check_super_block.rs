@@ -100,7 +100,7 @@ fn judge(sound: &BTreeSet<Vec<u8>>, bytes: &[u8], is_mounted: bool) -> Result<()
     if is_mounted { mounts(&mended).map_err(|error| format!("after {told:?} {error}")) } else { Ok(()) }
 }
 
-/// Whether the kernel mounts it to be changed.
+/// Returns whether the kernel mounts it to be changed.
 fn mounts(bytes: &[u8]) -> Result<(), String> {
     let image = tempfile::Builder::new().prefix("obento-bits-").tempfile_in(memory()).unwrap();
     fs::write(image.path(), bytes).unwrap();

@@ -45,7 +45,7 @@ fn fill(image: &Path, path: &str, count: u32, name: impl Fn(u32) -> Vec<u8>) {
     mount.unmount().unwrap();
 }
 
-/// A name with bytes that are signed for some compilers, in no encoding.
+/// Returns a name with bytes that are signed for some compilers, in no encoding.
 fn raw_name(n: u32) -> Vec<u8> {
     [&n.to_string().into_bytes()[..], &[0xff - (n % 100) as u8, b'-', 0x80 | (n % 128) as u8]].concat()
 }

@@ -25,9 +25,9 @@ use obento_testkit::{Oracle, require};
 const MODES: [(DataMode, &str); 2] =
     [(DataMode::Ordered, "data=ordered,nodelalloc"), (DataMode::Journal, "data=journal")];
 
-/// Whether Linux (6.1) may lose what ours keeps: with ordered data it writes over blocks where they are, though the journal does not know
-/// yet that they were moved within the file; with journalled data, bytes of before a zeroing come back after an fsync (Linux' own mount and
-/// e2fsck show them, too).
+/// Returns whether Linux (6.1) may lose what ours keeps: with ordered data it writes over blocks where they are,
+/// though the journal does not know yet that they were moved within the file; with journalled data, bytes of before a
+/// zeroing come back after an fsync (Linux' own mount and e2fsck show them, too).
 fn linux_loses(mode: DataMode, plan: &Plan) -> bool {
     plan.ops.iter().any(|op| match op {
         Op::Space(_, Space::Collapse | Space::Insert, _) => mode == DataMode::Ordered,

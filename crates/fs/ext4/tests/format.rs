@@ -43,7 +43,7 @@ fn make_theirs(made: &Made, folder: &Path) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// The pieces of a file that are not in a hole.
+/// Returns the pieces of a file that are not in a hole.
 fn pieces(file: &File) -> Vec<u64> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -103,7 +103,7 @@ fn compare(ours: &Path, theirs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether all lengths are to be tried.
+/// Returns whether all lengths are to be tried.
 fn is_full() -> bool {
     std::env::var_os("OBENTO_MATRIX").is_some_and(|value| value == "full")
 }

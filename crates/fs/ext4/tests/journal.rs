@@ -83,7 +83,7 @@ fn our_tree(image: &Path) -> Tree {
     described.collect()
 }
 
-/// An image of 64 MiB and its copy, taken while `busy` had just been done to the mounted one.
+/// Returns an image of 64 MiB and its copy, taken while `busy` had just been done to the mounted one.
 fn snapshot(folder: &TempDir, mke2fs: &[&str], before: fn(&Path), busy: fn(&Path)) -> PathBuf {
     let (image, copy) = (folder.path().join("image"), folder.path().join("copy"));
     File::create(&image).unwrap().set_len(64 * MIB).unwrap();
@@ -276,7 +276,7 @@ fn link_counts_of_directories_follow_fast_commits() {
     assert_eq!((fs.parent(sub).unwrap(), fs.parent(lookup(sub, "deeper")).unwrap()), (old, sub));
 }
 
-/// The notices of an image of the corpus, and whether it could be opened.
+/// Returns the notices of an image of the corpus, and whether it could be opened.
 fn notices(folder: &TempDir, name: &str) -> Result<Vec<Notice>, Error> {
     use std::io::Read as _;
     let mut bytes = Vec::new();

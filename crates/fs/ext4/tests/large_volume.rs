@@ -15,7 +15,7 @@ const TIB: u64 = 1 << 40;
 /// What a check may take of memory.
 const MOST_KIB: u64 = 256 << 10;
 
-/// The most memory that this process had, in KiB.
+/// Returns the most memory that this process had, in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -48,7 +48,7 @@ fn add_directory(image: &Path) -> Result<()> {
     fs.writable().unwrap().close()
 }
 
-/// How many issues there are, mended as `mending` says.
+/// Returns how many issues there are, mended as `mending` says.
 fn check(image: &Path, mending: Mending) -> Result<u64> {
     let device = Arc::new(FileDevice::open_writable(image).unwrap());
     let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };

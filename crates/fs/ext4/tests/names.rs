@@ -424,7 +424,7 @@ struct Model {
 }
 
 impl Model {
-    /// Whether `dir` lies at or below `ancestor`.
+    /// Returns whether `dir` lies at or below `ancestor`.
     fn is_below(&self, dir: Ino, ancestor: Ino) -> bool {
         let mut at = dir;
         loop {

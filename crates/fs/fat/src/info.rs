@@ -75,7 +75,7 @@ impl Volume {
         probe
     }
 
-    /// All of it.
+    /// Returns all of it.
     pub fn describe(&self) -> VolumeInfo {
         let sb = self.super_block();
         let fact = |name: &'static str, value: String| Fact { name, value };

@@ -65,12 +65,12 @@ impl RawEntry {
         }
     }
 
-    /// The short name.
+    /// Returns the short name.
     pub fn name(&self) -> ShortName {
         ShortName(self.DIR_Name)
     }
 
-    /// The attributes.
+    /// Returns the attributes.
     pub fn attributes(&self) -> Attributes {
         Attributes::from_bits_retain(self.DIR_Attr)
     }

@@ -46,8 +46,8 @@ pub(crate) fn read_boot(device: &dyn BlockDevice, offset: u64) -> Result<Option<
     Ok(Some(bytes))
 }
 
-/// The boot sector, or its copy where that alone can be read. Errors: Corrupt, as the first boot sector is; those of the
-/// device.
+/// Returns the boot sector, or its copy where that alone can be read. Fails with `Corrupt`, as the first boot sector
+/// is, or if the device fails.
 pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
     let first = read_boot(device, 0).and_then(|bytes| SuperBlock::of_bytes(&bytes.unwrap_or([0; BOOT])));
     let error = match first {

@@ -18,7 +18,7 @@ pub struct FatOptions {
 }
 
 impl FatOptions {
-    /// These, but for what `shown` says. Errors: NotSupported for a code page that is not known, and for names
+    /// These, but for what `shown` says. Fails with `NotSupported` for a code page that is not known, and for names
     /// that end with dots, of which a short one cannot be made.
     pub fn with(self, shown: &Shown) -> Result<Self> {
         if shown.keep_last_dots {

@@ -128,7 +128,7 @@ fn bad(field: &'static str, offset: u32, found: impl Into<u64>) -> obento_base::
     Corrupt::Field { structure: Structure::BootSector, field, block: 0, offset, found: found.into() }.into()
 }
 
-/// The bytes of the boot sector from offset `at` on.
+/// Returns the bytes of the boot sector from offset `at` on.
 fn type_at(raw: &RawBoot, at: usize) -> &[u8] {
     raw.as_bytes().get(at..).unwrap_or_default()
 }
@@ -155,14 +155,14 @@ impl SuperBlock {
         !other && !of_os2 && Self::decode(raw).is_ok()
     }
 
-    /// Whether `BS_FilSysType` names FAT. Source: libblkid, superblocks/vfat.c `vfat_idinfo`.
+    /// Returns whether `BS_FilSysType` names FAT. Source: libblkid, superblocks/vfat.c `vfat_idinfo`.
     fn names_type(raw: &RawBoot) -> bool {
         let starts = |at: usize, names: &[&[u8]]| names.iter().any(|name| type_at(raw, at).starts_with(name));
         starts(TYPE_32, &[b"MSWIN", b"FAT32   "])
             || starts(TYPE_16, &[b"MSDOS", b"FAT16   ", b"FAT12   ", b"FAT     "])
     }
 
-    /// Checks the boot sector. Errors: Corrupt, which names the field.
+    /// Checks the boot sector. Fails with `Corrupt`, which names the field.
     pub fn decode(raw: &RawBoot) -> Result<Self> {
         let sector_size = u32::from(raw.BPB_BytsPerSec.get());
         let per_cluster = u32::from(raw.BPB_SecPerClus);
@@ -248,7 +248,7 @@ impl SuperBlock {
         })
     }
 
-    /// The boot sector at the start of `bytes`. Errors: as [`SuperBlock::decode`].
+    /// Returns the boot sector at the start of `bytes`. Fails in the same cases as [`SuperBlock::decode`].
     pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
         let (raw, _) = RawBoot::ref_from_prefix(bytes).map_err(|_| bad("BS_jmpBoot", 0, 0_u32))?;
         Self::decode(raw)
@@ -259,7 +259,7 @@ impl SuperBlock {
         u64::from(if self.width == Width::Fat32 { STATE_32 } else { STATE_16 })
     }
 
-    /// Whether `cluster` is one of the volume's.
+    /// Returns whether `cluster` is one of the volume's.
     pub fn has(&self, cluster: Cluster) -> bool {
         cluster.0 >= 2 && cluster.0.saturating_sub(2) < self.clusters
     }
@@ -270,7 +270,7 @@ impl SuperBlock {
         self.has(cluster).then(|| self.data_start.saturating_add(at.saturating_mul(self.cluster_size.into())))
     }
 
-    /// The cluster that holds the byte at `offset`, and where in it.
+    /// Returns the cluster that holds the byte at `offset`, and where in it.
     pub fn cluster_at(&self, offset: u64) -> Option<(Cluster, u32)> {
         let size = u64::from(self.cluster_size);
         let at = offset.checked_sub(self.data_start)?;
@@ -279,22 +279,22 @@ impl SuperBlock {
         self.has(Cluster(number)).then_some((Cluster(number), within))
     }
 
-    /// Which copy of the FAT is read.
+    /// Returns which copy of the FAT is read.
     pub fn read_fat(&self) -> u8 {
         self.active_fat.unwrap_or(0)
     }
 
-    /// The byte offset of a copy of the FAT.
+    /// Returns the byte offset of a copy of the FAT.
     pub fn fat_offset(&self, copy: u8) -> u64 {
         self.fat_start.saturating_add(self.fat_len.saturating_mul(copy.into()))
     }
 
-    /// How many clusters `bytes` take.
+    /// Returns how many clusters `bytes` take.
     pub fn clusters_for(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.cluster_size.max(1).into())
     }
 
-    /// The name of the type.
+    /// Returns the name of the type.
     pub fn type_name(&self) -> &'static str {
         "vfat"
     }
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
     use obento_base::wire::le::{U16, U32};
 
-    /// A volume of 512-byte sectors and clusters with this many of them.
+    /// Returns a volume of 512-byte sectors and clusters with this many of them.
     fn boot(clusters: u32, is_32: bool) -> RawBoot {
         let mut raw = raw_of(&[0; 512]).unwrap();
         raw.BS_jmpBoot = [0xeb, 0x3c, 0x90];

@@ -33,7 +33,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens the volume that `sb` describes. Errors: Corrupt for a root directory outside the clusters.
+    /// Opens the volume that `sb` describes. Fails with `Corrupt` for a root directory outside the clusters.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         sb: SuperBlock,
@@ -52,7 +52,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// The checked boot sector.
+    /// Returns the checked boot sector.
     pub fn super_block(&self) -> &SuperBlock {
         &self.sb
     }
@@ -72,12 +72,12 @@ impl Volume {
         self.kept.notices.push(notice);
     }
 
-    /// A reader of the FAT.
+    /// Returns a reader of the FAT.
     pub fn table(&self) -> Reader<'_> {
         Reader::new(&self.sb, &self.kept.cache)
     }
 
-    /// Where the entry of `ino` is, if it lies in a directory that is known, and which.
+    /// Returns where the entry of `ino` is, if it lies in a directory that is known, and which.
     pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino)> {
         let slot = self.kept.numbers.read().slot_of(ino)?;
         if slot.0.checked_mul(ENTRY.into()).is_none_or(|offset| offset >= self.sb.len) {
@@ -92,7 +92,7 @@ impl Volume {
         self.known.read().owner(cluster).map(|(dir, _)| (slot, dir))
     }
 
-    /// The inode of this number, and what it lies in or lay in. Errors: Stale if it is not in use.
+    /// The inode of this number, and what it lies in or lay in. Fails with `Stale` if it is not in use.
     pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
         if ino == ROOT {
             let entry = RawEntry::new(FileKind::Directory);
@@ -114,12 +114,13 @@ impl Volume {
         Ok((Inode { ino, entry: raw, generation, is_named: true }, dir))
     }
 
-    /// The bytes of an entry.
+    /// Returns the bytes of an entry.
     pub fn entry(&self, slot: Slot) -> Result<RawEntry> {
         self.kept.entry(slot)
     }
 
-    /// The directory of this number. Errors: Stale; NotDirectory; Corrupt for one whose clusters belong to another.
+    /// Returns the directory of this number. Fails with `Stale`, `NotDirectory`, or with `Corrupt` for one whose
+    /// clusters belong to another.
     pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
         if let Some(dir) = self.known.read().directory(ino) {
             return Ok(dir.clone());
@@ -134,7 +135,7 @@ impl Volume {
         self.learn(self.load(ino, parent, first)?)
     }
 
-    /// The size of a directory in bytes; 0 for one that cannot be read.
+    /// Returns the size of a directory in bytes; 0 for one that cannot be read.
     pub fn directory_len(&self, ino: Ino) -> u64 {
         self.directory(ino).map_or(0, |dir| dir.len())
     }
@@ -150,7 +151,7 @@ impl Volume {
         }
     }
 
-    /// Follows the chain of a directory. Errors: Corrupt if not even its first cluster can be had.
+    /// Follows the chain of a directory. Fails with `Corrupt` if not even its first cluster can be had.
     pub fn load(&self, ino: Ino, parent: Ino, first: Cluster) -> Result<Directory> {
         let per_cluster = self.sb.cluster_size / ENTRY;
         let most = MAX_SLOTS.checked_div(per_cluster).unwrap_or(1).max(1);
@@ -172,7 +173,8 @@ impl Volume {
         Ok(Directory { ino, parent, place, slots, damage })
     }
 
-    /// Notes which clusters are the directory's. Errors: Corrupt if one of them is another's; NoMemory.
+    /// Notes which clusters are the directory's. Fails with `NoMemory`, or with `Corrupt` if one of them is
+    /// another's.
     pub fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
         self.known.write().learn(dir)
     }
@@ -221,7 +223,7 @@ impl Volume {
         chain
     }
 
-    /// Counts the clusters that are free. Errors: those of the device.
+    /// Counts the clusters that are free. Fails if the device fails.
     pub fn count_free(&self) -> Result<u32> {
         let mut table = self.table();
         let mut count = 0_u32;

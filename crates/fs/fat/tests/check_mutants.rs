@@ -126,7 +126,7 @@ fn entry_of_a_fat(bytes: &mut [u8], volume: &Volume, random: &mut Random) {
     bytes[volume.fat..end].copy_from_slice(&changed.bytes[volume.fat..end]);
 }
 
-/// The entries that are in use.
+/// Returns the entries that are in use.
 fn entries(bytes: &[u8], volume: &Volume) -> Vec<usize> {
     let mut places: Vec<usize> = (volume.root..volume.data).step_by(32).collect();
     let starts = (volume.data..bytes.len() - volume.cluster).step_by(volume.cluster).take(80);

@@ -32,12 +32,13 @@ fn mutants_of_fat32_end_with_an_answer_or_an_error() {
     mutants("fat32", 2000..2010);
 }
 
-/// Where `needle` is.
+/// Returns where `needle` is.
 fn find(bytes: &[u8], needle: &[u8]) -> usize {
     bytes.windows(needle.len()).position(|window| window == needle).expect("it is there")
 }
 
-/// A volume with the directory `D`, in it the directory `E` and the file `F` of three clusters; with the FAT's offset.
+/// Returns a volume with the directory `D`, in it the directory `E` and the file `F` of three clusters; with the
+/// FAT's offset.
 fn small(folder: &Path) -> (Vec<u8>, usize) {
     let image = common::shape("fat16").make(folder);
     let source = folder.join("D");
@@ -49,7 +50,7 @@ fn small(folder: &Path) -> (Vec<u8>, usize) {
     (bytes, reserved * 512)
 }
 
-/// The first cluster in the entry that starts with `name`.
+/// Returns the first cluster in the entry that starts with `name`.
 fn first_cluster(bytes: &[u8], name: &[u8]) -> u16 {
     let at = find(bytes, name);
     u16::from_le_bytes([bytes[at + 26], bytes[at + 27]])

@@ -25,7 +25,7 @@ fn mended_by_fsck(args: &[&str], bytes: &[u8], folder: &Path) -> (Vec<u8>, Optio
     (std::fs::read(&image).unwrap(), output.status.code())
 }
 
-/// Whether the volume can be opened.
+/// Returns whether the volume can be opened.
 fn opens(bytes: &[u8]) -> bool {
     common::open(Arc::new(MemDevice::read_only(bytes.to_vec()))).is_ok()
 }
@@ -62,7 +62,7 @@ fn case_with(args: &[&str], shapes: &[&str], harm: impl Fn(&mut Volume)) {
     }
 }
 
-/// Where the volume's label lies in its boot sector.
+/// Returns where the volume's label lies in its boot sector.
 fn boot_label(volume: &Volume) -> usize {
     if volume.width == 32 { 0x47 } else { 0x2b }
 }

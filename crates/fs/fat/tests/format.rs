@@ -28,7 +28,7 @@ fn options(settings: &[(&str, &str)]) -> FormatOptions {
     options
 }
 
-/// A setting of mkfs.fat by its letter.
+/// Returns a setting of mkfs.fat by its letter.
 fn letter(name: &str) -> &'static str {
     match name {
         "fat" => "-F",
@@ -88,7 +88,7 @@ fn both(folder: &Path, len: u64, settings: &[(&str, &str)], label: &str) -> bool
     true
 }
 
-/// Where the last byte is that is not a hole.
+/// Returns where the last byte is that is not a hole.
 fn written_len(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     fs::metadata(path).unwrap().blocks()

@@ -11,13 +11,13 @@ use obento_base::{Bitmap, Error, Result};
 use crate::{Geometry, Inodes, Op};
 
 impl<F: Inodes> Op<'_, F> {
-    /// How many blocks can be had.
+    /// Returns how many blocks can be had.
     pub fn room(&self) -> u32 {
         let held = self.volume.held.lock().len().saturating_add(self.freed.len());
         self.counters.free_blocks.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX))
     }
 
-    /// Takes a free block, the next one if that can be. Errors: NoSpace; those of the device.
+    /// Takes a free block, the next one if that can be. Fails with `NoSpace`, or if the device fails.
     pub(crate) fn take_block(&mut self) -> Result<u32> {
         let (first, size) = (self.geometry().data_start, self.geometry().size);
         let next = self.counters.next_block.clamp(first, size);
@@ -33,7 +33,7 @@ impl<F: Inodes> Op<'_, F> {
         Ok(found)
     }
 
-    /// The first block of `from..end` that can be had.
+    /// Returns the first block of `from..end` that can be had.
     fn find_free(&self, from: u32, end: u32) -> Result<Option<u32>> {
         let (held, last) = (self.volume.held.lock(), self.geometry().bits_per_block().saturating_sub(1));
         let mut from = from;
@@ -54,7 +54,7 @@ impl<F: Inodes> Op<'_, F> {
     }
 
     /// Gives a block back. One that is free already, or is no file's, only a damaged volume names: it stays as it is.
-    /// Errors: those of the device.
+    /// Fails if the device fails.
     pub(crate) fn free_block(&mut self, number: u32) -> Result<()> {
         if !self.geometry().is_data(number) || !self.is_used(number)? {
             return Ok(());
@@ -66,7 +66,7 @@ impl<F: Inodes> Op<'_, F> {
         Ok(())
     }
 
-    /// Whether the bitmap says that a block is in use. Errors: those of the device.
+    /// Returns whether the bitmap says that a block is in use. Fails if the device fails.
     pub(crate) fn is_used(&self, number: u32) -> Result<bool> {
         let (block, bit) = self.geometry().bit_place(number);
         Ok(Bitmap::new(&self.get(block)?).get(bit) == Some(true))
@@ -81,7 +81,7 @@ impl<F: Inodes> Op<'_, F> {
         Ok(())
     }
 
-    /// How many blocks the bitmap calls free. Errors: those of the device.
+    /// Returns how many blocks the bitmap calls free. Fails if the device fails.
     pub(crate) fn count_free(&self) -> Result<u32> {
         let (mut at, mut free, size) = (0_u32, 0_u32, self.geometry().size);
         while at < size {

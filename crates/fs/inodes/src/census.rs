@@ -14,7 +14,7 @@ use obento_driver::{CheckObserver, CheckReport, Cookie, Finding, Severity, ToFie
 use crate::volume::Counters;
 use crate::{Directories, Entry, Inode, Op, Volume};
 
-/// Tells `observer` what is wrong with a volume that is open to read. Errors: NoMemory; those of the device.
+/// Tells `observer` what is wrong with a volume that is open to read. Fails with `NoMemory`, or if the device fails.
 pub fn census<F: Directories>(volume: &Volume<F>, observer: &mut dyn CheckObserver) -> Result<CheckReport> {
     let op = Op::new(volume, Counters::default());
     let (seen, names, report) = (Vec::new(), Vec::new(), CheckReport::default());

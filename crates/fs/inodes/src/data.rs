@@ -16,8 +16,8 @@ use crate::{Inode, Map, Op};
 const RUN_MAX: u64 = 1024;
 
 impl<F: Map> Op<'_, F> {
-    /// Block `at` of a file and how many blocks follow it on the device as they do in the file, or how many are a hole
-    /// there; at most `max`, at least 1. Errors: as [`Map::walk`].
+    /// Block `at` of a file and how many blocks follow it on the device as they do in the file, or how many are a
+    /// hole there; at most `max`, at least 1. Fails in the same cases as [`Map::walk`].
     fn run(&self, inode: &Inode<F::Map>, at: u64, max: u64) -> Result<(Option<u32>, u64)> {
         let (first, reach) = self.format().walk(self, inode, at)?;
         let (mut len, max) = (reach.min(max).max(1), max.min(RUN_MAX));
@@ -36,8 +36,8 @@ impl<F: Map> Op<'_, F> {
         Ok((first, len))
     }
 
-    /// The run of a file that `range` starts in; a hole is called `hole`. Errors: Invalid for an empty range; Corrupt;
-    /// those of the device.
+    /// The run of a file that `range` starts in; a hole is called `hole`. Fails with `Corrupt`, with `Invalid` for an
+    /// empty range, or if the device fails.
     pub(crate) fn extent(&self, inode: &Inode<F::Map>, range: &Range<u64>, hole: Span) -> Result<Extent> {
         if range.is_empty() {
             return Err(Error::Invalid);
@@ -50,8 +50,8 @@ impl<F: Map> Op<'_, F> {
         Ok(Extent { len, span: block.map_or(hole, |block| Span::Mapped(start(block))) })
     }
 
-    /// Writes bytes of a file to its blocks, taking those that are missing; answers how many. Errors: NoSpace, if not
-    /// even the first can be had; Corrupt; those of the device.
+    /// Writes bytes of a file to its blocks, taking those that are missing; answers how many. Fails with `Corrupt`,
+    /// with `NoSpace`, if not even the first can be had, or if the device fails.
     pub(crate) fn write_data(
         &mut self,
         inode: &mut Inode<F::Map>,

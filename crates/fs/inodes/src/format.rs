@@ -21,7 +21,7 @@ pub trait Inodes: Sized + Send + Sync + 'static {
     /// The root directory.
     const ROOT: Ino;
 
-    /// Where its parts lie.
+    /// Returns where its parts lie.
     fn geometry(&self) -> &Geometry;
 
     /// What it can hold.
@@ -30,7 +30,7 @@ pub trait Inodes: Sized + Send + Sync + 'static {
     /// What it says of itself, without its state.
     fn info(&self) -> VolumeInfo;
 
-    /// The inode `ino` that these bytes are; `None` if it is free. Errors: Corrupt.
+    /// The inode `ino` that these bytes are; `None` if it is free. Fails with `Corrupt`.
     fn decode(&self, ino: Ino, bytes: &[u8]) -> Result<Option<Inode<Self::Map>>>;
 
     /// Writes an inode over what its bytes were; what of them the driver does not know stays.
@@ -48,20 +48,21 @@ pub trait Map: Inodes {
     /// Bytes that one change may write to a file, so that the blocks of numbers which it touches fit in the log.
     const WRITE_MAX: usize;
 
-    /// Where block `at` of a file is; or `None` for a hole, and how many blocks it is known to have from there on. Errors: Corrupt;
-    /// those of the device.
+    /// Returns where block `at` of a file is; or `None` for a hole, and how many blocks it is known to have from
+    /// there on. Fails with `Corrupt`, or if the device fails.
     fn walk(&self, op: &Op<'_, Self>, inode: &Inode<Self::Map>, at: u64) -> Result<(Option<u32>, u64)>;
 
-    /// Block `at` of a file, taken if it was a hole, and whether it was. A new one of a regular file holds anything; others are
-    /// metadata, zeros. Errors: FileTooBig; NoSpace, before anything was taken; Corrupt; those of the device.
+    /// Block `at` of a file, taken if it was a hole, and whether it was. A new one of a regular file holds anything;
+    /// others are metadata, zeros. Fails with `FileTooBig`, `Corrupt`, with `NoSpace`, before anything was taken, or
+    /// if the device fails.
     fn fill(&self, op: &mut Op<'_, Self>, inode: &mut Inode<Self::Map>, at: u64) -> Result<(u32, bool)>;
 
-    /// Makes the blocks `range` of a file a hole and frees them, with whatever led to them alone. A number that can be no block's
-    /// is dropped. Errors: those of the device.
+    /// Makes the blocks `range` of a file a hole and frees them, with whatever led to them alone. A number that can
+    /// be no block's is dropped. Fails if the device fails.
     fn cut(&self, op: &mut Op<'_, Self>, inode: &mut Inode<Self::Map>, range: Range<u64>) -> Result<()>;
 
-    /// Tells `own` every block that an inode names, blocks of numbers before what they name; into those it looks if `own` says so.
-    /// Errors: those of the device.
+    /// Tells `own` every block that an inode names, blocks of numbers before what they name; into those it looks if
+    /// `own` says so. Fails if the device fails.
     fn each_block(
         &self,
         op: &Op<'_, Self>,
@@ -93,7 +94,7 @@ pub trait Directories: Map {
     /// Where an entry lies. It holds while the directory is not changed.
     type Place: Clone;
 
-    /// Looks a name up. Errors: Corrupt if it may have stood where the damage is; those of the device.
+    /// Looks a name up. Fails with `Corrupt` if it may have stood where the damage is, or if the device fails.
     fn find(
         &self,
         op: &Op<'_, Self>,
@@ -101,7 +102,7 @@ pub trait Directories: Map {
         name: &Name,
     ) -> Result<Option<Entry<Self::Place>>>;
 
-    /// The next entries from a cookie on; `None` if there are none. Errors: Corrupt; those of the device.
+    /// The next entries from a cookie on; `None` if there are none. Fails with `Corrupt`, or if the device fails.
     fn list(
         &self,
         op: &Op<'_, Self>,
@@ -109,7 +110,7 @@ pub trait Directories: Map {
         from: Cookie,
     ) -> Result<Option<Batch<Self::Place>>>;
 
-    /// Names an inode; nothing has this name. Errors: NoSpace; Corrupt; those of the device.
+    /// Names an inode; nothing has this name. Fails with `NoSpace` or `Corrupt`, or if the device fails.
     fn insert(
         &self,
         op: &mut Op<'_, Self>,
@@ -118,7 +119,7 @@ pub trait Directories: Map {
         target: &Inode<Self::Map>,
     ) -> Result<()>;
 
-    /// Takes an entry out. Errors: those of the device.
+    /// Takes an entry out. Fails if the device fails.
     fn remove(
         &self,
         op: &mut Op<'_, Self>,
@@ -126,7 +127,7 @@ pub trait Directories: Map {
         entry: &Entry<Self::Place>,
     ) -> Result<()>;
 
-    /// Lets a name lead to another inode. Errors: those of the device.
+    /// Lets a name lead to another inode. Fails if the device fails.
     fn retarget(
         &self,
         op: &mut Op<'_, Self>,

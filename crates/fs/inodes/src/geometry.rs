@@ -39,7 +39,7 @@ impl Geometry {
         8_u32.checked_shl(self.block_bits).unwrap_or(0)
     }
 
-    /// Where `block` starts on the device.
+    /// Returns where `block` starts on the device.
     pub fn offset_of(&self, block: u32) -> u64 {
         u64::from(block).checked_shl(self.block_bits).unwrap_or(u64::MAX)
     }
@@ -50,28 +50,28 @@ impl Geometry {
         (at.checked_shr(self.block_bits).unwrap_or(0), within)
     }
 
-    /// How many blocks `len` bytes take.
+    /// Returns how many blocks `len` bytes take.
     pub fn blocks_of(&self, len: u64) -> u64 {
         let (whole, rest) = self.split(len);
         whole.saturating_add(u64::from(rest > 0))
     }
 
-    /// How many bytes `blocks` of a file are.
+    /// Returns how many bytes `blocks` of a file are.
     pub fn bytes_of(&self, blocks: u64) -> u64 {
         blocks.saturating_mul(to_u64(self.block_size()))
     }
 
-    /// Whether `block` can belong to a file.
+    /// Returns whether `block` can belong to a file.
     pub fn is_data(&self, block: u32) -> bool {
         (self.data_start..self.size).contains(&block)
     }
 
-    /// How many blocks one commit can hold.
+    /// Returns how many blocks one commit can hold.
     pub fn log_room(&self) -> usize {
         self.log.len().saturating_sub(1)
     }
 
-    /// The block of inode `ino` and its bytes there. `None` if there is no such number.
+    /// Returns the block of inode `ino` and its bytes there. `None` if there is no such number.
     pub fn inode_place(&self, ino: Ino) -> Option<(u32, Range<usize>)> {
         let number = u32::try_from(ino.0).ok().filter(|number| (1..self.inodes).contains(number))?;
         let per_block = self.block_bits.saturating_sub(self.inode_bits);

@@ -24,22 +24,22 @@ impl<M: Default> Inode<M> {
 }
 
 impl<M> Inode<M> {
-    /// Its number.
+    /// Returns its number.
     pub fn ino(&self) -> Ino {
         self.attr.ino
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.attr.is_dir()
     }
 
-    /// Errors: NotDirectory.
+    /// Fails with `NotDirectory`.
     pub fn expect_dir(&self) -> Result<()> {
         if self.is_dir() { Ok(()) } else { Err(Error::NotDirectory) }
     }
 
-    /// Errors: IsDirectory; Invalid for what is no regular file.
+    /// Fails with `IsDirectory`, or with `Invalid` for what is no regular file.
     pub fn expect_file(&self) -> Result<()> {
         match self.attr.kind {
             FileKind::Regular => Ok(()),
@@ -53,7 +53,7 @@ impl<M> Inode<M> {
         self.attr.size = self.attr.size.max(end);
     }
 
-    /// One link more. Errors: TooManyLinks.
+    /// One link more. Fails with `TooManyLinks`.
     pub(crate) fn add_link(&mut self, most: u32) -> Result<()> {
         self.attr.nlink = self.attr.nlink.saturating_add(1);
         if self.attr.nlink > most { Err(Error::TooManyLinks) } else { Ok(()) }

@@ -40,7 +40,7 @@ pub struct RawLogHeader {
 }
 const _: () = assert!(size_of::<RawLogHeader>() == 24);
 
-/// How many blocks a header of `block_size` bytes has room for.
+/// Returns how many blocks a header of `block_size` bytes has room for.
 pub const fn log_max(block_size: usize) -> usize {
     block_size.saturating_sub(size_of::<RawLogHeader>()) / 4
 }
@@ -53,7 +53,7 @@ pub(crate) struct Logged {
     pub(crate) blocks: Vec<(u32, Vec<u8>)>,
 }
 
-/// Reads the log; it is empty if its header does not speak for it. Errors: those of the device; NoMemory.
+/// Reads the log; it is empty if its header does not speak for it. Fails with `NoMemory`, or if the device fails.
 pub(crate) fn read(device: &dyn BlockDevice, geometry: &Geometry) -> Result<Logged> {
     let mut header = read_block(device, geometry, geometry.log.start)?;
     let Some((mut raw, homes)) = decode(&header, geometry) else { return Ok(Logged::default()) };
@@ -76,7 +76,7 @@ fn read_block(device: &dyn BlockDevice, geometry: &Geometry, number: u32) -> Res
     Ok(bytes)
 }
 
-/// The header and the homes it names, if it can be one.
+/// Returns the header and the homes it names, if it can be one.
 fn decode(bytes: &[u8], geometry: &Geometry) -> Option<(RawLogHeader, Vec<u32>)> {
     let (raw, rest) = RawLogHeader::read_from_prefix(bytes).ok()?;
     let len = to_usize(raw.n.get().into());
@@ -91,7 +91,7 @@ fn decode(bytes: &[u8], geometry: &Geometry) -> Option<(RawLogHeader, Vec<u32>)>
     homes.iter().all(can_be).then_some((raw, homes))
 }
 
-/// Writes a commit. It is one once the device was flushed. Errors: those of the device.
+/// Writes a commit. It is one once the device was flushed. Fails if the device fails.
 pub(crate) fn write<B: AsRef<[u8]>>(
     device: &dyn BlockDevice,
     geometry: &Geometry,
@@ -114,7 +114,8 @@ pub(crate) fn write<B: AsRef<[u8]>>(
     device.write_at(geometry.offset_of(geometry.log.start), &header)
 }
 
-/// Makes the log empty, on stable storage. The blocks of the last commit are home and flushed. Errors: those of the device.
+/// Makes the log empty, on stable storage. The blocks of the last commit are home and flushed. Fails if the device
+/// fails.
 pub(crate) fn clear(device: &dyn BlockDevice, geometry: &Geometry) -> Result<()> {
     device.write_at(geometry.offset_of(geometry.log.start), &[0; size_of::<RawLogHeader>()])?;
     device.flush()

@@ -9,8 +9,8 @@ use obento_driver::{Contents, FormatError, FormatOptions, NewNode};
 
 use crate::{Inode, Inodes, bitmap};
 
-/// Writes an empty volume of `format`, whose super block `super_block` is: its block number and its bytes. It is written last, since
-/// it makes a volume of the rest. Errors: those of the device.
+/// Writes an empty volume of `format`, whose super block `super_block` is: its block number and its bytes. It is
+/// written last, since it makes a volume of the rest. Fails if the device fails.
 pub fn make<F: Inodes>(
     device: &dyn BlockDevice,
     format: &F,

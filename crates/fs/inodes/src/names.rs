@@ -10,14 +10,14 @@ use crate::{Directories, Entry, Inode, Op};
 type Named<F> = (Entry<<F as Directories>::Place>, Inode<<F as crate::Inodes>::Map>);
 
 impl<F: Directories> Op<'_, F> {
-    /// Looks a name up. Errors: NotDirectory; Corrupt; those of the device.
+    /// Looks a name up. Fails with `NotDirectory` or `Corrupt`, or if the device fails.
     fn find(&self, dir: &Inode<F::Map>, name: &Name) -> Result<Option<Entry<F::Place>>> {
         dir.expect_dir()?;
         self.format().find(self, dir, name)
     }
 
-    /// A directory that names can be made in, which has no `name`. Errors: NotDirectory; NotFound if it was removed;
-    /// Exists.
+    /// A directory that names can be made in, which has no `name`. Fails with `NotDirectory`, `Exists`, or with
+    /// `NotFound` if it was removed.
     fn dir_without(&self, dir: Ino, name: &Name) -> Result<Inode<F::Map>> {
         let dir = self.inode(dir)?;
         dir.expect_dir()?;
@@ -28,7 +28,8 @@ impl<F: Directories> Op<'_, F> {
         }
     }
 
-    /// An entry and what it leads to. Errors: NotDirectory; NotFound; Corrupt for an inode that is not in use.
+    /// Returns an entry and what it leads to. Fails with `NotDirectory`, `NotFound`, or with `Corrupt` for an inode
+    /// that is not in use.
     pub(crate) fn named(&self, dir: &Inode<F::Map>, name: &Name) -> Result<Named<F>> {
         let entry = self.find(dir, name)?.ok_or(Error::NotFound)?;
         let damage = Corrupt::UnusedInode { ino: entry.ino };
@@ -36,7 +37,7 @@ impl<F: Directories> Op<'_, F> {
         Ok((entry, inode))
     }
 
-    /// Errors: NotEmpty; Corrupt; those of the device.
+    /// Fails with `NotEmpty` or `Corrupt`, or if the device fails.
     fn expect_empty(&self, dir: &Inode<F::Map>) -> Result<()> {
         let mut from = Cookie::START;
         while let Some((entries, next)) = self.format().list(self, dir, from)? {
@@ -76,7 +77,7 @@ impl<F: Directories> Op<'_, F> {
         self.stored(inode.ino())
     }
 
-    /// The attributes of an inode as the format keeps them.
+    /// Returns the attributes of an inode as the format keeps them.
     pub(crate) fn stored(&self, ino: Ino) -> Result<Attr> {
         self.inode(ino).map(|inode| inode.attr)
     }
@@ -252,7 +253,8 @@ impl<F: Directories> Op<'_, F> {
         }
     }
 
-    /// The target of a symbolic link. Errors: Invalid for what is none; Corrupt; those of the device.
+    /// Returns the target of a symbolic link. Fails with `Corrupt`, with `Invalid` for what is none, or if the device
+    /// fails.
     pub(crate) fn target(&self, ino: Ino) -> Result<alloc::vec::Vec<u8>> {
         let inode = self.inode(ino)?;
         if inode.attr.kind != FileKind::Symlink {

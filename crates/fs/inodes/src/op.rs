@@ -51,7 +51,7 @@ impl<'v, F: Inodes> Op<'v, F> {
         &self.volume.format
     }
 
-    /// Where its parts lie.
+    /// Returns where its parts lie.
     pub fn geometry(&self) -> &'v Geometry {
         self.volume.format.geometry()
     }
@@ -60,7 +60,7 @@ impl<'v, F: Inodes> Op<'v, F> {
         self.volume.clock.now()
     }
 
-    /// Block `number` of the metadata. Errors: those of the device.
+    /// Block `number` of the metadata. Fails if the device fails.
     pub fn get(&self, number: u32) -> Result<Bytes<'_>> {
         match self.edits.get(&number) {
             Some(edit) => Ok(Bytes::Edited(edit)),
@@ -68,7 +68,7 @@ impl<'v, F: Inodes> Op<'v, F> {
         }
     }
 
-    /// Block `number`, to be changed. Errors: those of the device.
+    /// Block `number`, to be changed. Fails if the device fails.
     pub fn edit(&mut self, number: u32) -> Result<&mut [u8]> {
         let cache = &self.volume.cache;
         match self.edits.entry(number) {
@@ -77,14 +77,15 @@ impl<'v, F: Inodes> Op<'v, F> {
         }
     }
 
-    /// A new block for the bytes of a file, which holds anything. Errors: NoSpace; those of the device.
+    /// Returns a new block for the bytes of a file, which holds anything. Fails with `NoSpace`, or if the device
+    /// fails.
     pub fn data_block(&mut self, inode: &mut Inode<F::Map>) -> Result<u32> {
         let number = self.take_block()?;
         inode.attr.blocks = inode.attr.blocks.saturating_add(self.sectors());
         Ok(number)
     }
 
-    /// A new block of metadata, zeros. Errors: NoSpace; those of the device.
+    /// Returns a new block of metadata, zeros. Fails with `NoSpace`, or if the device fails.
     pub fn metadata_block(&mut self, inode: &mut Inode<F::Map>) -> Result<u32> {
         let number = self.data_block(inode)?;
         // What the cache may know of it is of a former life.
@@ -93,7 +94,7 @@ impl<'v, F: Inodes> Op<'v, F> {
         Ok(number)
     }
 
-    /// Takes a block from an inode, which named it until now; 0 is none. Errors: those of the device.
+    /// Takes a block from an inode, which named it until now; 0 is none. Fails if the device fails.
     pub fn drop_block(&mut self, inode: &mut Inode<F::Map>, number: u32) -> Result<()> {
         if number == 0 {
             return Ok(());
@@ -102,12 +103,12 @@ impl<'v, F: Inodes> Op<'v, F> {
         self.free_block(number)
     }
 
-    /// A block, in the unit of [`Attr::blocks`](obento_base::Attr).
+    /// Returns a block, in the unit of [`Attr::blocks`](obento_base::Attr).
     pub(crate) fn sectors(&self) -> u64 {
         to_u64(self.geometry().block_size()) / 512
     }
 
-    /// Errors: Corrupt for a block that can belong to no file, which block `at` of inode `ino` is found by.
+    /// Fails with `Corrupt` for a block that can belong to no file, which block `at` of inode `ino` is found by.
     pub fn expect_data(&self, ino: Ino, at: u64, block: u32) -> Result<()> {
         if self.geometry().is_data(block) {
             return Ok(());
@@ -116,32 +117,34 @@ impl<'v, F: Inodes> Op<'v, F> {
         Err(Corrupt::BlockRange { structure, at, start: block.into(), len: 1 }.into())
     }
 
-    /// Inode `ino`. Errors: Stale if it is not in use; Corrupt.
+    /// Inode `ino`. Fails with `Corrupt`, or with `Stale` if it is not in use.
     pub fn inode(&self, ino: Ino) -> Result<Inode<F::Map>> {
         self.inode_if_used(ino)?.ok_or(Error::Stale)
     }
 
-    /// Inode `ino`; `None` if it is not in use, or there is no such number. Errors: Corrupt; those of the device.
+    /// Inode `ino`; `None` if it is not in use, or there is no such number. Fails with `Corrupt`, or if the device
+    /// fails.
     pub(crate) fn inode_if_used(&self, ino: Ino) -> Result<Option<Inode<F::Map>>> {
         let Some((block, place)) = self.geometry().inode_place(ino) else { return Ok(None) };
         let bytes = self.get(block)?;
         self.format().decode(ino, bytes.get(place).unwrap_or_default())
     }
 
-    /// Writes an inode back. Errors: those of the device.
+    /// Writes an inode back. Fails if the device fails.
     pub(crate) fn put(&mut self, inode: &Inode<F::Map>) -> Result<()> {
         let format = self.format();
         format.encode(inode, self.inode_bytes(inode.ino())?);
         Ok(())
     }
 
-    /// The bytes of an inode, to be changed. Errors: Stale if there is no such number; those of the device.
+    /// Returns the bytes of an inode, to be changed. Fails with `Stale` if there is no such number, or if the device
+    /// fails.
     fn inode_bytes(&mut self, ino: Ino) -> Result<&mut [u8]> {
         let (block, place) = self.geometry().inode_place(ino).ok_or(Error::Stale)?;
         Ok(self.edit(block)?.get_mut(place).unwrap_or_default())
     }
 
-    /// A new inode in `dir`, not named yet. Errors: NoSpace; those of the device.
+    /// Returns a new inode in `dir`, not named yet. Fails with `NoSpace`, or if the device fails.
     pub(crate) fn new_inode(&mut self, node: &NewNode<'_>, dir: &Inode<F::Map>) -> Result<Inode<F::Map>> {
         let (next, end) = (self.counters.next_inode.max(1), self.geometry().inodes);
         let room = self.counters.free_inodes.checked_sub(1).ok_or(Error::NoSpace)?;
@@ -166,7 +169,7 @@ impl<'v, F: Inodes> Op<'v, F> {
 }
 
 impl<F: Map> Op<'_, F> {
-    /// Frees an inode without a name, and its blocks. Errors: those of the device.
+    /// Frees an inode without a name, and its blocks. Fails if the device fails.
     pub(crate) fn free_inode(&mut self, mut inode: Inode<F::Map>) -> Result<()> {
         let format = self.format();
         format.cut(self, &mut inode, 0..u64::MAX)?;

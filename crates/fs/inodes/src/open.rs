@@ -13,8 +13,9 @@ use crate::volume::Counters;
 use crate::{Map, Op, Volume};
 
 impl<F: Map> Volume<F> {
-    /// Opens the volume that fills `device`, which `format` was read from. Read only, nothing is written: the log is shown from
-    /// memory. Errors: ReadOnly; OutOfBounds for a device that is too short to be changed; NoMemory; those of the device.
+    /// Opens the volume that fills `device`, which `format` was read from. Read only, nothing is written: the log is
+    /// shown from memory. Fails with `ReadOnly`, `NoMemory`, with `OutOfBounds` for a device that is too short to be
+    /// changed, or if the device fails.
     pub fn open(format: F, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
         let is_writable = options.access == Access::ReadWrite;
         let geometry = format.geometry();
@@ -79,7 +80,7 @@ impl<F: Map> Volume<F> {
         Ok(())
     }
 
-    /// Counts what is free, and names the inodes that a crash left without a name. Errors: those of the device.
+    /// Counts what is free, and names the inodes that a crash left without a name. Fails if the device fails.
     fn count(&self) -> Result<(Counters, Vec<Ino>)> {
         let op = Op::new(self, Counters::default());
         let mut counters = Counters { free_blocks: op.count_free()?, ..Counters::default() };

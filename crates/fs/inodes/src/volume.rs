@@ -59,14 +59,14 @@ impl<F: Inodes> Volume<F> {
         &**self.cache.device()
     }
 
-    /// Looks at the volume. Errors: those of `look`.
+    /// Looks at the volume. Fails with the errors of `look`.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Op<'_, F>) -> Result<T>) -> Result<T> {
         let state = self.state.read();
         look(&Op::new(self, state.counters))
     }
 
-    /// Changes the volume, wholly or not at all. `act` is done twice if it takes a commit to find space. Errors:
-    /// ReadOnly; those of `act`.
+    /// Changes the volume, wholly or not at all. `act` is done twice if it takes a commit to find space. Fails with
+    /// `ReadOnly`, or with the errors of `act`.
     pub(crate) fn change<T>(&self, mut act: impl FnMut(&mut Op<'_, F>) -> Result<T>) -> Result<T> {
         let mut state = self.state.write();
         self.expect_writable(&state)?;
@@ -87,13 +87,13 @@ impl<F: Inodes> Volume<F> {
         Ok(answer)
     }
 
-    /// Errors: ReadOnly.
+    /// Fails with `ReadOnly`.
     fn expect_writable(&self, state: &State) -> Result<()> {
         let can = self.is_writable && !state.closed && state.failed.is_none();
         if can { Ok(()) } else { Err(Error::ReadOnly) }
     }
 
-    /// Shows a change to everybody. Errors: those of the commit that makes room for it in the log.
+    /// Shows a change to everybody. Fails with the errors of the commit that makes room for it in the log.
     fn publish(&self, state: &mut State, op: Op<'_, F>, now: Timestamp) -> Result<()> {
         let room = self.format.geometry().log_room();
         let more = op.edits.keys().filter(|number| !state.dirty.contains(number)).count();
@@ -119,7 +119,7 @@ impl<F: Inodes> Volume<F> {
         Ok(())
     }
 
-    /// Makes every change durable. Errors: those of the device, again and again.
+    /// Makes every change durable. Fails with the errors of the device, again and again.
     pub(crate) fn commit(&self, state: &mut State) -> Result<()> {
         if let Some(error) = state.failed {
             return Err(error);
@@ -150,7 +150,7 @@ impl<F: Inodes> Volume<F> {
         Ok(())
     }
 
-    /// Writes what was logged to where it belongs. Errors: those of the device.
+    /// Writes what was logged to where it belongs. Fails if the device fails.
     pub(crate) fn bring_home(&self, state: &mut State) -> Result<()> {
         let geometry = self.format.geometry();
         for &number in &state.dirty {
@@ -161,7 +161,7 @@ impl<F: Inodes> Volume<F> {
         Ok(())
     }
 
-    /// Makes every change durable and the log empty. Errors: those of the device.
+    /// Makes every change durable and the log empty. Fails if the device fails.
     pub(crate) fn close_log(&self) -> Result<()> {
         let mut state = self.state.write();
         if state.closed || !self.is_writable {
@@ -174,7 +174,7 @@ impl<F: Inodes> Volume<F> {
         cleared
     }
 
-    /// Whether it can be changed.
+    /// Returns whether it can be changed.
     pub(crate) fn can_change(&self) -> bool {
         self.is_writable && !self.state.read().closed
     }

@@ -144,7 +144,8 @@ impl<F: Directories> WritableFileSystem for Volume<F> {
 }
 
 impl<F: Directories> Volume<F> {
-    /// Changes a regular file and puts its inode back. Errors: Stale; IsDirectory; Invalid; those of `act`.
+    /// Changes a regular file and puts its inode back. Fails with `Stale`, `IsDirectory`, `Invalid`, or with the
+    /// errors of `act`.
     fn change_file<T>(
         &self,
         ino: Ino,
@@ -159,8 +160,8 @@ impl<F: Directories> Volume<F> {
         })
     }
 
-    /// Says that the format cannot do that to a file. Errors: IsDirectory; Invalid for what is no regular file;
-    /// NotSupported.
+    /// Says that the format cannot do that to a file. Fails with `IsDirectory`, `NotSupported`, or with `Invalid` for
+    /// what is no regular file.
     fn refuse(&self, ino: Ino) -> Result<()> {
         self.look(|op| op.inode(ino)?.expect_file())?;
         Err(Error::NotSupported)

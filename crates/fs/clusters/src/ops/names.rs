@@ -9,7 +9,8 @@ use super::stamp_dir;
 use crate::inode::{FileEntry, Inode};
 use crate::volume::{Commit as _, Data as _, Entries as _, Location as _, Volume};
 
-/// A directory that something may be made in. Errors: NotDirectory; NotFound if it was removed.
+/// Returns a directory that something may be made in. Fails with `NotDirectory`, or with `NotFound` if it was
+/// removed.
 pub fn directory<V: Volume>(volume: &V, dir: Ino) -> Result<Arc<V::Directory>> {
     let inode = volume.inode(dir)?;
     match inode.is_dir() {
@@ -62,7 +63,7 @@ pub fn create<V: Volume>(
 /// Where a name is, and what it names.
 pub(super) type Named<V> = (<V as Volume>::Location, Inode<<V as Volume>::Entry>);
 
-/// Where `name` is in `dir`, and what it names.
+/// Returns where `name` is in `dir`, and what it names.
 pub(super) fn entry<V: Volume>(volume: &V, dir: &V::Directory, name: &Name) -> Result<Option<Named<V>>> {
     let Some(at) = volume.find(dir, name)? else { return Ok(None) };
     let inode = volume.inode(volume.ino_at(at.slot()))?;
@@ -95,7 +96,7 @@ pub fn remove_name<V: Volume>(
     }
 }
 
-/// Errors: NotDirectory; NotEmpty; those of a directory that cannot be read.
+/// Fails with `NotDirectory`, `NotEmpty`, or with the errors of a directory that cannot be read.
 pub(super) fn check_empty<V: Volume>(volume: &V, inode: &Inode<V::Entry>) -> Result<()> {
     let dir = volume.directory(inode.ino)?;
     match volume.list(&dir, Cookie(0), 1)?.0.pop() {

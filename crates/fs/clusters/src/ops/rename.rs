@@ -63,7 +63,7 @@ pub fn rename<V: Volume>(
     }
 }
 
-/// Errors: IsDirectory; NotDirectory; NotEmpty.
+/// Fails with `IsDirectory`, `NotDirectory` or `NotEmpty`.
 fn check_replaced<V: Volume>(volume: &V, source: &Inode<V::Entry>, target: &Inode<V::Entry>) -> Result<()> {
     match (source.is_dir(), target.is_dir()) {
         (false, true) => Err(Error::IsDirectory),
@@ -73,8 +73,8 @@ fn check_replaced<V: Volume>(volume: &V, source: &Inode<V::Entry>, target: &Inod
     }
 }
 
-/// Whether one write changes both places, each of which is shown as it is by then: what came to one of them from elsewhere since the last
-/// commit must not be at the other before the place that it left is written.
+/// Returns whether one write changes both places, each of which is shown as it is by then: what came to one of them
+/// from elsewhere since the last commit must not be at the other before the place that it left is written.
 fn is_at_once<V: Volume>(writer: &V::Writer, volume: &V, one: At<'_, V>, other: At<'_, V>) -> bool {
     let is_late = |at: At<'_, V>| writer.waiting().late.contains_key(&at.1.slot());
     !is_late(one) && !is_late(other) && V::Writer::is_one_write(volume, one, other)
@@ -150,7 +150,7 @@ fn add_late<V: Volume>(
     Ok(added.slot())
 }
 
-/// Each under the name of the other, by new entries for both.
+/// Exchanges the two entries, by new entries for both.
 fn exchange_apart<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
@@ -173,7 +173,7 @@ fn exchange_apart<V: Volume>(
     exchanged(writer, volume, (one, there.slot()), (other, here.slot()))
 }
 
-/// Each under the name of the other.
+/// Exchanges the two entries.
 fn exchange<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,

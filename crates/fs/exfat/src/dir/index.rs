@@ -40,7 +40,7 @@ impl Index {
         this
     }
 
-    /// How many names it has.
+    /// Returns how many names it has.
     pub fn len(&self) -> usize {
         self.by_hash.len()
     }
@@ -63,7 +63,7 @@ impl Index {
         }
     }
 
-    /// Where to look for room for `count` entries.
+    /// Returns where to look for room for `count` entries.
     pub fn room_from(&self, count: u32) -> u32 {
         let at = usize::try_from(count.clamp(1, SET_MAX).saturating_sub(1)).unwrap_or(0);
         self.room.get(at).copied().unwrap_or(0)

@@ -40,8 +40,8 @@ impl Volume {
         done
     }
 
-    /// Where the entry `name` of `dir` is. A part that cannot be read is as if it held nothing, unless the name is nowhere
-    /// else: then the error is told.
+    /// Returns where the entry `name` of `dir` is. A part that cannot be read is as if it held nothing, unless the
+    /// name is nowhere else: then the error is told.
     pub fn find(&self, dir: &Directory, name: &Name) -> Result<Option<Location>> {
         let Ok(units) = to_units(name.as_bytes()) else { return Ok(None) };
         let folded = Folded::new(&units, self.up_case());

@@ -55,7 +55,7 @@ impl Placed for Directory {
 }
 
 impl Directory {
-    /// The place of entry `index`.
+    /// Returns the place of entry `index`.
     pub fn slot(&self, index: u32) -> Option<Slot> {
         if index >= self.slots {
             return None;
@@ -69,17 +69,17 @@ impl Directory {
         Some(Slot(start.saturating_add(before).saturating_add(within.into())))
     }
 
-    /// How many bytes have room.
+    /// Returns how many bytes have room.
     pub fn len(&self) -> u64 {
         u64::from(self.slots).saturating_mul(ENTRY.into())
     }
 
-    /// The last cluster.
+    /// Returns the last cluster.
     pub fn last(&self) -> Option<Cluster> {
         self.runs.last().map(|run| run.last())
     }
 
-    /// How many clusters it has.
+    /// Returns how many clusters it has.
     pub fn clusters(&self) -> u32 {
         self.runs.last().map_or(0, |run| run.at.saturating_add(run.len))
     }

@@ -33,12 +33,12 @@ pub struct Scan<'v> {
 }
 
 impl<'v> Scan<'v> {
-    /// A walk from entry `from` on.
+    /// Returns a walk from entry `from` on.
     pub fn new(dir: &'v Directory, sb: &'v SuperBlock, cache: &'v Cache, from: u32) -> Self {
         Self { dir, sb, cache, next: from, held: None }
     }
 
-    /// The next file or directory. `Err`: a part that cannot be read, after which the walk goes on.
+    /// Returns the next file or directory. `Err`: a part that cannot be read, after which the walk goes on.
     pub fn next(&mut self) -> Option<Result<Found>> {
         loop {
             let index = self.next;
@@ -70,7 +70,7 @@ impl<'v> Scan<'v> {
         Some(self.entry(slot).map(|raw| (index, raw)))
     }
 
-    /// The set that begins with `raw` at `index`.
+    /// Returns the set that begins with `raw` at `index`.
     fn set(&mut self, index: u32, slot: Slot, raw: RawEntry) -> Result<Found> {
         let set = self.gather(index, raw)?;
         match EntrySet::decode(&set, self.sb) {
@@ -94,7 +94,7 @@ impl<'v> Scan<'v> {
         Ok(set)
     }
 
-    /// The bytes of an entry.
+    /// Returns the bytes of an entry.
     fn entry(&mut self, slot: Slot) -> Result<RawEntry> {
         let size = u64::from(self.cache.block_size());
         let number = slot.offset().checked_div(size).unwrap_or(0);

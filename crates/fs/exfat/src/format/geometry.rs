@@ -29,7 +29,7 @@ pub struct Geometry {
     pub clusters: u32,
 }
 
-/// The size of clusters for a volume of `len` bytes.
+/// Returns the size of clusters for a volume of `len` bytes.
 fn usual_cluster(len: u64) -> u32 {
     const MIB_256: u64 = 256 << 20;
     const GIB_32: u64 = 32 << 30;
@@ -115,12 +115,12 @@ impl Geometry {
         self.clusters_for(self.bitmap_len())
     }
 
-    /// The first cluster of the up-case table.
+    /// Returns the first cluster of the up-case table.
     pub fn up_case(&self) -> Cluster {
         Cluster(self.bitmap_clusters().saturating_add(2))
     }
 
-    /// The cluster of the root directory.
+    /// Returns the cluster of the root directory.
     pub fn root(&self) -> Cluster {
         Cluster(self.up_case().0.saturating_add(self.clusters_for(UP_CASE_LEN)))
     }
@@ -130,7 +130,7 @@ impl Geometry {
         self.root().0.saturating_sub(1)
     }
 
-    /// The byte offset of a cluster.
+    /// Returns the byte offset of a cluster.
     pub fn offset_of(&self, cluster: Cluster) -> u64 {
         let before = u64::from(cluster.0.saturating_sub(2)).saturating_mul(self.cluster_size.into());
         self.data_start.saturating_add(before)

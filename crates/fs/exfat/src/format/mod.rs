@@ -105,7 +105,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The chains of bitmap, table and root directory.
+    /// Returns the chains of bitmap, table and root directory.
     fn write_table(&self, device: &dyn BlockDevice) -> Result<(), FormatError> {
         let geometry = &self.geometry;
         let ends = [geometry.up_case().0, geometry.root().0, geometry.root().0.saturating_add(1)];
@@ -133,7 +133,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The entries of the root directory.
+    /// Returns the entries of the root directory.
     fn root(&self, table: &[u8]) -> Vec<RawEntry> {
         let mut label = RawLabel::new_zeroed();
         label.EntryType = kind::LABEL;

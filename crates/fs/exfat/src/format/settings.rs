@@ -52,7 +52,7 @@ pub struct Settings {
     pub label_was_cut: bool,
 }
 
-/// A number of bytes, with `K` or `M` behind it or nothing, as mkfs.exfat has it.
+/// Returns a number of bytes, with `K` or `M` behind it or nothing, as mkfs.exfat has it.
 fn size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.char_indices().next_back()? {
         (at, 'k' | 'K') => (text.get(..at)?, 10_u32),
@@ -132,7 +132,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The label in UTF-8.
+    /// Returns the label in UTF-8.
     pub fn shown_label(&self) -> Vec<u8> {
         to_bytes(self.label.iter().copied())
     }

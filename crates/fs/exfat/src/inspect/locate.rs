@@ -11,7 +11,7 @@ use obento_driver::{Spot, Target};
 use crate::boot::SECTORS;
 use crate::volume::{SYSTEM, Volume};
 
-/// Whether `cluster` is in use by the bitmap. Errors: those of the device.
+/// Returns whether `cluster` is in use by the bitmap. Fails if the device fails.
 pub(super) fn is_used(volume: &Volume, cluster: Cluster) -> Result<bool> {
     let bit = u64::from(cluster.0.saturating_sub(2));
     let (place, _) = volume.place_in(&volume.tables().bitmap, bit >> 3).ok_or(Error::Invalid)?;

@@ -40,7 +40,7 @@ impl Inspect for Volume {
 }
 
 impl Volume {
-    /// The boot sector, and the checksum of its region.
+    /// Emits the boot sector, and the checksum of its region.
     fn inspect_region(&self, region: Region, sink: Sink<'_>) -> Result<()> {
         let size = u64::from(self.super_block().sector_size);
         let start = region.start().saturating_mul(size);
@@ -84,7 +84,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The entries of a set, and the runs of its clusters.
+    /// Emits the entries of a set, and the runs of its clusters.
     fn inspect_inode(&self, ino: Ino, sink: Sink<'_>) -> Result<()> {
         let inode =
             self.inode(ino).map_err(|error| if error == Error::Stale { Error::NotFound } else { error })?;
@@ -106,7 +106,7 @@ impl Volume {
         runs(&mut chain, &mut self.table(), ino, count, |cluster| sb.offset_of(cluster), sink)
     }
 
-    /// All entries of a directory up to the one that ends it.
+    /// Emits all entries of a directory up to the one that ends it.
     fn inspect_directory(&self, ino: Ino, sink: Sink<'_>) -> Result<()> {
         let dir = self.directory(ino).map_err(|error| match error {
             Error::Stale => Error::NotFound,
@@ -129,7 +129,7 @@ impl Volume {
         Ok(())
     }
 
-    /// A cluster: what bitmap and FAT say of it, and its bytes.
+    /// Emits a cluster: what bitmap and FAT say of it, and its bytes.
     fn inspect_cluster(&self, number: u64, sink: Sink<'_>) -> Result<()> {
         let sb = self.super_block();
         let cluster = u32::try_from(number).ok().map(Cluster).filter(|&cluster| sb.has(cluster));

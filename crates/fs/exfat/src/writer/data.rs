@@ -25,7 +25,7 @@ const MAX_STEP: u64 = 1 << 20;
 /// Gaps of this length and more are punched, if the device can do that.
 const PUNCHED: u64 = 64 << 10;
 
-/// Errors: Corrupt for a piece that is a directory's or a table's.
+/// Fails with `Corrupt` for a piece that is a directory's or a table's.
 fn check_data(volume: &Volume, ino: Ino, at: u32, (start, len): Piece) -> Result<()> {
     match volume.is_metadata(start, len) {
         true => Err(Corrupt::Chain { ino, at, what: "lies over a directory or a table" }.into()),
@@ -244,7 +244,7 @@ impl Writer {
     }
 }
 
-/// The last of the `linked` clusters of a file.
+/// Returns the last of the `linked` clusters of a file.
 fn last_cluster(volume: &Volume, inode: &Inode, linked: u32) -> Result<Option<Cluster>> {
     let Some(at) = linked.checked_sub(1) else { return Ok(None) };
     let offset = u64::from(at).saturating_mul(volume.super_block().cluster_size.into());

@@ -141,7 +141,7 @@ impl Entries<Volume> for Writer {
     }
 }
 
-/// The places of a set.
+/// Returns the places of a set.
 fn slots_of(dir: &Directory, at: &Location) -> Vec<Slot> {
     let end = at.index.saturating_add(at.set.count());
     (at.index..end).filter_map(|index| dir.slot(index)).collect()
@@ -157,8 +157,9 @@ fn with_name(set: &EntrySet, named: &EntrySet) -> EntrySet {
 }
 
 impl Writer {
-    /// Where `count` entries fit that lie in one sector, or are as few sectors as they can be: free ones, or such past the
-    /// end, which then moves. Errors: NoSpace; those of a directory that cannot be read.
+    /// Returns where `count` entries fit that lie in one sector, or are as few sectors as they can be: free ones, or
+    /// such past the end, which then moves. Fails with `NoSpace`, or with the errors of a directory that cannot be
+    /// read.
     fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<u32> {
         if let Some(error) = dir.damage {
             return Err(error);
@@ -219,7 +220,7 @@ impl Writer {
         slots.iter().zip(entries).try_for_each(|(&slot, entry)| self.put(volume, slot, entry.as_bytes()))
     }
 
-    /// Makes a directory longer, so that it has `slots` entries. Errors: NoSpace.
+    /// Makes a directory longer, so that it has `slots` entries. Fails with `NoSpace`.
     fn grow(&mut self, volume: &Volume, dir: &Directory, slots: u32) -> Result<Arc<Directory>> {
         let missing = slots.saturating_sub(dir.slots).div_ceil(dir.per_cluster.max(1));
         let taken = self.take(volume, dir.last(), missing)?;
@@ -275,7 +276,7 @@ fn bytes_of(raw: &RawEntry) -> [u8; 32] {
     bytes
 }
 
-/// Whether one write changes all of them.
+/// Returns whether one write changes all of them.
 fn in_one_sector(volume: &Volume, slots: &[Slot]) -> bool {
     let size = u64::from(volume.super_block().sector_size);
     let sector = |slot: &Slot| slot.offset().checked_div(size);

@@ -13,8 +13,8 @@ use crate::super_block::DIRTY;
 use crate::volume::Volume;
 
 impl Writer {
-    /// Reads what is free. Errors: ReadOnly if the device cannot be written; OutOfBounds if it is shorter than the volume;
-    /// those of the device.
+    /// Reads what is free. Fails with `ReadOnly` if the device cannot be written, with `OutOfBounds` if it is shorter
+    /// than the volume, or if the device fails.
     pub fn open(volume: &Volume, clock: Arc<dyn Clock>) -> Result<Self> {
         let (device, sb) = (volume.cache().device(), volume.super_block());
         if device.is_read_only() {

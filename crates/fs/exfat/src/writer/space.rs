@@ -135,7 +135,7 @@ impl Writer {
         Ok(())
     }
 
-    /// All clusters of a set. Errors: Corrupt for a chain that is damaged, or shorter than the set says.
+    /// Returns all clusters of a set. Fails with `Corrupt` for a chain that is damaged, or shorter than the set says.
     pub(super) fn pieces_of(volume: &Volume, ino: Ino, set: &EntrySet) -> Result<Vec<Piece>> {
         let count = volume.super_block().clusters_for(set.stream.DataLength.get());
         Self::pieces(volume, ino, volume.chain_of(ino, set)?, count)

@@ -29,7 +29,7 @@ pub fn second(device: &dyn BlockDevice) -> std::result::Result<(), String> {
     trials::judge("fsck.exfat", device)
 }
 
-/// An empty volume.
+/// Returns an empty volume.
 pub fn base(shape: &str) -> Arc<[u8]> {
     let folder = tempfile::tempdir().expect("a folder");
     common::bytes_of(&common::shape(shape).make(folder.path())).into()

@@ -34,12 +34,12 @@ pub const SHAPES: &[Shape] = &[
     Shape { name: "packed", mkfs: &["-c", "1K", "-b", "64K", "--pack-bitmap"], kib: 6000 },
 ];
 
-/// The shape of this name.
+/// Returns the shape of this name.
 pub fn shape(name: &str) -> &'static Shape {
     SHAPES.iter().find(|shape| shape.name == name).expect("a shape")
 }
 
-/// Whether the programs are here.
+/// Returns whether the programs are here.
 pub fn oracles() -> bool {
     require(&[Oracle::Program("mkfs.exfat"), Oracle::Program("fsck.exfat")])
 }
@@ -120,7 +120,7 @@ pub fn judge(image: &Path) {
     FORMAT.judge(image);
 }
 
-/// Whether `fsck.exfat -n` finds no fault.
+/// Returns whether `fsck.exfat -n` finds no fault.
 pub fn is_sound(image: &Path) -> bool {
     call("fsck.exfat", ["-n".as_ref(), image.as_os_str()]).is_ok()
 }
@@ -147,7 +147,7 @@ pub fn open_to_write(image: &Path) -> Arc<dyn FileSystem> {
     FORMAT.open_to_write(Arc::new(device))
 }
 
-/// The bytes of a file of the host.
+/// Returns the bytes of a file of the host.
 pub fn bytes_of(path: &Path) -> Vec<u8> {
     fs::read(path).expect("a file")
 }

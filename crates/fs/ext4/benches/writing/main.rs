@@ -137,12 +137,12 @@ fn median(samples: &mut [f64]) -> Option<f64> {
     samples.get(samples.len() / 2).copied()
 }
 
-/// Where there is room.
+/// Returns where there is room.
 fn scratch() -> PathBuf {
     std::env::var_os("OBENTO_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// An empty volume of `len` bytes, with blocks of 4 KiB.
+/// Returns an empty volume of `len` bytes, with blocks of 4 KiB.
 fn format(folder: &Path, name: &str, len: u64, arguments: &[&str]) -> Result<PathBuf> {
     let image = folder.join(format!("{name}.img"));
     File::create(&image)?.set_len(len)?;

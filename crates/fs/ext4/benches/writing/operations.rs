@@ -53,7 +53,7 @@ impl Operation {
         format!("{}{n}", if self == Self::Overwrite { "prepared" } else { "appended" })
     }
 
-    /// How long `count` of them take.
+    /// Returns how long `count` of them take.
     pub fn run(self, side: &dyn Side, threads: u64, count: u64) -> Result<Duration> {
         let each = count.div_ceil(threads);
         match self {

@@ -23,7 +23,7 @@ use rustix::fs::{AtFlags, OFlags};
 pub trait Side: Sync {
     /// For people.
     fn name(&self) -> String;
-    /// How many flushes the image has seen.
+    /// Returns how many flushes the image has seen.
     fn flushes(&self) -> u64;
     /// Directory `name` of the root, made if need be.
     fn folder(&self, name: &str) -> Result<Box<dyn Folder + '_>>;

@@ -9,7 +9,7 @@ use obento_base::wire::to_usize;
 /// Bits a word.
 const WORD: u32 = 64;
 
-/// The 64 bits from bit `64 * index` on.
+/// Returns the 64 bits from bit `64 * index` on.
 fn word(bytes: &[u8], index: u32) -> u64 {
     let start = to_usize(u64::from(index).saturating_mul(8));
     match bytes.get(start..start.saturating_add(8)).and_then(|bytes| bytes.first_chunk()) {
@@ -45,7 +45,7 @@ pub fn next_set(bytes: &[u8], range: Range<u32>) -> u32 {
     next(bytes, range, 0)
 }
 
-/// How many bits of `range` are clear.
+/// Returns how many bits of `range` are clear.
 pub fn count_clear(bytes: &[u8], range: Range<u32>) -> u32 {
     let mut at = range.start;
     let mut count = 0_u32;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// A small generator of the same bytes each time.
+    /// Returns a small generator of the same bytes each time.
     fn bytes(seed: u64, len: usize) -> Vec<u8> {
         let mut state = seed;
         let step = |_| {

@@ -46,10 +46,10 @@ enum Room {
 }
 
 impl Allocator {
-    /// Takes up to `len` blocks, at least one (with bigalloc: whole clusters, at least as many as hold `len` blocks if
-    /// they are there), in one run, as near after `goal` as can be. Changes one block of `txn`; undone by
-    /// [`Self::free_blocks`]. Errors: NoSpace, which a commit may cure if [`Self::has_waiting`]; Corrupt never: a
-    /// damaged group is passed over.
+    /// Takes up to `len` blocks, at least one (with bigalloc: whole clusters, at least as many as hold `len` blocks
+    /// if they are there), in one run, as near after `goal` as can be. Changes one block of `txn`; undone by
+    /// [`Self::free_blocks`]. Fails with `NoSpace`, which a commit may cure if [`Self::has_waiting`], or with
+    /// `Corrupt` never: a damaged group is passed over.
     pub fn allocate_blocks(&self, txn: &mut Txn<'_>, goal: VolBlock, len: u32) -> Result<BlockRun> {
         self.choose(goal, len, Room::All, |index, group, range| self.mark(txn, index, group, range))
     }
@@ -71,8 +71,8 @@ impl Allocator {
         })
     }
 
-    /// Reserves what of `run`, which is on the volume, is free; answers that, whole clusters. Errors: Corrupt for blocks
-    /// that hold metadata.
+    /// Reserves what of `run`, which is on the volume, is free; answers that, whole clusters. Fails with `Corrupt`
+    /// for blocks that hold metadata.
     pub fn reserve_there(&self, run: BlockRun) -> Result<Vec<BlockRun>> {
         if !self.volume.is_data(run.start, run.len.into()) {
             return Err(bad_run(self.place_of(run.start).0, 0, run.start, run.len));
@@ -126,8 +126,8 @@ impl Allocator {
     }
 
     /// Gives back blocks, with bigalloc whole clusters; nobody gets them before this transaction is durable. Changes
-    /// one block of `txn` for each group that the run touches. Errors: Corrupt, before anything was changed in that
-    /// group, for blocks that hold metadata or are free; Invalid for parts of clusters.
+    /// one block of `txn` for each group that the run touches. Fails with `Corrupt`, before anything was changed in
+    /// that group, for blocks that hold metadata or are free, or with `Invalid` for parts of clusters.
     pub fn free_blocks(&self, txn: &mut Txn<'_>, start: VolBlock, len: u32, freed: Freed) -> Result<()> {
         if !self.volume.is_data(start, len.into()) {
             return Err(bad_run(self.place_of(start).0, 0, start, len));
@@ -141,7 +141,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Whether [`Self::free_blocks`] can give back `run`. Errors: as there.
+    /// Checks whether [`Self::free_blocks`] can give back `run`. Fails in the same cases as there.
     pub fn expect_taken(&self, run: BlockRun) -> Result<()> {
         if !self.volume.is_data(run.start, run.len.into()) {
             return Err(bad_run(self.place_of(run.start).0, 0, run.start, run.len));
@@ -152,7 +152,7 @@ impl Allocator {
         })
     }
 
-    /// The block bitmap of a group, in which all of `range` is set. Errors: Corrupt for clusters that are free.
+    /// The block bitmap of a group, in which all of `range` is set. Fails with `Corrupt` for clusters that are free.
     fn expect_set(&self, index: u32, group: &mut Group, range: &Range<u32>) -> Result<Bits> {
         let bitmap = group.block_bits(&self.volume, index)?;
         if bits::next_clear(&bitmap, range.clone()) < range.end {
@@ -220,7 +220,7 @@ impl Allocator {
         self.note_run(index, longest, group);
     }
 
-    /// The clusters of a run, by groups. Errors: Invalid for parts of clusters.
+    /// Returns the clusters of a run, by groups. Fails with `Invalid` for parts of clusters.
     fn pieces(&self, run: BlockRun) -> Result<impl Iterator<Item = (u32, Range<u32>)> + use<'_>> {
         let sb = self.super_block();
         let per_cluster = u64::from(sb.cluster_blocks());

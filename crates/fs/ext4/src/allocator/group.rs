@@ -107,18 +107,18 @@ impl Group {
         sb.checksums != Checksums::None && self.descriptor.flags.contains(flag)
     }
 
-    /// Whether the block bitmap was never written.
+    /// Returns whether the block bitmap was never written.
     pub fn has_fresh_blocks(&self, sb: &SuperBlock) -> bool {
         self.is_flagged(sb, GroupFlags::BLOCK_UNINIT)
     }
 
-    /// Whether the inode bitmap was never written.
+    /// Returns whether the inode bitmap was never written.
     pub fn has_fresh_inodes(&self, sb: &SuperBlock) -> bool {
         self.is_flagged(sb, GroupFlags::INODE_UNINIT)
     }
 
-    /// The block bitmap of group `index`. Errors: Corrupt, now and ever after, if it contradicts its checksum, its
-    /// descriptor or the place of the group's own metadata; those of the device.
+    /// Returns the block bitmap of group `index`. Fails with `Corrupt`, now and ever after, if it contradicts its
+    /// checksum, its descriptor or the place of the group's own metadata, or if the device fails.
     pub fn block_bits(&mut self, volume: &Volume, index: u32) -> Result<Bits> {
         let sb = volume.super_block();
         if self.has_fresh_blocks(sb) {
@@ -151,7 +151,7 @@ impl Group {
         self.check_count(volume, index, ("bg_free_blocks_count", 0xc), self.descriptor.free_blocks, free)
     }
 
-    /// The inode bitmap of group `index`. Errors: as [`Self::block_bits`].
+    /// Returns the inode bitmap of group `index`. Fails in the same cases as [`Self::block_bits`].
     pub fn inode_bits(&mut self, volume: &Volume, index: u32) -> Result<Bits> {
         let sb = volume.super_block();
         if self.has_fresh_inodes(sb) {
@@ -176,7 +176,7 @@ impl Group {
         Ok(Bits::Stored(block))
     }
 
-    /// The inode bitmap of group `index`, to be changed. Errors: as [`Self::inode_bits`].
+    /// Returns the inode bitmap of group `index`, to be changed. Fails in the same cases as [`Self::inode_bits`].
     pub fn change_inodes(&mut self, txn: &mut Txn<'_>, volume: &Volume, index: u32) -> Result<&mut Bitmap> {
         let known = match self.changed_inodes.take() {
             Some(known) => known,
@@ -231,7 +231,7 @@ impl SuperBlock {
         u32::try_from(clusters).unwrap_or(0)
     }
 
-    /// The clusters of group `index` that hold the `len` blocks from `start` on, as far as they lie in it.
+    /// Returns the clusters of group `index` that hold the `len` blocks from `start` on, as far as they lie in it.
     pub fn clusters_in_group(&self, index: u32, start: VolBlock, len: u64) -> Range<u32> {
         let first = self.group_start(index).0;
         let end = first.saturating_add(self.blocks_per_group.into()).min(self.blocks_count);

@@ -25,7 +25,7 @@ pub struct Search {
 }
 
 impl Held {
-    /// How many clusters are held.
+    /// Returns how many clusters are held.
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -67,7 +67,7 @@ impl Held {
         }
     }
 
-    /// The first held range that overlaps `range`.
+    /// Returns the first held range that overlaps `range`.
     fn overlapping(&self, range: Range<u32>) -> Option<(u32, u32)> {
         let before = self.ranges.range(..=range.start).next_back().filter(|&(_, &end)| end > range.start);
         let found = before.or_else(|| self.ranges.range(range).next());

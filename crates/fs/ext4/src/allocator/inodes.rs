@@ -45,7 +45,7 @@ pub enum Wanted {
 
 impl Allocator {
     /// Takes an inode for something in directory `parent`. Changes at most three blocks of `txn`; undone by
-    /// [`Self::free_inode`]. Errors: NoSpace.
+    /// [`Self::free_inode`]. Fails with `NoSpace`.
     pub fn allocate_inode(&self, txn: &mut Txn<'_>, parent: Ino, wanted: Wanted) -> Result<NewInode> {
         if wanted == Wanted::Other {
             // Nearly always, and without a look at what all groups share.
@@ -100,8 +100,8 @@ impl Allocator {
     }
 
     /// Takes inode `ino`, whose number something else decided. Changes what [`Self::allocate_inode`] does, and
-    /// [`Self::unwritten_before`] blocks more. Errors: Stale if the volume has none of this number; Corrupt if it is in
-    /// use.
+    /// [`Self::unwritten_before`] blocks more. Fails with `Stale` if the volume has none of this number, or with
+    /// `Corrupt` if it is in use.
     pub fn take_inode(&self, txn: &mut Txn<'_>, ino: Ino, wanted: Wanted) -> Result<NewInode> {
         let (index, bit) = self.bit_of(ino)?;
         let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
@@ -117,7 +117,7 @@ impl Allocator {
         Ok(NewInode { ino, place, table })
     }
 
-    /// How many blocks of the inode table lie between those that were ever written and that of `ino`.
+    /// Returns how many blocks of the inode table lie between those that were ever written and that of `ino`.
     pub fn unwritten_before(&self, ino: Ino) -> Result<u32> {
         let (index, bit) = self.bit_of(ino)?;
         let group = self.group(index).map_err(|_| Error::Stale)?.lock();
@@ -160,7 +160,7 @@ impl Allocator {
         Ok((table, place))
     }
 
-    /// The group of inode `ino` and its bit there. Errors: Stale.
+    /// Returns the group of inode `ino` and its bit there. Fails with `Stale`.
     fn bit_of(&self, ino: Ino) -> Result<(u32, u32)> {
         let at = ino.0.checked_sub(1).ok_or(Error::Stale)?;
         let per_group = u64::from(self.super_block().inodes_per_group);
@@ -198,8 +198,8 @@ impl Allocator {
         self.note_inodes(index, descriptor.free_inodes, 0);
     }
 
-    /// Gives back inode `ino`. Changes one block of `txn`. Errors: Corrupt, before anything was changed, if it is free
-    /// already.
+    /// Gives back inode `ino`. Changes one block of `txn`. Fails with `Corrupt`, before anything was changed, if it
+    /// is free already.
     pub fn free_inode(&self, txn: &mut Txn<'_>, ino: Ino, was_directory: bool) -> Result<()> {
         let (index, bit) = self.bit_of(ino)?;
         let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
@@ -234,7 +234,7 @@ impl Allocator {
         }
     }
 
-    /// Where to put the blocks of `ino` if nothing better is known: the start of its group.
+    /// Returns where to put the blocks of `ino` if nothing better is known: the start of its group.
     pub fn goal_of(&self, ino: Ino) -> VolBlock {
         let sb = self.super_block();
         sb.group_start(self.group_of_inode(ino))
@@ -245,7 +245,7 @@ impl Allocator {
         u32::try_from(group.unwrap_or(0)).unwrap_or(0)
     }
 
-    /// The group to ask first.
+    /// Returns the group to ask first.
     fn first_choice(&self, parent: Ino, wanted: Wanted) -> u32 {
         let home = self.group_of_inode(parent);
         match wanted {
@@ -255,8 +255,8 @@ impl Allocator {
         }
     }
 
-    /// The group itself, or one at growing distances that depend on the directory, so that the files of one stay
-    /// together: `find_group_other`.
+    /// Returns the group itself, or one at growing distances that depend on the directory, so that the files of one
+    /// stay together: `find_group_other`.
     fn nearby(&self, home: u32, parent: Ino) -> u32 {
         let (inodes, groups) = (self.inodes.lock(), u64::from(self.super_block().groups).max(1));
         let start = u64::from(home).saturating_add(parent.0);
@@ -316,7 +316,7 @@ impl Allocator {
     }
 }
 
-/// How many inodes at the start of a group's table were ever in use, as far as the volume counts that.
+/// Returns how many inodes at the start of a group's table were ever in use, as far as the volume counts that.
 fn used_inodes(sb: &SuperBlock, group: &Group) -> u32 {
     if sb.checksums == Checksums::None {
         return sb.inodes_per_group;

@@ -79,7 +79,8 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// Takes up the groups of `volume`, whose descriptors are all sound. Errors: NoMemory; those of the device.
+    /// Takes up the groups of `volume`, whose descriptors are all sound. Fails with `NoMemory`, or if the device
+    /// fails.
     pub fn new(volume: Arc<Volume>) -> Result<Self> {
         let sb = volume.super_block();
         let mut groups = Vec::new();
@@ -138,12 +139,12 @@ impl Allocator {
         }
     }
 
-    /// Whether a commit would make blocks free that nobody can have now.
+    /// Returns whether a commit would make blocks free that nobody can have now.
     pub fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// The group and the cluster within it that hold `block`; the very first outside the volume.
+    /// Returns the group and the cluster within it that hold `block`; the very first outside the volume.
     fn place_of(&self, block: VolBlock) -> (u32, u32) {
         let sb = self.super_block();
         let Some(group) = sb.group_of(block) else { return (0, 0) };
@@ -152,7 +153,7 @@ impl Allocator {
         (group, u32::try_from(cluster).unwrap_or(0))
     }
 
-    /// The first block of a cluster.
+    /// Returns the first block of a cluster.
     fn block_of(&self, group: u32, cluster: u32) -> VolBlock {
         let sb = self.super_block();
         let inside = u64::from(cluster).checked_shl(sb.cluster_bits).unwrap_or(0);

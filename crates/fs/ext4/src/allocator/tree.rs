@@ -17,7 +17,7 @@ pub struct MaxTree {
 }
 
 impl MaxTree {
-    /// `len` zeros. Errors: NoMemory.
+    /// `len` zeros. Fails with `NoMemory`.
     pub fn new(len: u32) -> Result<Self> {
         let width = to_usize(u64::from(len).max(1).next_power_of_two());
         let mut nodes = Vec::new();
@@ -34,12 +34,12 @@ impl MaxTree {
         self.width.saturating_add(to_usize(place.into()))
     }
 
-    /// The number at `place`.
+    /// Returns the number at `place`.
     pub fn get(&self, place: u32) -> u32 {
         self.node(self.leaf(place))
     }
 
-    /// The largest number.
+    /// Returns the largest number.
     pub fn max(&self) -> u32 {
         self.node(1)
     }
@@ -59,7 +59,7 @@ impl MaxTree {
         }
     }
 
-    /// The first place from `from` on, going round once, with at least `least`, which is not 0.
+    /// Returns the first place from `from` on, going round once, with at least `least`, which is not 0.
     pub fn next_with(&self, from: u32, least: u32) -> Option<u32> {
         self.first_from(from, least).or_else(|| self.first_from(0, least))
     }

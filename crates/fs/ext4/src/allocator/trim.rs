@@ -14,7 +14,8 @@ use super::{Allocator, bits, count};
 
 impl Allocator {
     /// Discards every free run of at least `min_len` bytes. Answers how many bytes. While a group's turn lasts, its
-    /// free blocks cannot be had. Errors: Corrupt for damaged groups, after all others were done; those of the device.
+    /// free blocks cannot be had. Fails with `Corrupt` for damaged groups, after all others were done, or if the
+    /// device fails.
     pub fn trim(&self, min_len: u64) -> Result<u64> {
         let (mut bytes, mut damage) = (0_u64, Ok(()));
         for index in 0..self.super_block().groups {

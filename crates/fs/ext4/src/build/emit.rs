@@ -35,7 +35,7 @@ pub(super) struct Emit<'a> {
 }
 
 impl Emit<'_> {
-    /// Writes all. Errors: those of the device; NoMemory.
+    /// Writes all. Fails with `NoMemory`, or if the device fails.
     pub fn write(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
         self.write_directories(output)?;
         self.write_attributes(output)?;
@@ -47,7 +47,7 @@ impl Emit<'_> {
         block.saturating_mul(self.draft.sb.block_size.into())
     }
 
-    /// The block of the volume behind block `at` of a node.
+    /// Returns the block of the volume behind block `at` of a node.
     fn block(&self, id: NodeId, at: u64) -> u64 {
         if let Some(start) = self.layout.start(id) {
             return start.saturating_add(at);
@@ -185,7 +185,7 @@ impl Emit<'_> {
         Ok(records)
     }
 
-    /// All inodes of the tree and of its values, by their numbers.
+    /// Returns all inodes of the tree and of its values, by their numbers.
     fn inodes(&self) -> impl Iterator<Item = (u32, Recorded<'_>)> {
         let nodes =
             self.counted().map(|(id, node, user)| (self.layout.ino(id), Recorded::Node(id, node, user)));
@@ -308,7 +308,7 @@ impl Emit<'_> {
         facts
     }
 
-    /// Whether lost+found of a tree has so many names that it got an index.
+    /// Returns whether lost+found of a tree has so many names that it got an index.
     fn is_indexed(&self, id: NodeId, blocks: u64) -> bool {
         blocks > 1
             && Some(id) == self.needs.lost_and_found

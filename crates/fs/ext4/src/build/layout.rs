@@ -37,8 +37,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Lays out `tree` in what is free of `draft`, in which the blocks of what was `received` are taken. Errors: TooSmall, after
-    /// which the draft is of no use.
+    /// Lays out `tree` in what is free of `draft`, in which the blocks of what was `received` are taken. Fails with
+    /// `TooSmall`, after which the draft is of no use.
     pub fn new(
         tree: &Tree,
         needs: &Needs,
@@ -71,7 +71,7 @@ impl Layout {
         self.first_ino
     }
 
-    /// The number of a node's inode.
+    /// Returns the number of a node's inode.
     pub fn ino(&self, id: NodeId) -> u32 {
         if id == NodeId::ROOT {
             return ROOT_INO;
@@ -250,23 +250,23 @@ impl Layout {
         self.starts.get(index(id)).copied().filter(|&start| start != 0)
     }
 
-    /// The map of a node in several pieces.
+    /// Returns the map of a node in several pieces.
     pub fn map(&self, id: NodeId) -> Option<&FileMap> {
         self.maps.get(&id)
     }
 
-    /// The block of attributes for the `user`th file with the set at place `set`.
+    /// Returns the block of attributes for the `user`th file with the set at place `set`.
     pub fn attribute_block(&self, set: usize, user: u32) -> Option<u64> {
         let at = to_usize((user / USERS_MAX).into());
         self.attributes.get(set).and_then(|blocks| blocks.get(at)).copied()
     }
 
-    /// The inode of the value at place `at`.
+    /// Returns the inode of the value at place `at`.
     pub fn value_ino(&self, at: usize) -> u32 {
         self.first_value.saturating_add(u32::try_from(at).unwrap_or(u32::MAX))
     }
 
-    /// The map of the value at place `at`.
+    /// Returns the map of the value at place `at`.
     pub fn value_map(&self, at: usize) -> Option<&FileMap> {
         self.values.get(at)
     }

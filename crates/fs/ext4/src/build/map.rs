@@ -72,7 +72,7 @@ pub(super) fn indirect_blocks(block_size: u32, ranges: &[Range<u64>]) -> u64 {
     nodes
 }
 
-/// Maps `pieces` as inode `ino`, behind block `goal`; `owned` are their blocks. Errors: TooSmall.
+/// Maps `pieces` as inode `ino`, behind block `goal`; `owned` are their blocks. Fails with `TooSmall`.
 pub(super) fn map(
     draft: &mut Draft,
     ino: u32,
@@ -119,13 +119,13 @@ struct Indirect<'a> {
 }
 
 impl Indirect<'_> {
-    /// The first piece that ends behind block `at` of the file.
+    /// Returns the first piece that ends behind block `at` of the file.
     fn piece_from(&self, at: u64) -> Option<&Piece> {
         let end = |piece: &Piece| u64::from(piece.at).saturating_add(piece.len.into());
         self.pieces.get(self.pieces.partition_point(|piece| end(piece) <= at))
     }
 
-    /// The block of the volume that holds block `at` of the file; 0 for a hole. Errors: TooLarge.
+    /// Returns the block of the volume that holds block `at` of the file; 0 for a hole. Fails with `TooLarge`.
     fn number(&self, at: u64) -> Result<u32, FormatError> {
         match self.piece_from(at).and_then(|piece| Some((piece, at.checked_sub(piece.at.into())?))) {
             Some((piece, inside)) => self.narrow(piece.block.saturating_add(inside)),
@@ -173,12 +173,12 @@ pub(super) fn simple(sb: &SuperBlock, start: u64, len: u64) -> Option<[u8; 60]> 
     (len <= DIRECT).then_some(i_block)
 }
 
-/// Whether a file of so many blocks in one piece needs no [`FileMap`].
+/// Returns whether a file of so many blocks in one piece needs no [`FileMap`].
 pub(super) fn is_simple(sb: &SuperBlock, len: u64) -> bool {
     len <= if sb.incompat.contains(Incompat::EXTENT) { MAX_EXTENT } else { DIRECT }
 }
 
-/// The ranges of a file that `pieces` hold, and their byte offsets on the device.
+/// Returns the ranges of a file that `pieces` hold, and their byte offsets on the device.
 pub(super) fn runs(pieces: &[Piece], block_size: u32) -> impl Iterator<Item = (Range<u64>, u64)> {
     let block = u64::from(block_size);
     let mut at = 0;
@@ -198,14 +198,14 @@ pub(super) fn runs(pieces: &[Piece], block_size: u32) -> impl Iterator<Item = (R
     })
 }
 
-/// The most blocks of one piece.
+/// Returns the most blocks of one piece.
 pub(super) fn longest(sb: &SuperBlock) -> u64 {
     let cluster = u64::from(sb.cluster_blocks()).max(1);
     MAX_EXTENT.saturating_sub(MAX_EXTENT.checked_rem(cluster).unwrap_or(0))
 }
 
-/// Where to look for `len` blocks behind `goal`: those of a large file begin where the host has whole large pages, which it copies and
-/// writes back with less work. What is left before them is taken last.
+/// Returns where to look for `len` blocks behind `goal`: those of a large file begin where the host has whole large
+/// pages, which it copies and writes back with less work. What is left before them is taken last.
 pub(super) fn goal(draft: &Draft, goal: u64, len: u64) -> u64 {
     let in_blocks = |bytes: u64| bytes.checked_div(draft.sb.block_size.into()).unwrap_or(1).max(1);
     if len < in_blocks(LARGE) {
@@ -227,7 +227,7 @@ pub(super) fn piece(at: u64, run: &Range<u64>) -> Piece {
     }
 }
 
-/// A place as an index.
+/// Returns a place as an index.
 pub(super) fn index(id: obento_driver::NodeId) -> usize {
     to_usize(id.0.into())
 }

@@ -40,7 +40,7 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// Counts; what was `received` has its blocks. Errors: Unfit; NoMemory.
+    /// Counts; what was `received` has its blocks. Fails with `Unfit` or `NoMemory`.
     pub fn new(tree: &Tree, sb: &SuperBlock, received: Option<&Received>) -> Result<Self, BuildError> {
         let name = Name::new(LOST_AND_FOUND_NAME).map_err(|_| Error::Invalid)?;
         let is_directory = |id: &NodeId| tree.node(*id).is_some_and(|node| node.body == Body::Directory);
@@ -125,7 +125,7 @@ impl Needs {
         }
     }
 
-    /// The blocks that a value fills.
+    /// Returns the blocks that a value fills.
     pub fn value_blocks(&self, sb: &SuperBlock, at: usize) -> u64 {
         let len = self.values.get(at).map_or(0, |(value, _)| to_u64(value.bytes.len()));
         len.div_ceil(u64::from(sb.block_size).max(1))
@@ -137,7 +137,8 @@ impl Needs {
         blocks.checked_next_multiple_of(u64::from(sb.cluster_blocks()).max(1)).unwrap_or(blocks)
     }
 
-    /// How many values with inodes of their own a node names, and the blocks that it is charged with for them.
+    /// Returns how many values with inodes of their own a node names, and the blocks that it is charged with for
+    /// them.
     pub fn charge(&self, sb: &SuperBlock, node: &Node) -> (u64, u64) {
         let set = node.attr.xattrs.and_then(|set| self.attributes.get(set.index()));
         let named = set.into_iter().flat_map(|(set, _)| set.named());
@@ -225,7 +226,7 @@ impl Needs {
         tree.children(id).map(|(name, _)| name).chain(more)
     }
 
-    /// How many blocks a directory has.
+    /// Returns how many blocks a directory has.
     pub fn directory_blocks(&self, id: NodeId) -> u32 {
         self.directories.get(&id).copied().unwrap_or(1)
     }
@@ -236,7 +237,7 @@ enum Trouble {
     Error(Error),
 }
 
-/// The blocks of a regular file, those of its map among them as far as its length tells.
+/// Returns the blocks of a regular file, those of its map among them as far as its length tells.
 fn file_blocks(
     tree: &Tree,
     (sb, received): (&SuperBlock, Option<&Received>),
@@ -267,7 +268,7 @@ fn file_blocks(
     Ok(blocks.saturating_add(nodes.saturating_mul(cluster)))
 }
 
-/// How many blocks a file of `size` bytes has, holes among them.
+/// Returns how many blocks a file of `size` bytes has, holes among them.
 pub(super) fn body_blocks(sb: &SuperBlock, size: u64) -> u64 {
     size.div_ceil(u64::from(sb.block_size).max(1))
 }
@@ -281,7 +282,7 @@ pub(super) fn data_blocks(tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node)
     blocks_of(sb, size, ranges)
 }
 
-/// The same for a file of `size` bytes with data in `ranges`.
+/// Returns the same for a file of `size` bytes with data in `ranges`.
 pub(super) fn blocks_of(sb: &SuperBlock, size: u64, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let block = u64::from(sb.block_size).max(1);
     let cluster = u64::from(sb.cluster_blocks()).max(1);

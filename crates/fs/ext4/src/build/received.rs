@@ -88,7 +88,7 @@ impl Received {
         Ok(first)
     }
 
-    /// Takes up to `len` blocks in a row, behind all that was taken before. Errors: TooSmall.
+    /// Takes up to `len` blocks in a row, behind all that was taken before. Fails with `TooSmall`.
     fn take(&mut self, len: u64) -> Result<Range<u64>, FormatError> {
         let volume = self.draft.sb.blocks_count;
         let run = if self.goal < volume {
@@ -126,7 +126,7 @@ impl Received {
         self.files.binary_search_by_key(&data.0, |file| file.0.0).ok()
     }
 
-    /// The pieces of a file that came.
+    /// Returns the pieces of a file that came.
     pub fn pieces_of(&self, node: &Node) -> Option<&[Piece]> {
         self.find(node).map(|at| self.pieces_at(at))
     }
@@ -136,12 +136,12 @@ impl Received {
         self.kept.last().map_or(0, |run| run.end)
     }
 
-    /// The same in bytes.
+    /// Returns the same in bytes.
     pub fn volume_end(&self) -> u64 {
         self.end().saturating_mul(self.draft.sb.block_size.into())
     }
 
-    /// The clusters of a piece.
+    /// Returns the clusters of a piece.
     fn run_of(&self, piece: &Piece) -> Range<u64> {
         let cluster = u64::from(self.draft.sb.cluster_blocks()).max(1);
         let len = u64::from(piece.len);
@@ -149,7 +149,8 @@ impl Received {
         piece.block..piece.block.saturating_add(len)
     }
 
-    /// Takes the files from what is free of a volume without anything else. Errors: TooSmall, if they do not fit in this one.
+    /// Takes the files from what is free of a volume without anything else. Fails with `TooSmall`, if they do not fit
+    /// in this one.
     pub fn take_from(&self, draft: &mut Draft) -> Result<(), FormatError> {
         let len = draft.sb.volume_len();
         let max = self.draft.sb.volume_len();
@@ -167,7 +168,7 @@ impl Received {
         Ok(())
     }
 
-    /// Sorts out what `tree` has. Errors: Invalid, if two files have the same bytes; NoMemory.
+    /// Sorts out what `tree` has. Fails with `NoMemory`, or with `Invalid`, if two files have the same bytes.
     fn keep(&mut self, tree: &Tree, gone: &mut dyn FnMut(Range<u64>)) -> Result<(), BuildError> {
         let mut is_kept = Vec::new();
         is_kept.try_reserve_exact(self.files.len()).map_err(Error::from)?;

@@ -47,7 +47,7 @@ fn has_extra(sb: &SuperBlock) -> bool {
     sb.raw.s_want_extra_isize.get() > 0
 }
 
-/// Whether a record can hold the attributes of `node`.
+/// Returns whether a record can hold the attributes of `node`.
 pub(super) fn expect_fit(sb: &SuperBlock, node: &Node) -> Result<(), Unfit> {
     encode_time(node.attr.mtime, has_extra(sb)).ok_or(Unfit::Time)?;
     match node.body {
@@ -60,7 +60,8 @@ pub(super) fn expect_fit(sb: &SuperBlock, node: &Node) -> Result<(), Unfit> {
     }
 }
 
-/// The link count of a node: a directory's own two names, and `..` of those in it; 1 if they are too many to count.
+/// Returns the link count of a node: a directory's own two names, and `..` of those in it; 1 if they are too many to
+/// count.
 fn links(sb: &SuperBlock, node: &Node) -> u16 {
     let count = match node.body {
         Body::Directory => node.links.saturating_add(2),

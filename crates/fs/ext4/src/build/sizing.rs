@@ -79,7 +79,7 @@ pub(super) fn receive(options: &BuildOptions) -> Result<Option<Received>, BuildE
     Ok(None)
 }
 
-/// Plans a volume of `len` bytes around what was `received`, as if it came now. Errors: as [`plan`].
+/// Plans a volume of `len` bytes around what was `received`, as if it came now. Fails in the same cases as [`plan`].
 fn receive_again<'t>(
     tree: &'t Tree,
     options: &BuildOptions,
@@ -156,7 +156,7 @@ impl<'t, 'o> Search<'t, 'o> {
         Ok(Self { tree, options, received, wishes, identity, notices, needs: None })
     }
 
-    /// In a volume of a given length. Errors: TooSmall, with a length that suffices.
+    /// In a volume of a given length. Fails with `TooSmall`, with a length that suffices.
     fn in_length(mut self, len: u64) -> Result<Plan<'t>, BuildError> {
         let has_inode_wish = self.has_inode_wish();
         let full = match self.fit(len) {
@@ -337,7 +337,7 @@ impl<'t, 'o> Search<'t, 'o> {
         Ok(Draught { draft, notices, journal_blocks })
     }
 
-    /// How many blocks and inodes more are needed.
+    /// Returns how many blocks and inodes more are needed.
     fn missing(&self, draught: &Draught, room: Room) -> Result<(u64, u32), BuildError> {
         let Some(needs) = &self.needs else { return Ok((0, 0)) };
         let sb = &draught.draft.sb;
@@ -390,7 +390,7 @@ fn owners_of<'n>(files: impl Iterator<Item = (&'n Node, u64, u64)>) -> [Entries;
     all
 }
 
-/// Whether a volume of `blocks` blocks is so short that not even its own parts fit.
+/// Returns whether a volume of `blocks` blocks is so short that not even its own parts fit.
 fn is_too_short(error: &BuildError, blocks: u64) -> bool {
     match error {
         BuildError::Format(FormatError::TooSmall { .. } | FormatError::TooMany { .. }) => true,
@@ -399,7 +399,7 @@ fn is_too_short(error: &BuildError, blocks: u64) -> bool {
     }
 }
 
-/// Whether a larger volume could help.
+/// Returns whether a larger volume could help.
 fn is_full(error: &BuildError) -> bool {
     matches!(
         error,

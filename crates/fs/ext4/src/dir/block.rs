@@ -58,7 +58,7 @@ impl<'a> Store<'a> {
         Ok(block)
     }
 
-    /// Block `at`, which holds entries, and its damage if that may be shown. Errors: Corrupt for other damage.
+    /// Block `at`, which holds entries, and its damage if that may be shown. Fails with `Corrupt` for other damage.
     pub(super) fn leaf_to_show(&self, at: u32) -> Result<(Block, Option<Error>)> {
         let block = self.read(at)?;
         let damage = self.damage(&block)?;
@@ -108,7 +108,7 @@ impl<'a> Store<'a> {
         ControlFlow::Continue(())
     }
 
-    /// The records of `block`, which is block `at` of this directory.
+    /// Returns the records of `block`, which is block `at` of this directory.
     pub(super) fn records<'b>(&self, at: u32, block: &'b Block) -> Records<'b> {
         let Shape { dir, block_size, .. } = *self.shape;
         Records { dir, block: block.number(), base: 0, bytes: block, block_size, starts: at == 0 }

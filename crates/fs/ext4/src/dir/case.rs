@@ -23,7 +23,7 @@ fn fold_part(c: char, emit: &mut impl FnMut(char)) {
     }
 }
 
-/// The capital of a Cherokee letter, itself included.
+/// Returns the capital of a Cherokee letter, itself included.
 fn cherokee_capital(c: char) -> Option<char> {
     let code = u32::from(c);
     match c {

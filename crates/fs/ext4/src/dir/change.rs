@@ -42,7 +42,7 @@ pub(crate) enum Run {
 }
 
 impl Run {
-    /// Whether both are one run of one directory.
+    /// Returns whether both are one run of one directory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Block(this), Self::Block(other)) => this.number() == other.number(),
@@ -53,8 +53,8 @@ impl Run {
 }
 
 impl<'a> DirEdit<'a> {
-    /// The directory of `view`, which was read since its lock was taken, to be changed. Errors: those of the device;
-    /// NoMemory.
+    /// The directory of `view`, which was read since its lock was taken, to be changed. Fails with `NoMemory`, or if
+    /// the device fails.
     pub(crate) fn new(writer: &'a Writer, txn: &mut Txn<'_>, view: &Inode) -> Result<Self> {
         Self::of(writer, writer.edit_known(txn, view)?, view)
     }
@@ -77,19 +77,19 @@ impl<'a> DirEdit<'a> {
         }
     }
 
-    /// Whether the directory has grown, so that what was found in it before may be elsewhere.
+    /// Returns whether the directory has grown, so that what was found in it before may be elsewhere.
     pub(crate) fn has_grown(&self) -> bool {
         self.has_grown
     }
 
-    /// Where `name` stands now. Errors: NotFound; Corrupt.
+    /// Returns where `name` stands now. Fails with `NotFound` or `Corrupt`.
     pub(crate) fn find(&self, name: &Name) -> Result<Hit> {
         let view = self.inode.inode()?;
         self.writer.volume().with_directory(&view, |directory| directory.find(name))
     }
 
-    /// Lets the directory grow until `name` has the room that `room`, found before, says it lacks. Errors: NoSpace;
-    /// Corrupt; those of the device.
+    /// Lets the directory grow until `name` has the room that `room`, found before, says it lacks. Fails with
+    /// `NoSpace` or `Corrupt`, or if the device fails.
     pub(crate) fn make_room(
         &mut self,
         txn: &mut Txn<'_>,
@@ -108,7 +108,7 @@ impl<'a> DirEdit<'a> {
         Err(Error::NoSpace)
     }
 
-    /// Makes a run ready to be changed. Errors: Corrupt; those of the device.
+    /// Makes a run ready to be changed. Fails with `Corrupt`, or if the device fails.
     pub(crate) fn take(&self, txn: &mut Txn<'_>, home: &Home) -> Result<Run> {
         match home {
             Home::Block(block) => txn.take_seen(block).map(Run::Block),
@@ -158,8 +158,8 @@ impl<'a> DirEdit<'a> {
         }
     }
 
-    /// Where the directory keeps its parent, ready to be changed by [`Self::set_parent`]. Errors: Corrupt; those of
-    /// the device.
+    /// Returns where the directory keeps its parent, ready to be changed by [`Self::set_parent`]. Fails with
+    /// `Corrupt`, or if the device fails.
     pub(crate) fn take_parent(&self, txn: &mut Txn<'_>) -> Result<Run> {
         if self.inode.has(InodeFlags::INLINE_DATA) {
             return Ok(Run::Head);
@@ -234,7 +234,7 @@ impl<'a> DirEdit<'a> {
     }
 
     /// Makes a new inode an empty directory in `parent`: inside the inode where the volume does that and there is
-    /// room, otherwise in a block. Errors: NoSpace, after which the inode is as it was.
+    /// room, otherwise in a block. Fails with `NoSpace`, after which the inode is as it was.
     pub(crate) fn start(&mut self, txn: &mut Txn<'_>, parent: Ino) -> Result<()> {
         let view = self.inode.inode()?;
         if self.keeps_inline() && inline_rest_max(&view)?.is_some() {
@@ -300,7 +300,7 @@ impl DirTxn for Growing<'_, '_, '_> {
     }
 }
 
-/// The 32 bits of an inode number that the format knows.
+/// Returns the 32 bits of an inode number that the format knows.
 fn ino_bits(ino: Ino) -> u32 {
     u32::try_from(ino.0).unwrap_or(0)
 }

@@ -28,7 +28,7 @@ impl Key {
         Self(u64::from(hash.major >> 1) << 32 | minor)
     }
 
-    /// The key that follows; the last one follows itself.
+    /// Returns the key that follows; the last one follows itself.
     pub(super) fn next(self) -> Self {
         Self(self.0.saturating_add(1).min(LINEAR.saturating_sub(2)))
     }
@@ -38,7 +38,7 @@ impl Key {
         Cookie(self.0.saturating_add(1))
     }
 
-    /// The major hash at this place.
+    /// Returns the major hash at this place.
     pub(super) fn major(self) -> u32 {
         u32::try_from(self.0 >> 32 << 1).unwrap_or(u32::MAX)
     }
@@ -72,7 +72,7 @@ pub(super) enum Offsets {
 }
 
 impl Offsets {
-    /// The cookie for byte `offset`, which is a multiple of 4.
+    /// Returns the cookie for byte `offset`, which is a multiple of 4.
     pub(super) fn cookie(self, offset: u64) -> Cookie {
         match self {
             Self::Plain => Cookie(offset.min(i64::MAX.cast_unsigned())),

@@ -61,7 +61,7 @@ impl Folder {
     }
 }
 
-/// Whether two names are one: `wanted` is compared as it is and, folded already, as `folded`.
+/// Returns whether two names are one: `wanted` is compared as it is and, folded already, as `folded`.
 pub(super) fn same(
     fold: Fold,
     wanted: &[u8],
@@ -83,7 +83,7 @@ fn is_ignorable(c: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether `c` came to Unicode after 12.1 with a case folding, a decomposition or a combining class.
+/// Returns whether `c` came to Unicode after 12.1 with a case folding, a decomposition or a combining class.
 pub(super) fn is_younger(c: char) -> bool {
     let after = YOUNGER.partition_point(|&(first, _)| first <= c);
     after.checked_sub(1).and_then(|at| YOUNGER.get(at)).is_some_and(|&(_, last)| c <= last)

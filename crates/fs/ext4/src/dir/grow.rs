@@ -27,7 +27,8 @@ pub(crate) trait DirTxn {
     /// Takes a block of the directory.
     fn take(&mut self, block: &Block) -> Result<Self::Taken>;
 
-    /// One more block at the end of the directory, and which it is. Errors: NoSpace, after which nothing has changed.
+    /// One more block at the end of the directory, and which it is. Fails with `NoSpace`, after which nothing has
+    /// changed.
     fn append(&mut self) -> Result<(u32, Self::Taken)>;
 
     /// Changes a block.
@@ -61,7 +62,7 @@ pub(crate) enum Grown {
 }
 
 impl Growth {
-    /// Does this step to a directory of `shape`. Errors: NoSpace; Corrupt; those of the device.
+    /// Does this step to a directory of `shape`. Fails with `NoSpace` or `Corrupt`, or if the device fails.
     pub(crate) fn act<T: DirTxn>(self, shape: &Shape, txn: &mut T) -> Result<Grown> {
         match self {
             // Who knows inodes moves the entries to a block.

@@ -62,7 +62,7 @@ impl Hasher {
         Ok(Self { algorithm, chars, seed })
     }
 
-    /// The hash of `name`.
+    /// Returns the hash of `name`.
     pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
         let mut state = self.seed;
         let (major, minor) = match self.algorithm {
@@ -114,7 +114,8 @@ impl Hasher {
     }
 }
 
-/// The pieces of `size` bytes that are mixed in at a time, each with the number of bytes from its start to the end.
+/// Returns the pieces of `size` bytes that are mixed in at a time, each with the number of bytes from its start to
+/// the end.
 fn pieces(name: &[u8], size: usize) -> impl Iterator<Item = (&[u8], u32)> {
     let left = (0..=name.len()).rev().step_by(size).map(|left| u32::try_from(left).unwrap_or(u32::MAX));
     name.chunks(size).zip(left)

@@ -50,7 +50,7 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// The lowest and the highest hash that belong here.
+    /// Returns the lowest and the highest hash that belong here.
     pub(super) fn range(&self) -> (u32, u32) {
         let low = self.low & !CONTINUED;
         let high = match self.next {
@@ -61,14 +61,14 @@ impl Leaf {
         (low, high.max(low))
     }
 
-    /// Whether entries with this hash may also be in the next leaf.
+    /// Returns whether entries with this hash may also be in the next leaf.
     pub(super) fn continues(&self, hash: u32) -> bool {
         self.next.is_some_and(|next| next & !CONTINUED == hash)
     }
 }
 
 impl<'a> Index<'a> {
-    /// Reads the root and checks what it says. Errors: Corrupt; Unsupported for an unknown hash.
+    /// Reads the root and checks what it says. Fails with `Corrupt`, or with `Unsupported` for an unknown hash.
     pub(super) fn open(store: Store<'a>) -> Result<Self> {
         let block = store.read(0)?;
         let shape = store.shape;
@@ -94,8 +94,8 @@ impl<'a> Index<'a> {
         Ok(Self { store, root, levels: info.indirect_levels, hasher })
     }
 
-    /// A path to the first leaf that may hold `hash`, or without one to the first of all, still to be walked down
-    /// with [`Path::descend`].
+    /// Returns a path to the first leaf that may hold `hash`, or without one to the first of all, still to be walked
+    /// down with [`Path::descend`].
     pub(super) fn path(&'a self, hash: Option<u32>) -> Path<'a> {
         let at = self.root.position(hash);
         Path { index: self, frames: Vec::from([Frame { node: self.root.clone(), at, low: 0 }]), target: hash }
@@ -127,7 +127,7 @@ pub(super) fn check_node(store: &Store<'_>, block: Block) -> Result<()> {
     Node::decode(store, block, NODE_TABLE).map(drop)
 }
 
-/// Whether nothing stands where a node has its table.
+/// Returns whether nothing stands where a node has its table.
 pub(super) fn has_no_table(bytes: &[u8]) -> bool {
     bytes
         .get(NODE_TABLE..NODE_TABLE.saturating_add(ENTRY))
@@ -188,15 +188,15 @@ impl Path<'_> {
         Ok(false)
     }
 
-    /// The leaf at the end of the path; none when `descend` or `advance` did not reach one.
+    /// Returns the leaf at the end of the path; none when `descend` or `advance` did not reach one.
     pub(super) fn leaf(&self) -> Option<Leaf> {
         let frame = self.frames.last().filter(|_| self.frames.len() > usize::from(self.index.levels))?;
         let next = self.frames.iter().rev().find_map(Frame::next);
         Some(Leaf { at: frame.node.child(frame.at), low: frame.low(), next })
     }
 
-    /// What makes room for one more leaf beside the one at the end of the path: the lowest change that can be made
-    /// by itself. Errors: NoSpace if the tree is as high and as full as it can be.
+    /// What makes room for one more leaf beside the one at the end of the path: the lowest change that can be made by
+    /// itself. Fails with `NoSpace` if the tree is as high and as full as it can be.
     pub(super) fn growth(&self, leaf: Block) -> Result<Growth> {
         let fork = |frame: &Frame| Fork { node: frame.node.clone(), at: frame.at };
         let shape = self.index.store.shape;
@@ -218,7 +218,7 @@ impl Path<'_> {
         }
     }
 
-    /// The entry at the end of the path as an error.
+    /// Returns the entry at the end of the path as an error.
     pub(super) fn bad_entry(&self) -> Error {
         let store = &self.index.store;
         let frame = self.frames.last();
@@ -271,7 +271,7 @@ impl Node {
         (at < self.count).then_some(raw)
     }
 
-    /// The hash of an entry other than the first.
+    /// Returns the hash of an entry other than the first.
     pub(super) fn hash(&self, at: u16) -> Option<u32> {
         self.entry(at).map(|entry| entry.hash.get())
     }
@@ -280,7 +280,7 @@ impl Node {
         self.entry(at).map_or(0, |entry| entry.block.get() & BLOCK_MASK)
     }
 
-    /// The last entry that starts at or below `hash`; without one the first.
+    /// Returns the last entry that starts at or below `hash`; without one the first.
     fn position(&self, hash: Option<u32>) -> u16 {
         let Some(hash) = hash else { return 0 };
         let (mut low, mut high) = (0, self.count);
@@ -295,7 +295,7 @@ impl Node {
     }
 }
 
-/// The root begins with `.` and with a `..` that reaches to the end of the block.
+/// Checks that the root begins with `.` and with a `..` that reaches to the end of the block.
 fn check_dots(store: &Store<'_>, block: &Block) -> Result<()> {
     let records = store.records(0, block);
     let dot = records.at(0)?;
@@ -313,7 +313,7 @@ fn check_dots(store: &Store<'_>, block: &Block) -> Result<()> {
     Ok(())
 }
 
-/// A node begins with an unused record that reaches to the end of the block.
+/// Checks that a node begins with an unused record that reaches to the end of the block.
 fn check_fake(store: &Store<'_>, block: &Block) -> Result<()> {
     let raw = RawDirEntry::ref_from_prefix(block).ok().map(|(raw, _)| raw);
     let len = raw.map_or(0, |raw| record_len(raw.rec_len.get(), store.shape.block_size));

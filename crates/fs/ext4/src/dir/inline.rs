@@ -25,7 +25,7 @@ pub(crate) struct InlineDir {
 }
 
 impl InlineDir {
-    /// An empty one in `parent`.
+    /// Returns an empty one in `parent`.
     pub(crate) fn new(shape: &Shape, parent: u32) -> Self {
         let mut this = Self { head: [0; HEAD], rest: Vec::new() };
         this.set_parent(parent);
@@ -33,7 +33,7 @@ impl InlineDir {
         this
     }
 
-    /// A copy of what an inode holds. Errors: NoMemory.
+    /// Returns a copy of what an inode holds. Fails with `NoMemory`.
     pub(crate) fn copy(inline: &Inline<'_>) -> Result<Self> {
         let mut head = [0; HEAD];
         head.iter_mut().zip(inline.i_block.1).for_each(|(to, from)| *to = *from);
@@ -64,7 +64,7 @@ impl InlineDir {
     }
 
     /// Lets the second run grow to `most` bytes, for an entry with a name of `name_len` bytes; answers where in it
-    /// that goes. None, and nothing done, if it does not fit then. Errors: NoMemory.
+    /// that goes. None, and nothing done, if it does not fit then. Fails with `NoMemory`.
     pub(crate) fn grow(&mut self, shape: &Shape, most: usize, name_len: usize) -> Result<Option<Slot>> {
         let old = u32::try_from(self.rest.len()).unwrap_or(u32::MAX);
         let Some(more) = most.checked_sub(self.rest.len()) else { return Ok(None) };
@@ -84,7 +84,8 @@ impl InlineDir {
         Ok(Some(slot))
     }
 
-    /// The block that holds the same entries. Errors: Corrupt; NoSpace, which no block is small enough for.
+    /// Returns the block that holds the same entries. Fails with `Corrupt`, or with `NoSpace`, which no block is
+    /// small enough for.
     pub(crate) fn to_block(&self, shape: &Shape) -> Result<Vec<u8>> {
         let len = obento_base::wire::to_usize(shape.block_size.into());
         let mut block = Vec::new();

@@ -39,14 +39,15 @@ struct Leaf {
 }
 
 impl DirLayout {
-    /// Whether a directory with only these names has one block.
+    /// Returns whether a directory with only these names has one block.
     pub(crate) fn fits_one<'n>(shape: &Shape, names: impl Iterator<Item = &'n [u8]>) -> bool {
         let room = shape.records_end().saturating_sub(dots());
         let sizes = names.map(|name| needed(name.len()));
         sizes.fold(0, u32::saturating_add) <= room
     }
 
-    /// Divides a directory with these names. Errors: NoSpace if they are more than an index can hold; Unsupported; NoMemory.
+    /// Divides a directory with these names. Fails with `Unsupported`, `NoMemory`, or with `NoSpace` if they are more
+    /// than an index can hold.
     pub(crate) fn new<'n>(shape: &Shape, names: impl Iterator<Item = &'n [u8]> + Clone) -> Result<Self> {
         let mut this = Self { order: Vec::new(), leaves: Vec::new(), levels: Vec::new(), is_indexed: false };
         match shape.new_index {
@@ -56,14 +57,14 @@ impl DirLayout {
         Ok(this)
     }
 
-    /// How many blocks it has.
+    /// Returns how many blocks it has.
     pub(crate) fn blocks(&self) -> u32 {
         let root = u32::from(self.is_indexed);
         let nodes = self.levels.iter().copied().fold(root, u32::saturating_add);
         nodes.saturating_add(u32::try_from(self.leaves.len()).unwrap_or(u32::MAX))
     }
 
-    /// Whether its inode says that it has an index.
+    /// Returns whether its inode says that it has an index.
     pub(crate) fn is_indexed(&self) -> bool {
         self.is_indexed
     }
@@ -214,7 +215,7 @@ fn dots() -> u32 {
     needed(1).saturating_add(needed(2))
 }
 
-/// The entries of a table: blocks from `first` on that begin with these hashes.
+/// Returns the entries of a table: blocks from `first` on that begin with these hashes.
 fn table(hashes: &[u32], first: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (block, &hash) in (first..).zip(hashes) {

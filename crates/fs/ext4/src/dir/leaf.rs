@@ -49,7 +49,7 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
-    /// Where the entry is after something was put into `slot` of its run.
+    /// Returns where the entry is after something was put into `slot` of its run.
     pub(crate) fn after_put(self, slot: Slot) -> Self {
         match self.before {
             Some(before) if before == slot.offset => {
@@ -77,7 +77,7 @@ pub(crate) fn stored_len(len: u32, block_size: u32) -> u16 {
     u16::try_from(len & 0xfffc | len >> 16 & 3).unwrap_or(u16::MAX)
 }
 
-/// The value of `file_type`.
+/// Returns the value of `file_type`.
 pub(crate) fn kind_code(kind: FileKind) -> u8 {
     match kind {
         FileKind::Regular => 1,
@@ -91,7 +91,7 @@ pub(crate) fn kind_code(kind: FileKind) -> u8 {
 }
 
 impl Shape {
-    /// Where the records of a block end and its checksum, if any, begins.
+    /// Returns where the records of a block end and its checksum, if any, begins.
     pub(crate) fn records_end(&self) -> u32 {
         self.block_size.saturating_sub(if self.checksum_seed.is_some() { TAIL } else { 0 })
     }
@@ -198,7 +198,7 @@ impl Shape {
         }
     }
 
-    /// The same for a block that changes often.
+    /// Returns the same for a block that changes often.
     pub(super) fn leaf_seal(&self) -> Option<Seal> {
         self.checksum_seed.map(|seed| Seal { apply: seal, seed })
     }
@@ -211,7 +211,7 @@ impl Shape {
         at.saturating_add(len)
     }
 
-    /// The length of the record at `at`, and of its name.
+    /// Returns the length of the record at `at`, and of its name.
     pub(super) fn len_at(&self, run: &[u8], at: u32) -> Option<(u32, u8)> {
         let (raw, _) = RawDirEntry::ref_from_prefix(run.get(to_usize(at.into())..)?).ok()?;
         Some((record_len(raw.rec_len.get(), self.block_size), raw.name_len))

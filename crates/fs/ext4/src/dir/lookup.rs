@@ -167,7 +167,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Where in an indexed directory the name can go. Errors: Exists; Corrupt; NoSpace if the index is full.
+    /// Returns where in an indexed directory the name can go. Fails with `Exists`, `Corrupt`, or with `NoSpace` if
+    /// the index is full.
     pub(super) fn room_in_index(&mut self, store: Store<'_>) -> Result<Room> {
         let index = Index::open(store)?;
         let hash = self.hash(&index.hasher);
@@ -192,8 +193,8 @@ impl<'a> Search<'a> {
         room
     }
 
-    /// Where in a directory without an index the name can go. Errors: Exists; Corrupt if what may hold it already
-    /// cannot be read.
+    /// Returns where in a directory without an index the name can go. Fails with `Exists`, or with `Corrupt` if what
+    /// may hold it already cannot be read.
     pub(super) fn room_in_blocks(&mut self, store: Store<'_>) -> Result<Room> {
         let mut wanted = Wanted::new(self.name, self.shape.records_end());
         let mut home = None;
@@ -212,7 +213,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Where in the two parts of an inline directory the name can go; none if it is to grow. Errors: Exists.
+    /// Where in the two parts of an inline directory the name can go; none if it is to grow. Fails with `Exists`.
     pub(super) fn room_inline(&mut self, runs: &[Records<'_>; 2]) -> Result<Option<Room>> {
         let mut room = None;
         for (part, run) in runs.iter().enumerate() {

@@ -103,7 +103,7 @@ pub(crate) enum Damaged {
 }
 
 impl Shape {
-    /// The hash of `name` in a directory of this shape.
+    /// Returns the hash of `name` in a directory of this shape.
     fn hash(&self, hasher: &Hasher, folder: &mut Folder, name: &[u8]) -> NameHash {
         match self.fold {
             // What cannot be folded is hashed as it is.
@@ -179,13 +179,13 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// The inode that `name` names. Errors: as [`Self::find`].
+    /// Returns the inode that `name` names. Fails in the same cases as [`Self::find`].
     #[cfg(test)]
     pub(crate) fn lookup(&self, name: &Name) -> Result<Ino> {
         self.find(name).map(|hit| hit.ino)
     }
 
-    /// Where `name` stands. Errors: NotFound; Corrupt if what may have held it cannot be read.
+    /// Returns where `name` stands. Fails with `NotFound`, or with `Corrupt` if what may have held it cannot be read.
     pub(crate) fn find(&self, name: &Name) -> Result<Hit> {
         if name.as_bytes().len() > NAME_MAX {
             return Err(Error::NotFound);
@@ -209,8 +209,8 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// Where `name`, which is not there, can go. Errors: NameTooLong; Invalid for a name that is not UTF-8 where the
-    /// volume insists on it; Exists; Corrupt; NoSpace if the index is full.
+    /// Returns where `name`, which is not there, can go. Fails with `NameTooLong`, `Exists`, `Corrupt`, with
+    /// `Invalid` for a name that is not UTF-8 where the volume insists on it, or with `NoSpace` if the index is full.
     pub(crate) fn room(&self, name: &Name) -> Result<Room> {
         let bytes = name.as_bytes();
         if bytes.len() > NAME_MAX {
@@ -232,7 +232,8 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// Whether nothing is in the directory but `.` and `..`. Errors: Corrupt if a part of it cannot be read.
+    /// Returns whether nothing is in the directory but `.` and `..`. Fails with `Corrupt` if a part of it cannot be
+    /// read.
     pub(crate) fn is_empty(&self) -> Result<bool> {
         let mut empty = Ok(true);
         let mut sink = |entry: Result<DirEntry<'_>>| {
@@ -252,7 +253,8 @@ impl<'a> Directory<'a> {
         empty
     }
 
-    /// Whether block `at` is what its place asks for: entries or a node of the index, with the right checksum.
+    /// Checks whether block `at` is what its place asks for: entries or a node of the index, with the right
+    /// checksum.
     pub(crate) fn check_block(&self, at: u32, block: &Block) -> Result<()> {
         let Body::Blocks(blocks) = &self.body else { return Ok(()) };
         let store = Store { shape: &self.shape, blocks: *blocks };
@@ -268,7 +270,7 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// The directory that `..` names.
+    /// Returns the directory that `..` names.
     pub(crate) fn parent(&self) -> Result<Ino> {
         match &self.body {
             Body::Blocks(blocks) => self.parent_in_block(Store { shape: &self.shape, blocks: *blocks }),
@@ -298,7 +300,7 @@ impl<'a> Directory<'a> {
 }
 
 impl<'a> Inline<'a> {
-    /// The two runs of records.
+    /// Returns the two runs of records.
     fn runs(&self, shape: &Shape) -> [Records<'a>; 2] {
         let run = |base: u32, bytes| Records {
             dir: shape.dir,

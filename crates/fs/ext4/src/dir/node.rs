@@ -17,7 +17,7 @@ use crate::raw::{RawDxCountLimit, RawDxEntry, RawDxRootInfo, RawDxTail};
 const TAIL: usize = size_of::<RawDxTail>();
 
 impl Shape {
-    /// How many entries a table that starts at byte `table` of a block can have.
+    /// Returns how many entries a table that starts at byte `table` of a block can have.
     pub(super) fn table_limit(&self, table: usize) -> u16 {
         let tail = if self.checksum_seed.is_some() { TAIL } else { 0 };
         let room = to_usize(self.block_size.into()).saturating_sub(table).saturating_sub(tail);
@@ -110,7 +110,7 @@ impl Shape {
     }
 }
 
-/// The bytes of the entries from `from` to before `to` of a table.
+/// Returns the bytes of the entries from `from` to before `to` of a table.
 pub(super) fn entries(block: &[u8], table: usize, from: u16, to: u16) -> &[u8] {
     block.get(entry_at(table, from)..entry_at(table, to)).unwrap_or_default()
 }

@@ -53,8 +53,8 @@ struct Levels {
 }
 
 impl<'a> Rebuild<'a> {
-    /// Gathers the entries of `bytes`, all blocks of a directory one after the other. Errors: Unsupported where names
-    /// cannot be hashed; Corrupt for a damaged record; NoMemory.
+    /// Gathers the entries of `bytes`, all blocks of a directory one after the other. Fails with `NoMemory`, with
+    /// `Unsupported` where names cannot be hashed, or with `Corrupt` for a damaged record.
     pub(crate) fn gather(shape: &'a Shape, bytes: &'a [u8]) -> Result<Self> {
         let version = shape.new_index.ok_or(Error::Invalid)?;
         let hasher = Hasher::new(version, shape.chars, shape.hash_seed)?;
@@ -96,7 +96,7 @@ impl<'a> Rebuild<'a> {
         Ok(())
     }
 
-    /// How many blocks hold all, at least.
+    /// Returns how many blocks hold all, at least.
     pub(crate) fn fewest_blocks(&self) -> u32 {
         let leaves = u32::try_from(self.pack(self.room()).len().max(1)).unwrap_or(u32::MAX);
         let (mut blocks, limit) = (leaves.saturating_add(1), leaves.saturating_mul(2).saturating_add(8));
@@ -106,7 +106,7 @@ impl<'a> Rebuild<'a> {
         blocks
     }
 
-    /// The directory in `blocks` blocks; none if that cannot be, for want of room or of hashes that differ.
+    /// Returns the directory in `blocks` blocks; none if that cannot be, for want of room or of hashes that differ.
     pub(crate) fn build(&self, blocks: u32) -> Option<Vec<u8>> {
         let levels = self.levels(blocks)?;
         let leaves = self.spread(to_usize(levels.leaves.into()))?;
@@ -164,7 +164,7 @@ impl<'a> Rebuild<'a> {
         self.shape.records_end()
     }
 
-    /// The entries in leaves of `budget` bytes each.
+    /// Returns the entries in leaves of `budget` bytes each.
     fn pack(&self, budget: u32) -> Vec<&[Part]> {
         let (mut leaves, mut from, mut used) = (Vec::new(), 0_usize, 0_u32);
         for (at, part) in self.parts.iter().enumerate() {
@@ -256,7 +256,7 @@ impl<'a> Rebuild<'a> {
     }
 }
 
-/// The lowest hash of each of `count` leaves, of which the first hold `leaves`; none if two cannot differ.
+/// Returns the lowest hash of each of `count` leaves, of which the first hold `leaves`; none if two cannot differ.
 fn bounds(leaves: &[&[Part]], count: u32) -> Option<Vec<u32>> {
     let (mut all, mut last) = (Vec::new(), 0_u32);
     for leaf in leaves {
@@ -290,7 +290,7 @@ mod tests {
     use super::super::testing::{SIZE, shape};
     use super::*;
 
-    /// A directory of `count` names in blocks without an index.
+    /// Returns a directory of `count` names in blocks without an index.
     fn list(shape: &Shape, count: u32) -> Vec<u8> {
         let mut bytes = std::vec![0; to_usize(SIZE.into())];
         shape.first_block(&mut bytes, 12, 2);

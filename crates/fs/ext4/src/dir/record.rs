@@ -43,8 +43,8 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// The records in their order. A length that cannot be right is an error and the last item, as what follows
-    /// cannot be found.
+    /// Returns the records in their order. A length that cannot be right is an error and the last item, as what
+    /// follows cannot be found.
     pub(crate) fn walk(self) -> impl Iterator<Item = Result<Record<'a>>> {
         let mut next = Some(0);
         core::iter::from_fn(move || {
@@ -55,7 +55,7 @@ impl<'a> Records<'a> {
         })
     }
 
-    /// The record at `offset`.
+    /// Returns the record at `offset`.
     pub(crate) fn at(&self, offset: u32) -> Result<Record<'a>> {
         let rest = self.bytes.get(to_usize(offset.into())..).unwrap_or_default();
         let Ok((raw, _)) = RawDirEntry::ref_from_prefix(rest) else {
@@ -72,14 +72,14 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The name of `record` and the inode that it names.
+    /// Returns the name of `record` and the inode that it names.
     pub(crate) fn entry(&self, record: &Record<'a>, max_ino: u32) -> Result<(&'a Name, Ino)> {
         let (dir, block, offset) = (self.dir, self.block, self.place(record.offset));
         let name = Name::new(record.name).map_err(|_| Corrupt::EntryName { dir, block, offset })?;
         Ok((name, self.inode(record, max_ino)?))
     }
 
-    /// The inode that `record` names.
+    /// Returns the inode that `record` names.
     pub(crate) fn inode(&self, record: &Record<'a>, max_ino: u32) -> Result<Ino> {
         let found = u64::from(record.inode);
         if record.inode == 0 || record.inode > max_ino {
@@ -90,7 +90,7 @@ impl<'a> Records<'a> {
         Ok(Ino(found))
     }
 
-    /// Whether `record`, the one at `position`, is `.` or `..` in its right place.
+    /// Returns whether `record`, the one at `position`, is `.` or `..` in its right place.
     pub(crate) fn is_dots(&self, position: usize, record: &Record<'_>) -> bool {
         self.starts && matches!((position, record.name), (0, b".") | (1, b".."))
     }
@@ -99,7 +99,7 @@ impl<'a> Records<'a> {
         u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
     }
 
-    /// Where in its block the byte at `offset` of the run stands.
+    /// Returns where in its block the byte at `offset` of the run stands.
     fn place(&self, offset: u32) -> u32 {
         self.base.saturating_add(offset)
     }

@@ -32,7 +32,7 @@ struct Part {
     size: u32,
 }
 
-/// Splits the entries of `leaf`. Errors: Corrupt if it has fewer than two, since then it cannot have been full.
+/// Splits the entries of `leaf`. Fails with `Corrupt` if it has fewer than two, since then it cannot have been full.
 pub(crate) fn split(shape: &Shape, hasher: &Hasher, leaf: &Records<'_>) -> Result<Halves> {
     let parts = sorted_parts(shape, hasher, leaf)?;
     let middle = middle(&parts, shape.block_size);
@@ -61,7 +61,8 @@ fn sorted_parts(shape: &Shape, hasher: &Hasher, leaf: &Records<'_>) -> Result<Ve
     Ok(parts)
 }
 
-/// How many of the parts stay: about half of the block by size, or half of them if they do not fill that much.
+/// Returns how many of the parts stay: about half of the block by size, or half of them if they do not fill that
+/// much.
 fn middle(parts: &[Part], block_size: u32) -> usize {
     let (mut moved, mut size) = (0_usize, 0_u32);
     for part in parts.iter().rev() {
@@ -77,7 +78,7 @@ fn middle(parts: &[Part], block_size: u32) -> usize {
     }
 }
 
-/// A block with just these records, in the order in which they stood.
+/// Returns a block with just these records, in the order in which they stood.
 fn pack(shape: &Shape, leaf: &Records<'_>, parts: &[Part]) -> Result<Vec<u8>> {
     let mut offsets = Vec::new();
     offsets.try_reserve_exact(parts.len())?;

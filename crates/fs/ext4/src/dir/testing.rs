@@ -25,7 +25,7 @@ pub(super) const PARENT: u32 = 2;
 /// The first block of the volume that belongs to the directory.
 pub(super) const FIRST: u64 = 100;
 
-/// A record with `name`, `rec_len` bytes long.
+/// Returns a record with `name`, `rec_len` bytes long.
 pub(super) fn record(ino: u32, name: &[u8], rec_len: usize) -> Vec<u8> {
     let mut bytes = Vec::from(ino.to_le_bytes());
     bytes.extend(u16::try_from(rec_len).unwrap().to_le_bytes());
@@ -52,7 +52,7 @@ pub(super) fn first_block(entries: &[(u32, &[u8])]) -> Vec<u8> {
     block(1024, &[&dots, entries].concat())
 }
 
-/// The root of an index over `leaves`: lowest hash and block of each. `levels` of nodes lie between.
+/// Returns the root of an index over `leaves`: lowest hash and block of each. `levels` of nodes lie between.
 pub(super) fn root(levels: u8, leaves: &[(u32, u32)]) -> Vec<u8> {
     let mut bytes = record(12, b".", 12);
     bytes.extend(record(PARENT, b"..", 1012));
@@ -61,7 +61,7 @@ pub(super) fn root(levels: u8, leaves: &[(u32, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// A node of an index.
+/// Returns a node of an index.
 pub(super) fn node(children: &[(u32, u32)]) -> Vec<u8> {
     let mut bytes = record(0, b"", 1024);
     table(&mut bytes, 8, children);
@@ -93,7 +93,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// A directory of `blocks`, listed in the order that its shape says.
+    /// Returns a directory of `blocks`, listed in the order that its shape says.
     pub(super) fn new(blocks: &[(u32, Vec<u8>)]) -> Self {
         let mut image = std::vec![0; 1024 * 100];
         blocks.iter().for_each(|(_, bytes)| image.extend(bytes));

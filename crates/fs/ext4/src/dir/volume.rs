@@ -27,8 +27,8 @@ const LEVELS: u8 = 2;
 const MAX_STORED_HASH: u8 = 2;
 
 impl Volume {
-    /// Hands the entries of `dir` from `from` on to `sink`, damage among them. Errors: NotDirectory; Unsupported if
-    /// the names are encrypted.
+    /// Hands the entries of `dir` from `from` on to `sink`, damage among them. Fails with `NotDirectory`, or with
+    /// `Unsupported` if the names are encrypted.
     pub fn read_dir(&self, dir: &Inode, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.refuse_encrypted(dir, "encrypted file name")?;
         self.with_directory_as(dir, Damaged::Shown, |directory| {
@@ -42,8 +42,8 @@ impl Volume {
         })
     }
 
-    /// The inode that `name` names in `dir`; damage of the block that holds the name is noted. Errors: NotDirectory;
-    /// Unsupported if the names are encrypted; NotFound.
+    /// The inode that `name` names in `dir`; damage of the block that holds the name is noted. Fails with
+    /// `NotDirectory`, `NotFound`, or with `Unsupported` if the names are encrypted.
     pub fn lookup(&self, dir: &Inode, name: &Name) -> Result<Ino> {
         self.refuse_encrypted(dir, "encrypted file name")?;
         let hit = self.with_directory_as(dir, Damaged::Shown, |directory| directory.find(name))?;
@@ -53,7 +53,7 @@ impl Volume {
         Ok(hit.ino)
     }
 
-    /// The directory that `dir` lies in. Errors: NotDirectory.
+    /// The directory that `dir` lies in. Fails with `NotDirectory`.
     pub fn parent(&self, dir: &Inode) -> Result<Ino> {
         self.with_directory_as(dir, Damaged::Shown, |directory| directory.parent())
     }

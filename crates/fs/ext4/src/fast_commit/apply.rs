@@ -198,7 +198,7 @@ impl Writer {
 }
 
 impl InodeChange {
-    /// Whether it is free now.
+    /// Returns whether it is free now.
     fn is_gone(&self) -> bool {
         self.node.is_some_and(|node| node.links == 0)
     }

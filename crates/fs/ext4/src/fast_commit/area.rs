@@ -19,7 +19,7 @@ use crate::checksum::Crc;
 
 /// Where the blocks of the area come from.
 pub(crate) trait Area {
-    /// How many blocks.
+    /// Returns how many blocks.
     fn len(&self) -> u32;
     /// Fills `buf` with block `at`.
     fn read(&self, at: u32, buf: &mut [u8]) -> Result<()>;

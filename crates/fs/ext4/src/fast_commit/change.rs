@@ -135,7 +135,7 @@ fn starts_with_magic(i_block: &[u8]) -> bool {
     RawExtentHeader::ref_from_prefix(i_block).is_ok_and(|(header, _)| header.eh_magic.get() == EXTENT_MAGIC)
 }
 
-/// The root of an extent tree without an extent.
+/// Returns the root of an extent tree without an extent.
 fn empty_extents() -> [u8; 60] {
     const ROOM: usize = (60 - size_of::<RawExtentHeader>()) / size_of::<RawExtent>();
     let mut i_block = [0; 60];

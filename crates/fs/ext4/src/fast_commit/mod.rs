@@ -59,8 +59,8 @@ pub(crate) struct FastCommits {
 }
 
 impl FastCommits {
-    /// Takes up the records in `area` that belong to transaction `tid`, the first that the log does not have.
-    /// Errors: those of the device.
+    /// Takes up the records in `area` that belong to transaction `tid`, the first that the log does not have. Fails
+    /// if the device fails.
     pub(crate) fn load(area: &dyn Area, geometry: Geometry, tid: Tid, base: &dyn Base) -> Result<Self> {
         let valid = area::scan(area, geometry, tid)?;
         let changes = Self { commits: valid.commits, damage: valid.damage, ..Self::default() };
@@ -72,7 +72,7 @@ impl FastCommits {
         Ok(replay.changes)
     }
 
-    /// Whether nothing changed.
+    /// Returns whether nothing changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.inodes.is_empty() && self.directories.is_empty()
     }
@@ -83,7 +83,7 @@ impl FastCommits {
         self.inodes.get(&ino).map(|change| change.merge(base))
     }
 
-    /// Where block `at` of the file is.
+    /// Returns where block `at` of the file is.
     pub(crate) fn map(&self, ino: Ino, at: FileBlock) -> Overlaid {
         self.inodes.get(&ino).map_or(Overlaid::Base(u32::MAX), |change| change.ranges.get(at))
     }
@@ -93,12 +93,12 @@ impl FastCommits {
         self.directories.get(&dir)
     }
 
-    /// The directories in which names changed.
+    /// Returns the directories in which names changed.
     pub(crate) fn directories(&self) -> impl Iterator<Item = (Ino, &NameChanges)> {
         self.directories.iter().map(|(&ino, changes)| (ino, changes))
     }
 
-    /// The inodes that changed.
+    /// Returns the inodes that changed.
     pub(crate) fn inodes(&self) -> impl Iterator<Item = (Ino, &InodeChange)> {
         self.inodes.iter().map(|(&ino, change)| (ino, change))
     }

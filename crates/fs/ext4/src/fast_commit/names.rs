@@ -79,7 +79,7 @@ impl NameChanges {
         folded.map_or(Cow::Borrowed(name), Cow::Owned)
     }
 
-    /// The names that something happened to, in the order of their bytes.
+    /// Returns the names that something happened to, in the order of their bytes.
     pub(crate) fn touched(&self) -> impl Iterator<Item = &[u8]> {
         self.touched.values().map(|touched| &*touched.name)
     }

@@ -71,7 +71,7 @@ impl Ranges {
     }
 }
 
-/// The place `by` blocks further on.
+/// Returns the place `by` blocks further on.
 fn advance(place: Blocks, by: u32) -> Blocks {
     let on = |block: VolBlock| VolBlock(block.0.saturating_add(by.into()));
     match place {

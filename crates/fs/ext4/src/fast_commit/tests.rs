@@ -114,7 +114,7 @@ fn raw(mode: u16, links: u16, flags: u32) -> RawInode {
     raw
 }
 
-/// The record as `changes` shows it over a base full of 0xee.
+/// Returns the record as `changes` shows it over a base full of 0xee.
 fn merged(changes: &FastCommits, ino: u64) -> RawInode {
     let record = changes.record(Ino(ino), &[0xee; 256]).unwrap().unwrap();
     assert_eq!(record[128..], [0xee; 128]);
@@ -263,7 +263,7 @@ fn a_name_for_an_inode_that_is_not_in_use_is_corrupt_and_skipped() {
     assert_eq!(merged(&changes, 13).i_links_count.get(), 3);
 }
 
-/// A record of any kind and any length, now and then of one that its kind allows.
+/// Returns a record of any kind and any length, now and then of one that its kind allows.
 fn any_record() -> impl Strategy<Value = (u16, Vec<u8>)> {
     let numbers =
         prop::collection::vec(prop_oneof![Just(11_u32), Just(12), Just(13), Just(20), any::<u32>()], 3..=3);

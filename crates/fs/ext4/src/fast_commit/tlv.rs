@@ -51,7 +51,7 @@ impl<'a> Tlvs<'a> {
         Self { cursor: Cursor::new(block), inode_size, damaged: false }
     }
 
-    /// Whether a record did not fit the format.
+    /// Returns whether a record did not fit the format.
     pub(crate) fn is_damaged(&self) -> bool {
         self.damaged
     }

@@ -67,7 +67,7 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// A volume of this shape without any file. Errors: Device if memory is short.
+    /// Returns a volume of this shape without any file. Fails with `Device` if memory is short.
     pub fn new(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> Result<Self, FormatError> {
         let raw = super_block(geometry, wishes, identity);
         let sb = SuperBlock::decode(raw.as_bytes(), VolBlock(geometry.first_data_block.into()))?;
@@ -128,7 +128,7 @@ impl Draft {
         to_usize(self.sb.block_size.into())
     }
 
-    /// A block of zeros. Errors: Device if memory is short.
+    /// Returns a block of zeros. Fails with `Device` if memory is short.
     pub fn zeroed(&self) -> Result<Vec<u8>, FormatError> {
         zeroed(self.block_len())
     }
@@ -139,7 +139,7 @@ impl Draft {
         self.groups.get_mut(to_usize(group.into()))
     }
 
-    /// Takes a block, or a cluster, for a file: the first free one from `goal` on. Errors: TooSmall.
+    /// Takes a block, or a cluster, for a file: the first free one from `goal` on. Fails with `TooSmall`.
     pub fn allocate(&mut self, goal: u64) -> Result<u64, FormatError> {
         let block = self.space.allocate(goal)?;
         self.note_written(block);
@@ -153,7 +153,7 @@ impl Draft {
         }
     }
 
-    /// Where the blocks of inode `ino` should lie: `ext2fs_find_inode_goal`.
+    /// Returns where the blocks of inode `ino` should lie: `ext2fs_find_inode_goal`.
     pub fn goal_of(&self, ino: u32) -> u64 {
         let group = ino.saturating_sub(1).checked_div(self.sb.inodes_per_group).unwrap_or(0);
         let log = u32::from(self.sb.raw.s_log_groups_per_flex);
@@ -185,7 +185,7 @@ impl Draft {
         }
     }
 
-    /// Whether files have extents.
+    /// Returns whether files have extents.
     pub fn has_extents(&self) -> bool {
         self.sb.incompat.contains(Incompat::EXTENT)
     }
@@ -228,7 +228,7 @@ impl Draft {
     }
 }
 
-/// `len` zeros. Errors: Device if memory is short.
+/// `len` zeros. Fails with `Device` if memory is short.
 pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>, FormatError> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).map_err(Error::from)?;
@@ -236,7 +236,7 @@ pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>, FormatError> {
     Ok(bytes)
 }
 
-/// The low 32 bits of a time in seconds, and 8 bits more.
+/// Returns the low 32 bits of a time in seconds, and 8 bits more.
 pub(crate) fn time_halves(now: Timestamp) -> (u32, u8) {
     let [a, b, c, d, high, ..] = now.secs().to_le_bytes();
     (u32::from_le_bytes([a, b, c, d]), high)

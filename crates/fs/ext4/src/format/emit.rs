@@ -47,7 +47,8 @@ enum Ground {
 }
 
 impl Draft {
-    /// Writes the volume, and `more` behind the first inodes. Nothing is recognised on `device` after an error. Errors: those of the device.
+    /// Writes the volume, and `more` behind the first inodes. Nothing is recognised on `device` after an error. Fails
+    /// if the device fails.
     pub fn write(
         &mut self,
         device: &dyn BlockDevice,
@@ -162,7 +163,7 @@ impl Draft {
         self.blocks.iter().try_for_each(|(&number, bytes)| Ok(output.write(self.byte_of(number), bytes)?))
     }
 
-    /// Where the record of an inode lies: the byte of its block on the device, and the place in the block.
+    /// Returns where the record of an inode lies: the byte of its block on the device, and the place in the block.
     pub fn record_place(&self, ino: u32) -> (u64, usize) {
         let index = ino.saturating_sub(1);
         let group = index.checked_div(self.sb.inodes_per_group).unwrap_or(0);

@@ -105,8 +105,8 @@ impl Features {
         }
     }
 
-    /// Switches features on and off by name: `extent`, `^resize_inode`, `none`, several between commas. Errors:
-    /// UnknownFeature.
+    /// Switches features on and off by name: `extent`, `^resize_inode`, `none`, several between commas. Fails with
+    /// `UnknownFeature`.
     pub fn edit(&mut self, names: &str) -> Result<(), FormatError> {
         for name in names.split([',', ' ']).filter(|name| !name.is_empty()) {
             if name.eq_ignore_ascii_case("none") {
@@ -149,12 +149,12 @@ impl Features {
         self.ro_compat.contains(bit)
     }
 
-    /// Whether the super block counts what was written to the volume.
+    /// Returns whether the super block counts what was written to the volume.
     pub fn counts_writes(&self) -> bool {
         self.needs(Incompat::FLEX_BG) || self.ro_compat.intersects(COUNTING)
     }
 
-    /// Tests what excludes or needs each other, in the order in which `mke2fs` does. Errors: Needs, Excludes,
+    /// Tests what excludes or needs each other, in the order in which `mke2fs` does. Fails with `Needs`, Excludes,
     /// Unsupported.
     pub fn check(&self) -> Result<(), FormatError> {
         let needs = |what, needs| Err(FormatError::Needs { what, needs });

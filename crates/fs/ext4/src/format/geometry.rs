@@ -206,7 +206,7 @@ impl Geometry {
         }
     }
 
-    /// Whether the reserved inodes and lost+found have room, which `mke2fs` finds out too late.
+    /// Returns whether the reserved inodes and lost+found have room, which `mke2fs` finds out too late.
     fn check_inodes(&self, all: u64) -> Result<(), FormatError> {
         let least = u64::from(FIRST_INO).saturating_add(u64::from(self.features.has(Compat::ORPHAN_FILE)));
         if all >= least {
@@ -243,7 +243,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// How many blocks the last group has, if they are too few for its own metadata and some data; else 0.
+    /// Returns how many blocks the last group has, if they are too few for its own metadata and some data; else 0.
     fn short_group(&self, wishes: &Wishes) -> Result<u64, FormatError> {
         let last = self.groups.saturating_sub(1);
         let has_copy = if self.features.has(Compat::SPARSE_SUPER2) {
@@ -295,7 +295,7 @@ impl Geometry {
     }
 }
 
-/// Whether block numbers have the bits for so many, and group numbers.
+/// Returns whether block numbers have the bits for so many, and group numbers.
 fn check_blocks(features: &mut Features, block_size: u32, blocks: u64) -> Result<(), FormatError> {
     let len = blocks.saturating_mul(block_size.into());
     if blocks <= u32::MAX.into() {

@@ -38,7 +38,7 @@ pub(crate) struct NewInode {
 }
 
 impl Draft {
-    /// The inodes below the first free one, all in use without being files but those that are made later.
+    /// Returns the inodes below the first free one, all in use without being files but those that are made later.
     pub fn reserve_inodes(&mut self) -> Result<(), FormatError> {
         if self.sb.has_metadata_csum() {
             // Linux reads them, so that they need a checksum.
@@ -61,7 +61,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Stores the record of a new inode. Errors: TooLarge if it has more blocks than inodes of this volume can count.
+    /// Stores the record of a new inode. Fails with `TooLarge` if it has more blocks than inodes of this volume can
+    /// count.
     pub fn add_inode(&mut self, inode: &NewInode) -> Result<(), FormatError> {
         let mut raw = RawInode::new_zeroed();
         let (now, epoch) = time_halves(self.now);

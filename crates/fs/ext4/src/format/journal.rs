@@ -38,7 +38,7 @@ pub(crate) struct JournalSize {
 }
 
 impl JournalSize {
-    /// All of it.
+    /// Returns all of it.
     pub fn blocks(self) -> u64 {
         self.log.saturating_add(self.fast_commits)
     }
@@ -67,7 +67,8 @@ impl JournalSize {
         Self { log: blocks.saturating_sub(fast_commits), fast_commits }
     }
 
-    /// As asked for, else as fits a volume of `blocks` blocks. `None`: it is too small for one. Errors: BadValue.
+    /// As asked for, else as fits a volume of `blocks` blocks. `None`: it is too small for one. Fails with
+    /// `BadValue`.
     fn new(wishes: &Wishes, draft: &Draft) -> Result<Option<Self>, FormatError> {
         let sb = &draft.sb;
         let Some(log) = Self::by_volume(sb.blocks_count) else { return Ok(None) };
@@ -103,8 +104,8 @@ impl JournalSize {
 }
 
 impl Draft {
-    /// Makes the journal that the features ask for. Answers how many blocks it has in the volume. Errors: BadValue for
-    /// its size or place; Journal; TooSmall; those of the other device.
+    /// Makes the journal that the features ask for. Answers how many blocks it has in the volume. Fails with
+    /// `Journal`, `TooSmall`, with `BadValue` for its size or place, or with the errors of the other device.
     pub fn make_journal(
         &mut self,
         wishes: &Wishes,
@@ -179,8 +180,8 @@ impl Draft {
         })
     }
 
-    /// The first block of a group in the middle of the volume, of the neighbours the one with most free blocks:
-    /// `get_midpoint_journal_block`.
+    /// Returns the first block of a group in the middle of the volume, of the neighbours the one with most free
+    /// blocks: `get_midpoint_journal_block`.
     fn middle(&self) -> u64 {
         let sb = &self.sb;
         let half = sb.blocks_count.saturating_sub(sb.first_data_block.into()) / 2;
@@ -217,7 +218,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Where the super block of the journal on `device` lies, and what it says. Errors: Journal.
+    /// Returns where the super block of the journal on `device` lies, and what it says. Fails with `Journal`.
     fn read_journal_device(&self, device: &dyn BlockDevice) -> Result<(u64, RawJournal), FormatError> {
         let refuse = |why| Err(FormatError::Journal(why));
         let Some(found) = obento_journal::ExternalJournal::probe(device)? else {

@@ -27,7 +27,7 @@ pub(super) struct JournalDevice {
 }
 
 impl JournalDevice {
-    /// Errors: TooSmall, TooLarge.
+    /// Fails with `TooSmall`, TooLarge.
     pub fn new(wishes: &Wishes, identity: &Identity, len: u64) -> Result<Self, FormatError> {
         let defaults = Defaults::new(wishes.usage.as_deref(), len)?;
         let block_size = wishes.block_size.unwrap_or(defaults.block_size);
@@ -67,7 +67,7 @@ impl JournalDevice {
         }
     }
 
-    /// Writes it, the super block last. Errors: those of the device.
+    /// Writes it, the super block last. Fails if the device fails.
     pub fn write(&self, device: &dyn BlockDevice, contents: Contents) -> Result<(), FormatError> {
         let mut output = Output::new(device)?;
         let block_size = u64::from(self.block_size);

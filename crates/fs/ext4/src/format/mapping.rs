@@ -56,7 +56,7 @@ pub(crate) struct Piece {
 }
 
 impl Draft {
-    /// Takes `len` blocks from `goal` on for inode `ino`, and maps them. Errors: TooSmall.
+    /// Takes `len` blocks from `goal` on for inode `ino`, and maps them. Fails with `TooSmall`.
     pub fn map_file(&mut self, ino: u32, goal: u64, len: u64) -> Result<Mapped, FormatError> {
         if self.has_extents() { self.map_by_extents(ino, goal, len) } else { self.map_by_blocks(goal, len) }
     }
@@ -90,8 +90,8 @@ impl Draft {
         Ok(Mapped { i_block, runs: runs.collect(), owned: owned.saturating_add(nodes) })
     }
 
-    /// Takes a block for each number in `order` that came not before, in that order, and maps them: of a file that is not
-    /// written from front to back. Errors: TooSmall.
+    /// Takes a block for each number in `order` that came not before, in that order, and maps them: of a file that is
+    /// not written from front to back. Fails with `TooSmall`.
     pub fn map_in_order(
         &mut self,
         ino: u32,
@@ -253,7 +253,8 @@ impl BlockMap<'_> {
         Ok(number)
     }
 
-    /// An indirect block with `level` levels of such below it, and what it maps of the `left` blocks; 0 for none.
+    /// Returns an indirect block with `level` levels of such below it, and what it maps of the `left` blocks; 0 for
+    /// none.
     fn tree(&mut self, level: u32, left: &mut u64) -> Result<u32, FormatError> {
         if *left == 0 {
             return Ok(0);
@@ -278,7 +279,7 @@ impl BlockMap<'_> {
     }
 }
 
-/// Where nodes of the tree should lie: before the first extent.
+/// Returns where nodes of the tree should lie: before the first extent.
 fn node_goal(pieces: &[Piece]) -> u64 {
     pieces.first().map_or(0, |piece| piece.block.saturating_sub(1))
 }

@@ -153,7 +153,7 @@ impl Wishes {
         Ok(this)
     }
 
-    /// What follows from settings together. Errors: Needs, Excludes.
+    /// What follows from settings together. Fails with `Needs`, Excludes.
     pub fn settle(&mut self, options: &FormatOptions) -> Result<(), FormatError> {
         let needs = |what, needs| Err(FormatError::Needs { what, needs });
         if self.is_encoded {
@@ -325,13 +325,13 @@ fn blocks_per_group(text: &str) -> Result<u32, FormatError> {
     if value.is_multiple_of(8) { Ok(value) } else { Err(bad("blocks_per_group", text, allowed)) }
 }
 
-/// The place of `text` among `words`.
+/// Returns the place of `text` among `words`.
 fn word(name: &'static str, text: &str, words: &'static [&'static str]) -> Result<u16, FormatError> {
     let at = words.iter().position(|word| word.eq_ignore_ascii_case(text));
     at.and_then(|at| u16::try_from(at).ok()).ok_or_else(|| bad(name, text, Allowed::Words(words)))
 }
 
-/// A size in bytes; without a suffix in units of `1 << log` bytes.
+/// Returns a size in bytes; without a suffix in units of `1 << log` bytes.
 fn size(name: &'static str, text: &str, log: u32) -> Result<u64, FormatError> {
     let value = match number(text) {
         Some(value) => value.checked_mul(1_u64.checked_shl(log).unwrap_or(1)),

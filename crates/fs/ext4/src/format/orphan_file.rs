@@ -61,7 +61,7 @@ pub(crate) fn orphan_blocks(sb: &SuperBlock) -> u64 {
 }
 
 impl Draft {
-    /// Makes the orphan file, if the volume is to have one. Errors: TooSmall.
+    /// Makes the orphan file, if the volume is to have one. Fails with `TooSmall`.
     pub fn make_orphan_file(&mut self, wishes: &Wishes) -> Result<(), FormatError> {
         if !self.sb.compat.contains(Compat::ORPHAN_FILE) {
             return Ok(());
@@ -111,7 +111,7 @@ impl Draft {
         units(text, log).filter(|blocks| (1..=MAX).contains(blocks)).ok_or_else(bad)
     }
 
-    /// Makes the block of the multiple mount protection, if the volume is to have one. Errors: TooSmall.
+    /// Makes the block of the multiple mount protection, if the volume is to have one. Fails with `TooSmall`.
     pub fn make_mmp_block(&mut self) -> Result<(), FormatError> {
         if !self.sb.incompat.contains(Incompat::MMP) {
             return Ok(());

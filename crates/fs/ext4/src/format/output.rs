@@ -20,7 +20,7 @@ pub(crate) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Errors: NoMemory.
+    /// Fails with `NoMemory`.
     pub fn new(device: &'a dyn BlockDevice) -> Result<Self> {
         let mut pending = Vec::new();
         pending.try_reserve_exact(BUFFER)?;

@@ -30,7 +30,7 @@ fn ino_of(kind: QuotaKind) -> u32 {
 }
 
 impl Draft {
-    /// Makes the quota files, if the volume is to have them. Errors: TooSmall.
+    /// Makes the quota files, if the volume is to have them. Fails with `TooSmall`.
     pub fn make_quota_files(&mut self, wishes: &Wishes) -> Result<(), FormatError> {
         if !self.sb.ro_compat.contains(RoCompat::QUOTA) {
             return Ok(());
@@ -47,8 +47,8 @@ impl Draft {
         files.iter().try_for_each(|(kind, file)| self.make_quota_file(*kind, file))
     }
 
-    /// Says what the owners take, once everything lies where it does. They are those of whom it was known before that they own
-    /// something, so that the files stay as long as they are. Errors: Device if memory is short.
+    /// Says what the owners take, once everything lies where it does. They are those of whom it was known before that
+    /// they own something, so that the files stay as long as they are. Fails with `Device` if memory is short.
     pub fn count_owners(&mut self, owners: [Entries; 3]) -> Result<(), FormatError> {
         self.owners = owners;
         for (kind, places) in core::mem::take(&mut self.quota_places) {

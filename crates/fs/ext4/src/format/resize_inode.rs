@@ -18,7 +18,7 @@ use crate::inode::InodeFlags;
 const DOUBLY: usize = 13;
 
 impl Draft {
-    /// Makes the inode, if the volume is to have it. Errors: TooSmall.
+    /// Makes the inode, if the volume is to have it. Fails with `TooSmall`.
     pub fn make_resize_inode(&mut self) -> Result<(), FormatError> {
         let kept = u64::from(self.sb.raw.s_reserved_gdt_blocks.get());
         if !self.sb.compat.contains(Compat::RESIZE_INODE) {
@@ -70,7 +70,7 @@ impl Draft {
         blocks.saturating_mul(self.sb.block_size.into())
     }
 
-    /// The groups with copies but the first.
+    /// Returns the groups with copies but the first.
     pub fn copies(&self) -> Vec<u32> {
         (1..self.sb.groups).filter(|&group| self.sb.has_copy(group)).collect()
     }

@@ -21,7 +21,7 @@ pub(crate) const LOST_AND_FOUND: u64 = 16 << 10;
 const MAX_BLOCKS: u64 = 12;
 
 impl Draft {
-    /// Makes the root, with lost+found in it. Errors: TooSmall.
+    /// Makes the root, with lost+found in it. Fails with `TooSmall`.
     pub fn make_root(&mut self, owner: (u32, u32)) -> Result<(), FormatError> {
         let goal = self.goal_of(ROOT_INO);
         let root = self.map_file(ROOT_INO, goal, 1)?;
@@ -37,7 +37,7 @@ impl Draft {
         self.add_directory(ROOT_INO, 0o40_755, 3, owner, root, [block])
     }
 
-    /// Makes lost+found, for the root to name. Errors: TooSmall.
+    /// Makes lost+found, for the root to name. Fails with `TooSmall`.
     pub fn make_lost_and_found(&mut self) -> Result<(), FormatError> {
         let block_size = u64::from(self.sb.block_size);
         let blocks = LOST_AND_FOUND.div_ceil(block_size).clamp(2, MAX_BLOCKS);

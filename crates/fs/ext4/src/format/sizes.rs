@@ -61,7 +61,7 @@ impl Sizes {
         self.cluster_size.checked_div(self.block_size).unwrap_or(1).into()
     }
 
-    /// How many inodes there should be. Errors: TooMany.
+    /// Returns how many inodes there should be. Fails with `TooMany`.
     pub fn wanted_inodes(
         &self,
         wishes: &Wishes,

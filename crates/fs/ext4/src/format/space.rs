@@ -40,7 +40,7 @@ impl Space {
         }
     }
 
-    /// The first of `len` free blocks in a row at or after `from`, of those before `to`.
+    /// Returns the first of `len` free blocks in a row at or after `from`, of those before `to`.
     fn first_free(&self, from: u64, to: u64, len: u64) -> Option<u64> {
         let mut at = from.max(self.blocks.start);
         if let Some((_, &end)) = self.taken.runs().range(..=at).next_back() {
@@ -67,14 +67,14 @@ impl Space {
         self.first_free(start, self.blocks.end, len).or_else(wrapped)
     }
 
-    /// Takes the first free block, or cluster, at or after `goal`, else the first of all. Errors: TooSmall.
+    /// Takes the first free block, or cluster, at or after `goal`, else the first of all. Fails with `TooSmall`.
     pub fn allocate(&mut self, goal: u64) -> Result<u64, FormatError> {
         let block = self.free_from(goal)?;
         self.take(block..block.saturating_add(self.cluster));
         Ok(block)
     }
 
-    /// The first free block, or cluster, at or after `goal`, else the first of all. Errors: TooSmall.
+    /// Returns the first free block, or cluster, at or after `goal`, else the first of all. Fails with `TooSmall`.
     fn free_from(&self, goal: u64) -> Result<u64, FormatError> {
         let goal = if goal >= self.blocks.end { 0 } else { goal };
         let aligned = goal.saturating_sub(goal.checked_rem(self.cluster).unwrap_or(0));
@@ -83,7 +83,8 @@ impl Space {
         found.ok_or_else(|| self.full())
     }
 
-    /// Takes up to `len` blocks in a row, whole clusters, at or after `goal`, else from the beginning. Errors: TooSmall.
+    /// Takes up to `len` blocks in a row, whole clusters, at or after `goal`, else from the beginning. Fails with
+    /// `TooSmall`.
     pub fn allocate_run(&mut self, goal: u64, len: u64) -> Result<Range<u64>, FormatError> {
         // Looked at before anything is taken: what is taken becomes one run with what touches it.
         let start = self.free_from(goal)?;
@@ -99,7 +100,7 @@ impl Space {
         FormatError::TooSmall { what: "what has to be on it", len: self.blocks.end }
     }
 
-    /// The runs of `range` that are taken.
+    /// Returns the runs of `range` that are taken.
     pub fn taken_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before =
             self.taken.runs().range(..range.start).next_back().filter(|&(_, &end)| end > range.start);
@@ -108,7 +109,7 @@ impl Space {
         before.into_iter().chain(inside).map(move |(&start, &end)| start.max(from)..end.min(to))
     }
 
-    /// How many blocks of `range` are taken.
+    /// Returns how many blocks of `range` are taken.
     pub fn count_in(&self, range: Range<u64>) -> u64 {
         let lens = self.taken_in(range).map(|run| run.end.saturating_sub(run.start));
         lens.fold(0, u64::saturating_add)

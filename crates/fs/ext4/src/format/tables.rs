@@ -40,7 +40,8 @@ impl Part {
 }
 
 impl Draft {
-    /// Places the bitmaps and inode tables of all groups; all at the front of the volume if `packed`. Errors: TooSmall.
+    /// Places the bitmaps and inode tables of all groups; all at the front of the volume if `packed`. Fails with
+    /// `TooSmall`.
     pub fn allocate_tables(&mut self, packed: bool) -> Result<(), FormatError> {
         if packed && self.sb.incompat.contains(Incompat::FLEX_BG) {
             return self.pack_tables();
@@ -67,7 +68,7 @@ impl Draft {
         FormatError::TooSmall { what: "its inode tables", len: self.sb.volume_len() }
     }
 
-    /// The last block of `group`.
+    /// Returns the last block of `group`.
     fn last_block(&self, group: u32) -> u64 {
         let end = self.sb.group_start(group).0.saturating_add(self.sb.blocks_per_group.into());
         end.min(self.sb.blocks_count).saturating_sub(1)
@@ -143,7 +144,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Where to look for a part of a group: `flexbg_offset`.
+    /// Returns where to look for a part of a group: `flexbg_offset`.
     fn flex_start(&self, first: u64, last: u64, goal: u64, left: u64, len: u64) -> u64 {
         let size = left.saturating_mul(len).min(u64::from(self.sb.blocks_per_group) / 4);
         if goal > 0

@@ -41,7 +41,8 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// Those of the usage types in `names`, separated by commas, or of a volume of `len` bytes. Errors: BadValue.
+    /// Those of the usage types in `names`, separated by commas, or of a volume of `len` bytes. Fails with
+    /// `BadValue`.
     pub fn new(names: Option<&str>, len: u64) -> Result<Self, FormatError> {
         let names: Vec<&str> = match names {
             Some(names) => names.split(',').filter(|name| !name.is_empty()).collect(),
@@ -65,7 +66,7 @@ impl Defaults {
     }
 }
 
-/// The usage type of a volume by its size: `parse_fs_type`.
+/// Returns the usage type of a volume by its size: `parse_fs_type`.
 fn by_size(len: u64) -> &'static str {
     const MIB: u64 = 1 << 20;
     const TIB: u64 = 1 << 40;

@@ -137,7 +137,7 @@ impl GroupDescriptor {
         }
     }
 
-    /// Whether what it names lies on the volume, which is all that reading asks for.
+    /// Checks whether what it names lies on the volume, which is all that reading asks for.
     pub fn check_places(&self, sb: &SuperBlock, group: u32) -> Result<()> {
         self.check_each_place(sb, group, |start, len| sb.holds_blocks(start, len))
     }
@@ -158,14 +158,15 @@ impl GroupDescriptor {
         Ok(())
     }
 
-    /// Whether what it names is where Linux takes it from: on the volume, and without `flex_bg` in the group itself.
+    /// Checks whether what it names is where Linux takes it from: on the volume, and without `flex_bg` in the group
+    /// itself.
     pub(crate) fn check_group(&self, sb: &SuperBlock, group: u32) -> Result<()> {
         self.check_each_place(sb, group, |start, len| sb.group_holds(group, start, len))
     }
 }
 
 impl SuperBlock {
-    /// Whether `len` blocks from `start` on are a place for the bitmaps or the inode table of `group`:
+    /// Returns whether `len` blocks from `start` on are a place for the bitmaps or the inode table of `group`:
     /// `ext4_check_descriptors`.
     pub(crate) fn group_holds(&self, group: u32, start: VolBlock, len: u64) -> bool {
         let first = self.group_start(group);

@@ -15,7 +15,7 @@ use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
 impl SuperBlock {
-    /// Whether `group` holds a copy of the super block: `ext4_bg_has_super`.
+    /// Returns whether `group` holds a copy of the super block: `ext4_bg_has_super`.
     pub fn has_copy(&self, group: u32) -> bool {
         if group == 0 {
             return true;
@@ -29,13 +29,14 @@ impl SuperBlock {
         is_sparse_copy(group)
     }
 
-    /// Whether descriptor block `index` is laid out by `meta_bg`.
+    /// Returns whether descriptor block `index` is laid out by `meta_bg`.
     pub(super) fn is_meta(&self, index: u32) -> bool {
         self.incompat.contains(Incompat::META_BG) && index >= self.raw.s_first_meta_bg.get()
     }
 
-    /// The block that holds descriptor block `index`, counted from the copy of the super block in group `copy`. For
-    /// `meta_bg` the copies lie in the second and last group that the block describes; there `copy` 0 means the first.
+    /// Returns the block that holds descriptor block `index`, counted from the copy of the super block in group
+    /// `copy`. For `meta_bg` the copies lie in the second and last group that the block describes; there `copy` 0
+    /// means the first.
     pub fn desc_block(&self, index: u32, copy: u32) -> VolBlock {
         if !self.is_meta(index) {
             // Group 0 starts with the block that holds byte 1024, which is not block 0 with 1 KiB blocks.
@@ -90,7 +91,7 @@ impl SuperBlock {
         (start, len)
     }
 
-    /// How many descriptor blocks lie in `group`: `ext4_bg_num_gdb`.
+    /// Returns how many descriptor blocks lie in `group`: `ext4_bg_num_gdb`.
     fn desc_copies(&self, group: u32) -> u64 {
         if self.is_meta(self.desc_place(group).0) {
             let inside = group.checked_rem(self.descs_per_block()).unwrap_or(0);
@@ -102,12 +103,12 @@ impl SuperBlock {
         if self.has_copy(group) { copied.into() } else { 0 }
     }
 
-    /// Whether the copies in `group` are laid out without `meta_bg`, with room for growing behind them.
+    /// Returns whether the copies in `group` are laid out without `meta_bg`, with room for growing behind them.
     pub fn has_plain_copies(&self, group: u32) -> bool {
         !self.is_meta(self.desc_place(group).0)
     }
 
-    /// The descriptor block that describes `group`, and the byte offset of the descriptor within it.
+    /// Returns the descriptor block that describes `group`, and the byte offset of the descriptor within it.
     pub fn desc_place(&self, group: u32) -> (u32, usize) {
         let per_block = self.descs_per_block();
         let index = group.checked_div(per_block).unwrap_or(0);
@@ -116,12 +117,12 @@ impl SuperBlock {
     }
 }
 
-/// Whether `sparse_super` puts a copy into `group`, which is not the first or second.
+/// Returns whether `sparse_super` puts a copy into `group`, which is not the first or second.
 pub(crate) fn is_sparse_copy(group: u32) -> bool {
     [3, 5, 7].iter().any(|&base| is_power_of(group, base))
 }
 
-/// Whether `n` is `base` raised to a power of at least 1.
+/// Returns whether `n` is `base` raised to a power of at least 1.
 fn is_power_of(n: u32, base: u32) -> bool {
     core::iter::successors(Some(base), |power| power.checked_mul(base)).any(|power| power == n)
 }

@@ -89,7 +89,7 @@ impl Groups {
         Ok(this)
     }
 
-    /// Whether no descriptor was found damaged.
+    /// Returns whether no descriptor was found damaged.
     pub fn is_sound(&self) -> bool {
         self.replaced.is_empty()
     }
@@ -99,7 +99,7 @@ impl Groups {
         self.totals
     }
 
-    /// The first block of `group`'s inode table. Errors: Corrupt if it is not all on the volume.
+    /// Returns the first block of `group`'s inode table. Fails with `Corrupt` if it is not all on the volume.
     pub fn inode_table(&self, sb: &SuperBlock, cache: &Cache, group: u32) -> Result<VolBlock> {
         if let Some(&start) = self.tables.get(to_usize(group.into()))
             && start != 0
@@ -126,7 +126,7 @@ impl Groups {
     }
 }
 
-/// The descriptor of `group` in copy `copy`, checked.
+/// Returns the descriptor of `group` in copy `copy`, checked.
 fn read(sb: &SuperBlock, cache: &Cache, group: u32, copy: u32) -> Result<GroupDescriptor> {
     let (descriptor, block, start) = decode(sb, cache, group, copy)?;
     let bytes = block.get(start..start.saturating_add(sb.desc_size.into())).unwrap_or_default();
@@ -160,7 +160,7 @@ fn find_copy(sb: &SuperBlock, cache: &Cache, group: u32, error: Error) -> Result
 }
 
 impl SuperBlock {
-    /// The groups that hold a copy of the super block, group 0 first.
+    /// Returns the groups that hold a copy of the super block, group 0 first.
     pub fn copies(&self) -> impl Iterator<Item = u32> {
         /// Every 32-bit power of 3, 5 and 7 comes before this many candidates.
         const SPARSE: usize = 64;

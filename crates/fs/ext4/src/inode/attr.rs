@@ -146,7 +146,7 @@ pub(crate) fn encode_nearest_time(time: Timestamp, wide: bool) -> (u32, u32) {
     encode_time(time, wide).unwrap_or_default()
 }
 
-/// The first two words of a device node's `i_block`: the first for numbers of 8 bits each, else the second.
+/// Returns the first two words of a device node's `i_block`: the first for numbers of 8 bits each, else the second.
 /// Source: Linux `include/linux/kdev_t.h` `old_encode_dev`, `new_encode_dev`.
 pub(crate) fn encode_device(number: DeviceNumber) -> [u8; 8] {
     let DeviceNumber { major, minor } = number;

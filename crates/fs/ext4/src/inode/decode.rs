@@ -45,13 +45,13 @@ impl From<&SuperBlock> for Format {
     }
 }
 
-/// The raw fields of a record.
+/// Returns the raw fields of a record.
 pub(super) fn split_record(record: &[u8]) -> Option<(&RawInode, Option<&RawInodeExtra>)> {
     let (raw, rest) = RawInode::ref_from_prefix(record).ok()?;
     Some((raw, RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| extra)))
 }
 
-/// Whether `i_extra_isize` reaches past the field that ends at byte `end` of the record.
+/// Returns whether `i_extra_isize` reaches past the field that ends at byte `end` of the record.
 pub(crate) fn reaches(extra_isize: u16, end: usize) -> bool {
     usize::from(GOOD_OLD_SIZE.saturating_add(extra_isize)) >= end
 }
@@ -96,8 +96,8 @@ impl Inode {
         Ok(this)
     }
 
-    /// The inode whose record a fast commit gave in place of the one at `place`. Its checksum is what the record
-    /// had when it was logged, without the mapping, so that it proves nothing here; the log has its own.
+    /// Returns the inode whose record a fast commit gave in place of the one at `place`. Its checksum is what the
+    /// record had when it was logged, without the mapping, so that it proves nothing here; the log has its own.
     pub(crate) fn from_replay(sb: &SuperBlock, ino: Ino, record: Arc<[u8]>, place: Place) -> Result<Self> {
         Self::decode(sb.into(), ino, Record::Replayed(record), place, Verify::Links)
     }
@@ -200,7 +200,7 @@ impl Inode {
         Corrupt::Field { structure, field, block: self.place.block.0, offset, found: found.into() }.into()
     }
 
-    /// How many bytes after the first 128 hold fields.
+    /// Returns how many bytes after the first 128 hold fields.
     pub(super) fn extra_isize(extra: &RawInodeExtra) -> u16 {
         match extra.i_extra_isize.get() {
             0 => DEFAULT_EXTRA_ISIZE,
@@ -209,7 +209,8 @@ impl Inode {
     }
 }
 
-/// Whether every inode in use of a block of the inode table has the right checksum; that of `ino` stands at `offset`.
+/// Returns whether every inode in use of a block of the inode table has the right checksum; that of `ino` stands at
+/// `offset`.
 fn all_sound(sb: &SuperBlock, ino: Ino, block: &[u8], offset: usize) -> bool {
     let size = usize::from(sb.inode_size);
     let before = to_u64(offset.checked_div(size).unwrap_or(0));
@@ -250,7 +251,7 @@ pub(crate) fn inode_checksum(seed: u32, record: &[u8]) -> Option<(u32, bool)> {
     }
 }
 
-/// The checksum that a record carries and the one that it should; `None` for a record that is too short.
+/// Returns the checksum that a record carries and the one that it should; `None` for a record that is too short.
 pub(crate) fn stored_checksum(seed: u32, record: &[u8]) -> Option<(u32, u32)> {
     let (expected, wide) = inode_checksum(seed, record)?;
     let (raw, extra) = split_record(record)?;

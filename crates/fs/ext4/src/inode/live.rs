@@ -94,12 +94,12 @@ impl Live {
         }
     }
 
-    /// Inode `ino`, if it is here. Errors: Stale if it is not in use; Corrupt.
+    /// Inode `ino`, if it is here. Fails with `Corrupt`, or with `Stale` if it is not in use.
     pub(crate) fn get(&self, ino: Ino) -> Option<Result<Inode>> {
         self.read(ino, Inode::clone)
     }
 
-    /// What `read` sees of inode `ino`, if it is here. Errors: as [`Self::get`].
+    /// What `read` sees of inode `ino`, if it is here. Fails in the same cases as [`Self::get`].
     pub(crate) fn read<T>(&self, ino: Ino, read: impl FnOnce(&Inode) -> T) -> Option<Result<T>> {
         self.look(ino, |entry| match &entry.view {
             Ok(inode) if inode.links() == 0 && !entry.is_unlinked => Err(Error::Stale),
@@ -108,7 +108,7 @@ impl Live {
         })
     }
 
-    /// Whether `ino` is in use without a name.
+    /// Returns whether `ino` is in use without a name.
     pub(crate) fn is_unlinked(&self, ino: Ino) -> bool {
         self.look(ino, |entry| entry.is_unlinked).unwrap_or(false)
     }

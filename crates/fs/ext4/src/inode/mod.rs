@@ -58,17 +58,17 @@ enum Record {
 }
 
 impl Inode {
-    /// Its number.
+    /// Returns its number.
     pub fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// The type of the file.
+    /// Returns the type of the file.
     pub fn kind(&self) -> FileKind {
         self.kind
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
     }
@@ -93,17 +93,17 @@ impl Inode {
         self.flags
     }
 
-    /// Whether all of `flags` are set.
+    /// Returns whether all of `flags` are set.
     pub fn has(&self, flags: InodeFlags) -> bool {
         self.flags.contains(flags)
     }
 
-    /// Which life of this number.
+    /// Returns which life of this number.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// The block of extended attributes; `None` without one.
+    /// Returns the block of extended attributes; `None` without one.
     pub fn xattr_block(&self) -> Option<VolBlock> {
         (self.file_acl.0 != 0).then_some(self.file_acl)
     }
@@ -113,12 +113,12 @@ impl Inode {
         self.seed
     }
 
-    /// Where it stands on the volume.
+    /// Returns where it stands on the volume.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// The whole record: the super block's inode size.
+    /// Returns the whole record: the super block's inode size.
     pub fn record(&self) -> &[u8] {
         match &self.record {
             Record::Table { block, start, end } => block.get(*start..*end).unwrap_or_default(),

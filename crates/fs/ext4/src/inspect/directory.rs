@@ -189,7 +189,7 @@ impl Show<'_> {
     }
 }
 
-/// Whether a block is one unused record: a node of an index looks so.
+/// Returns whether a block is one unused record: a node of an index looks so.
 fn is_node(block: &[u8]) -> bool {
     RawDirEntry::ref_from_prefix(block).is_ok_and(|(raw, _)| {
         let whole =

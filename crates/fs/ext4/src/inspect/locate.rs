@@ -52,8 +52,8 @@ pub(super) enum BlockUse {
 }
 
 impl BlockUse {
-    /// What `block`, which is of the volume, is used for. Errors: those of a descriptor or bitmap that is damaged, and those of
-    /// the device.
+    /// What `block`, which is of the volume, is used for. Fails with the errors of a descriptor or bitmap that is
+    /// damaged, and those of the device.
     pub(super) fn of(volume: &Volume, block: VolBlock) -> Result<Self> {
         let sb = volume.super_block();
         let Some(group) = sb.group_of(block) else { return Ok(Self::Boot) };
@@ -121,7 +121,8 @@ fn is_allocated(volume: &Volume, group: u32, block: VolBlock) -> Result<bool> {
     Ok(bit.unwrap_or(false))
 }
 
-/// What lies at byte `offset`. Errors: NotFound past the end of the volume; those of [`BlockUse::of`].
+/// What lies at byte `offset`. Fails with `NotFound` past the end of the volume, or with the errors of
+/// [`BlockUse::of`].
 pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
     let sb = volume.super_block();
     let block_size = u64::from(sb.block_size);
@@ -151,7 +152,7 @@ pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
     Ok(Spot::Structure { name, target })
 }
 
-/// The copy of the super block in `group`, which starts at byte `start`, or what follows it in its block.
+/// Returns the copy of the super block in `group`, which starts at byte `start`, or what follows it in its block.
 fn in_super_block(sb: &SuperBlock, group: u32, offset: u64, start: u64) -> (String, Option<Target>) {
     if offset >= start.saturating_add(SUPER_BLOCK_LEN) {
         return ("unused space behind a super block".to_string(), None);

@@ -46,7 +46,7 @@ pub(crate) enum FileMap<'s, S> {
 }
 
 impl<'s> FileMap<'s, Nodes<'s>> {
-    /// The map of a file whose bytes lie in blocks.
+    /// Returns the map of a file whose bytes lie in blocks.
     pub fn new(nodes: &'s Nodes<'s>) -> Result<Self> {
         let (inode, block_size) = (nodes.inode, nodes.volume.block_size());
         if inode.has(InodeFlags::INLINE_DATA) {
@@ -69,7 +69,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// Moves mappings of one leaf, as [`Tree::shift_leaf`]. Errors: NotSupported without extents.
+    /// Moves mappings of one leaf, as [`Tree::shift_leaf`]. Fails with `NotSupported` without extents.
     pub fn shift_leaf(&mut self, at: u64, from: u64, shift: Shift) -> Result<Bounds> {
         match self {
             Self::Extents(map) => map.shift_leaf(at, from, shift),
@@ -94,7 +94,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         Ok(found?.and_then(|mapping| mapping.within(range)))
     }
 
-    /// A mapping that starts before `at`: the last, or of the block map the last that is not far.
+    /// Returns a mapping that starts before `at`: the last, or of the block map the last that is not far.
     pub fn before(&mut self, at: u64) -> Result<Option<Mapping>> {
         match self {
             Self::Extents(map) => map.before(at),
@@ -119,7 +119,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// Gives each new node a block. Errors: FileTooBig for a block that the map cannot name.
+    /// Gives each new node a block. Fails with `FileTooBig` for a block that the map cannot name.
     pub fn place_new(&mut self, next: impl FnMut() -> Option<VolBlock>) -> Result<()> {
         match self {
             Self::Extents(map) => {
@@ -154,7 +154,8 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// The runs of the volume, by whole clusters of `1 << bits` blocks, that `removed` named and nothing names now.
+    /// Returns the runs of the volume, by whole clusters of `1 << bits` blocks, that `removed` named and nothing
+    /// names now.
     pub fn set_free(&mut self, removed: &[Mapping], bits: u32) -> Result<Vec<(VolBlock, u64)>> {
         let mut runs: Vec<(VolBlock, u64)> = Vec::new();
         let mut seen_to = 0;
@@ -173,7 +174,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         Ok(runs)
     }
 
-    /// The clusters of one removed mapping that are free, but for those of the file before `seen_to`.
+    /// Returns the clusters of one removed mapping that are free, but for those of the file before `seen_to`.
     fn free_clusters(
         &mut self,
         mapping: &Mapping,
@@ -201,8 +202,8 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         Ok(start.zip(end.checked_sub(first)).filter(|(_, len)| *len > 0))
     }
 
-    /// Where block `at`, which is a hole, lies on the volume if its cluster is already there; with how many blocks from
-    /// it on are holes in that cluster.
+    /// Returns where block `at`, which is a hole, lies on the volume if its cluster is already there; with how many
+    /// blocks from it on are holes in that cluster.
     pub fn shared_cluster(&mut self, at: u64, bits: u32) -> Result<Option<(VolBlock, u64)>> {
         let size = 1_u64.checked_shl(bits).unwrap_or(1);
         let start = cluster_of(at, size);

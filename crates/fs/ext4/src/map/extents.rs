@@ -48,7 +48,7 @@ pub(crate) struct Node<'a> {
 }
 
 impl Volume {
-    /// The run that starts at file block `at`.
+    /// Returns the run that starts at file block `at`.
     pub(super) fn map_extents(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
         let root = Node::root(inode)?;
         root.check_entries(inode, Bounds::ALL)?;
@@ -102,7 +102,7 @@ impl Volume {
 }
 
 impl<'a> Node<'a> {
-    /// The root, in `i_block`.
+    /// Returns the root, in `i_block`.
     pub fn root(inode: &'a Inode) -> Result<Self> {
         let node = Self::decode(inode, inode.i_block(), 0)?;
         if node.depth > MAX_DEPTH {
@@ -111,7 +111,7 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// A node in a block of its own.
+    /// Returns a node in a block of its own.
     pub fn in_block(inode: &Inode, block: &'a Block) -> Result<Self> {
         let node = Self::decode(inode, block, block.number())?;
         if node.entries == 0 {
@@ -145,14 +145,14 @@ impl<'a> Node<'a> {
         Ok(this)
     }
 
-    /// The entries of an inner node.
+    /// Returns the entries of an inner node.
     pub fn indexes(&self) -> &'a [RawExtentIndex] {
         self.after_header()
             .and_then(|bytes| <[RawExtentIndex]>::ref_from_prefix_with_elems(bytes, self.entries.into()).ok())
             .map_or(&[], |(entries, _)| entries)
     }
 
-    /// The entries of a leaf.
+    /// Returns the entries of a leaf.
     pub fn extents(&self) -> &'a [RawExtent] {
         self.after_header()
             .and_then(|bytes| <[RawExtent]>::ref_from_prefix_with_elems(bytes, self.entries.into()).ok())
@@ -210,7 +210,7 @@ impl<'a> Node<'a> {
         Ok(())
     }
 
-    /// The last entry that starts at or before `at`, and what it may cover.
+    /// Returns the last entry that starts at or before `at`, and what it may cover.
     fn find_child(&self, at: FileBlock, bounds: Bounds) -> Option<(VolBlock, Bounds)> {
         let entries = self.indexes();
         let after = entries.partition_point(|entry| entry.ei_block.get() <= at.0);
@@ -219,7 +219,7 @@ impl<'a> Node<'a> {
         Some((index_leaf(entry), Bounds { start: entry.ei_block.get().into(), end }))
     }
 
-    /// The extent over `at`, from `at` on, or the hole up to the next one.
+    /// Returns the extent over `at`, from `at` on, or the hole up to the next one.
     fn find_extent(&self, inode: &Inode, at: FileBlock, bounds: Bounds) -> Result<Run> {
         let extents = self.extents();
         let after = extents.partition_point(|extent| extent.ee_block.get() <= at.0);
@@ -248,7 +248,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// How many blocks an extent covers, and whether they were written.
+/// Returns how many blocks an extent covers, and whether they were written.
 pub(crate) fn extent_len(extent: &RawExtent) -> (u16, bool) {
     let len = extent.ee_len.get();
     match len.checked_sub(MAX_WRITTEN_LEN) {
@@ -257,17 +257,17 @@ pub(crate) fn extent_len(extent: &RawExtent) -> (u16, bool) {
     }
 }
 
-/// The first block of the volume that an extent covers.
+/// Returns the first block of the volume that an extent covers.
 pub(crate) fn extent_start(extent: &RawExtent) -> VolBlock {
     VolBlock(join(extent.ee_start_lo.get(), extent.ee_start_hi.get().into()))
 }
 
-/// The node below an entry.
+/// Returns the node below an entry.
 pub(crate) fn index_leaf(entry: &RawExtentIndex) -> VolBlock {
     VolBlock(join(entry.ei_leaf_lo.get(), entry.ei_leaf_hi.get().into()))
 }
 
-/// A hole from `at` to before `end`.
+/// Returns a hole from `at` to before `end`.
 fn hole(at: FileBlock, end: u64) -> Run {
     let len = end.saturating_sub(at.0.into()).max(1);
     Run { len: u32::try_from(to_usize(len)).unwrap_or(u32::MAX), place: Blocks::Hole }
@@ -277,7 +277,7 @@ fn depth_error(inode: &Inode, block: u64, found: u16, expected: u16) -> Error {
     Corrupt::Depth { structure: Structure::ExtentTree(inode.ino()), block, found, expected }.into()
 }
 
-/// Whether a map starts like the root of an extent tree.
+/// Returns whether a map starts like the root of an extent tree.
 pub(crate) fn extents_magic(map: &[u8]) -> bool {
     map.first_chunk().is_some_and(|magic| u16::from_le_bytes(*magic) == MAGIC)
 }

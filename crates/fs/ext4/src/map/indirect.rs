@@ -27,7 +27,7 @@ pub(super) struct Path {
     pub inside: u64,
 }
 
-/// The blocks that `i_block` names, holes left out; `None` if it leads to indirect blocks.
+/// Returns the blocks that `i_block` names, holes left out; `None` if it leads to indirect blocks.
 pub(super) fn direct(i_block: &[u8]) -> Option<impl Iterator<Item = u32> + use<'_>> {
     let (direct, trees) = numbers(i_block).split_at_checked(to_usize(DIRECT))?;
     let is_small = trees.iter().all(|number| number.get() == 0);
@@ -35,7 +35,7 @@ pub(super) fn direct(i_block: &[u8]) -> Option<impl Iterator<Item = u32> + use<'
 }
 
 impl Volume {
-    /// The run that starts at file block `at`.
+    /// Returns the run that starts at file block `at`.
     pub(super) fn map_indirect(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
         let per_block = u64::from(self.super_block().block_size / 4);
         let Some(path) = find_path(at, per_block) else {
@@ -99,7 +99,7 @@ pub(super) fn find_path(at: FileBlock, per_block: u64) -> Option<Path> {
     None
 }
 
-/// The block numbers that `bytes` hold.
+/// Returns the block numbers that `bytes` hold.
 pub(crate) fn numbers(bytes: &[u8]) -> &[U32] {
     <[U32]>::ref_from_prefix_with_elems(bytes, bytes.len() / 4).map_or(&[], |(numbers, _)| numbers)
 }

@@ -20,7 +20,7 @@ pub struct InlineData<'a> {
 }
 
 impl InlineData<'_> {
-    /// How many there are, but no more than the file has.
+    /// Returns how many there are, but no more than the file has.
     pub fn len(&self, inode: &Inode) -> u64 {
         to_u64(self.head.len().saturating_add(self.tail.len())).min(inode.size())
     }
@@ -34,7 +34,7 @@ impl InlineData<'_> {
 }
 
 impl Volume {
-    /// The bytes of a file with the flag `INLINE_DATA`; none for others.
+    /// Returns the bytes of a file with the flag `INLINE_DATA`; none for others.
     pub fn inline_data<'a>(&self, inode: &'a Inode) -> Result<InlineData<'a>> {
         if !inode.has(InodeFlags::INLINE_DATA) {
             return Ok(InlineData { head: &[], tail: &[] });

@@ -50,8 +50,8 @@ pub enum Blocks {
 }
 
 impl Volume {
-    /// The run that starts at block `at` of the file. Errors: Unsupported if the file is encrypted (and its blocks
-    /// would be no use); Corrupt if the map is damaged there; Invalid for inline data.
+    /// Returns the run that starts at block `at` of the file. Fails with `Unsupported` if the file is encrypted (and
+    /// its blocks would be no use), with `Corrupt` if the map is damaged there, or with `Invalid` for inline data.
     pub fn map_run(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
         if inode.has(InodeFlags::INLINE_DATA) {
             return Err(Error::Invalid);
@@ -70,7 +70,7 @@ impl Volume {
         Ok(run)
     }
 
-    /// The run as the inode's map says.
+    /// Returns the run as the inode's map says.
     fn map_stored(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
         if inode.has(InodeFlags::EXTENTS) {
             self.map_extents(inode, at)
@@ -107,7 +107,7 @@ impl Volume {
     }
 }
 
-/// The structure to blame for a wrong block number.
+/// Returns the structure to blame for a wrong block number.
 fn map_structure(inode: &Inode) -> Structure {
     if inode.has(InodeFlags::EXTENTS) {
         Structure::ExtentTree(inode.ino())

@@ -43,7 +43,7 @@ pub(crate) struct PromiseTable {
 }
 
 impl PromiseTable {
-    /// Whether it is time to look for old promises; if so, it is taken as done.
+    /// Returns whether it is time to look for old promises; if so, it is taken as done.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let last = self.looked.load(Ordering::Relaxed);
         let is_due = now.secs().saturating_sub(last) >= LOOK_AFTER || now.secs() < last;
@@ -91,7 +91,7 @@ impl PromiseTable {
         Ok(promises.ahead.drain(..surplus).map(|mapping| run(&mapping)).collect())
     }
 
-    /// Where the first promise at or after `at` starts.
+    /// Returns where the first promise at or after `at` starts.
     pub fn next_start(&self, ino: Ino, at: u64) -> Option<u64> {
         let table = self.files.lock();
         let promises = table.get(&ino)?;
@@ -99,7 +99,8 @@ impl PromiseTable {
         starts.filter(|&start| start >= at).min()
     }
 
-    /// How many blocks are kept ahead for all files: free for who asks, since they are given up for want of space.
+    /// Returns how many blocks are kept ahead for all files: free for who asks, since they are given up for want of
+    /// space.
     pub fn ahead_blocks(&self) -> u64 {
         let table = self.files.lock();
         let ahead = table.values().flat_map(|promises| &promises.ahead);
@@ -179,7 +180,7 @@ impl Promises {
     }
 }
 
-/// A promise of `len` blocks at `place` to those of the file from `start` on.
+/// Returns a promise of `len` blocks at `place` to those of the file from `start` on.
 pub(crate) fn promise(start: u32, place: VolBlock, len: u32) -> Mapping {
     Mapping { start, len, place, state: State::Unwritten }
 }

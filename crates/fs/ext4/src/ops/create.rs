@@ -98,8 +98,8 @@ impl Writer {
         dir.store(txn);
     }
 
-    /// Takes an inode and makes it what `new` says; it is not stored yet. Errors: NoSpace, after which nothing is
-    /// taken.
+    /// Takes an inode and makes it what `new` says; it is not stored yet. Fails with `NoSpace`, after which nothing
+    /// is taken.
     fn make_inode(&self, txn: &mut Txn<'_>, parent: &Inode, new: &NewNode<'_>) -> Result<(InodeEdit, Attr)> {
         let mut inode = self.new_inode(txn, parent, new)?;
         let made = self.give_body(txn, &mut inode, parent.ino(), new).and_then(|()| self.attr_of(&inode));
@@ -115,8 +115,8 @@ impl Writer {
         }
     }
 
-    /// Gives a new inode what does not come with its kind: `.` and `..`, or a target. Errors: NoSpace, after which no
-    /// block is taken.
+    /// Gives a new inode what does not come with its kind: `.` and `..`, or a target. Fails with `NoSpace`, after
+    /// which no block is taken.
     fn give_body(
         &self,
         txn: &mut Txn<'_>,
@@ -239,8 +239,8 @@ impl Writer {
         Ok(attr)
     }
 
-    /// Names an inode that has no name, as a check does that mends: its link count stays what it is. Errors: as those of
-    /// a link.
+    /// Names an inode that has no name, as a check does that mends: its link count stays what it is. Fails in the
+    /// same cases as those of a link.
     pub(crate) fn adopt(&self, ino: Ino, dir: Ino, name: &Name) -> Result<()> {
         let locked = self.locks().write(&[dir, ino]);
         let (parent, inode) = (self.live_directory(dir)?, self.volume().inode(ino)?);

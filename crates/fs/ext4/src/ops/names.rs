@@ -46,7 +46,7 @@ pub(super) struct Ended<T> {
 }
 
 impl Writer {
-    /// Directory `ino` as it stands. Errors: NotDirectory; NotFound if it was removed.
+    /// Directory `ino` as it stands. Fails with `NotDirectory`, or with `NotFound` if it was removed.
     pub(super) fn live_directory(&self, ino: Ino) -> Result<Inode> {
         let inode = match self.volume().user_inode(ino) {
             Err(Error::Stale) => return Err(Error::NotFound),
@@ -61,12 +61,12 @@ impl Writer {
         }
     }
 
-    /// Where `name` stands in `dir`. Errors: NotFound; Corrupt.
+    /// Returns where `name` stands in `dir`. Fails with `NotFound` or `Corrupt`.
     pub(super) fn find(&self, dir: &Inode, name: &Name) -> Result<Hit> {
         self.volume().with_directory(dir, |directory| directory.find(name))
     }
 
-    /// Looks `name` up in `dir` and locks both ends. Errors: NotDirectory; NotFound; Corrupt.
+    /// Looks `name` up in `dir` and locks both ends. Fails with `NotDirectory`, `NotFound` or `Corrupt`.
     pub(super) fn lock_name(&self, dir: Ino, name: &Name) -> Result<Found<'_>> {
         let mut locked = self.locks().write(&[dir]);
         let view = self.live_directory(dir)?;
@@ -88,8 +88,8 @@ impl Writer {
         }
     }
 
-    /// Whether the block in which something was found is still what it was, so that it need not be searched again. A
-    /// block changes by being replaced.
+    /// Returns whether the block in which something was found is still what it was, so that it need not be searched
+    /// again. A block changes by being replaced.
     pub(super) fn is_current(&self, home: &Home) -> bool {
         match home {
             Home::Block(block) => self.volume().cache().is_current(block),
@@ -97,7 +97,7 @@ impl Writer {
         }
     }
 
-    /// The inode that an entry names. Errors: Corrupt if it is not in use.
+    /// Returns the inode that an entry names. Fails with `Corrupt` if it is not in use.
     pub(super) fn named_inode(&self, ino: Ino) -> Result<Inode> {
         match self.volume().user_inode(ino) {
             Err(Error::Stale) => Err(obento_base::Corrupt::UnusedInode { ino }.into()),
@@ -126,7 +126,7 @@ impl Writer {
         Ok(inode.inode()?.attr(self.volume().super_block()))
     }
 
-    /// Errors: TooManyLinks if `dir` cannot have one more subdirectory.
+    /// Fails with `TooManyLinks` if `dir` cannot have one more subdirectory.
     pub(super) fn expect_room_for_subdirectory(&self, dir: &Inode) -> Result<()> {
         let sb = self.volume().super_block();
         let stops_counting = sb.ro_compat.contains(RoCompat::DIR_NLINK) && is_indexed(sb, dir.flags());
@@ -167,7 +167,7 @@ impl Writer {
     }
 }
 
-/// Errors: CrossDevice if `inode` belongs to another project than all in `dir` have to.
+/// Fails with `CrossDevice` if `inode` belongs to another project than all in `dir` have to.
 pub(super) fn expect_same_project(sb: &SuperBlock, dir: &Inode, inode: &Inode) -> Result<()> {
     if dir.has(InodeFlags::PROJINHERIT) && dir.attr(sb).project != inode.attr(sb).project {
         return Err(Error::CrossDevice);

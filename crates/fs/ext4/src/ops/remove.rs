@@ -53,7 +53,7 @@ impl Writer {
         self.settle(ended)
     }
 
-    /// Errors: NotDirectory; NotEmpty; Corrupt.
+    /// Fails with `NotDirectory`, `NotEmpty` or `Corrupt`.
     pub(super) fn expect_empty(&self, dir: &Inode) -> Result<()> {
         match self.volume().with_directory(dir, |directory| directory.is_empty())? {
             true => Ok(()),

@@ -75,8 +75,8 @@ impl Writer {
         if exchange { self.exchange(scene) } else { self.replace(scene, from.name, to.name) }
     }
 
-    /// Looks both names up and locks everything. Errors: NotDirectory; NotFound, also for the new name of an exchange;
-    /// Corrupt; NoSpace if the new name can have no room.
+    /// Looks both names up and locks everything. Fails with `NotDirectory`, `Corrupt`, with `NotFound`, also for the
+    /// new name of an exchange, or with `NoSpace` if the new name can have no room.
     fn set_scene(&self, from: End<'_>, to: End<'_>, exchange: bool) -> Result<Scene<'_>> {
         let mut seen: Option<Sight> = None;
         loop {
@@ -326,7 +326,7 @@ impl Scene<'_> {
         self.from.ino() != self.to.ino()
     }
 
-    /// Errors: Invalid if a directory would become an entry of itself.
+    /// Fails with `Invalid` if a directory would become an entry of itself.
     fn expect_whole(&self, exchange: bool) -> Result<()> {
         let target = self.target.as_ref().map(|target| target.hit.ino);
         // What is replaced has to be empty, and this one is not.

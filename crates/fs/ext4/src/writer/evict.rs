@@ -17,7 +17,7 @@ pub(crate) struct Estate {
 }
 
 impl Estate {
-    /// Its blocks, for [`Writer::free_own`].
+    /// Returns its blocks, for [`Writer::free_own`].
     pub(crate) fn blocks(&self) -> &OwnBlocks {
         &self.blocks
     }
@@ -93,7 +93,8 @@ impl Writer {
         freed
     }
 
-    /// What has to be given back with `inode`, if one transaction can do it all. Errors: Corrupt; those of the device.
+    /// What has to be given back with `inode`, if one transaction can do it all. Fails with `Corrupt`, or if the
+    /// device fails.
     pub(crate) fn estate(&self, inode: &Inode) -> Result<Option<Estate>> {
         Ok(self.own_blocks(inode)?.map(|blocks| self.estate_of(inode, blocks)))
     }

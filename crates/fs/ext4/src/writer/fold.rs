@@ -26,8 +26,8 @@ use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::volume::Volume;
 
 /// Makes what fast commits say a part of the log of the volume on `device`. Answers how many transactions and fast
-/// commits there were; `None`: no fast commits. Errors: those of the journal; Corrupt for damaged fast commits;
-/// Unsupported for what they cannot tell, or for more than the log holds.
+/// commits there were; `None`: no fast commits. Fails with `Corrupt` for damaged fast commits, with `Unsupported` for
+/// what they cannot tell, or for more than the log holds, or with the errors of the journal.
 pub(crate) fn fold_fast_commits(
     device: &Arc<dyn BlockDevice>,
     sb: &SuperBlock,

@@ -62,7 +62,7 @@ struct Rest {
 }
 
 impl Rest {
-    /// Errors: NoMemory.
+    /// Fails with `NoMemory`.
     fn new(bytes: &[u8]) -> Result<Self> {
         let mut this = Self { usual: [0; USUAL_REST], more: Vec::new(), len: bytes.len() };
         match this.usual.get_mut(..bytes.len()) {
@@ -90,8 +90,8 @@ impl DerefMut for Rest {
 }
 
 impl InodeEdit {
-    /// A copy of `record`, which stands at `place` in the block `table`; `seed` is what its checksums go on from, as far
-    /// as it has a generation. Errors: Invalid for one that is too short; NoMemory.
+    /// A copy of `record`, which stands at `place` in the block `table`; `seed` is what its checksums go on from, as
+    /// far as it has a generation. Fails with `NoMemory`, or with `Invalid` for one that is too short.
     pub(crate) fn new(
         format: Format,
         ino: Ino,
@@ -130,27 +130,27 @@ impl InodeEdit {
         }
     }
 
-    /// The block of the inode table.
+    /// Returns the block of the inode table.
     pub(crate) fn table(&self) -> &Taken {
         &self.table
     }
 
-    /// Where its record stands.
+    /// Returns where its record stands.
     pub(crate) fn place(&self) -> Place {
         self.place
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// A view for code that reads inodes: what this copy says now. Errors: Corrupt.
+    /// Returns a view for code that reads inodes: what this copy says now. Fails with `Corrupt`.
     pub fn inode(&self) -> Result<Inode> {
         Inode::from_edit(self.format, self.ino, self.record(), self.place, self.seed)
     }
 
-    /// The raw fields.
+    /// Returns the raw fields.
     pub fn raw(&self) -> &RawInode {
         &self.raw
     }
@@ -163,13 +163,13 @@ impl InodeEdit {
         RawInodeExtra::mut_from_prefix(&mut self.rest).ok().map(|(extra, _)| extra)
     }
 
-    /// The fields past the first 128 bytes, if `i_extra_isize` reaches over the one that ends at byte `end` of the
-    /// record.
+    /// Returns the fields past the first 128 bytes, if `i_extra_isize` reaches over the one that ends at byte `end`
+    /// of the record.
     fn extra_to(&mut self, end: usize) -> Option<&mut RawInodeExtra> {
         self.extra_mut().filter(|extra| reaches(extra.i_extra_isize.get(), end))
     }
 
-    /// The whole record, but for its checksum.
+    /// Returns the whole record, but for its checksum.
     pub fn record(&self) -> Arc<[u8]> {
         let mut usual = [0; USUAL_SIZE];
         let (first, rest) = usual.split_at_mut(size_of::<RawInode>());
@@ -199,7 +199,7 @@ impl InodeEdit {
         self.raw.i_mode.set(mode);
     }
 
-    /// The link count as stored.
+    /// Returns the link count as stored.
     pub fn links(&self) -> u16 {
         self.raw.i_links_count.get()
     }
@@ -231,7 +231,7 @@ impl InodeEdit {
         self.raw.i_flags.set(flags.bits());
     }
 
-    /// Whether all of `flags` are set.
+    /// Returns whether all of `flags` are set.
     pub fn has(&self, flags: InodeFlags) -> bool {
         self.flags().contains(flags)
     }
@@ -266,7 +266,7 @@ impl InodeEdit {
         self.raw.l_i_gid_high.set(gid_high);
     }
 
-    /// Which life of this number.
+    /// Returns which life of this number.
     pub fn generation(&self) -> u32 {
         self.raw.i_generation.get()
     }
@@ -288,7 +288,7 @@ impl InodeEdit {
         self.raw.i_dtime.set(dtime);
     }
 
-    /// Sets the block of extended attributes, 0 for none. Errors: OutOfRange past 48 bits.
+    /// Sets the block of extended attributes, 0 for none. Fails with `OutOfRange` past 48 bits.
     pub fn set_file_acl(&mut self, block: VolBlock) -> Result<()> {
         let (low, high) = split(block.0);
         let high = u16::try_from(high).map_err(|_| Error::OutOfRange)?;
@@ -311,7 +311,8 @@ impl InodeEdit {
         }
     }
 
-    /// Sets the space taken in units of 512 bytes. Errors: FileTooBig for more than the volume's features can count.
+    /// Sets the space taken in units of 512 bytes. Fails with `FileTooBig` for more than the volume's features can
+    /// count.
     pub fn set_sectors(&mut self, sectors: u64) -> Result<()> {
         let huge = self.format.has_huge_files;
         let per_block = u64::from(self.format.block_size / 512).max(1);
@@ -334,7 +335,7 @@ impl InodeEdit {
         Ok(())
     }
 
-    /// Counts `blocks` blocks of the volume more. Errors: FileTooBig.
+    /// Counts `blocks` blocks of the volume more. Fails with `FileTooBig`.
     pub fn add_blocks(&mut self, blocks: u64) -> Result<()> {
         let per_block = u64::from(self.format.block_size / 512);
         let more = blocks.checked_mul(per_block).ok_or(Error::FileTooBig)?;
@@ -373,13 +374,13 @@ impl InodeEdit {
         start.and_then(|start| self.rest.get_mut(start..)).unwrap_or_default()
     }
 
-    /// Project for quotas. Errors: NotSupported where the inode has no room for it.
+    /// Project for quotas. Fails with `NotSupported` where the inode has no room for it.
     pub fn set_project(&mut self, project: u32) -> Result<()> {
         self.extra_to(0xa0).ok_or(Error::NotSupported)?.i_projid.set(project);
         Ok(())
     }
 
-    /// A timestamp.
+    /// Returns a timestamp.
     pub fn time(&self, time: Time) -> Timestamp {
         let raw = &self.raw;
         let reach = self.extra().map_or(0, |extra| extra.i_extra_isize.get());

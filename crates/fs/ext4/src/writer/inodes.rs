@@ -33,8 +33,8 @@ const OF_DIRECTORIES: InodeFlags =
 const OF_ALL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
 impl Writer {
-    /// A copy of inode `ino`, to be changed; its lock is held, exclusive. Spends one credit. Errors: Stale if it is
-    /// not in use; Corrupt.
+    /// A copy of inode `ino`, to be changed; its lock is held, exclusive. Spends one credit. Fails with `Corrupt`, or
+    /// with `Stale` if it is not in use.
     pub fn edit_inode(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<InodeEdit> {
         let slot = self.volume().inode_slot(ino)?;
         let taken = txn.take(slot.block.0)?;
@@ -61,7 +61,7 @@ impl Writer {
 
     /// Takes an inode in directory `parent` and makes it what `node` says, with one link (a directory: two), without
     /// data; the target of a link is the caller's to put in. Spends [`super::cost::NEW_INODE`]. It is not stored yet;
-    /// who cannot go on gives it back with [`Self::free_inode`]. Errors: NoSpace.
+    /// who cannot go on gives it back with [`Self::free_inode`]. Fails with `NoSpace`.
     pub fn new_inode(&self, txn: &mut Txn<'_>, parent: &Inode, node: &NewNode<'_>) -> Result<InodeEdit> {
         let wanted = Wanted::new(node.kind, parent.ino(), parent.has(InodeFlags::TOPDIR));
         let new = self.allocator().allocate_inode(txn, parent.ino(), wanted)?;

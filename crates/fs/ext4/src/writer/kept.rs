@@ -68,7 +68,7 @@ impl Kept {
         pending.dirty = true;
     }
 
-    /// The super block as it will be written.
+    /// Returns the super block as it will be written.
     pub(super) fn super_block(&self) -> RawSuperBlock {
         self.super_block.lock().raw
     }
@@ -158,7 +158,7 @@ const FUNCTION: [u8; 32] = *b"obento\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0
 /// `EXT4_ERR_EFSCORRUPTED` of Linux `fs/ext4/ext4.h`.
 const EFSCORRUPTED: u8 = 8;
 
-/// The block that holds the primary super block, and where in it.
+/// Returns the block that holds the primary super block, and where in it.
 pub(super) fn super_block_place(sb: &SuperBlock) -> (u64, Range<usize>) {
     let block_size = u64::from(sb.block_size).max(1);
     let start = to_usize(PRIMARY_OFFSET.checked_rem(block_size).unwrap_or(0));

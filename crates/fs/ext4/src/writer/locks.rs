@@ -18,7 +18,7 @@ const STRIPES: u64 = 1024;
 pub struct LockKey(u16);
 
 impl LockKey {
-    /// The lock of `ino`.
+    /// Returns the lock of `ino`.
     pub fn of(ino: Ino) -> Self {
         Self(u16::try_from(ino.0 % STRIPES).unwrap_or(0))
     }
@@ -93,8 +93,8 @@ impl Default for InodeLocks {
 }
 
 impl LockedInodes<'_> {
-    /// Whether `ino` is among them. If not, an operation that needs it drops the set and takes a larger one, and looks
-    /// up again what it knew.
+    /// Returns whether `ino` is among them. If not, an operation that needs it drops the set and takes a larger one,
+    /// and looks up again what it knew.
     pub fn covers(&self, ino: Ino) -> bool {
         self.keys.binary_search(&LockKey::of(ino)).is_ok()
     }

@@ -106,22 +106,22 @@ impl Writer {
         })
     }
 
-    /// The volume, for reading code.
+    /// Returns the volume, for reading code.
     pub fn volume(&self) -> &Arc<Volume> {
         self.kept.volume()
     }
 
-    /// The transactions.
+    /// Returns the transactions.
     pub fn txns(&self) -> &Arc<Transactions> {
         &self.txns
     }
 
-    /// The locks of inodes.
+    /// Returns the locks of inodes.
     pub fn locks(&self) -> &InodeLocks {
         &self.locks
     }
 
-    /// The blocks and inodes that are free.
+    /// Returns the blocks and inodes that are free.
     pub fn allocator(&self) -> &Allocator {
         self.kept.allocator()
     }
@@ -146,12 +146,12 @@ impl Writer {
         self.mode
     }
 
-    /// The time now.
+    /// Returns the time now.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Joins the running transaction, to change at most `credits` blocks. Errors: ReadOnly.
+    /// Joins the running transaction, to change at most `credits` blocks. Fails with `ReadOnly`.
     pub fn begin(&self, credits: Credits) -> Result<Txn<'_>> {
         self.txns.begin(credits)
     }

@@ -64,8 +64,8 @@ pub(super) struct State {
 pub(super) struct Orphans(Mutex<State>);
 
 impl Orphans {
-    /// What the volume has of them since it was used last. A list that leads nowhere ends there. Errors: Corrupt for
-    /// an orphan file that is none; those of the device.
+    /// What the volume has of them since it was used last. A list that leads nowhere ends there. Fails with `Corrupt`
+    /// for an orphan file that is none, or if the device fails.
     pub(super) fn load(volume: &Volume) -> Result<Self> {
         let mut state = State { head: volume.super_block().raw.s_last_orphan.get(), ..State::default() };
         state.load_list(volume)?;
@@ -141,7 +141,7 @@ impl State {
         Ok(())
     }
 
-    /// The checksum of a block of the orphan file: over its number and its slots.
+    /// Returns the checksum of a block of the orphan file: over its number and its slots.
     fn sum(&self, number: u64, bytes: &[u8]) -> u32 {
         let slots = bytes.get(..bytes.len().saturating_sub(TAIL)).unwrap_or_default();
         Crc::new(self.seed).add(&number.to_le_bytes()).add(slots).get()
@@ -151,7 +151,7 @@ impl State {
         self.new.contains(&ino) || self.list.contains_key(&ino) || self.slots.contains_key(&ino)
     }
 
-    /// The first of the list.
+    /// Returns the first of the list.
     pub(super) fn head(&self) -> u32 {
         self.head
     }
@@ -183,7 +183,7 @@ impl State {
         Ok(())
     }
 
-    /// A slot of the orphan file that is free, if its block can be had.
+    /// Returns a slot of the orphan file that is free, if its block can be had.
     fn free_slot(&self, txn: &mut Txn<'_>) -> Option<(Taken, usize, usize)> {
         let index = self.blocks.iter().position(|block| block.free > 0)?;
         let taken = txn.take(self.blocks.get(index)?.block.0).ok()?;
@@ -206,7 +206,7 @@ impl State {
         self.list.get(&ino).map(|links| links.next)
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub(super) fn all(&self) -> Vec<Ino> {
         let mut all: Vec<_> = self.list.keys().chain(self.slots.keys()).chain(&self.new).copied().collect();
         all.sort_unstable();
@@ -293,7 +293,7 @@ fn touch(txn: &mut Txn<'_>, volume: &Volume, ino: Ino) -> Result<()> {
     Ok(())
 }
 
-/// The slots of a block of the orphan file.
+/// Returns the slots of a block of the orphan file.
 fn slots(block: &[u8]) -> impl Iterator<Item = u32> + '_ {
     let end = block.len().saturating_sub(TAIL);
     let (chunks, _) = block.get(..end).unwrap_or_default().as_chunks::<4>();

@@ -57,7 +57,7 @@ impl<'a> Area<'a> {
         })
     }
 
-    /// The entry at `offset`; none at the end of the table.
+    /// Returns the entry at `offset`; none at the end of the table.
     fn entry(&self, offset: usize) -> Option<Result<Entry<'a>>> {
         let bytes = self.bytes.get(offset..)?;
         if bytes.first_chunk().is_none_or(|end| *end == [0; 4]) {
@@ -151,7 +151,7 @@ impl<'a> Area<'a> {
 }
 
 impl Entry<'_> {
-    /// Where the next entry starts.
+    /// Returns where the next entry starts.
     fn end(&self) -> Option<usize> {
         let len = usize::from(self.raw.e_name_len).checked_next_multiple_of(4)?;
         self.offset.checked_add(size_of::<RawXattrEntry>())?.checked_add(len)

@@ -17,7 +17,7 @@ use crate::unit::VolBlock;
 /// `EXT4_XATTR_REFCOUNT_MAX`.
 pub(crate) const USERS_MAX: u32 = 1024;
 
-/// The bytes of a block with `table` and one user, without its checksum. Errors: NoMemory; NoSpace.
+/// Returns the bytes of a block with `table` and one user, without its checksum. Fails with `NoMemory` or `NoSpace`.
 pub(super) fn encode(table: &Table<'_>, block_size: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(block_size)?;

@@ -40,7 +40,7 @@ impl Writer {
         self.change_in_transaction(locked, ino, name, Change::Set(&stored, mode), stored.len())
     }
 
-    /// Removes attribute `name` of `ino`. Errors: NoData.
+    /// Removes attribute `name` of `ino`. Fails with `NoData`.
     pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let name = StoredName::parse(name).map_err(|_| Error::NoData)?;
         // Where others share the block, the inode needs one of its own.

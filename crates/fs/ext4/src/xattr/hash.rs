@@ -2,7 +2,7 @@
 //!
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_hash_entry`, `ext4_xattr_hash_entry_signed`, `ext4_xattr_rehash`.
 
-/// The hash of an entry, of its name and its value as [`words`].
+/// Returns the hash of an entry, of its name and its value as [`words`].
 pub(crate) fn entry_hash(name: &[u8], value: impl Iterator<Item = u32>) -> u32 {
     fold(name.iter().map(|&byte| byte.into()), value)
 }
@@ -23,7 +23,7 @@ pub(crate) fn block_hash(mut entries: impl Iterator<Item = u32>) -> u32 {
     hash.unwrap_or(0)
 }
 
-/// A value as little-endian words, the last one filled up with zeros.
+/// Returns a value as little-endian words, the last one filled up with zeros.
 pub(crate) fn words(value: &[u8]) -> impl Iterator<Item = u32> + Clone {
     value.chunks(4).map(|chunk| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)))
 }

@@ -16,8 +16,8 @@ use crate::raw::RawXattrEntry;
 /// Bytes of the attribute's entry: the name has four.
 const ENTRY: usize = size_of::<RawXattrEntry>() + 4;
 
-/// The longest rest that fits into `inode` beside its other attributes; none if not even an empty one does. Errors:
-/// Corrupt.
+/// The longest rest that fits into `inode` beside its other attributes; none if not even an empty one does. Fails
+/// with `Corrupt`.
 pub(crate) fn inline_rest_max(inode: &Inode) -> Result<Option<usize>> {
     let table = others(inode)?;
     let room = table.room_left().and_then(|room| room.checked_sub(ENTRY));
@@ -25,7 +25,7 @@ pub(crate) fn inline_rest_max(inode: &Inode) -> Result<Option<usize>> {
 }
 
 /// The bytes for [`Inode::xattr_bytes`] with `rest` as the rest of the inline data, `None` for an inode that has no
-/// inline data any more. Errors: Corrupt; NoSpace.
+/// inline data any more. Fails with `Corrupt` or `NoSpace`.
 pub(crate) fn with_inline_rest(inode: &Inode, rest: Option<&[u8]>) -> Result<Vec<u8>> {
     let table = others(inode)?;
     let table = match rest {
@@ -39,7 +39,7 @@ pub(crate) fn with_inline_rest(inode: &Inode, rest: Option<&[u8]>) -> Result<Vec
     Ok(bytes)
 }
 
-/// The attributes in the inode but this one.
+/// Returns the attributes in the inode but this one.
 fn others(inode: &Inode) -> Result<Table<'_>> {
     let len = inode.xattr_bytes().len();
     let table = match Area::in_inode(inode) {

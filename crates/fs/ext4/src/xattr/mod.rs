@@ -51,7 +51,7 @@ use crate::volume::Volume;
 pub(crate) const MAGIC: u32 = 0xea02_0000;
 
 impl Volume {
-    /// The value of the attribute `name`, as `getxattr(2)` gives it. Errors: NoData; Corrupt.
+    /// Returns the value of the attribute `name`, as `getxattr(2)` gives it. Fails with `NoData` or `Corrupt`.
     pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let inside =
             Area::in_inode(inode).map(|area| self.get_from(&area, inode, name)).transpose()?.flatten();
@@ -62,8 +62,8 @@ impl Volume {
         self.get_from(&Area::in_block(inode.ino(), &block), inode, name)?.ok_or(Error::NoData)
     }
 
-    /// Hands the name of every attribute to `sink`, those in the inode first. Errors: Corrupt, after what could be
-    /// read.
+    /// Hands the name of every attribute to `sink`, those in the inode first. Fails with `Corrupt`, after what could
+    /// be read.
     pub fn list_xattrs(&self, inode: &Inode, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
         let inside = Area::in_inode(inode).map_or(Ok(()), |area| area.list(sink));
         let block = self.xattr_block(inode).and_then(|block| match block {
@@ -107,7 +107,7 @@ impl Volume {
         acl::to_xattr(&value)?.ok_or_else(bad).map(Some)
     }
 
-    /// The block of attributes, proved. The caller's inode names it, others may too.
+    /// Returns the block of attributes, proved. The caller's inode names it, others may too.
     fn xattr_block(&self, inode: &Inode) -> Result<Option<Block>> {
         inode.xattr_block().map(|number| self.xattr_block_at(inode, number)).transpose()
     }

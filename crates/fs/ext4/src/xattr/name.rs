@@ -30,7 +30,7 @@ pub(super) fn prefix(index: u8) -> Option<&'static [u8]> {
     })
 }
 
-/// Whether Linux lists attributes with this index: it has no handler for the others.
+/// Returns whether Linux lists attributes with this index: it has no handler for the others.
 pub(super) fn is_listed(index: u8) -> bool {
     prefix(index).is_some() && !matches!(index, SYSTEM | RICHACL)
 }
@@ -48,7 +48,8 @@ impl<'a> StoredName<'a> {
     /// The attribute that continues a file's inline data.
     pub(super) const INLINE_DATA: Self = Self { index: SYSTEM, rest: INLINE_DATA };
 
-    /// The stored form of `name`, if Linux could set it. Errors: NotSupported for a name space without a handler.
+    /// Returns the stored form of `name`, if Linux could set it. Fails with `NotSupported` for a name space without a
+    /// handler.
     pub(super) fn parse(name: &'a [u8]) -> Result<Self> {
         let whole = [ACL_ACCESS, ACL_DEFAULT].map(|index| (index, true));
         let spaces = [1, 4, 6, 10].map(|index| (index, false));
@@ -61,13 +62,13 @@ impl<'a> StoredName<'a> {
         Err(Error::NotSupported)
     }
 
-    /// Errors: OutOfRange for a name longer than Linux passes on.
+    /// Fails with `OutOfRange` for a name longer than Linux passes on.
     pub(super) fn expect_short(&self) -> Result<()> {
         let len = prefix(self.index).map_or(0, <[u8]>::len).saturating_add(self.rest.len());
         if len <= NAME_MAX { Ok(()) } else { Err(Error::OutOfRange) }
     }
 
-    /// Whether it is one of the two access control lists, which have forms of their own.
+    /// Returns whether it is one of the two access control lists, which have forms of their own.
     pub(super) fn is_acl(&self) -> bool {
         matches!(self.index, ACL_ACCESS | ACL_DEFAULT)
     }

@@ -82,7 +82,7 @@ impl<'a> Tables<'a> {
         Err(Error::NoSpace)
     }
 
-    /// The tables with `value` in the inode or else in the block; none if it fits neither.
+    /// Returns the tables with `value` in the inode or else in the block; none if it fits neither.
     fn place(&self, name: StoredName<'a>, value: Value<'a>, reserve: usize) -> Option<Self> {
         if let Some(inode) = self.inode.clone().and_then(|table| table.with(name, value, 0)) {
             return Some(Self { inode: Some(inode), block: self.block.clone().without(&name) });
@@ -98,7 +98,7 @@ impl<'a> Tables<'a> {
         Some(Value::Inode { ino: 0, size, hash: entry_hash(name.rest, core::iter::once(hash)) })
     }
 
-    /// Removes `name`. Errors: NoData.
+    /// Removes `name`. Fails with `NoData`.
     pub(super) fn plan_remove(&self, name: StoredName<'_>) -> Result<Plan<'a>> {
         let old = self.get(&name).ok_or(Error::NoData)?;
         let inode = self.inode.clone().map(|table| table.without(&name));
@@ -117,7 +117,7 @@ impl Plan<'_> {
     }
 }
 
-/// The longest value that leaves room for a short name beside it: `EXT4_XATTR_MIN_LARGE_EA_SIZE`.
+/// Returns the longest value that leaves room for a short name beside it: `EXT4_XATTR_MIN_LARGE_EA_SIZE`.
 fn large_value(block_size: usize) -> usize {
     const SHORT_ENTRY: usize = size_of::<RawXattrEntry>() + 4;
     block_size.saturating_sub(SHORT_ENTRY).saturating_sub(Form::Block.header()).saturating_sub(4)

@@ -64,7 +64,7 @@ impl LargeValues {
         Crc::new(self.seed).add(value).get()
     }
 
-    /// The place of `value` among all.
+    /// Returns the place of `value` among all.
     fn add(&mut self, value: &[u8], hash: u32) -> usize {
         let known = self.known.entry(hash).or_default();
         let is_it = |at: &&usize| self.all.get(**at).is_some_and(|held| *held.bytes == *value);
@@ -168,7 +168,7 @@ fn number_of(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// The places of the values that `table` names.
+/// Returns the places of the values that `table` names.
 fn places(table: &Table<'_>) -> Vec<usize> {
     table.value_inodes().map(|(number, _)| to_usize(number.saturating_sub(1).into())).collect()
 }

@@ -188,7 +188,7 @@ impl Writer {
         }
     }
 
-    /// Whether block `number` holds `table` and takes another user.
+    /// Returns whether block `number` holds `table` and takes another user.
     fn is_equal(&self, inode: &Inode, number: u64, table: &Table<'_>) -> bool {
         let Ok(block) = self.volume().xattr_block_at(inode, VolBlock(number)) else { return false };
         let has_room = header(&block).is_some_and(|raw| raw.h_refcount.get() < USERS_MAX);
@@ -373,7 +373,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The credits of [`Self::release_xattrs`].
+    /// Returns the credits of [`Self::release_xattrs`].
     pub(crate) fn xattr_release_cost(&self, inode: &Inode) -> Result<Credits> {
         if has_none(inode) {
             return Ok(Credits(0));
@@ -383,7 +383,7 @@ impl Writer {
         Ok(Credits(1) + cost::RUN + value_cost(&tables))
     }
 
-    /// The credits of [`Self::change_xattr`] for a value of `len` bytes.
+    /// Returns the credits of [`Self::change_xattr`] for a value of `len` bytes.
     pub(super) fn xattr_change_cost(&self, inode: &Inode, len: usize) -> Result<Credits> {
         let block = self.volume().xattr_block(inode)?;
         let tables = self.volume().xattr_tables(inode, block.as_ref())?;
@@ -397,7 +397,7 @@ impl Writer {
     }
 }
 
-/// Whether `inode` has no attributes, as most have none.
+/// Returns whether `inode` has no attributes, as most have none.
 fn has_none(inode: &Inode) -> bool {
     inode.xattr_block().is_none() && Area::in_inode(inode).is_none()
 }
@@ -409,7 +409,7 @@ fn value_cost(tables: &Tables<'_>) -> Credits {
 }
 
 impl Volume {
-    /// Whether `inode` has the attribute.
+    /// Returns whether `inode` has the attribute.
     pub(super) fn has_xattr(&self, inode: &Inode, name: &StoredName<'_>) -> Result<bool> {
         let block = self.xattr_block(inode)?;
         Ok(self.xattr_tables(inode, block.as_ref())?.get(name).is_some())

@@ -106,7 +106,7 @@ impl Attribute<'_> {
     }
 }
 
-/// The order of entries in a block.
+/// Returns the order of entries in a block.
 fn sort_key<'a>(name: &StoredName<'a>) -> (u8, usize, &'a [u8]) {
     (name.index, name.rest.len(), name.rest)
 }
@@ -126,7 +126,7 @@ impl<'a> Table<'a> {
         Self { form, len, attributes: Vec::new() }
     }
 
-    /// What stands in `area`, which is `len` bytes long with its header. Errors: Corrupt; NoMemory.
+    /// What stands in `area`, which is `len` bytes long with its header. Fails with `Corrupt` or `NoMemory`.
     pub(super) fn decode(form: Form, len: usize, area: &Area<'a>) -> Result<Self> {
         let mut this = Self::empty(form, len);
         for entry in area.entries() {
@@ -146,12 +146,12 @@ impl<'a> Table<'a> {
         self.attributes.is_empty()
     }
 
-    /// The value of `name`.
+    /// Returns the value of `name`.
     pub(super) fn get(&self, name: &StoredName<'_>) -> Option<Value<'a>> {
         self.attributes.iter().find(|held| held.name == *name).map(|held| held.value)
     }
 
-    /// The inodes that hold values of this table, with the hashes of their entries.
+    /// Returns the inodes that hold values of this table, with the hashes of their entries.
     pub(super) fn value_inodes(&self) -> impl Iterator<Item = (u32, u32)> {
         self.attributes.iter().filter_map(|held| match held.value {
             Value::Inode { ino, hash, .. } => Some((ino, hash)),
@@ -159,7 +159,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The table without `name`.
+    /// Returns the table without `name`.
     pub(super) fn without(mut self, name: &StoredName<'_>) -> Self {
         self.attributes.retain(|held| held.name != *name);
         self

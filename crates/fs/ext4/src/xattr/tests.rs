@@ -69,7 +69,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Every attribute, as the reading side sees it.
+    /// Returns every attribute, as the reading side sees it.
     fn read(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut all = BTreeMap::new();
         for (_, _, area) in self.areas() {

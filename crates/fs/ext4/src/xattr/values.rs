@@ -35,7 +35,8 @@ struct Counted {
 #[derive(Default)]
 pub(super) struct Counts(Vec<Counted>);
 
-/// Whether `holder` is one of Lustre's, which belongs to one owner and is not counted: `ext4_xattr_inode_iget`.
+/// Returns whether `holder` is one of Lustre's, which belongs to one owner and is not counted:
+/// `ext4_xattr_inode_iget`.
 fn is_lustre(holder: &InodeEdit, owner: &InodeEdit, entry_hash: u32) -> bool {
     entry_hash != holder.raw().i_atime.get()
         && u64::from(holder.raw().i_mtime.get()) == owner.ino().0
@@ -44,7 +45,7 @@ fn is_lustre(holder: &InodeEdit, owner: &InodeEdit, entry_hash: u32) -> bool {
 
 impl Counts {
     /// Counts inode `ino`, which an entry with `entry_hash` names, `delta` times more. Answers whether it is one of
-    /// Lustre's. Errors: Corrupt for one that holds no value.
+    /// Lustre's. Fails with `Corrupt` for one that holds no value.
     pub(super) fn add(
         &mut self,
         writer: &Writer,
@@ -121,7 +122,7 @@ fn set_count(edit: &mut InodeEdit, count: u64) {
 }
 
 impl Volume {
-    /// An inode among `known` that holds `value`.
+    /// Returns an inode among `known` that holds `value`.
     pub(super) fn find_value(&self, known: &Known, value: &[u8], hash: u32) -> Option<u32> {
         let holds = |number: &&u64| {
             let Ok(holder) = self.inode(Ino(**number)) else { return false };
@@ -141,7 +142,7 @@ impl Volume {
 
 impl Writer {
     /// A new inode with `value`, owned as `owner` is, among `counts`. Whatever is answered, `counts` stores what was
-    /// made. Errors: NoSpace.
+    /// made. Fails with `NoSpace`.
     pub(super) fn new_value_inode(
         &self,
         txn: &mut Txn<'_>,

@@ -25,7 +25,7 @@ const FILES: usize = 24;
 /// All attributes of all files.
 type Model = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
-/// A volume of 64 MiB with `files` empty files `f0` and so on.
+/// Returns a volume of 64 MiB with `files` empty files `f0` and so on.
 fn image(folder: &Path, arguments: &[&str], files: usize) -> std::path::PathBuf {
     let (source, image) = (folder.join("source"), folder.join("image"));
     std::fs::create_dir(&source).unwrap();
@@ -71,7 +71,7 @@ fn acl(uid: u8) -> Vec<u8> {
         .concat()
 }
 
-/// A name and a value for it; few of each, so that blocks come to be equal.
+/// Returns a name and a value for it; few of each, so that blocks come to be equal.
 fn pick(random: &mut Random, longest: usize) -> (Vec<u8>, Vec<u8>) {
     match random.below(9) {
         0 => (b"system.posix_acl_access".to_vec(), acl(u8::try_from(random.below(2)).unwrap())),

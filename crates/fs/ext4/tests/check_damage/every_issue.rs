@@ -5,7 +5,7 @@ use std::fs;
 
 use obento_ext4::Issue;
 
-/// The codes that stand at the start of a text in the files of cases.
+/// Returns the codes that stand at the start of a text in the files of cases.
 fn expected_codes() -> BTreeSet<String> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/check_damage");
     let cases = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

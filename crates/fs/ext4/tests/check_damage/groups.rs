@@ -44,7 +44,7 @@ cases! {
     });
 }
 
-/// Every code that is told, notes too.
+/// Returns every code that is told, notes too.
 fn told(device: Arc<dyn BlockDevice>) -> Vec<&'static str> {
     let mut codes = Vec::new();
     check_volume(device, &CheckOptions::new(Arc::new(NO_CLOCK)), &mut |event| {
@@ -135,7 +135,7 @@ impl BlockDevice for Scratched {
     }
 }
 
-/// The codes that are found where block `block` cannot be read.
+/// Returns the codes that are found where block `block` cannot be read.
 fn scratched(disk: &Disk, block: u32) -> Vec<&'static str> {
     let at = disk.range(block).start as u64;
     let device = Arc::new(Scratched { whole: MemDevice::read_only(disk.bytes.clone()), at });

@@ -71,7 +71,7 @@ fn features_in_a_journal_of_version_1() {
     });
 }
 
-/// The byte of the journal's super block.
+/// Returns the byte of the journal's super block.
 fn label(disk: &Disk) -> usize {
     disk.range(disk.file_block(8, 0)).start
 }
@@ -79,7 +79,7 @@ fn label(disk: &Disk) -> usize {
 /// The number of transactions in [`dirty`].
 const TRANSACTIONS: u32 = 5;
 
-/// A sound image whose power failed behind transactions of which each gave `file` one more name.
+/// Returns a sound image whose power failed behind transactions of which each gave `file` one more name.
 fn dirty(base: &'static Base) -> Disk {
     let device = Arc::new(MemDevice::new(base.disk().bytes));
     let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
@@ -96,7 +96,7 @@ fn dirty(base: &'static Base) -> Disk {
     Disk::new(bytes)
 }
 
-/// The blocks of the log of one kind - 1: descriptors, 2: commits - in the order of their transactions.
+/// Returns the blocks of the log of one kind - 1: descriptors, 2: commits - in the order of their transactions.
 fn blocks_of_log(disk: &Disk, kind: u8) -> Vec<usize> {
     let all = disk.bytes.chunks(1024).enumerate();
     let found = all.filter(|(_, block)| block.starts_with(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, kind]));
@@ -105,7 +105,7 @@ fn blocks_of_log(disk: &Disk, kind: u8) -> Vec<usize> {
     found.into_iter().map(|(_, at)| at).collect()
 }
 
-/// The names in the root directory.
+/// Returns the names in the root directory.
 fn names(bytes: &[u8]) -> BTreeSet<Vec<u8>> {
     let device = Arc::new(MemDevice::read_only(bytes.to_vec()));
     let fs = Ext4::new(open_volume(device, &common::options()).unwrap());
@@ -125,7 +125,7 @@ fn replayed(damaged: &Disk) -> u32 {
     (0..TRANSACTIONS).filter(|n| ours.contains(format!("/name-{n}").as_bytes())).count() as u32
 }
 
-/// The kinds of issues of an image.
+/// Returns the kinds of issues of an image.
 fn kinds(disk: &Disk) -> Vec<&'static str> {
     let device = Arc::new(MemDevice::read_only(disk.bytes.clone()));
     issues(device).unwrap().iter().map(Issue::code).collect()

@@ -46,7 +46,8 @@ fn more_subdirectories_than_can_be_counted_get_the_feature_for_them() {
     assert_eq!(mended.inode_of(many).i_links_count.get(), 1);
 }
 
-/// A volume with room for the directories, a file `many` whose blocks their names fill, and one like each, `sub`.
+/// Returns a volume with room for the directories, a file `many` whose blocks their names fill, and one like each,
+/// `sub`.
 fn sound() -> Disk {
     let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory()).unwrap();
     let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));

@@ -47,7 +47,7 @@ cases! {
     });
 }
 
-/// Where the quota file `ino` keeps an entry: the byte of its count of inodes.
+/// Returns where the quota file `ino` keeps an entry: the byte of its count of inodes.
 fn count_at(disk: &Disk, ino: u32) -> usize {
     disk.range(disk.file_block(ino, 5)).start + 16 + 0x18
 }

@@ -127,7 +127,7 @@ fn after_the_start_is_wiped_every_file_is_found_by_the_copies() {
     }
 }
 
-/// The path, size and contents' length of all that is there.
+/// Returns the path, size and contents' length of all that is there.
 fn tree(image: &std::path::Path) -> Vec<(Vec<u8>, u64, u64)> {
     let fs = common::open(image).unwrap();
     let all = common::read_everything(&fs);

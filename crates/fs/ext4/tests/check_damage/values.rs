@@ -81,7 +81,7 @@ fn a_file_with_the_flag_of_values_that_an_attribute_does_not_go_by_is_a_file() {
     }
 }
 
-/// The inode of the value of `user.own-inode` of `long`.
+/// Returns the inode of the value of `user.own-inode` of `long`.
 fn value(disk: &Disk) -> u32 {
     let at = disk.inline_xattrs_at(disk.ino("long"));
     disk.read::<RawXattrEntry>(at + 4).e_value_inum.get()

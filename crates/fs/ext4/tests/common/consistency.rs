@@ -172,7 +172,7 @@ impl<'a> Image<'a> {
         self.per_group.min(self.blocks - self.group_start(group))
     }
 
-    /// Whether the group starts with a copy of super block and descriptors.
+    /// Returns whether the group starts with a copy of super block and descriptors.
     fn has_copy(&self, group: u32) -> bool {
         let power = |base: u32| {
             let mut n = group;
@@ -187,7 +187,7 @@ impl<'a> Image<'a> {
         self.ro_compat & SPARSE_SUPER == 0 || group <= 1 || [3, 5, 7].into_iter().any(power)
     }
 
-    /// Where inode `ino` lies in the table of its group.
+    /// Returns where inode `ino` lies in the table of its group.
     fn inode(&self, ino: u32) -> &'a [u8] {
         let (group, index) = ((ino - 1) / self.inodes_per_group, (ino - 1) % self.inodes_per_group);
         let start =

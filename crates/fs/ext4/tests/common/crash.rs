@@ -36,7 +36,7 @@ fn inodes(volume: &[u8]) -> u32 {
     u32::from_le_bytes(*volume[1024..].first_chunk().expect("a super block"))
 }
 
-/// Each of `shapes` in each mode.
+/// Returns each of `shapes` in each mode.
 pub fn volumes<'a>(shapes: &[Shape], openers: &'a [Opener]) -> Vec<Volume<'a>> {
     let bases: Vec<(&Shape, Arc<[u8]>)> = shapes.iter().map(|shape| (shape, shape.bytes())).collect();
     let all = bases.iter().flat_map(|(shape, base)| openers.iter().map(move |opener| (*shape, base, opener)));

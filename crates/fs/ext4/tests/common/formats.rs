@@ -90,7 +90,7 @@ pub fn options(made: &Made) -> FormatOptions {
     options
 }
 
-/// The arguments of `mke2fs` that make the same.
+/// Returns the arguments of `mke2fs` that make the same.
 pub fn arguments(made: &Made) -> Vec<String> {
     let mut args: Vec<String> = made.args.split_whitespace().map(str::to_owned).collect();
     let seed = format!("hash_seed={HASH_SEED}");

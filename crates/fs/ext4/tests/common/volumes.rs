@@ -85,7 +85,7 @@ impl Shape {
         image
     }
 
-    /// The bytes of an empty volume.
+    /// Returns the bytes of an empty volume.
     pub fn bytes(&self) -> Arc<[u8]> {
         let folder = tempfile::tempdir().unwrap();
         fs::read(self.make(folder.path())).unwrap().into()

@@ -85,7 +85,7 @@ pub fn memory() -> PathBuf {
 }
 
 impl Base {
-    /// The sound image; made once a process.
+    /// Returns the sound image; made once a process.
     pub fn disk(&'static self) -> Disk {
         static MADE: OnceLock<Mutex<Vec<(&str, Disk)>>> = OnceLock::new();
         let mut made =

@@ -75,7 +75,7 @@ impl Disk {
         (self.super_block().s_blocks_count_lo.get() - self.first).div_ceil(self.per_group)
     }
 
-    /// The bytes of a block.
+    /// Returns the bytes of a block.
     pub fn range(&self, block: u32) -> Range<usize> {
         let at = block as usize * self.block;
         at..at + self.block
@@ -116,7 +116,7 @@ impl Disk {
         })
     }
 
-    /// The volume's block of a file's block; 0 for a hole.
+    /// Returns the volume's block of a file's block; 0 for a hole.
     pub fn file_block(&self, ino: u32, block: u32) -> u32 {
         let inode = self.inode_of(ino);
         if inode.i_flags.get() & EXTENTS_FL == 0 {
@@ -164,7 +164,7 @@ impl Disk {
         u32::from_le_bytes(self.bytes[at..at + 4].try_into().unwrap())
     }
 
-    /// The blocks of a file in order, holes left out.
+    /// Returns the blocks of a file in order, holes left out.
     pub fn file_blocks(&self, ino: u32) -> Vec<u32> {
         let count = self.inode_of(ino).i_size_lo.get().div_ceil(self.block as u32);
         (0..count).map(|n| self.file_block(ino, n)).filter(|&block| block != 0).collect()
@@ -217,7 +217,7 @@ impl Disk {
         &self.bytes[at + 8..at + 8 + len]
     }
 
-    /// The inode at a path below the root; `<12>` names one by its number.
+    /// Returns the inode at a path below the root; `<12>` names one by its number.
     pub fn ino(&self, path: &str) -> u32 {
         if let Some(number) = path.strip_prefix('<').and_then(|path| path.strip_suffix('>')) {
             return number.parse().unwrap();

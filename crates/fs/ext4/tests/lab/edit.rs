@@ -111,7 +111,7 @@ impl Disk {
         self.seal_entries(dir, at);
     }
 
-    /// Where count and limit of a node of an index lie: of the root, or of a block of the directory below.
+    /// Returns where count and limit of a node of an index lie: of the root, or of a block of the directory below.
     pub fn index_table(&self, dir: u32, block: u32) -> usize {
         let at = self.range(self.file_block(dir, block)).start;
         if block > 0 {

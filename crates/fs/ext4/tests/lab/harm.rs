@@ -57,7 +57,7 @@ kinds! {
 }
 
 impl Harm {
-    /// The kind that is meant, or that which a seed draws.
+    /// Returns the kind that is meant, or that which a seed draws.
     pub fn of(name: Option<&str>, seed: u64) -> Self {
         let drawn = Self::ALL[to_usize(seed % Self::ALL.len() as u64)];
         name.map_or(drawn, |name| {
@@ -72,7 +72,7 @@ impl Harm {
         disk.bytes
     }
 
-    /// The bytes of a sound image with this damage.
+    /// Returns the bytes of a sound image with this damage.
     pub fn mutant(self, sound: &Disk, seed: u64) -> Vec<u8> {
         let (mut disk, mut random) = (sound.clone(), Random::new(seed));
         let (places, random) = (Places::of(sound), &mut random);
@@ -166,7 +166,7 @@ fn own_blocks(sound: &Disk) -> Vec<u32> {
     places.chain([first, first + 1]).collect()
 }
 
-/// The blocks of a map that are not data.
+/// Returns the blocks of a map that are not data.
 fn tables(sound: &Disk, inode: &RawInode) -> Vec<u32> {
     let words = |bytes: &[u8]| -> Vec<u32> {
         bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()

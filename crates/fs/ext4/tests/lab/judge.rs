@@ -32,13 +32,13 @@ impl Verdict {
         self.code == 0
     }
 
-    /// Whether it came to an end: it was not killed by a signal or for its time, and opened the image.
+    /// Returns whether it came to an end: it was not killed by a signal or for its time, and opened the image.
     pub fn is_one(&self) -> bool {
         (0..8).contains(&self.code)
     }
 
-    /// Whether it has nothing to say either: some of what it finds, as a wrong checksum of a descriptor, does not count
-    /// for its exit code with `-n`.
+    /// Returns whether it has nothing to say either: some of what it finds, as a wrong checksum of a descriptor, does
+    /// not count for its exit code with `-n`.
     pub fn is_silent(&self) -> bool {
         self.is_clean()
             && !self.text.lines().any(|line| line.ends_with("? no") && !line.ends_with("Optimize? no"))
@@ -64,7 +64,7 @@ pub fn e2fsck(bytes: &[u8], arguments: &[&str]) -> (Verdict, Vec<u8>) {
     (verdict, fs::read(image.path()).unwrap())
 }
 
-/// Whether `e2fsck -fn` finds nothing.
+/// Returns whether `e2fsck -fn` finds nothing.
 pub fn e2fsck_is_clean(bytes: &[u8]) -> Verdict {
     e2fsck(bytes, &["-fn"]).0
 }
@@ -84,7 +84,7 @@ pub fn findings(bytes: &[u8]) -> Result<Vec<Finding>> {
     Ok(found)
 }
 
-/// The bytes after our repair of everything.
+/// Returns the bytes after our repair of everything.
 pub fn repaired(bytes: &[u8]) -> Result<Vec<u8>> {
     mended(bytes, Mending::All).map(|(_, after)| after)
 }
@@ -116,7 +116,8 @@ fn resolve(disk: &Disk, expected: &str) -> String {
     })
 }
 
-/// Whether these are the findings that were expected: as many, each with the code and the fields that are named.
+/// Returns whether these are the findings that were expected: as many, each with the code and the fields that are
+/// named.
 pub fn same(sound: &Disk, expected: &[&str], found: &[Finding]) -> bool {
     let mut left: Vec<String> = found.iter().map(line).collect();
     expected.iter().all(|expected| {
@@ -148,7 +149,7 @@ pub fn contents(bytes: &[u8]) -> Contents {
     all
 }
 
-/// A number for what a file holds: zeros count as a hole.
+/// Returns a number for what a file holds: zeros count as a hole.
 fn content(fs: &Ext4, ino: Ino, kind: FileKind, size: u64) -> Result<u64> {
     // Every run of a file starts at a multiple of this.
     const PIECE: usize = 1024;
@@ -181,7 +182,7 @@ pub fn lost(before: &Contents, after: &Contents) -> Vec<Ino> {
         .collect()
 }
 
-/// The files that our repair lost and that of e2fsck keeps, which may need a second run.
+/// Returns the files that our repair lost and that of e2fsck keeps, which may need a second run.
 pub fn lost_to_us_alone(damaged: &[u8], mended: &[u8]) -> Vec<Ino> {
     let before = contents(damaged);
     let mut ours = lost(&before, &contents(mended));

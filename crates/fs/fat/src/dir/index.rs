@@ -44,7 +44,7 @@ pub fn hash(units: &[u16]) -> u64 {
 }
 
 impl Index {
-    /// Reads all names of `dir`. `None` if a part of it cannot be read. Errors: NoMemory.
+    /// Reads all names of `dir`. `None` if a part of it cannot be read. Fails with `NoMemory`.
     pub fn read(
         dir: &Directory,
         cache: &Cache,
@@ -92,7 +92,7 @@ impl Index {
         Ok(())
     }
 
-    /// How many names there are.
+    /// Returns how many names there are.
     pub fn len(&self) -> usize {
         self.shorts.len()
     }
@@ -102,7 +102,7 @@ impl Index {
         self.entries.get(&hash).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the short name is taken.
+    /// Returns whether the short name is taken.
     pub fn has(&self, short: ShortName) -> bool {
         self.shorts.contains(&short)
     }
@@ -112,7 +112,7 @@ impl Index {
         self.used
     }
 
-    /// Whether `count` free entries may lie side by side before that.
+    /// Returns whether `count` free entries may lie side by side before that.
     pub fn may_have(&self, count: u32) -> bool {
         self.free >= count && self.most.is_none_or(|most| count < most)
     }

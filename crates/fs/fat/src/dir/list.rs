@@ -23,8 +23,8 @@ pub struct Location {
 }
 
 impl Volume {
-    /// Where the entry `name` of `dir` is. A part that cannot be read is as if it held nothing, unless the name is nowhere
-    /// else: then the error is told.
+    /// Returns where the entry `name` of `dir` is. A part that cannot be read is as if it held nothing, unless the
+    /// name is nowhere else: then the error is told.
     pub fn find(&self, dir: &Directory, name: &Name) -> Result<Option<Location>> {
         let Ok(units) = to_units(name.as_bytes()) else { return Ok(None) };
         let folded = Folded::new(&units);
@@ -49,7 +49,7 @@ impl Volume {
         }
     }
 
-    /// The same by the index of a large directory. `None`: it has none.
+    /// Returns the same by the index of a large directory. `None`: it has none.
     fn find_by_index(
         &self,
         dir: &Directory,
@@ -74,7 +74,7 @@ impl Volume {
         Ok(Some(None))
     }
 
-    /// The hashes of the names of the entry at `at`.
+    /// Returns the hashes of the names of the entry at `at`.
     pub fn hashes_at(&self, dir: &Directory, at: u32) -> Result<[Option<u64>; 2]> {
         let mut scan = Scan::new(dir, self.cache(), at);
         match scan.next() {

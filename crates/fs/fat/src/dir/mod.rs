@@ -69,7 +69,7 @@ impl Placed for Directory {
 }
 
 impl Directory {
-    /// The place of entry `index`.
+    /// Returns the place of entry `index`.
     pub fn slot(&self, index: u32) -> Option<Slot> {
         if index >= self.slots {
             return None;
@@ -88,13 +88,13 @@ impl Directory {
         }
     }
 
-    /// How many bytes have room.
+    /// Returns how many bytes have room.
     pub fn len(&self) -> u64 {
         u64::from(self.slots).saturating_mul(ENTRY.into())
     }
 }
 
-/// The label among entries that lie together, up to the end of them.
+/// Returns the label among entries that lie together, up to the end of them.
 pub fn label_in(bytes: &[u8]) -> Option<ShortName> {
     for entry in bytes.chunks_exact(size_of::<RawEntry>()) {
         let raw = RawEntry::read_from_bytes(entry).ok()?;

@@ -34,12 +34,12 @@ impl Found<'_> {
         long.or_else(|| Some(to_bytes(self.short(page))).filter(is_name))
     }
 
-    /// The short name in UTF-16.
+    /// Returns the short name in UTF-16.
     pub fn short(&self, page: CodePage) -> Vec<u16> {
         self.raw.name().to_units(page, self.raw.DIR_NTRes)
     }
 
-    /// Whether it goes by this name: its long or its short one.
+    /// Returns whether it goes by this name: its long or its short one.
     pub fn is(&self, name: &Folded, page: CodePage) -> bool {
         self.long.is_some_and(|units| name.is(units)) || name.is(&self.short(page))
     }
@@ -61,14 +61,14 @@ pub struct Scan<'v> {
 }
 
 impl<'v> Scan<'v> {
-    /// A walk from entry `from` on.
+    /// Returns a walk from entry `from` on.
     pub fn new(dir: &'v Directory, cache: &'v Cache, from: u32) -> Self {
         // A name whose parts lie around `from` is gathered from its first part on.
         let next = from.saturating_sub(MAX_PARTS.into());
         Self { dir, cache, next, from, held: None, long: LongName::default(), start: next, handed_out: false }
     }
 
-    /// The next file or directory. `Err`: a part that cannot be read, after which the walk goes on.
+    /// Returns the next file or directory. `Err`: a part that cannot be read, after which the walk goes on.
     pub fn next(&mut self) -> Option<Result<Found<'_>>> {
         if core::mem::take(&mut self.handed_out) {
             self.long.clear();
@@ -108,7 +108,7 @@ impl<'v> Scan<'v> {
         }
     }
 
-    /// The bytes of an entry.
+    /// Returns the bytes of an entry.
     fn entry(&mut self, slot: Slot) -> Result<RawEntry> {
         let size = u64::from(self.cache.block_size());
         let number = slot.offset().checked_div(size).unwrap_or(0);

@@ -47,7 +47,7 @@ impl Room {
     }
 }
 
-/// The clusters that have something of `blocks`. Errors: BadValue for one that is not wholly among them.
+/// The clusters that have something of `blocks`. Fails with `BadValue` for one that is not wholly among them.
 pub fn listed(geometry: &Geometry, blocks: &[u64]) -> Result<BTreeSet<Cluster>, FormatError> {
     let room = Room::of(geometry);
     let mut clusters = BTreeSet::new();
@@ -63,7 +63,7 @@ pub fn listed(geometry: &Geometry, blocks: &[u64]) -> Result<BTreeSet<Cluster>, 
     Ok(clusters)
 }
 
-/// The clusters of `device` that cannot be read. Errors: those of the device, in front of them.
+/// Returns the clusters of `device` that cannot be read. Fails with the errors of the device, in front of them.
 pub fn found(device: &dyn BlockDevice, geometry: &Geometry) -> Result<Vec<Cluster>, FormatError> {
     let room = Room::of(geometry);
     let (mut found, mut buf) = (Vec::new(), vec![0; to_usize(STRIDE.max(room.cluster))]);

@@ -59,20 +59,20 @@ pub fn message(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Where the boot sector's own message begins.
+/// Returns where the boot sector's own message begins.
 fn message_at(width: Width) -> usize {
     let bpb_len = if width == Width::Fat32 { size_of::<RawBpb32>() } else { size_of::<RawBpb16>() };
     bpb_len.saturating_add(COMMON.into()).saturating_add(CODE.len())
 }
 
-/// The most bytes of a message: a zero ends it.
+/// Returns the most bytes of a message: a zero ends it.
 pub fn message_max(width: Width, mbr: bool) -> usize {
     let end = if mbr { MBR_AT } else { MARK_AT };
     end.saturating_sub(message_at(width)).saturating_sub(1)
 }
 
-/// The mark of the disk and one partition, which begins with this sector.
-/// Source: mkfs.fat 4.2; types and their limits by UEFI 2.10, 5.2.1, and the volumes that mkfs.fat makes.
+/// Returns the mark of the disk and one partition, which begins with this sector. Source: mkfs.fat 4.2; types and
+/// their limits by UEFI 2.10, 5.2.1, and the volumes that mkfs.fat makes.
 pub fn partition(geometry: &Geometry, serial: u32) -> [u8; 22] {
     let sectors = geometry.sectors;
     let (heads, track) = (u32::from(geometry.disk.0), u32::from(geometry.disk.1));
@@ -103,7 +103,7 @@ pub fn partition(geometry: &Geometry, serial: u32) -> [u8; 22] {
     bytes
 }
 
-/// The boot sector.
+/// Returns the boot sector.
 pub fn sector(geometry: &Geometry, settings: &Settings) -> RawBoot {
     let is_32 = geometry.width == Width::Fat32;
     let bpb_len = if is_32 { size_of::<RawBpb32>() } else { size_of::<RawBpb16>() };

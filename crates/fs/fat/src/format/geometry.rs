@@ -176,7 +176,7 @@ impl Space<'_> {
         if self.aligned { sectors.checked_next_multiple_of(per_cluster).unwrap_or(sectors) } else { sectors }
     }
 
-    /// The clusters of a FAT of `width`. `Err`: whether there are too many.
+    /// Returns the clusters of a FAT of `width`. `Err`: whether there are too many.
     fn fit(&self, width: Width, per_cluster: u64) -> Result<Fit, bool> {
         let size = u64::from(self.wanted.sector_size);
         let fats = u64::from(self.wanted.fats);
@@ -229,7 +229,7 @@ impl Space<'_> {
 }
 
 impl Geometry {
-    /// Divides a volume of `len` bytes. Errors: Needs, Excludes; TooSmall; TooLarge.
+    /// Divides a volume of `len` bytes. Fails with `TooSmall`, `TooLarge`, or with `Needs`, Excludes.
     pub fn plan(len: u64, wanted: &Wanted) -> Result<Self, FormatError> {
         let size = u64::from(wanted.sector_size);
         let disk = Disk::of(len, wanted.sector_size);
@@ -333,7 +333,8 @@ fn too_large(width: Option<Width>, per_cluster: u64, sector_size: u64, len: u64)
     FormatError::TooLarge { len, max }
 }
 
-/// The sector of the copy of the boot sector. Errors: Excludes, for one that is not reserved or FSInfo's.
+/// Returns the sector of the copy of the boot sector. Fails with `Excludes`, for one that is not reserved or
+/// FSInfo's.
 pub fn backup(wanted: Option<u16>, reserved: u16) -> Result<u16, FormatError> {
     let is_free = |sector: u16| sector == 0 || sector != INFO && sector < reserved;
     match wanted {

@@ -32,7 +32,7 @@ use crate::unit::Cluster;
 use obento_clusters::FileEntry as _;
 use obento_clusters::format::clear;
 
-/// Where the copy of the boot sector goes, of so many reserved sectors; 0 for nowhere.
+/// Returns where the copy of the boot sector goes, of so many reserved sectors; 0 for nowhere.
 pub fn backup_sector(reserved: u16) -> u16 {
     geometry::backup(None, reserved).unwrap_or(0)
 }
@@ -155,7 +155,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The sectors of a FAT that are not zeros, by their number in it.
+    /// Returns the sectors of a FAT that are not zeros, by their number in it.
     fn table(&self) -> BTreeMap<u64, Vec<u8>> {
         let width = self.geometry.width;
         let size = u64::from(self.geometry.sector_size);

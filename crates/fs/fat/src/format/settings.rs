@@ -209,7 +209,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The label as people read it.
+    /// Returns the label as people read it.
     pub fn shown_label(&self) -> Vec<u8> {
         self.label.map_or(Vec::new(), |label| crate::name::ShortName(label).to_label(self.page))
     }
@@ -221,7 +221,7 @@ pub fn is_label(label: &[u8; 11]) -> bool {
     label.first() != Some(&b' ') && !label.iter().any(is_bad)
 }
 
-/// A number as C writes it: `0x` before one of base 16.
+/// Returns a number as C writes it: `0x` before one of base 16.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) if !digits.starts_with('+') => u64::from_str_radix(digits, 16).ok(),

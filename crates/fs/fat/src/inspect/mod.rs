@@ -56,7 +56,7 @@ impl Volume {
         Ok(bytes)
     }
 
-    /// The boot sector that is sector `number`; with the first, FSInfo.
+    /// Emits the boot sector that is sector `number`; with the first, FSInfo.
     fn inspect_boot(&self, number: u16, sink: Sink<'_>) -> Result<()> {
         let sb = self.super_block();
         let start = u64::from(number).saturating_mul(sb.sector_size.into());
@@ -133,7 +133,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The entries of a file, and the runs of its clusters.
+    /// Emits the entries of a file, and the runs of its clusters.
     fn inspect_inode(&self, ino: Ino, sink: Sink<'_>) -> Result<()> {
         let stale = |error| if error == Error::Stale { Error::NotFound } else { error };
         let (inode, parent) = self.inode_and_parent(ino).map_err(stale)?;
@@ -172,7 +172,7 @@ impl Volume {
         }
     }
 
-    /// The entry in `slot` of `dir`, after the parts of its long name.
+    /// Emits the entry in `slot` of `dir`, after the parts of its long name.
     fn inspect_entries(&self, dir: &Directory, slot: Slot, sink: Sink<'_>) -> Result<()> {
         let mut scan = Scan::new(dir, self.cache(), 0);
         while let Some(found) = scan.next() {
@@ -189,7 +189,7 @@ impl Volume {
         Ok(())
     }
 
-    /// All entries of a directory up to the one that ends it.
+    /// Emits all entries of a directory up to the one that ends it.
     fn inspect_directory(&self, ino: Ino, sink: Sink<'_>) -> Result<()> {
         let dir = self.directory(ino).map_err(|error| match error {
             Error::Stale => Error::NotFound,
@@ -208,7 +208,7 @@ impl Volume {
         Ok(())
     }
 
-    /// A cluster: what the FAT says of it, and its bytes.
+    /// Emits a cluster: what the FAT says of it, and its bytes.
     fn inspect_cluster(&self, number: u64, sink: Sink<'_>) -> Result<()> {
         let sb = self.super_block();
         let cluster = Cluster(u32::try_from(number).map_err(|_| Error::NotFound)?);

@@ -19,7 +19,7 @@ pub enum CodePage {
 }
 
 impl CodePage {
-    /// The code page of this number. Errors: NotSupported.
+    /// Returns the code page of this number. Fails with `NotSupported`.
     pub fn of_number(number: u16) -> Result<Self> {
         match number {
             437 => Ok(Self::Cp437),
@@ -37,7 +37,7 @@ impl CodePage {
         }
     }
 
-    /// The character of `byte`.
+    /// Returns the character of `byte`.
     pub fn decode(self, byte: u8) -> u16 {
         let high = byte.checked_sub(128).and_then(|at| self.upper_half().get(usize::from(at)));
         high.copied().unwrap_or_else(|| byte.into())

@@ -14,7 +14,7 @@ use crate::raw::RawLongEntry;
 pub const PART: usize = 13;
 /// The most parts of a name.
 pub const MAX_PARTS: u8 = 20;
-/// How many parts a name of so many units has.
+/// Returns how many parts a name of so many units has.
 pub fn parts_for(units: usize) -> usize {
     units.div_ceil(PART)
 }

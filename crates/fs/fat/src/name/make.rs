@@ -21,7 +21,7 @@ const LONG_ONLY: &[u8] = b"+,;=[]";
 const DOT: u16 = 0x2e;
 const SPACE: u16 = 0x20;
 
-/// Whether a new file may have this name. Errors: Invalid; NameTooLong.
+/// Checks whether a new file may have this name. Fails with `Invalid` or `NameTooLong`.
 pub fn check(units: &[u16]) -> Result<()> {
     let is_forbidden = |unit: &u16| match u8::try_from(*unit) {
         Ok(byte) => byte < 0x20 || FORBIDDEN.contains(&byte),
@@ -74,7 +74,7 @@ fn part(units: &[u16], most: usize, page: CodePage) -> Part {
 }
 
 impl Basis {
-    /// The basis of a name that may be had.
+    /// Returns the basis of a name that may be had.
     pub fn new(units: &[u16], page: CodePage) -> Self {
         let start = units.iter().position(|&unit| unit != DOT).unwrap_or(0);
         let dot = units.iter().rposition(|&unit| unit == DOT).filter(|&dot| dot > start);
@@ -91,7 +91,7 @@ impl Basis {
         Self { name: name.bytes, extension: extension.bytes, case }
     }
 
-    /// The bits of `DIR_NTRes`, if the name needs no long form.
+    /// Returns the bits of `DIR_NTRes`, if the name needs no long form.
     pub fn case(&self) -> Option<u8> {
         self.case
     }
@@ -107,7 +107,7 @@ impl Basis {
         ShortName(bytes)
     }
 
-    /// The name without a tail.
+    /// Returns the name without a tail.
     pub fn plain(&self) -> ShortName {
         self.with(&self.name)
     }
@@ -142,7 +142,7 @@ impl Basis {
     }
 }
 
-/// The parts of a long name as they lie on disk, beside the short name `short`.
+/// Returns the parts of a long name as they lie on disk, beside the short name `short`.
 pub fn parts(units: &[u16], short: ShortName) -> Vec<[u8; 32]> {
     let sum = checksum(short);
     let mut parts: Vec<[u8; 32]> = Vec::new();
@@ -182,7 +182,7 @@ mod tests {
         (Basis::new(&units, CodePage::Cp437), units)
     }
 
-    /// The short name, and its bits or the first tail.
+    /// Returns the short name, and its bits or the first tail.
     fn short(name: &str) -> (String, Option<u8>) {
         let (basis, units) = basis(name);
         let short = match basis.case() {

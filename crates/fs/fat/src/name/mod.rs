@@ -45,7 +45,7 @@ impl Folded {
         Self(units.iter().map(|&unit| fold(unit)).collect())
     }
 
-    /// Whether `units` are this name.
+    /// Returns whether `units` are this name.
     pub fn is(&self, units: &[u16]) -> bool {
         self.0.len() == units.len() && self.0.iter().zip(units).all(|(&mine, &unit)| mine == fold(unit))
     }

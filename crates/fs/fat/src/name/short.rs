@@ -31,7 +31,7 @@ impl ShortName {
         self.0.get(8..).unwrap_or_default()
     }
 
-    /// The name as Windows NT shows it, with `case` of `DIR_NTRes`.
+    /// Returns the name as Windows NT shows it, with `case` of `DIR_NTRes`.
     pub fn to_units(self, page: CodePage, case: u8) -> Vec<u16> {
         let lower = |bit: u8| case & bit != 0;
         let this = self.unescaped();
@@ -47,7 +47,7 @@ impl ShortName {
         units
     }
 
-    /// The eleven bytes with the first byte that is meant.
+    /// Returns the eleven bytes with the first byte that is meant.
     fn unescaped(mut self) -> Self {
         if let Some(first @ &mut KANJI) = self.0.first_mut() {
             *first = FREE;
@@ -55,7 +55,7 @@ impl ShortName {
         self
     }
 
-    /// The eleven bytes as a label: no dot, no case.
+    /// Returns the eleven bytes as a label: no dot, no case.
     pub fn to_label(self, page: CodePage) -> Vec<u8> {
         super::to_bytes(trim(&self.unescaped().0).iter().map(|&byte| page.decode(byte)))
     }

@@ -61,7 +61,7 @@ pub struct RawLongEntry {
 const _: () = assert!(size_of::<RawLongEntry>() == 32);
 
 impl RawLongEntry {
-    /// The characters of this part.
+    /// Returns the characters of this part.
     pub fn units(&self) -> impl Iterator<Item = u16> + '_ {
         self.LDIR_Name1.iter().chain(&self.LDIR_Name2).chain(&self.LDIR_Name3).map(|unit| unit.get())
     }

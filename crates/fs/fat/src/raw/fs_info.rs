@@ -36,7 +36,7 @@ impl RawFsInfo {
     /// What stands for a number that is not known.
     pub const UNKNOWN: u32 = u32::MAX;
 
-    /// Whether the signatures are right.
+    /// Returns whether the signatures are right.
     pub fn is_valid(&self) -> bool {
         self.FSI_LeadSig.get() == Self::LEAD && self.FSI_StrucSig.get() == Self::STRUCTURE
     }

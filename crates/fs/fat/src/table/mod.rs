@@ -32,7 +32,7 @@ pub fn decode(value: u32, sb: &SuperBlock) -> Entry {
     }
 }
 
-/// The place of an entry in its FAT: byte offset, and the bits to shift by.
+/// Returns the place of an entry in its FAT: byte offset, and the bits to shift by.
 pub fn place(width: Width, cluster: Cluster) -> (u64, u32) {
     let at = u64::from(cluster.0);
     match width {
@@ -45,7 +45,7 @@ pub fn place(width: Width, cluster: Cluster) -> (u64, u32) {
 /// A byte of the FAT to change: its offset in the FAT, the bits to keep, and those to set.
 pub type Piece = (u64, u8, u8);
 
-/// How to write `value` as the entry of `cluster`.
+/// Returns how to write `value` as the entry of `cluster`.
 pub fn pieces(width: Width, cluster: Cluster, value: u32) -> impl Iterator<Item = Piece> {
     let (start, shift) = place(width, cluster);
     // Neighbours, or the four bits that belong to nothing, stay.
@@ -59,7 +59,7 @@ pub fn pieces(width: Width, cluster: Cluster, value: u32) -> impl Iterator<Item 
     (start..).zip(bytes).map(|(at, (mask, bits))| (at, !mask, bits))
 }
 
-/// The value of an entry whose chain ends with it.
+/// Returns the value of an entry whose chain ends with it.
 pub fn last(width: Width) -> u32 {
     match width {
         Width::Fat12 => 0xfff,
@@ -78,23 +78,23 @@ pub struct Reader<'v> {
 }
 
 impl<'v> Reader<'v> {
-    /// A reader of the copy that is read.
+    /// Returns a reader of the copy that is read.
     pub fn new(sb: &'v SuperBlock, cache: &'v Cache) -> Self {
         Self::of_copy(sb, cache, sb.read_fat())
     }
 
-    /// A reader of another copy.
+    /// Returns a reader of another copy.
     pub fn of_copy(sb: &'v SuperBlock, cache: &'v Cache, copy: u8) -> Self {
         Self { sb, cache, copy, held: None }
     }
 
-    /// The bits of an entry that count, also of the first two.
+    /// Returns the bits of an entry that count, also of the first two.
     pub fn value(&mut self, cluster: Cluster) -> Result<u32> {
         let value = self.raw(cluster)?;
         Ok(if self.sb.width == Width::Fat32 { value & COUNTED_32 } else { value })
     }
 
-    /// All bits of an entry: on FAT32 with the four that count for nothing.
+    /// Returns all bits of an entry: on FAT32 with the four that count for nothing.
     pub fn raw(&mut self, cluster: Cluster) -> Result<u32> {
         let (within, shift) = place(self.sb.width, cluster);
         let offset = self.sb.fat_offset(self.copy).saturating_add(within);
@@ -110,7 +110,8 @@ impl<'v> Reader<'v> {
         })
     }
 
-    /// A bit for `first` and each of the 63 clusters behind it that is free, the lowest for `first`. Errors: those of the device.
+    /// Returns a bit for `first` and each of the 63 clusters behind it that is free, the lowest for `first`. Fails if
+    /// the device fails.
     pub fn free_among(&mut self, first: Cluster) -> Result<u64> {
         let end = first.0.saturating_add(64).min(self.sb.clusters.saturating_add(2));
         let (mut bits, mut at) = (0, first.0);
@@ -143,12 +144,12 @@ impl<'v> Reader<'v> {
         self.bytes::<1>(offset).map(|[byte]| byte)
     }
 
-    /// The bytes at `offset`, all in one sector.
+    /// Returns the bytes at `offset`, all in one sector.
     fn bytes<const N: usize>(&mut self, offset: u64) -> Result<[u8; N]> {
         self.rest(offset)?.first_chunk::<N>().copied().ok_or(Error::Invalid)
     }
 
-    /// The bytes from `offset` to the end of its sector.
+    /// Returns the bytes from `offset` to the end of its sector.
     fn rest(&mut self, offset: u64) -> Result<&[u8]> {
         let size = u64::from(self.cache.block_size());
         let number = offset.checked_div(size).unwrap_or(0);

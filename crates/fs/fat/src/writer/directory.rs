@@ -198,7 +198,7 @@ impl Entries<Volume> for Writer {
 }
 
 impl Writer {
-    /// The same by the index of a large directory.
+    /// Returns the same by the index of a large directory.
     fn room_by_index(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Option<Room>> {
         let known = volume.with_index(dir, |index| (index.used(), index.may_have(count)));
         let Some((used, may_have)) = known else { return Ok(None) };
@@ -272,7 +272,7 @@ impl Writer {
         Ok(Room { start, taken: Some(taken) })
     }
 
-    /// Makes a directory longer, so that entry `last` has room. Errors: NoSpace.
+    /// Makes a directory longer, so that entry `last` has room. Fails with `NoSpace`.
     fn grow(&mut self, volume: &Volume, dir: &Directory, last: u32) -> Result<Arc<Directory>> {
         let Place::Runs { runs, per_cluster, .. } = &dir.place else { return Err(Error::NoSpace) };
         if last >= MAX_SLOTS {
@@ -323,7 +323,7 @@ impl Writer {
     }
 }
 
-/// Whether no tear parts one entry from the other.
+/// Returns whether no tear parts one entry from the other.
 fn is_written_with(one: Slot, other: Slot) -> bool {
     one.offset() / GRAIN == other.offset() / GRAIN
 }

@@ -123,7 +123,7 @@ impl Writer {
         self.waiting.put(volume.cache(), slot, bytes)
     }
 
-    /// All clusters of a file. Errors: Corrupt for a chain that is damaged.
+    /// Returns all clusters of a file. Fails with `Corrupt` for a chain that is damaged.
     fn runs_of(volume: &Volume, ino: Ino, raw: &RawEntry) -> Result<Vec<(Cluster, u32)>> {
         let mut chain = Chain::new(raw.first(volume.super_block().width));
         chain.count(&mut volume.table(), ino)?;

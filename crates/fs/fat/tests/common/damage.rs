@@ -63,7 +63,7 @@ impl Volume {
         Self { bytes, fat, fat_len, width, root, data, cluster }
     }
 
-    /// Where the entry that starts so is.
+    /// Returns where the entry that starts so is.
     pub fn entry(&self, name: &[u8]) -> usize {
         let at = self.bytes[self.root..].chunks(32).position(|entry| entry.starts_with(name));
         self.root + 32 * at.unwrap_or_else(|| panic!("{}", name.escape_ascii()))
@@ -121,7 +121,7 @@ impl Volume {
         }
     }
 
-    /// Where `cluster` is.
+    /// Returns where `cluster` is.
     pub fn offset(&self, cluster: u32) -> usize {
         self.data + (cluster as usize - 2) * self.cluster
     }

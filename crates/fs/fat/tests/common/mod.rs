@@ -38,12 +38,12 @@ pub const SHAPES: &[Shape] = &[
     Shape { name: "fat32-sector-4k", mkfs: &["-F", "32", "-S", "4096", "-s", "2"], kib: 600_000 },
 ];
 
-/// The shape of this name.
+/// Returns the shape of this name.
 pub fn shape(name: &str) -> &'static Shape {
     SHAPES.iter().find(|shape| shape.name == name).expect("a shape")
 }
 
-/// Whether the programs are here.
+/// Returns whether the programs are here.
 pub fn oracles() -> bool {
     require(&[
         Oracle::Program("mkfs.fat"),
@@ -189,7 +189,7 @@ pub fn open_to_write(image: &Path) -> Arc<dyn FileSystem> {
     FORMAT.open_to_write(Arc::new(device))
 }
 
-/// A whole image in memory.
+/// Returns a whole image in memory.
 pub fn in_memory(image: &Path) -> Arc<MemDevice> {
     Arc::new(MemDevice::read_only(fs::read(image).expect("an image")))
 }

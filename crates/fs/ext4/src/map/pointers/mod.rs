@@ -21,7 +21,7 @@ use crate::unit::{FileBlock, VolBlock};
 pub(crate) trait Source {
     type Bytes: Deref<Target = [u8]>;
 
-    /// The indirect block `number`, on the way to file block `at`.
+    /// Returns the indirect block `number`, on the way to file block `at`.
     fn load(&self, at: FileBlock, number: u32) -> Result<Self::Bytes>;
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Pointers<'s, S> {
 }
 
 impl<'s, S: Source> Pointers<'s, S> {
-    /// The block map in `i_block`, with `per_block` numbers in an indirect block.
+    /// Returns the block map in `i_block`, with `per_block` numbers in an indirect block.
     pub fn new(source: &'s S, i_block: &[u8], per_block: u32) -> Result<Self> {
         let root = Node { home: Home::Root, bytes: copy(i_block)?, changed: true, parent: (0, 0) };
         let mut nodes = Vec::new();
@@ -70,7 +70,8 @@ impl<'s, S: Source> Pointers<'s, S> {
     }
 
     /// Replaces what `range` maps by `new`, which lies within it, sorted and written; what was there is added to
-    /// `removed`. Errors: FileTooBig past what three levels reach, or for a block past 32 bits; those of reading.
+    /// `removed`. Fails with `FileTooBig` past what three levels reach, or for a block past 32 bits, or with the
+    /// errors of reading.
     pub fn splice(&mut self, range: Range<u64>, new: &[Mapping], removed: &mut Vec<Mapping>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
@@ -157,7 +158,7 @@ impl<'s, S: Source> Pointers<'s, S> {
         Ok(Some(Place::Slot { node, slot }))
     }
 
-    /// The node that number `slot` of `parent` leads to.
+    /// Returns the node that number `slot` of `parent` leads to.
     fn child(
         &mut self,
         at: FileBlock,
@@ -236,7 +237,7 @@ impl<'s, S: Source> Pointers<'s, S> {
         Ok((kept, from))
     }
 
-    /// The mapping over `range.start`, or the first after it that starts in `range`; what it says may go on.
+    /// Returns the mapping over `range.start`, or the first after it that starts in `range`; what it says may go on.
     pub fn first_in(&mut self, range: &Range<u64>) -> Result<Option<Mapping>> {
         let mut at = range.start;
         while at < range.end {
@@ -284,7 +285,7 @@ impl<'s, S: Source> Pointers<'s, S> {
         self.nodes.iter().filter(|node| node.home == Home::New).count()
     }
 
-    /// Gives each new node a block. Errors: FileTooBig for a block past 32 bits.
+    /// Gives each new node a block. Fails with `FileTooBig` for a block past 32 bits.
     pub fn place_new(&mut self, mut next: impl FnMut() -> Option<VolBlock>) -> Result<()> {
         for id in 1..self.nodes.len() {
             let Some(node) = self.nodes.get_mut(id).filter(|node| node.home == Home::New) else { continue };
@@ -314,7 +315,7 @@ impl<'s, S: Source> Pointers<'s, S> {
     }
 }
 
-/// The mapping of one block that `number` gives; none for a hole.
+/// Returns the mapping of one block that `number` gives; none for a hole.
 fn one(at: u64, number: u32) -> Option<Mapping> {
     let start = u32::try_from(at).ok()?;
     let mapping = Mapping { start, len: 1, place: VolBlock(number.into()), state: State::Written };

@@ -38,7 +38,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// The file blocks it covers.
+    /// Returns the file blocks it covers.
     pub fn range(&self) -> Range<u64> {
         let start = u64::from(self.start);
         start..start.saturating_add(self.len.into())
@@ -57,7 +57,7 @@ impl Mapping {
         Some(Self { start: u32::try_from(start).ok()?, len, place, state: self.state })
     }
 
-    /// Whether `next` goes on where this ends, on the volume too.
+    /// Returns whether `next` goes on where this ends, on the volume too.
     pub fn is_followed_by(&self, next: &Self) -> bool {
         self.state == next.state
             && self.end() == u64::from(next.start)

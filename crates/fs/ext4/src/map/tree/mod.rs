@@ -152,7 +152,7 @@ impl<'s, S: Source> Tree<'s, S> {
         Ok((found, from))
     }
 
-    /// The mapping over `at`, or the first after it that starts before `end`.
+    /// Returns the mapping over `at`, or the first after it that starts before `end`.
     pub fn first_in(&mut self, range: &Range<u64>) -> Result<Option<Mapping>> {
         let mut at = range.start;
         while at < range.end {
@@ -170,7 +170,7 @@ impl<'s, S: Source> Tree<'s, S> {
         Ok(None)
     }
 
-    /// The last mapping that starts before `at`.
+    /// Returns the last mapping that starts before `at`.
     pub fn before(&mut self, at: u64) -> Result<Option<Mapping>> {
         let Some(last) = at.checked_sub(1) else { return Ok(None) };
         let (path, bounds) = self.descend(last)?;
@@ -244,7 +244,7 @@ impl<'s, S: Source> Tree<'s, S> {
         }
     }
 
-    /// The entry of an inner node to follow for `at`, and where what it speaks of ends; `None` for a leaf.
+    /// Returns the entry of an inner node to follow for `at`, and where what it speaks of ends; `None` for a leaf.
     fn child_slot(&self, node: usize, at: u64, end: u64) -> Option<(usize, Index, u64)> {
         let Entries::Inner(list) = &self.nodes.get(node)?.entries else { return None };
         let slot = list.partition_point(|entry| u64::from(entry.start) <= at).saturating_sub(1);
@@ -252,7 +252,8 @@ impl<'s, S: Source> Tree<'s, S> {
         Some((slot, *list.get(slot)?, end))
     }
 
-    /// The node below an entry, loaded if need be. A loaded node's depth was proved to be one less than its parent's.
+    /// Returns the node below an entry, loaded if need be. A loaded node's depth was proved to be one less than its
+    /// parent's.
     fn child(&mut self, parent: usize, slot: usize, bounds: Bounds) -> Result<usize> {
         let id = self.nodes.len();
         let Some(parent) = self.nodes.get_mut(parent) else { return Ok(0) };

@@ -21,7 +21,7 @@ const ENTRY: usize = size_of::<RawExtent>();
 /// Added to `ee_len` of an extent that was never written.
 const UNWRITTEN: u32 = 32768;
 
-/// How many entries a node that fills a block has room for.
+/// Returns how many entries a node that fills a block has room for.
 pub(crate) fn room_in_block(block_size: u32) -> usize {
     to_usize(u64::from(block_size)).saturating_sub(HEADER).checked_div(ENTRY).unwrap_or(0)
 }
@@ -222,7 +222,7 @@ fn encode_index(start: u32, block: VolBlock) -> RawExtentIndex {
     }
 }
 
-/// The `i_block` of a file without blocks that is mapped by extents: `ext4_ext_tree_init`.
+/// Returns the `i_block` of a file without blocks that is mapped by extents: `ext4_ext_tree_init`.
 pub(crate) fn empty_root() -> [u8; 60] {
     let mut bytes = [0; 60];
     Node::empty(Home::Root, room_in_root(bytes.len())).encode(&mut bytes, |_| VolBlock(0));

@@ -45,7 +45,7 @@ impl<S: Source> Tree<'_, S> {
         Ok(())
     }
 
-    /// Whether `path` leads to the last leaf.
+    /// Returns whether `path` leads to the last leaf.
     fn is_last(&self, path: &Path) -> bool {
         let inner = path.split_last().map_or(&[][..], |(_, inner)| inner);
         inner.iter().all(|step| step.slot.saturating_add(1) == self.len(step.node))

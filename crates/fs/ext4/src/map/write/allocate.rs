@@ -46,8 +46,8 @@ impl Writer {
         self.finish_space(&inode, &range, size)
     }
 
-    /// Maps the first `blocks` of a file of the format's own as written, whatever is in those that are new, and leaves its
-    /// size. Errors: NoSpace, after which some of them are mapped; FileTooBig.
+    /// Maps the first `blocks` of a file of the format's own as written, whatever is in those that are new, and
+    /// leaves its size. Fails with `FileTooBig`, or with `NoSpace`, after which some of them are mapped.
     pub(crate) fn fill_own(&self, ino: Ino, blocks: u64) -> Result<()> {
         let _lock = self.lock_one(ino);
         let inode = self.volume().inode(ino)?;

@@ -88,7 +88,7 @@ impl Writer {
             + cost::RUN * (self.groups_of(lost.iter().copied().flat_map(block_runs)).saturating_add(nodes))
     }
 
-    /// How many groups some runs lie in.
+    /// Returns how many groups some runs lie in.
     fn groups_of(&self, runs: impl Iterator<Item = BlockRun>) -> u32 {
         let mut all: Vec<u32> = runs.flat_map(|run| self.groups_from(run)).collect();
         if all.len() < 2 {
@@ -99,7 +99,7 @@ impl Writer {
         u32::try_from(all.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many groups a run lies in.
+    /// Returns how many groups a run lies in.
     pub(super) fn groups_of_run(&self, run: BlockRun) -> u32 {
         let groups = self.groups_from(run);
         groups.end().saturating_sub(*groups.start()).saturating_add(1)
@@ -197,7 +197,7 @@ fn take_nodes(txn: &mut Txn<'_>, map: &FileMap<'_, Nodes<'_>>) -> Result<Vec<(us
     Ok(taken)
 }
 
-/// A run in pieces whose length fits 32 bits, and whole clusters still.
+/// Returns a run in pieces whose length fits 32 bits, and whole clusters still.
 pub(super) fn block_runs((start, len): Run) -> impl Iterator<Item = BlockRun> {
     const MOST: u64 = 1 << 31;
     let pieces = len.div_ceil(MOST);

@@ -137,7 +137,7 @@ impl Writer {
         }
     }
 
-    /// Whether the file was stamped within this tick.
+    /// Returns whether the file was stamped within this tick.
     pub(super) fn is_stamped(&self, inode: &Inode, now: Timestamp) -> bool {
         let attr = inode.attr(self.volume().super_block());
         let nanos = |time: Timestamp| {
@@ -147,7 +147,7 @@ impl Writer {
         is_fresh(attr.mtime) && is_fresh(attr.ctime)
     }
 
-    /// Whether all of `blocks` are mapped as written.
+    /// Returns whether all of `blocks` are mapped as written.
     fn is_written(&self, inode: &Inode, blocks: &Range<u64>) -> Result<bool> {
         let mut at = blocks.start;
         while at < blocks.end {

@@ -22,7 +22,7 @@ use crate::xattr::{inline_rest_max, with_inline_rest};
 const HEAD: usize = 60;
 
 impl Writer {
-    /// How many bytes fit into the inode.
+    /// Returns how many bytes fit into the inode.
     pub(super) fn inline_max(&self, inode: &Inode) -> Result<u64> {
         let rest = inline_rest_max(inode)?.unwrap_or(0);
         Ok(to_u64(HEAD.saturating_add(rest)))
@@ -50,7 +50,7 @@ impl Writer {
         self.store_inline(inode, &data, size)
     }
 
-    /// The bytes of the file, at least up to `end`.
+    /// Returns the bytes of the file, at least up to `end`.
     fn inline_bytes(&self, inode: &Inode, end: u64) -> Result<Vec<u8>> {
         let inline = self.volume().inline_data(inode)?;
         let len = inline.len(inode);
@@ -147,7 +147,7 @@ impl Writer {
         replace(edit.xattr_bytes_mut(), attributes);
     }
 
-    /// Whether `ino` has inline data that ends before `end` bytes, for who asks before writing.
+    /// Returns whether `ino` has inline data that ends before `end` bytes, for who asks before writing.
     pub(super) fn fits_inline(&self, inode: &Inode, end: u64) -> Result<bool> {
         Ok(inode.has(InodeFlags::INLINE_DATA) && end <= self.inline_max(inode)?)
     }

@@ -36,8 +36,8 @@ pub(crate) use dir_block::APPEND_CREDITS;
 pub(crate) use own::OwnBlocks;
 
 impl Writer {
-    /// A regular file whose bytes may be changed. Errors: IsDirectory; Invalid; Unsupported if it is encrypted;
-    /// NotPermitted if its contents are sealed by `verity`.
+    /// Returns a regular file whose bytes may be changed. Fails with `IsDirectory`, `Invalid`, with `Unsupported` if
+    /// it is encrypted, or with `NotPermitted` if its contents are sealed by `verity`.
     fn data_inode(&self, ino: Ino) -> Result<Inode> {
         let inode = self.volume().user_inode(ino)?;
         match inode.kind() {
@@ -52,7 +52,7 @@ impl Writer {
         Ok(inode)
     }
 
-    /// The same; and it is mapped by extents, for what the block map of ext2 cannot say. Errors: NotSupported.
+    /// The same; and it is mapped by extents, for what the block map of ext2 cannot say. Fails with `NotSupported`.
     fn extents_inode(&self, ino: Ino) -> Result<Inode> {
         let inode = self.data_inode(ino)?;
         if inode.has(InodeFlags::EXTENTS) || inode.has(InodeFlags::INLINE_DATA) {
@@ -66,14 +66,14 @@ impl Writer {
         self.locks().write(&[ino])
     }
 
-    /// Whether the file's data goes through the journal: `ext4_inode_journal_mode`.
+    /// Returns whether the file's data goes through the journal: `ext4_inode_journal_mode`.
     pub(crate) fn is_journalled(&self, inode: &Inode) -> bool {
         self.volume().super_block().compat.contains(Compat::HAS_JOURNAL)
             && inode.kind() == FileKind::Regular
             && (self.mode() == DataMode::Journal || inode.has(InodeFlags::JOURNAL_DATA))
     }
 
-    /// Errors: FileTooBig for a size that the inode's kind of map cannot reach.
+    /// Fails with `FileTooBig` for a size that the inode's kind of map cannot reach.
     fn check_size(&self, inode: &Inode, size: u64) -> Result<()> {
         let most =
             self.volume().file_size_max(inode.has(InodeFlags::EXTENTS) || inode.has(InodeFlags::INLINE_DATA));
@@ -85,12 +85,12 @@ impl Writer {
         self.volume().block_size().into()
     }
 
-    /// The block that holds byte `offset`.
+    /// Returns the block that holds byte `offset`.
     fn block_at(&self, offset: u64) -> u64 {
         offset.checked_div(self.block_bytes()).unwrap_or(0)
     }
 
-    /// The first block that starts at or after byte `offset`.
+    /// Returns the first block that starts at or after byte `offset`.
     fn block_from(&self, offset: u64) -> u64 {
         offset.div_ceil(self.block_bytes())
     }

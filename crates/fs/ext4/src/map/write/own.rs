@@ -55,8 +55,8 @@ impl OwnBlocks {
 }
 
 impl Writer {
-    /// The blocks of `inode`, if it names all of them itself and they are few; with `bigalloc`, where that takes a look at
-    /// clusters, there is no answer. Errors: Corrupt; those of the device.
+    /// The blocks of `inode`, if it names all of them itself and they are few; with `bigalloc`, where that takes a
+    /// look at clusters, there is no answer. Fails with `Corrupt`, or if the device fails.
     pub(crate) fn own_blocks(&self, inode: &Inode) -> Result<Option<OwnBlocks>> {
         if !has_blocks(inode) {
             return Ok(Some(OwnBlocks::NONE));
@@ -84,8 +84,8 @@ impl Writer {
         Ok(Some(own))
     }
 
-    /// Maps blocks that a file without any has already. Errors: NoSpace for the nodes of the tree, after which some of
-    /// them are mapped.
+    /// Maps blocks that a file without any has already. Fails with `NoSpace` for the nodes of the tree, after which
+    /// some of them are mapped.
     pub(crate) fn map_pieces(&self, ino: Ino, pieces: &[Mapping]) -> Result<()> {
         let _lock = self.lock_one(ino);
         for piece in pieces {

@@ -156,7 +156,7 @@ impl Writer {
         self.run(inode, &mut Punch(self.removal(blocks)))
     }
 
-    /// The blocks of `range`, which is whole blocks or reaches the end of the file. Errors: Invalid.
+    /// Returns the blocks of `range`, which is whole blocks or reaches the end of the file. Fails with `Invalid`.
     pub(super) fn whole_blocks(&self, inode: &Inode, range: &Range<u64>) -> Result<Range<u64>> {
         let is_whole = |offset: u64| offset.checked_rem(self.block_bytes()) == Some(0);
         if !is_whole(range.start) || !is_whole(range.end) && range.end < inode.size() {
@@ -186,8 +186,8 @@ impl Writer {
     }
 }
 
-/// Whether `i_block` is a map of blocks, as `ext4_can_truncate` and `ext4_inode_is_fast_symlink` ask, and not an empty
-/// one.
+/// Returns whether `i_block` is a map of blocks, as `ext4_can_truncate` and `ext4_inode_is_fast_symlink` ask, and not
+/// an empty one.
 pub(super) fn has_blocks(inode: &Inode) -> bool {
     let is_empty = match inode.i_block() {
         // `eh_entries` of the root.

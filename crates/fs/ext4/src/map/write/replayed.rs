@@ -14,8 +14,8 @@ use crate::writer::Writer;
 
 impl Writer {
     /// Sets free what the blocks from `at` on have elsewhere than where `run` says. All ranges of a file come before
-    /// the first [`Self::fill_range`], since a cluster is free when nothing of it is named. Errors: Unsupported for what
-    /// has no ranges of its own.
+    /// the first [`Self::fill_range`], since a cluster is free when nothing of it is named. Fails with `Unsupported`
+    /// for what has no ranges of its own.
     pub(crate) fn empty_range(&self, ino: Ino, at: u32, run: Run) -> Result<()> {
         let inode = self.ranged_inode(ino)?;
         let nodes = Nodes { volume: self.volume(), inode: &inode };

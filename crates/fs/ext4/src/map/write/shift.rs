@@ -135,7 +135,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The blocks of a range of whole clusters. Errors: Invalid.
+    /// Returns the blocks of a range of whole clusters. Fails with `Invalid`.
     fn whole_units(&self, range: &Range<u64>) -> Result<Range<u64>> {
         let unit = self.block_bytes().saturating_mul(self.cluster_len());
         let is_whole = |offset: u64| offset.checked_rem(unit) == Some(0);

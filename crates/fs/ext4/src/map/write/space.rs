@@ -23,14 +23,14 @@ const MOST_AHEAD: u64 = 8 << 20;
 const AHEAD_AGE: i64 = 30;
 
 impl Writer {
-    /// Where blocks of a file without any best lie: at the start of its inode's group.
+    /// Returns where blocks of a file without any best lie: at the start of its inode's group.
     pub(super) fn home_goal(&self, ino: Ino) -> VolBlock {
         let sb = self.volume().super_block();
         let group = ino.0.saturating_sub(1).checked_div(sb.inodes_per_group.into()).unwrap_or(0);
         sb.group_start(u32::try_from(group).unwrap_or(0))
     }
 
-    /// Where block `at` best lies: after what lies before it.
+    /// Returns where block `at` best lies: after what lies before it.
     fn goal(&self, inode: &Inode, map: &mut FileMap<'_, Nodes<'_>>, at: u64) -> Result<VolBlock> {
         let Some(before) = map.before(at)? else { return Ok(self.home_goal(inode.ino())) };
         Ok(before.place.checked_add(before.len.into()).unwrap_or(before.place))
@@ -73,8 +73,8 @@ impl Writer {
         self.release(self.promises().take_all(ino));
     }
 
-    /// Blocks for the hole that starts at `hole.start`, handed out until they are published or abandoned: at least one,
-    /// none past `end`. Errors: NoSpace.
+    /// Blocks for the hole that starts at `hole.start`, handed out until they are published or abandoned: at least
+    /// one, none past `end`. Fails with `NoSpace`.
     pub(super) fn promise(
         &self,
         inode: &Inode,
@@ -162,14 +162,14 @@ impl Writer {
         Ok(promise(start, run.start, run.len))
     }
 
-    /// How many blocks to keep ahead of an append to a file that has so many.
+    /// Returns how many blocks to keep ahead of an append to a file that has so many.
     fn ahead(&self, blocks: u64) -> u64 {
         let count = |bytes: u64| self.block_from(bytes);
         blocks.clamp(count(LEAST_AHEAD), count(MOST_AHEAD).max(count(LEAST_AHEAD)))
     }
 
-    /// What `range` maps to once its holes are filled with what was promised to them, and each block is in `state`; with
-    /// the runs that have to be published for it. Errors: Invalid for a hole that nothing was promised to.
+    /// What `range` maps to once its holes are filled with what was promised to them, and each block is in `state`;
+    /// with the runs that have to be published for it. Fails with `Invalid` for a hole that nothing was promised to.
     pub(super) fn filled(
         &self,
         inode: &Inode,

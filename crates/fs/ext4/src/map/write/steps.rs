@@ -75,7 +75,7 @@ impl Writer {
         }
     }
 
-    /// How many blocks one step of a job may change: a transaction is there for others too.
+    /// Returns how many blocks one step of a job may change: a transaction is there for others too.
     fn credits_per_step(&self) -> Credits {
         Credits((self.txns().credits_max().0 / 8).max(16))
     }

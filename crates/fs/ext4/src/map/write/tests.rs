@@ -42,7 +42,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// A volume made by mke2fs with `args`, and its file `f` with `contents`.
+    /// Returns a volume made by mke2fs with `args`, and its file `f` with `contents`.
     fn new(args: &[&str], mode: DataMode, contents: &[u8]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (source, image) = (folder.path().join("source"), folder.path().join("image"));
