@@ -35,6 +35,8 @@ const PLAIN: &[&str] = &[
     "crates/base/src",
     "crates/block/src",
     "crates/driver/src",
+    "crates/fs/clusters",
+    "crates/fs/inodes",
     "crates/journal/src",
     "crates/vfs/src",
 ];

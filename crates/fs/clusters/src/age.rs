@@ -1,7 +1,7 @@
-//! The thread that commits changes by their age, where the environment has threads.
+//! A thread that commits changes after a given age, if the environment supports threads.
 //!
-//! Without one changes wait for a sync, the close, or until there are too many.
-//! Locking: the lock in here is a leaf; the thread commits with nothing held.
+//! Without threads, changes wait for a sync, for the close, or until too many of them are pending. Locking: the lock
+//! in this module is a leaf; the thread commits without holding it.
 
 use alloc::sync::{Arc, Weak};
 use core::time::Duration;
@@ -10,7 +10,7 @@ use obento_driver::WritableFileSystem;
 use obento_env::sync::{Condvar, Mutex};
 use obento_env::thread::{self, Thread};
 
-/// Sees to it that no change waits for long.
+/// Commits changes before they are too old.
 pub(crate) struct Ager {
     shared: Arc<Shared>,
     thread: Mutex<Option<Thread>>,
@@ -23,22 +23,22 @@ struct Shared {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing waits.
+    /// No change is pending.
     Clean,
-    /// Something does, and ages.
+    /// A change is pending and ages.
     Changed,
     Stopped,
 }
 
 impl Ager {
-    /// One that commits nothing yet.
+    /// Creates an ager that commits nothing yet.
     pub fn new() -> Self {
         let shared = Shared { state: Mutex::new(State::Clean), changed: Condvar::new() };
         Self { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
-    /// Syncs `volume`, whose life this does not prolong, `age` after the first of its changes; never, if that is zero.
-    /// The first error ends it: whoever syncs next is told.
+    /// Syncs `volume` when its oldest change has reached `age`, or never if `age` is zero. The thread does not keep
+    /// `volume` alive. The first error ends the thread; the next sync reports it.
     pub fn start(&self, volume: Weak<impl WritableFileSystem + 'static>, age: Duration) {
         if age.is_zero() {
             return;
@@ -48,7 +48,7 @@ impl Ager {
         *self.thread.lock() = thread::spawn("obento-commit", run);
     }
 
-    /// Something was changed.
+    /// Records that a change is pending.
     pub fn changed(&self) {
         let mut state = self.shared.state.lock();
         if *state == State::Clean {
@@ -57,7 +57,7 @@ impl Ager {
         }
     }
 
-    /// Ends the thread. No lock is held that a sync takes.
+    /// Ends the thread. The caller must hold no lock that a sync takes.
     pub fn stop(&self) {
         *self.shared.state.lock() = State::Stopped;
         self.shared.changed.notify_all();
@@ -75,14 +75,14 @@ impl Drop for Ager {
 }
 
 impl Shared {
-    /// Waits until something is old enough. False: to stop.
+    /// Waits until a change has reached `age`. Returns false if the thread must stop.
     fn wait(&self, age: Duration) -> bool {
         let mut state = self.state.lock();
         while *state == State::Clean {
             state = self.changed.wait(&self.state, state);
         }
         if *state == State::Changed {
-            // Nothing but the end wakes it early.
+            // Only the end wakes the thread early.
             state = self.changed.wait_for(&self.state, state, age);
         }
         let goes_on = *state != State::Stopped;

@@ -1,8 +1,8 @@
-//! Which clusters are free.
+//! Allocates clusters.
 //!
-//! Invariant: a cluster that the volume on disk may still name is not given out: what is freed is held until the commit that
-//! frees it is over.
-//! Next fit, as Linux and Windows do it: from the hint on, so that files lie together and a freed cluster rests.
+//! Invariant: a cluster that the volume on disk may still refer to is not allocated. A freed cluster is held until
+//! the commit that frees it is over. The search is next fit, as in Linux and Windows: it starts at the hint, so that
+//! files are contiguous and freed clusters are not reused at once.
 
 use alloc::vec::Vec;
 
@@ -14,30 +14,31 @@ use crate::unit::Cluster;
 
 /// The clusters of a volume that is open for changes.
 pub struct Allocator {
-    /// A bit a cluster, the lowest of the first that of cluster 2, as in the bitmap of exFAT: in use, or held.
+    /// One bit per cluster, set if the cluster is in use or held. The lowest bit of the first word is cluster 2, as
+    /// in the bitmap of exFAT.
     used: Vec<u64>,
     /// One past the last cluster.
     end: u32,
     free: u32,
     next: u32,
-    /// A bit a cluster: named by nothing on disk before the next commit.
+    /// One bit per cluster, set if nothing on disk refers to the cluster before the next commit.
     fresh: Vec<u64>,
-    /// Where `fresh` has bits.
+    /// The runs of set bits in `fresh`.
     fresh_runs: Vec<(Cluster, u32)>,
-    /// Freed, and not to be given out before the next commit is over.
+    /// Freed clusters that must not be allocated before the next commit is over.
     held: Vec<(Cluster, u32)>,
 }
 
-/// Returns the word of a cluster, and its bit in there.
+/// Returns the index of the word of `cluster`, and its bit in that word.
 fn bit(cluster: u32) -> (usize, u64) {
     let at = cluster.saturating_sub(2);
     (to_usize(u64::from(at >> 6)), 1 << (at & 63))
 }
 
 impl Allocator {
-    /// Asks of so many clusters which are free: `free_among` answers for a cluster and the 63 behind it, the lowest
-    /// bit for the first; bits past the last cluster do not count. Fails with `NoMemory`, or with the errors of
-    /// `free_among`.
+    /// Creates the allocator of a volume with `clusters` clusters. `free_among` returns which of a cluster and the 63
+    /// after it are free, the first one in the lowest bit; bits past the last cluster are ignored. Fails with
+    /// `NoMemory`, or with the errors of `free_among`.
     pub fn new(
         clusters: u32,
         hint: Option<Cluster>,
@@ -86,7 +87,7 @@ impl Allocator {
         self.first(from, to, u64::MAX)
     }
 
-    /// Returns the first cluster of `from..to` whose bit is set once `flip` was applied to its word.
+    /// Returns the first cluster of `from..to` whose bit is set after `flip` was applied to its word.
     fn first(&self, from: u32, to: u32, flip: u64) -> Option<u32> {
         let mut at = from.saturating_sub(2);
         let to = to.saturating_sub(2);
@@ -102,40 +103,41 @@ impl Allocator {
         None
     }
 
-    /// The first run of free clusters from `from` on; what is held is not free.
+    /// Returns the first run of free clusters at or after `from`. Held clusters are not free.
     pub fn free_run(&self, from: Cluster) -> Option<Piece> {
         let start = self.find(from.0, self.end)?;
         let end = self.first(start, self.end, 0).unwrap_or(self.end);
         Some((Cluster(start), end.saturating_sub(start)))
     }
 
-    /// The bits of what is in use or held, the lowest of the first that of cluster 2; those past the last cluster are set.
+    /// Returns the bits of clusters in use or held. The lowest bit of the first word is cluster 2; bits past the last
+    /// cluster are set.
     pub fn bits(&self) -> &[u64] {
         &self.used
     }
 
-    /// Free clusters, those that are held among them.
+    /// Returns the number of free clusters, including the held ones.
     pub fn free(&self) -> u32 {
         self.free
     }
 
-    /// Returns where to look next.
+    /// Returns the cluster at which the next search starts.
     pub fn next(&self) -> Cluster {
         Cluster(self.next)
     }
 
-    /// Returns whether a commit would give clusters back.
+    /// Returns whether a commit would free clusters.
     pub fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// What is freed and held.
+    /// Returns the freed clusters that are held.
     pub fn held(&self) -> &[(Cluster, u32)] {
         &self.held
     }
 
-    /// Returns at most `want` clusters that lie together, right behind `after` if they can: the first and how many.
-    /// Fails with `NoSpace`.
+    /// Allocates at most `want` contiguous clusters, directly after `after` if possible. Returns the first one and
+    /// their number. Fails with `NoSpace`.
     pub fn take(&mut self, after: Option<Cluster>, want: u32) -> Result<(Cluster, u32)> {
         let goal = after.map(|last| last.0.saturating_add(1)).filter(|&goal| goal < self.end);
         let start = match goal.filter(|&goal| !self.is_used(goal)) {
@@ -158,7 +160,8 @@ impl Allocator {
         Ok((Cluster(start), len))
     }
 
-    /// Clusters for `want` more behind `after`, in as few pieces as can be had. Fails with `NoSpace`, and then none.
+    /// Allocates `want` clusters after `after`, in as few pieces as possible. Fails with `NoSpace`, and then
+    /// allocates none.
     pub fn take_all(&mut self, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
         let (mut pieces, mut left, mut after) = (Vec::new(), want, after);
         while left > 0 {
@@ -177,14 +180,14 @@ impl Allocator {
         Ok(pieces)
     }
 
-    /// As [`Allocator::give_back`], for pieces.
+    /// Does the same as [`Allocator::give_back`] for `pieces`.
     pub fn give_back_all(&mut self, pieces: &[Piece]) {
         for &(start, len) in pieces {
             (start.0..start.0.saturating_add(len)).for_each(|cluster| self.give_back(Cluster(cluster)));
         }
     }
 
-    /// Nothing on disk ever named `cluster` since it was taken.
+    /// Frees `cluster`, to which nothing on disk has referred since it was allocated.
     pub fn give_back(&mut self, cluster: Cluster) {
         self.clear(cluster.0);
         let (word, mask) = bit(cluster.0);
@@ -194,7 +197,7 @@ impl Allocator {
         self.free = self.free.saturating_add(1);
     }
 
-    /// A run is free after the next commit. Fails with `NoMemory`, before anything was done.
+    /// Frees a run after the next commit. Fails with `NoMemory`, and then changes nothing.
     pub fn hold(&mut self, start: Cluster, len: u32) -> Result<()> {
         self.held.try_reserve(1)?;
         match self.held.last_mut() {
@@ -207,8 +210,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// The clusters of a run are named in memory from now on, and nowhere on disk. Fails with `NoMemory`, before
-    /// anything was done.
+    /// Records that a run is referred to in memory but not on disk. Fails with `NoMemory`, and then changes nothing.
     pub fn name(&mut self, start: Cluster, len: u32) -> Result<()> {
         self.fresh_runs.try_reserve(1)?;
         self.fresh_runs.push((start, len));
@@ -221,13 +223,13 @@ impl Allocator {
         Ok(())
     }
 
-    /// Returns whether nothing on disk names `cluster`.
+    /// Returns whether nothing on disk refers to `cluster`.
     pub fn is_fresh(&self, cluster: Cluster) -> bool {
         let (word, mask) = bit(cluster.0);
         self.fresh.get(word).is_some_and(|word| word & mask != 0)
     }
 
-    /// The commit is over; answers what is free since.
+    /// Frees the held clusters, since the commit is over. Returns them.
     pub fn release(&mut self) -> Vec<Piece> {
         for (start, len) in core::mem::take(&mut self.fresh_runs) {
             for cluster in start.0..start.0.saturating_add(len) {

@@ -1,8 +1,8 @@
-//! Chains of clusters, gathered into runs that lie together.
+//! Cluster chains, as runs of contiguous clusters.
 //!
-//! Invariant: what is kept of a chain is a prefix of it, runs that join neither in the file nor on the volume, at most
-//! [`MAX_RUNS`] of them; beyond those a walk starts from the last one kept, so that memory is bounded whatever the chain.
-//! Invariant: a walk ends, because it goes no further than the volume has clusters.
+//! Invariant: the stored part of a chain is a prefix of it. Its runs cannot be merged, and there are at most
+//! [`MAX_RUNS`] of them. A walk beyond them starts at the last stored run, so that memory is bounded for any chain.
+//! Invariant: a walk ends, since it visits no more clusters than the volume has.
 
 use alloc::vec::Vec;
 
@@ -10,41 +10,42 @@ use obento_base::{Corrupt, Ino, Result};
 
 use crate::unit::Cluster;
 
-/// What an entry of a file allocation table says of its cluster.
+/// The entry of a cluster in a file allocation table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// It belongs to nothing.
+    /// The cluster is free.
     Free,
-    /// The next of the chain.
+    /// The next cluster of the chain.
     Next(Cluster),
-    /// It is the last of a chain.
+    /// The last cluster of a chain.
     Last,
-    /// It cannot be used.
+    /// The cluster cannot be used.
     Bad,
-    /// A number that no cluster has.
+    /// A number that is not a cluster of the volume.
     Invalid(u32),
 }
 
 /// A file allocation table.
 pub trait Links {
-    /// Returns how many clusters the volume has; the first is 2.
+    /// Returns the number of clusters of the volume. The first cluster is 2.
     fn clusters(&self) -> u32;
 
-    /// Returns the entry of `cluster`. Fails with `Corrupt` for a number that no cluster has, or if the device fails.
+    /// Returns the entry of `cluster`. Fails with `Corrupt` if the number is not a cluster of the volume, or if the
+    /// device fails.
     fn entry(&mut self, cluster: Cluster) -> Result<Entry>;
 }
 
-/// Enough for a file in 64 Ki pieces: 768 KiB.
+/// Maximum number of stored runs: enough for a file in 65,536 pieces, and limits memory to 768 KiB.
 const MAX_RUNS: usize = 1 << 16;
 
-/// Clusters that follow each other in a file and on the volume.
+/// Clusters that are contiguous in a file and on the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Which of the file's clusters is the first.
+    /// Index of the first cluster within the file.
     pub at: u32,
     /// The first cluster.
     pub start: Cluster,
-    /// How many.
+    /// Number of clusters.
     pub len: u32,
 }
 
@@ -58,7 +59,7 @@ impl Run {
         Cluster(self.start.0.saturating_add(self.len.saturating_sub(1)))
     }
 
-    /// This run from file cluster `at` on, if that is in it.
+    /// Returns the part of this run from file cluster `at` on, if the run contains it.
     fn from(self, at: u32) -> Option<Self> {
         let skipped = at.checked_sub(self.at).filter(|&skipped| skipped < self.len)?;
         let start = Cluster(self.start.0.saturating_add(skipped));
@@ -66,33 +67,33 @@ impl Run {
     }
 }
 
-/// What is known of a chain.
+/// The known part of a chain.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     runs: Vec<Run>,
-    /// The last run that was found, where `runs` is full.
+    /// The last run that was found after `runs` was full.
     beyond: Option<Run>,
-    /// The first of all; none for an empty file.
+    /// The first cluster, or `None` for an empty file.
     first: Option<Cluster>,
-    /// Whether the last run known is the last there is.
+    /// Whether the last known run is the last run of the chain.
     is_whole: bool,
 }
 
 impl Chain {
-    /// The chain that starts with `first`, of which nothing else is known; empty if there is none.
+    /// Creates the chain that starts with `first`, or an empty chain. Nothing else is known of it.
     pub fn new(first: Option<Cluster>) -> Self {
         Self { first, is_whole: first.is_none(), ..Self::default() }
     }
 
-    /// Clusters that lie together, about which the table says nothing.
+    /// Creates the chain of `len` contiguous clusters, for which the table has no entries.
     pub fn contiguous(first: Option<Cluster>, len: u32) -> Self {
         let run = first.filter(|_| len > 0).map(|start| Run { at: 0, start, len });
         Self { runs: run.into_iter().collect(), beyond: None, first, is_whole: true }
     }
 
-    /// The run that holds the file's cluster `at`, from there on, as far as it has to be known for `want` clusters.
-    /// `None`: the chain ends before. Fails with `NoMemory`, with `Corrupt` for a chain that leaves the volume, goes
-    /// on in what is free or bad, or is longer than the volume, or if the device fails.
+    /// Returns the run from the file's cluster `at` on, long enough for `want` clusters if the chain has them.
+    /// Returns `None` if the chain ends before `at`. Fails with `NoMemory`, with `Corrupt` for a chain that leaves
+    /// the volume, contains a free or bad cluster, or is longer than the volume, or if the device fails.
     pub fn find(&mut self, table: &mut impl Links, ino: Ino, at: u32, want: u32) -> Result<Option<Run>> {
         if let Some(run) = self.known(at)
             && (run.len >= want || self.is_whole || run.end() < self.reached())
@@ -100,7 +101,7 @@ impl Chain {
             return Ok(Some(run));
         }
         let goal = at.saturating_add(want.max(1));
-        // Between what is kept and where the last walk came to: that walk is done again.
+        // `at` is between the stored runs and the end of the last walk: repeat the walk.
         if self.beyond.is_some_and(|run| at < run.at) && self.known(at).is_none() {
             (self.beyond, self.is_whole) = (None, false);
         }
@@ -116,7 +117,7 @@ impl Chain {
         Ok(self.known(at))
     }
 
-    /// Returns all runs. Fails in the same cases as [`Chain::find`], and for more clusters than `most`.
+    /// Returns all runs. Fails in the same cases as [`Chain::find`], and if the chain has more than `most` clusters.
     pub fn all(&mut self, table: &mut impl Links, ino: Ino, most: u32) -> Result<&[Run]> {
         while !self.is_whole {
             self.step(table, ino, most.saturating_add(1))?;
@@ -127,8 +128,8 @@ impl Chain {
         Ok(&self.runs)
     }
 
-    /// Learns the first `goal` clusters and says how many there are of them, or one more. Fails in the same cases as
-    /// [`Chain::find`].
+    /// Reads the chain up to its first `goal` clusters. Returns the number of known clusters, which may exceed
+    /// `goal`. Fails in the same cases as [`Chain::find`].
     pub fn reach(&mut self, table: &mut impl Links, ino: Ino, goal: u32) -> Result<u32> {
         while !self.is_whole && self.reached() < goal {
             self.step(table, ino, goal)?;
@@ -136,7 +137,7 @@ impl Chain {
         Ok(self.reached())
     }
 
-    /// Returns how many clusters there are in all. Fails in the same cases as [`Chain::find`].
+    /// Returns the number of clusters of the chain. Fails in the same cases as [`Chain::find`].
     pub fn count(&mut self, table: &mut impl Links, ino: Ino) -> Result<u32> {
         while !self.is_whole {
             self.step(table, ino, u32::MAX)?;
@@ -144,13 +145,13 @@ impl Chain {
         Ok(self.reached())
     }
 
-    /// The last cluster of a chain that was [counted](Chain::count).
+    /// Returns the last cluster of a chain that was [counted](Chain::count).
     pub fn last(&self) -> Option<Cluster> {
         self.tail().map(|run| run.last())
     }
 
-    /// The chain goes on with `len` clusters from `start` on. It was counted before. Fails with `NoMemory`, before
-    /// anything was done.
+    /// Appends `len` clusters from `start` on to a chain that was counted. Fails with `NoMemory`, and then changes
+    /// nothing.
     pub fn push(&mut self, start: Cluster, len: u32) -> Result<()> {
         self.runs.try_reserve(1)?;
         self.first.get_or_insert(start);
@@ -162,12 +163,12 @@ impl Chain {
         }
     }
 
-    /// Returns the runs that are known.
+    /// Returns the known runs.
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// Returns how many clusters are known.
+    /// Returns the number of known clusters.
     pub fn reached(&self) -> u32 {
         self.tail().map_or(0, |run| run.end())
     }
@@ -184,7 +185,7 @@ impl Chain {
         self.runs.get(after.checked_sub(1)?)?.from(at)
     }
 
-    /// Learns the next run, or more of the last, up to file cluster `goal`.
+    /// Reads the next run, or more of the last one, up to file cluster `goal`.
     fn step(&mut self, table: &mut impl Links, ino: Ino, goal: u32) -> Result<()> {
         let corrupt = |at, what| obento_base::Error::from(Corrupt::Chain { ino, at, what });
         let Some(first) = self.first else {
@@ -221,7 +222,7 @@ impl Chain {
                 break;
             }
         }
-        // What comes before the damage can be read all the same.
+        // The part before the damage can still be read.
         self.learn(run)?;
         match next {
             Ok(Some(next)) if next.at > table.clusters() => {
@@ -233,7 +234,7 @@ impl Chain {
         }
     }
 
-    /// Keeps `run`, which is the last known or follows it.
+    /// Stores `run`, which extends or follows the last known run.
     fn learn(&mut self, run: Run) -> Result<()> {
         if self.beyond.is_some() {
             self.beyond = Some(run);

@@ -1,4 +1,4 @@
-//! What checks share: whose clusters are known.
+//! The set of clusters that checks have accounted for.
 
 use alloc::vec::Vec;
 
@@ -7,12 +7,12 @@ use obento_base::wire::to_usize;
 
 use crate::unit::Cluster;
 
-/// A bit a cluster.
+/// One bit per cluster.
 #[derive(Default)]
 pub struct Bits(Vec<u64>);
 
 impl Bits {
-    /// None is set. Errors: NoMemory.
+    /// Creates an empty set. Fails with `NoMemory`.
     pub fn new(clusters: u32) -> Result<Self> {
         let words = to_usize(u64::from(clusters).saturating_add(2).div_ceil(64));
         let mut bits = Vec::new();
@@ -21,7 +21,7 @@ impl Bits {
         Ok(Self(bits))
     }
 
-    /// Sets that of `cluster`; answers whether it was set.
+    /// Adds `cluster`. Returns whether the set already contained it.
     pub fn set(&mut self, cluster: Cluster) -> bool {
         let mask = 1_u64 << (cluster.0 & 63);
         let Some(word) = self.0.get_mut(to_usize(u64::from(cluster.0 >> 6))) else { return false };
@@ -30,7 +30,7 @@ impl Bits {
         was_set
     }
 
-    /// Whether that of `cluster` is set.
+    /// Returns whether the set contains `cluster`.
     pub fn has(&self, cluster: Cluster) -> bool {
         let word = self.0.get(to_usize(u64::from(cluster.0 >> 6)));
         word.is_some_and(|word| word & 1 << (cluster.0 & 63) != 0)

@@ -1,4 +1,4 @@
-//! A volume of clusters as the layers above see it.
+//! The driver contract for volumes of clusters.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -21,13 +21,13 @@ use crate::inode::ROOT;
 use crate::utf16::MAX_BYTES;
 use crate::volume::{Commit as _, Data as _, Location as _, Volume};
 
-/// Entries that are copied at a time, so that the sink runs unlocked.
+/// Maximum number of entries that are copied at a time, so that the sink runs without locks.
 const BATCH: usize = 128;
 
-/// An open volume behind the contract.
+/// An open volume that implements the contract.
 pub struct Mounted<V: Volume> {
     volume: V,
-    /// Shared while several sectors are looked at, exclusive while they are changed.
+    /// Held shared while several sectors are read, and exclusively while they are changed.
     lock: RwLock<()>,
     pub(crate) writer: Option<Mutex<V::Writer>>,
     pub(crate) ager: Ager,
@@ -35,13 +35,13 @@ pub struct Mounted<V: Volume> {
 }
 
 impl<V: Volume> Mounted<V> {
-    /// Shows `volume`.
+    /// Opens `volume` for reading.
     pub fn new(volume: V) -> Self {
         let (writer, ager, closed) = (None, Ager::new(), AtomicBool::new(false));
         Self { volume, lock: RwLock::new(()), writer, ager, closed }
     }
 
-    /// Shows and changes `volume`, where no change waits for longer than `age`, or zero for as long as they may.
+    /// Opens `volume` for changes. A change is written after `age` at the latest, or at any time if `age` is zero.
     /// Fails with `ReadOnly`, or if the device fails.
     pub fn writing(volume: V, clock: Arc<dyn Clock>, age: Duration) -> Result<Arc<Self>> {
         let writer = V::Writer::open(&volume, clock)?;
@@ -66,7 +66,7 @@ impl<V: Volume> Mounted<V> {
         Ok(result)
     }
 
-    /// Returns whether it is open for changes.
+    /// Returns whether the volume is open for changes.
     fn is_open(&self) -> bool {
         self.writer.is_some() && !self.closed.load(Ordering::Relaxed)
     }
@@ -161,7 +161,7 @@ impl<V: Volume> FileSystem for Mounted<V> {
                     return Ok(());
                 }
             }
-            // Nothing but damage leads nowhere.
+            // The range is empty only if the chain is damaged.
             if is_last || from == start {
                 return Ok(());
             }
@@ -184,7 +184,7 @@ impl<V: Volume> FileSystem for Mounted<V> {
         let buf = buf.get_mut(..to_usize(extent.len)).unwrap_or_default();
         match extent.span {
             Span::Mapped(at) => self.volume.cache().device().read_at(at, buf)?,
-            // Nothing of it was ever written.
+            // This part was never written.
             _ => buf.fill(0),
         }
         Ok(buf.len())
@@ -194,7 +194,7 @@ impl<V: Volume> FileSystem for Mounted<V> {
         if self.writer.is_none() || self.closed.load(Ordering::Relaxed) {
             return self.volume.forget(ino);
         }
-        // A chain that cannot be followed stays in use: lost clusters, which a check finds.
+        // A chain that cannot be followed stays in use: these are lost clusters, which a check finds.
         let _ = self.change(|writer, volume| writer.forget(volume, ino));
     }
 

@@ -1,19 +1,19 @@
-//! What making a volume has in common, whatever the format: a serial number, and what was there goes.
+//! Common steps of creating volumes: a serial number, and erasing previous contents.
 
 use obento_block::BlockDevice;
 use obento_driver::{Contents, FormatError, FormatOptions};
 
 use crate::sectors::zero;
 
-/// Returns a serial number by chance.
+/// Returns a random serial number.
 pub fn random_serial(options: &FormatOptions) -> u32 {
     let mut bytes = [0; 4];
     options.random.fill(&mut bytes);
     u32::from_le_bytes(bytes)
 }
 
-/// Makes zeros of the first bytes up to `start`, by which something may be recognised there, before all else, and of
-/// those up to `end`, unless they are that. Fails if the device fails.
+/// Zeroes the bytes up to `start` first, since they may identify a previous format, and then the bytes up to `end`
+/// that are not zero. Fails if the device fails.
 pub fn clear(
     device: &dyn BlockDevice,
     (start, end): (u64, u64),

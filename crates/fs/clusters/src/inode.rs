@@ -1,54 +1,54 @@
-//! Inodes, which the formats do not have: what a directory says of a file.
+//! Inodes. The formats have none: their attributes come from directory entries.
 
 use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Timestamp};
 
 use crate::owner::Owner;
 use crate::time::Zone;
 
-/// The root directory: no entry lies at byte 32 of a volume, which is in the boot sector.
+/// The root directory. No entry is at byte 32 of a volume, which is in the boot sector.
 pub const ROOT: Ino = Ino(1);
 
 /// The times of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// When its data changed.
+    /// Time of the last change of data.
     pub mtime: Timestamp,
-    /// When it was read.
+    /// Time of the last read access.
     pub atime: Timestamp,
-    /// When it was made, where that is known.
+    /// Time of creation, if known.
     pub btime: Option<Timestamp>,
 }
 
-/// What a directory says of a file, by the bytes of the format.
+/// The attributes of a file in a directory entry, as the format stores them.
 pub trait FileEntry: Clone + Send + Sync + 'static {
-    /// That of a new file or directory, without name, times and clusters.
+    /// Creates the attributes of a new file or directory, without name, times and clusters.
     fn new(kind: FileKind) -> Self;
 
-    /// File or directory.
+    /// Returns whether this is a file or a directory.
     fn file_kind(&self) -> FileKind;
 
-    /// Returns whether nobody may write it.
+    /// Returns whether the file is read-only.
     fn is_read_only(&self) -> bool;
 
-    /// Lets nobody write it, or lets them again.
+    /// Sets or clears the read-only attribute.
     fn set_read_only(&mut self, is_read_only: bool);
 
-    /// Notes that it changed since the last backup.
+    /// Sets the archive attribute: the file changed since the last backup.
     fn set_archive(&mut self);
 
-    /// Its times, where the clock that wrote them was in `zone` if they do not say.
+    /// Returns the times. Times without a time zone are in `zone`.
     fn times(&self, zone: Zone) -> Times;
 
-    /// Sets when its data changed.
+    /// Sets the time of the last change of data.
     fn set_mtime(&mut self, moment: Timestamp, zone: Zone);
 
-    /// Sets when it was read.
+    /// Sets the time of the last read access.
     fn set_atime(&mut self, moment: Timestamp, zone: Zone);
 
-    /// Sets when it was made.
+    /// Sets the time of creation.
     fn set_btime(&mut self, moment: Timestamp, zone: Zone);
 
-    /// Sets all three.
+    /// Sets all three times.
     fn stamp(&mut self, moment: Timestamp, zone: Zone) {
         self.set_mtime(moment, zone);
         self.set_atime(moment, zone);
@@ -56,14 +56,14 @@ pub trait FileEntry: Clone + Send + Sync + 'static {
     }
 }
 
-/// What is in use, with what its directory says of it.
+/// An inode in use, with the attributes of its directory entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Inode<E> {
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
-    /// What its directory says; of the root, in which none lies, that it is a directory.
+    /// Attributes of the directory entry. The root has no entry, so its attributes contain only the type.
     pub entry: E,
-    /// Which life of the number.
+    /// Number of files that had this inode number before.
     pub generation: Generation,
     /// Whether it has a name.
     pub is_named: bool,
@@ -75,12 +75,12 @@ impl<E: FileEntry> Inode<E> {
         self.entry.file_kind() == FileKind::Directory
     }
 
-    /// Returns the attributes, of a file or directory of `size` bytes in clusters of `cluster_size`.
+    /// Returns the attributes of a file or directory of `size` bytes on a volume with clusters of `cluster_size`.
     pub fn attr(&self, owner: &Owner, size: u64, cluster_size: u32) -> Attr {
         let is_dir = self.is_dir();
         let Times { mtime, atime, btime } = self.entry.times(owner.zone);
         let mask = if is_dir { owner.dir_mask } else { owner.file_mask };
-        // A directory that is read-only is a folder that Windows shows otherwise, and nothing is forbidden in it.
+        // Windows displays a read-only directory differently, and forbids no changes in it.
         let forbidden = if self.entry.is_read_only() && !is_dir { 0o222 } else { 0 };
         let cluster = u64::from(cluster_size);
         Attr {

@@ -1,4 +1,4 @@
-//! What the views of the structures on disk have in common.
+//! Common code for showing on-disk structures.
 
 use alloc::vec::Vec;
 
@@ -10,8 +10,8 @@ use obento_driver::record::Builder;
 
 use crate::{Chain, Cluster, Links};
 
-/// Hands the runs of the first `count` clusters of a chain to `sink`; damage ends them. `offset_of` gives the byte at
-/// which a cluster starts. Fails with `Invalid` for a run that lies nowhere.
+/// Passes the runs of the first `count` clusters of a chain to `sink`, up to the first damage. `offset_of` returns
+/// the byte at which a cluster starts. Fails with `Invalid` for a run outside of the volume.
 pub fn runs(
     chain: &mut Chain,
     table: &mut impl Links,
@@ -39,8 +39,8 @@ pub fn runs(
     Ok(())
 }
 
-/// Returns a root directory of `len` bytes in clusters of its own, which no entry tells of; the first starts at byte
-/// `start`.
+/// Returns the record of a root directory of `len` bytes in clusters of its own, to which no entry refers. Its first
+/// cluster starts at byte `start`.
 pub fn root_record(start: u64, cluster_size: u32, len: u64) -> Record {
     Builder::new("root directory", 0, start).number("bytes", 0, to_usize(cluster_size.into()), len).finish()
 }

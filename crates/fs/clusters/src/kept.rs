@@ -1,6 +1,7 @@
-//! What every mounted volume keeps, whatever its format.
+//! State that every mounted volume has, whatever its format.
 //!
-//! Locking: the numbers, the chains and the count are leaves; a chain has a lock of its own, under which the FAT is read.
+//! Locking: the locks of the numbers, the chains and the free count are leaves. Each chain has a lock of its own,
+//! under which the FAT is read.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,24 +17,25 @@ use crate::chain::Chain;
 use crate::numbers::Numbers;
 use crate::unit::Slot;
 
-/// How many chains are kept at most: what is not forgotten by its users is dropped then.
+/// Maximum number of stored chains. Beyond it, chains without users are dropped.
 const MAX_CHAINS: usize = 4096;
 
-/// The metadata of a volume, and what was learnt of it, where entries of directories are `E`.
+/// The metadata cache of a volume, and state derived from it. `E` is the attributes of a directory entry.
 pub struct Kept<E> {
-    /// The metadata.
+    /// The metadata cache.
     pub cache: Cache,
-    /// The numbers of inodes.
+    /// The inode numbers.
     pub numbers: RwLock<Numbers<E>>,
-    /// What a person should know.
+    /// Notices for the user.
     pub notices: Vec<Notice>,
     chains: Mutex<HashMap<Ino, Arc<Mutex<Chain>>>>,
-    /// Free clusters, once they were counted.
+    /// Number of free clusters, once they were counted.
     free: Mutex<Option<u32>>,
 }
 
 impl<E> Kept<E> {
-    /// Nothing is known yet of a volume with sectors of this size, of which `cache` bytes may be held.
+    /// Creates the state of a volume with sectors of `sector_size` bytes. `cache` is the maximum size of the metadata
+    /// cache.
     pub fn new(device: Arc<dyn BlockDevice>, sector_size: u32, cache: usize) -> Self {
         Self {
             cache: Cache::new(device, sector_size, cache),
@@ -44,8 +46,8 @@ impl<E> Kept<E> {
         }
     }
 
-    /// The entry of a directory at `slot`, as it is on the disk. Fails with `Stale` where none can be, or if the
-    /// device fails.
+    /// Returns the directory entry at `slot`, from the cache or the disk. Fails with `Stale` if no entry can be
+    /// there, or if the device fails.
     pub fn entry<T: FromBytes>(&self, slot: Slot) -> Result<T> {
         let size = u64::from(self.cache.block_size());
         let block = self.cache.get(slot.offset().checked_div(size).unwrap_or(0))?;
@@ -54,8 +56,8 @@ impl<E> Kept<E> {
         T::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| Error::Stale)
     }
 
-    /// What is known of the chain of a file; `start` says where one begins of which nothing is. Fails with the errors
-    /// of `start`.
+    /// Returns the known part of the chain of a file. If nothing is known, `start` returns a new chain. Fails with
+    /// the errors of `start`.
     pub fn chain<X>(
         &self,
         ino: Ino,
@@ -73,12 +75,12 @@ impl<E> Kept<E> {
         Ok(chain)
     }
 
-    /// Drops what is kept for `ino` alone.
+    /// Drops the state of `ino`.
     pub fn forget(&self, ino: Ino) {
         self.chains.lock().remove(&ino);
     }
 
-    /// Returns how many clusters are free, counted once. Fails with the errors of `count`.
+    /// Returns the number of free clusters. `count` is called only once. Fails with the errors of `count`.
     pub fn free(&self, count: impl FnOnce() -> Result<u32>) -> Result<u32> {
         let mut free = self.free.lock();
         if let Some(free) = *free {

@@ -1,6 +1,7 @@
-//! The directories that were looked at since a volume was opened, and which clusters are theirs.
+//! The directories that have been read since a volume was opened, and the owners of their clusters.
 //!
-//! Invariant: a cluster belongs to one directory, or to a table of the volume's own; to the first that claimed it if two do.
+//! Invariant: a cluster belongs to one directory or to a table of the volume. If two directories claim it, the first
+//! one owns it.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -12,15 +13,15 @@ use obento_base::{Corrupt, Error, Ino, Result};
 use crate::chain::Run;
 use crate::unit::Cluster;
 
-/// A directory that lies in clusters.
+/// A directory whose entries are in clusters.
 pub trait Placed {
-    /// Returns its number.
+    /// Returns its inode number.
     fn ino(&self) -> Ino;
-    /// Its clusters; none for one that lies elsewhere.
+    /// Returns its runs; empty for a directory that is not in clusters.
     fn runs(&self) -> &[Run];
 }
 
-/// Cuts `runs` off where they come back to a cluster that is among them already.
+/// Truncates `runs` before the first cluster that they already contain.
 pub fn cut_at_return(runs: &mut Vec<Run>) {
     let mut seen = Known::<()>::default();
     let returned = runs.iter().position(|run| {
@@ -31,9 +32,9 @@ pub fn cut_at_return(runs: &mut Vec<Run>) {
     returned.into_iter().for_each(|at| runs.truncate(at));
 }
 
-/// What is known of directories and clusters.
+/// The known directories, and the owners of their clusters.
 pub struct Known<D> {
-    /// By their first clusters: how many, whose, and which of its clusters the first is.
+    /// Runs by their first cluster: number of clusters, owner, and index of the first cluster within the owner.
     runs: BTreeMap<u32, (u32, Ino, u32)>,
     directories: HashMap<Ino, Arc<D>>,
 }
@@ -45,14 +46,14 @@ impl<D> Default for Known<D> {
 }
 
 impl<D> Known<D> {
-    /// Whose `cluster` is, and which of its clusters.
+    /// Returns the owner of `cluster`, and the index of the cluster within it.
     pub fn owner(&self, cluster: Cluster) -> Option<(Ino, u32)> {
         let (&start, &(len, ino, at)) = self.runs.range(..=cluster.0).next_back()?;
         let skipped = cluster.0.saturating_sub(start);
         (skipped < len).then(|| (ino, at.saturating_add(skipped)))
     }
 
-    /// Returns whether any of `len` clusters from `start` on is somebody's.
+    /// Returns whether any of `len` clusters from `start` on has an owner.
     pub fn overlaps(&self, start: Cluster, len: u32) -> bool {
         let end = start.0.saturating_add(len);
         self.owner(start).is_some() || self.runs.range(start.0..end).next().is_some()
@@ -66,24 +67,24 @@ impl<D> Known<D> {
 }
 
 impl<D: Placed> Known<D> {
-    /// The directory of this number, if it was looked at.
+    /// Returns the directory `ino`, if it has been read.
     pub fn directory(&self, ino: Ino) -> Option<&Arc<D>> {
         self.directories.get(&ino)
     }
 
-    /// Returns all of them.
+    /// Returns all known directories.
     pub fn directories(&self) -> impl Iterator<Item = &Arc<D>> {
         self.directories.values()
     }
 
-    /// Notes that `runs` are those of `ino`. Errors: Corrupt if one of them is anybody's; then none is noted.
+    /// Records `ino` as the owner of `runs`. Fails with `Corrupt` if one of them has an owner, and then records none.
     pub fn claim(&mut self, ino: Ino, runs: &[Run]) -> Result<()> {
         if let Some(run) = runs.iter().find(|run| self.overlaps(run.start, run.len)) {
             let what = "goes on in a cluster of another directory or table";
             return Err(Corrupt::Chain { ino, at: run.at, what }.into());
         }
         for (at, run) in runs.iter().enumerate() {
-            // A chain that comes back to itself.
+            // The chain returns to itself.
             if self.overlaps(run.start, run.len) {
                 self.release(runs.get(..at).unwrap_or_default());
                 return Err(Corrupt::Chain { ino, at: run.at, what: "comes back to itself" }.into());
@@ -93,8 +94,8 @@ impl<D: Placed> Known<D> {
         Ok(())
     }
 
-    /// Notes a directory, unless it is known. Fails with `NoMemory`, or with `Corrupt` if one of its clusters is
-    /// another's.
+    /// Records a directory, unless it is known. Fails with `NoMemory`, or with `Corrupt` if one of its clusters
+    /// belongs to another directory.
     pub fn learn(&mut self, dir: D) -> Result<Arc<D>> {
         let ino = dir.ino();
         if let Some(dir) = self.directories.get(&ino) {
@@ -107,7 +108,7 @@ impl<D: Placed> Known<D> {
         Ok(dir)
     }
 
-    /// Forgets the directory of this number, and whose its clusters were.
+    /// Forgets the directory `ino` and the owners of its clusters.
     pub fn forget(&mut self, ino: Ino) -> Option<Arc<D>> {
         let dir = self.directories.remove(&ino)?;
         self.release(dir.runs());

@@ -1,9 +1,15 @@
-//! What the drivers of FAT and exFAT share: volumes of clusters, whose files have no inodes.
+//! Code that the drivers of FAT and exFAT share: volumes of clusters, whose files have no inodes.
 //!
-//! Chains of clusters as runs ([`Chain`]), which clusters are free ([`Allocator`]), inode numbers that outlive a change of
-//! place ([`Numbers`]), which clusters belong to directories ([`Known`]) and what else a mounted volume keeps ([`Kept`]), times in a date and a time of 16 bits ([`time`]), names in UTF-16 ([`utf16`]), sectors on their way to
-//! the device ([`sectors`]), what making volumes has in common ([`mod@format`]), and the contract itself ([`Mounted`]) with what is done to names ([`ops`]), what waits for a commit ([`Waiting`]) and commits by age.
-//! It knows no format: what an entry of a table or a directory looks like the drivers say, by the traits of [`Volume`].
+//! - [`Chain`]: cluster chains as runs; [`Allocator`]: free clusters.
+//! - [`Numbers`]: inode numbers that survive a move of the directory entry.
+//! - [`Known`]: the owners of directory clusters; [`Kept`]: the other state of a mounted volume.
+//! - [`time`]: dates and times of 16 bits; [`utf16`]: names.
+//! - [`sectors`]: writing sectors to the device; [`Waiting`]: changes that wait for a commit.
+//! - [`mod@format`]: common steps of creating volumes; [`ops`]: operations on names.
+//! - [`Mounted`]: the driver contract.
+//!
+//! This crate knows no on-disk format: the drivers implement the traits of [`Volume`] for their tables and directory
+//! entries.
 #![no_std]
 #![cfg_attr(
     not(test),

@@ -1,27 +1,28 @@
-//! Inode numbers that outlive a change of place.
+//! Inode numbers that survive a move of the directory entry.
 //!
-//! The number of a file is the place of its entry when the volume first met it. An entry that moves keeps its number, and
-//! what is made at a place whose number is taken gets one that no place has.
-//! Invariant: `places` and `inos` are inverse to each other and hold those alone whose number is not their place.
-//! Invariant: numbers of a deleted file come back with another generation.
+//! The number of a file is the place of its entry when the volume first saw it. An entry that moves keeps its number.
+//! A file whose place is already used as a number gets a number that is not a place.
+//! Invariant: `places` and `inos` are inverse to each other, and contain only numbers that differ from the place of
+//! their entry.
+//! Invariant: the number of a deleted file is reused only with another generation.
 
 use hashbrown::HashMap;
 use obento_base::{Error, Generation, Ino, Result};
 
 use crate::unit::Slot;
 
-/// Numbers from here on are no place: no volume has as many bytes.
+/// Numbers from here on are not places: no volume has as many bytes.
 const FIRST_FREE: u64 = 1 << 61;
 
-/// What is known of numbers besides places; `E` is what a volume says of a file where its name is.
+/// Numbers that differ from places. `E` is the attributes of a directory entry.
 pub struct Numbers<E> {
     places: HashMap<Ino, Slot>,
     inos: HashMap<Slot, Ino>,
-    /// How many files a number had before.
+    /// Number of files that had the inode number before.
     lives: HashMap<Ino, u32>,
-    /// What has no name and is in use: its entry, and the directory that it lay in.
+    /// Files without a name that are in use: their attributes, and the directory that contained them.
     orphans: HashMap<Ino, (E, Ino)>,
-    /// Numbers that are no place which were given.
+    /// Number of assigned numbers that are not places.
     given: u64,
 }
 
@@ -38,12 +39,12 @@ impl<E> Default for Numbers<E> {
 }
 
 impl<E: Clone> Numbers<E> {
-    /// The number of what has its entry at `slot`.
+    /// Returns the inode number of the file whose entry is at `slot`.
     pub fn ino_at(&self, slot: Slot) -> Ino {
         self.inos.get(&slot).copied().unwrap_or_else(|| slot.ino())
     }
 
-    /// Returns where the entry of `ino` is, if that has one.
+    /// Returns the place of the entry of `ino`, if it has one.
     pub fn slot_of(&self, ino: Ino) -> Option<Slot> {
         match self.places.get(&ino) {
             Some(&slot) => Some(slot),
@@ -52,22 +53,22 @@ impl<E: Clone> Numbers<E> {
         }
     }
 
-    /// Returns which life of the number it is.
+    /// Returns the generation of the number.
     pub fn generation(&self, ino: Ino) -> Generation {
         Generation(self.lives.get(&ino).copied().unwrap_or(0))
     }
 
-    /// The entry of what has no name.
+    /// Returns the attributes and the former directory of a file without a name.
     pub fn orphan(&self, ino: Ino) -> Option<(E, Ino)> {
         self.orphans.get(&ino).cloned()
     }
 
-    /// Changes the entry of what has no name; answers whether it has none.
+    /// Changes the attributes of a file without a name. Returns false if `ino` is not such a file.
     pub fn set_orphan(&mut self, ino: Ino, raw: E) -> bool {
         self.orphans.get_mut(&ino).map(|orphan| orphan.0 = raw).is_some()
     }
 
-    /// Room for what the next call may note. Fails with `NoMemory`.
+    /// Reserves memory for the next call that records a number. Fails with `NoMemory`.
     pub fn reserve(&mut self) -> Result<()> {
         self.places.try_reserve(2).map_err(|_| Error::NoMemory)?;
         self.inos.try_reserve(2).map_err(|_| Error::NoMemory)?;
@@ -75,7 +76,7 @@ impl<E: Clone> Numbers<E> {
         self.orphans.try_reserve(1).map_err(|_| Error::NoMemory)
     }
 
-    /// A new file has its entry at `slot`: answers its number.
+    /// Assigns a number to a new file whose entry is at `slot`, and returns it.
     pub fn create(&mut self, slot: Slot) -> Ino {
         let own = slot.ino();
         if !self.places.contains_key(&own) && !self.orphans.contains_key(&own) {
@@ -89,7 +90,7 @@ impl<E: Clone> Numbers<E> {
         ino
     }
 
-    /// `ino` has its entry at `to` now.
+    /// Records that the entry of `ino` is now at `to`.
     pub fn move_to(&mut self, ino: Ino, to: Slot) {
         self.unplace(ino);
         if to.ino() == ino {
@@ -99,13 +100,13 @@ impl<E: Clone> Numbers<E> {
         self.places.insert(ino, to);
     }
 
-    /// `ino` lost its name in `dir`; `raw` was its entry.
+    /// Records that `ino` lost its name in `dir`; `raw` was its entry.
     pub fn orphan_of(&mut self, ino: Ino, raw: E, dir: Ino) {
         self.unplace(ino);
         self.orphans.insert(ino, (raw, dir));
     }
 
-    /// What has no name is gone; answers its entry.
+    /// Removes a file without a name. Returns its attributes.
     pub fn forget(&mut self, ino: Ino) -> Option<E> {
         let (raw, _) = self.orphans.remove(&ino)?;
         let lives = self.lives.entry(ino).or_insert(0);
@@ -113,7 +114,7 @@ impl<E: Clone> Numbers<E> {
         Some(raw)
     }
 
-    /// All that has no name.
+    /// Returns all files without a name.
     pub fn orphans(&self) -> alloc::vec::Vec<Ino> {
         self.orphans.keys().copied().collect()
     }

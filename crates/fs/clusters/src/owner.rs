@@ -1,27 +1,27 @@
-//! What a volume does not say of its files and whoever opens it may: owners, permissions, time zone.
+//! Properties of files that the format does not store and the user may choose: owners, permissions, time zone.
 
 use obento_base::Mode;
 use obento_driver::Shown;
 
 use crate::time::Zone;
 
-/// Whose files are, as the options of mount(8) for vfat and exfat have it.
+/// The properties that the options of mount(8) for vfat and exfat define.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// `uid=`: the owner of all files.
+    /// `uid=`: owner of all files.
     pub uid: u32,
-    /// `gid=`: their group.
+    /// `gid=`: group of all files.
     pub gid: u32,
-    /// `fmask=`: permissions that no file has.
+    /// `fmask=`: permissions that are removed from files.
     pub file_mask: Mode,
-    /// `dmask=`: permissions that no directory has.
+    /// `dmask=`: permissions that are removed from directories.
     pub dir_mask: Mode,
-    /// `time_offset=`: how far the clocks are ahead of UTC that wrote times without saying it.
+    /// `time_offset=`: offset from UTC of times that are stored without a time zone.
     pub zone: Zone,
 }
 
 impl Owner {
-    /// This one, but for what `shown` says.
+    /// Returns these properties, replaced by those that `shown` sets.
     #[must_use]
     pub fn with(self, shown: &Shown) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Owner {
 }
 
 impl Default for Owner {
-    /// Root's files, `umask=022`, UTC.
+    /// Returns files of root, `umask=022`, and UTC.
     fn default() -> Self {
         let mask = Mode::new(0o022);
         Self { uid: 0, gid: 0, file_mask: mask, dir_mask: mask, zone: Zone::default() }

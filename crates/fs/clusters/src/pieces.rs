@@ -1,10 +1,10 @@
-//! Clusters that lie together.
+//! Runs of contiguous clusters.
 
 use alloc::vec::Vec;
 
 use crate::unit::Cluster;
 
-/// Clusters that lie together: the first, and how many.
+/// Contiguous clusters: the first one, and their number.
 pub type Piece = (Cluster, u32);
 
 /// Returns the last cluster of a piece.
@@ -12,7 +12,7 @@ pub fn last_of(&(start, len): &Piece) -> Cluster {
     Cluster(start.0.saturating_add(len.saturating_sub(1)))
 }
 
-/// The first `count` clusters, or as many as there are, and the others.
+/// Splits `pieces` after `count` clusters.
 pub fn split(pieces: Vec<Piece>, count: u32) -> (Vec<Piece>, Vec<Piece>) {
     let (mut left, mut head) = (count, Vec::new());
     let mut tail = pieces;

@@ -1,7 +1,7 @@
-//! Clusters that were promised to files, to be named once they are written.
+//! Clusters that are reserved for files and become part of them once they are written.
 //!
-//! Invariant: what is promised to a file follows its last cluster, in order, and is taken from the allocator; whoever takes a
-//! promise back gives its clusters back.
+//! Invariant: the clusters that are reserved for a file follow its last cluster, in order, and are allocated. A
+//! caller that cancels a reservation frees its clusters.
 
 use alloc::vec::Vec;
 
@@ -11,23 +11,23 @@ use obento_base::Ino;
 use crate::pieces::{Piece, last_of, split};
 use crate::unit::Cluster;
 
-/// What was promised at a place.
+/// The reservation at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// These clusters.
+    /// These clusters are reserved.
     Has(Cluster, u32),
-    /// Nothing, but all before it: the last of that.
+    /// Nothing is reserved there, but everything before it: the last cluster of that.
     Next(Option<Cluster>),
-    /// Nothing, nor what lies before it.
+    /// Neither this place nor the one before it is reserved.
     Beyond,
 }
 
-/// The promises to all files.
+/// The reservations of all files.
 #[derive(Default)]
 pub struct Promises(HashMap<Ino, Vec<Piece>>);
 
 impl Promises {
-    /// What was promised at cluster `at` behind the end of a file.
+    /// Returns the reservation of cluster `at` after the end of a file.
     pub fn at(&self, ino: Ino, at: u32) -> Promise {
         let (mut left, mut after) = (at, None);
         for piece @ &(start, len) in self.0.get(&ino).into_iter().flatten() {
@@ -40,12 +40,12 @@ impl Promises {
         if left == 0 { Promise::Next(after) } else { Promise::Beyond }
     }
 
-    /// Promises one more piece.
+    /// Reserves one more piece.
     pub fn push(&mut self, ino: Ino, piece: Piece) {
         self.0.entry(ino).or_default().push(piece);
     }
 
-    /// Keeps the promise of the next `count` clusters, or of as many as there are: they are the caller's.
+    /// Ends the reservation of the next `count` clusters, or of as many as exist, and returns them for use.
     pub fn redeem(&mut self, ino: Ino, count: u32) -> Vec<Piece> {
         let (redeemed, left) = split(self.0.remove(&ino).unwrap_or_default(), count);
         if !left.is_empty() {
@@ -54,7 +54,7 @@ impl Promises {
         redeemed
     }
 
-    /// Takes back what is promised past the next `keep` clusters.
+    /// Cancels the reservation of all but the next `keep` clusters. Returns the others.
     pub fn take_back(&mut self, ino: Ino, keep: u32) -> Vec<Piece> {
         let (kept, given) = split(self.0.remove(&ino).unwrap_or_default(), keep);
         if !kept.is_empty() {
@@ -63,7 +63,7 @@ impl Promises {
         given
     }
 
-    /// Takes back all promises to all files.
+    /// Cancels all reservations of all files. Returns their clusters.
     pub fn take_back_all(&mut self) -> Vec<Piece> {
         self.0.drain().flat_map(|(_, promised)| promised).collect()
     }

@@ -1,4 +1,4 @@
-//! Sectors on their way to the device.
+//! Writing sectors to the device.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,20 +10,20 @@ use obento_block::{BlockDevice, Cache};
 
 use crate::unit::Slot;
 
-/// The longest write that sectors are gathered into.
+/// Maximum size of a write that combines sectors.
 const MAX_WRITE: usize = 256 << 10;
-/// Zeros to write from.
+/// Zeros to write.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Bytes of sectors by their numbers.
+/// The contents of sectors by their numbers.
 pub type Sectors = BTreeMap<u64, Vec<u8>>;
 
-/// The bytes of sectors as they are in memory. Fails if the device fails.
+/// Returns the contents of sectors as they are in memory. Fails if the device fails.
 pub fn current(cache: &Cache, numbers: impl Iterator<Item = u64>) -> Result<Sectors> {
     numbers.map(|number| Ok((number, cache.get(number)?.to_vec()))).collect()
 }
 
-/// Writes sectors `distance` bytes behind their places, neighbours at once. Fails if the device fails.
+/// Writes sectors `distance` bytes after their places, and adjacent sectors together. Fails if the device fails.
 pub fn write(cache: &Cache, distance: u64, sectors: &Sectors) -> Result<()> {
     let (device, size) = (cache.device(), u64::from(cache.block_size()));
     let mut gathered: Vec<u8> = Vec::new();
@@ -43,7 +43,7 @@ pub fn write(cache: &Cache, distance: u64, sectors: &Sectors) -> Result<()> {
     if gathered.is_empty() { Ok(()) } else { device.write_at(start, &gathered) }
 }
 
-/// Sectors of `size` bytes with some entries of directories as they are shown for now.
+/// Returns sectors of `size` bytes in which the directory entries of `shown` replace the current ones.
 pub fn with_entries(mut sectors: Sectors, size: u64, shown: &BTreeMap<Slot, [u8; 32]>) -> Sectors {
     for (slot, bytes) in shown {
         let number = slot.offset().checked_div(size).unwrap_or(0);
@@ -54,7 +54,7 @@ pub fn with_entries(mut sectors: Sectors, size: u64, shown: &BTreeMap<Slot, [u8;
     sectors
 }
 
-/// Makes `range` of the device zeros. Fails if the device fails.
+/// Writes zeros to `range` of the device. Fails if the device fails.
 pub fn zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
     let mut at = range.start;
     while at < range.end {

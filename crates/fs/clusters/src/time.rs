@@ -1,18 +1,18 @@
-//! Times: local ones, in a date and a time of 16 bits.
+//! Local times as a date and a time of 16 bits.
 //!
-//! Layout: a date is `yyyyyyym mmmddddd` counted from 1980, a time `hhhhhmmm mmmsssss` in steps of two seconds; the creation
-//! has a byte of 10 ms besides.
-//! Source: fatgen103, "Date and Time Formats". The disk does not say which time zone it means: the caller does.
+//! Layout: a date is `yyyyyyym mmmddddd` with years from 1980, a time is `hhhhhmmm mmmsssss` in steps of two seconds.
+//! The creation time has an additional byte in units of 10 ms.
+//! Source: fatgen103, "Date and Time Formats". The disk does not store the time zone: the caller provides it.
 
 use obento_base::Timestamp;
 
 const DAY: i64 = 86_400;
-/// 1980-01-01 since 1970-01-01, in days.
+/// Days from 1970-01-01 to 1980-01-01.
 const EPOCH_DAYS: i64 = 3_652;
-/// 2107-12-31 23:59:58 on the local clock, in seconds since 1970: the last moment of the format.
+/// 2107-12-31 23:59:58 local time, in seconds since 1970: the last time that the format can store.
 const LAST: i64 = 4_354_819_198;
 
-/// How many minutes the clocks that wrote the volume are ahead of UTC.
+/// Offset from UTC in minutes of the clocks that wrote the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Zone(pub i16);
 
@@ -22,8 +22,8 @@ impl Zone {
     }
 }
 
-/// Days from 1970-01-01 to a day of the Gregorian calendar. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", `days_from_civil`, for years after 0.
+/// Returns the number of days from 1970-01-01 to a day of the Gregorian calendar, for years after 0. Source: Howard
+/// Hinnant, "chrono-Compatible Low-Level Date Algorithms", `days_from_civil`.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let shifted = if month > 2 { month.saturating_sub(3) } else { month.saturating_add(9) };
     let year = if month > 2 { year } else { year.saturating_sub(1) };
@@ -33,8 +33,8 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     year.saturating_mul(365).saturating_add(leaps).saturating_add(day).saturating_sub(719_468)
 }
 
-/// Returns the year, month and day that lie so many days after 1970-01-01. Source: the same, `civil_from_days`, for
-/// years after 0.
+/// Returns the year, month and day that are `days` after 1970-01-01, for years after 0. Source: the same,
+/// `civil_from_days`.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -49,7 +49,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (if month > 2 { year } else { year.saturating_add(1) }, month, day)
 }
 
-/// Returns the moment that date and time mean. A month or day of 0, which means that nothing is known, is the first.
+/// Returns the time that `date` and `time` encode. A month or day of 0 (unknown) is taken as 1.
 pub fn decode(date: u16, time: u16, hundredths: u8, zone: Zone) -> Timestamp {
     let field = |value: u16, shift: u32, mask: u16| i64::from(value >> shift & mask);
     let (month, day) = (field(date, 5, 15).clamp(1, 12), field(date, 0, 31).max(1));
@@ -62,7 +62,7 @@ pub fn decode(date: u16, time: u16, hundredths: u8, zone: Zone) -> Timestamp {
     Timestamp::new(total.saturating_sub(zone.seconds()), nanos)
 }
 
-/// Date, time and hundredths of seconds (0 to 199) of a moment, which is cut to the years 1980 to 2107.
+/// Returns date, time and hundredths of seconds (0 to 199) for `moment`, limited to the years 1980 to 2107.
 pub fn encode(moment: Timestamp, zone: Zone) -> (u16, u16, u8) {
     let first = EPOCH_DAYS.saturating_mul(DAY);
     let local = moment.secs().saturating_add(zone.seconds());

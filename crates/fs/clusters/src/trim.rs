@@ -1,7 +1,7 @@
-//! Telling the device what is free.
+//! Discarding free clusters.
 //!
-//! Invariant: what is discarded is free in a durable state and given to nobody meanwhile: what was freed since the last commit is
-//! held, and the volume's lock is held around each step.
+//! Invariant: discarded clusters are durably free and not allocated meanwhile. Clusters that were freed since the
+//! last commit are held, and the lock of the volume is held around each step.
 
 use obento_base::Result;
 use obento_block::BlockDevice as _;
@@ -12,7 +12,7 @@ use crate::pieces::last_of;
 use crate::unit::Cluster;
 use crate::volume::{Commit as _, Volume};
 
-/// Runs that are discarded before others may change the volume again.
+/// Maximum number of runs that are discarded before the lock is released.
 const STEP: u32 = 256;
 
 impl<V: Volume> Trim for Mounted<V> {
@@ -27,7 +27,7 @@ impl<V: Volume> Trim for Mounted<V> {
     }
 }
 
-/// Discards runs from `from` on; answers how many bytes, and where the next step begins.
+/// Discards runs from `from` on. Returns the number of bytes, and where the next step begins.
 fn trim_some<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,

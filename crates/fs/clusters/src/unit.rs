@@ -1,20 +1,20 @@
-//! Places on a volume, by what they count.
+//! Types for places on a volume, by their unit.
 
 use core::fmt;
 
 use obento_base::Ino;
 
-/// Bytes of a directory entry.
+/// Size of a directory entry.
 pub const ENTRY: u32 = 32;
-/// The same, to divide offsets by.
+/// The same, for computing with offsets.
 pub const ENTRY_LEN: u64 = 32;
 
-/// A cluster of the volume; the first is 2.
+/// A cluster number; the first cluster is 2.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Cluster(pub u32);
 
 impl Cluster {
-    /// Returns whether this is one of the clusters of a volume that has `clusters` of them.
+    /// Returns whether a volume with `clusters` clusters has this one.
     pub fn is_one_of(self, clusters: u32) -> bool {
         self.0 >= 2 && self.0.saturating_sub(2) < clusters
     }
@@ -31,12 +31,13 @@ impl fmt::Display for Cluster {
 pub struct Slot(pub u64);
 
 impl Slot {
-    /// Returns where it starts on the volume.
+    /// Returns the byte offset on the volume.
     pub fn offset(self) -> u64 {
         self.0.saturating_mul(u64::from(ENTRY))
     }
 
-    /// The inode number of what has its entry here: no entry lies in the boot sector, so that it is more than the root's.
+    /// Returns the inode number of a file whose entry is here. No entry is in the boot sector, so the number is
+    /// greater than the root's.
     pub fn ino(self) -> Ino {
         Ino(self.0)
     }

@@ -1,18 +1,18 @@
-//! Names in UTF-16, as bytes.
+//! Names in UTF-16, converted to bytes.
 //!
-//! Towards the layers above a name is UTF-8; half a surrogate pair, which a damaged or odd name may hold, is written as the
-//! three bytes that UTF-8 would give it if it could (WTF-8), so that every name on disk can be named.
+//! The layers above use UTF-8. An unpaired surrogate, which a damaged or unusual name may contain, is converted to
+//! the three bytes that UTF-8 would use if it permitted them (WTF-8), so that every name on disk can be used.
 
 use alloc::vec::Vec;
 
 use obento_base::{Error, Result};
 
-/// The most UTF-16 units of a name.
+/// Maximum number of UTF-16 units of a name.
 pub const MAX_UNITS: usize = 255;
-/// The most bytes of a name: three a unit.
+/// Maximum number of bytes of a name: three per unit.
 pub const MAX_BYTES: u32 = 765;
 
-/// `units` as bytes.
+/// Converts `units` to bytes.
 pub fn to_bytes(units: impl IntoIterator<Item = u16>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for unit in char::decode_utf16(units) {
@@ -30,8 +30,8 @@ fn half_to_bytes(unit: u16) -> [u8; 3] {
     [0xed, six(6), six(0)]
 }
 
-/// Returns the UTF-16 units of a name. Fails with `NameTooLong`, or with `Invalid` for bytes that are neither UTF-8
-/// nor half a surrogate pair.
+/// Converts a name to UTF-16 units. Fails with `NameTooLong`, or with `Invalid` for bytes that are neither UTF-8 nor
+/// an unpaired surrogate.
 pub fn to_units(bytes: &[u8]) -> Result<Vec<u16>> {
     let mut units = Vec::new();
     let mut rest = bytes;

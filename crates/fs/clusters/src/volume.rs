@@ -1,8 +1,8 @@
-//! What a format says, so that [`Mounted`](crate::Mounted) can show and change a volume of it.
+//! The traits that a format implements so that [`Mounted`](crate::Mounted) can read and change its volumes.
 //!
-//! A driver implements [`Volume`] for what it reads, and for what it changes [`Commit`], [`Entries`] and [`Data`], each beside the
-//! code that knows the bytes.
-//! Locking: `Mounted` holds its lock shared around what reads names, and exclusively around all that changes.
+//! A driver implements [`Volume`] for reading, and [`Commit`], [`Entries`] and [`Data`] for changes, each beside the
+//! code for the on-disk structures. Locking: `Mounted` holds its lock shared while it reads names, and exclusively
+//! while it changes anything.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,117 +23,117 @@ use crate::pieces::Piece;
 use crate::unit::{Cluster, Slot};
 use crate::waiting::{MAX_DIRTY, Waiting};
 
-/// An entry as a listing copies it.
+/// A directory entry in a listing.
 pub struct Listed {
     /// Its name.
     pub name: NameBuf,
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
     /// File or directory.
     pub kind: FileKind,
-    /// Where the listing goes on.
+    /// Cookie with which the listing continues.
     pub next: Cookie,
 }
 
-/// How a volume is divided.
+/// The units of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grain {
-    /// Bytes a cluster.
+    /// Size of a cluster in bytes.
     pub cluster_size: u32,
-    /// How many clusters there are.
+    /// Number of clusters.
     pub clusters: u32,
-    /// The grain in which files are mapped: a cluster, or a part of one.
+    /// Unit in which files are mapped: a cluster, or a part of one.
     pub block_size: u32,
 }
 
-/// Where a name was found.
+/// The place of a name in its directory.
 pub trait Location: Clone {
-    /// Returns the place that gives its file a number.
+    /// Returns the slot from which the inode number of the file is derived.
     fn slot(&self) -> Slot;
 }
 
-/// A name's directory, and where in it.
+/// A directory, and the place of a name in it.
 pub type At<'a, V> = (&'a <V as Volume>::Directory, &'a <V as Volume>::Location);
 
 /// The mounted state of a format.
 pub trait Volume: Sized + Send + Sync + 'static {
-    /// What a directory says of a file.
+    /// The attributes of a file in a directory entry.
     type Entry: FileEntry;
-    /// A directory that is known.
+    /// A directory that has been read.
     type Directory;
-    /// Where a name lies in its directory.
+    /// The place of a name in its directory.
     type Location: Location;
-    /// What changes the volume.
+    /// The state of a volume that is open for changes.
     type Writer: Commit<Self> + Entries<Self> + Data<Self> + Send;
 
-    /// Nanoseconds between two moments that `mtime` can tell apart.
+    /// Resolution of `mtime` in nanoseconds.
     const TIME_GRANULARITY: u32;
 
-    /// Returns the most bytes of a file.
+    /// Returns the maximum size of a file.
     fn file_size_max(&self) -> u64;
-    /// How it is divided.
+    /// Returns the units of the volume.
     fn grain(&self) -> Grain;
-    /// The byte offset of a cluster; `None` if the volume has no such.
+    /// Returns the byte offset of a cluster, or `None` if the volume has no such cluster.
     fn offset_of(&self, cluster: Cluster) -> Option<u64>;
-    /// How it is shown.
+    /// Returns the owner, permissions and time zone of files.
     fn owner(&self) -> &Owner;
-    /// What every mounted volume keeps.
+    /// Returns the state that every mounted volume has.
     fn kept(&self) -> &Kept<Self::Entry>;
-    /// What it says of itself.
+    /// Returns a description of the volume.
     fn describe(&self) -> VolumeInfo;
-    /// Counts the clusters that are free. Fails if the device fails.
+    /// Counts the free clusters. Fails if the device fails.
     fn count_free(&self) -> Result<u32>;
 
-    /// The inode of this number, and what it lies in or lay in. Fails with `Stale` if it is not in use.
+    /// Returns the inode `ino`, and its current or former directory. Fails with `Stale` if it is not in use.
     fn inode_and_parent(&self, ino: Ino) -> Result<(Inode<Self::Entry>, Ino)>;
-    /// Returns the directory of this number. Fails with `Stale`, `NotDirectory`, or with `Corrupt` for one whose
-    /// clusters belong to another.
+    /// Returns the directory `ino`. Fails with `Stale`, with `NotDirectory`, or with `Corrupt` if its clusters belong
+    /// to another directory.
     fn directory(&self, ino: Ino) -> Result<Arc<Self::Directory>>;
-    /// Returns where `name` is in `dir`. A part that cannot be read is as if it held nothing, unless the name is
-    /// nowhere else: then the error is told.
+    /// Returns the place of `name` in `dir`. Unreadable parts are skipped. If the name is not found and a part was
+    /// unreadable, fails with its error.
     fn find(&self, dir: &Self::Directory, name: &Name) -> Result<Option<Self::Location>>;
-    /// At most `max` entries of `dir` after `from`, and whether these are the last. Errors among them are those of damaged
-    /// parts.
+    /// Returns at most `max` entries of `dir` after `from`, and whether they are the last ones. Damaged parts appear
+    /// as errors among them.
     fn list(&self, dir: &Self::Directory, from: Cookie, max: usize) -> Result<(Vec<Result<Listed>>, bool)>;
-    /// Bytes of a file or directory.
+    /// Returns the size of a file or directory in bytes.
     fn size_of(&self, inode: &Inode<Self::Entry>) -> u64;
-    /// Returns the run of a file at `range.start`, as the contract's `map` has it. Fails with `Invalid` for an empty
-    /// range, or with `Corrupt` for a chain that ends too early or is damaged there.
+    /// Returns the run of a file at `range.start`, as `map` of the contract requires. Fails with `Invalid` for an
+    /// empty range, or with `Corrupt` for a chain that ends too early or is damaged there.
     fn map(&self, inode: &Inode<Self::Entry>, range: Range<u64>) -> Result<Extent>;
 
-    /// Its structures, field by field, if they are shown.
+    /// Returns the view of the on-disk structures, if the format has one.
     fn inspect(&self) -> Option<&dyn Inspect> {
         None
     }
 
-    /// Returns the metadata.
+    /// Returns the metadata cache.
     fn cache(&self) -> &Cache {
         &self.kept().cache
     }
 
-    /// Returns the numbers of inodes.
+    /// Returns the inode numbers.
     fn numbers(&self) -> &RwLock<Numbers<Self::Entry>> {
         &self.kept().numbers
     }
 
-    /// Drops what is kept for `ino` alone.
+    /// Drops the stored state of `ino`.
     fn forget(&self, ino: Ino) {
         self.kept().forget(ino);
     }
 
-    /// Returns the bytes of a piece on the device. Fails with `Invalid` if it is not on the volume.
+    /// Returns the byte range of a piece on the device. Fails with `Invalid` if it is not on the volume.
     fn bytes_of(&self, (start, len): Piece) -> Result<Range<u64>> {
         let offset = self.offset_of(start).ok_or(Error::Invalid)?;
         let size = u64::from(self.grain().cluster_size);
         Ok(offset..offset.saturating_add(u64::from(len).saturating_mul(size)))
     }
 
-    /// The number of what has its entry at `slot`.
+    /// Returns the inode number of the file whose entry is at `slot`.
     fn ino_at(&self, slot: Slot) -> Ino {
         self.numbers().read().ino_at(slot)
     }
 
-    /// Returns the inode of this number. Fails with `Stale` if it is not in use.
+    /// Returns the inode `ino`. Fails with `Stale` if it is not in use.
     fn inode(&self, ino: Ino) -> Result<Inode<Self::Entry>> {
         self.inode_and_parent(ino).map(|(inode, _)| inode)
     }
@@ -144,60 +144,60 @@ pub trait Volume: Sized + Send + Sync + 'static {
         if inode.is_dir() { Err(Error::IsDirectory) } else { Ok(inode) }
     }
 
-    /// The attributes of `ino`, as they are now. Fails with `Stale`.
+    /// Returns the current attributes of `ino`. Fails with `Stale`.
     fn attr(&self, ino: Ino) -> Result<Attr> {
         let inode = self.inode(ino)?;
         Ok(inode.attr(self.owner(), self.size_of(&inode), self.grain().cluster_size))
     }
 }
 
-/// Changes on their way to the device.
+/// Writing changes to the device.
 pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
-    /// Reads what is free. Fails with `ReadOnly` if the device cannot be written, with `OutOfBounds` if it is shorter
-    /// than the volume, or if the device fails.
+    /// Opens the volume for changes and reads which clusters are free. Fails with `ReadOnly` if the device is
+    /// read-only, with `OutOfBounds` if the device is shorter than the volume, or if the device fails.
     fn open(volume: &V, clock: Arc<dyn Clock>) -> Result<Self>;
-    /// What waits.
+    /// Returns the pending changes.
     fn waiting(&self) -> &Waiting;
-    /// What waits, to be changed.
+    /// Returns the pending changes, mutably.
     fn waiting_mut(&mut self) -> &mut Waiting;
-    /// Writes what waits, in an order that a cut survives. Fails if the device fails.
+    /// Writes the pending changes in an order that survives a power cut. Fails if the device fails.
     fn write_changes(&mut self, volume: &V) -> Result<()>;
-    /// Marks the volume as in use, or as not in use, if it was not before it was opened.
+    /// Marks the volume as in use, or as not in use. A volume that was marked as in use when it was opened stays so.
     fn mark(&mut self, volume: &V, in_use: bool) -> Result<()>;
-    /// Gives back what was taken and not named.
+    /// Frees clusters that were allocated and not used.
     fn give_back(&mut self, volume: &V, pieces: &[Piece]);
 
-    /// Returns how many sectors changed.
+    /// Returns the number of changed sectors.
     fn sectors(&self) -> usize {
         self.waiting().sectors()
     }
 
-    /// The time by the clock that changes are stamped by.
+    /// Returns the current time for timestamps.
     fn now(&self) -> Timestamp {
         self.waiting().clock.now()
     }
 
-    /// Returns which clusters are free.
+    /// Returns the allocator.
     fn allocator(&mut self) -> &mut Allocator {
         &mut self.waiting_mut().allocator
     }
 
-    /// Fails with `ReadOnly` after a write failed.
+    /// Fails with `ReadOnly` if a write has failed.
     fn check(&self) -> Result<()> {
         self.waiting().check()
     }
 
-    /// Returns whether anything waits.
+    /// Returns whether changes are pending.
     fn has_changes(&self) -> bool {
         self.waiting().data_written || self.sectors() > 0
     }
 
-    /// Returns whether so much waits that it should be written.
+    /// Returns whether the pending changes should be written because of their number.
     fn is_full(&self) -> bool {
         self.sectors() > MAX_DIRTY
     }
 
-    /// Writes all changes. Fails with the errors of the device, after which nothing is changed any more.
+    /// Writes all changes. Fails if the device fails, and then refuses all further changes.
     fn commit(&mut self, volume: &V) -> Result<()> {
         self.check()?;
         let result = match self.sectors() {
@@ -224,8 +224,8 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
         volume.cache().device().flush()
     }
 
-    /// What `take` gets of free clusters; where there are none, after a commit, since what is freed rests until then.
-    /// Fails with `NoSpace`, or with the errors of the commit.
+    /// Allocates with `take`. If that fails with `NoSpace`, commits and tries again, since freed clusters are
+    /// available only after a commit. Fails with `NoSpace`, or with the errors of the commit.
     fn take_with<T>(&mut self, volume: &V, take: impl Fn(&mut Allocator) -> Result<T>) -> Result<T> {
         match take(self.allocator()) {
             Err(Error::NoSpace) if self.allocator().holds_any() => {
@@ -236,53 +236,56 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
         }
     }
 
-    /// Clusters for `want` more behind `after`, in as few pieces as can be had. Fails with `NoSpace`, and then none.
+    /// Allocates `want` clusters after `after`, in as few pieces as possible. Fails with `NoSpace`, and then
+    /// allocates none.
     fn take(&mut self, volume: &V, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
         self.take_with(volume, |allocator| allocator.take_all(after, want))
     }
 }
 
-/// Changing what directories hold.
+/// Changing directories.
 pub trait Entries<V: Volume> {
-    /// Names what `entry` says in `dir`, where the name is free; answers where. Fails with `NoSpace`, or with
-    /// `Invalid` or NameTooLong for a name that the format lacks.
+    /// Adds `entry` to `dir` under `name`, which must not exist. Returns the place of the entry. Fails with
+    /// `NoSpace`, or with `Invalid` or `NameTooLong` for a name that the format cannot store.
     fn add(&mut self, volume: &V, dir: Ino, name: &Name, entry: V::Entry) -> Result<V::Location>;
-    /// Takes a name out of its directory.
+    /// Removes a name from its directory.
     fn remove(&mut self, volume: &V, at: At<'_, V>) -> Result<()>;
-    /// Writes what `entry` says under the name that is there.
+    /// Replaces the attributes of an existing name with those of `entry`.
     fn put_over(&mut self, volume: &V, at: At<'_, V>, entry: &V::Entry) -> Result<()>;
-    /// Changes what is said of a file, wherever it is; its name stays. Of the root nothing is said.
+    /// Changes the attributes of a file at its current place, except the name. The root has no attributes.
     fn put_inode(&mut self, volume: &V, inode: &Inode<V::Entry>) -> Result<()>;
 
-    /// Returns whether one write changes both, so that a cut leaves neither between.
+    /// Returns whether one write changes both places, so that a power cut changes both or none.
     fn is_one_write(volume: &V, one: At<'_, V>, other: At<'_, V>) -> bool;
-    /// Returns whether each of two names may go on to say what the other says.
+    /// Returns whether each of two names can refer to the file of the other.
     fn can_swap(one: &V::Location, other: &V::Location) -> bool;
-    /// What is there came from elsewhere: it is shown when the place that it left is written.
+    /// Records that the file at this place came from another one: its entry is written after the old place is
+    /// written.
     fn arrive(&mut self, volume: &V, at: At<'_, V>) -> Result<()>;
-    /// What is there, `inode` until now, names something else from now on: what is on disk is shown until then, if it is that.
+    /// Records that the entry at this place, which referred to `inode`, will refer to another file. Until that is
+    /// written, the disk has the old entry, if that is what it has now.
     fn replace(&mut self, volume: &V, at: At<'_, V>, inode: &Inode<V::Entry>) -> Result<()>;
 
-    /// Gives a new directory in `parent` its first cluster, and what it holds from the start. Fails with `NoSpace`.
+    /// Allocates the first cluster of a new directory in `parent`, with its initial contents. Fails with `NoSpace`.
     fn make_directory(&mut self, volume: &V, parent: Ino, entry: &mut V::Entry) -> Result<Cluster>;
-    /// Frees a cluster that was named and is not any more.
+    /// Frees a cluster to which nothing refers any more.
     fn free_one(&mut self, volume: &V, cluster: Cluster) -> Result<()>;
-    /// A directory lies in another one now.
+    /// Records the new parent of a directory.
     fn set_parent(&mut self, volume: &V, dir: Ino, parent: Ino) -> Result<()>;
 }
 
-/// Changing what files hold.
+/// Changing the contents of files.
 pub trait Data<V: Volume> {
-    /// Sets the size, as the contract's `truncate` has it. Fails with `FileTooBig` or `NoSpace`.
+    /// Sets the size, as `truncate` of the contract requires. Fails with `FileTooBig` or `NoSpace`.
     fn truncate(&mut self, volume: &V, ino: Ino, size: u64) -> Result<()>;
-    /// Returns where to write from `range.start` on, as the contract's `map_for_write` has it.
+    /// Returns where to write from `range.start` on, as `map_for_write` of the contract requires.
     fn map_for_write(&mut self, volume: &V, ino: Ino, range: Range<u64>) -> Result<Extent>;
-    /// Names what was written, as the contract's `end_write` has it.
+    /// Makes written clusters part of the file, as `end_write` of the contract requires.
     fn end_write(&mut self, volume: &V, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()>;
-    /// Gives back what was promised from `range` on.
+    /// Cancels the reservations from `range` on.
     fn abandon(&mut self, volume: &V, ino: Ino, range: &Range<u64>);
-    /// Writes bytes that lie past a gap, which becomes zeros; answers how many.
+    /// Writes bytes after a gap, which is zeroed. Returns the number of bytes.
     fn write(&mut self, volume: &V, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
-    /// What has no name and no user is freed.
+    /// Frees a file that has no name and no user.
     fn forget(&mut self, volume: &V, ino: Ino) -> Result<()>;
 }

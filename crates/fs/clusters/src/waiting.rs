@@ -1,9 +1,11 @@
-//! What waits for a commit, whatever the format.
+//! Changes that wait for a commit, whatever the format.
 //!
-//! Changes are made to sectors in memory, where readers see them at once; a commit writes them in the order that the driver says.
-//! Invariant: what is freed says on disk what it said ([`Waiting::deferred`]) until directories are written that do without it, and
-//! an end of a chain that goes on says that it is one ([`Waiting::tails`]) until what follows it is there.
-//! Locking: `Mounted` holds its lock exclusively around every method here.
+//! Changes are made to sectors in memory, where readers see them at once. A commit writes them in the order that the
+//! driver defines.
+//! Invariant: a FAT entry of a freed cluster keeps its old value on disk ([`Waiting::deferred`]) until directories
+//! are written that do not need it. The last entry of a chain that is extended stays a last entry on disk
+//! ([`Waiting::tails`]) until the new clusters are written. Locking: `Mounted` holds its lock exclusively around
+//! every method here.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -20,49 +22,50 @@ use crate::promises::Promises;
 use crate::sectors::{self, current, with_entries};
 use crate::unit::{Cluster, Slot};
 
-/// The mark of changed sectors: there is one change at a time.
+/// The mark of changed sectors. Only one change is active at a time.
 pub const MARK: u32 = 1;
-/// How many changed sectors may wait in memory: 4 MiB of small ones.
+/// Maximum number of changed sectors in memory: 4 MiB with sectors of 512 bytes.
 pub(crate) const MAX_DIRTY: usize = 8192;
 
-/// The changes that wait, and by which clock they are made.
+/// The pending changes, and the clock for their timestamps.
 pub struct Waiting {
-    /// What changes are stamped by.
+    /// The clock for timestamps.
     pub clock: Arc<dyn Clock>,
-    /// Which clusters are free.
+    /// The free clusters.
     pub allocator: Allocator,
-    /// Changed sectors of the FAT that is read.
+    /// Changed sectors of the active FAT.
     pub fat_sectors: BTreeSet<u64>,
     /// Changed sectors of directories.
     pub dir_sectors: BTreeSet<u64>,
-    /// Entries of the FAT that say on disk what they said before, until directories are written that do without them.
+    /// FAT entries that keep their old value on disk until directories are written that do not need them.
     pub deferred: BTreeMap<Cluster, u32>,
-    /// Entries of the FAT that ended a chain on disk, and go on to clusters that are new there: what they said.
+    /// FAT entries that end a chain on disk and now continue in new clusters: their old values.
     pub tails: BTreeMap<Cluster, u32>,
-    /// Entries of directories that are shown on disk as something else until all others are written.
+    /// Directory entries that have other contents on disk until all other entries are written.
     pub late: BTreeMap<Slot, [u8; 32]>,
-    /// Clusters that were promised to files and are not named.
+    /// Clusters that are reserved for files.
     pub promises: Promises,
-    /// Whether a directory grew since the last commit: its new clusters must be zeros before they are named.
+    /// Whether a directory grew since the last commit: its new clusters must be zeroed before anything refers to
+    /// them.
     pub directory_grew: bool,
-    /// Whether data may wait in the device.
+    /// Whether the device may hold unflushed data.
     pub data_written: bool,
     state: State,
 }
 
-/// How the volume on disk is marked.
+/// The mark of the volume on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State {
-    /// Whether it was marked as in use before it was opened: then it stays so.
+    /// Whether the volume was marked as in use when it was opened. It then stays so.
     was_in_use: bool,
-    /// Whether it was marked since.
+    /// Whether this driver has marked it.
     is_marked: bool,
-    /// Whether a write failed: nothing is changed any more.
+    /// Whether a write failed. All further changes are then refused.
     has_failed: bool,
 }
 
 impl Waiting {
-    /// Nothing waits on a volume that was, or was not, marked as in use.
+    /// Creates the state without pending changes. `was_in_use` is the mark that the volume had.
     pub fn new(clock: Arc<dyn Clock>, allocator: Allocator, was_in_use: bool) -> Self {
         Self {
             clock,
@@ -79,18 +82,18 @@ impl Waiting {
         }
     }
 
-    /// Fails with `ReadOnly` after a write failed.
+    /// Fails with `ReadOnly` if a write has failed.
     pub(crate) fn check(&self) -> Result<()> {
         if self.state.has_failed { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// A write failed: nothing is changed any more.
+    /// Records that a write failed: all further changes are refused.
     pub(crate) fn fail(&mut self) {
         self.state.has_failed = true;
     }
 
-    /// Marks the volume as in use or not, by what `change` does to its first sector, unless that is so already. Fails
-    /// if the device fails.
+    /// Marks the volume as in use or not, unless it already is, by applying `change` to its first sector. Fails if
+    /// the device fails.
     pub fn mark(
         &mut self,
         cache: &Cache,
@@ -101,7 +104,7 @@ impl Waiting {
         if self.state.was_in_use || self.state.is_marked == in_use {
             return Ok(());
         }
-        // A whole sector: nothing else may tear.
+        // Write a whole sector, so that no other field can tear.
         let mut sector = vec![0; to_usize(sector_size.into())];
         cache.device().read_at(0, &mut sector)?;
         change(&mut sector, &self.allocator);
@@ -111,12 +114,12 @@ impl Waiting {
         Ok(())
     }
 
-    /// Returns how many sectors changed.
+    /// Returns the number of changed sectors.
     pub fn sectors(&self) -> usize {
         self.fat_sectors.len().saturating_add(self.dir_sectors.len())
     }
 
-    /// Changes entries of a directory that lie together in one sector.
+    /// Changes adjacent directory entries in one sector.
     pub fn put(&mut self, cache: &Cache, slot: Slot, bytes: &[u8]) -> Result<()> {
         let size = u64::from(cache.block_size());
         let number = slot.offset().checked_div(size).unwrap_or(0);
@@ -130,7 +133,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Writes directories: first with what is shown late as it was, then as they are.
+    /// Writes directories: first with the old contents of the entries of `late`, then with the new ones.
     pub fn write_directories(&self, cache: &Cache) -> Result<()> {
         let size = u64::from(cache.block_size());
         let directories = current(cache, self.dir_sectors.iter().copied())?;
@@ -144,7 +147,7 @@ impl Waiting {
         cache.device().flush()
     }
 
-    /// Nothing waits any more, but what is promised.
+    /// Drops all pending changes except reservations.
     pub fn clear(&mut self, cache: &Cache) {
         for &number in self.fat_sectors.iter().chain(&self.dir_sectors) {
             cache.unpin(number, MARK);
@@ -158,7 +161,7 @@ impl Waiting {
     }
 }
 
-/// What the FAT says of `pieces` that are one chain, whose last entry says `end`.
+/// Returns the FAT entries that link `pieces` to one chain whose last entry is `end`.
 pub fn links(pieces: &[Piece], end: u32) -> impl Iterator<Item = (Cluster, u32)> {
     let nexts = pieces.iter().skip(1).map(|(start, _)| start.0).chain([end]);
     pieces.iter().zip(nexts).flat_map(|(piece, next)| {

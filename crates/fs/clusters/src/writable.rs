@@ -1,4 +1,4 @@
-//! The contract's changes.
+//! The part of the contract that changes volumes.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -20,7 +20,8 @@ impl<V: Volume> Mounted<V> {
         self.volume().file(ino).map(drop)
     }
 
-    /// What the format has no holes for. Fails with `IsDirectory`, `Invalid` or `NotSupported`.
+    /// Checks the arguments of an operation that needs holes, which the format lacks. Fails with `IsDirectory`,
+    /// `Invalid` or `NotSupported`.
     fn refuse_holes(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
         self.check_file(ino)?;
         let size = u64::from(self.volume().grain().block_size);
@@ -37,7 +38,7 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
         })
     }
 
-    /// The format has one name a file: TooManyLinks for what could have another elsewhere.
+    /// Fails with `TooManyLinks`, since the format has one name per file.
     fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
         self.change(|_, volume| {
             let inode = volume.inode(ino)?;
@@ -84,7 +85,7 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
     }
 
     fn abandon(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) {
-        // On a volume that is no longer changed nothing is promised.
+        // Nothing is reserved on a volume that refuses changes.
         let _ = self.change(|writer, volume| {
             writer.abandon(volume, ino, &range);
             Ok(())
@@ -99,7 +100,7 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
         self.refuse_holes(ino, &range)
     }
 
-    /// Only with [`Size::Grow`]: what lies past the size has no place.
+    /// Supports only [`Size::Grow`], since the format has no space past the end of a file.
     fn allocate(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
         self.change(|writer, volume| {
             let inode = volume.file(ino)?;

@@ -1,4 +1,4 @@
-//! The format behind the contract: what `obento-clusters` asks of it.
+//! The traits of `obento-clusters` for FAT.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,10 +14,10 @@ use crate::raw::RawEntry;
 use crate::volume::Volume;
 use crate::writer::Writer;
 
-/// A size has 32 bits.
+/// Maximum file size, of 32 bits.
 pub(crate) const FILE_SIZE_MAX: u64 = 0xffff_ffff;
 
-/// An open volume behind the contract.
+/// An open volume that implements the contract.
 pub type Fat = Mounted<Volume>;
 
 impl obento_clusters::Location for Location {

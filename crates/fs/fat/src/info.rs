@@ -1,4 +1,4 @@
-//! What a volume is, in words.
+//! Descriptions of volumes.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -10,14 +10,14 @@ use crate::super_block::Width;
 use crate::unit::Cluster;
 use crate::volume::Volume;
 
-/// How a volume was left.
+/// The state of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Unmounted.
+    /// Unmounted cleanly.
     Clean,
     /// In use, or not unmounted.
     InUse,
-    /// An error of the medium was met.
+    /// An error of the medium occurred.
     Errors,
 }
 
@@ -31,14 +31,14 @@ impl State {
     }
 }
 
-/// Bits of the state in the boot sector (Linux, `FAT_STATE_DIRTY`; Windows has the second too).
+/// Bits of the state in the boot sector (Linux: `FAT_STATE_DIRTY`; Windows also has the second bit).
 pub const DIRTY: u8 = 1;
-/// An error of the medium was met.
+/// An error of the medium occurred.
 pub const ERRORS: u8 = 2;
 
 impl Width {
-    /// The bits of the second entry of the FAT that are set while the volume is unmounted, and while no error was met
-    /// (fatgen103, "FAT Data Structure", `ClnShutBitMask` and `HrdErrBitMask`). FAT12 has none.
+    /// Returns the bits of the second FAT entry that are set while the volume is unmounted, and while no error has
+    /// occurred (fatgen103, "FAT Data Structure", `ClnShutBitMask` and `HrdErrBitMask`). FAT12 has none.
     pub fn shutdown_bits(self) -> Option<(u32, u32)> {
         match self {
             Self::Fat12 => None,
@@ -49,7 +49,7 @@ impl Width {
 }
 
 impl Volume {
-    /// How the volume was left, by the boot sector and the FAT.
+    /// Returns the state of the volume from the boot sector and the FAT.
     pub fn state(&self) -> State {
         let sb = self.super_block();
         let bits = sb.width.shutdown_bits().zip(self.table().value(Cluster(1)).ok());
@@ -65,17 +65,17 @@ impl Volume {
         }
     }
 
-    /// Type, label and length.
+    /// Returns type, label and size.
     pub fn probe(&self) -> Probe {
         let mut probe = self.super_block().probe(None);
-        // What the root directory says is what Windows shows, and the boot sector may be older.
+        // Windows shows the label of the root directory; that of the boot sector may be older.
         if let Some(label) = self.root_label() {
             probe.label = label.name().to_label(self.options().code_page);
         }
         probe
     }
 
-    /// Returns all of it.
+    /// Returns the complete description.
     pub fn describe(&self) -> VolumeInfo {
         let sb = self.super_block();
         let fact = |name: &'static str, value: String| Fact { name, value };

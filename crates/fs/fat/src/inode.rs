@@ -1,4 +1,4 @@
-//! Inodes, which the format does not have: what a directory entry says of its file.
+//! Inodes. The format has none: the attributes of a file come from its directory entry.
 
 use bitflags::bitflags;
 use obento_base::wire::{FromZeros as _, le};
@@ -15,13 +15,13 @@ bitflags! {
     /// `DIR_Attr` (fatgen103, "FAT Directory Structure").
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Attributes: u8 {
-        /// Not to be written.
+        /// Read-only.
         const READ_ONLY = 0x01;
-        /// Not listed.
+        /// Hidden in listings.
         const HIDDEN = 0x02;
-        /// Of the operating system.
+        /// Belongs to the operating system.
         const SYSTEM = 0x04;
-        /// The volume's label, or part of a long name.
+        /// The label of the volume, or a part of a long name.
         const VOLUME_ID = 0x08;
         /// A directory.
         const DIRECTORY = 0x10;
@@ -31,14 +31,14 @@ bitflags! {
     }
 }
 
-/// The attributes of a part of a long name, among the six that count.
+/// The attributes of a part of a long name, within the six defined bits.
 pub const LONG_NAME: u8 = 0x0f;
 const KNOWN: u8 = 0x3f;
 
-/// What 32 bytes of a directory are.
+/// The type of 32 bytes of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Nothing follows.
+    /// The end of the directory.
     End,
     /// Free.
     Free,
@@ -53,7 +53,7 @@ pub enum Kind {
 }
 
 impl RawEntry {
-    /// What these bytes are.
+    /// Returns the type of this entry.
     pub fn kind(&self) -> Kind {
         match (self.DIR_Name.first(), self.DIR_Attr & KNOWN) {
             (Some(0), _) => Kind::End,
@@ -75,7 +75,7 @@ impl RawEntry {
         Attributes::from_bits_retain(self.DIR_Attr)
     }
 
-    /// The first cluster, if there is one. Its upper half counts on FAT32 alone.
+    /// Returns the first cluster, if there is one. Its upper half is valid only on FAT32.
     pub fn first(&self, width: Width) -> Option<Cluster> {
         let high = if width == Width::Fat32 { self.DIR_FstClusHI.get() } else { 0 };
         let number = u32::from(self.DIR_FstClusLO.get()) | u32::from(high) << 16;
@@ -83,7 +83,7 @@ impl RawEntry {
     }
 }
 
-/// What is in use, with its entry; the root directory's says nothing but that it is a directory.
+/// An inode in use, with its entry. The entry of the root contains only the type.
 pub type Inode = obento_clusters::Inode<RawEntry>;
 
 impl RawEntry {
@@ -94,7 +94,7 @@ impl RawEntry {
         self.DIR_FstClusHI = le::U16::new(u16::try_from(number >> 16).unwrap_or(0));
     }
 
-    /// The size of a file; of a directory nothing is said.
+    /// Returns the size of a file; 0 for a directory.
     pub fn size(&self) -> u64 {
         self.DIR_FileSize.get().into()
     }

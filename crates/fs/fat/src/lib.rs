@@ -1,13 +1,13 @@
 //! The FAT12, FAT16 and FAT32 driver, with the long names of VFAT.
 //!
-//! Decoding goes from [`raw`] structures, which mirror the bytes, to checked types ([`SuperBlock`], [`Inode`]). The format
-//! has no inodes: a directory entry stands for one, and its place is its number while the volume is open. What
-//! this driver has in common with that of exFAT is in `obento-clusters`.
+//! [`raw`] structures, which mirror the bytes, are decoded to checked types ([`SuperBlock`], [`Inode`]). The format
+//! has no inodes: a directory entry takes their place, and its position is the inode number while the volume is open.
+//! Code that this driver shares with exFAT is in `obento-clusters`.
 //!
-//! Where to start reading: `open.rs` (how a volume comes up), `super_block.rs`, `table/`, `dir/`, `volume.rs`.
+//! Reading order: `open.rs` (opening a volume), `super_block.rs`, `table/`, `dir/`, `volume.rs`.
 //!
-//! Source of the format: Microsoft, "FAT: General Overview of On-Disk Format", version 1.03, called fatgen103 here; Linux
-//! `Documentation/filesystems/vfat.rst`. `docs/fat.md` tells what is there and what is missing.
+//! Source of the format: Microsoft, "FAT: General Overview of On-Disk Format", version 1.03, called fatgen103 here;
+//! Linux `Documentation/filesystems/vfat.rst`. `docs/fat.md` describes what the driver supports.
 #![no_std]
 #![cfg_attr(
     not(test),

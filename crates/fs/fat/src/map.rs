@@ -1,4 +1,4 @@
-//! Where the bytes of a file are.
+//! The places of the bytes of a file.
 
 use core::ops::Range;
 
@@ -9,8 +9,8 @@ use crate::inode::Inode;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Returns the run of `inode` at `range.start`, as the contract's `map` has it. Fails with `Invalid` for an empty
-    /// range, or with `Corrupt` for a chain that ends too early or is damaged there.
+    /// Returns the run of `inode` at `range.start`, as `map` of the contract requires. Fails with `Invalid` for an
+    /// empty range, or with `Corrupt` for a chain that ends too early or is damaged there.
     pub fn map(&self, inode: &Inode, range: Range<u64>) -> Result<Extent> {
         let size = inode.entry.size();
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;

@@ -17,23 +17,24 @@ use crate::volume::Volume;
 /// The driver of FAT12, FAT16 and FAT32.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FatDriver {
-    /// How volumes are shown.
+    /// Properties that the format does not store.
     pub options: FatOptions,
 }
 
-/// Bytes of a boot sector that count.
+/// Number of bytes of a boot sector that are used.
 pub(crate) const BOOT: usize = 512;
-/// Where the copy of the boot sector is on nearly every FAT32 volume (fatgen103, `BPB_BkBootSec`), in sectors.
+/// Sector of the backup boot sector on nearly every FAT32 volume (fatgen103, `BPB_BkBootSec`).
 const BACKUP: u16 = 6;
-/// Copies elsewhere are looked for in the sectors that nearly every FAT32 volume reserves (fatgen103, `BPB_RsvdSecCnt`).
+/// Backups elsewhere are searched in the sectors that nearly every FAT32 volume reserves (fatgen103,
+/// `BPB_RsvdSecCnt`).
 const RESERVED: u16 = 32;
-/// A volume that is not closed is looked at with this much memory.
+/// Cache size for reading a volume that is not opened.
 const SMALL_CACHE: usize = 64 << 10;
 
-/// What was found at the place of a boot sector.
+/// A boot sector, and how it was found.
 pub(crate) struct Located {
     pub(crate) sb: SuperBlock,
-    /// Why the first was not taken.
+    /// Why the primary boot sector was not used.
     pub(crate) instead_of: Option<Error>,
 }
 
@@ -46,8 +47,8 @@ pub(crate) fn read_boot(device: &dyn BlockDevice, offset: u64) -> Result<Option<
     Ok(Some(bytes))
 }
 
-/// Returns the boot sector, or its copy where that alone can be read. Fails with `Corrupt`, as the first boot sector
-/// is, or if the device fails.
+/// Returns the boot sector, or its backup if only that can be read. Fails with the `Corrupt` error of the primary
+/// boot sector, or if the device fails.
 pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
     let first = read_boot(device, 0).and_then(|bytes| SuperBlock::of_bytes(&bytes.unwrap_or([0; BOOT])));
     let error = match first {
@@ -60,7 +61,7 @@ pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
     }
 }
 
-/// A copy of the boot sector that says of itself where it lies, on a volume that fits the device.
+/// Returns a backup boot sector that contains its own sector number, if its volume fits the device.
 pub(crate) fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
     let sectors = core::iter::once(BACKUP).chain(1..RESERVED);
     let mut places = sectors.flat_map(|sector| [512_u32, 1024, 2048, 4096].map(|size| (sector, size)));
@@ -73,7 +74,7 @@ pub(crate) fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
     })
 }
 
-/// The boot sector without any signature, if the first entry of the FAT repeats the kind of the medium, as that of each FAT does
+/// Returns a boot sector without any signature, if the first FAT entry repeats the media type, as in every FAT
 /// (fatgen103, "FAT Data Structure"), and the volume fits the device.
 fn plausible(device: &dyn BlockDevice, raw: &RawBoot) -> Option<SuperBlock> {
     let sb = SuperBlock::decode(raw).ok()?;
@@ -92,7 +93,7 @@ impl Driver for FatDriver {
         let (sb, evidence) = match raw_of(&bytes) {
             Some(raw) if SuperBlock::is_likely(&raw) => (SuperBlock::decode(&raw).ok(), Evidence::Signature),
             Some(raw) if SuperBlock::is_possible(&raw) => (plausible(device, &raw), Evidence::Traces),
-            // The copy is not used if the first sector holds anything else.
+            // The backup is used only if the first sector is zero.
             _ if bytes.iter().all(|&byte| byte == 0) => (backup(device), Evidence::Traces),
             _ => (None, Evidence::Traces),
         };
@@ -123,9 +124,9 @@ impl Driver for FatDriver {
     }
 }
 
-/// The label as a volume tells it that was opened.
+/// Returns the label of the root directory, as an open volume reports it.
 fn root_label(device: &dyn BlockDevice, sb: &SuperBlock) -> Option<alloc::vec::Vec<u8>> {
-    // The device is borrowed: what is near the start of the root directory is copied.
+    // The device is borrowed, so the start of the root directory is copied.
     let start = match sb.root {
         crate::super_block::Root::Region { start, .. } => start,
         crate::super_block::Root::Chain(cluster) => sb.offset_of(cluster)?,
@@ -136,7 +137,7 @@ fn root_label(device: &dyn BlockDevice, sb: &SuperBlock) -> Option<alloc::vec::V
     crate::dir::label_in(&bytes).map(|name| name.to_label(crate::name::CodePage::default()))
 }
 
-/// Opens the volume that fills `device`, to be read.
+/// Opens the volume on `device` for reading.
 pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions, shown: FatOptions) -> Result<Volume> {
     let Located { sb, instead_of } = locate(&*device)?;
     let (expected, found) = (sb.len, device.len());

@@ -1,4 +1,5 @@
-//! What a volume does not say of itself and whoever opens it may: owners, permissions, code page, time zone.
+//! Properties of files that the format does not store and the user may choose: owners, permissions, code page, time
+//! zone.
 
 use obento_base::{Error, Result};
 use obento_clusters::Owner;
@@ -6,20 +7,20 @@ use obento_driver::Shown;
 
 use crate::name::CodePage;
 
-/// How a volume is shown, as the options of mount(8) for vfat have it; by default `codepage=437`.
+/// The options of mount(8) for vfat. The default is `codepage=437`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FatOptions {
-    /// Whose files are, and in which zone the clock was that wrote times.
+    /// Owner, permissions and time zone.
     pub owner: Owner,
-    /// `codepage=`: what the bytes of short names mean.
+    /// `codepage=`: the characters of short names.
     pub code_page: CodePage,
-    /// `discard`: the device is told which clusters are freed.
+    /// `discard`: discard freed clusters.
     pub discard: bool,
 }
 
 impl FatOptions {
-    /// These, but for what `shown` says. Fails with `NotSupported` for a code page that is not known, and for names
-    /// that end with dots, of which a short one cannot be made.
+    /// Returns these options, replaced by those that `shown` sets. Fails with `NotSupported` for an unknown code
+    /// page, and for names that end with dots, for which no short name can be derived.
     pub fn with(self, shown: &Shown) -> Result<Self> {
         if shown.keep_last_dots {
             return Err(Error::NotSupported);

@@ -1,9 +1,10 @@
-//! The boot sector, checked: where everything on the volume is.
+//! The checked boot sector: the places of all structures of the volume.
 //!
-//! Layout: reserved sectors (the first is the boot sector), the FATs, on FAT12 and FAT16 the root directory, the clusters.
-//! Invariant: all regions follow each other and the numbers of all clusters fit the FAT, because `decode` refuses what
-//! does not.
-//! Source: fatgen103; what is tolerated besides is what Linux tolerates (fs/fat/inode.c, `fat_read_bpb`).
+//! Layout: reserved sectors (the first is the boot sector), the FATs, on FAT12 and FAT16 the root directory, the
+//! clusters.
+//! Invariant: the regions follow each other, and the FAT has an entry for each cluster, since `decode` refuses other
+//! boot sectors.
+//! Source: fatgen103; deviations from it are tolerated if Linux tolerates them (fs/fat/inode.c, `fat_read_bpb`).
 
 use obento_base::wire::{FromBytes as _, IntoBytes as _, to_usize};
 use obento_base::{Corrupt, Result, Structure};
@@ -12,26 +13,27 @@ use obento_driver::Probe;
 use crate::raw::{RawBoot, RawBpb16, RawBpb32};
 use crate::unit::{Cluster, ENTRY};
 
-/// The most clusters of a FAT12 volume (fatgen103, "FAT Type Determination").
+/// Maximum number of clusters of a FAT12 volume (fatgen103, "FAT Type Determination").
 pub const FAT12_MAX: u32 = 4_084;
-/// The most clusters of a FAT16 volume.
+/// Maximum number of clusters of a FAT16 volume.
 pub const FAT16_MAX: u32 = 65_524;
-/// The most clusters of a FAT32 volume: its entries have 28 bits, of which the last eight values mean something else.
+/// Maximum number of clusters of a FAT32 volume: its entries have 28 bits, and the last eight values have other
+/// meanings.
 pub const FAT32_MAX: u32 = 0x0fff_fff5;
 
-/// How wide the entries of the FAT are.
+/// The FAT type, which is the width of a FAT entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Width {
     /// 12 bits.
     Fat12,
     /// 16 bits.
     Fat16,
-    /// 32 bits, of which 28 count.
+    /// 32 bits, of which 28 are used.
     Fat32,
 }
 
 impl Width {
-    /// Bits an entry.
+    /// Returns the number of bits of an entry.
     pub fn bits(self) -> u8 {
         match self {
             Self::Fat12 => 12,
@@ -40,7 +42,7 @@ impl Width {
         }
     }
 
-    /// Its name, as the boot sector has it in other letters.
+    /// Returns the name of the type.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fat12 => "fat12",
@@ -49,14 +51,14 @@ impl Width {
         }
     }
 
-    /// Bytes that a FAT of `clusters` needs.
+    /// Returns the size in bytes of a FAT for `clusters` clusters.
     pub fn table_len(self, clusters: u32) -> u64 {
         let entries = u64::from(clusters).saturating_add(2);
         entries.saturating_mul(self.bits().into()).div_ceil(8)
     }
 }
 
-/// Where the root directory is.
+/// The place of the root directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Root {
     /// Between the FATs and the clusters: byte offset and length.
@@ -66,50 +68,51 @@ pub enum Root {
         /// Length in bytes.
         len: u64,
     },
-    /// A chain like that of any directory.
+    /// A cluster chain, like that of any directory.
     Chain(Cluster),
 }
 
 /// The checked boot sector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SuperBlock {
-    /// Bytes a sector: 512 to 4096.
+    /// Size of a sector in bytes: 512 to 4096.
     pub sector_size: u32,
-    /// Bytes a cluster: at most 512 KiB.
+    /// Size of a cluster in bytes: at most 512 KiB.
     pub cluster_size: u32,
-    /// How wide the entries of the FAT are.
+    /// FAT type.
     pub width: Width,
     /// Byte offset of the first FAT.
     pub fat_start: u64,
-    /// Bytes a FAT.
+    /// Size of a FAT in bytes.
     pub fat_len: u64,
-    /// Copies of the FAT.
+    /// Number of FATs.
     pub fats: u8,
-    /// The only copy that is kept, if the others are not.
+    /// The active FAT, if the others are not maintained.
     pub active_fat: Option<u8>,
-    /// Entries of the root directory, as the boot sector counts them; 0 on FAT32.
+    /// Number of entries of the root directory, as stored in the boot sector; 0 on FAT32.
     pub root_entries: u16,
-    /// Where the root directory is.
+    /// The place of the root directory.
     pub root: Root,
     /// Byte offset of the first cluster.
     pub data_start: u64,
-    /// How many clusters there are; the last has this number plus 1.
+    /// Number of clusters. The last one has this number plus 1.
     pub clusters: u32,
     /// Byte offset of the FSInfo sector, if there is one.
     pub fs_info: Option<u64>,
-    /// Sector of the copy of the boot sector, if there is one.
+    /// Sector of the backup boot sector, if there is one.
     pub backup: Option<u16>,
     /// Length of the volume in bytes.
     pub len: u64,
-    /// The number of the volume, if it has one.
+    /// The serial number, if the volume has one.
     pub serial: Option<u32>,
-    /// The label in the boot sector, bytes of a code page without the spaces behind; the root directory may know better.
+    /// The label in the boot sector, in a code page, without trailing spaces. That of the root directory may be
+    /// newer.
     pub label: [u8; 11],
-    /// Who made the volume.
+    /// The program that created the volume.
     pub oem: [u8; 8],
-    /// The medium's kind.
+    /// Media type.
     pub media: u8,
-    /// Bit 0: in use, or not unmounted; bit 1: an error of the medium was met.
+    /// Bit 0: in use, or not unmounted; bit 1: an error of the medium occurred.
     pub state: u8,
 }
 
@@ -117,10 +120,10 @@ pub struct SuperBlock {
 const STATE_16: u32 = 0x25;
 /// Byte offset of the state on FAT32.
 const STATE_32: u32 = 0x41;
-/// Byte offset of `BS_FilSysType` on FAT12 and FAT16, and on FAT32.
+/// Byte offset of `BS_FilSysType` on FAT12 and FAT16.
 const TYPE_16: usize = 0x36;
 const TYPE_32: usize = 0x52;
-/// `BS_BootSig`, if serial number and label are there; 0x28: the serial number alone.
+/// `BS_BootSig`, if serial number and label are valid; 0x28: only the serial number.
 const EXTENDED: u8 = 0x29;
 const SERIAL_ONLY: u8 = 0x28;
 
@@ -133,36 +136,38 @@ fn type_at(raw: &RawBoot, at: usize) -> &[u8] {
     raw.as_bytes().get(at..).unwrap_or_default()
 }
 
-/// `Ok` if `holds`.
+/// Returns `error` unless `holds`.
 fn demand(holds: bool, error: obento_base::Error) -> Result<()> {
     if holds { Ok(()) } else { Err(error) }
 }
 
 impl SuperBlock {
-    /// Returns whether a probe takes this sector for a boot sector of FAT. A jump, a signature or the name of the type is required.
+    /// Returns whether a probe recognises this sector. It must have a jump instruction, a signature or the name of
+    /// the type.
     pub fn is_likely(raw: &RawBoot) -> bool {
         let jump = matches!(raw.BS_jmpBoot, [0xeb, _, _] | [0xe9, _, _]) || raw.signature == [0x55, 0xaa];
         (jump || Self::names_type(raw)) && Self::is_possible(raw)
     }
 
-    /// Returns whether the fields alone describe a FAT volume, as for Linux, which requires neither a jump nor a signature
-    /// (fs/fat/inode.c, `fat_read_bpb`). Disks of the Atari ST begin with 0x60.
+    /// Returns whether the fields alone describe a FAT volume, as Linux decides, which requires neither a jump nor a
+    /// signature (fs/fat/inode.c, `fat_read_bpb`). Disks of the Atari ST begin with 0x60.
     pub fn is_possible(raw: &RawBoot) -> bool {
         let other = [b"NTFS    ", b"EXFAT   ", b"-FVE-FS-"].contains(&&raw.BS_OEMName);
-        // OS/2 writes a boot sector like that of a FAT before volumes of these types (libblkid, superblocks/vfat.c).
+        // OS/2 writes a boot sector like that of FAT at the start of volumes of these types (libblkid,
+        // superblocks/vfat.c).
         let of_os2 =
             [&b"JFS     "[..], b"HPFS    "].iter().any(|name| type_at(raw, TYPE_16).starts_with(name));
         !other && !of_os2 && Self::decode(raw).is_ok()
     }
 
-    /// Returns whether `BS_FilSysType` names FAT. Source: libblkid, superblocks/vfat.c `vfat_idinfo`.
+    /// Returns whether `BS_FilSysType` is a name of FAT. Source: libblkid, superblocks/vfat.c `vfat_idinfo`.
     fn names_type(raw: &RawBoot) -> bool {
         let starts = |at: usize, names: &[&[u8]]| names.iter().any(|name| type_at(raw, at).starts_with(name));
         starts(TYPE_32, &[b"MSWIN", b"FAT32   "])
             || starts(TYPE_16, &[b"MSDOS", b"FAT16   ", b"FAT12   ", b"FAT     "])
     }
 
-    /// Checks the boot sector. Fails with `Corrupt`, which names the field.
+    /// Checks the boot sector. Fails with `Corrupt`, which contains the field.
     pub fn decode(raw: &RawBoot) -> Result<Self> {
         let sector_size = u32::from(raw.BPB_BytsPerSec.get());
         let per_cluster = u32::from(raw.BPB_SecPerClus);
@@ -187,9 +192,9 @@ impl SuperBlock {
         let fat_len = bytes(fat_sectors);
         let fats = raw.BPB_NumFATs;
         let root_start = fat_start.saturating_add(fat_len.saturating_mul(fats.into()));
-        // A root directory that fills no sector is rounded up, as the specification says.
+        // The size of a root directory is rounded up to sectors, as the specification requires.
         let root_len = u64::from(raw.BPB_RootEntCnt.get()).saturating_mul(ENTRY.into());
-        // Linux skips as much on FAT32, where there should be none.
+        // Linux skips these sectors also on FAT32, where there should be none.
         let root_len = root_len.next_multiple_of(sector_size.into());
         let data_start = root_start.saturating_add(root_len);
         let cluster_size = sector_size.saturating_mul(per_cluster);
@@ -254,23 +259,23 @@ impl SuperBlock {
         Self::decode(raw)
     }
 
-    /// The byte of the boot sector that says whether the volume is in use.
+    /// Returns the offset of the byte with the state of the volume.
     pub fn state_offset(&self) -> u64 {
         u64::from(if self.width == Width::Fat32 { STATE_32 } else { STATE_16 })
     }
 
-    /// Returns whether `cluster` is one of the volume's.
+    /// Returns whether the volume has `cluster`.
     pub fn has(&self, cluster: Cluster) -> bool {
         cluster.0 >= 2 && cluster.0.saturating_sub(2) < self.clusters
     }
 
-    /// The byte offset of `cluster`, if it is one of the volume's.
+    /// Returns the byte offset of `cluster`, if the volume has it.
     pub fn offset_of(&self, cluster: Cluster) -> Option<u64> {
         let at = u64::from(cluster.0.checked_sub(2)?);
         self.has(cluster).then(|| self.data_start.saturating_add(at.saturating_mul(self.cluster_size.into())))
     }
 
-    /// Returns the cluster that holds the byte at `offset`, and where in it.
+    /// Returns the cluster that contains the byte at `offset`, and the offset in that cluster.
     pub fn cluster_at(&self, offset: u64) -> Option<(Cluster, u32)> {
         let size = u64::from(self.cluster_size);
         let at = offset.checked_sub(self.data_start)?;
@@ -279,17 +284,17 @@ impl SuperBlock {
         self.has(Cluster(number)).then_some((Cluster(number), within))
     }
 
-    /// Returns which copy of the FAT is read.
+    /// Returns the number of the FAT that is read.
     pub fn read_fat(&self) -> u8 {
         self.active_fat.unwrap_or(0)
     }
 
-    /// Returns the byte offset of a copy of the FAT.
+    /// Returns the byte offset of a FAT.
     pub fn fat_offset(&self, copy: u8) -> u64 {
         self.fat_start.saturating_add(self.fat_len.saturating_mul(copy.into()))
     }
 
-    /// Returns how many clusters `bytes` take.
+    /// Returns the number of clusters for `bytes` bytes.
     pub fn clusters_for(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.cluster_size.max(1).into())
     }
@@ -299,7 +304,7 @@ impl SuperBlock {
         "vfat"
     }
 
-    /// What the boot sector tells, with the label that the root directory knows, if it knows one.
+    /// Returns the result of a probe. `label` is the label of the root directory, if it has one.
     pub fn probe(&self, label: Option<[u8; 11]>) -> Probe {
         let label = label.unwrap_or(self.label);
         let label = if label == *b"NO NAME    " { &[] } else { crate::name::trim(&label) };
@@ -313,7 +318,7 @@ impl SuperBlock {
     }
 }
 
-/// The raw boot sector of a device's first bytes, if there are as many.
+/// Returns the raw boot sector from the first bytes of a device, if there are enough bytes.
 pub fn raw_of(bytes: &[u8]) -> Option<RawBoot> {
     let mut raw = RawBoot::read_from_bytes(&[0; 512]).ok()?;
     let len = to_usize(512);
@@ -326,7 +331,7 @@ mod tests {
     use super::*;
     use obento_base::wire::le::{U16, U32};
 
-    /// Returns a volume of 512-byte sectors and clusters with this many of them.
+    /// Returns the boot sector of a volume with this number of clusters, of 512 bytes each.
     fn boot(clusters: u32, is_32: bool) -> RawBoot {
         let mut raw = raw_of(&[0; 512]).unwrap();
         raw.BS_jmpBoot = [0xeb, 0x3c, 0x90];

@@ -1,8 +1,8 @@
-//! The mounted state.
+//! The mounted volume.
 //!
-//! The format has no inode numbers: the number of a file is the place of its entry. So that a number which somebody made up
-//! is not taken for one, the volume knows which clusters belong to directories that were looked at since it was opened.
-//! Locking: `known` and the indexes are leaves.
+//! The format has no inode numbers: the number of a file is the place of its entry. The volume records which clusters
+//! belong to directories that have been read, so that an arbitrary number is not taken for a file. Locking: `known`
+//! and the indexes are leaves.
 
 use alloc::sync::Arc;
 use core::convert::Infallible;
@@ -28,12 +28,12 @@ pub struct Volume {
     kept: Kept<RawEntry>,
     options: FatOptions,
     known: RwLock<Known<Directory>>,
-    /// The names of large directories.
+    /// The indexes of large directories.
     indexes: Mutex<HashMap<Ino, Index>>,
 }
 
 impl Volume {
-    /// Opens the volume that `sb` describes. Fails with `Corrupt` for a root directory outside the clusters.
+    /// Opens the volume that `sb` describes. Fails with `Corrupt` for a root directory outside of the clusters.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         sb: SuperBlock,
@@ -57,17 +57,17 @@ impl Volume {
         &self.sb
     }
 
-    /// What every mounted volume keeps.
+    /// Returns the state that every mounted volume has.
     pub fn kept(&self) -> &Kept<RawEntry> {
         &self.kept
     }
 
-    /// How it is shown.
+    /// Returns the options.
     pub fn options(&self) -> &FatOptions {
         &self.options
     }
 
-    /// Notes something that a person should know.
+    /// Adds a notice for the user.
     pub fn notice(&mut self, notice: Notice) {
         self.kept.notices.push(notice);
     }
@@ -77,7 +77,7 @@ impl Volume {
         Reader::new(&self.sb, &self.kept.cache)
     }
 
-    /// Returns where the entry of `ino` is, if it lies in a directory that is known, and which.
+    /// Returns the place of the entry of `ino` and its directory, if the directory has been read.
     pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino)> {
         let slot = self.kept.numbers.read().slot_of(ino)?;
         if slot.0.checked_mul(ENTRY.into()).is_none_or(|offset| offset >= self.sb.len) {
@@ -92,7 +92,7 @@ impl Volume {
         self.known.read().owner(cluster).map(|(dir, _)| (slot, dir))
     }
 
-    /// The inode of this number, and what it lies in or lay in. Fails with `Stale` if it is not in use.
+    /// Returns the inode `ino`, and its current or former directory. Fails with `Stale` if it is not in use.
     pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
         if ino == ROOT {
             let entry = RawEntry::new(FileKind::Directory);
@@ -107,7 +107,7 @@ impl Volume {
         }
         let (slot, dir) = self.slot_of(ino).ok_or(Error::Stale)?;
         let raw = self.entry(slot)?;
-        // The number of a place that now has another is nobody's.
+        // The place was reused: its file has another number.
         if raw.kind() != Kind::File || self.ino_at(slot) != ino {
             return Err(Error::Stale);
         }
@@ -119,8 +119,8 @@ impl Volume {
         self.kept.entry(slot)
     }
 
-    /// Returns the directory of this number. Fails with `Stale`, `NotDirectory`, or with `Corrupt` for one whose
-    /// clusters belong to another.
+    /// Returns the directory `ino`. Fails with `Stale`, `NotDirectory`, or with `Corrupt` if its clusters belong to
+    /// another directory.
     pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
         if let Some(dir) = self.known.read().directory(ino) {
             return Ok(dir.clone());
@@ -151,14 +151,14 @@ impl Volume {
         }
     }
 
-    /// Follows the chain of a directory. Fails with `Corrupt` if not even its first cluster can be had.
+    /// Reads the chain of a directory. Fails with `Corrupt` if not even its first cluster is usable.
     pub fn load(&self, ino: Ino, parent: Ino, first: Cluster) -> Result<Directory> {
         let per_cluster = self.sb.cluster_size / ENTRY;
         let most = MAX_SLOTS.checked_div(per_cluster).unwrap_or(1).max(1);
         let mut chain = Chain::new(Some(first));
         let damage = chain.all(&mut self.table(), ino, most).err();
         let mut runs = chain.runs().to_vec();
-        // What lies past the end of the longest directory is cut off.
+        // Clusters past the maximum size of a directory are dropped.
         runs.retain_mut(|run| {
             run.len = run.len.min(most.saturating_sub(run.at));
             run.len > 0
@@ -173,13 +173,13 @@ impl Volume {
         Ok(Directory { ino, parent, place, slots, damage })
     }
 
-    /// Notes which clusters are the directory's. Fails with `NoMemory`, or with `Corrupt` if one of them is
-    /// another's.
+    /// Records the clusters of a directory. Fails with `NoMemory`, or with `Corrupt` if one of them belongs to
+    /// another directory.
     pub fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
         self.known.write().learn(dir)
     }
 
-    /// Another look at a directory: it grew, moved or is gone.
+    /// Replaces the known state of a directory that grew, moved or was removed.
     pub fn relearn(&self, ino: Ino, dir: Option<Directory>) -> Result<()> {
         if dir.is_none() {
             self.indexes.lock().remove(&ino);
@@ -188,7 +188,8 @@ impl Volume {
         dir.map_or(Ok(()), |dir| self.learn(dir).map(drop))
     }
 
-    /// Asks or changes the index of `dir`, which is made if there is none. `None`: it is small, or damaged, or memory is short.
+    /// Calls `ask` with the index of `dir`, which is created if necessary. Returns `None` if the directory is small
+    /// or damaged, or if memory is short.
     pub fn with_index<R>(&self, dir: &Directory, ask: impl FnOnce(&mut Index) -> R) -> Option<R> {
         if dir.slots < LARGE {
             return None;
@@ -216,14 +217,14 @@ impl Volume {
         self.indexes.lock().remove(&dir);
     }
 
-    /// What is known of the chain of a file.
+    /// Returns the known part of the chain of a file.
     pub fn chain(&self, inode: &Inode) -> Arc<Mutex<Chain>> {
         let start = || Ok::<_, Infallible>(Chain::new(inode.entry.first(self.sb.width)));
         let Ok(chain) = self.kept.chain(inode.ino, start);
         chain
     }
 
-    /// Counts the clusters that are free. Fails if the device fails.
+    /// Counts the free clusters. Fails if the device fails.
     pub fn count_free(&self) -> Result<u32> {
         let mut table = self.table();
         let mut count = 0_u32;
@@ -233,7 +234,7 @@ impl Volume {
         Ok(count)
     }
 
-    /// The label in the root directory, if it has one.
+    /// Returns the label in the root directory, if it has one.
     pub fn root_label(&self) -> Option<RawEntry> {
         let root = self.directory(ROOT).ok()?;
         for index in 0..root.slots {

@@ -1,7 +1,7 @@
-//! Which blocks are free: the bitmap, and what is held back.
+//! Free blocks: the bitmap, and the freed blocks that are held.
 //!
-//! Invariant: a block that was freed is handed out again only once that is durable: before it, a crash brings the old
-//! owner back.
+//! Invariant: a freed block is allocated again only once the free is durable, since a crash before that restores the
+//! old owner.
 
 use alloc::vec::Vec;
 
@@ -11,13 +11,13 @@ use obento_base::{Bitmap, Error, Result};
 use crate::{Geometry, Inodes, Op};
 
 impl<F: Inodes> Op<'_, F> {
-    /// Returns how many blocks can be had.
+    /// Returns the number of blocks that can be allocated.
     pub fn room(&self) -> u32 {
         let held = self.volume.held.lock().len().saturating_add(self.freed.len());
         self.counters.free_blocks.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX))
     }
 
-    /// Takes a free block, the next one if that can be. Fails with `NoSpace`, or if the device fails.
+    /// Allocates a free block, the next one if possible. Fails with `NoSpace`, or if the device fails.
     pub(crate) fn take_block(&mut self) -> Result<u32> {
         let (first, size) = (self.geometry().data_start, self.geometry().size);
         let next = self.counters.next_block.clamp(first, size);
@@ -33,7 +33,7 @@ impl<F: Inodes> Op<'_, F> {
         Ok(found)
     }
 
-    /// Returns the first block of `from..end` that can be had.
+    /// Returns the first block of `from..end` that can be allocated.
     fn find_free(&self, from: u32, end: u32) -> Result<Option<u32>> {
         let (held, last) = (self.volume.held.lock(), self.geometry().bits_per_block().saturating_sub(1));
         let mut from = from;
@@ -53,8 +53,8 @@ impl<F: Inodes> Op<'_, F> {
         Ok(None)
     }
 
-    /// Gives a block back. One that is free already, or is no file's, only a damaged volume names: it stays as it is.
-    /// Fails if the device fails.
+    /// Frees a block. A block that is already free, or cannot belong to a file, is ignored: only a damaged volume
+    /// refers to it. Fails if the device fails.
     pub(crate) fn free_block(&mut self, number: u32) -> Result<()> {
         if !self.geometry().is_data(number) || !self.is_used(number)? {
             return Ok(());
@@ -66,7 +66,7 @@ impl<F: Inodes> Op<'_, F> {
         Ok(())
     }
 
-    /// Returns whether the bitmap says that a block is in use. Fails if the device fails.
+    /// Returns whether the bitmap marks a block as used. Fails if the device fails.
     pub(crate) fn is_used(&self, number: u32) -> Result<bool> {
         let (block, bit) = self.geometry().bit_place(number);
         Ok(Bitmap::new(&self.get(block)?).get(bit) == Some(true))
@@ -81,7 +81,7 @@ impl<F: Inodes> Op<'_, F> {
         Ok(())
     }
 
-    /// Returns how many blocks the bitmap calls free. Fails if the device fails.
+    /// Returns the number of blocks that the bitmap marks as free. Fails if the device fails.
     pub(crate) fn count_free(&self) -> Result<u32> {
         let (mut at, mut free, size) = (0_u32, 0_u32, self.geometry().size);
         while at < size {
@@ -94,7 +94,7 @@ impl<F: Inodes> Op<'_, F> {
     }
 }
 
-/// Block `at` of the bitmap of a volume that has no file yet.
+/// Returns block `at` of the bitmap of a volume without files.
 pub(crate) fn of_new_volume(geometry: &Geometry, at: u32) -> Vec<u8> {
     let bits_per_block = geometry.bits_per_block();
     let first = at.saturating_mul(bits_per_block);

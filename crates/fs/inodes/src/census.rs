@@ -1,7 +1,7 @@
-//! The census that a check needs: every block has one owner, every name an inode, every count is right.
+//! A consistency check: every block has one owner, every name refers to an inode, every count is right.
 //!
-//! It looks through the reading code, with the log replayed in memory, and mends nothing.
-//! Invariant: it reads each inode and each block of numbers once, and remembers a number an inode and a byte a block.
+//! It uses the reading code, with the log replayed in memory, and repairs nothing.
+//! Invariant: each inode and each indirect block is read once. Memory is one number per inode and one byte per block.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,7 +14,8 @@ use obento_driver::{CheckObserver, CheckReport, Cookie, Finding, Severity, ToFie
 use crate::volume::Counters;
 use crate::{Directories, Entry, Inode, Op, Volume};
 
-/// Tells `observer` what is wrong with a volume that is open to read. Fails with `NoMemory`, or if the device fails.
+/// Reports the inconsistencies of a volume that is open for reading to `observer`. Fails with `NoMemory`, or if the
+/// device fails.
 pub fn census<F: Directories>(volume: &Volume<F>, observer: &mut dyn CheckObserver) -> Result<CheckReport> {
     let op = Op::new(volume, Counters::default());
     let (seen, names, report) = (Vec::new(), Vec::new(), CheckReport::default());
@@ -23,13 +24,13 @@ pub fn census<F: Directories>(volume: &Volume<F>, observer: &mut dyn CheckObserv
     Ok(pass.report)
 }
 
-/// What is known so far.
+/// The state of the check.
 struct Pass<'a, 'v, F> {
     op: &'a Op<'v, F>,
     observer: &'a mut dyn CheckObserver,
-    /// Blocks that an inode names.
+    /// Blocks that belong to an inode.
     seen: Vec<bool>,
-    /// Of each inode, how often it is named.
+    /// Number of names of each inode.
     names: Vec<u32>,
     report: CheckReport,
 }
@@ -81,7 +82,7 @@ impl<F: Directories> Pass<'_, '_, F> {
         self.found(code, Severity::Damage, ino.0, format!("inode {ino}: {text}"));
     }
 
-    /// The inode, if it is in use and can be read.
+    /// Returns the inode, if it is in use and readable.
     fn inode(&mut self, ino: Ino) -> Result<Option<Inode<F::Map>>> {
         match self.op.inode_if_used(ino) {
             Err(error @ Error::Corrupt(_)) => {
@@ -92,7 +93,7 @@ impl<F: Directories> Pass<'_, '_, F> {
         }
     }
 
-    /// Notes the owner of a block; `false` if it has one.
+    /// Records the owner of a block. Returns false if it already has one.
     fn claim(&mut self, block: u32) -> bool {
         let slot = self.seen.get_mut(to_usize(block.into()));
         slot.is_some_and(|seen| !core::mem::replace(seen, true))
@@ -123,7 +124,7 @@ impl<F: Directories> Pass<'_, '_, F> {
         Ok(())
     }
 
-    /// Gives a block to an inode; `false` for a hole and for one that it cannot have.
+    /// Assigns a block to an inode. Returns false for a hole and for a block that cannot belong to a file.
     fn own(&mut self, inode: &Inode<F::Map>, block: u32) -> bool {
         if block == 0 {
             return false;
@@ -144,7 +145,7 @@ impl<F: Directories> Pass<'_, '_, F> {
             let (entries, next) = match self.op.format().list(self.op, dir, from) {
                 Ok(Some(batch)) => batch,
                 Ok(None) => return Ok(()),
-                // Told with its blocks.
+                // Reported with its blocks.
                 Err(Error::Corrupt(_)) => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -191,7 +192,7 @@ impl<F: Directories> Pass<'_, '_, F> {
     fn links(&mut self, inode: &Inode<F::Map>) {
         let (ino, is_root) = (inode.ino(), inode.ino() == F::ROOT);
         let named = self.names.get(to_usize(ino.0)).copied().unwrap_or(0);
-        // A directory has a link for itself, and the root one for being the root.
+        // A directory has a link for itself. The root has another one in place of a parent.
         let own = u32::from(inode.is_dir()).saturating_add(u32::from(is_root));
         let (stored, is_named) = (inode.attr.nlink, named > 0 || is_root);
         let expected = if is_named { named.saturating_add(own) } else { 0 };

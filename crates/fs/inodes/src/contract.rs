@@ -1,4 +1,4 @@
-//! The contract's reading methods over the volume.
+//! The part of the contract that reads volumes.
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -70,7 +70,7 @@ impl<F: Directories> FileSystem for Volume<F> {
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         let mut from = from;
         loop {
-            // A batch at a time, so that the sink runs unlocked.
+            // One batch at a time, so that the sink runs without locks.
             let batch = self.look(|op| {
                 let dir = op.inode(dir)?;
                 dir.expect_dir()?;
@@ -108,14 +108,14 @@ impl<F: Directories> FileSystem for Volume<F> {
     }
 
     fn read(&self, _: &Layout<'_>, _: Ino, _: u64, _: &mut [u8]) -> Result<usize> {
-        // `map` calls nothing `Driver`.
+        // Never called, since `map` never returns `Span::Driver`.
         Err(Error::Invalid)
     }
 
     fn forget(&self, ino: Ino) {
         let is_nameless = |attr: Attr| attr.nlink == 0;
         if self.can_change() && self.getattr(ino).is_ok_and(is_nameless) {
-            // What goes wrong leaves it to the next open.
+            // After an error, the next open frees the inode.
             let _ = self.change(|op| op.forget(ino));
         }
     }

@@ -1,7 +1,7 @@
-//! The bytes of files: where they are, and how those come there that have no block yet.
+//! File data: where it is, and how data is written to holes.
 //!
-//! Blocks that a file has are mapped: their bytes move without this crate, both ways. A write to a hole is put on the device
-//! before its block is named.
+//! Data of allocated blocks is mapped: it is transferred without this crate in both directions. A write to a hole is
+//! written to the device before the inode refers to its block.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -12,17 +12,18 @@ use obento_driver::{Extent, Span};
 
 use crate::{Inode, Map, Op};
 
-/// The most blocks that are looked at for one answer.
+/// Maximum number of blocks that are examined for one result.
 const RUN_MAX: u64 = 1024;
 
 impl<F: Map> Op<'_, F> {
-    /// Block `at` of a file and how many blocks follow it on the device as they do in the file, or how many are a
-    /// hole there; at most `max`, at least 1. Fails in the same cases as [`Map::walk`].
+    /// Returns block `at` of a file and the number of blocks that follow it contiguously on the device, or `None` and
+    /// the number of blocks of the hole there. The number is from 1 to `max`. Fails in the same cases as
+    /// [`Map::walk`].
     fn run(&self, inode: &Inode<F::Map>, at: u64, max: u64) -> Result<(Option<u32>, u64)> {
         let (first, reach) = self.format().walk(self, inode, at)?;
         let (mut len, max) = (reach.min(max).max(1), max.min(RUN_MAX));
         while len < max {
-            // Damage further on is for whoever asks there.
+            // Damage further on is reported when it is read.
             let Ok((next, reach)) = self.format().walk(self, inode, at.saturating_add(len)) else { break };
             let follows = match (first, next) {
                 (Some(first), Some(next)) => u64::from(first).checked_add(len) == Some(next.into()),
@@ -36,8 +37,8 @@ impl<F: Map> Op<'_, F> {
         Ok((first, len))
     }
 
-    /// The run of a file that `range` starts in; a hole is called `hole`. Fails with `Corrupt`, with `Invalid` for an
-    /// empty range, or if the device fails.
+    /// Returns the run of a file at `range.start`; `hole` is the span of a hole. Fails with `Invalid` for an empty
+    /// range, with `Corrupt`, or if the device fails.
     pub(crate) fn extent(&self, inode: &Inode<F::Map>, range: &Range<u64>, hole: Span) -> Result<Extent> {
         if range.is_empty() {
             return Err(Error::Invalid);
@@ -50,8 +51,8 @@ impl<F: Map> Op<'_, F> {
         Ok(Extent { len, span: block.map_or(hole, |block| Span::Mapped(start(block))) })
     }
 
-    /// Writes bytes of a file to its blocks, taking those that are missing; answers how many. Fails with `Corrupt`,
-    /// with `NoSpace`, if not even the first can be had, or if the device fails.
+    /// Writes data to the blocks of a file, and allocates missing ones. Returns the number of bytes written. Fails
+    /// with `Corrupt`, with `NoSpace` if not even the first block can be allocated, or if the device fails.
     pub(crate) fn write_data(
         &mut self,
         inode: &mut Inode<F::Map>,

@@ -1,8 +1,8 @@
-//! What a format says, so that [`Volume`](crate::Volume) can show and change volumes of it.
+//! The traits that a format implements so that [`Volume`](crate::Volume) can read and change its volumes.
 //!
-//! A driver implements the three traits for its super block, each beside the code that knows the bytes: [`Inodes`] where inodes
-//! are decoded, [`Map`] where their blocks are found, [`Directories`] where names are.
-//! Invariant: none of the methods locks, and what changes gets an `&mut Op`: the change that is under way.
+//! A driver implements the three traits for its super block, each beside the code for the on-disk structures:
+//! [`Inodes`] decodes inodes, [`Map`] finds their blocks, [`Directories`] finds names.
+//! Invariant: no method takes a lock. Methods that change something get an `&mut Op`, the current change.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,56 +13,57 @@ use obento_driver::{Cookie, Limits, VolumeInfo};
 
 use crate::{Geometry, Inode, Op};
 
-/// What a volume is, and the bytes of an inode.
+/// The properties of a volume, and the encoding of inodes.
 pub trait Inodes: Sized + Send + Sync + 'static {
-    /// What an inode says of where its blocks are; the default has none.
+    /// The block map of an inode. The default has no blocks.
     type Map: Clone + Default;
 
     /// The root directory.
     const ROOT: Ino;
 
-    /// Returns where its parts lie.
+    /// Returns the places of the parts of the volume.
     fn geometry(&self) -> &Geometry;
 
-    /// What it can hold.
+    /// Returns the limits of the format.
     fn limits(&self) -> Limits;
 
-    /// What it says of itself, without its state.
+    /// Returns a description of the volume, without its state.
     fn info(&self) -> VolumeInfo;
 
-    /// The inode `ino` that these bytes are; `None` if it is free. Fails with `Corrupt`.
+    /// Decodes inode `ino`; `None` if it is free. Fails with `Corrupt`.
     fn decode(&self, ino: Ino, bytes: &[u8]) -> Result<Option<Inode<Self::Map>>>;
 
-    /// Writes an inode over what its bytes were; what of them the driver does not know stays.
+    /// Encodes an inode over its previous bytes. Fields that the driver does not know are preserved.
     fn encode(&self, inode: &Inode<Self::Map>, bytes: &mut [u8]);
 
-    /// The generation of the next inode in these bytes, which are free.
+    /// Returns the generation of the next inode in these bytes, which are free.
     fn next_generation(&self, bytes: &[u8]) -> Generation;
 
-    /// Makes these bytes a free inode.
+    /// Turns these bytes into a free inode.
     fn clear(&self, bytes: &mut [u8]);
 }
 
-/// Which block of the volume holds which block of a file.
+/// The mapping of file blocks to volume blocks.
 pub trait Map: Inodes {
-    /// Bytes that one change may write to a file, so that the blocks of numbers which it touches fit in the log.
+    /// Maximum number of bytes that one change may write to a file, so that the changed indirect blocks fit into the
+    /// log.
     const WRITE_MAX: usize;
 
-    /// Returns where block `at` of a file is; or `None` for a hole, and how many blocks it is known to have from
-    /// there on. Fails with `Corrupt`, or if the device fails.
+    /// Returns the place of block `at` of a file, or `None` for a hole, and the number of blocks from there on for
+    /// which this result is known to hold. Fails with `Corrupt`, or if the device fails.
     fn walk(&self, op: &Op<'_, Self>, inode: &Inode<Self::Map>, at: u64) -> Result<(Option<u32>, u64)>;
 
-    /// Block `at` of a file, taken if it was a hole, and whether it was. A new one of a regular file holds anything;
-    /// others are metadata, zeros. Fails with `FileTooBig`, `Corrupt`, with `NoSpace`, before anything was taken, or
-    /// if the device fails.
+    /// Returns block `at` of a file, allocated if it was a hole, and whether it was. A new block of a regular file
+    /// has arbitrary contents; other new blocks are metadata and zeroed. Fails with `FileTooBig` or `Corrupt`, with
+    /// `NoSpace` before anything is allocated, or if the device fails.
     fn fill(&self, op: &mut Op<'_, Self>, inode: &mut Inode<Self::Map>, at: u64) -> Result<(u32, bool)>;
 
-    /// Makes the blocks `range` of a file a hole and frees them, with whatever led to them alone. A number that can
-    /// be no block's is dropped. Fails if the device fails.
+    /// Turns the blocks `range` of a file into a hole, and frees them and indirect blocks that are no longer needed.
+    /// Invalid block numbers are removed. Fails if the device fails.
     fn cut(&self, op: &mut Op<'_, Self>, inode: &mut Inode<Self::Map>, range: Range<u64>) -> Result<()>;
 
-    /// Tells `own` every block that an inode names, blocks of numbers before what they name; into those it looks if
-    /// `own` says so. Fails if the device fails.
+    /// Passes every block of an inode to `own`, indirect blocks before the blocks that they refer to. An indirect
+    /// block is read only if `own` returns true for it. Fails if the device fails.
     fn each_block(
         &self,
         op: &Op<'_, Self>,
@@ -71,30 +72,30 @@ pub trait Map: Inodes {
     ) -> Result<()>;
 }
 
-/// A directory entry that was found.
+/// A directory entry.
 #[derive(Clone, Debug)]
 pub struct Entry<P> {
-    /// What it leads to.
+    /// The inode that it refers to.
     pub ino: Ino,
-    /// Of what kind that is, if the entry says so.
+    /// The type of that inode, if the entry contains it.
     pub kind: Option<FileKind>,
     /// Its name.
     pub name: NameBuf,
-    /// Where a listing goes on after it.
+    /// Cookie with which a listing continues after this entry.
     pub next: Cookie,
-    /// Where it lies.
+    /// The place of the entry.
     pub place: P,
 }
 
-/// The entries that lie together in a directory, damage among them, and where a listing goes on after them.
+/// Adjacent directory entries, with errors for damaged ones, and the cookie after them.
 pub type Batch<P> = (Vec<Result<Entry<P>>>, Cookie);
 
-/// What directories hold. `.` and `..` are not entries.
+/// Directories. `.` and `..` are not entries.
 pub trait Directories: Map {
-    /// Where an entry lies. It holds while the directory is not changed.
+    /// The place of an entry. It is valid until the directory changes.
     type Place: Clone;
 
-    /// Looks a name up. Fails with `Corrupt` if it may have stood where the damage is, or if the device fails.
+    /// Looks up a name. Fails with `Corrupt` if a damaged part could contain it, or if the device fails.
     fn find(
         &self,
         op: &Op<'_, Self>,
@@ -102,7 +103,7 @@ pub trait Directories: Map {
         name: &Name,
     ) -> Result<Option<Entry<Self::Place>>>;
 
-    /// The next entries from a cookie on; `None` if there are none. Fails with `Corrupt`, or if the device fails.
+    /// Returns the next entries from a cookie on, or `None` at the end. Fails with `Corrupt`, or if the device fails.
     fn list(
         &self,
         op: &Op<'_, Self>,
@@ -110,7 +111,7 @@ pub trait Directories: Map {
         from: Cookie,
     ) -> Result<Option<Batch<Self::Place>>>;
 
-    /// Names an inode; nothing has this name. Fails with `NoSpace` or `Corrupt`, or if the device fails.
+    /// Adds an entry with a name that does not exist. Fails with `NoSpace` or `Corrupt`, or if the device fails.
     fn insert(
         &self,
         op: &mut Op<'_, Self>,
@@ -119,7 +120,7 @@ pub trait Directories: Map {
         target: &Inode<Self::Map>,
     ) -> Result<()>;
 
-    /// Takes an entry out. Fails if the device fails.
+    /// Removes an entry. Fails if the device fails.
     fn remove(
         &self,
         op: &mut Op<'_, Self>,
@@ -127,7 +128,7 @@ pub trait Directories: Map {
         entry: &Entry<Self::Place>,
     ) -> Result<()>;
 
-    /// Lets a name lead to another inode. Fails if the device fails.
+    /// Changes the inode that an entry refers to. Fails if the device fails.
     fn retarget(
         &self,
         op: &mut Op<'_, Self>,
@@ -135,7 +136,7 @@ pub trait Directories: Map {
         target: &Inode<Self::Map>,
     ) -> Result<()>;
 
-    /// What is wrong with where an entry lies, for the check: a code, and words that follow "has NAME".
+    /// Returns the error of an entry in a wrong place, for the check: a code, and a text that follows "has NAME".
     fn misplaced(
         &self,
         dir: &Inode<Self::Map>,

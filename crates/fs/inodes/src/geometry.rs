@@ -1,62 +1,62 @@
-//! Where the parts of a volume lie.
+//! The places of the parts of a volume.
 //!
-//! Invariant: the driver has checked it against the device's bytes, so that every number here is inside the volume.
+//! Invariant: the driver has checked them against the size of the device, so that every number here is on the volume.
 
 use core::ops::Range;
 
 use obento_base::Ino;
 use obento_base::wire::{to_u64, to_usize};
 
-/// The parts of a volume, in blocks. What is before the tables is the format's own.
+/// The parts of a volume, in blocks. Blocks before the tables belong to the format.
 #[derive(Clone, Debug)]
 pub struct Geometry {
-    /// Bytes a block, as a power of two: 12 for 4096.
+    /// Size of a block as a power of two: 12 for 4096.
     pub block_bits: u32,
-    /// Bytes an inode takes in its table, as a power of two.
+    /// Size of an inode in the table as a power of two.
     pub inode_bits: u32,
-    /// Blocks of the volume.
+    /// Number of blocks of the volume.
     pub size: u32,
-    /// The log: its header, and then as many blocks as one commit can change.
+    /// The log: its header, and as many blocks as one commit can change.
     pub log: Range<u32>,
-    /// The first block of the table of inodes.
+    /// First block of the inode table.
     pub inode_start: u32,
-    /// Inodes, with number 0, which is none.
+    /// Number of inodes, including number 0, which is unused.
     pub inodes: u32,
-    /// The first block of the bitmap, which has a bit for each block of the volume, its own included.
+    /// First block of the bitmap, which has a bit for each block of the volume, its own blocks included.
     pub bitmap_start: u32,
-    /// The first block for files; all that follow are for them.
+    /// First block for files. All following blocks are for files.
     pub data_start: u32,
 }
 
 impl Geometry {
-    /// Bytes a block.
+    /// Returns the size of a block in bytes.
     pub fn block_size(&self) -> usize {
         1_usize.checked_shl(self.block_bits).unwrap_or(0)
     }
 
-    /// Bits that a block of the bitmap has.
+    /// Returns the number of bits of a bitmap block.
     pub fn bits_per_block(&self) -> u32 {
         8_u32.checked_shl(self.block_bits).unwrap_or(0)
     }
 
-    /// Returns where `block` starts on the device.
+    /// Returns the byte offset of `block` on the device.
     pub fn offset_of(&self, block: u32) -> u64 {
         u64::from(block).checked_shl(self.block_bits).unwrap_or(u64::MAX)
     }
 
-    /// The block of a file that has its byte `at`, and where in it.
+    /// Returns the block of a file that contains its byte `at`, and the offset in that block.
     pub fn split(&self, at: u64) -> (u64, u64) {
         let within = at & to_u64(self.block_size()).saturating_sub(1);
         (at.checked_shr(self.block_bits).unwrap_or(0), within)
     }
 
-    /// Returns how many blocks `len` bytes take.
+    /// Returns the number of blocks for `len` bytes.
     pub fn blocks_of(&self, len: u64) -> u64 {
         let (whole, rest) = self.split(len);
         whole.saturating_add(u64::from(rest > 0))
     }
 
-    /// Returns how many bytes `blocks` of a file are.
+    /// Returns the number of bytes of `blocks` blocks.
     pub fn bytes_of(&self, blocks: u64) -> u64 {
         blocks.saturating_mul(to_u64(self.block_size()))
     }
@@ -66,12 +66,12 @@ impl Geometry {
         (self.data_start..self.size).contains(&block)
     }
 
-    /// Returns how many blocks one commit can hold.
+    /// Returns the number of blocks that one commit can contain.
     pub fn log_room(&self) -> usize {
         self.log.len().saturating_sub(1)
     }
 
-    /// Returns the block of inode `ino` and its bytes there. `None` if there is no such number.
+    /// Returns the block of inode `ino` and its bytes in that block, or `None` if there is no such inode.
     pub fn inode_place(&self, ino: Ino) -> Option<(u32, Range<usize>)> {
         let number = u32::try_from(ino.0).ok().filter(|number| (1..self.inodes).contains(number))?;
         let per_block = self.block_bits.saturating_sub(self.inode_bits);
@@ -81,7 +81,7 @@ impl Geometry {
         Some((block, start..start.saturating_add(1_usize.checked_shl(self.inode_bits)?)))
     }
 
-    /// The block of the bitmap that has the bit of `block`, and which of its bits that is.
+    /// Returns the bitmap block that contains the bit of `block`, and the number of the bit.
     pub(crate) fn bit_place(&self, block: u32) -> (u32, u32) {
         let bits = self.block_bits.saturating_add(3);
         let bitmap = self.bitmap_start.saturating_add(block.checked_shr(bits).unwrap_or(0));
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::bitmap::of_new_volume;
 
-    /// Blocks of 1024 bytes, 16 inodes of 64 in each, and more blocks than a block has bits.
+    /// A volume with blocks of 1024 bytes, 16 inodes of 64 bytes per block, and more blocks than a block has bits.
     fn small() -> Geometry {
         Geometry {
             block_bits: 10,

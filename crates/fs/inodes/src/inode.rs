@@ -1,45 +1,45 @@
-//! Inodes in memory: their attributes as the contract has them, their parent, and the format's map of their blocks.
+//! Inodes in memory: the attributes of the contract, the parent, and the block map of the format.
 //!
-//! Invariant: an inode that is in use and has no link waits for its `forget`, or for the next open after a crash: xv6-riscv
-//! `ireclaim`.
+//! Invariant: an inode that is in use and has no link waits for its `forget`, or for the next open after a crash
+//! (`ireclaim` of xv6-riscv).
 
 use obento_base::{Attr, Error, FileKind, Ino, Result};
 
-/// An inode in use, as a look or a change has it: a copy, which counts once it is put back.
+/// An inode in use, as a copy. Changes take effect when the copy is stored.
 #[derive(Clone, Debug)]
 pub struct Inode<M> {
     /// Its attributes.
     pub attr: Attr,
-    /// Of a directory: the one that it lies in.
+    /// The parent directory, for directories.
     pub parent: Ino,
-    /// Where its blocks are.
+    /// The block map.
     pub map: M,
 }
 
 impl<M: Default> Inode<M> {
-    /// One that has no name yet, no parent and no block.
+    /// Creates an inode without name, parent and blocks.
     pub(crate) fn new(attr: Attr) -> Self {
         Self { attr, parent: Ino(0), map: M::default() }
     }
 }
 
 impl<M> Inode<M> {
-    /// Returns its number.
+    /// Returns the inode number.
     pub fn ino(&self) -> Ino {
         self.attr.ino
     }
 
-    /// Returns whether it is a directory.
+    /// Returns whether this is a directory.
     pub fn is_dir(&self) -> bool {
         self.attr.is_dir()
     }
 
-    /// Fails with `NotDirectory`.
+    /// Fails with `NotDirectory` if this is not a directory.
     pub fn expect_dir(&self) -> Result<()> {
         if self.is_dir() { Ok(()) } else { Err(Error::NotDirectory) }
     }
 
-    /// Fails with `IsDirectory`, or with `Invalid` for what is no regular file.
+    /// Fails with `IsDirectory`, or with `Invalid` for other inodes that are not regular files.
     pub fn expect_file(&self) -> Result<()> {
         match self.attr.kind {
             FileKind::Regular => Ok(()),
@@ -48,23 +48,23 @@ impl<M> Inode<M> {
         }
     }
 
-    /// Lets it reach to `end` at least.
+    /// Increases the size to at least `end`.
     pub fn grow_to(&mut self, end: u64) {
         self.attr.size = self.attr.size.max(end);
     }
 
-    /// One link more. Fails with `TooManyLinks`.
+    /// Adds a link. Fails with `TooManyLinks`.
     pub(crate) fn add_link(&mut self, most: u32) -> Result<()> {
         self.attr.nlink = self.attr.nlink.saturating_add(1);
         if self.attr.nlink > most { Err(Error::TooManyLinks) } else { Ok(()) }
     }
 
-    /// One link less.
+    /// Removes a link.
     pub(crate) fn drop_link(&mut self) {
         self.attr.nlink = self.attr.nlink.saturating_sub(1);
     }
 
-    /// Takes a name away; from a directory, with the link that it has for itself.
+    /// Removes a name, and for a directory also its link to itself.
     pub(crate) fn drop_name(&mut self) {
         if self.is_dir() {
             self.attr.nlink = 0;

@@ -1,18 +1,20 @@
-//! What drivers share whose format has inodes in a table, a bitmap of blocks and a log: all but the format.
+//! Code that drivers share if their format has a table of inodes, a bitmap of blocks and a log: everything except the
+//! format.
 //!
-//! A driver says how an inode is decoded, where the blocks of a file are and how a directory holds its names, by the three
-//! traits of [`Inodes`], [`Map`] and [`Directories`]; it gets an open volume that keeps the whole contract, power cuts included
-//! ([`Volume`]), the census that its check needs ([`census()`]), and most of its `mkfs` ([`make()`]). The idea is that of Linux
-//! `fs/libfs.c` and its buffer heads, under one lock.
+//! A driver defines how an inode is decoded, where the blocks of a file are and how a directory stores names, in the
+//! three traits [`Inodes`], [`Map`] and [`Directories`]. It gets an open volume that satisfies the whole contract,
+//! including power cuts ([`Volume`]), a consistency check ([`census()`]), and most of its `mkfs` ([`make()`]). The
+//! idea is that of Linux `fs/libfs.c` and its buffer heads, under one lock.
 //!
-//! Where to start reading: `format.rs` (what is asked of a driver), `volume.rs` (locks, changes, commits), `op.rs` (one
-//! change), `log.rs`, then `names.rs` and `data.rs`, and `contract.rs` with `writable.rs`, which show it to the layers above.
+//! Reading order: `format.rs` (what a driver provides), `volume.rs` (locks, changes, commits), `op.rs` (one change),
+//! `log.rs`, then `names.rs` and `data.rs`, and `contract.rs` with `writable.rs`, which implement the contract.
 //!
-//! Invariant: what a change edits is seen by nobody until all of it is there, so that a change which fails is undone by
-//! being dropped ([`obento_block::Edit`]): a format's methods may fail wherever they like.
+//! Invariant: edits of a change are invisible until the change is complete, so a change that fails is undone by
+//! dropping it ([`obento_block::Edit`]): the methods of a format may fail at any point.
 //!
-//! When not to use it: changes wait for each other, and one commit holds what fits into the log. A format that must change many
-//! files at once, or whose journal is jbd2, goes by `obento-journal` (ext4); one without inodes by `obento-clusters` (FAT).
+//! When not to use it: changes are serialised, and one commit contains at most what fits into the log. A format that
+//! must change many files at once, or whose journal is jbd2, uses `obento-journal` (ext4); one without inodes uses
+//! `obento-clusters` (FAT).
 #![no_std]
 #![cfg_attr(
     not(test),

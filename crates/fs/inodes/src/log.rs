@@ -1,14 +1,14 @@
-//! The log: the newest versions of some blocks, all of which are the volume's once the header says so.
+//! The log: the newest versions of some blocks, which are valid if the header is.
 //!
-//! Layout: a header with the numbers of the blocks, then the blocks. There is one commit in the log at a time.
-//! Invariant: the header speaks for the blocks behind it by a checksum over both, so that one flush makes a commit
-//! durable whatever of it the device writes first.
-//! Invariant: the log is written only once the blocks of the commit before are home and flushed; so a log whose checksum
-//! is wrong is one that nobody needs.
-//! Invariant: a block that a later commit gives to a file is not in the log by then, so that replaying never writes over
-//! a file. (jbd2, whose log holds many commits, needs revoke records for that.)
+//! Layout: a header with the numbers of the blocks, then the blocks. The log contains one commit at a time.
+//! Invariant: the checksum of the header covers the header and the blocks, so that one flush makes a commit durable,
+//! in whatever order the device writes.
+//! Invariant: the log is written only after the blocks of the previous commit are in place and flushed. A log with a
+//! wrong checksum is therefore not needed.
+//! Invariant: when a later commit gives a block to a file, the block is no longer in the log, so replay never
+//! overwrites a file. (jbd2, whose log contains many commits, needs revoke records for that.)
 //!
-//! Source: xv6-riscv `kernel/log.c` (`struct logheader`); all fields but the first are ours.
+//! Source: xv6-riscv `kernel/log.c` (`struct logheader`); all fields except the first are ours.
 
 use alloc::vec::Vec;
 
@@ -20,40 +20,40 @@ use obento_block::BlockDevice;
 
 use crate::Geometry;
 
-/// Says that the log was written: `oblg`.
+/// Magic number of a written log: `oblg`.
 pub const LOG_MAGIC: u32 = 0x676c_626f;
 
-/// What the first block of the log starts with; the numbers of the blocks that follow it come next.
+/// The start of the first block of the log. The numbers of the following blocks come after it.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct RawLogHeader {
-    /// How many blocks: xv6's `n`.
+    /// Number of blocks: `n` of xv6.
     pub n: U32,
     /// [`LOG_MAGIC`].
     pub magic: U32,
-    /// Of the commit.
+    /// Number of the commit.
     pub sequence: U64,
-    /// CRC-32C of the header block, with 0 here, and of all blocks that follow.
+    /// CRC-32C of the header block, with 0 here, and of all following blocks.
     pub checksum: U32,
     /// 0.
     pub reserved: U32,
 }
 const _: () = assert!(size_of::<RawLogHeader>() == 24);
 
-/// Returns how many blocks a header of `block_size` bytes has room for.
+/// Returns the number of blocks that a header of `block_size` bytes can describe.
 pub const fn log_max(block_size: usize) -> usize {
     block_size.saturating_sub(size_of::<RawLogHeader>()) / 4
 }
 
-/// What the log holds.
+/// The contents of the log.
 #[derive(Debug, Default)]
 pub(crate) struct Logged {
     pub(crate) sequence: u64,
-    /// Where each block belongs, and its bytes.
+    /// The place of each block, and its bytes.
     pub(crate) blocks: Vec<(u32, Vec<u8>)>,
 }
 
-/// Reads the log; it is empty if its header does not speak for it. Fails with `NoMemory`, or if the device fails.
+/// Reads the log. It is empty if its header is not valid. Fails with `NoMemory`, or if the device fails.
 pub(crate) fn read(device: &dyn BlockDevice, geometry: &Geometry) -> Result<Logged> {
     let mut header = read_block(device, geometry, geometry.log.start)?;
     let Some((mut raw, homes)) = decode(&header, geometry) else { return Ok(Logged::default()) };
@@ -76,7 +76,7 @@ fn read_block(device: &dyn BlockDevice, geometry: &Geometry, number: u32) -> Res
     Ok(bytes)
 }
 
-/// Returns the header and the homes it names, if it can be one.
+/// Returns the header and the places that it contains, if it is plausible.
 fn decode(bytes: &[u8], geometry: &Geometry) -> Option<(RawLogHeader, Vec<u32>)> {
     let (raw, rest) = RawLogHeader::read_from_prefix(bytes).ok()?;
     let len = to_usize(raw.n.get().into());
@@ -85,13 +85,13 @@ fn decode(bytes: &[u8], geometry: &Geometry) -> Option<(RawLogHeader, Vec<u32>)>
     }
     let homes = rest.chunks_exact(4).filter_map(|chunk| Some(u32::from_le_bytes(chunk.try_into().ok()?)));
     let homes: Vec<u32> = homes.take(len).collect();
-    // Neither what is before the tables nor the log itself is ever logged.
+    // Blocks before the tables and the log itself are never logged.
     let first = geometry.inode_start.min(geometry.bitmap_start);
     let can_be = |home| (first..geometry.size).contains(home) && !geometry.log.contains(home);
     homes.iter().all(can_be).then_some((raw, homes))
 }
 
-/// Writes a commit. It is one once the device was flushed. Fails if the device fails.
+/// Writes a commit. It is durable once the device is flushed. Fails if the device fails.
 pub(crate) fn write<B: AsRef<[u8]>>(
     device: &dyn BlockDevice,
     geometry: &Geometry,
@@ -114,8 +114,7 @@ pub(crate) fn write<B: AsRef<[u8]>>(
     device.write_at(geometry.offset_of(geometry.log.start), &header)
 }
 
-/// Makes the log empty, on stable storage. The blocks of the last commit are home and flushed. Fails if the device
-/// fails.
+/// Durably empties the log. The blocks of the last commit must be in place and flushed. Fails if the device fails.
 pub(crate) fn clear(device: &dyn BlockDevice, geometry: &Geometry) -> Result<()> {
     device.write_at(geometry.offset_of(geometry.log.start), &[0; size_of::<RawLogHeader>()])?;
     device.flush()
@@ -142,7 +141,7 @@ mod tests {
         }
     }
 
-    /// What is read after a commit of blocks that belong there.
+    /// Returns what is read after a commit of blocks with these places.
     fn logged(homes: &[u32]) -> Logged {
         let device = MemDevice::new(vec![0; 64 << 10]);
         let blocks: Vec<_> = homes.iter().map(|&home| (home, [7_u8; 1024])).collect();

@@ -1,4 +1,4 @@
-//! Making volumes: what comes before the data, a root directory, and what makes a volume of it.
+//! Creating volumes: everything before the data, a root directory, and the super block.
 
 use alloc::vec;
 
@@ -9,8 +9,8 @@ use obento_driver::{Contents, FormatError, FormatOptions, NewNode};
 
 use crate::{Inode, Inodes, bitmap};
 
-/// Writes an empty volume of `format`, whose super block `super_block` is: its block number and its bytes. It is
-/// written last, since it makes a volume of the rest. Fails if the device fails.
+/// Writes an empty volume of `format`. `super_block` is the number and the contents of its super block, which is
+/// written last, since it makes the volume valid. Fails if the device fails.
 pub fn make<F: Inodes>(
     device: &dyn BlockDevice,
     format: &F,
@@ -28,7 +28,7 @@ pub fn make<F: Inodes>(
     };
     let bitmap =
         geometry.bitmap_start..geometry.bit_place(geometry.size.saturating_sub(1)).0.saturating_add(1);
-    // What is read before it is written, and the marks of what was here.
+    // Blocks that are read before they are written, and signatures of previous formats.
     let rest = (0..geometry.data_start).filter(|block| *block != super_block && !bitmap.contains(block));
     for block in rest.filter(|_| !is_zeros) {
         device.write_at(geometry.offset_of(block), &zeros)?;

@@ -1,4 +1,4 @@
-//! Names made, removed and moved. Each function is one change; an error undoes what it did so far.
+//! Creating, removing and renaming names. Each function is one change; an error undoes it.
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
@@ -6,18 +6,18 @@ use obento_driver::{AskUsage, Cookie, NewNode, RenameFlags, Usage, Victim};
 
 use crate::{Directories, Entry, Inode, Op};
 
-/// An entry, and the inode that it leads to.
+/// An entry, and the inode that it refers to.
 type Named<F> = (Entry<<F as Directories>::Place>, Inode<<F as crate::Inodes>::Map>);
 
 impl<F: Directories> Op<'_, F> {
-    /// Looks a name up. Fails with `NotDirectory` or `Corrupt`, or if the device fails.
+    /// Looks up a name. Fails with `NotDirectory` or `Corrupt`, or if the device fails.
     fn find(&self, dir: &Inode<F::Map>, name: &Name) -> Result<Option<Entry<F::Place>>> {
         dir.expect_dir()?;
         self.format().find(self, dir, name)
     }
 
-    /// A directory that names can be made in, which has no `name`. Fails with `NotDirectory`, `Exists`, or with
-    /// `NotFound` if it was removed.
+    /// Returns a directory in which names may be created and that does not contain `name`. Fails with `NotDirectory`,
+    /// `Exists`, or with `NotFound` if it was removed.
     fn dir_without(&self, dir: Ino, name: &Name) -> Result<Inode<F::Map>> {
         let dir = self.inode(dir)?;
         dir.expect_dir()?;
@@ -28,8 +28,8 @@ impl<F: Directories> Op<'_, F> {
         }
     }
 
-    /// Returns an entry and what it leads to. Fails with `NotDirectory`, `NotFound`, or with `Corrupt` for an inode
-    /// that is not in use.
+    /// Returns an entry and the inode that it refers to. Fails with `NotDirectory`, `NotFound`, or with `Corrupt` for
+    /// an inode that is not in use.
     pub(crate) fn named(&self, dir: &Inode<F::Map>, name: &Name) -> Result<Named<F>> {
         let entry = self.find(dir, name)?.ok_or(Error::NotFound)?;
         let damage = Corrupt::UnusedInode { ino: entry.ino };
@@ -37,7 +37,7 @@ impl<F: Directories> Op<'_, F> {
         Ok((entry, inode))
     }
 
-    /// Fails with `NotEmpty` or `Corrupt`, or if the device fails.
+    /// Checks that a directory is empty. Fails with `NotEmpty` or `Corrupt`, or if the device fails.
     fn expect_empty(&self, dir: &Inode<F::Map>) -> Result<()> {
         let mut from = Cookie::START;
         while let Some((entries, next)) = self.format().list(self, dir, from)? {
@@ -77,12 +77,12 @@ impl<F: Directories> Op<'_, F> {
         self.stored(inode.ino())
     }
 
-    /// Returns the attributes of an inode as the format keeps them.
+    /// Returns the attributes of an inode as the format stores them.
     pub(crate) fn stored(&self, ino: Ino) -> Result<Attr> {
         self.inode(ino).map(|inode| inode.attr)
     }
 
-    /// Puts the target of a symbolic link into a block of metadata, so that it is there with the link or not at all.
+    /// Writes the target of a symbolic link as metadata, so that it becomes durable together with the link.
     fn write_target(&mut self, inode: &mut Inode<F::Map>, target: &[u8]) -> Result<()> {
         let (block, _) = self.format().fill(self, inode, 0)?;
         self.edit(block)?.iter_mut().zip(target).for_each(|(to, from)| *to = *from);
@@ -186,7 +186,7 @@ impl<F: Directories> Op<'_, F> {
                 (false, false) => {}
             }
         }
-        // The first of the two is written back before the second is read again, should they be one.
+        // The first directory is stored before the second is read again, since both may be the same.
         self.format().remove(self, &mut old_dir, &entry)?;
         old_dir.attr.touch_data(now);
         self.put(&old_dir)?;
@@ -245,7 +245,7 @@ impl<F: Directories> Op<'_, F> {
         Ok(())
     }
 
-    /// Frees an inode that nobody uses, if it has no name.
+    /// Frees an inode without users, if it has no name.
     pub(crate) fn forget(&mut self, ino: Ino) -> Result<()> {
         match self.inode(ino)? {
             inode if inode.attr.nlink == 0 => self.free_inode(inode),
@@ -253,7 +253,7 @@ impl<F: Directories> Op<'_, F> {
         }
     }
 
-    /// Returns the target of a symbolic link. Fails with `Corrupt`, with `Invalid` for what is none, or if the device
+    /// Returns the target of a symbolic link. Fails with `Corrupt`, with `Invalid` for other types, or if the device
     /// fails.
     pub(crate) fn target(&self, ino: Ino) -> Result<alloc::vec::Vec<u8>> {
         let inode = self.inode(ino)?;

@@ -1,6 +1,6 @@
-//! One look at the volume, or one change of it.
+//! One read or one change of the volume.
 //!
-//! Invariant: what is edited is another version of the block, which only this change sees; dropped, it never was.
+//! Invariant: an edit is a new version of the block that only this change sees. Dropping it undoes it.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -15,7 +15,7 @@ use obento_driver::{INHERITED, NewNode};
 use crate::volume::Counters;
 use crate::{Geometry, Inode, Inodes, Map, Volume};
 
-/// A look or a change: what a format's methods reach the volume through.
+/// A read or a change: the access of a format's methods to the volume.
 pub struct Op<'v, F> {
     pub(crate) volume: &'v Volume<F>,
     pub(crate) counters: Counters,
@@ -23,11 +23,11 @@ pub struct Op<'v, F> {
     pub(crate) freed: Vec<u32>,
 }
 
-/// The bytes of a block as the change sees them.
+/// The contents of a block as the change sees them.
 pub enum Bytes<'a> {
-    /// Those of this change.
+    /// Edited by this change.
     Edited(&'a [u8]),
-    /// Those that everybody sees.
+    /// Not edited: the contents that everything else sees.
     Cached(Block),
 }
 
@@ -46,12 +46,12 @@ impl<'v, F: Inodes> Op<'v, F> {
         Self { volume, counters, edits: BTreeMap::new(), freed: Vec::new() }
     }
 
-    /// What the volume is.
+    /// Returns the format.
     pub fn format(&self) -> &'v F {
         &self.volume.format
     }
 
-    /// Returns where its parts lie.
+    /// Returns the places of the parts of the volume.
     pub fn geometry(&self) -> &'v Geometry {
         self.volume.format.geometry()
     }
@@ -60,7 +60,7 @@ impl<'v, F: Inodes> Op<'v, F> {
         self.volume.clock.now()
     }
 
-    /// Block `number` of the metadata. Fails if the device fails.
+    /// Returns metadata block `number`. Fails if the device fails.
     pub fn get(&self, number: u32) -> Result<Bytes<'_>> {
         match self.edits.get(&number) {
             Some(edit) => Ok(Bytes::Edited(edit)),
@@ -68,7 +68,7 @@ impl<'v, F: Inodes> Op<'v, F> {
         }
     }
 
-    /// Block `number`, to be changed. Fails if the device fails.
+    /// Returns metadata block `number` for editing. Fails if the device fails.
     pub fn edit(&mut self, number: u32) -> Result<&mut [u8]> {
         let cache = &self.volume.cache;
         match self.edits.entry(number) {
@@ -77,24 +77,23 @@ impl<'v, F: Inodes> Op<'v, F> {
         }
     }
 
-    /// Returns a new block for the bytes of a file, which holds anything. Fails with `NoSpace`, or if the device
-    /// fails.
+    /// Allocates a block for file data, with arbitrary contents. Fails with `NoSpace`, or if the device fails.
     pub fn data_block(&mut self, inode: &mut Inode<F::Map>) -> Result<u32> {
         let number = self.take_block()?;
         inode.attr.blocks = inode.attr.blocks.saturating_add(self.sectors());
         Ok(number)
     }
 
-    /// Returns a new block of metadata, zeros. Fails with `NoSpace`, or if the device fails.
+    /// Allocates a zeroed metadata block. Fails with `NoSpace`, or if the device fails.
     pub fn metadata_block(&mut self, inode: &mut Inode<F::Map>) -> Result<u32> {
         let number = self.data_block(inode)?;
-        // What the cache may know of it is of a former life.
+        // The cache may contain the contents of its previous use.
         let base = self.volume.cache.renew(number.into())?;
         self.edits.insert(number, self.volume.cache.edit(&base));
         Ok(number)
     }
 
-    /// Takes a block from an inode, which named it until now; 0 is none. Fails if the device fails.
+    /// Frees a block of an inode; 0 is ignored. Fails if the device fails.
     pub fn drop_block(&mut self, inode: &mut Inode<F::Map>, number: u32) -> Result<()> {
         if number == 0 {
             return Ok(());
@@ -103,12 +102,12 @@ impl<'v, F: Inodes> Op<'v, F> {
         self.free_block(number)
     }
 
-    /// Returns a block, in the unit of [`Attr::blocks`](obento_base::Attr).
+    /// Returns the size of a block in the unit of [`Attr::blocks`](obento_base::Attr).
     pub(crate) fn sectors(&self) -> u64 {
         to_u64(self.geometry().block_size()) / 512
     }
 
-    /// Fails with `Corrupt` for a block that can belong to no file, which block `at` of inode `ino` is found by.
+    /// Fails with `Corrupt` if `block`, which block `at` of inode `ino` refers to, cannot belong to a file.
     pub fn expect_data(&self, ino: Ino, at: u64, block: u32) -> Result<()> {
         if self.geometry().is_data(block) {
             return Ok(());
@@ -117,12 +116,12 @@ impl<'v, F: Inodes> Op<'v, F> {
         Err(Corrupt::BlockRange { structure, at, start: block.into(), len: 1 }.into())
     }
 
-    /// Inode `ino`. Fails with `Corrupt`, or with `Stale` if it is not in use.
+    /// Returns inode `ino`. Fails with `Corrupt`, or with `Stale` if it is not in use.
     pub fn inode(&self, ino: Ino) -> Result<Inode<F::Map>> {
         self.inode_if_used(ino)?.ok_or(Error::Stale)
     }
 
-    /// Inode `ino`; `None` if it is not in use, or there is no such number. Fails with `Corrupt`, or if the device
+    /// Returns inode `ino`, or `None` if it is not in use or does not exist. Fails with `Corrupt`, or if the device
     /// fails.
     pub(crate) fn inode_if_used(&self, ino: Ino) -> Result<Option<Inode<F::Map>>> {
         let Some((block, place)) = self.geometry().inode_place(ino) else { return Ok(None) };
@@ -130,27 +129,27 @@ impl<'v, F: Inodes> Op<'v, F> {
         self.format().decode(ino, bytes.get(place).unwrap_or_default())
     }
 
-    /// Writes an inode back. Fails if the device fails.
+    /// Stores an inode. Fails if the device fails.
     pub(crate) fn put(&mut self, inode: &Inode<F::Map>) -> Result<()> {
         let format = self.format();
         format.encode(inode, self.inode_bytes(inode.ino())?);
         Ok(())
     }
 
-    /// Returns the bytes of an inode, to be changed. Fails with `Stale` if there is no such number, or if the device
+    /// Returns the bytes of an inode for editing. Fails with `Stale` if there is no such inode, or if the device
     /// fails.
     fn inode_bytes(&mut self, ino: Ino) -> Result<&mut [u8]> {
         let (block, place) = self.geometry().inode_place(ino).ok_or(Error::Stale)?;
         Ok(self.edit(block)?.get_mut(place).unwrap_or_default())
     }
 
-    /// Returns a new inode in `dir`, not named yet. Fails with `NoSpace`, or if the device fails.
+    /// Creates an inode in `dir` without a name. Fails with `NoSpace`, or if the device fails.
     pub(crate) fn new_inode(&mut self, node: &NewNode<'_>, dir: &Inode<F::Map>) -> Result<Inode<F::Map>> {
         let (next, end) = (self.counters.next_inode.max(1), self.geometry().inodes);
         let room = self.counters.free_inodes.checked_sub(1).ok_or(Error::NoSpace)?;
         for number in (next..end).chain(1..next) {
             let ino = Ino(number.into());
-            // A damaged one is in use.
+            // A damaged inode is in use.
             match self.inode_if_used(ino) {
                 Ok(None) => {}
                 Ok(Some(_)) | Err(Error::Corrupt(_)) => continue,

@@ -1,4 +1,4 @@
-//! How a volume comes up: the log is replayed, what is free is counted, and what had no name is freed.
+//! Opening a volume: the log is replayed, free blocks and inodes are counted, and inodes without a name are freed.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,8 +13,8 @@ use crate::volume::Counters;
 use crate::{Map, Op, Volume};
 
 impl<F: Map> Volume<F> {
-    /// Opens the volume that fills `device`, which `format` was read from. Read only, nothing is written: the log is
-    /// shown from memory. Fails with `ReadOnly`, `NoMemory`, with `OutOfBounds` for a device that is too short to be
+    /// Opens the volume on `device`, from which `format` was read. A read-only open writes nothing: the log is
+    /// replayed in memory. Fails with `ReadOnly`, `NoMemory`, with `OutOfBounds` for a device that is too short to be
     /// changed, or if the device fails.
     pub fn open(format: F, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Self> {
         let is_writable = options.access == Access::ReadWrite;
@@ -54,7 +54,7 @@ impl<F: Map> Volume<F> {
     fn come_up(&self, logged: Logged) -> Result<()> {
         let mut state = self.state.write();
         state.sequence = logged.sequence;
-        // They stay in the cache, pinned, until somebody says that the device has them.
+        // They stay pinned in the cache until they are written to the device.
         for (home, bytes) in logged.blocks {
             let base = self.cache.renew(home.into())?;
             self.cache.edit_as(&base, &bytes).publish(0);
@@ -71,7 +71,7 @@ impl<F: Map> Volume<F> {
         if self.is_writable {
             for ino in nameless {
                 let freed = self.change(|op| op.free_inode(op.inode(ino)?));
-                // A damaged one stays, and harms nobody.
+                // A damaged inode stays allocated and does no harm.
                 if let Err(error @ Error::Device(_)) = freed {
                     return Err(error);
                 }
@@ -80,7 +80,8 @@ impl<F: Map> Volume<F> {
         Ok(())
     }
 
-    /// Counts what is free, and names the inodes that a crash left without a name. Fails if the device fails.
+    /// Counts free blocks and inodes, and returns the inodes that a crash left without a name. Fails if the device
+    /// fails.
     fn count(&self) -> Result<(Counters, Vec<Ino>)> {
         let op = Op::new(self, Counters::default());
         let mut counters = Counters { free_blocks: op.count_free()?, ..Counters::default() };

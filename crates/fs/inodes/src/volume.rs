@@ -1,9 +1,9 @@
 //! The open volume: one lock, and the commits.
 //!
-//! Locking: one lock for all metadata, shared to look and exclusive to change, which bytes of files that are mapped never
-//! take. `held` and the cache are leaves.
-//! Invariant: after a commit that failed nothing is written any more, and every later sync tells why: what is on the
-//! device is the commit before or this one, and the log says which.
+//! Locking: one lock for all metadata, held shared for reads and exclusively for changes. Transfers of mapped data
+//! never take it. `held` and the cache are leaves.
+//! Invariant: after a failed commit nothing is written any more, and every later sync reports the reason. The device
+//! then contains the previous commit or this one, and the log determines which.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -17,31 +17,31 @@ use obento_env::sync::{Mutex, RwLock};
 
 use crate::{Inodes, Op, log};
 
-/// What is counted when the volume is opened and kept since.
+/// Counts that are computed when the volume is opened and updated since.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) free_blocks: u32,
     pub(crate) free_inodes: u32,
-    /// Where to look for the next free one.
+    /// Where the search for the next free block starts.
     pub(crate) next_block: u32,
     pub(crate) next_inode: u32,
 }
 
-/// What changes while the volume is open.
+/// The state that changes while the volume is open.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) counters: Counters,
     pub(crate) sequence: u64,
-    /// Blocks whose newest version is in the cache alone.
+    /// Blocks whose newest version is only in the cache.
     pub(crate) dirty: BTreeSet<u32>,
-    /// Since when.
+    /// Time of the oldest uncommitted change.
     since: Option<Timestamp>,
-    /// Why nothing can be changed any more.
+    /// The reason why changes are refused.
     failed: Option<Error>,
     closed: bool,
 }
 
-/// An open volume of the format `F`, which the contract is implemented for.
+/// An open volume of the format `F`. It implements the contract.
 pub struct Volume<F> {
     pub(crate) format: F,
     pub(crate) cache: Cache,
@@ -59,13 +59,13 @@ impl<F: Inodes> Volume<F> {
         &**self.cache.device()
     }
 
-    /// Looks at the volume. Fails with the errors of `look`.
+    /// Reads the volume. Fails with the errors of `look`.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Op<'_, F>) -> Result<T>) -> Result<T> {
         let state = self.state.read();
         look(&Op::new(self, state.counters))
     }
 
-    /// Changes the volume, wholly or not at all. `act` is done twice if it takes a commit to find space. Fails with
+    /// Changes the volume completely or not at all. `act` runs twice if a commit is needed to free space. Fails with
     /// `ReadOnly`, or with the errors of `act`.
     pub(crate) fn change<T>(&self, mut act: impl FnMut(&mut Op<'_, F>) -> Result<T>) -> Result<T> {
         let mut state = self.state.write();
@@ -87,20 +87,20 @@ impl<F: Inodes> Volume<F> {
         Ok(answer)
     }
 
-    /// Fails with `ReadOnly`.
+    /// Fails with `ReadOnly` if the volume cannot be changed.
     fn expect_writable(&self, state: &State) -> Result<()> {
         let can = self.is_writable && !state.closed && state.failed.is_none();
         if can { Ok(()) } else { Err(Error::ReadOnly) }
     }
 
-    /// Shows a change to everybody. Fails with the errors of the commit that makes room for it in the log.
+    /// Makes a change visible. Fails with the errors of the commit that makes room for it in the log.
     fn publish(&self, state: &mut State, op: Op<'_, F>, now: Timestamp) -> Result<()> {
         let room = self.format.geometry().log_room();
         let more = op.edits.keys().filter(|number| !state.dirty.contains(number)).count();
         if state.dirty.len().saturating_add(more) > room {
             self.commit(state)?;
         }
-        // The format made its log long enough for any change.
+        // The format's log is long enough for any single change.
         if op.edits.len() > room {
             return Err(Error::NoSpace);
         }
@@ -109,7 +109,7 @@ impl<F: Inodes> Volume<F> {
             state.dirty.insert(number);
             state.since.get_or_insert(now);
         }
-        // Or what a file holds there next would be written over.
+        // Otherwise the commit would overwrite the data of the next file that gets these blocks.
         for &number in &op.freed {
             self.cache.forget(number.into());
             state.dirty.remove(&number);
@@ -119,7 +119,7 @@ impl<F: Inodes> Volume<F> {
         Ok(())
     }
 
-    /// Makes every change durable. Fails with the errors of the device, again and again.
+    /// Makes all changes durable. After an error of the device, every later call fails with it.
     pub(crate) fn commit(&self, state: &mut State) -> Result<()> {
         if let Some(error) = state.failed {
             return Err(error);
@@ -131,7 +131,7 @@ impl<F: Inodes> Volume<F> {
 
     fn write_commit(&self, state: &mut State) -> Result<()> {
         let device = self.device();
-        // The blocks of the last commit are home, and so is the data that this one makes reachable.
+        // The blocks of the last commit are in place, and so is the data that this commit refers to.
         device.flush()?;
         if state.dirty.is_empty() {
             return Ok(());
@@ -150,7 +150,7 @@ impl<F: Inodes> Volume<F> {
         Ok(())
     }
 
-    /// Writes what was logged to where it belongs. Fails if the device fails.
+    /// Writes logged blocks to their places. Fails if the device fails.
     pub(crate) fn bring_home(&self, state: &mut State) -> Result<()> {
         let geometry = self.format.geometry();
         for &number in &state.dirty {
@@ -161,7 +161,7 @@ impl<F: Inodes> Volume<F> {
         Ok(())
     }
 
-    /// Makes every change durable and the log empty. Fails if the device fails.
+    /// Makes all changes durable and empties the log. Fails if the device fails.
     pub(crate) fn close_log(&self) -> Result<()> {
         let mut state = self.state.write();
         if state.closed || !self.is_writable {
@@ -174,7 +174,7 @@ impl<F: Inodes> Volume<F> {
         cleared
     }
 
-    /// Returns whether it can be changed.
+    /// Returns whether the volume can be changed.
     pub(crate) fn can_change(&self) -> bool {
         self.is_writable && !self.state.read().closed
     }

@@ -1,4 +1,4 @@
-//! The contract's changing methods over the volume.
+//! The part of the contract that changes volumes.
 
 use core::ops::Range;
 
@@ -77,7 +77,7 @@ impl<F: Directories> WritableFileSystem for Volume<F> {
     }
 
     fn abandon(&self, _: &Layout<'_>, _: Ino, _: Range<u64>) {
-        // Nothing is reserved: what is mapped is there already.
+        // Nothing is reserved: mapped blocks are already allocated.
     }
 
     fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
@@ -144,8 +144,8 @@ impl<F: Directories> WritableFileSystem for Volume<F> {
 }
 
 impl<F: Directories> Volume<F> {
-    /// Changes a regular file and puts its inode back. Fails with `Stale`, `IsDirectory`, `Invalid`, or with the
-    /// errors of `act`.
+    /// Changes a regular file and stores its inode. Fails with `Stale`, `IsDirectory`, `Invalid`, or with the errors
+    /// of `act`.
     fn change_file<T>(
         &self,
         ino: Ino,
@@ -160,8 +160,8 @@ impl<F: Directories> Volume<F> {
         })
     }
 
-    /// Says that the format cannot do that to a file. Fails with `IsDirectory`, `NotSupported`, or with `Invalid` for
-    /// what is no regular file.
+    /// Refuses an operation that the format does not support. Fails with `IsDirectory`, `NotSupported`, or with
+    /// `Invalid` for other inodes that are not regular files.
     fn refuse(&self, ino: Ino) -> Result<()> {
         self.look(|op| op.inode(ino)?.expect_file())?;
         Err(Error::NotSupported)

@@ -1,4 +1,4 @@
-//! Stamps and attributes.
+//! Timestamps and attributes.
 
 use obento_base::{Error, FileKind, Ino, Result, Timestamp};
 use obento_driver::{SetAttr, TimeChange};
@@ -13,13 +13,13 @@ fn moment<V: Volume>(writer: &V::Writer, change: TimeChange) -> Timestamp {
     }
 }
 
-/// Notes in `inode` that its data changed.
+/// Records in `inode` that its data changed.
 pub fn stamp_data<V: Volume>(writer: &V::Writer, volume: &V, inode: &mut Inode<V::Entry>, when: TimeChange) {
     inode.entry.set_mtime(moment::<V>(writer, when), volume.owner().zone);
     inode.entry.set_archive();
 }
 
-/// Notes that the names in a directory changed. Nothing is said of the root to note it in.
+/// Records that the names in a directory changed. The root has no attributes that could record it.
 pub fn stamp_dir<V: Volume>(writer: &mut V::Writer, volume: &V, dir: Ino) -> Result<()> {
     if dir == ROOT {
         return Ok(());
@@ -27,12 +27,12 @@ pub fn stamp_dir<V: Volume>(writer: &mut V::Writer, volume: &V, dir: Ino) -> Res
     let (mut inode, zone) = (volume.inode(dir)?, volume.owner().zone);
     let before = inode.entry.times(zone);
     inode.entry.set_mtime(writer.now(), zone);
-    // Within the grain of a time nothing changes.
+    // The stored time has not changed.
     if inode.entry.times(zone) == before { Ok(()) } else { writer.put_inode(volume, &inode) }
 }
 
-/// Changes attributes. Owners are the mount's: NotPermitted for another. Of the mode only whether anybody may write is kept, and
-/// of a directory not even that; other bits are left as they are, as in Linux. The root keeps nothing.
+/// Changes attributes. Fails with `NotPermitted` for an owner other than the mount's. Only the write permission of a
+/// mode is stored, and not for directories; other bits are ignored, as in Linux. The root stores nothing.
 pub fn set_attr<V: Volume>(writer: &mut V::Writer, volume: &V, ino: Ino, change: &SetAttr) -> Result<()> {
     let mut inode = volume.inode(ino)?;
     let owner = volume.owner();

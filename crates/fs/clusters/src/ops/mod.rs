@@ -1,4 +1,4 @@
-//! The operations on names and attributes. Each is looked up, then tested, then done.
+//! Operations on names and attributes. Each one looks up its objects, then tests for errors, then makes its changes.
 
 mod attributes;
 mod names;

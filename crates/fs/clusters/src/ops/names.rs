@@ -1,4 +1,4 @@
-//! Making and removing.
+//! Creating and removing names.
 
 use alloc::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::stamp_dir;
 use crate::inode::{FileEntry, Inode};
 use crate::volume::{Commit as _, Data as _, Entries as _, Location as _, Volume};
 
-/// Returns a directory that something may be made in. Fails with `NotDirectory`, or with `NotFound` if it was
+/// Returns a directory in which an entry may be created. Fails with `NotDirectory`, or with `NotFound` if it was
 /// removed.
 pub fn directory<V: Volume>(volume: &V, dir: Ino) -> Result<Arc<V::Directory>> {
     let inode = volume.inode(dir)?;
@@ -20,8 +20,8 @@ pub fn directory<V: Volume>(volume: &V, dir: Ino) -> Result<Arc<V::Directory>> {
     }
 }
 
-/// Makes a file or directory, as the contract's `create` has it. Errors besides: NotPermitted for what the format lacks;
-/// Invalid for a name that it lacks.
+/// Creates a file or directory, as `create` of the contract requires. Also fails with `NotPermitted` for a type that
+/// the format cannot store, and with `Invalid` for a name that it cannot store.
 pub fn create<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
@@ -60,17 +60,17 @@ pub fn create<V: Volume>(
     Ok(ino)
 }
 
-/// Where a name is, and what it names.
+/// The place of a name, and the inode that it refers to.
 pub(super) type Named<V> = (<V as Volume>::Location, Inode<<V as Volume>::Entry>);
 
-/// Returns where `name` is in `dir`, and what it names.
+/// Returns the place of `name` in `dir`, and the inode that it refers to.
 pub(super) fn entry<V: Volume>(volume: &V, dir: &V::Directory, name: &Name) -> Result<Option<Named<V>>> {
     let Some(at) = volume.find(dir, name)? else { return Ok(None) };
     let inode = volume.inode(volume.ino_at(at.slot()))?;
     Ok(Some((at, inode)))
 }
 
-/// Removes a name, as the contract's `remove` has it.
+/// Removes a name, as `remove` of the contract requires.
 pub fn remove_name<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
@@ -96,7 +96,8 @@ pub fn remove_name<V: Volume>(
     }
 }
 
-/// Fails with `NotDirectory`, `NotEmpty`, or with the errors of a directory that cannot be read.
+/// Checks that a directory is empty. Fails with `NotDirectory`, `NotEmpty`, or with the errors of a directory that
+/// cannot be read.
 pub(super) fn check_empty<V: Volume>(volume: &V, inode: &Inode<V::Entry>) -> Result<()> {
     let dir = volume.directory(inode.ino)?;
     match volume.list(&dir, Cookie(0), 1)?.0.pop() {

@@ -1,7 +1,7 @@
 //! Renaming.
 //!
-//! A file that replaces another takes over its entry, so that the name is never without a file; one that moves to a new entry is at
-//! the old one or at none until a commit is over, and never at both.
+//! A file that replaces another takes over its entry, so that the name always refers to a file. Until a commit is
+//! over, a file that moves to a new entry has its old name or none, but never both.
 
 use alloc::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::inode::Inode;
 use crate::unit::Slot;
 use crate::volume::{At, Commit as _, Entries as _, Location as _, Volume};
 
-/// One end of a rename.
+/// A directory and a name in it: the source or the target of a rename.
 struct End<V: Volume> {
     ino: Ino,
     dir: Arc<V::Directory>,
@@ -28,7 +28,8 @@ impl<V: Volume> End<V> {
     }
 }
 
-/// Moves a name, as the contract's `rename` has it. Errors besides: Invalid for a name that the format lacks.
+/// Renames a file, as `rename` of the contract requires. Also fails with `Invalid` for a name that the format cannot
+/// store.
 pub fn rename<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
@@ -53,7 +54,7 @@ pub fn rename<V: Volume>(
             exchange(writer, volume, (&source, from.1), (&other, to.1))
         }
         None if flags.contains(RenameFlags::EXCHANGE) => Err(Error::NotFound),
-        // Only how it is written changes.
+        // Only the case of the name changes.
         Some(_) if is_itself && from.1 == to.1 => Ok(()),
         Some(other) if !is_itself => {
             check_replaced(volume, &source.inode, &other.inode)?;
@@ -63,7 +64,7 @@ pub fn rename<V: Volume>(
     }
 }
 
-/// Fails with `IsDirectory`, `NotDirectory` or `NotEmpty`.
+/// Checks that `source` may replace `target`. Fails with `IsDirectory`, `NotDirectory` or `NotEmpty`.
 fn check_replaced<V: Volume>(volume: &V, source: &Inode<V::Entry>, target: &Inode<V::Entry>) -> Result<()> {
     match (source.is_dir(), target.is_dir()) {
         (false, true) => Err(Error::IsDirectory),
@@ -73,21 +74,21 @@ fn check_replaced<V: Volume>(volume: &V, source: &Inode<V::Entry>, target: &Inod
     }
 }
 
-/// Returns whether one write changes both places, each of which is shown as it is by then: what came to one of them
-/// from elsewhere since the last commit must not be at the other before the place that it left is written.
+/// Returns whether one write changes both places, and both are then shown as they are. A file that moved to one of
+/// them since the last commit must not appear at the other before its old place is written.
 fn is_at_once<V: Volume>(writer: &V::Writer, volume: &V, one: At<'_, V>, other: At<'_, V>) -> bool {
     let is_late = |at: At<'_, V>| writer.waiting().late.contains_key(&at.1.slot());
     !is_late(one) && !is_late(other) && V::Writer::is_one_write(volume, one, other)
 }
 
-/// Takes a name away. Its directory may have grown since it was looked up, and is known as another then, with an index of its
-/// own; its entries are where they were.
+/// Removes a name. Its directory may have grown since the lookup, and then has another object with a new index; its
+/// entries are in the same places.
 fn take_away<V: Volume>(writer: &mut V::Writer, volume: &V, end: &End<V>) -> Result<()> {
     let dir = volume.directory(end.ino)?;
     writer.remove(volume, (&dir, &end.at))
 }
 
-/// To a name that is free.
+/// Moves a file to a name that does not exist.
 fn move_to<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
@@ -104,7 +105,7 @@ fn move_to<V: Volume>(
     moved(writer, volume, source, dir)
 }
 
-/// Over what is there.
+/// Moves a file over an existing one.
 fn move_over<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
@@ -134,7 +135,7 @@ fn move_over<V: Volume>(
     moved(writer, volume, source, target.ino)
 }
 
-/// Names a file besides as `to` has it, and shows that when the place that it left is written; answers where.
+/// Adds the name `to` for a file, which is written after its old place. Returns the place of the new entry.
 fn add_late<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
@@ -150,14 +151,14 @@ fn add_late<V: Volume>(
     Ok(added.slot())
 }
 
-/// Exchanges the two entries, by new entries for both.
+/// Exchanges two entries by creating new entries for both.
 fn exchange_apart<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
     (one, to): (&End<V>, &Name),
     (other, from): (&End<V>, &Name),
 ) -> Result<()> {
-    // Both have room before either is taken away, so that a full directory stays as it was.
+    // Both new entries get space before an old one is removed, so that a full directory does not change.
     let there = writer.add(volume, other.ino, from, one.inode.entry.clone())?;
     let target = volume.directory(other.ino)?;
     let here = writer.add(volume, one.ino, to, other.inode.entry.clone());
@@ -173,7 +174,7 @@ fn exchange_apart<V: Volume>(
     exchanged(writer, volume, (one, there.slot()), (other, here.slot()))
 }
 
-/// Exchanges the two entries.
+/// Exchanges two entries.
 fn exchange<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
@@ -184,7 +185,7 @@ fn exchange<V: Volume>(
         return exchange_apart(writer, volume, (one, to), (other, from));
     }
     if !is_at_once(writer, volume, one.at(), other.at()) {
-        // Neither is shown until both are gone from where they were.
+        // Neither entry is written before both old places are written.
         for end in [one, other] {
             writer.arrive(volume, end.at())?;
         }
@@ -194,7 +195,7 @@ fn exchange<V: Volume>(
     exchanged(writer, volume, (one, other.at.slot()), (other, one.at.slot()))
 }
 
-/// What follows when both ends are at their new places.
+/// Completes an exchange once both entries are in their new places.
 fn exchanged<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
@@ -210,7 +211,7 @@ fn exchanged<V: Volume>(
     moved(writer, volume, other, one.ino)
 }
 
-/// What follows when `end` lies in `dir` now.
+/// Completes a move of `end` to `dir`.
 fn moved<V: Volume>(writer: &mut V::Writer, volume: &V, end: &End<V>, dir: Ino) -> Result<()> {
     if end.inode.is_dir() && end.ino != dir {
         writer.set_parent(volume, end.inode.ino, dir)?;

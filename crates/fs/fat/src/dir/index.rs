@@ -1,8 +1,9 @@
-//! The names of a large directory by their hashes, so that a lookup reads one entry and not all.
+//! The names of a large directory by their hashes, so that a lookup reads one entry and not all of them.
 //!
-//! Invariant: an index holds every entry of its directory, since it is made of a directory without damage and every change of
-//! names goes through [`Index::add`] and [`Index::remove`].
-//! Invariant: there are at most [`MAX_INDEXES`], and all together hold at most [`MAX_NAMES`] names; beyond those they are made anew as needed.
+//! Invariant: an index contains every entry of its directory, since it is created for an undamaged directory and
+//! every change of names goes through [`Index::add`] and [`Index::remove`].
+//! Invariant: there are at most [`MAX_INDEXES`] indexes with at most [`MAX_NAMES`] names in total. Beyond these
+//! limits indexes are dropped, and recreated when they are needed.
 
 use alloc::vec::Vec;
 
@@ -14,28 +15,28 @@ use super::{Directory, Scan};
 use crate::inode::Kind;
 use crate::name::{CodePage, ShortName, fold};
 
-/// Directories of so many entries have one.
+/// Minimum number of entries of a directory with an index.
 pub const LARGE: u32 = 64;
-/// How many directories have one at most at a time.
+/// Maximum number of indexes.
 pub const MAX_INDEXES: usize = 256;
-/// How many names are kept in memory: 16 large directories full.
+/// Maximum number of names in memory: 16 full directories.
 pub const MAX_NAMES: usize = 1 << 20;
 
-/// What is known of a directory.
+/// The index of a directory.
 #[derive(Default)]
 pub struct Index {
-    /// Entries by the hash of their long and of their short name.
+    /// Entries by the hashes of their long and short names.
     entries: HashMap<u64, Vec<u32>>,
     shorts: HashSet<ShortName>,
-    /// One past the last entry that is in use.
+    /// Number of the entry after the last one in use.
     used: u32,
-    /// Free entries before that.
+    /// Number of free entries before `used`.
     free: u32,
-    /// No free entries side by side are as many, until others become free.
+    /// No gap has this many free entries, until further entries are freed.
     most: Option<u32>,
 }
 
-/// FNV-1a over a name as it is compared.
+/// Returns the FNV-1a hash of a name, folded for comparison.
 pub fn hash(units: &[u16]) -> u64 {
     let bytes = units.iter().flat_map(|&unit| fold(unit).to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -44,7 +45,7 @@ pub fn hash(units: &[u16]) -> u64 {
 }
 
 impl Index {
-    /// Reads all names of `dir`. `None` if a part of it cannot be read. Fails with `NoMemory`.
+    /// Reads all names of `dir`. Returns `None` if a part of it cannot be read. Fails with `NoMemory`.
     pub fn read(
         dir: &Directory,
         cache: &Cache,
@@ -55,7 +56,7 @@ impl Index {
         if dir.damage.is_some() {
             return Ok(None);
         }
-        // Labels and parts of names that belong to no file are in use, too.
+        // Labels and orphaned parts of long names are in use, too.
         for at in 0..dir.slots {
             match kind(at) {
                 Ok(Kind::End) => break,
@@ -92,37 +93,37 @@ impl Index {
         Ok(())
     }
 
-    /// Returns how many names there are.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.shorts.len()
     }
 
-    /// Entries that may have this name.
+    /// Returns the entries that may have a name with this hash.
     pub fn candidates(&self, hash: u64) -> &[u32] {
         self.entries.get(&hash).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns whether the short name is taken.
+    /// Returns whether the short name is in use.
     pub fn has(&self, short: ShortName) -> bool {
         self.shorts.contains(&short)
     }
 
-    /// One past the last entry that is in use.
+    /// Returns the number of the entry after the last one in use.
     pub fn used(&self) -> u32 {
         self.used
     }
 
-    /// Returns whether `count` free entries may lie side by side before that.
+    /// Returns whether a gap before that may have `count` free entries.
     pub fn may_have(&self, count: u32) -> bool {
         self.free >= count && self.most.is_none_or(|most| count < most)
     }
 
-    /// No `count` free entries lie side by side.
+    /// Records that no gap has `count` free entries.
     pub fn has_not(&mut self, count: u32) {
         self.most = Some(self.most.map_or(count, |most| most.min(count)));
     }
 
-    /// An entry of these names is at `start..=at` now. Errors: NoMemory; then the index is to be dropped.
+    /// Adds the entry at `start..=at` with these names. Fails with `NoMemory`; the caller then drops the index.
     pub fn add(&mut self, hashes: [Option<u64>; 2], (start, at): (u32, u32), short: ShortName) -> Result<()> {
         let count = at.saturating_sub(start).saturating_add(1);
         if at < self.used {
@@ -134,7 +135,7 @@ impl Index {
         self.note(hashes.into_iter().flatten(), at, short)
     }
 
-    /// The entry at `start..=at` is free.
+    /// Removes the entry at `start..=at`.
     pub fn remove(&mut self, hashes: [Option<u64>; 2], (start, at): (u32, u32), short: ShortName) {
         for hash in hashes.into_iter().flatten() {
             if let Some(entries) = self.entries.get_mut(&hash) {

@@ -1,4 +1,4 @@
-//! Finding names and listing them.
+//! Looking up and listing names.
 
 use alloc::vec::Vec;
 
@@ -11,20 +11,20 @@ use crate::name::{Folded, to_units};
 use crate::unit::Slot;
 use crate::volume::Volume;
 
-/// Where an entry was found.
+/// The place of an entry in its directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Location {
     /// The first entry that belongs to it.
     pub start: u32,
-    /// Its short entry.
+    /// The short entry.
     pub index: u32,
-    /// Where that is.
+    /// The slot of the short entry.
     pub slot: Slot,
 }
 
 impl Volume {
-    /// Returns where the entry `name` of `dir` is. A part that cannot be read is as if it held nothing, unless the
-    /// name is nowhere else: then the error is told.
+    /// Returns the place of the entry `name` of `dir`. Unreadable parts are skipped. If the name is not found and a
+    /// part was unreadable, fails with its error.
     pub fn find(&self, dir: &Directory, name: &Name) -> Result<Option<Location>> {
         let Ok(units) = to_units(name.as_bytes()) else { return Ok(None) };
         let folded = Folded::new(&units);
@@ -49,7 +49,7 @@ impl Volume {
         }
     }
 
-    /// Returns the same by the index of a large directory. `None`: it has none.
+    /// Looks up a name in the index of a large directory. Returns `None` if the directory has no index.
     fn find_by_index(
         &self,
         dir: &Directory,
@@ -87,8 +87,8 @@ impl Volume {
         }
     }
 
-    /// At most `max` entries of `dir` after `from`, and whether these are the last. Errors among them are those of damaged
-    /// parts.
+    /// Returns at most `max` entries of `dir` after `from`, and whether they are the last ones. Damaged parts appear
+    /// as errors among them.
     pub fn list(&self, dir: &Directory, from: Cookie, max: usize) -> Result<(Vec<Result<Listed>>, bool)> {
         let mut batch = Vec::new();
         batch.try_reserve(max)?;

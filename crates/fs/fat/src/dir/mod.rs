@@ -1,9 +1,10 @@
-//! Directories: where their bytes are, and the entries in them.
+//! Directories: the places of their bytes, and their entries.
 //!
-//! Layout: entries of 32 bytes, in the chain of clusters of the directory or, for the root of FAT12 and FAT16, in a region of
-//! its own. The parts of a long name come right before their short entry. The first entry that begins with 0 ends it.
-//! Invariant: a directory has at most [`MAX_SLOTS`] entries, because its chain is followed no further.
-//! Invariant: no cluster belongs to two directories that are known, so that none lies below itself.
+//! Layout: entries of 32 bytes, in the cluster chain of the directory or, for the root of FAT12 and FAT16, in a
+//! region of its own. The parts of a long name directly precede their short entry. The first entry that begins with 0
+//! ends the directory.
+//! Invariant: a directory has at most [`MAX_SLOTS`] entries, since its chain is not followed further.
+//! Invariant: no cluster belongs to two known directories, so no directory contains itself.
 
 mod index;
 mod list;
@@ -27,34 +28,34 @@ pub use self::scan::Scan;
 /// fatgen103, "FAT Directory Structure": 65,536 entries, or 2 MiB; Linux has the same (`FAT_MAX_DIR_ENTRIES`).
 pub const MAX_SLOTS: u32 = 1 << 16;
 
-/// Where the bytes of a directory are.
+/// The place of the bytes of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// In one piece outside the clusters: byte offset.
+    /// Contiguous, outside of the clusters: byte offset.
     Region(u64),
-    /// In clusters: their runs, entries a cluster, and the byte offset of the first cluster of the volume.
+    /// In clusters.
     Runs {
         /// The runs.
         runs: Vec<Run>,
-        /// Entries a cluster.
+        /// Number of entries per cluster.
         per_cluster: u32,
         /// The byte offset of cluster 2.
         data_start: u64,
     },
 }
 
-/// A directory that is known.
+/// A directory that has been read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Directory {
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
-    /// What it lies in.
+    /// Inode number of the parent.
     pub parent: Ino,
-    /// Where its bytes are.
+    /// The place of the bytes.
     pub place: Place,
-    /// How many entries have room.
+    /// Number of entries for which there is space.
     pub slots: u32,
-    /// Why more of it is not known.
+    /// The reason why the rest of the directory cannot be read.
     pub damage: Option<Error>,
 }
 
@@ -88,13 +89,13 @@ impl Directory {
         }
     }
 
-    /// Returns how many bytes have room.
+    /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         u64::from(self.slots).saturating_mul(ENTRY.into())
     }
 }
 
-/// Returns the label among entries that lie together, up to the end of them.
+/// Returns the label among adjacent entries, if there is one before the end of the directory.
 pub fn label_in(bytes: &[u8]) -> Option<ShortName> {
     for entry in bytes.chunks_exact(size_of::<RawEntry>()) {
         let raw = RawEntry::read_from_bytes(entry).ok()?;

@@ -1,4 +1,4 @@
-//! Going through the entries of a directory, with their long names.
+//! Iterating over the entries of a directory, with their long names.
 
 use alloc::vec::Vec;
 
@@ -12,22 +12,22 @@ use crate::name::{CodePage, Folded, LongName, MAX_PARTS, checksum, to_bytes};
 use crate::raw::{RawEntry, RawLongEntry};
 use crate::unit::Slot;
 
-/// A file or directory that was met.
+/// A file or directory.
 pub struct Found<'s> {
-    /// Which entry of its directory.
+    /// Number of its short entry in the directory.
     pub index: u32,
-    /// The first entry that belongs to it: of its long name, if it has one.
+    /// The first entry that belongs to it: that of its long name, if it has one.
     pub start: u32,
-    /// Where the entry is.
+    /// The slot of the short entry.
     pub slot: Slot,
-    /// The entry.
+    /// The short entry.
     pub raw: RawEntry,
     /// Its long name, if it has one.
     pub long: Option<&'s [u16]>,
 }
 
 impl Found<'_> {
-    /// The name that it goes by, as bytes. `None` for bytes that are no name.
+    /// Returns the name as bytes: the long name, or else the short one. Returns `None` for bytes that are not a name.
     pub fn name(&self, page: CodePage) -> Option<Vec<u8>> {
         let is_name = |bytes: &Vec<u8>| obento_base::Name::new(bytes).is_ok();
         let long = self.long.map(|units| to_bytes(units.iter().copied())).filter(is_name);
@@ -39,36 +39,36 @@ impl Found<'_> {
         self.raw.name().to_units(page, self.raw.DIR_NTRes)
     }
 
-    /// Returns whether it goes by this name: its long or its short one.
+    /// Returns whether its long or short name is this name.
     pub fn is(&self, name: &Folded, page: CodePage) -> bool {
         self.long.is_some_and(|units| name.is(units)) || name.is(&self.short(page))
     }
 }
 
-/// A walk through a directory.
+/// An iteration over a directory.
 pub struct Scan<'v> {
     dir: &'v Directory,
     cache: &'v Cache,
     next: u32,
-    /// Entries before this one were asked for by somebody else.
+    /// Entries before this one are not returned.
     from: u32,
     held: Option<Block>,
     long: LongName,
-    /// Where the long name that is being gathered starts.
+    /// The first part of the current long name.
     start: u32,
-    /// Whether that name was handed out.
+    /// Whether the current long name was returned.
     handed_out: bool,
 }
 
 impl<'v> Scan<'v> {
-    /// Returns a walk from entry `from` on.
+    /// Creates an iteration from entry `from` on.
     pub fn new(dir: &'v Directory, cache: &'v Cache, from: u32) -> Self {
-        // A name whose parts lie around `from` is gathered from its first part on.
+        // A name whose parts are on both sides of `from` is read from its first part on.
         let next = from.saturating_sub(MAX_PARTS.into());
         Self { dir, cache, next, from, held: None, long: LongName::default(), start: next, handed_out: false }
     }
 
-    /// Returns the next file or directory. `Err`: a part that cannot be read, after which the walk goes on.
+    /// Returns the next file or directory. `Err` is a part that cannot be read; the iteration continues after it.
     pub fn next(&mut self) -> Option<Result<Found<'_>>> {
         if core::mem::take(&mut self.handed_out) {
             self.long.clear();
@@ -130,7 +130,7 @@ impl<'v> Scan<'v> {
         self.long.push(&part);
     }
 
-    /// What lies in the same sector as `slot` cannot be read either.
+    /// Skips the sector of `slot`, which cannot be read.
     fn skip_sector(&mut self, slot: Slot) {
         let per_sector = u64::from(self.cache.block_size() / crate::unit::ENTRY);
         let left = per_sector.saturating_sub(slot.0.checked_rem(per_sector).unwrap_or(0)).saturating_sub(1);
@@ -139,7 +139,7 @@ impl<'v> Scan<'v> {
     }
 }
 
-/// What an entry is that has no name.
+/// Returns the error for an entry without a valid name.
 pub fn no_name(dir: &Directory, found: &Found<'_>, sector_size: u32) -> Error {
     let size = u64::from(sector_size);
     let block = found.slot.offset().checked_div(size).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The clusters that no file is to use: those that are listed, and those that cannot be read.
+//! Clusters that must not be used: the listed ones, and those that cannot be read.
 
 use alloc::collections::BTreeSet;
 use alloc::string::ToString as _;
@@ -13,12 +13,12 @@ use super::geometry::Geometry;
 use super::{Cluster, ROOT_CLUSTER};
 use crate::super_block::Width;
 
-/// Bytes of a block of a list: badblocks(8)' and mkfs.fat's.
+/// Size of a block in a list, as in badblocks(8) and mkfs.fat.
 const BLOCK: u64 = 1024;
-/// Bytes that are read at once, of which each cluster is tried alone only if they cannot be.
+/// Number of bytes of one read. The clusters of a read that fails are read one by one.
 const STRIDE: u64 = 1 << 20;
 
-/// What is behind the metadata, to which the root directory of FAT32 belongs.
+/// The area after the metadata, which contains the root directory of FAT32.
 struct Room {
     start: u64,
     first: Cluster,
@@ -39,7 +39,7 @@ impl Room {
         self.start.saturating_add(self.clusters.saturating_mul(self.cluster))
     }
 
-    /// The cluster that has the byte at `offset`, which is in the room.
+    /// Returns the cluster that contains the byte at `offset`, which is in this area.
     fn at(&self, offset: u64) -> Option<Cluster> {
         let number = offset.checked_sub(self.start)?.checked_div(self.cluster)?;
         let number = u32::try_from(number).ok().filter(|&number| u64::from(number) < self.clusters)?;
@@ -47,7 +47,7 @@ impl Room {
     }
 }
 
-/// The clusters that have something of `blocks`. Fails with `BadValue` for one that is not wholly among them.
+/// Returns the clusters that overlap `blocks`. Fails with `BadValue` for a block that is not completely in this area.
 pub fn listed(geometry: &Geometry, blocks: &[u64]) -> Result<BTreeSet<Cluster>, FormatError> {
     let room = Room::of(geometry);
     let mut clusters = BTreeSet::new();
@@ -63,7 +63,7 @@ pub fn listed(geometry: &Geometry, blocks: &[u64]) -> Result<BTreeSet<Cluster>, 
     Ok(clusters)
 }
 
-/// Returns the clusters of `device` that cannot be read. Fails with the errors of the device, in front of them.
+/// Returns the clusters of `device` that cannot be read. Fails if the device fails in the metadata.
 pub fn found(device: &dyn BlockDevice, geometry: &Geometry) -> Result<Vec<Cluster>, FormatError> {
     let room = Room::of(geometry);
     let (mut found, mut buf) = (Vec::new(), vec![0; to_usize(STRIDE.max(room.cluster))]);

@@ -10,32 +10,33 @@ use super::settings::Settings;
 use crate::raw::{RawBoot, RawBpb16, RawBpb32};
 use crate::super_block::Width;
 
-/// Who says that it made the volume: some systems look at it.
+/// The program that created the volume. Some systems test this field.
 const OEM: &[u8; 8] = b"mkfs.fat";
-/// Where the BIOS puts the sector.
+/// Address to which the BIOS loads the sector.
 const LOADED_AT: u16 = 0x7c00;
-/// What is run if the BIOS starts the volume, as each volume of mkfs.fat has it: it prints what stands behind it, waits for
-/// a key and starts the machine again (`push cs; pop ds; mov si, MESSAGE; lodsb; and al, al; jz; ...; int 19h; jmp $`).
+/// The program that runs if the BIOS boots the volume, as written by mkfs.fat. It prints the message after it, waits
+/// for a key and reboots (`push cs; pop ds; mov si, MESSAGE; lodsb; and al, al; jz; ...; int 19h; jmp $`).
 const CODE: [u8; 29] = [
     0x0e, 0x1f, 0xbe, 0x00, 0x00, 0xac, 0x22, 0xc0, 0x74, 0x0b, 0x56, 0xb4, 0x0e, 0xbb, 0x07, 0x00, 0xcd,
     0x10, 0x5e, 0xeb, 0xf0, 0x32, 0xe4, 0xcd, 0x16, 0xcd, 0x19, 0xeb, 0xfe,
 ];
-/// Where `CODE` names the message.
+/// Offset in `CODE` of the address of the message.
 const MESSAGE_AT: usize = 3;
 const MESSAGE: &[u8] = b"This is not a bootable disk.  Please insert a bootable floppy and\r\n\
     press any key to try again ... \r\n";
-/// Bytes before the part of the sector that depends on the width.
+/// Number of bytes before the part of the sector that depends on the FAT type.
 const COMMON: u16 = 0x24;
 
-/// Where the mark of a disk and its table of partitions are.
+/// Offset of the disk signature and the partition table.
 const MBR_AT: usize = 0x1b8;
-/// Where the mark of a boot sector is.
+/// Offset of the boot sector signature.
 const MARK_AT: usize = 0x1fe;
-/// Bytes between two stops of a tabulator.
+/// Distance between tab stops.
 const TAB: usize = 8;
 
-/// What the text of a message is in the boot sector: lines end with a return, but for empty ones, and tabs are spaces, as
-/// mkfs.fat has it. Each character is the byte of its number; `None` if one is none.
+/// Converts the text of a message to its form in the boot sector, as mkfs.fat does: non-empty lines end with a
+/// carriage return, and tabs become spaces. Each character becomes the byte with its number; returns `None` if there
+/// is no such byte.
 pub fn message(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut column) = (Vec::new(), 0_usize);
     for character in text.chars() {
@@ -59,20 +60,20 @@ pub fn message(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns where the boot sector's own message begins.
+/// Returns the offset of the message in the boot sector.
 fn message_at(width: Width) -> usize {
     let bpb_len = if width == Width::Fat32 { size_of::<RawBpb32>() } else { size_of::<RawBpb16>() };
     bpb_len.saturating_add(COMMON.into()).saturating_add(CODE.len())
 }
 
-/// Returns the most bytes of a message: a zero ends it.
+/// Returns the maximum size of a message, which a zero byte ends.
 pub fn message_max(width: Width, mbr: bool) -> usize {
     let end = if mbr { MBR_AT } else { MARK_AT };
     end.saturating_sub(message_at(width)).saturating_sub(1)
 }
 
-/// Returns the mark of the disk and one partition, which begins with this sector. Source: mkfs.fat 4.2; types and
-/// their limits by UEFI 2.10, 5.2.1, and the volumes that mkfs.fat makes.
+/// Returns the disk signature and a partition table with one partition, which begins with this sector. Source:
+/// mkfs.fat 4.2; partition types and their limits from UEFI 2.10, 5.2.1, and the volumes of mkfs.fat.
 pub fn partition(geometry: &Geometry, serial: u32) -> [u8; 22] {
     let sectors = geometry.sectors;
     let (heads, track) = (u32::from(geometry.disk.0), u32::from(geometry.disk.1));
@@ -80,7 +81,7 @@ pub fn partition(geometry: &Geometry, serial: u32) -> [u8; 22] {
     let cylinder = tracks.checked_div(heads).unwrap_or(u32::MAX);
     let is_known = heads < 255 && track < 64;
     let has_chs = is_known && cylinder < 1024;
-    // The sector behind the last, as mkfs.fat counts.
+    // The sector after the last one, as in mkfs.fat.
     let end = match (tracks.checked_rem(heads), sectors.checked_rem(track)) {
         (Some(head), Some(sector)) if has_chs => {
             [head, cylinder >> 2 & 0xc0 | sector.saturating_add(1), cylinder]

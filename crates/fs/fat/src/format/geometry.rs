@@ -1,48 +1,49 @@
-//! Where everything goes on a new volume: how wide its FAT is, how large a cluster, how much is reserved.
+//! The layout of a new volume: FAT type, cluster size, reserved sectors.
 //!
-//! The choices are those of mkfs.fat 4.2, which are Windows' where that has any (fatgen103, "FAT Volume Initialization";
-//! SD Card Association, "Part 2 File System Specification", C.1, for heads and tracks).
-//! Invariant: a geometry has no more clusters than its width and its FAT can name, and fits the volume.
+//! The choices are those of mkfs.fat 4.2, which follow Windows where Windows defines them (fatgen103, "FAT Volume
+//! Initialization"; SD Card Association, "Part 2 File System Specification", C.1, for heads and tracks).
+//! Invariant: a geometry has no more clusters than its FAT type and its FAT allow, and fits the volume.
 
 use obento_driver::FormatError;
 
 use crate::super_block::{FAT12_MAX, FAT16_MAX, FAT32_MAX, Width};
 
-/// The fewest clusters of a FAT16 that is made: by the specification it is two fewer, which some systems take for FAT12.
+/// Minimum number of clusters of a new FAT16 volume. The specification allows two fewer, which some systems take for
+/// FAT12.
 const FAT16_LEAST: u64 = 4_087;
-/// The fewest clusters of a FAT32 that was not asked for by name.
+/// Minimum number of clusters of a new FAT32 volume, unless FAT32 is requested.
 const FAT32_LEAST: u64 = 65_525;
-/// From here on a volume is FAT32 if nothing is asked for.
+/// From this size on, the default is FAT32.
 const LARGE: u64 = 512 << 20;
-/// Up to so many sectors nothing is aligned: such a volume is a floppy disk.
+/// Up to this number of sectors nothing is aligned: such a volume is a floppy disk.
 const TINY: u64 = 8192;
-/// The most sectors a cluster.
+/// Maximum number of sectors per cluster.
 const PER_CLUSTER_MAX: u64 = 128;
-/// mkfs.fat makes no volume with less room for files than this.
+/// Minimum size of the area for files, as in mkfs.fat.
 const LEAST_ROOM: u64 = 32 << 10;
 
-/// What is asked for; `None` leaves the choice.
+/// The requested layout; `None` leaves the choice to the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// Bits an entry of the FAT.
+    /// FAT type.
     pub width: Option<Width>,
-    /// Bytes a sector.
+    /// Size of a sector in bytes.
     pub sector_size: u32,
-    /// Sectors a cluster.
+    /// Sectors per cluster.
     pub per_cluster: Option<u8>,
-    /// Sectors before the first FAT, at least.
+    /// Minimum number of sectors before the first FAT.
     pub reserved: Option<u16>,
-    /// Copies of the FAT.
+    /// Number of FATs.
     pub fats: u8,
-    /// Entries of the root directory, at least.
+    /// Minimum number of entries of the root directory.
     pub root_entries: Option<u16>,
-    /// Whether parts begin at multiples of a cluster.
+    /// Whether structures start at multiples of a cluster.
     pub aligned: bool,
-    /// Heads, and sectors a track.
+    /// Number of heads, and of sectors per track.
     pub disk: Option<(u16, u16)>,
-    /// The medium's kind.
+    /// Media type.
     pub media: Option<u8>,
-    /// Sector of the copy of the boot sector; 0 for none.
+    /// Sector of the backup boot sector; 0 for none.
     pub backup: Option<u16>,
 }
 
@@ -63,43 +64,43 @@ impl Default for Wanted {
     }
 }
 
-/// Where everything is on a new volume, in sectors.
+/// The layout of a new volume, in sectors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// Bits an entry of the FAT.
+    /// FAT type.
     pub width: Width,
-    /// Bytes a sector.
+    /// Size of a sector in bytes.
     pub sector_size: u32,
-    /// Sectors of the volume.
+    /// Number of sectors of the volume.
     pub sectors: u32,
-    /// Sectors a cluster.
+    /// Sectors per cluster.
     pub per_cluster: u8,
-    /// Sectors before the first FAT.
+    /// Number of sectors before the first FAT.
     pub reserved: u16,
-    /// Copies of the FAT.
+    /// Number of FATs.
     pub fats: u8,
-    /// Sectors a FAT.
+    /// Sectors per FAT.
     pub fat_sectors: u32,
-    /// Entries of the root directory; 0 on FAT32.
+    /// Number of entries of the root directory; 0 on FAT32.
     pub root_entries: u16,
-    /// Clusters.
+    /// Number of clusters.
     pub clusters: u32,
-    /// Heads, and sectors a track.
+    /// Number of heads, and of sectors per track.
     pub disk: (u16, u16),
-    /// The medium's kind.
+    /// Media type.
     pub media: u8,
-    /// Sector of the copy of the boot sector; 0 for none.
+    /// Sector of the backup boot sector; 0 for none.
     pub backup: u16,
-    /// Sectors past the end of the longest volume.
+    /// Number of sectors of the device past the end of the largest possible volume.
     pub unused: u64,
 }
 
 /// The sector of FSInfo.
 pub const INFO: u16 = 1;
-/// Where the copy of the boot sector is if there is room.
+/// Default sector of the backup boot sector.
 const BACKUP: u16 = 6;
 
-/// What a disk of a length is like.
+/// Properties of a disk of a given size.
 struct Disk {
     heads: u16,
     track: u16,
@@ -109,7 +110,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Floppy disks are known by their length.
+    /// Returns the properties of a disk of `len` bytes. Floppy disks are recognised by their size.
     fn of(len: u64, sector_size: u32) -> Self {
         let total = len.checked_div(sector_size.into()).unwrap_or(0);
         let floppy = |track, media, per_cluster, root_entries| Self {
@@ -144,7 +145,7 @@ impl Disk {
     }
 }
 
-/// Sectors a cluster of a FAT32 (fatgen103, `DskTableFAT32`).
+/// Returns the sectors per cluster of a FAT32 volume (fatgen103, `DskTableFAT32`).
 fn fat32_per_cluster(sectors: u64) -> u8 {
     match sectors {
         0..=532_480 => 1,
@@ -155,14 +156,14 @@ fn fat32_per_cluster(sectors: u64) -> u8 {
     }
 }
 
-/// How many clusters and how long a FAT there are with clusters of one size.
+/// The number of clusters and the size of the FAT for one cluster size.
 #[derive(Clone, Copy)]
 struct Fit {
     clusters: u64,
     fat_sectors: u64,
 }
 
-/// A volume to be divided.
+/// The area to divide.
 struct Space<'w> {
     wanted: &'w Wanted,
     sectors: u64,
@@ -176,14 +177,14 @@ impl Space<'_> {
         if self.aligned { sectors.checked_next_multiple_of(per_cluster).unwrap_or(sectors) } else { sectors }
     }
 
-    /// Returns the clusters of a FAT of `width`. `Err`: whether there are too many.
+    /// Returns the clusters for a FAT type. `Err` is whether there are too many.
     fn fit(&self, width: Width, per_cluster: u64) -> Result<Fit, bool> {
         let size = u64::from(self.wanted.sector_size);
         let fats = u64::from(self.wanted.fats);
         let root = if width == Width::Fat32 { 0 } else { self.align(self.root_sectors, per_cluster) };
         let before = self.align(self.reserved, per_cluster).saturating_add(root);
         let room = self.sectors.checked_sub(before).ok_or(false)?;
-        // In half bytes, of which an entry of FAT12 has three; each FAT has two entries that belong to no cluster.
+        // In units of 4 bits: an entry of FAT12 has three. Each FAT has two entries that belong to no cluster.
         let nibbles = u64::from(width.bits() >> 2);
         let cluster = size.saturating_mul(per_cluster).saturating_mul(2);
         let entry = fats.saturating_mul(nibbles);
@@ -191,7 +192,7 @@ impl Space<'_> {
         let guess = bytes.checked_div(cluster.saturating_add(entry)).unwrap_or(0);
         let fat_bytes = width.table_len(u32::try_from(guess).unwrap_or(u32::MAX));
         let fat_sectors = self.align(fat_bytes.div_ceil(size), per_cluster);
-        // What is left of the FATs may be room for one more.
+        // The space that the FATs leave may suffice for one more cluster.
         let data = room.checked_sub(fats.saturating_mul(fat_sectors)).ok_or(false)?;
         let clusters = data.checked_div(per_cluster).unwrap_or(0);
         let entries = fat_sectors.saturating_mul(size).saturating_mul(2).checked_div(nibbles).unwrap_or(0);
@@ -213,7 +214,7 @@ impl Space<'_> {
         }
     }
 
-    /// The widest FAT of 12 and 16 bits that fits, or what is asked for.
+    /// Returns the wider of FAT12 and FAT16 that fits, or the requested type.
     fn choose(&self, width: Option<Width>, per_cluster: u64) -> Result<(Width, Fit), bool> {
         if let Some(width) = width {
             return self.fit(width, per_cluster).map(|fit| (width, fit));
@@ -229,7 +230,7 @@ impl Space<'_> {
 }
 
 impl Geometry {
-    /// Divides a volume of `len` bytes. Fails with `TooSmall`, `TooLarge`, or with `Needs`, Excludes.
+    /// Computes the layout of a volume of `len` bytes. Fails with `TooSmall`, `TooLarge`, `Needs` or `Excludes`.
     pub fn plan(len: u64, wanted: &Wanted) -> Result<Self, FormatError> {
         let size = u64::from(wanted.sector_size);
         let disk = Disk::of(len, wanted.sector_size);
@@ -238,7 +239,7 @@ impl Geometry {
         let total = len.checked_div(size).unwrap_or(0);
         let (heads, track) = wanted.disk.unwrap_or((disk.heads, disk.track));
         let sectors = total.min(u32::MAX.into());
-        // DOS and mtools want whole tracks.
+        // DOS and mtools require whole tracks.
         let whole = sectors.checked_div(track.into()).unwrap_or(0).saturating_mul(track.into());
         let sectors = if wanted.aligned { whole } else { sectors };
         let reserved = wanted.reserved.unwrap_or(if is_32 { 32 } else { 1 });
@@ -293,23 +294,23 @@ impl Geometry {
         })
     }
 
-    /// Bytes of the volume from its start to the sector `number`.
+    /// Returns the byte offset of sector `number`.
     pub fn offset(&self, number: u64) -> u64 {
         number.saturating_mul(self.sector_size.into())
     }
 
-    /// Byte offset of a copy of the FAT.
+    /// Returns the byte offset of a FAT.
     pub fn fat(&self, copy: u8) -> u64 {
         let before = u64::from(self.fat_sectors).saturating_mul(copy.into());
         self.offset(before.saturating_add(self.reserved.into()))
     }
 
-    /// Byte offset of the root directory, which on FAT32 is the first cluster.
+    /// Returns the byte offset of the root directory, which on FAT32 is the first cluster.
     pub fn root(&self) -> u64 {
         self.fat(self.fats)
     }
 
-    /// Bytes of the root directory.
+    /// Returns the size of the root directory in bytes.
     pub fn root_len(&self) -> u64 {
         match self.width {
             Width::Fat32 => self.cluster_size().into(),
@@ -317,7 +318,7 @@ impl Geometry {
         }
     }
 
-    /// Bytes a cluster.
+    /// Returns the size of a cluster in bytes.
     pub fn cluster_size(&self) -> u32 {
         self.sector_size.saturating_mul(self.per_cluster.into())
     }
@@ -333,8 +334,8 @@ fn too_large(width: Option<Width>, per_cluster: u64, sector_size: u64, len: u64)
     FormatError::TooLarge { len, max }
 }
 
-/// Returns the sector of the copy of the boot sector. Fails with `Excludes`, for one that is not reserved or
-/// FSInfo's.
+/// Returns the sector of the backup boot sector. Fails with `Excludes` for a sector that is not reserved or that
+/// contains FSInfo.
 pub fn backup(wanted: Option<u16>, reserved: u16) -> Result<u16, FormatError> {
     let is_free = |sector: u16| sector == 0 || sector != INFO && sector < reserved;
     match wanted {
@@ -344,7 +345,7 @@ pub fn backup(wanted: Option<u16>, reserved: u16) -> Result<u16, FormatError> {
         }),
         Some(sector) => Ok(sector),
         None if reserved > BACKUP => Ok(BACKUP),
-        // Before the last, so that a copy of FSInfo follows it.
+        // Not the last reserved sector, so that a copy of FSInfo follows it.
         None if reserved >= 4 => Ok(reserved.saturating_sub(2)),
         None if reserved == 3 => Ok(2),
         None => Ok(0),
@@ -356,7 +357,7 @@ mod tests {
     use super::*;
 
     fn clusters_of(clusters: u64, width: Width) -> Result<Geometry, FormatError> {
-        // One sector a cluster, nothing aligned: reserved, one FAT, a root directory of one sector.
+        // One sector per cluster, nothing aligned: the reserved sectors, one FAT, a root directory of one sector.
         let fat = width.table_len(u32::try_from(clusters).unwrap()).div_ceil(512);
         let root = if width == Width::Fat32 { 0 } else { 1 };
         let wanted = Wanted {

@@ -1,8 +1,8 @@
-//! Making volumes, byte for byte as mkfs.fat 4.2 makes them of a file.
+//! Creating volumes, byte for byte identical to those that mkfs.fat 4.2 creates in a file.
 //!
-//! [`settings`] understands what is asked for, [`geometry`] divides the volume, and this writes it: the boot sector last,
-//! since it makes a volume of the rest.
-//! Source: fatgen103; for what it leaves open, the manual of mkfs.fat and the volumes that it makes.
+//! [`settings`] parses the options, [`geometry`] computes the layout, and this module writes it. The boot sector is
+//! written last, since it makes the volume valid.
+//! Source: fatgen103; where it leaves a choice, the manual of mkfs.fat and the volumes that it creates.
 
 mod bad;
 mod boot;
@@ -32,7 +32,7 @@ use crate::unit::Cluster;
 use obento_clusters::FileEntry as _;
 use obento_clusters::format::clear;
 
-/// Returns where the copy of the boot sector goes, of so many reserved sectors; 0 for nowhere.
+/// Returns the sector of the backup boot sector for this number of reserved sectors; 0 for none.
 pub fn backup_sector(reserved: u16) -> u16 {
     geometry::backup(None, reserved).unwrap_or(0)
 }
@@ -41,7 +41,7 @@ pub fn backup_sector(reserved: u16) -> u16 {
 pub const NO_NAME: [u8; 11] = *b"NO NAME    ";
 /// The first cluster of the root directory of FAT32.
 const ROOT_CLUSTER: Cluster = Cluster(2);
-/// The entry of a bad cluster, of which narrower FATs have the lower bits.
+/// The FAT entry of a bad cluster. Narrower FATs have its lower bits.
 const BAD: u32 = 0x0fff_fff7;
 
 impl Format for FatDriver {
@@ -67,11 +67,11 @@ impl Format for FatDriver {
     }
 }
 
-/// A volume to be made.
+/// A volume to create.
 struct Plan {
     geometry: Geometry,
     settings: Settings,
-    /// What no file is to use.
+    /// Clusters that must not be used.
     bad: BTreeSet<Cluster>,
 }
 
@@ -126,7 +126,7 @@ impl Plan {
         let geometry = &self.geometry;
         let sector = u64::from(geometry.sector_size);
         let end = geometry.root().saturating_add(geometry.root_len());
-        // The boot sector's copy is among the first.
+        // The backup boot sector is in this range.
         clear(device, (geometry.fat(0), end), options.contents)?;
         for (number, bytes) in self.table() {
             for copy in 0..geometry.fats {
@@ -155,7 +155,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns the sectors of a FAT that are not zeros, by their number in it.
+    /// Returns the sectors of a FAT that are not zero, by their number in the FAT.
     fn table(&self) -> BTreeMap<u64, Vec<u8>> {
         let width = self.geometry.width;
         let size = u64::from(self.geometry.sector_size);
@@ -172,7 +172,7 @@ impl Plan {
         set(Cluster(0), 0x0fff_ff00 | u32::from(self.geometry.media));
         set(Cluster(1), u32::MAX);
         if width == Width::Fat32 {
-            // Any of the last eight values ends a chain; mkfs.fat takes the first of them.
+            // Any of the last eight values ends a chain; mkfs.fat uses the first of them.
             set(ROOT_CLUSTER, 0x0fff_fff8);
         }
         self.bad.iter().for_each(|&cluster| set(cluster, BAD));
@@ -197,7 +197,7 @@ impl Plan {
         raw.FSI_LeadSig = le::U32::new(RawFsInfo::LEAD);
         raw.FSI_StrucSig = le::U32::new(RawFsInfo::STRUCTURE);
         raw.FSI_TrailSig = le::U32::new(RawFsInfo::TRAIL);
-        // Without the bad ones, which mkfs.fat counts as free and `fsck.fat` does not.
+        // Without bad clusters, which mkfs.fat counts as free and `fsck.fat` does not.
         let bad = u32::try_from(self.bad.len()).unwrap_or(u32::MAX);
         raw.FSI_Free_Count = le::U32::new(self.geometry.clusters.saturating_sub(1).saturating_sub(bad));
         raw.FSI_Nxt_Free = le::U32::new(ROOT_CLUSTER.0);

@@ -1,4 +1,5 @@
-//! What may be asked for when a volume is made. The names are the words of mkfs.fat's manual; its letters stand behind them.
+//! The options for creating volumes. Their names are words of the manual of mkfs.fat; the letters of mkfs.fat precede
+//! them.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -69,34 +70,34 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "mbr", takes: Allowed::Nothing },
 ];
 
-/// What is asked for.
+/// The requested settings.
 pub struct Settings {
-    /// How the volume is to be divided.
+    /// The requested layout.
     pub wanted: Wanted,
     /// The serial number.
     pub serial: u32,
-    /// The label, padded with spaces; `None` for none.
+    /// The label, padded with spaces, if requested.
     pub label: Option<[u8; 11]>,
-    /// Whether it was longer.
+    /// Whether the label was truncated.
     pub label_was_cut: bool,
     /// Sectors before the volume.
     pub hidden: u32,
-    /// The BIOS' number of the drive.
+    /// Drive number of the BIOS.
     pub drive: Option<u8>,
-    /// What the boot sector says, as it is there; `None` for the usual.
+    /// The message of the boot sector, as it is stored; `None` for the default.
     pub message: Option<Vec<u8>>,
     /// Bad blocks, of 1024 bytes.
     pub bad_blocks: Vec<u64>,
-    /// Whether all clusters are read, and bad if they cannot be.
+    /// Whether all clusters are read, and marked as bad if they cannot be.
     pub check_blocks: bool,
-    /// Whether the boot sector tells of one partition, which is the volume.
+    /// Whether the boot sector contains a partition table with one partition, which is the volume.
     pub mbr: bool,
     page: CodePage,
 }
 
 impl Settings {
-    /// Understands `options`. Errors, the first that holds: a feature; a setting that there is not, or that cannot be so;
-    /// the label.
+    /// Parses `options`. Fails with the first of these errors: a feature; a setting that does not exist or has an
+    /// invalid value; an invalid label.
     pub fn parse(options: &FormatOptions) -> Result<Self, FormatError> {
         let mut this = Self {
             wanted: Wanted::default(),
@@ -124,7 +125,7 @@ impl Settings {
         Ok(this)
     }
 
-    /// `None` for a value that cannot be.
+    /// Applies a setting. Returns `None` for an invalid value.
     fn set(&mut self, setting: &Setting, value: &str) -> Option<()> {
         let wanted = &mut self.wanted;
         let number = number(value).filter(|&number| setting.takes.allows(number));
@@ -177,7 +178,7 @@ impl Settings {
         Some(())
     }
 
-    /// Bytes a cluster, which is what other formats call a block.
+    /// Sets the size of a cluster in bytes. Other formats call it the block size.
     fn cluster_size(&mut self, size: u32) -> Result<(), FormatError> {
         let per_cluster =
             size.checked_div(self.wanted.sector_size).and_then(|count| u8::try_from(count).ok());
@@ -209,19 +210,19 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the label as people read it.
+    /// Returns the label without padding.
     pub fn shown_label(&self) -> Vec<u8> {
         self.label.map_or(Vec::new(), |label| crate::name::ShortName(label).to_label(self.page))
     }
 }
 
-/// Whether a volume may have this label: what `fsck.fat` finds no fault with. Lower case is allowed.
+/// Returns whether a volume may have this label, by the rules of `fsck.fat`. Lower case is allowed.
 pub fn is_label(label: &[u8; 11]) -> bool {
     let is_bad = |byte: &u8| *byte < 0x20 || b"*?.,;:/\\|+=<>[]\"".contains(byte);
     label.first() != Some(&b' ') && !label.iter().any(is_bad)
 }
 
-/// Returns a number as C writes it: `0x` before one of base 16.
+/// Parses a number in the syntax of C: `0x` marks base 16.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) if !digits.starts_with('+') => u64::from_str_radix(digits, 16).ok(),
@@ -231,7 +232,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// `1234abcd`, or as it is shown: `1234-ABCD`.
+/// Parses `1234abcd` or `1234-ABCD`.
 pub fn volume_id(text: &str) -> Option<u32> {
     let digits = match text.split_once('-') {
         Some((high, low)) if high.len() == 4 && low.len() == 4 => [high, low].concat(),

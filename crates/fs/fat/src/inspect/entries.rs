@@ -1,4 +1,4 @@
-//! Directory entries as records, each by its kind.
+//! Directory entries as records, by their type.
 
 use alloc::string::String;
 
@@ -9,7 +9,7 @@ use obento_driver::{Record, fields};
 use crate::inode::Kind;
 use crate::raw::{RawEntry, RawLongEntry};
 
-/// The entry that lies at byte `start` of the volume.
+/// Returns the record of the entry at byte `start` of the volume.
 pub(super) fn record(raw: &RawEntry, depth: u8, start: u64) -> Record {
     if let (Kind::LongName, Ok(part)) = (raw.kind(), RawLongEntry::read_from_bytes(raw.as_bytes())) {
         return long(&part, depth, start);
@@ -43,7 +43,7 @@ pub(super) fn record(raw: &RawEntry, depth: u8, start: u64) -> Record {
     record.finish()
 }
 
-/// A part of a long name; its characters, which lie in three places, are told as one.
+/// Returns the record of a part of a long name. Its characters, which are in three places, are shown as one field.
 fn long(part: &RawLongEntry, depth: u8, start: u64) -> Record {
     let units = part.units().take_while(|&unit| unit != 0 && unit != 0xffff);
     let text: String =

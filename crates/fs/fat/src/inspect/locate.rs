@@ -1,4 +1,4 @@
-//! What lies at a byte of the volume.
+//! Finding the structure that contains a byte of the volume.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,7 +14,7 @@ fn structure(name: impl Into<String>, target: Option<Target>) -> Result<Spot> {
     Ok(Spot::Structure { name: name.into(), target })
 }
 
-/// As the contract has it.
+/// Returns the structure at `offset`, as the contract requires.
 pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
     let sb = volume.super_block();
     let sector_size = u64::from(sb.sector_size);
@@ -46,7 +46,7 @@ pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
         let within = offset.saturating_sub(sb.fat_start);
         let copy = within.checked_div(sb.fat_len).unwrap_or(0);
         let byte = within.checked_rem(sb.fat_len).unwrap_or(0);
-        // Of the two entries of 12 bits that share a byte, the first is told.
+        // If two 12-bit entries share the byte, the first one is reported.
         let cluster = byte.saturating_mul(8).checked_div(sb.width.bits().into()).unwrap_or(0);
         let target = (2..u64::from(sb.clusters).saturating_add(2)).contains(&cluster);
         return structure(

@@ -1,7 +1,7 @@
-//! The structures on disk, field by field.
+//! Showing the on-disk structures, field by field.
 //!
-//! An inode is its entry with the parts of its long name, and the runs of its clusters; a block is a cluster, by its number
-//! on the volume.
+//! An inode is shown as its entry with the parts of its long name, and the runs of its clusters. A block is a
+//! cluster, by its number on the volume.
 
 mod entries;
 mod locate;
@@ -23,9 +23,9 @@ use crate::volume::Volume;
 
 type Sink<'s> = &'s mut dyn FnMut(Result<Record>);
 
-/// Bytes of a boot sector and of FSInfo that count.
+/// Number of bytes of a boot sector and of FSInfo that are used.
 const SECTOR: usize = 512;
-/// Where what depends on the width begins in a boot sector, and the tail that all have in that of FAT32.
+/// Offset in a boot sector of the part that depends on the FAT type, and of the common tail of FAT12 and FAT16.
 const REST: u64 = 0x24;
 const TAIL_32: u64 = 0x40;
 
@@ -56,7 +56,7 @@ impl Volume {
         Ok(bytes)
     }
 
-    /// Emits the boot sector that is sector `number`; with the first, FSInfo.
+    /// Emits boot sector `number`, and for the first one also FSInfo.
     fn inspect_boot(&self, number: u16, sink: Sink<'_>) -> Result<()> {
         let sb = self.super_block();
         let start = u64::from(number).saturating_mul(sb.sector_size.into());
@@ -152,7 +152,7 @@ impl Volume {
         runs(&mut chain, &mut self.table(), ino, count, |cluster| sb.offset_of(cluster), sink)
     }
 
-    /// The root directory, which has no entry.
+    /// Emits the root directory, which has no entry.
     fn inspect_root(&self, sink: Sink<'_>) -> Result<()> {
         let sb = self.super_block();
         match sb.root {
@@ -189,7 +189,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Emits all entries of a directory up to the one that ends it.
+    /// Emits all entries of a directory, up to the end marker.
     fn inspect_directory(&self, ino: Ino, sink: Sink<'_>) -> Result<()> {
         let dir = self.directory(ino).map_err(|error| match error {
             Error::Stale => Error::NotFound,
@@ -208,7 +208,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Emits a cluster: what the FAT says of it, and its bytes.
+    /// Emits a cluster: its FAT entry, and its bytes.
     fn inspect_cluster(&self, number: u64, sink: Sink<'_>) -> Result<()> {
         let sb = self.super_block();
         let cluster = Cluster(u32::try_from(number).map_err(|_| Error::NotFound)?);
@@ -223,7 +223,7 @@ impl Volume {
     }
 }
 
-/// What both kinds of boot sector end with.
+/// Returns the record of the tail that all boot sectors share.
 fn tail_record(tail: &RawBpb16, start: u64) -> Record {
     let mut record = Builder::new("extended boot record", 1, start);
     fields!(

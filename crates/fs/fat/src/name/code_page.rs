@@ -1,15 +1,15 @@
-//! Code pages: what the bytes of short names mean.
+//! Code pages: the characters of short names.
 //!
-//! The first half of each is ASCII. Source: the mappings of the Unicode consortium, VENDORS/MICSFT/PC/CP437.TXT, CP850.TXT
-//! and WINDOWS/CP1252.TXT; the five bytes that 1252 leaves undefined are the control characters of the same number, as
-//! Windows has them.
+//! The first half of each is ASCII. Source: the mappings of the Unicode consortium, VENDORS/MICSFT/PC/CP437.TXT,
+//! CP850.TXT and WINDOWS/CP1252.TXT; the five bytes that 1252 leaves undefined are the control characters with the
+//! same number, as in Windows.
 
 use obento_base::{Error, Result};
 
-/// Which characters the upper half of the bytes are.
+/// The characters of the upper half of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CodePage {
-    /// The United States; Linux's default.
+    /// United States; the default of Linux.
     #[default]
     Cp437,
     /// Western Europe.
@@ -19,7 +19,7 @@ pub enum CodePage {
 }
 
 impl CodePage {
-    /// Returns the code page of this number. Fails with `NotSupported`.
+    /// Returns the code page `number`. Fails with `NotSupported`.
     pub fn of_number(number: u16) -> Result<Self> {
         match number {
             437 => Ok(Self::Cp437),
@@ -43,7 +43,7 @@ impl CodePage {
         high.copied().unwrap_or_else(|| byte.into())
     }
 
-    /// The byte of `unit`, if it has one.
+    /// Returns the byte of `unit`, if it has one.
     pub fn encode(self, unit: u16) -> Option<u8> {
         match u8::try_from(unit) {
             Ok(ascii @ 0..128) => Some(ascii),

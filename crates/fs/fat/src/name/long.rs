@@ -1,46 +1,46 @@
-//! Long names, gathered from their parts.
+//! Long names, assembled from their parts.
 //!
-//! Layout: the parts lie before the short entry, the last first; each bears the checksum of the short name. What is left
-//! of the last part after a 0 is filled with ones.
-//! Invariant: a name is whole or it is not there: parts that are out of order, of different sums or too many are dropped,
-//! and the file goes by its short name, as Windows and Linux have it.
+//! Layout: the parts precede the short entry, the last part first. Each contains the checksum of the short name. The
+//! last part ends with a 0, and the rest of it is filled with ones.
+//! Invariant: a name is complete or ignored. Parts that are out of order, have different checksums or are too many
+//! are dropped, and the file has only its short name, as in Windows and Linux.
 
 use alloc::vec::Vec;
 
 use super::MAX_UNITS;
 use crate::raw::RawLongEntry;
 
-/// Units in a part.
+/// Number of units per part.
 pub const PART: usize = 13;
-/// The most parts of a name.
+/// Maximum number of parts of a name.
 pub const MAX_PARTS: u8 = 20;
-/// Returns how many parts a name of so many units has.
+/// Returns the number of parts of a name with this number of units.
 pub fn parts_for(units: usize) -> usize {
     units.div_ceil(PART)
 }
 
-/// The parts that were met so far.
+/// The parts that have been read so far.
 #[derive(Clone, Debug, Default)]
 pub struct LongName {
-    /// By their order, each of 13 units.
+    /// The units in order, 13 per part.
     units: Vec<u16>,
-    /// How many parts there are in all, and which comes next; 0 when all were met.
+    /// The total number of parts, and the number of the next expected part; 0 when all have been read.
     parts: u8,
     next: u8,
     sum: u8,
 }
 
 impl LongName {
-    /// Marks the last part in `LDIR_Ord`.
+    /// The mark of the last part in `LDIR_Ord`.
     pub const LAST: u8 = 0x40;
 
-    /// Forgets what was met.
+    /// Drops the parts.
     pub fn clear(&mut self) {
         self.units.clear();
         (self.parts, self.next) = (0, 0);
     }
 
-    /// Takes another part.
+    /// Adds another part.
     pub fn push(&mut self, raw: &RawLongEntry) {
         let order = raw.LDIR_Ord & !Self::LAST;
         if raw.LDIR_Ord & Self::LAST != 0 {
@@ -61,7 +61,7 @@ impl LongName {
         }
     }
 
-    /// The name, if all its parts were met, it belongs to a short name with the checksum `sum`, and it is one.
+    /// Returns the name, if all its parts have been read, `sum` is the checksum of its short name, and it is valid.
     pub fn name(&self, sum: u8) -> Option<&[u16]> {
         if self.parts == 0 || self.next != 0 || self.sum != sum {
             return None;

@@ -1,9 +1,10 @@
-//! Names for new files: which are allowed, and the short name beside a long one.
+//! Names for new files: which ones are valid, and the short name beside a long one.
 //!
-//! Source: fatgen103, "Long File Name Creation" and "The Basis-Name Generation Algorithm"; what Linux does where that leaves
-//! a choice (fs/fat/namei_vfat.c): a name that is short but for its case, in which name and extension are each of one case,
-//! has no long form (`shortname=winnt`), if it is ASCII: what other bytes mean, and what their lower case is, depends on who
-//! looks. Tails go up to `~9` and then follow four hexadecimal digits of a hash.
+//! Source: fatgen103, "Long File Name Creation" and "The Basis-Name Generation Algorithm". Where it leaves a choice,
+//! Linux is followed (fs/fat/namei_vfat.c): an ASCII name that is short except for its case, and whose base and
+//! extension each have one case, has no long name (`shortname=winnt`). Names with other bytes have one, since their
+//! meaning and their lower case depend on the reader's code page. Tails are `~1` to `~9`, and then four hexadecimal
+//! digits of a hash.
 
 use alloc::vec::Vec;
 
@@ -14,9 +15,9 @@ use super::short::{LOWER_EXTENSION, LOWER_NAME};
 use super::{CodePage, LongName, MAX_UNITS, PART, ShortName, checksum, fold};
 use crate::raw::RawLongEntry;
 
-/// What no name holds.
+/// Characters that no name may contain.
 const FORBIDDEN: &[u8] = b"\"*/:<>?\\|";
-/// What long names hold and short ones do not.
+/// Characters that only long names may contain.
 const LONG_ONLY: &[u8] = b"+,;=[]";
 const DOT: u16 = 0x2e;
 const SPACE: u16 = 0x20;
@@ -27,7 +28,7 @@ pub fn check(units: &[u16]) -> Result<()> {
         Ok(byte) => byte < 0x20 || FORBIDDEN.contains(&byte),
         Err(_) => false,
     };
-    // Windows drops dots and spaces at the end, so that two names would be one.
+    // Windows drops dots and spaces at the end, so that two names would be the same.
     match units.last() {
         None | Some(&(DOT | SPACE)) => Err(Error::Invalid),
         _ if units.iter().any(is_forbidden) => Err(Error::Invalid),
@@ -36,7 +37,7 @@ pub fn check(units: &[u16]) -> Result<()> {
     }
 }
 
-/// A short name to be, and how it is derived from a long one.
+/// A short name that is derived from a long one, before a tail is chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Basis {
     name: Vec<u8>,
@@ -45,7 +46,7 @@ pub struct Basis {
     case: Option<u8>,
 }
 
-/// One part of a short name: its bytes, whether they are all that there is, and the case of the letters.
+/// One part of a short name: its bytes, whether they represent the whole part, and the case of its letters.
 struct Part {
     bytes: Vec<u8>,
     is_whole: bool,
@@ -64,7 +65,7 @@ fn part(units: &[u16], most: usize, page: CodePage) -> Part {
         }
         part.has_lower |= upper != unit;
         part.has_upper |= upper == unit && char::from_u32(unit.into()).is_some_and(char::is_uppercase);
-        // A lower case letter whose upper case is of another page cannot come back.
+        // A lower case letter whose upper case is not in the code page cannot be restored.
         part.is_whole &= byte.is_some() && part.bytes.len() < most;
         if part.bytes.len() < most {
             part.bytes.push(byte.unwrap_or(b'_'));
@@ -74,7 +75,7 @@ fn part(units: &[u16], most: usize, page: CodePage) -> Part {
 }
 
 impl Basis {
-    /// Returns the basis of a name that may be had.
+    /// Derives a short name from a valid name.
     pub fn new(units: &[u16], page: CodePage) -> Self {
         let start = units.iter().position(|&unit| unit != DOT).unwrap_or(0);
         let dot = units.iter().rposition(|&unit| unit == DOT).filter(|&dot| dot > start);
@@ -91,7 +92,7 @@ impl Basis {
         Self { name: name.bytes, extension: extension.bytes, case }
     }
 
-    /// Returns the bits of `DIR_NTRes`, if the name needs no long form.
+    /// Returns the bits of `DIR_NTRes`, if the name needs no long name.
     pub fn case(&self) -> Option<u8> {
         self.case
     }
@@ -112,7 +113,7 @@ impl Basis {
         self.with(&self.name)
     }
 
-    /// The names with tails, in the order in which they are tried.
+    /// Returns the names with tails, in the order in which they are tried.
     pub fn tails(&self, units: &[u16]) -> impl Iterator<Item = ShortName> + '_ {
         let digits = b'1'..=b'9';
         let short = digits.clone().map(|digit| {
@@ -142,7 +143,7 @@ impl Basis {
     }
 }
 
-/// Returns the parts of a long name as they lie on disk, beside the short name `short`.
+/// Returns the parts of a long name as they are stored, for the short name `short`.
 pub fn parts(units: &[u16], short: ShortName) -> Vec<[u8; 32]> {
     let sum = checksum(short);
     let mut parts: Vec<[u8; 32]> = Vec::new();

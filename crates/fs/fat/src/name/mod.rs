@@ -1,4 +1,4 @@
-//! Names: short ones in a code page, long ones in UTF-16, and what is the same without case.
+//! Names: short names in a code page, long names in UTF-16, and comparison without case.
 //!
 //! Source: fatgen103, "FAT Directory Structure", "Name Limits and Character Sets"; Linux fs/fat/dir.c, namei_vfat.c.
 
@@ -16,13 +16,13 @@ pub use self::long::{LongName, MAX_PARTS, PART, parts_for};
 pub use self::make::{Basis, check, parts};
 pub use self::short::{ShortName, checksum};
 
-/// `bytes` without the spaces behind.
+/// Returns `bytes` without trailing spaces.
 pub fn trim(bytes: &[u8]) -> &[u8] {
     bytes.trim_ascii_end()
 }
 
-/// `unit` as names are compared: in upper case, where that is one unit too. Source: fatgen103 leaves it to the system;
-/// Windows compares by the simple upper case mappings of Unicode.
+/// Folds `unit` for comparison: to upper case, if that is one unit. Source: fatgen103 leaves the comparison to the
+/// system; Windows uses the simple upper case mappings of Unicode.
 pub fn fold(unit: u16) -> u16 {
     if let Ok(ascii @ 0..128) = u8::try_from(unit) {
         return ascii.to_ascii_uppercase().into();
@@ -35,7 +35,7 @@ pub fn fold(unit: u16) -> u16 {
     }
 }
 
-/// A name as it is compared.
+/// A folded name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Folded(Vec<u16>);
 

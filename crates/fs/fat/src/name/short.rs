@@ -1,4 +1,4 @@
-//! Short names: eight characters and three.
+//! Short names: eight characters and an extension of three.
 
 use alloc::vec::Vec;
 
@@ -8,9 +8,9 @@ use super::{CodePage, trim};
 pub const LOWER_NAME: u8 = 0x08;
 /// `DIR_NTRes`: the extension is shown in lower case.
 pub const LOWER_EXTENSION: u8 = 0x10;
-/// Stands for a first byte of 0xe5, which would say that the entry is free.
+/// Represents a first byte of 0xe5, which would mark the entry as free.
 const KANJI: u8 = 0x05;
-/// What 0x05 stands for.
+/// The byte that 0x05 represents.
 const FREE: u8 = 0xe5;
 
 /// The eleven bytes on disk.
@@ -31,7 +31,7 @@ impl ShortName {
         self.0.get(8..).unwrap_or_default()
     }
 
-    /// Returns the name as Windows NT shows it, with `case` of `DIR_NTRes`.
+    /// Returns the name as Windows NT shows it. `case` is `DIR_NTRes`.
     pub fn to_units(self, page: CodePage, case: u8) -> Vec<u16> {
         let lower = |bit: u8| case & bit != 0;
         let this = self.unescaped();
@@ -47,7 +47,7 @@ impl ShortName {
         units
     }
 
-    /// Returns the eleven bytes with the first byte that is meant.
+    /// Returns the eleven bytes with the first byte unescaped.
     fn unescaped(mut self) -> Self {
         if let Some(first @ &mut KANJI) = self.0.first_mut() {
             *first = FREE;
@@ -55,7 +55,7 @@ impl ShortName {
         self
     }
 
-    /// Returns the eleven bytes as a label: no dot, no case.
+    /// Returns the eleven bytes as a label, without a dot and with their case.
     pub fn to_label(self, page: CodePage) -> Vec<u8> {
         super::to_bytes(trim(&self.unescaped().0).iter().map(|&byte| page.decode(byte)))
     }
@@ -78,8 +78,8 @@ fn decode(page: CodePage, byte: u8, is_lower: bool) -> u16 {
     }
 }
 
-/// What the parts of a long name hold of the short one, so that they are known to be of the same file.
-/// Source: fatgen103, "Organization and Association of Short & Long Directory Entries", `ChkSum`.
+/// Returns the checksum by which the parts of a long name refer to their short name. Source: fatgen103, "Organization
+/// and Association of Short & Long Directory Entries", `ChkSum`.
 pub fn checksum(name: ShortName) -> u8 {
     name.0.iter().fold(0, |sum: u8, &byte| sum.rotate_right(1).wrapping_add(byte))
 }

@@ -1,4 +1,4 @@
-//! Directory entries: 32 bytes each, a short one for each file, with the parts of its long name before it.
+//! Directory entries of 32 bytes: a short entry for each file, preceded by the parts of its long name.
 //!
 //! Source: fatgen103, "FAT Directory Structure" and "FAT Long Directory Entries".
 
@@ -9,21 +9,22 @@ use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 #[repr(C)]
 #[expect(non_snake_case, reason = "the specification's names")]
 pub struct RawEntry {
-    /// 0x0: 8 characters and 3, padded with spaces. First byte 0: the end; 0xe5: free; 0x05 stands for 0xe5.
+    /// 0x0: base of 8 characters and extension of 3, padded with spaces. First byte 0: the end; 0xe5: free; 0x05
+    /// represents 0xe5.
     pub DIR_Name: [u8; 11],
     /// 0xb
     pub DIR_Attr: u8,
-    /// 0xc: Windows NT: bit 3, the name is in lower case; bit 4, the extension is.
+    /// 0xc: Windows NT: bit 3, the base is in lower case; bit 4, the extension is.
     pub DIR_NTRes: u8,
-    /// 0xd: creation, in units of 10 ms above the two seconds of the time: 0 to 199.
+    /// 0xd: creation time, in units of 10 ms after the two seconds of `DIR_CrtTime`: 0 to 199.
     pub DIR_CrtTimeTenth: u8,
     /// 0xe
     pub DIR_CrtTime: le::U16,
     /// 0x10
     pub DIR_CrtDate: le::U16,
-    /// 0x12: access has no time of day.
+    /// 0x12: the access time has no time of day.
     pub DIR_LstAccDate: le::U16,
-    /// 0x14: 0 but on FAT32.
+    /// 0x14: 0 except on FAT32.
     pub DIR_FstClusHI: le::U16,
     /// 0x16
     pub DIR_WrtTime: le::U16,
@@ -41,7 +42,7 @@ const _: () = assert!(size_of::<RawEntry>() == 32);
 #[repr(C)]
 #[expect(non_snake_case, reason = "the specification's names")]
 pub struct RawLongEntry {
-    /// 0x0: which part, from 1; bit 6 on the last, which comes first on disk.
+    /// 0x0: number of the part, from 1; bit 6 marks the last part, which comes first on disk.
     pub LDIR_Ord: u8,
     /// 0x1
     pub LDIR_Name1: [le::U16; 5],
@@ -49,7 +50,7 @@ pub struct RawLongEntry {
     pub LDIR_Attr: u8,
     /// 0xc: 0.
     pub LDIR_Type: u8,
-    /// 0xd: over the short name.
+    /// 0xd: checksum of the short name.
     pub LDIR_Chksum: u8,
     /// 0xe
     pub LDIR_Name2: [le::U16; 6],

@@ -1,10 +1,10 @@
-//! The FSInfo sector of FAT32: hints, and nothing that may be relied on.
+//! The FSInfo sector of FAT32. It contains only hints, which may be wrong.
 //!
 //! Source: fatgen103, "FAT32 FSInfo Sector Structure and Backup Boot Sector".
 
 use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, le};
 
-/// The whole sector, as far as 512 bytes.
+/// The sector, up to 512 bytes.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 #[expect(non_snake_case, reason = "the specification's names")]
@@ -15,9 +15,9 @@ pub struct RawFsInfo {
     pub FSI_Reserved1: [u8; 480],
     /// 0x1e4: 0x61417272.
     pub FSI_StrucSig: le::U32,
-    /// 0x1e8: free clusters as last known; all ones for unknown.
+    /// 0x1e8: last known number of free clusters; all ones for unknown.
     pub FSI_Free_Count: le::U32,
-    /// 0x1ec: where to look for free clusters; all ones for unknown.
+    /// 0x1ec: where to search for free clusters; all ones for unknown.
     pub FSI_Nxt_Free: le::U32,
     /// 0x1f0
     pub FSI_Reserved2: [u8; 12],
@@ -33,7 +33,7 @@ impl RawFsInfo {
     pub const STRUCTURE: u32 = 0x6141_7272;
     /// `FSI_TrailSig`.
     pub const TRAIL: u32 = 0xaa55_0000;
-    /// What stands for a number that is not known.
+    /// Represents an unknown number.
     pub const UNKNOWN: u32 = u32::MAX;
 
     /// Returns whether the signatures are right.

@@ -1,4 +1,4 @@
-//! Structures as they lie on disk, and nothing else: no field here was checked.
+//! On-disk structures. No field here has been checked.
 
 mod boot;
 mod dir;

@@ -1,8 +1,8 @@
-//! The file allocation table: for each cluster, the one that follows it.
+//! The file allocation table: for each cluster, the next one.
 //!
-//! Layout: entries of 12, 16 or 32 bits, the first two of which belong to no cluster; entries of 12 bits lie across bytes
-//! and sectors. Values by the lowest 12, 16 or 28 bits: 0 free; 2 and more the next cluster; ...7 bad; ...8 and more the
-//! last of its chain.
+//! Layout: entries of 12, 16 or 32 bits, the first two of which belong to no cluster. Entries of 12 bits cross bytes
+//! and sectors. Values, by the lowest 12, 16 or 28 bits: 0 free; 2 and more the next cluster; ...7 bad; ...8 and more
+//! the last cluster of a chain.
 //! Source: fatgen103, "FAT Data Structure".
 
 use obento_base::wire::to_usize;
@@ -13,10 +13,10 @@ use obento_clusters::{Entry, Links};
 use crate::super_block::{SuperBlock, Width};
 use crate::unit::Cluster;
 
-/// The bits of an entry of 32 that count.
+/// The bits of a 32-bit entry that are used.
 pub const COUNTED_32: u32 = 0x0fff_ffff;
 
-/// What `value`, cut to the bits that count, says.
+/// Decodes `value`, of which only the used bits are set.
 pub fn decode(value: u32, sb: &SuperBlock) -> Entry {
     let top = match sb.width {
         Width::Fat12 => 0xff0,
@@ -32,7 +32,7 @@ pub fn decode(value: u32, sb: &SuperBlock) -> Entry {
     }
 }
 
-/// Returns the place of an entry in its FAT: byte offset, and the bits to shift by.
+/// Returns the place of an entry in its FAT: byte offset, and number of bits to shift.
 pub fn place(width: Width, cluster: Cluster) -> (u64, u32) {
     let at = u64::from(cluster.0);
     match width {
@@ -42,13 +42,13 @@ pub fn place(width: Width, cluster: Cluster) -> (u64, u32) {
     }
 }
 
-/// A byte of the FAT to change: its offset in the FAT, the bits to keep, and those to set.
+/// A change of a byte of the FAT: its offset in the FAT, the bits to keep, and the bits to set.
 pub type Piece = (u64, u8, u8);
 
-/// Returns how to write `value` as the entry of `cluster`.
+/// Returns the changes that store `value` as the entry of `cluster`.
 pub fn pieces(width: Width, cluster: Cluster, value: u32) -> impl Iterator<Item = Piece> {
     let (start, shift) = place(width, cluster);
-    // Neighbours, or the four bits that belong to nothing, stay.
+    // Bits of adjacent entries, or the four unused bits, are preserved.
     let (mask, len) = match width {
         Width::Fat12 => (0xfff_u32 << shift, 2),
         Width::Fat16 => (0xffff, 2),
@@ -59,7 +59,7 @@ pub fn pieces(width: Width, cluster: Cluster, value: u32) -> impl Iterator<Item 
     (start..).zip(bytes).map(|(at, (mask, bits))| (at, !mask, bits))
 }
 
-/// Returns the value of an entry whose chain ends with it.
+/// Returns the value of the last entry of a chain.
 pub fn last(width: Width) -> u32 {
     match width {
         Width::Fat12 => 0xfff,
@@ -68,38 +68,38 @@ pub fn last(width: Width) -> u32 {
     }
 }
 
-/// A reader of the FAT that keeps the sector it was last in, since most entries lie beside the one before.
+/// A reader of the FAT. It keeps the current sector, since most entries are near the previous one.
 pub struct Reader<'v> {
     sb: &'v SuperBlock,
     cache: &'v Cache,
-    /// Which copy.
+    /// Number of the FAT.
     copy: u8,
     held: Option<Block>,
 }
 
 impl<'v> Reader<'v> {
-    /// Returns a reader of the copy that is read.
+    /// Creates a reader of the active FAT.
     pub fn new(sb: &'v SuperBlock, cache: &'v Cache) -> Self {
         Self::of_copy(sb, cache, sb.read_fat())
     }
 
-    /// Returns a reader of another copy.
+    /// Creates a reader of another FAT.
     pub fn of_copy(sb: &'v SuperBlock, cache: &'v Cache, copy: u8) -> Self {
         Self { sb, cache, copy, held: None }
     }
 
-    /// Returns the bits of an entry that count, also of the first two.
+    /// Returns the used bits of an entry, also of the first two.
     pub fn value(&mut self, cluster: Cluster) -> Result<u32> {
         let value = self.raw(cluster)?;
         Ok(if self.sb.width == Width::Fat32 { value & COUNTED_32 } else { value })
     }
 
-    /// Returns all bits of an entry: on FAT32 with the four that count for nothing.
+    /// Returns all bits of an entry, on FAT32 including the four unused ones.
     pub fn raw(&mut self, cluster: Cluster) -> Result<u32> {
         let (within, shift) = place(self.sb.width, cluster);
         let offset = self.sb.fat_offset(self.copy).saturating_add(within);
         Ok(match self.sb.width {
-            // The two bytes may lie in two sectors.
+            // The two bytes may be in two sectors.
             Width::Fat12 => {
                 let low = u32::from(self.byte(offset)?);
                 let high = u32::from(self.byte(offset.saturating_add(1))?);
@@ -110,8 +110,8 @@ impl<'v> Reader<'v> {
         })
     }
 
-    /// Returns a bit for `first` and each of the 63 clusters behind it that is free, the lowest for `first`. Fails if
-    /// the device fails.
+    /// Returns a bit for each free cluster among `first` and the 63 after it; the lowest bit is `first`. Fails if the
+    /// device fails.
     pub fn free_among(&mut self, first: Cluster) -> Result<u64> {
         let end = first.0.saturating_add(64).min(self.sb.clusters.saturating_add(2));
         let (mut bits, mut at) = (0, first.0);
@@ -124,7 +124,7 @@ impl<'v> Reader<'v> {
                 bits |= u64::from(is_free) << at.saturating_sub(first.0);
                 at = at.saturating_add(1);
             };
-            // As far as they lie in one sector.
+            // As many entries as the sector contains.
             match self.sb.width {
                 Width::Fat12 => note(self.value(Cluster(from))? == 0),
                 Width::Fat16 => {
@@ -144,7 +144,7 @@ impl<'v> Reader<'v> {
         self.bytes::<1>(offset).map(|[byte]| byte)
     }
 
-    /// Returns the bytes at `offset`, all in one sector.
+    /// Returns the bytes at `offset`, which are in one sector.
     fn bytes<const N: usize>(&mut self, offset: u64) -> Result<[u8; N]> {
         self.rest(offset)?.first_chunk::<N>().copied().ok_or(Error::Invalid)
     }

@@ -1,16 +1,18 @@
-//! Bringing changes to the device.
+//! Writing changes to the device.
 //!
-//! The order, each step on stable storage before the next begins:
+//! A commit has these steps. Each is on stable storage before the next one begins:
 //! 1. The mark that the volume is in use, data, and zeros in new clusters of directories.
-//! 2. The FATs with what is new, all copies. What is freed says still what it said; what was the end of a chain says so until
-//!    what follows it is there, which is a step of its own if they are written apart.
-//! 3. Directories, where what moved is gone from its old place and not yet at its new one; then its new one.
-//! 4. The FATs with what is free.
+//! 2. All FATs, with new clusters. Freed entries keep their old values. The old end of an extended chain stays an end
+//!    until the clusters after it are written; this is a step of its own if they are in different writes.
+//! 3. Directories, in which moved entries are gone from their old places and not yet at their new ones; then the
+//!    moved entries at their new places.
+//! 4. The FATs, with freed clusters.
 //!
-//! A cut leaves, after 1 and 2, clusters in use that nobody names; after 3 those that were freed, or that moved. No entry
-//! names a free cluster, because entries come after 2 and go before 4; no two name one, because a cluster is free on disk
-//! before it is given out again, and what moves is nowhere before it is elsewhere. The files of step 3 that move are lost
-//! clusters if the cut comes right there; one that replaces another does so in its entry, which is the old one until then.
+//! A power cut after 1 and 2 leaves clusters in use to which nothing refers; after 3, clusters that were freed, or
+//! that belong to files that moved. No entry refers to a free cluster, since entries are written after 2 and before
+//! 4. No two entries refer to one cluster, since a cluster is free on disk before it is allocated again, and a moved
+//! entry is erased before it is written elsewhere. If the power cut comes within step 3, files that move are lost
+//! clusters. A file that replaces another one takes over its entry, which has the old contents until then.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -58,7 +60,7 @@ impl Commit<Volume> for Writer {
             let tails = self.waiting.tails.iter().filter(move |_| tails);
             with_pieces(&tables, disk_pieces(volume, self.waiting.deferred.iter().chain(tails)))
         };
-        // What is written at once is torn nowhere.
+        // A single write of one grain cannot tear.
         let is_one = tables.len() == 1 && u64::from(volume.super_block().sector_size) == GRAIN;
         if !self.waiting.tails.is_empty() && !is_one {
             self.write_tables(volume, &without(true))?;
@@ -99,7 +101,7 @@ impl Commit<Volume> for Writer {
 }
 
 impl Writer {
-    /// Writes sectors of the FAT to each copy that is kept.
+    /// Writes sectors of the FAT to each maintained copy.
     fn write_tables(&self, volume: &Volume, sectors: &Sectors) -> Result<()> {
         let sb = volume.super_block();
         let copies = match sb.active_fat {
@@ -113,7 +115,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes FSInfo: nothing depends on it.
+    /// Writes FSInfo, which contains only hints.
     fn write_hint(&self, volume: &Volume) -> Result<()> {
         let sb = volume.super_block();
         let Some(offset) = sb.fs_info else { return Ok(()) };
@@ -131,7 +133,7 @@ impl Writer {
     }
 }
 
-/// What the FAT says on disk still: sector, place in it, bits to keep, bits to set.
+/// Returns the parts of the FAT that keep their value on disk: sector, offset, bits to keep, bits to set.
 fn disk_pieces<'a>(
     volume: &'a Volume,
     entries: impl Iterator<Item = (&'a Cluster, &'a u32)> + 'a,
@@ -146,7 +148,7 @@ fn disk_pieces<'a>(
     })
 }
 
-/// `sectors` with some bits changed.
+/// Returns `sectors` with some bits changed.
 fn with_pieces(sectors: &Sectors, pieces: impl Iterator<Item = (u64, usize, u8, u8)>) -> Sectors {
     let mut sectors = sectors.clone();
     for (number, within, keep, bits) in pieces {

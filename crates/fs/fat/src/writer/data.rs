@@ -1,6 +1,6 @@
-//! Changing what files hold.
+//! Changing the contents of files.
 //!
-//! The format has no holes: what a file grows by is zeroed and linked at once.
+//! The format has no holes: space by which a file grows is zeroed and linked at once.
 
 use core::ops::Range;
 
@@ -18,10 +18,10 @@ use crate::inode::Inode;
 use crate::unit::Cluster;
 use crate::volume::Volume;
 
-/// How much of a write that the driver makes goes in one call.
+/// Maximum number of bytes of one write by the driver.
 const MAX_STEP: u64 = 1 << 20;
 
-/// Clusters that `bytes` take.
+/// Returns the number of clusters for `bytes` bytes.
 fn clusters_for(volume: &Volume, bytes: u64) -> u32 {
     u32::try_from(volume.super_block().clusters_for(bytes)).unwrap_or(u32::MAX)
 }
@@ -55,7 +55,7 @@ impl Data<Volume> for Writer {
                     self.waiting.promises.push(ino, (start, len));
                     (start, len)
                 }
-                // Between the file and this would be what nobody wrote.
+                // The clusters between the end of the file and this place were never written.
                 Promise::Beyond => return Ok(Extent { len: asked, span: Span::Driver }),
             }
         };
@@ -87,7 +87,7 @@ impl Data<Volume> for Writer {
         let Ok(inode) = volume.file(ino) else { return };
         let Ok(linked) = volume.chain(&inode).lock().count(&mut volume.table(), ino) else { return };
         let first = clusters_for(volume, range.start.saturating_add(1)).saturating_sub(1);
-        // What lies before the end of the file is not promised but there.
+        // Clusters before the end of the file are allocated and not reserved.
         let keep = first.saturating_sub(linked);
         if first < linked && clusters_for(volume, range.end) <= linked {
             return;
@@ -157,7 +157,7 @@ impl Data<Volume> for Writer {
 }
 
 impl Writer {
-    /// Sees to it that the clusters for `size` bytes are there; new ones are zeros.
+    /// Allocates the clusters for `size` bytes; new clusters are zeroed.
     pub fn fill(&mut self, volume: &Volume, inode: &mut Inode, size: u64) -> Result<()> {
         let (linked, after) = {
             let chain = volume.chain(inode);
@@ -177,7 +177,7 @@ impl Writer {
         self.append(volume, inode, &runs)
     }
 
-    /// Links runs at the end of a file, whose entry the caller writes.
+    /// Links runs to the end of a file, whose entry the caller writes.
     fn append(&mut self, volume: &Volume, inode: &mut Inode, runs: &[(Cluster, u32)]) -> Result<()> {
         let Some((first, _)) = runs.first() else { return Ok(()) };
         let chain = volume.chain(inode);
@@ -186,7 +186,7 @@ impl Writer {
             .link(volume, chain.last(), runs)
             .and_then(|()| runs.iter().try_for_each(|&(start, len)| chain.push(start, len)));
         if let Err(error) = linked {
-            // What was linked is lost, and known to nobody.
+            // The new clusters are lost, and the known chain may be wrong.
             volume.forget(inode.ino);
             return Err(error);
         }
@@ -196,7 +196,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Frees what lies past `keep` clusters.
+    /// Frees the clusters after the first `keep`.
     fn shorten(&mut self, volume: &Volume, inode: &mut Inode, keep: u32) -> Result<()> {
         let (kept, runs) = split(Self::runs_of(volume, inode.ino, &inode.entry)?, keep);
         volume.forget(inode.ino);

@@ -1,4 +1,4 @@
-//! Entries: room for them, putting them in and taking them out.
+//! Adding and removing directory entries.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -18,14 +18,14 @@ use crate::raw::RawEntry;
 use crate::unit::{Cluster, ENTRY_LEN, Slot};
 use crate::volume::Volume;
 
-/// The first byte of an entry that is free.
+/// The first byte of a free entry.
 const FREE: u8 = 0xe5;
 
-/// A free place in a directory.
+/// Free entries in a directory.
 struct Room {
     /// The first entry.
     start: u32,
-    /// Short names that are taken; `None` where the index of the directory knows.
+    /// Short names in use; `None` if the directory has an index.
     taken: Option<BTreeSet<ShortName>>,
 }
 
@@ -67,7 +67,7 @@ impl Entries<Volume> for Writer {
         let places = (room.start..=last).map(|index| dir.slot(index).ok_or(Error::NoSpace));
         let places: Vec<Slot> = places.collect::<Result<_>>()?;
         if places.iter().any(|slot| self.waiting.late.contains_key(slot)) {
-            // What is shown there until the end of a commit is another's.
+            // The disk has other contents there until the end of a commit.
             self.commit(volume)?;
         }
         let per_sector = u64::from(volume.super_block().sector_size) / ENTRY_LEN;
@@ -80,13 +80,13 @@ impl Entries<Volume> for Writer {
         }
         let slot = dir.slot(last).ok_or(Error::NoSpace)?;
         if places.iter().any(|&part| !is_written_with(part, slot)) {
-            // Not under its short name alone, where the long one is not there yet.
+            // The short entry is written after the long name, so that it never appears without it.
             self.show_late(volume, slot)?;
         }
         let shown = short.to_units(volume.options().code_page, raw.DIR_NTRes);
         let hashes = [(long > 0).then(|| hash(&units)), Some(hash(&shown))];
         let place = (room.start, last);
-        // An index that was made just now, because the directory grew, holds it already.
+        // An index that was just created, because the directory grew, already contains the name.
         let noted = volume.with_index(&dir, |index| match index.has(short) {
             true => Ok(()),
             false => index.add(hashes, place, short),
@@ -103,7 +103,7 @@ impl Entries<Volume> for Writer {
         for index in at.start..=at.index {
             let slot = dir.slot(index).ok_or(Error::Stale)?;
             if !is_written_with(slot, at.slot) && !self.waiting.late.contains_key(&slot) {
-                // Nor under its short name alone, where the long one is gone already.
+                // The long name stays until the short entry is removed.
                 let shown = self.bytes_of(volume, slot)?;
                 self.waiting.late.insert(slot, shown);
             }
@@ -164,7 +164,7 @@ impl Entries<Volume> for Writer {
                 dot.set_first(first);
                 target.copy_from_slice(dot.as_bytes());
             }
-            // Before it is linked: what is reached has its dots.
+            // The cluster is written before it is linked, so that a reachable directory has `.` and `..`.
             volume.cache().device().write_at(offset, &bytes)?;
             self.link(volume, None, &taken)
         });
@@ -198,7 +198,7 @@ impl Entries<Volume> for Writer {
 }
 
 impl Writer {
-    /// Returns the same by the index of a large directory.
+    /// Finds free entries with the index of a large directory. Returns `None` if it has no index.
     fn room_by_index(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Option<Room>> {
         let known = volume.with_index(dir, |index| (index.used(), index.may_have(count)));
         let Some((used, may_have)) = known else { return Ok(None) };
@@ -225,13 +225,13 @@ impl Writer {
         Ok(Some(Room { start, taken: None }))
     }
 
-    /// Nothing is shown from entry `index` on, whatever lay behind the end.
+    /// Ends the directory at entry `index`, whatever follows it.
     fn end_at(&mut self, volume: &Volume, dir: &Directory, index: u32) -> Result<()> {
         let slot = dir.slot(index).ok_or(Error::NoSpace)?;
         if volume.entry(slot)?.kind() == Kind::End { Ok(()) } else { self.put(volume, slot, &[0; 32]) }
     }
 
-    /// `count` entries side by side that are free or past the end, and the short names there are.
+    /// Finds `count` adjacent entries that are free or past the end, and the short names in use.
     fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Room> {
         if let Some(room) = self.room_by_index(volume, dir, count)? {
             return Ok(room);
@@ -243,7 +243,7 @@ impl Writer {
             let kind = raw.kind();
             match kind {
                 Kind::End => {
-                    // What lies behind the end was never an entry, whatever it holds: the end moves with us.
+                    // Entries after the end marker are not valid: the marker moves along.
                     end = Some(index);
                     break;
                 }
@@ -272,7 +272,7 @@ impl Writer {
         Ok(Room { start, taken: Some(taken) })
     }
 
-    /// Makes a directory longer, so that entry `last` has room. Fails with `NoSpace`.
+    /// Extends a directory so that it has space for entry `last`. Fails with `NoSpace`.
     fn grow(&mut self, volume: &Volume, dir: &Directory, last: u32) -> Result<Arc<Directory>> {
         let Place::Runs { runs, per_cluster, .. } = &dir.place else { return Err(Error::NoSpace) };
         if last >= MAX_SLOTS {
@@ -308,7 +308,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What is at `slot` came from elsewhere: it is shown when the place it left is written.
+    /// Delays the entry at `slot`, which came from another place, until that place is written.
     fn show_late(&mut self, volume: &Volume, slot: Slot) -> Result<()> {
         let mut shown = self.bytes_of(volume, slot)?;
         shown[0] = FREE;
@@ -323,12 +323,12 @@ impl Writer {
     }
 }
 
-/// Returns whether no tear parts one entry from the other.
+/// Returns whether both entries are always written together.
 fn is_written_with(one: Slot, other: Slot) -> bool {
     one.offset() / GRAIN == other.offset() / GRAIN
 }
 
-/// What the `..` of what lies in `parent` names: nothing if that is the root.
+/// Returns the cluster in the `..` entry of a directory in `parent`: none if the parent is the root.
 fn first_of(volume: &Volume, parent: Ino) -> Result<Option<Cluster>> {
     if parent == ROOT {
         return Ok(None);

@@ -1,10 +1,10 @@
-//! What changes a volume.
+//! Changes of a volume.
 //!
-//! Changes are made to sectors in memory, where readers see them at once, and written by a commit (`commit.rs`) in an order in
-//! which a cut leaves lost clusters at worst.
-//! Invariant: a cluster that is linked holds what it is to hold before the commit that names it begins: data goes to the
-//! device at once, and new clusters of directories are zeroed there when they are taken.
-//! Locking: `Mounted` holds its lock exclusively around every method here.
+//! Changes are made to sectors in memory, where readers see them at once. A commit (`commit.rs`) writes them in an
+//! order in which a power cut leaves at worst lost clusters.
+//! Invariant: a linked cluster has its contents before the commit that links it begins: data is written to the device
+//! at once, and new clusters of directories are zeroed there when they are allocated. Locking: `Mounted` holds its
+//! lock exclusively around every method here.
 
 mod commit;
 mod data;
@@ -22,16 +22,16 @@ use crate::table::{last, pieces};
 use crate::unit::{Cluster, Slot};
 use crate::volume::Volume;
 
-/// The grain at which a device may tear a write.
+/// Size of the units in which a device may tear a write.
 const GRAIN: u64 = 512;
 
-/// The changes that wait, and who makes them.
+/// The state of a volume that is open for changes.
 pub struct Writer {
     waiting: Waiting,
 }
 
 impl Writer {
-    /// Sets entries of the FAT, those that lie together at once.
+    /// Sets entries of the FAT, adjacent ones together.
     fn set_entries(&mut self, volume: &Volume, entries: impl Iterator<Item = (Cluster, u32)>) -> Result<()> {
         let sb = volume.super_block();
         let (base, size) = (sb.fat_offset(sb.read_fat()), u64::from(sb.sector_size));
@@ -62,9 +62,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Links runs behind `after`, or as a chain of their own.
+    /// Links runs after `after`, or as a new chain.
     fn link(&mut self, volume: &Volume, after: Option<Cluster>, runs: &[(Cluster, u32)]) -> Result<()> {
-        // A chain that was cut and goes on elsewhere would be shorter, until directories are written, than its file says.
+        // If a truncated chain continued elsewhere, it would be shorter than its file until directories are written.
         if after.is_some_and(|after| self.waiting.deferred.contains_key(&after)) {
             self.commit(volume)?;
         }
@@ -106,7 +106,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What the entry of `cluster` says now stays on disk for a while.
+    /// Keeps the current FAT entry of `cluster` on disk until directories are written.
     fn defer(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
         if !self.waiting.allocator.is_fresh(cluster) && !self.waiting.deferred.contains_key(&cluster) {
             let value = match self.waiting.tails.remove(&cluster) {
@@ -118,7 +118,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Changes entries of a directory that lie together in one sector.
+    /// Changes adjacent entries of a directory in one sector.
     pub(crate) fn put(&mut self, volume: &Volume, slot: Slot, bytes: &[u8]) -> Result<()> {
         self.waiting.put(volume.cache(), slot, bytes)
     }
@@ -128,7 +128,7 @@ impl Writer {
         let mut chain = Chain::new(raw.first(volume.super_block().width));
         chain.count(&mut volume.table(), ino)?;
         let mut runs: Vec<_> = chain.runs().iter().map(|run| (run.start, run.len)).collect();
-        // More pieces than are kept: the rest is gone through one by one.
+        // The chain has more pieces than are stored: read the rest entry by entry.
         let mut known = runs.iter().fold(0, |sum: u32, run| sum.saturating_add(run.1));
         while known < chain.reached() {
             let lost = Corrupt::Chain { ino, at: known, what: "ends before the file does" };

@@ -14,7 +14,8 @@ use crate::unit::Cluster;
 use crate::volume::Volume;
 
 impl Writer {
-    /// Reads what is free. Fails with `ReadOnly` if the device cannot be written, or if the device fails.
+    /// Opens the volume for changes and reads which clusters are free. Fails with `ReadOnly` if the device is
+    /// read-only, or if the device fails.
     pub fn open(volume: &Volume, clock: Arc<dyn Clock>) -> Result<Self> {
         if volume.cache().device().is_read_only() {
             return Err(Error::ReadOnly);
@@ -27,7 +28,7 @@ impl Writer {
     }
 }
 
-/// Returns where FSInfo says that free clusters are.
+/// Returns the place where free clusters are, according to FSInfo.
 fn hint(volume: &Volume) -> Option<Cluster> {
     let sb = volume.super_block();
     let block = volume.cache().get(sb.fs_info?.checked_div(sb.sector_size.into())?).ok()?;
