@@ -1,4 +1,4 @@
-//! The boot regions: twelve sectors, the last of which is the checksum of the others; and their copy right behind.
+//! The boot regions: twelve sectors, the last of which is the checksum of the others, followed by their backup.
 //!
 //! Source: specification, 3.1 and 3.4, "Main and Backup Boot Checksum Sub-regions".
 
@@ -11,17 +11,17 @@ use obento_block::BlockDevice;
 
 use crate::super_block::{SuperBlock, raw_of};
 
-/// Sectors of a region.
+/// Number of sectors of a region.
 pub const SECTORS: u64 = 12;
-/// Byte offsets in the first sector that change while a volume is used: the checksum leaves them out.
+/// Offsets of the bytes in the first sector that change while a volume is used. The checksum omits them.
 pub const UNSUMMED: [usize; 3] = [106, 107, 112];
 
-/// Which of the two.
+/// One of the two boot regions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Region {
-    /// The first.
+    /// The main region.
     Main,
-    /// Its copy.
+    /// The backup region.
     Backup,
 }
 
@@ -35,12 +35,12 @@ impl Region {
     }
 }
 
-/// What the checksums of boot regions and up-case tables go on with.
+/// Adds a byte to a checksum of a boot region or an up-case table.
 pub fn add(sum: u32, byte: u8) -> u32 {
     sum.rotate_right(1).wrapping_add(byte.into())
 }
 
-/// Returns the checksum of the first eleven sectors of a region, which `bytes` begin with.
+/// Returns the checksum of the first eleven sectors of the region at the start of `bytes`.
 pub fn checksum(bytes: &[u8], sector_size: usize) -> u32 {
     let summed = bytes.iter().take(sector_size.saturating_mul(11)).enumerate();
     summed.filter(|(at, _)| !UNSUMMED.contains(at)).fold(0, |sum, (_, &byte)| add(sum, byte))
@@ -50,12 +50,13 @@ pub fn checksum(bytes: &[u8], sector_size: usize) -> u32 {
 pub struct BootRegion {
     /// All twelve sectors.
     pub bytes: Vec<u8>,
-    /// What its first sector says.
+    /// The decoded first sector.
     pub sb: SuperBlock,
 }
 
 impl BootRegion {
-    /// Reads a region. Fails with `Corrupt` for a first sector that is none, and for a size other than `sector_size`.
+    /// Reads a region. Fails with `Corrupt` if its first sector is not a boot sector, or has a sector size other than
+    /// `sector_size`.
     pub fn read(device: &dyn BlockDevice, region: Region, sector_size: u32) -> Result<Self> {
         let size = u64::from(sector_size);
         let mut bytes = vec![0; to_usize(size.saturating_mul(SECTORS))];
@@ -75,7 +76,7 @@ impl BootRegion {
         Ok(Self { bytes, sb })
     }
 
-    /// Fails with `Corrupt` for a checksum that is another.
+    /// Fails with `Corrupt` if the checksum is wrong.
     pub fn verify(&self, region: Region) -> Result<()> {
         let size = to_usize(self.sb.sector_size.into());
         let expected = checksum(&self.bytes, size);
@@ -90,7 +91,7 @@ impl BootRegion {
         }
     }
 
-    /// Reads a region that is whole. Fails with `Corrupt`, or if the device fails.
+    /// Reads a region and verifies its checksum. Fails with `Corrupt`, or if the device fails.
     pub fn whole(device: &dyn BlockDevice, region: Region, sector_size: u32) -> Result<Self> {
         let this = Self::read(device, region, sector_size)?;
         this.verify(region)?;
@@ -98,7 +99,7 @@ impl BootRegion {
     }
 }
 
-/// Returns the sector size that the first sector names, if it can be one.
+/// Returns the sector size from the first sector, if it is valid.
 pub fn sector_size(device: &dyn BlockDevice) -> Option<u32> {
     let mut bytes = [0; 512];
     device.read_at(0, &mut bytes).ok()?;
@@ -106,7 +107,7 @@ pub fn sector_size(device: &dyn BlockDevice) -> Option<u32> {
     Some(1 << shift)
 }
 
-/// The copy, wherever it lies, if it is whole and its volume fits the device.
+/// Returns the backup region, for any sector size, if it is intact and its volume fits the device.
 pub fn backup(device: &dyn BlockDevice) -> Option<BootRegion> {
     let first = sector_size(device);
     let sizes =

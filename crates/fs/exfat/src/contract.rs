@@ -1,4 +1,4 @@
-//! The format behind the contract: what `obento-clusters` asks of it.
+//! The traits of `obento-clusters` for exFAT.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use crate::super_block::FILE_SIZE_MAX;
 use crate::volume::Volume;
 use crate::writer::Writer;
 
-/// An open volume behind the contract.
+/// An open volume that implements the contract.
 pub type ExFat = Mounted<Volume>;
 
 impl obento_clusters::Location for Location {

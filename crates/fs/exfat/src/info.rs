@@ -1,4 +1,4 @@
-//! What a volume is, in words.
+//! Descriptions of volumes.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -9,19 +9,19 @@ use obento_driver::{Fact, Probe, VolumeInfo};
 use crate::super_block::{DIRTY, MEDIA_FAILURE};
 use crate::volume::Volume;
 
-/// How a volume was left.
+/// The state of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Unmounted.
+    /// Unmounted cleanly.
     Clean,
     /// In use, or not unmounted.
     InUse,
-    /// An error of the medium was met.
+    /// An error of the medium occurred.
     Errors,
 }
 
 impl State {
-    /// What `VolumeFlags` say.
+    /// Returns the state from `VolumeFlags`.
     pub fn of(flags: u16) -> Self {
         match flags {
             _ if flags & MEDIA_FAILURE != 0 => Self::Errors,
@@ -40,7 +40,7 @@ impl State {
 }
 
 impl Volume {
-    /// Type, label, GUID and length.
+    /// Returns type, label, GUID and size.
     pub fn probe(&self) -> Probe {
         let tables = self.tables();
         Probe {
@@ -53,7 +53,7 @@ impl Volume {
         }
     }
 
-    /// Returns all of it.
+    /// Returns the complete description.
     pub fn describe(&self) -> VolumeInfo {
         let sb = self.super_block();
         let fact = |name: &'static str, value: String| Fact { name, value };

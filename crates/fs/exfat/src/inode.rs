@@ -1,4 +1,4 @@
-//! Inodes, which the format does not have: what an entry set says of its file.
+//! Inodes. The format has none: the attributes of a file come from its entry set.
 
 use alloc::vec::Vec;
 
@@ -16,11 +16,11 @@ bitflags! {
     /// `FileAttributes` (specification, 7.4.4).
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Attributes: u16 {
-        /// Not to be written.
+        /// Read-only.
         const READ_ONLY = 0x01;
-        /// Not listed.
+        /// Hidden in listings.
         const HIDDEN = 0x02;
-        /// Of the operating system.
+        /// Belongs to the operating system.
         const SYSTEM = 0x04;
         /// A directory.
         const DIRECTORY = 0x10;
@@ -30,7 +30,7 @@ bitflags! {
     }
 }
 
-/// What is in use, with its set; the root directory's says where it is.
+/// An inode in use, with its entry set. That of the root contains its clusters.
 pub type Inode = obento_clusters::Inode<EntrySet>;
 
 impl EntrySet {
@@ -43,7 +43,7 @@ impl EntrySet {
         self.file.FileAttributes = le::U16::new(attributes.bits());
     }
 
-    /// That of the root directory, of so many bytes.
+    /// Returns the set for the root directory, which has `len` bytes.
     pub fn root(sb: &SuperBlock, len: u64) -> Self {
         let mut file = RawFile::new_zeroed();
         file.FileAttributes = le::U16::new(Attributes::DIRECTORY.bits());
@@ -54,12 +54,12 @@ impl EntrySet {
         Self { file, stream, rest: Vec::new() }
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.stream.DataLength.get()
     }
 
-    /// Returns how many of them were written; the others read as zeros.
+    /// Returns the valid length: bytes past it read as zeros.
     pub fn valid(&self) -> u64 {
         self.stream.ValidDataLength.get()
     }

@@ -1,7 +1,7 @@
-//! Where the bytes of a file are.
+//! The places of the bytes of a file.
 //!
-//! What lies past the valid length reads as zeros and is [`Span::Unwritten`]; the rest of the block in which it ends holds
-//! anything, and only the driver knows how much of it: [`Span::Driver`].
+//! Bytes past the valid length read as zeros and are [`Span::Unwritten`]. The rest of the block that contains the end
+//! of the valid length has arbitrary contents, and only the driver can read and write it: [`Span::Driver`].
 
 use core::ops::Range;
 
@@ -13,15 +13,15 @@ use crate::super_block::SuperBlock;
 use crate::volume::Volume;
 
 impl SuperBlock {
-    /// The grain in which files are mapped: a page, or the cluster if that is less.
+    /// Returns the unit in which files are mapped: a page, or a cluster if that is smaller.
     pub fn block_size(&self) -> u32 {
         self.cluster_size.min(4096)
     }
 }
 
 impl Volume {
-    /// Returns the run of `inode` at `range.start`, as the contract's `map` has it. Fails with `Invalid` for an empty
-    /// range, or with `Corrupt` for a chain that ends too early or is damaged there.
+    /// Returns the run of `inode` at `range.start`, as `map` of the contract requires. Fails with `Invalid` for an
+    /// empty range, or with `Corrupt` for a chain that ends too early or is damaged there.
     pub fn map(&self, inode: &Inode, range: Range<u64>) -> Result<Extent> {
         let (size, valid) = (inode.entry.size(), inode.entry.valid());
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
@@ -44,7 +44,7 @@ impl Volume {
         }
     }
 
-    /// Returns where at most `len` bytes from `offset` on lie on the device, all of which are within clusters of the
+    /// Returns the place on the device of at most `len` bytes from `offset` on, all of which are in clusters of the
     /// file.
     pub fn run_at(&self, inode: &Inode, offset: u64, len: u64) -> Result<Range<u64>> {
         let cluster_size = u64::from(self.super_block().cluster_size);

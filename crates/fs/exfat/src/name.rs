@@ -1,4 +1,4 @@
-//! Names: which there can be, what they are compared as, and their hash.
+//! Names: which ones are valid, how they are compared, and their hash.
 //!
 //! Source: specification, 7.6.4 "NameHash Field" and 7.7.3 "FileName Field".
 
@@ -9,12 +9,12 @@ pub use obento_clusters::utf16::{MAX_UNITS, to_bytes, to_units};
 
 use crate::up_case::UpCase;
 
-/// What no name holds (Table 33).
+/// Characters that no name may contain (Table 33).
 const FORBIDDEN: &[u8] = b"\"*/:<>?\\|";
 const DOT: u16 = 0x2e;
 const SPACE: u16 = 0x20;
 
-/// Returns whether units are such that may be in a name.
+/// Returns whether a name may contain these units.
 pub fn is_valid(units: &[u16]) -> bool {
     !units.iter().any(|&unit| match u8::try_from(unit) {
         Ok(byte) => byte < 0x20 || FORBIDDEN.contains(&byte),
@@ -22,19 +22,19 @@ pub fn is_valid(units: &[u16]) -> bool {
     })
 }
 
-/// What a name may end with.
+/// Whether a name may end with dots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LastDots {
-    /// Windows drops dots at the end, and so does Linux: two names would be one.
+    /// No: Windows and Linux drop dots at the end, so that two names would be the same.
     Refuse,
-    /// The mount option `keep_last_dots` of Linux.
+    /// Yes: the mount option `keep_last_dots` of Linux.
     Keep,
 }
 
 /// Checks whether a new file may have this name. Fails with `Invalid` or `NameTooLong`.
 pub fn check(units: &[u16], dots: LastDots) -> Result<()> {
     match units.last() {
-        // Windows drops spaces at the end too.
+        // Windows drops spaces at the end, too.
         None | Some(&SPACE) => Err(Error::Invalid),
         Some(&DOT) if dots == LastDots::Refuse => Err(Error::Invalid),
         _ if !is_valid(units) => Err(Error::Invalid),
@@ -43,7 +43,7 @@ pub fn check(units: &[u16], dots: LastDots) -> Result<()> {
     }
 }
 
-/// A name as it is compared.
+/// A folded name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Folded(Vec<u16>);
 
@@ -58,7 +58,7 @@ impl Folded {
         self.0.len() == units.len() && self.0.iter().zip(units).all(|(&mine, &unit)| mine == table.fold(unit))
     }
 
-    /// What a set holds of its name, so that most of them need not be looked at.
+    /// Returns the hash that a set contains, so that most sets need not be compared.
     pub fn hash(&self) -> u16 {
         let bytes = self.0.iter().flat_map(|unit| unit.to_le_bytes());
         bytes.fold(0, |hash: u16, byte| hash.rotate_right(1).wrapping_add(byte.into()))

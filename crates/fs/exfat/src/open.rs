@@ -20,28 +20,28 @@ use crate::volume::Volume;
 /// The driver of exFAT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExFatDriver {
-    /// How volumes are shown.
+    /// Properties that the format does not store.
     pub options: ExFatOptions,
 }
 
-/// Bytes of a boot sector that count.
+/// Number of bytes of a boot sector that are used.
 const BOOT: usize = 512;
-/// A volume that is not closed is looked at with this much memory.
+/// Cache size for reading a volume that is not opened.
 const SMALL_CACHE: usize = 64 << 10;
-/// How much of the root directory a probe reads.
+/// Number of bytes of the root directory that a probe reads.
 const PROBED: u32 = 4096;
 
-/// What was found at the place of a boot region.
+/// A boot region, and how it was found.
 struct Located {
     sb: SuperBlock,
-    /// What is wrong with the first.
+    /// The damage of the main region.
     damage: Option<Error>,
-    /// Whether the copy was used in its place.
+    /// Whether the backup is used instead.
     is_backup: bool,
 }
 
-/// The boot region, or its copy where that alone is whole. A first sector that can be believed does for reading, even
-/// where neither region has the right checksum. Fails in the same cases as the first boot region is, or if the device
+/// Returns the main boot region, or its backup if only that is intact. For reading, a plausible main boot sector
+/// suffices if neither region has a correct checksum. Fails with the error of the main boot sector, or if the device
 /// fails.
 fn locate(device: &dyn BlockDevice) -> Result<Located> {
     let size = boot::sector_size(device).unwrap_or(512);
@@ -76,7 +76,7 @@ impl Driver for ExFatDriver {
         let likely = raw_of(&bytes).filter(SuperBlock::is_likely);
         let (sb, evidence) = match likely {
             Some(raw) => (SuperBlock::decode(&raw).ok().or_else(|| backup(device)), Evidence::Signature),
-            // The copy is not used if the first sector holds anything else.
+            // The backup is used only if the first sector is zero.
             None if bytes.iter().all(|&byte| byte == 0) => (backup(device), Evidence::Traces),
             None => (None, Evidence::Traces),
         };
@@ -106,7 +106,7 @@ fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
     boot::backup(device).map(|region| region.sb)
 }
 
-/// Type, label, GUID and length, from the start of the root directory.
+/// Returns type, label, GUID and size, from the start of the root directory.
 fn probe_of(device: &dyn BlockDevice, sb: &SuperBlock) -> Probe {
     let mut probe = Probe { fs_type: "exfat", serial: Some(sb.serial), len: sb.len, ..Probe::default() };
     let mut bytes = vec![0; to_usize(sb.cluster_size.min(PROBED).into())];
@@ -126,8 +126,8 @@ fn probe_of(device: &dyn BlockDevice, sb: &SuperBlock) -> Probe {
     probe
 }
 
-/// Opens the volume that fills `device`. For changes it must be whole: Corrupt for a boot region that is damaged, Unsupported for a
-/// volume with two FATs.
+/// Opens the volume on `device`. A volume that is opened for changes must be intact: fails with `Corrupt` for a
+/// damaged boot region, and with `Unsupported` for a volume with two FATs.
 pub fn open_volume(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,

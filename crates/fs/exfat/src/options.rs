@@ -1,21 +1,21 @@
-//! How a volume is shown and changed, where it does not say so itself.
+//! Properties that the format does not store and the user may choose.
 
 use obento_clusters::Owner;
 use obento_driver::Shown;
 
-/// What whoever opens a volume may say, as the options of mount(8) for exfat have it.
+/// The options of mount(8) for exfat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExFatOptions {
-    /// Whose files are, and in which zone clocks were that wrote times without saying it.
+    /// Owner, permissions, and the time zone of times that are stored without one.
     pub owner: Owner,
     /// `keep_last_dots`: names may end with dots.
     pub keep_last_dots: bool,
-    /// `discard`: the device is told which clusters are freed.
+    /// `discard`: discard freed clusters.
     pub discard: bool,
 }
 
 impl ExFatOptions {
-    /// These, but for what `shown` says.
+    /// Returns these options, replaced by those that `shown` sets.
     #[must_use]
     pub fn with(self, shown: &Shown) -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! Entry sets: what a directory says of a file.
+//! Entry sets: the attributes of a file in its directory.
 //!
-//! Layout: a file entry, a stream extension, the parts of the name, and then whatever others put there that may be skipped.
-//! Invariant: a set has 3 to 19 entries, its checksum is right and its lengths are ones that the volume can hold, because
-//! `decode` refuses what is not so.
+//! Layout: a file entry, a stream extension, the parts of the name, and then vendor entries, which may be skipped.
+//! Invariant: a set has 3 to 19 entries, its checksum is right, and its lengths fit the volume, since `decode`
+//! refuses other sets.
 //! Source: specification, 6.3 and 7.4 to 7.7.
 
 use alloc::vec::Vec;
@@ -14,48 +14,48 @@ use crate::name::MAX_UNITS;
 use crate::raw::{RawEntry, RawFile, RawName, RawSecondary, RawStream, kind};
 use crate::super_block::SuperBlock;
 
-/// Units in a part of a name.
+/// Number of units in a part of a name.
 pub const PART: usize = 15;
-/// The fewest and the most entries that follow the first (7.4.1).
+/// Minimum and maximum number of entries after the first one (7.4.1).
 pub const SECONDARIES: core::ops::RangeInclusive<u8> = 2..=18;
-/// The most entries of a set.
+/// Maximum number of entries of a set.
 pub const SET_MAX: u32 = 19;
 
-/// `GeneralSecondaryFlags`: `FirstCluster` and `DataLength` count.
+/// `GeneralSecondaryFlags`: `FirstCluster` and `DataLength` are valid.
 pub const ALLOCATION: u8 = 1;
-/// `GeneralSecondaryFlags`: the clusters follow each other, and the FAT says nothing of them.
+/// `GeneralSecondaryFlags`: the clusters are contiguous, and the FAT has no entries for them.
 pub const NO_FAT_CHAIN: u8 = 2;
 
-/// Why entries are no set.
+/// Why entries do not form a valid set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flaw {
-    /// The directory ends before it does, or another set begins within it.
+    /// The directory ends, or another set begins, within the set.
     Cut,
     /// It has too few or too many entries.
     Count(u8),
-    /// Its checksum is another.
+    /// The checksum is wrong.
     Checksum {
-        /// What is stored.
+        /// The stored checksum.
         found: u16,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         expected: u16,
     },
-    /// The second entry is no stream extension.
+    /// The second entry is not a stream extension.
     NoStream,
-    /// It has no name, or less of it than its length says.
+    /// The name is missing or shorter than its length.
     Name,
-    /// An entry in it cannot be skipped, and nobody knows it.
+    /// It contains an unknown entry that cannot be skipped.
     Unknown(u8),
-    /// More of it is valid than there is.
+    /// The valid length exceeds the length.
     ValidLength(u64),
-    /// It is longer than the volume.
+    /// The length exceeds the volume.
     Length(u64),
-    /// Its first cluster is none of the volume's.
+    /// The first cluster is not on the volume.
     First(u32),
 }
 
 impl Flaw {
-    /// The field that is wrong, by the specification's name, where it is in the set, and what it holds.
+    /// Returns the wrong field: its name in the specification, its offset in the set, and its value.
     pub fn field(self) -> (&'static str, u32, u64) {
         match self {
             Self::Cut => ("EntryType", 32, 0),
@@ -71,14 +71,14 @@ impl Flaw {
     }
 }
 
-/// A whole set.
+/// A complete set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntrySet {
     /// The first entry.
     pub file: RawFile,
     /// The second.
     pub stream: RawStream,
-    /// The parts of the name, and what others put behind them.
+    /// The parts of the name, and vendor entries after them.
     pub rest: Vec<RawEntry>,
 }
 
@@ -99,7 +99,7 @@ fn as_entry(bytes: &[u8]) -> RawEntry {
 }
 
 impl EntrySet {
-    /// Takes a set apart: as many entries as the first says, or fewer if the directory ends before.
+    /// Decodes a set: as many entries as the first one counts, or fewer if the directory ends before.
     pub fn decode(entries: &[RawEntry], sb: &SuperBlock) -> Result<Self, Flaw> {
         let this = Self::parse(entries)?;
         let stream = &this.stream;
@@ -113,7 +113,7 @@ impl EntrySet {
         }
     }
 
-    /// Takes a set apart, and believes what it says of lengths and clusters.
+    /// Decodes a set without checking its lengths and clusters.
     pub fn parse(entries: &[RawEntry]) -> Result<Self, Flaw> {
         let [file, rest @ ..] = entries else { return Err(Flaw::Cut) };
         let file: RawFile = as_kind(file);
@@ -148,7 +148,7 @@ impl EntrySet {
         }
     }
 
-    /// Returns a set with this name and nothing else.
+    /// Creates a set with this name and no other contents.
     pub fn named(units: &[u16], hash: u16) -> Self {
         let mut file = RawFile::new_zeroed();
         file.EntryType = kind::FILE;
@@ -159,7 +159,7 @@ impl EntrySet {
         this
     }
 
-    /// Gives it another name; what others put behind the name stays.
+    /// Changes the name. Vendor entries after the name are preserved.
     pub fn rename(&mut self, units: &[u16], hash: u16) {
         let others = self.others().to_vec();
         self.stream.NameLength = u8::try_from(units.len()).unwrap_or(u8::MAX);
@@ -177,12 +177,12 @@ impl EntrySet {
         self.file.SecondaryCount = u8::try_from(self.rest.len()).unwrap_or(u8::MAX).saturating_add(1);
     }
 
-    /// Returns how many entries the name takes.
+    /// Returns the number of entries of the name.
     pub fn parts(&self) -> usize {
         usize::from(self.stream.NameLength).div_ceil(PART)
     }
 
-    /// What others put behind the name.
+    /// Returns the vendor entries after the name.
     pub fn others(&self) -> &[RawEntry] {
         self.rest.get(self.parts()..).unwrap_or_default()
     }
@@ -193,14 +193,14 @@ impl EntrySet {
         parts.flat_map(|part| part.FileName.map(|unit| unit.get())).take(usize::from(self.stream.NameLength))
     }
 
-    /// Returns all units of the entries of the name, up to the first that is 0.
+    /// Returns all units in the entries of the name, up to the first 0.
     pub fn stored_units(&self) -> Vec<u16> {
         let parts = self.rest.iter().take(self.parts()).map(as_kind::<RawName>);
         parts.flat_map(|part| part.FileName.map(|unit| unit.get())).take_while(|&unit| unit != 0).collect()
     }
 
-    /// The set that these entries were, whatever counts them, if enough of it is there: the file, its stream and a part of its name. Entries
-    /// that cannot be skipped are left out.
+    /// Returns the set that these entries were, whatever their count, if the file entry, the stream and a part of the
+    /// name are present. Unknown entries that cannot be skipped are omitted.
     pub fn rescue(entries: &[RawEntry]) -> Option<Self> {
         let [file, stream, rest @ ..] = entries else { return None };
         let mut this = Self { file: as_kind(file), stream: as_kind(stream), rest: rest.to_vec() };
@@ -222,7 +222,8 @@ impl EntrySet {
         SECONDARIES.contains(&this.file.SecondaryCount).then_some(this)
     }
 
-    /// The set that these entries are, if each is of the kind that its place asks for, whatever kind it says it is. What may be skipped behind the name stays.
+    /// Returns the set of these entries, if each of them is plausible for its position, whatever its type byte.
+    /// Entries after the name that may be skipped are preserved.
     pub fn by_place(entries: &[RawEntry]) -> Option<Self> {
         let [file, stream, rest @ ..] = entries else { return None };
         let stream = RawEntry { EntryType: kind::STREAM, ..*stream };
@@ -238,23 +239,23 @@ impl EntrySet {
         (this.parts() > 0 && SECONDARIES.contains(&this.file.SecondaryCount)).then_some(this)
     }
 
-    /// Returns how many entries it has.
+    /// Returns the number of entries.
     pub fn count(&self) -> u32 {
         u32::from(self.file.SecondaryCount).saturating_add(1)
     }
 
-    /// The first cluster, if there is one.
+    /// Returns the first cluster, if there is one.
     pub fn first(&self) -> Option<Cluster> {
         let first = self.stream.FirstCluster.get();
         (first != 0 && self.stream.GeneralSecondaryFlags & ALLOCATION != 0).then_some(Cluster(first))
     }
 
-    /// Returns whether the clusters follow each other, and the FAT says nothing of them.
+    /// Returns whether the clusters are contiguous and have no FAT entries.
     pub fn is_contiguous(&self) -> bool {
         self.stream.GeneralSecondaryFlags & NO_FAT_CHAIN != 0
     }
 
-    /// The allocations that others keep behind the name: first cluster, whether they are contiguous, length.
+    /// Returns the allocations of vendor entries: first cluster, whether they are contiguous, length.
     pub fn other_allocations(&self) -> impl Iterator<Item = (Cluster, bool, u64)> + '_ {
         let others = self.others().iter().map(as_kind::<RawSecondary>);
         others.filter(|raw| raw.GeneralSecondaryFlags & ALLOCATION != 0 && raw.FirstCluster.get() != 0).map(
@@ -265,7 +266,7 @@ impl EntrySet {
         )
     }
 
-    /// Returns the entries as they lie on disk, with the right checksum.
+    /// Returns the entries as they are stored, with the right checksum.
     pub fn entries(&self) -> Vec<RawEntry> {
         let mut entries = Vec::new();
         entries.push(as_entry(self.file.as_bytes()));

@@ -1,10 +1,10 @@
-//! The boot sector, checked: where everything on the volume is.
+//! The checked boot sector: the places of all structures of the volume.
 //!
-//! Layout: the main boot region of 12 sectors, its copy, room to align, the FATs, the clusters.
-//! Invariant: all regions follow each other and the numbers of all clusters fit the FAT, because `decode` refuses what
-//! does not.
-//! Source: specification, 3.1; what of it is enforced is what Linux enforces (fs/exfat/super.c, `exfat_read_boot_sector`), and
-//! the bounds of the regions besides.
+//! Layout: the main boot region of 12 sectors, its backup, alignment, the FATs, the clusters.
+//! Invariant: the regions follow each other, and the FAT has an entry for each cluster, since `decode` refuses other
+//! boot sectors.
+//! Source: specification, 3.1. Rules are enforced if Linux enforces them (fs/exfat/super.c,
+//! `exfat_read_boot_sector`), and also the bounds of the regions.
 
 use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
@@ -12,39 +12,40 @@ use obento_clusters::Cluster;
 
 use crate::raw::RawBoot;
 
-/// The most clusters (3.1.9).
+/// Maximum number of clusters (3.1.9).
 pub const CLUSTERS_MAX: u32 = 0xffff_fff5;
-/// No volume of the format has room for more: all clusters at their largest. What is longer than its volume is NoSpace.
+/// Maximum file size: the maximum number of clusters with their maximum size. A file that is longer than its volume
+/// fails with `NoSpace`.
 pub const FILE_SIZE_MAX: u64 = 0xffff_fff5 << 25;
-/// The largest cluster is 32 MiB (3.1.15).
+/// Maximum size of a cluster: 32 MiB (3.1.15).
 const CLUSTER_SHIFT_MAX: u8 = 25;
-/// Sectors of the two boot regions, before which no FAT lies (3.1.6).
+/// Number of sectors of the two boot regions, which precede the FAT (3.1.6).
 const BOOT_SECTORS: u32 = 24;
 
 /// The checked boot sector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SuperBlock {
-    /// Bytes a sector: 512 to 4096.
+    /// Size of a sector in bytes: 512 to 4096.
     pub sector_size: u32,
-    /// Bytes a cluster: at most 32 MiB.
+    /// Size of a cluster in bytes: at most 32 MiB.
     pub cluster_size: u32,
-    /// Byte offset of the FAT that counts.
+    /// Byte offset of the active FAT.
     pub fat_start: u64,
-    /// Bytes a FAT.
+    /// Size of a FAT in bytes.
     pub fat_len: u64,
     /// 1, or 2 with TexFAT.
     pub fats: u8,
-    /// Which of them counts, with its bitmap: 0 or 1.
+    /// Number of the active FAT and bitmap: 0 or 1.
     pub active: u8,
     /// The first cluster of the root directory.
     pub root: Cluster,
     /// Byte offset of the first cluster.
     pub data_start: u64,
-    /// How many clusters there are; the last has this number plus 1.
+    /// Number of clusters. The last one has this number plus 1.
     pub clusters: u32,
     /// Length of the volume in bytes.
     pub len: u64,
-    /// The number of the volume.
+    /// The serial number.
     pub serial: u32,
     /// `FileSystemRevision`.
     pub revision: u16,
@@ -54,7 +55,7 @@ pub struct SuperBlock {
     pub percent: u8,
 }
 
-/// `VolumeFlags`: the second FAT and bitmap count.
+/// `VolumeFlags`: the second FAT and bitmap are active.
 pub const ACTIVE_FAT: u16 = 1;
 /// `VolumeFlags`: in use, or not unmounted.
 pub const DIRTY: u16 = 2;
@@ -65,18 +66,18 @@ fn bad(field: &'static str, offset: u32, found: impl Into<u64>) -> Error {
     Corrupt::Field { structure: Structure::BootSector, field, block: 0, offset, found: found.into() }.into()
 }
 
-/// `Ok` if `holds`.
+/// Returns `error` unless `holds`.
 fn demand(holds: bool, error: Error) -> Result<()> {
     if holds { Ok(()) } else { Err(error) }
 }
 
 impl SuperBlock {
-    /// Returns whether this says that it is one of exFAT.
+    /// Returns whether the sector has the name of exFAT.
     pub fn is_likely(raw: &RawBoot) -> bool {
         raw.FileSystemName == *b"EXFAT   " && raw.MustBeZero.iter().all(|&byte| byte == 0)
     }
 
-    /// Checks the boot sector. Fails with `Corrupt`, which names the field, or with `Unsupported` for another
+    /// Checks the boot sector. Fails with `Corrupt`, which contains the field, or with `Unsupported` for another
     /// version.
     pub fn decode(raw: &RawBoot) -> Result<Self> {
         demand(raw.FileSystemName == *b"EXFAT   ", bad("FileSystemName", 3, raw.FileSystemName[0]))?;
@@ -130,24 +131,24 @@ impl SuperBlock {
         })
     }
 
-    /// Returns whether `cluster` is one of the volume's.
+    /// Returns whether the volume has `cluster`.
     pub fn has(&self, cluster: Cluster) -> bool {
         cluster.is_one_of(self.clusters)
     }
 
-    /// Returns whether `len` clusters from `start` on are all the volume's.
+    /// Returns whether the volume has all of the `len` clusters from `start` on.
     pub fn has_run(&self, start: Cluster, len: u32) -> bool {
         let last = start.0.checked_add(len.saturating_sub(1));
         self.has(start) && last.is_some_and(|last| self.has(Cluster(last)))
     }
 
-    /// The byte offset of `cluster`, if it is one of the volume's.
+    /// Returns the byte offset of `cluster`, if the volume has it.
     pub fn offset_of(&self, cluster: Cluster) -> Option<u64> {
         let at = u64::from(cluster.0.checked_sub(2)?);
         self.has(cluster).then(|| self.data_start.saturating_add(at.saturating_mul(self.cluster_size.into())))
     }
 
-    /// Returns the cluster that holds the byte at `offset`, and where in it.
+    /// Returns the cluster that contains the byte at `offset`, and the offset in that cluster.
     pub fn cluster_at(&self, offset: u64) -> Option<(Cluster, u32)> {
         let size = u64::from(self.cluster_size);
         let at = offset.checked_sub(self.data_start)?;
@@ -156,23 +157,23 @@ impl SuperBlock {
         self.has(Cluster(number)).then_some((Cluster(number), within))
     }
 
-    /// Returns how many clusters `bytes` take.
+    /// Returns the number of clusters for `bytes` bytes.
     pub fn clusters_for(&self, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(self.cluster_size.max(1).into())).unwrap_or(u32::MAX)
     }
 
-    /// Bytes of all clusters.
+    /// Returns the size of all clusters in bytes.
     pub fn heap_len(&self) -> u64 {
         u64::from(self.clusters).saturating_mul(self.cluster_size.into())
     }
 
-    /// Bytes of an allocation bitmap.
+    /// Returns the size of an allocation bitmap in bytes.
     pub fn bitmap_len(&self) -> u64 {
         u64::from(self.clusters).div_ceil(8)
     }
 }
 
-/// The raw boot sector of a region's first bytes, if there are as many.
+/// Returns the raw boot sector from the first bytes of a region, if there are enough bytes.
 pub fn raw_of(bytes: &[u8]) -> Option<RawBoot> {
     RawBoot::read_from_bytes(bytes.get(..to_usize(512))?).ok()
 }

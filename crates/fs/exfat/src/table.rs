@@ -1,7 +1,7 @@
-//! The file allocation table: for each cluster of a chain, the one that follows it.
+//! The file allocation table: for each cluster of a chain, the next one.
 //!
-//! Layout: entries of 32 bits, the first two of which belong to no cluster; 0xfffffff7 bad, 0xffffffff the last of its chain.
-//! What it says of clusters that are free or of contiguous files means nothing.
+//! Layout: entries of 32 bits, the first two of which belong to no cluster; 0xfffffff7 bad, 0xffffffff the last
+//! cluster of a chain. The entries of free clusters and of contiguous files have no meaning.
 //! Source: specification, 4.1.
 
 use obento_base::wire::to_usize;
@@ -13,10 +13,10 @@ use crate::super_block::SuperBlock;
 
 /// A cluster that cannot be used.
 pub const BAD: u32 = 0xffff_fff7;
-/// The last of a chain.
+/// The last cluster of a chain.
 pub const LAST: u32 = 0xffff_ffff;
 
-/// What `value` says.
+/// Decodes `value`.
 pub fn decode(value: u32, sb: &SuperBlock) -> Entry {
     match value {
         0 => Entry::Free,
@@ -32,7 +32,7 @@ pub fn place(sb: &SuperBlock, cluster: Cluster) -> u64 {
     sb.fat_start.saturating_add(u64::from(cluster.0).saturating_mul(4))
 }
 
-/// A reader of the FAT that keeps the sector it was last in, since most entries lie beside the one before.
+/// A reader of the FAT. It keeps the current sector, since most entries are near the previous one.
 pub struct Reader<'v> {
     sb: &'v SuperBlock,
     cache: &'v Cache,
@@ -40,7 +40,7 @@ pub struct Reader<'v> {
 }
 
 impl<'v> Reader<'v> {
-    /// A reader of the FAT that counts.
+    /// Creates a reader of the active FAT.
     pub fn new(sb: &'v SuperBlock, cache: &'v Cache) -> Self {
         Self { sb, cache, held: None }
     }

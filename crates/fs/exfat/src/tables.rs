@@ -1,7 +1,7 @@
-//! What the root directory says of the volume itself: its bitmap, its up-case table, its label and its GUID.
+//! The properties of the volume in the root directory: its bitmap, its up-case table, its label and its GUID.
 //!
-//! Layout: entries of their own kinds anywhere in the root directory; the bitmap and the table lie in clusters, chained by
-//! the FAT.
+//! Layout: entries of special types anywhere in the root directory. The bitmap and the table are in clusters that the
+//! FAT chains.
 //! Source: specification, 7.1, 7.2, 7.3 and 7.5.
 
 use alloc::vec;
@@ -18,21 +18,21 @@ use crate::raw::{RawBitmap, RawEntry, RawGuid, RawLabel, RawUpCase, kind};
 use crate::up_case::{self, UpCase};
 use crate::volume::{SYSTEM, Volume};
 
-/// Units of a label.
+/// Maximum number of units of a label.
 pub const LABEL_MAX: usize = 11;
 
-/// What the root directory says of the volume.
+/// The properties of the volume in the root directory.
 #[derive(Default)]
 pub struct Tables {
-    /// Where the bitmap lies.
+    /// The clusters of the bitmap.
     pub bitmap: Vec<Run>,
-    /// What names are compared by.
+    /// The up-case table.
     pub up_case: UpCase,
-    /// Where that lies.
+    /// The clusters of the up-case table.
     pub up_case_runs: Vec<Run>,
-    /// The label in UTF-8; empty if there is none.
+    /// The label in UTF-8, or empty.
     pub label: Vec<u8>,
-    /// The GUID, in the order in which it is written.
+    /// The GUID, in the byte order of its text form.
     pub guid: Option<[u8; 16]>,
 }
 
@@ -40,7 +40,7 @@ fn as_kind<T: obento_base::wire::FromBytes>(entry: &RawEntry) -> Option<T> {
     T::read_from_bytes(entry.as_bytes()).ok()
 }
 
-/// Returns the label of its entry.
+/// Returns the label from its entry.
 pub fn label_of(entry: &RawEntry) -> Vec<u8> {
     let raw: Option<RawLabel> = as_kind(entry);
     raw.map_or_else(Vec::new, |raw| {
@@ -49,7 +49,7 @@ pub fn label_of(entry: &RawEntry) -> Vec<u8> {
     })
 }
 
-/// A GUID as it lies on disk and as it is written: its first three fields are little-endian there. The same both ways.
+/// Converts a GUID between its stored and its text form, which differ in the byte order of the first three fields.
 pub fn swap_guid(guid: [u8; 16]) -> [u8; 16] {
     let [a, b, c, d, e, f, g, h, rest @ ..] = guid;
     let mut swapped = [d, c, b, a, f, e, h, g, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -58,7 +58,7 @@ pub fn swap_guid(guid: [u8; 16]) -> [u8; 16] {
 }
 
 impl Volume {
-    /// Goes through the root directory. Fails with `Corrupt` without a bitmap, or if the device fails.
+    /// Reads the root directory. Fails with `Corrupt` if there is no bitmap, or if the device fails.
     pub fn read_tables(&self, root: &Directory) -> Result<(Tables, Vec<Notice>)> {
         let mut tables = Tables::default();
         let mut notices = Vec::new();
@@ -96,7 +96,7 @@ impl Volume {
                 found,
             })
         };
-        // What cannot be read is not missing.
+        // An entry in an unreadable part is not reported as missing.
         let absent = |field| unread.unwrap_or_else(|| missing(field, 0));
         let bitmap = bitmap.ok_or_else(|| absent("Allocation Bitmap"))?;
         let needed = self.super_block().bitmap_len();
@@ -115,8 +115,7 @@ impl Volume {
         Ok((tables, notices))
     }
 
-    /// Returns where `len` bytes lie that begin with cluster `first`. Fails with `Corrupt` for a chain that is
-    /// shorter.
+    /// Returns the place of `len` bytes from cluster `first` on. Fails with `Corrupt` for a chain that is shorter.
     pub fn runs_of(&self, first: u32, len: u64) -> Result<Vec<Run>> {
         let count = self.super_block().clusters_for(len);
         let mut chain = Chain::new((first != 0).then_some(Cluster(first)));
@@ -135,7 +134,7 @@ impl Volume {
         }
     }
 
-    /// The byte offset on the device of byte `at` of what lies in `runs`, and how many bytes follow it there.
+    /// Returns the byte offset on the device of byte `at` of `runs`, and the number of contiguous bytes there.
     pub fn place_in(&self, runs: &[Run], at: u64) -> Option<(u64, u64)> {
         let size = u64::from(self.super_block().cluster_size);
         let cluster = u32::try_from(at.checked_div(size)?).ok()?;
@@ -147,7 +146,7 @@ impl Volume {
         Some((start.checked_add(within)?, left))
     }
 
-    /// Returns the bytes that lie in `runs`. Fails if the device fails.
+    /// Returns the bytes of `runs`. Fails if the device fails.
     pub fn read_runs(&self, runs: &[Run], len: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(to_usize(len))?;
@@ -180,7 +179,7 @@ impl Volume {
         Ok((table, runs))
     }
 
-    /// Hands each byte of the bitmap to `sink`, without the bits past the last cluster. Fails if the device fails.
+    /// Passes each byte of the bitmap to `sink`, without the bits past the last cluster. Fails if the device fails.
     pub fn each_bitmap_byte(&self, mut sink: impl FnMut(u8)) -> Result<()> {
         let sb = self.super_block();
         let len = sb.bitmap_len();

@@ -1,12 +1,12 @@
-//! Times: a local date and time of 32 bits, for two of the three hundredths of a second, and how far local time is ahead of
-//! UTC.
+//! Times: a local date and time of 32 bits, for two of the three times hundredths of a second, and the offset of
+//! local time from UTC.
 //!
-//! Source: specification, 7.4.5 to 7.4.10. Bits and fields of date and time are those of FAT: `obento_clusters::time`.
+//! Source: specification, 7.4.5 to 7.4.10. Date and time are encoded as in FAT: `obento_clusters::time`.
 
 use obento_base::Timestamp;
 use obento_clusters::time::{self, Zone};
 
-/// Returns the zone that an offset byte names, or `default` for one that names none.
+/// Returns the zone of an offset byte, or `default` if the byte is not valid.
 fn zone_of(offset: u8, default: Zone) -> Zone {
     if offset & 0x80 == 0 {
         return default;
@@ -16,13 +16,13 @@ fn zone_of(offset: u8, default: Zone) -> Zone {
     Zone(quarters.saturating_mul(15))
 }
 
-/// Returns the byte of a zone, to a quarter of an hour.
+/// Returns the offset byte of a zone, in quarters of an hour.
 fn offset_of(zone: Zone) -> u8 {
     let quarters = zone.0.div_euclid(15).clamp(-64, 63);
     u8::try_from(quarters.rem_euclid(128)).unwrap_or(0) | 0x80
 }
 
-/// Returns the moment that a time stamp means.
+/// Returns the time that a timestamp encodes.
 pub fn decode(stamp: u32, hundredths: u8, offset: u8, zone: Zone) -> Timestamp {
     let [time_low, time_high, date_low, date_high] = stamp.to_le_bytes();
     let date = u16::from_le_bytes([date_low, date_high]);
@@ -30,7 +30,7 @@ pub fn decode(stamp: u32, hundredths: u8, offset: u8, zone: Zone) -> Timestamp {
     time::decode(date, time_of_day, hundredths.min(199), zone_of(offset, zone))
 }
 
-/// Time stamp, hundredths of seconds (0 to 199) and offset of a moment.
+/// Returns timestamp, hundredths of seconds (0 to 199) and offset byte of `moment`.
 pub fn encode(moment: Timestamp, zone: Zone) -> (u32, u8, u8) {
     let offset = offset_of(zone);
     let (date, time_of_day, hundredths) = time::encode(moment, zone_of(offset, zone));

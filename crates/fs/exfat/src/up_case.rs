@@ -1,8 +1,9 @@
-//! The up-case table: for each of the 65,536 units the one that it is compared as.
+//! The up-case table: for each of the 65,536 UTF-16 units, the unit as which it is compared.
 //!
-//! Layout: units in order; 0xffff and a count stand for so many that are their own upper case. What the table does not reach
-//! is its own.
-//! Source: specification, 7.2; the table that it recommends (Table 24) is [`UpCase::standard`], written down here as rules.
+//! Layout: units in order; 0xffff and a count stand for that many units that are their own upper case. Units past the
+//! end of the table are their own upper case.
+//! Source: specification, 7.2. The table that it recommends (Table 24) is [`UpCase::standard`], represented here by
+//! rules.
 
 use alloc::vec::Vec;
 
@@ -11,17 +12,18 @@ use obento_base::wire::to_usize;
 
 use crate::boot;
 
-/// Stands for a row of units that are their own upper case.
+/// Marks a run of units that are their own upper case.
 const ROW: u16 = 0xffff;
-/// Rows from this length on are written as such: the longest that the recommended table spells out has 337, the shortest that
-/// it does not 843.
+/// Minimum length of an encoded run. The longest run that the recommended table does not encode has 337 units, and
+/// the shortest that it encodes 843.
 const LONG_ROW: usize = 512;
-/// Units there are.
+/// Number of units.
 const UNITS: usize = 1 << 16;
-/// The most bytes of a table: each unit once, and no row.
+/// Maximum size of a table in bytes: each unit once, and no run.
 pub const LEN_MAX: u64 = 1 << 17;
 
-/// From, to, in steps of, and the upper case of the first; the others are as far from theirs.
+/// First unit, last unit, step, and the upper case of the first unit. The other units have the same distance from
+/// theirs.
 const RULES: &[(u16, u16, u16, u16)] = &[
     (0x0061, 0x007a, 1, 0x0041),
     (0x00e0, 0x00f6, 1, 0x00c0),
@@ -149,7 +151,7 @@ const RULES: &[(u16, u16, u16, u16)] = &[
 pub struct UpCase(Vec<u16>);
 
 impl Default for UpCase {
-    /// A table in which every unit is its own upper case.
+    /// Returns a table in which every unit is its own upper case.
     fn default() -> Self {
         Self(Vec::new())
     }
@@ -183,14 +185,14 @@ impl UpCase {
         Ok(Self(units))
     }
 
-    /// Returns the table that `bytes` hold. `None` for one of more than 65,536 units, and for one that changes the
-    /// letters of ASCII otherwise than to upper case, which all tables have to begin with. Fails with `NoMemory`.
+    /// Decodes a table. Returns `None` for more than 65,536 units, and for a table that does not begin with the upper
+    /// case of ASCII, as all tables must. Fails with `NoMemory`.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
         let mut units = identity()?;
         let mut at = 0_usize;
         let mut words = bytes.chunks_exact(2).map(|word| word.try_into().map_or(0, u16::from_le_bytes));
         while let Some(word) = words.next() {
-            // In the last place it is a unit like any other.
+            // In the last position, this value is an ordinary unit.
             if word == ROW && at < UNITS.saturating_sub(1) {
                 at = at.saturating_add(words.next().map_or(1, usize::from));
             } else {
@@ -204,7 +206,7 @@ impl UpCase {
         Ok((at <= UNITS && is_ascii).then_some(this))
     }
 
-    /// The table as it lies on disk.
+    /// Returns the encoded table.
     pub fn encode(&self) -> Vec<u8> {
         let mut words: Vec<u16> = Vec::new();
         let mut at = 0;
@@ -222,18 +224,18 @@ impl UpCase {
         words.into_iter().flat_map(u16::to_le_bytes).collect()
     }
 
-    /// What `unit` is compared as.
+    /// Returns the unit as which `unit` is compared.
     pub fn fold(&self, unit: u16) -> u16 {
         self.0.get(usize::from(unit)).copied().unwrap_or(unit)
     }
 }
 
-/// The checksum of a table as it lies on disk (7.2.2).
+/// Returns the checksum of an encoded table (7.2.2).
 pub fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |sum, &byte| boot::add(sum, byte))
 }
 
-/// Returns a length of a table that can be one.
+/// Returns whether a table can have this size.
 pub fn is_len(len: u64) -> bool {
     len > 0 && len <= LEN_MAX && len.is_multiple_of(2) && to_usize(len) > 0
 }

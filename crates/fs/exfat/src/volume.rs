@@ -1,8 +1,8 @@
-//! The mounted state.
+//! The mounted volume.
 //!
-//! The format has no inode numbers: the number of a file is the place of its first entry. So that a number which somebody
-//! made up is not taken for one, the volume knows which clusters belong to directories that were looked at since it was opened.
-//! Locking: `known` and the indexes of directories are leaves.
+//! The format has no inode numbers: the number of a file is the place of its first entry. The volume records which
+//! clusters belong to directories that have been read, so that an arbitrary number is not taken for a file. Locking:
+//! `known` and the indexes of directories are leaves.
 
 use alloc::sync::Arc;
 
@@ -23,9 +23,9 @@ use crate::table::Reader;
 use crate::tables::Tables;
 use crate::up_case::UpCase;
 
-/// Whose the clusters of the bitmap and the up-case table are.
+/// Owner of the clusters of the bitmap and the up-case table.
 pub const SYSTEM: Ino = Ino(0);
-/// How many names may be indexed before indexes are dropped: about 64 MiB of them.
+/// Maximum number of indexed names, which take about 64 MiB. Beyond it indexes are dropped.
 const MAX_INDEXED: usize = 4 << 20;
 
 /// An open volume.
@@ -35,13 +35,12 @@ pub struct Volume {
     options: ExFatOptions,
     tables: Tables,
     known: RwLock<Known<Directory>>,
-    /// Names in all indexes, as they were when they were made.
+    /// Number of names in all indexes when these were created.
     indexed: Mutex<usize>,
 }
 
 impl Volume {
-    /// Opens the volume that `sb` describes. Fails with `Corrupt` for a root directory or a bitmap that cannot be
-    /// had.
+    /// Opens the volume that `sb` describes. Fails with `Corrupt` if the root directory or the bitmap cannot be read.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         sb: SuperBlock,
@@ -77,27 +76,27 @@ impl Volume {
         &self.sb
     }
 
-    /// What every mounted volume keeps.
+    /// Returns the state that every mounted volume has.
     pub fn kept(&self) -> &Kept<EntrySet> {
         &self.kept
     }
 
-    /// How it is shown.
+    /// Returns the options.
     pub fn options(&self) -> &ExFatOptions {
         &self.options
     }
 
-    /// Notes something that a person should know.
+    /// Adds a notice for the user.
     pub fn notice(&mut self, notice: Notice) {
         self.kept.notices.push(notice);
     }
 
-    /// What the root directory says of the volume.
+    /// Returns the properties of the volume in the root directory.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// What names are compared by.
+    /// Returns the up-case table.
     pub fn up_case(&self) -> &UpCase {
         &self.tables.up_case
     }
@@ -107,8 +106,8 @@ impl Volume {
         Reader::new(&self.sb, &self.kept.cache)
     }
 
-    /// Returns where the first entry of `ino` is, if it lies in a directory that is known: its place, which, and its
-    /// index there.
+    /// Returns the slot of the first entry of `ino`, its directory, and its index there, if the directory has been
+    /// read.
     pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino, u32)> {
         let slot = self.kept.numbers.read().slot_of(ino)?;
         if slot.0.checked_mul(ENTRY_LEN).is_none_or(|offset| offset >= self.sb.len) {
@@ -120,7 +119,7 @@ impl Volume {
         Some((slot, dir, before.checked_add(within / ENTRY)?))
     }
 
-    /// The inode of this number, and what it lies in or lay in. Fails with `Stale` if it is not in use.
+    /// Returns the inode `ino`, and its current or former directory. Fails with `Stale` if it is not in use.
     pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
         if ino == ROOT {
             let len = self.known.read().directory(ROOT).map_or(0, |dir| dir.len());
@@ -135,7 +134,7 @@ impl Volume {
             return Ok((Inode { ino, entry: set, generation, is_named: false }, dir));
         }
         let (slot, dir, index) = self.slot_of(ino).ok_or(Error::Stale)?;
-        // The number of a place that now has another is nobody's.
+        // The place was reused: its file has another number.
         if self.entry(slot)?.EntryType != kind::FILE || self.ino_at(slot) != ino {
             return Err(Error::Stale);
         }
@@ -149,7 +148,8 @@ impl Volume {
         self.kept.entry(slot)
     }
 
-    /// Returns the set that begins with entry `index` of `dir`. Fails with `Corrupt`, or with `Stale` if none does.
+    /// Returns the set that begins with entry `index` of `dir`. Fails with `Corrupt`, or with `Stale` if no set
+    /// begins there.
     pub fn set_at(&self, dir: &Directory, index: u32) -> Result<(Slot, EntrySet)> {
         let slot = dir.slot(index).ok_or(Error::Stale)?;
         let raw = self.entry(slot)?;
@@ -161,8 +161,8 @@ impl Volume {
         set.map(|set| (slot, set)).map_err(|flaw| dir.corrupt(slot, flaw, self.sb.sector_size))
     }
 
-    /// Returns the directory of this number. Fails with `Stale`, `NotDirectory`, or with `Corrupt` for one whose
-    /// clusters belong to another.
+    /// Returns the directory `ino`. Fails with `Stale`, `NotDirectory`, or with `Corrupt` if its clusters belong to
+    /// another directory.
     pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
         if let Some(dir) = self.known.read().directory(ino) {
             return Ok(dir.clone());
@@ -174,11 +174,11 @@ impl Volume {
         self.learn(self.load(ino, parent, &inode.entry)?)
     }
 
-    /// Follows the clusters of a directory. Fails with `Corrupt` if not even its first cluster can be had.
+    /// Reads the cluster chain of a directory. Fails with `Corrupt` if not even its first cluster is usable.
     pub fn load(&self, ino: Ino, parent: Ino, set: &EntrySet) -> Result<Directory> {
         let per_cluster = self.sb.cluster_size / ENTRY;
         let most = MAX_SLOTS.checked_div(per_cluster).unwrap_or(1).max(1);
-        // Only the root has no entry that says how long it is.
+        // Only the root has no entry that contains its length.
         let count =
             if ino == ROOT { most } else { self.sb.clusters_for(set.stream.DataLength.get()).min(most) };
         let (mut chain, mut damage) = (self.chain_of(ino, set)?, None);
@@ -203,13 +203,13 @@ impl Volume {
         Ok(Directory { ino, parent, runs, per_cluster, data_start, slots, damage, index: Mutex::default() })
     }
 
-    /// Notes which clusters are the directory's. Fails with `NoMemory`, or with `Corrupt` if one of them is
-    /// another's.
+    /// Records the clusters of a directory. Fails with `NoMemory`, or with `Corrupt` if one of them belongs to
+    /// another directory.
     pub fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
         self.known.write().learn(dir)
     }
 
-    /// Another look at a directory: it grew, moved or is gone. What was known of its names stays known.
+    /// Replaces the known state of a directory that grew, moved or was removed. Its index is preserved.
     pub fn relearn(&self, ino: Ino, dir: Option<Directory>) -> Result<()> {
         let old = self.known.write().forget(ino);
         let Some(dir) = dir else { return Ok(()) };
@@ -217,17 +217,17 @@ impl Volume {
         self.learn(dir).map(drop)
     }
 
-    /// Whose a cluster is, if it is a known directory's or a table's.
+    /// Returns the owner of a cluster, if that is a known directory or a table.
     pub fn owner_of(&self, cluster: Cluster) -> Option<Ino> {
         self.known.read().owner(cluster).map(|(ino, _)| ino)
     }
 
-    /// Returns whether a run has clusters of a directory that is known, or of a table.
+    /// Returns whether a run overlaps a known directory or a table.
     pub fn is_metadata(&self, start: Cluster, len: u32) -> bool {
         self.known.read().overlaps(start, len)
     }
 
-    /// Sees to it that indexes take no more memory than they may, after that of `ino` got `names`.
+    /// Enforces the limit on the memory of indexes, after the index of `ino` got `names` names.
     pub fn bound_indexes(&self, ino: Ino, names: usize) {
         let mut indexed = self.indexed.lock();
         *indexed = indexed.saturating_add(names);
@@ -240,8 +240,8 @@ impl Volume {
         *indexed = names;
     }
 
-    /// The chain of a set's clusters, of which nothing is known yet if the FAT says it. Fails with `Corrupt` for
-    /// contiguous clusters outside the volume.
+    /// Returns the chain of a set's clusters. If the FAT defines it, nothing of it is known yet. Fails with `Corrupt`
+    /// for contiguous clusters outside of the volume.
     pub fn chain_of(&self, ino: Ino, set: &EntrySet) -> Result<Chain> {
         let len = set.stream.DataLength.get();
         if !set.is_contiguous() {
@@ -258,12 +258,12 @@ impl Volume {
         }
     }
 
-    /// What is known of the chain of a file. Fails in the same cases as [`Volume::chain_of`].
+    /// Returns the known part of the chain of a file. Fails in the same cases as [`Volume::chain_of`].
     pub fn chain(&self, inode: &Inode) -> Result<Arc<Mutex<Chain>>> {
         self.kept.chain(inode.ino, || self.chain_of(inode.ino, &inode.entry))
     }
 
-    /// Counts the clusters that are free. Fails if the device fails.
+    /// Counts the free clusters. Fails if the device fails.
     pub fn count_free(&self) -> Result<u32> {
         let mut used = 0_u32;
         self.each_bitmap_byte(|byte| used = used.saturating_add(byte.count_ones()))?;

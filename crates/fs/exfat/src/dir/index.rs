@@ -1,6 +1,7 @@
-//! The names of a directory by their hashes, in memory, and where there may be room for more.
+//! The names of a directory by their hashes, in memory, and the places where new entries may fit.
 //!
-//! Invariant: each set that a walk finds is in it once, by the hash of its name, whatever hash is stored.
+//! Invariant: the index contains each entry set of the directory once, by the computed hash of its name, whatever
+//! hash is stored.
 
 use alloc::collections::BTreeSet;
 
@@ -13,13 +14,13 @@ use crate::set::SET_MAX;
 use crate::super_block::SuperBlock;
 use crate::up_case::UpCase;
 
-/// What is known of a directory.
+/// The index of a directory.
 pub struct Index {
-    /// Hash and first entry.
+    /// Hash and first entry of each set.
     by_hash: BTreeSet<(u16, u32)>,
-    /// For sets of so many entries, one less, where to begin to look for room.
+    /// For each number of entries, minus one: where to start searching for free entries.
     room: [u32; 19],
-    /// The first part that could not be read.
+    /// The error of the first part that could not be read.
     pub damage: Option<Error>,
 }
 
@@ -40,22 +41,22 @@ impl Index {
         this
     }
 
-    /// Returns how many names it has.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.by_hash.len()
     }
 
-    /// The sets whose names have this hash.
+    /// Returns the sets whose names have this hash.
     pub fn with_hash(&self, hash: u16) -> impl Iterator<Item = u32> + '_ {
         self.by_hash.range((hash, 0)..=(hash, u32::MAX)).map(|&(_, index)| index)
     }
 
-    /// A set came.
+    /// Adds a set.
     pub fn insert(&mut self, hash: u16, index: u32) {
         self.by_hash.insert((hash, index));
     }
 
-    /// A set went, and what begins at `from` may have room.
+    /// Removes a set. The entries from `from` on may be free.
     pub fn remove(&mut self, hash: u16, index: u32, from: u32) {
         self.by_hash.remove(&(hash, index));
         for start in &mut self.room {
@@ -63,13 +64,13 @@ impl Index {
         }
     }
 
-    /// Returns where to look for room for `count` entries.
+    /// Returns where to start searching for `count` free entries.
     pub fn room_from(&self, count: u32) -> u32 {
         let at = usize::try_from(count.clamp(1, SET_MAX).saturating_sub(1)).unwrap_or(0);
         self.room.get(at).copied().unwrap_or(0)
     }
 
-    /// Before `next` there is no room for `count` entries or more.
+    /// Records that there are no `count` adjacent free entries before `next`.
     pub fn no_room_before(&mut self, count: u32, next: u32) {
         let at = usize::try_from(count.clamp(1, SET_MAX).saturating_sub(1)).unwrap_or(0);
         for start in self.room.iter_mut().skip(at) {
@@ -78,7 +79,7 @@ impl Index {
     }
 }
 
-/// Errors of what could not be read, where a name is nowhere else.
+/// Fails with the error of a part that could not be read, since a name that was not found may be there.
 pub fn nowhere(index: &Index) -> Result<()> {
     index.damage.map_or(Ok(()), Err)
 }

@@ -1,4 +1,4 @@
-//! Finding names and listing them.
+//! Looking up and listing names.
 
 use alloc::vec::Vec;
 
@@ -12,19 +12,19 @@ use crate::name::{Folded, to_bytes, to_units};
 use crate::set::EntrySet;
 use crate::volume::Volume;
 
-/// Where a set was found.
+/// The place of an entry set in its directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
-    /// Its first entry.
+    /// Number of its first entry.
     pub index: u32,
-    /// Where that is.
+    /// The slot of the first entry.
     pub slot: Slot,
     /// The set.
     pub set: EntrySet,
 }
 
 impl Volume {
-    /// Does something with the index of `dir`, which is made if there is none.
+    /// Calls `act` with the index of `dir`, which is created if there was none.
     pub fn with_index<T>(&self, dir: &Directory, act: impl FnOnce(&mut Index) -> T) -> T {
         let (done, built) = {
             let mut held = dir.index.lock();
@@ -40,8 +40,8 @@ impl Volume {
         done
     }
 
-    /// Returns where the entry `name` of `dir` is. A part that cannot be read is as if it held nothing, unless the
-    /// name is nowhere else: then the error is told.
+    /// Returns the place of the entry `name` of `dir`. Unreadable parts are skipped. If the name is not found and a
+    /// part was unreadable, fails with its error.
     pub fn find(&self, dir: &Directory, name: &Name) -> Result<Option<Location>> {
         let Ok(units) = to_units(name.as_bytes()) else { return Ok(None) };
         let folded = Folded::new(&units, self.up_case());
@@ -57,8 +57,8 @@ impl Volume {
         missing.map(|()| None)
     }
 
-    /// At most `max` entries of `dir` after `from`, and whether these are the last. Errors among them are those of damaged
-    /// parts.
+    /// Returns at most `max` entries of `dir` after `from`, and whether they are the last ones. Damaged parts appear
+    /// as errors among them.
     pub fn list(&self, dir: &Directory, from: Cookie, max: usize) -> Result<(Vec<Result<Listed>>, bool)> {
         let mut batch = Vec::new();
         batch.try_reserve(max)?;

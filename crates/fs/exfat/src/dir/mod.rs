@@ -1,8 +1,8 @@
-//! Directories: where their bytes are, and the sets in them.
+//! Directories: the places of their bytes, and their entry sets.
 //!
-//! Layout: entries of 32 bytes in the clusters of the directory. The first whose type is 0 ends it; one whose bit 7 is clear is
-//! free.
-//! Invariant: a directory has at most [`MAX_SLOTS`] entries, because its clusters are followed no further.
+//! Layout: entries of 32 bytes in the clusters of the directory. An entry of type 0 ends the directory; an entry
+//! whose bit 7 is clear is free.
+//! Invariant: a directory has at most [`MAX_SLOTS`] entries, since its clusters are not followed further.
 
 mod index;
 mod list;
@@ -24,23 +24,23 @@ pub use self::scan::Scan;
 /// 256 MiB: specification, 7.4 ("the size of a directory"); Linux has the same (`MAX_EXFAT_DENTRIES`).
 pub const MAX_SLOTS: u32 = 1 << 23;
 
-/// A directory that is known.
+/// A directory that has been read.
 pub struct Directory {
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
-    /// What it lies in.
+    /// Inode number of the parent.
     pub parent: Ino,
-    /// Where its clusters are.
+    /// The clusters.
     pub runs: Vec<Run>,
-    /// Entries a cluster.
+    /// Number of entries per cluster.
     pub per_cluster: u32,
     /// The byte offset of cluster 2.
     pub data_start: u64,
-    /// How many entries have room.
+    /// Number of entries for which there is space.
     pub slots: u32,
-    /// Why more of it is not known.
+    /// The reason why the rest of the directory cannot be read.
     pub damage: Option<Error>,
-    /// Its names by their hashes, once somebody looked for one.
+    /// The names by their hashes, once a name was looked up.
     pub index: Mutex<Option<Index>>,
 }
 
@@ -69,7 +69,7 @@ impl Directory {
         Some(Slot(start.saturating_add(before).saturating_add(within.into())))
     }
 
-    /// Returns how many bytes have room.
+    /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         u64::from(self.slots).saturating_mul(ENTRY.into())
     }
@@ -79,12 +79,12 @@ impl Directory {
         self.runs.last().map(|run| run.last())
     }
 
-    /// Returns how many clusters it has.
+    /// Returns the number of clusters.
     pub fn clusters(&self) -> u32 {
         self.runs.last().map_or(0, |run| run.at.saturating_add(run.len))
     }
 
-    /// What is wrong with the set at `slot`.
+    /// Returns the error for the set at `slot`.
     pub fn corrupt(&self, slot: Slot, flaw: Flaw, sector_size: u32) -> Error {
         let size = u64::from(sector_size);
         let structure = Structure::Directory(self.ino);

@@ -1,4 +1,4 @@
-//! Going through the sets of a directory.
+//! Iterating over the entry sets of a directory.
 
 use alloc::vec::Vec;
 
@@ -12,33 +12,33 @@ use crate::raw::{RawEntry, kind};
 use crate::set::EntrySet;
 use crate::super_block::SuperBlock;
 
-/// A file or directory that was met.
+/// A file or directory.
 pub struct Found {
-    /// Which entry of its directory is its first.
+    /// Number of its first entry in the directory.
     pub index: u32,
-    /// Where that is.
+    /// The slot of the first entry.
     pub slot: Slot,
-    /// Its set.
+    /// The entry set.
     pub set: EntrySet,
 }
 
-/// A walk through a directory.
+/// An iteration over a directory.
 pub struct Scan<'v> {
     dir: &'v Directory,
     sb: &'v SuperBlock,
     cache: &'v Cache,
-    /// The entry that is looked at next.
+    /// The next entry.
     pub next: u32,
     held: Option<Block>,
 }
 
 impl<'v> Scan<'v> {
-    /// Returns a walk from entry `from` on.
+    /// Creates an iteration from entry `from` on.
     pub fn new(dir: &'v Directory, sb: &'v SuperBlock, cache: &'v Cache, from: u32) -> Self {
         Self { dir, sb, cache, next: from, held: None }
     }
 
-    /// Returns the next file or directory. `Err`: a part that cannot be read, after which the walk goes on.
+    /// Returns the next file or directory. `Err` is a part that cannot be read; the iteration continues after it.
     pub fn next(&mut self) -> Option<Result<Found>> {
         loop {
             let index = self.next;
@@ -62,7 +62,7 @@ impl<'v> Scan<'v> {
         }
     }
 
-    /// The next entry, whatever it is, and its index.
+    /// Returns the next entry of any type, and its index.
     pub fn next_entry(&mut self) -> Option<Result<(u32, RawEntry)>> {
         let index = self.next;
         let slot = self.dir.slot(index)?;
@@ -70,7 +70,7 @@ impl<'v> Scan<'v> {
         Some(self.entry(slot).map(|raw| (index, raw)))
     }
 
-    /// Returns the set that begins with `raw` at `index`.
+    /// Decodes the set that begins with `raw` at `index`.
     fn set(&mut self, index: u32, slot: Slot, raw: RawEntry) -> Result<Found> {
         let set = self.gather(index, raw)?;
         match EntrySet::decode(&set, self.sb) {
@@ -82,7 +82,7 @@ impl<'v> Scan<'v> {
         }
     }
 
-    /// The entries of the set that begins with `raw` at `index`, as many as there are of them.
+    /// Returns the entries of the set that begins with `raw` at `index`, or as many of them as exist.
     pub fn gather(&mut self, index: u32, raw: RawEntry) -> Result<Vec<RawEntry>> {
         let [count, ..] = raw.rest;
         let last = index.saturating_add(count.min(*crate::set::SECONDARIES.end()).into());
@@ -106,7 +106,7 @@ impl<'v> Scan<'v> {
         RawEntry::read_from_prefix(bytes).map(|(raw, _)| raw).map_err(|_| obento_base::Error::Invalid)
     }
 
-    /// What lies in the same sector as `slot` cannot be read either.
+    /// Skips the sector of `slot`, which cannot be read.
     fn skip_sector(&mut self, slot: Slot) {
         let per_sector = u64::from(self.cache.block_size() / ENTRY);
         let left = per_sector.saturating_sub(slot.0.checked_rem(per_sector).unwrap_or(0)).saturating_sub(1);

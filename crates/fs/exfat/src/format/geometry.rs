@@ -1,7 +1,8 @@
-//! How a volume is divided.
+//! The layout of a new volume.
 //!
-//! Source: exfatprogs 1.2.0, mkfs.exfat: clusters of 4 KiB up to 256 MiB, of 32 KiB up to 32 GiB, else of 128 KiB; FAT and clusters
-//! begin at multiples of 1 MiB; the FAT has room for as many clusters as if it took no room itself, in whole clusters.
+//! Source: mkfs.exfat of exfatprogs 1.2.0: clusters of 4 KiB up to 256 MiB, of 32 KiB up to 32 GiB, and otherwise of
+//! 128 KiB. The FAT and the clusters begin at multiples of 1 MiB. The FAT has an entry for each cluster that would
+//! fit if there were no FAT, rounded up to whole clusters.
 
 use obento_clusters::Cluster;
 use obento_driver::FormatError;
@@ -9,19 +10,19 @@ use obento_driver::FormatError;
 use super::settings::Settings;
 use crate::super_block::CLUSTERS_MAX;
 
-/// Where FAT and clusters begin is a multiple of this, if nothing else was asked for.
+/// Default alignment of the FAT and the clusters.
 pub const ALIGN: u64 = 1 << 20;
-/// Sectors of both boot regions.
+/// Number of sectors of both boot regions.
 const BOOT_SECTORS: u64 = 24;
-/// Bytes of the up-case table (specification, Table 24).
+/// Size of the up-case table in bytes (specification, Table 24).
 pub const UP_CASE_LEN: u64 = 5836;
 
-/// Where everything is, in bytes.
+/// The layout of a volume, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     pub sector_size: u32,
     pub cluster_size: u32,
-    /// Of the volume.
+    /// Size of the volume.
     pub len: u64,
     pub fat_start: u64,
     pub fat_len: u64,
@@ -29,7 +30,7 @@ pub struct Geometry {
     pub clusters: u32,
 }
 
-/// Returns the size of clusters for a volume of `len` bytes.
+/// Returns the default cluster size for a volume of `len` bytes.
 fn usual_cluster(len: u64) -> u32 {
     const MIB_256: u64 = 256 << 20;
     const GIB_32: u64 = 32 << 30;
@@ -41,7 +42,7 @@ fn usual_cluster(len: u64) -> u32 {
 }
 
 impl Geometry {
-    /// Divides `len` bytes.
+    /// Computes the layout of a volume of `len` bytes.
     pub fn plan(len: u64, settings: &Settings) -> Result<Self, FormatError> {
         let too_small = FormatError::TooSmall { what: "two boot regions, a FAT and clusters", len };
         let sector = u64::from(settings.sector_size);
@@ -52,7 +53,7 @@ impl Geometry {
         let align = settings.align.max(sector);
         let fat_start = BOOT_SECTORS.saturating_mul(sector).next_multiple_of(align);
         let most = len.checked_div(cluster).unwrap_or(0);
-        // So many clusters that their numbers fit, whatever of them is left beside the FAT.
+        // Space for all clusters, before the FAT itself reduces their number.
         let fat_len = most.saturating_mul(4).next_multiple_of(cluster);
         let data_start = fat_start.saturating_add(fat_len).next_multiple_of(align);
         let clusters = len.checked_sub(data_start).and_then(|data| data.checked_div(cluster));
@@ -79,8 +80,8 @@ impl Geometry {
         Ok(this)
     }
 
-    /// Moves the bitmap before the place where clusters would begin, if there is room, so that it shares an erase block with the
-    /// FAT.
+    /// Moves the bitmap before the aligned start of the clusters, if it fits, so that it shares an erase block with
+    /// the FAT.
     fn pack_bitmap(&mut self) {
         let fat_end = self.fat_start.saturating_add(self.fat_len);
         let cluster = u64::from(self.cluster_size);
@@ -100,17 +101,17 @@ impl Geometry {
         }
     }
 
-    /// Clusters that `bytes` take.
+    /// Returns the number of clusters for `bytes` bytes.
     fn clusters_for(&self, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(self.cluster_size.max(1).into())).unwrap_or(u32::MAX)
     }
 
-    /// Bytes of the bitmap.
+    /// Returns the size of the bitmap in bytes.
     pub fn bitmap_len(&self) -> u64 {
         u64::from(self.clusters).div_ceil(8)
     }
 
-    /// Clusters of the bitmap, which begins with the first.
+    /// Returns the number of clusters of the bitmap, which begins with the first cluster.
     pub fn bitmap_clusters(&self) -> u32 {
         self.clusters_for(self.bitmap_len())
     }
@@ -125,7 +126,7 @@ impl Geometry {
         Cluster(self.up_case().0.saturating_add(self.clusters_for(UP_CASE_LEN)))
     }
 
-    /// Clusters that are in use from the beginning.
+    /// Returns the number of clusters in use on a new volume.
     pub fn used(&self) -> u32 {
         self.root().0.saturating_sub(1)
     }

@@ -1,5 +1,5 @@
-//! Making volumes, as mkfs.exfat does: boot region and copy, FAT, bitmap, up-case table, root directory, in this order on the
-//! volume. The boot regions are written last, since they make a volume of the rest.
+//! Creating volumes as mkfs.exfat does. Order on the volume: boot region and backup, FAT, bitmap, up-case table, root
+//! directory. The boot regions are written last, since they make the volume valid.
 
 mod geometry;
 mod settings;
@@ -24,9 +24,9 @@ use crate::table::LAST;
 use crate::tables::swap_guid;
 use crate::up_case::{self, UpCase};
 
-/// The first entry of a FAT (specification, 4.1.1).
+/// The first entry of the FAT (specification, 4.1.1).
 const MEDIA: u32 = 0xffff_fff8;
-/// Entries of the FAT that are written at a time.
+/// Number of FAT entries that are written at a time.
 const STEP: u32 = 1 << 14;
 
 impl Format for ExFatDriver {
@@ -49,7 +49,7 @@ impl Format for ExFatDriver {
     }
 }
 
-/// A volume to be made.
+/// A volume to create.
 struct Plan {
     geometry: Geometry,
     settings: Settings,
@@ -90,7 +90,7 @@ impl Plan {
         let geometry = &self.geometry;
         let used = geometry.offset_of(Cluster(geometry.root().0.saturating_add(1)));
         let end = if self.settings.is_full { geometry.len } else { used };
-        // The boot region's copy is among the first.
+        // The backup boot region is in this range.
         clear(device, (geometry.fat_start, end), options.contents)?;
         self.write_table(device)?;
         self.write_bitmap(device)?;
@@ -105,7 +105,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns the chains of bitmap, table and root directory.
+    /// Writes the chains of the bitmap, the up-case table and the root directory.
     fn write_table(&self, device: &dyn BlockDevice) -> Result<(), FormatError> {
         let geometry = &self.geometry;
         let ends = [geometry.up_case().0, geometry.root().0, geometry.root().0.saturating_add(1)];
@@ -165,7 +165,7 @@ impl Plan {
                     sector.iter_mut().zip(self.boot().as_bytes()).for_each(|(to, from)| *to = *from)
                 }
                 (1..=8, [.., low, high]) => [*low, *high] = [0x55, 0xaa],
-                // OEM parameters, of which there are none.
+                // There are no OEM parameters.
                 (9, sector) => sector.fill(0xff),
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! What may be asked for when a volume is made. The names are the words of mkfs.exfat; its letters stand behind them.
+//! The options for creating volumes. Their names are words of mkfs.exfat; its letters precede them.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -30,29 +30,29 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "volume_id", takes: VOLUME_ID },
 ];
 
-/// What is asked for.
+/// The requested settings.
 pub struct Settings {
-    /// Bytes a sector.
+    /// Size of a sector in bytes.
     pub sector_size: u32,
-    /// Bytes a cluster; `None` for what is usual.
+    /// Size of a cluster in bytes; `None` for the default.
     pub cluster_size: Option<u32>,
-    /// What FAT and clusters begin at a multiple of.
+    /// Alignment of the FAT and the clusters.
     pub align: u64,
-    /// Whether the bitmap lies beside the FAT.
+    /// Whether the bitmap is placed beside the FAT.
     pub pack_bitmap: bool,
-    /// Whether all of the volume becomes zeros, and not only what it uses.
+    /// Whether the whole volume is zeroed, and not only the parts in use.
     pub is_full: bool,
     /// The serial number.
     pub serial: u32,
-    /// The GUID, if there is to be one.
+    /// The GUID, if requested.
     pub guid: Option<[u8; 16]>,
     /// The label.
     pub label: Vec<u16>,
-    /// Whether it was longer.
+    /// Whether the label was truncated.
     pub label_was_cut: bool,
 }
 
-/// Returns a number of bytes, with `K` or `M` behind it or nothing, as mkfs.exfat has it.
+/// Parses a number of bytes with an optional suffix `K` or `M`, as mkfs.exfat does.
 fn size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.char_indices().next_back()? {
         (at, 'k' | 'K') => (text.get(..at)?, 10_u32),
@@ -69,8 +69,8 @@ fn volume_id(text: &str) -> Option<u32> {
 }
 
 impl Settings {
-    /// Understands `options`. Errors, the first that holds: a feature; a setting that there is not, or that cannot be so;
-    /// the label.
+    /// Parses `options`. Fails with the first of these errors: a feature; a setting that does not exist or has an
+    /// invalid value; an invalid label.
     pub fn parse(options: &FormatOptions) -> Result<Self, FormatError> {
         let mut this = Self {
             sector_size: 512,
@@ -101,7 +101,7 @@ impl Settings {
         Ok(this)
     }
 
-    /// `None` for a value that cannot be.
+    /// Applies a setting. Returns `None` for an invalid value.
     fn set(&mut self, setting: &Setting, value: &str) -> Option<()> {
         let flag = match setting.name {
             "pack_bitmap" => Some(&mut self.pack_bitmap),

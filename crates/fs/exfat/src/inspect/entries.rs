@@ -1,4 +1,4 @@
-//! Directory entries as records, each by its kind.
+//! Directory entries as records, by their type.
 
 use alloc::string::String;
 
@@ -19,7 +19,7 @@ fn text(units: &[le::U16], count: usize) -> String {
     char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
 
-/// The entry that lies at byte `start` of the volume.
+/// Returns the record of the entry at byte `start` of the volume.
 pub(super) fn record(raw: &RawEntry, depth: u8, start: u64) -> Record {
     let begin = |kind| {
         let mut record = Builder::new(kind, depth, start);

@@ -1,4 +1,4 @@
-//! What lies at a byte of the volume.
+//! Finding the structure that contains a byte of the volume.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,7 +11,7 @@ use obento_driver::{Spot, Target};
 use crate::boot::SECTORS;
 use crate::volume::{SYSTEM, Volume};
 
-/// Returns whether `cluster` is in use by the bitmap. Fails if the device fails.
+/// Returns whether the bitmap marks `cluster` as used. Fails if the device fails.
 pub(super) fn is_used(volume: &Volume, cluster: Cluster) -> Result<bool> {
     let bit = u64::from(cluster.0.saturating_sub(2));
     let (place, _) = volume.place_in(&volume.tables().bitmap, bit >> 3).ok_or(Error::Invalid)?;
@@ -25,7 +25,7 @@ fn structure(name: impl Into<String>, target: Option<Target>) -> Result<Spot> {
     Ok(Spot::Structure { name: name.into(), target })
 }
 
-/// As the contract has it.
+/// Returns the structure at `offset`, as the contract requires.
 pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
     let sb = volume.super_block();
     let region = SECTORS.saturating_mul(sb.sector_size.into());

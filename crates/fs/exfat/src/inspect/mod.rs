@@ -1,6 +1,7 @@
-//! The structures on disk, field by field.
+//! Showing the on-disk structures, field by field.
 //!
-//! An inode is its set of entries, and the runs of its clusters; a block is a cluster, by its number on the volume.
+//! An inode is shown as its entry set and the runs of its clusters. A block is a cluster, by its number on the
+//! volume.
 
 mod entries;
 mod locate;
@@ -40,7 +41,7 @@ impl Inspect for Volume {
 }
 
 impl Volume {
-    /// Emits the boot sector, and the checksum of its region.
+    /// Emits the boot sector and the checksum of its region.
     fn inspect_region(&self, region: Region, sink: Sink<'_>) -> Result<()> {
         let size = u64::from(self.super_block().sector_size);
         let start = region.start().saturating_mul(size);
@@ -106,7 +107,7 @@ impl Volume {
         runs(&mut chain, &mut self.table(), ino, count, |cluster| sb.offset_of(cluster), sink)
     }
 
-    /// Emits all entries of a directory up to the one that ends it.
+    /// Emits all entries of a directory, up to the end marker.
     fn inspect_directory(&self, ino: Ino, sink: Sink<'_>) -> Result<()> {
         let dir = self.directory(ino).map_err(|error| match error {
             Error::Stale => Error::NotFound,
@@ -129,7 +130,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Emits a cluster: what bitmap and FAT say of it, and its bytes.
+    /// Emits a cluster: its bit in the bitmap, its FAT entry, and its bytes.
     fn inspect_cluster(&self, number: u64, sink: Sink<'_>) -> Result<()> {
         let sb = self.super_block();
         let cluster = u32::try_from(number).ok().map(Cluster).filter(|&cluster| sb.has(cluster));

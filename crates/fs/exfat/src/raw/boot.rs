@@ -13,19 +13,19 @@ pub struct RawBoot {
     pub JumpBoot: [u8; 3],
     /// 3: `EXFAT   `.
     pub FileSystemName: [u8; 8],
-    /// 11: zeros, so that no driver of FAT takes the volume for one.
+    /// 11: zeros, so that FAT drivers do not recognise the volume.
     pub MustBeZero: [u8; 53],
-    /// 64: sectors before the volume; 0 if nobody knows.
+    /// 64: number of sectors before the volume; 0 if unknown.
     pub PartitionOffset: le::U64,
-    /// 72: sectors of the volume.
+    /// 72: number of sectors of the volume.
     pub VolumeLength: le::U64,
-    /// 80: sector of the first FAT: at least 24.
+    /// 80: sector of the first FAT; at least 24.
     pub FatOffset: le::U32,
-    /// 84: sectors of a FAT.
+    /// 84: sectors per FAT.
     pub FatLength: le::U32,
     /// 88: sector of cluster 2.
     pub ClusterHeapOffset: le::U32,
-    /// 92: how many clusters there are.
+    /// 92: number of clusters.
     pub ClusterCount: le::U32,
     /// 96
     pub FirstClusterOfRootDirectory: le::U32,
@@ -33,12 +33,12 @@ pub struct RawBoot {
     pub VolumeSerialNumber: le::U32,
     /// 104: 0x0100 for version 1.00.
     pub FileSystemRevision: le::U16,
-    /// 106: not in the checksum. Bit 0: the second FAT is the active one; 1: in use, or not unmounted; 2: the medium
-    /// failed; 3: to be cleared.
+    /// 106: not in the checksum. Bit 0: the second FAT is active; 1: in use, or not unmounted; 2: the medium failed;
+    /// 3: to be cleared.
     pub VolumeFlags: le::U16,
     /// 108: 9 to 12.
     pub BytesPerSectorShift: u8,
-    /// 109: at most 25 less the field before.
+    /// 109: at most 25 minus `BytesPerSectorShift`.
     pub SectorsPerClusterShift: u8,
     /// 110: 1, or 2 with TexFAT.
     pub NumberOfFats: u8,

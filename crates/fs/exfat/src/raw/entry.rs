@@ -4,16 +4,16 @@
 
 use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, le};
 
-/// The first byte of an entry. Bit 7: in use; 6: secondary, it belongs to the primary entry before it; 5: benign, it may be
-/// skipped by who does not know it.
+/// The first byte of an entry. Bit 7: in use; 6: secondary, belongs to the previous primary entry; 5: benign, may be
+/// skipped if unknown.
 pub mod kind {
     /// In use.
     pub const IN_USE: u8 = 0x80;
-    /// Belongs to the entry before it.
+    /// Belongs to the previous primary entry.
     pub const SECONDARY: u8 = 0x40;
-    /// May be skipped by who does not know it.
+    /// May be skipped if unknown.
     pub const BENIGN: u8 = 0x20;
-    /// Nothing follows.
+    /// The end of the directory.
     pub const END: u8 = 0;
     /// The allocation bitmap.
     pub const BITMAP: u8 = 0x81;
@@ -25,15 +25,15 @@ pub mod kind {
     pub const FILE: u8 = 0x85;
     /// The GUID of the volume.
     pub const GUID: u8 = 0xa0;
-    /// Fills what a TexFAT volume keeps together.
+    /// Padding on a TexFAT volume.
     pub const PADDING: u8 = 0xa1;
-    /// Where the bytes of a file are.
+    /// The clusters and lengths of a file.
     pub const STREAM: u8 = 0xc0;
     /// Fifteen units of a name.
     pub const NAME: u8 = 0xc1;
-    /// Somebody's own.
+    /// Vendor extension.
     pub const VENDOR: u8 = 0xe0;
-    /// Somebody's own, with clusters.
+    /// Vendor extension with clusters.
     pub const VENDOR_ALLOCATION: u8 = 0xe1;
 }
 
@@ -63,9 +63,9 @@ entry! {
 entry! {
     /// 7.4: a file or directory, the first of its set.
     RawFile {
-        /// 1: entries that follow in the set, 2 to 18.
+        /// 1: number of following entries of the set, 2 to 18.
         SecondaryCount: u8,
-        /// 2: over the set, without this field.
+        /// 2: checksum of the set without this field.
         SetChecksum: le::U16,
         /// 4
         FileAttributes: le::U16,
@@ -81,7 +81,8 @@ entry! {
         Create10msIncrement: u8,
         /// 21
         LastModified10msIncrement: u8,
-        /// 22: bit 7: the others hold quarters of an hour that local time is ahead of UTC, as a signed number.
+        /// 22: if bit 7 is set, the other bits are a signed number: the offset of local time from UTC in quarters of
+        /// an hour.
         CreateUtcOffset: u8,
         /// 23
         LastModifiedUtcOffset: u8,
@@ -93,25 +94,26 @@ entry! {
 }
 
 entry! {
-    /// 7.6: where the bytes of a file are, the second of its set.
+    /// 7.6: the clusters and lengths of a file, the second entry of its set.
     RawStream {
-        /// 1: bit 0: the two last fields count; bit 1: the clusters follow each other, and the FAT says nothing of them.
+        /// 1: bit 0: the last two fields are valid; bit 1: the clusters are contiguous, and the FAT has no entries
+        /// for them.
         GeneralSecondaryFlags: u8,
         /// 2
         Reserved1: u8,
-        /// 3: units of the name, 1 to 255.
+        /// 3: length of the name in units, 1 to 255.
         NameLength: u8,
-        /// 4: of the name in upper case.
+        /// 4: hash of the name in upper case.
         NameHash: le::U16,
         /// 6
         Reserved2: le::U16,
-        /// 8: what lies past it reads as zeros.
+        /// 8: bytes past it read as zeros.
         ValidDataLength: le::U64,
         /// 16
         Reserved3: le::U32,
         /// 20: 0 for none.
         FirstCluster: le::U32,
-        /// 24: bytes.
+        /// 24: size in bytes.
         DataLength: le::U64,
     }
 }
@@ -127,7 +129,7 @@ entry! {
 }
 
 entry! {
-    /// 6.4: what all secondary entries share.
+    /// 6.4: the fields that all secondary entries share.
     RawSecondary {
         /// 1: as in [`RawStream`].
         GeneralSecondaryFlags: u8,
@@ -143,13 +145,13 @@ entry! {
 entry! {
     /// 7.1: the allocation bitmap.
     RawBitmap {
-        /// 1: bit 0: that of the second FAT.
+        /// 1: bit 0: the bitmap of the second FAT.
         BitmapFlags: u8,
         /// 2
         Reserved: [u8; 18],
         /// 20
         FirstCluster: le::U32,
-        /// 24: a bit a cluster, in bytes.
+        /// 24: size in bytes, with one bit per cluster.
         DataLength: le::U64,
     }
 }

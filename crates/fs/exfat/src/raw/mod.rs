@@ -1,4 +1,4 @@
-//! On-disk structures and nothing else.
+//! On-disk structures. No field here has been checked.
 
 mod boot;
 mod entry;

@@ -1,17 +1,20 @@
-//! Bringing changes to the device.
+//! Writing changes to the device.
 //!
-//! The order, each step on stable storage before the next begins:
+//! A commit has these steps. Each is on stable storage before the next one begins:
 //! 1. The mark that the volume is in use, data, and zeros in new clusters of directories.
-//! 2. FAT and bitmap with what is new; then the ends of chains that go on with it. What is freed is still taken, and a chain that
-//!    was cut still whole.
-//! 3. Directories, where what moved is gone from its old place and not yet at its new one; then its new one.
-//! 4. FAT and bitmap with what is free.
+//! 2. FAT and bitmap with new clusters; then the ends of chains that continue in them. Freed clusters are still in
+//!    use, and truncated chains still have their old length.
+//! 3. Directories, in which moved entries are gone from their old places and not yet at their new ones; then the
+//!    moved entries at their new places.
+//! 4. FAT and bitmap with freed clusters.
 //!
-//! A cut leaves, after 1 and 2, clusters in use that nobody names, or a chain that goes on behind its file; after 3 those that were
-//! freed, or that moved. No set names a free cluster, because sets come after 2 and go before 4; no two name one, because a
-//! cluster is free on disk before it is given out again, and what moves is nowhere before it is elsewhere. The files of step 3
-//! that move are lost clusters if the cut comes right there; one that replaces another does so in its set, which is the old one until
-//! then. A set is whole, because it lies in one sector; one of more than a sector is begun last and ended first.
+//! A power cut after 1 and 2 leaves clusters in use to which nothing refers, or a chain that continues after the end
+//! of its file; after 3, clusters that were freed, or that belong to files that moved. No set refers to a free
+//! cluster, since sets are written after 2 and before 4. No two sets refer to one cluster, since a cluster is free on
+//! disk before it is allocated again, and a moved set is erased before it is written elsewhere. If the power cut
+//! comes within step 3, files that move are lost clusters. A file that replaces another one takes over its set, which
+//! has the old contents until then. A set is complete, since it is in one sector; the first sector of a longer set is
+//! written last, and erased first.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -49,7 +52,7 @@ impl Commit<Volume> for Writer {
 
     fn give_back(&mut self, volume: &Volume, pieces: &[Piece]) {
         for &piece in pieces {
-            // A commit may have written its bits, as they were.
+            // A commit may have written these bits as used.
             self.touch(volume, piece);
         }
         self.waiting.allocator.give_back_all(pieces);
@@ -70,7 +73,8 @@ impl Commit<Volume> for Writer {
         sectors::write(cache, 0, &with(volume, tables.clone(), &self.waiting.tails))?;
         self.write_bitmap(volume)?;
         device.flush()?;
-        // The root directory has no entry that says how long it is: its chain goes nowhere before that is whole.
+        // No entry contains the length of the root directory, so its chain is extended only when the new clusters are
+        // linked.
         if !self.waiting.tails.is_empty() {
             sectors::write(cache, 0, &tables)?;
             device.flush()?;
@@ -108,7 +112,7 @@ impl Commit<Volume> for Writer {
 }
 
 impl Writer {
-    /// The sectors of the FAT in which chains were cut.
+    /// Returns the sectors of the FAT in which chains were truncated.
     fn cut_chains(&self, volume: &Volume) -> Result<Sectors> {
         let (sb, size) = (volume.super_block(), u64::from(volume.super_block().sector_size));
         let numbers =
@@ -116,7 +120,7 @@ impl Writer {
         current(volume.cache(), numbers)
     }
 
-    /// Writes the changed sectors of the bitmap, with what is held as taken.
+    /// Writes the changed sectors of the bitmap. Held clusters are marked as used.
     fn write_bitmap(&self, volume: &Volume) -> Result<()> {
         let (sb, device) = (volume.super_block(), volume.cache().device());
         let size = u64::from(sb.sector_size);
@@ -126,7 +130,7 @@ impl Writer {
             let words =
                 self.waiting.allocator.bits().iter().skip(to_usize(at >> 3)).take(to_usize(size >> 3));
             let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
-            // Past the last cluster there is nothing in use.
+            // Bits past the last cluster are clear.
             let bits = u64::from(sb.clusters).saturating_sub(at.saturating_mul(8));
             for (byte, first) in bytes.iter_mut().zip((0_u64..).step_by(8)) {
                 let left = bits.saturating_sub(first).min(8);
@@ -140,7 +144,7 @@ impl Writer {
     }
 }
 
-/// Sectors of the FAT in which some entries are as they were.
+/// Returns `tables` with the old values of some FAT entries.
 fn with(volume: &Volume, mut tables: Sectors, entries: &BTreeMap<Cluster, u32>) -> Sectors {
     let size = u64::from(volume.super_block().sector_size);
     for (&cluster, value) in entries {

@@ -1,7 +1,7 @@
-//! Changing what files hold.
+//! Changing the contents of files.
 //!
-//! The format has no holes. What a file grows by is allocated at once and lies past its valid length, so that nothing of it is
-//! read before it was written; what is written behind a gap zeroes the gap first.
+//! The format has no holes. Space by which a file grows is allocated at once and is past the valid length, so that it
+//! cannot be read before it is written. A write after a gap zeroes the gap first.
 
 use core::ops::Range;
 
@@ -20,12 +20,12 @@ use crate::inode::Inode;
 use crate::super_block::FILE_SIZE_MAX;
 use crate::volume::Volume;
 
-/// How much of a write that the driver makes goes in one call.
+/// Maximum number of bytes of one write by the driver.
 const MAX_STEP: u64 = 1 << 20;
-/// Gaps of this length and more are punched, if the device can do that.
+/// Minimum size of a gap that is punched, if the device supports that.
 const PUNCHED: u64 = 64 << 10;
 
-/// Fails with `Corrupt` for a piece that is a directory's or a table's.
+/// Fails with `Corrupt` for a piece that belongs to a directory or a table.
 fn check_data(volume: &Volume, ino: Ino, at: u32, (start, len): Piece) -> Result<()> {
     match volume.is_metadata(start, len) {
         true => Err(Corrupt::Chain { ino, at, what: "lies over a directory or a table" }.into()),
@@ -41,7 +41,7 @@ impl Data<Volume> for Writer {
         if range.end > FILE_SIZE_MAX {
             return Err(Error::FileTooBig);
         }
-        // Between what is valid and this would be what nobody wrote.
+        // The bytes between the valid length and this place were never written.
         if range.start > inode.entry.valid() {
             return Ok(Extent { len: asked, span: Span::Driver });
         }
@@ -99,7 +99,7 @@ impl Data<Volume> for Writer {
         let sb = volume.super_block();
         let linked = sb.clusters_for(inode.entry.size());
         let first = sb.clusters_for(range.start.saturating_add(1)).saturating_sub(1);
-        // What lies before the end of the file is not promised but there.
+        // Clusters before the end of the file are allocated and not reserved.
         let keep = first.saturating_sub(linked);
         if first < linked && sb.clusters_for(range.end) <= linked {
             return;
@@ -163,7 +163,7 @@ impl Data<Volume> for Writer {
 }
 
 impl Writer {
-    /// Does something with each run of `range`, which is within the clusters of the file.
+    /// Calls a function for each run of `range`, which is within the clusters of the file.
     fn each_run(
         &mut self,
         volume: &Volume,
@@ -183,7 +183,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sees to it that the clusters for `size` bytes are there.
+    /// Allocates the clusters for `size` bytes.
     pub fn fill(&mut self, volume: &Volume, inode: &mut Inode, size: u64) -> Result<()> {
         let sb = volume.super_block();
         let linked = sb.clusters_for(inode.entry.size());
@@ -193,13 +193,13 @@ impl Writer {
         self.extend(volume, inode, &pieces)
     }
 
-    /// Puts pieces at the end of a file, whose set the caller writes.
+    /// Appends pieces to a file, whose set the caller writes.
     fn extend(&mut self, volume: &Volume, inode: &mut Inode, pieces: &[Piece]) -> Result<()> {
         if pieces.is_empty() {
             return Ok(());
         }
         let linked = volume.super_block().clusters_for(inode.entry.size());
-        // The whole chain is needed only if all of it is to be written.
+        // The whole chain is needed only if all of it must be written to the FAT.
         let old = match (linked, last_cluster(volume, inode, linked)?) {
             (0, _) | (_, None) => alloc::vec::Vec::new(),
             (_, Some(last)) if !inode.entry.is_contiguous() => alloc::vec::Vec::from([(last, 1)]),
@@ -207,7 +207,7 @@ impl Writer {
         };
         let was_contiguous = inode.entry.is_contiguous();
         if let Err(error) = self.append(volume, &mut inode.entry, &old, pieces) {
-            // What was linked is lost, and known to nobody.
+            // The new clusters are lost, and the known chain may be wrong.
             volume.forget(inode.ino);
             return Err(error);
         }
@@ -222,7 +222,7 @@ impl Writer {
         }
     }
 
-    /// Frees what lies past `keep` clusters.
+    /// Frees the clusters after the first `keep`.
     fn shorten(&mut self, volume: &Volume, inode: &mut Inode, keep: u32) -> Result<()> {
         let (kept, mut pieces) = split(Self::pieces_of(volume, inode.ino, &inode.entry)?, keep);
         volume.forget(inode.ino);
@@ -252,7 +252,7 @@ fn last_cluster(volume: &Volume, inode: &Inode, linked: u32) -> Result<Option<Cl
     Ok(volume.super_block().cluster_at(place.start).map(|(cluster, _)| cluster))
 }
 
-/// Makes a gap zeros.
+/// Zeroes a gap.
 fn zero_gap(volume: &Volume, place: Range<u64>) -> Result<()> {
     let device = volume.cache().device();
     let is_long = place.end.saturating_sub(place.start) >= PUNCHED;

@@ -1,4 +1,4 @@
-//! Sets: room for them, putting them in and taking them out.
+//! Adding and removing entry sets.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -51,7 +51,7 @@ impl Entries<Volume> for Writer {
         let first = slots.first().copied().ok_or(Error::Stale)?;
         for &slot in &slots {
             let raw = volume.entry(slot)?;
-            // What is in another sector than the first entry goes after it.
+            // Entries in other sectors than the first one are erased after it.
             if !in_one_sector(volume, &[first, slot]) {
                 self.waiting.late.entry(slot).or_insert(bytes_of(&raw));
             }
@@ -82,7 +82,7 @@ impl Entries<Volume> for Writer {
         in_one_sector(volume, &slots)
     }
 
-    /// What others put behind a name goes with its file.
+    /// Returns whether the files can be exchanged. Vendor entries after a name belong to its file.
     fn can_swap(one: &Location, other: &Location) -> bool {
         one.set.others().is_empty() && other.set.others().is_empty()
     }
@@ -147,7 +147,7 @@ fn slots_of(dir: &Directory, at: &Location) -> Vec<Slot> {
     (at.index..end).filter_map(|index| dir.slot(index)).collect()
 }
 
-/// `set` under the name of `named`.
+/// Returns `set` with the name of `named`.
 fn with_name(set: &EntrySet, named: &EntrySet) -> EntrySet {
     let mut file = set.file;
     file.SecondaryCount = named.file.SecondaryCount;
@@ -157,16 +157,15 @@ fn with_name(set: &EntrySet, named: &EntrySet) -> EntrySet {
 }
 
 impl Writer {
-    /// Returns where `count` entries fit that lie in one sector, or are as few sectors as they can be: free ones, or
-    /// such past the end, which then moves. Fails with `NoSpace`, or with the errors of a directory that cannot be
-    /// read.
+    /// Finds free entries for a set of `count` entries, in one sector or in as few as possible, or past the end of
+    /// the directory, which then moves. Fails with `NoSpace`, or with the errors of a directory that cannot be read.
     fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<u32> {
         if let Some(error) = dir.damage {
             return Err(error);
         }
         let per_sector = volume.super_block().sector_size / ENTRY;
         let from = volume.with_index(dir, |index| index.room_from(count));
-        // From the start of a sector on, since what is free may begin before.
+        // Start at the sector boundary, since the free entries may begin before `from`.
         let from = from.saturating_sub(from.checked_rem(per_sector).unwrap_or(0));
         let (mut start, mut end) = (from, dir.slots);
         for index in from..dir.slots {
@@ -185,7 +184,7 @@ impl Writer {
                 return Ok(start);
             }
         }
-        // Of what is free before the end a part may belong to it.
+        // Free entries directly before the end may be part of the place.
         let start = start.min(end);
         let left = per_sector.saturating_sub(start.checked_rem(per_sector).unwrap_or(0));
         let start = if count > left { start.saturating_add(left) } else { start };
@@ -195,7 +194,7 @@ impl Writer {
         for index in end..start.min(dir.slots) {
             self.put(volume, dir.slot(index).ok_or(Error::NoSpace)?, &FREE)?;
         }
-        // What lies behind the end was never an entry, whatever it holds: the end moves with us.
+        // Entries after the end marker are not valid: the marker moves along.
         let behind = start.saturating_add(count);
         if behind < dir.slots && end < dir.slots {
             let slot = dir.slot(behind).ok_or(Error::NoSpace)?;
@@ -206,13 +205,14 @@ impl Writer {
         Ok(start)
     }
 
-    /// Writes a set where there is room for it.
+    /// Writes a set to free entries.
     fn place(&mut self, volume: &Volume, dir: &Directory, start: u32, entries: &[RawEntry]) -> Result<()> {
         let slots: Vec<Slot> = (start..).map_while(|index| dir.slot(index)).take(entries.len()).collect();
         if slots.len() != entries.len() {
             return Err(Error::NoSpace);
         }
-        // One that lies in two sectors is begun when its end is there, and so is one over entries that are shown as others.
+        // The first sector of a set in several sectors is written last. So is a set over entries that have other
+        // contents on disk until then.
         let is_late = slots.iter().any(|slot| self.waiting.late.contains_key(slot));
         if is_late || !in_one_sector(volume, &slots) {
             self.show_late(volume, &slots)?;
@@ -220,7 +220,7 @@ impl Writer {
         slots.iter().zip(entries).try_for_each(|(&slot, entry)| self.put(volume, slot, entry.as_bytes()))
     }
 
-    /// Makes a directory longer, so that it has `slots` entries. Fails with `NoSpace`.
+    /// Extends a directory to `slots` entries. Fails with `NoSpace`.
     fn grow(&mut self, volume: &Volume, dir: &Directory, slots: u32) -> Result<Arc<Directory>> {
         let missing = slots.saturating_sub(dir.slots).div_ceil(dir.per_cluster.max(1));
         let taken = self.take(volume, dir.last(), missing)?;
@@ -256,7 +256,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What is at these places came from elsewhere: it is shown when the place that it left is written.
+    /// Delays the entries in the first sector of these slots until all other entries are written.
     fn show_late(&mut self, volume: &Volume, slots: &[Slot]) -> Result<()> {
         let first = slots.first().copied().ok_or(Error::Stale)?;
         for &slot in slots {
@@ -276,7 +276,7 @@ fn bytes_of(raw: &RawEntry) -> [u8; 32] {
     bytes
 }
 
-/// Returns whether one write changes all of them.
+/// Returns whether all of these slots are in one sector.
 fn in_one_sector(volume: &Volume, slots: &[Slot]) -> bool {
     let size = u64::from(volume.super_block().sector_size);
     let sector = |slot: &Slot| slot.offset().checked_div(size);

@@ -13,8 +13,8 @@ use crate::super_block::DIRTY;
 use crate::volume::Volume;
 
 impl Writer {
-    /// Reads what is free. Fails with `ReadOnly` if the device cannot be written, with `OutOfBounds` if it is shorter
-    /// than the volume, or if the device fails.
+    /// Opens the volume for changes and reads which clusters are free. Fails with `ReadOnly` if the device is
+    /// read-only, with `OutOfBounds` if the device is shorter than the volume, or if the device fails.
     pub fn open(volume: &Volume, clock: Arc<dyn Clock>) -> Result<Self> {
         let (device, sb) = (volume.cache().device(), volume.super_block());
         if device.is_read_only() {
@@ -37,6 +37,6 @@ fn read_bitmap(volume: &Volume) -> Result<Allocator> {
         let bytes = chunk.iter().rev();
         bytes.fold(u64::MAX, |word, &byte| word << 8 | u64::from(byte))
     });
-    // What the bitmap does not say is not free.
+    // Clusters past the end of the bitmap are not free.
     Allocator::new(volume.super_block().clusters, None, |_| Ok(!words.next().unwrap_or(u64::MAX)))
 }

@@ -1,4 +1,4 @@
-//! Clusters: taking them, putting them at the end of what has some, and freeing them.
+//! Allocating clusters, appending them to files, and freeing them.
 
 use alloc::vec::Vec;
 
@@ -12,14 +12,14 @@ use crate::table::{LAST, place};
 use crate::volume::Volume;
 
 impl Writer {
-    /// Notes that bits of the bitmap changed.
+    /// Records that bits of the bitmap changed.
     pub(super) fn touch(&mut self, volume: &Volume, (start, len): Piece) {
         let bits = u64::from(volume.super_block().sector_size).saturating_mul(8);
         let sector = |cluster: Cluster| u64::from(cluster.0.saturating_sub(2)).checked_div(bits).unwrap_or(0);
         self.bitmap_sectors.extend(sector(start)..=sector(last_of(&(start, len))));
     }
 
-    /// Sets entries of the FAT, those that lie together at once.
+    /// Sets entries of the FAT, adjacent ones together.
     fn set_entries(&mut self, volume: &Volume, entries: impl Iterator<Item = (Cluster, u32)>) -> Result<()> {
         let sb = volume.super_block();
         let size = u64::from(sb.sector_size);
@@ -48,12 +48,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes one chain of pieces.
+    /// Links pieces to one chain.
     fn chain_up(&mut self, volume: &Volume, pieces: &[Piece]) -> Result<()> {
         self.set_entries(volume, links(pieces, LAST))
     }
 
-    /// What the entry of `cluster` says now stays on disk for a while.
+    /// Keeps the current FAT entry of `cluster` on disk until directories are written.
     fn defer(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
         if !self.waiting.allocator.is_fresh(cluster) && !self.waiting.deferred.contains_key(&cluster) {
             let value = volume.table().value(cluster)?;
@@ -62,7 +62,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What the entry of `cluster` says now stays on disk until what it goes on with is there.
+    /// Keeps the current FAT entry of `cluster` on disk until the clusters after it are written.
     fn join(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
         if !self.waiting.allocator.is_fresh(cluster) && !self.waiting.tails.contains_key(&cluster) {
             let value = volume.table().value(cluster)?;
@@ -77,8 +77,8 @@ impl Writer {
         self.set_entries(volume, [(cluster, LAST)].into_iter())
     }
 
-    /// Puts pieces, which were taken, behind the clusters that `set` has, of which `old` are the pieces. What lies together
-    /// stays contiguous; else all of it becomes a chain. The lengths are the caller's to change.
+    /// Appends allocated pieces to the clusters of `set`, which are the pieces `old`. Contiguous clusters stay
+    /// contiguous; otherwise the whole file becomes a chain. The caller changes the lengths.
     pub(super) fn append(
         &mut self,
         volume: &Volume,
@@ -89,7 +89,7 @@ impl Writer {
         let Some(&(first, _)) = new.first() else { return Ok(()) };
         let after = old.last().map(last_of);
         let is_chain = !old.is_empty() && !set.is_contiguous();
-        // A chain that was cut and goes on elsewhere would be shorter, until directories are written, than its file says.
+        // If a truncated chain continued elsewhere, it would be shorter than its file until directories are written.
         if is_chain && after.is_some_and(|after| self.waiting.deferred.contains_key(&after)) {
             self.commit(volume)?;
         }
@@ -135,7 +135,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns all clusters of a set. Fails with `Corrupt` for a chain that is damaged, or shorter than the set says.
+    /// Returns all clusters of a set. Fails with `Corrupt` for a chain that is damaged or shorter than the length in
+    /// the set.
     pub(super) fn pieces_of(volume: &Volume, ino: Ino, set: &EntrySet) -> Result<Vec<Piece>> {
         let count = volume.super_block().clusters_for(set.stream.DataLength.get());
         Self::pieces(volume, ino, volume.chain_of(ino, set)?, count)
@@ -155,7 +156,7 @@ impl Writer {
         Ok(pieces)
     }
 
-    /// Frees all that a set names: its own clusters and those of what others put behind its name.
+    /// Frees all clusters of a set, including those of its vendor entries.
     pub(super) fn free_all(&mut self, volume: &Volume, ino: Ino, set: &EntrySet) -> Result<()> {
         let mut pieces = Self::pieces_of(volume, ino, set)?;
         for (first, is_contiguous, len) in set.other_allocations() {
@@ -167,7 +168,7 @@ impl Writer {
             };
             pieces.extend(Self::pieces(volume, ino, chain, count)?);
         }
-        // What belongs to a directory or a table stays, whatever a damaged set says.
+        // Clusters of directories and tables are not freed, whatever a damaged set contains.
         pieces.retain(|&(start, len)| !volume.is_metadata(start, len));
         self.free(volume, &pieces)
     }
