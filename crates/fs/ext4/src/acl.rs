@@ -1,8 +1,9 @@
-//! POSIX ACLs: between the form that ext4 stores and the one that `getxattr(2)` and `setxattr(2)` have.
+//! POSIX ACLs: conversion between the form that ext4 stores and the form of `getxattr(2)` and `setxattr(2)`.
 //!
-//! Layout on disk: version 1, then entries of 4 bytes, or of 8 for those that name a user or a group.
-//! Layout given: version 2, then entries of 8 bytes, all ones where nobody is named.
-//! Source: Linux fs/ext4/acl.h, `ext4_acl_from_disk`, `ext4_acl_to_disk`; include/uapi/linux/posix_acl_xattr.h, posix_acl.h.
+//! Layout on disk: version 1, then entries of 4 bytes, or of 8 bytes for a named user or group. Layout of the system
+//! calls: version 2, then entries of 8 bytes, whose ID is all ones if there is no name.
+//! Source: Linux fs/ext4/acl.h, `ext4_acl_from_disk`, `ext4_acl_to_disk`; include/uapi/linux/posix_acl_xattr.h,
+//! posix_acl.h.
 
 use alloc::vec::Vec;
 
@@ -16,7 +17,7 @@ const XATTR_VERSION: u32 = 2;
 /// `ACL_UNDEFINED_ID`.
 const NOBODY: u32 = u32::MAX;
 
-/// The tags of entries: `ACL_USER_OBJ` and so on.
+/// Tags of entries: `ACL_USER_OBJ` and so on.
 const USER_OBJ: u16 = 0x01;
 const USER: u16 = 0x02;
 const GROUP_OBJ: u16 = 0x04;
@@ -24,11 +25,11 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// The bytes of the attribute; none if `disk` is not an ACL. Fails with `NoMemory`.
+/// Returns the bytes of the attribute, or `None` if `disk` is not an ACL. Fails with `NoMemory`.
 pub(crate) fn to_xattr(disk: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut cursor = Cursor::new(disk);
     let mut bytes = Vec::new();
-    // An entry grows from 4 bytes to 8 at most.
+    // An entry grows from 4 to at most 8 bytes.
     bytes.try_reserve_exact(disk.len().saturating_mul(2))?;
     bytes.extend_from_slice(&XATTR_VERSION.to_le_bytes());
     if cursor.take_raw::<le::U32>().map(|version| version.get()) != Some(DISK_VERSION) {
@@ -43,8 +44,7 @@ pub(crate) fn to_xattr(disk: &[u8]) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Returns the bytes that ext4 stores for the attribute `given`. Fails with `NoMemory`, or with `Invalid` if it is no
-/// ACL.
+/// Returns the stored form of the attribute `given`. Fails with `NoMemory`, or with `Invalid` if it is not an ACL.
 pub(crate) fn from_xattr(given: &[u8]) -> Result<Vec<u8>> {
     let mut cursor = Cursor::new(given);
     let version = cursor.take_raw::<le::U32>().map(|version| version.get());

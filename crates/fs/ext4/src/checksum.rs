@@ -1,17 +1,17 @@
 //! The checksums of ext4: crc32c for `metadata_csum`, crc16 for the descriptors of `uninit_bg` (gdt_csum).
 //!
-//! Every crc32c starts from a seed of the volume, so that a block of another volume is not mistaken for one of this;
-//! what belongs to a file goes on with its inode number and generation.
+//! Every crc32c starts from a seed of the volume, so that a block of another volume is detected. The structures of a
+//! file continue with its inode number and generation.
 //! Source: Linux `Documentation/filesystems/ext4/checksums.rst`.
 
 use obento_base::crc::{crc16, crc32c};
 
-/// A running crc32c over parts.
+/// A crc32c that is computed in parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Crc(u32);
 
 impl Crc {
-    /// Goes on from `seed`.
+    /// Starts from `seed`.
     pub fn new(seed: u32) -> Self {
         Self(seed)
     }
@@ -22,25 +22,25 @@ impl Crc {
         Self(crc32c(self.0, bytes))
     }
 
-    /// Returns the value so far.
+    /// Returns the value of the bytes so far.
     pub fn get(self) -> u32 {
         self.0
     }
 
-    /// Returns its low 16 bits, for the fields that keep no more.
+    /// Returns the low 16 bits, for shorter fields.
     pub fn low(self) -> u32 {
         self.0 & 0xffff
     }
 }
 
-/// What the structures of one inode (extent nodes, directory blocks) go on from.
+/// Returns the seed for the structures of one inode (extent nodes, directory blocks).
 pub fn inode_seed(volume_seed: u32, ino: u32, generation: u32) -> u32 {
-    // Both at once, since short runs cost the most.
+    // One run of eight bytes is faster than two of four.
     let both = u64::from(ino) | u64::from(generation) << 32;
     Crc::new(volume_seed).add(&both.to_le_bytes()).get()
 }
 
-/// Returns the crc16 over parts that `uninit_bg` descriptors carry.
+/// Returns the crc16 of `parts`, as in descriptors of `uninit_bg`.
 pub fn gdt_crc16(parts: &[&[u8]]) -> u16 {
     parts.iter().fold(!0, |crc, part| crc16(crc, part))
 }

@@ -1,7 +1,7 @@
-//! The driver as the layers above see it.
+//! The driver contract for ext4 volumes.
 //!
-//! What a method is asked about an inode that belongs to the format itself (the journal, the resize inode, quotas) it
-//! answers as if there were no such inode, as Linux does.
+//! A method that gets an inode of the format itself (the journal, the resize inode, quota files) fails as if the
+//! inode did not exist, as Linux does.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -27,10 +27,10 @@ use crate::writer::Writer;
 /// `EXT4_NAME_LEN`.
 const NAME_MAX: u32 = 255;
 
-/// Entries of a directory that is being changed by others which are copied at a time, so that the sink runs unlocked.
+/// Number of entries that are copied at a time from a directory that may change, so that the sink runs without locks.
 const BATCH: usize = 128;
 
-/// An open volume behind the contract.
+/// An open volume that implements the contract.
 pub struct Ext4 {
     volume: Arc<Volume>,
     writer: Option<Writer>,
@@ -38,12 +38,12 @@ pub struct Ext4 {
 }
 
 impl Ext4 {
-    /// Shows `volume`.
+    /// Opens `volume` for reading.
     pub fn new(volume: Volume) -> Self {
         Self { volume: Arc::new(volume), writer: None, closed: AtomicBool::new(false) }
     }
 
-    /// Shows and changes the volume of `writer`.
+    /// Opens the volume of `writer` for changes.
     pub(crate) fn writing(writer: Writer) -> Self {
         let volume = Arc::clone(writer.volume());
         Self { volume, writer: Some(writer), closed: AtomicBool::new(false) }
@@ -54,7 +54,7 @@ impl Ext4 {
         &self.volume
     }
 
-    /// What changes the volume, until it is closed.
+    /// Returns the writer, until the volume is closed.
     pub(crate) fn writer(&self) -> Option<&Writer> {
         self.writer.as_ref().filter(|_| !self.closed.load(Ordering::Relaxed))
     }
@@ -66,12 +66,12 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Keeps others from changing `ino` meanwhile. One step over blocks that belong together; no lock is taken twice.
+    /// Locks `ino` against changes for one step over blocks that belong together. The lock must not be taken twice.
     pub(crate) fn shared(&self, ino: Ino) -> Option<RwLockReadGuard<'_, ()>> {
         self.writer().map(|writer| writer.locks().read(ino))
     }
 
-    /// Lists a directory that others may change: some entries at a time.
+    /// Lists a directory that may change meanwhile, some entries at a time.
     fn list_in_batches(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         let mut from = from;
         loop {
@@ -96,14 +96,14 @@ impl Ext4 {
                     return Ok(());
                 }
             }
-            // Nothing but damage leads nowhere.
+            // The range is empty only if the directory is damaged.
             if is_last || from == start {
                 return Ok(());
             }
         }
     }
 
-    /// Returns a regular file whose bytes can be told.
+    /// Returns a regular file with readable contents.
     fn file(&self, ino: Ino) -> Result<Inode> {
         let inode = self.volume.user_inode(ino)?;
         match inode.kind() {
@@ -115,7 +115,7 @@ impl Ext4 {
         Ok(inode)
     }
 
-    /// Returns a directory whose names can be told.
+    /// Returns a directory with readable names.
     fn directory(&self, ino: Ino) -> Result<Inode> {
         let inode = self.volume.user_inode(ino)?;
         if !inode.is_dir() {
@@ -138,7 +138,7 @@ impl Ext4 {
         let within = range.start.checked_rem(block_size).unwrap_or(0);
         let at = range.start.checked_div(block_size).and_then(|at| u32::try_from(at).ok());
         let asked = range.end.min(inode.size()).saturating_sub(range.start);
-        // Past the end of the file, or of what the format can map.
+        // The range is past the end of the file, or past the limit of the format.
         let (Some(at), Some(_)) = (at, asked.checked_sub(1)) else {
             let len = range.end.saturating_sub(range.start);
             return Ok(Extent { len, span: Span::Hole });
@@ -193,7 +193,7 @@ impl FileSystem for Ext4 {
         let ino = self.volume.current_lookup(&self.directory(dir)?, name)?;
         match self.volume.user_inode(ino) {
             Err(Error::Stale) => Err(Corrupt::UnusedInode { ino }.into()),
-            // What else is wrong with the inode is told when it is used.
+            // Other errors of the inode are reported when it is used.
             _ => Ok(ino),
         }
     }

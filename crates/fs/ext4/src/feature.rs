@@ -1,4 +1,4 @@
-//! Feature bits, by the names that e2fsprogs gives them.
+//! Feature bits, with the names of e2fsprogs.
 //!
 //! Source: e2fsprogs `lib/ext2fs/ext2_fs.h` (values) and `lib/e2p/feature.c` (names).
 #![expect(missing_docs, reason = "the names are the specification's")]
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use obento_base::{Error, Feature};
 
 bitflags::bitflags! {
-    /// `s_feature_compat`: a program that does not know one may read and write all the same.
+    /// `s_feature_compat`: a driver may read and write a volume with unknown bits.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Compat: u32 {
         const DIR_PREALLOC = 0x1;
@@ -28,7 +28,7 @@ bitflags::bitflags! {
         const _ = !0;
     }
 
-    /// `s_feature_incompat`: a program that does not know one must not touch the volume.
+    /// `s_feature_incompat`: a driver must not use a volume with unknown bits.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Incompat: u32 {
         const COMPRESSION = 0x1;
@@ -50,7 +50,7 @@ bitflags::bitflags! {
         const _ = !0;
     }
 
-    /// `s_feature_ro_compat`: a program that does not know one may read.
+    /// `s_feature_ro_compat`: a driver may only read a volume with unknown bits.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct RoCompat: u32 {
         const SPARSE_SUPER = 0x1;
@@ -129,7 +129,7 @@ const RO_COMPAT: &[(u32, &str)] = &[
     (0x10000, "orphan_present"),
 ];
 
-/// A feature, in the word that holds its bit.
+/// A feature, by the word that contains its bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
     Compat(Compat),
@@ -137,7 +137,7 @@ pub(crate) enum Word {
     RoCompat(RoCompat),
 }
 
-/// Returns the feature of this name.
+/// Returns the feature with this name.
 pub(crate) fn named(name: &str) -> Option<Word> {
     let find = |table: &[(u32, &str)]| table.iter().find(|(_, known)| *known == name).map(|&(bit, _)| bit);
     let compat = find(COMPAT).map(|bit| Word::Compat(Compat::from_bits_retain(bit)));
@@ -147,7 +147,7 @@ pub(crate) fn named(name: &str) -> Option<Word> {
 }
 
 impl Incompat {
-    /// What this driver reads.
+    /// The features that this driver can read.
     pub const READ: Self = Self::FILETYPE
         .union(Self::NEEDS_RECOVERY)
         .union(Self::META_BG)
@@ -162,7 +162,8 @@ impl Incompat {
         .union(Self::ENCRYPT)
         .union(Self::CASEFOLD);
 
-    /// `Unsupported` with the name of the first feature that cannot be read, or the bits that have no name.
+    /// Fails with `Unsupported` for the first feature that cannot be read, by its name, or by the bits without a
+    /// name.
     pub fn check_readable(self) -> Result<(), Error> {
         let lacking = self.bits() & !Self::READ.bits();
         if lacking == 0 {
@@ -177,7 +178,7 @@ impl Incompat {
 }
 
 impl Compat {
-    /// The name of the first of `bits` that has one, or all of them.
+    /// Returns the name of the first of `bits` that has one, or else the bits.
     pub(crate) fn name_of(bits: u32) -> Feature {
         match COMPAT.iter().find(|(bit, _)| bit & bits != 0) {
             Some((_, name)) => Feature::Named(name),
@@ -187,7 +188,7 @@ impl Compat {
 }
 
 impl RoCompat {
-    /// The name of the first of `bits` that has one, or all of them.
+    /// Returns the name of the first of `bits` that has one, or else the bits.
     pub(crate) fn name_of(bits: u32) -> Feature {
         match RO_COMPAT.iter().find(|(bit, _)| bit & bits != 0) {
             Some((_, name)) => Feature::Named(name),
@@ -196,8 +197,7 @@ impl RoCompat {
     }
 }
 
-/// Returns the names of all bits that are set, in the order in which `dumpe2fs` prints them; a bit without a name as
-/// `FEATURE_I21`, like there.
+/// Returns the names of all set bits in the order of `dumpe2fs`, and bits without a name in its form `FEATURE_I21`.
 pub fn names(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Vec<String> {
     let words =
         [(compat.bits(), COMPAT, 'C'), (incompat.bits(), INCOMPAT, 'I'), (ro_compat.bits(), RO_COMPAT, 'R')];

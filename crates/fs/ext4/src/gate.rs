@@ -1,4 +1,4 @@
-//! What a volume must not have to be changed by this driver: each refused by its name.
+//! Features that prevent changes by this driver. Each is refused by its name.
 //!
 //! Source: Linux `fs/ext4/super.c` `ext4_feature_set_ok`, `EXT4_FEATURE_RO_COMPAT_SUPP`.
 
@@ -11,7 +11,7 @@ use crate::super_block::SuperBlock;
 pub(crate) const HURD: u32 = 1;
 
 impl RoCompat {
-    /// What this driver keeps right when it writes.
+    /// The features that this driver maintains when it writes.
     const WRITE: Self = Self::SPARSE_SUPER
         .union(Self::LARGE_FILE)
         .union(Self::BTREE_DIR)
@@ -25,13 +25,13 @@ impl RoCompat {
         .union(Self::PROJECT)
         .union(Self::VERITY)
         .union(Self::ORPHAN_PRESENT);
-    /// What a check takes into account: `EXT2_LIB_FEATURE_RO_COMPAT_SUPP` of e2fsprogs.
+    /// The features that a check supports: `EXT2_LIB_FEATURE_RO_COMPAT_SUPP` of e2fsprogs.
     const KNOWN: Self =
         Self::WRITE.union(Self::READONLY).union(Self::SHARED_BLOCKS).difference(Self::BTREE_DIR);
 }
 
 impl Compat {
-    /// What a check takes into account: `EXT2_LIB_FEATURE_COMPAT_SUPP` of e2fsprogs.
+    /// The features that a check supports: `EXT2_LIB_FEATURE_COMPAT_SUPP` of e2fsprogs.
     const KNOWN: Self = Self::DIR_PREALLOC
         .union(Self::IMAGIC_INODES)
         .union(Self::HAS_JOURNAL)
@@ -45,8 +45,8 @@ impl Compat {
 }
 
 impl SuperBlock {
-    /// Checks whether a check may judge the volume: a feature that e2fsprogs does not know may change what any
-    /// structure means. Fails with `Unsupported` for the first unknown feature.
+    /// Checks whether the volume can be checked: an unknown feature may change the meaning of any structure. Fails
+    /// with `Unsupported` for the first feature that e2fsprogs does not know.
     pub(crate) fn check_known(&self) -> Result<()> {
         let compat = self.compat.bits() & !Compat::KNOWN.bits();
         if compat != 0 {
@@ -59,7 +59,7 @@ impl SuperBlock {
         Ok(())
     }
 
-    /// Fails with `Unsupported` for the first feature that cannot be written.
+    /// Fails with `Unsupported` for the first feature that prevents changes.
     pub(crate) fn check_writable(&self) -> Result<()> {
         let refuse = |name| Err(Error::Unsupported(Feature::Named(name)));
         let lacking = self.ro_compat.bits() & !RoCompat::WRITE.bits();

@@ -1,4 +1,4 @@
-//! What `info` says about a volume.
+//! Descriptions of volumes.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -17,7 +17,7 @@ const STATE_ERRORS: u16 = 2;
 const STATE_ORPHANS: u16 = 4;
 
 impl SuperBlock {
-    /// What the signature tells.
+    /// Returns the result of a probe.
     pub fn probe(&self) -> Probe {
         Probe {
             fs_type: self.fs_type(),
@@ -28,12 +28,12 @@ impl SuperBlock {
         }
     }
 
-    /// Returns whether whoever used the volume last found errors.
+    /// Returns whether the error flag is set.
     pub fn is_marked_with_errors(&self) -> bool {
         self.raw.s_state.get() & STATE_ERRORS != 0
     }
 
-    /// The state in the words of `dumpe2fs`, and whether the journal is dirty.
+    /// Returns the state in the terms of `dumpe2fs`, and whether the journal needs recovery.
     fn state(&self, notices: &[Notice]) -> String {
         let state = self.raw.s_state.get();
         let mut words = Vec::from([if state & STATE_CLEAN != 0 { "clean" } else { "not clean" }]);
@@ -52,7 +52,7 @@ impl SuperBlock {
 }
 
 impl Volume {
-    /// What `info` says.
+    /// Returns the complete description.
     pub(crate) fn describe(&self) -> VolumeInfo {
         let sb = self.super_block();
         let notices = self.notices();
@@ -97,7 +97,7 @@ fn facts(sb: &SuperBlock) -> Vec<Fact> {
     facts
 }
 
-/// When and how often the volume was used, and what went wrong.
+/// Adds the times and counts of use, and the recorded errors.
 fn use_facts(sb: &SuperBlock, add: &mut impl FnMut(&'static str, String)) {
     let raw = &sb.raw;
     let times = [
@@ -180,13 +180,13 @@ fn hash_name(version: u8) -> Option<&'static str> {
     })
 }
 
-/// Bytes for people: what is not plain ASCII as `\xNN`.
+/// Escapes bytes that are not printable ASCII as `\xNN`.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// `2026-11-21 13:42:22 UTC`, by the proleptic Gregorian calendar (Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms").
+/// Formats a time as `2026-11-21 13:42:22 UTC`, in the proleptic Gregorian calendar (Hinnant, "chrono-Compatible
+/// Low-Level Date Algorithms").
 pub(crate) fn utc(secs: u64) -> String {
     let (days, second) = (secs / 86_400, secs % 86_400);
     let shifted = days.saturating_add(719_468);

@@ -1,9 +1,9 @@
-//! Fields of the super block that everything else is found by: what they have to be where the primary super block says
-//! something else than its copies, or than its own other fields.
+//! Fields of the super block that locate everything else, and their expected values if the primary super block
+//! contradicts its backups or its own other fields.
 //!
-//! Invariant: a field is taken from a copy only if no program changes it in the primary super block alone. Linux sets
-//! features such as `large_file` or `verity` there alone, and so do repairs of this driver.
-//! Invariant: what is corrected is a copy in memory; the caller decides what is written.
+//! Invariant: a field is taken from a backup only if no program changes it in the primary super block alone. Linux
+//! sets features such as `large_file` or `verity` only there, and so do repairs of this driver.
+//! Invariant: corrections are made to a copy in memory; the caller decides what is written.
 //! Source: e2fsprogs `lib/ext2fs/openfs.c` `ext2fs_open2`, `e2fsck/super.c` `check_super_block`,
 //! `check_backup_super_block`; `lib/ext2fs/initialize.c` (`s_first_data_block`); Linux `fs/ext4/super.c`
 //! `ext4_load_and_init_journal`.
@@ -22,18 +22,18 @@ use crate::locate::{self, Found};
 use crate::raw::RawSuperBlock;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 
-/// Copies that are read.
+/// Maximum number of backups that are read.
 const MAX_COPIES: usize = 3;
 /// `EXT4_GOOD_OLD_FIRST_INO`.
 const FIRST_INO: u32 = 11;
 /// `EXT4_DYNAMIC_REV`.
 const DYNAMIC_REV: u32 = 1;
-/// The most groups of a flex group, as a shift: Linux and libext2fs take no more.
+/// Maximum size of a flex group as a power of two, as in Linux and libext2fs.
 const MAX_FLEX_LOG: u8 = 31;
 /// `EXT2_MAX_DESC_SIZE`.
 const MAX_DESC_SIZE: u16 = 1024;
 
-/// Features that a volume has from the day it is made or converted, in all copies.
+/// Features that are set when a volume is created or converted, in all backups.
 const INCOMPAT: Incompat = Incompat::META_BG
     .union(Incompat::SIXTY_FOUR_BIT)
     .union(Incompat::FLEX_BG)
@@ -42,7 +42,7 @@ const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::BIGALLOC)
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::UNINIT_BG);
-/// Features that a super block never loses alone, though it may get them alone.
+/// Features that the primary super block may gain alone but never loses alone.
 const NEVER_LOST: Incompat = Incompat::EXTENT
     .union(Incompat::EA_INODE)
     .union(Incompat::INLINE_DATA)
@@ -50,7 +50,7 @@ const NEVER_LOST: Incompat = Incompat::EXTENT
     .union(Incompat::CASEFOLD)
     .union(Incompat::ENCRYPT);
 
-/// A field of the super block: its name, and its bytes.
+/// A field of the super block: its name and its place.
 struct Field {
     name: &'static str,
     at: usize,
@@ -62,7 +62,7 @@ impl Field {
         raw.as_bytes().get(self.at..self.at.saturating_add(self.len)).unwrap_or_default()
     }
 
-    /// Returns the value in `raw`; of a longer field the first eight bytes.
+    /// Returns the value in `raw`, or the first eight bytes of a longer field.
     fn number(&self, raw: &RawSuperBlock) -> u64 {
         self.bytes(raw).iter().take(8).rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
     }
@@ -88,7 +88,7 @@ macro_rules! fields {
     };
 }
 
-/// The fields that are corrected here.
+/// The fields that this module corrects.
 const FIELDS: &[Field] = fields! {
     s_rev_level s_log_block_size s_log_cluster_size s_blocks_per_group s_clusters_per_group s_inodes_per_group
     s_first_data_block s_blocks_count_lo s_blocks_count_hi s_inodes_count s_inode_size s_first_ino s_creator_os
@@ -97,18 +97,18 @@ const FIELDS: &[Field] = fields! {
     s_journal_inum s_journal_dev s_journal_uuid s_orphan_file_inum s_usr_quota_inum s_grp_quota_inum s_prj_quota_inum
 };
 
-/// A field with a value that it cannot have.
+/// A field with an impossible value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Wrong {
-    /// The field, by the specification's name.
+    /// The name of the field.
     field: &'static str,
     offset: usize,
-    /// What is stored.
+    /// The stored value.
     found: u64,
 }
 
 impl Wrong {
-    /// The first field in which `raw` is not `right`.
+    /// Returns the first field in which `raw` and `right` differ.
     fn first(raw: &RawSuperBlock, right: &RawSuperBlock) -> Option<Self> {
         let field = FIELDS.iter().find(|field| field.bytes(raw) != field.bytes(right))?;
         Some(Self { field: field.name, offset: field.at, found: field.number(raw) })
@@ -121,8 +121,7 @@ impl Wrong {
     }
 }
 
-/// The primary super block as its copies and its own other fields ask for; `found` where it is as they ask, and where it
-/// is a copy itself.
+/// Returns the primary super block with corrected fields, or `found` if it is correct or is a backup.
 pub(crate) fn agreeing(device: &dyn BlockDevice, found: Found) -> Found {
     if found.is_copy() {
         return found;
@@ -133,7 +132,8 @@ pub(crate) fn agreeing(device: &dyn BlockDevice, found: Found) -> Found {
     corrected(&raw, &right).unwrap_or(found)
 }
 
-/// Returns the primary super block that cannot be used for a field whose value follows from others. Errors: `error`.
+/// Returns the primary super block if it is unusable only because of a field whose value follows from other fields.
+/// Otherwise fails with `error`.
 pub(crate) fn find_straight(device: &dyn BlockDevice, error: Error) -> Result<Found, Error> {
     let raw = locate::read_raw(device, PRIMARY_OFFSET)?.filter(locate::has_magic).ok_or(error)?;
     let mut right = raw;
@@ -141,14 +141,14 @@ pub(crate) fn find_straight(device: &dyn BlockDevice, error: Error) -> Result<Fo
     corrected(&raw, &right).ok_or(error)
 }
 
-/// `right` in the place of the primary super block `raw`, if they differ and it can be used.
+/// Returns `right` in place of the primary super block `raw`, if they differ and it is usable.
 fn corrected(raw: &RawSuperBlock, right: &RawSuperBlock) -> Option<Found> {
     let wrong = Wrong::first(raw, right)?;
     let super_block = SuperBlock::decode(right.as_bytes(), locate::place(1024, PRIMARY_OFFSET)).ok()?;
     Some(Found { super_block, offset: PRIMARY_OFFSET, instead_of: Some(wrong.error()) })
 }
 
-/// `raw` with the fields of `right` that are corrected here.
+/// Returns `raw` with the corrected fields of `right`.
 pub(crate) fn with_fields(raw: &RawSuperBlock, right: &RawSuperBlock) -> RawSuperBlock {
     let mut all = *raw;
     for field in FIELDS {
@@ -158,7 +158,7 @@ pub(crate) fn with_fields(raw: &RawSuperBlock, right: &RawSuperBlock) -> RawSupe
     all
 }
 
-/// The primary super block as the copies have it, if no copy agrees with it.
+/// Returns the primary super block with the fields of a backup, if no backup agrees with it.
 fn as_copies(device: &dyn BlockDevice, sb: &SuperBlock) -> Option<RawSuperBlock> {
     let groups = sb.copies().skip(1).take(MAX_COPIES);
     let places = groups.map(|group| sb.group_start(group).0.saturating_mul(sb.block_size.into()));
@@ -177,19 +177,19 @@ fn as_copies(device: &dyn BlockDevice, sb: &SuperBlock) -> Option<RawSuperBlock>
     if differing.is_some() || !has_place {
         return differing;
     }
-    // No copy is where the primary says that copies are: its own numbers may be what is wrong.
+    // No backup is where the primary super block implies: its own numbers may be wrong.
     let hint = locate::find_copy(device, Some(&sb.raw)).map(|(copy, _)| copy);
     let other = hint.or_else(|| Some(locate::find_copy_anywhere(device, Error::Invalid).ok()?.super_block));
     let copy = other.filter(|copy| is_same_volume(sb, copy) && copy.volume_len() <= device.len())?;
     Some(laid_out_as(sb, &copy, device.len()))
 }
 
-/// Returns whether two super blocks have the same UUID, of which one byte may be damaged.
+/// Returns whether two super blocks have the same UUID, except for one damaged byte.
 fn is_same_volume(sb: &SuperBlock, copy: &SuperBlock) -> bool {
     sb.raw.s_uuid.iter().zip(&copy.raw.s_uuid).filter(|(one, other)| one != other).count() <= 1
 }
 
-/// Returns the primary super block `sb` with the layout that `copy` says.
+/// Returns the primary super block `sb` with the layout of `copy`.
 fn laid_out_as(sb: &SuperBlock, copy: &SuperBlock, device_len: u64) -> RawSuperBlock {
     let (from, mut right) = (&copy.raw, sb.raw);
     macro_rules! take {
@@ -197,7 +197,7 @@ fn laid_out_as(sb: &SuperBlock, copy: &SuperBlock, device_len: u64) -> RawSuperB
     }
     take!(s_log_block_size s_log_cluster_size s_blocks_per_group s_clusters_per_group s_inodes_per_group);
     take!(s_first_data_block s_creator_os);
-    // Revision 0 with features gets revision 1 by a repair, in the primary alone.
+    // A repair changes revision 0 with features to revision 1, in the primary super block alone.
     if from.s_rev_level.get() >= DYNAMIC_REV {
         take!(s_rev_level s_inode_size s_first_ino);
     }
@@ -237,7 +237,7 @@ fn laid_out_as(sb: &SuperBlock, copy: &SuperBlock, device_len: u64) -> RawSuperB
         take!(s_reserved_gdt_blocks);
     }
     let (ours, theirs) = (sb.volume_len(), copy.volume_len());
-    // A volume that is growing has its new size in the primary first.
+    // A volume that is being extended has its new size first in the primary super block.
     let is_longer = theirs > ours || ours > device_len;
     let is_shape_wrong = Wrong::first(&sb.raw, &right).is_some();
     if theirs <= device_len && (is_longer || is_shape_wrong) && (copy.groups == sb.groups || is_shape_wrong) {
@@ -246,7 +246,7 @@ fn laid_out_as(sb: &SuperBlock, copy: &SuperBlock, device_len: u64) -> RawSuperB
     right
 }
 
-/// Returns the features of `sb`, with those that decide the layout as in `copy`.
+/// Returns the features of `sb`, with the layout features of `copy`.
 fn features_as(sb: &SuperBlock, copy: &SuperBlock) -> (Compat, Incompat, RoCompat) {
     let raw = &sb.raw;
     let lost =
@@ -254,7 +254,7 @@ fn features_as(sb: &SuperBlock, copy: &SuperBlock) -> (Compat, Incompat, RoCompa
     let compat = sb.compat.difference(Compat::SPARSE_SUPER2)
         | copy.compat & Compat::SPARSE_SUPER2
         | lost(Compat::ORPHAN_FILE, raw.s_orphan_file_inum.get() != 0);
-    // A repair takes the feature from a volume of the Hurd, in the primary alone.
+    // A repair removes the feature from a volume of the Hurd, in the primary super block alone.
     let is_hurd = copy.raw.s_creator_os.get() == HURD;
     let fixed = if is_hurd { INCOMPAT } else { INCOMPAT | Incompat::FILETYPE };
     let incompat = sb.incompat.difference(fixed) | copy.incompat & (fixed | NEVER_LOST);
@@ -265,7 +265,7 @@ fn features_as(sb: &SuperBlock, copy: &SuperBlock) -> (Compat, Incompat, RoCompa
     (compat, incompat, ro_compat)
 }
 
-/// Sets the fields whose values follow from others, or that name what the features do not have.
+/// Corrects the fields whose values follow from others, or that belong to features that the volume lacks.
 fn straighten(raw: &mut RawSuperBlock) {
     let compat = Compat::from_bits_retain(raw.s_feature_compat.get());
     let incompat = Incompat::from_bits_retain(raw.s_feature_incompat.get());
@@ -305,7 +305,7 @@ fn straighten(raw: &mut RawSuperBlock) {
     }
 }
 
-/// Takes away features without what they need: e2fsck and Linux open no volume that has them.
+/// Removes features whose requirements are not met: neither e2fsck nor Linux opens a volume with them.
 fn straighten_features(raw: &mut RawSuperBlock, compat: Compat, incompat: Incompat, ro_compat: RoCompat) {
     let (mut compat, mut incompat, mut ro_compat) = (compat, incompat, ro_compat);
     if raw.s_orphan_file_inum.get() == 0 {
@@ -327,9 +327,10 @@ fn straighten_features(raw: &mut RawSuperBlock, compat: Compat, incompat: Incomp
     raw.s_feature_ro_compat.set(ro_compat.bits());
 }
 
-/// A volume names a journal in itself or one on another device. Linux mounts none that names both or neither.
+/// Corrects the fields of the journal. A volume has an internal or an external journal; Linux mounts no volume that
+/// names both or neither.
 fn straighten_journal(raw: &mut RawSuperBlock) {
-    // One byte of a UUID is damage; more are a name.
+    // A UUID with a single nonzero byte is damage.
     let is_named = raw.s_journal_uuid.iter().filter(|&&byte| byte != 0).count() > 1;
     let inum = raw.s_journal_inum.get();
     if inum == JOURNAL_INO || inum != 0 && !is_named {

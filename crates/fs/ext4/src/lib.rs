@@ -1,13 +1,13 @@
 //! The ext2, ext3 and ext4 driver.
 //!
-//! One decoder serves all three: they are one format with feature bits. Decoding goes from [`raw`] structures, which
-//! mirror the bytes, to checked types ([`SuperBlock`], [`Inode`]), and never the other way about; [`Volume`] is the
-//! mounted state that everything else hangs on, and `contract.rs` shows it to the layers above.
+//! One decoder serves all three formats, which differ only in feature bits. [`raw`] structures, which mirror the
+//! bytes, are decoded to checked types ([`SuperBlock`], [`Inode`]), never the other way round. [`Volume`] is the
+//! mounted state that everything else uses, and `contract.rs` implements the driver contract.
 //!
-//! Where to start reading: `open.rs` (how a volume comes up), `volume.rs`, `inode/`, `map/`, `dir/`.
+//! Reading order: `open.rs` (opening a volume), `volume.rs`, `inode/`, `map/`, `dir/`.
 //!
 //! Source of the format: Linux `Documentation/filesystems/ext4/`, `fs/ext4/ext4.h`, `fs/ext4/ext4_extents.h`;
-//! e2fsprogs `lib/ext2fs/ext2_fs.h`. `docs/formats/ext4.md` tells what is read and what is refused.
+//! e2fsprogs `lib/ext2fs/ext2_fs.h`. `docs/formats/ext4.md` describes what is supported and what is refused.
 #![no_std]
 #![cfg_attr(
     not(test),

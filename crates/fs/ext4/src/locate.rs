@@ -1,10 +1,9 @@
-//! Finding a usable super block: the primary one, the one the caller names, or a copy.
+//! Finding a usable super block: the primary one, the one that the caller names, or a backup.
 //!
-//! Invariant: a copy counts only if it lies where it says itself that it does (its group number times its group
-//! size), so that neither file data nor another volume's left-overs are taken for one; and the search reads at most
-//! [`MAX_CANDIDATES`] places.
-//! Source of the places: e2fsprogs `misc/mke2fs.c`, `lib/ext2fs/initialize.c` (group size by default 8 x block size);
-//! `e2fsck/util.c` `get_backup_sb`. Of `s_first_meta_bg`: `lib/ext2fs/openfs.c` `ext2fs_open2`.
+//! Invariant: a backup is valid only if it is where it claims to be (its group number times its group size), so that
+//! neither file data nor remnants of another volume are taken for one. The search reads at most [`MAX_CANDIDATES`]
+//! places. Source of the places: e2fsprogs `misc/mke2fs.c`, `lib/ext2fs/initialize.c` (default group size 8 x block
+//! size); `e2fsck/util.c` `get_backup_sb`. Of `s_first_meta_bg`: `lib/ext2fs/openfs.c` `ext2fs_open2`.
 
 use alloc::vec::Vec;
 
@@ -17,13 +16,14 @@ use crate::raw::{RawGroup32, RawInode, RawSuperBlock};
 use crate::super_block::{MAGIC, PRIMARY_OFFSET, SuperBlock, verify_sum};
 use crate::unit::VolBlock;
 
-/// Every block size with every cluster size, in a few groups each.
+/// Enough for every block size with every cluster size, in a few groups each.
 const MAX_CANDIDATES: usize = 512;
 /// 1 KiB to 64 KiB.
 const BLOCK_SIZES: [u32; 7] = [1024, 2048, 4096, 8192, 16384, 32768, 65536];
-/// The groups that hold copies with `sparse_super`, up to a volume of any size's second handful.
+/// The first groups that contain backups with `sparse_super`.
 const COPY_GROUPS: [u32; 5] = [1, 3, 5, 7, 9];
-/// Blocks a cluster with bigalloc, as shifts: 16 is the default, 2^10 more than anybody uses.
+/// Cluster sizes with bigalloc, in blocks and as powers of two: the default is 16 blocks, and 2^10 is more than is
+/// used in practice.
 const CLUSTER_SHIFTS: u32 = 10;
 
 /// A super block that was found.
@@ -31,25 +31,25 @@ const CLUSTER_SHIFTS: u32 = 10;
 pub struct Found {
     /// The super block.
     pub super_block: SuperBlock,
-    /// Byte offset on the device.
+    /// Its byte offset on the device.
     pub offset: u64,
-    /// What stood in the way of the primary one, if this is another.
+    /// The error of the primary super block, if this is another one.
     pub instead_of: Option<Error>,
 }
 
 impl Found {
-    /// Returns the block that holds it.
+    /// Returns the block that contains it.
     pub fn block(&self) -> VolBlock {
         VolBlock(self.offset.checked_div(self.super_block.block_size.into()).unwrap_or(0))
     }
 
-    /// Returns whether it is a copy, whose free counts and journal state are those of the day it was written.
+    /// Returns whether it is a backup, whose free counts and journal state are old.
     pub fn is_copy(&self) -> bool {
         self.offset != PRIMARY_OFFSET
     }
 }
 
-/// Returns the raw super block at byte `offset`; `None` if the device ends before it.
+/// Returns the raw super block at byte `offset`, or `None` if the device ends before it.
 pub fn read_raw(device: &dyn BlockDevice, offset: u64) -> Result<Option<RawSuperBlock>> {
     let mut raw = RawSuperBlock::new_zeroed();
     let end = offset.checked_add(to_u64(size_of::<RawSuperBlock>()));
@@ -60,17 +60,18 @@ pub fn read_raw(device: &dyn BlockDevice, offset: u64) -> Result<Option<RawSuper
     Ok(Some(raw))
 }
 
-/// The primary super block; if it is damaged, a copy; if none is found but only the primary's checksum is wrong, the
-/// primary all the same.
+/// Returns the primary super block. If it is damaged, returns a backup. If there is no backup and only the primary's
+/// checksum is wrong, returns the primary.
 ///
-/// Errors, the first that holds: Unsupported for a feature of the primary; what is wrong with the primary.
+/// Fails with the first error: `Unsupported` for a feature of the primary super block; the error of the primary super
+/// block.
 pub fn find(device: &dyn BlockDevice) -> Result<Found> {
     let error = match check_at(device, PRIMARY_OFFSET) {
         Ok(super_block) => return Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: None }),
         Err(error) => error,
     };
     let hint = read_raw(device, PRIMARY_OFFSET).ok().flatten();
-    // A feature that nobody knows is one that is there, unless the checksum denies it.
+    // An unknown feature is believed, unless the checksum is wrong.
     let error = match (error, hint.as_ref().and_then(wrong_checksum)) {
         (Error::Unsupported(_), None) => return Err(error),
         (Error::Unsupported(_), Some(checksum)) => checksum,
@@ -85,7 +86,8 @@ pub fn find(device: &dyn BlockDevice) -> Result<Found> {
     }
 }
 
-/// Returns the primary super block whatever its checksum says, if it can be decoded; else as [`find`].
+/// Returns the primary super block without verifying its checksum, if it can be decoded. Otherwise the same as
+/// [`find`].
 pub fn find_unverified(device: &dyn BlockDevice) -> Result<Found> {
     match decode_at(device, PRIMARY_OFFSET) {
         Ok(super_block) => Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: None }),
@@ -93,14 +95,14 @@ pub fn find_unverified(device: &dyn BlockDevice) -> Result<Found> {
     }
 }
 
-/// What is wrong with the checksum of a super block that says it has one.
+/// Returns the error of a wrong checksum, if the super block claims to have one.
 fn wrong_checksum(raw: &RawSuperBlock) -> Option<Error> {
     let has_checksum =
         RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()).contains(RoCompat::METADATA_CSUM);
     verify_sum(raw, place(1024, PRIMARY_OFFSET)).err().filter(|_| has_checksum)
 }
 
-/// The super block at block `number`, in units of whichever block size it says it has.
+/// Returns the super block at block `number`, in units of the block size that it contains.
 pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<Found> {
     let mut error = Error::Invalid;
     for block_size in BLOCK_SIZES {
@@ -115,7 +117,7 @@ pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<Found> {
                 return Ok(Found { super_block, offset, instead_of: None });
             }
             Ok(_) => {}
-            // A magic number says more than none about what is wrong.
+            // The error of a found magic number is more precise than that of a missing one.
             Err(Error::Corrupt(Corrupt::Magic { .. })) if error != Error::Invalid => {}
             Err(found) => error = found,
         }
@@ -123,13 +125,14 @@ pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<Found> {
     Err(error)
 }
 
-/// A copy that says it lies where it lies.
+/// Returns a backup that is where it claims to be.
 pub fn find_copy(device: &dyn BlockDevice, hint: Option<&RawSuperBlock>) -> Option<(SuperBlock, u64)> {
     candidates(device.len(), hint).into_iter().find_map(|offset| copy_at(device, offset))
 }
 
-/// The primary super block of which `s_first_meta_bg` alone cannot be, as one without `meta_bg`: libext2fs takes a number so
-/// large to mean that all descriptors are where they are without the feature. Errors: `error`; those of the device.
+/// Returns the primary super block as one without `meta_bg`, if only `s_first_meta_bg` is impossible: libext2fs takes
+/// such a large number to mean that all descriptors are where they are without the feature. Otherwise fails with
+/// `error`, or if the device fails.
 pub(crate) fn find_plain(device: &dyn BlockDevice, error: Error) -> Result<Found> {
     let is_it = matches!(error, Error::Corrupt(Corrupt::Field { field: "s_first_meta_bg", .. }));
     let raw = read_raw(device, PRIMARY_OFFSET)?.filter(|_| is_it);
@@ -139,17 +142,17 @@ pub(crate) fn find_plain(device: &dyn BlockDevice, error: Error) -> Result<Found
     Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: Some(error) })
 }
 
-/// Takes `meta_bg` away from a super block.
+/// Removes `meta_bg` from a super block.
 pub(crate) fn drop_meta_groups(raw: &mut RawSuperBlock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::META_BG.bits());
     raw.s_first_meta_bg.set(0);
 }
 
-/// The first copy, for groups of any size: where nothing is known of a volume whose groups are not as large as they can
-/// be, nor clusters. Errors: `error`.
+/// Returns the first backup for groups of any size, for a volume of which nothing is known and whose groups or
+/// clusters do not have the default size. Otherwise fails with `error`.
 pub(crate) fn find_copy_anywhere(device: &dyn BlockDevice, error: Error) -> Result<Found> {
     let copy = BLOCK_SIZES.into_iter().find_map(|block_size| {
-        // A group has a multiple of eight blocks, and a block for its bitmap.
+        // The size of a group is a multiple of eight blocks, since its bitmap is one block.
         let sizes = (1..=block_size).map(|eighth| u64::from(eighth).saturating_mul(8));
         let blocks = sizes.map(|blocks| blocks.saturating_add(u64::from(block_size == 1024)));
         let offsets = blocks.map(|block| block.saturating_mul(block_size.into()));
@@ -159,9 +162,10 @@ pub(crate) fn find_copy_anywhere(device: &dyn BlockDevice, error: Error) -> Resu
     Ok(Found { super_block, offset, instead_of: Some(error) })
 }
 
-/// A copy of revision 0, which does not say of which group it is: it counts where a group begins by its own numbers, if the
-/// descriptors behind it lead to a root. A volume may begin there itself, in a partition or as what is left of an older
-/// use; its descriptors lead elsewhere, since they count from its begin.
+/// Returns a backup of revision 0, which does not contain its group number. It is valid where a group begins
+/// according to its own numbers, if the descriptors after it lead to a root directory. Another volume may begin
+/// there, in a partition or as a remnant of an earlier use. Its descriptors lead elsewhere, since they count from its
+/// own start.
 fn find_old_copy(device: &dyn BlockDevice) -> Option<(SuperBlock, u64)> {
     if is_something_else(device).unwrap_or(true) {
         return None;
@@ -178,7 +182,7 @@ fn old_copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64
     (own == Some(offset) && has_root(device, &super_block, offset)).then_some((super_block, offset))
 }
 
-/// Returns whether the first descriptor behind a copy of revision 0 leads to a table whose second inode is a
+/// Returns whether the first descriptor after a backup of revision 0 leads to an inode table whose second inode is a
 /// directory.
 fn has_root(device: &dyn BlockDevice, sb: &SuperBlock, copy: u64) -> bool {
     let block_size = u64::from(sb.block_size);
@@ -190,7 +194,7 @@ fn has_root(device: &dyn BlockDevice, sb: &SuperBlock, copy: u64) -> bool {
     read.is_ok() && FileKind::from_mode(root.i_mode.get()) == Some(FileKind::Directory)
 }
 
-/// The copy at byte `offset`, if it says that it lies there.
+/// Returns the backup at byte `offset`, if it claims to be there.
 pub(crate) fn copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64)> {
     let super_block = check_at(device, offset).ok()?;
     let group = u32::from(super_block.raw.s_block_group_nr.get());
@@ -198,7 +202,7 @@ pub(crate) fn copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlo
     (group != 0 && own == Some(offset)).then_some((super_block, offset))
 }
 
-/// Byte offsets at which copies may lie: first those that the damaged primary's own numbers give.
+/// Returns byte offsets of possible backups, first those that follow from the damaged primary super block.
 fn candidates(device_len: u64, hint: Option<&RawSuperBlock>) -> Vec<u64> {
     let mut offsets = Vec::new();
     if let Some(raw) = hint {
@@ -220,18 +224,18 @@ fn candidates(device_len: u64, hint: Option<&RawSuperBlock>) -> Vec<u64> {
             );
         }
     }
-    // The first copy is the one that people know of.
+    // The best known backup comes first.
     offsets.get_mut(hinted..).unwrap_or_default().sort_unstable();
     offsets
 }
 
-/// Adds where copies lie with this block size and so many blocks a group.
+/// Adds the offsets of backups for this block size and number of blocks per group.
 fn add_candidates(offsets: &mut Vec<u64>, device_len: u64, block_size: u32, per_group: u64) {
     let last = device_len.checked_div(per_group.saturating_mul(block_size.into())).unwrap_or(0);
-    // The last group, where `sparse_super2` keeps its second copy.
+    // The last group contains the second backup of `sparse_super2`.
     let groups = COPY_GROUPS.iter().map(|&group| u64::from(group)).chain([last, last.saturating_sub(1)]);
     for group in groups.filter(|&group| group > 0) {
-        // With blocks of 1 KiB, groups start at block 1; with bigalloc, at block 0 even then.
+        // With blocks of 1 KiB, groups start at block 1, or with bigalloc at block 0.
         for first in [u64::from(block_size == 1024), 0] {
             let block = group.saturating_mul(per_group).saturating_add(first);
             let offset = block.saturating_mul(block_size.into());
@@ -242,7 +246,7 @@ fn add_candidates(offsets: &mut Vec<u64>, device_len: u64, block_size: u32, per_
     }
 }
 
-/// Returns the super block at byte `offset`, its checksum tested.
+/// Returns the super block at byte `offset`, with its checksum verified.
 pub(crate) fn check_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
     let super_block = decode_at(device, offset)?;
     super_block.verify(place(super_block.block_size, offset))?;
@@ -265,13 +269,13 @@ pub(crate) fn place(block_size: u32, offset: u64) -> VolBlock {
     VolBlock(offset.checked_div(block_size.into()).unwrap_or(0))
 }
 
-/// Returns whether 1024 bytes look like a super block at all.
+/// Returns whether 1024 bytes have the magic number of a super block.
 pub fn has_magic(raw: &RawSuperBlock) -> bool {
     raw.s_magic.get() == MAGIC
 }
 
-/// Returns whether the device starts with something else that means it: a boot record or a partition table. Then
-/// copies of a super block behind it are left-overs.
+/// Returns whether the device starts with a boot record or a partition table. Backups of a super block after it are
+/// then remnants.
 pub fn is_something_else(device: &dyn BlockDevice) -> Result<bool> {
     let mut start = [0_u8; 1024];
     if device.len() < PRIMARY_OFFSET {
@@ -310,7 +314,7 @@ mod tests {
         let place = 8193 << 10;
         bytes[place..place + 1024].copy_from_slice(raw.as_bytes());
         let find = |bytes: &[u8]| find_copy_anywhere(&MemDevice::read_only(bytes.to_vec()), Error::Invalid);
-        // A volume that begins here has no root there.
+        // A volume that begins here has no root directory at this place.
         bytes[place + 1024 + 8] = 5;
         assert_eq!(find(&bytes).err(), Some(Error::Invalid));
         bytes[(5 << 10) + 128 + 1] = 0x41;

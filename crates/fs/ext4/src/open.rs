@@ -1,7 +1,7 @@
 //! Recognising and opening a volume.
 //!
-//! Order, each step standing on the one before: super block (primary or copy), journal in memory, super block again
-//! as the journal leaves it, group descriptors, fast commits.
+//! The steps of opening, each of which needs the previous one: super block (primary or backup), journal in memory,
+//! super block again with the journal applied, group descriptors, fast commits.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -40,7 +40,7 @@ impl Driver for Ext4Driver {
             return Ok(None);
         }
         let copy = locate::find_copy(device, Some(&raw)).map(|(super_block, _)| super_block);
-        // A copy of a volume larger than the device is a left-over of what was here before.
+        // A backup of a volume that is larger than the device is a remnant of an earlier volume.
         let copy = copy.filter(|sb| sb.volume_len() <= device.len());
         Ok(copy.map(|sb| Probe { evidence: Evidence::Traces, ..sb.probe() }))
     }
@@ -65,7 +65,7 @@ impl Driver for Ext4Driver {
     }
 }
 
-/// Opens the volume that fills `device`, to be read.
+/// Opens the volume on `device` for reading.
 pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Volume> {
     let found = match (options.super_block, options.checksums) {
         (Some(number), _) => locate::find_at(&*device, number)?,
@@ -102,7 +102,7 @@ pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
     Ok(volume)
 }
 
-/// Returns the super block as the journal leaves it; the one before if that cannot be.
+/// Returns the super block with the journal applied, or the previous one if that is unusable.
 fn reread(device: &dyn BlockDevice, found: Found, notices: &mut Vec<Notice>) -> SuperBlock {
     let block = found.block();
     let again = locate::read_raw(device, found.offset).and_then(|raw| match raw {
@@ -110,7 +110,7 @@ fn reread(device: &dyn BlockDevice, found: Found, notices: &mut Vec<Notice>) -> 
         None => Ok(None),
     });
     match again {
-        // What the volume is measured by never changes while it is mounted, but for growing.
+        // Fields that define the layout do not change while a volume is mounted, except when it grows.
         Ok(Some(again)) if again.block_size == found.super_block.block_size => again,
         Ok(_) => found.super_block,
         Err(error) => {
@@ -120,7 +120,7 @@ fn reread(device: &dyn BlockDevice, found: Found, notices: &mut Vec<Notice>) -> 
     }
 }
 
-/// What a super block that cannot be used says of itself.
+/// Returns the result of a probe for a super block that is unusable.
 fn believe(raw: &RawSuperBlock) -> Probe {
     let incompat = Incompat::from_bits_retain(raw.s_feature_incompat.get());
     Probe {

@@ -1,7 +1,7 @@
-//! Names as fast commits left them, over what the blocks of a directory say.
+//! Names that fast commits changed, as an overlay over the blocks of a directory.
 //!
-//! Invariant: a name comes up once: those that a fast commit touched are taken out of the directory's own listing
-//! where they no longer stand for the same inode, and those it added follow at the end, in the order of their bytes.
+//! Invariant: a name is listed once. Names that a fast commit changed are removed from the directory's own listing if
+//! they no longer refer to the same inode. Added names follow at the end, ordered by their bytes.
 
 use core::ops::ControlFlow;
 
@@ -13,11 +13,11 @@ use crate::fast_commit::NameChanges;
 use crate::inode::Inode;
 use crate::volume::Volume;
 
-/// Cookies of added names start here, above all that a directory's own listing gives out.
+/// Cookies of added names start here, above all cookies of the directory's own listing.
 const ADDED: u64 = COOKIES_END;
 
 impl Volume {
-    /// Returns the inode that `name` names in `dir`.
+    /// Returns the inode to which `name` refers in `dir`.
     pub(crate) fn current_lookup(&self, dir: &Inode, name: &Name) -> Result<Ino> {
         let Some(changes) = self.fast_commits().names(dir.ino()) else {
             return self.stored_lookup(dir, name);
@@ -30,7 +30,7 @@ impl Volume {
         changes.resolve(name.as_bytes(), stored).ok_or(Error::NotFound)
     }
 
-    /// The directory that `dir` lies in.
+    /// Returns the parent of `dir`.
     pub(crate) fn current_parent(&self, dir: &Inode) -> Result<Ino> {
         match self.fast_commits().made_in(dir.ino()) {
             Some(parent) => Ok(parent),
@@ -38,7 +38,7 @@ impl Volume {
         }
     }
 
-    /// Hands the entries of `dir` from `from` on to `sink`.
+    /// Passes the entries of `dir` from `from` on to `sink`.
     pub(crate) fn current_list(&self, dir: &Inode, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         let Some(changes) = self.fast_commits().names(dir.ino()) else {
             return self.stored_list(dir, from, sink);
@@ -59,7 +59,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Lists the names that only fast commits know.
+    /// Lists the names that exist only in fast commits.
     fn list_added(
         &self,
         dir: &Inode,
@@ -68,7 +68,7 @@ impl Volume {
         sink: &mut EntrySink<'_>,
     ) -> Result<()> {
         let added = changes.added(|visit| {
-            // What of the directory is damaged was told by its own listing, and has no names to compare.
+            // Damaged parts were reported by the directory's own listing, and contain no names to compare.
             let _ = self.stored_list(dir, Cookie::START, &mut |entry| {
                 if let Ok(entry) = entry {
                     visit(entry.name.as_bytes());
@@ -77,7 +77,7 @@ impl Volume {
             });
         });
         for (next, added) in (ADDED.saturating_add(1)..).zip(added.iter()) {
-            // What is no name, the log made up.
+            // An invalid name can come only from a damaged log.
             let Ok(name) = Name::new(&added.name) else { continue };
             if next <= from.0 {
                 continue;
@@ -105,7 +105,7 @@ impl Volume {
     }
 }
 
-/// Hands over an entry that the directory stores, as it is now; nothing if its name is gone.
+/// Passes on an entry of the directory with its current inode, unless its name was removed.
 fn pass_on(changes: &NameChanges, entry: DirEntry<'_>, sink: &mut EntrySink<'_>) -> ControlFlow<()> {
     match changes.resolve(entry.name.as_bytes(), Some(entry.ino)) {
         Some(ino) if ino == entry.ino => sink(Ok(entry)),

@@ -1,9 +1,11 @@
-//! Quota files: what users, groups and projects take, and may take.
+//! Quota files: usage and limits of users, groups and projects.
 //!
-//! On disk: blocks of 1 KiB whatever the volume's are. Block 0 holds the header, block 1 the root of a tree of four levels, one for each
-//! byte of an id from the highest on, whose nodes are 256 block numbers; the last level leads to a block of entries.
-//! Invariant: what is written fills each block of entries before the next, so that at most one has room.
-//! Source: e2fsprogs `lib/support/mkquota.c`, `quotaio_v2.c`, `quotaio_tree.c`; Linux `fs/quota/quota_tree.h`, `quotaio_v2.h`.
+//! On disk: blocks of 1 KiB, whatever the block size of the volume. Block 0 is the header. Block 1 is the root of a
+//! tree of four levels, one for each byte of an ID from the highest on. Its nodes are 256 block numbers, and the last
+//! level leads to blocks of entries.
+//! Invariant: each block of entries is filled before the next one, so that at most one has space.
+//! Source: e2fsprogs `lib/support/mkquota.c`, `quotaio_v2.c`, `quotaio_tree.c`; Linux `fs/quota/quota_tree.h`,
+//! `quotaio_v2.h`.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -23,10 +25,10 @@ const GRACE: u32 = 7 * 24 * 60 * 60;
 const VERSION: u32 = 1;
 /// `V2_DQTREEDEPTH`.
 const DEPTH: u32 = 4;
-/// Entries of a block.
+/// Number of entries per block.
 const PER_BLOCK: usize = (BLOCK - size_of::<RawEntriesHeader>()) / size_of::<RawEntry>();
 
-/// What a quota file counts by.
+/// The kind of owner that a quota file counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum QuotaKind {
     User,
@@ -47,7 +49,7 @@ impl QuotaKind {
     /// The kinds in the order of the super block's fields.
     pub(crate) const ALL: [Self; 3] = [Self::User, Self::Group, Self::Project];
 
-    /// Of whom an inode is. One without a project belongs to project 0.
+    /// Returns the owner of an inode. An inode without a project belongs to project 0.
     pub(crate) fn id(self, raw: &RawInode, extra: Option<&RawInodeExtra>) -> u32 {
         let (low, high) = match self {
             Self::User => (raw.i_uid.get(), raw.l_i_uid_high.get()),
@@ -72,7 +74,7 @@ struct RawHeader {
     dqi_igrace: le::U32,
     /// 0x10
     dqi_flags: le::U32,
-    /// 0x14: blocks of the file.
+    /// 0x14: number of blocks of the file.
     dqi_blocks: le::U32,
     /// 0x18: first free block, or 0.
     dqi_free_blk: le::U32,
@@ -81,7 +83,7 @@ struct RawHeader {
 }
 const _: () = assert!(size_of::<RawHeader>() == 32);
 
-/// `struct qt_disk_dqdbheader`, which begins a block of entries.
+/// `struct qt_disk_dqdbheader`, the start of a block of entries.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
 #[repr(C)]
 struct RawEntriesHeader {
@@ -125,10 +127,10 @@ pub(crate) struct RawEntry {
 }
 const _: () = assert!(size_of::<RawEntry>() == 72);
 
-/// What each owner takes and may take.
+/// Usage and limits by owner.
 pub(crate) type Entries = BTreeMap<u32, RawEntry>;
 
-/// What `id` takes, of whom nothing was known.
+/// Returns the entry of `id` with this usage and no limits.
 pub(crate) fn entry(id: u32, inodes: u64, bytes: u64) -> RawEntry {
     let mut raw = RawEntry::new_zeroed();
     raw.dqb_id.set(id);
@@ -137,26 +139,26 @@ pub(crate) fn entry(id: u32, inodes: u64, bytes: u64) -> RawEntry {
     raw
 }
 
-/// A quota file that is being made.
+/// A quota file that is being created.
 pub(crate) struct QuotaFile {
     pub(crate) blocks: Vec<Vec<u8>>,
-    /// The blocks in the order in which they are written first, and so taken.
+    /// The blocks in the order in which they are first written, and therefore allocated.
     pub(crate) order: Vec<u32>,
 }
 
 impl RawEntry {
-    /// Counts an inode that takes so many bytes.
+    /// Adds an inode that uses this number of bytes.
     pub(crate) fn count(&mut self, bytes: u64) {
         self.add(1, bytes);
     }
 
-    /// Counts so many inodes and bytes.
+    /// Adds this number of inodes and bytes.
     pub(crate) fn add(&mut self, inodes: u64, bytes: u64) {
         self.dqb_curinodes.set(self.dqb_curinodes.get().saturating_add(inodes));
         self.dqb_curspace.set(self.dqb_curspace.get().saturating_add(bytes));
     }
 
-    /// Returns whether it says more than what is taken.
+    /// Returns whether it contains more than usage.
     pub(crate) fn has_limits(&self) -> bool {
         let limits = [self.dqb_ihardlimit, self.dqb_isoftlimit, self.dqb_bhardlimit, self.dqb_bsoftlimit];
         limits.iter().any(|limit| limit.get() != 0)
@@ -164,7 +166,7 @@ impl RawEntry {
 }
 
 impl QuotaFile {
-    /// Returns the file of `kind` with these entries. Fails with `NoMemory`.
+    /// Creates the file of `kind` with these entries. Fails with `NoMemory`.
     pub(crate) fn new(kind: QuotaKind, all: &Entries) -> Result<Self> {
         let mut this = Self { blocks: Vec::from([zeroed()?, zeroed()?]), order: Vec::from([0]) };
         let mut entries = 0;
@@ -192,7 +194,7 @@ impl QuotaFile {
         Ok(this)
     }
 
-    /// Returns the number of the block that is added next.
+    /// Returns the number of the next new block.
     fn next(&self) -> u32 {
         u32::try_from(self.blocks.len()).unwrap_or(u32::MAX)
     }
@@ -204,7 +206,8 @@ impl QuotaFile {
         Ok(number)
     }
 
-    /// Makes the way through the tree to the entry of `id`, which is in the block `entries`, or in a new one. Answers which.
+    /// Creates the path through the tree to the entry of `id`, which is in the block `entries`, or in a new block.
+    /// Returns that block.
     fn insert(&mut self, id: u32, entries: Option<u32>) -> Result<u32> {
         let (mut node, digits) = (ROOT, id.to_be_bytes());
         for (depth, digit) in (1..).zip(digits) {
@@ -246,7 +249,7 @@ fn zeroed() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the entries of a file. Errors: what is wrong with it.
+/// Returns the entries of a file. Fails with a description of the first error in it.
 pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entries, &'static str> {
     let (header, _) = RawHeader::ref_from_prefix(bytes).map_err(|_| "it is too short")?;
     if header.dqh_magic.get() != kind.magic() {
@@ -268,7 +271,7 @@ pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entr
         let node = block(number).ok_or("its tree leads outside")?;
         if depth == DEPTH {
             for raw in entries_of(node) {
-                // Of a block of entries several ids lead to one.
+                // Several IDs lead to the same block of entries.
                 all.insert(raw.dqb_id.get(), raw);
             }
             continue;
@@ -288,12 +291,12 @@ pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entr
     Ok(all)
 }
 
-/// Returns how many blocks of [`BLOCK`] bytes a file says that it has.
+/// Returns the number of blocks of [`BLOCK`] bytes according to the header.
 pub(crate) fn blocks_of(bytes: &[u8]) -> Option<usize> {
     RawHeader::ref_from_prefix(bytes).ok().map(|(header, _)| to_usize(header.dqi_blocks.get().into()))
 }
 
-/// Returns the entries of a block that are in use.
+/// Returns the used entries of a block.
 fn entries_of(block: &[u8]) -> impl Iterator<Item = RawEntry> + '_ {
     let rest = block.get(size_of::<RawEntriesHeader>()..).unwrap_or_default();
     let all = rest.chunks_exact(size_of::<RawEntry>()).filter_map(|raw| RawEntry::read_from_bytes(raw).ok());

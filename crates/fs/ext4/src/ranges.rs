@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Numbers of which many lie in a row.
+/// A set of numbers, many of which are contiguous.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Ranges {
     /// Start and end of each run.
@@ -19,13 +19,13 @@ impl Ranges {
         &self.runs
     }
 
-    /// Adds numbers; some may be there.
+    /// Adds numbers, some of which may already be in the set.
     pub fn insert(&mut self, run: Range<u64>) {
         let Range { mut start, mut end } = run;
         if start >= end {
             return;
         }
-        // The run before that reaches here, and all that begin inside or right behind.
+        // The previous run, if it reaches here, and all runs that begin inside or directly after.
         if let Some((&before, &reach)) = self.runs.range(..=start).next_back()
             && reach >= start
         {
@@ -39,7 +39,7 @@ impl Ranges {
         self.runs.insert(start, end);
     }
 
-    /// Takes numbers out; not all need be there.
+    /// Removes numbers, some of which may not be in the set.
     pub fn remove(&mut self, run: &Range<u64>) {
         for inside in self.within(run) {
             let Some((&start, &end)) = self.runs.range(..=inside.start).next_back() else { continue };
@@ -53,7 +53,7 @@ impl Ranges {
         }
     }
 
-    /// What of `run` is in the set.
+    /// Returns the parts of `run` that are in the set.
     pub fn within(&self, run: &Range<u64>) -> Vec<Range<u64>> {
         let before = self.runs.range(..run.start).next_back();
         let all = before.into_iter().chain(self.runs.range(run.start..run.end.max(run.start)));

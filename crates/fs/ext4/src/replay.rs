@@ -1,4 +1,4 @@
-//! The journal on opening: where it is, and what the volume looks like behind it.
+//! The journal when a volume is opened: its place, and the volume with the journal applied.
 //!
 //! Invariant: nothing is written. A dirty log becomes an index of displaced blocks ([`Remap`]).
 //! Source: Linux `fs/ext4/super.c` `ext4_load_and_init_journal`; e2fsprogs `e2fsck/journal.c`.
@@ -22,7 +22,7 @@ use crate::super_block::SuperBlock;
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
 
-/// Cache for finding the journal: its inode and its extents.
+/// Cache size for reading the journal's inode and its extents.
 const SMALL_CACHE: usize = 1 << 20;
 /// `EXT3_JNL_BACKUP_BLOCKS`: `s_jnl_blocks` is a copy of the journal inode's map.
 pub(crate) const JNL_BACKUP_BLOCKS: u8 = 1;
@@ -30,16 +30,16 @@ pub(crate) const JNL_BACKUP_BLOCKS: u8 = 1;
 /// Byte offset of `s_journal_inum` in the super block.
 const S_JOURNAL_INUM: u32 = 0xe0;
 
-/// A device behind its journal.
+/// A device with its journal applied.
 pub struct Behind {
-    /// The device as it is meant to be seen.
+    /// The device with the journal applied.
     pub device: Arc<dyn BlockDevice>,
-    /// The journal, if it was replayed: fast commits may follow in it.
+    /// The journal, if it was replayed. Fast commits may follow in it.
     pub replayed: Option<(Journal, obento_journal::Summary)>,
 }
 
-/// Replays the journal of a volume in memory, if it is dirty and the caller wants that; what goes wrong is told and
-/// leaves the volume as it is without.
+/// Replays the journal of a volume in memory, if it is dirty and the options permit that. Errors are added to the
+/// notices, and the volume is then shown without the journal.
 pub fn look_behind(
     device: Arc<dyn BlockDevice>,
     sb: &SuperBlock,
@@ -48,7 +48,8 @@ pub fn look_behind(
     notices: &mut Vec<Notice>,
 ) -> Behind {
     let untouched = Behind { device: Arc::clone(&device), replayed: None };
-    // A copy of the super block is too old to know whether the journal is dirty; its own super block does.
+    // A backup of the super block is too old to say whether the journal is dirty. The journal's own super block is
+    // current.
     let may_be_dirty = sb.incompat.contains(Incompat::NEEDS_RECOVERY) || is_copy;
     if !sb.compat.contains(Compat::HAS_JOURNAL) || !may_be_dirty {
         return untouched;
@@ -63,7 +64,8 @@ pub fn look_behind(
     };
     let log = journal.super_block();
     if log.errno != 0 {
-        // Whoever aborted the journal had no chance to mark the volume: `ext4_clear_journal_err` does that later.
+        // The process that aborted the journal could not set the error flag: `ext4_clear_journal_err` does that
+        // later.
         notices.push(Notice::MarkedWithErrors);
     }
     if !log.needs_replay() {
@@ -85,7 +87,7 @@ pub fn look_behind(
     }
 }
 
-/// Returns the volume of `sb` on `device` as `journal` leaves it, and the damage that cost blocks or transactions.
+/// Returns the volume of `sb` on `device` with `journal` applied, and the damage that lost blocks or transactions.
 /// Fails in the same cases as [`Journal::replay_index`].
 pub(crate) fn behind(
     device: Arc<dyn BlockDevice>,
@@ -101,7 +103,7 @@ pub(crate) fn behind(
     Ok((Behind { device: Arc::new(remap), replayed: Some((journal, summary)) }, damage))
 }
 
-/// The journal of a volume, wherever it is; `None` if it is on a device that was not given, which is told.
+/// Opens the internal or external journal of a volume. Returns `None`, with a notice, if its device was not given.
 pub fn open_journal(
     device: &Arc<dyn BlockDevice>,
     sb: &SuperBlock,
@@ -132,7 +134,7 @@ pub fn open_journal(
     Journal::open(Arc::clone(device), sb.block_size, runs).map(Some)
 }
 
-/// The super block is to blame for a number that names no inode in use.
+/// Attributes an unused inode to the number in the super block.
 fn unused_inode(error: Error, inum: u32) -> Error {
     let (structure, offset) = (Structure::SuperBlock, S_JOURNAL_INUM);
     match error {
@@ -141,7 +143,8 @@ fn unused_inode(error: Error, inum: u32) -> Error {
     }
 }
 
-/// The blocks of the journal's inode, which is a regular file without holes, as large as a journal is at least.
+/// Returns the blocks of the journal inode, which must be a regular file without holes and at least the minimum size
+/// of a journal.
 fn journal_runs(volume: &Volume, inode: &Inode) -> Result<Runs> {
     let structure = Structure::Inode(inode.ino());
     if inode.kind() != FileKind::Regular {
@@ -155,7 +158,7 @@ fn journal_runs(volume: &Volume, inode: &Inode) -> Result<Runs> {
     let blocks = u32::try_from(blocks).map_err(|_| unsupported)?;
     let mut runs = Runs::new();
     let mut at = 0;
-    // Each step takes a block at least; a map that repeats itself ends at the number of pieces that `Runs` takes.
+    // Each step adds at least one block. A map that refers to itself ends at the maximum number of runs.
     while at < blocks {
         let run = volume.map_run(inode, FileBlock(at))?;
         let len = run.len.min(blocks.saturating_sub(at));
@@ -168,7 +171,8 @@ fn journal_runs(volume: &Volume, inode: &Inode) -> Result<Runs> {
     Ok(runs)
 }
 
-/// Puts the copy of the journal's map and size that the super block keeps into its inode; false if there is none.
+/// Restores the map and the size of the journal inode from their copy in the super block. Returns false if there is
+/// no copy.
 pub(crate) fn restore_journal_inode(sb: &SuperBlock, raw: &mut RawInode) -> bool {
     if sb.raw.s_jnl_backup_type != JNL_BACKUP_BLOCKS {
         return false;
@@ -185,7 +189,7 @@ pub(crate) fn restore_journal_inode(sb: &SuperBlock, raw: &mut RawInode) -> bool
     true
 }
 
-/// Returns the journal's inode as the super block keeps a copy of it.
+/// Returns the journal inode from its copy in the super block.
 fn journal_inode_copy(sb: &SuperBlock, ino: Ino) -> Option<Inode> {
     let mut raw = RawInode::new_zeroed();
     if !restore_journal_inode(sb, &mut raw) {

@@ -1,10 +1,11 @@
-//! The super block: what the whole volume is measured by.
+//! The super block, which defines the layout of the volume.
 //!
-//! On disk: [`RawSuperBlock`] at byte 1024; copies at the start of groups that [`SuperBlock::has_copy`] names.
-//! Invariant: every number that later arithmetic divides by, shifts by or allocates by is checked here, once, by the
-//! tests that Linux does before it mounts (`fs/ext4/super.c`: `ext4_load_super`, `ext4_block_group_meta_init`,
+//! On disk: [`RawSuperBlock`] at byte 1024; backups at the start of the groups for which [`SuperBlock::has_copy`] is
+//! true.
+//! Invariant: every number by which later arithmetic divides, shifts or allocates is checked here, once, by the tests
+//! of Linux before a mount (`fs/ext4/super.c`: `ext4_load_super`, `ext4_block_group_meta_init`,
 //! `ext4_check_geometry`, `ext4_handle_clustersize`).
-//! Invariant: a bit index in a group fits u32 and a group's bitmap fits one block.
+//! Invariant: the index of a bit in a group fits u32, and the bitmap of a group fits one block.
 
 use core::mem::offset_of;
 use core::ops::Range;
@@ -19,13 +20,13 @@ use crate::unit::VolBlock;
 
 /// `EXT4_SUPER_MAGIC`.
 pub const MAGIC: u16 = 0xef53;
-/// Where the primary super block starts, in bytes.
+/// Byte offset of the primary super block.
 pub const PRIMARY_OFFSET: u64 = 1024;
 /// The root directory: `EXT4_ROOT_INO`.
 pub const ROOT_INO: Ino = Ino(2);
-/// Block size is at most 64 KiB: `EXT4_MAX_BLOCK_LOG_SIZE` less `EXT4_MIN_BLOCK_LOG_SIZE`.
+/// The maximum block size is 64 KiB: `EXT4_MAX_BLOCK_LOG_SIZE` minus `EXT4_MIN_BLOCK_LOG_SIZE`.
 const MAX_LOG_BLOCK_SIZE: u32 = 6;
-/// `EXT4_MAX_CLUSTER_LOG_SIZE` less `EXT4_MIN_BLOCK_LOG_SIZE`.
+/// `EXT4_MAX_CLUSTER_LOG_SIZE` minus `EXT4_MIN_BLOCK_LOG_SIZE`.
 const MAX_LOG_CLUSTER_SIZE: u32 = 20;
 /// `EXT4_GOOD_OLD_INODE_SIZE`, `EXT4_GOOD_OLD_FIRST_INO`.
 const OLD_INODE_SIZE: u16 = 128;
@@ -34,13 +35,13 @@ const OLD_FIRST_INO: u32 = 11;
 /// `EXT4_LINK_MAX`, `EXT2_LINK_MAX`.
 const LINK_MAX: u32 = 65_000;
 const OLD_LINK_MAX: u32 = 32_000;
-/// Linux's `PATH_MAX`, with its NUL.
+/// `PATH_MAX` of Linux, including its NUL.
 const PATH_MAX: u32 = 4096;
 
-/// How a volume's metadata is protected.
+/// The kind of checksums of metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checksums {
-    /// Not at all.
+    /// None.
     None,
     /// crc16 in the descriptors: `uninit_bg`.
     Descriptors,
@@ -51,7 +52,7 @@ pub enum Checksums {
 /// The checked super block.
 #[derive(Clone, Debug)]
 pub struct SuperBlock {
-    /// As it stands on disk, for the fields that nothing is computed from.
+    /// The raw super block, for fields that are not used in computations.
     pub raw: RawSuperBlock,
     /// Compatible features.
     pub compat: Compat,
@@ -59,35 +60,35 @@ pub struct SuperBlock {
     pub incompat: Incompat,
     /// Read-only compatible features.
     pub ro_compat: RoCompat,
-    /// Bytes a block: 1024 to 65536.
+    /// Size of a block in bytes: 1024 to 65536.
     pub block_size: u32,
-    /// Blocks a cluster, as a shift; 0 without bigalloc.
+    /// Blocks per cluster as a power of two; 0 without bigalloc.
     pub cluster_bits: u32,
-    /// The block that holds the primary super block, and the first of group 0.
+    /// The block that contains the primary super block, and the first block of group 0.
     pub first_data_block: u32,
-    /// Blocks of the volume.
+    /// Number of blocks of the volume.
     pub blocks_count: u64,
-    /// Blocks a group.
+    /// Blocks per group.
     pub blocks_per_group: u32,
-    /// Inodes of the volume.
+    /// Number of inodes of the volume.
     pub inodes_count: u32,
-    /// Inodes a group.
+    /// Inodes per group.
     pub inodes_per_group: u32,
-    /// Bytes an inode: a power of two, at most a block.
+    /// Size of an inode in bytes: a power of two, at most a block.
     pub inode_size: u16,
     /// First inode that is not reserved.
     pub first_ino: u32,
-    /// Bytes a group descriptor: a power of two, at most a block.
+    /// Size of a group descriptor in bytes: a power of two, at most a block.
     pub desc_size: u16,
-    /// Groups of the volume.
+    /// Number of groups of the volume.
     pub groups: u32,
-    /// How metadata is protected.
+    /// The kind of checksums of metadata.
     pub checksums: Checksums,
-    /// What every crc32c starts from.
+    /// The seed of every crc32c.
     pub checksum_seed: u32,
 }
 
-/// `Corrupt::Field` for a field of the super block that was read from `$block`.
+/// Returns `Corrupt::Field` for a field of the super block that was read from `$block`.
 macro_rules! bad_field {
     ($block:expr, $field:ident, $found:expr) => {
         Error::from(Corrupt::Field {
@@ -101,10 +102,11 @@ macro_rules! bad_field {
 }
 
 impl SuperBlock {
-    /// Checks the 1024 bytes that were read from `block`. The checksum is [`Self::verify`]'s to test, because a
-    /// volume whose super block is sound but for that can still be read.
+    /// Checks the 1024 bytes that were read from `block`. [`Self::verify`] verifies the checksum separately, because
+    /// a volume whose super block has only a wrong checksum can still be read.
     ///
-    /// Errors, the first that holds: Corrupt for the magic number; Unsupported for a feature; Corrupt for a field.
+    /// Fails with the first error: `Corrupt` for the magic number; `Unsupported` for a feature; `Corrupt` for a
+    /// field.
     pub fn decode(bytes: &[u8], block: VolBlock) -> Result<Self> {
         let truncated =
             Corrupt::Truncated { structure: Structure::SuperBlock, block: block.0, offset: 0, len: 1024 };
@@ -152,7 +154,7 @@ impl SuperBlock {
         Ok(this)
     }
 
-    /// Checks whether the checksum is right; always so without `metadata_csum`.
+    /// Verifies the checksum. Succeeds without `metadata_csum`.
     pub fn verify(&self, block: VolBlock) -> Result<()> {
         if self.checksums != Checksums::All {
             return Ok(());
@@ -160,7 +162,8 @@ impl SuperBlock {
         verify_sum(&self.raw, block)
     }
 
-    /// The same for a reader that ignores checksums: the volume seems to have none.
+    /// Returns the super block for a reader with this option: if checksums are ignored, the volume appears to have
+    /// none.
     pub(crate) fn verified_as(self, checksums: obento_driver::Checksums) -> Self {
         match checksums {
             obento_driver::Checksums::Verify => self,
@@ -168,7 +171,7 @@ impl SuperBlock {
         }
     }
 
-    /// Blocks and clusters a group: each bitmap fits a block, and the two agree.
+    /// Checks blocks and clusters per group: each bitmap must fit a block, and the two must agree.
     fn check_group_shape(&self, block: VolBlock) -> Result<()> {
         let bits = self.block_size.saturating_mul(8);
         let clusters = self.raw.s_clusters_per_group.get();
@@ -193,7 +196,7 @@ impl SuperBlock {
 
     fn count_groups(&self, block: VolBlock) -> Result<u32> {
         let first = self.first_data_block;
-        // With blocks of 1 KiB, block 0 is the boot sector's; only a bigalloc group may start there.
+        // With blocks of 1 KiB, block 0 contains the boot sector; only a group with bigalloc may start there.
         let first_is_boot = first == 0 && self.block_size == 1024 && self.cluster_bits == 0;
         if u64::from(first) >= self.blocks_count || first_is_boot {
             return Err(bad_field!(block, s_first_data_block, first));
@@ -221,37 +224,37 @@ impl SuperBlock {
         Ok(())
     }
 
-    /// Returns whether space is handed out by clusters.
+    /// Returns whether space is allocated in clusters.
     pub fn has_bigalloc(&self) -> bool {
         self.ro_compat.contains(RoCompat::BIGALLOC)
     }
 
-    /// Returns whether every structure carries a crc32c.
+    /// Returns whether every structure has a crc32c.
     pub fn has_metadata_csum(&self) -> bool {
         self.checksums == Checksums::All
     }
 
-    /// Blocks a cluster: 1 without bigalloc.
+    /// Returns the number of blocks per cluster: 1 without bigalloc.
     pub fn cluster_blocks(&self) -> u32 {
         1_u32.checked_shl(self.cluster_bits).unwrap_or(1)
     }
 
-    /// Inodes a block.
+    /// Returns the number of inodes per block.
     pub fn inodes_per_block(&self) -> u32 {
         self.block_size.checked_div(self.inode_size.into()).unwrap_or(1)
     }
 
-    /// Blocks of one group's inode table.
+    /// Returns the number of blocks of one group's inode table.
     pub fn inode_table_blocks(&self) -> u32 {
         self.inodes_per_group.div_ceil(self.inodes_per_block().max(1))
     }
 
-    /// Descriptors a block.
+    /// Returns the number of descriptors per block.
     pub fn descs_per_block(&self) -> u32 {
         self.block_size.checked_div(self.desc_size.into()).unwrap_or(1).max(1)
     }
 
-    /// Blocks of all descriptors.
+    /// Returns the number of blocks of all descriptors.
     pub fn desc_blocks(&self) -> u32 {
         self.groups.div_ceil(self.descs_per_block())
     }
@@ -262,7 +265,7 @@ impl SuperBlock {
         VolBlock(blocks.saturating_add(self.first_data_block.into()))
     }
 
-    /// The group that `block` lies in; `None` outside all groups.
+    /// Returns the group that contains `block`, or `None` if no group does.
     pub fn group_of(&self, block: VolBlock) -> Option<u32> {
         let inside = block.0.checked_sub(self.first_data_block.into())?;
         if block.0 >= self.blocks_count {
@@ -271,35 +274,35 @@ impl SuperBlock {
         u32::try_from(inside.checked_div(self.blocks_per_group.into())?).ok()
     }
 
-    /// Length of the volume in bytes.
+    /// Returns the size of the volume in bytes.
     pub fn volume_len(&self) -> u64 {
         self.blocks_count.saturating_mul(self.block_size.into())
     }
 
-    /// Returns whether the `len` blocks from `start` on are blocks of the volume behind the primary super block, as
-    /// `ext4_sb_block_valid` asks.
+    /// Returns whether the `len` blocks from `start` on are blocks of the volume after the primary super block, as in
+    /// `ext4_sb_block_valid`.
     pub fn holds_blocks(&self, start: VolBlock, len: u64) -> bool {
         start.0 > self.first_data_block.into()
             && start.0.checked_add(len).is_some_and(|end| end <= self.blocks_count)
     }
 
-    /// Free blocks (clusters with bigalloc), as the super block says.
+    /// Returns the number of free blocks (clusters with bigalloc) in the super block.
     pub fn free_blocks(&self) -> u64 {
         self.wide(self.raw.s_free_blocks_count_lo.get(), self.raw.s_free_blocks_count_hi.get())
     }
 
-    /// Blocks kept for the super user.
+    /// Returns the number of blocks that are reserved for the super user.
     pub fn reserved_blocks(&self) -> u64 {
         self.wide(self.raw.s_r_blocks_count_lo.get(), self.raw.s_r_blocks_count_hi.get())
     }
 
-    /// Returns a number whose high half means something only with `64bit`.
+    /// Combines the halves of a number whose high half is valid only with `64bit`.
     fn wide(&self, low: u32, high: u32) -> u64 {
         join(low, if self.incompat.contains(Incompat::SIXTY_FOUR_BIT) { high } else { 0 })
     }
 
-    /// The groups whose bitmaps and inode tables may lie in `group`: those of its flex group, of which so many as
-    /// `mke2fs` makes are asked.
+    /// Returns the groups whose bitmaps and inode tables may be in `group`: those of its flex group, up to the number
+    /// of groups that `mke2fs` puts into one.
     pub fn flex_groups(&self, group: u32) -> Range<u32> {
         const MAX_ASKED: u32 = 64;
         let log = u32::from(self.raw.s_log_groups_per_flex);
@@ -311,23 +314,23 @@ impl SuperBlock {
         first..first.saturating_add(len).min(self.groups)
     }
 
-    /// Returns the most names of a file, and of subdirectories that are counted.
+    /// Returns the maximum number of names of a file, and of counted subdirectories.
     pub fn link_max(&self) -> u32 {
         if self.incompat.contains(Incompat::EXTENT) { LINK_MAX } else { OLD_LINK_MAX }
     }
 
-    /// Returns the longest target of a symbolic link in bytes.
+    /// Returns the maximum length of the target of a symbolic link in bytes.
     pub fn symlink_max(&self) -> u32 {
         self.block_size.min(PATH_MAX).saturating_sub(1)
     }
 
-    /// Returns the largest size of a file that is mapped by extents, or by the block map of ext2.
+    /// Returns the maximum size of a file that is mapped by extents or by the block map of ext2.
     pub fn file_size_max(&self, extents: bool) -> u64 {
         let block_size = u64::from(self.block_size);
         let per_block = block_size / 4;
         let indirect = [1, 2, 3].iter().map(|&levels| per_block.saturating_pow(levels)).sum::<u64>();
         let blocks = if extents { u32::MAX.into() } else { indirect.saturating_add(12).min(u32::MAX.into()) };
-        // Without huge_file the space taken is counted in 32 bits of sectors.
+        // Without huge_file, the allocated space is counted in sectors in 32 bits.
         let huge = self.ro_compat.contains(RoCompat::HUGE_FILE);
         let counted = if huge { u64::MAX } else { u64::from(u32::MAX).saturating_mul(512) };
         blocks.saturating_mul(block_size).min(counted)
@@ -338,7 +341,7 @@ impl SuperBlock {
         until_nul(&self.raw.s_volume_name)
     }
 
-    /// `ext2`, `ext3` or `ext4`, decided as `blkid` does: by the features that the older ones lack.
+    /// Returns `ext2`, `ext3` or `ext4`, as `blkid` decides: by the features that the older formats lack.
     pub fn fs_type(&self) -> &'static str {
         let old_incompat = Incompat::FILETYPE | Incompat::NEEDS_RECOVERY | Incompat::META_BG;
         let old_ro = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE | RoCompat::BTREE_DIR;
@@ -351,7 +354,7 @@ impl SuperBlock {
     }
 }
 
-/// Checks whether the checksum of `raw`, which was read from `block`, is right.
+/// Verifies the checksum of `raw`, which was read from `block`.
 pub(crate) fn verify_sum(raw: &RawSuperBlock, block: VolBlock) -> Result<()> {
     let bytes = raw.as_bytes();
     let covered = bytes.get(..offset_of!(RawSuperBlock, s_checksum)).unwrap_or(bytes);
@@ -362,7 +365,7 @@ pub(crate) fn verify_sum(raw: &RawSuperBlock, block: VolBlock) -> Result<()> {
     Err(Corrupt::Checksum { structure: Structure::SuperBlock, block: block.0, found, expected }.into())
 }
 
-/// What comes before the first NUL.
+/// Returns the bytes before the first NUL.
 pub fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }

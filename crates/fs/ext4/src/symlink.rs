@@ -1,7 +1,7 @@
 //! Targets of symbolic links.
 //!
-//! On disk: up to 59 bytes in `i_block` (a *fast* link, which owns no block), longer ones in the first block of the
-//! file, or as inline data. Source: Linux `fs/ext4/inode.c` `ext4_inode_is_fast_symlink`, `fs/ext4/symlink.c`.
+//! On disk: up to 59 bytes in `i_block` (a *fast* link, which owns no block); longer targets in the first block of
+//! the file, or as inline data. Source: Linux `fs/ext4/inode.c` `ext4_inode_is_fast_symlink`, `fs/ext4/symlink.c`.
 
 use alloc::vec::Vec;
 
@@ -14,11 +14,11 @@ use crate::super_block::until_nul;
 use crate::unit::FileBlock;
 use crate::volume::Volume;
 
-/// `i_block` with its NUL.
+/// Size of `i_block`, including the NUL.
 const FAST_MAX: u64 = 60;
 
 impl Volume {
-    /// Returns the target of a symbolic link. Fails with `Invalid` if `inode` is none.
+    /// Returns the target of a symbolic link. Fails with `Invalid` if `inode` is not a symbolic link.
     pub(crate) fn read_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind() != FileKind::Symlink {
             return Err(Error::Invalid);
@@ -46,13 +46,13 @@ impl Volume {
         if target.is_empty() { Err(bad_size()) } else { Ok(target) }
     }
 
-    /// Returns whether the target lies in `i_block`: the inode owns no block but that of its attributes.
+    /// Returns whether the target is in `i_block`: the inode owns no block except that of its attributes.
     fn is_fast(&self, inode: &Inode) -> bool {
         let sb = self.super_block();
         let cluster_sectors = u64::from(sb.cluster_blocks()).saturating_mul(u64::from(sb.block_size / 512));
         let attributes = if inode.xattr_block().is_some() { cluster_sectors } else { 0 };
         let owns_nothing = inode.sectors(sb).saturating_sub(attributes) == 0;
-        // The values of attributes in inodes of their own are counted too; then the size tells.
+        // Attribute values in inodes of their own are counted, too; the size then decides.
         owns_nothing || inode.size() < FAST_MAX && !inode.has(InodeFlags::EXTENTS)
     }
 }

@@ -1,4 +1,4 @@
-//! Block numbers, by what they count.
+//! Types for block numbers, by their unit.
 
 use core::fmt;
 
@@ -6,19 +6,19 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VolBlock(pub u64);
 
-/// A block of a file. 32 bits, because the format's extents and `i_size` limits allow no more.
+/// A block of a file. 32 bits, which is the limit of the format's extents and sizes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileBlock(pub u32);
 
 impl VolBlock {
-    /// Returns the block `count` blocks on; `None` past the end of 64 bits.
+    /// Returns the block `count` blocks later, or `None` past 64 bits.
     pub fn checked_add(self, count: u64) -> Option<Self> {
         self.0.checked_add(count).map(Self)
     }
 }
 
 impl FileBlock {
-    /// The block that follows; `None` after the last that a file can have.
+    /// Returns the next block, or `None` after the last possible block of a file.
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(Self)
     }

@@ -1,4 +1,4 @@
-//! How full the volume is, as Linux counts it.
+//! Free and used space, as Linux counts it.
 //!
 //! Source: Linux `fs/ext4/super.c` `ext4_statfs`, `ext4_calculate_overhead`, `ext4_calculate_resv_clusters`.
 
@@ -10,11 +10,11 @@ use crate::group::Totals;
 use crate::super_block::SuperBlock;
 use crate::volume::Volume;
 
-/// The most clusters that Linux keeps for itself.
+/// Maximum number of clusters that Linux reserves for itself.
 const MAX_KEPT_CLUSTERS: u64 = 4096;
 
 impl Volume {
-    /// What `statvfs` says of a volume of which so much is free.
+    /// Returns the statistics of a volume with these free counts.
     pub(crate) fn usage(&self, totals: Totals) -> StatFs {
         let sb = self.super_block();
         let free = to_blocks(sb, totals.free_blocks).min(sb.blocks_count);
@@ -29,7 +29,7 @@ impl Volume {
         }
     }
 
-    /// Blocks of the format itself.
+    /// Returns the number of blocks of the format itself.
     fn overhead(&self) -> u64 {
         let sb = self.super_block();
         let stored = u64::from(sb.raw.s_overhead_clusters.get());
@@ -40,13 +40,13 @@ impl Volume {
         let metadata = if self.zones().is_empty() {
             0
         } else {
-            // Block 0 of a volume with 1 KiB blocks is in a zone, and in `s_first_data_block`.
+            // Block 0 of a volume with 1 KiB blocks is part of the zones and of `s_first_data_block`.
             self.zones().clusters(sb.cluster_bits).saturating_add(self.reserved_descriptors())
         };
         to_blocks(sb, metadata).saturating_add(self.journal_blocks())
     }
 
-    /// Clusters of the descriptor blocks that each copy keeps for growing.
+    /// Returns the number of clusters of the reserved descriptor blocks in all groups with backups.
     fn reserved_descriptors(&self) -> u64 {
         let sb = self.super_block();
         if sb.incompat.contains(Incompat::META_BG) {
@@ -73,7 +73,7 @@ fn to_blocks(sb: &SuperBlock, clusters: u64) -> u64 {
     clusters.saturating_mul(sb.cluster_blocks().into())
 }
 
-/// What Linux keeps back so that delayed allocation never fails.
+/// Returns the number of clusters that Linux reserves so that delayed allocation never fails.
 pub(crate) fn kept_clusters(sb: &SuperBlock) -> u64 {
     if !sb.incompat.contains(Incompat::EXTENT) {
         return 0;

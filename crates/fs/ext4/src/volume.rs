@@ -1,7 +1,7 @@
-//! The mounted state: what every other part of the driver hangs on.
+//! The mounted state that all other parts of the driver use.
 //!
-//! Locking: leaf locks only, the cache's and that of the notices, and that of the journal's place, under which the cache is
-//! asked; nothing else in a `Volume` changes after it was opened.
+//! Locking: only leaf locks: those of the cache and of the notices, and that of the journal's place, under which the
+//! cache is read. Nothing else in a `Volume` changes after it was opened.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -26,9 +26,9 @@ use crate::super_block::{ROOT_INO, SuperBlock};
 use crate::unit::{FileBlock, VolBlock};
 use crate::zones::Zones;
 
-/// How many blocks of the inode table come in with one that is missed: Linux's `inode_readahead_blks`.
+/// Number of inode table blocks that are read with a missing one: Linux's `inode_readahead_blks`.
 const INODE_READ_AHEAD: u64 = 32;
-/// Notices that are kept: more of the same help nobody.
+/// Maximum number of notices. Further ones are dropped.
 const MAX_NOTICES: usize = 64;
 
 /// An open ext2, ext3 or ext4 volume.
@@ -38,20 +38,19 @@ pub struct Volume {
     groups: Groups,
     zones: Zones,
     fast_commits: FastCommits,
-    /// The device of an external journal, if the caller gave one.
+    /// The device of an external journal, if one was given.
     external_journal: Option<Arc<dyn BlockDevice>>,
-    /// Where the journal lies on this volume, once that was asked.
+    /// The blocks of the journal on this volume, once they were needed.
     journal_runs: Mutex<Option<Runs>>,
     notices: Mutex<Vec<Notice>>,
     /// Damage that a listing has reported as an error.
     shown_damage: Mutex<Vec<Corrupt>>,
-    /// What was changed of the inodes.
+    /// Changed inodes.
     live: Live,
 }
 
 impl Volume {
-    /// A volume over `device`, which shows the state that is meant to be seen: a journal has been replayed into it.
-    /// Looks at all group descriptors.
+    /// Creates a volume on `device`, which has the journal applied. Reads all group descriptors.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, super_block: SuperBlock, cache: usize) -> Result<Self> {
         let mut this = Self::bare(device, super_block, cache);
         let notices = &this.notices;
@@ -60,7 +59,7 @@ impl Volume {
         Ok(this)
     }
 
-    /// A volume that has not looked at its groups yet: enough to find the journal.
+    /// Creates a volume without reading its groups, which suffices to find the journal.
     pub(crate) fn bare(device: Arc<dyn BlockDevice>, super_block: SuperBlock, cache: usize) -> Self {
         let cache = Arc::new(Cache::new(device, super_block.block_size, cache));
         Self {
@@ -92,13 +91,13 @@ impl Volume {
         self.cache.device()
     }
 
-    /// Bytes a block.
+    /// Returns the size of a block in bytes.
     pub fn block_size(&self) -> u32 {
         self.super_block.block_size
     }
 
-    /// Returns whether the `len` blocks from `start` on may belong to a file: on the volume, and none of them
-    /// metadata.
+    /// Returns whether the `len` blocks from `start` on may belong to a file: they are on the volume, and none of
+    /// them is metadata.
     pub(crate) fn is_data(&self, start: VolBlock, len: u64) -> bool {
         let sb = &self.super_block;
         if !sb.holds_blocks(start, len) {
@@ -110,8 +109,8 @@ impl Volume {
         }
     }
 
-    /// For volumes with too many groups for a list: asks the groups that the run touches, and those whose bitmaps
-    /// and tables may lie there.
+    /// Returns whether a run overlaps metadata, for volumes with too many groups for a list: examines the groups of
+    /// the run, and those whose bitmaps and tables may be there.
     fn touches_metadata(&self, start: VolBlock, len: u64) -> bool {
         let sb = &self.super_block;
         let last = VolBlock(start.0.saturating_add(len.saturating_sub(1)));
@@ -119,7 +118,7 @@ impl Volume {
         (first..=last).any(|group| {
             let mut zones = Zones::default();
             let listed = zones.add_copies(sb, group).and_then(|()| {
-                // A descriptor that cannot be read names no metadata.
+                // The metadata of a group without a readable descriptor is unknown.
                 let described = sb.flex_groups(group).filter_map(|group| self.group(group).ok());
                 described.into_iter().try_for_each(|descriptor| zones.add_descriptor(sb, &descriptor))
             });
@@ -128,7 +127,7 @@ impl Volume {
         })
     }
 
-    /// Block `number` of the volume, refused unless it may belong to a file; `structure` named it.
+    /// Returns block `number`, if it may belong to a file. `structure` refers to it.
     pub fn data_block(&self, number: VolBlock, structure: Structure) -> Result<Block> {
         if !self.is_data(number, 1) {
             return Err(Corrupt::BlockRange { structure, at: 0, start: number.0, len: 1 }.into());
@@ -136,10 +135,10 @@ impl Volume {
         self.cache.get(number.0)
     }
 
-    /// Inode `ino`. Reserved inodes other than the root are there for the driver itself (`Volume::user_inode`
-    /// refuses them).
+    /// Returns inode `ino`. This includes reserved inodes, for use by the driver itself (`Volume::user_inode` refuses
+    /// them).
     ///
-    /// Errors, the first that holds: Stale if the volume has no such inode, or it is not in use; Corrupt.
+    /// Fails with the first error: `Stale` if the volume has no such inode or it is not in use; `Corrupt`.
     pub fn inode(&self, ino: Ino) -> Result<Inode> {
         if let Some(known) = self.live.get(ino) {
             return known;
@@ -154,28 +153,29 @@ impl Volume {
         }
     }
 
-    /// Inode `ino` of the inode table, known to be in use though it has no name. Fails with `Corrupt`.
+    /// Returns inode `ino` of the inode table, which is known to be in use although it has no name. Fails with
+    /// `Corrupt`.
     pub(crate) fn unlinked_inode(&self, ino: Ino) -> Result<Inode> {
         let slot = self.inode_slot(ino)?;
         let block = self.cache.get(slot.block.0)?;
         Inode::unlinked_from_table(&self.super_block, ino, block, slot.offset)
     }
 
-    /// The inodes that were changed.
+    /// Returns the changed inodes.
     pub(crate) fn live(&self) -> &Live {
         &self.live
     }
 
-    /// Inode `ino` as it stands in the inode table, whatever fast commits and the running transaction say. Fails in
-    /// the same cases as [`Self::inode`].
+    /// Returns inode `ino` from the inode table, without fast commits and the running transaction. Fails in the same
+    /// cases as [`Self::inode`].
     pub(crate) fn stored_inode(&self, ino: Ino) -> Result<Inode> {
         let slot = self.inode_slot(ino)?;
         Inode::from_table(&self.super_block, ino, self.cache.get(slot.block.0)?, slot.offset)
     }
 
-    /// Like [`Self::inode`], but Stale for inodes that are the format's own and never a user's: reserved ones other
-    /// than the root, quota files, the orphan file; Corrupt for one that holds the value of an attribute, as Linux has
-    /// it (`check_igot_inode`), since no directory names those.
+    /// Returns the inode like [`Self::inode`], but fails with `Stale` for inodes of the format itself: reserved
+    /// inodes except the root, quota files, the orphan file. Fails with `Corrupt` for an inode that contains an
+    /// attribute value, since no directory refers to those (`check_igot_inode` of Linux).
     pub fn user_inode(&self, ino: Ino) -> Result<Inode> {
         if self.is_reserved(ino) {
             return Err(Error::Stale);
@@ -191,14 +191,14 @@ impl Volume {
     /// Returns the attributes of inode `ino`. Fails in the same cases as [`Self::user_inode`].
     pub(crate) fn attr(&self, ino: Ino) -> Result<Attr> {
         let plain = |inode: &Inode| (!inode.has(InodeFlags::EA_INODE)).then(|| inode.attr(&self.super_block));
-        // Without a copy of the inode, which stands for most that is asked.
+        // Avoids a copy of the inode for the most frequent case.
         match self.live.read(ino, plain).filter(|_| !self.is_reserved(ino)) {
             Some(Ok(Some(attr))) => Ok(attr),
             _ => Ok(self.user_inode(ino)?.attr(&self.super_block)),
         }
     }
 
-    /// Returns whether `ino` is the format's own, as `__ext4_iget` asks.
+    /// Returns whether `ino` is an inode of the format itself, as in `__ext4_iget`.
     pub fn is_reserved(&self, ino: Ino) -> bool {
         let sb = &self.super_block;
         let own = [
@@ -211,7 +211,7 @@ impl Volume {
             && (ino.0 < u64::from(sb.first_ino) || own.iter().any(|inum| u64::from(inum.get()) == ino.0))
     }
 
-    /// Returns the record that fast commits leave in place of the one at `offset` of `block`.
+    /// Returns the record with which fast commits replace the one at `offset` of `block`.
     fn replayed_record(&self, ino: Ino, block: &Block, offset: usize) -> Option<Result<Vec<u8>>> {
         if self.fast_commits.is_empty() {
             return None;
@@ -220,28 +220,28 @@ impl Volume {
         self.fast_commits.record(ino, block.get(offset..end)?)
     }
 
-    /// What fast commits changed.
+    /// Returns the changes of the fast commits.
     pub(crate) fn fast_commits(&self) -> &FastCommits {
         &self.fast_commits
     }
 
-    /// Remembers the device of an external journal.
+    /// Stores the device of an external journal.
     pub(crate) fn set_external_journal(&mut self, device: Option<Arc<dyn BlockDevice>>) {
         self.external_journal = device;
     }
 
-    /// The journal; `None` if there is none, or if it is on a device that was not given.
+    /// Returns the journal, or `None` if there is none or its device was not given.
     pub(crate) fn journal(&self) -> Result<Option<Journal>> {
         if !self.super_block.compat.contains(Compat::HAS_JOURNAL) {
             return Ok(None);
         }
-        // Who opened the volume was told already what is wrong with the journal's inode.
+        // Problems of the journal inode were reported when the volume was opened.
         let mut told = Vec::new();
         open_journal(self.device(), &self.super_block, self.external_journal.as_ref(), &mut told)
     }
 
-    /// The place in the journal of `block`, if the journal lies on this volume and can be opened; found once, for a
-    /// journal never moves. Fails if the device fails.
+    /// Returns the place of `block` in the journal, if that is on this volume and can be opened. The place is
+    /// determined once, since a journal never moves. Fails if the device fails.
     pub(crate) fn place_in_journal(&self, block: VolBlock) -> Result<Option<u32>> {
         if self.super_block.raw.s_journal_inum.get() == 0 {
             return Ok(None);
@@ -258,8 +258,8 @@ impl Volume {
         Ok(known.insert(runs).position(block.0))
     }
 
-    /// Takes up the fast commits that follow the replayed log in `journal`, and answers how many; what is wrong with
-    /// them is noted.
+    /// Reads the fast commits after the replayed log of `journal`, and returns their number. Errors in them become
+    /// notices.
     pub(crate) fn load_fast_commits(&mut self, journal: &Journal, next: Tid) -> u32 {
         if journal.super_block().fast_commits().is_empty() {
             return 0;
@@ -278,7 +278,7 @@ impl Volume {
         self.fast_commits.commits
     }
 
-    /// Returns where an inode's record is.
+    /// Returns the place of an inode's record.
     pub(crate) fn inode_slot(&self, ino: Ino) -> Result<Slot> {
         let sb = &self.super_block;
         let index = ino.0.checked_sub(1).filter(|_| ino.0 <= sb.inodes_count.into()).ok_or(Error::Stale)?;
@@ -296,13 +296,13 @@ impl Volume {
         })
     }
 
-    /// Returns the descriptor of `group`, or a sound copy of it.
+    /// Returns the descriptor of `group`, or an intact backup of it.
     pub fn group(&self, group: u32) -> Result<GroupDescriptor> {
         self.groups.get(&self.super_block, &self.cache, group)
     }
 
-    /// Errors: what is wrong with the first group descriptor that is damaged; Unsupported for more groups than are
-    /// looked at.
+    /// Fails with the error of the first damaged group descriptor, or with `Unsupported` if there are too many
+    /// groups.
     pub(crate) fn check_groups(&self) -> Result<()> {
         if self.groups.totals().is_none() {
             return Err(Error::Unsupported(Feature::Named("writing to more than 196608 block groups")));
@@ -314,7 +314,7 @@ impl Volume {
         if self.groups.is_sound() { Ok(()) } else { Err(damage.unwrap_or(Error::ReadOnly)) }
     }
 
-    /// Free blocks and inodes as the descriptors say; without them, as the super block says.
+    /// Returns the free blocks and inodes from the descriptors, or else from the super block.
     pub(crate) fn totals(&self) -> Totals {
         let sb = &self.super_block;
         let stored =
@@ -322,12 +322,12 @@ impl Volume {
         self.groups.totals().unwrap_or(stored)
     }
 
-    /// Returns where the metadata lies.
+    /// Returns the places of the metadata.
     pub(crate) fn zones(&self) -> &Zones {
         &self.zones
     }
 
-    /// Block `at` of a file; `None` for a hole and for what was never written.
+    /// Returns block `at` of a file, or `None` for a hole or an unwritten block.
     pub fn read_file_block(&self, inode: &Inode, at: FileBlock) -> Result<Option<Block>> {
         match self.map_block(inode, at)? {
             Some(block) => Ok(Some(self.cache.get(block.0)?)),
@@ -335,9 +335,9 @@ impl Volume {
         }
     }
 
-    /// Fills `buf` with the bytes of the file from `offset` on, through the cache, holes as zeros; answers how many,
-    /// fewer than `buf.len()` only at the end of the file. For the values of `ea_inode`s and the like; file data
-    /// does not come this way.
+    /// Fills `buf` with the bytes of the file from `offset` on, through the cache, with zeros for holes. Returns the
+    /// number of bytes, which is less than `buf.len()` only at the end of the file. This is for attribute values in
+    /// inodes and the like; file data is read in another way.
     pub fn read_inode_data(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let left = inode.size().saturating_sub(offset);
         let len = buf.len().min(to_usize(left));
@@ -363,12 +363,12 @@ impl Volume {
         Ok(len)
     }
 
-    /// Notes something that a person should know.
+    /// Adds a notice for the user.
     pub(crate) fn notice(&self, notice: Notice) {
         push_notice(&self.notices, notice);
     }
 
-    /// Remembers damage that a listing reports, so that a lookup in the same block does not report it again.
+    /// Records damage that a listing reports, so that a lookup in the same block does not report it again.
     pub(crate) fn damage_was_shown(&self, damage: Corrupt) {
         let mut shown = self.shown_damage.lock();
         if shown.len() < MAX_NOTICES && !shown.contains(&damage) {
@@ -376,7 +376,7 @@ impl Volume {
         }
     }
 
-    /// Notes damage that a lookup met and no listing has reported.
+    /// Adds a notice for damage that a lookup encountered and no listing has reported.
     pub(crate) fn damage_was_met(&self, damage: Corrupt) {
         let is_shown = self.shown_damage.lock().contains(&damage);
         if !is_shown {
@@ -384,13 +384,13 @@ impl Volume {
         }
     }
 
-    /// What was noted so far.
+    /// Returns the notices.
     pub(crate) fn notices(&self) -> Vec<Notice> {
         self.notices.lock().clone()
     }
 }
 
-/// The volume as it was before the fast commits are taken up.
+/// The volume before fast commits are applied.
 impl Base for Volume {
     fn node(&self, ino: Ino) -> Option<Node> {
         let inode = self.inode(ino).ok()?;
@@ -405,19 +405,19 @@ impl Base for Volume {
     }
 }
 
-/// Where an inode's record is.
+/// The place of an inode's record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     /// Block of the inode table.
     pub block: VolBlock,
-    /// Byte offset within it.
+    /// Byte offset within the block.
     pub offset: usize,
-    /// The first block after the table.
+    /// The first block after the inode table.
     pub table_end: u64,
 }
 
 impl Slot {
-    /// Returns the same as an inode keeps it.
+    /// Converts the place to the form that an inode stores.
     pub(crate) fn place(&self) -> Place {
         Place { block: self.block, offset: u32::try_from(self.offset).unwrap_or(u32::MAX) }
     }

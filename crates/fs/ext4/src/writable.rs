@@ -1,5 +1,5 @@
-//! The driver as the layers above change it: each method of the contract is one of [`Writer`], and damage that it meets
-//! is noted in the super block.
+//! The part of the contract that changes volumes. Each method calls one of [`Writer`], and damage that it encounters
+//! is recorded in the super block.
 
 use core::ops::Range;
 
@@ -14,13 +14,13 @@ use crate::ops::End;
 use crate::writer::Writer;
 
 impl Ext4 {
-    /// Fails with `ReadOnly`, or with the errors of `act`.
+    /// Changes the volume. Fails with `ReadOnly`, or with the errors of `act`.
     pub(crate) fn write_with<T>(&self, act: impl FnOnce(&Writer) -> Result<T>) -> Result<T> {
         let writer = self.writer().ok_or(Error::ReadOnly)?;
         act(writer).inspect_err(|&error| writer.note_error(error))
     }
 
-    /// Returns the same for what may need space that the next commit makes free.
+    /// Changes the volume. If `act` fails with `NoSpace`, commits and tries again, since that may free space.
     fn with_space<T>(&self, act: impl Fn(&Writer) -> Result<T>) -> Result<T> {
         self.write_with(|writer| writer.with_space(|| act(writer)))
     }
@@ -124,7 +124,7 @@ impl Nameless for Ext4 {
 impl Trim for Ext4 {
     fn trim(&self, min_len: u64) -> Result<u64> {
         self.write_with(|writer| {
-            // What was freed is held until the transaction that freed it is durable.
+            // Freed blocks are held until the transaction that freed them is durable.
             writer.txns().sync()?;
             writer.allocator().trim(min_len)
         })

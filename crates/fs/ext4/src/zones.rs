@@ -1,7 +1,7 @@
-//! Where the volume's own metadata lies, so that no file is read from it.
+//! The places of the volume's own metadata, so that no file is read from them.
 //!
-//! Invariant: memory is bounded: the list is built for volumes of at most [`MAX_LISTED_GROUPS`] groups, and
-//! neighbours are merged (a flex group leaves about three ranges). Larger volumes are asked group by group.
+//! Invariant: memory is bounded. The list is built for volumes of at most [`MAX_LISTED_GROUPS`] groups, and adjacent
+//! ranges are merged (a flex group leaves about three ranges). Larger volumes are examined group by group.
 //! Source: Linux `fs/ext4/block_validity.c`.
 
 use alloc::vec::Vec;
@@ -12,11 +12,11 @@ use crate::group::GroupDescriptor;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
-/// 24 TiB with blocks of 4 KiB; 9 MiB of ranges at the very worst, and within 256 MiB all that is kept of groups while they
-/// are checked and mended.
+/// 24 TiB with blocks of 4 KiB. The ranges take at most 9 MiB, and all data about groups during a check or a repair
+/// stays within 256 MiB.
 pub const MAX_LISTED_GROUPS: u32 = 3 << 16;
 
-/// Ranges of blocks, sorted and apart.
+/// Ranges of blocks, sorted and disjoint.
 #[derive(Clone, Debug, Default)]
 pub struct Zones {
     ranges: Vec<Range>,
@@ -30,7 +30,7 @@ struct Range {
 }
 
 impl Zones {
-    /// Adds `len` blocks from `start` on. Call [`Zones::finish`] after the last.
+    /// Adds `len` blocks from `start` on. Call [`Zones::finish`] after the last one.
     pub fn add(&mut self, start: VolBlock, len: u64) -> Result<()> {
         let range = Range { start: start.0, end: start.0.saturating_add(len) };
         match self.ranges.last_mut() {
@@ -43,13 +43,13 @@ impl Zones {
         Ok(())
     }
 
-    /// Adds what `group` holds of copies of the super block and the descriptors.
+    /// Adds the backups of the super block and the descriptors in `group`.
     pub fn add_copies(&mut self, sb: &SuperBlock, group: u32) -> Result<()> {
         let (start, len) = sb.copy_blocks(group);
         if len > 0 { self.add(start, len) } else { Ok(()) }
     }
 
-    /// Adds the bitmaps and the inode table that `descriptor` names, as far as they lie on the volume.
+    /// Adds the bitmaps and the inode table of `descriptor`, as far as they are on the volume.
     pub fn add_descriptor(&mut self, sb: &SuperBlock, descriptor: &GroupDescriptor) -> Result<()> {
         let table = u64::from(sb.inode_table_blocks());
         for (start, len) in
@@ -62,7 +62,7 @@ impl Zones {
         Ok(())
     }
 
-    /// Sorts and merges.
+    /// Sorts and merges the ranges.
     pub fn finish(&mut self) {
         self.ranges.sort_unstable();
         self.ranges.dedup_by(|next, kept| {
@@ -75,12 +75,12 @@ impl Zones {
         self.ranges.shrink_to_fit();
     }
 
-    /// Returns whether nothing is listed.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Returns how many clusters of `1 << bits` blocks hold metadata.
+    /// Returns the number of clusters of `1 << bits` blocks that contain metadata.
     pub fn clusters(&self, bits: u32) -> u64 {
         let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
         let mut next_free = 0;

@@ -1,12 +1,12 @@
 //! Bits of a bitmap, word by word.
 //!
-//! A bit past the end of the bytes counts as set, so that nothing is ever found there.
+//! Bits past the end of the bytes count as set, so that they are never found as free.
 
 use core::ops::Range;
 
 use obento_base::wire::to_usize;
 
-/// Bits a word.
+/// Number of bits per word.
 const WORD: u32 = 64;
 
 /// Returns the 64 bits from bit `64 * index` on.
@@ -21,7 +21,7 @@ fn word(bytes: &[u8], index: u32) -> u64 {
     }
 }
 
-/// The first bit in `range` whose word, turned by `flip`, has it set; the end of the range if there is none.
+/// Returns the first bit in `range` that is set in its word after `flip` was applied, or the end of the range.
 fn next(bytes: &[u8], range: Range<u32>, flip: u64) -> u32 {
     let mut at = range.start;
     while at < range.end {
@@ -35,17 +35,17 @@ fn next(bytes: &[u8], range: Range<u32>, flip: u64) -> u32 {
     range.end.max(range.start)
 }
 
-/// The first clear bit in `range`; its end if there is none.
+/// Returns the first clear bit in `range`, or its end.
 pub fn next_clear(bytes: &[u8], range: Range<u32>) -> u32 {
     next(bytes, range, u64::MAX)
 }
 
-/// The first set bit in `range`; its end if there is none.
+/// Returns the first set bit in `range`, or its end.
 pub fn next_set(bytes: &[u8], range: Range<u32>) -> u32 {
     next(bytes, range, 0)
 }
 
-/// Returns how many bits of `range` are clear.
+/// Returns the number of clear bits in `range`.
 pub fn count_clear(bytes: &[u8], range: Range<u32>) -> u32 {
     let mut at = range.start;
     let mut count = 0_u32;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Returns a small generator of the same bytes each time.
+    /// Returns pseudo-random bytes from `seed`.
     fn bytes(seed: u64, len: usize) -> Vec<u8> {
         let mut state = seed;
         let step = |_| {

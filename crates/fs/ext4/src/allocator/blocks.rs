@@ -1,8 +1,8 @@
-//! Taking and giving back blocks.
+//! Allocating and freeing blocks.
 //!
-//! Order of a search: right at the goal, whatever is there; in the goal's group, a run that is long enough; in the
-//! next group whose longest run may be long enough; after some that are not, the longest run seen.
-//! With bigalloc a run is whole clusters.
+//! Order of a search: at the goal, whatever its length; in the goal's group, a run that is long enough; in the next
+//! group whose longest run may be long enough; after several groups without such a run, the longest run found. With
+//! bigalloc, runs consist of whole clusters.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -16,29 +16,29 @@ use super::{Allocator, bits, count};
 use crate::group::GroupFlags;
 use crate::unit::VolBlock;
 
-/// After so many groups that were not as good as they might have been, the best run seen is good enough: each cost a
-/// look at a bitmap.
+/// Maximum number of groups that are examined in vain before the longest run found is used: each costs a read of a
+/// bitmap.
 const MAX_DISAPPOINTMENTS: u32 = 4;
 
-/// Blocks of the volume that follow each other.
+/// Contiguous blocks of the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockRun {
-    /// The first.
+    /// The first block.
     pub start: VolBlock,
-    /// How many, at least 1.
+    /// Number of blocks, at least 1.
     pub len: u32,
 }
 
-/// What blocks held that are given back.
+/// The previous contents of freed blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Freed {
     /// Data that did not pass through the journal.
     Data,
-    /// Metadata, or journalled data: revoked, so that a replay does not put it over what comes there next.
+    /// Metadata, or journalled data: the blocks are revoked, so that a replay does not overwrite their next contents.
     Metadata,
 }
 
-/// Who may take what was kept back for metadata.
+/// Whether the space that is reserved for metadata may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Room {
     All,
@@ -46,16 +46,16 @@ enum Room {
 }
 
 impl Allocator {
-    /// Takes up to `len` blocks, at least one (with bigalloc: whole clusters, at least as many as hold `len` blocks
-    /// if they are there), in one run, as near after `goal` as can be. Changes one block of `txn`; undone by
-    /// [`Self::free_blocks`]. Fails with `NoSpace`, which a commit may cure if [`Self::has_waiting`], or with
-    /// `Corrupt` never: a damaged group is passed over.
+    /// Allocates one run of up to `len` blocks, at least one, as near after `goal` as possible. With bigalloc,
+    /// allocates whole clusters for `len` blocks if they are available. Changes one block of `txn`.
+    /// [`Self::free_blocks`] undoes it. Fails with `NoSpace`; if [`Self::has_waiting`], a commit may free space.
+    /// Damaged groups are skipped.
     pub fn allocate_blocks(&self, txn: &mut Txn<'_>, goal: VolBlock, len: u32) -> Result<BlockRun> {
         self.choose(goal, len, Room::All, |index, group, range| self.mark(txn, index, group, range))
     }
 
-    /// Like [`Self::allocate_blocks`] in memory only, for data: nobody else gets these blocks, and nothing on disk
-    /// says so. What metadata may need is left alone. Ended by [`Self::publish`] and [`Self::release`] of its parts.
+    /// Reserves blocks for data, like [`Self::allocate_blocks`] but only in memory. Does not use the space that
+    /// metadata may need. [`Self::publish`] and [`Self::release`] of its parts end the reservation.
     pub fn reserve(&self, goal: VolBlock, len: u32) -> Result<BlockRun> {
         self.choose(goal, len, Room::ForData, |_, group, range| {
             group.held.insert(range);
@@ -63,7 +63,7 @@ impl Allocator {
         })
     }
 
-    /// Like [`Self::reserve`] for metadata, which may have what is kept back for it.
+    /// Reserves blocks for metadata, which may use the space that is kept for it.
     pub fn reserve_metadata(&self, goal: VolBlock, len: u32) -> Result<BlockRun> {
         self.choose(goal, len, Room::All, |_, group, range| {
             group.held.insert(range);
@@ -71,8 +71,8 @@ impl Allocator {
         })
     }
 
-    /// Reserves what of `run`, which is on the volume, is free; answers that, whole clusters. Fails with `Corrupt`
-    /// for blocks that hold metadata.
+    /// Reserves the free parts of `run`, which is on the volume, and returns them as whole clusters. Fails with
+    /// `Corrupt` for blocks that contain metadata.
     pub fn reserve_there(&self, run: BlockRun) -> Result<Vec<BlockRun>> {
         if !self.volume.is_data(run.start, run.len.into()) {
             return Err(bad_run(self.place_of(run.start).0, 0, run.start, run.len));
@@ -106,7 +106,7 @@ impl Allocator {
         Ok(reserved)
     }
 
-    /// Takes a part of what was reserved: whole clusters. Changes one block of `txn`, after all that can fail.
+    /// Allocates a part of a reservation: whole clusters. Changes one block of `txn`, after all that can fail.
     pub fn publish(&self, txn: &mut Txn<'_>, part: BlockRun) -> Result<()> {
         for (index, range) in self.pieces(part)? {
             let mut group = self.group(index)?.lock();
@@ -116,7 +116,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Gives back a part of what was reserved and not published.
+    /// Cancels a part of a reservation.
     pub fn release(&self, part: BlockRun) {
         for (index, range) in self.pieces(part).into_iter().flatten() {
             if let Ok(group) = self.group(index) {
@@ -125,9 +125,9 @@ impl Allocator {
         }
     }
 
-    /// Gives back blocks, with bigalloc whole clusters; nobody gets them before this transaction is durable. Changes
-    /// one block of `txn` for each group that the run touches. Fails with `Corrupt`, before anything was changed in
-    /// that group, for blocks that hold metadata or are free, or with `Invalid` for parts of clusters.
+    /// Frees blocks, with bigalloc whole clusters. They are not allocated again before this transaction is durable.
+    /// Changes one block of `txn` for each group of the run. Fails with `Corrupt`, before anything in that group is
+    /// changed, for blocks that contain metadata or are free, or with `Invalid` for parts of clusters.
     pub fn free_blocks(&self, txn: &mut Txn<'_>, start: VolBlock, len: u32, freed: Freed) -> Result<()> {
         if !self.volume.is_data(start, len.into()) {
             return Err(bad_run(self.place_of(start).0, 0, start, len));
@@ -141,7 +141,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Checks whether [`Self::free_blocks`] can give back `run`. Fails in the same cases as there.
+    /// Checks whether [`Self::free_blocks`] can free `run`. Fails in the same cases.
     pub fn expect_taken(&self, run: BlockRun) -> Result<()> {
         if !self.volume.is_data(run.start, run.len.into()) {
             return Err(bad_run(self.place_of(run.start).0, 0, run.start, run.len));
@@ -152,7 +152,8 @@ impl Allocator {
         })
     }
 
-    /// The block bitmap of a group, in which all of `range` is set. Fails with `Corrupt` for clusters that are free.
+    /// Returns the block bitmap of a group in which all of `range` is set. Fails with `Corrupt` for clusters that are
+    /// free.
     fn expect_set(&self, index: u32, group: &mut Group, range: &Range<u32>) -> Result<Bits> {
         let bitmap = group.block_bits(&self.volume, index)?;
         if bits::next_clear(&bitmap, range.clone()) < range.end {
@@ -191,7 +192,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Transaction `tid` and all before it are durable: what they freed can be had again.
+    /// Makes the clusters available that transaction `tid` and earlier ones freed, since they are durable.
     pub fn durable(&self, tid: Tid) {
         loop {
             let due = {
@@ -210,17 +211,17 @@ impl Allocator {
         }
     }
 
-    /// Holds `range` no longer.
+    /// Ends the hold on `range`.
     pub(super) fn let_go(&self, index: u32, group: &mut Group, range: Range<u32>) {
         let len = range.end.saturating_sub(range.start);
         group.held.remove(range);
         count(&self.available, len, 0);
-        // It may have joined a run on either side.
+        // It may extend a free run on either side.
         let longest = self.hint(index).saturating_mul(2).saturating_add(len);
         self.note_run(index, longest, group);
     }
 
-    /// Returns the clusters of a run, by groups. Fails with `Invalid` for parts of clusters.
+    /// Returns the clusters of a run by groups. Fails with `Invalid` for parts of clusters.
     fn pieces(&self, run: BlockRun) -> Result<impl Iterator<Item = (u32, Range<u32>)> + use<'_>> {
         let sb = self.super_block();
         let per_cluster = u64::from(sb.cluster_blocks());
@@ -239,7 +240,7 @@ impl Allocator {
         Ok((first..=last).map(move |index| (index, sb.clusters_in_group(index, run.start, run.len.into()))))
     }
 
-    /// Sets the bits of `range`, which are clear and which nobody else may have.
+    /// Sets the bits of `range`, which are clear and reserved for the caller.
     fn mark(&self, txn: &mut Txn<'_>, index: u32, group: &mut Group, range: Range<u32>) -> Result<()> {
         let taken = self.take_block_bitmap(txn, index, group)?;
         let len = range.end.saturating_sub(range.start);
@@ -250,7 +251,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Makes ready to change a group's block bitmap, which is written out if it never was.
+    /// Takes a group's block bitmap for a change. A bitmap that was never written is initialised.
     pub(super) fn take_block_bitmap(
         &self,
         txn: &mut Txn<'_>,
@@ -263,7 +264,7 @@ impl Allocator {
         txn.edit(&taken).copy_from_slice(&bitmap);
         group.descriptor.flags.remove(GroupFlags::BLOCK_UNINIT);
         let free = bits::count_clear(&bitmap, 0..self.super_block().group_clusters(index));
-        // What the descriptor said before may be less true than what is counted.
+        // The counted value is more reliable than the descriptor.
         let stored = core::mem::replace(&mut group.descriptor.free_blocks, free);
         count(&self.free_clusters, free, stored);
         count(&self.available, free, stored);
@@ -272,7 +273,7 @@ impl Allocator {
         Ok(taken)
     }
 
-    /// Finds a run and lets `take` have it, under its group's lock.
+    /// Finds a run and passes it to `take`, under the lock of its group.
     fn choose(
         &self,
         goal: VolBlock,
@@ -336,7 +337,7 @@ impl Allocator {
         }
     }
 
-    /// Takes what is free from cluster `at` of a group on, at most `want`.
+    /// Takes the free clusters from cluster `at` of a group on, at most `want`.
     fn take_at(
         &self,
         index: u32,
@@ -359,7 +360,7 @@ impl Allocator {
         Ok(Some(range))
     }
 
-    /// Takes a run of `want` clusters, or the longest if that has `least`; otherwise answers the longest.
+    /// Takes a run of `want` clusters, or the longest run if it has `least`; otherwise returns the longest length.
     fn take_in(
         &self,
         index: u32,
@@ -381,7 +382,7 @@ impl Allocator {
         Ok(Ok(found.run))
     }
 
-    /// The block bitmap of a group; `None` if it is damaged, and then nothing is looked for there again.
+    /// Returns the block bitmap of a group, or `None` if it is damaged; the group is then never searched again.
     fn usable_bits(&self, index: u32, group: &mut Group) -> Result<Option<Bits>> {
         match group.block_bits(&self.volume, index) {
             Ok(bitmap) => Ok(Some(bitmap)),

@@ -1,8 +1,8 @@
-//! One block group as the allocator keeps it.
+//! The allocator's state of one block group.
 //!
-//! Invariant: `descriptor` is what the next commit writes; the bitmaps are the truth that it counts: that of blocks in the
-//! cache, that of inodes in `changed_inodes`, or in the cache if the running transaction has not changed it.
-//! Locking: one leaf mutex a group; below it only the allocator's trees and lists, and the cache.
+//! Invariant: the next commit writes `descriptor`. Its counts follow from the bitmaps: that of blocks is in the
+//! cache, that of inodes in `changed_inodes`, or in the cache if the running transaction has not changed it. Locking:
+//! one leaf mutex per group; below it only the allocator's trees and lists, and the cache.
 //! Source: Linux `fs/ext4/balloc.c` `ext4_init_block_bitmap`, `ext4_num_base_meta_clusters`; `fs/ext4/bitmap.c`.
 
 use alloc::vec::Vec;
@@ -23,14 +23,14 @@ use crate::super_block::{Checksums, SuperBlock};
 use crate::unit::VolBlock;
 use crate::volume::Volume;
 
-/// Whether a bitmap was looked at since the volume was opened.
+/// Whether a bitmap has been verified since the volume was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Not yet.
     Unknown,
     /// It agrees with its checksum and its descriptor.
     Sound,
-    /// It does not: nothing is taken from this group.
+    /// It does not agree: nothing is allocated from this group.
     Damaged(Error),
 }
 
@@ -42,11 +42,11 @@ pub struct Group {
     pub blocks: State,
     pub inodes: State,
     pub changed_inodes: Option<Bitmap>,
-    /// No inode before this one is free.
+    /// All inodes before this one are in use.
     pub first_inode: u32,
 }
 
-/// A bitmap as the running transaction has it; the commit writes it.
+/// A bitmap of the running transaction. The commit writes it.
 #[derive(Debug)]
 pub struct Bitmap {
     pub bytes: Vec<u8>,
@@ -55,7 +55,7 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// Notes a change, for which nothing has to be done any more. Answers whether it is the first.
+    /// Records a change. Returns whether it is the first one in the transaction.
     pub fn note(&mut self, txn: &mut Txn<'_>) -> bool {
         let is_first = !core::mem::replace(&mut self.is_noted, true);
         if is_first {
@@ -64,7 +64,7 @@ impl Bitmap {
         is_first
     }
 
-    /// Puts it into its block.
+    /// Writes the bitmap to its block.
     pub fn store(&self, txn: &mut Txn<'_>) {
         if self.is_noted {
             txn.edit(&self.taken).copy_from_slice(&self.bytes);
@@ -75,7 +75,7 @@ impl Bitmap {
 /// The bits of a bitmap, read or computed.
 pub enum Bits {
     Stored(Block),
-    /// Of a group whose bitmap was never written.
+    /// The computed bitmap of a group whose bitmap was never written.
     Fresh(Vec<u8>),
 }
 
@@ -95,7 +95,7 @@ impl Group {
         Self { descriptor, held: Held::default(), blocks, inodes, changed_inodes: None, first_inode: 0 }
     }
 
-    /// Clusters that can be had now.
+    /// Returns the number of clusters that can be allocated now.
     pub fn available(&self) -> u32 {
         match self.blocks {
             State::Damaged(_) => 0,
@@ -117,7 +117,7 @@ impl Group {
         self.is_flagged(sb, GroupFlags::INODE_UNINIT)
     }
 
-    /// Returns the block bitmap of group `index`. Fails with `Corrupt`, now and ever after, if it contradicts its
+    /// Returns the block bitmap of group `index`. Fails with `Corrupt`, from then on always, if it contradicts its
     /// checksum, its descriptor or the place of the group's own metadata, or if the device fails.
     pub fn block_bits(&mut self, volume: &Volume, index: u32) -> Result<Bits> {
         let sb = volume.super_block();
@@ -176,7 +176,7 @@ impl Group {
         Ok(Bits::Stored(block))
     }
 
-    /// Returns the inode bitmap of group `index`, to be changed. Fails in the same cases as [`Self::inode_bits`].
+    /// Returns the inode bitmap of group `index` for a change. Fails in the same cases as [`Self::inode_bits`].
     pub fn change_inodes(&mut self, txn: &mut Txn<'_>, volume: &Volume, index: u32) -> Result<&mut Bitmap> {
         let known = match self.changed_inodes.take() {
             Some(known) => known,
@@ -223,7 +223,7 @@ pub enum Kind {
 }
 
 impl SuperBlock {
-    /// Clusters of group `index`: the last one may be shorter.
+    /// Returns the number of clusters of group `index`. The last group may be shorter.
     pub fn group_clusters(&self, index: u32) -> u32 {
         let left = self.blocks_count.saturating_sub(self.group_start(index).0);
         let blocks = left.min(self.blocks_per_group.into());
@@ -231,7 +231,8 @@ impl SuperBlock {
         u32::try_from(clusters).unwrap_or(0)
     }
 
-    /// Returns the clusters of group `index` that hold the `len` blocks from `start` on, as far as they lie in it.
+    /// Returns the clusters of group `index` that contain the `len` blocks from `start` on, as far as they are in the
+    /// group.
     pub fn clusters_in_group(&self, index: u32, start: VolBlock, len: u64) -> Range<u32> {
         let first = self.group_start(index).0;
         let end = first.saturating_add(self.blocks_per_group.into()).min(self.blocks_count);
@@ -246,7 +247,7 @@ impl SuperBlock {
     }
 }
 
-/// The clusters of a group that its own metadata takes.
+/// Returns the clusters of a group that contain its own metadata.
 fn own_clusters(sb: &SuperBlock, index: u32, descriptor: &GroupDescriptor) -> [Range<u32>; 4] {
     let (copies, len) = sb.copy_blocks(index);
     let reserved = if len > 0 && sb.has_copy(index) && sb.has_plain_copies(index) {
@@ -263,7 +264,7 @@ fn own_clusters(sb: &SuperBlock, index: u32, descriptor: &GroupDescriptor) -> [R
     ]
 }
 
-/// What stands in the block bitmap of a group in which no file has blocks yet.
+/// Returns the block bitmap of a group without blocks of files.
 pub fn fresh_block_bitmap(sb: &SuperBlock, index: u32, descriptor: &GroupDescriptor) -> Result<Vec<u8>> {
     let mut bitmap = zeros(sb)?;
     for range in own_clusters(sb, index, descriptor) {
@@ -273,7 +274,7 @@ pub fn fresh_block_bitmap(sb: &SuperBlock, index: u32, descriptor: &GroupDescrip
     Ok(bitmap)
 }
 
-/// What stands in the inode bitmap of a group without inodes in use.
+/// Returns the inode bitmap of a group without used inodes.
 pub fn fresh_inode_bitmap(sb: &SuperBlock) -> Result<Vec<u8>> {
     let mut bitmap = zeros(sb)?;
     bits::set(&mut bitmap, sb.inodes_per_group..sb.block_size.saturating_mul(8));
@@ -288,7 +289,8 @@ fn zeros(sb: &SuperBlock) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The checksum of a bitmap: over as many bytes as the group has bits. `None` where bitmaps have none.
+/// Returns the checksum of a bitmap, over as many bytes as the group has bits, or `None` if bitmaps have no
+/// checksums.
 pub fn bitmap_checksum(sb: &SuperBlock, kind: Kind, bitmap: &[u8]) -> Option<u32> {
     let bits = match kind {
         Kind::Blocks => sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0),
@@ -298,7 +300,8 @@ pub fn bitmap_checksum(sb: &SuperBlock, kind: Kind, bitmap: &[u8]) -> Option<u32
     sb.has_metadata_csum().then(|| Crc::new(sb.checksum_seed).add(covered).get())
 }
 
-/// The checksum of a bitmap in the bytes of a descriptor, and as much as it has room for of the one that it should be.
+/// Returns the checksum of a bitmap in the bytes of a descriptor, and the part of `expected` for which the descriptor
+/// has space.
 pub fn compare_sum(kind: Kind, descriptor: &[u8], expected: u32) -> Option<(u32, u32)> {
     let (low, rest) = RawGroup32::ref_from_prefix(descriptor).ok()?;
     let high = RawGroupHigh::ref_from_prefix(rest).ok().map(|(high, _)| high);
@@ -310,7 +313,7 @@ pub fn compare_sum(kind: Kind, descriptor: &[u8], expected: u32) -> Option<(u32,
     Some((u32::from(low.get()) | u32::from(high.map_or(0, |high| high.get())) << 16, expected))
 }
 
-/// Tests a bitmap against the checksum in its group's descriptor.
+/// Verifies a bitmap against the checksum in its group's descriptor.
 fn check_sum(volume: &Volume, index: u32, kind: Kind, bitmap: &Block) -> Result<()> {
     let sb = volume.super_block();
     let Some(expected) = bitmap_checksum(sb, kind, bitmap) else { return Ok(()) };
@@ -328,8 +331,8 @@ fn check_sum(volume: &Volume, index: u32, kind: Kind, bitmap: &Block) -> Result<
     Err(Corrupt::Checksum { structure, block: bitmap.number(), found, expected }.into())
 }
 
-/// Puts counts, flags and the checksums of the bitmaps, as far as given, into the bytes of a descriptor; the
-/// descriptor's own checksum too.
+/// Writes counts, flags and the given checksums of bitmaps into the bytes of a descriptor, and then the descriptor's
+/// own checksum.
 pub fn encode_descriptor(
     sb: &SuperBlock,
     index: u32,

@@ -1,36 +1,36 @@
-//! Clusters of a group that the bitmap shows free but nobody may have: freed by a transaction that is not durable yet,
-//! or reserved in memory.
+//! Clusters of a group that are free in the bitmap but not available: freed by a transaction that is not durable, or
+//! reserved in memory.
 //!
-//! Invariant: ranges are not empty, apart from each other, and within the group.
+//! Invariant: ranges are not empty, disjoint, and within the group.
 
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
 use super::bits;
 
-/// Ranges of clusters, by their start.
+/// Ranges of clusters by their start.
 #[derive(Debug, Default)]
 pub struct Held {
     ranges: BTreeMap<u32, u32>,
     count: u32,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Search {
-    /// The run to take; empty if there is none.
+    /// The run to use; empty if there is none.
     pub run: Range<u32>,
-    /// The longest run of the group, if all of it was looked at.
+    /// The longest run of the group, if all of it was examined.
     pub largest: Option<u32>,
 }
 
 impl Held {
-    /// Returns how many clusters are held.
+    /// Returns the number of held clusters.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Holds `range`, which is not held yet.
+    /// Holds `range`, no part of which is held.
     pub fn insert(&mut self, range: Range<u32>) {
         if range.is_empty() {
             return;
@@ -49,7 +49,7 @@ impl Held {
         self.ranges.insert(start, end);
     }
 
-    /// Holds `range` no longer.
+    /// Ends the hold on `range`.
     pub fn remove(&mut self, range: Range<u32>) {
         let mut at = range.start;
         while at < range.end {
@@ -74,8 +74,8 @@ impl Held {
         found.map(|(&start, &end)| (start, end))
     }
 
-    /// The first run of clusters in `range` that are free in `bitmap` and not held, at most `most` long; empty at the
-    /// end of the range if there is none.
+    /// Returns the first run of clusters in `range` that are free in `bitmap` and not held, at most `most` long.
+    /// Returns an empty run at the end of the range if no cluster is available.
     fn next_run(&self, bitmap: &[u8], range: Range<u32>, most: u32) -> Range<u32> {
         let mut at = range.start;
         loop {
@@ -95,20 +95,20 @@ impl Held {
         }
     }
 
-    /// What of `len` clusters from `at` on can be had, from `at` on.
+    /// Returns the available part of `len` clusters, from `at` on.
     pub fn run_at(&self, bitmap: &[u8], at: u32, len: u32, end: u32) -> Range<u32> {
         let range = at..at.saturating_add(len).min(end);
         let run = self.next_run(bitmap, range, len);
         if run.start == at { run } else { at..at }
     }
 
-    /// A run of `want` clusters among the first `end`: the first one from `goal` on, then from the start; if none is as
-    /// long, the longest. `want` is not 0.
+    /// Returns a run of `want` clusters among the first `end`: the first one from `goal` on, then from the start, or
+    /// else the longest run. `want` is not 0.
     pub fn search(&self, bitmap: &[u8], goal: u32, want: u32, end: u32) -> Search {
         let mut best = 0..0;
         let goal = if goal < end { goal } else { 0 };
         let mut largest = 0;
-        // The first part is looked at to its end, since its last run may be cut by `goal`.
+        // The first part is examined to its end, since `goal` may divide its last run.
         for part in [goal..end, 0..end] {
             let mut at = part.start;
             while at < part.end {

@@ -1,10 +1,10 @@
-//! Taking and giving back inodes.
+//! Allocating and freeing inodes.
 //!
-//! Files go to their directory's group, so that what is used together lies together; directories spread, because each
-//! will want room around it. As in Orlov's allocator, those at the top of the tree go where there is most room, those
-//! below stay near their parent while its group is not worse than most.
-//! Invariant: within a group the first free inode is taken, so that the inodes below `bg_itable_unused` were all in use
-//! once, and a block of the inode table that holds none of them was never written and starts as zeros.
+//! Files get inodes in the group of their directory, so that related files are close together. Directories are
+//! spread, since each will need space around it. As in Orlov's allocator, top-level directories go to the group with
+//! the most free space, and lower ones stay near their parent unless its group is worse than most.
+//! Invariant: within a group the first free inode is allocated, so that all inodes below `bg_itable_unused` have been
+//! in use. A block of the inode table without any of them was never written and starts as zeros.
 //! Source: Linux `fs/ext4/ialloc.c` `__ext4_new_inode`, `find_group_orlov`, `find_group_other`.
 
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
@@ -18,24 +18,24 @@ use crate::inode::Place;
 use crate::super_block::{Checksums, ROOT_INO, SuperBlock};
 use crate::unit::VolBlock;
 
-/// How many groups are compared for a directory at the top of the tree.
+/// Number of groups that are compared for a top-level directory.
 const COMPARED: u64 = 16;
 
-/// An inode that was just taken.
+/// An inode that was just allocated.
 #[derive(Clone, Debug)]
 pub struct NewInode {
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
-    /// Where its record is.
+    /// The place of its record.
     pub place: Place,
-    /// The block of the inode table, taken.
+    /// Its block of the inode table, taken for a change.
     pub table: Taken,
 }
 
-/// What kind of inode is wanted, as far as that decides where.
+/// The kind of inode, as far as it decides the place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// A directory in one that is the top of a hierarchy.
+    /// A directory in the root, or in another directory at the top of a hierarchy.
     TopDirectory,
     /// A directory.
     Directory,
@@ -44,11 +44,11 @@ pub enum Wanted {
 }
 
 impl Allocator {
-    /// Takes an inode for something in directory `parent`. Changes at most three blocks of `txn`; undone by
-    /// [`Self::free_inode`]. Fails with `NoSpace`.
+    /// Allocates an inode for an entry of directory `parent`. Changes at most three blocks of `txn`.
+    /// [`Self::free_inode`] undoes it. Fails with `NoSpace`.
     pub fn allocate_inode(&self, txn: &mut Txn<'_>, parent: Ino, wanted: Wanted) -> Result<NewInode> {
         if wanted == Wanted::Other {
-            // Nearly always, and without a look at what all groups share.
+            // The most frequent case, which needs no lock on shared state.
             let home = self.group_of_inode(parent);
             let mut group = self.group(home)?.lock();
             if group.descriptor.free_inodes > 0
@@ -99,9 +99,9 @@ impl Allocator {
         Ok(Some(NewInode { ino, place, table }))
     }
 
-    /// Takes inode `ino`, whose number something else decided. Changes what [`Self::allocate_inode`] does, and
-    /// [`Self::unwritten_before`] blocks more. Fails with `Stale` if the volume has none of this number, or with
-    /// `Corrupt` if it is in use.
+    /// Allocates inode `ino`, whose number is given. Changes the same blocks as [`Self::allocate_inode`], and
+    /// [`Self::unwritten_before`] more. Fails with `Stale` if the volume has no such inode, or with `Corrupt` if it
+    /// is in use.
     pub fn take_inode(&self, txn: &mut Txn<'_>, ino: Ino, wanted: Wanted) -> Result<NewInode> {
         let (index, bit) = self.bit_of(ino)?;
         let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
@@ -117,7 +117,7 @@ impl Allocator {
         Ok(NewInode { ino, place, table })
     }
 
-    /// Returns how many blocks of the inode table lie between those that were ever written and that of `ino`.
+    /// Returns the number of blocks of the inode table between those that have been written and that of `ino`.
     pub fn unwritten_before(&self, ino: Ino) -> Result<u32> {
         let (index, bit) = self.bit_of(ino)?;
         let group = self.group(index).map_err(|_| Error::Stale)?.lock();
@@ -141,12 +141,12 @@ impl Allocator {
         wanted: Wanted,
     ) -> Result<(Taken, Place)> {
         let (table, place, is_blank) = self.take_table(txn, group, bit)?;
-        // All that can fail comes before the first change.
+        // All that can fail precedes the first change.
         if group.has_fresh_blocks(self.super_block()) {
             self.take_block_bitmap(txn, index, group)?;
         }
         if is_blank {
-            // Changed from now on, so that its zeros stay; what its inodes say comes with the commit.
+            // The block counts as changed from now on, so that its zeros stay. The commit adds its inodes.
             drop(txn.edit(&table));
         }
         let bitmap = group.change_inodes(txn, &self.volume, index)?;
@@ -154,7 +154,7 @@ impl Allocator {
         if bitmap.note(txn) {
             self.note_dirty(index);
         }
-        // One that was never written is now.
+        // The bitmap is now initialised.
         group.inodes = State::Sound;
         self.note_taken(index, group, bit, wanted);
         Ok((table, place))
@@ -168,8 +168,8 @@ impl Allocator {
         Ok((index, u32::try_from(at.checked_rem(per_group).unwrap_or(0)).unwrap_or(0)))
     }
 
-    /// The block of the inode table that holds the inode of this bit; whether it holds none that was ever in use, and
-    /// so zeros.
+    /// Returns the inode table block of this bit, taken for a change, and whether it contains no inode that was ever
+    /// in use, so that it is zeroed.
     fn take_table(&self, txn: &mut Txn<'_>, group: &Group, bit: u32) -> Result<(Taken, Place, bool)> {
         let sb = self.super_block();
         let per_block = sb.inodes_per_block().max(1);
@@ -198,8 +198,8 @@ impl Allocator {
         self.note_inodes(index, descriptor.free_inodes, 0);
     }
 
-    /// Gives back inode `ino`. Changes one block of `txn`. Fails with `Corrupt`, before anything was changed, if it
-    /// is free already.
+    /// Frees inode `ino`. Changes one block of `txn`. Fails with `Corrupt`, before anything is changed, if it is
+    /// already free.
     pub fn free_inode(&self, txn: &mut Txn<'_>, ino: Ino, was_directory: bool) -> Result<()> {
         let (index, bit) = self.bit_of(ino)?;
         let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
@@ -225,16 +225,17 @@ impl Allocator {
         Ok(())
     }
 
-    /// Notes how many inodes of a group are free, if it went to or from none (as `edge` says), or changed much.
+    /// Updates the tree of free inodes if the count of a group became zero or nonzero (as `edge` says), or changed
+    /// much.
     fn note_inodes(&self, index: u32, free: u32, edge: u32) {
-        /// Few enough that a directory's place is as good with it as without.
+        /// A difference that does not influence the choice for a directory.
         const MUCH: u32 = 32;
         if free == edge || free.is_multiple_of(MUCH) {
             self.inodes.lock().set(index, free);
         }
     }
 
-    /// Returns where to put the blocks of `ino` if nothing better is known: the start of its group.
+    /// Returns the goal for the blocks of `ino` if nothing better is known: the start of its group.
     pub fn goal_of(&self, ino: Ino) -> VolBlock {
         let sb = self.super_block();
         sb.group_start(self.group_of_inode(ino))
@@ -245,7 +246,7 @@ impl Allocator {
         u32::try_from(group.unwrap_or(0)).unwrap_or(0)
     }
 
-    /// Returns the group to ask first.
+    /// Returns the group to try first.
     fn first_choice(&self, parent: Ino, wanted: Wanted) -> u32 {
         let home = self.group_of_inode(parent);
         match wanted {
@@ -255,8 +256,8 @@ impl Allocator {
         }
     }
 
-    /// Returns the group itself, or one at growing distances that depend on the directory, so that the files of one
-    /// stay together: `find_group_other`.
+    /// Returns the group itself, or one at increasing distances that depend on the directory, so that its files stay
+    /// together: `find_group_other`.
     fn nearby(&self, home: u32, parent: Ino) -> u32 {
         let (inodes, groups) = (self.inodes.lock(), u64::from(self.super_block().groups).max(1));
         let start = u64::from(home).saturating_add(parent.0);
@@ -269,7 +270,7 @@ impl Allocator {
         core::iter::once(home).chain(far).find(|&group| inodes.get(group) > 0).unwrap_or(home)
     }
 
-    /// The parent's group unless it is crowded, or the next that has its share of free inodes.
+    /// Returns the parent's group unless it is crowded, or the next group with an average number of free inodes.
     fn not_worse_than_most(&self, home: u32) -> u32 {
         let sb = self.super_block();
         let groups = u64::from(sb.groups).max(1);
@@ -293,9 +294,9 @@ impl Allocator {
         self.inodes.lock().next_with(home.saturating_add(1), least_inodes).unwrap_or(home)
     }
 
-    /// Of some groups, others each time, the one with most free clusters for each directory.
+    /// Returns the group with the most free clusters among some groups, which differ in each call.
     fn roomiest(&self) -> u32 {
-        /// Multiplies to numbers that look like chance: Knuth's.
+        /// Multiplier that spreads consecutive numbers (Knuth).
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
         let groups = u64::from(self.super_block().groups).max(1);
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -316,7 +317,8 @@ impl Allocator {
     }
 }
 
-/// Returns how many inodes at the start of a group's table were ever in use, as far as the volume counts that.
+/// Returns the number of inodes at the start of a group's table that have been in use, as far as the volume counts
+/// them.
 fn used_inodes(sb: &SuperBlock, group: &Group) -> u32 {
     if sb.checksums == Checksums::None {
         return sb.inodes_per_group;
@@ -328,7 +330,7 @@ fn used_inodes(sb: &SuperBlock, group: &Group) -> u32 {
 }
 
 impl Wanted {
-    /// What something of this kind in `parent` wants.
+    /// Returns the kind for a file of type `kind` in `parent`.
     pub fn new(kind: obento_base::FileKind, parent: Ino, parent_is_top: bool) -> Self {
         match kind {
             obento_base::FileKind::Directory if parent == ROOT_INO || parent_is_top => Self::TopDirectory,

@@ -1,16 +1,16 @@
-//! Who gets which blocks and inodes.
+//! Allocation of blocks and inodes.
 //!
-//! A group's bitmap is read when something is first taken from or given back to it, and changed in the transaction that
-//! takes or gives. Counts, flags and checksums wait in memory until the commit ([`Allocator::write_back`]), so that an
-//! allocation changes one block. Which group to ask is known from two trees, over an upper bound of the longest free
-//! run and over the count of free inodes, so that no search grows with the volume.
+//! A group's bitmap is read with the first allocation or free in the group, and changed in the transaction of that.
+//! Counts, flags and checksums stay in memory until the commit ([`Allocator::write_back`]), so that an allocation
+//! changes one block. Two trees choose the group: one over an upper bound of the longest free run, and one over the
+//! number of free inodes. The time of a search therefore hardly depends on the size of the volume.
 //!
-//! Invariant: a cluster that was freed is *held*, neither taken again nor discarded, until its transaction is durable;
-//! so is one that was reserved in memory, until it is published or released.
+//! Invariant: a freed cluster is *held*, neither allocated nor discarded, until its transaction is durable. A
+//! reserved cluster is held until it is published or released.
 //! Invariant: for each group, `tree >= longest run of clusters that are free and not held`.
-//! Invariant: `available` is the sum over all groups of free less held clusters.
-//! Locking: the mutexes of groups, never two at a time; below them, one at a time, those of the trees, of what was
-//! freed and of what is dirty. All are leaves below a transaction.
+//! Invariant: `available` is the sum over all groups of the free clusters minus the held ones. Locking: the mutexes
+//! of groups, never two at a time; below them, one at a time, those of the trees, of the freed clusters and of the
+//! dirty groups. All are leaves below a transaction.
 //! Source: Linux `fs/ext4/mballoc.c`, `balloc.c`, `ialloc.c`, for the format; the search is obento's own.
 
 pub(crate) mod bits;
@@ -49,37 +49,37 @@ pub(crate) use group::{
 };
 pub use inodes::Wanted;
 
-/// What one transaction freed: clusters of groups.
+/// The clusters that one transaction freed, by groups.
 type FreedBy = (Tid, Vec<(u32, Range<u32>)>);
 
 /// The blocks and inodes of a volume that is open for changes.
 pub struct Allocator {
     volume: Arc<Volume>,
     groups: Vec<Mutex<Group>>,
-    /// An upper bound of each group's longest free run, in clusters.
+    /// An upper bound of each group's longest free run in clusters.
     runs: Mutex<MaxTree>,
-    /// Each group's free inodes: whether there are any, and about how many.
+    /// The approximate number of each group's free inodes; it is exact about zero.
     inodes: Mutex<MaxTree>,
-    /// What transactions freed that are not durable.
+    /// Clusters that were freed by transactions that are not durable.
     freed: Mutex<VecDeque<FreedBy>>,
     /// Groups whose descriptors the next commit writes.
     dirty: Mutex<BTreeSet<u32>>,
-    /// Clusters that can be had now.
+    /// Number of clusters that can be allocated now.
     available: AtomicU64,
-    /// Clusters whose bits are clear, for the super block.
+    /// Number of clusters with clear bits, for the super block.
     free_clusters: AtomicU64,
     free_inodes: AtomicU64,
     directories: AtomicU64,
-    /// Clusters that are freed and held.
+    /// Number of clusters that are freed and held.
     waiting: AtomicU64,
-    /// Clusters that file data leaves to metadata, so that what was promised can be written down.
+    /// Number of clusters that file data leaves to metadata, so that reserved data can always be mapped.
     kept: u64,
-    /// Spreads directories that have no better place.
+    /// Spreads directories for which there is no better place.
     turn: AtomicU64,
 }
 
 impl Allocator {
-    /// Takes up the groups of `volume`, whose descriptors are all sound. Fails with `NoMemory`, or if the device
+    /// Creates the allocator of `volume`, whose descriptors are all intact. Fails with `NoMemory`, or if the device
     /// fails.
     pub fn new(volume: Arc<Volume>) -> Result<Self> {
         let sb = volume.super_block();
@@ -122,7 +122,7 @@ impl Allocator {
         self.groups.get(to_usize(index.into())).ok_or(Error::NoSpace)
     }
 
-    /// What is free, for `statfs`: what waits for a commit counts, what is reserved does not.
+    /// Returns the free space for `statfs`. It includes clusters that wait for a commit, and excludes reservations.
     pub fn totals(&self) -> Totals {
         let clusters = self.available.load(Ordering::Relaxed);
         Totals {
@@ -131,7 +131,7 @@ impl Allocator {
         }
     }
 
-    /// What the super block says once this transaction is committed.
+    /// Returns the counts for the super block once this transaction is committed.
     pub fn counts(&self) -> Totals {
         Totals {
             free_blocks: self.free_clusters.load(Ordering::Relaxed),
@@ -139,12 +139,13 @@ impl Allocator {
         }
     }
 
-    /// Returns whether a commit would make blocks free that nobody can have now.
+    /// Returns whether a commit would make blocks available.
     pub fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns the group and the cluster within it that hold `block`; the very first outside the volume.
+    /// Returns the group and the cluster within it that contain `block`, or the very first ones if it is outside of
+    /// the volume.
     fn place_of(&self, block: VolBlock) -> (u32, u32) {
         let sb = self.super_block();
         let Some(group) = sb.group_of(block) else { return (0, 0) };
@@ -168,15 +169,15 @@ impl Allocator {
         self.runs.lock().get(index)
     }
 
-    /// Notes what is known of the longest free run of a group, whose lock the caller holds.
+    /// Records the longest free run of a group, whose lock the caller holds.
     fn note_run(&self, index: u32, longest: u32, group: &Group) {
         self.runs.lock().set(index, longest.min(group.available()));
     }
 }
 
-/// `counter += more - less`.
+/// Computes `counter += more - less`.
 fn count(counter: &AtomicU64, more: u32, less: u32) {
-    // Each is a wait for whoever counted last.
+    // Each update waits for the previous one of another thread.
     if more > 0 {
         counter.fetch_add(more.into(), Ordering::Relaxed);
     }

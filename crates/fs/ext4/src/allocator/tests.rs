@@ -1,4 +1,4 @@
-//! The allocator on real volumes; `e2fsck` has the last word.
+//! The allocator on real volumes, which `e2fsck` checks afterwards.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use crate::writer::{Writer, open_writer};
 
 const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")];
 
-/// With bitmaps and inode tables that were never written, in plain groups, in flex groups, with clusters, without any
-/// checksum.
+/// Volumes with uninitialised bitmaps and inode tables: with plain groups, with flex groups, with clusters, without
+/// any checksums.
 const VOLUMES: &[&[&str]] = &[
     &["-t", "ext4", "-b", "1024", "-g", "2048", "-N", "1024"],
     &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg,^flex_bg", "-g", "2048", "-N", "1024"],
@@ -31,7 +31,7 @@ const VOLUMES: &[&[&str]] = &[
 
 fn make(folder: &Path, options: &[&str]) -> PathBuf {
     let image = folder.join("image");
-    // What was never written holds anything.
+    // Parts that were never written contain arbitrary bytes.
     std::fs::write(&image, std::vec![0xa5; 12 << 20]).unwrap();
     let lazy = &["-q", "-F", "-E", "nodiscard,lazy_itable_init=1"][..];
     call("mke2fs", [lazy, options, &[image.to_str().unwrap(), "12M"]].concat()).unwrap();
@@ -83,14 +83,14 @@ fn a_run_starts_at_its_goal_if_that_is_free_and_goes_on_after_it() {
         assert!(first.len >= 16);
         let next = allocate(writer, first.start.0 + u64::from(first.len), 16).unwrap();
         assert_eq!(next.start.0, first.start.0 + u64::from(first.len));
-        // The goal is taken now.
+        // The goal is now in use.
         let other = allocate(writer, first.start.0, 16).unwrap();
         assert!(other.start.0 >= next.start.0 + u64::from(next.len) || other.start.0 < first.start.0);
         for run in [first, next, other] {
             free(writer, run, Freed::Data).unwrap();
         }
         writer.txns().sync().unwrap();
-        // Though what lies before it is free as well.
+        // Although the blocks before it are free, too.
         let again = allocate(writer, next.start.0, 8).unwrap();
         assert_eq!(again.start, next.start);
         free(writer, again, Freed::Data).unwrap();
@@ -127,7 +127,7 @@ fn what_is_free_is_in_the_super_block_once_it_is_durable() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Without a journal what is durable lies where it belongs.
+    // Without a journal, durable blocks are in their places.
     let image = make(folder.path(), VOLUMES[3]);
     let writer = open(&image);
     let run = allocate(&writer, 5000, 8).unwrap();
@@ -140,7 +140,7 @@ fn what_is_free_is_in_the_super_block_once_it_is_durable() {
     close(&writer, &image);
 }
 
-/// Swaps bits of the block bitmap of a group.
+/// Flips bits of the block bitmap of a group.
 fn swap_bits(image: &Path, bitmap: u64, bits: &[u64]) {
     use std::os::unix::fs::FileExt as _;
     let file = std::fs::File::options().read(true).write(true).open(image).unwrap();
@@ -157,7 +157,8 @@ fn a_group_whose_bitmap_contradicts_itself_gives_nothing_away() {
     if !require(TOOLS) {
         return;
     }
-    // A count tells of one bit. Of two that keep the count a checksum does, or that one is of the group's own metadata.
+    // A count detects one wrong bit. Two that preserve the count are detected by a checksum, or if one is of the
+    // group's own metadata.
     for (options, changed) in [(0, 2), (3, 1), (3, 2)] {
         let folder = tempfile::tempdir().unwrap();
         let image = make(folder.path(), VOLUMES[options]);
@@ -299,7 +300,8 @@ fn directories_leave_a_group_that_has_more_of_them_than_others() {
         let dirs: Vec<_> =
             (0..many).map(|_| take_inode(writer, parent, Wanted::Directory).unwrap()).collect();
         let beside = dirs.iter().filter(|&&dir| group(dir) == group(parent)).count();
-        // A sixteenth of a group's inodes more than others have, who get some as well.
+        // The parent's group has more free inodes than others, by a sixteenth of a group, and others get some as
+        // well.
         assert!(sb.groups == 1 || (1..many as usize / 2).contains(&beside), "{beside} of {many}");
         dirs.into_iter().chain([parent]).for_each(|dir| give_inode(writer, dir, true));
     });
@@ -318,7 +320,7 @@ fn every_inode_is_given_away_once_files_near_their_directory_and_directories_apa
         let file = take(dirs[1], Wanted::Other).unwrap();
         assert_eq!(group(file), group(dirs[1]));
         let mut taken: HashSet<_> = dirs.iter().copied().chain([file]).collect();
-        // Those that find no room there stay together as well, at the first distance that goes by the directory.
+        // Files without space there stay together, too, at the first distance that depends on the directory.
         let home = group(dirs[1]);
         let far = (home + dirs[1].0 + 1) % u64::from(sb.groups);
         if far != home {

@@ -1,7 +1,7 @@
-//! The largest of many numbers, by place: which group has at least so much, without asking each.
+//! A tree of maxima: finds a group with at least a given number without examining each.
 //!
-//! Layout: a binary tree in an array, the root at 1, the leaves from `width` on; a node holds the larger of its two.
-//! Both changing a leaf and finding one take as many steps as the tree is deep.
+//! Layout: a binary tree in an array, with the root at 1 and the leaves from `width` on. A node contains the larger
+//! of its two children. A change and a search take as many steps as the tree is deep.
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,7 @@ pub struct MaxTree {
 }
 
 impl MaxTree {
-    /// `len` zeros. Fails with `NoMemory`.
+    /// Creates a tree of `len` zeros. Fails with `NoMemory`.
     pub fn new(len: u32) -> Result<Self> {
         let width = to_usize(u64::from(len).max(1).next_power_of_two());
         let mut nodes = Vec::new();
@@ -59,7 +59,7 @@ impl MaxTree {
         }
     }
 
-    /// Returns the first place from `from` on, going round once, with at least `least`, which is not 0.
+    /// Returns the first place from `from` on, with wrap-around, that has at least `least`, which is not 0.
     pub fn next_with(&self, from: u32, least: u32) -> Option<u32> {
         self.first_from(from, least).or_else(|| self.first_from(0, least))
     }
@@ -68,7 +68,7 @@ impl MaxTree {
         if from >= self.len {
             return None;
         }
-        // Up, until a subtree to the right has it; then down, to the leftmost leaf that has.
+        // Go up until a subtree to the right has it, then down to the leftmost such leaf.
         let mut at = self.leaf(from);
         while self.node(at) < least {
             while at & 1 == 1 {

@@ -1,8 +1,8 @@
-//! Telling the device which blocks hold nothing.
+//! Discarding free blocks.
 //!
-//! Invariant: a block that is discarded is free in a durable state and is taken by nobody meanwhile: it is held, as a
-//! reservation is, from before the discard until after it.
-//! Source: Linux `fs/ext4/mballoc.c` `ext4_trim_fs`, which does the same by taking the run in its buddy bitmap.
+//! Invariant: a discarded block is durably free and not allocated meanwhile: it is held like a reservation during the
+//! discard.
+//! Source: Linux `fs/ext4/mballoc.c` `ext4_trim_fs`, which takes the run in its buddy bitmap instead.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -13,9 +13,9 @@ use obento_block::BlockDevice;
 use super::{Allocator, bits, count};
 
 impl Allocator {
-    /// Discards every free run of at least `min_len` bytes. Answers how many bytes. While a group's turn lasts, its
-    /// free blocks cannot be had. Fails with `Corrupt` for damaged groups, after all others were done, or if the
-    /// device fails.
+    /// Discards every free run of at least `min_len` bytes, and returns the number of bytes. The free blocks of a
+    /// group are not available while the group is processed. Fails with `Corrupt` for damaged groups after processing
+    /// all others, or if the device fails.
     pub fn trim(&self, min_len: u64) -> Result<u64> {
         let (mut bytes, mut damage) = (0_u64, Ok(()));
         for index in 0..self.super_block().groups {
@@ -44,7 +44,7 @@ impl Allocator {
         result.map(|()| bytes)
     }
 
-    /// Holds all clusters of a group that could be had.
+    /// Holds all available clusters of a group.
     fn hold_free(&self, index: u32) -> Result<Vec<Range<u32>>> {
         let end = self.super_block().group_clusters(index);
         let mut group = self.group(index)?.lock();
@@ -66,7 +66,7 @@ impl Allocator {
         Ok(runs)
     }
 
-    /// The bytes of clusters on the device, as far as they are on the volume.
+    /// Returns the bytes of clusters on the device, as far as they are on the volume.
     fn bytes_of(&self, index: u32, range: &Range<u32>) -> Range<u64> {
         let sb = self.super_block();
         let byte = |cluster| {

@@ -1,5 +1,5 @@
-//! What a commit writes of what was kept in memory: the inode bitmaps and descriptors of the groups that changed, with
-//! the checksums of their bitmaps.
+//! The state in memory that a commit writes: the inode bitmaps and descriptors of changed groups, with the checksums
+//! of their bitmaps.
 
 use obento_base::Result;
 use obento_journal::Txn;
@@ -8,7 +8,7 @@ use super::Allocator;
 use super::group::{Kind, bitmap_checksum, encode_descriptor};
 
 impl Allocator {
-    /// Writes the descriptors of all groups that changed to `txn`, which nobody else has joined. Answers whether there
+    /// Writes the descriptors of all changed groups to `txn`, which no other thread has joined. Returns whether there
     /// were any.
     pub fn write_back(&self, txn: &mut Txn<'_>) -> Result<bool> {
         let dirty = core::mem::take(&mut *self.dirty.lock());
@@ -27,7 +27,7 @@ impl Allocator {
         let descriptor = group.descriptor;
         let mut sums = [None, None];
         if sb.has_metadata_csum() {
-            // A bitmap that was never written has no checksum that anybody tests.
+            // The checksum of an uninitialised bitmap is not used.
             if !group.has_fresh_blocks(sb) {
                 let bitmap = txn.get(descriptor.block_bitmap.0)?;
                 sums[0] = bitmap_checksum(sb, Kind::Blocks, &bitmap);

@@ -1,7 +1,7 @@
-//! The blocks of a directory: reading them, and proving their checksums.
+//! The blocks of a directory: reading them, and verifying their checksums.
 //!
-//! Invariant: a change uses a block of entries only if its checksum is right, because a wrong checksum means that any
-//! of its names may lead to another file. Reading shows what such a block holds, and reports the damage.
+//! Invariant: a change uses a block of entries only if its checksum is right, since with a wrong checksum any name
+//! may refer to another file. Reading shows the entries of such a block, and reports the damage.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst, checksums.rst; `ext4_dirblock_csum_verify` and
 //! `ext4_dx_csum_verify` in fs/ext4/namei.c.
 
@@ -17,23 +17,23 @@ use crate::checksum::Crc;
 use crate::raw::{RawDirEntry, RawDirTail, RawDxTail};
 use crate::unit::FileBlock;
 
-/// `EXT4_FT_DIR_CSUM`: the file type of the record that holds a checksum.
+/// `EXT4_FT_DIR_CSUM`: the file type of the record that contains a checksum.
 const CHECKSUM_KIND: u8 = 0xde;
 
-/// Where a directory's blocks come from.
+/// A source of a directory's blocks.
 pub(crate) trait DirBlocks {
-    /// Block `at` of the directory, or the hole that begins there.
+    /// Returns block `at` of the directory, or the hole that begins there.
     fn block(&self, at: FileBlock) -> Result<Found>;
 }
 
-/// What stands at a place of a directory.
+/// The contents of a place in a directory.
 pub(crate) enum Found {
     Block(Block),
-    /// Nothing, for so many blocks.
+    /// A hole of this number of blocks.
     Hole(u32),
 }
 
-/// A directory whose entries lie in blocks.
+/// A directory whose entries are in blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Store<'a> {
     pub(super) shape: &'a Shape,
@@ -41,7 +41,7 @@ pub(super) struct Store<'a> {
 }
 
 impl<'a> Store<'a> {
-    /// Block `at`, unproved.
+    /// Returns block `at` without verifying it.
     pub(super) fn read(&self, at: u32) -> Result<Block> {
         if at < self.shape.blocks
             && let Found::Block(block) = self.blocks.block(FileBlock(at))?
@@ -51,21 +51,22 @@ impl<'a> Store<'a> {
         Err(self.hole(at))
     }
 
-    /// Block `at`, which holds entries.
+    /// Returns block `at`, which contains entries.
     pub(super) fn leaf(&self, at: u32) -> Result<Block> {
         let block = self.read(at)?;
         self.verify_leaf(&block)?;
         Ok(block)
     }
 
-    /// Block `at`, which holds entries, and its damage if that may be shown. Fails with `Corrupt` for other damage.
+    /// Returns block `at`, which contains entries, and its damage if that may be shown. Fails with `Corrupt` for
+    /// other damage.
     pub(super) fn leaf_to_show(&self, at: u32) -> Result<(Block, Option<Error>)> {
         let block = self.read(at)?;
         let damage = self.damage(&block)?;
         Ok((block, damage))
     }
 
-    /// What is wrong with a block of entries, if damaged blocks are shown. Errors: that damage, if they are not.
+    /// Returns the damage of a block of entries if damaged blocks are shown. Otherwise fails with it.
     fn damage(&self, block: &Block) -> Result<Option<Error>> {
         match (self.verify_leaf(block), self.shape.damaged) {
             (Ok(()), _) => Ok(None),
@@ -74,9 +75,9 @@ impl<'a> Store<'a> {
         }
     }
 
-    /// Hands every block from `first` on that holds entries to `visit`, with its place and the damage that is shown;
-    /// what cannot be read as an error, a hole of any length as one. Nodes of the index hold none, as they look like one unused record; the
-    /// root holds `.` and `..`.
+    /// Passes every block from `first` on that contains entries to `visit`, with its place and the damage that is
+    /// shown. A block that cannot be read, and a hole of any length, is an error. Nodes of the index contain no
+    /// entries, since they look like one unused record; the root contains `.` and `..`.
     pub(super) fn scan(
         &self,
         first: u32,
@@ -89,7 +90,7 @@ impl<'a> Store<'a> {
             in_hole = false;
             match self.blocks.block(FileBlock(at)) {
                 Ok(Found::Block(block)) if self.shape.indexed && (at == 0 || self.is_node(&block)) => {
-                    // Its checksum, if any, is that of a node, and the index was found damaged.
+                    // Its checksum, if any, is that of a node, and the index is damaged.
                     if at == 0 {
                         visit(at, Ok((&block, None)))?;
                     }
@@ -152,7 +153,7 @@ impl<'a> Store<'a> {
         Ok(())
     }
 
-    /// Proves the checksum of a node of the index: over its bytes up to `used`, and its tail at `tail`.
+    /// Verifies the checksum of an index node: over its bytes up to `used`, and its tail at `tail`.
     pub(super) fn verify_node(&self, block: &Block, used: usize, tail: usize) -> Result<()> {
         let Some(seed) = self.shape.checksum_seed else { return Ok(()) };
         if block.is_verified() || self.shape.damaged == Damaged::Ignored {

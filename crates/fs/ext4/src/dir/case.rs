@@ -1,12 +1,13 @@
-//! Unicode's full case folding, one character at a time, from what `core` knows of lower case.
+//! Unicode's full case folding of single characters, based on the lower case mappings of `core`.
 //!
-//! Folding is lower-casing but for the characters of [`SPECIAL`] and Cherokee, whose small letters came to Unicode
-//! after its capitals. Composed characters are folded by their parts, which gives the same once all is decomposed.
-//! Source: UCD CaseFolding.txt, statuses C and F; a test holds every character against another implementation.
+//! Folding is conversion to lower case, except for the characters of [`SPECIAL`] and for Cherokee, whose small
+//! letters were added to Unicode after its capitals. Composed characters are folded by their parts, which gives the
+//! same result after decomposition.
+//! Source: UCD CaseFolding.txt, statuses C and F; a test compares every character with another implementation.
 
 use unicode_normalization::char::decompose_canonical;
 
-/// Calls `emit` with the folded form of `c`, canonically decomposed but not yet put in canonical order.
+/// Calls `emit` with the folded form of `c`, canonically decomposed but not in canonical order.
 pub(super) fn fold(c: char, mut emit: impl FnMut(char)) {
     decompose_canonical(c, |part| fold_part(part, &mut emit));
 }
@@ -23,7 +24,7 @@ fn fold_part(c: char, emit: &mut impl FnMut(char)) {
     }
 }
 
-/// Returns the capital of a Cherokee letter, itself included.
+/// Returns the capital of a Cherokee letter.
 fn cherokee_capital(c: char) -> Option<char> {
     let code = u32::from(c);
     match c {
@@ -34,7 +35,7 @@ fn cherokee_capital(c: char) -> Option<char> {
     }
 }
 
-/// Characters that are not composed and whose folding is not their lower case.
+/// Characters that are not composed and whose folding differs from their lower case.
 const SPECIAL: &[(char, &str)] = &[
     ('\u{b5}', "\u{3bc}"),
     ('\u{df}', "\u{73}\u{73}"),

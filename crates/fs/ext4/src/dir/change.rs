@@ -1,8 +1,8 @@
 //! A directory that is being changed in a transaction.
 //!
-//! Invariant: [`DirEdit::make_room`] and [`DirEdit::take`] do all that can fail; what follows cannot. After a failure
-//! the directory is whole, though it may have grown: who stores its inode and commits loses nothing.
-//! Locking: the directory's lock, exclusive, since before what is handed in was looked up.
+//! Invariant: all that can fail is in [`DirEdit::make_room`] and [`DirEdit::take`]; later steps cannot fail. After a
+//! failure the directory is consistent, although it may have grown: a caller that stores its inode and commits loses
+//! nothing. Locking: the directory's lock, held exclusively since before the lookup of the arguments.
 
 use core::ops::Range;
 
@@ -18,8 +18,9 @@ use crate::unit::FileBlock;
 use crate::writer::{InodeEdit, Writer};
 use crate::xattr::{inline_rest_max, with_inline_rest};
 
-/// How often a directory grows for one entry: a node is split, the index gets a level, a leaf is split; or the entries
-/// leave the inode, get an index, and the leaf is split. One more than that is a mistake.
+/// Maximum number of steps by which a directory grows for one entry. The longest sequence is: a node is split, the
+/// index gets a level, a leaf is split; or the entries leave the inode, get an index, and the leaf is split. More
+/// steps indicate an error.
 const MOST_STEPS: u32 = 8;
 
 /// A directory's inode in a transaction.
@@ -27,22 +28,22 @@ pub(crate) struct DirEdit<'a> {
     writer: &'a Writer,
     pub(crate) inode: InodeEdit,
     shape: Shape,
-    /// Whether its inode is to be stored whatever comes after.
+    /// Whether its inode must be stored even after an error.
     has_grown: bool,
 }
 
-/// A run of records that can be changed.
+/// A run of records that is being changed.
 #[derive(Debug)]
 pub(crate) enum Run {
     Block(Taken),
     /// In `i_block`.
     Head,
-    /// In what follows the inode's fields.
+    /// After the inode's fields.
     Rest(Range<usize>),
 }
 
 impl Run {
-    /// Returns whether both are one run of one directory.
+    /// Returns whether both are the same run of one directory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Block(this), Self::Block(other)) => this.number() == other.number(),
@@ -53,42 +54,42 @@ impl Run {
 }
 
 impl<'a> DirEdit<'a> {
-    /// The directory of `view`, which was read since its lock was taken, to be changed. Fails with `NoMemory`, or if
-    /// the device fails.
+    /// Prepares the directory of `view` for changes. `view` was read under its lock. Fails with `NoMemory`, or if the
+    /// device fails.
     pub(crate) fn new(writer: &'a Writer, txn: &mut Txn<'_>, view: &Inode) -> Result<Self> {
         Self::of(writer, writer.edit_known(txn, view)?, view)
     }
 
-    /// The directory of `inode`, of which `view` is what it says now.
+    /// Prepares the directory of `inode` for changes. `view` is its current state.
     pub(crate) fn of(writer: &'a Writer, inode: InodeEdit, view: &Inode) -> Result<Self> {
         let shape = writer.volume().shape(view)?;
         Ok(Self { writer, inode, shape, has_grown: false })
     }
 
-    /// Puts the inode back.
+    /// Stores the inode.
     pub(crate) fn store(&self, txn: &mut Txn<'_>) {
         self.writer.store_inode(txn, &self.inode);
     }
 
-    /// Puts the inode back if the directory has grown, for an operation that failed afterwards.
+    /// Stores the inode if the directory has grown, for an operation that failed afterwards.
     pub(crate) fn store_grown(&self, txn: &mut Txn<'_>) {
         if self.has_grown {
             self.store(txn);
         }
     }
 
-    /// Returns whether the directory has grown, so that what was found in it before may be elsewhere.
+    /// Returns whether the directory has grown, so that places found before may be wrong.
     pub(crate) fn has_grown(&self) -> bool {
         self.has_grown
     }
 
-    /// Returns where `name` stands now. Fails with `NotFound` or `Corrupt`.
+    /// Returns the current place of `name`. Fails with `NotFound` or `Corrupt`.
     pub(crate) fn find(&self, name: &Name) -> Result<Hit> {
         let view = self.inode.inode()?;
         self.writer.volume().with_directory(&view, |directory| directory.find(name))
     }
 
-    /// Lets the directory grow until `name` has the room that `room`, found before, says it lacks. Fails with
+    /// Extends the directory until `name` has space, as `room`, which was found before, requires. Fails with
     /// `NoSpace` or `Corrupt`, or if the device fails.
     pub(crate) fn make_room(
         &mut self,
@@ -108,7 +109,7 @@ impl<'a> DirEdit<'a> {
         Err(Error::NoSpace)
     }
 
-    /// Makes a run ready to be changed. Fails with `Corrupt`, or if the device fails.
+    /// Takes a run for a change. Fails with `Corrupt`, or if the device fails.
     pub(crate) fn take(&self, txn: &mut Txn<'_>, home: &Home) -> Result<Run> {
         match home {
             Home::Block(block) => txn.take_seen(block).map(Run::Block),
@@ -126,17 +127,17 @@ impl<'a> DirEdit<'a> {
     pub(crate) fn put(&mut self, txn: &mut Txn<'_>, run: &Run, slot: Slot, entry: &NewEntry<'_>) {
         self.change(txn, run, |shape, bytes| shape.put(bytes, slot, entry));
         if !self.shape.indexed {
-            // An index that a volume without the feature left behind does not know the entry: `ext4_update_dx_flag`.
+            // A stale index on a volume without the feature does not contain the entry: `ext4_update_dx_flag`.
             self.inode.remove_flags(InodeFlags::INDEX);
         }
     }
 
-    /// Takes the entry at `spot` of `run` out.
+    /// Removes the entry at `spot` of `run`.
     pub(crate) fn remove(&mut self, txn: &mut Txn<'_>, run: &Run, spot: Spot) {
         self.change(txn, run, |shape, bytes| shape.remove(bytes, spot));
     }
 
-    /// Lets the record at `spot` of `run` name another inode.
+    /// Changes the inode that the record at `spot` of `run` refers to.
     pub(crate) fn repoint(&mut self, txn: &mut Txn<'_>, run: &Run, spot: Spot, (ino, kind): (Ino, FileKind)) {
         self.change(txn, run, |shape, bytes| shape.repoint(bytes, spot.offset, ino_bits(ino), kind));
     }
@@ -158,8 +159,8 @@ impl<'a> DirEdit<'a> {
         }
     }
 
-    /// Returns where the directory keeps its parent, ready to be changed by [`Self::set_parent`]. Fails with
-    /// `Corrupt`, or if the device fails.
+    /// Returns the place of the parent's number, for [`Self::set_parent`]. Fails with `Corrupt`, or if the device
+    /// fails.
     pub(crate) fn take_parent(&self, txn: &mut Txn<'_>) -> Result<Run> {
         if self.inode.has(InodeFlags::INLINE_DATA) {
             return Ok(Run::Head);
@@ -201,7 +202,7 @@ impl<'a> DirEdit<'a> {
         Ok(())
     }
 
-    /// Gives the entries in the inode more of it, or moves them to a block.
+    /// Extends the space for entries in the inode, or moves them to a block.
     fn grow_inline(&mut self, txn: &mut Txn<'_>, name: &Name) -> Result<()> {
         let view = self.inode.inode()?;
         let mut dir = self.writer.volume().with_directory(&view, |directory| match &directory.body {
@@ -217,7 +218,7 @@ impl<'a> DirEdit<'a> {
         }
         let block = dir.to_block(&self.shape)?;
         let rest = with_inline_rest(&view, None)?;
-        // A copy, because the inode keeps its entries if there is no block to be had.
+        // A copy, since the inode keeps its entries if no block is available.
         let mut inode = self.inode.clone();
         inode.xattr_bytes_mut().copy_from_slice(&rest);
         inode.remove_flags(InodeFlags::INLINE_DATA);
@@ -233,8 +234,8 @@ impl<'a> DirEdit<'a> {
         Ok(())
     }
 
-    /// Makes a new inode an empty directory in `parent`: inside the inode where the volume does that and there is
-    /// room, otherwise in a block. Fails with `NoSpace`, after which the inode is as it was.
+    /// Turns a new inode into an empty directory in `parent`: inline if the volume supports that and there is space,
+    /// otherwise in a block. Fails with `NoSpace`, and then does not change the inode.
     pub(crate) fn start(&mut self, txn: &mut Txn<'_>, parent: Ino) -> Result<()> {
         let view = self.inode.inode()?;
         if self.keeps_inline() && inline_rest_max(&view)?.is_some() {
@@ -259,7 +260,7 @@ impl<'a> DirEdit<'a> {
     }
 }
 
-/// A directory for the steps of its growth.
+/// A directory during the steps of its growth.
 struct Growing<'a, 'x, 't> {
     writer: &'a Writer,
     txn: &'x mut Txn<'t>,
@@ -268,8 +269,8 @@ struct Growing<'a, 'x, 't> {
 }
 
 impl Growing<'_, '_, '_> {
-    /// How long a directory can be before one more block is too much: what an index can name, or the 32 bits of its
-    /// size that mean anything without `large_dir`.
+    /// Returns the size that a directory must not exceed: what an index can refer to, or 32 bits, which are the valid
+    /// part of the size without `large_dir`.
     fn size_max(&self) -> u64 {
         let (sb, size) = (self.writer.volume().super_block(), u64::from(self.shape.block_size));
         let named = u64::from(BLOCK_MASK).saturating_mul(size);
@@ -300,7 +301,7 @@ impl DirTxn for Growing<'_, '_, '_> {
     }
 }
 
-/// Returns the 32 bits of an inode number that the format knows.
+/// Returns the 32 bits of an inode number of the format.
 fn ino_bits(ino: Ino) -> u32 {
     u32::try_from(ino.0).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Directories that grow and shrink, held against a map from names to inodes.
+//! Directories that grow and shrink, compared with a map from names to inodes.
 
 use core::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -21,14 +21,14 @@ use super::testing::{DIR, PARENT, list, shape};
 use super::{Body, DirTxn, Directory, Grown, Home, NewEntry, Room, Shape};
 use crate::unit::FileBlock;
 
-/// A directory in blocks of its own device, and what should be in it.
+/// A directory in blocks of its own device, and its expected entries.
 struct Tree {
     cache: Cache,
     shape: Shape,
     most: u32,
     version: u8,
     model: BTreeMap<Vec<u8>, u32>,
-    /// How often each kind of step was done.
+    /// The number of times that each kind of step was done.
     steps: RefCell<HashMap<&'static str, u32>>,
 }
 
@@ -51,7 +51,7 @@ impl Tree {
     }
 
     fn insert(&mut self, name: &[u8], ino: u32) -> Result<()> {
-        // A split of a node, a level more and a split of a leaf at most, then there is room.
+        // At most a split of a node, a further level and a split of a leaf are needed.
         for _ in 0..8 {
             let shape = self.shape.clone();
             match self.directory().room(Name::new(name).unwrap())? {
@@ -92,7 +92,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Every name is found and listed once, the index is in order, and nothing is misplaced.
+    /// Checks that every name is found and listed once, that the index is in order, and that nothing is misplaced.
     fn check(&self) {
         let directory = self.directory();
         for (name, ino) in &self.model {
@@ -169,7 +169,7 @@ fn folding(shape: &mut Shape) {
     shape.fold = Some(Fold { strict: false, scan: false });
 }
 
-/// `n` as a name of `len` bytes.
+/// Returns `n` as a name of `len` bytes.
 fn long(n: u32, len: usize) -> Vec<u8> {
     format!("{n:0>len$}").into_bytes()
 }
@@ -287,7 +287,7 @@ fn the_checksum_of_a_block_is_never_taken_for_room() {
     let refused = (0..).find_map(|n: u32| tree.insert(&long(n, 4), 20).err());
     assert_eq!(refused, Some(Error::NoSpace));
     tree.check();
-    // 1012 bytes of records of 12 bytes, two of which are the dots.
+    // 1012 bytes for records of 12 bytes, two of which are `.` and `..`.
     assert_eq!(tree.model.len(), 82);
 }
 

@@ -1,21 +1,25 @@
-//! What the cookies of a listing mean.
+//! The cookies of a listing.
 //!
-//! Layout, with bit 62 the highest in use; the cookie handed out is always the place *after* an entry:
-//!   in hash order   major hash >> 1 (31 bits) | upper 16 bits of the minor hash | 16 bits to tell equal ones apart
-//!   damaged index   31 bits set | 0 | byte offset / 4 (31 bits); no major hash has all bits set
-//!   no index        byte offset
-//! Invariant: all keys of one major hash are given out by one walk that begins at its first leaf, so they are the
-//! same in each listing, wherever it starts.
+//! Layout, with bit 62 as the highest bit in use. A cookie is always the place *after* an entry:
+//!
+//! ```text
+//! in hash order   major hash >> 1 (31 bits) | upper 16 bits of the minor hash | 16 bits to distinguish equal ones
+//! damaged index   31 bits set | 0 | byte offset / 4 (31 bits); no major hash has all bits set
+//! no index        byte offset
+//! ```
+//!
+//! Invariant: all keys of one major hash are assigned by one walk that begins at its first leaf, so they are the same
+//! in each listing, wherever it starts.
 
 use obento_driver::Cookie;
 
 use super::hash::NameHash;
 
 const LINEAR: u64 = 0x7fff_ffff << 32;
-/// All cookies of this module are below.
+/// All cookies of this module are below this value.
 pub(crate) const END: u64 = LINEAR | 1 << 31;
 
-/// The last offset that can be marked, in units of 4 bytes.
+/// The last offset that can be represented, in units of 4 bytes.
 const LAST_UNIT: u64 = (1 << 31) - 1;
 
 /// A place in hash order.
@@ -28,12 +32,12 @@ impl Key {
         Self(u64::from(hash.major >> 1) << 32 | minor)
     }
 
-    /// Returns the key that follows; the last one follows itself.
+    /// Returns the next key, or the last key itself.
     pub(super) fn next(self) -> Self {
         Self(self.0.saturating_add(1).min(LINEAR.saturating_sub(2)))
     }
 
-    /// The cookie to go on with after the entry that has this key.
+    /// Returns the cookie for the place after the entry with this key.
     pub(super) fn cookie(self) -> Cookie {
         Cookie(self.0.saturating_add(1))
     }
@@ -44,7 +48,7 @@ impl Key {
     }
 }
 
-/// Where a listing of a directory in hash order goes on.
+/// Where a listing in hash order continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Resume {
     /// At the first entry with this key or a higher one.
@@ -62,12 +66,12 @@ impl Resume {
     }
 }
 
-/// How offsets are dressed as cookies.
+/// The representation of offsets as cookies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Offsets {
     /// The directory is always listed from front to back.
     Plain,
-    /// It would be in hash order if its index were not damaged.
+    /// The directory has an index, but it is damaged.
     Marked,
 }
 

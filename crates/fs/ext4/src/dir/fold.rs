@@ -1,8 +1,8 @@
-//! Comparing names without case: canonical decomposition and full case folding as of Unicode 12.1, without what is
-//! ignorable by default ("NFDICF").
+//! Comparing names without case: canonical decomposition and full case folding of Unicode 12.1, without
+//! default-ignorable characters ("NFDICF").
 //!
-//! Invariant: names that were folded on one machine fold alike on every other, so what Unicode added later is left
-//! as it is and separates what stands on its two sides, as if it were not assigned.
+//! Invariant: names are folded in the same way on every machine. Characters that Unicode added later are unchanged
+//! and separate the characters on both sides, as if they were unassigned.
 //! Source: Linux fs/unicode (`utf8_casefold`), Documentation/filesystems/ext4/overview.rst, "Case-insensitive file
 //! name lookups"; UCD 12.1.0 DerivedCoreProperties.txt `Default_Ignorable_Code_Point`.
 
@@ -12,32 +12,32 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::case;
 
-/// How a volume treats names in directories that ignore case (`s_encoding_flags`).
+/// The treatment of names in case-insensitive directories (`s_encoding_flags`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fold {
-    /// Names that are not UTF-8 equal nothing, not even themselves; without it they equal the same bytes.
+    /// Names that are not UTF-8 equal no name, not even themselves. Otherwise they equal the same bytes.
     pub(crate) strict: bool,
-    /// Names may have been hashed by a kernel that folded otherwise, so that the index may miss them.
+    /// Names may have been hashed by a kernel that folded differently, so that the index may miss them.
     pub(crate) scan: bool,
 }
 
 impl Fold {
-    /// What the flags say: 1 `strict`, 2 `EXT4_ENC_NO_COMPAT_FALLBACK`.
+    /// Decodes the flags: 1 `strict`, 2 `EXT4_ENC_NO_COMPAT_FALLBACK`.
     pub(crate) fn from_flags(flags: u16) -> Self {
         Self { strict: flags & 1 != 0, scan: flags & 2 == 0 }
     }
 }
 
-/// Folds names, one after the other, into the same memory.
+/// Folds names one after the other in the same memory.
 #[derive(Default, Debug)]
 pub(crate) struct Folder {
     folded: String,
-    /// Folded but not yet in canonical order.
+    /// Folded but not in canonical order.
     parts: String,
 }
 
 impl Folder {
-    /// `name` without case; none if it is not UTF-8.
+    /// Returns `name` without case, or `None` if it is not UTF-8.
     pub(crate) fn fold(&mut self, name: &[u8]) -> Option<&[u8]> {
         self.folded.clear();
         let text = str::from_utf8(name).ok()?;
@@ -50,7 +50,7 @@ impl Folder {
         Some(self.folded.as_bytes())
     }
 
-    /// Adds a part of which only the last character may be too young to fold.
+    /// Adds a part of which at most the last character is too new to fold.
     fn add(&mut self, part: &str) {
         let young = part.chars().next_back().filter(|&c| is_younger(c));
         let old = young.and_then(|c| part.strip_suffix(c)).unwrap_or(part);
@@ -61,7 +61,7 @@ impl Folder {
     }
 }
 
-/// Returns whether two names are one: `wanted` is compared as it is and, folded already, as `folded`.
+/// Returns whether two names are equal. `wanted` is given both as it is and as `folded`.
 pub(super) fn same(
     fold: Fold,
     wanted: &[u8],
@@ -83,13 +83,13 @@ fn is_ignorable(c: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns whether `c` came to Unicode after 12.1 with a case folding, a decomposition or a combining class.
+/// Returns whether `c` was added to Unicode after 12.1 and has a case folding, a decomposition or a combining class.
 pub(super) fn is_younger(c: char) -> bool {
     let after = YOUNGER.partition_point(|&(first, _)| first <= c);
     after.checked_sub(1).and_then(|at| YOUNGER.get(at)).is_some_and(|&(_, last)| c <= last)
 }
 
-/// Ranges, first and last, in order. The test against e2fsprogs fails when a newer Unicode in a dependency adds more.
+/// Ranges (first, last) in order. The test against e2fsprogs fails when a dependency with a newer Unicode adds more.
 const YOUNGER: &[(char, char)] = &[
     ('\u{5c8}', '\u{5c9}'),
     ('\u{897}', '\u{89f}'),
@@ -204,7 +204,8 @@ mod tests {
         assert!(!equal(false, b"A\xff", b"a\xff") && !equal(false, b"a", b"\xff"));
     }
 
-    /// Each character that folding touches, between letters that show whether it separates what stands around it.
+    /// Returns each character that folding affects, between letters that show whether it separates the characters
+    /// around it.
     fn samples() -> Vec<String> {
         let mut samples = Vec::new();
         for c in ('\u{80}'..=char::MAX).filter(|c| !c.is_control() && !c.is_whitespace()) {
@@ -215,7 +216,7 @@ mod tests {
                 samples.push(format!("aQ\u{307}{c}\u{323}Z"));
             }
         }
-        // Hangul are composed by rule, and tags are ignorable by the thousand: some stand for all.
+        // Hangul are composed by rule, and there are thousands of ignorable tags: a few represent all.
         let regular = |c| ('\u{ac00}'..'\u{d7a4}').contains(&c) || c >= '\u{e0000}';
         samples.retain(|text| {
             let c = text.chars().nth(3).unwrap();

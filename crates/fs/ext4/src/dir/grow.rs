@@ -1,8 +1,8 @@
-//! Letting a directory grow, one step at a time.
+//! The growth of a directory, one step at a time.
 //!
-//! Invariant: after each step the directory holds the same names and is whole, so that the next step may fail, for
-//! want of space, and what was done so far stays.
-//! Invariant: within a step, everything that can fail comes before the first edit.
+//! Invariant: after each step the directory has the same names and is consistent. The next step may fail for lack of
+//! space, and the steps before it stay.
+//! Invariant: within a step, all that can fail precedes the first edit.
 //! Source: Linux fs/ext4/namei.c, `ext4_dx_add_entry`, `do_split`, `make_indexed_dir`.
 
 use alloc::vec::Vec;
@@ -21,51 +21,50 @@ use super::split::split;
 
 /// The blocks of a directory that is being changed.
 pub(crate) trait DirTxn {
-    /// Leave to change a block.
+    /// A block that was taken for a change.
     type Taken;
 
-    /// Takes a block of the directory.
+    /// Takes a block of the directory for a change.
     fn take(&mut self, block: &Block) -> Result<Self::Taken>;
 
-    /// One more block at the end of the directory, and which it is. Fails with `NoSpace`, after which nothing has
-    /// changed.
+    /// Appends a block to the directory and returns its number. Fails with `NoSpace`, and then changes nothing.
     fn append(&mut self) -> Result<(u32, Self::Taken)>;
 
     /// Changes a block.
     fn edit(&mut self, taken: &Self::Taken, change: impl FnOnce(&mut [u8]));
 }
 
-/// What must be done before an entry finds room.
+/// A step that is needed before an entry has space.
 #[derive(Debug)]
 pub(crate) enum Growth {
-    /// The inode has no room for more.
+    /// The inode has no more space.
     Inline,
-    /// One more block of entries.
+    /// Append a block of entries.
     Append,
-    /// The directory's only block becomes the root of an index.
+    /// Turn the directory's only block into the root of an index.
     Index { first: Block, version: u8 },
-    /// A leaf is split in two.
+    /// Split a leaf.
     Leaf { leaf: Block, parent: Fork, hasher: Hasher },
-    /// A node of the index is split in two.
+    /// Split a node of the index.
     Node { node: Node, parent: Fork },
-    /// The index gets one more level.
+    /// Add a level to the index.
     Deepen { root: Node },
 }
 
-/// What a step of growth asks of the inode.
+/// The change of the inode that a step requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Grown {
-    /// Nothing more.
+    /// None.
     Done,
-    /// Its flag `INDEX` is to be set.
+    /// Set its flag `INDEX`.
     Indexed,
 }
 
 impl Growth {
-    /// Does this step to a directory of `shape`. Fails with `NoSpace` or `Corrupt`, or if the device fails.
+    /// Applies this step to a directory of `shape`. Fails with `NoSpace` or `Corrupt`, or if the device fails.
     pub(crate) fn act<T: DirTxn>(self, shape: &Shape, txn: &mut T) -> Result<Grown> {
         match self {
-            // Who knows inodes moves the entries to a block.
+            // The caller moves the entries from the inode to a block.
             Self::Inline => return Err(Error::Invalid),
             Self::Append => {
                 let (_, taken) = txn.append()?;
@@ -83,7 +82,7 @@ impl Growth {
     }
 }
 
-/// Moves all but `.` and `..` of the first block to a second one, and makes the first a root.
+/// Moves all entries of the first block except `.` and `..` to a second one, and turns the first into a root.
 fn make_index<T: DirTxn>(shape: &Shape, txn: &mut T, first: Block, version: u8) -> Result<()> {
     let moved = without_dots(shape, &first)?;
     let root = txn.take(&first)?;
@@ -94,7 +93,7 @@ fn make_index<T: DirTxn>(shape: &Shape, txn: &mut T, first: Block, version: u8) 
     Ok(())
 }
 
-/// What is in the first block of a directory but `.` and `..`, as a block of its own.
+/// Returns the entries of the first block except `.` and `..`, as a block of its own.
 fn without_dots(shape: &Shape, first: &Block) -> Result<Vec<u8>> {
     let mut moved = zeroed(shape)?;
     let run = Records {

@@ -1,18 +1,18 @@
 //! The hashes of names by which an indexed directory is ordered.
 //!
-//! Invariant: a major hash is even, because its lowest bit marks a leaf that continues its neighbour's hash in the
-//! index, and below 0xfffffffe, which stands for the end of a directory.
+//! Invariant: a major hash is even, since its lowest bit marks a leaf in the index that continues the hash of the
+//! leaf before it. It is below 0xfffffffe, which marks the end of a directory.
 //! Source: Linux fs/ext4/hash.c; Documentation/filesystems/ext4/directory.rst, "Hash Tree Directories".
 
 use obento_base::{Error, Feature, Result};
 
-/// Marks a leaf whose first hash is also the last one of the leaf before it.
+/// Marks a leaf whose first hash is also the last hash of the leaf before it.
 pub(crate) const CONTINUED: u32 = 1;
-/// The largest major hash; what would be the end marker is this instead.
+/// The largest major hash, which replaces the end marker.
 const LAST: u32 = 0xffff_fffc;
 const END: u32 = 0xffff_fffe;
 
-/// How the bytes of a name become numbers: the C compilers that the format grew up with differed.
+/// The conversion of the bytes of a name to numbers, which depended on the C compiler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Chars {
     Signed,
@@ -26,7 +26,7 @@ enum Algorithm {
     Tea,
 }
 
-/// The hash function of a directory: algorithm, treatment of bytes, and the volume's seed.
+/// The hash function of a directory: algorithm, signedness of bytes, and the volume's seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hasher {
     algorithm: Algorithm,
@@ -41,12 +41,12 @@ pub(crate) struct NameHash {
     pub(crate) minor: u32,
 }
 
-/// RFC 1320's initial state, which a seed of zeros stands for.
+/// The initial state of RFC 1320, which replaces a seed of zeros.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 impl Hasher {
-    /// The function that `version` (`s_def_hash_version` or `dx_root_info.hash_version`) names. An index stores the
-    /// versions 0 to 2 and takes `chars` from the super block; 3 to 5 say "unsigned" by themselves.
+    /// Returns the function for `version` (`s_def_hash_version` or `dx_root_info.hash_version`). An index contains
+    /// the versions 0 to 2 and takes `chars` from the super block; 3 to 5 are unsigned.
     pub(crate) fn new(version: u8, chars: Chars, seed: [u32; 4]) -> Result<Self> {
         let (algorithm, chars) = match version {
             0 => (Algorithm::Legacy, chars),
@@ -102,7 +102,7 @@ impl Hasher {
         last << 1
     }
 
-    /// The piece as big-endian words, filled up with the number of bytes that were left when it began.
+    /// Returns the piece as big-endian words, padded with the number of bytes that were left at its start.
     fn words<const N: usize>(&self, piece: &[u8], left: u32) -> [u32; N] {
         let pad = left | left << 8;
         let pad = pad | pad << 16;
@@ -114,14 +114,14 @@ impl Hasher {
     }
 }
 
-/// Returns the pieces of `size` bytes that are mixed in at a time, each with the number of bytes from its start to
-/// the end.
+/// Returns the pieces of `size` bytes that are hashed at a time, each with the number of bytes from its start to the
+/// end of the name.
 fn pieces(name: &[u8], size: usize) -> impl Iterator<Item = (&[u8], u32)> {
     let left = (0..=name.len()).rev().step_by(size).map(|left| u32::try_from(left).unwrap_or(u32::MAX));
     name.chunks(size).zip(left)
 }
 
-/// The first three rounds of MD4 (RFC 1320) over half a block, with its constants and half of its steps.
+/// The first three rounds of MD4 (RFC 1320) on half a block, with its constants and half of its steps.
 fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     const ROOT_2: u32 = 0x5a82_7999;
     const ROOT_3: u32 = 0x6ed9_eba1;
@@ -191,7 +191,7 @@ mod tests {
         (hash.major, hash.minor)
     }
 
-    /// Name, then (major, minor) of the versions 0 to 5 as `debugfs`'s `dx_hash -h ALG -s SEED` prints them.
+    /// A name, and (major, minor) of the versions 0 to 5 as `debugfs` prints them with `dx_hash -h ALG -s SEED`.
     type Vector<'a> = (&'a [u8], [(u32, u32); 6]);
 
     #[test]

@@ -1,9 +1,9 @@
 //! The index of a directory ("htree"): a tree from hashes to blocks of entries.
 //!
-//! Layout: block 0 is the root, its table after `.`, `..` and `dx_root_info`; nodes below it look like one unused
-//! record. A table's first entry has no hash of its own: it covers what lies below the second one.
-//! Invariant: a path has at most as many frames as the super block's features allow levels, so that a circle among
-//! the nodes ends; who visits leaves in a row bounds their number.
+//! Layout: block 0 is the root, whose table follows `.`, `..` and `dx_root_info`. Nodes below it look like one unused
+//! record. The first entry of a table has no hash: it covers all hashes below that of the second one.
+//! Invariant: a path has at most as many frames as the super block's features allow levels, so that a cycle of nodes
+//! ends. Callers that visit successive leaves bound their number.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst; `dx_probe`, `ext4_htree_next_block` in
 //! fs/ext4/namei.c.
 
@@ -19,7 +19,7 @@ use super::hash::{CONTINUED, Hasher};
 use super::record::record_len;
 use crate::raw::{RawDirEntry, RawDxCountLimit, RawDxEntry, RawDxRootInfo};
 
-/// `.` and `..`: 12 bytes each.
+/// Offset of `dx_root_info` after `.` and `..`, of 12 bytes each.
 pub(super) const INFO: usize = 24;
 pub(super) const ROOT_TABLE: usize = 32;
 pub(super) const NODE_TABLE: usize = 8;
@@ -29,28 +29,28 @@ pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 /// `EXT2_HASH_FLAG_INCOMPAT`.
 const FLAG_INCOMPATIBLE: u8 = 1;
 
-/// The root of an index and what it says.
+/// The root of an index, and its contents.
 pub(super) struct Index<'a> {
     store: Store<'a>,
     root: Node,
     levels: u8,
-    /// The function that orders this directory.
+    /// The hash function of this directory.
     pub(super) hasher: Hasher,
 }
 
-/// A block of entries as the index knows it.
+/// A block of entries according to the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Leaf {
     /// Block of the directory.
     pub(super) at: u32,
-    /// The lowest hash in it, with the continuation bit.
+    /// Its lowest hash, with the continuation bit.
     pub(super) low: u32,
-    /// The lowest hash of the next one, with the continuation bit; none after the last.
+    /// The lowest hash of the next leaf, with the continuation bit, if there is one.
     pub(super) next: Option<u32>,
 }
 
 impl Leaf {
-    /// Returns the lowest and the highest hash that belong here.
+    /// Returns the lowest and the highest hash of this leaf.
     pub(super) fn range(&self) -> (u32, u32) {
         let low = self.low & !CONTINUED;
         let high = match self.next {
@@ -68,7 +68,7 @@ impl Leaf {
 }
 
 impl<'a> Index<'a> {
-    /// Reads the root and checks what it says. Fails with `Corrupt`, or with `Unsupported` for an unknown hash.
+    /// Reads the root and checks its contents. Fails with `Corrupt`, or with `Unsupported` for an unknown hash.
     pub(super) fn open(store: Store<'a>) -> Result<Self> {
         let block = store.read(0)?;
         let shape = store.shape;
@@ -94,22 +94,23 @@ impl<'a> Index<'a> {
         Ok(Self { store, root, levels: info.indirect_levels, hasher })
     }
 
-    /// Returns a path to the first leaf that may hold `hash`, or without one to the first of all, still to be walked
-    /// down with [`Path::descend`].
+    /// Returns a path to the first leaf that may contain `hash`, or without one to the first leaf. [`Path::descend`]
+    /// must be called next.
     pub(super) fn path(&'a self, hash: Option<u32>) -> Path<'a> {
         let at = self.root.position(hash);
         Path { index: self, frames: Vec::from([Frame { node: self.root.clone(), at, low: 0 }]), target: hash }
     }
 
-    /// Checks every node below the root: the order of the hashes, and that each leaf is a block of the directory and
-    /// all of them together are no more than it has.
+    /// Checks every node below the root: the order of the hashes, that each leaf is a block of the directory, and
+    /// that there are no more leaves than blocks.
     pub(super) fn check(&self) -> Result<()> {
         let mut path = self.path(None);
         path.descend()?;
         let mut budget = self.store.shape.blocks;
         loop {
             let Some(leaf) = path.leaf() else { return Ok(()) };
-            // A leaf that starts where the one before it started says so; no other hash comes up twice.
+            // A leaf that starts with the hash of the leaf before it has the continuation bit; otherwise hashes are
+            // unique.
             let ordered = leaf.next.is_none_or(|next| next > leaf.low & !CONTINUED);
             budget = match budget.checked_sub(1) {
                 Some(left) if ordered && leaf.at < self.store.shape.blocks && leaf.at != 0 => left,
@@ -122,23 +123,23 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Checks a node below the root as the way through it would.
+/// Checks a node below the root as a walk through it would.
 pub(super) fn check_node(store: &Store<'_>, block: Block) -> Result<()> {
     Node::decode(store, block, NODE_TABLE).map(drop)
 }
 
-/// Returns whether nothing stands where a node has its table.
+/// Returns whether the place of a node's table contains only zeros.
 pub(super) fn has_no_table(bytes: &[u8]) -> bool {
     bytes
         .get(NODE_TABLE..NODE_TABLE.saturating_add(ENTRY))
         .is_some_and(|entry| entry.iter().all(|&byte| byte == 0))
 }
 
-/// A way from the root to a leaf.
+/// A path from the root to a leaf.
 pub(super) struct Path<'a> {
     index: &'a Index<'a>,
     frames: Vec<Frame>,
-    /// What is looked for on the way down.
+    /// The hash that is searched on the way down.
     target: Option<u32>,
 }
 
@@ -146,7 +147,7 @@ pub(super) struct Path<'a> {
 struct Frame {
     node: Node,
     at: u16,
-    /// What the parent says is the lowest hash in this node.
+    /// The lowest hash of this node according to its parent.
     low: u32,
 }
 
@@ -161,7 +162,7 @@ impl Frame {
 }
 
 impl Path<'_> {
-    /// Goes down to the leaf. Fails at a damaged node; `advance` then passes it by.
+    /// Descends to the leaf. Fails at a damaged node; `advance` then skips it.
     pub(super) fn descend(&mut self) -> Result<()> {
         while let Some(frame) =
             self.frames.last().filter(|_| self.frames.len() <= usize::from(self.index.levels))
@@ -175,7 +176,8 @@ impl Path<'_> {
         Ok(())
     }
 
-    /// Goes to the next leaf; false after the last. An error passes over the part of the tree that is damaged.
+    /// Moves to the next leaf. Returns false after the last one. After an error, the damaged part of the tree is
+    /// skipped.
     pub(super) fn advance(&mut self) -> Result<bool> {
         self.target = None;
         while let Some(frame) = self.frames.last_mut() {
@@ -188,20 +190,20 @@ impl Path<'_> {
         Ok(false)
     }
 
-    /// Returns the leaf at the end of the path; none when `descend` or `advance` did not reach one.
+    /// Returns the leaf at the end of the path, if `descend` or `advance` reached one.
     pub(super) fn leaf(&self) -> Option<Leaf> {
         let frame = self.frames.last().filter(|_| self.frames.len() > usize::from(self.index.levels))?;
         let next = self.frames.iter().rev().find_map(Frame::next);
         Some(Leaf { at: frame.node.child(frame.at), low: frame.low(), next })
     }
 
-    /// What makes room for one more leaf beside the one at the end of the path: the lowest change that can be made by
-    /// itself. Fails with `NoSpace` if the tree is as high and as full as it can be.
+    /// Returns the step that creates space for one more leaf beside the one at the end of the path: the lowest change
+    /// that is possible by itself. Fails with `NoSpace` if the tree has its maximum height and is full.
     pub(super) fn growth(&self, leaf: Block) -> Result<Growth> {
         let fork = |frame: &Frame| Fork { node: frame.node.clone(), at: frame.at };
         let shape = self.index.store.shape;
         let full = |frame: &&Frame| frame.node.count >= shape.table_limit(frame.node.table);
-        // The nodes above the leaf that are full, and the one that is not, from the bottom up.
+        // The full nodes above the leaf, and the first one that is not full, from the bottom up.
         let blocked = self.frames.iter().rev().take_while(full).count();
         let mut from_bottom = self.frames.iter().rev().skip(blocked.saturating_sub(1));
         match (blocked, from_bottom.next(), from_bottom.next()) {
@@ -218,7 +220,7 @@ impl Path<'_> {
         }
     }
 
-    /// Returns the entry at the end of the path as an error.
+    /// Returns the error for the entry at the end of the path.
     pub(super) fn bad_entry(&self) -> Error {
         let store = &self.index.store;
         let frame = self.frames.last();
@@ -228,7 +230,7 @@ impl Path<'_> {
     }
 }
 
-/// A node whose table lies within its block.
+/// A node whose table is within its block.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(super) block: Block,
@@ -280,7 +282,7 @@ impl Node {
         self.entry(at).map_or(0, |entry| entry.block.get() & BLOCK_MASK)
     }
 
-    /// Returns the last entry that starts at or below `hash`; without one the first.
+    /// Returns the last entry that starts at or below `hash`, or without a hash the first entry.
     fn position(&self, hash: Option<u32>) -> u16 {
         let Some(hash) = hash else { return 0 };
         let (mut low, mut high) = (0, self.count);

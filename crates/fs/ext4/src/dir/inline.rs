@@ -1,7 +1,7 @@
-//! A directory that lies in its inode, as a value that is changed and then put back.
+//! An inline directory, as a value that is changed and then stored.
 //!
-//! Layout: `i_block` holds the parent's number and a run of records; a second run is the rest of the inline data, in
-//! the attribute `system.data`. Each run is full of records by itself; `.` and `..` have none.
+//! Layout: `i_block` contains the parent's number and a run of records. A second run is the rest of the inline data,
+//! in the attribute `system.data`. Records fill each run; `.` and `..` have none.
 //! Source: Linux Documentation/filesystems/ext4/inlinedata.rst; fs/ext4/inline.c `ext4_try_add_inline_entry`,
 //! `ext4_update_inline_dir`, `ext4_finish_convert_inline_dir`.
 
@@ -14,7 +14,7 @@ use super::leaf::{Slot, needed};
 use super::record::Records;
 use super::{INLINE_FIRST, Inline, Shape};
 
-/// Bytes of `i_block`.
+/// Size of `i_block`.
 const HEAD: usize = 60;
 
 /// The bytes of an inline directory.
@@ -25,7 +25,7 @@ pub(crate) struct InlineDir {
 }
 
 impl InlineDir {
-    /// Returns an empty one in `parent`.
+    /// Creates an empty directory in `parent`.
     pub(crate) fn new(shape: &Shape, parent: u32) -> Self {
         let mut this = Self { head: [0; HEAD], rest: Vec::new() };
         this.set_parent(parent);
@@ -33,7 +33,7 @@ impl InlineDir {
         this
     }
 
-    /// Returns a copy of what an inode holds. Fails with `NoMemory`.
+    /// Copies the entries of an inode. Fails with `NoMemory`.
     pub(crate) fn copy(inline: &Inline<'_>) -> Result<Self> {
         let mut head = [0; HEAD];
         head.iter_mut().zip(inline.i_block.1).for_each(|(to, from)| *to = *from);
@@ -43,12 +43,12 @@ impl InlineDir {
         Ok(Self { head, rest })
     }
 
-    /// What the inode's size is with it.
+    /// Returns the size for the inode.
     pub(crate) fn size(&self) -> u64 {
         to_u64(HEAD.saturating_add(self.rest.len()))
     }
 
-    /// Run 0 or 1.
+    /// Returns run 0 or 1.
     fn run(&mut self, part: usize) -> &mut [u8] {
         match part {
             0 => self.head.get_mut(4..).unwrap_or_default(),
@@ -56,15 +56,15 @@ impl InlineDir {
         }
     }
 
-    /// Sets what `..` stands for.
+    /// Sets the inode of `..`.
     pub(crate) fn set_parent(&mut self, parent: u32) {
         if let Some(bytes) = self.head.first_chunk_mut() {
             *bytes = parent.to_le_bytes();
         }
     }
 
-    /// Lets the second run grow to `most` bytes, for an entry with a name of `name_len` bytes; answers where in it
-    /// that goes. None, and nothing done, if it does not fit then. Fails with `NoMemory`.
+    /// Extends the second run to at most `most` bytes, for an entry with a name of `name_len` bytes. Returns the slot
+    /// for it, or `None` without a change if it does not fit. Fails with `NoMemory`.
     pub(crate) fn grow(&mut self, shape: &Shape, most: usize, name_len: usize) -> Result<Option<Slot>> {
         let old = u32::try_from(self.rest.len()).unwrap_or(u32::MAX);
         let Some(more) = most.checked_sub(self.rest.len()) else { return Ok(None) };
@@ -84,8 +84,8 @@ impl InlineDir {
         Ok(Some(slot))
     }
 
-    /// Returns the block that holds the same entries. Fails with `Corrupt`, or with `NoSpace`, which no block is
-    /// small enough for.
+    /// Returns a block with the same entries. Fails with `Corrupt`, or with `NoSpace`, although every block is large
+    /// enough.
     pub(crate) fn to_block(&self, shape: &Shape) -> Result<Vec<u8>> {
         let len = obento_base::wire::to_usize(shape.block_size.into());
         let mut block = Vec::new();
@@ -152,7 +152,7 @@ mod tests {
         names
     }
 
-    /// Inserts names until the inode is full; answers how many.
+    /// Inserts names until the inode is full. Returns their number.
     fn fill(dir: &mut InlineDir, most: usize) -> u32 {
         for n in 0.. {
             let name = format!("name{n}");

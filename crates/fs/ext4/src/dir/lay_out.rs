@@ -1,8 +1,8 @@
-//! A whole directory at once: what blocks it gets when all its names are known.
+//! The layout of a whole directory all of whose names are known.
 //!
-//! Layout: one block if all fits; else, where there are indexes, the root of one in block 0, its nodes, level by level, and
-//! then the leaves in the order of their hashes; else blocks of names one behind the other.
-//! Invariant: a leaf whose first hash is the last one of the leaf before it says so in the index.
+//! Layout: one block if all entries fit. Otherwise, with indexes, the root in block 0, its nodes level by level, and
+//! then the leaves in the order of their hashes; without indexes, consecutive blocks of names.
+//! Invariant: a leaf whose first hash is the last one of the leaf before it has the continuation bit in the index.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst; e2fsprogs `e2fsck/rehash.c` `copy_dir_entries`,
 //! `calculate_tree`.
 
@@ -17,17 +17,17 @@ use super::index::{INFO, NODE_TABLE, ROOT_TABLE};
 use super::leaf::{NewEntry, Slot, needed, write};
 use crate::raw::RawDxEntry;
 
-/// How much of a leaf is filled, in eighths: the rest is for names to come.
+/// The filled part of a leaf in eighths. The rest is for later names.
 const FILL: u32 = 7;
 
-/// How a directory is divided into blocks.
+/// The division of a directory into blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DirLayout {
-    /// The entries in the order in which they are written, by their places in the list.
+    /// Indices of the entries in the order in which they are written.
     order: Vec<u32>,
-    /// For each block of names: where its entries end in `order`, and what the index says of it.
+    /// For each block of names: where its entries end in `order`, and its hash in the index.
     leaves: Vec<Leaf>,
-    /// How many nodes each level has, from below the root down; none without an index.
+    /// The number of nodes of each level, from below the root down; empty without an index.
     levels: Vec<u32>,
     is_indexed: bool,
 }
@@ -39,15 +39,15 @@ struct Leaf {
 }
 
 impl DirLayout {
-    /// Returns whether a directory with only these names has one block.
+    /// Returns whether a directory with only these names fits one block.
     pub(crate) fn fits_one<'n>(shape: &Shape, names: impl Iterator<Item = &'n [u8]>) -> bool {
         let room = shape.records_end().saturating_sub(dots());
         let sizes = names.map(|name| needed(name.len()));
         sizes.fold(0, u32::saturating_add) <= room
     }
 
-    /// Divides a directory with these names. Fails with `Unsupported`, `NoMemory`, or with `NoSpace` if they are more
-    /// than an index can hold.
+    /// Computes the layout of a directory with these names. Fails with `Unsupported`, `NoMemory`, or with `NoSpace`
+    /// if an index cannot contain them all.
     pub(crate) fn new<'n>(shape: &Shape, names: impl Iterator<Item = &'n [u8]> + Clone) -> Result<Self> {
         let mut this = Self { order: Vec::new(), leaves: Vec::new(), levels: Vec::new(), is_indexed: false };
         match shape.new_index {
@@ -57,14 +57,14 @@ impl DirLayout {
         Ok(this)
     }
 
-    /// Returns how many blocks it has.
+    /// Returns the number of blocks.
     pub(crate) fn blocks(&self) -> u32 {
         let root = u32::from(self.is_indexed);
         let nodes = self.levels.iter().copied().fold(root, u32::saturating_add);
         nodes.saturating_add(u32::try_from(self.leaves.len()).unwrap_or(u32::MAX))
     }
 
-    /// Returns whether its inode says that it has an index.
+    /// Returns whether its inode has the flag `INDEX`.
     pub(crate) fn is_indexed(&self) -> bool {
         self.is_indexed
     }
@@ -134,7 +134,8 @@ impl DirLayout {
         if levels > shape.max_levels { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Hands each block of the directory to `sink`, from the first on. `entries` answers what the list has at a place.
+    /// Passes each block of the directory to `sink`, from the first on. `entries` returns the entry at an index of
+    /// the list.
     pub(crate) fn write<'n, E: From<Error>>(
         &self,
         shape: &Shape,
@@ -179,7 +180,7 @@ impl DirLayout {
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let node = u32::from(shape.table_limit(NODE_TABLE)).max(1);
-        // Of each level below the root, the leaves too: its first block, and the hash of each of its blocks.
+        // For each level below the root, including the leaves: its first block, and the hash of each of its blocks.
         let hashes: Vec<u32> = self.leaves.iter().map(|leaf| leaf.hash).collect();
         let mut tables = Vec::from([hashes]);
         for _ in &self.levels {
@@ -210,12 +211,12 @@ impl DirLayout {
     }
 }
 
-/// What `.` and `..` take.
+/// Returns the size of `.` and `..`.
 fn dots() -> u32 {
     needed(1).saturating_add(needed(2))
 }
 
-/// Returns the entries of a table: blocks from `first` on that begin with these hashes.
+/// Returns the entries of a table for blocks from `first` on with these hashes.
 fn table(hashes: &[u32], first: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (block, &hash) in (first..).zip(hashes) {

@@ -1,8 +1,8 @@
-//! Changing a run of records: a block of entries, or the part of one that an inode holds.
+//! Changing a run of records: a block of entries, or the part of one in an inode.
 //!
-//! Invariant: records fill their run without a gap before and after each edit, so that the walk which proved a run
-//! proves it again.
-//! Invariant: an edit names places that a walk found in the same bytes. One that does not fit changes nothing.
+//! Invariant: records fill their run without gaps before and after each edit, so that a walk which verified a run
+//! would verify it again.
+//! Invariant: an edit uses places that a walk found in the same bytes. An edit that does not fit changes nothing.
 //! Source: Linux fs/ext4/namei.c, `ext4_insert_dentry`, `ext4_generic_delete_entry`, `ext4_initialize_dirent_tail`;
 //! fs/ext4/ext4.h, `ext4_rec_len_to_disk`.
 
@@ -15,14 +15,14 @@ use super::record::record_len;
 use crate::checksum::Crc;
 use crate::raw::{RawDirEntry, RawDirTail};
 
-/// Bytes of a record before its name.
+/// Size of a record before its name.
 const HEADER: u32 = 8;
 /// `struct ext4_dir_entry_tail`.
 const TAIL: u32 = 12;
 /// `EXT4_FT_DIR_CSUM`.
 const CHECKSUM_KIND: u8 = 0xde;
 
-/// What a new record says.
+/// The contents of a new record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewEntry<'a> {
     pub(crate) name: &'a [u8],
@@ -30,18 +30,18 @@ pub(crate) struct NewEntry<'a> {
     pub(crate) kind: FileKind,
 }
 
-/// A record with room for a new one: unused, or longer than its name needs.
+/// A record with space for a new one: unused, or longer than its name needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
-    /// Where the record begins in its run.
+    /// The start of the record in its run.
     pub(crate) offset: u32,
     /// Its length.
     pub(crate) len: u32,
-    /// What of it is taken by an entry; 0 if it is unused.
+    /// Number of bytes that its entry uses; 0 if it is unused.
     pub(crate) used: u32,
 }
 
-/// An entry's place in its run, and that of the record before it.
+/// The place of an entry in its run, and that of the record before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Spot {
     pub(crate) offset: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
-    /// Returns where the entry is after something was put into `slot` of its run.
+    /// Returns the place of the entry after an entry was put into `slot` of its run.
     pub(crate) fn after_put(self, slot: Slot) -> Self {
         match self.before {
             Some(before) if before == slot.offset => {
@@ -60,13 +60,13 @@ impl Spot {
     }
 }
 
-/// Bytes that a record with a name of `name_len` bytes needs: `ext4_dir_rec_len`.
+/// Returns the size of a record with a name of `name_len` bytes: `ext4_dir_rec_len`.
 pub(crate) fn needed(name_len: usize) -> u32 {
     let len = u32::try_from(name_len).unwrap_or(u32::MAX).saturating_add(HEADER);
     len.checked_next_multiple_of(4).unwrap_or(u32::MAX)
 }
 
-/// The inverse of [`record_len`]: `len` is a multiple of 4 and at most a block.
+/// Encodes the length of a record, the inverse of [`record_len`]. `len` is a multiple of 4 and at most a block.
 pub(crate) fn stored_len(len: u32, block_size: u32) -> u16 {
     if let Ok(len) = u16::try_from(len) {
         return len;
@@ -91,7 +91,7 @@ pub(crate) fn kind_code(kind: FileKind) -> u8 {
 }
 
 impl Shape {
-    /// Returns where the records of a block end and its checksum, if any, begins.
+    /// Returns the offset at which the records of a block end and its checksum, if any, begins.
     pub(crate) fn records_end(&self) -> u32 {
         self.block_size.saturating_sub(if self.checksum_seed.is_some() { TAIL } else { 0 })
     }
@@ -121,10 +121,10 @@ impl Shape {
         write(run, at.saturating_add(HEADER), name);
     }
 
-    /// Takes the entry at `spot` out of `run`: the record before it grows over it, or it stays as an unused one.
+    /// Removes the entry at `spot` of `run`: the record before it is extended, or it becomes an unused record.
     pub(crate) fn remove(&self, run: &mut [u8], spot: Spot) {
         let Some((len, name_len)) = self.len_at(run, spot.offset) else { return };
-        // Names of what is gone are no business of who reads the block.
+        // Removed names must not stay in the block.
         let wipe = |run: &mut [u8], from: u32| {
             let start = to_usize(spot.offset.saturating_add(from).into());
             let end = to_usize(spot.offset.saturating_add(len.min(needed(name_len.into()))).into());
@@ -144,7 +144,7 @@ impl Shape {
         }
     }
 
-    /// Lets the record at `offset` name another inode.
+    /// Changes the inode that the record at `offset` refers to.
     pub(crate) fn repoint(&self, run: &mut [u8], offset: u32, ino: u32, kind: FileKind) {
         write(run, offset, &ino.to_le_bytes());
         if self.file_types {
@@ -152,7 +152,7 @@ impl Shape {
         }
     }
 
-    /// Makes the last record of `run`, whose records end at `old`, reach to the end of the run.
+    /// Extends the last record of `run`, whose records end at `old`, to the end of the run.
     pub(crate) fn stretch(&self, run: &mut [u8], old: u32) {
         let end = u32::try_from(run.len()).unwrap_or(u32::MAX);
         let (mut at, mut last) = (0, None);
@@ -167,20 +167,20 @@ impl Shape {
         }
     }
 
-    /// Makes `run` one unused record.
+    /// Turns `run` into one unused record.
     pub(crate) fn blank(&self, run: &mut [u8]) {
         run.fill(0);
         self.unused(run, 0, u32::try_from(run.len()).unwrap_or(u32::MAX));
     }
 
-    /// Makes `block` a block of entries that holds none.
+    /// Turns `block` into an empty block of entries.
     pub(crate) fn blank_block(&self, block: &mut [u8]) {
         block.fill(0);
         self.unused(block, 0, self.records_end());
         self.seal(block);
     }
 
-    /// Makes `block` the first of a directory in `parent`: `.`, and `..` up to the end.
+    /// Turns `block` into the first block of a directory in `parent`: `.`, and `..` up to the end.
     pub(crate) fn first_block(&self, block: &mut [u8], dir: u32, parent: u32) {
         block.fill(0);
         let kind = FileKind::Directory;
@@ -191,19 +191,19 @@ impl Shape {
         self.seal(block);
     }
 
-    /// Gives a block of entries its checksum, if blocks of this directory have any.
+    /// Stores the checksum of a block of entries, if blocks of this directory have one.
     pub(crate) fn seal(&self, block: &mut [u8]) {
         if let Some(seed) = self.checksum_seed {
             seal(block, seed);
         }
     }
 
-    /// Returns the same for a block that changes often.
+    /// Returns a sealer that stores the checksum of a block that changes often.
     pub(super) fn leaf_seal(&self) -> Option<Seal> {
         self.checksum_seed.map(|seed| Seal { apply: seal, seed })
     }
 
-    /// Appends the record in `bytes` to a run that is being filled from `at` on; answers where the next one goes.
+    /// Appends `record` to a run that is filled up to `at`. Returns the place of the next one.
     pub(super) fn copy_record(&self, run: &mut [u8], at: u32, record: &[u8]) -> u32 {
         let len = u32::try_from(record.len()).unwrap_or(u32::MAX);
         write(run, at, record);
@@ -228,7 +228,7 @@ impl Shape {
     }
 }
 
-/// Gives a block of entries its checksum.
+/// Stores the checksum of a block of entries.
 fn seal(block: &mut [u8], seed: u32) {
     let end = block.len().saturating_sub(to_usize(TAIL.into()));
     let Some((covered, tail)) = block.split_at_mut_checked(end) else { return };

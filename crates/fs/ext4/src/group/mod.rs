@@ -1,7 +1,7 @@
-//! Block groups: where descriptors are, and where each says its bitmaps and inode table are.
+//! Block groups: the places of the descriptors, and of the bitmaps and inode tables that they describe.
 //!
 //! On disk: an array of descriptors of [`SuperBlock::desc_size`] bytes, in the blocks after each copy of the super
-//! block; with `meta_bg`, from descriptor block `s_first_meta_bg` on, each descriptor block lies in the groups it
+//! block. With `meta_bg`, from descriptor block `s_first_meta_bg` on, each descriptor block is in the groups that it
 //! describes. Source: Linux `Documentation/filesystems/ext4/group_descr.rst`, `blockgroup.rst`; `fs/ext4/super.c`
 //! `descriptor_loc`.
 
@@ -45,20 +45,20 @@ pub struct GroupDescriptor {
     pub inode_bitmap: VolBlock,
     /// First block of the inode table.
     pub inode_table: VolBlock,
-    /// Free blocks (clusters with bigalloc).
+    /// Number of free blocks (clusters with bigalloc).
     pub free_blocks: u32,
-    /// Free inodes.
+    /// Number of free inodes.
     pub free_inodes: u32,
-    /// Directories.
+    /// Number of directories.
     pub used_dirs: u32,
-    /// Inodes at the end of the table that were never used.
+    /// Number of inodes at the end of the table that were never used.
     pub itable_unused: u32,
     /// Flags.
     pub flags: GroupFlags,
 }
 
 impl GroupDescriptor {
-    /// Reads the fields of `group`'s descriptor. `bytes` has `desc_size` bytes; `block` is where they were read.
+    /// Decodes the descriptor of `group`. `bytes` has `desc_size` bytes, which were read from `block`.
     pub fn decode(bytes: &[u8], group: u32, block: VolBlock) -> Result<Self> {
         let truncated = Corrupt::Truncated {
             structure: Structure::GroupDescriptor(group.into()),
@@ -89,7 +89,7 @@ impl GroupDescriptor {
     }
 }
 
-/// The checksum that `group`'s descriptor should carry; `None` where the volume has none.
+/// Returns the expected checksum of `group`'s descriptor, or `None` if the volume has no checksums.
 pub fn descriptor_checksum(sb: &SuperBlock, group: u32, bytes: &[u8]) -> Option<u16> {
     let at = offset_of!(RawGroup32, bg_checksum);
     let (before, rest) = bytes.split_at_checked(at)?;
@@ -105,7 +105,7 @@ pub fn descriptor_checksum(sb: &SuperBlock, group: u32, bytes: &[u8]) -> Option<
     }
 }
 
-/// Tests the checksum of a descriptor that was read from `block`.
+/// Verifies the checksum of a descriptor that was read from `block`.
 pub fn verify_descriptor(sb: &SuperBlock, group: u32, bytes: &[u8], block: VolBlock) -> Result<()> {
     let Some(expected) = descriptor_checksum(sb, group, bytes) else { return Ok(()) };
     let found = RawGroup32::ref_from_prefix(bytes).map_or(0, |(raw, _)| raw.bg_checksum.get());
@@ -122,7 +122,7 @@ pub fn verify_descriptor(sb: &SuperBlock, group: u32, bytes: &[u8], block: VolBl
 }
 
 impl GroupDescriptor {
-    /// Puts where the bitmaps and the inode table are into the bytes of a descriptor.
+    /// Writes the places of the bitmaps and the inode table into the bytes of a descriptor.
     pub(crate) fn encode_places(&self, bytes: &mut [u8]) {
         let Ok((low, rest)) = RawGroup32::mut_from_prefix(bytes) else { return };
         let [blocks, inodes, table] =
@@ -137,7 +137,7 @@ impl GroupDescriptor {
         }
     }
 
-    /// Checks whether what it names lies on the volume, which is all that reading asks for.
+    /// Checks whether the bitmaps and the inode table are on the volume, which suffices for reading.
     pub fn check_places(&self, sb: &SuperBlock, group: u32) -> Result<()> {
         self.check_each_place(sb, group, |start, len| sb.holds_blocks(start, len))
     }
@@ -158,15 +158,15 @@ impl GroupDescriptor {
         Ok(())
     }
 
-    /// Checks whether what it names is where Linux takes it from: on the volume, and without `flex_bg` in the group
-    /// itself.
+    /// Checks whether the bitmaps and the inode table are where Linux accepts them: on the volume, and without
+    /// `flex_bg` in the group itself.
     pub(crate) fn check_group(&self, sb: &SuperBlock, group: u32) -> Result<()> {
         self.check_each_place(sb, group, |start, len| sb.group_holds(group, start, len))
     }
 }
 
 impl SuperBlock {
-    /// Returns whether `len` blocks from `start` on are a place for the bitmaps or the inode table of `group`:
+    /// Returns whether the `len` blocks from `start` on may contain the bitmaps or the inode table of `group`:
     /// `ext4_check_descriptors`.
     pub(crate) fn group_holds(&self, group: u32, start: VolBlock, len: u64) -> bool {
         let first = self.group_start(group);

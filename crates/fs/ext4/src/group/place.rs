@@ -1,8 +1,8 @@
-//! Where the copies of the super block and the descriptors lie.
+//! The places of the backups of the super block and the descriptors.
 //!
-//! On disk: group 0 and the groups that [`SuperBlock::has_copy`] names start with a copy of the super block and of all
-//! descriptor blocks. With `meta_bg`, from descriptor block `s_first_meta_bg` on, each lies in the first, second and
-//! last of the groups it describes instead.
+//! On disk: group 0 and the groups for which [`SuperBlock::has_copy`] is true start with a copy of the super block
+//! and of all descriptor blocks. With `meta_bg`, from descriptor block `s_first_meta_bg` on, each is instead in the
+//! first, second and last of the groups that it describes.
 //! Source: Linux `Documentation/filesystems/ext4/blockgroup.rst`, `fs/ext4/balloc.c` `ext4_bg_has_super`,
 //! `ext4_bg_num_gdb`, `fs/ext4/super.c` `descriptor_loc`.
 
@@ -15,7 +15,7 @@ use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
 impl SuperBlock {
-    /// Returns whether `group` holds a copy of the super block: `ext4_bg_has_super`.
+    /// Returns whether `group` contains a copy of the super block: `ext4_bg_has_super`.
     pub fn has_copy(&self, group: u32) -> bool {
         if group == 0 {
             return true;
@@ -29,17 +29,16 @@ impl SuperBlock {
         is_sparse_copy(group)
     }
 
-    /// Returns whether descriptor block `index` is laid out by `meta_bg`.
+    /// Returns whether the place of descriptor block `index` is defined by `meta_bg`.
     pub(super) fn is_meta(&self, index: u32) -> bool {
         self.incompat.contains(Incompat::META_BG) && index >= self.raw.s_first_meta_bg.get()
     }
 
-    /// Returns the block that holds descriptor block `index`, counted from the copy of the super block in group
-    /// `copy`. For `meta_bg` the copies lie in the second and last group that the block describes; there `copy` 0
-    /// means the first.
+    /// Returns the place of descriptor block `index` after the copy of the super block in group `copy`. With
+    /// `meta_bg`, the copies are in the second and last group that the block describes, and `copy` 0 means the first.
     pub fn desc_block(&self, index: u32, copy: u32) -> VolBlock {
         if !self.is_meta(index) {
-            // Group 0 starts with the block that holds byte 1024, which is not block 0 with 1 KiB blocks.
+            // Group 0 starts with the block that contains byte 1024, which is not block 0 with 1 KiB blocks.
             let start = match copy {
                 0 => VolBlock(u64::from(self.block_size == 1024)),
                 _ => self.group_start(copy),
@@ -58,8 +57,8 @@ impl SuperBlock {
         VolBlock(self.group_start(group).0.saturating_add(skip))
     }
 
-    /// All places of descriptor block `index` of a volume with `meta_bg`: the first, second and last group that it
-    /// describes, or where the copies of the super block are.
+    /// Returns all places of descriptor block `index`: with `meta_bg` the first, second and last group that it
+    /// describes, and otherwise the groups with copies of the super block.
     pub(crate) fn desc_homes(&self, index: u32) -> Vec<VolBlock> {
         if !self.is_meta(index) {
             let copies = (1..self.groups).filter(|&group| self.has_copy(group));
@@ -78,10 +77,11 @@ impl SuperBlock {
         homes
     }
 
-    /// What `group` holds of copies of the super block and the descriptors: first block and how many.
+    /// Returns the blocks of `group` that contain copies of the super block and the descriptors: the first one, and
+    /// their number.
     pub fn copy_blocks(&self, group: u32) -> (VolBlock, u64) {
         let start = match group {
-            // The boot sector's block is nobody's data either.
+            // The block of the boot sector contains no data, either.
             0 => VolBlock(0),
             _ => self.group_start(group),
         };
@@ -91,7 +91,7 @@ impl SuperBlock {
         (start, len)
     }
 
-    /// Returns how many descriptor blocks lie in `group`: `ext4_bg_num_gdb`.
+    /// Returns the number of descriptor blocks in `group`: `ext4_bg_num_gdb`.
     fn desc_copies(&self, group: u32) -> u64 {
         if self.is_meta(self.desc_place(group).0) {
             let inside = group.checked_rem(self.descs_per_block()).unwrap_or(0);
@@ -103,7 +103,8 @@ impl SuperBlock {
         if self.has_copy(group) { copied.into() } else { 0 }
     }
 
-    /// Returns whether the copies in `group` are laid out without `meta_bg`, with room for growing behind them.
+    /// Returns whether the copies in `group` are laid out without `meta_bg`, with reserved descriptor blocks after
+    /// them.
     pub fn has_plain_copies(&self, group: u32) -> bool {
         !self.is_meta(self.desc_place(group).0)
     }
@@ -117,7 +118,7 @@ impl SuperBlock {
     }
 }
 
-/// Returns whether `sparse_super` puts a copy into `group`, which is not the first or second.
+/// Returns whether `sparse_super` puts a copy into `group`, which must not be group 0 or 1.
 pub(crate) fn is_sparse_copy(group: u32) -> bool {
     [3, 5, 7].iter().any(|&base| is_power_of(group, base))
 }

@@ -1,8 +1,8 @@
 //! All descriptors of a volume.
 //!
-//! Invariant: memory is bounded whatever the geometry says. Descriptors stay in the block cache; kept are only those
-//! that a damaged one was replaced with, for the [`MAX_LISTED_GROUPS`] groups at most that are looked at when the
-//! volume is opened. Larger volumes (over 16 TiB with 4 KiB blocks) have theirs looked at when they are needed.
+//! Invariant: memory is bounded whatever the geometry. Descriptors stay in the block cache. Only replacements of
+//! damaged descriptors are stored, for volumes of at most [`MAX_LISTED_GROUPS`] groups, whose descriptors are all
+//! read when the volume is opened. Those of larger volumes are read when they are needed.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -17,34 +17,34 @@ use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 use crate::zones::{MAX_LISTED_GROUPS, Zones};
 
-/// How many damaged descriptors are told: more of the same help nobody.
+/// Maximum number of damaged descriptors that are reported.
 const MAX_TOLD: u32 = 16;
-/// How many copies of a descriptor block are tried when the first is damaged.
+/// Maximum number of backups of a descriptor block that are tried.
 const MAX_COPIES: usize = 4;
 
-/// What is known of the descriptors beyond their bytes.
+/// Data about the descriptors beyond their bytes.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// In place of those that are damaged: the copy that was used, or why none could be.
+    /// Replacements of damaged descriptors: the backup that is used, or the reason why there is none.
     replaced: BTreeMap<u32, Result<GroupDescriptor>>,
-    /// Where the inode table of each group starts, since every look at an inode asks; 0 where that is damaged.
+    /// The start of the inode table of each group, which every read of an inode needs; 0 if it is damaged.
     tables: Vec<u64>,
-    /// Sums over all groups; `None` for a volume with too many.
+    /// Sums over all groups; `None` for a volume with too many groups.
     totals: Option<Totals>,
 }
 
-/// Sums over all groups, from which Linux fills `statfs`.
+/// Sums over all groups, as Linux uses them for `statfs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Free blocks (clusters with bigalloc).
+    /// Number of free blocks (clusters with bigalloc).
     pub free_blocks: u64,
-    /// Free inodes.
+    /// Number of free inodes.
     pub free_inodes: u64,
 }
 
 impl Groups {
-    /// Looks at every descriptor of a volume of bounded size: checks it, finds a copy where it is damaged (and tells
-    /// `notice`), adds the metadata it names to `zones`.
+    /// Reads every descriptor of a volume of bounded size. Checks it, searches a backup if it is damaged (and adds a
+    /// notice), and adds its metadata to `zones`.
     pub fn scan(
         sb: &SuperBlock,
         cache: &Cache,
@@ -62,7 +62,7 @@ impl Groups {
         for group in 0..sb.groups {
             zones.add_copies(sb, group)?;
             let descriptor = match missing {
-                // The whole block is past the end of a cut image: what holds for one of its groups holds for all.
+                // The whole block is past the end of a truncated image: all of its groups have the same error.
                 Some((index, error)) if index == sb.desc_place(group).0 => Err(error),
                 _ => read(sb, cache, group, 0),
             };
@@ -89,17 +89,18 @@ impl Groups {
         Ok(this)
     }
 
-    /// Returns whether no descriptor was found damaged.
+    /// Returns whether all descriptors are intact.
     pub fn is_sound(&self) -> bool {
         self.replaced.is_empty()
     }
 
-    /// Sums over all groups, if they were looked at.
+    /// Returns the sums over all groups, if all descriptors were read.
     pub fn totals(&self) -> Option<Totals> {
         self.totals
     }
 
-    /// Returns the first block of `group`'s inode table. Fails with `Corrupt` if it is not all on the volume.
+    /// Returns the first block of `group`'s inode table. Fails with `Corrupt` if the table is not completely on the
+    /// volume.
     pub fn inode_table(&self, sb: &SuperBlock, cache: &Cache, group: u32) -> Result<VolBlock> {
         if let Some(&start) = self.tables.get(to_usize(group.into()))
             && start != 0
@@ -114,7 +115,7 @@ impl Groups {
         Err(Corrupt::BlockRange { structure, at: 0, start: table.0, len }.into())
     }
 
-    /// The descriptor of `group`, or the copy that stands in for it.
+    /// Returns the descriptor of `group`, or its replacement.
     pub fn get(&self, sb: &SuperBlock, cache: &Cache, group: u32) -> Result<GroupDescriptor> {
         if self.totals.is_none() {
             return read(sb, cache, group, 0).or_else(|error| find_copy(sb, cache, group, error));
@@ -126,7 +127,7 @@ impl Groups {
     }
 }
 
-/// Returns the descriptor of `group` in copy `copy`, checked.
+/// Returns the descriptor of `group` from backup `copy`, checked.
 fn read(sb: &SuperBlock, cache: &Cache, group: u32, copy: u32) -> Result<GroupDescriptor> {
     let (descriptor, block, start) = decode(sb, cache, group, copy)?;
     let bytes = block.get(start..start.saturating_add(sb.desc_size.into())).unwrap_or_default();
@@ -135,7 +136,7 @@ fn read(sb: &SuperBlock, cache: &Cache, group: u32, copy: u32) -> Result<GroupDe
     Ok(descriptor)
 }
 
-/// The descriptor of `group` in copy `copy`, with the block it is in and where there.
+/// Returns the descriptor of `group` from backup `copy`, its block, and its offset in the block.
 fn decode(sb: &SuperBlock, cache: &Cache, group: u32, copy: u32) -> Result<(GroupDescriptor, Block, usize)> {
     let (index, start) = sb.desc_place(group);
     let at = sb.desc_block(index, copy);
@@ -146,8 +147,8 @@ fn decode(sb: &SuperBlock, cache: &Cache, group: u32, copy: u32) -> Result<(Grou
     Ok((descriptor, block, start))
 }
 
-/// What to use for a `group` whose descriptor is damaged: the first sound copy; else the damaged one, if the inode
-/// table that it names lies on the volume, since reading needs no more of it; else `error`.
+/// Returns the replacement of a damaged descriptor of `group`: the first intact backup; else the damaged descriptor,
+/// if its inode table is on the volume, since reading needs no more. Otherwise fails with `error`.
 fn find_copy(sb: &SuperBlock, cache: &Cache, group: u32, error: Error) -> Result<GroupDescriptor> {
     let copies = sb.copies().skip(1).take(MAX_COPIES);
     let sound = copies.map(|copy| read(sb, cache, group, copy)).find_map(Result::ok);
@@ -160,9 +161,9 @@ fn find_copy(sb: &SuperBlock, cache: &Cache, group: u32, error: Error) -> Result
 }
 
 impl SuperBlock {
-    /// Returns the groups that hold a copy of the super block, group 0 first.
+    /// Returns the groups that contain a copy of the super block, group 0 first.
     pub fn copies(&self) -> impl Iterator<Item = u32> {
-        /// Every 32-bit power of 3, 5 and 7 comes before this many candidates.
+        /// All 32-bit powers of 3, 5 and 7 are among this many candidates.
         const SPARSE: usize = 64;
         let dense = (1..self.groups).take(SPARSE).filter(|&group| self.has_copy(group));
         let backups = self.raw.s_backup_bgs.map(|group| group.get());

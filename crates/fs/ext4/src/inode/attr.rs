@@ -1,4 +1,4 @@
-//! From an inode's raw fields to [`Attr`].
+//! Conversion of an inode's raw fields to [`Attr`].
 
 use core::mem::offset_of;
 
@@ -12,7 +12,7 @@ use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 
 impl Inode {
-    /// What `stat` shows.
+    /// Returns the attributes for `stat`.
     pub fn attr(&self, sb: &SuperBlock) -> Attr {
         let Some((raw, extra)) = self.raw() else { return self.bare_attr(sb) };
         let reach = extra.map_or(0, Self::extra_isize);
@@ -32,9 +32,9 @@ impl Inode {
             ctime,
             btime: crtime.map(|secs| timestamp(secs, crtime_extra)),
             change: match (raw.l_i_version.get(), field(0x9c, |e| e.i_version_hi.get())) {
-                // Too short to start where the time has led.
+                // A small version number cannot be derived from a time.
                 (version, None) => nanoseconds(ctime).saturating_add(version.into()),
-                // Never counted: by a file system without `i_version`, or by `mke2fs -d`.
+                // The version was never set: by a file system without `i_version`, or by `mke2fs -d`.
                 (0, Some(0)) => nanoseconds(ctime),
                 (low, Some(high)) => join(low, high),
             },
@@ -45,7 +45,7 @@ impl Inode {
         }
     }
 
-    /// What the decoded fields alone tell.
+    /// Returns the attributes from the decoded fields alone.
     fn bare_attr(&self, sb: &SuperBlock) -> Attr {
         Attr {
             ino: self.ino,
@@ -69,13 +69,14 @@ impl Inode {
         }
     }
 
-    /// What Linux adds for a small file inside its inode, so that nobody takes it for sparse: `ext4_file_getattr`.
+    /// Returns the sectors that Linux adds for inline data, so that a small file does not appear sparse:
+    /// `ext4_file_getattr`.
     fn inline_sectors(&self) -> u64 {
         let is_inline = self.kind == FileKind::Regular && self.has(InodeFlags::INLINE_DATA);
         if is_inline { self.size.div_ceil(512) } else { 0 }
     }
 
-    /// Space taken in units of 512 bytes: `ext4_inode_blocks`.
+    /// Returns the allocated space in units of 512 bytes: `ext4_inode_blocks`.
     pub fn sectors(&self, sb: &SuperBlock) -> u64 {
         let Some((raw, _)) = self.raw() else { return 0 };
         if !sb.ro_compat.contains(RoCompat::HUGE_FILE) {
@@ -91,11 +92,11 @@ impl Inode {
 }
 
 impl InodeFlags {
-    /// What Linux shows of the flags: `EXT4_FL_USER_VISIBLE`.
+    /// The flags that Linux shows: `EXT4_FL_USER_VISIBLE`.
     const VISIBLE: Self = Self::from_bits_retain(0x725b_dfff);
 }
 
-/// Nanoseconds since 1970, as a number that grows with time.
+/// Returns the nanoseconds since 1970 as a number that increases with time.
 pub(crate) fn nanoseconds(time: Timestamp) -> u64 {
     let secs = time.secs().max(0).cast_unsigned();
     secs.saturating_mul(1_000_000_000).saturating_add(time.nanos().into())
@@ -105,8 +106,8 @@ fn wide(low: u16, high: u16) -> u32 {
     u32::from(low) | u32::from(high) << 16
 }
 
-/// Seconds are signed; `extra` adds 2 bits above them and 30 bits of nanoseconds. So times reach from 1901 to 2446.
-/// Source: Linux `fs/ext4/ext4.h`, "Extended timestamps".
+/// Decodes a timestamp. Seconds are signed; `extra` has 2 bits above them and 30 bits of nanoseconds, for times from
+/// 1901 to 2446. Source: Linux `fs/ext4/ext4.h`, "Extended timestamps".
 pub(crate) fn timestamp(secs: u32, extra: Option<u32>) -> Timestamp {
     let secs = i64::from(secs.cast_signed());
     match extra {
@@ -115,7 +116,7 @@ pub(crate) fn timestamp(secs: u32, extra: Option<u32>) -> Timestamp {
     }
 }
 
-/// `i_block[0]` holds a 16-bit number of old; if that is 0, `i_block[1]` one of 32 bits.
+/// Decodes a device number: `i_block[0]` in the old 16-bit form, or if it is 0, `i_block[1]` in the 32-bit form.
 /// Source: Linux `fs/ext4/inode.c` `__ext4_iget`, `include/linux/kdev_t.h`.
 fn device_number(raw: &RawInode) -> DeviceNumber {
     const _: () = assert!(offset_of!(RawInode, i_block) == 0x28);
@@ -128,7 +129,8 @@ fn device_number(raw: &RawInode) -> DeviceNumber {
     }
 }
 
-/// Seconds and `extra` field of a timestamp; `None` if it does not fit. The inverse of [`timestamp`].
+/// Returns the seconds and the `extra` field of a timestamp, or `None` if it does not fit. The inverse of
+/// [`timestamp`].
 pub(crate) fn encode_time(time: Timestamp, wide: bool) -> Option<(u32, u32)> {
     let low = i32::from_le_bytes(*time.secs().to_le_bytes().first_chunk()?);
     let epoch = time.secs().checked_sub(low.into())? >> 32;
@@ -136,7 +138,7 @@ pub(crate) fn encode_time(time: Timestamp, wide: bool) -> Option<(u32, u32)> {
     Some((low.cast_unsigned(), epoch | time.nanos() << 2))
 }
 
-/// [`encode_time`] of `time`, or of the nearest time that an inode of this kind holds.
+/// Returns [`encode_time`] of `time`, or of the nearest time that such an inode can store.
 pub(crate) fn encode_nearest_time(time: Timestamp, wide: bool) -> (u32, u32) {
     /// `EXT4_EXTRA_TIMESTAMP_MAX`.
     const WIDE_MAX: i64 = 0x3_7fff_ffff;

@@ -1,4 +1,4 @@
-//! The way from a record to an [`Inode`].
+//! Decoding of a record to an [`Inode`].
 
 use core::mem::offset_of;
 
@@ -15,20 +15,20 @@ use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
-/// `i_extra_isize` of an inode that leaves it 0 though it has the room: all fields that Linux knows.
+/// The fields that Linux knows: used for an inode that has space for them and an `i_extra_isize` of 0.
 const DEFAULT_EXTRA_ISIZE: u16 = 32;
 const GOOD_OLD_SIZE: u16 = 128;
 
-/// What the super block says of records.
+/// Properties of records from the super block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Format {
     pub(crate) inode_size: u16,
     pub(crate) block_size: u32,
     pub(crate) checksum_seed: u32,
     pub(crate) has_sums: bool,
-    /// Directories have sizes of 64 bits.
+    /// Directories have 64-bit sizes.
     pub(crate) has_large_dirs: bool,
-    /// Space taken is counted in 48 bits, or in blocks.
+    /// The allocated space is counted in 48 bits, or in blocks.
     pub(crate) has_huge_files: bool,
 }
 
@@ -51,20 +51,20 @@ pub(super) fn split_record(record: &[u8]) -> Option<(&RawInode, Option<&RawInode
     Some((raw, RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| extra)))
 }
 
-/// Returns whether `i_extra_isize` reaches past the field that ends at byte `end` of the record.
+/// Returns whether `i_extra_isize` includes the field that ends at byte `end` of the record.
 pub(crate) fn reaches(extra_isize: u16, end: usize) -> bool {
     usize::from(GOOD_OLD_SIZE.saturating_add(extra_isize)) >= end
 }
 
 impl Inode {
-    /// The inode whose record starts at `place` in `block`.
+    /// Decodes the inode whose record starts at byte `offset` of `block`.
     ///
-    /// Errors, the first that holds: Stale if it is not in use; Corrupt for its checksum; for a field.
+    /// Fails with the first error: `Stale` if it is not in use; `Corrupt` for its checksum; `Corrupt` for a field.
     pub(crate) fn from_table(sb: &SuperBlock, ino: Ino, block: Block, offset: usize) -> Result<Self> {
         Self::in_table(sb, ino, block, offset, Verify::All)
     }
 
-    /// Like [`Self::from_table`], for an inode that is known to be in use though it has no name.
+    /// Like [`Self::from_table`], for an inode that is known to be in use although it has no name.
     pub(crate) fn unlinked_from_table(
         sb: &SuperBlock,
         ino: Ino,
@@ -90,20 +90,20 @@ impl Inode {
         let record = Record::Table { block: block.clone(), start: offset, end };
         let this = Self::decode(sb.into(), ino, record, place, needed)?;
         if !is_proved && sb.has_metadata_csum() && all_sound(sb, ino, &block, offset) {
-            // Whoever changes a record of the block gives it its checksum, so that this stays true.
+            // Every change of a record in this block updates its checksum, so this stays true.
             block.set_verified();
         }
         Ok(this)
     }
 
-    /// Returns the inode whose record a fast commit gave in place of the one at `place`. Its checksum is what the
-    /// record had when it was logged, without the mapping, so that it proves nothing here; the log has its own.
+    /// Decodes the record with which a fast commit replaces the one at `place`. The checksum in the record is not
+    /// verified: it is that of the logged record without the mapping. The log has its own checksum.
     pub(crate) fn from_replay(sb: &SuperBlock, ino: Ino, record: Arc<[u8]>, place: Place) -> Result<Self> {
         Self::decode(sb.into(), ino, Record::Replayed(record), place, Verify::Links)
     }
 
-    /// The inode that is being changed: what its record says now, whether it has a name or not. `seed` is what its
-    /// checksums go on from.
+    /// Decodes an inode that is being changed, from its current record, whether it has a name or not. `seed` is the
+    /// seed of its checksums.
     pub(crate) fn from_edit(
         format: Format,
         ino: Ino,
@@ -158,7 +158,7 @@ impl Inode {
         Ok(this)
     }
 
-    /// Only regular files, and directories with `large_dir`, use the high half of the size: `ext4_isize`.
+    /// Decodes the size. Only regular files, and directories with `large_dir`, use the high half: `ext4_isize`.
     fn decode_size(&self, format: Format, raw: &RawInode) -> Result<u64> {
         let wide = self.kind == FileKind::Regular || format.has_large_dirs;
         let size = join(raw.i_size_lo.get(), if wide { raw.i_size_high.get() } else { 0 });
@@ -168,7 +168,7 @@ impl Inode {
         Ok(size)
     }
 
-    /// Extended attributes start after `i_extra_isize`, if that leaves room for the magic number.
+    /// Returns the start of the extended attributes after `i_extra_isize`, if there is space for their magic number.
     fn decode_xattr_start(&self, format: Format, extra: Option<&RawInodeExtra>) -> Result<Option<u16>> {
         let Some(extra) = extra else { return Ok(None) };
         let extra_isize = extra.i_extra_isize.get();
@@ -180,8 +180,8 @@ impl Inode {
         Ok((extra_isize != 0 && has_room).then_some(start))
     }
 
-    /// Checks the checksum as `ext4_inode_csum_verify` does: over the whole record, its own fields as zeros; 32 bits
-    /// if `i_extra_isize` reaches over the high half, else 16.
+    /// Verifies the checksum as `ext4_inode_csum_verify` does: over the whole record with a checksum of 0. It has 32
+    /// bits if `i_extra_isize` includes the high half, else 16.
     fn verify(&self, raw: &RawInode, extra: Option<&RawInodeExtra>) -> Result<()> {
         let Some((expected, wide)) = inode_checksum(self.seed, self.record()) else { return Ok(()) };
         let high = extra.filter(|_| wide).map_or(0, |extra| extra.i_checksum_hi.get());
@@ -193,14 +193,14 @@ impl Inode {
         Err(Corrupt::Checksum { structure, block: self.place.block.0, found, expected }.into())
     }
 
-    /// `Corrupt::Field` for a field at byte `offset` of the record.
+    /// Returns `Corrupt::Field` for a field at byte `offset` of the record.
     pub(crate) fn bad_field(&self, field: &'static str, offset: usize, found: impl Into<u64>) -> Error {
         let offset = self.place.offset.saturating_add(u32::try_from(offset).unwrap_or(u32::MAX));
         let structure = Structure::Inode(self.ino);
         Corrupt::Field { structure, field, block: self.place.block.0, offset, found: found.into() }.into()
     }
 
-    /// Returns how many bytes after the first 128 hold fields.
+    /// Returns the number of bytes after the first 128 that contain fields.
     pub(super) fn extra_isize(extra: &RawInodeExtra) -> u16 {
         match extra.i_extra_isize.get() {
             0 => DEFAULT_EXTRA_ISIZE,
@@ -209,8 +209,7 @@ impl Inode {
     }
 }
 
-/// Returns whether every inode in use of a block of the inode table has the right checksum; that of `ino` stands at
-/// `offset`.
+/// Returns whether every used inode of an inode table block has a correct checksum. That of `ino` is at `offset`.
 fn all_sound(sb: &SuperBlock, ino: Ino, block: &[u8], offset: usize) -> bool {
     let size = usize::from(sb.inode_size);
     let before = to_u64(offset.checked_div(size).unwrap_or(0));
@@ -227,18 +226,18 @@ fn all_sound(sb: &SuperBlock, ino: Ino, block: &[u8], offset: usize) -> bool {
     })
 }
 
-/// What of a record has to be right: the link count says whether it is in use, the checksum whether it is sound.
+/// The verified properties of a record: the link count shows whether it is in use, the checksum whether it is intact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verify {
     All,
     Links,
     Checksum,
-    /// It is being changed, and the seed of its checksums is known.
+    /// None: the inode is being changed, and the seed of its checksums is known.
     Nothing(u32),
 }
 
-/// The checksum that a record should carry, and whether it has room for all 32 bits: over the whole record, its own
-/// fields as zeros. `None` for a record that is too short.
+/// Returns the checksum of a record, over all of it with a checksum of 0, and whether there is space for all 32 bits.
+/// Returns `None` for a record that is too short.
 pub(crate) fn inode_checksum(seed: u32, record: &[u8]) -> Option<(u32, bool)> {
     let (_, extra) = split_record(record)?;
     let wide = extra.is_some_and(|extra| reaches(extra.i_extra_isize.get(), 0x84));
@@ -251,7 +250,7 @@ pub(crate) fn inode_checksum(seed: u32, record: &[u8]) -> Option<(u32, bool)> {
     }
 }
 
-/// Returns the checksum that a record carries and the one that it should; `None` for a record that is too short.
+/// Returns the stored and the expected checksum of a record, or `None` for a record that is too short.
 pub(crate) fn stored_checksum(seed: u32, record: &[u8]) -> Option<(u32, u32)> {
     let (expected, wide) = inode_checksum(seed, record)?;
     let (raw, extra) = split_record(record)?;
@@ -259,7 +258,7 @@ pub(crate) fn stored_checksum(seed: u32, record: &[u8]) -> Option<(u32, u32)> {
     Some((u32::from(raw.l_i_checksum_lo.get()) | u32::from(high) << 16, expected))
 }
 
-/// Puts the checksum into an inode's record: 32 bits if `i_extra_isize` reaches over the high half, else 16.
+/// Stores the checksum in an inode's record: 32 bits if `i_extra_isize` includes the high half, else 16.
 pub(crate) fn seal_record(record: &mut [u8], seed: u32) {
     let Some((sum, wide)) = inode_checksum(seed, record) else { return };
     let [a, b, c, d] = sum.to_le_bytes();
@@ -271,7 +270,7 @@ pub(crate) fn seal_record(record: &mut [u8], seed: u32) {
     }
 }
 
-/// The 32 bits of an inode number that the format knows; `Volume` has refused larger ones.
+/// Returns the 32 bits of an inode number of the format. `Volume` has refused larger numbers.
 fn ino_bits(ino: Ino) -> u32 {
     u32::try_from(ino.0).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! `i_flags`, by the names of Linux `fs/ext4/ext4.h` without `EXT4_` and `_FL`.
+//! `i_flags`, with the names of Linux `fs/ext4/ext4.h` without `EXT4_` and `_FL`.
 #![expect(missing_docs, reason = "the names are the specification's")]
 
 bitflags::bitflags! {

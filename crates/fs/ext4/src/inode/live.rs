@@ -1,10 +1,10 @@
-//! Inodes as the running transaction has them: decoded, until a commit writes all of a block's at once.
+//! Changed inodes of the running transaction, decoded. A commit writes all of a block's inodes at once.
 //!
-//! Invariant: who reads an inode asks here before it reads the inode table, which is older.
-//! Invariant: while an inode is dirty nobody else changes its block of the table, so that the version which was taken
-//! first stays the newest.
-//! Invariant: an inode whose last change is not durable is here, and so is one that is in use without a name.
-//! Locking: leaves, one shard at a time. Who stores an inode holds its lock, or has just taken or freed it.
+//! Invariant: inodes are searched here before the inode table, which is older, is read.
+//! Invariant: while an inode is dirty, nothing else changes its block of the table, so that the version that was
+//! taken first stays the newest.
+//! Invariant: an inode is here if its last change is not durable, or if it is in use without a name. Locking: leaves,
+//! one shard at a time. A caller that stores an inode holds its lock, or has just allocated or freed it.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -22,22 +22,22 @@ use crate::raw::RawInode;
 use crate::super_block::SuperBlock;
 use crate::writer::InodeEdit;
 
-/// Enough that threads seldom meet.
+/// Enough that threads rarely use the same shard.
 const SHARDS: u64 = 16;
-/// Inodes of one block of the table are mostly in one shard: 16 with blocks of 4 KiB.
+/// Number of adjacent inodes in one shard, so that most of a table block is in it: 16 inodes with blocks of 4 KiB.
 const TOGETHER: u32 = 4;
-/// How many a shard keeps that are as in the table.
+/// Maximum number of inodes per shard that equal those in the table.
 const MOST_CLEAN: usize = 1024;
 
-/// The inodes of a volume that were changed.
+/// The changed inodes of a volume.
 #[derive(Debug)]
 pub(crate) struct Live {
     shards: Vec<Apart>,
-    /// Whether there ever were any, so that nothing is looked up on a volume that is only read.
+    /// Whether any inode was ever stored, so that nothing is looked up on a volume that is only read.
     is_used: AtomicBool,
 }
 
-/// A shard on cache lines of its own, or threads at different ones would wait for each other.
+/// A shard on cache lines of its own, so that threads in different shards do not wait for each other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Apart(Mutex<Shard>);
@@ -46,9 +46,9 @@ struct Apart(Mutex<Shard>);
 struct Shard {
     inodes: HashMap<Ino, Entry>,
     dirty: Vec<Ino>,
-    /// The last transactions that changed data and not the record.
+    /// The last transactions that changed data but not the record.
     data: HashMap<Ino, Tid>,
-    /// The blocks that the dirty ones go to.
+    /// The blocks of dirty inodes.
     tables: HashMap<u64, Taken>,
 }
 
@@ -56,10 +56,10 @@ struct Shard {
 struct Entry {
     record: Arc<[u8]>,
     place: Place,
-    /// What checksums go on from.
+    /// The seed of checksums.
     seed: u32,
     view: Result<Inode>,
-    /// In use without a name.
+    /// Whether it is in use without a name.
     is_unlinked: bool,
     is_dirty: bool,
     changed: Tid,
@@ -88,18 +88,18 @@ impl Live {
     }
 
     fn note_use(&self) {
-        // Written once, since everybody reads it.
+        // Written once, since all threads read it.
         if !self.is_used.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Release);
         }
     }
 
-    /// Inode `ino`, if it is here. Fails with `Corrupt`, or with `Stale` if it is not in use.
+    /// Returns inode `ino`, if it is here. Fails with `Corrupt`, or with `Stale` if it is not in use.
     pub(crate) fn get(&self, ino: Ino) -> Option<Result<Inode>> {
         self.read(ino, Inode::clone)
     }
 
-    /// What `read` sees of inode `ino`, if it is here. Fails in the same cases as [`Self::get`].
+    /// Calls `read` with inode `ino`, if it is here. Fails in the same cases as [`Self::get`].
     pub(crate) fn read<T>(&self, ino: Ino, read: impl FnOnce(&Inode) -> T) -> Option<Result<T>> {
         self.look(ino, |entry| match &entry.view {
             Ok(inode) if inode.links() == 0 && !entry.is_unlinked => Err(Error::Stale),
@@ -113,12 +113,12 @@ impl Live {
         self.look(ino, |entry| entry.is_unlinked).unwrap_or(false)
     }
 
-    /// The record of `ino`, if it is here, whether it is in use or not.
+    /// Returns the record of `ino`, if it is here, whether it is in use or not.
     pub(crate) fn record(&self, ino: Ino) -> Option<Arc<[u8]>> {
         self.look(ino, |entry| Arc::clone(&entry.record))
     }
 
-    /// The last transaction that changed `ino`, unless that has been durable for a while.
+    /// Returns the last transaction that changed `ino`, unless that has been durable for some time.
     pub(crate) fn last_change(&self, ino: Ino) -> Option<Tid> {
         if !self.is_used.load(Ordering::Acquire) {
             return None;
@@ -126,17 +126,17 @@ impl Live {
         let shard = self.shard(ino);
         let record = shard.inodes.get(&ino).map(|entry| entry.changed);
         let data = shard.data.get(&ino).copied();
-        // The later of the two.
+        // Return the later one.
         data.filter(|data| record.is_none_or(|record| data.is_after(record))).or(record)
     }
 
-    /// Notes that `tid` changed data of `ino` and not its record.
+    /// Records that `tid` changed data of `ino` but not its record.
     pub(crate) fn note_data(&self, ino: Ino, tid: Tid) {
         self.shard(ino).data.insert(ino, tid);
         self.is_used.store(true, Ordering::Release);
     }
 
-    /// Puts a changed inode in, for the commit of `txn` to write.
+    /// Stores a changed inode, which the commit of `txn` writes.
     pub(crate) fn store(&self, txn: &mut Txn<'_>, sb: &SuperBlock, edit: &InodeEdit, is_unlinked: bool) {
         let (ino, place, seed, record) = (edit.ino(), edit.place(), edit.checksum_seed(), edit.record());
         let is_free = edit.links() == 0 && !is_unlinked;
@@ -156,7 +156,7 @@ impl Live {
         self.note_use();
     }
 
-    /// Takes up an inode that has no name and is in use, as it stands in the table; `changed` is durable.
+    /// Adds an inode that has no name and is in use, as it is in the table. `changed` is durable.
     pub(crate) fn take_up(&self, inode: Inode, changed: Tid) {
         let (ino, place, record) = (inode.ino(), inode.place(), inode.record().into());
         let seed = inode.checksum_seed();
@@ -166,8 +166,8 @@ impl Live {
         self.note_use();
     }
 
-    /// Has the commit of `txn` write an orphan again, for the list that goes through it. Its lock is not needed, since
-    /// nothing but its place on the list changes.
+    /// Makes the commit of `txn` write an orphan again, since its link in the orphan list changes. The lock of the
+    /// inode is not needed, since nothing else changes.
     pub(crate) fn touch(&self, txn: &mut Txn<'_>, sb: &SuperBlock, ino: Ino, place: Place, table: &Taken) {
         let size = usize::from(sb.inode_size);
         let start = to_usize(place.offset.into());
@@ -188,15 +188,15 @@ impl Live {
         self.note_use();
     }
 
-    /// Writes every dirty one to its block, each with the `i_dtime` that the list of orphans gives it, if any. Nobody
-    /// else is in the transaction.
+    /// Writes all dirty inodes to their blocks, with the `i_dtime` that the orphan list defines, if any. No other
+    /// thread is in the transaction.
     pub(crate) fn flush(&self, txn: &mut Txn<'_>, sb: &SuperBlock, dtime: impl Fn(Ino) -> Option<u32>) {
         for shard in &self.shards {
             shard.0.lock().flush(txn, sb, &dtime);
         }
     }
 
-    /// Forgets most of what is as in the table, all of it up to `tid` durable.
+    /// Drops most inodes that equal those in the table. All transactions up to `tid` are durable.
     pub(crate) fn durable(&self, tid: Tid) {
         for shard in &self.shards {
             let mut shard = shard.0.lock();
@@ -221,7 +221,7 @@ impl Shard {
 
     fn flush(&mut self, txn: &mut Txn<'_>, sb: &SuperBlock, dtime: &impl Fn(Ino) -> Option<u32>) {
         let mut dirty = core::mem::take(&mut self.dirty);
-        // By block, and by place in it, as inodes are numbered.
+        // By block, and within it by place, which is the order of inode numbers.
         dirty.sort_unstable();
         let tables = core::mem::take(&mut self.tables);
         let mut rest = dirty.iter().copied().peekable();
@@ -246,7 +246,7 @@ impl Shard {
 }
 
 impl Entry {
-    /// Writes the record with its checksum to its place; with `dtime` in place of its own.
+    /// Writes the record with its checksum to its place, with `dtime` in place of its own if given.
     fn write(&self, sb: &SuperBlock, block: &mut [u8], dtime: Option<u32>) {
         let start = to_usize(self.place.offset.into());
         let target = block.get_mut(start..start.saturating_add(self.record.len()));
@@ -260,7 +260,7 @@ impl Entry {
     }
 }
 
-/// What the checksums of inode `ino` go on from, as its record says.
+/// Returns the seed of the checksums of inode `ino`, from its record.
 fn seed_of(sb: &SuperBlock, ino: Ino, record: &[u8]) -> u32 {
     let generation = RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_generation.get());
     inode_seed(sb.checksum_seed, u32::try_from(ino.0).unwrap_or(0), generation)

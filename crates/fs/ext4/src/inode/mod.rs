@@ -1,8 +1,8 @@
-//! Inodes: from the record in the inode table to checked fields.
+//! Inodes: decoding of the record in the inode table to checked fields.
 //!
-//! On disk: [`RawInode`], then [`RawInodeExtra`] as far as `i_extra_isize` reaches, then extended attributes up to
-//! the super block's inode size.
-//! Invariant: an [`Inode`] never changes; it is a view of the block that holds it (or of a record that the journal
+//! On disk: [`RawInode`], then [`RawInodeExtra`] up to `i_extra_isize`, then extended attributes up to the super
+//! block's inode size.
+//! Invariant: an [`Inode`] never changes. It is a view of the block that contains it (or of a record that the journal
 //! gave in its place) and keeps that alive.
 //! Source: Linux `Documentation/filesystems/ext4/inodes.rst`, `fs/ext4/inode.c` `__ext4_iget`.
 
@@ -41,7 +41,7 @@ pub struct Inode {
     seed: u32,
 }
 
-/// Where an inode stands on the volume.
+/// The place of an inode on the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Block of the inode table.
@@ -50,7 +50,7 @@ pub struct Place {
     pub offset: u32,
 }
 
-/// The bytes of an inode: `inode_size` of them, proved when it is made.
+/// The bytes of an inode: exactly `inode_size`, checked when it is created.
 #[derive(Clone, Debug)]
 enum Record {
     Table { block: Block, start: usize, end: usize },
@@ -58,7 +58,7 @@ enum Record {
 }
 
 impl Inode {
-    /// Returns its number.
+    /// Returns the inode number.
     pub fn ino(&self) -> Ino {
         self.ino
     }
@@ -73,22 +73,22 @@ impl Inode {
         self.kind == FileKind::Directory
     }
 
-    /// `st_mode` as stored.
+    /// Returns `st_mode` as stored.
     pub fn mode(&self) -> u16 {
         self.mode
     }
 
-    /// The link count as stored: 1 stands for more than 65,000 subdirectories with `dir_nlink`.
+    /// Returns the link count as stored: with `dir_nlink`, 1 means more than 65,000 subdirectories.
     pub fn links(&self) -> u16 {
         self.links
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Flags.
+    /// Returns the flags.
     pub fn flags(&self) -> InodeFlags {
         self.flags
     }
@@ -98,27 +98,28 @@ impl Inode {
         self.flags.contains(flags)
     }
 
-    /// Returns which life of this number.
+    /// Returns the generation, which distinguishes successive inodes with this number.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Returns the block of extended attributes; `None` without one.
+    /// Returns the block of extended attributes, if there is one.
     pub fn xattr_block(&self) -> Option<VolBlock> {
         (self.file_acl.0 != 0).then_some(self.file_acl)
     }
 
-    /// What the checksums of this file's blocks go on from: UUID (or `s_checksum_seed`), number and generation.
+    /// Returns the seed of the checksums of this file's blocks: from UUID (or `s_checksum_seed`), number and
+    /// generation.
     pub fn checksum_seed(&self) -> u32 {
         self.seed
     }
 
-    /// Returns where it stands on the volume.
+    /// Returns the place on the volume.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// Returns the whole record: the super block's inode size.
+    /// Returns the whole record, of the super block's inode size.
     pub fn record(&self) -> &[u8] {
         match &self.record {
             Record::Table { block, start, end } => block.get(*start..*end).unwrap_or_default(),
@@ -126,23 +127,23 @@ impl Inode {
         }
     }
 
-    /// `i_block`: 60 bytes of block map, extent tree, symlink target or inline data.
+    /// Returns `i_block`: 60 bytes of block map, extent tree, link target or inline data.
     pub fn i_block(&self) -> &[u8] {
         self.raw().map_or(&[], |(raw, _)| &raw.i_block)
     }
 
-    /// What follows the fields: the extended attributes in the inode, magic number included. Empty if there is no
-    /// room for any.
+    /// Returns the extended attributes in the inode, including their magic number. Empty if there is no space for
+    /// any.
     pub fn xattr_bytes(&self) -> &[u8] {
         self.xattr_start.and_then(|start| self.record().get(usize::from(start)..)).unwrap_or_default()
     }
 
-    /// Byte offset of [`Self::xattr_bytes`] within the record.
+    /// Returns the byte offset of [`Self::xattr_bytes`] within the record.
     pub fn xattr_offset(&self) -> Option<u16> {
         self.xattr_start
     }
 
-    /// The raw fields, with those after the first 128 bytes if the inode has room for them.
+    /// Returns the raw fields, with those after the first 128 bytes if the inode has space for them.
     fn raw(&self) -> Option<(&RawInode, Option<&RawInodeExtra>)> {
         decode::split_record(self.record())
     }

@@ -1,4 +1,4 @@
-//! Directory blocks and the nodes of a directory's index as they lie on disk.
+//! On-disk structures of directory blocks and of the nodes of a directory index.
 //!
 //! Source: Linux Documentation/filesystems/ext4/directory.rst; fs/ext4/ext4.h, fs/ext4/namei.c.
 
@@ -14,12 +14,13 @@ pub struct RawDirEntry {
     pub rec_len: le::U16,
     /// 0x6
     pub name_len: u8,
-    /// 0x7: with the feature `filetype`; the high byte of a 16-bit `name_len`, always 0, without.
+    /// 0x7: file type, with the feature `filetype`. Without it, the high byte of a 16-bit `name_len`, which is always
+    /// 0.
     pub file_type: u8,
 }
 const _: () = assert!(size_of::<RawDirEntry>() == 8);
 
-/// `struct ext4_dir_entry_tail`: the checksum of a block of entries, dressed as an unused record.
+/// `struct ext4_dir_entry_tail`: the checksum of a block of entries, in the form of an unused record.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawDirTail {
@@ -31,7 +32,7 @@ pub struct RawDirTail {
     pub det_reserved_zero2: u8,
     /// 0x7: 0xde.
     pub det_reserved_ft: u8,
-    /// 0x8: over the block up to this record.
+    /// 0x8: checksum of the block up to this record.
     pub det_checksum: le::U32,
 }
 const _: () = assert!(size_of::<RawDirTail>() == 12);
@@ -53,11 +54,11 @@ pub struct RawDxRootInfo {
 }
 const _: () = assert!(size_of::<RawDxRootInfo>() == 8);
 
-/// `struct dx_entry`. The first of a node holds a `RawDxCountLimit` where the others have their hash.
+/// `struct dx_entry`. The first entry of a node has a `RawDxCountLimit` in place of its hash.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawDxEntry {
-    /// 0x0: the lowest hash below; bit 0 set if the block before ends with the same hash.
+    /// 0x0: the lowest hash in the block below; bit 0 is set if the previous block ends with the same hash.
     pub hash: le::U32,
     /// 0x4: block of the directory, in the low 28 bits.
     pub block: le::U32,
@@ -68,20 +69,20 @@ const _: () = assert!(size_of::<RawDxEntry>() == 8);
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawDxCountLimit {
-    /// 0x0: entries that fit, this one included.
+    /// 0x0: maximum number of entries, including this one.
     pub limit: le::U16,
-    /// 0x2: entries in use, this one included.
+    /// 0x2: number of entries in use, including this one.
     pub count: le::U16,
 }
 const _: () = assert!(size_of::<RawDxCountLimit>() == 4);
 
-/// `struct dx_tail`, after the last entry that fits.
+/// `struct dx_tail`, after the space for entries.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawDxTail {
     /// 0x0
     pub dt_reserved: le::U32,
-    /// 0x4: over the node up to its last used entry, then this structure with 0 here.
+    /// 0x4: checksum of the node up to its last used entry, then of this structure with 0 here.
     pub dt_checksum: le::U32,
 }
 const _: () = assert!(size_of::<RawDxTail>() == 8);

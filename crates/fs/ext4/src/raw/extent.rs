@@ -3,15 +3,15 @@
 use obento_base::wire::le::{U16, U32};
 use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Starts every node of an extent tree.
+/// The start of every node of an extent tree.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawExtentHeader {
     /// 0x0: 0xf30a.
     pub eh_magic: U16,
-    /// 0x2: entries in use.
+    /// 0x2: number of entries in use.
     pub eh_entries: U16,
-    /// 0x4: room for entries.
+    /// 0x4: maximum number of entries.
     pub eh_max: U16,
     /// 0x6: 0 for a leaf.
     pub eh_depth: U16,
@@ -24,9 +24,9 @@ const _: () = assert!(size_of::<RawExtentHeader>() == 12);
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawExtentIndex {
-    /// 0x0: the node below covers file blocks from here on.
+    /// 0x0: first file block that the node below covers.
     pub ei_block: U32,
-    /// 0x4: block of the node below, low 32 bits.
+    /// 0x4: block number of the node below, low 32 bits.
     pub ei_leaf_lo: U32,
     /// 0x8: the same, high 16 bits.
     pub ei_leaf_hi: U16,
@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<RawExtentIndex>() == 12);
 pub struct RawExtent {
     /// 0x0: first file block.
     pub ee_block: U32,
-    /// 0x4: blocks covered; above 32768 it is an unwritten extent of 32768 less.
+    /// 0x4: number of blocks; above 32768, an unwritten extent of `ee_len` - 32768 blocks.
     pub ee_len: U16,
     /// 0x6: first block of the volume, high 16 bits.
     pub ee_start_hi: U16,
@@ -50,7 +50,7 @@ pub struct RawExtent {
 }
 const _: () = assert!(size_of::<RawExtent>() == 12);
 
-/// Follows the room for entries in a node that fills a block.
+/// Follows the space for entries in a node that fills a block.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawExtentTail {

@@ -1,4 +1,4 @@
-//! The records of the fast-commit area: `struct ext4_fc_tl` and the values it can announce.
+//! The records of the fast-commit area: `struct ext4_fc_tl` and the values that follow it.
 //!
 //! Source: Linux `fs/ext4/fast_commit.h`.
 
@@ -18,11 +18,11 @@ pub struct RawFcTl {
 }
 const _: () = assert!(size_of::<RawFcTl>() == 4);
 
-/// `ext4_fc_head`: begins the fast commits of a transaction.
+/// `ext4_fc_head`: the start of the fast commits of a transaction.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawFcHead {
-    /// 0x0: features that a reader must know; none exist.
+    /// 0x0: features that a reader must support; none exist.
     pub fc_features: U32,
     /// 0x4: the transaction.
     pub fc_tid: U32,
@@ -48,7 +48,7 @@ pub struct RawFcDelRange {
     pub fc_ino: U32,
     /// 0x4: first file block.
     pub fc_lblk: U32,
-    /// 0x8: how many.
+    /// 0x8: number of blocks.
     pub fc_len: U32,
 }
 const _: () = assert!(size_of::<RawFcDelRange>() == 12);
@@ -59,7 +59,7 @@ const _: () = assert!(size_of::<RawFcDelRange>() == 12);
 pub struct RawFcDentryInfo {
     /// 0x0: the directory.
     pub fc_parent_ino: U32,
-    /// 0x4: the inode that the entry names.
+    /// 0x4: the inode of the entry.
     pub fc_ino: U32,
 }
 const _: () = assert!(size_of::<RawFcDentryInfo>() == 8);
@@ -73,7 +73,7 @@ pub struct RawFcInode {
 }
 const _: () = assert!(size_of::<RawFcInode>() == 4);
 
-/// `ext4_fc_tail`: ends one fast commit; its value fills the block.
+/// `ext4_fc_tail`: the end of one fast commit; its value fills the block.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawFcTail {

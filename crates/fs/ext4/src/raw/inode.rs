@@ -3,7 +3,7 @@
 use obento_base::wire::le::{U16, U32};
 use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first 128 bytes, which every inode has. The operating-system dependent unions are Linux's.
+/// The first 128 bytes, which every inode has. The unions that depend on the operating system have Linux' fields.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawInode {
@@ -25,7 +25,7 @@ pub struct RawInode {
     pub i_gid: U16,
     /// 0x1a: link count.
     pub i_links_count: U16,
-    /// 0x1c: space taken, low 32 bits.
+    /// 0x1c: allocated space, low 32 bits.
     pub i_blocks_lo: U32,
     /// 0x20: flags.
     pub i_flags: U32,
@@ -41,7 +41,7 @@ pub struct RawInode {
     pub i_size_high: U32,
     /// 0x70: address of a fragment; obsolete.
     pub i_obso_faddr: U32,
-    /// 0x74: space taken, high 16 bits.
+    /// 0x74: allocated space, high 16 bits.
     pub l_i_blocks_high: U16,
     /// 0x76: block of extended attributes, high 16 bits.
     pub l_i_file_acl_high: U16,
@@ -56,11 +56,11 @@ pub struct RawInode {
 }
 const _: () = assert!(size_of::<RawInode>() == 128);
 
-/// What follows in larger inodes, as far as `i_extra_isize` reaches.
+/// The fields of larger inodes, up to `i_extra_isize`.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawInodeExtra {
-    /// 0x80: bytes after the first 128 that hold fields.
+    /// 0x80: number of bytes after the first 128 that contain fields.
     pub i_extra_isize: U16,
     /// 0x82: checksum, high 16 bits.
     pub i_checksum_hi: U16,

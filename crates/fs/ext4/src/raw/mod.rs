@@ -1,4 +1,4 @@
-//! The structures as they stand on disk, and nothing else. Fields carry the names of Linux `fs/ext4/ext4.h` and
+//! On-disk structures. No field here has been checked. Fields have the names of Linux `fs/ext4/ext4.h` and
 //! `fs/ext4/ext4_extents.h`; the comment before each is its byte offset.
 
 mod dir;
