@@ -230,7 +230,7 @@ impl Volume {
         self.external_journal = device;
     }
 
-    /// Returns the journal, or `None` if there is none or its device was not given.
+    /// Returns the journal, or `None` if the volume has no journal or its device was not given.
     pub(crate) fn journal(&self) -> Result<Option<Journal>> {
         if !self.super_block.compat.contains(Compat::HAS_JOURNAL) {
             return Ok(None);

@@ -18,7 +18,7 @@ pub struct Held {
 /// The result of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Search {
-    /// The run to use; empty if there is none.
+    /// The run to use; empty if no run was found.
     pub run: Range<u32>,
     /// The longest run of the group, if all of it was examined.
     pub largest: Option<u32>,

@@ -1,10 +1,9 @@
-//! Listing a directory: in hash order where Linux does so (`is_dx_dir` in fs/ext4/dir.c), otherwise from front to
-//! back.
+//! Listing a directory: in hash order if Linux does so (`is_dx_dir` in fs/ext4/dir.c), otherwise from front to back.
 //!
-//! Invariant: memory holds one block of entries at a time, and one slot for each of them; of blocks that share a hash,
-//! which are sorted as one, a few. Where more share it, equal keys are counted up in their order.
-//! Invariant: keys never fall. An entry that the index puts where its hash does not belong is listed, and told, at
-//! the edge of that leaf.
+//! Invariant: memory contains one block of entries at a time and one slot for each of them, or a few blocks that
+//! share a hash and are sorted as one. If more blocks share it, equal keys are increased in their order.
+//! Invariant: keys never decrease. An entry in a leaf to which its hash does not belong is listed at the edge of that
+//! leaf, and reported.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -21,23 +20,23 @@ use super::hash::{CONTINUED, Hasher, NameHash};
 use super::index::{Index, Leaf};
 use super::record::{Record, Records, file_kind};
 
-/// What may be in a leaf that is the only one.
+/// The hashes of a leaf that is the only one.
 const ALL_HASHES: (u32, u32) = (0, u32::MAX);
-/// So many leaves that share a hash are sorted as one. Linux takes them all; names that collide with more can only be
-/// made on purpose.
+/// Maximum number of leaves that share a hash and are sorted as one. Linux sorts all of them; names with more
+/// collisions are made only on purpose.
 const SHARED: usize = 4;
 
-/// One listing of a directory.
+/// The state of one listing of a directory.
 pub(super) struct Listing<'a, 's> {
     shape: &'a Shape,
     sink: &'a mut EntrySink<'s>,
     slots: Vec<Slot>,
-    /// The lowest key that is not taken.
+    /// The lowest key that is not used.
     free: Key,
     folder: Folder,
 }
 
-/// An entry that waits for its turn.
+/// An entry that was read but not yet passed on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Slot {
     hash: NameHash,
@@ -50,14 +49,14 @@ impl<'a, 's> Listing<'a, 's> {
         Self { shape, sink, slots: Vec::new(), free: Key::default(), folder: Folder::default() }
     }
 
-    /// Lists all blocks from `from` on in the order of the index. A damaged index is told, once, and the listing is
-    /// from front to back then.
+    /// Lists all blocks from `from` on in the order of the index. A damaged index is reported once, and the directory
+    /// is then listed from front to back.
     pub(super) fn indexed(&mut self, store: Store<'_>, from: Cookie) -> ControlFlow<()> {
         let key = match Resume::from(from) {
             Resume::Offset(offset) => return self.linear(store, offset, Offsets::Marked),
             Resume::Hash(key) => key,
         };
-        // Nodes are few, and only before the first entry can the order still be chosen.
+        // There are few nodes, and the order can be chosen only before the first entry.
         let index = Index::open(store)
             .and_then(|index| if from == Cookie::START { index.check().map(|()| index) } else { Ok(index) });
         match index {
@@ -92,7 +91,7 @@ impl<'a, 's> Listing<'a, 's> {
         }
     }
 
-    /// Lists one leaf but for what has the hash with which the next one begins: that stays in `held`.
+    /// Lists one leaf except the entries with the first hash of the next leaf, which stay in `held`.
     fn leaf(
         &mut self,
         store: Store<'_>,
@@ -113,12 +112,12 @@ impl<'a, 's> Listing<'a, 's> {
         if held.len() >= SHARED {
             self.give(store, held, None, from)?;
         }
-        // A wrong checksum says all that can be said of entries that are not where they should be.
+        // A wrong checksum explains misplaced entries, so these are not reported, too.
         let damage = unproved.or(damage).into_iter().chain(misplaced.filter(|_| unproved.is_none()));
         damage.into_iter().try_for_each(|error| (self.sink)(Err(error)))
     }
 
-    /// Lists what of `held` is below the hash `shared`, and lets go of the blocks that are done.
+    /// Lists the entries of `held` below the hash `shared`, and releases the blocks that are done.
     fn give(
         &mut self,
         store: Store<'_>,
@@ -142,13 +141,13 @@ impl<'a, 's> Listing<'a, 's> {
                 damage.into_iter().try_for_each(|error| (self.sink)(Err(error)))
             }
             (Err(error), _) => (self.sink)(Err(error)),
-            // A cookie that no listing of this directory gave.
+            // No listing of this directory has returned this cookie.
             (_, Resume::Offset(_)) => ControlFlow::Continue(()),
         }
     }
 
-    /// Lists `runs` as one leaf in the order of their hashes. What is wrong with the records as a whole comes after
-    /// them, so that a listing in several calls tells it once.
+    /// Lists `runs` as one leaf in the order of their hashes. Errors of the whole run follow its entries, so that a
+    /// listing in several calls reports them once.
     pub(super) fn sorted(&mut self, runs: &[Records<'_>], hasher: &Hasher, from: Key) -> ControlFlow<()> {
         let mut damage = [None, None];
         for ((number, run), damage) in runs.iter().enumerate().zip(&mut damage) {
@@ -158,8 +157,8 @@ impl<'a, 's> Listing<'a, 's> {
         damage.into_iter().flatten().try_for_each(|error| (self.sink)(Err(error)))
     }
 
-    /// Fills slots from a run whose hashes belong into `range`. Answers what stopped the walk through it, and the first
-    /// entry that does not belong here.
+    /// Fills slots from a run whose hashes belong to `range`. Returns the error that ended the walk through it, and
+    /// the first misplaced entry.
     fn collect(
         &mut self,
         number: usize,
@@ -189,7 +188,7 @@ impl<'a, 's> Listing<'a, 's> {
         (None, misplaced)
     }
 
-    /// Hands on what the slots below the hash `shared` stand for, in their order, and empties these.
+    /// Passes on the entries of the slots below the hash `shared`, in their order, and removes these slots.
     fn emit_below<'r>(
         &mut self,
         shared: Option<u32>,
@@ -197,7 +196,7 @@ impl<'a, 's> Listing<'a, 's> {
         from: Key,
     ) -> ControlFlow<()> {
         self.slots.sort_unstable();
-        // The slots are lent out while the sink is called.
+        // The sink may not borrow the slots.
         let mut slots = core::mem::take(&mut self.slots);
         let below = shared.map_or(slots.len(), |hash| slots.partition_point(|slot| slot.hash.major < hash));
         let done = slots.drain(..below).try_for_each(|slot| {
@@ -232,7 +231,7 @@ impl<'a, 's> Listing<'a, 's> {
         })
     }
 
-    /// Lists the records of `run`, whose first byte counts as `start`, from byte `from` on.
+    /// Lists the records of `run` from byte `from` on. `start` is the offset of its first byte.
     pub(super) fn run(
         &mut self,
         run: &Records<'_>,

@@ -1,7 +1,7 @@
-//! Finding one name in a directory, and room for one that is not there: by the index if it has one and the index is
-//! whole, otherwise from front to back.
+//! Finding a name in a directory, and space for a name that does not exist: with the index if the directory has one
+//! and it is intact, otherwise from front to back.
 //!
-//! Invariant: a block is walked once, whether a name or room is looked for or both.
+//! Invariant: a block is read once, whether a name, space or both are searched.
 //! Source: Linux fs/ext4/namei.c, `__ext4_find_entry`, `ext4_dx_find_entry`, `ext4_match`, `ext4_find_dest_de`.
 
 use core::ops::ControlFlow;
@@ -20,7 +20,7 @@ use super::index::{Index, Path};
 use super::leaf::{Slot, Spot, needed};
 use super::record::{Record, Records};
 
-/// Where entries lie.
+/// The place of entries.
 #[derive(Clone, Debug)]
 pub(crate) enum Home {
     Block(Block),
@@ -34,23 +34,23 @@ pub(crate) struct Hit {
     pub(crate) home: Home,
     pub(crate) spot: Spot,
     pub(crate) ino: Ino,
-    /// What is wrong with the block, where damaged ones are shown.
+    /// The damage of the block, if damaged blocks are shown.
     pub(crate) damage: Option<Error>,
 }
 
-/// Where a name that is not there yet can go.
+/// The place for a new name.
 #[derive(Debug)]
 pub(crate) enum Room {
     Slot(Home, Slot),
-    /// Nowhere before the directory has grown.
+    /// There is no space until the directory has grown.
     Grow(Growth),
 }
 
-/// A name that is looked for.
+/// The search for a name.
 pub(super) struct Search<'a> {
     shape: &'a Shape,
     name: &'a [u8],
-    /// In a directory that ignores case: the name folded, if it can be.
+    /// In a case-insensitive directory: the folded name, if it can be folded.
     folded: Option<Vec<u8>>,
     folder: Folder,
 }
@@ -68,7 +68,7 @@ impl<'a> Search<'a> {
         Ok(Self { shape, name, folded, folder })
     }
 
-    /// Looks by the index. An index that is damaged, or may have been made with other foldings, is passed by.
+    /// Searches with the index. An index that is damaged, or that may use another folding, is not relied on.
     pub(super) fn indexed(&mut self, store: Store<'_>) -> Result<Hit> {
         match self.by_index(store) {
             Err(Error::NotFound) if self.shape.fold.is_none_or(|fold| !fold.scan) => Err(Error::NotFound),
@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
         self.leaves(store, &mut path, hash)?.ok_or(Error::NotFound)
     }
 
-    /// Looks through the leaf at the end of `path` and those after it that go on with `hash`.
+    /// Searches the leaf at the end of `path` and the following ones that continue with `hash`.
     fn leaves(&mut self, store: Store<'_>, path: &mut Path<'_>, hash: u32) -> Result<Option<Hit>> {
         for _ in 0..self.shape.blocks {
             let Some(leaf) = path.leaf() else { break };
@@ -109,12 +109,13 @@ impl<'a> Search<'a> {
         hasher.hash(self.folded.as_deref().unwrap_or(self.name)).major
     }
 
-    /// Looks through all blocks. What could not be read may have held the name: then its error, not `NotFound`.
+    /// Searches all blocks. If one could not be read, fails with its error and not with `NotFound`, since the name
+    /// may be there.
     pub(super) fn linear(&mut self, store: Store<'_>) -> Result<Hit> {
         self.scan(store, |_, _, _| {})
     }
 
-    /// [`Self::linear`], which hands every record that is passed by to `pass`, with its block and the block's place.
+    /// Searches like [`Self::linear`], and passes every other record to `pass`, with its block and the block's place.
     fn scan(&mut self, store: Store<'_>, mut pass: impl FnMut(u32, &Block, &Record<'_>)) -> Result<Hit> {
         let mut answer = Err(Error::NotFound);
         let _ = store.scan(0, |at, block| {
@@ -140,7 +141,7 @@ impl<'a> Search<'a> {
         answer
     }
 
-    /// Looks through one run of records; those that are passed by go to `pass`.
+    /// Searches one run of records, and passes the other records to `pass`.
     pub(super) fn look(
         &mut self,
         run: &Records<'_>,
@@ -162,12 +163,12 @@ impl<'a> Search<'a> {
     fn matches(&mut self, name: &[u8]) -> bool {
         match self.shape.fold {
             Some(fold) => same(fold, self.name, self.folded.as_deref(), name, &mut self.folder),
-            // The last byte tells most names apart, which begin alike.
+            // Most names that begin alike differ in the last byte.
             None => self.name.last() == name.last() && self.name == name,
         }
     }
 
-    /// Returns where in an indexed directory the name can go. Fails with `Exists`, `Corrupt`, or with `NoSpace` if
+    /// Returns the place for the name in an indexed directory. Fails with `Exists`, `Corrupt`, or with `NoSpace` if
     /// the index is full.
     pub(super) fn room_in_index(&mut self, store: Store<'_>) -> Result<Room> {
         let index = Index::open(store)?;
@@ -193,8 +194,8 @@ impl<'a> Search<'a> {
         room
     }
 
-    /// Returns where in a directory without an index the name can go. Fails with `Exists`, or with `Corrupt` if what
-    /// may hold it already cannot be read.
+    /// Returns the place for the name in a directory without an index. Fails with `Exists`, or with `Corrupt` if a
+    /// block that may contain the name cannot be read.
     pub(super) fn room_in_blocks(&mut self, store: Store<'_>) -> Result<Room> {
         let mut wanted = Wanted::new(self.name, self.shape.records_end());
         let mut home = None;
@@ -213,7 +214,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Where in the two parts of an inline directory the name can go; none if it is to grow. Fails with `Exists`.
+    /// Returns the place for the name in the two parts of an inline directory, or `None` if it must grow. Fails with
+    /// `Exists`.
     pub(super) fn room_inline(&mut self, runs: &[Records<'_>; 2]) -> Result<Option<Room>> {
         let mut room = None;
         for (part, run) in runs.iter().enumerate() {
@@ -232,7 +234,7 @@ fn hit(home: Home, (spot, ino): (Spot, Ino), damage: Option<Error>) -> Hit {
     Hit { home, spot, ino, damage }
 }
 
-/// Exists if the name was found.
+/// Fails with `Exists` if the name was found.
 fn absent(found: Result<Hit>) -> Result<()> {
     match found {
         Ok(_) => Err(Error::Exists),
@@ -241,10 +243,10 @@ fn absent(found: Result<Hit>) -> Result<()> {
     }
 }
 
-/// The first record with enough room.
+/// The first record with enough space.
 struct Wanted {
     need: u32,
-    /// Where the run ends for records; a checksum behind it looks like one.
+    /// The end of the run for records. A checksum after it looks like a record.
     end: u32,
     slot: Option<Slot>,
 }
@@ -254,12 +256,12 @@ impl Wanted {
         Self { need: needed(name.len()), end, slot: None }
     }
 
-    /// Looks at `record`; nothing may come between `.` and `..`.
+    /// Examines `record`. No record may be inserted between `.` and `..`.
     fn see(&mut self, record: &Record<'_>, is_dot: bool) {
         if self.slot.is_some() || is_dot {
             return;
         }
-        // Most are as long as their names need, which is no less than this.
+        // Most records are exactly as long as their names need, so this test excludes them.
         if record.inode != 0 && record.len < self.need.saturating_add(needed(1)) {
             return;
         }

@@ -1,9 +1,9 @@
-//! Directories: names to inodes.
+//! Directories, which map names to inodes.
 //!
-//! Layout: records in blocks ([`record`], [`block`]) or in the inode; a directory with an index has a tree of hashes
-//! in some of its blocks ([`index`], [`hash`]), dressed so that a reader from front to back passes over it.
-//! Invariant: the shape of a directory and the source of its blocks are all that the modules below know, so that
-//! every damage can be made by hand in tests.
+//! Layout: records in blocks ([`record`], [`block`]) or in the inode. A directory with an index has a tree of hashes
+//! in some of its blocks ([`index`], [`hash`]), in a form that a reader from front to back skips.
+//! Invariant: the modules below know only the shape of a directory and the source of its blocks, so that tests can
+//! create every kind of damage.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst, inlinedata.rst; fs/ext4/dir.c, namei.c, inline.c.
 
 mod block;
@@ -56,49 +56,49 @@ pub(crate) use rebuild::Rebuild;
 pub(crate) use record::{Record, Records, record_len};
 pub(crate) use volume::UTF8_12_1;
 
-/// The longest name: `EXT4_NAME_LEN`.
+/// Maximum length of a name: `EXT4_NAME_LEN`.
 pub(crate) const NAME_MAX: usize = 255;
-/// Where the entries of an inline directory go on outside `i_block`, counted from its start.
+/// Offset of the entries of an inline directory after those in `i_block`, counted from its start.
 const INLINE_REST: u32 = 60;
-/// The parent of an inline directory stands before its entries.
+/// Offset of the first entry of an inline directory, after the number of the parent.
 const INLINE_FIRST: u32 = 4;
 
-/// What the super block and the inode say about a directory.
+/// The properties of a directory from the super block and the inode.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) dir: Ino,
     pub(crate) block_size: u32,
-    /// How many blocks the directory has.
+    /// Number of blocks of the directory.
     pub(crate) blocks: u32,
-    /// The highest inode number of the volume.
+    /// Highest inode number of the volume.
     pub(crate) max_ino: u32,
-    /// Whether records say the kind of their inode.
+    /// Whether records contain the type of their inode.
     pub(crate) file_types: bool,
-    /// What the checksums of this directory's blocks go on from, if it has any.
+    /// The seed of the checksums of this directory's blocks, if they have any.
     pub(crate) checksum_seed: Option<u32>,
     pub(crate) order: Order,
-    /// The hash version of an index that this directory may get; none if the volume has no indexes.
+    /// The hash version for a new index, if the volume supports indexes.
     pub(crate) new_index: Option<u8>,
-    /// Whether the inode says that there is an index.
+    /// Whether the inode has the flag `INDEX`.
     pub(crate) indexed: bool,
-    /// How many levels an index may have, its root included.
+    /// Maximum number of levels of an index, including the root.
     pub(crate) max_levels: u8,
     pub(crate) chars: Chars,
     pub(crate) hash_seed: [u32; 4],
-    /// Set if names are compared without case.
+    /// Set in a case-insensitive directory.
     pub(crate) fold: Option<Fold>,
-    /// What becomes of blocks whose checksums are wrong.
+    /// The treatment of blocks with wrong checksums.
     pub(crate) damaged: Damaged,
 }
 
-/// What becomes of a block of entries whose checksum is wrong.
+/// The treatment of a block of entries with a wrong checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Damaged {
-    /// It is an error: a change may rely on nothing in it.
+    /// It is an error: a change must not rely on its contents.
     Refused,
-    /// Its entries are shown beside the error.
+    /// Its entries are shown in addition to the error.
     Shown,
-    /// Checksums are not looked at.
+    /// Checksums are not verified.
     Ignored,
 }
 
@@ -106,50 +106,50 @@ impl Shape {
     /// Returns the hash of `name` in a directory of this shape.
     fn hash(&self, hasher: &Hasher, folder: &mut Folder, name: &[u8]) -> NameHash {
         match self.fold {
-            // What cannot be folded is hashed as it is.
+            // A name that cannot be folded is hashed as it is.
             Some(_) => hasher.hash(folder.fold(name).unwrap_or(name)),
             None => hasher.hash(name),
         }
     }
 }
 
-/// In which order a directory without an index is listed.
+/// The order in which a directory without an index is listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
-    /// By hash, because it is small and may have an index tomorrow.
+    /// By hash, because the directory is small and may get an index later.
     Hash(Hasher),
     /// From front to back.
     Offset,
 }
 
-/// A directory that can be read.
+/// A readable directory.
 pub(crate) struct Directory<'a> {
     pub(crate) shape: Shape,
     pub(crate) body: Body<'a>,
 }
 
-/// Where the entries of a directory are.
+/// The place of the entries of a directory.
 pub(crate) enum Body<'a> {
     Blocks(&'a dyn DirBlocks),
     Inline(Inline<'a>),
 }
 
-/// The entries of a directory that lie in its inode.
+/// The entries of an inline directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inline<'a> {
-    /// The block of the inode table, for errors.
+    /// The block of the inode table, for error messages.
     pub(crate) block: u64,
-    /// `i_block` and its byte offset in the block: the parent's number, then records.
+    /// `i_block` and its byte offset in the block: the number of the parent, then records.
     pub(crate) i_block: (u32, &'a [u8]),
     /// The value of the attribute `system.data` and its byte offset in the block: more records.
     pub(crate) rest: (u32, &'a [u8]),
 }
 
 impl<'a> Directory<'a> {
-    /// Hands the entries from `from` on to `sink`, damage among them.
+    /// Passes the entries from `from` on to `sink`, including errors of damaged parts.
     pub(crate) fn read_dir(&self, from: Cookie, sink: &mut EntrySink<'_>) {
         let mut listing = Listing::new(&self.shape, sink);
-        // Whether the sink broke makes no difference here.
+        // Whether the sink stopped makes no difference here.
         let _ = match &self.body {
             Body::Inline(inline) => self.list_inline(&inline.runs(&self.shape), &mut listing, from),
             Body::Blocks(blocks) => {
@@ -179,13 +179,14 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// Returns the inode that `name` names. Fails in the same cases as [`Self::find`].
+    /// Returns the inode that `name` refers to. Fails in the same cases as [`Self::find`].
     #[cfg(test)]
     pub(crate) fn lookup(&self, name: &Name) -> Result<Ino> {
         self.find(name).map(|hit| hit.ino)
     }
 
-    /// Returns where `name` stands. Fails with `NotFound`, or with `Corrupt` if what may have held it cannot be read.
+    /// Returns the place of `name`. Fails with `NotFound`, or with `Corrupt` if a part that may contain it cannot be
+    /// read.
     pub(crate) fn find(&self, name: &Name) -> Result<Hit> {
         if name.as_bytes().len() > NAME_MAX {
             return Err(Error::NotFound);
@@ -209,8 +210,8 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// Returns where `name`, which is not there, can go. Fails with `NameTooLong`, `Exists`, `Corrupt`, with
-    /// `Invalid` for a name that is not UTF-8 where the volume insists on it, or with `NoSpace` if the index is full.
+    /// Returns the place for `name`, which must not exist. Fails with `NameTooLong`, `Exists`, `Corrupt`, with
+    /// `Invalid` for a name that is not UTF-8 if the volume requires that, or with `NoSpace` if the index is full.
     pub(crate) fn room(&self, name: &Name) -> Result<Room> {
         let bytes = name.as_bytes();
         if bytes.len() > NAME_MAX {
@@ -232,8 +233,7 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// Returns whether nothing is in the directory but `.` and `..`. Fails with `Corrupt` if a part of it cannot be
-    /// read.
+    /// Returns whether the directory contains only `.` and `..`. Fails with `Corrupt` if a part of it cannot be read.
     pub(crate) fn is_empty(&self) -> Result<bool> {
         let mut empty = Ok(true);
         let mut sink = |entry: Result<DirEntry<'_>>| {
@@ -253,14 +253,14 @@ impl<'a> Directory<'a> {
         empty
     }
 
-    /// Checks whether block `at` is what its place asks for: entries or a node of the index, with the right
-    /// checksum.
+    /// Checks that block `at` has the contents that its place requires: entries or a node of the index, with the
+    /// right checksum.
     pub(crate) fn check_block(&self, at: u32, block: &Block) -> Result<()> {
         let Body::Blocks(blocks) = &self.body else { return Ok(()) };
         let store = Store { shape: &self.shape, blocks: *blocks };
         match at {
             0 if self.shape.indexed => Index::open(store).map(drop),
-            // Without checksums a leaf that was emptied looks like a node, but for the table.
+            // Without checksums, an empty leaf differs from a node only by the table.
             _ if self.shape.indexed && store.is_node(block) => match index::check_node(&store, block.clone())
             {
                 Err(_) if self.shape.checksum_seed.is_none() && index::has_no_table(block) => Ok(()),
@@ -270,7 +270,7 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// Returns the directory that `..` names.
+    /// Returns the inode that `..` refers to.
     pub(crate) fn parent(&self) -> Result<Ino> {
         match &self.body {
             Body::Blocks(blocks) => self.parent_in_block(Store { shape: &self.shape, blocks: *blocks }),

@@ -1,8 +1,9 @@
-//! Changing the nodes of a directory's index: pure edits of their bytes.
+//! Changing the nodes of a directory index, as edits of their bytes.
 //!
-//! Invariant: the first entry of a table has no hash, because `limit` and `count` stand there; whatever moves entries
-//! leaves those two bytes pairs to the table that they count.
-//! Invariant: an edit leaves `count` at most `limit`; who calls has looked. One that does not fit changes nothing.
+//! Invariant: the first entry of a table has no hash, since `limit` and `count` are in its place. Code that moves
+//! entries leaves these two fields in the table that they describe.
+//! Invariant: an edit leaves `count` at most `limit`, which the caller has checked. An edit that does not fit changes
+//! nothing.
 //! Source: Linux fs/ext4/namei.c, `dx_insert_block`, `ext4_dx_add_entry`, `make_indexed_dir`, `ext4_dx_csum_set`.
 
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
@@ -17,14 +18,14 @@ use crate::raw::{RawDxCountLimit, RawDxEntry, RawDxRootInfo, RawDxTail};
 const TAIL: usize = size_of::<RawDxTail>();
 
 impl Shape {
-    /// Returns how many entries a table that starts at byte `table` of a block can have.
+    /// Returns the maximum number of entries of a table at byte `table` of a block.
     pub(super) fn table_limit(&self, table: usize) -> u16 {
         let tail = if self.checksum_seed.is_some() { TAIL } else { 0 };
         let room = to_usize(self.block_size.into()).saturating_sub(table).saturating_sub(tail);
         u16::try_from(room / ENTRY).unwrap_or(u16::MAX)
     }
 
-    /// Makes the first block of a directory the root of an index with one leaf, block `leaf`. `.` and `..` stay.
+    /// Turns the first block of a directory into the root of an index with one leaf, block `leaf`. `.` and `..` stay.
     pub(super) fn make_root(&self, block: &mut [u8], hash_version: u8, leaf: u32) {
         let dots = needed(1);
         self.set_len(block, dots, self.block_size.saturating_sub(dots));
@@ -42,7 +43,7 @@ impl Shape {
         self.only_child(block, leaf);
     }
 
-    /// Puts one more level between the root and what was below it: the table moves to block `child`.
+    /// Adds a level below the root: its table moves to block `child`.
     pub(super) fn deepen(&self, root: &mut [u8], child: u32) {
         let levels = INFO.saturating_add(6);
         if let Some(byte) = root.get_mut(levels) {
@@ -57,7 +58,7 @@ impl Shape {
         self.set_count(root, ROOT_TABLE, 1);
     }
 
-    /// Makes `block` a node with the `count` entries of `entries`, of which the first has no hash.
+    /// Turns `block` into a node with the `count` entries of `entries`, the first of which has no hash.
     pub(super) fn make_node(&self, block: &mut [u8], entries: &[u8], count: u16) {
         block.fill(0);
         self.unused(block, 0, self.block_size);
@@ -65,7 +66,7 @@ impl Shape {
         self.set_count(block, NODE_TABLE, count);
     }
 
-    /// Puts an entry after the one at `at` of the table at byte `table`.
+    /// Inserts an entry after the one at `at` of the table at byte `table`.
     pub(super) fn insert_child(&self, block: &mut [u8], table: usize, at: u16, hash: u32, child: u32) {
         let Some(count) = count(block, table).filter(|&count| at < count && count < self.table_limit(table))
         else {
@@ -82,14 +83,14 @@ impl Shape {
         self.set_count(block, table, count.saturating_add(1));
     }
 
-    /// Sets how many entries the table at `table` has, how many it can have, and the checksum.
+    /// Sets the number and the maximum number of entries of the table at `table`, and the checksum.
     pub(super) fn set_count(&self, block: &mut [u8], table: usize, count: u16) {
         let raw = RawDxCountLimit { limit: self.table_limit(table).into(), count: count.into() };
         write(block, place(table), raw.as_bytes());
         self.seal_node(block, table, count);
     }
 
-    /// Gives a node its checksum: over its bytes up to the last entry, then its tail with 0 for the checksum.
+    /// Stores the checksum of a node: over its bytes up to the last entry, then its tail with a checksum of 0.
     pub(super) fn seal_node(&self, block: &mut [u8], table: usize, count: u16) {
         let Some(seed) = self.checksum_seed else { return };
         let blank = RawDxTail { dt_reserved: 0.into(), dt_checksum: 0.into() };
@@ -99,7 +100,7 @@ impl Shape {
         write(block, place(entry_at(table, self.table_limit(table))), tail.as_bytes());
     }
 
-    /// Lets `..` in the first block of a directory name `parent`.
+    /// Sets the inode of `..` in the first block of a directory.
     pub(super) fn set_block_parent(&self, block: &mut [u8], parent: u32) {
         let dots = self.len_at(block, 0).map_or(needed(1), |(len, _)| len);
         write(block, dots, &parent.to_le_bytes());

@@ -1,9 +1,9 @@
-//! Making the index of a directory anew from its entries alone.
+//! Rebuilding the index of a directory from its entries alone.
 //!
-//! Layout of what is made: block 0 the root, then the leaves in the order of their hashes, then the nodes between.
-//! Invariant: all blocks that the directory has are in the index, since one that is not would be damage: entries spread
-//! over the leaves, and leaves for which none are left stay empty above the last hash.
-//! Source: e2fsprogs `e2fsck/rehash.c` `e2fsck_rehash_dir`, `calculate_tree`; docs as in [`super::index`].
+//! Layout of the result: block 0 the root, then the leaves in the order of their hashes, then the nodes between them.
+//! Invariant: all blocks of the directory are in the index, since others would be damage. Entries are spread over the
+//! leaves, and leaves without entries follow above the last hash.
+//! Source: e2fsprogs `e2fsck/rehash.c` `e2fsck_rehash_dir`, `calculate_tree`; see also [`super::index`].
 
 use alloc::vec::Vec;
 
@@ -18,10 +18,10 @@ use super::leaf::{needed, write};
 use super::record::Records;
 use crate::raw::RawDxEntry;
 
-/// Where no further leaf may begin: `EXT4_HTREE_EOF_32BIT`, twice over.
+/// The limit below which a leaf must begin: `EXT4_HTREE_EOF_32BIT`, twice.
 const LAST_BOUND: u32 = 0xffff_fff0;
 
-/// An entry: where its record is among the bytes that were read, and what of it is used.
+/// An entry: the place of its record in the given bytes, and the used part of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Part {
     hash: NameHash,
@@ -32,19 +32,19 @@ struct Part {
 /// A child of a node: the lowest hash below it, and its block of the directory.
 type Child = (u32, u32);
 
-/// The entries of a directory, by hash.
+/// The entries of a directory, ordered by hash.
 pub(crate) struct Rebuild<'a> {
     shape: &'a Shape,
     bytes: &'a [u8],
     version: u8,
     parts: Vec<Part>,
-    /// Bytes that all records need.
+    /// Size of all records in bytes.
     total: u64,
-    /// The directory that `..` names.
+    /// The inode of `..`.
     parent: u32,
 }
 
-/// How many nodes are between the root and the leaves, by level from the leaves up.
+/// The number of nodes between the root and the leaves, by level from the leaves up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Levels {
     leaves: u32,
@@ -53,8 +53,8 @@ struct Levels {
 }
 
 impl<'a> Rebuild<'a> {
-    /// Gathers the entries of `bytes`, all blocks of a directory one after the other. Fails with `NoMemory`, with
-    /// `Unsupported` where names cannot be hashed, or with `Corrupt` for a damaged record.
+    /// Collects the entries of `bytes`, which are all blocks of a directory. Fails with `NoMemory`, with
+    /// `Unsupported` if names cannot be hashed, or with `Corrupt` for a damaged record.
     pub(crate) fn gather(shape: &'a Shape, bytes: &'a [u8]) -> Result<Self> {
         let version = shape.new_index.ok_or(Error::Invalid)?;
         let hasher = Hasher::new(version, shape.chars, shape.hash_seed)?;
@@ -96,7 +96,7 @@ impl<'a> Rebuild<'a> {
         Ok(())
     }
 
-    /// Returns how many blocks hold all, at least.
+    /// Returns the minimum number of blocks for all entries.
     pub(crate) fn fewest_blocks(&self) -> u32 {
         let leaves = u32::try_from(self.pack(self.room()).len().max(1)).unwrap_or(u32::MAX);
         let (mut blocks, limit) = (leaves.saturating_add(1), leaves.saturating_mul(2).saturating_add(8));
@@ -106,7 +106,8 @@ impl<'a> Rebuild<'a> {
         blocks
     }
 
-    /// Returns the directory in `blocks` blocks; none if that cannot be, for want of room or of hashes that differ.
+    /// Returns the directory in `blocks` blocks, or `None` if the space or the number of different hashes does not
+    /// suffice.
     pub(crate) fn build(&self, blocks: u32) -> Option<Vec<u8>> {
         let levels = self.levels(blocks)?;
         let leaves = self.spread(to_usize(levels.leaves.into()))?;
@@ -128,12 +129,12 @@ impl<'a> Rebuild<'a> {
         Some(made)
     }
 
-    /// How `blocks` blocks are shared between leaves and nodes, all in use.
+    /// Divides `blocks` blocks between leaves and nodes, so that all are in use.
     fn levels(&self, blocks: u32) -> Option<Levels> {
         let below = blocks.checked_sub(1).filter(|&below| below > 0)?;
         let (root, node) =
             (self.shape.table_limit(ROOT_TABLE).into(), self.shape.table_limit(NODE_TABLE).into());
-        // So many nodes that the rest fits below them.
+        // The number of nodes above this number of nodes or leaves.
         let above =
             |count: u32| Some(count.div_ceil(u32::checked_add(node, 1)?)).filter(|&nodes| nodes < count);
         if below <= root {
@@ -147,7 +148,7 @@ impl<'a> Rebuild<'a> {
                 upper: 0,
             });
         }
-        // Nodes above nodes: each stands for itself, for what it names, and for the leaves below that.
+        // A node of nodes requires itself, its children, and the leaves below them.
         let whole = u32::checked_mul(node, node.checked_add(1)?)?.checked_add(1)?;
         let upper = below.div_ceil(whole);
         let rest = below.checked_sub(upper)?;
@@ -159,7 +160,7 @@ impl<'a> Rebuild<'a> {
         })
     }
 
-    /// Bytes of records in a leaf.
+    /// Returns the size of the records of a leaf.
     fn room(&self) -> u32 {
         self.shape.records_end()
     }
@@ -180,8 +181,8 @@ impl<'a> Rebuild<'a> {
         leaves
     }
 
-    /// The entries in at most `count` leaves, of which none is fuller than need be, and none less than half full for
-    /// want of entries.
+    /// Returns the entries in at most `count` leaves. No leaf is fuller than necessary, and none is less than half
+    /// full because of missing entries.
     fn spread(&self, count: usize) -> Option<Vec<&[Part]>> {
         let room = self.room();
         let even = self.total.checked_div(to_u64(count)).and_then(|even| u32::try_from(even).ok())?;
@@ -218,13 +219,14 @@ impl<'a> Rebuild<'a> {
         self.shape.seal(block);
     }
 
-    /// Appends `count` nodes over `children`, the first as block `first` of the directory; answers what is above.
+    /// Appends `count` nodes above `children`, the first as block `first` of the directory. Returns their entries for
+    /// the next level.
     fn nodes(&self, made: &mut Vec<u8>, children: &[Child], count: u32, first: u32) -> Vec<Child> {
         if count == 0 {
             return children.to_vec();
         }
         let each = children.len().div_ceil(to_usize(count.into()).max(1)).max(1);
-        // The first nodes have one child more than the last where they cannot all have as many.
+        // If the children cannot be divided evenly, the first nodes have one more than the others.
         let whole =
             children.len().saturating_sub(to_usize(count.into()).saturating_mul(each.saturating_sub(1)));
         let (mut rest, mut above) = (children, Vec::new());
@@ -256,7 +258,8 @@ impl<'a> Rebuild<'a> {
     }
 }
 
-/// Returns the lowest hash of each of `count` leaves, of which the first hold `leaves`; none if two cannot differ.
+/// Returns the lowest hash of each of `count` leaves, the first of which contain `leaves`, or `None` if two would be
+/// equal.
 fn bounds(leaves: &[&[Part]], count: u32) -> Option<Vec<u32>> {
     let (mut all, mut last) = (Vec::new(), 0_u32);
     for leaf in leaves {
@@ -279,7 +282,7 @@ fn bounds(leaves: &[&[Part]], count: u32) -> Option<Vec<u32>> {
     all.is_sorted_by(|one, next| one < next).then_some(all)
 }
 
-/// A table as it is stored; the first hash makes place for its bounds.
+/// Returns a table as it is stored. The number of entries and the limit replace the first hash.
 fn entries(children: &[Child]) -> Vec<u8> {
     let raw = |&(hash, block): &Child| RawDxEntry { hash: hash.into(), block: block.into() };
     children.iter().map(raw).flat_map(|entry| entry.as_bytes().to_vec()).collect()
@@ -325,7 +328,7 @@ mod tests {
         let blocks = rebuild.fewest_blocks().max(u32::try_from(bytes.len()).unwrap() / SIZE);
         let made = rebuild.build(blocks).unwrap();
         assert_eq!(made.len(), to_usize((blocks * SIZE).into()));
-        // What was made holds the same, and is made again of itself.
+        // The result has the same names, and can be rebuilt from itself.
         let again = Rebuild::gather(&shape, &made).unwrap();
         assert_eq!(again.parts.len(), rebuild.parts.len());
         let hashes = |of: &Rebuild<'_>| of.parts.iter().map(|part| part.hash).collect::<Vec<_>>();

@@ -1,8 +1,8 @@
-//! The records of a directory: walking a block from one to the next, and proving each before it is believed.
+//! The records of a directory: iterating over a block, and checking each record before it is used.
 //!
-//! Layout: records fill their block without gaps; `rec_len` leads from each to the next. A record with inode 0 is
-//! unused; deleting an entry lengthens the record before it.
-//! Invariant: a walk ends, because each record is at least 12 bytes long or ends the walk.
+//! Layout: records fill their block without gaps; `rec_len` leads to the next one. A record with inode 0 is unused.
+//! Removing an entry extends the record before it.
+//! Invariant: a walk ends, since each record has at least 12 bytes or ends the walk.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst; `__ext4_check_dir_entry` in fs/ext4/dir.c.
 
 use obento_base::wire::to_usize;
@@ -11,29 +11,29 @@ use zerocopy::FromBytes;
 
 use crate::raw::RawDirEntry;
 
-/// A record with a name of one byte; none is shorter.
+/// Minimum size of a record: a name of one byte.
 const MIN_LEN: u32 = 12;
 const HEADER: usize = 8;
-/// From this block size on the length of a whole block does not fit 16 bits.
+/// From this block size on, the length of a whole block does not fit 16 bits.
 const WIDE_BLOCK: u32 = 65536;
 
-/// A run of records: a block, or what follows the parent in an inode.
+/// A run of records: a block, or the bytes after the parent's number in an inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Records<'a> {
     pub(crate) dir: Ino,
-    /// For errors: the block that holds the run and where in it the run begins.
+    /// For error messages: the block that contains the run, and the offset of the run in it.
     pub(crate) block: u64,
     pub(crate) base: u32,
     pub(crate) bytes: &'a [u8],
     pub(crate) block_size: u32,
-    /// Whether it is where `.` and `..` stand.
+    /// Whether the run begins with `.` and `..`.
     pub(crate) starts: bool,
 }
 
-/// A record that lies within its run, its name included.
+/// A record that is within its run, including its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Record<'a> {
-    /// From the start of the run.
+    /// Offset from the start of the run.
     pub(crate) offset: u32,
     pub(crate) len: u32,
     /// 0: unused.
@@ -43,8 +43,8 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Returns the records in their order. A length that cannot be right is an error and the last item, as what
-    /// follows cannot be found.
+    /// Returns the records in their order. A wrong length is an error and the last item, since the next record cannot
+    /// be found.
     pub(crate) fn walk(self) -> impl Iterator<Item = Result<Record<'a>>> {
         let mut next = Some(0);
         core::iter::from_fn(move || {
@@ -72,14 +72,14 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Returns the name of `record` and the inode that it names.
+    /// Returns the name of `record` and the inode that it refers to.
     pub(crate) fn entry(&self, record: &Record<'a>, max_ino: u32) -> Result<(&'a Name, Ino)> {
         let (dir, block, offset) = (self.dir, self.block, self.place(record.offset));
         let name = Name::new(record.name).map_err(|_| Corrupt::EntryName { dir, block, offset })?;
         Ok((name, self.inode(record, max_ino)?))
     }
 
-    /// Returns the inode that `record` names.
+    /// Returns the inode that `record` refers to.
     pub(crate) fn inode(&self, record: &Record<'a>, max_ino: u32) -> Result<Ino> {
         let found = u64::from(record.inode);
         if record.inode == 0 || record.inode > max_ino {
@@ -90,7 +90,7 @@ impl<'a> Records<'a> {
         Ok(Ino(found))
     }
 
-    /// Returns whether `record`, the one at `position`, is `.` or `..` in its right place.
+    /// Returns whether `record`, which is the one at `position`, is `.` or `..` in its right place.
     pub(crate) fn is_dots(&self, position: usize, record: &Record<'_>) -> bool {
         self.starts && matches!((position, record.name), (0, b".") | (1, b".."))
     }
@@ -99,7 +99,7 @@ impl<'a> Records<'a> {
         u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns where in its block the byte at `offset` of the run stands.
+    /// Returns the offset within the block of the byte at `offset` of the run.
     fn place(&self, offset: u32) -> u32 {
         self.base.saturating_add(offset)
     }
@@ -110,7 +110,8 @@ impl<'a> Records<'a> {
     }
 }
 
-/// `ext4_rec_len_from_disk`: in blocks of 64 KiB the low two bits, which are 0 in a length, hold its bits 16 and 17.
+/// Decodes `rec_len` as `ext4_rec_len_from_disk` does: in blocks of 64 KiB, the low two bits, which are 0 in a
+/// length, are its bits 16 and 17.
 pub(crate) fn record_len(rec_len: u16, block_size: u32) -> u32 {
     match u32::from(rec_len) {
         len if block_size < WIDE_BLOCK => len,
@@ -119,7 +120,7 @@ pub(crate) fn record_len(rec_len: u16, block_size: u32) -> u32 {
     }
 }
 
-/// The kind that `file_type` stands for with the feature `filetype`; none for unknown values.
+/// Decodes `file_type` with the feature `filetype`. Returns `None` for unknown values.
 pub(crate) fn file_kind(file_type: u8) -> Option<FileKind> {
     Some(match file_type {
         1 => FileKind::Regular,

@@ -1,7 +1,7 @@
-//! Splitting a full leaf of an index in two by the hashes of its names.
+//! Splitting a full leaf of an index by the hashes of its names.
 //!
-//! Invariant: every entry of the second half has a hash at or above the one that the index will give for it, and every
-//! entry of the first one at or below; entries with one hash may end up in both, which the lowest bit tells.
+//! Invariant: every entry of the second half has a hash at or above its hash in the index, and every entry of the
+//! first half has one at or below. Entries with the same hash may be in both halves, which the lowest bit marks.
 //! Source: Linux fs/ext4/namei.c, `do_split`, `dx_make_map`.
 
 use alloc::vec::Vec;
@@ -15,16 +15,16 @@ use super::hash::{CONTINUED, Hasher};
 use super::leaf::needed;
 use super::record::Records;
 
-/// A leaf in two blocks, packed and sealed.
+/// A leaf in two blocks, packed and with their checksums.
 #[derive(Debug)]
 pub(crate) struct Halves {
     pub(crate) low: Vec<u8>,
     pub(crate) high: Vec<u8>,
-    /// What the index says of the second: its lowest hash, with the continuation bit.
+    /// The hash of the second block in the index: its lowest hash, with the continuation bit.
     pub(crate) hash: u32,
 }
 
-/// An entry of the leaf: its hash, place and the bytes that it needs.
+/// An entry of the leaf: its hash, its place and its size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Part {
     hash: u32,
@@ -32,7 +32,7 @@ struct Part {
     size: u32,
 }
 
-/// Splits the entries of `leaf`. Fails with `Corrupt` if it has fewer than two, since then it cannot have been full.
+/// Splits the entries of `leaf`. Fails with `Corrupt` if it has fewer than two, since it cannot have been full.
 pub(crate) fn split(shape: &Shape, hasher: &Hasher, leaf: &Records<'_>) -> Result<Halves> {
     let parts = sorted_parts(shape, hasher, leaf)?;
     let middle = middle(&parts, shape.block_size);
@@ -61,8 +61,8 @@ fn sorted_parts(shape: &Shape, hasher: &Hasher, leaf: &Records<'_>) -> Result<Ve
     Ok(parts)
 }
 
-/// Returns how many of the parts stay: about half of the block by size, or half of them if they do not fill that
-/// much.
+/// Returns the number of entries that stay: about half of the block by size, or half of the entries if they do not
+/// fill that much.
 fn middle(parts: &[Part], block_size: u32) -> usize {
     let (mut moved, mut size) = (0_usize, 0_u32);
     for part in parts.iter().rev() {
@@ -78,7 +78,7 @@ fn middle(parts: &[Part], block_size: u32) -> usize {
     }
 }
 
-/// Returns a block with just these records, in the order in which they stood.
+/// Returns a block with only these records, in their previous order.
 fn pack(shape: &Shape, leaf: &Records<'_>, parts: &[Part]) -> Result<Vec<u8>> {
     let mut offsets = Vec::new();
     offsets.try_reserve_exact(parts.len())?;

@@ -1,4 +1,4 @@
-//! Directories made by hand, for tests that damage one thing in them.
+//! Directories for tests that damage one part of them.
 
 use core::ops::ControlFlow;
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use super::{Body, Damaged, Directory, Order, Shape};
 use crate::checksum::Crc;
 use crate::unit::FileBlock;
 
-/// Block size of the directories made here.
+/// Block size of these directories.
 pub(super) const SIZE: u32 = 1024;
 pub(super) const DIR: Ino = Ino(12);
-/// The parent that `..` names.
+/// The inode of `..`.
 pub(super) const PARENT: u32 = 2;
 /// The first block of the volume that belongs to the directory.
 pub(super) const FIRST: u64 = 100;
@@ -35,7 +35,7 @@ pub(super) fn record(ino: u32, name: &[u8], rec_len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Records that fill `len` bytes; the last one takes what is left.
+/// Returns records that fill `len` bytes; the last one is extended to the end.
 pub(super) fn block(len: usize, entries: &[(u32, &[u8])]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (position, (ino, name)) in entries.iter().enumerate() {
@@ -46,13 +46,14 @@ pub(super) fn block(len: usize, entries: &[(u32, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// Block 0 of a directory without an index: `.` and `..` before `entries`.
+/// Returns block 0 of a directory without an index: `.` and `..` before `entries`.
 pub(super) fn first_block(entries: &[(u32, &[u8])]) -> Vec<u8> {
     let dots = [(12, &b"."[..]), (PARENT, b"..")];
     block(1024, &[&dots, entries].concat())
 }
 
-/// Returns the root of an index over `leaves`: lowest hash and block of each. `levels` of nodes lie between.
+/// Returns the root of an index with `leaves`: lowest hash and block of each. There are `levels` of nodes between
+/// them.
 pub(super) fn root(levels: u8, leaves: &[(u32, u32)]) -> Vec<u8> {
     let mut bytes = record(12, b".", 12);
     bytes.extend(record(PARENT, b"..", 1012));
@@ -78,14 +79,14 @@ fn table(bytes: &mut [u8], start: usize, entries: &[(u32, u32)]) {
     bytes[start + 2..start + 4].copy_from_slice(&u16::try_from(entries.len()).unwrap().to_le_bytes());
 }
 
-/// Gives a block of entries, whose last record leaves 12 bytes free, its checksum.
+/// Stores the checksum of a block of entries, whose last record leaves 12 bytes free.
 pub(super) fn seal(bytes: &mut [u8], seed: u32) {
     let crc = Crc::new(seed).add(&bytes[..1012]).get();
     bytes[1012..1020].copy_from_slice(&[0, 0, 0, 0, 12, 0, 0, 0xde]);
     bytes[1020..].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The blocks of one directory; those that are missing are holes.
+/// The blocks of one directory; missing blocks are holes.
 pub(super) struct Made {
     cache: Cache,
     places: BTreeMap<u32, u64>,
@@ -93,7 +94,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Returns a directory of `blocks`, listed in the order that its shape says.
+    /// Returns a directory of `blocks`, listed in the order that its shape defines.
     pub(super) fn new(blocks: &[(u32, Vec<u8>)]) -> Self {
         let mut image = std::vec![0; 1024 * 100];
         blocks.iter().for_each(|(_, bytes)| image.extend(bytes));
@@ -103,7 +104,7 @@ impl Made {
         Self { cache: Cache::new(device, SIZE, 0), places, shape: shape(count) }
     }
 
-    /// A directory of `blocks`, of which the first is the root of an index.
+    /// Returns a directory of `blocks`, the first of which is the root of an index.
     pub(super) fn indexed(blocks: &[(u32, Vec<u8>)]) -> Self {
         let mut made = Self::new(blocks);
         made.shape.indexed = true;
@@ -124,10 +125,10 @@ impl DirBlocks for Made {
     }
 }
 
-/// What a listing hands up, names as text.
+/// The results of a listing, with names as text.
 pub(super) type Seen = Vec<Result<(String, u64)>>;
 
-/// Everything that a listing from `from` on hands up.
+/// Returns all results of a listing from `from` on.
 pub(super) fn list(directory: &Directory<'_>, from: Cookie) -> Seen {
     let mut seen = Vec::new();
     directory.read_dir(from, &mut |entry| {

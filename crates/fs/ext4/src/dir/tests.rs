@@ -1,4 +1,4 @@
-//! Whole directories, one thing in each damaged.
+//! Whole directories, each with one part damaged.
 
 use std::format;
 use std::string::String;
@@ -130,7 +130,7 @@ fn a_small_directory_is_listed_in_hash_order_and_goes_on_from_any_cookie() {
     assert_eq!(names(list_in_steps(&made.directory())), expected);
 }
 
-/// 60 names in three leaves below a root.
+/// Returns 60 names in three leaves below a root.
 fn index() -> (Vec<String>, Vec<(u32, Vec<u8>)>) {
     let mut texts: Vec<String> = (0..60).map(|n| format!("file{n}")).collect();
     texts.sort_by_key(|name| hasher().hash(name.as_bytes()));
@@ -197,7 +197,7 @@ fn a_damaged_index_is_told_once_and_everything_is_still_listed_and_found() {
 
 #[test]
 fn names_with_one_hash_are_found_and_listed_on_both_sides_of_a_leaf_border() {
-    // Both have the major hash 0x1ffbe98c; the one with the larger minor hash comes first.
+    // Both have the major hash 0x1ffbe98c; the name with the larger minor hash is first in the block.
     let (first, second) = ("n5586", "n24325");
     let hash = hasher().hash(first.as_bytes()).major;
     assert_eq!(hash, hasher().hash(second.as_bytes()).major);
@@ -239,7 +239,7 @@ fn a_damaged_leaf_costs_its_entries_alone() {
     expected.splice(20..40, [hole]);
     assert_eq!(all(&made.directory()), expected);
     assert_eq!(made.directory().lookup(name(&texts[45])), Ok(Ino(33)));
-    // The block that the index lost is found all the same.
+    // The block that is missing in the index is found nevertheless.
     assert_eq!(made.directory().lookup(name(&texts[25])), Ok(Ino(32)));
 }
 
@@ -288,7 +288,7 @@ fn a_directory_that_ignores_case_is_searched_by_folded_names() {
 
 #[test]
 fn an_index_made_with_other_foldings_is_passed_by_unless_the_volume_forbids() {
-    // The index has the name's own hash in place of its folded one.
+    // The index contains the hash of the name and not of its folded form.
     let upper = "FILE";
     let (own, folded) = (hasher().hash(b"FILE").major, hasher().hash(b"file").major);
     let middle = (own / 2 + folded / 2) & !1;

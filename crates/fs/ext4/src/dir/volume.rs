@@ -1,4 +1,4 @@
-//! Directories of an open volume: what its super block and an inode make of them.
+//! Directories of an open volume, from its super block and an inode.
 
 use core::cell::Cell;
 
@@ -23,12 +23,12 @@ pub(crate) const UTF8_12_1: u16 = 1;
 /// `EXT4_HTREE_LEVEL` and `EXT4_HTREE_LEVEL_COMPAT`.
 const LEVELS_LARGE_DIR: u8 = 3;
 const LEVELS: u8 = 2;
-/// `DX_HASH_TEA`: the versions beyond are not written to an index.
+/// `DX_HASH_TEA`: higher versions are not stored in an index.
 const MAX_STORED_HASH: u8 = 2;
 
 impl Volume {
-    /// Hands the entries of `dir` from `from` on to `sink`, damage among them. Fails with `NotDirectory`, or with
-    /// `Unsupported` if the names are encrypted.
+    /// Passes the entries of `dir` from `from` on to `sink`, including errors of damaged parts. Fails with
+    /// `NotDirectory`, or with `Unsupported` if the names are encrypted.
     pub fn read_dir(&self, dir: &Inode, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.refuse_encrypted(dir, "encrypted file name")?;
         self.with_directory_as(dir, Damaged::Shown, |directory| {
@@ -42,8 +42,8 @@ impl Volume {
         })
     }
 
-    /// The inode that `name` names in `dir`; damage of the block that holds the name is noted. Fails with
-    /// `NotDirectory`, `NotFound`, or with `Unsupported` if the names are encrypted.
+    /// Returns the inode that `name` refers to in `dir`, and adds a notice for damage of the block that contains the
+    /// name. Fails with `NotDirectory`, `NotFound`, or with `Unsupported` if the names are encrypted.
     pub fn lookup(&self, dir: &Inode, name: &Name) -> Result<Ino> {
         self.refuse_encrypted(dir, "encrypted file name")?;
         let hit = self.with_directory_as(dir, Damaged::Shown, |directory| directory.find(name))?;
@@ -53,12 +53,12 @@ impl Volume {
         Ok(hit.ino)
     }
 
-    /// The directory that `dir` lies in. Fails with `NotDirectory`.
+    /// Returns the parent of `dir`. Fails with `NotDirectory`.
     pub fn parent(&self, dir: &Inode) -> Result<Ino> {
         self.with_directory_as(dir, Damaged::Shown, |directory| directory.parent())
     }
 
-    /// A directory for a change, which uses nothing whose checksum is wrong.
+    /// Calls a function with a directory for a change, which uses no block with a wrong checksum.
     pub(crate) fn with_directory<T>(
         &self,
         inode: &Inode,
@@ -96,7 +96,7 @@ impl Volume {
         Ok(Inline { block: place.block.0, i_block: (in_block(I_BLOCK), inode.i_block()), rest })
     }
 
-    /// What the super block and `inode` say about a directory.
+    /// Returns the shape of a directory from the super block and `inode`.
     pub(crate) fn shape(&self, inode: &Inode) -> Result<Shape> {
         let sb = self.super_block();
         let fold = if inode.has(InodeFlags::CASEFOLD) && sb.incompat.contains(Incompat::CASEFOLD) {
@@ -107,7 +107,7 @@ impl Volume {
         } else {
             None
         };
-        // No directory has more blocks than there are, whatever its size and the super block say.
+        // No directory has more blocks than the device, whatever its size and the super block claim.
         let there_are = self.device().len().div_ceil(sb.block_size.into()).min(sb.blocks_count);
         let blocks = inode.size().div_ceil(sb.block_size.into()).min(there_are);
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
@@ -124,7 +124,7 @@ impl Volume {
             blocks,
             max_ino: sb.inodes_count,
             file_types: sb.incompat.contains(Incompat::FILETYPE),
-            // Where they are ignored, blocks have room for them all the same.
+            // Blocks have space for checksums even if these are ignored.
             checksum_seed: has_sums.then(|| inode.checksum_seed()),
             order: match hasher {
                 Ok(hasher) if has_index && (is_inline || blocks == 1) => Order::Hash(hasher),
@@ -142,7 +142,7 @@ impl Volume {
 }
 
 impl Shape {
-    /// What is asked of a directory of a new volume, which will have an index if it is large.
+    /// Returns the shape of a directory of a new volume, which gets an index if it is large.
     pub(crate) fn of_new(sb: &SuperBlock, ino: u32) -> Self {
         let version = sb.raw.s_def_hash_version;
         let has_index = sb.compat.contains(Compat::DIR_INDEX) && version <= MAX_STORED_HASH;
@@ -177,11 +177,11 @@ fn chars(sb: &SuperBlock) -> Chars {
 /// Byte offset of `i_block` in an inode.
 const I_BLOCK: u32 = 40;
 
-/// The blocks of a directory through its inode's map.
+/// The blocks of a directory, found through its inode's map.
 struct InodeBlocks<'a> {
     volume: &'a Volume,
     inode: &'a Inode,
-    /// The last run that was found, and its first block: neighbours are asked for next.
+    /// The last run that was found, and its first block, since adjacent blocks are read next.
     last: Cell<Option<(u32, Run)>>,
 }
 

@@ -25,7 +25,7 @@ const MAX_COPIES: usize = 4;
 /// Data about the descriptors beyond their bytes.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// Replacements of damaged descriptors: the backup that is used, or the reason why there is none.
+    /// Replacements of damaged descriptors: the backup that is used, or the error if no backup is intact.
     replaced: BTreeMap<u32, Result<GroupDescriptor>>,
     /// The start of the inode table of each group, which every read of an inode needs; 0 if it is damaged.
     tables: Vec<u64>,

@@ -1,8 +1,8 @@
-//! A file's map, of either kind, being changed in memory; and which blocks a change sets free.
+//! A change of a file's map, of either kind, in memory, and the blocks that it frees.
 //!
-//! With `bigalloc` space is handed out by clusters: the blocks of one cluster of the file lie in one cluster of the
-//! volume, at the same positions, however many extents name them.
-//! Invariant: a cluster is free when no mapping of its file names any of it.
+//! With `bigalloc`, space is allocated in clusters: the blocks of one cluster of the file are in one cluster of the
+//! volume, at the same offsets, however many extents refer to them.
+//! Invariant: a cluster is free when no mapping of its file refers to any of it.
 //! Source: Linux `fs/ext4/extents.c` `get_implied_cluster_alloc`, `ext4_remove_blocks`.
 
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ use crate::inode::{Inode, InodeFlags};
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
 
-/// The nodes of one file, from the volume.
+/// The nodes of one file on the volume.
 #[derive(Clone, Copy)]
 pub(crate) struct Nodes<'a> {
     pub volume: &'a Volume,
@@ -46,7 +46,7 @@ pub(crate) enum FileMap<'s, S> {
 }
 
 impl<'s> FileMap<'s, Nodes<'s>> {
-    /// Returns the map of a file whose bytes lie in blocks.
+    /// Returns the map of a file whose data is in blocks.
     pub fn new(nodes: &'s Nodes<'s>) -> Result<Self> {
         let (inode, block_size) = (nodes.inode, nodes.volume.block_size());
         if inode.has(InodeFlags::INLINE_DATA) {
@@ -61,7 +61,8 @@ impl<'s> FileMap<'s, Nodes<'s>> {
 }
 
 impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
-    /// Replaces what `range` maps by `new`, which lies within it, sorted; what was there is added to `removed`.
+    /// Replaces the mappings of `range` by `new`, which is within it and sorted. The old mappings are added to
+    /// `removed`.
     pub fn splice(&mut self, range: Range<u64>, new: &[Mapping], removed: &mut Vec<Mapping>) -> Result<()> {
         match self {
             Self::Extents(map) => map.splice(range, new, removed),
@@ -69,7 +70,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// Moves mappings of one leaf, as [`Tree::shift_leaf`]. Fails with `NotSupported` without extents.
+    /// Moves mappings of one leaf, like [`Tree::shift_leaf`]. Fails with `NotSupported` without extents.
     pub fn shift_leaf(&mut self, at: u64, from: u64, shift: Shift) -> Result<Bounds> {
         match self {
             Self::Extents(map) => map.shift_leaf(at, from, shift),
@@ -77,7 +78,8 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// The last mappings in `range`, at most `most` of them, in order; and from where on nothing else is mapped in it.
+    /// Returns the last mappings in `range`, at most `most` of them, in order, and the file block from which on
+    /// nothing else is mapped in it.
     pub fn last_in(&mut self, range: &Range<u64>, most: usize) -> Result<(Vec<Mapping>, u64)> {
         match self {
             Self::Extents(map) => map.last_in(range, most),
@@ -85,7 +87,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// What of the first mapping in `range` lies in it.
+    /// Returns the part of the first mapping in `range` that is in it.
     pub fn first_in(&mut self, range: &Range<u64>) -> Result<Option<Mapping>> {
         let found = match self {
             Self::Extents(map) => map.first_in(range),
@@ -94,7 +96,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         Ok(found?.and_then(|mapping| mapping.within(range)))
     }
 
-    /// Returns a mapping that starts before `at`: the last, or of the block map the last that is not far.
+    /// Returns the last mapping that starts before `at`; for a block map only if it is near.
     pub fn before(&mut self, at: u64) -> Result<Option<Mapping>> {
         match self {
             Self::Extents(map) => map.before(at),
@@ -102,16 +104,16 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// One past the last file block that can be mapped.
+    /// Returns the file block after the last one that can be mapped.
     pub fn end(&self) -> u64 {
         match self {
-            // `EXT_MAX_BLOCKS`: the last of 2^32 is none.
+            // `EXT_MAX_BLOCKS`: the last of 2^32 blocks cannot be used.
             Self::Extents(_) => u32::MAX.into(),
             Self::Indirect(map) => map.end(),
         }
     }
 
-    /// Nodes that need a block.
+    /// Returns the number of nodes that need a block.
     pub fn new_nodes(&self) -> usize {
         match self {
             Self::Extents(map) => map.new_nodes(),
@@ -119,7 +121,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// Gives each new node a block. Fails with `FileTooBig` for a block that the map cannot name.
+    /// Assigns a block to each new node. Fails with `FileTooBig` for a block that the map cannot refer to.
     pub fn place_new(&mut self, next: impl FnMut() -> Option<VolBlock>) -> Result<()> {
         match self {
             Self::Extents(map) => {
@@ -130,7 +132,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// The nodes whose bytes are to be written, the root among them.
+    /// Returns the nodes whose bytes must be written, including the root.
     pub fn changed(&self) -> Vec<(usize, Home)> {
         match self {
             Self::Extents(map) => map.changed().collect(),
@@ -138,7 +140,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// Blocks that hold no node any more.
+    /// Returns the blocks that no longer contain a node.
     pub fn freed(&self) -> &[VolBlock] {
         match self {
             Self::Extents(map) => map.freed(),
@@ -146,7 +148,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// Writes node `id` over `bytes`, with its checksum where nodes have one and `seed` is given.
+    /// Writes node `id` to `bytes`, with its checksum if nodes have one and `seed` is given.
     pub fn encode(&self, id: usize, bytes: &mut [u8], seed: Option<u32>) {
         match self {
             Self::Extents(map) => map.encode(id, bytes, seed),
@@ -154,8 +156,8 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// Returns the runs of the volume, by whole clusters of `1 << bits` blocks, that `removed` named and nothing
-    /// names now.
+    /// Returns the runs of the volume, in whole clusters of `1 << bits` blocks, to which `removed` referred and
+    /// nothing refers now.
     pub fn set_free(&mut self, removed: &[Mapping], bits: u32) -> Result<Vec<(VolBlock, u64)>> {
         let mut runs: Vec<(VolBlock, u64)> = Vec::new();
         let mut seen_to = 0;
@@ -174,7 +176,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         Ok(runs)
     }
 
-    /// Returns the clusters of one removed mapping that are free, but for those of the file before `seen_to`.
+    /// Returns the free clusters of one removed mapping, except those of the file before `seen_to`.
     fn free_clusters(
         &mut self,
         mapping: &Mapping,
@@ -195,15 +197,15 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         if first < end && self.first_in(&(last..end))?.is_some() {
             end = last;
         }
-        // Where the cluster over the mapping's first block starts on the volume, and from there `first`.
+        // The start on the volume of the cluster of the mapping's first block, and from there `first`.
         let base = cluster_of(mapping.place.0, size);
         let skip = first.checked_sub(cluster_of(mapping.range().start, size));
         let start = skip.and_then(|skip| base.checked_add(skip)).map(VolBlock);
         Ok(start.zip(end.checked_sub(first)).filter(|(_, len)| *len > 0))
     }
 
-    /// Returns where block `at`, which is a hole, lies on the volume if its cluster is already there; with how many
-    /// blocks from it on are holes in that cluster.
+    /// Returns the place on the volume of block `at`, which is a hole, if its cluster is already allocated, and the
+    /// number of blocks from it on that are holes in that cluster.
     pub fn shared_cluster(&mut self, at: u64, bits: u32) -> Result<Option<(VolBlock, u64)>> {
         let size = 1_u64.checked_shl(bits).unwrap_or(1);
         let start = cluster_of(at, size);
@@ -215,7 +217,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
     }
 }
 
-/// The first block of the cluster of `size` blocks, a power of two, that `block` lies in.
+/// Returns the first block of the cluster of `size` blocks, a power of two, that contains `block`.
 pub(crate) fn cluster_of(block: u64, size: u64) -> u64 {
     block & !size.saturating_sub(1)
 }
@@ -225,7 +227,7 @@ mod tests {
     use super::super::tree::{State, empty_root};
     use super::*;
 
-    /// A file of one node.
+    /// The source of a file of one node.
     struct Nothing;
 
     impl tree::Source for Nothing {
@@ -249,7 +251,7 @@ mod tests {
     #[test]
     fn a_cluster_is_free_when_none_of_its_blocks_is_mapped() {
         let mut map = FileMap::Extents(Tree::new(&Nothing, &empty_root(), 100).unwrap());
-        // Clusters of 16: the file's 0..16 at 160.., 16..48 at 320.. .
+        // Clusters of 16: blocks 0..16 of the file at 160.., 16..48 at 320.. .
         let all = [at(2, 10, 162, State::Written), at(18, 30, 322, State::Unwritten)];
         map.splice(0..100, &all, &mut Vec::new()).unwrap();
         let mut remove = |range: Range<u64>| {

@@ -1,8 +1,9 @@
 //! Extent trees.
 //!
-//! On disk: a node is a header, entries sorted by file block, and, in a block of its own, a checksum after the room
-//! for entries. The root lies in `i_block` and has at most four entries; levels count down to 0 at the leaves.
-//! Invariant: a walk reads at most [`MAX_DEPTH`] blocks, because each level must be one less than its parent's.
+//! On disk: a node is a header, entries sorted by file block, and, in a block of its own, a checksum after the space
+//! for entries. The root is in `i_block` and has at most four entries. The depth decreases to 0 at the leaves.
+//! Invariant: a walk reads at most [`MAX_DEPTH`] blocks, since the depth of each node must be one less than its
+//! parent's.
 //! Source: Linux `Documentation/filesystems/ext4/ifork.rst`, `fs/ext4/extents.c` `__ext4_ext_check`.
 
 use core::mem::offset_of;
@@ -22,12 +23,12 @@ use crate::volume::Volume;
 pub(crate) const MAGIC: u16 = 0xf30a;
 /// `EXT4_MAX_EXTENT_DEPTH`: a tree of five levels maps more than 2^32 blocks.
 pub(crate) const MAX_DEPTH: u16 = 5;
-/// `EXT_INIT_MAX_LEN`: the longest written extent; a larger `ee_len` is unwritten.
+/// `EXT_INIT_MAX_LEN`: maximum length of a written extent; with a larger `ee_len` it is unwritten.
 const MAX_WRITTEN_LEN: u16 = 32768;
-/// One past the last file block there can be.
+/// The file block after the last possible one.
 const FILE_END: u64 = 1 << 32;
 
-/// The file blocks that a node may speak of.
+/// The file blocks that a node may map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bounds {
     pub start: u64,
@@ -38,7 +39,7 @@ impl Bounds {
     pub const ALL: Self = Self { start: 0, end: FILE_END };
 }
 
-/// A node whose header is sound.
+/// A node with a valid header.
 pub(crate) struct Node<'a> {
     pub bytes: &'a [u8],
     /// Block of the volume; 0 for the root.
@@ -54,7 +55,7 @@ impl Volume {
         root.check_entries(inode, Bounds::ALL)?;
         let mut bounds = Bounds::ALL;
         let mut held: Option<Block> = None;
-        // One step a level; the root's depth bounds them.
+        // One step per level; the depth of the root bounds them.
         for _ in 0..=MAX_DEPTH {
             let node = match &held {
                 None => Node { ..root },
@@ -73,7 +74,7 @@ impl Volume {
         Err(depth_error(inode, root.block, root.depth, MAX_DEPTH))
     }
 
-    /// Reads and checks the node that an entry of a node of `parent_depth` points to.
+    /// Reads and checks the node to which an entry of a node of `parent_depth` refers.
     pub(crate) fn extent_node(
         &self,
         inode: &Inode,
@@ -163,7 +164,7 @@ impl<'a> Node<'a> {
         self.bytes.get(size_of::<RawExtentHeader>()..)
     }
 
-    /// The checksum follows the room for entries, of which `eh_max` says how much there is.
+    /// Verifies the checksum after the space for entries, which has the size `eh_max`.
     fn verify(&self, inode: &Inode) -> Result<()> {
         let max = RawExtentHeader::ref_from_prefix(self.bytes).map_or(0, |(header, _)| header.eh_max.get());
         let at = usize::from(max).saturating_mul(size_of::<RawExtent>()).saturating_add(12);
@@ -180,7 +181,7 @@ impl<'a> Node<'a> {
         Err(Corrupt::Checksum { structure, block: self.block, found, expected }.into())
     }
 
-    /// Entries are in order, do not overlap, and stay within what the parent gives this node.
+    /// Checks that entries are in order, do not overlap, and are within the range that the parent gives this node.
     pub fn check_entries(&self, inode: &Inode, bounds: Bounds) -> Result<()> {
         let mut free_from = bounds.start;
         let mut check = |index: usize, start: u32, len: u64| {
@@ -210,7 +211,7 @@ impl<'a> Node<'a> {
         Ok(())
     }
 
-    /// Returns the last entry that starts at or before `at`, and what it may cover.
+    /// Returns the last entry that starts at or before `at`, and the range that it may map.
     fn find_child(&self, at: FileBlock, bounds: Bounds) -> Option<(VolBlock, Bounds)> {
         let entries = self.indexes();
         let after = entries.partition_point(|entry| entry.ei_block.get() <= at.0);
@@ -219,7 +220,7 @@ impl<'a> Node<'a> {
         Some((index_leaf(entry), Bounds { start: entry.ei_block.get().into(), end }))
     }
 
-    /// Returns the extent over `at`, from `at` on, or the hole up to the next one.
+    /// Returns the extent that contains `at`, from `at` on, or the hole up to the next extent.
     fn find_extent(&self, inode: &Inode, at: FileBlock, bounds: Bounds) -> Result<Run> {
         let extents = self.extents();
         let after = extents.partition_point(|extent| extent.ee_block.get() <= at.0);
@@ -248,7 +249,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Returns how many blocks an extent covers, and whether they were written.
+/// Returns the number of blocks of an extent, and whether it is written.
 pub(crate) fn extent_len(extent: &RawExtent) -> (u16, bool) {
     let len = extent.ee_len.get();
     match len.checked_sub(MAX_WRITTEN_LEN) {
@@ -257,7 +258,7 @@ pub(crate) fn extent_len(extent: &RawExtent) -> (u16, bool) {
     }
 }
 
-/// Returns the first block of the volume that an extent covers.
+/// Returns the first volume block of an extent.
 pub(crate) fn extent_start(extent: &RawExtent) -> VolBlock {
     VolBlock(join(extent.ee_start_lo.get(), extent.ee_start_hi.get().into()))
 }

@@ -1,7 +1,7 @@
 //! The block map of ext2 and ext3.
 //!
 //! On disk: fifteen block numbers in `i_block`: twelve of data, then the roots of trees of one, two and three levels
-//! of blocks full of block numbers. 0 is a hole, at any level.
+//! of indirect blocks. 0 is a hole at any level.
 //! Invariant: a walk reads at most three blocks.
 //! Source: Linux `Documentation/filesystems/ext4/blockmap.rst`, `fs/ext4/indirect.c` `ext4_block_to_path`.
 
@@ -17,7 +17,7 @@ use crate::volume::Volume;
 /// `EXT4_NDIR_BLOCKS`.
 pub(super) const DIRECT: u64 = 12;
 
-/// Which number of `i_block` leads to a block, and how.
+/// The path from a number of `i_block` to a block.
 pub(super) struct Path {
     /// Position in `i_block`.
     pub root: usize,
@@ -27,7 +27,7 @@ pub(super) struct Path {
     pub inside: u64,
 }
 
-/// Returns the blocks that `i_block` names, holes left out; `None` if it leads to indirect blocks.
+/// Returns the data blocks in `i_block` without holes, or `None` if it refers to indirect blocks.
 pub(super) fn direct(i_block: &[u8]) -> Option<impl Iterator<Item = u32> + use<'_>> {
     let (direct, trees) = numbers(i_block).split_at_checked(to_usize(DIRECT))?;
     let is_small = trees.iter().all(|number| number.get() == 0);
@@ -39,7 +39,7 @@ impl Volume {
     pub(super) fn map_indirect(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
         let per_block = u64::from(self.super_block().block_size / 4);
         let Some(path) = find_path(at, per_block) else {
-            // Past what three levels reach nothing can be mapped.
+            // Blocks past the reach of three levels cannot be mapped.
             return Ok(Run { len: u32::MAX.saturating_sub(at.0).max(1), place: Blocks::Hole });
         };
         let roots = numbers(inode.i_block());
@@ -82,7 +82,7 @@ impl Volume {
     }
 }
 
-/// `None` past the end of the three-level tree.
+/// Returns the path to a block, or `None` past the end of the three-level tree.
 pub(super) fn find_path(at: FileBlock, per_block: u64) -> Option<Path> {
     let mut inside = u64::from(at.0);
     if inside < DIRECT {
@@ -99,12 +99,12 @@ pub(super) fn find_path(at: FileBlock, per_block: u64) -> Option<Path> {
     None
 }
 
-/// Returns the block numbers that `bytes` hold.
+/// Returns the block numbers in `bytes`.
 pub(crate) fn numbers(bytes: &[u8]) -> &[U32] {
     <[U32]>::ref_from_prefix_with_elems(bytes, bytes.len() / 4).map_or(&[], |(numbers, _)| numbers)
 }
 
-/// How far the first of `entries` goes on: as a hole, or as consecutive blocks.
+/// Returns the run at the start of `entries`: a hole, or consecutive blocks.
 fn run_of(entries: &[U32]) -> Run {
     let first = entries.first().map_or(0, |number| number.get());
     let step = u64::from(first != 0);

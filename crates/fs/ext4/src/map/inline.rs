@@ -1,7 +1,7 @@
-//! Small files whose bytes lie in the inode.
+//! Small files whose data is in the inode.
 //!
-//! On disk: the first 60 bytes in `i_block`, the rest as the value of the attribute `system.data` in the inode.
-//! What the size promises beyond these reads as zeros: growing a file this way writes nothing.
+//! On disk: the first 60 bytes are in `i_block`, the rest is the value of the attribute `system.data` in the inode.
+//! Bytes after these up to the size read as zeros: extending such a file writes nothing.
 //! Source: Linux `Documentation/filesystems/ext4/inlinedata.rst`, `fs/ext4/inline.c`.
 
 use obento_base::Result;
@@ -10,7 +10,7 @@ use obento_base::wire::{to_u64, to_usize};
 use crate::inode::{Inode, InodeFlags};
 use crate::volume::Volume;
 
-/// The bytes of a file that lie in its inode, in two pieces.
+/// The inline data of a file, in two pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct InlineData<'a> {
     /// From `i_block`.
@@ -20,12 +20,12 @@ pub struct InlineData<'a> {
 }
 
 impl InlineData<'_> {
-    /// Returns how many there are, but no more than the file has.
+    /// Returns the number of bytes, limited to the size of the file.
     pub fn len(&self, inode: &Inode) -> u64 {
         to_u64(self.head.len().saturating_add(self.tail.len())).min(inode.size())
     }
 
-    /// Copies bytes from `offset` on into `buf`; answers how many.
+    /// Copies bytes from `offset` on into `buf`. Returns their number.
     pub fn copy(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> usize {
         let left = to_usize(self.len(inode).saturating_sub(offset));
         let bytes = self.head.iter().chain(self.tail).skip(to_usize(offset)).take(left);
@@ -34,7 +34,7 @@ impl InlineData<'_> {
 }
 
 impl Volume {
-    /// Returns the bytes of a file with the flag `INLINE_DATA`; none for others.
+    /// Returns the data of a file with the flag `INLINE_DATA`, or empty data for other files.
     pub fn inline_data<'a>(&self, inode: &'a Inode) -> Result<InlineData<'a>> {
         if !inode.has(InodeFlags::INLINE_DATA) {
             return Ok(InlineData { head: &[], tail: &[] });

@@ -1,9 +1,9 @@
-//! From a block of a file to a block of the volume.
+//! The mapping from file blocks to volume blocks.
 //!
-//! A file is mapped by extents ([`extents`]), by the indirect blocks of ext2 and ext3 ([`indirect`]), or its bytes
-//! lie in the inode itself ([`inline`]).
-//! Invariant: a block that comes out of here is a block of the volume outside its metadata, so that a damaged map
-//! cannot show one file the inode table.
+//! A file is mapped by extents ([`extents`]) or by the indirect blocks of ext2 and ext3 ([`indirect`]), or its data
+//! is in the inode itself ([`inline`]).
+//! Invariant: every returned block is a block of the volume outside of its metadata, so that a damaged map cannot
+//! show the inode table as the contents of a file.
 
 mod change;
 mod extents;
@@ -29,12 +29,12 @@ pub(crate) use promise::PromiseTable;
 pub(crate) use tree::{Mapping, State, empty_root, room_in_block};
 pub(crate) use write::{APPEND_CREDITS, OwnBlocks};
 
-/// A run of blocks of a file that are all of one kind, from the block that was asked for on.
+/// A run of file blocks of one kind, from the requested block on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// How many blocks, at least 1.
+    /// Number of blocks, at least 1.
     pub len: u32,
-    /// Where they are.
+    /// The place of the blocks.
     pub place: Blocks,
 }
 
@@ -45,13 +45,13 @@ pub enum Blocks {
     Mapped(VolBlock),
     /// Allocated from this block on, but never written.
     Unwritten(VolBlock),
-    /// Nowhere.
+    /// Not allocated.
     Hole,
 }
 
 impl Volume {
-    /// Returns the run that starts at block `at` of the file. Fails with `Unsupported` if the file is encrypted (and
-    /// its blocks would be no use), with `Corrupt` if the map is damaged there, or with `Invalid` for inline data.
+    /// Returns the run that starts at block `at` of the file. Fails with `Unsupported` if the file is encrypted (its
+    /// blocks would be useless), with `Corrupt` if the map is damaged there, or with `Invalid` for inline data.
     pub fn map_run(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
         if inode.has(InodeFlags::INLINE_DATA) {
             return Err(Error::Invalid);
@@ -70,7 +70,7 @@ impl Volume {
         Ok(run)
     }
 
-    /// Returns the run as the inode's map says.
+    /// Returns the run according to the inode's map.
     fn map_stored(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
         if inode.has(InodeFlags::EXTENTS) {
             self.map_extents(inode, at)
@@ -79,7 +79,7 @@ impl Volume {
         }
     }
 
-    /// The block of the volume that holds block `at` of the file; `None` for a hole and for what was never written.
+    /// Returns the volume block of block `at` of the file, or `None` for a hole or an unwritten block.
     pub fn map_block(&self, inode: &Inode, at: FileBlock) -> Result<Option<VolBlock>> {
         Ok(match self.map_run(inode, at)?.place {
             Blocks::Mapped(block) => Some(block),
@@ -92,7 +92,7 @@ impl Volume {
         self.super_block().file_size_max(extents)
     }
 
-    /// Refuses blocks outside the volume or over its metadata.
+    /// Refuses blocks outside of the volume or in its metadata.
     fn check_run(&self, inode: &Inode, at: FileBlock, start: VolBlock, len: u32) -> Result<()> {
         if self.is_data(start, len.into()) {
             return Ok(());
@@ -101,13 +101,13 @@ impl Volume {
         Err(Corrupt::BlockRange { structure, at: at.0.into(), start: start.0, len: len.into() }.into())
     }
 
-    /// `Unsupported` for what only the holder of a key can read.
+    /// Fails with `Unsupported` for an inode that can be read only with a key.
     pub fn refuse_encrypted(&self, inode: &Inode, what: &'static str) -> Result<()> {
         if inode.has(InodeFlags::ENCRYPT) { Err(Error::Unsupported(Feature::Named(what))) } else { Ok(()) }
     }
 }
 
-/// Returns the structure to blame for a wrong block number.
+/// Returns the structure that a wrong block number is in.
 fn map_structure(inode: &Inode) -> Structure {
     if inode.has(InodeFlags::EXTENTS) {
         Structure::ExtentTree(inode.ino())
@@ -116,7 +116,7 @@ fn map_structure(inode: &Inode) -> Structure {
     }
 }
 
-/// What a check needs of the maps, which it walks by itself.
+/// Functions for the check, which walks maps itself.
 pub(crate) mod check {
     pub(crate) use super::extents::{MAGIC, MAX_DEPTH, extent_len, extent_start, index_leaf};
     pub(crate) use super::indirect::numbers;

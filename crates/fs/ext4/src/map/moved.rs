@@ -1,8 +1,8 @@
-//! Which files had blocks moved by a transaction that is not durable yet.
+//! Files whose blocks were moved by a transaction that is not durable.
 //!
-//! Until it is, a power cut brings the old map back, and what was written to a moved block meanwhile would show up where
-//! that block used to be: so writing to one waits. Linux does not wait; there the old place may show the new bytes.
-//! Locking: a leaf lock.
+//! Until it is durable, a power cut restores the old map, and data that was written to a moved block would appear at
+//! its old place. Writes to such a file therefore wait. Linux does not wait; there the old place may show the new
+//! data. Locking: a leaf lock.
 
 use hashbrown::HashMap;
 use obento_base::Ino;
@@ -14,12 +14,12 @@ use obento_journal::Tid;
 #[derive(Debug, Default)]
 pub(crate) struct MovedTable {
     files: Mutex<HashMap<Ino, Tid>>,
-    /// Whether there is anything in it: writes look here first.
+    /// Whether there are any entries: writes test this first.
     any: AtomicBool,
 }
 
 impl MovedTable {
-    /// Notes that transaction `tid` moved blocks of `ino`. All up to `durable` are forgotten.
+    /// Records that transaction `tid` moved blocks of `ino`. Removes the entries of transactions up to `durable`.
     pub fn note(&self, ino: Ino, tid: Tid, durable: Tid) {
         let mut files = self.files.lock();
         files.retain(|_, tid| tid.is_after(durable));
@@ -27,12 +27,12 @@ impl MovedTable {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// The transaction to wait for before blocks of `ino` are written to; asked under the inode's lock.
+    /// Returns the transaction that a write to `ino` must wait for. The caller holds the inode's lock.
     pub fn waits_for(&self, ino: Ino) -> Option<Tid> {
         if self.any.load(Ordering::Relaxed) { self.files.lock().get(&ino).copied() } else { None }
     }
 
-    /// What moved blocks of `ino` is durable.
+    /// Removes the entry of `ino`, whose transaction is durable.
     pub fn end(&self, ino: Ino) {
         let mut files = self.files.lock();
         files.remove(&ino);

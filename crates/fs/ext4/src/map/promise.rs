@@ -1,8 +1,8 @@
-//! Space that is promised to blocks of files, in memory only: what was handed to a writer that has not ended its write
-//! yet, and what is kept ahead of appends so that they lie together.
+//! Space that is reserved for blocks of files, in memory only: blocks that were returned to a caller that has not
+//! ended its write, and blocks ahead of appends, so that these are contiguous.
 //!
-//! Invariant: no two promises of a file overlap, in the file or on the volume; with clusters, each is whole clusters.
-//! Locking: a leaf lock.
+//! Invariant: no two reservations of a file overlap, in the file or on the volume. With clusters, each is whole
+//! clusters. Locking: a leaf lock.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -15,35 +15,35 @@ use obento_env::sync::atomic::{AtomicI64, Ordering};
 use super::tree::{Mapping, State};
 use crate::unit::VolBlock;
 
-/// The most separate runs that are kept ahead for one file: a few streams of appends and writes into holes.
+/// Maximum number of runs ahead of one file: enough for a few streams of appends and writes into holes.
 const MOST_AHEAD: usize = 4;
-/// Seconds between looks for old promises.
+/// Seconds between searches for old reservations.
 const LOOK_AFTER: i64 = 5;
 
 /// A run of the volume.
 pub(crate) type Run = (VolBlock, u64);
 
-/// What is promised to one file.
+/// The reservations of one file.
 #[derive(Debug, Default)]
 struct Promises {
-    /// Handed out; sorted by file block.
+    /// Blocks that were returned to a caller, sorted by file block.
     handed: Vec<Mapping>,
-    /// Kept ahead; the one used last at the end.
+    /// Blocks ahead; the run that was used last is at the end.
     ahead: Vec<Mapping>,
-    /// When the file was last written to.
+    /// Time of the last write to the file.
     used: Option<Timestamp>,
 }
 
-/// What is promised to files.
+/// The reservations of all files.
 #[derive(Debug, Default)]
 pub(crate) struct PromiseTable {
     files: Mutex<HashMap<Ino, Promises>>,
-    /// The second in which old promises were last looked for.
+    /// The second of the last search for old reservations.
     looked: AtomicI64,
 }
 
 impl PromiseTable {
-    /// Returns whether it is time to look for old promises; if so, it is taken as done.
+    /// Returns whether a search for old reservations is due, and if so records it as done.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let last = self.looked.load(Ordering::Relaxed);
         let is_due = now.secs().saturating_sub(last) >= LOOK_AFTER || now.secs() < last;
@@ -53,7 +53,7 @@ impl PromiseTable {
         is_due
     }
 
-    /// What of `range` is promised from its first block on; it is handed out by this.
+    /// Returns the reserved part of `range` from its first block on, and records it as returned to a caller.
     pub fn hand_out(&self, ino: Ino, range: &Range<u64>, now: Timestamp) -> Result<Option<Mapping>> {
         let mut table = self.files.lock();
         let Some(promises) = table.get_mut(&ino) else { return Ok(None) };
@@ -74,7 +74,8 @@ impl PromiseTable {
         Ok(Some(found))
     }
 
-    /// Notes that `mapping` was reserved and its blocks in `handed` handed out; answers what is no longer kept ahead.
+    /// Records that `mapping` was reserved and its blocks in `handed` were returned to a caller. Returns blocks ahead
+    /// that are given up.
     pub fn add(&self, ino: Ino, mapping: Mapping, handed: &Range<u64>, now: Timestamp) -> Result<Vec<Run>> {
         let mut table = self.files.lock();
         table.try_reserve(1).map_err(|_| Error::NoMemory)?;
@@ -91,7 +92,7 @@ impl PromiseTable {
         Ok(promises.ahead.drain(..surplus).map(|mapping| run(&mapping)).collect())
     }
 
-    /// Returns where the first promise at or after `at` starts.
+    /// Returns the start of the first reservation at or after `at`.
     pub fn next_start(&self, ino: Ino, at: u64) -> Option<u64> {
         let table = self.files.lock();
         let promises = table.get(&ino)?;
@@ -99,22 +100,22 @@ impl PromiseTable {
         starts.filter(|&start| start >= at).min()
     }
 
-    /// Returns how many blocks are kept ahead for all files: free for who asks, since they are given up for want of
-    /// space.
+    /// Returns the number of blocks ahead of all files. They count as free, since they are given up if space is
+    /// needed.
     pub fn ahead_blocks(&self) -> u64 {
         let table = self.files.lock();
         let ahead = table.values().flat_map(|promises| &promises.ahead);
         ahead.map(|mapping| u64::from(mapping.len)).fold(0, u64::saturating_add)
     }
 
-    /// What of `range` was handed out.
+    /// Returns the part of `range` that was returned to callers.
     pub fn handed(&self, ino: Ino, range: &Range<u64>) -> Vec<Mapping> {
         let table = self.files.lock();
         let handed = table.get(&ino).map_or(&[][..], |promises| &promises.handed);
         handed.iter().filter_map(|mapping| mapping.within(range)).collect()
     }
 
-    /// Forgets what of `range` was handed out, and answers it.
+    /// Removes and returns the part of `range` that was returned to callers.
     pub fn take_handed(&self, ino: Ino, range: &Range<u64>) -> Vec<Mapping> {
         let mut table = self.files.lock();
         let Some(promises) = table.get_mut(&ino) else { return Vec::new() };
@@ -128,7 +129,8 @@ impl PromiseTable {
         taken
     }
 
-    /// Keeps ahead what of `range` was handed out and is not needed now; answers what is no longer kept.
+    /// Turns the part of `range` that was returned to callers into blocks ahead. Returns blocks ahead that are given
+    /// up.
     pub fn put_back(&self, ino: Ino, range: &Range<u64>) -> Vec<Run> {
         let unused = self.take_handed(ino, range);
         let mut table = self.files.lock();
@@ -141,13 +143,13 @@ impl PromiseTable {
         promises.ahead.drain(..surplus).map(|mapping| run(&mapping)).collect()
     }
 
-    /// Forgets everything of a file, and answers it.
+    /// Removes and returns all reservations of a file.
     pub fn take_all(&self, ino: Ino) -> Vec<Run> {
         let Some(promises) = self.files.lock().remove(&ino) else { return Vec::new() };
         promises.handed.iter().chain(&promises.ahead).map(run).collect()
     }
 
-    /// Ends what is kept ahead for files that were not written to since `then`, or for all; answers it.
+    /// Removes and returns blocks ahead of files without a write since `then`, or of all files.
     pub fn take_ahead(&self, then: Option<Timestamp>) -> Vec<Run> {
         let mut ended = Vec::new();
         let is_old = |used: Option<Timestamp>| then.is_none_or(|then| used < Some(then));
@@ -162,7 +164,7 @@ impl PromiseTable {
 }
 
 impl Promises {
-    /// Notes a part as handed out; the room for it was made.
+    /// Records a part as returned to a caller. Memory for it was reserved.
     fn hand(&mut self, part: Mapping) {
         let at = self.handed.partition_point(|mapping| mapping.start < part.start);
         match at.checked_sub(1).and_then(|last| self.handed.get_mut(last)) {
@@ -171,7 +173,7 @@ impl Promises {
         }
     }
 
-    /// Keeps a part ahead, together with what follows it; the room for it was made.
+    /// Records a part as blocks ahead, merged with what follows it. Memory for it was reserved.
     fn keep(&mut self, part: Mapping) {
         match self.ahead.iter_mut().find(|next| part.is_followed_by(next)) {
             Some(next) => *next = Mapping { len: part.len.saturating_add(next.len), ..part },
@@ -180,7 +182,7 @@ impl Promises {
     }
 }
 
-/// Returns a promise of `len` blocks at `place` to those of the file from `start` on.
+/// Returns a reservation of the `len` blocks at `place` for those of the file from `start` on.
 pub(crate) fn promise(start: u32, place: VolBlock, len: u32) -> Mapping {
     Mapping { start, len, place, state: State::Unwritten }
 }

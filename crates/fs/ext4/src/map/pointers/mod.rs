@@ -1,6 +1,6 @@
-//! Changing the block map of ext2 and ext3, in memory, as `tree` does extents.
+//! Changing the block map of ext2 and ext3 in memory, as `tree` does for extents.
 //!
-//! Invariant: an indirect block that leads nowhere is freed, and the number that led to it is 0.
+//! Invariant: an indirect block without any numbers is freed, and the number that referred to it is 0.
 //! Invariant: nothing on the volume changes here.
 //! Source: Linux `fs/ext4/indirect.c` `ext4_ind_map_blocks`, `ext4_ind_remove_space`.
 
@@ -17,11 +17,11 @@ use super::indirect::{DIRECT, find_path, numbers};
 use super::tree::{Home, Mapping, State, push};
 use crate::unit::{FileBlock, VolBlock};
 
-/// Where indirect blocks come from.
+/// The source of indirect blocks.
 pub(crate) trait Source {
     type Bytes: Deref<Target = [u8]>;
 
-    /// Returns the indirect block `number`, on the way to file block `at`.
+    /// Returns the indirect block `number`, on the path to file block `at`.
     fn load(&self, at: FileBlock, number: u32) -> Result<Self::Bytes>;
 }
 
@@ -31,19 +31,19 @@ struct Node {
     home: Home,
     bytes: Vec<u8>,
     changed: bool,
-    /// The node above and the position in it; meaningless for the root.
+    /// The parent node and the position in it; meaningless for the root.
     parent: (usize, usize),
 }
 
-/// What stands for a block of the file.
+/// The entry for a block of the file.
 enum Place {
-    /// A number of a node, with so many after it that follow in the file.
+    /// A number of a node. The numbers after it in the node are for the following file blocks.
     Slot { node: usize, slot: usize },
-    /// No indirect block: a hole over these file blocks.
+    /// No indirect block: a hole of these file blocks.
     Hole(Range<u64>),
 }
 
-/// Whether missing indirect blocks are made.
+/// Whether missing indirect blocks are created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Missing {
     Leave,
@@ -54,7 +54,7 @@ enum Missing {
 pub(crate) struct Pointers<'s, S> {
     source: &'s S,
     per_block: usize,
-    /// `i_block` first. Nodes refer to each other by position here, so that none is ever taken out.
+    /// `i_block` is first. Nodes refer to each other by index, so none is ever removed.
     nodes: Vec<Node>,
     freed: Vec<VolBlock>,
 }
@@ -69,9 +69,9 @@ impl<'s, S: Source> Pointers<'s, S> {
         Ok(Self { source, per_block: to_usize(per_block.into()), nodes, freed: Vec::new() })
     }
 
-    /// Replaces what `range` maps by `new`, which lies within it, sorted and written; what was there is added to
-    /// `removed`. Fails with `FileTooBig` past what three levels reach, or for a block past 32 bits, or with the
-    /// errors of reading.
+    /// Replaces the mappings of `range` by `new`, which is within it, sorted and written. The old mappings are added
+    /// to `removed`. Fails with `FileTooBig` past the reach of three levels, or for a volume block past 32 bits, or
+    /// with the errors of reading.
     pub fn splice(&mut self, range: Range<u64>, new: &[Mapping], removed: &mut Vec<Mapping>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
@@ -80,12 +80,12 @@ impl<'s, S: Source> Pointers<'s, S> {
         for mapping in new {
             self.set(mapping)?;
         }
-        // Only now, since what was cleared and set again needs no other indirect blocks.
+        // Only now, since blocks that were cleared and set again may use the same indirect blocks.
         self.drop_empty();
         Ok(())
     }
 
-    /// Clears `range` as far as one node reaches; answers how far.
+    /// Clears `range` as far as one node reaches. Returns the end of that part.
     fn clear(&mut self, range: &Range<u64>, removed: &mut Vec<Mapping>) -> Result<u64> {
         let Some((node, slots, end)) = self.slots(range, Missing::Leave)? else { return Ok(range.end) };
         let Some(slots) = slots else { return Ok(end) };
@@ -118,8 +118,8 @@ impl<'s, S: Source> Pointers<'s, S> {
         Ok(())
     }
 
-    /// The numbers that stand for `range` in one node, if it has one, and where what that speaks of ends. `None` past
-    /// what can be mapped.
+    /// Returns the numbers for `range` in one node, if it exists, and the end of the range that they map. Returns
+    /// `None` past the last block that can be mapped.
     #[expect(clippy::type_complexity, reason = "one use")]
     fn slots(
         &mut self,
@@ -138,7 +138,7 @@ impl<'s, S: Source> Pointers<'s, S> {
         }))
     }
 
-    /// What stands for file block `at`; `None` past what can be mapped.
+    /// Returns the entry for file block `at`, or `None` past the last block that can be mapped.
     fn find(&mut self, at: u64, missing: Missing) -> Result<Option<Place>> {
         let Ok(file_block) = u32::try_from(at).map(FileBlock) else { return Ok(None) };
         let per_block = to_u64(self.per_block);
@@ -158,7 +158,7 @@ impl<'s, S: Source> Pointers<'s, S> {
         Ok(Some(Place::Slot { node, slot }))
     }
 
-    /// Returns the node that number `slot` of `parent` leads to.
+    /// Returns the node to which number `slot` of `parent` refers.
     fn child(
         &mut self,
         at: FileBlock,
@@ -182,7 +182,7 @@ impl<'s, S: Source> Pointers<'s, S> {
         Ok(Some(id))
     }
 
-    /// Frees changed nodes without numbers, from the leaves up: a node stands behind its parent.
+    /// Frees changed nodes without numbers, from the leaves up: a node comes after its parent.
     fn drop_empty(&mut self) {
         for id in (1..self.nodes.len()).rev() {
             let is_used = |node: &Node| {
@@ -211,8 +211,8 @@ impl<'s, S: Source> Pointers<'s, S> {
         }
     }
 
-    /// The last mappings in `range`, at most `most` of them, in order; and from where on nothing else in `range` is
-    /// mapped.
+    /// Returns the last mappings in `range`, at most `most` of them, in order, and the file block from which on
+    /// nothing else in `range` is mapped.
     pub fn last_in(&mut self, range: &Range<u64>, most: usize) -> Result<(Vec<Mapping>, u64)> {
         let last = range.end.saturating_sub(1);
         let (id, slot) = match self.find(last, Missing::Leave)? {
@@ -237,7 +237,8 @@ impl<'s, S: Source> Pointers<'s, S> {
         Ok((kept, from))
     }
 
-    /// Returns the mapping over `range.start`, or the first after it that starts in `range`; what it says may go on.
+    /// Returns the mapping that contains `range.start`, or the first one after it that starts in `range`. It may
+    /// continue after the returned part.
     pub fn first_in(&mut self, range: &Range<u64>) -> Result<Option<Mapping>> {
         let mut at = range.start;
         while at < range.end {
@@ -264,7 +265,7 @@ impl<'s, S: Source> Pointers<'s, S> {
         Ok(None)
     }
 
-    /// The last mapping that starts before `at`, if it is not far.
+    /// Returns the last mapping that starts before `at`, if it is near.
     pub fn before(&mut self, at: u64) -> Result<Option<Mapping>> {
         let end = at.min(self.end());
         if end == 0 {
@@ -273,19 +274,19 @@ impl<'s, S: Source> Pointers<'s, S> {
         Ok(self.last_in(&(0..end), 1)?.0.pop())
     }
 
-    /// One past the last file block that can be mapped.
+    /// Returns the file block after the last one that can be mapped.
     pub fn end(&self) -> u64 {
         let per_block = to_u64(self.per_block);
         let below = (1..=3).fold(DIRECT, |sum, levels| sum.saturating_add(per_block.saturating_pow(levels)));
         below.min(u32::MAX.into())
     }
 
-    /// Nodes that need a block.
+    /// Returns the number of nodes that need a block.
     pub fn new_nodes(&self) -> usize {
         self.nodes.iter().filter(|node| node.home == Home::New).count()
     }
 
-    /// Gives each new node a block. Fails with `FileTooBig` for a block past 32 bits.
+    /// Assigns a block to each new node. Fails with `FileTooBig` for a block past 32 bits.
     pub fn place_new(&mut self, mut next: impl FnMut() -> Option<VolBlock>) -> Result<()> {
         for id in 1..self.nodes.len() {
             let Some(node) = self.nodes.get_mut(id).filter(|node| node.home == Home::New) else { continue };
@@ -297,25 +298,25 @@ impl<'s, S: Source> Pointers<'s, S> {
         Ok(())
     }
 
-    /// The nodes whose bytes are to be written, the root among them.
+    /// Returns the nodes whose bytes must be written, including the root.
     pub fn changed(&self) -> impl Iterator<Item = (usize, Home)> {
         let nodes = self.nodes.iter().enumerate();
         nodes.filter(|(_, node)| node.changed && node.home != Home::Gone).map(|(id, node)| (id, node.home))
     }
 
-    /// Blocks that hold no numbers any more.
+    /// Returns the blocks that no longer contain numbers.
     pub fn freed(&self) -> &[VolBlock] {
         &self.freed
     }
 
-    /// Writes node `id` over `bytes`.
+    /// Writes node `id` to `bytes`.
     pub fn encode(&self, id: usize, bytes: &mut [u8]) {
         let Some(node) = self.nodes.get(id) else { return };
         bytes.iter_mut().zip(&node.bytes).for_each(|(to, from)| *to = *from);
     }
 }
 
-/// Returns the mapping of one block that `number` gives; none for a hole.
+/// Returns the mapping of one block for `number`, or `None` for a hole.
 fn one(at: u64, number: u32) -> Option<Mapping> {
     let start = u32::try_from(at).ok()?;
     let mapping = Mapping { start, len: 1, place: VolBlock(number.into()), state: State::Written };

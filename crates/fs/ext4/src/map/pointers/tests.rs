@@ -1,4 +1,4 @@
-//! Block maps against the simplest model: the number of each block of the file.
+//! Block maps compared with the simplest model: the number of each block of the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Few numbers a block, so that small files take three levels: 12 + 4 + 16 + 64 blocks.
+/// Few numbers per block, so that small files need three levels: 12 + 4 + 16 + 64 blocks.
 const PER_BLOCK: u32 = 4;
 const END: u32 = 96;
 
@@ -78,7 +78,7 @@ impl File {
             let found = self.look(|map| map.first_in(&(at.into()..u64::from(at) + 1)));
             assert_eq!(found.map(|mapping| mapping.place.0), self.model.get(&at).copied(), "block {at}");
         }
-        // Exactly the indirect blocks that lead to something are there.
+        // Exactly the needed indirect blocks exist.
         let mut needed = BTreeSet::new();
         for at in self.model.keys() {
             let path = find_path(FileBlock(*at), PER_BLOCK.into()).unwrap();

@@ -1,7 +1,7 @@
-//! Extents as values, and the one change that is ever made to a sorted list of them: to replace what lies in a range.
+//! Extents as values, and the only change of a sorted list of them: replacing the mappings of a range.
 //!
-//! Invariant: a list is sorted by file block and its mappings are apart; each but those given as new has a length that
-//! one extent can hold.
+//! Invariant: a list is sorted by file block, and its mappings are disjoint. Each mapping, except new ones that are
+//! passed in, has a length that one extent can have.
 //! Source: Linux `fs/ext4/extents.c` `ext4_can_extents_be_merged`, `fs/ext4/ext4_extents.h`.
 
 use alloc::vec::Vec;
@@ -16,12 +16,12 @@ pub(crate) const MAX_WRITTEN: u32 = 32768;
 /// `EXT_UNWRITTEN_MAX_LEN`.
 pub(crate) const MAX_UNWRITTEN: u32 = 32767;
 
-/// Whether the blocks of an extent hold what the file holds.
+/// Whether the blocks of an extent contain the file's data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum State {
     /// They do.
     Written,
-    /// They hold anything, and read as zeros.
+    /// They have arbitrary contents, and read as zeros.
     Unwritten,
 }
 
@@ -30,15 +30,15 @@ pub(crate) enum State {
 pub(crate) struct Mapping {
     /// First file block.
     pub start: u32,
-    /// How many.
+    /// Number of blocks.
     pub len: u32,
-    /// Where the first is.
+    /// The first volume block.
     pub place: VolBlock,
     pub state: State,
 }
 
 impl Mapping {
-    /// Returns the file blocks it covers.
+    /// Returns the file blocks of the mapping.
     pub fn range(&self) -> Range<u64> {
         let start = u64::from(self.start);
         start..start.saturating_add(self.len.into())
@@ -48,7 +48,7 @@ impl Mapping {
         self.range().end
     }
 
-    /// What of it lies in `range`.
+    /// Returns the part of the mapping in `range`.
     pub fn within(&self, range: &Range<u64>) -> Option<Self> {
         let start = self.range().start.max(range.start);
         let len = u32::try_from(self.end().min(range.end).checked_sub(start)?).ok().filter(|&len| len > 0)?;
@@ -57,7 +57,7 @@ impl Mapping {
         Some(Self { start: u32::try_from(start).ok()?, len, place, state: self.state })
     }
 
-    /// Returns whether `next` goes on where this ends, on the volume too.
+    /// Returns whether `next` follows directly in the file and on the volume.
     pub fn is_followed_by(&self, next: &Self) -> bool {
         self.state == next.state
             && self.end() == u64::from(next.start)
@@ -72,7 +72,7 @@ impl Mapping {
     }
 }
 
-/// Adds `next` at the end of `list`: as a part of the last mapping as far as that can grow, the rest as new ones.
+/// Appends `next` to `list`: extends the last mapping as far as possible, and adds the rest as new ones.
 pub(crate) fn push(list: &mut Vec<Mapping>, next: Mapping) -> Result<()> {
     let mut rest = Some(next);
     while let Some(next) = rest {
@@ -96,8 +96,8 @@ pub(crate) fn push(list: &mut Vec<Mapping>, next: Mapping) -> Result<()> {
     Ok(())
 }
 
-/// Replaces what `list` maps in `range` by `new`, which lies within it and is sorted; adds what was there to `removed`.
-/// Mappings that meet at the seams become one.
+/// Replaces the mappings of `range` in `list` by `new`, which is within it and sorted, and adds the old ones to
+/// `removed`. Adjacent mappings at the boundaries are merged.
 pub(crate) fn splice(
     list: &[Mapping],
     range: &Range<u64>,

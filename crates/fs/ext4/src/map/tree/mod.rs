@@ -1,11 +1,11 @@
-//! Changing extent trees, in memory: nodes are loaded as they are needed, changed there, and written by whoever asked.
+//! Changing extent trees in memory: nodes are loaded when they are needed, changed, and written by the caller.
 //!
-//! Two changes are all there is: [`Tree::splice`] replaces what a range of the file maps, which is to insert, to
-//! convert and to remove; [`Tree::shift_leaf`] moves the mappings of one leaf along the file. `settle.rs` keeps the
-//! shape right after either.
-//! Invariant: an entry's key is the first key of the node below it, which e2fsck asks for (Linux
+//! There are two changes: [`Tree::splice`] replaces the mappings of a range of the file, which covers inserting,
+//! converting and removing; [`Tree::shift_leaf`] moves the mappings of one leaf along the file. `settle.rs` restores
+//! the shape of the tree after either.
+//! Invariant: the key of an entry is the first key of the node below it, as e2fsck requires (Linux
 //! `ext4_ext_correct_indexes`).
-//! Invariant: nothing on the volume changes here, so that a change that fails is dropped and nothing was done.
+//! Invariant: nothing on the volume changes here, so that a failed change is undone by dropping it.
 //! Source: Linux `fs/ext4/extents.c`.
 
 mod mapping;
@@ -28,16 +28,16 @@ use settle::Trend;
 pub(crate) use mapping::{Mapping, State, push};
 pub(crate) use node::{Home, empty_root, room_in_block};
 
-/// Where the nodes of a tree come from.
+/// The source of the nodes of a tree.
 pub(crate) trait Source {
     type Bytes: Deref<Target = [u8]>;
 
-    /// The node in block `at`, proved sound: its depth is one less than `parent_depth`, it has entries, they are in
-    /// order and within `bounds`, and its checksum is right.
+    /// Returns the node in block `at` after checking it: its depth is one less than `parent_depth`, it has entries,
+    /// they are in order and within `bounds`, and its checksum is right.
     fn load(&self, at: VolBlock, parent_depth: u16, bounds: Bounds) -> Result<Self::Bytes>;
 }
 
-/// The way to a leaf: each node with the position of the entry that was followed.
+/// The path to a leaf: each node with the position of the entry that was followed.
 type Path = Vec<Step>;
 
 #[derive(Clone, Copy, Debug)]
@@ -46,27 +46,27 @@ struct Step {
     slot: usize,
 }
 
-/// Which way mappings move.
+/// The direction in which mappings move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shift {
-    /// By so many blocks towards the start of the file.
+    /// By this number of blocks towards the start of the file.
     Down(u32),
-    /// By so many blocks towards its end.
+    /// By this number of blocks towards its end.
     Up(u32),
 }
 
 /// An extent tree with those of its nodes that were needed.
 pub(crate) struct Tree<'s, S> {
     source: &'s S,
-    /// Room of a node that fills a block.
+    /// Maximum number of entries of a node that fills a block.
     room: usize,
-    /// The root first. Nodes refer to each other by position here, so that none is ever taken out.
+    /// The root is first. Nodes refer to each other by index, so none is ever removed.
     nodes: Vec<Node>,
     freed: Vec<VolBlock>,
 }
 
 impl<'s, S: Source> Tree<'s, S> {
-    /// The tree whose root is `i_block`, which was proved sound; `room` is [`room_in_block`].
+    /// Creates the tree whose root is `i_block`, which was checked. `room` is [`room_in_block`].
     pub fn new(source: &'s S, i_block: &[u8], room: usize) -> Result<Self> {
         let mut nodes = Vec::new();
         nodes.try_reserve(usize::from(MAX_DEPTH))?;
@@ -74,7 +74,8 @@ impl<'s, S: Source> Tree<'s, S> {
         Ok(Self { source, room, nodes, freed: Vec::new() })
     }
 
-    /// Replaces what `range` maps by `new`, which lies within it, sorted; what was there is added to `removed`.
+    /// Replaces the mappings of `range` by `new`, which is within it and sorted. The old mappings are added to
+    /// `removed`.
     pub fn splice(&mut self, range: Range<u64>, new: &[Mapping], removed: &mut Vec<Mapping>) -> Result<()> {
         let (path, bounds) = self.descend(range.start)?;
         if range.end <= bounds.end {
@@ -109,12 +110,13 @@ impl<'s, S: Source> Tree<'s, S> {
         self.settle(&path, trend)
     }
 
-    /// Moves what starts at or after `from` of the leaf that `at` lies in; answers what file blocks that leaf spoke of.
-    /// The caller goes through the leaves so that none gets in another's way: upwards for [`Shift::Down`].
+    /// Moves the mappings at or after `from` in the leaf of `at`, and returns the file blocks that belonged to that
+    /// leaf. The caller processes the leaves in an order in which moved mappings do not collide: upwards for
+    /// [`Shift::Down`].
     pub fn shift_leaf(&mut self, at: u64, from: u64, shift: Shift) -> Result<Bounds> {
         let (path, bounds) = self.descend(at)?;
         let Some((leaf, list)) = self.leaf_of(&path) else { return Ok(bounds) };
-        // What lies across `from` is cut there, then the seam closes where it can.
+        // A mapping across `from` is divided there; the parts are merged again where possible.
         let mut moved = Vec::new();
         let mut list = splice(list, &(from..u64::MAX), &[], &mut moved)?;
         if moved.is_empty() {
@@ -133,8 +135,8 @@ impl<'s, S: Source> Tree<'s, S> {
         Ok(bounds)
     }
 
-    /// The last mappings in `range`, at most `most` of them and all in one leaf, in order; and from where on nothing
-    /// else in `range` is mapped.
+    /// Returns the last mappings in `range`, at most `most` of them and all in one leaf, in order, and the file block
+    /// from which on nothing else in `range` is mapped.
     pub fn last_in(&mut self, range: &Range<u64>, most: usize) -> Result<(Vec<Mapping>, u64)> {
         let (path, bounds) = self.descend(range.end.saturating_sub(1))?;
         let start = range.start.max(bounds.start);
@@ -152,7 +154,7 @@ impl<'s, S: Source> Tree<'s, S> {
         Ok((found, from))
     }
 
-    /// Returns the mapping over `at`, or the first after it that starts before `end`.
+    /// Returns the mapping that contains the start of `range`, or the first one after it that starts in `range`.
     pub fn first_in(&mut self, range: &Range<u64>) -> Result<Option<Mapping>> {
         let mut at = range.start;
         while at < range.end {
@@ -178,7 +180,7 @@ impl<'s, S: Source> Tree<'s, S> {
             let after = list.partition_point(|mapping| u64::from(mapping.start) < at);
             list.get(after.checked_sub(1)?).copied()
         });
-        // A leaf that the change left without anything before `at` has a neighbour that may.
+        // If the leaf has no mapping before `at`, the previous leaf may have one.
         match found {
             Some(mapping) => Ok(Some(mapping)),
             None if bounds.start == 0 => Ok(None),
@@ -189,12 +191,12 @@ impl<'s, S: Source> Tree<'s, S> {
         }
     }
 
-    /// Nodes that need a block.
+    /// Returns the number of nodes that need a block.
     pub fn new_nodes(&self) -> usize {
         self.nodes.iter().filter(|node| node.home == Home::New).count()
     }
 
-    /// Gives each new node a block.
+    /// Assigns a block to each new node.
     pub fn place_new(&mut self, mut next: impl FnMut() -> Option<VolBlock>) {
         for node in self.nodes.iter_mut().filter(|node| node.home == Home::New) {
             if let Some(block) = next() {
@@ -203,18 +205,18 @@ impl<'s, S: Source> Tree<'s, S> {
         }
     }
 
-    /// The nodes whose bytes are to be written, the root among them.
+    /// Returns the nodes whose bytes must be written, including the root.
     pub fn changed(&self) -> impl Iterator<Item = (usize, Home)> {
         let nodes = self.nodes.iter().enumerate();
         nodes.filter(|(_, node)| node.changed && node.home != Home::Gone).map(|(id, node)| (id, node.home))
     }
 
-    /// Blocks that hold no node any more.
+    /// Returns the blocks that no longer contain a node.
     pub fn freed(&self) -> &[VolBlock] {
         &self.freed
     }
 
-    /// Writes node `id` over `bytes`, with its checksum if there is a `seed` and the node has a block of its own.
+    /// Writes node `id` to `bytes`, with its checksum if there is a `seed` and the node has a block of its own.
     pub fn encode(&self, id: usize, bytes: &mut [u8], seed: Option<u32>) {
         let Some(node) = self.nodes.get(id) else { return };
         let place = |child: usize| match self.nodes.get(child).map(|node| node.home) {
@@ -227,8 +229,8 @@ impl<'s, S: Source> Tree<'s, S> {
         }
     }
 
-    /// The way to the leaf that speaks of `at`, and what it speaks of: what lies before the first key belongs to the
-    /// first child.
+    /// Returns the path to the leaf of `at`, and the file blocks of that leaf. Blocks before the first key belong to
+    /// the first child.
     fn descend(&mut self, at: u64) -> Result<(Path, Bounds)> {
         let mut path = node::reserve(usize::from(MAX_DEPTH).saturating_add(1))?;
         let (mut node, mut bounds) = (0, Bounds::ALL);
@@ -244,7 +246,7 @@ impl<'s, S: Source> Tree<'s, S> {
         }
     }
 
-    /// Returns the entry of an inner node to follow for `at`, and where what it speaks of ends; `None` for a leaf.
+    /// Returns the entry of an inner node to follow for `at`, and the end of its range, or `None` for a leaf.
     fn child_slot(&self, node: usize, at: u64, end: u64) -> Option<(usize, Index, u64)> {
         let Entries::Inner(list) = &self.nodes.get(node)?.entries else { return None };
         let slot = list.partition_point(|entry| u64::from(entry.start) <= at).saturating_sub(1);
@@ -252,7 +254,7 @@ impl<'s, S: Source> Tree<'s, S> {
         Some((slot, *list.get(slot)?, end))
     }
 
-    /// Returns the node below an entry, loaded if need be. A loaded node's depth was proved to be one less than its
+    /// Returns the node below an entry, loaded if necessary. The depth of a loaded node is one less than its
     /// parent's.
     fn child(&mut self, parent: usize, slot: usize, bounds: Bounds) -> Result<usize> {
         let id = self.nodes.len();

@@ -1,7 +1,8 @@
-//! Nodes of an extent tree in memory, and their bytes.
+//! Nodes of an extent tree in memory, and their encoding.
 //!
-//! On disk: as `map/extents.rs` tells. Linux leaves what lies behind the entries in use as it was, and so does this.
-//! Invariant: a node's room is what its own header says, because the checksum's place depends on it.
+//! On disk: see `map/extents.rs`. Like Linux, this code does not change the bytes after the used entries.
+//! Invariant: the maximum number of entries of a node comes from its own header, since the place of the checksum
+//! depends on it.
 //! Source: Linux `fs/ext4/extents.c` `ext4_ext_space_block`, `ext4_extent_block_csum_set`.
 
 use alloc::vec::Vec;
@@ -18,26 +19,26 @@ use crate::unit::VolBlock;
 
 const HEADER: usize = size_of::<RawExtentHeader>();
 const ENTRY: usize = size_of::<RawExtent>();
-/// Added to `ee_len` of an extent that was never written.
+/// Added to `ee_len` of an unwritten extent.
 const UNWRITTEN: u32 = 32768;
 
-/// Returns how many entries a node that fills a block has room for.
+/// Returns the maximum number of entries of a node that fills a block.
 pub(crate) fn room_in_block(block_size: u32) -> usize {
     to_usize(u64::from(block_size)).saturating_sub(HEADER).checked_div(ENTRY).unwrap_or(0)
 }
 
-/// Where a node's bytes are.
+/// The place of a node's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Home {
     /// In `i_block`.
     Root,
     /// In this block.
     Block(VolBlock),
-    /// Nowhere yet.
+    /// Not yet allocated.
     New,
-    /// In this block, which held something else.
+    /// In this block, which had other contents.
     Fresh(VolBlock),
-    /// Nowhere any more.
+    /// Freed.
     Gone,
 }
 
@@ -45,7 +46,7 @@ pub(crate) enum Home {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Child {
     Stored(VolBlock),
-    /// Position in the tree's list.
+    /// Its index in the tree's list.
     Loaded(usize),
 }
 
@@ -56,7 +57,7 @@ pub(super) struct Index {
     pub child: Child,
 }
 
-/// What a node holds.
+/// The entries of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Entries {
     Leaf(Vec<Mapping>),
@@ -78,7 +79,7 @@ impl Entries {
         }
     }
 
-    /// Takes away what lies behind the first `len`.
+    /// Removes the entries after the first `len`, and returns them.
     pub fn split_off(&mut self, len: usize) -> Self {
         match self {
             Self::Leaf(list) => Self::Leaf(list.split_off(len.min(list.len()))),
@@ -86,7 +87,7 @@ impl Entries {
         }
     }
 
-    /// Adds `other`, which is of the same kind, at the end.
+    /// Appends `other`, which is of the same kind.
     pub fn append(&mut self, other: &mut Self) {
         match (self, other) {
             (Self::Leaf(list), Self::Leaf(other)) => list.append(other),
@@ -101,14 +102,14 @@ impl Entries {
 pub(super) struct Node {
     pub home: Home,
     pub depth: u16,
-    /// How many entries there is room for: `eh_max`.
+    /// Maximum number of entries: `eh_max`.
     pub room: usize,
     pub entries: Entries,
     pub changed: bool,
 }
 
 impl Node {
-    /// From bytes that were proved sound.
+    /// Decodes bytes that were checked.
     pub fn decode(bytes: &[u8], home: Home) -> Result<Self> {
         let Ok((header, rest)) = RawExtentHeader::ref_from_prefix(bytes) else {
             return Ok(Self::empty(home, 0));
@@ -135,7 +136,7 @@ impl Node {
         Self { home, depth: 0, room, entries: Entries::Leaf(Vec::new()), changed: true }
     }
 
-    /// Writes the header and the entries over `bytes`; `place` tells where children are that had no place before.
+    /// Writes the header and the entries to `bytes`. `place` returns the blocks of children that had no block before.
     pub fn encode(&self, bytes: &mut [u8], place: impl Fn(usize) -> VolBlock) {
         let header = RawExtentHeader {
             eh_magic: MAGIC.into(),
@@ -166,7 +167,7 @@ impl Node {
         }
     }
 
-    /// Writes the checksum behind the room for entries.
+    /// Writes the checksum after the space for entries.
     pub fn seal(&self, bytes: &mut [u8], seed: u32) {
         let at = self.room.saturating_mul(ENTRY).saturating_add(HEADER);
         let Some((node, tail)) = bytes.split_at_mut_checked(at) else { return };
@@ -179,7 +180,7 @@ impl Node {
 
 pub(super) fn reserve<T>(len: usize) -> Result<Vec<T>> {
     let mut list = Vec::new();
-    // One more, since most lists are read to be added to.
+    // One more, since most lists are extended.
     list.try_reserve_exact(len.saturating_add(1))?;
     Ok(list)
 }

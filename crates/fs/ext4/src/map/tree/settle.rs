@@ -1,5 +1,5 @@
-//! Keeping the shape of a tree right after a leaf changed: nodes that are too full are split, empty ones leave, a
-//! sparse one joins its neighbour, the root grows a level or takes back the only node below it.
+//! Restoring the shape of a tree after a leaf changed: nodes that are too full are split, empty ones are removed, a
+//! sparse node is merged with its neighbour, the root gets a level or absorbs the only node below it.
 //!
 //! Source: Linux `fs/ext4/extents.c` `ext4_ext_split`, `ext4_ext_grow_indepth`, `ext4_ext_rm_idx`,
 //! `ext4_ext_try_to_merge_up`.
@@ -17,17 +17,17 @@ pub(super) enum Trend {
     Shrank,
 }
 
-/// How the entries of a node that is too full are dealt out.
+/// The division of the entries of a node that is too full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Deal {
     /// Evenly.
     Even,
-    /// As many as fit to each but the last: at the end of the file, where the next ones will come.
+    /// All nodes but the last are full: at the end of the file, where the next entries will be added.
     Front,
 }
 
 impl<S: Source> Tree<'_, S> {
-    /// Puts the nodes of `path` right, from the leaf up.
+    /// Restores the nodes of `path`, from the leaf up.
     pub(super) fn settle(&mut self, path: &Path, mut trend: Trend) -> Result<()> {
         let mut shrank = trend == Trend::Shrank;
         let deal = if self.is_last(path) { Deal::Front } else { Deal::Even };
@@ -51,7 +51,7 @@ impl<S: Source> Tree<'_, S> {
         inner.iter().all(|step| step.slot.saturating_add(1) == self.len(step.node))
     }
 
-    /// Puts right one node below `parent`; answers what became of `parent`.
+    /// Restores one node below `parent`. Returns the trend of `parent`.
     fn settle_child(&mut self, parent: Step, id: usize, trend: Trend, deal: Deal) -> Result<Trend> {
         let len = self.len(id);
         if len == 0 {
@@ -67,7 +67,7 @@ impl<S: Source> Tree<'_, S> {
         if sparse && self.join(parent)? { Ok(Trend::Shrank) } else { Ok(Trend::Grew) }
     }
 
-    /// Writes the first key of `id` into the entry that leads to it.
+    /// Writes the first key of `id` into the entry that refers to it.
     fn fix_key(&mut self, parent: Step, id: usize) {
         let Some(key) = self.nodes.get(id).and_then(|node| node.entries.first_key()) else { return };
         let Some(node) = self.nodes.get_mut(parent.node) else { return };
@@ -78,7 +78,7 @@ impl<S: Source> Tree<'_, S> {
         }
     }
 
-    /// Takes an empty node out of its parent.
+    /// Removes an empty node from its parent.
     fn drop_child(&mut self, parent: Step, id: usize) {
         self.discard(id);
         if let Some(node) = self.nodes.get_mut(parent.node) {
@@ -91,7 +91,7 @@ impl<S: Source> Tree<'_, S> {
         }
     }
 
-    /// Marks a node as gone.
+    /// Marks a node as freed.
     fn discard(&mut self, id: usize) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         match node.home {
@@ -101,7 +101,7 @@ impl<S: Source> Tree<'_, S> {
         node.home = Home::Gone;
     }
 
-    /// Deals out the entries of `id` to it and new nodes behind it.
+    /// Divides the entries of `id` between it and new nodes after it.
     fn split(&mut self, parent: Step, id: usize, deal: Deal) -> Result<()> {
         let (len, room) = (self.len(id), self.room_of(id).max(1));
         let pieces = len.div_ceil(room).max(2);
@@ -129,15 +129,15 @@ impl<S: Source> Tree<'_, S> {
         Ok(())
     }
 
-    /// Joins the node below `parent` with its neighbour if both take no more than three quarters of one; answers
-    /// whether it did.
+    /// Merges the node below `parent` with its neighbour if both together fill at most three quarters of a node.
+    /// Returns whether it did.
     fn join(&mut self, parent: Step) -> Result<bool> {
         let slot = parent.slot.saturating_sub(1);
         let Some((_, left_bounds)) = self.entry_bounds(parent.node, slot) else { return Ok(false) };
         let Some((right, right_bounds)) = self.entry_bounds(parent.node, slot.saturating_add(1)) else {
             return Ok(false);
         };
-        // What the last entry may speak of is not known here, so that a node below it cannot be proved.
+        // The range of the last entry is unknown here, so a node below it cannot be checked.
         if matches!(right.child, Child::Stored(_)) && right_bounds.end == Bounds::ALL.end {
             return Ok(false);
         }
@@ -164,7 +164,7 @@ impl<S: Source> Tree<'_, S> {
         Some((entry, Bounds { start: entry.start.into(), end }))
     }
 
-    /// Moves the root's entries into a new node below it, and that one's into more if it has no room for them.
+    /// Moves the root's entries into a new node below it, and divides that one if it is too full.
     fn grow(&mut self, deal: Deal) -> Result<()> {
         let id = self.nodes.len();
         self.nodes.try_reserve(1)?;
@@ -183,7 +183,7 @@ impl<S: Source> Tree<'_, S> {
         if self.len(id) > room { self.split(Step { node: 0, slot: 0 }, id, deal) } else { Ok(()) }
     }
 
-    /// Takes the only node below the root into it as long as it fits; an empty root is a leaf.
+    /// Moves the only node below the root into it as long as it fits; an empty root is a leaf.
     fn shrink_root(&mut self) {
         for _ in 0..=MAX_DEPTH {
             let only = match self.nodes.first().map(|root| &root.entries) {

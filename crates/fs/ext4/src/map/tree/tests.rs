@@ -1,4 +1,4 @@
-//! Trees against the simplest model: what each block of the file is mapped to.
+//! Trees compared with the simplest model: the mapping of each block of the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
@@ -7,12 +7,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Few entries a node, so that small files make deep trees.
+/// Few entries per node, so that small files make deep trees.
 const ROOM: usize = 5;
 const NODE_LEN: usize = 12 + ROOM * 12 + 4;
 const SEED: u32 = 0x1234;
 
-/// A volume that holds one tree and nothing else.
+/// A volume that contains only one tree.
 #[derive(Clone, Default)]
 struct Store {
     nodes: BTreeMap<u64, Vec<u8>>,
@@ -35,7 +35,7 @@ impl Source for Store {
     }
 }
 
-/// A tree on its volume with the model beside it.
+/// A tree on its volume, with the model.
 struct File {
     store: Store,
     root: [u8; 60],
@@ -121,7 +121,7 @@ impl File {
         self.check();
     }
 
-    /// Every block of the file is mapped as the model says.
+    /// Checks that every block of the file is mapped as in the model.
     fn check(&self) {
         let mut found = BTreeMap::new();
         for mapping in self.check_shape() {
@@ -134,7 +134,7 @@ impl File {
         assert!(found == self.model, "found {found:?}\nmodel {:?}", self.model);
     }
 
-    /// Walks the stored tree: depths, order, keys, nothing empty, nothing lost. Answers its extents.
+    /// Walks the stored tree: depths, order, keys, no empty and no lost nodes. Returns its extents.
     fn check_shape(&self) -> Vec<Mapping> {
         let mut seen = BTreeSet::new();
         let mut extents = Vec::new();
@@ -178,7 +178,7 @@ fn appended_pieces_fill_nodes_and_grow_the_tree() {
         file.splice(n.into()..u64::from(n) + 1, &[written(n, 1, 10_000 + 2 * u64::from(n))]);
     }
     assert_eq!(file.depth(), 3);
-    // Full leaves but for the last, as for every level above.
+    // All leaves but the last are full, and so are the nodes of every level above.
     assert!(file.store.nodes.len() <= 80 + 16 + 4 + 3);
     file.splice(0..400, &[]);
     assert_eq!((file.depth(), file.store.nodes.len()), (0, 0));
@@ -239,7 +239,7 @@ fn steps() -> impl Strategy<Value = Vec<Action>> {
     let range = || (0..220_u32, 1..24_u32);
     let state = || prop_oneof![Just(State::Written), Just(State::Unwritten)];
     let step = prop_oneof![
-        // Places that often follow from the file block, so that extents merge.
+        // Places that often follow from the file block, so that extents are merged.
         8 => (range(), 0..3_u64, state()).prop_map(|((at, len), shift, state)| {
             Action::Map { at, len, place: 10_000 * (shift + 1) + u64::from(at), state }
         }),

@@ -1,4 +1,4 @@
-//! Space before there is data for it: allocate and zero.
+//! Allocating and zeroing ranges without data.
 //!
 //! Source: Linux `fs/ext4/extents.c` `ext4_alloc_file_blocks`, `ext4_zero_range`.
 
@@ -15,7 +15,7 @@ use crate::map::tree::{Mapping, State};
 use crate::writer::Writer;
 
 impl Writer {
-    /// As the contract's `allocate`.
+    /// Implements `allocate` of the contract.
     pub(crate) fn allocate(&self, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
         let _lock = self.lock_one(ino);
         let inode = self.data_inode(ino)?;
@@ -30,7 +30,7 @@ impl Writer {
         self.finish_space(&inode, &range, size)
     }
 
-    /// As the contract's `zero_range`.
+    /// Implements `zero_range` of the contract.
     pub(crate) fn zero_range(&self, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
         let _lock = self.lock_one(ino);
         let inode = self.data_inode(ino)?;
@@ -46,22 +46,22 @@ impl Writer {
         self.finish_space(&inode, &range, size)
     }
 
-    /// Maps the first `blocks` of a file of the format's own as written, whatever is in those that are new, and
-    /// leaves its size. Fails with `FileTooBig`, or with `NoSpace`, after which some of them are mapped.
+    /// Maps the first `blocks` of a file of the format itself as written, whatever new blocks contain. The size does
+    /// not change. Fails with `FileTooBig`, or with `NoSpace` after mapping some of them.
     pub(crate) fn fill_own(&self, ino: Ino, blocks: u64) -> Result<()> {
         let _lock = self.lock_one(ino);
         let inode = self.volume().inode(ino)?;
         self.fill(inode, &(0..blocks), Fill::Garbage).map(drop)
     }
 
-    /// Maps every block of a range, in a transaction for each run. Answers the inode as it is then.
+    /// Maps every block of a range, in a transaction for each run. Returns the inode after that.
     fn fill(&self, mut inode: Inode, blocks: &Range<u64>, how: Fill) -> Result<Inode> {
         let mut at = blocks.start;
         while at < blocks.end {
             let nodes = Nodes { volume: self.volume(), inode: &inode };
             let mut map = FileMap::new(&nodes)?;
             let rest = at..blocks.end.min(map.end());
-            // What lies behind the range may own the cluster that the range ends in.
+            // A mapping after the range may own the cluster in which the range ends.
             let found = map.first_in(&(at..map.end()))?;
             let part = match found.and_then(|found| found.within(&rest)) {
                 Some(found) if found.range().start == at => {
@@ -106,25 +106,25 @@ impl Writer {
         Ok(())
     }
 
-    /// The size, once all space is there.
+    /// Sets the size once all space is allocated.
     fn finish_space(&self, inode: &Inode, range: &Range<u64>, size: Size) -> Result<()> {
         self.set_size(inode.ino(), size.after(inode.size(), range))
     }
 }
 
-/// What the blocks of a range read as afterwards.
+/// The contents of the blocks of a range afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fill {
-    /// What was written to them, new ones as zeros.
+    /// Written data; new blocks read as zeros.
     Space,
     /// Zeros.
     Zeros,
-    /// What is in them, whoever wrote it.
+    /// Whatever is in the blocks.
     Garbage,
 }
 
 impl Fill {
-    /// As what new blocks are mapped.
+    /// Returns the state in which new blocks are mapped.
     fn state(self) -> State {
         match self {
             Self::Space | Self::Zeros => State::Unwritten,

@@ -1,4 +1,4 @@
-//! One change of a file's map: from the plan to the blocks.
+//! One change of a file's map, from the plan to the blocks.
 
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
@@ -15,7 +15,7 @@ use crate::map::tree::Home;
 use crate::unit::VolBlock;
 use crate::writer::{InodeEdit, Writer, cost};
 
-/// Blocks reserved for nodes of a map; given back unless they are published.
+/// Blocks that are reserved for nodes of a map, and released unless they are published.
 pub(crate) struct NodeSpace<'w> {
     alloc: &'w Allocator,
     runs: Vec<BlockRun>,
@@ -27,7 +27,7 @@ impl Drop for NodeSpace<'_> {
     }
 }
 
-/// A change of a file's map with all that it takes and gives back.
+/// A change of a file's map with all blocks that it allocates and frees.
 pub(super) struct MapChange<'w, 's> {
     map: FileMap<'s, Nodes<'s>>,
     nodes: NodeSpace<'w>,
@@ -37,8 +37,8 @@ pub(super) struct MapChange<'w, 's> {
 }
 
 impl Writer {
-    /// Completes the plan in `map`: reserves blocks for its new nodes. `gained` was reserved before, and stays the caller's
-    /// until the change is applied; `lost` is set free by it, whole clusters.
+    /// Completes the plan in `map`: reserves blocks for its new nodes. `gained` was reserved before, and stays the
+    /// caller's until the change is applied. The change frees `lost`, whole clusters.
     pub(super) fn plan_change<'s>(
         &self,
         inode: &Inode,
@@ -55,13 +55,13 @@ impl Writer {
         Ok(MapChange { map, nodes, gained, lost, freed: self.content_of(inode) })
     }
 
-    /// What the blocks of `inode` hold.
+    /// Returns the kind of contents of the blocks of `inode`.
     pub(super) fn content_of(&self, inode: &Inode) -> Freed {
         let is_metadata = inode.kind() != FileKind::Regular || inode.has(InodeFlags::EA_INODE);
         if self.is_journalled(inode) || is_metadata { Freed::Metadata } else { Freed::Data }
     }
 
-    /// Reserves `count` blocks (clusters, with bigalloc) for nodes.
+    /// Reserves `count` blocks (clusters with bigalloc) for nodes.
     fn node_space(&self, inode: &Inode, count: usize, near: Option<VolBlock>) -> Result<NodeSpace<'_>> {
         let mut space = NodeSpace { alloc: self.allocator(), runs: Vec::new() };
         space.runs.try_reserve_exact(count)?;
@@ -72,7 +72,7 @@ impl Writer {
         Ok(space)
     }
 
-    /// Credits for applying `change` and storing its inode.
+    /// Returns the credits for applying `change` and storing its inode.
     pub(super) fn change_credits(&self, change: &MapChange<'_, '_>) -> Credits {
         let nodes = change.map.freed().iter().map(|&start| BlockRun { start, len: 1 });
         let runs = change.gained.iter().chain(&change.lost).chain(&change.nodes.runs).copied().chain(nodes);
@@ -80,7 +80,7 @@ impl Writer {
         cost::INODE + Credits(touched) + cost::RUN * self.groups_of(runs)
     }
 
-    /// What [`Self::change_credits`] will come to, while the change is still being planned.
+    /// Estimates [`Self::change_credits`] while the change is still being planned.
     pub(super) fn estimate(&self, map: &FileMap<'_, Nodes<'_>>, lost: &[Run]) -> Credits {
         let nodes = map.changed().len().saturating_add(map.freed().len()).saturating_add(map.new_nodes());
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
@@ -88,7 +88,7 @@ impl Writer {
             + cost::RUN * (self.groups_of(lost.iter().copied().flat_map(block_runs)).saturating_add(nodes))
     }
 
-    /// Returns how many groups some runs lie in.
+    /// Returns the number of groups that contain some runs.
     fn groups_of(&self, runs: impl Iterator<Item = BlockRun>) -> u32 {
         let mut all: Vec<u32> = runs.flat_map(|run| self.groups_from(run)).collect();
         if all.len() < 2 {
@@ -99,7 +99,7 @@ impl Writer {
         u32::try_from(all.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns how many groups a run lies in.
+    /// Returns the number of groups that contain a run.
     pub(super) fn groups_of_run(&self, run: BlockRun) -> u32 {
         let groups = self.groups_from(run);
         groups.end().saturating_sub(*groups.start()).saturating_add(1)
@@ -111,7 +111,8 @@ impl Writer {
         sb.group_of(run.start).unwrap_or(0)..=sb.group_of(last).unwrap_or(0)
     }
 
-    /// Makes `change` in a transaction of its own; `finish` changes the rest of the inode, and may take `more`.
+    /// Applies `change` in a transaction of its own. `finish` changes the rest of the inode, and may use `more`
+    /// credits.
     pub(super) fn commit_change(
         &self,
         inode: &Inode,
@@ -127,8 +128,8 @@ impl Writer {
         Ok(txn.commit())
     }
 
-    /// Writes `change` into `txn` and `edit`, which the caller stores. What can fail for want of space or credits comes
-    /// before the first edit.
+    /// Writes `change` into `txn` and `edit`, which the caller stores. All that can fail for lack of space or credits
+    /// precedes the first edit.
     pub(super) fn apply_change(
         &self,
         txn: &mut Txn<'_>,
@@ -197,7 +198,7 @@ fn take_nodes(txn: &mut Txn<'_>, map: &FileMap<'_, Nodes<'_>>) -> Result<Vec<(us
     Ok(taken)
 }
 
-/// Returns a run in pieces whose length fits 32 bits, and whole clusters still.
+/// Divides a run into pieces of whole clusters whose length fits 32 bits.
 pub(super) fn block_runs((start, len): Run) -> impl Iterator<Item = BlockRun> {
     const MOST: u64 = 1 << 31;
     let pieces = len.div_ceil(MOST);

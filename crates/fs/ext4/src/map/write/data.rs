@@ -1,4 +1,4 @@
-//! Writing where the caller moves the bytes: a place is promised, and published once the bytes are there.
+//! Writes in which the caller transfers the data: a place is reserved, and published once the data is there.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -14,14 +14,14 @@ use crate::map::{Blocks, Run};
 use crate::unit::{FileBlock, VolBlock};
 use crate::writer::{InodeEdit, Writer};
 
-/// Two overwrites within this many nanoseconds share one modification time, as within a tick of Linux's clock
+/// Two overwrites within this many nanoseconds share one modification time, as within a tick of Linux' clock
 /// (`CONFIG_HZ=250`), so that not each of them is a transaction.
 const TICK: i128 = 4_000_000;
-/// Past this a volume has to have the feature `large_file`.
+/// The maximum size without the feature `large_file`.
 const SMALL_FILE: u64 = 0x7fff_ffff;
 
 impl Writer {
-    /// As the contract's `map_for_write`.
+    /// Implements `map_for_write` of the contract.
     pub(crate) fn map_for_write(&self, ino: Ino, range: Range<u64>) -> Result<Extent> {
         let _lock = self.lock_one(ino);
         let mut inode = self.data_inode(ino)?;
@@ -29,7 +29,7 @@ impl Writer {
             return Err(Error::Invalid);
         }
         let asked = range.end.saturating_sub(range.start);
-        // The last block may reach past the largest size.
+        // The last block may reach past the maximum size.
         self.check_size(
             &inode,
             self.block_at(range.end.saturating_sub(1)).saturating_mul(self.block_bytes()).saturating_add(1),
@@ -70,7 +70,8 @@ impl Writer {
         Ok(self.mapped(range, first, place, len))
     }
 
-    /// `len` blocks at `place`, which are those of the file from `first` on, as far as `range` asks for them.
+    /// Returns the extent of the `len` blocks at `place`, which are those of the file from `first` on, limited to
+    /// `range`.
     fn mapped(&self, range: &Range<u64>, first: u64, place: VolBlock, len: u64) -> Extent {
         let skip = range.start.saturating_sub(first.saturating_mul(self.block_bytes()));
         let bytes = len.saturating_mul(self.block_bytes()).saturating_sub(skip);
@@ -83,7 +84,7 @@ impl Writer {
         self.volume().map_run(inode, FileBlock(block))
     }
 
-    /// As the contract's `end_write`.
+    /// Implements `end_write` of the contract.
     pub(crate) fn end_write(&self, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
         let _lock = self.lock_one(ino);
         self.publish_write(ino, &written, when).inspect_err(|_| self.give_back(ino, &written))
@@ -99,7 +100,7 @@ impl Writer {
             TimeChange::At(moment) => moment,
         };
         let blocks = self.block_at(written.start)..self.block_from(written.end);
-        // Past the end nothing is written yet, whatever is there.
+        // Blocks past the end are not written yet, whatever their state.
         let is_there = written.start < inode.size() && self.is_written(&inode, &blocks)?;
         if is_there && written.end <= inode.size() && self.is_stamped(&inode, moment) {
             return Ok(());
@@ -127,7 +128,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Moves the size up to `size`.
+    /// Increases the size to at least `size`.
     pub(super) fn grow_to(&self, edit: &mut InodeEdit, size: u64) {
         if size > edit.size() {
             if size > SMALL_FILE {
@@ -137,7 +138,7 @@ impl Writer {
         }
     }
 
-    /// Returns whether the file was stamped within this tick.
+    /// Returns whether the modification time was set within this tick.
     pub(super) fn is_stamped(&self, inode: &Inode, now: Timestamp) -> bool {
         let attr = inode.attr(self.volume().super_block());
         let nanos = |time: Timestamp| {
@@ -160,13 +161,14 @@ impl Writer {
         Ok(true)
     }
 
-    /// As the contract's `abandon`. The file keeps the space ahead, where others get it who need it.
+    /// Implements `abandon` of the contract. The space stays ahead of the file, where it is available to files that
+    /// need it.
     pub(crate) fn abandon(&self, ino: Ino, range: &Range<u64>) {
         let _lock = self.lock_one(ino);
         self.give_back(ino, range);
     }
 
-    /// Ends what was handed out for the blocks of `range` and not published.
+    /// Ends the use of blocks of `range` that were returned to a caller and not published.
     pub(super) fn give_back(&self, ino: Ino, range: &Range<u64>) {
         let blocks = self.block_at(range.start)..self.block_from(range.end);
         self.release(self.promises().put_back(ino, &self.whole_clusters(&blocks)));

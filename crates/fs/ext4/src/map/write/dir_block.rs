@@ -1,4 +1,4 @@
-//! Blocks at the end of a directory, a long symbolic link or the value of an attribute: metadata, in the caller's
+//! Appending blocks to a directory, a long symbolic link or an attribute value: metadata, in the caller's
 //! transaction.
 
 use alloc::vec::Vec;
@@ -12,13 +12,13 @@ use crate::map::tree::{Mapping, State};
 use crate::unit::FileBlock;
 use crate::writer::{InodeEdit, Writer};
 
-/// What [`Writer::append_dir_block`] takes at most: the block and its bitmap, then at each level a node and a new one
-/// beside it with its bitmap.
+/// Maximum credits of [`Writer::append_dir_block`]: the block and its bitmap, then at each level a node, and a new
+/// one beside it with its bitmap.
 pub(crate) const APPEND_CREDITS: Credits = Credits(3 + 4 * 6);
 
 impl Writer {
-    /// Adds a block of zeros at the end of `edit`'s file, whose size grows by it; the caller fills it and stores the
-    /// inode. Errors, before anything was changed: NoSpace; FileTooBig.
+    /// Appends a zeroed block to the file of `edit`, whose size increases by it. The caller fills it and stores the
+    /// inode. Fails with `NoSpace` or `FileTooBig` before anything is changed.
     pub(crate) fn append_dir_block(
         &self,
         txn: &mut Txn<'_>,

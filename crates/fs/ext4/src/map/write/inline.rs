@@ -1,6 +1,6 @@
-//! Small files whose bytes lie in the inode: written there while they fit, moved to a block when they do not.
+//! Small files with inline data: written in the inode while the data fits, and moved to a block otherwise.
 //!
-//! Invariant: an inode with inline data has the attribute `system.data`, empty if `i_block` holds all.
+//! Invariant: an inode with inline data has the attribute `system.data`, which is empty if all data is in `i_block`.
 //! Source: Linux `fs/ext4/inline.c` `ext4_write_inline_data`, `ext4_convert_inline_data_nolock`,
 //! `ext4_inline_data_truncate`.
 
@@ -18,17 +18,17 @@ use crate::unit::VolBlock;
 use crate::writer::{InodeEdit, Writer, cost};
 use crate::xattr::{inline_rest_max, with_inline_rest};
 
-/// Bytes of `i_block`.
+/// Size of `i_block`.
 const HEAD: usize = 60;
 
 impl Writer {
-    /// Returns how many bytes fit into the inode.
+    /// Returns the maximum number of bytes in the inode.
     pub(super) fn inline_max(&self, inode: &Inode) -> Result<u64> {
         let rest = inline_rest_max(inode)?.unwrap_or(0);
         Ok(to_u64(HEAD.saturating_add(rest)))
     }
 
-    /// Writes `bytes` at `offset`, which fit.
+    /// Writes `bytes`, which fit, at `offset`.
     pub(super) fn write_inline(&self, inode: &Inode, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.saturating_add(to_u64(bytes.len()));
         let mut data = self.inline_bytes(inode, end)?;
@@ -50,7 +50,7 @@ impl Writer {
         self.store_inline(inode, &data, size)
     }
 
-    /// Returns the bytes of the file, at least up to `end`.
+    /// Returns the data of the file, at least up to `end`.
     fn inline_bytes(&self, inode: &Inode, end: u64) -> Result<Vec<u8>> {
         let inline = self.volume().inline_data(inode)?;
         let len = inline.len(inode);
@@ -78,7 +78,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The inode, its data moved out if it was inline.
+    /// Returns the inode, with inline data moved to a block.
     pub(super) fn without_inline(&self, inode: Inode) -> Result<Inode> {
         if !inode.has(InodeFlags::INLINE_DATA) {
             return Ok(inode);
@@ -87,7 +87,7 @@ impl Writer {
         self.volume().inode(inode.ino())
     }
 
-    /// Moves the data out of the inode into a block; what the file holds stays the same.
+    /// Moves the data from the inode to a block; the contents of the file do not change.
     pub(super) fn move_out(&self, inode: &Inode) -> Result<()> {
         self.move_to_block(inode).inspect_err(|_| self.give_back(inode.ino(), &(0..1)))
     }
@@ -110,7 +110,7 @@ impl Writer {
             if self.is_journalled(inode) {
                 journalled = Some(txn.take_new(place.0)?);
             } else {
-                // Before the inode names the block.
+                // Before the inode refers to the block.
                 self.write_block(place, &data)?;
             }
             let (new, runs) = self.filled(&bare, &mut map, &blocks, State::Written)?;
@@ -139,7 +139,7 @@ impl Writer {
         self.volume().device().write_at(offset, &block)
     }
 
-    /// Turns `edit` into an inode that maps nothing, with `attributes` behind its fields.
+    /// Turns `edit` into an inode that maps nothing, with `attributes` after its fields.
     fn make_bare(&self, edit: &mut InodeEdit, attributes: &[u8]) {
         edit.remove_flags(InodeFlags::INLINE_DATA);
         *edit.i_block_mut() = [0; HEAD];
@@ -147,7 +147,7 @@ impl Writer {
         replace(edit.xattr_bytes_mut(), attributes);
     }
 
-    /// Returns whether `ino` has inline data that ends before `end` bytes, for who asks before writing.
+    /// Returns whether `ino` has inline data and could contain `end` bytes, for a test before a write.
     pub(super) fn fits_inline(&self, inode: &Inode, end: u64) -> Result<bool> {
         Ok(inode.has(InodeFlags::INLINE_DATA) && end <= self.inline_max(inode)?)
     }

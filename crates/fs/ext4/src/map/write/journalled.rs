@@ -1,7 +1,7 @@
-//! Data that the driver moves itself: in the inode, or through the journal.
+//! Data that the driver transfers itself: in the inode, or through the journal.
 //!
-//! Journalled data goes the way of metadata: into a block of the cache, to the log, and home after its commit. So it is
-//! read from the cache too.
+//! Journalled data is treated like metadata: it is written to a block of the cache, to the log, and to its place
+//! after its commit. It is therefore also read from the cache.
 //! Source: Linux `fs/ext4/inode.c` `ext4_journalled_write_end`.
 
 use alloc::vec::Vec;
@@ -18,11 +18,11 @@ use crate::map::tree::State;
 use crate::unit::VolBlock;
 use crate::writer::{Writer, cost};
 
-/// The most blocks that one write puts into a transaction.
+/// Maximum number of blocks that one write adds to a transaction.
 const MOST_BLOCKS: u64 = 64;
 
 impl Writer {
-    /// As the contract's `write`.
+    /// Implements `write` of the contract.
     pub(crate) fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
         let _lock = self.lock_one(ino);
         let mut inode = self.data_inode(ino)?;
@@ -47,8 +47,8 @@ impl Writer {
         self.write_journalled(&inode, offset, bytes).inspect_err(|_| self.give_back(ino, &(offset..end)))
     }
 
-    /// Zeroes the rest of a last block that only the driver reads and writes, before the file grows over it: what it was
-    /// cut from may still be there.
+    /// Zeroes the rest of the last block before the file grows over it, if only the driver reads and writes that
+    /// block: data that was truncated may still be there.
     pub(super) fn zero_journalled_tail(&self, inode: &Inode) -> Result<()> {
         let within = to_usize(inode.size().checked_rem(self.block_bytes()).unwrap_or(0));
         if within == 0 || inode.has(InodeFlags::INLINE_DATA) || !self.is_journalled(inode) {
@@ -64,7 +64,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what of `bytes` lies in one run of the file.
+    /// Writes the part of `bytes` that is in one run of the file.
     fn write_journalled(&self, inode: &Inode, offset: u64, bytes: &[u8]) -> Result<usize> {
         let (ino, first) = (inode.ino(), self.block_at(offset));
         let most = first.saturating_add(MOST_BLOCKS.min(u64::from(self.txns().credits_max().0 / 4).max(1)));
@@ -103,7 +103,7 @@ impl Writer {
         let mut taken = Vec::new();
         taken.try_reserve_exact(to_usize(count.into()))?;
         for (number, block) in (place.0..).zip(blocks.clone()) {
-            // Past the old end a block holds what nobody was to read.
+            // The part of a block after the old end has arbitrary contents.
             let is_fresh = is_new || block.saturating_mul(self.block_bytes()) >= inode.size();
             taken.push(if is_fresh { txn.take_new(number)? } else { txn.take(number)? });
         }
@@ -117,8 +117,8 @@ impl Writer {
         Ok(bytes.len())
     }
 
-    /// Writes what of `bytes` lies in `blocks`, which are at `place` and hold bytes of the file. The inode is changed
-    /// once a tick.
+    /// Writes the part of `bytes` in `blocks`, which are at `place` and contain data of the file. The inode changes
+    /// once per tick.
     fn write_over(
         &self,
         inode: &Inode,
@@ -152,7 +152,7 @@ impl Writer {
         Ok(bytes.len())
     }
 
-    /// Puts `bytes`, which start at byte `offset` of the file, into its blocks from `first` on.
+    /// Writes `bytes`, which start at byte `offset` of the file, into its blocks from `first` on.
     fn put_blocks(&self, txn: &mut Txn<'_>, taken: &[Taken], first: u64, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
         let mut within = to_usize(offset.saturating_sub(first.saturating_mul(self.block_bytes())));

@@ -1,10 +1,11 @@
-//! Changing the data of files: what the contract asks, planned by `map::{tree, pointers}` and written in transactions.
+//! Changing the data of files: operations of the contract, planned by `map::{tree, pointers}` and written in
+//! transactions.
 //!
-//! A change is planned without a transaction, under the inode's lock, so that it is known what it takes; then begun,
-//! and everything that can fail comes before the first edit. Work that is more than one transaction holds goes in
-//! steps ([`steps`]), each of which leaves a sound volume.
-//! Invariant: nothing on disk names a block before its data was written, or as unwritten.
-//! Locking: the inode's lock, exclusive; then a transaction; then leaf locks.
+//! A change is planned without a transaction, under the inode's lock, so that its credits are known. Then the
+//! transaction begins, and all that can fail precedes the first edit. Work that exceeds one transaction is done in
+//! steps ([`steps`]), each of which leaves a consistent volume.
+//! Invariant: nothing on disk refers to a block before its data was written, except as unwritten. Locking: the
+//! inode's lock, held exclusively; then a transaction; then leaf locks.
 //! Source: Linux `fs/ext4/extents.c`, `fs/ext4/inode.c`.
 
 mod allocate;
@@ -36,7 +37,7 @@ pub(crate) use dir_block::APPEND_CREDITS;
 pub(crate) use own::OwnBlocks;
 
 impl Writer {
-    /// Returns a regular file whose bytes may be changed. Fails with `IsDirectory`, `Invalid`, with `Unsupported` if
+    /// Returns a regular file whose data may be changed. Fails with `IsDirectory`, `Invalid`, with `Unsupported` if
     /// it is encrypted, or with `NotPermitted` if its contents are sealed by `verity`.
     fn data_inode(&self, ino: Ino) -> Result<Inode> {
         let inode = self.volume().user_inode(ino)?;
@@ -52,7 +53,8 @@ impl Writer {
         Ok(inode)
     }
 
-    /// The same; and it is mapped by extents, for what the block map of ext2 cannot say. Fails with `NotSupported`.
+    /// Returns such a file that is mapped by extents, for operations that the block map of ext2 does not support.
+    /// Fails with `NotSupported`.
     fn extents_inode(&self, ino: Ino) -> Result<Inode> {
         let inode = self.data_inode(ino)?;
         if inode.has(InodeFlags::EXTENTS) || inode.has(InodeFlags::INLINE_DATA) {
@@ -66,7 +68,7 @@ impl Writer {
         self.locks().write(&[ino])
     }
 
-    /// Returns whether the file's data goes through the journal: `ext4_inode_journal_mode`.
+    /// Returns whether the file's data is journalled: `ext4_inode_journal_mode`.
     pub(crate) fn is_journalled(&self, inode: &Inode) -> bool {
         self.volume().super_block().compat.contains(Compat::HAS_JOURNAL)
             && inode.kind() == FileKind::Regular
@@ -80,12 +82,12 @@ impl Writer {
         if size > most { Err(Error::FileTooBig) } else { Ok(()) }
     }
 
-    /// Bytes a block.
+    /// Returns the size of a block in bytes.
     fn block_bytes(&self) -> u64 {
         self.volume().block_size().into()
     }
 
-    /// Returns the block that holds byte `offset`.
+    /// Returns the block that contains byte `offset`.
     fn block_at(&self, offset: u64) -> u64 {
         offset.checked_div(self.block_bytes()).unwrap_or(0)
     }
@@ -95,12 +97,12 @@ impl Writer {
         offset.div_ceil(self.block_bytes())
     }
 
-    /// Blocks a cluster.
+    /// Returns the number of blocks per cluster.
     fn cluster_len(&self) -> u64 {
         self.volume().super_block().cluster_blocks().into()
     }
 
-    /// `range` with the rest of the clusters that it touches.
+    /// Extends `range` to whole clusters.
     fn whole_clusters(&self, range: &Range<u64>) -> Range<u64> {
         let size = self.cluster_len();
         cluster_of(range.start, size)..range.end.div_ceil(size).saturating_mul(size)

@@ -1,4 +1,4 @@
-//! The blocks of an inode that names all of them itself: of most files, and of most directories.
+//! The blocks of an inode that refers to all of them itself, as most files and directories do.
 
 use alloc::vec::Vec;
 
@@ -17,26 +17,26 @@ use crate::raw::RawExtent;
 use crate::unit::VolBlock;
 use crate::writer::{InodeEdit, Writer, cost};
 
-/// The most runs: the extents that a root has room for.
+/// Maximum number of runs: the extents in a root.
 const MOST: usize = 4;
-/// The most blocks that are revoked with everything else in one transaction.
+/// Maximum number of blocks that are revoked together with other changes in one transaction.
 const MOST_REVOKED: u32 = 256;
 
-/// All blocks of an inode, few enough to be freed in one transaction with what else ends it.
+/// All blocks of an inode, few enough to be freed in one transaction with its other changes.
 pub(crate) struct OwnBlocks {
     runs: [Option<BlockRun>; MOST],
     content: Freed,
 }
 
 impl OwnBlocks {
-    /// None, of an inode whose blocks are gone.
+    /// No blocks, for an inode whose blocks were freed.
     pub(crate) const NONE: Self = Self { runs: [None; MOST], content: Freed::Data };
 
     fn runs(&self) -> impl Iterator<Item = BlockRun> {
         self.runs.iter().flatten().copied()
     }
 
-    /// Adds `runs` as far as they fit; whether all do.
+    /// Adds `runs` as far as they fit. Returns whether all do.
     fn push_all(&mut self, runs: impl Iterator<Item = BlockRun>) -> bool {
         let mut runs = runs;
         runs.all(|run| self.push(run))
@@ -55,8 +55,8 @@ impl OwnBlocks {
 }
 
 impl Writer {
-    /// The blocks of `inode`, if it names all of them itself and they are few; with `bigalloc`, where that takes a
-    /// look at clusters, there is no answer. Fails with `Corrupt`, or if the device fails.
+    /// Returns the blocks of `inode`, if it refers to all of them itself and they are few. Returns `None` if
+    /// `bigalloc` requires an examination of clusters. Fails with `Corrupt`, or if the device fails.
     pub(crate) fn own_blocks(&self, inode: &Inode) -> Result<Option<OwnBlocks>> {
         if !has_blocks(inode) {
             return Ok(Some(OwnBlocks::NONE));
@@ -78,14 +78,14 @@ impl Writer {
             return Ok(None);
         }
         if own.runs().nth(1).is_some() {
-            // Of one alone that shows before anything changes.
+            // An error of a single run is detected before anything changes.
             own.runs().try_for_each(|run| self.allocator().expect_taken(run))?;
         }
         Ok(Some(own))
     }
 
-    /// Maps blocks that a file without any has already. Fails with `NoSpace` for the nodes of the tree, after which
-    /// some of them are mapped.
+    /// Maps blocks that are already allocated to a file without blocks. Fails with `NoSpace` for the nodes of the
+    /// tree after mapping some of them.
     pub(crate) fn map_pieces(&self, ino: Ino, pieces: &[Mapping]) -> Result<()> {
         let _lock = self.lock_one(ino);
         for piece in pieces {
@@ -99,14 +99,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Credits for [`Self::free_own`].
+    /// Returns the credits for [`Self::free_own`].
     pub(crate) fn own_credits(&self, own: &OwnBlocks) -> Credits {
         own.runs().map(|run| cost::RUN * self.groups_of_run(run)).fold(Credits(0), |sum, run| sum + run)
     }
 
-    /// Frees them and leaves `edit`, which the caller stores, without any. A run after the first that cannot be freed,
-    /// since another file on a damaged volume has it too, is passed over and noted. Errors, before anything was changed:
-    /// Corrupt; those of the device.
+    /// Frees the blocks and removes them from `edit`, which the caller stores. A run after the first that cannot be
+    /// freed, since another file on a damaged volume has it too, is skipped and recorded. Fails with `Corrupt`, or if
+    /// the device fails, before anything is changed.
     pub(crate) fn free_own(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit, own: &OwnBlocks) -> Result<()> {
         for (nth, run) in own.runs().enumerate() {
             match self.allocator().free_blocks(txn, run.start, run.len, own.content) {

@@ -1,4 +1,4 @@
-//! Taking blocks away: truncate, punch, and freeing a file's blocks for good.
+//! Removing blocks: truncating, punching, and freeing all blocks of a file.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -12,14 +12,14 @@ use crate::map::change::{FileMap, Nodes};
 use crate::map::promise::Run;
 use crate::writer::{InodeEdit, Writer, cost};
 
-/// How many mappings a step takes away: a few nodes' worth, so that a full transaction is noticed in time.
+/// Number of mappings that a step removes: a few nodes, so that a full transaction is noticed in time.
 const STEP: usize = 32;
 
-/// Removes what a range maps, from its end.
+/// Removes the mappings of a range, from its end.
 pub(super) struct Removal {
-    /// What is left of the range.
+    /// The rest of the range.
     pub range: Range<u64>,
-    /// Blocks a cluster, as a shift.
+    /// Blocks per cluster as a power of two.
     pub cluster_bits: u32,
 }
 
@@ -34,7 +34,7 @@ impl Removal {
         if !found.is_empty() {
             let mut removed = Vec::new();
             map.splice(from..range.end, &[], &mut removed)?;
-            // Now, before anything else takes the place of what is gone.
+            // Now, before new mappings are in the place of the removed ones.
             lost.append(&mut map.set_free(&removed, self.cluster_bits)?);
         }
         range.end = from.min(range.end.saturating_sub(1));
@@ -42,7 +42,7 @@ impl Removal {
     }
 }
 
-/// Sets the size down. While it goes on, the inode is an orphan with the new size, so that a crash ends it.
+/// Reduces the size. Meanwhile the inode is an orphan with the new size, so that an open after a crash completes it.
 struct Truncation {
     size: u64,
     removal: Removal,
@@ -74,7 +74,7 @@ impl Job for Truncation {
     }
 }
 
-/// Makes a hole.
+/// Punches a hole.
 struct Punch(Removal);
 
 impl Job for Punch {
@@ -94,7 +94,7 @@ impl Job for Punch {
     }
 }
 
-/// Takes away all blocks of an inode that is on the orphan list, or its blocks past its size.
+/// Removes all blocks of an inode on the orphan list, or its blocks past its size.
 struct Trim(Removal);
 
 impl Job for Trim {
@@ -112,7 +112,7 @@ impl Writer {
         Removal { range, cluster_bits: self.volume().super_block().cluster_bits }
     }
 
-    /// As the contract's `truncate`.
+    /// Implements `truncate` of the contract.
     pub(crate) fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
         let _lock = self.lock_one(ino);
         let inode = self.data_inode(ino)?;
@@ -128,7 +128,7 @@ impl Writer {
         self.run(inode, &mut Truncation { size, removal })
     }
 
-    /// Lets the file grow to `size`.
+    /// Increases the size to `size`.
     pub(super) fn set_size(&self, ino: Ino, size: u64) -> Result<()> {
         let inode = self.volume().inode(ino)?;
         if size > inode.size() {
@@ -143,7 +143,7 @@ impl Writer {
         Ok(())
     }
 
-    /// As the contract's `punch`.
+    /// Implements `punch` of the contract.
     pub(crate) fn punch(&self, ino: Ino, range: Range<u64>) -> Result<()> {
         let _lock = self.lock_one(ino);
         let inode = self.data_inode(ino)?;
@@ -156,7 +156,8 @@ impl Writer {
         self.run(inode, &mut Punch(self.removal(blocks)))
     }
 
-    /// Returns the blocks of `range`, which is whole blocks or reaches the end of the file. Fails with `Invalid`.
+    /// Returns the blocks of `range`, which consists of whole blocks or ends at the end of the file. Fails with
+    /// `Invalid`.
     pub(super) fn whole_blocks(&self, inode: &Inode, range: &Range<u64>) -> Result<Range<u64>> {
         let is_whole = |offset: u64| offset.checked_rem(self.block_bytes()) == Some(0);
         if !is_whole(range.start) || !is_whole(range.end) && range.end < inode.size() {
@@ -165,8 +166,8 @@ impl Writer {
         Ok(self.block_at(range.start)..self.block_from(range.end))
     }
 
-    /// Takes away every block of an inode that is going to be freed, whatever its kind. It is on the orphan list, and was
-    /// read since its lock was taken; its size stays.
+    /// Removes every block of an inode of any type that will be freed. It is on the orphan list, and was read under
+    /// its lock. Its size does not change.
     pub(crate) fn drop_blocks(&self, inode: Inode) -> Result<()> {
         self.forget_space(inode.ino());
         if !has_blocks(&inode) {
@@ -175,7 +176,7 @@ impl Writer {
         self.run(inode, &mut Trim(self.removal(0..u64::MAX)))
     }
 
-    /// Ends a truncation that a crash interrupted: takes away what lies past the size.
+    /// Completes a truncation that a crash interrupted: removes blocks past the size.
     pub(crate) fn trim_blocks(&self, ino: Ino) -> Result<()> {
         let inode = self.volume().inode(ino)?;
         if !has_blocks(&inode) {
@@ -186,8 +187,8 @@ impl Writer {
     }
 }
 
-/// Returns whether `i_block` is a map of blocks, as `ext4_can_truncate` and `ext4_inode_is_fast_symlink` ask, and not
-/// an empty one.
+/// Returns whether `i_block` is a map of blocks, as in `ext4_can_truncate` and `ext4_inode_is_fast_symlink`, and not
+/// empty.
 pub(super) fn has_blocks(inode: &Inode) -> bool {
     let is_empty = match inode.i_block() {
         // `eh_entries` of the root.

@@ -1,4 +1,4 @@
-//! Ranges of files as fast commits tell them: space whose place something else decided.
+//! Ranges of files in fast commits: space whose place is already decided.
 
 use alloc::vec::Vec;
 
@@ -13,9 +13,9 @@ use crate::map::{Blocks, Run};
 use crate::writer::Writer;
 
 impl Writer {
-    /// Sets free what the blocks from `at` on have elsewhere than where `run` says. All ranges of a file come before
-    /// the first [`Self::fill_range`], since a cluster is free when nothing of it is named. Fails with `Unsupported`
-    /// for what has no ranges of its own.
+    /// Frees the mappings from block `at` on that differ from `run`. All ranges of a file are processed before the
+    /// first [`Self::fill_range`], since a cluster is free when nothing refers to any of it. Fails with `Unsupported`
+    /// for an inode without a map of its own.
     pub(crate) fn empty_range(&self, ino: Ino, at: u32, run: Run) -> Result<()> {
         let inode = self.ranged_inode(ino)?;
         let nodes = Nodes { volume: self.volume(), inode: &inode };
@@ -36,7 +36,7 @@ impl Writer {
         self.commit_change(&inode, change, Credits(0), |_, _| Ok(())).map(drop)
     }
 
-    /// Lets the blocks from `at` on lie where `run` says; `reserved` is what of that was free.
+    /// Maps the blocks from `at` on to `run`; `reserved` is the part of it that was free.
     pub(crate) fn fill_range(&self, ino: Ino, at: u32, run: Run, reserved: Vec<BlockRun>) -> Result<()> {
         let inode = self.ranged_inode(ino)?;
         let Some(new) = mapping(at, run) else { return Ok(()) };
@@ -56,7 +56,7 @@ impl Writer {
     }
 }
 
-/// What `run` maps from block `at` on; `None` if it is a hole.
+/// Returns the mapping of `run` from block `at` on, or `None` if it is a hole.
 fn mapping(at: u32, run: Run) -> Option<Mapping> {
     let (place, state) = match run.place {
         Blocks::Mapped(place) => (place, State::Written),

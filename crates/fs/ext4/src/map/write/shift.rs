@@ -1,4 +1,4 @@
-//! Moving a file's blocks along it: collapse and insert.
+//! Moving a file's blocks within it: collapse and insert.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -13,7 +13,7 @@ use crate::map::promise::Run;
 use crate::map::tree::Shift;
 use crate::writer::{InodeEdit, Writer};
 
-/// Cuts a range out: removes it, then moves what follows down, leaf by leaf from its start.
+/// Removes a range, then moves everything after it down, leaf by leaf from its start.
 struct Collapse {
     size: u64,
     removal: Removal,
@@ -30,7 +30,7 @@ impl Job for Collapse {
         }
         self.at =
             map.shift_leaf(self.at, self.from, Shift::Down(self.by))?.end.max(self.at.saturating_add(1));
-        // What was moved must not be moved again: the leaf after it starts where this one ended.
+        // Moved mappings must not be moved again: the next leaf starts where this one ended.
         self.from = self.at;
         Ok(if self.at >= 1 << 32 { Progress::Done } else { Progress::More })
     }
@@ -51,7 +51,7 @@ impl Job for Collapse {
     }
 }
 
-/// Makes room: moves what lies at and behind a block up, leaf by leaf from the end.
+/// Moves everything at and after a block up, leaf by leaf from the end.
 struct Insert {
     size: u64,
     from: u64,
@@ -74,7 +74,7 @@ impl Job for Insert {
         _place: Place,
     ) -> Result<()> {
         writer.note_moved(txn, edit);
-        // Before the first block moves, so that none ever lies past the end.
+        // Before the first block moves, so that no block is ever past the end.
         writer.grow_to(edit, self.size);
         edit.touch_data(writer.now());
         Ok(())
@@ -82,7 +82,7 @@ impl Job for Insert {
 }
 
 impl Writer {
-    /// As the contract's `collapse`.
+    /// Implements `collapse` of the contract.
     pub(crate) fn collapse(&self, ino: Ino, range: Range<u64>) -> Result<()> {
         let _lock = self.lock_one(ino);
         let inode = self.data_inode(ino)?;
@@ -98,7 +98,7 @@ impl Writer {
         self.run(inode, &mut Collapse { size, removal, from, at: from, by })
     }
 
-    /// As the contract's `insert`.
+    /// Implements `insert` of the contract.
     pub(crate) fn insert(&self, ino: Ino, range: Range<u64>) -> Result<()> {
         let _lock = self.lock_one(ino);
         let inode = self.data_inode(ino)?;
@@ -115,7 +115,7 @@ impl Writer {
         let nodes = Nodes { volume: self.volume(), inode: &inode };
         let mut map = FileMap::new(&nodes)?;
         let end = map.before(u64::MAX >> 32)?.map_or(0, |last| last.end());
-        // Space that was allocated past the end of the file moves too.
+        // Space that was allocated past the end of the file moves, too.
         if end.saturating_add(by.into()) > map.end() {
             return Err(Error::FileTooBig);
         }
@@ -126,7 +126,7 @@ impl Writer {
         self.moved().note(edit.ino(), txn.tid(), self.txns().durable());
     }
 
-    /// Returns once no power cut brings back where blocks of `ino` were before they moved.
+    /// Waits until no power cut can restore the places of blocks of `ino` before they moved.
     pub(super) fn await_moves(&self, ino: Ino) -> Result<()> {
         if let Some(tid) = self.moved().waits_for(ino) {
             self.txns().wait_durable(tid)?;

@@ -1,4 +1,4 @@
-//! Space for blocks of a file that have none: promised in memory, taken when the blocks are published.
+//! Space for unallocated blocks of a file: reserved in memory, and allocated when the blocks are published.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -15,29 +15,29 @@ use crate::map::tree::{Mapping, State};
 use crate::unit::VolBlock;
 use crate::writer::Writer;
 
-/// What is kept ahead of an append: as much as the file has, within these bytes. Linux's `mballoc` normalizes requests
-/// up to 8 MiB too.
+/// Minimum space ahead of an append. The space ahead equals the size of the file, within limits. Linux' `mballoc`
+/// also normalizes requests up to 8 MiB.
 const LEAST_AHEAD: u64 = 64 << 10;
 const MOST_AHEAD: u64 = 8 << 20;
-/// What is kept ahead ends when the file was not written to for so long: the age at which Linux writes back.
+/// Space ahead is released if the file was not written to for so many seconds: the age at which Linux writes back.
 const AHEAD_AGE: i64 = 30;
 
 impl Writer {
-    /// Returns where blocks of a file without any best lie: at the start of its inode's group.
+    /// Returns the default goal for blocks of a file: the start of its inode's group.
     pub(super) fn home_goal(&self, ino: Ino) -> VolBlock {
         let sb = self.volume().super_block();
         let group = ino.0.saturating_sub(1).checked_div(sb.inodes_per_group.into()).unwrap_or(0);
         sb.group_start(u32::try_from(group).unwrap_or(0))
     }
 
-    /// Returns where block `at` best lies: after what lies before it.
+    /// Returns the goal for block `at`: after the block before it.
     fn goal(&self, inode: &Inode, map: &mut FileMap<'_, Nodes<'_>>, at: u64) -> Result<VolBlock> {
         let Some(before) = map.before(at)? else { return Ok(self.home_goal(inode.ino())) };
         Ok(before.place.checked_add(before.len.into()).unwrap_or(before.place))
     }
 
-    /// Tries to `reserve`; where there is no space, ends what is kept ahead for all files and tries again. What a commit
-    /// would free is the caller's caller's to wait for ([`Writer::with_space`]), without locks.
+    /// Calls `reserve`. If there is no space, releases the space ahead of all files and calls it again. Space that a
+    /// commit would free is left to a caller without locks ([`Writer::with_space`]).
     pub(super) fn insist(&self, reserve: impl Fn() -> Result<BlockRun>) -> Result<BlockRun> {
         let first = reserve();
         if first != Err(Error::NoSpace) {
@@ -51,14 +51,14 @@ impl Writer {
         runs.into_iter().flat_map(block_runs).for_each(|run| self.allocator().release(run));
     }
 
-    /// What is free, for `statfs`: what is kept ahead is, since whoever asks gets it.
+    /// Returns the free space for `statfs`. Space ahead counts as free, since it is available on request.
     pub(crate) fn totals(&self) -> Totals {
         let totals = self.allocator().totals();
         let ahead = self.promises().ahead_blocks().checked_div(self.cluster_len()).unwrap_or(0);
         Totals { free_blocks: totals.free_blocks.saturating_add(ahead), ..totals }
     }
 
-    /// Ends what is kept ahead for files that were not written to lately. Looks seldom.
+    /// Releases space ahead of files without recent writes. Searches only now and then.
     fn release_old_space(&self) {
         let now = self.now();
         if !self.promises().is_due(now) {
@@ -68,13 +68,13 @@ impl Writer {
         self.release(self.promises().take_ahead(Some(then)));
     }
 
-    /// Ends what is kept ahead for `ino`, which nobody uses any more or whose blocks move.
+    /// Releases space ahead of `ino`, which has no users or whose blocks move.
     pub(crate) fn forget_space(&self, ino: Ino) {
         self.release(self.promises().take_all(ino));
     }
 
-    /// Blocks for the hole that starts at `hole.start`, handed out until they are published or abandoned: at least
-    /// one, none past `end`. Fails with `NoSpace`.
+    /// Reserves blocks for the hole that starts at `hole.start`, until they are published or abandoned: at least one,
+    /// none past `end`. Fails with `NoSpace`.
     pub(super) fn promise(
         &self,
         inode: &Inode,
@@ -96,14 +96,15 @@ impl Writer {
         reserved.within(&wanted).ok_or(Error::NoSpace)
     }
 
-    /// What was promised to a hole that starts at `wanted.start`, handed out by this. Only holes are promised anything.
+    /// Returns the existing reservation for a hole that starts at `wanted.start`, and records it as returned to a
+    /// caller. Only holes have reservations.
     pub(super) fn promised_before(&self, inode: &Inode, wanted: &Range<u64>) -> Result<Option<Mapping>> {
         let whole = self.whole_clusters(wanted);
         let found = self.promises().hand_out(inode.ino(), &whole, self.now())?;
         Ok(found.and_then(|found| found.within(wanted)).filter(|found| found.range().start == wanted.start))
     }
 
-    /// The place of a hole in a cluster that the file has.
+    /// Returns the place of a hole in a cluster that the file has.
     fn shared(&self, map: &mut FileMap<'_, Nodes<'_>>, wanted: &Range<u64>) -> Result<Option<Mapping>> {
         let bits = self.volume().super_block().cluster_bits;
         if bits == 0 {
@@ -113,7 +114,8 @@ impl Writer {
         Ok(mapping(wanted.start, place, len).and_then(|mapping| mapping.within(wanted)))
     }
 
-    /// A place for block `at`, a hole, of metadata; with what was reserved for it, unless its cluster is there already.
+    /// Returns a place for the metadata block `at`, a hole, and the reservation for it, unless its cluster is already
+    /// allocated.
     pub(super) fn metadata_block(
         &self,
         inode: &Inode,
@@ -129,7 +131,7 @@ impl Writer {
         Ok((VolBlock(run.start.0.saturating_add(inside)), Some(run)))
     }
 
-    /// Reserves for `whole` clusters of a hole, and more ahead of an append.
+    /// Reserves space for `whole` clusters of a hole, and more ahead of an append.
     fn reserve_ahead(
         &self,
         inode: &Inode,
@@ -137,13 +139,13 @@ impl Writer {
         whole: &Range<u64>,
         hole_end: u64,
     ) -> Result<Mapping> {
-        // The cluster over the end of a hole belongs to what is behind it.
+        // The cluster at the end of a hole belongs to the next mapping.
         let end = cluster_of(hole_end.min(map.end()), self.cluster_len());
         self.release_old_space();
         let end = self.promises().next_start(inode.ino(), whole.start).map_or(end, |next| next.min(end));
         let wanted = whole.end.min(end).saturating_sub(whole.start);
-        // Most files are written once and whole: what the first write kept ahead would lie between their blocks and
-        // those of the next file, and be skipped by every search.
+        // Most files are written once and completely. Space ahead of the first write would separate their blocks from
+        // those of the next file, and every search would skip it.
         let appends = whole.start > 0 && whole.start >= self.block_at(inode.size());
         let ahead =
             if appends { self.ahead(whole.start).min(end.saturating_sub(whole.end.min(end))) } else { 0 };
@@ -162,14 +164,14 @@ impl Writer {
         Ok(promise(start, run.start, run.len))
     }
 
-    /// Returns how many blocks to keep ahead of an append to a file that has so many.
+    /// Returns the number of blocks to reserve ahead of an append to a file with `blocks` blocks.
     fn ahead(&self, blocks: u64) -> u64 {
         let count = |bytes: u64| self.block_from(bytes);
         blocks.clamp(count(LEAST_AHEAD), count(MOST_AHEAD).max(count(LEAST_AHEAD)))
     }
 
-    /// What `range` maps to once its holes are filled with what was promised to them, and each block is in `state`;
-    /// with the runs that have to be published for it. Fails with `Invalid` for a hole that nothing was promised to.
+    /// Returns the mappings of `range` once its holes are filled with their reservations and each block is in
+    /// `state`, and the runs to publish for that. Fails with `Invalid` for a hole without a reservation.
     pub(super) fn filled(
         &self,
         inode: &Inode,

@@ -1,7 +1,7 @@
-//! Work on a file's map that may be more than one transaction holds.
+//! Work on a file's map that may exceed one transaction.
 //!
-//! A job goes on in memory until it is done or its transaction is full; then what it did is committed and it goes on
-//! from there. What fits one transaction is one change, also after a crash.
+//! A job continues in memory until it is done or its transaction is full. Then its changes are committed, and it
+//! continues. Work that fits one transaction is one change, also after a crash.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use crate::map::change::{FileMap, Nodes};
 use crate::map::promise::Run;
 use crate::writer::{InodeEdit, Writer, cost};
 
-/// The most runs that one transaction sets free.
+/// Maximum number of runs that one transaction frees.
 const MOST_LOST: usize = 4096;
 
 /// Whether a job has more to do.
@@ -23,7 +23,7 @@ pub(super) enum Progress {
     Done,
 }
 
-/// Where a transaction stands among those of a job.
+/// The position of a transaction among those of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub first: bool,
@@ -32,7 +32,7 @@ pub(super) struct Place {
 
 /// Work in steps.
 pub(super) trait Job {
-    /// Does a little: a few nodes of the map. Adds to `lost` what this sets free.
+    /// Does a small part: a few nodes of the map. Adds the freed runs to `lost`.
     fn step(&mut self, map: &mut FileMap<'_, Nodes<'_>>, lost: &mut Vec<Run>) -> Result<Progress>;
 
     /// Changes the rest of the inode in each transaction.
@@ -46,7 +46,7 @@ pub(super) trait Job {
 }
 
 impl Writer {
-    /// Does `job` on `inode`, which was read since its lock was taken.
+    /// Executes `job` on `inode`, which was read under its lock.
     pub(super) fn run(&self, inode: Inode, job: &mut dyn Job) -> Result<()> {
         let limit = self.credits_per_step();
         let (mut inode, mut first) = (inode, true);
@@ -75,7 +75,8 @@ impl Writer {
         }
     }
 
-    /// Returns how many blocks one step of a job may change: a transaction is there for others too.
+    /// Returns the maximum number of blocks that one step of a job changes, since other operations share the
+    /// transaction.
     fn credits_per_step(&self) -> Credits {
         Credits((self.txns().credits_max().0 / 8).max(16))
     }

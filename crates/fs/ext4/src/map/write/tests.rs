@@ -1,5 +1,5 @@
-//! Files against bytes in memory: whatever is done to one, it reads back as the model, e2fsck finds nothing, and the
-//! kernel reads the same.
+//! Files compared with bytes in memory: after any operation a file reads back as the model, e2fsck finds nothing, and
+//! the kernel reads the same.
 
 use std::fs;
 use std::string::{String, ToString};
@@ -18,10 +18,10 @@ use crate::super_block::ROOT_INO;
 use crate::writer::open_writer;
 
 const LEN: usize = 48 << 20;
-/// How large the files of the tests get.
+/// Maximum size of the files of the tests.
 const MOST: u64 = 3 << 20;
 
-/// Numbers that follow from a seed: xorshift64*.
+/// Pseudo-random numbers from a seed: xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -42,7 +42,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Returns a volume made by mke2fs with `args`, and its file `f` with `contents`.
+    /// Returns a volume that mke2fs created with `args`, and its file `f` with `contents`.
     fn new(args: &[&str], mode: DataMode, contents: &[u8]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (source, image) = (folder.path().join("source"), folder.path().join("image"));
@@ -75,7 +75,7 @@ impl Rig {
         let end = offset + bytes.len() as u64;
         let mut at = offset / self.block() * self.block();
         if offset > self.model.len() as u64 {
-            // Whoever lets a file grow zeroes the rest of its last block.
+            // A caller that extends a file zeroes the rest of its last block.
             let last = self.model.len() as u64 / self.block() * self.block();
             if last < self.model.len() as u64 && last < at {
                 self.write_blocks(last, self.model.len() as u64)?;
@@ -89,7 +89,7 @@ impl Rig {
             match self.write_blocks(at, end) {
                 Ok(next) => at = next,
                 Err(error) => {
-                    // What was not written is as before.
+                    // The part that was not written keeps its contents.
                     let got = at.max(offset).min(end) as usize;
                     self.model.truncate(got.max(old_len));
                     let kept = old.get(got - offset as usize..).unwrap_or_default();
@@ -134,7 +134,7 @@ impl Rig {
         Ok(())
     }
 
-    /// What the file holds, from its blocks or wherever it lies.
+    /// Returns the contents of the file, from its blocks or wherever they are.
     fn read(&self) -> Vec<u8> {
         let (inode, volume) = (self.inode(), self.writer.volume());
         let mut bytes = std::vec![0; inode.size() as usize];
@@ -160,7 +160,7 @@ impl Rig {
         }
     }
 
-    /// Commits, and lets e2fsck and the kernel judge.
+    /// Commits, and checks the volume with e2fsck and the kernel.
     fn judge(&self, what: &str) {
         self.writer.forget_space(self.ino);
         self.writer.txns().sync().unwrap();
@@ -169,7 +169,7 @@ impl Rig {
         let mut bytes = std::vec![0; LEN];
         self.device.read_at(0, &mut bytes).unwrap();
         fs::write(&image, bytes).unwrap();
-        // What is in the journal only, e2fsck brings home.
+        // e2fsck replays the journal.
         let _ = program("e2fsck").args(["-y", "-E", "journal_only"]).arg(&image).output().unwrap();
         if let Err(error) = call("e2fsck", ["-fn", image.to_str().unwrap()]) {
             panic!("after {what}: {error}");
@@ -182,7 +182,7 @@ impl Rig {
         }
     }
 
-    /// Does one thing at random; answers what.
+    /// Executes a random operation. Returns its description.
     fn act(&mut self, random: &mut Random, extents: bool) -> String {
         let (block, size) = (self.block(), self.model.len() as u64);
         let aligned = |n: u64| n / block * block;
@@ -208,7 +208,7 @@ impl Rig {
                 std::format!("truncate {size}")
             }
             7 => {
-                // Every other block, for a tree that grows.
+                // Every other block, so that the tree grows.
                 let start = aligned(random.below(MOST));
                 for n in 0..40 {
                     self.write(start + 2 * n * block, &data[..data.len().min(block as usize)]).unwrap();
@@ -315,7 +315,7 @@ fn space_that_ends_in_a_cluster_which_the_file_has_shares_it() {
         return;
     }
     let mut rig = Rig::new(&["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "8192"], ORDERED, b"");
-    // Half of the cluster of blocks 128 to 135 is data, and what is allocated ends before that half.
+    // Half of the cluster of blocks 128 to 135 is data, and the allocated space ends before that half.
     rig.write(132 << 10, &[7; 44 << 10]).unwrap();
     rig.writer.allocate(rig.ino, 14 << 10..129 << 10, Size::Keep).unwrap();
     rig.judge("allocated");
@@ -385,11 +385,11 @@ fn appends_lie_together_whatever_others_write() {
     let mut rig = Rig::new(&["-t", "ext4"], ORDERED, b"");
     for n in 0..300 {
         rig.write(4096 * n, &[n as u8; 4096]).unwrap();
-        // Somebody else takes the blocks right behind meanwhile.
+        // Another file takes the blocks directly after it meanwhile.
         let run = rig.writer.allocator().reserve(rig.writer.home_goal(rig.ino), 1).unwrap();
         let _ = run;
     }
-    // The first write keeps nothing ahead: most files have no second one.
+    // The first write reserves nothing ahead: most files have no second write.
     let mut runs = Vec::new();
     let mut at = 0;
     while at < 300 {
@@ -411,7 +411,7 @@ fn an_orphan_that_was_never_stored_does_not_cut_the_list_of_those_before_it() {
     rig.writer.add_orphan(rig.ino).unwrap();
     rig.write(0, b"one").unwrap();
     rig.writer.txns().sync().unwrap();
-    // As a call does that fails between this and its first change.
+    // Like a call that fails between this and its first change.
     rig.writer.add_orphan(lost_found).unwrap();
     rig.write(8192, b"two").unwrap();
     rig.writer.txns().sync().unwrap();
@@ -431,7 +431,7 @@ fn a_full_volume_takes_what_it_can_and_stays_right() {
         let mut rig = Rig::new(args, ORDERED, b"");
         let mut random = Random(9);
         let mut at = 0;
-        // Every other block, so that the map takes much space too.
+        // Every other block, so that the map needs much space, too.
         let error = loop {
             let len = 1 + random.below(200_000);
             if let Err(error) = rig.write(at, &std::vec![random.below(256) as u8; len as usize]) {
