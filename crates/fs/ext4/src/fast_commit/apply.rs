@@ -1,9 +1,9 @@
-//! Fast commits, made part of the volume for good.
+//! Applying fast commits to the volume permanently.
 //!
-//! What [`FastCommits`] shows is written through the code that changes volumes, to a copy of the volume in memory
-//! (`writer::fold`), so that no order has to be kept.
-//! Order: space that was named is taken before anything looks for some; what is gone goes before what came, because a
-//! number may have begun another life; names last, when all that they lead to is there.
+//! The changes that [`FastCommits`] shows are made by the code that changes volumes, to a copy of the volume in
+//! memory (`writer::fold`), so that the order of writes does not matter. Order: space that fast commits refer to is
+//! allocated before other space; removals come before additions, because a number may have been reused; names come
+//! last, when the inodes that they refer to exist.
 //! Source: Linux `fs/ext4/fast_commit.c` `ext4_fc_replay`.
 
 use alloc::vec::Vec;
@@ -18,19 +18,19 @@ use crate::inode::{Inode, InodeFlags, Place};
 use crate::map::{APPEND_CREDITS, Blocks, Run};
 use crate::writer::{InodeEdit, Writer, cost};
 
-/// Blocks that change for one name, with what a directory may grow by.
+/// Blocks that change for one name, including the growth of a directory.
 const NAME: Credits = Credits(2 + 3 * (APPEND_CREDITS.0 + 2));
 
-/// An inode as it was before, and what it becomes.
+/// The old and the new state of an inode.
 struct Step<'a> {
     ino: Ino,
     change: &'a InodeChange,
-    /// The free space that its ranges name.
+    /// The free space in its ranges.
     reserved: Vec<(u32, Run, Vec<BlockRun>)>,
 }
 
 impl Writer {
-    /// Makes everything in `commits` part of the volume, on which nothing else happens meanwhile.
+    /// Applies `commits` to the volume. Nothing else may change the volume meanwhile.
     pub(crate) fn apply_fast_commits(&self, commits: &FastCommits) -> Result<()> {
         let mut steps = Vec::new();
         for (ino, change) in commits.inodes() {
@@ -71,7 +71,7 @@ impl Writer {
         Ok(all)
     }
 
-    /// Inode `ino` if it is in use.
+    /// Returns inode `ino` if it is in use.
     fn used_inode(&self, ino: Ino) -> Result<Option<Inode>> {
         match self.volume().inode(ino) {
             Err(Error::Stale) => Ok(None),
@@ -79,7 +79,7 @@ impl Writer {
         }
     }
 
-    /// Frees what the volume has under a number that is free now, or names something else.
+    /// Frees an inode whose number is now free or belongs to another inode.
     fn end_former_life(&self, step: &Step<'_>) -> Result<()> {
         let Some(inode) = self.used_inode(step.ino)? else { return Ok(()) };
         let is_other = step.change.map_dropped && !inode.has(InodeFlags::INLINE_DATA);
@@ -103,7 +103,7 @@ impl Writer {
             Some(inode) => self.edit_merged(&mut txn, step, inode)?,
             None => self.edit_made(&mut txn, step)?,
         };
-        // Linux makes no such fast commit: `ext4_xattr_set_handle` asks for a full one (`EXT4_FC_REASON_XATTR`).
+        // Linux makes no such fast commit: `ext4_xattr_set_handle` requests a full commit (`EXT4_FC_REASON_XATTR`).
         let attributes = |inode: &Inode| inode.xattr_block();
         if edit.inode().ok().as_ref().and_then(attributes) != inode.as_ref().and_then(attributes) {
             return Err(Error::Unsupported(Feature::Named("fast commits of attributes in blocks")));
@@ -116,7 +116,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The record of an inode that goes on, with the blocks that it has.
+    /// Returns the new record of an existing inode, with its current blocks.
     fn edit_merged(&self, txn: &mut Txn<'_>, step: &Step<'_>, inode: &Inode) -> Result<InodeEdit> {
         let before = self.edit_known(txn, inode)?;
         let record = step.change.merge(inode.record())?;
@@ -127,7 +127,7 @@ impl Writer {
         Ok(edit)
     }
 
-    /// The record of an inode that was made, with no blocks yet.
+    /// Returns the record of a created inode, without blocks.
     fn edit_made(&self, txn: &mut Txn<'_>, step: &Step<'_>) -> Result<InodeEdit> {
         let size = self.volume().super_block().inode_size;
         let record = step.change.merge(&alloc::vec![0; size.into()])?;
@@ -140,7 +140,8 @@ impl Writer {
         Ok(edit)
     }
 
-    /// Gives a directory that was made its first block; the record tells of blocks that were never logged.
+    /// Creates the first block of a created directory, since the logged record refers to blocks that were never
+    /// logged.
     fn start_directory(&self, txn: &mut Txn<'_>, edit: InodeEdit, parent: Ino) -> Result<InodeEdit> {
         let mut edit = edit;
         edit.remove_flags(InodeFlags::INLINE_DATA | InodeFlags::INDEX | InodeFlags::EXTENTS);
@@ -158,7 +159,7 @@ impl Writer {
             return Ok(());
         }
         for name in names.touched() {
-            // What is no name, the log made up.
+            // An invalid name can come only from a damaged log.
             let Ok(name) = Name::new(name) else { continue };
             let view = self.volume().inode(dir)?;
             let stored = match self.volume().lookup(&view, name) {
@@ -173,7 +174,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets `name` in `dir` name `now`, or nothing.
+    /// Makes `name` in `dir` refer to `now`, or removes it.
     fn apply_name(&self, dir: &Inode, name: &Name, is_there: bool, now: Option<Ino>) -> Result<()> {
         let kind = now.map(|ino| self.volume().inode(ino).map(|inode| inode.kind())).transpose()?;
         let mut txn = self.begin(NAME + NAME)?;
@@ -198,7 +199,7 @@ impl Writer {
 }
 
 impl InodeChange {
-    /// Returns whether it is free now.
+    /// Returns whether the inode is now free.
     fn is_gone(&self) -> bool {
         self.node.is_some_and(|node| node.links == 0)
     }

@@ -1,11 +1,11 @@
-//! The fast-commit area: which of its records count.
+//! The fast-commit area, and which of its records are valid.
 //!
-//! On disk: the blocks behind the log. Records lie in them one after another, none across two blocks. A `HEAD` begins
-//! the fast commits of a transaction, a `TAIL` ends each of them and carries its checksum. All belong to the
-//! transaction that the log does not have yet.
-//! Source: Linux `fs/ext4/fast_commit.c` (`ext4_fc_replay_scan`). Differs: a first fast commit that is torn is dropped
-//! like any other, and noted if its tail is there, where Linux refuses to mount; nobody was told that it had
-//! succeeded.
+//! On disk: the blocks after the log. They contain consecutive records, none of which crosses blocks. A `HEAD` begins
+//! the fast commits of a transaction; a `TAIL` ends each of them and contains its checksum. All belong to the
+//! transaction after the last one in the log.
+//! Source: Linux `fs/ext4/fast_commit.c` (`ext4_fc_replay_scan`). Difference: a torn first fast commit is dropped
+//! like any other, and reported if its tail is present. Linux refuses to mount, although the fast commit was never
+//! reported as successful.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -17,13 +17,13 @@ use obento_journal::{Journal, Tid};
 use super::tlv::{Located, Tlv, Tlvs};
 use crate::checksum::Crc;
 
-/// Where the blocks of the area come from.
+/// The source of the blocks of the area.
 pub(crate) trait Area {
-    /// Returns how many blocks.
+    /// Returns the number of blocks.
     fn len(&self) -> u32;
     /// Fills `buf` with block `at`.
     fn read(&self, at: u32, buf: &mut [u8]) -> Result<()>;
-    /// The number that block `at` has on its device, for errors.
+    /// Returns the number of block `at` on its device, for error messages.
     fn locate(&self, at: u32) -> u64;
 }
 
@@ -42,30 +42,31 @@ impl Area for Journal {
     }
 }
 
-/// How the area is divided.
+/// The layout of the area.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     pub(crate) block_size: u32,
     pub(crate) inode_size: u16,
 }
 
-/// More records than a full area of the default journal of 1 GiB holds of the usual size; bounds memory.
+/// Maximum number of records, to bound memory: more than a full area of the default journal of 1 GiB contains at the
+/// usual size.
 const MAX_RECORDS: u32 = 1 << 18;
-/// The same in bytes.
+/// Maximum number of bytes.
 const MAX_BYTES: u32 = 32 << 20;
 
-/// Which records count: the first so many.
+/// The valid records: a prefix of all records.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Valid {
-    /// Records of complete fast commits.
+    /// Number of records of complete fast commits.
     pub(crate) records: u32,
-    /// Complete fast commits.
+    /// Number of complete fast commits.
     pub(crate) commits: u32,
-    /// What ended them, if it was neither the end nor a torn commit.
+    /// The error that ended them, unless that was the end of the area or a torn commit.
     pub(crate) damage: Option<Error>,
 }
 
-/// Hands the records to `visit` until it breaks, with the number of their block.
+/// Passes the records to `visit`, with the number of their block, until it breaks.
 pub(crate) fn each_record(
     area: &dyn Area,
     geometry: Geometry,
@@ -116,7 +117,7 @@ impl Area for Bytes<'_> {
     }
 }
 
-/// Finds out which records count, where transaction `tid` is the one that the log does not have yet.
+/// Determines which records are valid. `tid` is the transaction after the last one in the log.
 pub(crate) fn scan(area: &dyn Area, geometry: Geometry, tid: Tid) -> Result<Valid> {
     let mut valid = Valid::default();
     let (mut seen, mut crc) = (0_u32, Crc::new(0));
@@ -139,7 +140,7 @@ pub(crate) fn scan(area: &dyn Area, geometry: Geometry, tid: Tid) -> Result<Vali
             Tlv::Head(head) if head.fc_tid.get() != tid.0 => ControlFlow::Break(()),
             Tlv::Tail(tail) if tail.fc_tid.get() != tid.0 => ControlFlow::Break(()),
             Tlv::Tail(tail) if tail.fc_crc.get() != crc.get() => {
-                // After a good one it was torn, as far as anyone can tell.
+                // After a valid fast commit, this one is assumed to be torn.
                 if valid.commits == 0 {
                     let (structure, block) = (Structure::FastCommit, area.locate(at));
                     let (found, expected) = (tail.fc_crc.get(), crc.get());
@@ -159,7 +160,7 @@ pub(crate) fn scan(area: &dyn Area, geometry: Geometry, tid: Tid) -> Result<Vali
     Ok(valid)
 }
 
-/// Hands the records that count to `visit`, in order.
+/// Passes the valid records to `visit`, in order.
 pub(crate) fn replay(
     area: &dyn Area,
     geometry: Geometry,

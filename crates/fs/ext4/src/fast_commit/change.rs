@@ -1,4 +1,4 @@
-//! What fast commits did to one inode.
+//! The changes of fast commits to one inode.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,57 +13,58 @@ use crate::raw::{RawExtent, RawExtentHeader, RawInode};
 
 /// `EXT4_EXT_MAGIC`
 const EXTENT_MAGIC: u16 = 0xf30a;
-/// Where `i_block` and what follows it start in the record.
+/// Offset of `i_block` and the following fields in the record.
 const I_BLOCK: usize = offset_of!(RawInode, i_block);
 const AFTER_I_BLOCK: usize = offset_of!(RawInode, i_generation);
 
-/// What is known of an inode while records are applied.
+/// The properties of an inode while records are applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Node {
     pub(crate) links: u16,
     pub(crate) is_dir: bool,
-    /// Whether it is a directory that ignores case.
+    /// Whether it is a case-insensitive directory.
     pub(crate) folds: bool,
 }
 
-/// What fast commits did to one inode.
+/// The changes of fast commits to one inode.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct InodeChange {
-    /// The record logged last.
+    /// The last logged record.
     pub(super) logged: Option<Box<[u8]>>,
-    /// Links and kind by now, if they are not what the volume says.
+    /// Current link count and type, if they differ from those on the volume.
     pub(super) node: Option<Node>,
-    /// Whether the mapping on the volume belongs to an earlier life of the inode.
+    /// Whether the mapping on the volume belongs to an earlier inode with this number.
     pub(super) map_dropped: bool,
-    /// What was mapped anew.
+    /// New mappings.
     pub(super) ranges: Ranges,
-    /// Of a directory that was made: the one it lies in.
+    /// The parent of a created directory.
     pub(super) made_in: Option<Ino>,
 }
 
 impl InodeChange {
-    /// Takes the record `logged`, as an `INODE` says.
+    /// Applies the record `logged` of an `INODE`.
     pub(super) fn log(&mut self, logged: &[u8]) {
         let Ok((raw, _)) = RawInode::ref_from_prefix(logged) else { return };
         let is_dir = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory);
         let folds = flags(raw).contains(InodeFlags::CASEFOLD);
         self.node = Some(Node { links: raw.i_links_count.get(), is_dir, folds });
         if flags(raw).contains(InodeFlags::INLINE_DATA) {
-            // The data that takes the mapping's place is in the record.
+            // The record contains inline data in place of the mapping.
             self.map_dropped = true;
             self.ranges = Ranges::default();
         }
         self.logged = Some(logged.into());
     }
 
-    /// The last name is gone, and with it the inode.
+    /// Frees the inode, whose last name was removed.
     pub(super) fn free(&mut self, is_dir: bool) {
         let node = Some(Node { links: 0, is_dir, folds: false });
         *self = Self { node, map_dropped: true, ..Self::default() };
     }
 
-    /// The record as it would stand in the inode table, where `base` stands now: `ext4_fc_replay_inode` takes all of
-    /// the logged one but the mapping. A directory keeps its size, too, since its new names are not in its blocks.
+    /// Returns the record for the inode table, whose current record is `base`. Like `ext4_fc_replay_inode`, takes all
+    /// fields of the logged record except the mapping. A directory also keeps its size, since its new names are not
+    /// in its blocks.
     pub(super) fn merge(&self, base: &[u8]) -> Result<Vec<u8>> {
         let mut record = Vec::new();
         record.try_reserve_exact(base.len())?;
@@ -87,7 +88,7 @@ impl InodeChange {
         Ok(record)
     }
 
-    /// Makes `i_block` what the flags call for.
+    /// Sets `i_block` to the form that the flags require.
     fn settle_map(&self, raw: &mut RawInode) {
         let flags = flags(raw);
         let logged = self.logged.as_deref().and_then(|logged| logged.get(I_BLOCK..AFTER_I_BLOCK));
@@ -100,7 +101,8 @@ impl InodeChange {
         let kind = FileKind::from_mode(raw.i_mode.get());
         let mapped = matches!(kind, Some(FileKind::Regular | FileKind::Directory));
         match logged {
-            // Targets and device numbers are no mapping. Linux leaves them out, and writes no fast commit for them.
+            // Targets and device numbers are not mappings. Linux omits them, and writes no fast commit for such
+            // inodes.
             Some(bytes) if flags.contains(InodeFlags::INLINE_DATA) || !mapped => {
                 raw.i_block.copy_from_slice(bytes);
             }
@@ -114,7 +116,7 @@ fn flags(raw: &RawInode) -> InodeFlags {
     InodeFlags::from_bits_retain(raw.i_flags.get())
 }
 
-/// What describes the blocks of a directory stays as they are.
+/// Keeps the fields that describe the blocks of a directory.
 fn keep_directory(raw: &mut RawInode, base: &RawInode) {
     let about_blocks = InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
     let kept = flags(raw).difference(about_blocks).union(flags(base).intersection(about_blocks));
@@ -123,7 +125,7 @@ fn keep_directory(raw: &mut RawInode, base: &RawInode) {
     raw.i_size_high = base.i_size_high;
 }
 
-/// Copies bytes `from..to` of `source` over the same of `target`, as far as both have them.
+/// Copies bytes `from..to` of `source` to `target`, as far as both have them.
 fn overwrite(target: &mut [u8], source: &[u8], from: usize, to: usize) {
     let end = to.min(source.len()).min(target.len());
     if let (Some(target), Some(source)) = (target.get_mut(from..end), source.get(from..end)) {

@@ -1,13 +1,13 @@
-//! Fast commits: what fsync wrote behind the log since the last full commit, seen without being replayed.
+//! Fast commits: changes that fsync wrote after the log since the last full commit, shown without a replay.
 //!
-//! A fast commit does not hold blocks but facts: this inode looks so, this range of it lies there, this name was
-//! made. Linux replays them through its own file operations; a volume that is only read keeps them as an overlay
-//! that `Volume::inode`, `Volume::map_run` and the directory code ask before they believe the volume.
+//! A fast commit contains not blocks but facts: an inode has this record, a range of it has this mapping, a name was
+//! created. Linux replays them through its own file operations. On a volume that is only read, they are an overlay,
+//! which `Volume::inode`, `Volume::map_run` and the directory code examine before they use the volume.
 //!
-//! Invariant: memory is bounded by the number and size of records that `area` accepts, not by what they claim.
-//! What the overlay does not show: the free counts of the groups, and the times of directories whose names changed.
-//! Source: Linux `fs/ext4/fast_commit.c`. Link counts of directories follow what happened before the crash; Linux's
-//! replay leaves them to e2fsck.
+//! Invariant: memory is bounded by the number and size of the records that `area` accepts, not by their contents. The
+//! overlay does not show the free counts of the groups, and the times of directories whose names changed.
+//! Source: Linux `fs/ext4/fast_commit.c`. Link counts of directories are those from before the crash; Linux' replay
+//! leaves their correction to e2fsck.
 
 mod apply;
 mod area;
@@ -36,31 +36,31 @@ use crate::map::{Blocks, Run};
 use crate::raw::{RawFcAddRange, RawFcDelRange, RawFcDentryInfo};
 use crate::unit::{FileBlock, VolBlock};
 
-/// Above this a length in an extent means an unwritten one of so much less: `EXT_INIT_MAX_LEN`.
+/// A larger length in an extent means an unwritten extent of the difference: `EXT_INIT_MAX_LEN`.
 const MAX_WRITTEN_LEN: u16 = 1 << 15;
 
-/// What the volume says of an inode before any fast commit.
+/// The volume without fast commits.
 pub(crate) trait Base {
-    /// Links and kind; `None` if the inode is not in use or cannot be read.
+    /// Returns link count and type; `None` if the inode is not in use or cannot be read.
     fn node(&self, ino: Ino) -> Option<Node>;
-    /// How names are compared in directories that ignore case.
+    /// Returns how names are compared in case-insensitive directories.
     fn fold(&self) -> Option<Fold>;
 }
 
-/// All that fast commits changed.
+/// All changes of fast commits.
 #[derive(Default, Debug)]
 pub(crate) struct FastCommits {
     inodes: BTreeMap<Ino, InodeChange>,
     directories: BTreeMap<Ino, NameChanges>,
-    /// Complete fast commits.
+    /// Number of complete fast commits.
     pub(crate) commits: u32,
-    /// The first thing wrong with the area, if anything is.
+    /// The first error in the area, if there is one.
     pub(crate) damage: Option<Error>,
 }
 
 impl FastCommits {
-    /// Takes up the records in `area` that belong to transaction `tid`, the first that the log does not have. Fails
-    /// if the device fails.
+    /// Reads the records in `area` that belong to transaction `tid`, the one after the last in the log. Fails if the
+    /// device fails.
     pub(crate) fn load(area: &dyn Area, geometry: Geometry, tid: Tid, base: &dyn Base) -> Result<Self> {
         let valid = area::scan(area, geometry, tid)?;
         let changes = Self { commits: valid.commits, damage: valid.damage, ..Self::default() };
@@ -77,8 +77,8 @@ impl FastCommits {
         self.inodes.is_empty() && self.directories.is_empty()
     }
 
-    /// The record of inode `ino` as it is now, where the inode table has `base`. `None`: as it stands there. A freed
-    /// inode has no links.
+    /// Returns the current record of inode `ino`, whose record in the inode table is `base`, or `None` if it did not
+    /// change. A freed inode has no links.
     pub(crate) fn record(&self, ino: Ino, base: &[u8]) -> Option<Result<Vec<u8>>> {
         self.inodes.get(&ino).map(|change| change.merge(base))
     }
@@ -88,7 +88,7 @@ impl FastCommits {
         self.inodes.get(&ino).map_or(Overlaid::Base(u32::MAX), |change| change.ranges.get(at))
     }
 
-    /// What happened to the names in `dir`; `None`: nothing.
+    /// Returns the changes of names in `dir`, or `None` if there are no changes.
     pub(crate) fn names(&self, dir: Ino) -> Option<&NameChanges> {
         self.directories.get(&dir)
     }
@@ -103,14 +103,14 @@ impl FastCommits {
         self.inodes.iter().map(|(&ino, change)| (ino, change))
     }
 
-    /// For a directory that a fast commit made, the one it lies in. It has no blocks: all its names are in
+    /// Returns the parent of a directory that a fast commit created. It has no blocks: all its names are in
     /// [`Self::names`].
     pub(crate) fn made_in(&self, dir: Ino) -> Option<Ino> {
         self.inodes.get(&dir).and_then(|change| change.made_in)
     }
 }
 
-/// The records being applied.
+/// The state of applying records.
 struct Replay<'a> {
     base: &'a dyn Base,
     changes: FastCommits,
@@ -133,7 +133,7 @@ impl Replay<'_> {
         self.changes.inodes.entry(ino).or_default()
     }
 
-    /// Links and kind of an inode in use, as they are by now.
+    /// Returns the current link count and type of an inode in use.
     fn node(&self, ino: Ino) -> Option<Node> {
         let node = self.changes.inodes.get(&ino).and_then(|change| change.node);
         node.or_else(|| self.base.node(ino)).filter(|node| node.links > 0)
@@ -213,7 +213,7 @@ impl Replay<'_> {
         changes.or_insert_with(|| NameChanges::new(fold)).push(name, step);
     }
 
-    /// Changes a link count. A directory's of 1 means uncounted and stays.
+    /// Changes a link count. A directory's count of 1 means uncounted and does not change.
     fn count_links(&mut self, ino: Ino, change: impl FnOnce(u16) -> u16) {
         let Some(node) = self.node(ino) else { return };
         if !(node.is_dir && node.links == 1) {

@@ -1,4 +1,4 @@
-//! What fast commits did to the names in one directory.
+//! The changes of fast commits to the names in one directory.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -14,34 +14,34 @@ use crate::dir::{Fold, Folder};
 /// One record about one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// The name now names this inode, unless it named another already.
+    /// The name refers to this inode, unless it already refers to another one.
     Link(Ino),
-    /// The name no longer names this inode, if it did.
+    /// The name no longer refers to this inode.
     Unlink(Ino),
 }
 
-/// The names of a directory that fast commits touched. What stands under a name now follows from what the volume has
-/// there, which only the directory's own code can tell.
+/// The names of a directory that fast commits changed. The inode of a name depends on its inode on the volume, which
+/// only the directory code can read.
 ///
-/// Locking: a leaf lock over the names that were added, which are worked out once.
+/// Locking: a leaf lock over the added names, which are computed once.
 #[derive(Debug)]
 pub(crate) struct NameChanges {
-    /// Set if names that differ in case alone are one.
+    /// Set if names that differ only in case are equal.
     fold: Option<Fold>,
     touched: BTreeMap<Box<[u8]>, Touched>,
     added: Mutex<Option<Arc<[Added]>>>,
 }
 
-/// What happened to one name.
+/// The changes of one name.
 #[derive(Default, Debug)]
 struct Touched {
-    /// As it was written last.
+    /// The name as it was written last.
     name: Box<[u8]>,
     steps: Vec<Step>,
 }
 
 impl Touched {
-    /// What the name names now, where the volume's directory has `base` under it.
+    /// Returns the current inode of the name, which refers to `base` on the volume.
     fn resolve(&self, base: Option<Ino>) -> Option<Ino> {
         self.steps.iter().fold(base, |now, &step| match (step, now) {
             (Step::Link(ino), None) => Some(ino),
@@ -51,7 +51,7 @@ impl Touched {
     }
 }
 
-/// A name that the volume's directory does not have.
+/// A name that does not exist in the directory on the volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Added {
     pub(crate) name: Box<[u8]>,
@@ -59,7 +59,7 @@ pub(crate) struct Added {
 }
 
 impl NameChanges {
-    /// None yet, in a directory that compares names so.
+    /// Creates an empty set for a directory that compares names with `fold`.
     pub(super) fn new(fold: Option<Fold>) -> Self {
         Self { fold, touched: BTreeMap::new(), added: Mutex::new(None) }
     }
@@ -73,18 +73,19 @@ impl NameChanges {
         }
     }
 
-    /// What names are told apart by. One that is not UTF-8 equals only the same bytes, and no folded name.
+    /// Returns the key by which names are compared. A name that is not UTF-8 equals only the same bytes, and no
+    /// folded name.
     fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
         let folded = self.fold.and_then(|_| Folder::default().fold(name).map(Vec::from));
         folded.map_or(Cow::Borrowed(name), Cow::Owned)
     }
 
-    /// Returns the names that something happened to, in the order of their bytes.
+    /// Returns the changed names, ordered by their bytes.
     pub(crate) fn touched(&self) -> impl Iterator<Item = &[u8]> {
         self.touched.values().map(|touched| &*touched.name)
     }
 
-    /// What `name` names now, where the volume's directory has `base` under it.
+    /// Returns the current inode of `name`, which refers to `base` on the volume.
     pub(crate) fn resolve(&self, name: &[u8], base: Option<Ino>) -> Option<Ino> {
         match self.touched.get(&*self.key(name)) {
             Some(touched) => touched.resolve(base),
@@ -92,9 +93,9 @@ impl NameChanges {
         }
     }
 
-    /// The names that are there now and that the volume's directory does not have, always in the same order, so that
-    /// a position among them can serve as a cookie. `scan` hands over the names that the directory has; it is called
-    /// at most once in the life of this.
+    /// Returns the existing names that are not in the directory on the volume, always in the same order, so that an
+    /// index into them can be a cookie. `scan` passes on the names of the directory; it is called at most once for
+    /// this object.
     pub(crate) fn added(&self, scan: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Arc<[Added]> {
         if let Some(added) = &*self.added.lock() {
             return Arc::clone(added);
@@ -111,7 +112,7 @@ impl NameChanges {
                 Some(Added { ino: touched.resolve(None)?, name: touched.name.clone() })
             })
             .collect();
-        // Another thread may have come first, with the same outcome.
+        // Another thread may have stored the same result before.
         *self.added.lock() = Some(Arc::clone(&added));
         added
     }

@@ -1,29 +1,29 @@
-//! Which blocks of a file a fast commit mapped anew.
+//! The blocks of a file whose mapping a fast commit changed.
 //!
-//! Invariant: the ranges do not overlap, because setting one cuts what it covers out of the others.
+//! Invariant: the ranges do not overlap, since setting a range removes it from the others.
 
 use alloc::collections::BTreeMap;
 
 use crate::map::{Blocks, Run};
 use crate::unit::{FileBlock, VolBlock};
 
-/// Ranges of file blocks and where they are now; what lies between is where it was.
+/// Ranges of file blocks and their new places. Blocks outside of them did not change.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Ranges(BTreeMap<u32, Run>);
 
-/// What a fast commit says about a block of a file.
+/// The mapping of a file block in fast commits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Overlaid {
-    /// This run is there now.
+    /// This run is the new mapping.
     Run(Run),
-    /// As before, for so many blocks at least.
+    /// Unchanged, for at least this number of blocks.
     Base(u32),
 }
 
 impl Ranges {
-    /// Puts `run` at file block `at`.
+    /// Maps `run` at file block `at`.
     pub(super) fn set(&mut self, at: u32, run: Run) {
-        // 2^32 blocks do not fit a file's numbers; nothing lies past them.
+        // A file has fewer than 2^32 blocks.
         let end = at.saturating_add(run.len);
         if let Some((&start, &before)) = self.0.range(..at).next_back() {
             self.cut(start, before, at, end);
@@ -36,7 +36,7 @@ impl Ranges {
         }
     }
 
-    /// Takes `at..end` out of the run at `start`.
+    /// Removes `at..end` from the run at `start`.
     fn cut(&mut self, start: u32, run: Run, at: u32, end: u32) {
         let run_end = start.saturating_add(run.len);
         if run_end <= at || start >= end {
@@ -52,12 +52,12 @@ impl Ranges {
         }
     }
 
-    /// The ranges, in order: the first file block and what is there now.
+    /// Returns the ranges in order: the first file block and its new mapping.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Run)> {
         self.0.iter().map(|(&at, &run)| (at, run))
     }
 
-    /// What file block `at` is.
+    /// Returns the mapping of file block `at`.
     pub(super) fn get(&self, at: FileBlock) -> Overlaid {
         if let Some((&start, &run)) = self.0.range(..=at.0).next_back() {
             let into = at.0.saturating_sub(start);
@@ -71,7 +71,7 @@ impl Ranges {
     }
 }
 
-/// Returns the place `by` blocks further on.
+/// Returns the place `by` blocks later.
 fn advance(place: Blocks, by: u32) -> Blocks {
     let on = |block: VolBlock| VolBlock(block.0.saturating_add(by.into()));
     match place {

@@ -1,4 +1,4 @@
-//! Fast commits made by hand, and exactly what they change.
+//! Constructed fast commits, and exactly the changes that they make.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -27,7 +27,7 @@ const TID: Tid = Tid(9);
 const EXTENTS: u32 = 0x8_0000;
 const INLINE: u32 = 0x1000_0000;
 
-/// Inodes 2 (the root) and 11 (a directory), and files 12 with one name and 13 with two.
+/// Inodes 2 (the root) and 11 (a directory), and the files 12 with one name and 13 with two.
 struct Model;
 
 impl Base for Model {
@@ -83,7 +83,7 @@ impl Maker {
         self.put(2, &[&ino.to_le_bytes(), &at.to_le_bytes(), &len.to_le_bytes()])
     }
 
-    /// Ends a fast commit: all its records lie in one block, as short ones do.
+    /// Ends a fast commit, all of whose records are in one block.
     fn tail(&mut self, tid: Tid) -> &mut Self {
         let mut block = core::mem::take(&mut self.records);
         let rest = BLOCK - block.len() - 4;
@@ -114,7 +114,7 @@ fn raw(mode: u16, links: u16, flags: u32) -> RawInode {
     raw
 }
 
-/// Returns the record as `changes` shows it over a base full of 0xee.
+/// Returns the record that `changes` shows over a base full of 0xee.
 fn merged(changes: &FastCommits, ino: u64) -> RawInode {
     let record = changes.record(Ino(ino), &[0xee; 256]).unwrap().unwrap();
     assert_eq!(record[128..], [0xee; 128]);
@@ -190,7 +190,7 @@ fn a_directory_that_was_made_has_no_blocks_and_counts_in_its_parent() {
     assert_eq!((changes.made_in(Ino(21)), changes.made_in(Ino(11))), (Some(Ino(11)), None));
     assert_eq!(changes.names(Ino(21)).unwrap().resolve(b"inner", None), Some(Ino(22)));
     assert_eq!((merged(&changes, 21).i_links_count.get(), merged(&changes, 2).i_links_count.get()), (2, 2));
-    // The removed directory takes along what was known of its names.
+    // The changed names of the removed directory are dropped.
     assert!(changes.names(Ino(11)).is_none());
     assert_eq!((changes.commits, merged(&changes, 11).i_links_count.get()), (2, 0));
 }
@@ -263,7 +263,7 @@ fn a_name_for_an_inode_that_is_not_in_use_is_corrupt_and_skipped() {
     assert_eq!(merged(&changes, 13).i_links_count.get(), 3);
 }
 
-/// Returns a record of any kind and any length, now and then of one that its kind allows.
+/// Returns a record of any type and length, sometimes of a valid length.
 fn any_record() -> impl Strategy<Value = (u16, Vec<u8>)> {
     let numbers =
         prop::collection::vec(prop_oneof![Just(11_u32), Just(12), Just(13), Just(20), any::<u32>()], 3..=3);
@@ -285,7 +285,7 @@ fn any_record() -> impl Strategy<Value = (u16, Vec<u8>)> {
     })
 }
 
-/// A volume with files 12 and 13, of which the second has two names, and the directory 11, to be changed.
+/// Returns a volume, open for changes, with the files 12 and 13 (with two names) and the directory 11.
 fn volume() -> Option<Writer> {
     static IMAGE: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     let make = || {

@@ -7,7 +7,7 @@ use obento_base::wire::to_u64;
 
 use crate::raw::{RawFcAddRange, RawFcDelRange, RawFcDentryInfo, RawFcHead, RawFcInode, RawFcTail, RawFcTl};
 
-/// The longest name, `EXT4_NAME_LEN`.
+/// Maximum length of a name, `EXT4_NAME_LEN`.
 const NAME_LEN: usize = 255;
 /// `EXT4_GOOD_OLD_INODE_SIZE`
 const GOOD_OLD_INODE_SIZE: usize = 128;
@@ -31,13 +31,13 @@ pub(crate) enum Tlv<'a> {
 pub(crate) struct Located<'a> {
     /// Byte offset in the block.
     pub(crate) offset: usize,
-    /// What of the record the checksum covers: all, but of a tail only what precedes its own.
+    /// The part of the record that the checksum covers: all of it, or for a tail only the part before its checksum.
     pub(crate) covered: &'a [u8],
-    /// What it says.
+    /// The decoded record.
     pub(crate) tlv: Tlv<'a>,
 }
 
-/// The records of a block, up to the first that does not fit the format.
+/// The records of a block, up to the first invalid one.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlvs<'a> {
     cursor: Cursor<'a>,
@@ -46,12 +46,12 @@ pub(crate) struct Tlvs<'a> {
 }
 
 impl<'a> Tlvs<'a> {
-    /// Of `block`, on a volume whose inodes have `inode_size` bytes.
+    /// Creates the iterator over `block`, on a volume whose inodes have `inode_size` bytes.
     pub(crate) fn new(block: &'a [u8], inode_size: u16) -> Self {
         Self { cursor: Cursor::new(block), inode_size, damaged: false }
     }
 
-    /// Returns whether a record did not fit the format.
+    /// Returns whether an invalid record was found.
     pub(crate) fn is_damaged(&self) -> bool {
         self.damaged
     }
@@ -83,7 +83,7 @@ impl<'a> Tlvs<'a> {
     }
 }
 
-/// The value, if it has just the right length.
+/// Returns the value, if it has exactly the right length.
 fn exact<T>(value: &[u8]) -> Option<&T>
 where
     T: obento_base::wire::FromBytes

@@ -1,7 +1,7 @@
-//! Making inodes and giving them names.
+//! Creating inodes and names.
 //!
-//! Invariant: a directory grows before an inode is taken, and an inode gets its blocks before it gets its name, so
-//! that a lack of space leaves nothing half made.
+//! Invariant: a directory grows before an inode is allocated, and an inode gets its blocks before its name, so that a
+//! lack of space leaves nothing incomplete.
 //! Source: Linux fs/ext4/namei.c `ext4_create`, `ext4_mkdir`, `ext4_mknod`, `ext4_symlink`, `ext4_link`.
 
 use obento_base::wire::to_u64;
@@ -14,10 +14,10 @@ use crate::dir::{DirEdit, NewEntry, Room, Run, Slot};
 use crate::inode::{Inode, InodeFlags};
 use crate::writer::{InodeEdit, Writer};
 
-/// A shorter target lies in `i_block`, with its NUL.
+/// Shorter targets are in `i_block`, with their NUL.
 const FAST_MAX: usize = 60;
 
-/// What names a file has that gets one more.
+/// The names of a file that gets another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
     None,
@@ -47,7 +47,8 @@ impl Writer {
         self.settle(ended)
     }
 
-    /// Errors, the first that holds: Invalid for an empty target; NameTooLong for a target; TooManyLinks.
+    /// Checks the arguments. Fails with the first error: `Invalid` for an empty target; `NameTooLong` for a target;
+    /// `TooManyLinks`.
     fn expect_sound(&self, parent: &Inode, new: &NewNode<'_>) -> Result<()> {
         match new.kind {
             FileKind::Symlink if new.target.is_empty() => Err(Error::Invalid),
@@ -83,7 +84,7 @@ impl Writer {
         Ok(attr)
     }
 
-    /// Puts the entry into its slot and the directory back.
+    /// Writes the entry into its slot and stores the directory.
     fn name_inode(
         &self,
         txn: &mut Txn<'_>,
@@ -98,8 +99,7 @@ impl Writer {
         dir.store(txn);
     }
 
-    /// Takes an inode and makes it what `new` says; it is not stored yet. Fails with `NoSpace`, after which nothing
-    /// is taken.
+    /// Allocates an inode for `new`, which is not stored yet. Fails with `NoSpace`, and then allocates nothing.
     fn make_inode(&self, txn: &mut Txn<'_>, parent: &Inode, new: &NewNode<'_>) -> Result<(InodeEdit, Attr)> {
         let mut inode = self.new_inode(txn, parent, new)?;
         let made = self.give_body(txn, &mut inode, parent.ino(), new).and_then(|()| self.attr_of(&inode));
@@ -107,7 +107,7 @@ impl Writer {
             Ok(attr) => Ok((inode, attr)),
             Err(error) => {
                 if let Err(error) = self.free_inode(txn, &mut inode) {
-                    // An inode that is in use and has no name: only a check can mend that.
+                    // An inode in use without a name can be repaired only by a check.
                     self.txns().abort(error);
                 }
                 Err(error)
@@ -115,8 +115,8 @@ impl Writer {
         }
     }
 
-    /// Gives a new inode what does not come with its kind: `.` and `..`, or a target. Fails with `NoSpace`, after
-    /// which no block is taken.
+    /// Creates the contents of a new inode: `.` and `..`, or a target. Fails with `NoSpace`, and then allocates no
+    /// block.
     fn give_body(
         &self,
         txn: &mut Txn<'_>,
@@ -151,7 +151,7 @@ impl Writer {
         Ok(())
     }
 
-    /// [`obento_driver::Nameless::create_nameless`]. The inode is an orphan until it gets a name.
+    /// [`obento_driver::Nameless::create_nameless`]. The inode is on the orphan list until it gets a name.
     pub(crate) fn create_nameless(&self, dir: Ino, new: &NewNode<'_>) -> Result<Attr> {
         self.with_space(|| {
             let locked = self.locks().write(&[dir]);
@@ -239,8 +239,8 @@ impl Writer {
         Ok(attr)
     }
 
-    /// Names an inode that has no name, as a check does that mends: its link count stays what it is. Fails in the
-    /// same cases as those of a link.
+    /// Gives an inode without a name a name, for a repair: its link count does not change. Fails in the same cases as
+    /// [`Self::link`].
     pub(crate) fn adopt(&self, ino: Ino, dir: Ino, name: &Name) -> Result<()> {
         let locked = self.locks().write(&[dir, ino]);
         let (parent, inode) = (self.live_directory(dir)?, self.volume().inode(ino)?);

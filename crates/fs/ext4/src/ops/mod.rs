@@ -1,4 +1,5 @@
-//! The operations of the contract: each plans, begins a transaction, takes what it will change, and changes it.
+//! The operations of the contract. Each one plans, begins a transaction, takes the blocks to change, and changes
+//! them.
 
 mod create;
 mod names;

@@ -1,9 +1,10 @@
-//! What the operations on names share: locks around what a name leads to, link counts, how an operation ends.
+//! Common parts of operations on names: locks of the inode that a name refers to, link counts, the end of an
+//! operation.
 //!
-//! Invariant: whatever an operation answers, the transaction that it ends is consistent, so that it is committed also
-//! after a refusal, with what a directory grew by.
-//! Locking: a name is looked up under the directory's lock, and what it leads to is locked besides; if somebody has that,
-//! both are locked together and the name is looked up again; if it leads elsewhere meanwhile, all begins anew.
+//! Invariant: whatever an operation returns, the transaction that it ends is consistent. It is also committed after
+//! an error, with the growth of a directory. Locking: a name is looked up under the directory's lock, and then its
+//! inode is locked, too. If that lock is not free, both are locked together and the name is looked up again. If it
+//! then refers to another inode, everything is repeated.
 //! Source: Linux fs/ext4/namei.c.
 
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
@@ -16,18 +17,18 @@ use crate::map::APPEND_CREDITS;
 use crate::super_block::SuperBlock;
 use crate::writer::{InodeEdit, LockedInodes, Writer, cost};
 
-/// Blocks that change for a name where there is room for it: of the directory, its inode.
+/// Blocks that change for a name for which there is space: a block of the directory, and its inode.
 pub(super) const ENTRY: Credits = Credits(2);
 /// Blocks that change when a directory grows for a name: three steps, each with a node above and a leaf.
 pub(super) const GROWTH: Credits = Credits(3 * (APPEND_CREDITS.0 + 2));
-/// Blocks that a new inode touches, also if it is given back.
+/// Blocks that a new inode changes, including its release after an error.
 pub(super) const NEW_INODE: Credits = Credits(cost::NEW_INODE.0 + cost::FREE_INODE.0);
-/// Blocks that the first block of a new inode touches.
+/// Blocks that the first block of a new inode changes.
 pub(super) const FIRST_BLOCK: Credits = APPEND_CREDITS;
-/// Blocks that an inode touches when its last name goes: itself and the list of orphans.
+/// Blocks that the removal of an inode's last name changes: its own, and the orphan list.
 pub(super) const LAST_NAME: Credits = Credits(cost::INODE.0 + cost::ORPHAN.0);
 
-/// A directory's link count when it is not known any more: `dir_nlink`.
+/// A directory's link count if it is unknown: `dir_nlink`.
 const UNCOUNTED: u16 = 1;
 
 /// A name that was found with everything locked.
@@ -38,7 +39,7 @@ pub(super) struct Found<'a> {
     pub(super) locked: LockedInodes<'a>,
 }
 
-/// What has to be waited for, once no lock is held.
+/// The result of an operation, and what must be awaited without locks.
 #[must_use]
 pub(super) struct Ended<T> {
     tid: Option<Tid>,
@@ -46,7 +47,7 @@ pub(super) struct Ended<T> {
 }
 
 impl Writer {
-    /// Directory `ino` as it stands. Fails with `NotDirectory`, or with `NotFound` if it was removed.
+    /// Returns the current directory `ino`. Fails with `NotDirectory`, or with `NotFound` if it was removed.
     pub(super) fn live_directory(&self, ino: Ino) -> Result<Inode> {
         let inode = match self.volume().user_inode(ino) {
             Err(Error::Stale) => return Err(Error::NotFound),
@@ -61,12 +62,12 @@ impl Writer {
         }
     }
 
-    /// Returns where `name` stands in `dir`. Fails with `NotFound` or `Corrupt`.
+    /// Returns the place of `name` in `dir`. Fails with `NotFound` or `Corrupt`.
     pub(super) fn find(&self, dir: &Inode, name: &Name) -> Result<Hit> {
         self.volume().with_directory(dir, |directory| directory.find(name))
     }
 
-    /// Looks `name` up in `dir` and locks both ends. Fails with `NotDirectory`, `NotFound` or `Corrupt`.
+    /// Looks up `name` in `dir` and locks both inodes. Fails with `NotDirectory`, `NotFound` or `Corrupt`.
     pub(super) fn lock_name(&self, dir: Ino, name: &Name) -> Result<Found<'_>> {
         let mut locked = self.locks().write(&[dir]);
         let view = self.live_directory(dir)?;
@@ -88,8 +89,8 @@ impl Writer {
         }
     }
 
-    /// Returns whether the block in which something was found is still what it was, so that it need not be searched
-    /// again. A block changes by being replaced.
+    /// Returns whether the block in which an entry was found has not changed, so that it need not be searched again.
+    /// A change replaces the block in the cache.
     pub(super) fn is_current(&self, home: &Home) -> bool {
         match home {
             Home::Block(block) => self.volume().cache().is_current(block),
@@ -97,7 +98,7 @@ impl Writer {
         }
     }
 
-    /// Returns the inode that an entry names. Fails with `Corrupt` if it is not in use.
+    /// Returns the inode that an entry refers to. Fails with `Corrupt` if it is not in use.
     pub(super) fn named_inode(&self, ino: Ino) -> Result<Inode> {
         match self.volume().user_inode(ino) {
             Err(Error::Stale) => Err(obento_base::Corrupt::UnusedInode { ino }.into()),
@@ -105,7 +106,7 @@ impl Writer {
         }
     }
 
-    /// Ends the transaction of an operation, whatever came of it.
+    /// Ends the transaction of an operation, whatever its result.
     pub(super) fn end<T>(&self, txn: Txn<'_>, dirs: &[&Inode], outcome: Result<T>) -> Ended<T> {
         let tid = txn.commit();
         let synchronous =
@@ -113,7 +114,7 @@ impl Writer {
         Ended { tid: (synchronous && outcome.is_ok()).then_some(tid), outcome }
     }
 
-    /// What the operation answers, after what it has to wait for. No inode is locked.
+    /// Waits as necessary, and returns the result of the operation. No inode is locked.
     pub(super) fn settle<T>(&self, ended: Ended<T>) -> Result<T> {
         if let Some(tid) = ended.tid {
             self.txns().wait_durable(tid)?;
@@ -121,12 +122,12 @@ impl Writer {
         ended.outcome
     }
 
-    /// The attributes that `inode` will have once it is stored.
+    /// Returns the attributes that `inode` will have once it is stored.
     pub(super) fn attr_of(&self, inode: &InodeEdit) -> Result<Attr> {
         Ok(inode.inode()?.attr(self.volume().super_block()))
     }
 
-    /// Fails with `TooManyLinks` if `dir` cannot have one more subdirectory.
+    /// Fails with `TooManyLinks` if `dir` cannot have another subdirectory.
     pub(super) fn expect_room_for_subdirectory(&self, dir: &Inode) -> Result<()> {
         let sb = self.volume().super_block();
         let stops_counting = sb.ro_compat.contains(RoCompat::DIR_NLINK) && is_indexed(sb, dir.flags());
@@ -136,7 +137,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Counts one more subdirectory, or stops counting: `ext4_inc_count`.
+    /// Counts another subdirectory, or stops counting: `ext4_inc_count`.
     pub(super) fn gain_subdirectory(&self, dir: &mut InodeEdit) {
         let sb = self.volume().super_block();
         let links = dir.links().saturating_add(1);
@@ -144,15 +145,14 @@ impl Writer {
         dir.set_links(if is_indexed(sb, dir.flags()) && uncounted { UNCOUNTED } else { links });
     }
 
-    /// Counts one subdirectory less, unless nobody counts: `ext4_dec_count`.
+    /// Counts one subdirectory fewer, unless they are uncounted: `ext4_dec_count`.
     pub(super) fn lose_subdirectory(&self, dir: &mut InodeEdit) {
         if dir.links() > 2 {
             dir.set_links(dir.links().saturating_sub(1));
         }
     }
 
-    /// Takes a name from `inode`, and makes it an orphan with the last one. All of it can fail, and changes nothing
-    /// then.
+    /// Removes a name from `inode`, which becomes an orphan with the last one. Changes nothing after an error.
     pub(super) fn take_name(&self, inode: &mut InodeEdit) -> Result<()> {
         let left = match inode.kind() {
             FileKind::Directory => 0,
@@ -167,7 +167,7 @@ impl Writer {
     }
 }
 
-/// Fails with `CrossDevice` if `inode` belongs to another project than all in `dir` have to.
+/// Fails with `CrossDevice` if `inode` belongs to another project than the one that `dir` requires.
 pub(super) fn expect_same_project(sb: &SuperBlock, dir: &Inode, inode: &Inode) -> Result<()> {
     if dir.has(InodeFlags::PROJINHERIT) && dir.attr(sb).project != inode.attr(sb).project {
         return Err(Error::CrossDevice);

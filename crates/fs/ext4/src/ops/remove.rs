@@ -1,5 +1,5 @@
-//! Taking names away. What loses its last one ends with it, in the same transaction, if nobody uses it and it has few
-//! blocks; otherwise it becomes an orphan, and is freed when it is forgotten.
+//! Removing names. An inode whose last name is removed is freed in the same transaction, if it has no users and few
+//! blocks. Otherwise it becomes an orphan, and is freed by its forget.
 //!
 //! Source: Linux fs/ext4/namei.c `ext4_unlink`, `ext4_rmdir`.
 
@@ -13,11 +13,11 @@ use crate::inode::Inode;
 use crate::writer::{Estate, Writer};
 use crate::xattr::Dead;
 
-/// When an inode ends that lost its last name.
+/// When an inode without names is freed.
 enum Ending {
-    /// With the name. What went wrong with that.
+    /// With the name; contains the error of that.
     Now(Option<Error>),
-    /// When it is forgotten, if nothing else names it.
+    /// By its forget, unless it gets another name.
     Forgotten,
 }
 
@@ -33,7 +33,7 @@ impl Writer {
             Victim::File => {}
         }
         let is_last = usage == Usage::Unused && (inode.is_dir() || inode.links() <= 1);
-        // What is wrong with it is told when it is forgotten.
+        // Its errors are reported when it is forgotten.
         let estate = if is_last { self.estate(inode).unwrap_or_default() } else { None };
         let Found { dir, hit, inode, locked } = found;
         let mut txn = self.begin(ENTRY + LAST_NAME + estate.as_ref().map_or(Credits(0), Estate::credits))?;
@@ -53,7 +53,7 @@ impl Writer {
         self.settle(ended)
     }
 
-    /// Fails with `NotDirectory`, `NotEmpty` or `Corrupt`.
+    /// Checks that a directory is empty. Fails with `NotDirectory`, `NotEmpty` or `Corrupt`.
     pub(super) fn expect_empty(&self, dir: &Inode) -> Result<()> {
         match self.volume().with_directory(dir, |directory| directory.is_empty())? {
             true => Ok(()),

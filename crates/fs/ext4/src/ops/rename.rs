@@ -1,8 +1,8 @@
-//! Moving and exchanging names.
+//! Renaming and exchanging names.
 //!
-//! Invariant: an inode that is changed is copied once, so the two directories are one edit if they are one directory.
-//! Locking: both directories and what both names lead to, together. That no directory comes to lie below itself is the
-//! caller's to see to; what this would tear apart at once is refused here.
+//! Invariant: a changed inode is copied once, so the two directories are one edit if they are the same. Locking: both
+//! directories and the inodes of both names, together. The caller ensures that no directory becomes its own ancestor;
+//! renames that would do that directly are refused here.
 //! Source: Linux fs/ext4/namei.c `ext4_rename`, `ext4_cross_rename`.
 
 use obento_base::{Error, FileKind, Ino, Name, Result};
@@ -14,37 +14,37 @@ use crate::dir::{DirEdit, Hit, NewEntry, Room, Run, Slot, Spot};
 use crate::inode::Inode;
 use crate::writer::{InodeEdit, LockedInodes, Writer};
 
-/// One end of a rename.
+/// The source or the target of a rename.
 #[derive(Clone, Copy)]
 pub(crate) struct End<'a> {
     pub(crate) dir: Ino,
     pub(crate) name: &'a Name,
 }
 
-/// What is there before a rename, everything locked.
+/// The state before a rename, with everything locked.
 struct Scene<'a> {
     from: Inode,
     to: Inode,
     moved: Named,
     target: Option<Named>,
-    /// Where the new name can go, if it is not there.
+    /// The place for the new name, if it does not exist.
     room: Option<Room>,
     locked: LockedInodes<'a>,
 }
 
-/// What was found of the two names.
+/// The results of looking up both names.
 struct Sight {
     moved: Hit,
     target: Result<Hit, Room>,
 }
 
-/// A name and what it leads to.
+/// A name and its inode.
 struct Named {
     hit: Hit,
     inode: Inode,
 }
 
-/// Where the new name goes.
+/// The place for the new name.
 enum Destination {
     Free(Run, Slot),
     Taken(Run, Spot),
@@ -75,8 +75,8 @@ impl Writer {
         if exchange { self.exchange(scene) } else { self.replace(scene, from.name, to.name) }
     }
 
-    /// Looks both names up and locks everything. Fails with `NotDirectory`, `Corrupt`, with `NotFound`, also for the
-    /// new name of an exchange, or with `NoSpace` if the new name can have no room.
+    /// Looks up both names and locks everything. Fails with `NotDirectory`, `Corrupt`, with `NotFound`, also for the
+    /// new name of an exchange, or with `NoSpace` if there can be no space for the new name.
     fn set_scene(&self, from: End<'_>, to: End<'_>, exchange: bool) -> Result<Scene<'_>> {
         let mut seen: Option<Sight> = None;
         loop {
@@ -106,8 +106,8 @@ impl Writer {
         }
     }
 
-    /// Looks for both names, but not again for what cannot have changed since they were `seen`: an entry stays while
-    /// its block stays, and a name goes to the block that has room for it.
+    /// Looks up both names, except for results of `seen` that are still valid: an entry stays in its block, and a
+    /// name goes to the block that has space for it.
     fn look_at(
         &self,
         from: &Inode,
@@ -137,7 +137,7 @@ impl Writer {
         Ok(Sight { moved, target })
     }
 
-    /// Moves a name, over what stands there.
+    /// Moves a name, and replaces an existing one.
     fn replace(&self, scene: Scene<'_>, name: &Name, new_name: &Name) -> Result<()> {
         let moves_dir = scene.moved.inode.is_dir();
         match &scene.target {
@@ -184,7 +184,7 @@ impl Writer {
             }
             (None, None) => return Err(Error::Invalid),
         };
-        // A directory that grew has moved its entries.
+        // The growth of the directory has moved its entries.
         let hit = if from_dir.is_none() && to_dir.has_grown() { to_dir.find(name)? } else { moved.hit };
         let old = from_dir.as_deref().unwrap_or(to_dir).take(txn, &hit.home)?;
         let mut spot = hit.spot;
@@ -201,7 +201,7 @@ impl Writer {
             }
             None => None,
         };
-        // From here on nothing fails.
+        // No later step can fail.
         match &destination {
             Destination::Taken(run, spot) => to_dir.repoint(txn, run, *spot, (ino, kind)),
             Destination::Free(run, slot) => {
@@ -227,7 +227,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Link counts of the directories: one that moves is counted elsewhere, one that is replaced no more.
+    /// Updates the link counts of the directories: a moved directory is counted in its new parent, a replaced one no
+    /// longer.
     fn count_moved(
         &self,
         from_dir: Option<&mut DirEdit<'_>>,
@@ -239,7 +240,7 @@ impl Writer {
             return;
         }
         match (from_dir, replaced) {
-            // The place of the replaced one in the count is taken.
+            // The moved directory takes the place of the replaced one in the count.
             (Some(from_dir), Some(_)) => self.lose_subdirectory(&mut from_dir.inode),
             (Some(from_dir), None) => {
                 self.lose_subdirectory(&mut from_dir.inode);
@@ -250,7 +251,7 @@ impl Writer {
         }
     }
 
-    /// Lets two names change places.
+    /// Exchanges two names.
     fn exchange(&self, scene: Scene<'_>) -> Result<()> {
         let Scene { from, to, moved, target, locked, .. } = scene;
         let target = target.ok_or(Error::NotFound)?;
@@ -283,7 +284,7 @@ impl Writer {
             false => Ok(None),
         };
         let (a_parent, b_parent) = (parent(txn, &a, a_kind)?, parent(txn, &b, b_kind)?);
-        // From here on nothing fails.
+        // No later step can fail.
         from_dir.as_mut().unwrap_or(&mut to_dir).repoint(txn, &a_run, a_spot, (b_ino, b_kind));
         to_dir.repoint(txn, &b_run, b_spot, (a_ino, a_kind));
         a_parent.iter().for_each(|run| a.set_parent(txn, run, to.ino()));
@@ -313,7 +314,7 @@ impl Writer {
     }
 }
 
-/// What a rename without exchange works on.
+/// The objects of a rename without exchange.
 struct Replacing<'a> {
     moved: Named,
     target: Option<Named>,
@@ -329,7 +330,7 @@ impl Scene<'_> {
     /// Fails with `Invalid` if a directory would become an entry of itself.
     fn expect_whole(&self, exchange: bool) -> Result<()> {
         let target = self.target.as_ref().map(|target| target.hit.ino);
-        // What is replaced has to be empty, and this one is not.
+        // A replaced directory must be empty, and this one is not.
         let tears = exchange && target == Some(self.from.ino());
         if tears || self.moved.hit.ino == self.to.ino() { Err(Error::Invalid) } else { Ok(()) }
     }

@@ -13,7 +13,7 @@ use crate::inode::{Inode, InodeFlags};
 use crate::map::Blocks;
 use crate::unit::FileBlock;
 
-/// The flags that a caller may change; the rest is the format's.
+/// The flags that a caller may change. The others belong to the format.
 const MODIFIABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -51,7 +51,7 @@ impl Writer {
 
     fn apply(&self, edit: &mut InodeEdit, change: &SetAttr) -> Result<()> {
         let now = self.now();
-        // Reading a file is no change of it.
+        // Reading a file does not change its attributes.
         if (*change != SetAttr { atime: change.atime, ..SetAttr::default() }) {
             edit.touch(now);
         }
@@ -81,8 +81,8 @@ impl Writer {
         Ok(())
     }
 
-    /// What an inode's flags become. Errors: for comparing names without case, NotSupported on a volume that cannot,
-    /// NotDirectory, and NotEmpty, since its entries are hashed otherwise.
+    /// Returns the new flags of an inode. To make a directory case-insensitive fails with `NotSupported` on a volume
+    /// without that feature, with `NotDirectory`, or with `NotEmpty`, since existing entries have other hashes.
     fn new_flags(&self, inode: &Inode, flags: FileFlags) -> Result<InodeFlags> {
         let wanted = InodeFlags::from_bits_retain(flags.bits()) & MODIFIABLE;
         let new = inode.flags().difference(MODIFIABLE) | wanted;
@@ -105,8 +105,9 @@ impl Writer {
         Ok(new)
     }
 
-    /// A file whose data goes another way from now on: what of it is in the journal goes home first, or a replay would
-    /// put it over what is written past the journal; and the cache forgets it, or it would be read there.
+    /// Prepares a file whose data will be journalled, or no longer journalled: data in the journal is written to its
+    /// place, or a replay would overwrite later data that is not journalled; and the cache drops it, so that it is
+    /// not read from there.
     fn change_data_mode(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
         let changes = (inode.flags() ^ flags).contains(InodeFlags::JOURNAL_DATA);
         let has_blocks = inode.kind() == FileKind::Regular && !inode.has(InodeFlags::INLINE_DATA);

@@ -1,4 +1,4 @@
-//! Freeing inodes that nobody names or uses any more.
+//! Freeing inodes without names and users.
 
 use obento_base::{Error, Ino, Result};
 use obento_journal::{Credits, Txn};
@@ -8,41 +8,41 @@ use crate::inode::Inode;
 use crate::map::OwnBlocks;
 use crate::xattr::Dead;
 
-/// What an inode gives back when it ends.
+/// The resources of an inode that will be freed.
 pub(crate) struct Estate {
     blocks: OwnBlocks,
     blocks_credits: Credits,
-    /// What it takes to give up its attributes, or why that cannot be.
+    /// The credits for releasing its attributes, or the error that prevents it.
     attributes: Result<Credits>,
 }
 
 impl Estate {
-    /// Returns its blocks, for [`Writer::free_own`].
+    /// Returns its blocks for [`Writer::free_own`].
     pub(crate) fn blocks(&self) -> &OwnBlocks {
         &self.blocks
     }
 
-    /// What it takes to end the inode.
+    /// Returns the credits for freeing the inode.
     pub(crate) fn credits(&self) -> Credits {
         cost::FREE_INODE + self.blocks_credits + self.attributes.unwrap_or_default()
     }
 }
 
 impl Writer {
-    /// The last user of `ino` is gone: space that was kept ahead for it is given back, and without a name it is freed.
+    /// Handles the last user's forget of `ino`: releases the space ahead of it, and frees it if it has no name.
     pub(crate) fn forget(&self, ino: Ino) {
         if !self.volume().live().is_unlinked(ino) {
             return self.forget_space(ino);
         }
-        // What cannot be freed stays on the orphan list, for the next who opens the volume.
+        // An inode that cannot be freed stays on the orphan list for the next open.
         if let Err(error) = self.evict(ino) {
             self.forget_space(ino);
             self.note_error(error);
         }
     }
 
-    /// Frees an inode without a name, which is on the orphan list, and the inodes of values that nobody names without
-    /// it. Does nothing for one that has a name, or is free already.
+    /// Frees an inode without a name, which is on the orphan list, and the inodes of attribute values that are no
+    /// longer used. Does nothing for an inode that has a name or is already free.
     pub(crate) fn evict(&self, ino: Ino) -> Result<()> {
         let mut dead = Dead::default();
         let freed = self.evict_one(ino, &mut dead);
@@ -50,7 +50,7 @@ impl Writer {
         freed
     }
 
-    /// Frees the inodes of values that nobody names any more.
+    /// Frees the inodes of attribute values that are no longer used.
     pub(crate) fn evict_dead(&self, mut dead: Dead) {
         while let Some(ino) = dead.0.pop() {
             if let Err(error) = self.evict_one(ino, &mut dead) {
@@ -59,7 +59,7 @@ impl Writer {
         }
     }
 
-    /// Frees an inode at once, or first its blocks in steps, each of which a crash may end.
+    /// Frees an inode at once, or first its blocks in steps, after each of which a crash is possible.
     fn evict_one(&self, ino: Ino, dead: &mut Dead) -> Result<()> {
         let _locked = self.locks().write(&[ino]);
         let mut inode = match self.volume().inode(ino) {
@@ -71,7 +71,7 @@ impl Writer {
         let estate = match self.estate(&inode) {
             Ok(Some(estate)) => estate,
             Ok(None) | Err(_) => {
-                // What is wrong with them is told there.
+                // The errors of its blocks are reported there.
                 self.drop_blocks(inode)?;
                 inode = self.volume().inode(ino)?;
                 self.estate_of(&inode, OwnBlocks::NONE)
@@ -83,7 +83,7 @@ impl Writer {
         let freed = match self.free_own(&mut txn, &mut edit, &estate.blocks) {
             Ok(()) => self.end_inode(&mut txn, &mut edit, &estate, dead),
             Err(error) => {
-                // It stays one, for the next who opens the volume.
+                // It stays an orphan for the next open.
                 self.add_orphan(ino)?;
                 self.store_inode(&mut txn, &edit);
                 Err(error)
@@ -93,8 +93,8 @@ impl Writer {
         freed
     }
 
-    /// What has to be given back with `inode`, if one transaction can do it all. Fails with `Corrupt`, or if the
-    /// device fails.
+    /// Returns the resources of `inode`, if one transaction can free them all. Fails with `Corrupt`, or if the device
+    /// fails.
     pub(crate) fn estate(&self, inode: &Inode) -> Result<Option<Estate>> {
         Ok(self.own_blocks(inode)?.map(|blocks| self.estate_of(inode, blocks)))
     }
@@ -104,8 +104,8 @@ impl Writer {
         Estate { blocks, blocks_credits, attributes: self.xattr_release_cost(inode) }
     }
 
-    /// Frees an inode that is not on the orphan list and whose blocks are freed, with its attributes. Errors, after which
-    /// it is stored without a name and still taken, for a check to find: Corrupt if it is free already.
+    /// Frees an inode that is not on the orphan list and whose blocks are freed, with its attributes. Fails with
+    /// `Corrupt` if it is already free; it is then stored without a name and stays allocated for a check to find.
     pub(crate) fn end_inode(
         &self,
         txn: &mut Txn<'_>,
@@ -118,7 +118,7 @@ impl Writer {
             cost => cost.and_then(|_| self.release_xattrs(txn, edit, dead)),
         };
         if let Err(error) = attributes {
-            // Damaged attributes do not keep the inode.
+            // Damaged attributes do not prevent freeing the inode.
             self.note_damage(error);
         }
         let freed = self.free_inode(txn, edit);
@@ -128,7 +128,7 @@ impl Writer {
         freed
     }
 
-    /// Takes away what lies past the size of an inode that was being cut short.
+    /// Removes the blocks past the size of an inode whose truncation was interrupted.
     pub(crate) fn end_truncation(&self, ino: Ino) -> Result<()> {
         let _locked = self.locks().write(&[ino]);
         self.trim_blocks(ino)?;

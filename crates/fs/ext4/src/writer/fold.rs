@@ -1,10 +1,12 @@
-//! Fast commits on opening for changes: they become one transaction of the log, which is then replayed like any other.
+//! Fast commits when a volume is opened for changes: they become a transaction of the log, which is then replayed
+//! like any other.
 //!
-//! They are applied to a copy of the volume in memory; the blocks in which that differs go into the log behind the
-//! transactions that it has.
-//! Invariant: a crash at any moment leaves either the fast commits, which begin where the log ends, or the transaction
-//! of the same number, which ends them as a full commit of Linux does.
-//! Source: Linux `fs/jbd2/recovery.c` `fc_do_one_pass`: fast commits count if they carry the number that the log lacks.
+//! They are applied to a copy of the volume in memory. The blocks that differ are written to the log after its
+//! transactions.
+//! Invariant: a crash at any time leaves either the fast commits, which begin where the log ends, or the transaction
+//! of the same number, which invalidates them like a full commit of Linux.
+//! Source: Linux `fs/jbd2/recovery.c` `fc_do_one_pass`: fast commits are valid if their number follows the last one
+//! in the log.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -25,9 +27,10 @@ use crate::replay::open_journal;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::volume::Volume;
 
-/// Makes what fast commits say a part of the log of the volume on `device`. Answers how many transactions and fast
-/// commits there were; `None`: no fast commits. Fails with `Corrupt` for damaged fast commits, with `Unsupported` for
-/// what they cannot tell, or for more than the log holds, or with the errors of the journal.
+/// Adds the changes of fast commits to the log of the volume on `device`. Returns the numbers of transactions and of
+/// fast commits, or `None` if there are no fast commits. Fails with `Corrupt` for damaged fast commits, with
+/// `Unsupported` for changes that they cannot represent, or for more than the log can contain, or with the errors of
+/// the journal.
 pub(crate) fn fold_fast_commits(
     device: &Arc<dyn BlockDevice>,
     sb: &SuperBlock,
@@ -37,7 +40,7 @@ pub(crate) fn fold_fast_commits(
     if !may_have {
         return Ok(None);
     }
-    // What is wrong with the journal is told by who replays it next.
+    // The caller that replays the journal next reports its errors.
     let Some(journal) = open_journal(device, sb, options.journal.as_ref(), &mut Vec::new())? else {
         return Ok(None);
     };
@@ -65,7 +68,7 @@ pub(crate) fn fold_fast_commits(
     Ok(Some(u64::from(summary.transactions).saturating_add(commits.commits.into())))
 }
 
-/// The blocks of the volume in which `copy` differs from what is below it.
+/// Returns the blocks of the volume that differ in the copy.
 fn different_blocks(
     writer: &Writer,
     copy: &Overlay<Arc<dyn BlockDevice>>,

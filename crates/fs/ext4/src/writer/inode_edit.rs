@@ -1,8 +1,8 @@
-//! An inode that is being changed: a copy of its record, until `Writer::store_inode` puts it back.
+//! An inode that is being changed: a copy of its record, until `Writer::store_inode` stores it.
 //!
-//! Invariant: `raw` and `rest` together have the super block's inode size; fields of `rest` are written only as far as
-//! `i_extra_isize` reaches.
-//! Locking: who holds one holds the inode's lock, exclusive, so that no second copy of the record is made meanwhile.
+//! Invariant: `raw` and `rest` together have the super block's inode size. Fields of `rest` are written only if
+//! `i_extra_isize` includes them. Locking: the owner of an edit holds the inode's lock exclusively, so that there is
+//! no second copy of the record.
 //! Source: Linux `fs/ext4/inode.c` `ext4_fill_raw_inode`, `ext4_inode_blocks_set`.
 
 use alloc::sync::Arc;
@@ -19,12 +19,12 @@ use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
-/// `i_extra_isize` that reaches over every field Linux knows.
+/// An `i_extra_isize` that includes every field that Linux knows.
 pub(crate) const FULL_EXTRA_ISIZE: u16 = 32;
-/// The size of a record that volumes are made with.
+/// The default size of a record.
 const USUAL_SIZE: usize = 256;
 const USUAL_REST: usize = USUAL_SIZE - size_of::<RawInode>();
-/// Bytes before the fields that `i_extra_isize` counts.
+/// Number of bytes before the fields that `i_extra_isize` counts.
 const GOOD_OLD_SIZE: u16 = 128;
 
 /// One of an inode's timestamps.
@@ -36,7 +36,7 @@ pub enum Time {
     Modify,
     /// Last change.
     Change,
-    /// Creation; lost where the inode has no room for it.
+    /// Creation; not stored if the inode has no space for it.
     Birth,
 }
 
@@ -49,11 +49,11 @@ pub struct InodeEdit {
     raw: RawInode,
     rest: Rest,
     table: Taken,
-    /// What checksums go on from.
+    /// The seed of checksums.
     seed: u32,
 }
 
-/// What follows the first 128 bytes, in place where it is as much as volumes are made with.
+/// The bytes after the first 128, without allocation for the default size.
 #[derive(Clone)]
 struct Rest {
     usual: [u8; USUAL_REST],
@@ -62,7 +62,7 @@ struct Rest {
 }
 
 impl Rest {
-    /// Fails with `NoMemory`.
+    /// Copies `bytes`. Fails with `NoMemory`.
     fn new(bytes: &[u8]) -> Result<Self> {
         let mut this = Self { usual: [0; USUAL_REST], more: Vec::new(), len: bytes.len() };
         match this.usual.get_mut(..bytes.len()) {
@@ -90,8 +90,8 @@ impl DerefMut for Rest {
 }
 
 impl InodeEdit {
-    /// A copy of `record`, which stands at `place` in the block `table`; `seed` is what its checksums go on from, as
-    /// far as it has a generation. Fails with `NoMemory`, or with `Invalid` for one that is too short.
+    /// Copies `record`, which is at `place` in the block `table`. `seed` is the seed of its checksums, as far as it
+    /// has a generation. Fails with `NoMemory`, or with `Invalid` for a record that is too short.
     pub(crate) fn new(
         format: Format,
         ino: Ino,
@@ -108,7 +108,7 @@ impl InodeEdit {
         Ok(this)
     }
 
-    /// [`Self::new`] for a record that has its generation.
+    /// Like [`Self::new`], for a record with its generation.
     pub(crate) fn of_record(
         sb: &SuperBlock,
         ino: Ino,
@@ -121,7 +121,8 @@ impl InodeEdit {
         Ok(this)
     }
 
-    /// An inode that leaves `i_extra_isize` 0 though it has the room gets the fields, as `__ext4_iget` has it.
+    /// Enables the extra fields of an inode that has space for them and an `i_extra_isize` of 0, as `__ext4_iget`
+    /// does.
     fn use_extra_room(&mut self) {
         if let Some(extra) = self.extra_mut()
             && extra.i_extra_isize.get() == 0
@@ -135,17 +136,17 @@ impl InodeEdit {
         &self.table
     }
 
-    /// Returns where its record stands.
+    /// Returns the place of its record.
     pub(crate) fn place(&self) -> Place {
         self.place
     }
 
-    /// Returns its number.
+    /// Returns the inode number.
     pub fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// Returns a view for code that reads inodes: what this copy says now. Fails with `Corrupt`.
+    /// Returns the current state of this copy for code that reads inodes. Fails with `Corrupt`.
     pub fn inode(&self) -> Result<Inode> {
         Inode::from_edit(self.format, self.ino, self.record(), self.place, self.seed)
     }
@@ -163,13 +164,13 @@ impl InodeEdit {
         RawInodeExtra::mut_from_prefix(&mut self.rest).ok().map(|(extra, _)| extra)
     }
 
-    /// Returns the fields past the first 128 bytes, if `i_extra_isize` reaches over the one that ends at byte `end`
-    /// of the record.
+    /// Returns the fields past the first 128 bytes, if `i_extra_isize` includes the one that ends at byte `end` of
+    /// the record.
     fn extra_to(&mut self, end: usize) -> Option<&mut RawInodeExtra> {
         self.extra_mut().filter(|extra| reaches(extra.i_extra_isize.get(), end))
     }
 
-    /// Returns the whole record, but for its checksum.
+    /// Returns the whole record without its checksum.
     pub fn record(&self) -> Arc<[u8]> {
         let mut usual = [0; USUAL_SIZE];
         let (first, rest) = usual.split_at_mut(size_of::<RawInode>());
@@ -184,17 +185,17 @@ impl InodeEdit {
         }
     }
 
-    /// The type of the file; a regular file for an inode that was never in use.
+    /// Returns the type of the file; a regular file for an inode that was never in use.
     pub fn kind(&self) -> FileKind {
         FileKind::from_mode(self.mode()).unwrap_or(FileKind::Regular)
     }
 
-    /// `st_mode`.
+    /// Returns `st_mode`.
     pub fn mode(&self) -> u16 {
         self.raw.i_mode.get()
     }
 
-    /// Sets `st_mode`, kind included.
+    /// Sets `st_mode`, including the type.
     pub fn set_mode(&mut self, mode: u16) {
         self.raw.i_mode.set(mode);
     }
@@ -209,24 +210,24 @@ impl InodeEdit {
         self.raw.i_links_count.set(links);
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         join(self.raw.i_size_lo.get(), self.raw.i_size_high.get())
     }
 
-    /// Sets the size. Past 2 GiB the volume has to say so first: `Writer::need_large_file`.
+    /// Sets the size. Above 2 GiB the volume needs a feature: `Writer::need_large_file`.
     pub fn set_size(&mut self, size: u64) {
         let (low, high) = split(size);
         self.raw.i_size_lo.set(low);
         self.raw.i_size_high.set(high);
     }
 
-    /// Flags.
+    /// Returns the flags.
     pub fn flags(&self) -> InodeFlags {
         InodeFlags::from_bits_retain(self.raw.i_flags.get())
     }
 
-    /// Sets the flags, all of them.
+    /// Sets all flags.
     pub fn set_flags(&mut self, flags: InodeFlags) {
         self.raw.i_flags.set(flags.bits());
     }
@@ -246,7 +247,7 @@ impl InodeEdit {
         self.set_flags(self.flags().difference(flags));
     }
 
-    /// Owner and group.
+    /// Returns owner and group.
     pub fn owner(&self) -> (u32, u32) {
         let raw = &self.raw;
         let wide = |low: u16, high: u16| u32::from(low) | u32::from(high) << 16;
@@ -266,24 +267,24 @@ impl InodeEdit {
         self.raw.l_i_gid_high.set(gid_high);
     }
 
-    /// Returns which life of this number.
+    /// Returns the generation.
     pub fn generation(&self) -> u32 {
         self.raw.i_generation.get()
     }
 
-    /// Sets the generation. Before anything is checksummed by it.
+    /// Sets the generation, which must precede the use of its checksum seed.
     pub fn set_generation(&mut self, generation: u32) {
         self.raw.i_generation.set(generation);
         let ino = u32::try_from(self.ino.0).unwrap_or(0);
         self.seed = inode_seed(self.format.checksum_seed, ino, generation);
     }
 
-    /// What the checksums of this file's blocks go on from.
+    /// Returns the seed of the checksums of this file's blocks.
     pub fn checksum_seed(&self) -> u32 {
         self.seed
     }
 
-    /// `i_dtime`: the time of deletion, or the next orphan.
+    /// Sets `i_dtime`: the time of deletion, or the next orphan.
     pub fn set_dtime(&mut self, dtime: u32) {
         self.raw.i_dtime.set(dtime);
     }
@@ -297,7 +298,7 @@ impl InodeEdit {
         Ok(())
     }
 
-    /// Space taken in units of 512 bytes.
+    /// Returns the allocated space in units of 512 bytes.
     pub fn sectors(&self) -> u64 {
         let raw = &self.raw;
         if !self.format.has_huge_files {
@@ -311,8 +312,8 @@ impl InodeEdit {
         }
     }
 
-    /// Sets the space taken in units of 512 bytes. Fails with `FileTooBig` for more than the volume's features can
-    /// count.
+    /// Sets the allocated space in units of 512 bytes. Fails with `FileTooBig` for more than the volume's features
+    /// can count.
     pub fn set_sectors(&mut self, sectors: u64) -> Result<()> {
         let huge = self.format.has_huge_files;
         let per_block = u64::from(self.format.block_size / 512).max(1);
@@ -335,46 +336,46 @@ impl InodeEdit {
         Ok(())
     }
 
-    /// Counts `blocks` blocks of the volume more. Fails with `FileTooBig`.
+    /// Adds `blocks` blocks to the allocated space. Fails with `FileTooBig`.
     pub fn add_blocks(&mut self, blocks: u64) -> Result<()> {
         let per_block = u64::from(self.format.block_size / 512);
         let more = blocks.checked_mul(per_block).ok_or(Error::FileTooBig)?;
         self.set_sectors(self.sectors().checked_add(more).ok_or(Error::FileTooBig)?)
     }
 
-    /// Counts `blocks` blocks of the volume less.
+    /// Subtracts `blocks` blocks from the allocated space.
     pub fn remove_blocks(&mut self, blocks: u64) {
         let per_block = u64::from(self.format.block_size / 512);
         let left = self.sectors().saturating_sub(blocks.saturating_mul(per_block));
-        // Fewer can be counted wherever more were.
+        // A smaller number always fits.
         let _ = self.set_sectors(left);
     }
 
-    /// `i_block`: block map, extent tree, target of a link or inline data; to be changed.
+    /// Returns `i_block` for a change: block map, extent tree, link target or inline data.
     pub fn i_block_mut(&mut self) -> &mut [u8; 60] {
         &mut self.raw.i_block
     }
 
-    /// Byte offset of [`Self::xattr_bytes`] in the record; `None` where there is no room for attributes.
+    /// Returns the byte offset of [`Self::xattr_bytes`] in the record, or `None` if there is no space for attributes.
     pub fn xattr_offset(&self) -> Option<u16> {
         let start = GOOD_OLD_SIZE.saturating_add(self.extra()?.i_extra_isize.get());
         let room = self.format.inode_size.checked_sub(start)?;
         (room > 4).then_some(start)
     }
 
-    /// What follows the fields: room for attributes, magic number included. Empty where there is none.
+    /// Returns the space for attributes after the fields, including the magic number. It may be empty.
     pub fn xattr_bytes(&self) -> &[u8] {
         let start = self.xattr_offset().map(|start| usize::from(start.saturating_sub(GOOD_OLD_SIZE)));
         start.and_then(|start| self.rest.get(start..)).unwrap_or_default()
     }
 
-    /// [`Self::xattr_bytes`], to be changed.
+    /// Returns [`Self::xattr_bytes`] for a change.
     pub fn xattr_bytes_mut(&mut self) -> &mut [u8] {
         let start = self.xattr_offset().map(|start| usize::from(start.saturating_sub(GOOD_OLD_SIZE)));
         start.and_then(|start| self.rest.get_mut(start..)).unwrap_or_default()
     }
 
-    /// Project for quotas. Fails with `NotSupported` where the inode has no room for it.
+    /// Sets the project for quotas. Fails with `NotSupported` if the inode has no space for it.
     pub fn set_project(&mut self, project: u32) -> Result<()> {
         self.extra_to(0xa0).ok_or(Error::NotSupported)?.i_projid.set(project);
         Ok(())
@@ -398,8 +399,8 @@ impl InodeEdit {
         crate::inode::timestamp(secs, extra)
     }
 
-    /// Sets a timestamp, cut to the granularity. A time that the inode cannot hold becomes the nearest that it can.
-    /// Source: Linux `fs/ext4/ext4.h` `EXT4_EXTRA_TIMESTAMP_MAX`; `fs/inode.c` `timestamp_truncate`.
+    /// Sets a timestamp, truncated to the granularity. A time that the inode cannot store becomes the nearest
+    /// possible one. Source: Linux `fs/ext4/ext4.h` `EXT4_EXTRA_TIMESTAMP_MAX`; `fs/inode.c` `timestamp_truncate`.
     pub fn stamp(&mut self, time: Time, to: Timestamp) {
         let end = match time {
             Time::Access => 0x90,
@@ -428,10 +429,10 @@ impl InodeEdit {
         }
     }
 
-    /// Notes a change of the attributes: change time and counter.
+    /// Records a change of the attributes: change time and counter.
     pub fn touch(&mut self, now: Timestamp) {
         let version = match self.version() {
-            // Never counted: what `Attr::change` showed instead was made of the change time.
+            // The counter was never set: `Attr::change` was derived from the change time.
             0 if self.extra_to(0x9c).is_some() => crate::inode::nanoseconds(self.time(Time::Change)),
             version => version,
         };
@@ -439,32 +440,32 @@ impl InodeEdit {
         self.stamp(Time::Change, now);
     }
 
-    /// Notes a change of the data, or of a directory's names.
+    /// Records a change of the data, or of a directory's names.
     pub fn touch_data(&mut self, now: Timestamp) {
         self.touch(now);
         self.stamp(Time::Modify, now);
     }
 
-    /// Notes a change of the data that was made at `moment`, since when the attributes may have changed.
+    /// Records a change of the data that was made at `moment`. The attributes may have changed since then.
     pub fn touch_data_delayed(&mut self, moment: Timestamp) {
         self.touch(moment.max(self.time(Time::Change)));
         self.stamp(Time::Modify, moment);
     }
 
-    /// Sets the hash of the value that an `ea_inode` holds: all 32 bits of its access time, whatever those mean as a
-    /// time.
+    /// Sets the hash of the attribute value in this inode: all 32 bits of its access time, whatever time they
+    /// represent.
     pub fn set_value_hash(&mut self, hash: u32) {
         self.stamp(Time::Access, Timestamp::new(hash.into(), 0));
         self.raw.i_atime.set(hash);
     }
 
-    /// `i_version`: the change counter; the low half of the reference count of an `ea_inode`.
+    /// Returns `i_version`: the change counter, or the low half of the reference count of an attribute value.
     pub fn version(&self) -> u64 {
         let high = self.extra().filter(|extra| reaches(extra.i_extra_isize.get(), 0x9c));
         join(self.raw.l_i_version.get(), high.map_or(0, |extra| extra.i_version_hi.get()))
     }
 
-    /// Sets `i_version`, cut to what the inode has room for.
+    /// Sets `i_version`, truncated to the space that the inode has for it.
     pub fn set_version(&mut self, version: u64) {
         let (low, high) = split(version);
         self.raw.l_i_version.set(low);
@@ -473,7 +474,7 @@ impl InodeEdit {
         }
     }
 
-    /// How many bytes after the first 128 hold fields, in an inode that has room for them.
+    /// Sets the number of bytes after the first 128 that contain fields, in an inode that has space for them.
     pub(super) fn set_extra_isize(&mut self, extra_isize: u16) {
         if let Some(extra) = self.extra_mut() {
             extra.i_extra_isize.set(extra_isize);

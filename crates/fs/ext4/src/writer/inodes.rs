@@ -1,4 +1,4 @@
-//! Inodes in a transaction: copied out, put back, made, given back.
+//! Inodes in a transaction: copying, storing, creating and freeing.
 
 use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{FileKind, Ino, Result};
@@ -12,7 +12,7 @@ use crate::inode::{Inode, InodeFlags, encode_device};
 use crate::map::empty_root;
 use crate::raw::RawInode;
 
-/// What a new inode gets from its directory: Linux `EXT4_FL_INHERITED`.
+/// The flags that a new inode inherits from its directory: Linux `EXT4_FL_INHERITED`.
 const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -26,15 +26,15 @@ const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::PROJINHERIT)
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::DAX);
-/// What of that means nothing to a regular file: `EXT4_REG_FLMASK`.
+/// The inherited flags without meaning for a regular file: `EXT4_REG_FLMASK`.
 const OF_DIRECTORIES: InodeFlags =
     InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR).union(InodeFlags::CASEFOLD).union(InodeFlags::PROJINHERIT);
-/// What means something to the rest: `EXT4_OTHER_FLMASK`.
+/// The inherited flags with a meaning for other types: `EXT4_OTHER_FLMASK`.
 const OF_ALL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
 impl Writer {
-    /// A copy of inode `ino`, to be changed; its lock is held, exclusive. Spends one credit. Fails with `Corrupt`, or
-    /// with `Stale` if it is not in use.
+    /// Returns a copy of inode `ino` for a change. Its lock must be held exclusively. Uses one credit. Fails with
+    /// `Corrupt`, or with `Stale` if it is not in use.
     pub fn edit_inode(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<InodeEdit> {
         let slot = self.volume().inode_slot(ino)?;
         let taken = txn.take(slot.block.0)?;
@@ -43,14 +43,14 @@ impl Writer {
         InodeEdit::new(format, ino, inode.place(), inode.record(), taken, seed)
     }
 
-    /// The same for an inode that was read since its lock was taken.
+    /// Like [`Self::edit_inode`], for an inode that was read under its lock.
     pub(crate) fn edit_known(&self, txn: &mut Txn<'_>, inode: &Inode) -> Result<InodeEdit> {
         let taken = txn.take(inode.place().block.0)?;
         let (format, seed) = (self.volume().super_block().into(), inode.checksum_seed());
         InodeEdit::new(format, inode.ino(), inode.place(), inode.record(), taken, seed)
     }
 
-    /// Puts a changed copy back. It can be changed further and put back again in the same transaction.
+    /// Stores a changed copy. It can be changed and stored again in the same transaction.
     pub fn store_inode(&self, txn: &mut Txn<'_>, edit: &InodeEdit) {
         self.store(txn, edit, edit.links() == 0 && edit.mode() != 0);
     }
@@ -59,9 +59,9 @@ impl Writer {
         self.volume().live().store(txn, self.volume().super_block(), edit, is_unlinked);
     }
 
-    /// Takes an inode in directory `parent` and makes it what `node` says, with one link (a directory: two), without
-    /// data; the target of a link is the caller's to put in. Spends [`super::cost::NEW_INODE`]. It is not stored yet;
-    /// who cannot go on gives it back with [`Self::free_inode`]. Fails with `NoSpace`.
+    /// Allocates an inode in directory `parent` with the attributes of `node`, with one link (a directory: two) and
+    /// without data. The caller writes the target of a link. Uses [`super::cost::NEW_INODE`]. The inode is not stored
+    /// yet; after an error the caller frees it with [`Self::free_inode`]. Fails with `NoSpace`.
     pub fn new_inode(&self, txn: &mut Txn<'_>, parent: &Inode, node: &NewNode<'_>) -> Result<InodeEdit> {
         let wanted = Wanted::new(node.kind, parent.ino(), parent.has(InodeFlags::TOPDIR));
         let new = self.allocator().allocate_inode(txn, parent.ino(), wanted)?;
@@ -85,7 +85,7 @@ impl Writer {
         }
         edit.set_flags(inherited_flags(parent, node.kind));
         if parent.has(InodeFlags::PROJINHERIT) {
-            // A directory without room for a project has none to give.
+            // A directory without space for a project has no project.
             let _ = edit.set_project(parent.attr(self.volume().super_block()).project);
         }
         match node.kind {
@@ -99,7 +99,7 @@ impl Writer {
         Ok(edit)
     }
 
-    /// An empty extent tree, on a volume that has those.
+    /// Creates an empty extent tree, on a volume with extents.
     pub fn start_extents(&self, edit: &mut InodeEdit) {
         if !self.volume().super_block().incompat.contains(Incompat::EXTENT) {
             return;
@@ -108,7 +108,7 @@ impl Writer {
         *edit.i_block_mut() = empty_root();
     }
 
-    /// Another generation than `before`, and than most others.
+    /// Returns a generation other than `before`, and probably new.
     fn next_generation(&self, before: u32) -> u32 {
         match before {
             0 => {
@@ -120,20 +120,21 @@ impl Writer {
         }
     }
 
-    /// Gives an inode back, which has no blocks and no attributes left and is not on the orphan list. Spends
-    /// [`super::cost::FREE_INODE`]. Errors, after which it has no name and is still taken: Corrupt if it is free already.
+    /// Frees an inode that has no blocks and no attributes and is not on the orphan list. Uses
+    /// [`super::cost::FREE_INODE`]. Fails with `Corrupt` if it is already free; it then has no name and stays
+    /// allocated.
     pub fn free_inode(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit) -> Result<()> {
         let is_directory = edit.kind() == FileKind::Directory;
         edit.set_links(0);
         edit.set_size(0);
         edit.set_dtime(self.deletion_time());
-        // Before anybody can take it again and store it, which needs no lock.
+        // Before the inode can be allocated again and stored, which needs no lock.
         self.store(txn, edit, false);
         self.allocator().free_inode(txn, edit.ino(), is_directory)
     }
 
-    /// Never a number that could be an inode's, or `e2fsck` takes it for a left-over of the orphan list
-    /// (`PR_1_LOW_DTIME`).
+    /// Returns the current time, but never a number that could be an inode's, or `e2fsck` takes it for a remnant of
+    /// the orphan list (`PR_1_LOW_DTIME`).
     fn deletion_time(&self) -> u32 {
         let secs = self.now().secs().clamp(0, u32::MAX.into());
         u32::try_from(secs).unwrap_or(u32::MAX).max(self.volume().super_block().inodes_count)
@@ -149,7 +150,7 @@ fn inherited_flags(parent: &Inode, kind: FileKind) -> InodeFlags {
     }
 }
 
-/// The generation of the record at byte `offset`, whatever life it is from.
+/// Returns the generation of the record at byte `offset`, which may be that of a free inode.
 fn generation_at(block: &[u8], offset: u32) -> u32 {
     let record = block.get(to_usize(offset.into())..).unwrap_or_default();
     RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_generation.get())

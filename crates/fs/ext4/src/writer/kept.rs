@@ -1,6 +1,6 @@
-//! What is kept in memory until a commit: inodes, which of them are orphans, counts of groups, the super block.
+//! State in memory until a commit: inodes, orphans, counts of groups, the super block.
 //!
-//! Locking: leaves; the orphans' lock before those of inodes, the others one at a time.
+//! Locking: leaves; the lock of the orphans before those of inodes, the others one at a time.
 
 use alloc::sync::Arc;
 use core::mem::offset_of;
@@ -23,14 +23,14 @@ use crate::volume::Volume;
 /// `EXT4_ERROR_FS` of `s_state`.
 pub(super) const ERROR_FS: u16 = 2;
 
-/// The super block as the next commit writes it.
+/// The super block that the next commit writes.
 #[derive(Debug)]
 struct Pending {
     raw: RawSuperBlock,
     dirty: bool,
 }
 
-/// What waits for a commit.
+/// State that waits for a commit.
 pub struct Kept {
     volume: Arc<Volume>,
     allocator: Allocator,
@@ -61,14 +61,14 @@ impl Kept {
         &self.orphans
     }
 
-    /// Changes the super block; it goes to disk with the running transaction.
+    /// Changes the super block. The running transaction writes it.
     pub(super) fn change_super_block(&self, change: impl FnOnce(&mut RawSuperBlock)) {
         let mut pending = self.super_block.lock();
         change(&mut pending.raw);
         pending.dirty = true;
     }
 
-    /// Returns the super block as it will be written.
+    /// Returns the super block that will be written.
     pub(super) fn super_block(&self) -> RawSuperBlock {
         self.super_block.lock().raw
     }
@@ -82,7 +82,7 @@ impl Kept {
         }
     }
 
-    /// Notes damage as `ext4_error` does: who, where, when, how often.
+    /// Records damage in the super block as `ext4_error` does: function, place, time, count.
     pub(super) fn note_error(&self, error: Error, now: Timestamp) {
         let Error::Corrupt(damage) = error else { return };
         let (ino, block) = place_of(&damage);
@@ -106,7 +106,7 @@ impl Kept {
         });
     }
 
-    /// Puts free counts and checksum into the super block and it into its block.
+    /// Updates free counts and checksum of the super block, and writes it into its block.
     pub(super) fn write_super_block(&self, txn: &mut Txn<'_>) -> Result<()> {
         let mut pending = self.super_block.lock();
         let sb = self.volume.super_block();
@@ -121,7 +121,7 @@ impl Kept {
         Ok(())
     }
 
-    /// The super block as a volume that is closed properly has it, but for its checksum.
+    /// Returns the super block of a volume that is closed cleanly, without its checksum.
     pub(super) fn final_super_block(&self) -> RawSuperBlock {
         let mut raw = self.super_block();
         set_counts(self.volume.super_block(), &mut raw, self.allocator.counts());
@@ -153,12 +153,12 @@ impl CommitHooks for Kept {
     }
 }
 
-/// What errors are said to come from: we have no lines and functions that mean anything to a person.
+/// The function of recorded errors: our function names and lines would not help a user.
 const FUNCTION: [u8; 32] = *b"obento\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 /// `EXT4_ERR_EFSCORRUPTED` of Linux `fs/ext4/ext4.h`.
 const EFSCORRUPTED: u8 = 8;
 
-/// Returns the block that holds the primary super block, and where in it.
+/// Returns the block that contains the primary super block, and its place there.
 pub(super) fn super_block_place(sb: &SuperBlock) -> (u64, Range<usize>) {
     let block_size = u64::from(sb.block_size).max(1);
     let start = to_usize(PRIMARY_OFFSET.checked_rem(block_size).unwrap_or(0));
@@ -166,9 +166,9 @@ pub(super) fn super_block_place(sb: &SuperBlock) -> (u64, Range<usize>) {
     (PRIMARY_OFFSET.checked_div(block_size).unwrap_or(0), start..end)
 }
 
-/// Puts the free counts in.
+/// Sets the free counts.
 fn set_counts(sb: &SuperBlock, raw: &mut RawSuperBlock, counts: Totals) {
-    // Blocks here, clusters in the descriptors: `ext4_update_super`.
+    // In blocks here, in clusters in the descriptors: `ext4_update_super`.
     let blocks = counts.free_blocks.checked_shl(sb.cluster_bits).unwrap_or(0);
     let (low, high) = split(blocks);
     raw.s_free_blocks_count_lo.set(low);
@@ -178,7 +178,7 @@ fn set_counts(sb: &SuperBlock, raw: &mut RawSuperBlock, counts: Totals) {
     raw.s_free_inodes_count.set(u32::try_from(counts.free_inodes).unwrap_or(u32::MAX));
 }
 
-/// Puts the checksum in, if the volume has checksums.
+/// Sets the checksum, if the volume has checksums.
 pub(crate) fn seal_super_block(sb: &SuperBlock, raw: &mut RawSuperBlock) {
     if sb.has_metadata_csum() {
         let covered = raw.as_bytes().get(..offset_of!(RawSuperBlock, s_checksum)).unwrap_or_default();
@@ -187,7 +187,7 @@ pub(crate) fn seal_super_block(sb: &SuperBlock, raw: &mut RawSuperBlock) {
     }
 }
 
-/// Inode and block that damage is at, 0 where it names none.
+/// Returns the inode and the block of damage, or 0 if it names none of them.
 fn place_of(damage: &Corrupt) -> (u64, u64) {
     let of_structure = |structure: &Structure| match structure {
         Structure::Inode(ino)

@@ -1,16 +1,17 @@
 //! The locks of inodes.
 //!
 //! Invariant: an operation takes all of its inode locks at once, as a sorted set of stripes, before it begins its
-//! transaction; so no two operations wait for each other, and none waits for a commit that waits for it. What it finds
-//! out only then it adds without waiting, or gives up all and begins anew.
-//! Locking: after `vfs`'s guards and layouts, before `Transactions::begin`; groups, orphans and the cache come after.
+//! transaction. No two operations therefore wait for each other, and no operation waits for a commit that waits for
+//! it. A lock that turns out to be needed later is taken without waiting, or all locks are released and the operation
+//! starts again. Locking: after the guards and layouts of `vfs`, before `Transactions::begin`; groups, orphans and
+//! the cache come after.
 
 use alloc::vec::Vec;
 
 use obento_base::Ino;
 use obento_env::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Enough that operations on different inodes seldom meet.
+/// Enough that operations on different inodes rarely use the same stripe.
 const STRIPES: u64 = 1024;
 
 /// The lock of one or more inodes. Its order is the lock order.
@@ -24,24 +25,24 @@ impl LockKey {
     }
 }
 
-/// One lock a stripe of inode numbers.
+/// One lock per stripe of inode numbers.
 #[derive(Debug)]
 pub struct InodeLocks(Vec<RwLock<()>>);
 
-/// The most inodes that one operation changes: a rename's directories and what their names lead to.
+/// Maximum number of inodes that one operation changes: both directories of a rename, and the inodes of both names.
 const MOST: usize = 4;
 
-/// Inodes that nobody else reads or changes while this lives.
+/// Inodes that no other thread reads or changes while this lives.
 #[derive(Debug)]
 pub struct LockedInodes<'a> {
-    /// In their order; one that comes twice is locked once.
+    /// In their order. A stripe that occurs twice is locked once.
     keys: [LockKey; MOST],
-    /// One for each different key, in any order.
+    /// One guard for each different key, in any order.
     guards: [Option<RwLockWriteGuard<'a, ()>>; MOST],
 }
 
 impl InodeLocks {
-    /// Locks that nobody holds.
+    /// Creates the locks.
     pub fn new() -> Self {
         Self((0..STRIPES).map(|_| RwLock::new(())).collect())
     }
@@ -56,7 +57,7 @@ impl InodeLocks {
         self.stripe(LockKey::of(ino)).read()
     }
 
-    /// Locks `inodes`, at least one and not more than `MOST`, for changing.
+    /// Locks `inodes`, at least one and at most `MOST`, for changes.
     pub fn write<const N: usize>(&self, inodes: &[Ino; N]) -> LockedInodes<'_> {
         const { assert!(N > 0 && N <= MOST) };
         let at = |n: usize| inodes.get(n).or(inodes.first()).map_or(LockKey(0), |&ino| LockKey::of(ino));
@@ -67,15 +68,14 @@ impl InodeLocks {
         LockedInodes { keys, guards }
     }
 
-    /// Adds `ino` to `set`, which has room for it, if its lock can be had without waiting. Whoever waits might hold what
-    /// another waits for.
+    /// Adds `ino` to `set`, which has space for it, if its lock is free. Waiting could deadlock with another thread.
     pub fn try_add<'a>(&'a self, set: &mut LockedInodes<'a>, ino: Ino) -> bool {
         if set.covers(ino) {
             return true;
         }
         let key = LockKey::of(ino);
         let Some(guard) = self.stripe(key).try_write() else { return false };
-        // What came twice has no guard of its own.
+        // A key that occurs twice has one guard.
         let twice = set.keys.windows(2).position(|pair| pair.first() == pair.last());
         let place = twice.and_then(|at| set.keys.get_mut(at));
         let slot = set.guards.iter_mut().find(|guard| guard.is_none());
@@ -93,8 +93,8 @@ impl Default for InodeLocks {
 }
 
 impl LockedInodes<'_> {
-    /// Returns whether `ino` is among them. If not, an operation that needs it drops the set and takes a larger one,
-    /// and looks up again what it knew.
+    /// Returns whether `ino` is locked. If not, an operation that needs it drops the set, takes a larger one, and
+    /// repeats its lookups.
     pub fn covers(&self, ino: Ino) -> bool {
         self.keys.binary_search(&LockKey::of(ino)).is_ok()
     }

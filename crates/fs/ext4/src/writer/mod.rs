@@ -1,15 +1,15 @@
-//! Changing a volume: what a mounted volume needs beyond reading.
+//! Changing a volume: the state that a volume needs in addition to [`Volume`].
 //!
-//! Reading code stays on [`Volume`], which sees each change as soon as it is made, because blocks in the cache are the
-//! truth. A change goes: lock the inodes ([`InodeLocks`]), look at what is there, [`Writer::begin`], take blocks and
-//! copy inodes ([`Writer::edit_inode`]), change them, [`Writer::store_inode`], commit.
+//! Reading code uses [`Volume`], which sees each change at once, since the blocks in the cache are current. The steps
+//! of a change are: lock the inodes ([`InodeLocks`]), read the current state, [`Writer::begin`], take blocks and copy
+//! inodes ([`Writer::edit_inode`]), change them, [`Writer::store_inode`], commit.
 //!
-//! Invariant: all that can fail comes before the first change of a block. Where that cannot be, what was allocated is
-//! given back in the same transaction, which is then committed.
-//! Invariant: what waits for the commit (group descriptors, super block) is written by [`Kept`] before it, in the
-//! same transaction as what it counts.
-//! Locking, outermost first: `vfs`'s layouts; [`InodeLocks`], all of them at once; a transaction; then leaves: the
-//! orphan list, groups, the super block, promises, moved blocks, tables of the allocator, cache.
+//! Invariant: all that can fail precedes the first change of a block. Where that is impossible, allocations are
+//! released in the same transaction, which is then committed.
+//! Invariant: state that waits for the commit (group descriptors, super block) is written by [`Kept`] before it, in
+//! the same transaction as the changes that it counts. Locking, outermost first: the layouts of `vfs`;
+//! [`InodeLocks`], all of them at once; a transaction; then leaves: the orphan list, groups, the super block,
+//! reservations, moved blocks, tables of the allocator, cache.
 
 mod attributes;
 mod evict;
@@ -47,19 +47,20 @@ pub(crate) use orphans::MAGIC as ORPHAN_MAGIC;
 /// `EXT4_ERRORS_CONTINUE` of `s_errors`.
 const ERRORS_CONTINUE: u16 = 1;
 
-/// Blocks that operations change, for their credits.
+/// Numbers of blocks that operations change, for their credits.
 pub mod cost {
     use obento_journal::Credits;
 
     /// An inode's record.
     pub const INODE: Credits = Credits(1);
-    /// Taking or giving back one run of blocks: its bitmap, and what the commit adds for it.
+    /// Allocating or freeing one run of blocks: its bitmap, and the part of the commit for it.
     pub const RUN: Credits = Credits(2);
-    /// Taking an inode: its bitmap, its record, a block bitmap that was never written, and what the commit adds.
+    /// Allocating an inode: its bitmap, its record, a block bitmap that was never written, and the part of the commit
+    /// for it.
     pub const NEW_INODE: Credits = Credits(4);
-    /// Giving an inode back: its bitmap, its record, and what the commit adds.
+    /// Freeing an inode: its bitmap, its record, and the part of the commit for it.
     pub const FREE_INODE: Credits = Credits(3);
-    /// Making an inode an orphan, or no more: its neighbour's record, or a block of the orphan file; the super block.
+    /// Adding or removing an orphan: its neighbour's record, or a block of the orphan file; the super block.
     pub const ORPHAN: Credits = Credits(2);
 }
 
@@ -78,7 +79,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Takes up `volume`, whose journal is empty and whose super block says that it is in use.
+    /// Creates the writer of `volume`, whose journal is empty and whose super block is marked as in use.
     pub(crate) fn new(
         volume: Arc<Volume>,
         log: Log,
@@ -121,27 +122,27 @@ impl Writer {
         &self.locks
     }
 
-    /// Returns the blocks and inodes that are free.
+    /// Returns the allocator of blocks and inodes.
     pub fn allocator(&self) -> &Allocator {
         self.kept.allocator()
     }
 
-    /// Space that is promised to files.
+    /// Returns the reservations of files.
     pub(crate) fn promises(&self) -> &PromiseTable {
         &self.promises
     }
 
-    /// Files whose blocks were moved lately.
+    /// Returns the files whose blocks were moved recently.
     pub(crate) fn moved(&self) -> &MovedTable {
         &self.moved
     }
 
-    /// What files share of their attributes.
+    /// Returns the attribute blocks and values that files share.
     pub(crate) fn shares(&self) -> &Shares {
         &self.shares
     }
 
-    /// What is promised of the data of files.
+    /// Returns the data mode.
     pub fn mode(&self) -> DataMode {
         self.mode
     }
@@ -156,8 +157,8 @@ impl Writer {
         self.txns.begin(credits)
     }
 
-    /// Does `act`; if space lacks that a commit would make free, commits and does it once more. No transaction may be
-    /// open, and whatever `act` needs locked it locks itself.
+    /// Calls `act`. If it fails with `NoSpace` and a commit would free space, commits and calls it again. The caller
+    /// must have no open transaction; `act` takes the locks that it needs.
     pub fn with_space<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         match act() {
             Err(Error::NoSpace) if self.allocator().has_waiting() => {
@@ -168,35 +169,35 @@ impl Writer {
         }
     }
 
-    /// [`obento_driver::WritableFileSystem::sync_files`]. Where nothing is left to commit the device is flushed all the
-    /// same, for data that was written over old data.
+    /// [`obento_driver::WritableFileSystem::sync_files`]. The device is flushed even if there is nothing to commit,
+    /// for data that was overwritten in place.
     pub(crate) fn sync_files(&self, inos: &[Ino]) -> Result<()> {
         let changes = inos.iter().filter_map(|&ino| self.last_change(ino));
         let last = changes.reduce(|last, tid| if tid.is_after(last) { tid } else { last });
         self.txns.sync_to(last.unwrap_or_else(|| self.txns.durable()))
     }
 
-    /// Notes that a file is larger than 2 GiB, which volumes of old must say.
+    /// Sets the feature for files larger than 2 GiB.
     pub fn need_large_file(&self) {
         self.kept.need_large_file();
     }
 
-    /// Marks the volume as damaged if `error` says so; the mark goes to disk with the next commit.
-    /// Where the super block asks for it (`errors=remount-ro`, or a panic, which is not ours to have), the volume is
-    /// read-only from then on. No transaction may be open.
+    /// Records `error` in the super block if it is damage. The next commit writes the error flag. If the super block
+    /// requires it (`errors=remount-ro`, or a panic, which is treated the same), the volume is read-only from then
+    /// on. The caller must have no open transaction.
     pub fn note_error(&self, error: Error) {
         if !matches!(error, Error::Corrupt(_)) {
             return;
         }
         self.note_damage(error);
         if self.volume().super_block().raw.s_errors.get() > ERRORS_CONTINUE {
-            // What cannot be saved now is no worse for it.
+            // The error stays in memory if the super block cannot be written.
             let _ = self.save_super_block();
             self.txns.abort(error);
         }
     }
 
-    /// Marks the volume as damaged if `error` says so, within a transaction.
+    /// Records `error` in the super block if it is damage, within a transaction.
     pub(crate) fn note_damage(&self, error: Error) {
         self.kept.note_error(error, self.now());
     }
@@ -208,12 +209,12 @@ impl Writer {
         self.txns.wait_durable(tid)
     }
 
-    /// Notes that `tid` changed data of `ino` and not its record.
+    /// Records that `tid` changed data of `ino` but not its record.
     pub(crate) fn note_change(&self, ino: Ino, tid: Tid) {
         self.volume().live().note_data(ino, tid);
     }
 
-    /// The last transaction that changed `ino`, unless that has been durable for a while.
+    /// Returns the last transaction that changed `ino`, unless that has been durable for some time.
     pub fn last_change(&self, ino: Ino) -> Option<Tid> {
         self.volume().live().last_change(ino)
     }

@@ -1,9 +1,9 @@
 //! Opening a volume for changes, and closing it.
 //!
-//! Order of opening, each step standing on the one before: the primary super block and what it asks for; fast commits,
-//! made a transaction of the log; the journal, replayed onto the device; the super block again; groups; the super block marked as in use, durable before the first
-//! transaction; orphans. Order of closing: all that was changed in its home, the journal empty, the super block marked
-//! clean, each durable before the next.
+//! Order of opening, in which each step needs the previous one: the primary super block and its requirements; fast
+//! commits, converted to a transaction of the log; the journal, replayed onto the device; the super block again;
+//! groups; the super block marked as in use, durably before the first transaction; orphans. Order of closing: all
+//! changes in their places, the journal empty, the super block marked clean, each durable before the next.
 //! Source: Linux `fs/ext4/super.c` `ext4_fill_super`, `ext4_load_journal`, `ext4_setup_super`, `ext4_put_super`;
 //! `fs/ext4/orphan.c` `ext4_orphan_cleanup`.
 
@@ -29,12 +29,12 @@ use crate::volume::Volume;
 
 /// `EXT4_VALID_FS` of `s_state`.
 const VALID_FS: u16 = 1;
-/// `EXT4_DFL_MAX_MNT_COUNT`, for a volume that has none.
+/// `EXT4_DFL_MAX_MNT_COUNT`, for a volume without a maximum.
 const DEFAULT_MAX_MOUNTS: u16 = 20;
 
-/// Opens the volume that fills `device`, to be changed. Errors, the first that holds: ReadOnly for a device that is;
-/// Corrupt for the primary super block, or a device shorter than the volume; Unsupported for a feature that cannot be
-/// written; those of the journal; Corrupt for a group descriptor.
+/// Opens the volume on `device` for changes. Fails with the first error: `ReadOnly` for a read-only device; `Corrupt`
+/// for the primary super block, or a device that is shorter than the volume; `Unsupported` for a feature that cannot
+/// be written; the errors of the journal; `Corrupt` for a group descriptor.
 pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Writer> {
     if device.is_read_only() {
         return Err(Error::ReadOnly);
@@ -56,11 +56,11 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
         notices.clear();
         notices.push(Notice::Replayed { transactions });
     }
-    // An aborted journal says nothing against what it keeps: the list of orphans is as good as before.
+    // An aborted journal does not affect the orphan list, which is as reliable as before.
     let is_distrusted = sb.is_marked_with_errors();
     let given_up = journal.as_ref().filter(|journal| journal.super_block().errno != 0);
     if given_up.is_some() {
-        // Whoever aborted the journal had no chance to mark the volume: `ext4_clear_journal_err`.
+        // The process that aborted the journal could not set the error flag: `ext4_clear_journal_err`.
         sb.raw.s_state.set(sb.raw.s_state.get() | ERROR_FS);
     }
     let was_marked = sb.is_marked_with_errors();
@@ -98,8 +98,8 @@ fn check_len(device: &dyn BlockDevice, sb: &SuperBlock) -> Result<()> {
     Err(Corrupt::Truncated { structure, block: 0, offset: 0, len }.into())
 }
 
-/// Replays the journal onto the device, if the super block says that there is something in it, and reads the super
-/// block again. `None`: the volume has no journal.
+/// Replays the journal onto the device, if the super block marks it as needed, and reads the super block again.
+/// Returns `None` if the volume has no journal.
 fn recover(
     device: &Arc<dyn BlockDevice>,
     sb: &mut SuperBlock,
@@ -123,7 +123,7 @@ fn recover(
             let again = locate::read_raw(&**device, PRIMARY_OFFSET)?.ok_or(Error::Invalid)?;
             *sb = decode(again)?;
         } else {
-            // Whoever marked the volume clean wanted nothing of it: `jbd2_journal_wipe`.
+            // If the volume is marked as clean, the log is not needed: `jbd2_journal_wipe`.
             let summary = journal.replay_index(sb.blocks_count)?.summary;
             journal.mark_empty(summary.next.next(), summary.head)?;
         }
@@ -159,7 +159,7 @@ fn enter(sb: &mut SuperBlock, now: Timestamp, has_journal: bool) {
     }
 }
 
-/// Seconds since 1970 in 40 bits.
+/// Returns the seconds since 1970 in 40 bits.
 fn time_halves(now: Timestamp) -> (u32, u8) {
     let [a, b, c, d, high, ..] = now.secs().max(0).to_le_bytes();
     (u32::from_le_bytes([a, b, c, d]), high)
@@ -170,7 +170,7 @@ fn features(sb: &SuperBlock) -> JournalFeatures {
     JournalFeatures { checksums, wide: sb.incompat.contains(Incompat::SIXTY_FOUR_BIT) }
 }
 
-/// Writes the primary super block past all transactions, durably.
+/// Writes the primary super block durably, outside of any transaction.
 fn write_super_block(device: &dyn BlockDevice, sb: &SuperBlock, raw: RawSuperBlock) -> Result<()> {
     let mut raw = raw;
     seal_super_block(sb, &mut raw);
@@ -179,8 +179,8 @@ fn write_super_block(device: &dyn BlockDevice, sb: &SuperBlock, raw: RawSuperBlo
 }
 
 impl Writer {
-    /// Frees what had no name when the volume was last used, and ends what was being cut short. On a volume with errors
-    /// the list cannot be trusted, and is forgotten as Linux does.
+    /// Frees the orphans of the last use, and completes interrupted truncations. On a volume with errors the orphan
+    /// list cannot be trusted, and is discarded as in Linux.
     fn recover_orphans(&self, was_marked: bool) -> Result<()> {
         if was_marked {
             self.orphans().lock().clear_list();
@@ -190,7 +190,7 @@ impl Writer {
         self.end_orphans()
     }
 
-    /// Frees what has no name, and ends what is being cut short. One that is damaged stays.
+    /// Frees orphans, and completes truncations. Damaged inodes stay on the list.
     pub(crate) fn end_orphans(&self) -> Result<()> {
         let all = self.orphans().lock().all();
         for ino in all {
@@ -205,7 +205,7 @@ impl Writer {
 
     fn recover_orphan(&self, ino: Ino) -> Result<()> {
         match self.volume().inode(ino) {
-            // It has been so since before the volume was opened.
+            // The inode was not in use when the volume was opened.
             Err(Error::Stale) => {
                 let inode = self.volume().unlinked_inode(ino)?;
                 self.volume().live().take_up(inode, self.txns().durable());
@@ -216,8 +216,8 @@ impl Writer {
         self.evict(ino)
     }
 
-    /// Frees what has no name, brings everything to its home, empties the journal and marks the volume clean. Nothing
-    /// can be changed after it.
+    /// Frees orphans, writes all changes to their places, empties the journal and marks the volume clean. Nothing can
+    /// be changed afterwards.
     pub(crate) fn close(&self) -> Result<()> {
         let ended = self.end_orphans();
         self.txns().close()?;
@@ -227,7 +227,7 @@ impl Writer {
         if self.orphans().lock().is_empty() {
             raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits());
         }
-        // One that was not clean before, without a journal, has not become so.
+        // Without a journal, a volume that was not clean before is not marked clean.
         raw.s_state.set(raw.s_state.get() | self.was_clean);
         let (low, high) = time_halves(self.now());
         raw.s_wtime.set(low);

@@ -1,12 +1,12 @@
-//! Inodes that a crash must not leave behind: without a name but in use, or being cut short.
+//! Orphans, which a crash must not leave behind: inodes in use without a name, or with an interrupted truncation.
 //!
-//! On disk: a list that starts at `s_last_orphan` and goes on in the inodes' `i_dtime`; with `orphan_file`, slots of 32
-//! bits in the blocks of an inode, each block with magic number and checksum at its end, and the list for what finds no
-//! slot there.
-//! Invariant: for an inode on the list, `i_dtime` is what the table here says, whatever a copy of its record says; the
-//! commit sees to that, so that a neighbour may be written without its inode's lock.
-//! Invariant: an orphan gets its place on disk when the transaction that made it one is committed. Most are freed before
-//! that, and leave no trace.
+//! On disk: a list that starts at `s_last_orphan` and continues in the inodes' `i_dtime`; with `orphan_file`, slots
+//! of 32 bits in the blocks of an inode, each block with a magic number and a checksum at its end, and the list for
+//! orphans without a slot.
+//! Invariant: the `i_dtime` of an inode on the list is that of the table here, whatever a copy of its record
+//! contains. The commit ensures that, so that a neighbour can be written without its inode's lock.
+//! Invariant: an orphan gets its place on disk when the transaction that made it one is committed. Most are freed
+//! before that, and leave no trace.
 //! Source: Linux `fs/ext4/orphan.c`; `Documentation/filesystems/ext4/orphan.rst`.
 
 use alloc::vec::Vec;
@@ -26,9 +26,9 @@ use crate::volume::Volume;
 
 /// `EXT4_ORPHAN_BLOCK_MAGIC`.
 pub(crate) const MAGIC: u32 = 0x0b10_ca04;
-/// Magic number and checksum at the end of a block.
+/// Size of the magic number and the checksum at the end of a block.
 const TAIL: usize = 8;
-/// The most blocks of an orphan file that are used: `EXT4_DEFAULT_ORPHAN_FILE_BLOCKS` of `mke2fs` at most.
+/// Maximum number of used blocks of an orphan file: the maximum of `mke2fs`, `EXT4_DEFAULT_ORPHAN_FILE_BLOCKS`.
 const MAX_BLOCKS: u64 = 512;
 
 /// An inode's neighbours on the list.
@@ -45,17 +45,17 @@ struct FileSlots {
     free: u32,
 }
 
-/// The orphans of a volume, as its disk will have them.
+/// The orphans of a volume, as they will be on disk.
 #[derive(Debug, Default)]
 pub(super) struct State {
     head: u32,
     list: HashMap<Ino, Links>,
     blocks: Vec<FileSlots>,
-    /// Those that have no place on disk yet.
+    /// Orphans without a place on disk.
     new: HashSet<Ino>,
-    /// Which block of the file, which slot in it.
+    /// Number of the block of the orphan file, and of the slot in it.
     slots: HashMap<Ino, (usize, usize)>,
-    /// What block checksums go on from.
+    /// The seed of block checksums.
     seed: u32,
 }
 
@@ -64,8 +64,8 @@ pub(super) struct State {
 pub(super) struct Orphans(Mutex<State>);
 
 impl Orphans {
-    /// What the volume has of them since it was used last. A list that leads nowhere ends there. Fails with `Corrupt`
-    /// for an orphan file that is none, or if the device fails.
+    /// Reads the orphans on disk. A list that leads to an invalid inode ends there. Fails with `Corrupt` for an
+    /// invalid orphan file, or if the device fails.
     pub(super) fn load(volume: &Volume) -> Result<Self> {
         let mut state = State { head: volume.super_block().raw.s_last_orphan.get(), ..State::default() };
         state.load_list(volume)?;
@@ -86,7 +86,7 @@ impl State {
         while next != 0 {
             let ino = Ino(next.into());
             let Some(after) = stored_dtime(volume, ino).filter(|_| !self.list.contains_key(&ino)) else {
-                // As Linux does with a bad orphan: what follows cannot be trusted.
+                // As Linux does with a bad orphan: the rest of the list cannot be trusted.
                 match before.and_then(|ino| self.list.get_mut(&ino)) {
                     Some(links) => links.next = 0,
                     None => self.head = 0,
@@ -141,7 +141,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the checksum of a block of the orphan file: over its number and its slots.
+    /// Returns the checksum of a block of the orphan file, over its number and its slots.
     fn sum(&self, number: u64, bytes: &[u8]) -> u32 {
         let slots = bytes.get(..bytes.len().saturating_sub(TAIL)).unwrap_or_default();
         Crc::new(self.seed).add(&number.to_le_bytes()).add(slots).get()
@@ -151,13 +151,13 @@ impl State {
         self.new.contains(&ino) || self.list.contains_key(&ino) || self.slots.contains_key(&ino)
     }
 
-    /// Returns the first of the list.
+    /// Returns the first inode of the list.
     pub(super) fn head(&self) -> u32 {
         self.head
     }
 
-    /// Gives those that are new their places, for the commit of `txn`. Errors, with which it fails: NoMemory; those of
-    /// the device.
+    /// Assigns places to new orphans, for the commit of `txn`. Fails with `NoMemory`, or if the device fails; the
+    /// commit then fails.
     pub(super) fn place_new(&mut self, txn: &mut Txn<'_>, volume: &Volume) -> Result<()> {
         let mut new: Vec<_> = core::mem::take(&mut self.new).into_iter().collect();
         new.sort_unstable();
@@ -174,7 +174,8 @@ impl State {
                     }
                 }
                 None => {
-                    // Whoever made it one may have failed before storing it, and the list goes on in its record.
+                    // The operation that made it an orphan may have failed before storing it, and the list continues
+                    // in its record.
                     touch(txn, volume, ino)?;
                     self.put_first(ino, number)?;
                 }
@@ -183,7 +184,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns a slot of the orphan file that is free, if its block can be had.
+    /// Returns a free slot of the orphan file, if its block can be taken.
     fn free_slot(&self, txn: &mut Txn<'_>) -> Option<(Taken, usize, usize)> {
         let index = self.blocks.iter().position(|block| block.free > 0)?;
         let taken = txn.take(self.blocks.get(index)?.block.0).ok()?;
@@ -201,12 +202,12 @@ impl State {
         Ok(())
     }
 
-    /// What `i_dtime` of an inode on the list has to be.
+    /// Returns the required `i_dtime` of an inode on the list.
     pub(super) fn dtime(&self, ino: Ino) -> Option<u32> {
         self.list.get(&ino).map(|links| links.next)
     }
 
-    /// Returns all of them.
+    /// Returns all orphans.
     pub(super) fn all(&self) -> Vec<Ino> {
         let mut all: Vec<_> = self.list.keys().chain(self.slots.keys()).chain(&self.new).copied().collect();
         all.sort_unstable();
@@ -217,7 +218,7 @@ impl State {
         self.list.is_empty() && self.slots.is_empty() && self.new.is_empty()
     }
 
-    /// Forgets them all, as Linux does on a volume with errors.
+    /// Drops all orphans, as Linux does on a volume with errors.
     pub(super) fn clear_list(&mut self) {
         self.head = 0;
         self.list.clear();
@@ -237,8 +238,8 @@ impl State {
 }
 
 impl Writer {
-    /// Makes inode `ino` an orphan, unless it is one, before its last name goes or it is cut in steps. The caller
-    /// stores it in the same transaction. Errors, before anything was changed: NoMemory.
+    /// Adds inode `ino` to the orphans, unless it is one, before its last name is removed or it is truncated in
+    /// steps. The caller stores it in the same transaction. Fails with `NoMemory` before anything is changed.
     pub fn add_orphan(&self, ino: Ino) -> Result<()> {
         let mut state = self.orphans().lock();
         if !state.holds(ino) {
@@ -248,8 +249,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets `edit`'s inode be an orphan no more, if it is one. The caller stores it in the same transaction. Errors,
-    /// before anything was changed: those of the device.
+    /// Removes the inode of `edit` from the orphans, if it is one. The caller stores it in the same transaction.
+    /// Fails if the device fails, before anything is changed.
     pub fn remove_orphan(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit) -> Result<()> {
         let ino = edit.ino();
         let mut state = self.orphans().lock();
@@ -285,7 +286,7 @@ impl Writer {
     }
 }
 
-/// Has the commit write an inode on the list again. The caller holds the orphans' lock.
+/// Makes the commit write an inode on the list again. The caller holds the orphans' lock.
 fn touch(txn: &mut Txn<'_>, volume: &Volume, ino: Ino) -> Result<()> {
     let slot = volume.inode_slot(ino)?;
     let table = txn.take(slot.block.0)?;
@@ -300,7 +301,7 @@ fn slots(block: &[u8]) -> impl Iterator<Item = u32> + '_ {
     chunks.iter().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// `i_dtime` of an inode that is on the list: one that was in use once. `None` if it cannot be.
+/// Returns the stored `i_dtime` of an inode on the list, or `None` if the inode was never in use.
 fn stored_dtime(volume: &Volume, ino: Ino) -> Option<u32> {
     let sb = volume.super_block();
     if ino.0 < sb.first_ino.into() {

@@ -1,7 +1,6 @@
-//! A table of attributes with its values, wherever it lies.
+//! A table of attributes with its values, in an inode or in a block.
 //!
-//! Invariant: nothing is handed out that does not lie within the area; a walk ends, because each entry takes at least
-//! 16 bytes.
+//! Invariant: everything that is returned is within the area. A walk ends, since each entry has at least 16 bytes.
 
 use alloc::vec::Vec;
 
@@ -13,22 +12,22 @@ use super::hash::{entry_hash, signed_entry_hash};
 use super::name::{INLINE_DATA, SYSTEM, is_listed, prefix};
 use crate::raw::RawXattrEntry;
 
-/// `EXT4_XATTR_SIZE_MAX`: the longest value that a format with value inodes can hold.
+/// `EXT4_XATTR_SIZE_MAX`: maximum size of a value with `ea_inode`.
 pub(crate) const VALUE_MAX: u32 = 1 << 24;
 
 /// A table of attributes with its values.
 pub(crate) struct Area<'a> {
     pub(crate) ino: Ino,
-    /// For errors: the block and where in it offsets are counted from.
+    /// For error messages: the block, and the offset in it from which offsets are counted.
     pub(crate) block: u64,
     pub(crate) base: u32,
-    /// From where value offsets are counted to the end.
+    /// The bytes from the origin of value offsets to the end.
     pub(crate) bytes: &'a [u8],
     /// Byte offset of the first entry.
     pub(crate) table: usize,
 }
 
-/// An entry whose name lies within its area.
+/// An entry whose name is within its area.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) offset: usize,
@@ -47,7 +46,7 @@ impl Entry<'_> {
 }
 
 impl<'a> Area<'a> {
-    /// The entries in their order; an error is the last item.
+    /// Returns the entries in their order; an error is the last item.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Result<Entry<'a>>> {
         let mut next = Some(self.table);
         core::iter::from_fn(move || {
@@ -57,7 +56,7 @@ impl<'a> Area<'a> {
         })
     }
 
-    /// Returns the entry at `offset`; none at the end of the table.
+    /// Returns the entry at `offset`, or `None` at the end of the table.
     fn entry(&self, offset: usize) -> Option<Result<Entry<'a>>> {
         let bytes = self.bytes.get(offset..)?;
         if bytes.first_chunk().is_none_or(|end| *end == [0; 4]) {
@@ -102,7 +101,7 @@ impl<'a> Area<'a> {
         Ok(())
     }
 
-    /// The value of `entry`, which lies in this area, behind the table.
+    /// Returns the value of `entry`, which is in this area, after the table.
     pub(crate) fn value(&self, entry: &Entry<'_>) -> Result<&'a [u8]> {
         let (offset, size) = (entry.raw.e_value_offs.get(), entry.raw.e_value_size.get());
         if size > VALUE_MAX {
@@ -120,7 +119,7 @@ impl<'a> Area<'a> {
         value.ok_or_else(|| self.bad_field(entry, "e_value_size", size.into()))
     }
 
-    /// Compares `e_hash` with what name and value give; 0 was written for attributes in inodes once.
+    /// Compares `e_hash` with the hash of name and value. 0 was once written for attributes in inodes.
     pub(crate) fn check_hash(
         &self,
         entry: &Entry<'_>,
@@ -151,7 +150,7 @@ impl<'a> Area<'a> {
 }
 
 impl Entry<'_> {
-    /// Returns where the next entry starts.
+    /// Returns the offset of the next entry.
     fn end(&self) -> Option<usize> {
         let len = usize::from(self.raw.e_name_len).checked_next_multiple_of(4)?;
         self.offset.checked_add(size_of::<RawXattrEntry>())?.checked_add(len)

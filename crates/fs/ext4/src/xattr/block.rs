@@ -1,4 +1,4 @@
-//! A block of attributes as bytes: header, hash, count of users, checksum.
+//! A block of attributes as bytes: header, hash, user count, checksum.
 //!
 //! Layout: [`RawXattrHeader`], then a table in the form of [`Form::Block`].
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_block_set`, `ext4_xattr_block_csum`, `ext4_xattr_cmp`.
@@ -36,20 +36,20 @@ pub(super) fn encode(table: &Table<'_>, block_size: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The header; none for what is no block of attributes.
+/// Returns the header, or `None` for bytes that are not a block of attributes.
 pub(super) fn header(bytes: &[u8]) -> Option<&RawXattrHeader> {
     let (header, _) = RawXattrHeader::ref_from_prefix(bytes).ok()?;
     (header.h_magic.get() == MAGIC && header.h_blocks.get() == 1).then_some(header)
 }
 
-/// Sets how many inodes use the block.
+/// Sets the number of inodes that use the block.
 pub(super) fn set_users(bytes: &mut [u8], users: u32) {
     if let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) {
         header.h_refcount.set(users);
     }
 }
 
-/// Sets the checksum of a block at `number`: over its number and its bytes, the checksum itself as 0.
+/// Sets the checksum of a block at `number`: over its number and its bytes, with a checksum of 0.
 pub(super) fn set_checksum(bytes: &mut [u8], number: VolBlock, seed: u32) {
     if let Ok((header, _)) = RawXattrHeader::mut_from_prefix(bytes) {
         header.h_checksum.set(0);

@@ -17,8 +17,9 @@ use crate::writer::{LockedInodes, Writer};
 const SIZE_MAX: usize = 65_536;
 
 impl Writer {
-    /// Sets attribute `name` of `ino`. Errors, the first that holds: NotSupported for a name space that the format
-    /// lacks; Exists or NoData as `mode` asks; OutOfRange; Invalid for what is no access control list; NoSpace.
+    /// Sets attribute `name` of `ino`. Fails with the first error: `NotSupported` for a name space that the format
+    /// lacks; `Exists` or `NoData` as `mode` requires; `OutOfRange`; `Invalid` for an invalid access control list;
+    /// `NoSpace`.
     pub(crate) fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let name = StoredName::parse(name)?;
         self.with_space(|| self.set_once(ino, name, value, mode))
@@ -43,7 +44,7 @@ impl Writer {
     /// Removes attribute `name` of `ino`. Fails with `NoData`.
     pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let name = StoredName::parse(name).map_err(|_| Error::NoData)?;
-        // Where others share the block, the inode needs one of its own.
+        // If the block is shared, the inode needs one of its own.
         self.with_space(|| {
             let locked = self.locks().write(&[ino]);
             self.change_in_transaction(locked, ino, name, Change::Remove, 0)
@@ -67,7 +68,7 @@ impl Writer {
             edit.touch(self.now());
             self.store_inode(&mut txn, &edit);
         }
-        // After an error, too: what was taken meanwhile has been given back in the same transaction.
+        // After an error, too: allocations were released in the same transaction.
         txn.commit();
         drop(locked);
         self.evict_dead(dead);

@@ -1,4 +1,4 @@
-//! The hashes that tell attributes, and whole blocks of them, apart.
+//! The hashes of attributes, and of whole blocks of them.
 //!
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_hash_entry`, `ext4_xattr_hash_entry_signed`, `ext4_xattr_rehash`.
 
@@ -7,7 +7,7 @@ pub(crate) fn entry_hash(name: &[u8], value: impl Iterator<Item = u32>) -> u32 {
     fold(name.iter().map(|&byte| byte.into()), value)
 }
 
-/// [`entry_hash`] as old kernels had it, where the compiler takes characters as signed.
+/// Returns [`entry_hash`] as in old kernels on machines with signed characters.
 pub(crate) fn signed_entry_hash(name: &[u8], value: impl Iterator<Item = u32>) -> u32 {
     fold(name.iter().map(|&byte| i32::from(byte.cast_signed()).cast_unsigned()), value)
 }
@@ -17,13 +17,13 @@ fn fold(name: impl Iterator<Item = u32>, value: impl Iterator<Item = u32>) -> u3
     value.fold(name, |hash, word| hash.rotate_left(16) ^ word)
 }
 
-/// The hash of a block with entries of these hashes, in their order; 0 says that the block is not to be shared.
+/// Returns the hash of a block from the hashes of its entries, in their order; 0 means that the block is not shared.
 pub(crate) fn block_hash(mut entries: impl Iterator<Item = u32>) -> u32 {
     let hash = entries.try_fold(0_u32, |hash, entry| (entry != 0).then(|| hash.rotate_left(16) ^ entry));
     hash.unwrap_or(0)
 }
 
-/// Returns a value as little-endian words, the last one filled up with zeros.
+/// Returns a value as little-endian words, the last one padded with zeros.
 pub(crate) fn words(value: &[u8]) -> impl Iterator<Item = u32> + Clone {
     value.chunks(4).map(|chunk| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)))
 }

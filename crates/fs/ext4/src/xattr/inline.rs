@@ -1,6 +1,7 @@
-//! The attribute that continues a file's inline data: what of it does not fit `i_block`.
+//! The attribute that continues a file's inline data after `i_block`.
 //!
-//! Invariant: an inode with inline data always has the attribute, empty if need be, and it never leaves the inode.
+//! Invariant: an inode with inline data always has the attribute, which may be empty, and the attribute is always in
+//! the inode.
 //! Source: Linux fs/ext4/inline.c `ext4_create_inline_data`, `get_max_inline_xattr_value_size`.
 
 use alloc::vec::Vec;
@@ -13,19 +14,19 @@ use super::table::{Form, Table, Value};
 use crate::inode::Inode;
 use crate::raw::RawXattrEntry;
 
-/// Bytes of the attribute's entry: the name has four.
+/// Size of the attribute's entry: the name has four bytes.
 const ENTRY: usize = size_of::<RawXattrEntry>() + 4;
 
-/// The longest rest that fits into `inode` beside its other attributes; none if not even an empty one does. Fails
-/// with `Corrupt`.
+/// Returns the maximum size of the rest in `inode` beside its other attributes, or `None` if not even an empty
+/// attribute fits. Fails with `Corrupt`.
 pub(crate) fn inline_rest_max(inode: &Inode) -> Result<Option<usize>> {
     let table = others(inode)?;
     let room = table.room_left().and_then(|room| room.checked_sub(ENTRY));
     Ok(room.map(|room| room & !3))
 }
 
-/// The bytes for [`Inode::xattr_bytes`] with `rest` as the rest of the inline data, `None` for an inode that has no
-/// inline data any more. Fails with `Corrupt` or `NoSpace`.
+/// Returns the bytes for [`Inode::xattr_bytes`] with `rest` as the rest of the inline data, or `None` for an inode
+/// without inline data. Fails with `Corrupt` or `NoSpace`.
 pub(crate) fn with_inline_rest(inode: &Inode, rest: Option<&[u8]>) -> Result<Vec<u8>> {
     let table = others(inode)?;
     let table = match rest {
@@ -39,7 +40,7 @@ pub(crate) fn with_inline_rest(inode: &Inode, rest: Option<&[u8]>) -> Result<Vec
     Ok(bytes)
 }
 
-/// Returns the attributes in the inode but this one.
+/// Returns the other attributes in the inode.
 fn others(inode: &Inode) -> Result<Table<'_>> {
     let len = inode.xattr_bytes().len();
     let table = match Area::in_inode(inode) {

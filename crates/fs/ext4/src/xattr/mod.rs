@@ -1,9 +1,9 @@
-//! Extended attributes: in the inode behind its fields, in one block, and values in inodes of their own.
+//! Extended attributes: in the inode after its fields, in one block, and values in inodes of their own.
 //!
-//! Layout: a table of entries growing from the start of the area, values growing from its end; 4 zero bytes end the
-//! table. In an inode the area begins with a magic number and offsets count from the first entry; in a block with a
-//! header, and they count from the block's start.
-//! Invariant: a table's walk ends, because each entry takes at least 16 bytes.
+//! Layout: a table of entries grows from the start of the area, and values grow from its end; 4 zero bytes end the
+//! table. In an inode the area begins with a magic number, and offsets count from the first entry. A block begins
+//! with a header, and offsets count from the block's start.
+//! Invariant: a walk through a table ends, since each entry has at least 16 bytes.
 //! Source: Linux Documentation/filesystems/ext4/attributes.rst; fs/ext4/xattr.c; e2fsprogs lib/ext2fs/ext_attr.c.
 
 mod area;
@@ -51,7 +51,7 @@ use crate::volume::Volume;
 pub(crate) const MAGIC: u32 = 0xea02_0000;
 
 impl Volume {
-    /// Returns the value of the attribute `name`, as `getxattr(2)` gives it. Fails with `NoData` or `Corrupt`.
+    /// Returns the value of the attribute `name` in the form of `getxattr(2)`. Fails with `NoData` or `Corrupt`.
     pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let inside =
             Area::in_inode(inode).map(|area| self.get_from(&area, inode, name)).transpose()?.flatten();
@@ -62,8 +62,8 @@ impl Volume {
         self.get_from(&Area::in_block(inode.ino(), &block), inode, name)?.ok_or(Error::NoData)
     }
 
-    /// Hands the name of every attribute to `sink`, those in the inode first. Fails with `Corrupt`, after what could
-    /// be read.
+    /// Passes the name of every attribute to `sink`, first those in the inode. Fails with `Corrupt` after the
+    /// readable names.
     pub fn list_xattrs(&self, inode: &Inode, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
         let inside = Area::in_inode(inode).map_or(Ok(()), |area| area.list(sink));
         let block = self.xattr_block(inode).and_then(|block| match block {
@@ -73,12 +73,12 @@ impl Volume {
         inside.and(block)
     }
 
-    /// What of an inode's inline data does not fit `i_block`: the value of `system.data`, which lies in the inode.
+    /// Returns the inline data after `i_block`: the value of `system.data`, which is in the inode.
     pub(crate) fn inline_rest<'a>(&self, inode: &'a Inode) -> Result<&'a [u8]> {
         self.inline_rest_at(inode).map(|(_, rest)| rest)
     }
 
-    /// [`Self::inline_rest`] with its byte offset in the inode's record.
+    /// Returns [`Self::inline_rest`] with its byte offset in the inode's record.
     pub(crate) fn inline_rest_at<'a>(&self, inode: &'a Inode) -> Result<(usize, &'a [u8])> {
         let Some(area) = Area::in_inode(inode) else { return Ok((0, &[])) };
         match area.find(|entry| entry.raw.e_name_index == SYSTEM && entry.name == INLINE_DATA)? {
@@ -107,7 +107,7 @@ impl Volume {
         acl::to_xattr(&value)?.ok_or_else(bad).map(Some)
     }
 
-    /// Returns the block of attributes, proved. The caller's inode names it, others may too.
+    /// Returns the verified block of attributes of an inode. Other inodes may share it.
     fn xattr_block(&self, inode: &Inode) -> Result<Option<Block>> {
         inode.xattr_block().map(|number| self.xattr_block_at(inode, number)).transpose()
     }
@@ -141,7 +141,8 @@ impl Volume {
         Ok(block)
     }
 
-    /// A value that has its own inode: proved by a hash, or in the old style of Lustre by pointing back to its owner.
+    /// Returns a value in an inode of its own. It is verified by a hash, or in the old style of Lustre by a reference
+    /// to its owner.
     fn value_of_inode(
         &self,
         area: &Area<'_>,
@@ -160,7 +161,7 @@ impl Volume {
         self.read_inode_data(&holder, 0, &mut value)?;
         let raw = RawInode::ref_from_prefix(holder.record()).map(|(raw, _)| raw);
         let (hash, parent) = raw.map_or((0, 0), |raw| (raw.i_atime.get(), raw.i_mtime.get()));
-        // `EXT4_XATTR_INODE_GET_PARENT`: there is no hash then.
+        // `EXT4_XATTR_INODE_GET_PARENT`: there is no hash.
         let is_lustre = entry.raw.e_hash.get() != hash
             && u64::from(parent) == owner.ino().0
             && holder.generation() == owner.generation();
@@ -185,7 +186,7 @@ fn copy(value: &[u8]) -> Result<Vec<u8>> {
 }
 
 impl<'a> Area<'a> {
-    /// What follows an inode's fields; none without the magic number.
+    /// Returns the area after an inode's fields, if it has the magic number.
     fn in_inode(inode: &'a Inode) -> Option<Self> {
         let (magic, bytes) = inode.xattr_bytes().split_first_chunk()?;
         let place = inode.place();

@@ -1,4 +1,4 @@
-//! Names of attributes: Linux spells a name space, the format stores its number.
+//! Names of attributes: Linux uses a prefix for a name space, the format stores its number.
 //!
 //! Source: Linux fs/ext4/xattr.h (`EXT4_XATTR_INDEX_*`), fs/ext4/xattr.c `ext4_xattr_handler_map`; the limits:
 //! include/uapi/linux/limits.h.
@@ -10,12 +10,12 @@ pub(super) const ACL_ACCESS: u8 = 2;
 pub(super) const ACL_DEFAULT: u8 = 3;
 pub(super) const SYSTEM: u8 = 7;
 const RICHACL: u8 = 8;
-/// The attribute under `SYSTEM` that holds what of inline data does not fit `i_block`.
+/// The attribute in `SYSTEM` that contains the inline data after `i_block`.
 pub(super) const INLINE_DATA: &[u8] = b"data";
-/// `XATTR_NAME_MAX`: with its name space; the format itself would take 255 bytes without.
+/// `XATTR_NAME_MAX`, including the name space. The format has space for 255 bytes without it.
 const NAME_MAX: usize = 255;
 
-/// What a name index stands for.
+/// Returns the prefix of a name index.
 pub(super) fn prefix(index: u8) -> Option<&'static [u8]> {
     Some(match index {
         1 => b"user.",
@@ -30,7 +30,7 @@ pub(super) fn prefix(index: u8) -> Option<&'static [u8]> {
     })
 }
 
-/// Returns whether Linux lists attributes with this index: it has no handler for the others.
+/// Returns whether Linux lists attributes with this index. It has no handler for the others.
 pub(super) fn is_listed(index: u8) -> bool {
     prefix(index).is_some() && !matches!(index, SYSTEM | RICHACL)
 }
@@ -40,7 +40,7 @@ pub(super) fn is_listed(index: u8) -> bool {
 pub(super) struct StoredName<'a> {
     /// `e_name_index`.
     pub(super) index: u8,
-    /// What follows the prefix.
+    /// The name after the prefix.
     pub(super) rest: &'a [u8],
 }
 
@@ -48,7 +48,7 @@ impl<'a> StoredName<'a> {
     /// The attribute that continues a file's inline data.
     pub(super) const INLINE_DATA: Self = Self { index: SYSTEM, rest: INLINE_DATA };
 
-    /// Returns the stored form of `name`, if Linux could set it. Fails with `NotSupported` for a name space without a
+    /// Returns the stored form of `name`, if Linux can set it. Fails with `NotSupported` for a name space without a
     /// handler.
     pub(super) fn parse(name: &'a [u8]) -> Result<Self> {
         let whole = [ACL_ACCESS, ACL_DEFAULT].map(|index| (index, true));
@@ -62,13 +62,13 @@ impl<'a> StoredName<'a> {
         Err(Error::NotSupported)
     }
 
-    /// Fails with `OutOfRange` for a name longer than Linux passes on.
+    /// Fails with `OutOfRange` for a name that is longer than Linux permits.
     pub(super) fn expect_short(&self) -> Result<()> {
         let len = prefix(self.index).map_or(0, <[u8]>::len).saturating_add(self.rest.len());
         if len <= NAME_MAX { Ok(()) } else { Err(Error::OutOfRange) }
     }
 
-    /// Returns whether it is one of the two access control lists, which have forms of their own.
+    /// Returns whether it is one of the two access control lists, which have a stored form of their own.
     pub(super) fn is_acl(&self) -> bool {
         matches!(self.index, ACL_ACCESS | ACL_DEFAULT)
     }

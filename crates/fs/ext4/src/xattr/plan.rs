@@ -1,8 +1,8 @@
-//! What setting or removing an attribute does to the two tables of an inode.
+//! Planning the change of the two tables of an inode for a set or a removal of an attribute.
 //!
-//! A value goes to the first of these places where it fits: the inode, the block, and with `ea_inode` an inode of its
-//! own named from the inode or from the block. One that would leave a block to itself goes to its own inode at once.
-//! What stood in another place is removed there.
+//! A value is stored in the first of these places where it fits: the inode, the block, and with `ea_inode` an inode
+//! of its own, to which the inode or the block refers. A value that would fill a block is stored in its own inode at
+//! once. The value in another place is removed.
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_set_handle`, `ext4_xattr_set_entry`; fs/ext4/xattr.h
 //! `EXT4_XATTR_MIN_LARGE_EA_SIZE`.
 
@@ -14,20 +14,20 @@ use super::name::StoredName;
 use super::table::{Form, Table, Value};
 use crate::raw::RawXattrEntry;
 
-/// The attributes of an inode: `inode` is missing where the record has no room for any.
+/// The attributes of an inode. `inode` is missing if the record has no space for any.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tables<'a> {
     pub(super) inode: Option<Table<'a>>,
-    /// Empty without a block.
+    /// Empty if there is no block.
     pub(super) block: Table<'a>,
 }
 
-/// Whether values may lie in inodes of their own.
+/// Whether values may be in inodes of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ValueInodes {
     /// Feature `ea_inode`.
     Allowed {
-        /// The hash that the inode of the value would carry.
+        /// The hash of the value for its inode.
         hash: u32,
     },
     Never,
@@ -37,7 +37,7 @@ pub(super) enum ValueInodes {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Plan<'a> {
     pub(super) tables: Tables<'a>,
-    /// Whether an entry waits for the inode that is to hold its value ([`Table::name_value_inode`]).
+    /// Whether an entry waits for the inode of its value ([`Table::name_value_inode`]).
     pub(super) wants_inode: bool,
     /// The value that was replaced or removed.
     pub(super) old: Option<Value<'a>>,
@@ -48,8 +48,9 @@ impl<'a> Tables<'a> {
         self.inode.as_ref().and_then(|table| table.get(name)).or_else(|| self.block.get(name))
     }
 
-    /// Sets `name` to `value`; none if it has that value already. `block_size` bounds what a block is for.
-    /// Errors, the first that holds: Exists or NoData as `mode` asks; NoSpace.
+    /// Plans to set `name` to `value`. Returns `None` if it already has that value. `block_size` determines which
+    /// values are too large for a block. Fails with the first error: `Exists` or `NoData` as `mode` requires;
+    /// `NoSpace`.
     pub(super) fn plan_set(
         &self,
         name: StoredName<'a>,
@@ -72,7 +73,7 @@ impl<'a> Tables<'a> {
         };
         let in_own = Self::in_own_inode(name, value, own);
         let is_large = value.len().next_multiple_of(4) > large_value(block_size);
-        // Even where one value fills a block there is nowhere else without `ea_inode`.
+        // Without `ea_inode` there is no other place, even for a value that fills a block.
         let small = (in_own.is_none() || !is_large).then_some(here);
         for value in [small, in_own].into_iter().flatten() {
             if let Some(tables) = self.place(name, value, reserve) {
@@ -82,7 +83,7 @@ impl<'a> Tables<'a> {
         Err(Error::NoSpace)
     }
 
-    /// Returns the tables with `value` in the inode or else in the block; none if it fits neither.
+    /// Returns the tables with `value` in the inode or else in the block, or `None` if it fits neither.
     fn place(&self, name: StoredName<'a>, value: Value<'a>, reserve: usize) -> Option<Self> {
         if let Some(inode) = self.inode.clone().and_then(|table| table.with(name, value, 0)) {
             return Some(Self { inode: Some(inode), block: self.block.clone().without(&name) });
@@ -91,14 +92,14 @@ impl<'a> Tables<'a> {
         Some(Self { inode: self.inode.clone().map(|table| table.without(&name)), block })
     }
 
-    /// The value as one whose inode is still to be named.
+    /// Returns the value as one in an inode whose number is not known yet.
     fn in_own_inode(name: StoredName<'a>, value: &'a [u8], own: ValueInodes) -> Option<Value<'a>> {
         let ValueInodes::Allowed { hash } = own else { return None };
         let size = u32::try_from(value.len()).ok().filter(|&size| size != 0)?;
         Some(Value::Inode { ino: 0, size, hash: entry_hash(name.rest, core::iter::once(hash)) })
     }
 
-    /// Removes `name`. Fails with `NoData`.
+    /// Plans to remove `name`. Fails with `NoData`.
     pub(super) fn plan_remove(&self, name: StoredName<'_>) -> Result<Plan<'a>> {
         let old = self.get(&name).ok_or(Error::NoData)?;
         let inode = self.inode.clone().map(|table| table.without(&name));
@@ -108,7 +109,7 @@ impl<'a> Tables<'a> {
 }
 
 impl Plan<'_> {
-    /// Names the inode that holds the new value.
+    /// Sets the inode of the new value.
     pub(super) fn name_value_inode(&mut self, ino: u32) {
         if let Some(inode) = &mut self.tables.inode {
             inode.name_value_inode(ino);
@@ -117,7 +118,7 @@ impl Plan<'_> {
     }
 }
 
-/// Returns the longest value that leaves room for a short name beside it: `EXT4_XATTR_MIN_LARGE_EA_SIZE`.
+/// Returns the maximum size of a value that leaves space for a short name beside it: `EXT4_XATTR_MIN_LARGE_EA_SIZE`.
 fn large_value(block_size: usize) -> usize {
     const SHORT_ENTRY: usize = size_of::<RawXattrEntry>() + 4;
     block_size.saturating_sub(SHORT_ENTRY).saturating_sub(Form::Block.header()).saturating_sub(4)

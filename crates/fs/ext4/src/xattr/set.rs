@@ -1,6 +1,6 @@
-//! All attributes of a new inode at once.
+//! Encoding all attributes of a new inode at once.
 //!
-//! Invariant: files with equal attributes have equal sets, so that one encoding serves them all; and equal values of inodes of
+//! Invariant: files with equal attributes have equal sets, so that they share one encoding. Equal values in inodes of
 //! their own are one value.
 
 use alloc::boxed::Box;
@@ -22,19 +22,19 @@ use crate::raw::RawXattrEntry;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
-/// `XATTR_SIZE_MAX` of Linux include/uapi/linux/limits.h: no kernel hands out a longer value.
+/// `XATTR_SIZE_MAX` of Linux include/uapi/linux/limits.h: maximum size of a value that a kernel returns.
 const READABLE: usize = 64 << 10;
 
-/// The attributes of an inode as bytes.
+/// The encoded attributes of an inode.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct AttributeSet {
-    /// What stands behind the inode's fields; empty for nothing.
+    /// The bytes after the inode's fields; may be empty.
     pub(crate) inside: Vec<u8>,
     /// The block, with one user and no checksum.
     pub(crate) block: Option<Vec<u8>>,
-    /// Which of [`LargeValues`] are named inside, each as often as it is.
+    /// Indices into [`LargeValues`] of the values that the inode refers to, with repetitions.
     pub(crate) named_inside: Vec<usize>,
-    /// Which are named in the block.
+    /// Indices of the values that the block refers to.
     pub(crate) named_in_block: Vec<usize>,
 }
 
@@ -42,11 +42,11 @@ pub(crate) struct AttributeSet {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LargeValue {
     pub(crate) bytes: Box<[u8]>,
-    /// What its inode carries as hash.
+    /// The hash in its inode.
     pub(crate) hash: u32,
 }
 
-/// The values of a tree that have inodes of their own, equal ones once.
+/// The values of a tree that are in inodes of their own, equal ones once.
 #[derive(Default)]
 pub(crate) struct LargeValues {
     seed: u32,
@@ -55,7 +55,7 @@ pub(crate) struct LargeValues {
 }
 
 impl LargeValues {
-    /// None yet, for a volume whose checksums begin with `seed`.
+    /// Creates an empty list, for a volume whose checksums begin with `seed`.
     pub(crate) fn new(seed: u32) -> Self {
         Self { seed, ..Self::default() }
     }
@@ -64,7 +64,7 @@ impl LargeValues {
         Crc::new(self.seed).add(value).get()
     }
 
-    /// Returns the place of `value` among all.
+    /// Adds `value`, unless it is present, and returns its index.
     fn add(&mut self, value: &[u8], hash: u32) -> usize {
         let known = self.known.entry(hash).or_default();
         let is_it = |at: &&usize| self.all.get(**at).is_some_and(|held| *held.bytes == *value);
@@ -78,18 +78,18 @@ impl LargeValues {
     }
 }
 
-/// Why attributes cannot be stored.
+/// The reason why attributes cannot be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SetError {
-    /// A name space that Linux has no handler for, a name that is too long, or an access control list that is none.
+    /// A name space without a handler in Linux, a name that is too long, or an invalid access control list.
     Name,
-    /// They need more than the inode and a block have, or one is longer than Linux reads.
+    /// They exceed the space of the inode and a block, or a value exceeds what Linux reads.
     TooLarge,
 }
 
 impl AttributeSet {
-    /// Encodes `list` for inodes with `room` bytes behind their fields. What is too long for a block goes to `large` where the
-    /// volume has `ea_inode`, and is named by its place there until [`Self::name_values`].
+    /// Encodes `list` for inodes with `room` bytes after their fields. With `ea_inode`, a value that is too long for
+    /// a block is added to `large`, and its index there takes the place of its inode until [`Self::name_values`].
     pub(crate) fn new(
         list: &[XattrPair],
         room: usize,
@@ -137,12 +137,12 @@ impl AttributeSet {
         Ok(Self { inside, block, named_inside, named_in_block })
     }
 
-    /// The values in inodes of their own, each as often as it is named.
+    /// Returns the indices of values in inodes of their own, with repetitions.
     pub(crate) fn named(&self) -> impl Iterator<Item = usize> {
         self.named_inside.iter().chain(&self.named_in_block).copied()
     }
 
-    /// Names values by their inodes, of which `first` is that of the first of all; to be done once.
+    /// Sets the inodes of values, of which `first` is that of the first value of all. To be called once.
     pub(crate) fn name_values(&mut self, first: u32) {
         if !self.named_inside.is_empty() {
             name_values(&mut self.inside, Form::Inode, first);
@@ -152,7 +152,7 @@ impl AttributeSet {
         }
     }
 
-    /// The block for `users` files, as it stands at `number`.
+    /// Returns the block for `users` files at `number`.
     pub(crate) fn block_at(&self, number: VolBlock, users: u32, sb: &SuperBlock) -> Vec<u8> {
         let mut bytes = self.block.clone().unwrap_or_default();
         block::set_users(&mut bytes, users.min(USERS_MAX));
@@ -163,17 +163,17 @@ impl AttributeSet {
     }
 }
 
-/// What stands for the inode of the value at place `at`: no 0, which stands for none.
+/// Returns the number that represents the inode of the value at index `at`. It is not 0, which means no inode.
 fn number_of(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// Returns the places of the values that `table` names.
+/// Returns the indices of the values that `table` refers to.
 fn places(table: &Table<'_>) -> Vec<usize> {
     table.value_inodes().map(|(number, _)| to_usize(number.saturating_sub(1).into())).collect()
 }
 
-/// Lets `first` stand for the value at place 0, and so on.
+/// Replaces index 0 by inode `first`, and so on.
 fn name_values(bytes: &mut [u8], form: Form, first: u32) {
     let mut at = form.header();
     while let Some(rest) = bytes.get_mut(at..).filter(|rest| rest.first_chunk() != Some(&[0; 4])) {

@@ -1,26 +1,26 @@
-//! What can be shared: blocks of attributes and inodes of values, by their hashes.
+//! Objects that can be shared: blocks of attributes and inodes of values, by their hashes.
 //!
-//! An entry is a hint. Whoever finds one reads what it names and compares.
-//! Invariant: nothing is named that is free, because who frees a block or a value's inode removes it here first; a
-//! block with as many users as the format counts is not named either.
-//! Invariant: the number of entries is bounded; the oldest go.
-//! Source: Linux fs/mbcache.c, as fs/ext4/xattr.c uses it.
+//! An entry is a hint: its user reads the object and compares it.
+//! Invariant: no entry refers to a free object, since a block or an inode of a value is removed here before it is
+//! freed. A block with the maximum number of users is removed, too.
+//! Invariant: the number of entries is bounded; the oldest are dropped.
+//! Source: Linux fs/mbcache.c, as used by fs/ext4/xattr.c.
 
 use alloc::collections::VecDeque;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-/// How many blocks, and how many inodes, are remembered.
+/// Maximum number of blocks, and of inodes.
 const CAPACITY: usize = 16_384;
-/// How many with one hash: more are not looked through.
+/// Maximum number of entries with one hash.
 const SAME_HASH: usize = 8;
 
 /// Numbers by hash.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     by_hash: HashMap<u32, Bucket>,
-    /// In the order in which they came; those that were removed stay here until they are reached.
+    /// In order of insertion. Removed entries stay here until they are the oldest.
     order: VecDeque<(u32, u64)>,
 }
 
@@ -51,7 +51,7 @@ impl Bucket {
 }
 
 impl Hints {
-    /// Remembers `number`; 0 is the hash of what is not shared. Memory that is not there only costs sharing.
+    /// Adds `number`; hash 0 is not shared. A lack of memory only prevents sharing.
     pub(crate) fn insert(&mut self, hash: u32, number: u64) {
         if hash == 0 || self.find(hash).contains(&number) {
             return;
@@ -68,7 +68,7 @@ impl Hints {
         }
     }
 
-    /// Forgets `number`.
+    /// Removes `number`.
     pub(crate) fn remove(&mut self, hash: u32, number: u64) {
         let Entry::Occupied(mut bucket) = self.by_hash.entry(hash) else { return };
         bucket.get_mut().remove(number);
@@ -77,7 +77,7 @@ impl Hints {
         }
     }
 
-    /// What is known with this hash.
+    /// Returns the numbers with this hash.
     pub(crate) fn find(&self, hash: u32) -> &[u64] {
         self.by_hash.get(&hash).map(Bucket::held).unwrap_or_default()
     }

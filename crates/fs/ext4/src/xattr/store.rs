@@ -1,11 +1,11 @@
 //! Setting and removing attributes within a transaction.
 //!
-//! Invariant: a block of attributes that more than one inode uses never changes but for the count of its users; who
-//! wants another one makes a copy. So a reader needs only its own inode's lock.
-//! Invariant: a value's inode is counted once by each inode that names it behind its fields and once by each block
-//! that names it, however many users that block has.
-//! Locking: the caller holds the inode's lock, exclusive. Blocks and value inodes belong to several inodes: they
-//! change under [`Shares`], a leaf above those of the orphan list and the allocator.
+//! Invariant: a shared block of attributes never changes, except its user count. An inode that needs other attributes
+//! gets a copy. A reader therefore needs only its own inode's lock.
+//! Invariant: the reference count of a value's inode is the number of inodes that refer to it after their fields plus
+//! the number of blocks that refer to it, however many users a block has. Locking: the caller holds the inode's lock
+//! exclusively. Blocks and inodes of values belong to several inodes and change under [`Shares`], a leaf above those
+//! of the orphan list and the allocator.
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_set_handle`, `ext4_xattr_block_set`, `ext4_xattr_release_block`,
 //! `ext4_xattr_delete_inode`.
 
@@ -34,7 +34,7 @@ use crate::unit::VolBlock;
 use crate::volume::Volume;
 use crate::writer::{InodeEdit, Writer, cost};
 
-/// What inodes share, found by hash.
+/// Shared objects by hash.
 #[derive(Debug, Default)]
 pub(crate) struct Shares(Mutex<Known>);
 
@@ -44,27 +44,27 @@ pub(super) struct Known {
     pub(super) values: Hints,
 }
 
-/// What to do with an attribute.
+/// The change of an attribute.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
     Set(&'a [u8], XattrMode),
     Remove,
 }
 
-/// What becomes of the block of attributes.
+/// The change of the block of attributes.
 enum Step {
     Keep,
-    /// The inode names none any more.
+    /// The inode has no block any more.
     Leave,
-    /// It is the inode's own and gets new contents.
+    /// The block belongs only to this inode and gets new contents.
     Rewrite(Taken),
-    /// The inode joins the users of an equal one.
+    /// The inode becomes a user of an equal block.
     Join(Taken),
-    /// The inode gets one of its own.
+    /// The inode gets a new block.
     New,
 }
 
-/// [`Step`] with all that it needs.
+/// A [`Step`] with all resources that it needs.
 enum Ready {
     Keep,
     Leave,
@@ -73,7 +73,7 @@ enum Ready {
     New(Taken, Vec<u8>),
 }
 
-/// The block of attributes that the inode names.
+/// The block of attributes that the inode refers to.
 struct Old {
     taken: Taken,
     users: u32,
@@ -89,8 +89,8 @@ impl Old {
 
 impl Writer {
     /// Sets or removes an attribute of `edit`, which the caller stores afterwards. After an error nothing is changed,
-    /// but the transaction may hold what was done and undone, and has to be committed. Errors, the first that holds:
-    /// Exists; NoData; NoSpace.
+    /// but the transaction may contain changes that were undone, and must be committed. Fails with the first error:
+    /// `Exists`; `NoData`; `NoSpace`.
     pub(super) fn change_xattr(
         &self,
         txn: &mut Txn<'_>,
@@ -146,7 +146,7 @@ impl Writer {
         };
         counts.store(self, txn, &mut known, dead);
         if plan.wants_inode {
-            // It was counted for the value that is named now.
+            // The space was counted for the previous value.
             let _ = edit.add_blocks(self.volume().clusters_of(to_u64(value.len())));
         }
         edit.remove_blocks(freed);
@@ -158,7 +158,8 @@ impl Writer {
         to_usize(self.volume().block_size().into())
     }
 
-    /// What is to be done with the block, of which `tables` are the contents before and after. Takes what it needs.
+    /// Chooses the step for the block. `tables` are its contents before and after. Takes the blocks that the step
+    /// needs.
     fn choose(
         &self,
         txn: &mut Txn<'_>,
@@ -174,7 +175,7 @@ impl Writer {
         if after.is_empty() {
             return Ok(Step::Leave);
         }
-        // An inode that is still to be made is named by no block.
+        // No block refers to an inode that does not exist yet.
         let candidates =
             if after.value_inodes().any(|(ino, _)| ino == 0) { &[] } else { known.blocks.find(after.hash()) };
         for &candidate in candidates.iter().filter(|&&candidate| Some(candidate) != number) {
@@ -188,7 +189,7 @@ impl Writer {
         }
     }
 
-    /// Returns whether block `number` holds `table` and takes another user.
+    /// Returns whether block `number` contains `table` and can have another user.
     fn is_equal(&self, inode: &Inode, number: u64, table: &Table<'_>) -> bool {
         let Ok(block) = self.volume().xattr_block_at(inode, VolBlock(number)) else { return false };
         let has_room = header(&block).is_some_and(|raw| raw.h_refcount.get() < USERS_MAX);
@@ -196,8 +197,8 @@ impl Writer {
         has_room && Table::decode(Form::Block, block.len(), &area).is_ok_and(|held| held == *table)
     }
 
-    /// Counts who names which value inode once the change is done, but for one that is still to be made. Answers how
-    /// many blocks the inode takes less for the value that it loses.
+    /// Collects the changes of the reference counts of value inodes, except one that does not exist yet. Returns the
+    /// number of blocks by which the space of the inode decreases for the lost value.
     fn count(
         &self,
         txn: &mut Txn<'_>,
@@ -222,18 +223,18 @@ impl Writer {
             add(txn, &before.block, -1)?;
         }
         let Some(Value::Inode { ino, size, hash }) = plan.old else { return Ok(0) };
-        // Lustre's are not counted in the owner's space.
+        // Values of Lustre are not counted in the owner's space.
         let lustre = counts.add(self, txn, edit, (ino, hash), 0)?;
         Ok(if lustre { 0 } else { self.volume().clusters_of(size.into()) })
     }
 
-    /// Gets all that `step` needs, and puts the new table into `edit`. After an error nothing is changed.
+    /// Allocates the resources of `step`, and writes the new table into `edit`. After an error nothing is changed.
     fn prepare(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit, plan: &Plan<'_>, step: Step) -> Result<Ready> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(edit.xattr_bytes().len())?;
         bytes.resize(edit.xattr_bytes().len(), 0);
         if let Some(table) = &plan.tables.inode {
-            // A plan fits.
+            // A planned table fits.
             table.encode(&mut bytes).ok_or(Error::NoSpace)?;
         }
         let encoded = || encode(&plan.tables.block, self.block_len());
@@ -260,12 +261,12 @@ impl Writer {
         let cluster = self.volume().super_block().cluster_blocks();
         let start = VolBlock(block.0.checked_div(cluster.into()).unwrap_or(0).saturating_mul(cluster.into()));
         if let Err(error) = self.allocator().free_blocks(txn, start, cluster, Freed::Metadata) {
-            // The block is lost until a check finds it; the attribute is changed all the same.
+            // The block is lost until a check finds it. The attribute is changed nevertheless.
             self.note_error(error);
         }
     }
 
-    /// Does what is ready, and gives up the block that the inode named before.
+    /// Executes the prepared step, and releases the block that the inode referred to before.
     fn finish(
         &self,
         txn: &mut Txn<'_>,
@@ -296,20 +297,20 @@ impl Writer {
         let cluster = u64::from(self.volume().super_block().cluster_blocks());
         match (old.is_some(), number != 0) {
             (false, true) => {
-                // As many were counted by every file before this one.
+                // Every user of the block before this one has counted the same.
                 let _ = edit.add_blocks(cluster);
             }
             (true, false) => edit.remove_blocks(cluster),
             _ => {}
         }
-        // A block of the volume always fits.
+        // The number of an existing block always fits.
         let _ = edit.set_file_acl(VolBlock(number));
         if let Some(old) = old {
             self.give_up(txn, known, &old);
         }
     }
 
-    /// One inode less names the block.
+    /// Removes a user of the block.
     fn give_up(&self, txn: &mut Txn<'_>, known: &mut Known, old: &Old) {
         if old.users > 1 {
             let users = old.users.saturating_sub(1);
@@ -319,7 +320,7 @@ impl Writer {
         self.free_xattr_block(txn, VolBlock(old.taken.number()));
     }
 
-    /// Changes a block of attributes, with its checksum and what is known of it.
+    /// Changes a block of attributes, with its checksum and its entry among the shared objects.
     fn change_block(
         &self,
         txn: &mut Txn<'_>,
@@ -342,8 +343,8 @@ impl Writer {
         }
     }
 
-    /// Gives up all attributes of an inode that is to be freed; the caller stores it. Spends
-    /// [`Self::xattr_release_cost`]. Errors, before anything was changed: Corrupt; those of the device.
+    /// Releases all attributes of an inode that will be freed; the caller stores it. Uses
+    /// [`Self::xattr_release_cost`]. Fails with `Corrupt`, or if the device fails, before anything is changed.
     pub(crate) fn release_xattrs(
         &self,
         txn: &mut Txn<'_>,
@@ -397,12 +398,12 @@ impl Writer {
     }
 }
 
-/// Returns whether `inode` has no attributes, as most have none.
+/// Returns whether `inode` has no attributes, like most inodes.
 fn has_none(inode: &Inode) -> bool {
     inode.xattr_block().is_none() && Area::in_inode(inode).is_none()
 }
 
-/// What it takes to count all value inodes that `tables` name anew.
+/// Returns the credits for changing the counts of all value inodes of `tables`.
 fn value_cost(tables: &Tables<'_>) -> Credits {
     let named = tables.inode.iter().chain([&tables.block]).flat_map(Table::value_inodes).count();
     (cost::INODE + cost::ORPHAN) * u32::try_from(named).unwrap_or(u32::MAX)
@@ -415,7 +416,7 @@ impl Volume {
         Ok(self.xattr_tables(inode, block.as_ref())?.get(name).is_some())
     }
 
-    /// The attributes of `inode`, whose block is `block`.
+    /// Returns the attributes of `inode`, whose block is `block`.
     fn xattr_tables<'a>(&self, inode: &'a Inode, block: Option<&'a Block>) -> Result<Tables<'a>> {
         let len = inode.xattr_bytes().len();
         let inside = match Area::in_inode(inode) {
@@ -437,7 +438,8 @@ impl Volume {
         ValueInodes::Allowed { hash: Crc::new(sb.checksum_seed).add(value).get() }
     }
 
-    /// What Linux counts for a value in its own inode, in blocks: whole clusters (`round_up_cluster`).
+    /// Returns the number of blocks that Linux counts for a value in its own inode: whole clusters
+    /// (`round_up_cluster`).
     fn clusters_of(&self, len: u64) -> u64 {
         let cluster = u64::from(self.super_block().cluster_blocks());
         len.div_ceil(u64::from(self.block_size())).next_multiple_of(cluster)

@@ -1,8 +1,8 @@
-//! A table of attributes as a value: decoded from an area, changed, and encoded anew.
+//! A table of attributes as a value: decoded from an area, changed, and encoded.
 //!
-//! Layout: as in [`super`]. Entries of a block are sorted by name space, length and bytes of the name, because Linux
-//! stops looking where a name would be passed; those of an inode stand in the order in which they came.
-//! Invariant: a table that [`Table::with`] gave fits its area.
+//! Layout: as in [`super`]. Entries of a block are sorted by name space, length and bytes of the name, since Linux
+//! ends a search at the first greater name. Those of an inode are in order of insertion.
+//! Invariant: a table that [`Table::with`] returned fits its area.
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_set_entry`, `xattr_find_entry`.
 
 use alloc::vec::Vec;
@@ -16,20 +16,20 @@ use super::hash::{block_hash, entry_hash, words};
 use super::name::StoredName;
 use crate::raw::{RawXattrEntry, RawXattrHeader};
 
-/// 4 zero bytes end a table.
+/// Size of the zeros that end a table.
 const END: usize = 4;
 
-/// Where a table lies.
+/// The place of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
-    /// Behind an inode's fields.
+    /// After an inode's fields.
     Inode,
     /// In a block of its own.
     Block,
 }
 
 impl Form {
-    /// Bytes before the first entry.
+    /// Returns the number of bytes before the first entry.
     pub(super) fn header(self) -> usize {
         match self {
             Self::Inode => size_of_val(&MAGIC),
@@ -37,7 +37,7 @@ impl Form {
         }
     }
 
-    /// From where in the area value offsets count.
+    /// Returns the offset in the area from which value offsets count.
     fn base(self) -> usize {
         match self {
             Self::Inode => self.header(),
@@ -57,13 +57,13 @@ pub(super) enum Value<'a> {
         ino: u32,
         /// `e_value_size`.
         size: u32,
-        /// `e_hash`, which goes over the hash in that inode.
+        /// `e_hash`, which includes the hash in that inode.
         hash: u32,
     },
 }
 
 impl Value<'_> {
-    /// Bytes that it takes in the table's area.
+    /// Returns the size of the value in the table's area.
     fn room(&self) -> usize {
         match self {
             Self::Here(bytes) => bytes.len().next_multiple_of(4),
@@ -73,7 +73,7 @@ impl Value<'_> {
 
     fn size(&self) -> u32 {
         match self {
-            // Bounded by the area.
+            // Limited by the area.
             Self::Here(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
             Self::Inode { size, .. } => *size,
         }
@@ -96,7 +96,7 @@ impl Attribute<'_> {
         self.entry_len().saturating_add(self.value.room())
     }
 
-    /// Linux leaves the hash of values in inodes 0: nothing is shared by it there.
+    /// Returns the hash of the attribute. In inodes, Linux leaves the hash of values 0, since these are not shared.
     fn hash(&self, form: Form) -> u32 {
         match (self.value, form) {
             (Value::Inode { hash, .. }, _) => hash,
@@ -115,18 +115,18 @@ fn sort_key<'a>(name: &StoredName<'a>) -> (u8, usize, &'a [u8]) {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Table<'a> {
     form: Form,
-    /// Length of the area in bytes, with what comes before the first entry.
+    /// Size of the area in bytes, including the part before the first entry.
     len: usize,
     attributes: Vec<Attribute<'a>>,
 }
 
 impl<'a> Table<'a> {
-    /// No attributes, in an area of `len` bytes.
+    /// Creates a table without attributes, in an area of `len` bytes.
     pub(super) fn empty(form: Form, len: usize) -> Self {
         Self { form, len, attributes: Vec::new() }
     }
 
-    /// What stands in `area`, which is `len` bytes long with its header. Fails with `Corrupt` or `NoMemory`.
+    /// Decodes `area`, which has `len` bytes with its header. Fails with `Corrupt` or `NoMemory`.
     pub(super) fn decode(form: Form, len: usize, area: &Area<'a>) -> Result<Self> {
         let mut this = Self::empty(form, len);
         for entry in area.entries() {
@@ -151,7 +151,7 @@ impl<'a> Table<'a> {
         self.attributes.iter().find(|held| held.name == *name).map(|held| held.value)
     }
 
-    /// Returns the inodes that hold values of this table, with the hashes of their entries.
+    /// Returns the inodes that contain values of this table, with the hashes of their entries.
     pub(super) fn value_inodes(&self) -> impl Iterator<Item = (u32, u32)> {
         self.attributes.iter().filter_map(|held| match held.value {
             Value::Inode { ino, hash, .. } => Some((ino, hash)),
@@ -165,8 +165,8 @@ impl<'a> Table<'a> {
         self
     }
 
-    /// The table with `name` set to `value`; none if it does not fit, or if a new value beside its entry would come
-    /// to lie in the first `reserve` bytes of the area, which are for names.
+    /// Returns the table with `name` set to `value`, or `None` if it does not fit, or if a new value beside its entry
+    /// would overlap the first `reserve` bytes of the area, which are for names.
     pub(super) fn with(mut self, name: StoredName<'a>, value: Value<'a>, reserve: usize) -> Option<Self> {
         let attribute = Attribute { name, value };
         let before = match self.attributes.iter_mut().find(|held| held.name == name) {
@@ -180,7 +180,7 @@ impl<'a> Table<'a> {
         (self.room_left().is_some() && !crowds_names).then_some(self)
     }
 
-    /// Fills in the inode of the value for which `with` was given none.
+    /// Sets the inode of the value that was added without one.
     pub(super) fn name_value_inode(&mut self, inum: u32) {
         for held in &mut self.attributes {
             if let Value::Inode { ino: ino @ 0, .. } = &mut held.value {
@@ -204,19 +204,19 @@ impl<'a> Table<'a> {
         self.len.saturating_sub(self.attributes.iter().map(|held| held.value.room()).sum())
     }
 
-    /// Bytes between the end of the entries and the values; none if they overlap.
+    /// Returns the number of bytes between the entries and the values, or `None` if they overlap.
     pub(super) fn room_left(&self) -> Option<usize> {
         let used = self.attributes.iter().map(Attribute::room).fold(0, usize::saturating_add);
         self.len.checked_sub(self.form.header().saturating_add(END))?.checked_sub(used)
     }
 
-    /// The hash by which equal blocks are found; 0 if this one is not to be shared.
+    /// Returns the hash by which equal blocks are found; 0 if this block must not be shared.
     pub(super) fn hash(&self) -> u32 {
         block_hash(self.attributes.iter().map(|held| held.hash(self.form)))
     }
 
-    /// Writes the table to `area`, which has the length that the table was made for; the header of a block is left to
-    /// the caller. None if it does not fit.
+    /// Writes the table to `area`, which has the size of the table's area. The caller writes the header of a block.
+    /// Returns `None` if the table does not fit.
     pub(super) fn encode(&self, area: &mut [u8]) -> Option<()> {
         area.fill(0);
         if self.form == Form::Inode && !self.is_empty() {
@@ -237,7 +237,7 @@ impl<'a> Table<'a> {
         (at.checked_add(END)? <= top).then_some(())
     }
 
-    /// The entry of `held`, whose value, if it takes room, lies at byte `at` of the area.
+    /// Returns the entry of `held`, whose value, if it is in the area, is at byte `at`.
     fn raw_entry(&self, held: &Attribute<'_>, at: usize) -> Option<RawXattrEntry> {
         let offset = if held.value.room() == 0 { 0 } else { at.checked_sub(self.form.base())? };
         let inum = match held.value {
@@ -247,7 +247,7 @@ impl<'a> Table<'a> {
         Some(RawXattrEntry {
             e_name_len: u8::try_from(held.name.rest.len()).ok()?,
             e_name_index: held.name.index,
-            // The format's offsets have 16 bits; a block of 64 KiB has its last value below that too.
+            // Offsets have 16 bits, which suffice even for the last value of a block of 64 KiB.
             e_value_offs: u16::try_from(to_u64(offset)).ok()?.into(),
             e_value_inum: inum.into(),
             e_value_size: held.value.size().into(),

@@ -1,4 +1,4 @@
-//! The planners against a map: whatever is set and removed, the reading side finds what the map holds.
+//! The planners compared with a map: after any sets and removals, the reading code finds the contents of the map.
 
 use std::collections::BTreeMap;
 use std::vec::Vec;
@@ -16,7 +16,7 @@ use super::table::{Form, Table, Value};
 
 const BLOCK: usize = 1024;
 
-/// The bytes of one inode's attributes.
+/// The encoded attributes of one inode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Disk {
     inode: Vec<u8>,
@@ -69,7 +69,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Returns every attribute, as the reading side sees it.
+    /// Returns every attribute as the reading code finds it.
     fn read(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut all = BTreeMap::new();
         for (_, _, area) in self.areas() {
@@ -92,7 +92,7 @@ impl Disk {
         all
     }
 
-    /// What Linux calls free in each area: from the end of the table to the lowest value.
+    /// Returns the free space of each area as Linux computes it: from the end of the table to the lowest value.
     fn free(&self) -> [usize; 2] {
         self.areas().map(|(_, _, area)| {
             let entries: Vec<_> = area.entries().map(Result::unwrap).collect();
@@ -144,7 +144,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the map says of a step before it: the error for a name that is there, or is not.
+/// Returns the error that the map predicts for a step: for a name that exists, or does not.
 fn refusal(model: &BTreeMap<Vec<u8>, Vec<u8>>, name: &[u8], mode: XattrMode) -> Option<Error> {
     match (mode, model.contains_key(name)) {
         (XattrMode::Create, true) => Some(Error::Exists),
@@ -223,7 +223,7 @@ fn with_value_inodes_a_block_keeps_room_for_names() {
     let own = ValueInodes::Allowed { hash: 1 };
     disk.set(b"user.small", &[1; 800], XattrMode::Set, own).unwrap();
     assert_eq!(disk.own.len(), 0);
-    // It would fit, but lie in the first eighth.
+    // It would fit, but into the first eighth.
     disk.set(b"user.next", &[2; 100], XattrMode::Set, own).unwrap();
     assert_eq!(disk.own.len(), 1);
     disk.set(b"user.large", &[3; 972], XattrMode::Set, own).unwrap();

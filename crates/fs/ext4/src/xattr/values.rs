@@ -1,8 +1,9 @@
-//! Inodes that hold values, and the count of who names them.
+//! Inodes that contain values, and their reference counts.
 //!
-//! On disk: `i_atime` holds the value's hash; the seconds of `i_ctime` and the low half of `i_version` hold the count.
-//! Invariant: one with a count has link count 1; with none it has link count 0 and is on the orphan list.
-//! Locking: under [`super::store::Shares`], in place of the inode's own lock.
+//! On disk: `i_atime` is the value's hash; the seconds of `i_ctime` and the low half of `i_version` are the reference
+//! count.
+//! Invariant: an inode with references has link count 1. One without references has link count 0 and is on the orphan
+//! list. Locking: under [`super::store::Shares`], in place of the inode's own lock.
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_inode_create`, `ext4_xattr_inode_update_ref`,
 //! `ext4_xattr_inode_cache_find`.
 
@@ -18,12 +19,12 @@ use crate::inode::{Inode, InodeFlags};
 use crate::volume::Volume;
 use crate::writer::{InodeEdit, Time, Writer};
 
-/// Value inodes that nobody names any more: on the orphan list, to be evicted after the transaction.
+/// Value inodes without references: on the orphan list, to be freed after the transaction.
 #[must_use]
 #[derive(Debug, Default)]
 pub(crate) struct Dead(pub(crate) Vec<Ino>);
 
-/// A value's inode and how its count changes.
+/// A value's inode and the change of its reference count.
 struct Counted {
     edit: InodeEdit,
     count: u64,
@@ -31,11 +32,11 @@ struct Counted {
     is_new: bool,
 }
 
-/// Changes of counts, gathered so that what comes and goes in one change costs nothing.
+/// Changes of reference counts, combined so that opposite changes in one operation cancel out.
 #[derive(Default)]
 pub(super) struct Counts(Vec<Counted>);
 
-/// Returns whether `holder` is one of Lustre's, which belongs to one owner and is not counted:
+/// Returns whether `holder` is a value of Lustre, which belongs to one owner and is not counted:
 /// `ext4_xattr_inode_iget`.
 fn is_lustre(holder: &InodeEdit, owner: &InodeEdit, entry_hash: u32) -> bool {
     entry_hash != holder.raw().i_atime.get()
@@ -44,8 +45,8 @@ fn is_lustre(holder: &InodeEdit, owner: &InodeEdit, entry_hash: u32) -> bool {
 }
 
 impl Counts {
-    /// Counts inode `ino`, which an entry with `entry_hash` names, `delta` times more. Answers whether it is one of
-    /// Lustre's. Fails with `Corrupt` for one that holds no value.
+    /// Adds `delta` references to inode `ino`, to which an entry with `entry_hash` refers. Returns whether it is a
+    /// value of Lustre. Fails with `Corrupt` for an inode that does not contain a value.
     pub(super) fn add(
         &mut self,
         writer: &Writer,
@@ -70,27 +71,27 @@ impl Counts {
         Ok(lustre)
     }
 
-    /// Takes up a new inode, which is not counted yet.
+    /// Adds a new inode without references.
     fn push_new(&mut self, edit: InodeEdit) {
         self.0.push(Counted { edit, count: 0, delta: 0, is_new: true });
     }
 
-    /// Counts the new inode `ino` once.
+    /// Adds one reference to the new inode `ino`.
     pub(super) fn count_new(&mut self, ino: u32) {
         if let Some(new) = self.0.iter_mut().find(|counted| counted.edit.ino() == Ino(ino.into())) {
             new.delta = new.delta.saturating_add(1);
         }
     }
 
-    /// Stores what was made, as dead, and nothing else.
+    /// Stores only the created inodes, without references.
     pub(super) fn undo(mut self, writer: &Writer, txn: &mut Txn<'_>, known: &mut Known, dead: &mut Dead) {
         self.0.retain(|counted| counted.is_new);
         self.0.iter_mut().for_each(|counted| counted.delta = 0);
         self.store(writer, txn, known, dead);
     }
 
-    /// Writes the counts; who has none left is dead. What is not to be had on the way leaves an inode that nobody
-    /// names, for a check to find.
+    /// Writes the counts. Inodes without references are added to `dead`. If a resource is missing, an inode stays
+    /// without references, for a check to find.
     pub(super) fn store(self, writer: &Writer, txn: &mut Txn<'_>, known: &mut Known, dead: &mut Dead) {
         for mut counted in self.0 {
             if counted.delta == 0 && !counted.is_new {
@@ -122,7 +123,7 @@ fn set_count(edit: &mut InodeEdit, count: u64) {
 }
 
 impl Volume {
-    /// Returns an inode among `known` that holds `value`.
+    /// Returns an inode of `known` that contains `value`.
     pub(super) fn find_value(&self, known: &Known, value: &[u8], hash: u32) -> Option<u32> {
         let holds = |number: &&u64| {
             let Ok(holder) = self.inode(Ino(**number)) else { return false };
@@ -141,8 +142,8 @@ impl Volume {
 }
 
 impl Writer {
-    /// A new inode with `value`, owned as `owner` is, among `counts`. Whatever is answered, `counts` stores what was
-    /// made. Fails with `NoSpace`.
+    /// Creates an inode with `value` and the owner of `owner`, and adds it to `counts`, which stores it even after an
+    /// error. Fails with `NoSpace`.
     pub(super) fn new_value_inode(
         &self,
         txn: &mut Txn<'_>,

@@ -1,4 +1,4 @@
-//! Attributes on real volumes, judged by e2fsck and by the kernel.
+//! Attributes on real volumes, checked with e2fsck and the kernel.
 
 use std::collections::BTreeMap;
 use std::format;
@@ -71,7 +71,7 @@ fn acl(uid: u8) -> Vec<u8> {
         .concat()
 }
 
-/// Returns a name and a value for it; few of each, so that blocks come to be equal.
+/// Returns a name and a value for it, from few of each, so that some blocks are equal.
 fn pick(random: &mut Random, longest: usize) -> (Vec<u8>, Vec<u8>) {
     match random.below(9) {
         0 => (b"system.posix_acl_access".to_vec(), acl(u8::try_from(random.below(2)).unwrap())),
@@ -83,7 +83,7 @@ fn pick(random: &mut Random, longest: usize) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// Changes attributes at random, in step with `model`.
+/// Changes attributes at random, and `model` in the same way.
 fn change_some(writer: &Writer, model: &mut Model, random: &mut Random, longest: usize, steps: usize) {
     for _ in 0..steps {
         let file = format!("f{}", random.below(FILES));
@@ -132,7 +132,7 @@ fn kernel_reads(image: &Path) -> Model {
     all
 }
 
-/// The kernel gives half of the files attributes that equal each other.
+/// Lets the kernel set equal attributes on half of the files.
 fn kernel_writes(image: &Path, model: &mut Model) {
     let mount = LoopMount::new(image, "").unwrap();
     for n in (0..FILES).step_by(2) {
@@ -184,7 +184,8 @@ fn the_kernel_reads_what_was_set_beside_inline_data_and_in_clusters() {
     round_trip(&["-b", "4096", "-O", "inline_data,bigalloc", "-C", "16384"], 3000, 0x3333);
 }
 
-/// Not with inodes of 128 bytes: there Linux 6 cuts the hashes that it writes to 31 bits, and refuses the values then.
+/// Not with inodes of 128 bytes: there Linux 6 truncates the hashes that it writes to 31 bits, and then refuses the
+/// values.
 #[test]
 fn the_kernel_reads_what_was_set_in_inodes_of_their_own() {
     round_trip(&["-b", "4096", "-O", "ea_inode"], 30_000, 0x4444);
@@ -248,7 +249,7 @@ fn a_block_is_shared_by_equals_and_freed_with_the_last() {
     close(writer, &image);
 }
 
-/// As a name's removal leaves it, but for the name: the image is no sound one afterwards.
+/// Removes the link counts of an inode but not its name: the volume is not consistent afterwards.
 fn make_nameless(writer: &Writer, ino: Ino) {
     let mut txn = writer.begin(cost::INODE + cost::ORPHAN).unwrap();
     let mut edit = writer.edit_inode(&mut txn, ino).unwrap();
@@ -294,7 +295,7 @@ fn a_block_has_at_most_1024_users() {
     }
     let block = |n: usize| writer.volume().inode(inodes[n]).unwrap().xattr_block();
     assert!(block(0) == block(1023) && block(1024) == block(1029) && block(0) != block(1024));
-    // One user less: the next one joins again.
+    // With one user fewer, the next one joins again.
     writer.remove_xattr(inodes[5], b"user.a").unwrap();
     writer.remove_xattr(inodes[1029], b"user.a").unwrap();
     (0..2).for_each(|_| writer.set_xattr(inodes[5], b"user.a", b"the same", XattrMode::Set).unwrap());
