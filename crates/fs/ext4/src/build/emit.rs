@@ -1,4 +1,4 @@
-//! The bytes of a tree: directories, long targets, attributes, inodes; not those of files.
+//! Writing a tree: directories, long link targets, attributes and inodes, but not the data of files.
 //!
 //! Each kind is written from front to back, in the order in which it was laid out.
 
@@ -18,11 +18,11 @@ use crate::format::{Draft, FIRST_INO, LOST_AND_FOUND_NAME, Output, zeroed};
 use crate::inode::InodeFlags;
 use crate::unit::VolBlock;
 
-/// What an inode is for.
+/// The use of an inode.
 enum Recorded<'a> {
-    /// A node, and how many before it have the same set of attributes.
+    /// A node, and the number of earlier nodes with the same set of attributes.
     Node(NodeId, &'a Node, u32),
-    /// The value at this place.
+    /// The value at this index.
     Value(usize),
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Emit<'a> {
 }
 
 impl Emit<'_> {
-    /// Writes all. Fails with `NoMemory`, or if the device fails.
+    /// Writes everything. Fails with `NoMemory`, or if the device fails.
     pub fn write(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
         self.write_directories(output)?;
         self.write_attributes(output)?;
@@ -47,7 +47,7 @@ impl Emit<'_> {
         block.saturating_mul(self.draft.sb.block_size.into())
     }
 
-    /// Returns the block of the volume behind block `at` of a node.
+    /// Returns the volume block of block `at` of a node.
     fn block(&self, id: NodeId, at: u64) -> u64 {
         if let Some(start) = self.layout.start(id) {
             return start.saturating_add(at);
@@ -111,7 +111,7 @@ impl Emit<'_> {
             Ok(())
         };
         layout.write(&shape, (ino, self.layout.ino(parent)), entry, &mut write)?;
-        // lost+found has room before it is needed.
+        // lost+found has space before it is needed.
         let mut blank = self.draft.zeroed()?;
         shape.blank_block(&mut blank);
         (layout.blocks()..self.needs.directory_blocks(id)).try_for_each(|_| write(&blank))
@@ -147,7 +147,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// All nodes, each with how many before it have the same set of attributes.
+    /// Returns all nodes, each with the number of earlier nodes with the same set of attributes.
     fn counted(&self) -> impl Iterator<Item = (NodeId, &Node, u32)> {
         let mut users = alloc::vec![0_u32; self.needs.attributes.len()];
         self.tree.nodes().map(move |(id, node)| {
@@ -161,19 +161,19 @@ impl Emit<'_> {
         })
     }
 
-    /// The last inode in the block of the table that holds the last inode of those that every volume has.
+    /// Returns the last inode in the inode table block that contains the last of the inodes of every volume.
     fn last_shared(&self) -> u32 {
         let sb = &self.draft.sb;
         let per_block = sb.block_size.checked_div(sb.inode_size.into()).unwrap_or(1).max(1);
         let last = self.layout.first_ino().saturating_sub(1);
-        // Tables begin anew with each group, of which the first may have fewer inodes than every volume has.
+        // The table of a group begins a block, and the first group may have fewer inodes than every volume has.
         let per_group = sb.inodes_per_group.max(1);
         let before = last.saturating_sub(1).checked_div(per_group).unwrap_or(0).saturating_mul(per_group);
         let inside = last.saturating_sub(before);
         inside.checked_next_multiple_of(per_block).unwrap_or(inside).min(per_group).saturating_add(before)
     }
 
-    /// The records that share blocks with those that every volume has.
+    /// Returns the records that share blocks with the inodes of every volume.
     pub fn shared_records(&self) -> Result<Vec<(u32, Vec<u8>)>, FormatError> {
         let last = self.last_shared();
         let mut records = Vec::new();
@@ -193,7 +193,7 @@ impl Emit<'_> {
         nodes.chain(values.map(|at| (self.layout.value_ino(at), Recorded::Value(at))))
     }
 
-    /// Writes the tables but for [`Self::shared_records`].
+    /// Writes the inode tables except [`Self::shared_records`].
     fn write_inodes(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
         let last = self.last_shared();
         let mut block = self.draft.zeroed()?;
@@ -215,7 +215,7 @@ impl Emit<'_> {
         }
     }
 
-    /// All nodes, each with the inodes and the bytes of the volume that it takes, its values among them.
+    /// Returns all nodes, each with the number of its inodes and bytes on the volume, including those of its values.
     pub fn spaces(&self) -> impl Iterator<Item = (&Node, u64, u64)> {
         self.counted().map(|(id, node, user)| {
             let (values, _) = self.needs.charge(&self.draft.sb, node);
@@ -247,7 +247,7 @@ impl Emit<'_> {
         record::fill_value(sb, &facts, (value.hash, *users), record);
     }
 
-    /// The record of a node, the `user`th with its set of attributes.
+    /// Fills in the record of a node, which is user number `user` of its set of attributes.
     fn node_record(&self, id: NodeId, node: &Node, user: u32, record: &mut [u8]) {
         let facts = self.facts(id, node, user);
         let mut node = *node;
@@ -257,7 +257,7 @@ impl Emit<'_> {
         record::fill(&self.draft.sb, &node, &facts, record);
     }
 
-    /// What the record of a node says besides what the node does.
+    /// Returns the properties of a node's record that do not follow from the node.
     fn facts(&self, id: NodeId, node: &Node, user: u32) -> Facts<'_> {
         let sb = &self.draft.sb;
         let mut facts = Facts {
@@ -308,7 +308,7 @@ impl Emit<'_> {
         facts
     }
 
-    /// Returns whether lost+found of a tree has so many names that it got an index.
+    /// Returns whether the lost+found of a tree has so many names that it has an index.
     fn is_indexed(&self, id: NodeId, blocks: u64) -> bool {
         blocks > 1
             && Some(id) == self.needs.lost_and_found
@@ -316,8 +316,8 @@ impl Emit<'_> {
                 .is_ok_and(|layout| layout.is_indexed())
     }
 
-    /// Fills in the map of a node that has `own` blocks, holes among them, and how many blocks it owns. A node with a first block and no
-    /// map of its own has no holes.
+    /// Fills in the map of a node with `own` blocks, including holes, and the number of blocks that it owns. A node
+    /// with a first block and without a map of its own has no holes.
     fn map(&self, id: NodeId, node: &Node, own: u64, facts: &mut Facts<'_>) {
         let sb = &self.draft.sb;
         let cluster = u64::from(sb.cluster_blocks()).max(1);

@@ -1,7 +1,7 @@
-//! Where everything of a tree lies in a volume: numbers of inodes, blocks of files.
+//! The layout of a tree in a volume: numbers of inodes, blocks of files.
 //!
-//! Invariant: inodes are taken one after the other from the first free one on, so that the tables of groups are full but
-//! the last one, which is what bitmaps and descriptors say of them.
+//! Invariant: inodes are numbered consecutively from the first free one on, so that the inode tables of all groups
+//! before the last used one are full, which bitmaps and descriptors rely on.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,18 +18,18 @@ use super::received::Received;
 use crate::format::{Draft, FIRST_INO, Piece, ROOT_INO};
 use crate::xattr::USERS_MAX;
 
-/// Where a tree lies.
+/// The layout of a tree.
 #[derive(Default)]
 pub(super) struct Layout {
-    /// The first inode that is the tree's, but for those with numbers of their own.
+    /// The first inode of the tree, except nodes with fixed numbers.
     first_ino: u32,
     lost_and_found: Option<NodeId>,
-    /// The first block of each node whose blocks, all that its length counts, are one run; 0 for other nodes.
+    /// The first block of each node all of whose blocks are one run; 0 for other nodes.
     starts: Vec<u64>,
     maps: BTreeMap<NodeId, FileMap>,
-    /// The blocks of attributes, by the set.
+    /// The blocks of attributes by their set.
     attributes: Vec<Vec<u64>>,
-    /// The first inode that holds a value, behind those of the tree.
+    /// The first inode of a value, after those of the tree.
     first_value: u32,
     /// The maps of values.
     values: Vec<FileMap>,
@@ -37,8 +37,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Lays out `tree` in what is free of `draft`, in which the blocks of what was `received` are taken. Fails with
-    /// `TooSmall`, after which the draft is of no use.
+    /// Lays out `tree` in the free space of `draft`, in which the blocks of the `received` files are already
+    /// allocated. Fails with `TooSmall`, and then leaves the draft unusable.
     pub fn new(
         tree: &Tree,
         needs: &Needs,
@@ -66,7 +66,7 @@ impl Layout {
         Ok(this)
     }
 
-    /// The first inode that is the tree's and not one that every volume has.
+    /// Returns the first inode of the tree that is not an inode of every volume.
     pub fn first_ino(&self) -> u32 {
         self.first_ino
     }
@@ -85,7 +85,7 @@ impl Layout {
         }
     }
 
-    /// What of the volume is read most: directories, and what an inode has no room for.
+    /// Places directories, and what does not fit into inodes, since these are read most often.
     fn place_directories(
         &mut self,
         tree: &Tree,
@@ -142,7 +142,7 @@ impl Layout {
                 continue;
             }
             match (data, tree.data_ranges(id)) {
-                // Most files, and no list is made for them.
+                // The most frequent case, which needs no list.
                 (Some(_), None) if size > 0 => {
                     self.place(draft, id, len, core::slice::from_ref(&(0..len)))?;
                 }
@@ -157,7 +157,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Maps a file of `whole` blocks that has its blocks already.
+    /// Maps a file of `whole` blocks whose blocks are already allocated.
     fn keep(
         &mut self,
         draft: &mut Draft,
@@ -182,7 +182,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Takes blocks for `ranges` of a node of `whole` blocks. All other blocks of the node are holes.
+    /// Allocates blocks for `ranges` of a node of `whole` blocks. All other blocks of the node are holes.
     fn place(
         &mut self,
         draft: &mut Draft,
@@ -209,7 +209,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The same for inode `ino`, where it may be several pieces; `taken` is the first of them, if it was taken already.
+    /// Allocates blocks for inode `ino` that may be several pieces. `taken` is the first piece, if it is already
+    /// allocated.
     fn place_pieces(
         &mut self,
         draft: &mut Draft,
@@ -237,7 +238,7 @@ impl Layout {
         map::map(draft, ino, self.goal, pieces, owned)
     }
 
-    /// Takes up to `len` blocks in a row, behind what was taken before.
+    /// Allocates up to `len` contiguous blocks after the previous ones.
     fn take(&mut self, draft: &mut Draft, len: u64) -> Result<Range<u64>, FormatError> {
         let run = draft.space.allocate_run(map::goal(draft, self.goal, len), len)?;
         draft.note_run(&run);
@@ -245,7 +246,7 @@ impl Layout {
         Ok(run)
     }
 
-    /// The first block of a node that lies in one piece.
+    /// Returns the first block of a node that is one piece.
     pub fn start(&self, id: NodeId) -> Option<u64> {
         self.starts.get(index(id)).copied().filter(|&start| start != 0)
     }
@@ -255,18 +256,18 @@ impl Layout {
         self.maps.get(&id)
     }
 
-    /// Returns the block of attributes for the `user`th file with the set at place `set`.
+    /// Returns the block of attributes for user number `user` of the set at index `set`.
     pub fn attribute_block(&self, set: usize, user: u32) -> Option<u64> {
         let at = to_usize((user / USERS_MAX).into());
         self.attributes.get(set).and_then(|blocks| blocks.get(at)).copied()
     }
 
-    /// Returns the inode of the value at place `at`.
+    /// Returns the inode of the value at index `at`.
     pub fn value_ino(&self, at: usize) -> u32 {
         self.first_value.saturating_add(u32::try_from(at).unwrap_or(u32::MAX))
     }
 
-    /// Returns the map of the value at place `at`.
+    /// Returns the map of the value at index `at`.
     pub fn value_map(&self, at: usize) -> Option<&FileMap> {
         self.values.get(at)
     }

@@ -1,4 +1,4 @@
-//! The maps of files that lie in several pieces.
+//! The maps of files that consist of several pieces.
 //!
 //! Source: Linux `Documentation/filesystems/ext4/ifork.rst`.
 
@@ -13,24 +13,25 @@ use crate::format::{DIRECT, Draft, MAX_EXTENT, Piece, ROOT_ENTRIES};
 use crate::map::room_in_block;
 use crate::super_block::SuperBlock;
 
-/// Files of so many bytes are large.
+/// Minimum size of a large file.
 const LARGE: u64 = 1 << 20;
-/// What the kernel copies at once between files, in bytes.
+/// Alignment of large files in bytes: the unit in which the kernel copies between files.
 const ALIGN: u64 = 64 << 10;
-/// Levels of indirect blocks.
+/// Number of levels of indirect blocks.
 const LEVELS: u32 = 3;
 
-/// A file's blocks, where one number does not say it.
+/// The blocks of a file that one number cannot describe.
 #[derive(Clone, Debug)]
 pub(super) struct FileMap {
     pub i_block: [u8; 60],
-    /// In the order of the file.
+    /// The pieces in the order of the file.
     pub pieces: Vec<Piece>,
-    /// All blocks that the file owns, whole clusters.
+    /// All blocks that the file owns, as whole clusters.
     pub owned: u64,
 }
 
-/// Nodes of an extent tree over `ranges` of blocks, if no range is broken more often than it must be.
+/// Returns the number of nodes of an extent tree over `ranges` of blocks, if no range is divided more often than
+/// necessary.
 pub(super) fn least_nodes(sb: &SuperBlock, ranges: &[Range<u64>]) -> u64 {
     let mut entries: u64 =
         ranges.iter().map(|range| range.end.saturating_sub(range.start).div_ceil(MAX_EXTENT)).sum();
@@ -43,7 +44,7 @@ pub(super) fn least_nodes(sb: &SuperBlock, ranges: &[Range<u64>]) -> u64 {
     nodes
 }
 
-/// Indirect blocks of a file with data in `ranges`.
+/// Returns the number of indirect blocks of a file with data in `ranges`.
 pub(super) fn indirect_blocks(block_size: u32, ranges: &[Range<u64>]) -> u64 {
     let per_block = u64::from(block_size / 4).max(1);
     let mut nodes = 0_u64;
@@ -72,7 +73,8 @@ pub(super) fn indirect_blocks(block_size: u32, ranges: &[Range<u64>]) -> u64 {
     nodes
 }
 
-/// Maps `pieces` as inode `ino`, behind block `goal`; `owned` are their blocks. Fails with `TooSmall`.
+/// Maps `pieces` for inode `ino`, with map blocks after block `goal`. `owned` is the number of their blocks. Fails
+/// with `TooSmall`.
 pub(super) fn map(
     draft: &mut Draft,
     ino: u32,
@@ -109,7 +111,7 @@ pub(super) fn map(
     Ok(FileMap { i_block, pieces, owned })
 }
 
-/// Makes the indirect blocks of a file.
+/// Creates the indirect blocks of a file.
 struct Indirect<'a> {
     draft: &'a mut Draft,
     goal: u64,
@@ -119,13 +121,13 @@ struct Indirect<'a> {
 }
 
 impl Indirect<'_> {
-    /// Returns the first piece that ends behind block `at` of the file.
+    /// Returns the first piece that ends after block `at` of the file.
     fn piece_from(&self, at: u64) -> Option<&Piece> {
         let end = |piece: &Piece| u64::from(piece.at).saturating_add(piece.len.into());
         self.pieces.get(self.pieces.partition_point(|piece| end(piece) <= at))
     }
 
-    /// Returns the block of the volume that holds block `at` of the file; 0 for a hole. Fails with `TooLarge`.
+    /// Returns the volume block of block `at` of the file; 0 for a hole. Fails with `TooLarge`.
     fn number(&self, at: u64) -> Result<u32, FormatError> {
         match self.piece_from(at).and_then(|piece| Some((piece, at.checked_sub(piece.at.into())?))) {
             Some((piece, inside)) => self.narrow(piece.block.saturating_add(inside)),
@@ -138,7 +140,8 @@ impl Indirect<'_> {
         u32::try_from(block).map_err(|_| FormatError::TooLarge { len, max: u32::MAX.into() })
     }
 
-    /// The indirect block for what begins at block `start` of the file, with `level` levels; 0 if there is no data.
+    /// Creates the indirect block with `level` levels for the part of the file from block `start` on. Returns 0 if it
+    /// contains no data.
     fn block(&mut self, level: u32, start: u64) -> Result<u32, FormatError> {
         let end = start.saturating_add(self.per_block.saturating_pow(level));
         if self.piece_from(start).is_none_or(|piece| u64::from(piece.at) >= end) {
@@ -160,7 +163,7 @@ impl Indirect<'_> {
     }
 }
 
-/// `i_block` of a file that lies in one piece from block `start` on. None if that is not enough.
+/// Returns the `i_block` of a file that is one piece from block `start` on, or `None` if that does not suffice.
 pub(super) fn simple(sb: &SuperBlock, start: u64, len: u64) -> Option<[u8; 60]> {
     if sb.incompat.contains(Incompat::EXTENT) {
         let len = u16::try_from(len).ok().filter(|&len| u64::from(len) <= MAX_EXTENT)?;
@@ -173,12 +176,12 @@ pub(super) fn simple(sb: &SuperBlock, start: u64, len: u64) -> Option<[u8; 60]> 
     (len <= DIRECT).then_some(i_block)
 }
 
-/// Returns whether a file of so many blocks in one piece needs no [`FileMap`].
+/// Returns whether a file of `len` blocks in one piece needs no [`FileMap`].
 pub(super) fn is_simple(sb: &SuperBlock, len: u64) -> bool {
     len <= if sb.incompat.contains(Incompat::EXTENT) { MAX_EXTENT } else { DIRECT }
 }
 
-/// Returns the ranges of a file that `pieces` hold, and their byte offsets on the device.
+/// Returns the ranges of a file in `pieces`, and their byte offsets on the device.
 pub(super) fn runs(pieces: &[Piece], block_size: u32) -> impl Iterator<Item = (Range<u64>, u64)> {
     let block = u64::from(block_size);
     let mut at = 0;
@@ -186,7 +189,7 @@ pub(super) fn runs(pieces: &[Piece], block_size: u32) -> impl Iterator<Item = (R
         let first = pieces.get(at)?;
         at = at.saturating_add(1);
         let (mut len, next) = (u64::from(first.len), u64::from(first.at));
-        // Pieces that follow each other in both are one.
+        // Pieces that are contiguous in both are one run.
         while let Some(piece) = pieces.get(at).filter(|piece| {
             u64::from(piece.at) == next.saturating_add(len) && piece.block == first.block.saturating_add(len)
         }) {
@@ -198,26 +201,26 @@ pub(super) fn runs(pieces: &[Piece], block_size: u32) -> impl Iterator<Item = (R
     })
 }
 
-/// Returns the most blocks of one piece.
+/// Returns the maximum number of blocks of a piece.
 pub(super) fn longest(sb: &SuperBlock) -> u64 {
     let cluster = u64::from(sb.cluster_blocks()).max(1);
     MAX_EXTENT.saturating_sub(MAX_EXTENT.checked_rem(cluster).unwrap_or(0))
 }
 
-/// Returns where to look for `len` blocks behind `goal`: those of a large file begin where the host has whole large
-/// pages, which it copies and writes back with less work. What is left before them is taken last.
+/// Returns where to search for `len` blocks after `goal`. A large file begins at a multiple of [`ALIGN`], since the
+/// host copies and writes back whole large pages with less work. The space before it is used last.
 pub(super) fn goal(draft: &Draft, goal: u64, len: u64) -> u64 {
     let in_blocks = |bytes: u64| bytes.checked_div(draft.sb.block_size.into()).unwrap_or(1).max(1);
     if len < in_blocks(LARGE) {
         return goal;
     }
     let aligned = |block: u64| block.checked_next_multiple_of(in_blocks(ALIGN)).unwrap_or(block);
-    // Behind metadata of a group it may begin anywhere.
+    // After the metadata of a group it may begin anywhere.
     let free = draft.space.find(aligned(goal), draft.sb.blocks_count, 1);
     free.map_or(goal, aligned)
 }
 
-/// A length in blocks as a piece has it.
+/// Creates the piece that maps block `at` of the file to `run`.
 pub(super) fn piece(at: u64, run: &Range<u64>) -> Piece {
     let len = run.end.saturating_sub(run.start);
     Piece {
@@ -227,7 +230,7 @@ pub(super) fn piece(at: u64, run: &Range<u64>) -> Piece {
     }
 }
 
-/// Returns a place as an index.
+/// Returns an ID as an index.
 pub(super) fn index(id: obento_driver::NodeId) -> usize {
     to_usize(id.0.into())
 }

@@ -1,13 +1,13 @@
-//! Volumes that hold a tree from the beginning.
+//! Building volumes that contain a tree.
 //!
-//! A volume is drafted as [`format`](crate::format) drafts an empty one, and the tree laid out in what is free of it: first the
-//! blocks of directories, of long targets and of attributes, then the files, all in the order of the tree, so that a file
-//! is broken only where the metadata of a group lies. Files that come through a pipe have their places before the rest is known
-//! ([`received`]), and the rest is laid out around them. No transaction is made; the journal is empty.
+//! A volume is drafted as [`format`](crate::format) drafts an empty one, and the tree is laid out in its free space:
+//! first the blocks of directories, long link targets and attributes, then the files, all in the order of the tree,
+//! so that a file is divided only by the metadata of a group. Files from a pipe get their places before the rest is
+//! known ([`received`]), and the rest is laid out around them. There are no transactions; the journal is empty.
 //!
-//! Steps: what the tree takes ([`needs`]), a volume in which it fits ([`sizing`]), where everything lies ([`layout`]), and
-//! the bytes ([`emit`], [`record`]).
-//! Invariant: memory holds 8 bytes a file besides the tree; what is longer is kept only for files in several pieces.
+//! Steps: the space that the tree needs ([`needs`]), a volume in which it fits ([`sizing`]), the layout ([`layout`]),
+//! and the bytes ([`emit`], [`record`]).
+//! Invariant: memory is 8 bytes per file in addition to the tree; only files in several pieces need more.
 
 mod emit;
 mod layout;
@@ -46,7 +46,7 @@ impl Build for Ext4Driver {
     }
 }
 
-/// A volume with a tree in it, before it is written.
+/// A volume with a tree, before it is written.
 struct Plan<'t> {
     tree: &'t Tree,
     needs: Needs,

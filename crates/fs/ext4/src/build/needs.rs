@@ -1,4 +1,5 @@
-//! What a tree takes in a volume of given features, wherever it comes to lie; and what of it no such volume can hold.
+//! The space that a tree needs in a volume with given features, whatever its layout, and the nodes that no such
+//! volume can store.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,29 +19,30 @@ use crate::format::{LOST_AND_FOUND, LOST_AND_FOUND_NAME, ROOT_INO};
 use crate::super_block::SuperBlock;
 use crate::xattr::{AttributeSet, LargeValue, LargeValues, SetError, USERS_MAX};
 
-/// How many files that do not fit are told.
+/// Maximum number of unsuitable files that are reported.
 const TOLD: usize = 1000;
-/// `i_block` with its NUL: what is shorter needs no block.
+/// Size of `i_block`, including the NUL: shorter targets need no block.
 pub(super) const FAST_TARGET: usize = 60;
 
-/// What a tree takes.
+/// The space that a tree needs.
 pub(super) struct Needs {
-    /// The blocks of directories that have more than one.
+    /// The number of blocks of directories that have more than one.
     pub directories: BTreeMap<NodeId, u32>,
-    /// The attributes of files, by their sets, and how many files have each.
+    /// The sets of attributes, and the number of files that have each.
     pub attributes: Vec<(AttributeSet, u32)>,
-    /// Values with inodes of their own, and how often each is named.
+    /// Values in inodes of their own, and the number of references to each.
     pub values: Vec<(LargeValue, u64)>,
-    /// lost+found, if the tree has one of its own.
+    /// lost+found, if the tree contains it.
     pub lost_and_found: Option<NodeId>,
-    /// Blocks, whole clusters, if no file comes to lie in more pieces than it must.
+    /// Number of blocks, in whole clusters, if no file is divided more often than necessary.
     pub blocks: u64,
-    /// Inodes of the tree and its values. The draft has no inode for the root, nor for a lost+found that the tree has.
+    /// Number of inodes of the tree and its values. The draft has no inode for the root, nor for a lost+found of the
+    /// tree.
     pub inodes: u32,
 }
 
 impl Needs {
-    /// Counts; what was `received` has its blocks. Fails with `Unfit` or `NoMemory`.
+    /// Computes the needs of `tree`. The `received` files already have blocks. Fails with `Unfit` or `NoMemory`.
     pub fn new(tree: &Tree, sb: &SuperBlock, received: Option<&Received>) -> Result<Self, BuildError> {
         let name = Name::new(LOST_AND_FOUND_NAME).map_err(|_| Error::Invalid)?;
         let is_directory = |id: &NodeId| tree.node(*id).is_some_and(|node| node.body == Body::Directory);
@@ -82,7 +84,7 @@ impl Needs {
         if unfit.is_empty() { Ok(this) } else { Err(BuildError::Unfit(unfit)) }
     }
 
-    /// Encodes the sets; those that cannot be are empty here, and told of each file that has them.
+    /// Encodes the sets. A set that cannot be stored is empty here, and is reported for each file that has it.
     fn attribute_sets(&mut self, tree: &Tree, sb: &SuperBlock) -> Vec<Option<Unfit>> {
         let room = record::attribute_room(sb);
         let mut large = sb.incompat.contains(Incompat::EA_INODE).then(|| LargeValues::new(sb.checksum_seed));
@@ -101,7 +103,7 @@ impl Needs {
         troubles
     }
 
-    /// Counts who names each value - every inode that does, and every block - and what the values take.
+    /// Counts the references to each value, from inodes and from blocks, and the space of the values.
     fn count_values(&mut self, sb: &SuperBlock) {
         for (set, users) in &self.attributes {
             let inside = set.named_inside.iter().map(|at| (*at, *users));
@@ -125,20 +127,20 @@ impl Needs {
         }
     }
 
-    /// Returns the blocks that a value fills.
+    /// Returns the number of blocks of a value.
     pub fn value_blocks(&self, sb: &SuperBlock, at: usize) -> u64 {
         let len = self.values.get(at).map_or(0, |(value, _)| to_u64(value.bytes.len()));
         len.div_ceil(u64::from(sb.block_size).max(1))
     }
 
-    /// The same in whole clusters, which is what each inode that names it is charged with.
+    /// Returns the number of blocks of a value in whole clusters, which each inode that refers to it is charged with.
     pub fn value_space(&self, sb: &SuperBlock, at: usize) -> u64 {
         let blocks = self.value_blocks(sb, at);
         blocks.checked_next_multiple_of(u64::from(sb.cluster_blocks()).max(1)).unwrap_or(blocks)
     }
 
-    /// Returns how many values with inodes of their own a node names, and the blocks that it is charged with for
-    /// them.
+    /// Returns the number of values in inodes of their own that a node refers to, and the number of blocks that it is
+    /// charged with for them.
     pub fn charge(&self, sb: &SuperBlock, node: &Node) -> (u64, u64) {
         let set = node.attr.xattrs.and_then(|set| self.attributes.get(set.index()));
         let named = set.into_iter().flat_map(|(set, _)| set.named());
@@ -147,7 +149,7 @@ impl Needs {
         })
     }
 
-    /// Lets the sets name values by their inodes, the first of which is `first`; to be done once.
+    /// Sets the inodes of values in the sets, the first of which is `first`. To be called once.
     pub fn name_values(&mut self, first: u32) {
         self.attributes.iter_mut().for_each(|(set, _)| set.name_values(first));
     }
@@ -169,7 +171,8 @@ impl Needs {
             }
             let held = self.attributes.get(set.index());
             if node.body == Body::Symlink && held.is_some_and(|(set, _)| set.named().next().is_some()) {
-                // e2fsck 1.47 tells a link with its target inside by `i_blocks` 0, and would take the target for blocks.
+                // e2fsck 1.47 recognises a target in the inode by `i_blocks` 0, and would take the target for block
+                // numbers.
                 return Err(Trouble::Unfit(Unfit::Xattrs));
             }
         }
@@ -220,13 +223,13 @@ impl Needs {
         Ok(blocks.into())
     }
 
-    /// The names in a directory; the root has lost+found too, which stands behind those of the tree.
+    /// Returns the names in a directory. The root also contains lost+found, after the names of the tree.
     pub fn names<'t>(&self, tree: &'t Tree, id: NodeId) -> impl Iterator<Item = &'t [u8]> + Clone {
         let more = (id == NodeId::ROOT && self.lost_and_found.is_none()).then_some(LOST_AND_FOUND_NAME);
         tree.children(id).map(|(name, _)| name).chain(more)
     }
 
-    /// Returns how many blocks a directory has.
+    /// Returns the number of blocks of a directory.
     pub fn directory_blocks(&self, id: NodeId) -> u32 {
         self.directories.get(&id).copied().unwrap_or(1)
     }
@@ -237,7 +240,7 @@ enum Trouble {
     Error(Error),
 }
 
-/// Returns the blocks of a regular file, those of its map among them as far as its length tells.
+/// Returns the blocks of a regular file, including those of its map as far as its length determines them.
 fn file_blocks(
     tree: &Tree,
     (sb, received): (&SuperBlock, Option<&Received>),
@@ -268,13 +271,13 @@ fn file_blocks(
     Ok(blocks.saturating_add(nodes.saturating_mul(cluster)))
 }
 
-/// Returns how many blocks a file of `size` bytes has, holes among them.
+/// Returns the number of blocks of a file of `size` bytes, including holes.
 pub(super) fn body_blocks(sb: &SuperBlock, size: u64) -> u64 {
     size.div_ceil(u64::from(sb.block_size).max(1))
 }
 
-/// The blocks of a regular file that hold data, as ranges in order that do not touch. They begin and end with clusters, in which
-/// blocks of a file have their places.
+/// Returns the blocks of a regular file that contain data, as ordered ranges that do not touch. They begin and end at
+/// cluster boundaries, since places are assigned to clusters.
 pub(super) fn data_blocks(tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node) -> Vec<Range<u64>> {
     let Body::File { size, data: Some(_) } = node.body else { return Vec::new() };
     let whole = 0..size;
@@ -282,7 +285,7 @@ pub(super) fn data_blocks(tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node)
     blocks_of(sb, size, ranges)
 }
 
-/// Returns the same for a file of `size` bytes with data in `ranges`.
+/// Returns such ranges for a file of `size` bytes with data in `ranges`.
 pub(super) fn blocks_of(sb: &SuperBlock, size: u64, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let block = u64::from(sb.block_size).max(1);
     let cluster = u64::from(sb.cluster_blocks()).max(1);

@@ -1,10 +1,9 @@
-//! Files that have their places before the volume is known: their bytes come through a pipe, in an order of their own.
+//! Files that get their places before the volume is known, since their data comes from a pipe in its own order.
 //!
-//! On disk: what has one place only lies at the start of groups - super block, descriptors and their copies, and without
-//! `flex_bg` bitmaps and inode tables - and is kept free, for the length that is given or the longest that may come. All else lies
-//! anywhere, and so between the files and behind them.
-//! Invariant: runs are handed out from front to back, and hold whole clusters.
-//! Memory: 24 bytes a file in one piece.
+//! On disk: structures with a fixed place are at the start of groups (super block, descriptors and their backups, and
+//! without `flex_bg` bitmaps and inode tables). Their place is kept free for the given length or for the maximum
+//! length. All other structures are between the files and after them.
+//! Invariant: runs are allocated from front to back, in whole clusters. Memory: 24 bytes per file in one piece.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,28 +18,29 @@ use super::{map, needs, sizing};
 use crate::feature::Incompat;
 use crate::format::{Draft, Piece};
 
-/// The files that came, and what is kept free.
+/// The received files, and the space that is kept free.
 pub(super) struct Received {
-    /// A volume in which nothing lies but what has one place only, and the files.
+    /// A volume that contains only structures with a fixed place, and the files.
     draft: Draft,
-    /// Each file and its first piece, in the order in which they came.
+    /// Each file and the index of its first piece, in the order of arrival.
     files: Vec<(DataId, u32)>,
     pieces: Vec<Piece>,
-    /// Behind what was handed out last.
+    /// The end of the last run.
     goal: u64,
-    /// Whether what does not fit is counted behind the end.
+    /// Whether files that do not fit are counted past the end.
     is_counting: bool,
-    /// What the tree has of them, once there is one: whole clusters, in order and apart.
+    /// The runs of the files that the tree contains, once it is known: whole clusters, sorted and disjoint.
     kept: Vec<Range<u64>>,
 }
 
 impl Received {
-    /// Nothing yet. `draft` holds nothing but copies of the super block and the descriptors. It is as long as the volume, or, with
-    /// `None`, as a volume may become; `table` is how many blocks a group's inode table has.
+    /// Creates an empty state. `draft` contains only the backups of the super block and the descriptors. It is as
+    /// long as the volume or, if `table` is `None`, as long as a volume may become. `table` is the number of blocks
+    /// of a group's inode table.
     pub fn new(mut draft: Draft, table: Option<u32>) -> Self {
         let (sb, is_counting) = (&draft.sb, table.is_some());
         if !sb.incompat.contains(Incompat::FLEX_BG) {
-            // Two bitmaps, and a table, with as many inodes as a group can have where their number is not known.
+            // Two bitmaps, and an inode table with the maximum number of inodes if the number is not known.
             let table = table.map_or(u64::from(sb.inode_size).saturating_mul(8), u64::from);
             for group in 0..sb.groups {
                 let (start, copies) = sb.copy_blocks(group);
@@ -53,7 +53,8 @@ impl Received {
         Self { draft, files: Vec::new(), pieces: Vec::new(), goal: 0, is_counting, kept: Vec::new() }
     }
 
-    /// Takes places for all files of `other`, in its order, and sorts out what `tree` has. Errors: see [`Receive::place`].
+    /// Allocates places for all files of `other`, in its order, and keeps those of `tree`. For errors see
+    /// [`Receive::place`].
     pub fn receive_again(&mut self, other: &Self, tree: &Tree) -> Result<(), BuildError> {
         for (at, (data, _)) in other.files.iter().enumerate() {
             let blocks =
@@ -70,7 +71,7 @@ impl Received {
         self.keep(tree, &mut |_| {})
     }
 
-    /// Takes places for a file with these blocks. Answers its first piece.
+    /// Allocates places for a file with these blocks. Returns the index of its first piece.
     fn place_blocks(&mut self, data: DataId, ranges: Vec<Range<u64>>) -> Result<usize, BuildError> {
         let first = self.pieces.len();
         let number = u32::try_from(first).map_err(|_| Error::NoMemory)?;
@@ -88,7 +89,7 @@ impl Received {
         Ok(first)
     }
 
-    /// Takes up to `len` blocks in a row, behind all that was taken before. Fails with `TooSmall`.
+    /// Allocates up to `len` contiguous blocks after all previous ones. Fails with `TooSmall`.
     fn take(&mut self, len: u64) -> Result<Range<u64>, FormatError> {
         let volume = self.draft.sb.blocks_count;
         let run = if self.goal < volume {
@@ -98,7 +99,7 @@ impl Received {
         };
         let run = match run {
             Some(run) if run.start >= self.goal => run,
-            // From the beginning again: what is left there is kept for other things.
+            // Not from the beginning again: the space left there is for other structures.
             _ if self.is_counting => {
                 let start = self.goal.max(volume);
                 start..start.saturating_add(len)
@@ -126,17 +127,17 @@ impl Received {
         self.files.binary_search_by_key(&data.0, |file| file.0.0).ok()
     }
 
-    /// Returns the pieces of a file that came.
+    /// Returns the pieces of a received file.
     pub fn pieces_of(&self, node: &Node) -> Option<&[Piece]> {
         self.find(node).map(|at| self.pieces_at(at))
     }
 
-    /// The first block behind all files that the tree has.
+    /// Returns the first block after all files of the tree.
     pub fn end(&self) -> u64 {
         self.kept.last().map_or(0, |run| run.end)
     }
 
-    /// Returns the same in bytes.
+    /// Returns the same as a byte offset.
     pub fn volume_end(&self) -> u64 {
         self.end().saturating_mul(self.draft.sb.block_size.into())
     }
@@ -149,8 +150,7 @@ impl Received {
         piece.block..piece.block.saturating_add(len)
     }
 
-    /// Takes the files from what is free of a volume without anything else. Fails with `TooSmall`, if they do not fit
-    /// in this one.
+    /// Allocates the files in `draft`, a volume without other contents. Fails with `TooSmall` if they do not fit.
     pub fn take_from(&self, draft: &mut Draft) -> Result<(), FormatError> {
         let len = draft.sb.volume_len();
         let max = self.draft.sb.volume_len();
@@ -168,7 +168,7 @@ impl Received {
         Ok(())
     }
 
-    /// Sorts out what `tree` has. Fails with `NoMemory`, or with `Invalid`, if two files have the same bytes.
+    /// Keeps the files of `tree`. Fails with `NoMemory`, or with `Invalid` if two files have the same data.
     fn keep(&mut self, tree: &Tree, gone: &mut dyn FnMut(Range<u64>)) -> Result<(), BuildError> {
         let mut is_kept = Vec::new();
         is_kept.try_reserve_exact(self.files.len()).map_err(Error::from)?;

@@ -13,31 +13,31 @@ use crate::inode::{InodeFlags, encode_device, encode_time, seal_record};
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 
-/// Bytes of a record before the fields that `i_extra_isize` counts.
+/// Size of a record before the fields that `i_extra_isize` counts.
 const SHORT: u16 = 128;
-/// The most that a device number of Linux has: 12 bits and 20.
+/// Maximum of a device number of Linux: 12 bits and 20 bits.
 const MAJOR_MAX: u32 = 0xfff;
 const MINOR_MAX: u32 = 0xf_ffff;
 
-/// Permission bits of an inode that holds a value.
+/// Permissions of an inode that contains a value.
 const VALUE_MODE: u16 = 0o600;
 
-/// What a record says besides what the node does.
+/// The properties of a record that do not follow from the node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     pub ino: u32,
     pub size: u64,
-    /// Blocks that it owns, that of its attributes among them.
+    /// Number of blocks that it owns, including that of its attributes.
     pub blocks: u64,
     pub flags: InodeFlags,
     pub i_block: [u8; 60],
-    /// What stands behind the fields.
+    /// The bytes after the fields.
     pub attributes: &'a [u8],
     /// The block of attributes; 0 for none.
     pub attribute_block: u64,
 }
 
-/// Bytes behind the fields of an inode: room for attributes.
+/// Returns the space for attributes after the fields of an inode.
 pub(super) fn attribute_room(sb: &SuperBlock) -> usize {
     let extra = sb.raw.s_want_extra_isize.get();
     if extra == 0 { 0 } else { sb.inode_size.saturating_sub(SHORT).saturating_sub(extra).into() }
@@ -47,7 +47,7 @@ fn has_extra(sb: &SuperBlock) -> bool {
     sb.raw.s_want_extra_isize.get() > 0
 }
 
-/// Returns whether a record can hold the attributes of `node`.
+/// Checks whether a record can store the attributes of `node`.
 pub(super) fn expect_fit(sb: &SuperBlock, node: &Node) -> Result<(), Unfit> {
     encode_time(node.attr.mtime, has_extra(sb)).ok_or(Unfit::Time)?;
     match node.body {
@@ -60,8 +60,8 @@ pub(super) fn expect_fit(sb: &SuperBlock, node: &Node) -> Result<(), Unfit> {
     }
 }
 
-/// Returns the link count of a node: a directory's own two names, and `..` of those in it; 1 if they are too many to
-/// count.
+/// Returns the link count of a node: for a directory its own two names, and the `..` of its subdirectories, or 1 if
+/// there are too many to count.
 fn links(sb: &SuperBlock, node: &Node) -> u16 {
     let count = match node.body {
         Body::Directory => node.links.saturating_add(2),
@@ -73,7 +73,7 @@ fn links(sb: &SuperBlock, node: &Node) -> u16 {
     }
 }
 
-/// Fills in the record of `node`, whose bytes are zeros.
+/// Fills in the record of `node`, whose bytes are zero.
 pub(super) fn fill(sb: &SuperBlock, node: &Node, facts: &Facts<'_>, record: &mut [u8]) {
     let mut raw = RawInode::new_zeroed();
     let halves = |id: u32| {
@@ -101,7 +101,7 @@ pub(super) fn fill(sb: &SuperBlock, node: &Node, facts: &Facts<'_>, record: &mut
     raw.i_file_acl_lo.set(low);
     raw.l_i_file_acl_high.set(u16::try_from(high).unwrap_or(0));
     let wide = has_extra(sb);
-    // It was found to fit.
+    // The check has shown that it fits.
     let (secs, extra) = encode_time(node.attr.mtime, wide).unwrap_or_default();
     for time in [&mut raw.i_atime, &mut raw.i_ctime, &mut raw.i_mtime] {
         time.set(secs);
@@ -117,7 +117,7 @@ pub(super) fn fill(sb: &SuperBlock, node: &Node, facts: &Facts<'_>, record: &mut
     }
 }
 
-/// Fills in the record of an inode that holds a value with this hash and so many users, whose bytes are zeros.
+/// Fills in the record of an inode that contains a value with this hash and number of references. Its bytes are zero.
 ///
 /// Source: Linux fs/ext4/xattr.c `ext4_xattr_inode_set_hash`, `ext4_xattr_inode_set_ref`.
 pub(super) fn fill_value(sb: &SuperBlock, facts: &Facts<'_>, (hash, users): (u32, u64), record: &mut [u8]) {
@@ -159,7 +159,7 @@ fn extra_fields(sb: &SuperBlock, secs: u32, extra: u32) -> RawInodeExtra {
     fields
 }
 
-/// Space taken: in sectors, or in blocks where those are too many.
+/// Sets the allocated space: in sectors, or in blocks if there are too many sectors.
 fn set_sectors(sb: &SuperBlock, raw: &mut RawInode, flags: &mut InodeFlags, blocks: u64) {
     let sectors = blocks.saturating_mul((sb.block_size / 512).into());
     let is_huge = sb.ro_compat.contains(RoCompat::HUGE_FILE) && sectors >> 48 != 0;
@@ -169,7 +169,7 @@ fn set_sectors(sb: &SuperBlock, raw: &mut RawInode, flags: &mut InodeFlags, bloc
     raw.l_i_blocks_high.set(u16::try_from(high).unwrap_or(u16::MAX));
 }
 
-/// The flag of a file with extents, where files have those.
+/// Returns the flag of a file with extents, if the volume has extents.
 pub(super) fn map_flags(sb: &SuperBlock) -> InodeFlags {
     if sb.incompat.contains(Incompat::EXTENT) { InodeFlags::EXTENTS } else { InodeFlags::empty() }
 }

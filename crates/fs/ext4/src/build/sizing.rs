@@ -1,7 +1,7 @@
-//! A volume in which a tree fits.
+//! Finding a volume in which a tree fits.
 //!
-//! How much of a volume its own metadata takes follows from its size, and the other way about; so sizes are tried on paper,
-//! from one that is too small upwards, until what is free suffices.
+//! The size of a volume's own metadata depends on the size of the volume, and the other way round. Increasing sizes
+//! are therefore drafted, starting with one that is too small, until the free space suffices.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -18,27 +18,28 @@ use crate::feature::{Compat, Incompat, RoCompat};
 use crate::format::{Draft, Geometry, Identity, JournalRoom, Root, TYPES, Wishes, describe, identity};
 use crate::quota::{Entries, entry};
 
-/// Bytes a block, unless asked for otherwise: the size of a page nearly everywhere, however small the volume is.
+/// Default block size, whatever the size of the volume: the page size of nearly all machines.
 const BLOCK: u32 = 4096;
-/// More tries than any tree needs.
+/// More attempts than any tree needs.
 const TRIES: u32 = 1000;
-/// Blocks of the smallest journal.
+/// Size of the smallest journal in blocks.
 const LEAST_JOURNAL: u64 = 1024;
-/// The size with which a search begins, besides what the tree takes: of the least volume, and of others.
+/// The size with which a search begins, in addition to the needs of the tree.
 const LEAST: u64 = 16;
 const START: u64 = 256;
-/// Bytes that a length that is told may be too long, but for a small part of it.
+/// Maximum difference in bytes between a reported size that suffices and the smallest one, except for a small
+/// fraction.
 const NEAR: u64 = 64 << 10;
-/// The longest volume of files that come first, and the shortest for which room is kept, as powers of two: descriptors of a
-/// TiB are half a MiB.
+/// Maximum and minimum size of a volume whose files come first, for which space is reserved, as powers of two:
+/// descriptors for 1 TiB take half a MiB.
 const MOST_LOG: u32 = 40;
 const LEAST_LOG: u32 = 24;
-/// Longer volumes are not looked for, in bytes.
+/// Maximum size that is tried, in bytes.
 const LONGEST: u64 = 1 << 44;
-/// Descriptors have at most one part in so many of a group that is kept for them before it is known how many there are.
+/// Descriptors take at most this fraction of a group if they are reserved before their number is known.
 const KEPT_PART: u64 = 16;
 
-/// Plans a volume of `tree`, around what was `received`. Errors: see [`obento_driver::Build::plan`].
+/// Plans a volume for `tree` around the `received` files. For errors see [`obento_driver::Build::plan`].
 pub(super) fn plan<'t>(
     tree: &'t Tree,
     options: &BuildOptions,
@@ -51,8 +52,8 @@ pub(super) fn plan<'t>(
     }
 }
 
-/// Begins a volume whose files come first: every place is kept free where a volume has something that has only this one,
-/// however long it becomes. None where that takes what was asked to be left out. Errors: the option that cannot be.
+/// Begins a volume whose files come first: the places of all structures with a fixed place are kept free, for any
+/// length. Returns `None` if that needs a feature that is disabled. Fails with the error of an invalid option.
 pub(super) fn receive(options: &BuildOptions) -> Result<Option<Received>, BuildError> {
     let wishes = wishes(options)?;
     let identity = identity(&options.format, &wishes, &mut Vec::new());
@@ -62,7 +63,7 @@ pub(super) fn receive(options: &BuildOptions) -> Result<Option<Received>, BuildE
         return Ok(Some(Received::new(draft, Some(geometry.inode_table_blocks))));
     }
     if options.room == Room::Least {
-        // What is kept and not needed may stay empty.
+        // Reserved space that is not needed may stay empty.
         return Ok(None);
     }
     for log in (LEAST_LOG..=MOST_LOG).rev() {
@@ -79,7 +80,7 @@ pub(super) fn receive(options: &BuildOptions) -> Result<Option<Received>, BuildE
     Ok(None)
 }
 
-/// Plans a volume of `len` bytes around what was `received`, as if it came now. Fails in the same cases as [`plan`].
+/// Plans a volume of `len` bytes as if the `received` files came now. Fails in the same cases as [`plan`].
 fn receive_again<'t>(
     tree: &'t Tree,
     options: &BuildOptions,
@@ -93,12 +94,12 @@ fn receive_again<'t>(
     Search::new(tree, &options, Some(&again))?.fit(len)
 }
 
-/// What is asked for.
+/// Returns the requested settings.
 fn wishes(options: &BuildOptions) -> Result<Wishes, BuildError> {
     let mut wishes = Wishes::new(&options.format)?;
     refuse(&wishes)?;
     wishes.block_size.get_or_insert(BLOCK);
-    // At the front, where it breaks no file.
+    // At the front, where it divides no file.
     wishes.journal_location.get_or_insert_with(|| "0".to_string());
     wishes.journal_room = JournalRoom::All;
     if options.room == Room::Least {
@@ -116,7 +117,7 @@ fn wishes(options: &BuildOptions) -> Result<Wishes, BuildError> {
     Ok(wishes)
 }
 
-/// Errors: what cannot have a tree in it.
+/// Refuses settings that are impossible for a volume with a tree.
 fn refuse(wishes: &Wishes) -> Result<(), FormatError> {
     if wishes.features.needs(Incompat::JOURNAL_DEV) {
         return Err(FormatError::Excludes { what: "journal_dev", other: "files" });
@@ -149,18 +150,18 @@ impl<'t, 'o> Search<'t, 'o> {
         received: Option<&'o Received>,
     ) -> Result<Self, BuildError> {
         let mut wishes = wishes(options)?;
-        // What lies anywhere fits between files that are where they are.
+        // Structures without a fixed place fit between the files.
         wishes.packed |= received.is_some() && wishes.features.needs(Incompat::FLEX_BG);
         let mut notices = Vec::new();
         let identity = identity(&options.format, &wishes, &mut notices);
         Ok(Self { tree, options, received, wishes, identity, notices, needs: None })
     }
 
-    /// In a volume of a given length. Fails with `TooSmall`, with a length that suffices.
+    /// Plans a volume of the given length. Fails with `TooSmall`, which contains a length that suffices.
     fn in_length(mut self, len: u64) -> Result<Plan<'t>, BuildError> {
         let has_inode_wish = self.has_inode_wish();
         let full = match self.fit(len) {
-            // Their number is given, and no length changes that.
+            // The number of inodes is given, and another length does not help.
             Err(error @ BuildError::Format(FormatError::TooMany { .. })) if has_inode_wish => {
                 return Err(error);
             }
@@ -173,7 +174,7 @@ impl<'t, 'o> Search<'t, 'o> {
         }
     }
 
-    /// The same with as many inodes as it has by default, else with a quarter more than are needed, else with just those.
+    /// Tries the default number of inodes, then a quarter more than needed, then exactly the needed number.
     fn fit(&mut self, len: u64) -> Result<Plan<'t>, BuildError> {
         type Attempt = fn(u32) -> Option<u32>;
         let asked = self.wishes.inodes;
@@ -181,7 +182,7 @@ impl<'t, 'o> Search<'t, 'o> {
         let attempts = if self.has_inode_wish() { attempts.get(..1).unwrap_or_default() } else { attempts };
         let mut full = self.full(len);
         for inodes in attempts {
-            // How many values have inodes of their own is known after the first.
+            // The number of values in inodes of their own is known after the first attempt.
             self.wishes.inodes = inodes(self.least_inodes()).or(asked);
             match self.try_length(len) {
                 Err(error) if is_full(&error) => full = error,
@@ -191,12 +192,12 @@ impl<'t, 'o> Search<'t, 'o> {
         Err(full)
     }
 
-    /// A length that suffices where `len` does not, if one is found.
+    /// Returns a length that suffices if `len` does not, if one is found.
     fn needed(self, len: u64) -> Option<u64> {
         let Some(received) = self.received else {
             return self.for_length().ok().map(|plan| plan.draft.sb.volume_len());
         };
-        // What comes again comes to lie as a longer volume has it.
+        // The received files get the places that they have in a longer volume.
         let fits = |len| receive_again(self.tree, self.options, received, len).is_ok();
         let (mut low, mut high) = (len, len.max(received.volume_end()));
         while !fits(high) {
@@ -225,7 +226,7 @@ impl<'t, 'o> Search<'t, 'o> {
         self.wishes.inodes.is_some() || self.wishes.inode_ratio.is_some()
     }
 
-    /// Inodes for the tree, and for what every volume has.
+    /// Returns the number of inodes for the tree and for every volume.
     fn least_inodes(&self) -> u32 {
         let values = self.needs.as_ref().map_or(0, |needs| needs.values.len());
         let values = u32::try_from(values).unwrap_or(u32::MAX);
@@ -241,12 +242,12 @@ impl<'t, 'o> Search<'t, 'o> {
         BuildError::TooSmall { len, needed: len }
     }
 
-    /// In the smallest volume that has the room that is asked for.
+    /// Plans the smallest volume with the requested free space.
     fn for_length(mut self) -> Result<Plan<'t>, BuildError> {
         let block = u64::from(self.wishes.block_size.unwrap_or(BLOCK));
         let is_given = self.options.format.len.is_some();
         let fixed_inodes = match is_given {
-            // Those that were tried are not wishes.
+            // The number of inodes of an attempt is not a requested setting.
             true => {
                 self.options.format.settings.iter().any(|(name, _)| name == "inodes" || name == "inode_ratio")
             }
@@ -273,21 +274,22 @@ impl<'t, 'o> Search<'t, 'o> {
                 }
                 match self.lay_out(draught) {
                     Err(BuildError::Format(FormatError::TooSmall { .. })) => {
-                        // Files that are broken by metadata have longer maps.
+                        // The maps of files that metadata divides are larger.
                         blocks = blocks.saturating_add((blocks / 1000).max(1));
                         continue;
                     }
                     laid_out => return laid_out,
                 }
             }
-            // A last group that is too short is left out, and with a few blocks more it would be again.
+            // A last group that is too short is omitted, and would be again with a few more blocks.
             let least = if is_cut { 64 } else { u64::from(more > 0) };
             blocks = blocks.saturating_add(more.max(least));
         }
         Err(self.full(blocks.saturating_mul(block)))
     }
 
-    /// The shortest volume of at least `blocks` blocks that holds its own parts and what was received; `blocks` becomes its length.
+    /// Returns the draft of the shortest volume of at least `blocks` blocks that contains its own structures and the
+    /// received files. `blocks` becomes its length.
     fn shortest_draft(&mut self, blocks: &mut u64, block: u64) -> Result<Draught, BuildError> {
         let mut failed = None;
         let mut found = loop {
@@ -300,7 +302,7 @@ impl<'t, 'o> Search<'t, 'o> {
             failed = Some(*blocks);
             *blocks = blocks.saturating_add((*blocks / 8).max(64));
         };
-        // The steps were long.
+        // The steps were large: search between the last two lengths.
         while let Some(low) = failed
             && blocks.saturating_sub(low) > 1
         {
@@ -337,7 +339,7 @@ impl<'t, 'o> Search<'t, 'o> {
         Ok(Draught { draft, notices, journal_blocks })
     }
 
-    /// Returns how many blocks and inodes more are needed.
+    /// Returns the number of missing blocks and inodes.
     fn missing(&self, draught: &Draught, room: Room) -> Result<(u64, u32), BuildError> {
         let Some(needs) = &self.needs else { return Ok((0, 0)) };
         let sb = &draught.draft.sb;
@@ -378,11 +380,11 @@ impl<'t, 'o> Search<'t, 'o> {
     }
 }
 
-/// What users, groups and projects have of `files`, each with the inodes and the bytes that it takes.
+/// Returns the usage of users, groups and projects from `files`, each with the number of its inodes and bytes.
 fn owners_of<'n>(files: impl Iterator<Item = (&'n Node, u64, u64)>) -> [Entries; 3] {
     let mut all = <[Entries; 3]>::default();
     for (node, inodes, bytes) in files {
-        // No source knows of projects.
+        // Sources contain no projects.
         for (entries, id) in all.iter_mut().zip([node.attr.uid, node.attr.gid, 0]) {
             entries.entry(id).or_insert_with(|| entry(id, 0, 0)).add(inodes, bytes);
         }
@@ -390,7 +392,7 @@ fn owners_of<'n>(files: impl Iterator<Item = (&'n Node, u64, u64)>) -> [Entries;
     all
 }
 
-/// Returns whether a volume of `blocks` blocks is so short that not even its own parts fit.
+/// Returns whether a volume of `blocks` blocks is too short for its own structures.
 fn is_too_short(error: &BuildError, blocks: u64) -> bool {
     match error {
         BuildError::Format(FormatError::TooSmall { .. } | FormatError::TooMany { .. }) => true,
@@ -408,12 +410,12 @@ fn is_full(error: &BuildError) -> bool {
     )
 }
 
-/// So many hundredths of `whole`.
+/// Returns `percent` hundredths of `whole`.
 fn share(whole: u64, percent: u8) -> u64 {
     whole.saturating_mul(percent.into()) / 100
 }
 
-/// A number of which `used` is what is left of hundredths.
+/// Returns the number of which `percent` hundredths are free if `used` is used.
 fn with_free(used: u64, percent: u8) -> u64 {
     let left = 100_u64.saturating_sub(percent.into()).max(1);
     used.saturating_mul(100).div_ceil(left)

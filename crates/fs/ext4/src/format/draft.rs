@@ -1,6 +1,6 @@
-//! A volume that is being made, in memory: super block, groups, and the few blocks and inodes that are not zero.
+//! A new volume in memory: super block, groups, and the few blocks and inodes that are not zero.
 //!
-//! Invariant: nothing here is as large as the volume; what grows with it are the groups, some 40 bytes each.
+//! Invariant: memory does not grow with the volume, except for about 40 bytes per group.
 //! Source: e2fsprogs `lib/ext2fs/initialize.c`, `lib/ext2fs/alloc_stats.c`, `lib/ext2fs/csum.c`.
 
 use alloc::collections::BTreeMap;
@@ -25,7 +25,7 @@ use crate::unit::VolBlock;
 const MOUNT_OPTIONS: u32 = 0x4 | 0x8;
 /// `DX_HASH_HALF_MD4`.
 const HALF_MD4: u8 = 1;
-/// `EXT2_FLAGS_SIGNED_HASH`, as on the machines that most volumes come from.
+/// `EXT2_FLAGS_SIGNED_HASH`, as on the machines that create most volumes.
 const SIGNED_HASH: u32 = 1;
 /// `EXT2_FLAGS_TEST_FILESYS`.
 const TEST: u32 = 4;
@@ -35,10 +35,10 @@ const UTF8_12_1: u16 = 1;
 const STRICT: u16 = 1;
 /// `EXT4_ENCRYPTION_MODE_AES_256_XTS` and `_CTS`.
 const CIPHERS: [u8; 4] = [1, 4, 0, 0];
-/// Bytes of an inode's fields after the first 128.
+/// Size of an inode's fields after the first 128 bytes.
 const EXTRA_ISIZE: u16 = 32;
 
-/// What identifies a volume, and differs from one to the next.
+/// The properties that identify a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub uuid: [u8; 16],
@@ -47,27 +47,28 @@ pub(crate) struct Identity {
     pub now: Timestamp,
 }
 
-/// A volume that is being made.
+/// A new volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     pub sb: SuperBlock,
     pub groups: Vec<GroupDescriptor>,
     pub space: Space,
-    /// The records of inodes, without their checksums.
+    /// The records of inodes without their checksums.
     pub inodes: BTreeMap<u32, Vec<u8>>,
-    /// Blocks that are not zero, but for those that follow from the rest.
+    /// Blocks that are not zero, except those that follow from other data.
     pub blocks: BTreeMap<u64, Vec<u8>>,
-    /// Blocks that must be zero and may hold something else before, besides the inode tables: first and how many.
+    /// Blocks other than the inode tables that must be zeroed, since they may have other contents: first block and
+    /// number.
     pub zeros: Vec<(u64, u64)>,
     pub now: Timestamp,
-    /// Who owns files besides the first directories, by user, group and project, if quotas are kept.
+    /// Usage in addition to that of the first directories, by user, group and project, if quotas are enabled.
     pub owners: [Entries; 3],
-    /// The quota files that were made, and where their blocks lie.
+    /// The quota files, and the places of their blocks.
     pub quota_places: Vec<(QuotaKind, BTreeMap<u32, u64>)>,
 }
 
 impl Draft {
-    /// Returns a volume of this shape without any file. Fails with `Device` if memory is short.
+    /// Creates a volume of this shape without files. Fails with `Device` if memory is short.
     pub fn new(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> Result<Self, FormatError> {
         let raw = super_block(geometry, wishes, identity);
         let sb = SuperBlock::decode(raw.as_bytes(), VolBlock(geometry.first_data_block.into()))?;
@@ -86,7 +87,7 @@ impl Draft {
         Ok(this)
     }
 
-    /// Takes the copies of super block and descriptors, and makes a descriptor for each group.
+    /// Allocates the backups of super block and descriptors, and creates a descriptor for each group.
     fn lay_out_groups(&mut self) -> Result<(), FormatError> {
         self.groups.try_reserve_exact(to_usize(self.sb.groups.into())).map_err(Error::from)?;
         let per_group = self.sb.inodes_per_group;
@@ -97,7 +98,7 @@ impl Draft {
             let mut unused = 0;
             if self.sb.checksums != Checksums::None {
                 flags.insert(GroupFlags::INODE_UNINIT);
-                // The bitmap of the last one is padded, and so cannot be left out.
+                // The bitmap of the last group is padded, and therefore always written.
                 flags.set(GroupFlags::BLOCK_UNINIT, group != self.sb.groups.saturating_sub(1));
                 unused = per_group.saturating_sub(reserved);
                 reserved = reserved.saturating_sub(per_group);
@@ -123,37 +124,37 @@ impl Draft {
         self.space.take(start.0..start.0.saturating_add(len).saturating_add(reserved.into()));
     }
 
-    /// Bytes a block.
+    /// Returns the size of a block in bytes.
     pub fn block_len(&self) -> usize {
         to_usize(self.sb.block_size.into())
     }
 
-    /// Returns a block of zeros. Fails with `Device` if memory is short.
+    /// Returns a zeroed block. Fails with `Device` if memory is short.
     pub fn zeroed(&self) -> Result<Vec<u8>, FormatError> {
         zeroed(self.block_len())
     }
 
-    /// The group that a block lies in.
+    /// Returns the group that contains a block.
     pub fn group_mut(&mut self, block: u64) -> Option<&mut GroupDescriptor> {
         let group = self.sb.group_of(VolBlock(block))?;
         self.groups.get_mut(to_usize(group.into()))
     }
 
-    /// Takes a block, or a cluster, for a file: the first free one from `goal` on. Fails with `TooSmall`.
+    /// Allocates a block or a cluster for a file: the first free one from `goal` on. Fails with `TooSmall`.
     pub fn allocate(&mut self, goal: u64) -> Result<u64, FormatError> {
         let block = self.space.allocate(goal)?;
         self.note_written(block);
         Ok(block)
     }
 
-    /// The block bitmap of the group of `block` has to be written.
+    /// Records that the block bitmap of the group of `block` must be written.
     pub fn note_written(&mut self, block: u64) {
         if let Some(group) = self.group_mut(block) {
             group.flags.remove(GroupFlags::BLOCK_UNINIT);
         }
     }
 
-    /// Returns where the blocks of inode `ino` should lie: `ext2fs_find_inode_goal`.
+    /// Returns the goal for blocks of inode `ino`: `ext2fs_find_inode_goal`.
     pub fn goal_of(&self, ino: u32) -> u64 {
         let group = ino.saturating_sub(1).checked_div(self.sb.inodes_per_group).unwrap_or(0);
         let log = u32::from(self.sb.raw.s_log_groups_per_flex);
@@ -161,7 +162,7 @@ impl Draft {
         self.sb.group_start(first).0
     }
 
-    /// Counts inode `ino` as taken: `ext2fs_inode_alloc_stats2`.
+    /// Allocates inode `ino`: `ext2fs_inode_alloc_stats2`.
     pub fn take_inode(&mut self, ino: u32, is_dir: bool) {
         let per_group = self.sb.inodes_per_group;
         let index = ino.saturating_sub(1);
@@ -175,8 +176,8 @@ impl Draft {
         group.itable_unused = group.itable_unused.min(behind);
     }
 
-    /// A search for a free inode came to the group of `ino`: `check_inode_uninit`, which makes its block bitmap be written
-    /// too.
+    /// Records that a search for a free inode reached the group of `ino`: `check_inode_uninit`. Its block bitmap must
+    /// be written, too.
     pub fn note_inode_search(&mut self, ino: u32) {
         let group = ino.saturating_sub(1).checked_div(self.sb.inodes_per_group).unwrap_or(0);
         let Some(group) = self.groups.get_mut(to_usize(group.into())) else { return };
@@ -190,7 +191,7 @@ impl Draft {
         self.sb.incompat.contains(Incompat::EXTENT)
     }
 
-    /// Counts what is free in each group and in all.
+    /// Updates the free counts of each group and of the volume.
     pub fn count_free(&mut self) {
         let cluster = u64::from(self.sb.cluster_blocks());
         let (mut blocks, mut inodes) = (0_u64, 0_u32);
@@ -209,7 +210,7 @@ impl Draft {
         self.sb.raw.s_free_inodes_count.set(inodes);
     }
 
-    /// Clusters that are taken.
+    /// Returns the number of allocated clusters.
     pub fn taken_clusters(&self) -> u64 {
         let taken = self.space.count_in(0..self.sb.blocks_count);
         taken.div_ceil(u64::from(self.sb.cluster_blocks()).max(1))
@@ -221,14 +222,14 @@ impl Draft {
         self.sb.raw.s_feature_compat.set(self.sb.compat.bits());
     }
 
-    /// Says that there are files of 2 GiB and more.
+    /// Sets the feature for files of 2 GiB and more.
     pub fn set_large_file(&mut self) {
         self.sb.ro_compat.insert(RoCompat::LARGE_FILE);
         self.sb.raw.s_feature_ro_compat.set(self.sb.ro_compat.bits());
     }
 }
 
-/// `len` zeros. Fails with `Device` if memory is short.
+/// Returns `len` zeros. Fails with `Device` if memory is short.
 pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>, FormatError> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).map_err(Error::from)?;
@@ -236,13 +237,13 @@ pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>, FormatError> {
     Ok(bytes)
 }
 
-/// Returns the low 32 bits of a time in seconds, and 8 bits more.
+/// Returns the low 32 bits of a time in seconds, and the next 8 bits.
 pub(crate) fn time_halves(now: Timestamp) -> (u32, u8) {
     let [a, b, c, d, high, ..] = now.secs().to_le_bytes();
     (u32::from_le_bytes([a, b, c, d]), high)
 }
 
-/// The super block, without what is counted later.
+/// Creates the super block, without the counts that are set later.
 fn super_block(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> RawSuperBlock {
     let mut raw = RawSuperBlock::new_zeroed();
     set_shape(&mut raw, geometry);
@@ -263,7 +264,7 @@ fn super_block(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> Raw
     raw
 }
 
-/// What is asked for and no part of the shape.
+/// Sets the requested fields that do not belong to the shape.
 pub(crate) fn set_habits(raw: &mut RawSuperBlock, wishes: &Wishes) {
     raw.s_errors.set(wishes.errors);
     raw.s_last_mounted.iter_mut().zip(&wishes.last_mounted).for_each(|(to, from)| *to = *from);
@@ -276,7 +277,7 @@ pub(crate) fn set_habits(raw: &mut RawSuperBlock, wishes: &Wishes) {
     }
 }
 
-/// How much of an inode behind its first 128 bytes is for fields, if there is room.
+/// Sets the size of an inode's fields after its first 128 bytes, if there is space.
 pub(crate) fn set_extra_isize(raw: &mut RawSuperBlock) {
     if raw.s_inode_size.get() >= 128 + EXTRA_ISIZE {
         raw.s_min_extra_isize.set(EXTRA_ISIZE);

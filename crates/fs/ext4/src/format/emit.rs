@@ -1,8 +1,8 @@
 //! Writing a draft to its device.
 //!
-//! Order: what was there is wiped, so that no volume is recognised; everything but the super blocks; a flush; the copies
-//! of the super block; a flush; the primary one. So a crash leaves no volume, or all of it.
-//! Only what is not zero is written where the device reads as zeros; else also what must be zero.
+//! Order: old signatures are erased, so that no volume is recognised; everything except the super blocks; a flush;
+//! the backups of the super block; a flush; the primary super block. A crash therefore leaves no volume or a complete
+//! one. If the device reads as zeros, only nonzero blocks are written; otherwise also blocks that must be zero.
 //! Source: e2fsprogs `lib/ext2fs/closefs.c` `ext2fs_flush2`, `lib/ext2fs/rw_bitmaps.c`; `misc/mke2fs.c`
 //! `write_inode_tables`, `zap_sector`.
 
@@ -27,28 +27,28 @@ use crate::raw::RawSuperBlock;
 use crate::super_block::PRIMARY_OFFSET;
 use crate::writer::seal_super_block;
 
-/// Boot sector, super block and what may follow it: 8 sectors, as `mke2fs` wipes them.
+/// Boot sector, super block and the following bytes: 8 sectors, which `mke2fs` erases.
 const FRONT: u64 = 4096;
-/// Where other formats have their marks at the end of a device.
+/// The end of the device, where other formats have signatures.
 const BACK: u64 = 64 << 10;
-/// `EXT2_VALID_FS`, which copies do not have.
+/// `EXT2_VALID_FS`, which backups do not have.
 const VALID: u16 = 1;
 
-/// Writes what is in a volume besides what every volume has.
+/// Writes the contents of a volume beyond those of every volume.
 pub(crate) type More<'a> = &'a mut dyn FnMut(&Draft, &mut Output<'_>) -> Result<(), FormatError>;
 
-/// What of the old content there is.
+/// The previous contents of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ground {
-    /// All of the device reads as zeros.
+    /// The whole device reads as zeros.
     Clean,
-    /// Anything may be anywhere.
+    /// The device may have any contents.
     Dirty,
 }
 
 impl Draft {
-    /// Writes the volume, and `more` behind the first inodes. Nothing is recognised on `device` after an error. Fails
-    /// if the device fails.
+    /// Writes the volume, and `more` after the first inodes. After an error, no volume is recognised on `device`.
+    /// Fails if the device fails.
     pub fn write(
         &mut self,
         device: &dyn BlockDevice,
@@ -64,7 +64,7 @@ impl Draft {
         });
         let sealed = written.and_then(|()| self.write_super_blocks(&mut output));
         if sealed.is_err() {
-            // What went wrong is told; that this did too would be no news.
+            // The first error is reported, not that of the erasure.
             let _ = self.wipe_super_blocks(&mut Output::new(device)?);
         }
         sealed
@@ -93,13 +93,14 @@ impl Draft {
         Ok(output.flush()?)
     }
 
-    /// Wipes what could be taken for a volume, and tells what is left of the rest.
+    /// Erases everything that could be recognised as a volume, and returns the state of the rest.
     fn prepare(&self, output: &mut Output<'_>, contents: Contents) -> Result<Ground, FormatError> {
         let len = self.sb.volume_len();
         if contents == Contents::Zeros {
             return Ok(Ground::Clean);
         }
-        // First what an old volume is recognised by, or a cut while it is given back would leave a part of it.
+        // First the signatures of an old volume, since an interruption while its space is discarded would leave a
+        // part of it.
         output.zero(0..FRONT.min(len))?;
         output.flush()?;
         if contents == Contents::Unknown && output.punch(0..len)? {
@@ -116,7 +117,7 @@ impl Draft {
         Ok(Ground::Dirty)
     }
 
-    /// Wipes the super block and its copies, if any volume of this shape was here.
+    /// Erases the super block and its backups, in case there was a volume of this shape.
     fn wipe_super_blocks(&self, output: &mut Output<'_>) -> BaseResult<()> {
         let len = to_u64(size_of::<RawSuperBlock>());
         let copies = self.copies().into_iter().map(|group| self.byte_of(self.sb.group_start(group).0));
@@ -134,7 +135,7 @@ impl Draft {
         self.byte_of(start)..self.byte_of(start.saturating_add(len))
     }
 
-    /// Inode tables, as far as the descriptors do not say that they are unused; the journal.
+    /// Zeroes the inode tables, except parts that the descriptors mark as unused, and the journal.
     fn zero_what_must_be(&self, output: &mut Output<'_>, lazy: bool) -> Result<(), FormatError> {
         let per_block = self.sb.inodes_per_block().max(1);
         for group in &self.groups {
@@ -163,7 +164,8 @@ impl Draft {
         self.blocks.iter().try_for_each(|(&number, bytes)| Ok(output.write(self.byte_of(number), bytes)?))
     }
 
-    /// Returns where the record of an inode lies: the byte of its block on the device, and the place in the block.
+    /// Returns the place of an inode's record: the byte offset of its block on the device, and the offset in the
+    /// block.
     pub fn record_place(&self, ino: u32) -> (u64, usize) {
         let index = ino.saturating_sub(1);
         let group = index.checked_div(self.sb.inodes_per_group).unwrap_or(0);
@@ -175,7 +177,7 @@ impl Draft {
         (block.saturating_mul(block_size), to_usize(byte.checked_rem(block_size).unwrap_or(0)))
     }
 
-    /// Writes the blocks of inode tables that hold inodes.
+    /// Writes the inode table blocks with inodes.
     fn write_inodes(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
         let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for (&ino, record) in &self.inodes {
@@ -195,7 +197,7 @@ impl Draft {
         blocks.iter().try_for_each(|(&block, bytes)| Ok(output.write(self.byte_of(block), bytes)?))
     }
 
-    /// Writes the bitmaps that cannot be computed from the descriptors, and answers the blocks of descriptors.
+    /// Writes the bitmaps that cannot be computed from the descriptors, and returns the blocks of descriptors.
     fn write_bitmaps(&self, output: &mut Output<'_>) -> Result<Vec<u8>, FormatError> {
         let len = to_u64(self.block_len()).saturating_mul(self.sb.desc_blocks().into());
         let mut descriptors = zeroed(to_usize(len))?;
@@ -238,7 +240,7 @@ impl Draft {
         Ok(bitmap)
     }
 
-    /// Inodes are taken from the first on, but for those behind lost+found, of which there is none.
+    /// Returns the inode bitmap of a group. Inodes are allocated from the first on, without gaps.
     fn inode_bitmap(&self, group: &GroupDescriptor) -> Result<Vec<u8>, FormatError> {
         let mut bitmap = fresh_inode_bitmap(&self.sb)?;
         let taken = self.sb.inodes_per_group.saturating_sub(group.free_inodes);
@@ -262,7 +264,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Writes the copies, and then the primary super block.
+    /// Writes the backups, and then the primary super block.
     fn write_super_blocks(&mut self, output: &mut Output<'_>) -> Result<(), FormatError> {
         let raw = &mut self.sb.raw;
         if raw.s_kbytes_written.get() > 0 {
@@ -272,7 +274,7 @@ impl Draft {
         for group in self.copies() {
             let mut raw = self.sb.raw;
             raw.s_state.set(raw.s_state.get() & !VALID);
-            // The field has 16 bits, and e2fsprogs puts its highest number for groups beyond.
+            // The field has 16 bits. e2fsprogs stores the maximum for higher group numbers.
             raw.s_block_group_nr.set(u16::try_from(group).unwrap_or(u16::MAX));
             self.write_super_block(output, self.byte_of(self.sb.group_start(group).0), raw)?;
         }

@@ -1,4 +1,4 @@
-//! The features that a new volume has: those of its type, edited by name.
+//! The features of a new volume: those of its type, changed by name.
 //!
 //! Source: e2fsprogs `misc/mke2fs.c` (`ok_features`, `PRS`), `lib/e2p/feature.c` `e2p_edit_feature2`, and
 //! `/etc/mke2fs.conf` of 1.47.0 on Debian.
@@ -9,7 +9,7 @@ use obento_driver::FormatError;
 
 use crate::feature::{self, Compat, Incompat, RoCompat, Word};
 
-/// `ok_features`: what can be chosen.
+/// `ok_features`: the features that can be chosen.
 const COMPAT: Compat = Compat::HAS_JOURNAL
     .union(Compat::RESIZE_INODE)
     .union(Compat::DIR_INDEX)
@@ -43,7 +43,7 @@ const RO_COMPAT: RoCompat = RoCompat::LARGE_FILE
     .union(RoCompat::PROJECT)
     .union(RoCompat::VERITY);
 
-/// Features with which the super block counts what was written to the volume.
+/// Features with which the super block counts the bytes that were written to the volume.
 const COUNTING: RoCompat = RoCompat::HUGE_FILE
     .union(RoCompat::UNINIT_BG)
     .union(RoCompat::DIR_NLINK)
@@ -67,7 +67,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// By its name.
+    /// Returns the type with this name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "ext2" => Some(Self::Ext2),
@@ -79,11 +79,11 @@ impl Kind {
 }
 
 impl Features {
-    /// None.
+    /// No features.
     pub const NONE: Self =
         Self { compat: Compat::empty(), incompat: Incompat::empty(), ro_compat: RoCompat::empty() };
 
-    /// `base_features` and those of the type.
+    /// Returns `base_features` and those of the type.
     pub fn of(kind: Kind) -> Self {
         let base = Self {
             compat: Compat::RESIZE_INODE | Compat::DIR_INDEX | Compat::EXT_ATTR,
@@ -105,8 +105,8 @@ impl Features {
         }
     }
 
-    /// Switches features on and off by name: `extent`, `^resize_inode`, `none`, several between commas. Fails with
-    /// `UnknownFeature`.
+    /// Enables and disables features by name: `extent`, `^resize_inode`, `none`, several separated by commas. Fails
+    /// with `UnknownFeature`.
     pub fn edit(&mut self, names: &str) -> Result<(), FormatError> {
         for name in names.split([',', ' ']).filter(|name| !name.is_empty()) {
             if name.eq_ignore_ascii_case("none") {
@@ -149,13 +149,13 @@ impl Features {
         self.ro_compat.contains(bit)
     }
 
-    /// Returns whether the super block counts what was written to the volume.
+    /// Returns whether the super block counts the bytes that were written to the volume.
     pub fn counts_writes(&self) -> bool {
         self.needs(Incompat::FLEX_BG) || self.ro_compat.intersects(COUNTING)
     }
 
-    /// Tests what excludes or needs each other, in the order in which `mke2fs` does. Fails with `Needs`, Excludes,
-    /// Unsupported.
+    /// Checks features that exclude or need each other, in the order of `mke2fs`. Fails with `Needs`, `Excludes` or
+    /// `Unsupported`.
     pub fn check(&self) -> Result<(), FormatError> {
         let needs = |what, needs| Err(FormatError::Needs { what, needs });
         let excludes = |what, other| Err(FormatError::Excludes { what, other });

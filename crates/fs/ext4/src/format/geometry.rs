@@ -1,7 +1,8 @@
-//! How a volume is divided: blocks, groups, inodes, room for growing.
+//! The shape of a new volume: blocks, groups, inodes, reserved descriptors.
 //!
-//! The numbers are those that `mke2fs` finds, so that volumes of both have the same shape.
-//! Source: e2fsprogs `lib/ext2fs/initialize.c` `ext2fs_initialize`, `calc_reserved_gdt_blocks`; `misc/mke2fs.c` `PRS`.
+//! The numbers are those that `mke2fs` computes, so that both create volumes of the same shape.
+//! Source: e2fsprogs `lib/ext2fs/initialize.c` `ext2fs_initialize`, `calc_reserved_gdt_blocks`; `misc/mke2fs.c`
+//! `PRS`.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -17,11 +18,11 @@ use crate::feature::{Compat, Incompat, RoCompat};
 
 /// `EXT2_GOOD_OLD_FIRST_INO`: inodes before it are reserved.
 pub(crate) const FIRST_INO: u32 = 11;
-/// The size to which a volume without a given one is cut: a page of most machines.
+/// The unit to which the size is rounded down if none is given: a page of most machines.
 const PAGE: u64 = 4096;
-/// A last group with fewer free blocks is left out.
+/// A last group with fewer free blocks is omitted.
 const LEAST_FREE: u64 = 50;
-/// Group descriptors count clusters and inodes of a group with 16 bits.
+/// Group descriptors count the clusters and inodes of a group in 16 bits.
 pub(crate) const MAX_COUNT: u32 = 1 << 16;
 
 /// The shape of a volume.
@@ -29,7 +30,7 @@ pub(crate) const MAX_COUNT: u32 = 1 << 16;
 pub(crate) struct Geometry {
     pub features: Features,
     pub block_size: u32,
-    /// As a power of two.
+    /// Block size as a power of two.
     pub log_block_size: u32,
     pub log_cluster_size: u32,
     pub first_data_block: u32,
@@ -44,13 +45,13 @@ pub(crate) struct Geometry {
     pub inodes_per_group: u32,
     pub inode_table_blocks: u32,
     pub reserved_gdt_blocks: u32,
-    /// The groups with copies, with `sparse_super2`.
+    /// The groups with backups, with `sparse_super2`.
     pub backup_groups: [u32; 2],
 }
 
 impl Geometry {
-    /// The shape of a volume of `len` bytes, of which the rest that fills no block is left over; of a whole device if
-    /// `is_device`. Errors: what cannot be, in the order in which `mke2fs` tests it.
+    /// Computes the shape of a volume of `len` bytes, which is rounded down to blocks, or of a whole device if
+    /// `is_device`. Fails with the first error, in the order of the tests of `mke2fs`.
     pub fn new(
         wishes: &Wishes,
         len: u64,
@@ -105,13 +106,13 @@ impl Geometry {
         Ok(this)
     }
 
-    /// Blocks a cluster.
+    /// Returns the number of blocks per cluster.
     pub fn cluster_blocks(&self) -> u64 {
         let bits = self.log_cluster_size.saturating_sub(self.log_block_size);
         1_u64.checked_shl(bits).unwrap_or(1)
     }
 
-    /// Block numbers that fit a block.
+    /// Returns the number of block numbers per block.
     fn pointers_per_block(&self) -> u32 {
         self.block_size / 4
     }
@@ -120,7 +121,7 @@ impl Geometry {
         self.block_size.checked_div(self.desc_size.into()).unwrap_or(1).max(1)
     }
 
-    /// Finds groups and inodes; leaves out a last group that is too short, and begins again.
+    /// Computes groups and inodes. If the last group is too short, omits it and starts again.
     fn divide(
         &mut self,
         wishes: &Wishes,
@@ -134,7 +135,7 @@ impl Geometry {
             let least = FIRST_INO.saturating_add(1);
             let per_group = wanted_inodes.max(least).div_ceil(self.groups.max(1));
             if per_group > bits {
-                // Smaller groups hold fewer inodes each.
+                // Smaller groups have fewer inodes each.
                 if self.features.keeps(RoCompat::BIGALLOC) || self.clusters_per_group < 256 {
                     return Err(self.too_many_inodes(wanted_inodes, bits));
                 }
@@ -190,7 +191,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// Rounds the inodes of a group so that they fill its table, and are a multiple of 8.
+    /// Rounds the inodes of a group so that they fill its table and are a multiple of 8.
     fn count_inodes(&mut self, per_group: u32) -> Result<(), FormatError> {
         let per_block = self.block_size.checked_div(self.inode_size.into()).unwrap_or(1).max(1);
         let mut wanted = per_group.min(MAX_COUNT.saturating_sub(per_block));
@@ -206,7 +207,7 @@ impl Geometry {
         }
     }
 
-    /// Returns whether the reserved inodes and lost+found have room, which `mke2fs` finds out too late.
+    /// Checks whether there is space for the reserved inodes and lost+found, which `mke2fs` notices too late.
     fn check_inodes(&self, all: u64) -> Result<(), FormatError> {
         let least = u64::from(FIRST_INO).saturating_add(u64::from(self.features.has(Compat::ORPHAN_FILE)));
         if all >= least {
@@ -216,7 +217,8 @@ impl Geometry {
         Err(FormatError::TooSmall { what: "the inodes that every volume has", len })
     }
 
-    /// Keeps room for descriptors of groups to come, up to 1,024 times the blocks: `calc_reserved_gdt_blocks`.
+    /// Reserves blocks for the descriptors of later groups, for up to 1,024 times the blocks:
+    /// `calc_reserved_gdt_blocks`.
     fn reserve_descriptors(&mut self, room: Option<u32>) -> Result<(), FormatError> {
         const MAX_BLOCKS: u64 = 0xffff_ffff;
         const FACTOR: u64 = 1024;
@@ -243,7 +245,8 @@ impl Geometry {
         Ok(())
     }
 
-    /// Returns how many blocks the last group has, if they are too few for its own metadata and some data; else 0.
+    /// Returns the number of blocks of the last group if they do not suffice for its own metadata and some data; else
+    /// 0.
     fn short_group(&self, wishes: &Wishes) -> Result<u64, FormatError> {
         let last = self.groups.saturating_sub(1);
         let has_copy = if self.features.has(Compat::SPARSE_SUPER2) {
@@ -270,7 +273,7 @@ impl Geometry {
         Ok(rest)
     }
 
-    /// The groups of the copies with `sparse_super2`: the second and the last.
+    /// Chooses the groups of the backups with `sparse_super2`: the second and the last.
     fn place_backups(&mut self, backups: u8) {
         if !self.features.has(Compat::SPARSE_SUPER2) {
             return;
@@ -281,8 +284,8 @@ impl Geometry {
         self.backup_groups = [first.min(second), first.max(second)];
     }
 
-    /// Descriptor blocks to reserve so that the volume can grow to as many blocks as `text` says; `None` if it needs no
-    /// more.
+    /// Returns the number of descriptor blocks to reserve so that the volume can grow to `text` blocks, or `None` if
+    /// it needs no more.
     fn room_to_grow(&self, text: &str, blocks: u64) -> Result<Option<u32>, FormatError> {
         let log = self.log_block_size.saturating_add(10);
         let allowed = Allowed::Text("more blocks than the volume has");
@@ -295,7 +298,7 @@ impl Geometry {
     }
 }
 
-/// Returns whether block numbers have the bits for so many, and group numbers.
+/// Checks whether block numbers and group numbers have enough bits.
 fn check_blocks(features: &mut Features, block_size: u32, blocks: u64) -> Result<(), FormatError> {
     let len = blocks.saturating_mul(block_size.into());
     if blocks <= u32::MAX.into() {
@@ -305,7 +308,7 @@ fn check_blocks(features: &mut Features, block_size: u32, blocks: u64) -> Result
         let max = u64::from(u32::MAX).saturating_mul(block_size.into());
         return Err(FormatError::TooLarge { len, max });
     }
-    // Its pointers have 32 bits.
+    // The block numbers of the resize inode have 32 bits.
     features.compat.remove(Compat::RESIZE_INODE);
     let most = u64::from(u32::MAX).saturating_mul(u64::from(block_size).saturating_mul(8));
     if blocks > most {
@@ -320,7 +323,7 @@ fn share(value: u64, part: u64, whole: u64) -> u64 {
     product.checked_div(whole.into()).and_then(|share| u64::try_from(share).ok()).unwrap_or(0)
 }
 
-/// The power of two by which `size` is more than 1024.
+/// Returns the binary logarithm of `size` / 1024.
 pub(crate) fn log_of(size: u32) -> u32 {
     size.checked_ilog2().unwrap_or(10).saturating_sub(10)
 }

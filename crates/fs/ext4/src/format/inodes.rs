@@ -1,4 +1,4 @@
-//! The inodes of a new volume: reserved ones, directories, and files whose blocks are known.
+//! The inodes of a new volume: reserved inodes, directories, and files whose blocks are known.
 //!
 //! Source: e2fsprogs `lib/ext2fs/inode.c` `ext2fs_write_new_inode`, `lib/ext2fs/i_block.c`; `misc/mke2fs.c`
 //! `write_reserved_inodes`, `reserve_inodes`, `create_bad_block_inode`.
@@ -12,7 +12,7 @@ use crate::feature::RoCompat;
 use crate::inode::InodeFlags;
 use crate::raw::{RawInode, RawInodeExtra};
 
-/// `EXT2_BAD_INO`: owns bad blocks, of which there are none.
+/// `EXT2_BAD_INO`: owns the bad blocks, if there are any.
 const BAD_INO: u32 = 1;
 /// `EXT2_ROOT_INO`.
 pub(crate) const ROOT_INO: u32 = 2;
@@ -20,10 +20,10 @@ pub(crate) const ROOT_INO: u32 = 2;
 pub(crate) const RESIZE_INO: u32 = 7;
 /// `EXT2_JOURNAL_INO`.
 pub(crate) const JOURNAL_INO: u32 = 8;
-/// Regular file for its owner alone.
+/// Mode of a regular file that only its owner may use.
 pub(crate) const PRIVATE_FILE: u16 = 0o100_600;
 
-/// What an inode says.
+/// The properties of an inode.
 #[derive(Clone, Debug)]
 pub(crate) struct NewInode {
     pub ino: u32,
@@ -31,17 +31,17 @@ pub(crate) struct NewInode {
     pub owner: (u32, u32),
     pub links: u16,
     pub size: u64,
-    /// Blocks that it owns, those of its map included.
+    /// Number of blocks that it owns, including those of its map.
     pub blocks: u64,
     pub flags: InodeFlags,
     pub i_block: [u8; 60],
 }
 
 impl Draft {
-    /// Returns the inodes below the first free one, all in use without being files but those that are made later.
+    /// Allocates the inodes below the first unreserved one. They are not files, except those that are created later.
     pub fn reserve_inodes(&mut self) -> Result<(), FormatError> {
         if self.sb.has_metadata_csum() {
-            // Linux reads them, so that they need a checksum.
+            // Linux reads them, so they need a checksum.
             for ino in (1..FIRST_INO).filter(|&ino| ino != ROOT_INO) {
                 let record = zeroed(self.sb.inode_size.into())?;
                 self.inodes.insert(ino, record);
@@ -61,8 +61,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Stores the record of a new inode. Fails with `TooLarge` if it has more blocks than inodes of this volume can
-    /// count.
+    /// Stores the record of a new inode. Fails with `TooLarge` if it has more blocks than the inodes of this volume
+    /// can count.
     pub fn add_inode(&mut self, inode: &NewInode) -> Result<(), FormatError> {
         let mut raw = RawInode::new_zeroed();
         let (now, epoch) = time_halves(self.now);
@@ -105,7 +105,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The fields behind the first 128 bytes, where inodes have room for them.
+    /// Returns the fields after the first 128 bytes, if inodes have space for them.
     fn extra_fields(&self, now: u32, epoch: u8) -> Option<RawInodeExtra> {
         let isize = self.sb.raw.s_want_extra_isize.get();
         if isize == 0 {
@@ -114,7 +114,7 @@ impl Draft {
         let mut extra = RawInodeExtra::new_zeroed();
         extra.i_extra_isize.set(isize);
         extra.i_crtime.set(now);
-        // Seconds are signed in 32 bits, with two more here.
+        // Seconds have 32 bits and a sign, and two more bits here.
         let epoch = u32::from(epoch).saturating_add(now >> 31) & 3;
         for field in [
             &mut extra.i_ctime_extra,

@@ -19,31 +19,32 @@ use crate::feature::Compat;
 /// The smallest journal.
 pub(crate) const MIN_BLOCKS: u64 = 1024;
 const _: () = assert!(raw::MIN_BLOCKS == 1024);
-/// More than any journal has.
+/// Maximum size of a journal.
 pub(crate) const MAX_BLOCKS: u64 = 10_240_000;
-/// `EXT2_JOURNAL_TO_FC_BLKS_RATIO`: blocks of the log for each of fast commits.
+/// `EXT2_JOURNAL_TO_FC_BLKS_RATIO`: blocks of the log per block of fast commits.
 const FAST_COMMIT_RATIO: u64 = 64;
-/// Where a copy of the map of the journal's inode lies in the super block.
+/// Marks a copy of the map of the journal inode in the super block.
 const BACKUP_BLOCKS: u8 = 1;
-/// File systems that can share a journal: `JBD2_USERS_MAX`.
+/// Maximum number of file systems that share a journal: `JBD2_USERS_MAX`.
 const MAX_USERS: u32 = 48;
 
-/// How large a journal is.
+/// The size of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct JournalSize {
-    /// Blocks of the log, super block included.
+    /// Blocks of the log, including the super block.
     pub log: u64,
-    /// Blocks of fast commits behind it.
+    /// Blocks of fast commits after it.
     pub fast_commits: u64,
 }
 
 impl JournalSize {
-    /// Returns all of it.
+    /// Returns the total number of blocks.
     pub fn blocks(self) -> u64 {
         self.log.saturating_add(self.fast_commits)
     }
 
-    /// `ext2fs_default_journal_size`: `None` for a volume of so few blocks that it has no journal.
+    /// Returns the default size, or `None` for a volume that is too small for a journal:
+    /// `ext2fs_default_journal_size`.
     pub(crate) fn by_volume(blocks: u64) -> Option<u64> {
         const KIB: u64 = 1024;
         const SIZES: [(u64, u64); 7] = [
@@ -61,14 +62,14 @@ impl JournalSize {
         Some(SIZES.iter().find(|(below, _)| blocks < *below).map_or(262_144, |&(_, size)| size))
     }
 
-    /// `blocks` in all, of which fast commits have their usual part where the volume `has_fast_commits`.
+    /// Divides `blocks` blocks: fast commits get their default part if the volume `has_fast_commits`.
     pub(crate) fn of(blocks: u64, has_fast_commits: bool) -> Self {
         let fast_commits = if has_fast_commits { blocks / (FAST_COMMIT_RATIO + 1) } else { 0 };
         Self { log: blocks.saturating_sub(fast_commits), fast_commits }
     }
 
-    /// As asked for, else as fits a volume of `blocks` blocks. `None`: it is too small for one. Fails with
-    /// `BadValue`.
+    /// Returns the requested size, or else the default for the volume. Returns `None` if the volume is too small.
+    /// Fails with `BadValue`.
     fn new(wishes: &Wishes, draft: &Draft) -> Result<Option<Self>, FormatError> {
         let sb = &draft.sb;
         let Some(log) = Self::by_volume(sb.blocks_count) else { return Ok(None) };
@@ -104,7 +105,7 @@ impl JournalSize {
 }
 
 impl Draft {
-    /// Makes the journal that the features ask for. Answers how many blocks it has in the volume. Fails with
+    /// Creates the journal that the features require. Returns the number of its blocks in the volume. Fails with
     /// `Journal`, `TooSmall`, with `BadValue` for its size or place, or with the errors of the other device.
     pub fn make_journal(
         &mut self,
@@ -148,7 +149,7 @@ impl Draft {
     }
 
     fn make_journal_inode(&mut self, goal: u64, size: JournalSize, lazy: bool) -> Result<(), FormatError> {
-        // The block map of ext2 knows no goal but its own start.
+        // With the block map of ext2, the goal is always the start of the inode's group.
         let goal = if self.has_extents() { goal } else { self.goal_of(JOURNAL_INO) };
         let mapped = self.map_file(JOURNAL_INO, goal, size.blocks())?;
         let bytes = size.blocks().saturating_mul(self.sb.block_size.into());
@@ -180,8 +181,8 @@ impl Draft {
         })
     }
 
-    /// Returns the first block of a group in the middle of the volume, of the neighbours the one with most free
-    /// blocks: `get_midpoint_journal_block`.
+    /// Returns the first block of a group in the middle of the volume, that with the most free blocks among its
+    /// neighbours: `get_midpoint_journal_block`.
     fn middle(&self) -> u64 {
         let sb = &self.sb;
         let half = sb.blocks_count.saturating_sub(sb.first_data_block.into()) / 2;
@@ -210,15 +211,15 @@ impl Draft {
         end.saturating_sub(start).saturating_sub(self.space.count_in(start..end))
     }
 
-    /// Tells the device of an external journal that this volume uses it, and the volume where it is. The device's own
-    /// bytes change when everything else is written: `join_journal`.
+    /// Adds this volume to the users of an external journal, and the journal to the volume. The journal device
+    /// changes when everything else is written: `join_journal`.
     fn use_journal_device(&mut self, device: &dyn BlockDevice) -> Result<(), FormatError> {
         let (_, label) = self.read_journal_device(device)?;
         self.sb.raw.s_journal_uuid = label.s_uuid;
         Ok(())
     }
 
-    /// Returns where the super block of the journal on `device` lies, and what it says. Fails with `Journal`.
+    /// Returns the place and the contents of the super block of the journal on `device`. Fails with `Journal`.
     fn read_journal_device(&self, device: &dyn BlockDevice) -> Result<(u64, RawJournal), FormatError> {
         let refuse = |why| Err(FormatError::Journal(why));
         let Some(found) = obento_journal::ExternalJournal::probe(device)? else {
@@ -239,7 +240,7 @@ impl Draft {
         Ok((at, label))
     }
 
-    /// Enters this volume among the users of the journal on `device`.
+    /// Adds this volume to the users of the journal on `device`.
     pub fn join_journal(&self, device: &dyn BlockDevice) -> Result<(), FormatError> {
         let (at, mut label) = self.read_journal_device(device)?;
         let users = label.s_nr_users.get();
@@ -261,7 +262,7 @@ impl Draft {
     }
 }
 
-/// The super block of an empty log that begins in block `first`.
+/// Returns the super block of an empty log that begins in block `first`.
 pub(crate) fn journal_label(
     block_size: u32,
     size: JournalSize,

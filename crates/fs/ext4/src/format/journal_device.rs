@@ -1,7 +1,7 @@
-//! A device that holds nothing but a journal for other volumes: `-O journal_dev`.
+//! A device that contains only a journal for other volumes: `-O journal_dev`.
 //!
-//! On disk: a super block like that of a volume, with the feature `journal_dev`, and the journal's own in the block
-//! behind it. Source: e2fsprogs `misc/mke2fs.c` `create_journal_dev`; `lib/ext2fs/mkjournal.c`
+//! On disk: a super block like that of a volume, with the feature `journal_dev`, and the journal's own super block in
+//! the next block. Source: e2fsprogs `misc/mke2fs.c` `create_journal_dev`; `lib/ext2fs/mkjournal.c`
 //! `ext2fs_get_journal_params`.
 
 use obento_base::wire::{FromZeros, IntoBytes, split};
@@ -18,7 +18,7 @@ use crate::feature::{Compat, Incompat, RoCompat, names};
 use crate::raw::RawSuperBlock;
 use crate::super_block::{MAGIC, PRIMARY_OFFSET};
 
-/// A journal device that is to be made.
+/// A new journal device.
 pub(super) struct JournalDevice {
     raw: RawSuperBlock,
     block_size: u32,
@@ -27,7 +27,7 @@ pub(super) struct JournalDevice {
 }
 
 impl JournalDevice {
-    /// Fails with `TooSmall`, TooLarge.
+    /// Plans the device. Fails with `TooSmall` or `TooLarge`.
     pub fn new(wishes: &Wishes, identity: &Identity, len: u64) -> Result<Self, FormatError> {
         let defaults = Defaults::new(wishes.usage.as_deref(), len)?;
         let block_size = wishes.block_size.unwrap_or(defaults.block_size);
@@ -39,23 +39,23 @@ impl JournalDevice {
         if blocks > MAX_BLOCKS {
             return Err(FormatError::TooLarge { len, max });
         }
-        // Fast commits are a matter of the volumes that use it.
+        // Fast commits depend on the volumes that use it.
         let size = JournalSize { log: blocks, fast_commits: 0 };
         let raw = super_block(wishes, identity, block_size, blocks);
         Ok(Self { raw, block_size, size, lazy: wishes.lazy_journal })
     }
 
-    /// The block of the volume's super block, behind which the journal's lies.
+    /// Returns the block of the volume's super block. The journal's follows it.
     fn label_block(&self) -> u64 {
         u64::from(self.block_size == 1024)
     }
 
-    /// What there will be.
+    /// Returns a description of the result.
     pub fn describe(&self, label: &[u8]) -> Formatted {
         let incompat = Incompat::from_bits_retain(self.raw.s_feature_incompat.get());
         let ro_compat = RoCompat::from_bits_retain(self.raw.s_feature_ro_compat.get());
         Formatted {
-            // As it is probed.
+            // The type that a probe returns.
             fs_type: "jbd",
             label: label.to_vec(),
             uuid: self.raw.s_uuid,
@@ -67,7 +67,7 @@ impl JournalDevice {
         }
     }
 
-    /// Writes it, the super block last. Fails if the device fails.
+    /// Writes the device, the super block last. Fails if the device fails.
     pub fn write(&self, device: &dyn BlockDevice, contents: Contents) -> Result<(), FormatError> {
         let mut output = Output::new(device)?;
         let block_size = u64::from(self.block_size);

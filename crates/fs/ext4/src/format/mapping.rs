@@ -1,8 +1,8 @@
-//! The map of a new file: from its blocks to those of the volume.
+//! The map of a new file.
 //!
-//! On disk: an extent tree, or block numbers in up to three levels of indirect blocks.
-//! Blocks of the map are taken where `mke2fs` takes them: indirect ones before the first block that needs them, those of
-//! an extent tree before the first extent.
+//! On disk: an extent tree, or block numbers in up to three levels of indirect blocks. Blocks of the map are
+//! allocated where `mke2fs` allocates them: indirect blocks before the first block that needs them, those of an
+//! extent tree before the first extent.
 //! Source: e2fsprogs `lib/ext2fs/bmap.c`, `fallocate.c`, `extent.c` `extent_node_split`; Linux
 //! `Documentation/filesystems/ext4/ifork.rst`.
 
@@ -22,28 +22,28 @@ use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex};
 pub(crate) const MAX_EXTENT: u64 = 1 << 15;
 /// `EXT4_EXT_MAGIC`.
 const MAGIC: u16 = 0xf30a;
-/// Entries in an inode.
+/// Number of extents in an inode.
 pub(crate) const ROOT_ENTRIES: usize = 4;
-/// Block numbers in an inode before the first indirect one.
+/// Number of block numbers in an inode before the first indirect one.
 pub(crate) const DIRECT: u64 = 12;
 
-/// A file's blocks.
+/// The blocks of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapped {
     pub i_block: [u8; 60],
-    /// The blocks with data, in their order.
+    /// The blocks with data, in order.
     pub runs: Vec<Range<u64>>,
-    /// All blocks that the file owns, in blocks, whole clusters.
+    /// Number of blocks that the file owns, in whole clusters.
     pub owned: u64,
 }
 
-/// A file's blocks, each for itself.
+/// The blocks of a file, one by one.
 #[derive(Clone, Debug)]
 pub(crate) struct Scattered {
     pub i_block: [u8; 60],
-    /// From the blocks of the file to those of the volume.
+    /// Map from file blocks to volume blocks.
     pub places: BTreeMap<u32, u64>,
-    /// As [`Mapped::owned`].
+    /// Like [`Mapped::owned`].
     pub owned: u64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Piece {
 }
 
 impl Draft {
-    /// Takes `len` blocks from `goal` on for inode `ino`, and maps them. Fails with `TooSmall`.
+    /// Allocates `len` blocks from `goal` on for inode `ino`, and maps them. Fails with `TooSmall`.
     pub fn map_file(&mut self, ino: u32, goal: u64, len: u64) -> Result<Mapped, FormatError> {
         if self.has_extents() { self.map_by_extents(ino, goal, len) } else { self.map_by_blocks(goal, len) }
     }
@@ -69,7 +69,7 @@ impl Draft {
         let mut owned = 0_u64;
         let mut leaf = None;
         while at < len {
-            // The inode is full when the next extent comes, before its blocks are taken.
+            // The inode is full when the next extent is added, before its blocks are allocated.
             if pieces.len() > ROOT_ENTRIES && leaf.is_none() {
                 leaf = Some(self.allocate(node_goal(&pieces))?);
             }
@@ -90,8 +90,8 @@ impl Draft {
         Ok(Mapped { i_block, runs: runs.collect(), owned: owned.saturating_add(nodes) })
     }
 
-    /// Takes a block for each number in `order` that came not before, in that order, and maps them: of a file that is
-    /// not written from front to back. Fails with `TooSmall`.
+    /// Allocates a block for the first occurrence of each number in `order`, in that order, and maps them, for a file
+    /// that is not written from front to back. Fails with `TooSmall`.
     pub fn map_in_order(
         &mut self,
         ino: u32,
@@ -133,7 +133,7 @@ impl Draft {
         Ok(Scattered { i_block, places, owned })
     }
 
-    /// The bitmaps of the groups of a run have to be written.
+    /// Records that the bitmaps of the groups of a run must be written.
     pub fn note_run(&mut self, run: &Range<u64>) {
         let last = run.end.saturating_sub(1);
         let step = u64::from(self.sb.blocks_per_group.max(1));
@@ -145,8 +145,8 @@ impl Draft {
         self.note_written(last);
     }
 
-    /// The root of an extent tree over `pieces`, and how many blocks its other nodes own; `leaf` was taken for the first
-    /// of them.
+    /// Returns the root of an extent tree over `pieces`, and the number of blocks of its other nodes. `leaf` is
+    /// already allocated for the first of them.
     pub fn extent_tree(
         &mut self,
         ino: u32,
@@ -181,7 +181,7 @@ impl Draft {
             entries = above;
             depth = depth.saturating_add(1);
         }
-        // What stood there before the tree became higher stays behind the entries in use.
+        // The entries from before the tree got a level stay after the used ones.
         let mut root = [0; 60];
         write_node(&mut root, 0, ROOT_ENTRIES, &first);
         write_node(&mut root, depth, ROOT_ENTRIES, &entries);
@@ -209,7 +209,7 @@ impl Draft {
     }
 }
 
-/// Adds a block to the piece before it, or to the one behind, as `ext2fs_extent_set_bmap` does.
+/// Merges a block with the piece before it or after it, as `ext2fs_extent_set_bmap` does.
 fn join(pieces: &mut Vec<Piece>, at: u32, block: u64) {
     let ends = |piece: &Piece| {
         (piece.at.saturating_add(piece.len.into()), piece.block.saturating_add(piece.len.into()))
@@ -253,8 +253,8 @@ impl BlockMap<'_> {
         Ok(number)
     }
 
-    /// Returns an indirect block with `level` levels of such below it, and what it maps of the `left` blocks; 0 for
-    /// none.
+    /// Returns an indirect block with `level` levels of indirect blocks below it, which maps part of the `left`
+    /// blocks, or 0 if none are left.
     fn tree(&mut self, level: u32, left: &mut u64) -> Result<u32, FormatError> {
         if *left == 0 {
             return Ok(0);
@@ -279,7 +279,7 @@ impl BlockMap<'_> {
     }
 }
 
-/// Returns where nodes of the tree should lie: before the first extent.
+/// Returns the goal for nodes of the tree: before the first extent.
 fn node_goal(pieces: &[Piece]) -> u64 {
     pieces.first().map_or(0, |piece| piece.block.saturating_sub(1))
 }
@@ -290,7 +290,7 @@ fn high_16(block: u64) -> (u32, u16) {
 }
 
 impl Draft {
-    /// `i_block` of a file in one piece.
+    /// Returns the `i_block` of a file in one piece.
     pub fn single_extent(piece: &Piece) -> [u8; 60] {
         let mut root = [0; 60];
         write_node(&mut root, 0, ROOT_ENTRIES, &[(piece.at, leaf_entry(piece))]);
@@ -337,7 +337,7 @@ fn write_node(bytes: &mut [u8], depth: u16, room: usize, entries: &[(u32, [u8; 1
     bytes.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
 }
 
-/// Puts the checksum of a node that fills a block behind the room for its entries.
+/// Writes the checksum of a node that fills a block after the space for its entries.
 fn seal_node(bytes: &mut [u8], room: usize, seed: u32) {
     let tail = room.saturating_add(1).saturating_mul(12);
     if let Some((covered, rest)) = bytes.split_at_mut_checked(tail)

@@ -1,13 +1,14 @@
-//! Making volumes: what `mke2fs` of e2fsprogs 1.47.0 makes of the same options, block for block.
+//! Creating volumes: block for block the volume that `mke2fs` of e2fsprogs 1.47.0 creates with the same options.
 //!
-//! A volume is first drafted in memory ([`draft`]) and then written ([`emit`]): a draft holds the groups and the few
-//! blocks that are not zero, so that neither memory nor writes grow with the volume's data.
+//! A volume is first drafted in memory ([`draft`]) and then written ([`emit`]). A draft contains the groups and the
+//! few blocks that are not zero, so that neither memory nor writes grow with the volume's data.
 //!
-//! Steps, in the order of `mke2fs`, because each takes the first free blocks that it finds: shape ([`geometry`]),
-//! bitmaps and inode tables ([`tables`]), directories ([`root`]), reserved inodes ([`inodes`]), room for growing
-//! ([`resize_inode`]), journal ([`journal`]), multiple mount protection, quotas ([`quota_files`]) and orphan file ([`orphan_file`]).
+//! Steps, in the order of `mke2fs`, because each allocates the first free blocks that it finds: shape ([`geometry`]),
+//! bitmaps and inode tables ([`tables`]), directories ([`root`]), reserved inodes ([`inodes`]), reserved descriptors
+//! ([`resize_inode`]), journal ([`journal`]), multiple mount protection, quotas ([`quota_files`]) and orphan file
+//! ([`orphan_file`]).
 //!
-//! `docs/formats/ext4.md` tells what is made and what is refused.
+//! `docs/formats/ext4.md` describes what is created and what is refused.
 
 mod draft;
 mod emit;
@@ -51,7 +52,7 @@ pub(crate) use output::Output;
 pub(crate) use root::{LOST_AND_FOUND, NAME as LOST_AND_FOUND_NAME};
 
 pub(crate) const TYPES: &[&str] = &["ext4", "ext3", "ext2"];
-/// Linux mounts blocks of more than a page only where it is told that it can.
+/// Linux mounts blocks larger than a page only with a kernel that supports them.
 const PAGE: u32 = 4096;
 
 impl Format for Ext4Driver {
@@ -81,22 +82,22 @@ impl Format for Ext4Driver {
     }
 }
 
-/// Who makes the root directory.
+/// The creator of the root directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Root {
-    /// An empty one is made here.
+    /// This module, which creates an empty one.
     Empty,
-    /// The caller; and lost+found too, if so it says.
+    /// The caller, which may also create lost+found.
     Elsewhere { lost_and_found: bool },
 }
 
-/// What is going to be made.
+/// The kind of volume to create.
 enum Made {
     Volume(alloc::boxed::Box<Draft>),
     Journal(alloc::boxed::Box<JournalDevice>),
 }
 
-/// All that is decided before anything is written.
+/// All decisions before anything is written.
 struct Plan {
     made: Made,
     wishes: Wishes,
@@ -134,7 +135,7 @@ impl Plan {
 }
 
 impl Draft {
-    /// Puts into an empty volume what every volume has. Answers how many blocks the journal has.
+    /// Adds the contents of every volume to an empty volume. Returns the number of blocks of the journal.
     pub(crate) fn fill(
         &mut self,
         wishes: &Wishes,
@@ -158,7 +159,7 @@ impl Draft {
         self.make_mmp_block()?;
         self.make_quota_files(wishes)?;
         self.make_orphan_file(wishes)?;
-        // What the format itself takes, as Linux counts it for `statfs`.
+        // The blocks of the format itself, as Linux counts them for `statfs`.
         let overhead = tables
             .saturating_add(journal.div_ceil(u64::from(self.sb.cluster_blocks()).max(1)))
             .saturating_add(self.sb.first_data_block.into());
@@ -168,7 +169,7 @@ impl Draft {
     }
 }
 
-/// UUID, seeds, label and time; what is not given is random.
+/// Returns UUID, seeds, label and time. Values that are not given are random.
 pub(crate) fn identity(
     options: &FormatOptions,
     wishes: &Wishes,

@@ -1,4 +1,4 @@
-//! Numbers and sizes as `mke2fs` reads them.
+//! Parsing numbers and sizes as `mke2fs` does.
 //!
 //! Source: e2fsprogs `lib/support/parse_num.c` `parse_num_blocks2`; `strtoul` with base 0.
 
@@ -6,7 +6,7 @@ use alloc::string::ToString;
 
 use obento_driver::{Allowed, FormatError};
 
-/// Returns a number: decimal, `0x` hexadecimal, `0` octal.
+/// Parses a number: decimal, `0x` hexadecimal, `0` octal.
 pub(super) fn number(text: &str) -> Option<u64> {
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         return u64::from_str_radix(digits, 16).ok();
@@ -17,7 +17,8 @@ pub(super) fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Returns a number of units of `1 << log` bytes: without a suffix so many of them, with one that many bytes.
+/// Parses a number of units of `1 << log` bytes. Without a suffix it is a number of units, with a suffix a number of
+/// bytes.
 pub(super) fn units(text: &str, log: u32) -> Option<u64> {
     let Some(last) = text.chars().next_back().filter(|last| last.is_ascii_alphabetic()) else {
         return number(text);
@@ -35,13 +36,13 @@ pub(super) fn units(text: &str, log: u32) -> Option<u64> {
     bytes.checked_shr(log)
 }
 
-/// Returns a value of setting `name` that must be a number from `min` to `max`.
+/// Parses the value of setting `name`, a number from `min` to `max`.
 pub(super) fn ranged(name: &'static str, text: &str, min: u64, max: u64) -> Result<u64, FormatError> {
     let bad = || FormatError::BadValue { name, value: text.to_string(), allowed: Allowed::Range(min, max) };
     units(text, 0).filter(|value| (min..=max).contains(value)).ok_or_else(bad)
 }
 
-/// Returns a value of setting `name` that must be a power of two from `min` to `max`.
+/// Parses the value of setting `name`, a power of two from `min` to `max`.
 pub(super) fn power(name: &'static str, text: &str, min: u64, max: u64) -> Result<u64, FormatError> {
     let allowed = Allowed::PowerOfTwo(min, max);
     let bad = || FormatError::BadValue { name, value: text.to_string(), allowed };
@@ -49,13 +50,13 @@ pub(super) fn power(name: &'static str, text: &str, min: u64, max: u64) -> Resul
     if value.is_power_of_two() && (min..=max).contains(&value) { Ok(value) } else { Err(bad()) }
 }
 
-/// A value of setting `name` that is on or off: nothing and any number but 0 are on.
+/// Parses the value of setting `name`, which is on or off: an empty value and any number except 0 are on.
 pub(super) fn switch(name: &'static str, text: &str) -> Result<bool, FormatError> {
     let bad = || FormatError::BadValue { name, value: text.to_string(), allowed: Allowed::Range(0, 1) };
     if text.is_empty() { Ok(true) } else { number(text).map(|value| value != 0).ok_or_else(bad) }
 }
 
-/// Returns a percentage in millionths of a percent.
+/// Parses a percentage, in millionths of a percent.
 pub(super) fn percent(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -69,7 +70,7 @@ pub(super) fn percent(text: &str) -> Option<u64> {
     whole.checked_mul(1_000_000)?.checked_add(part)
 }
 
-/// Returns a UUID as text: 32 hexadecimal digits, with dashes between groups of them.
+/// Parses a UUID: 32 hexadecimal digits, with dashes between groups of them.
 pub(super) fn uuid(text: &str) -> Option<[u8; 16]> {
     const DASHES: [usize; 4] = [8, 13, 18, 23];
     if text.len() != 36 || !text.is_ascii() {

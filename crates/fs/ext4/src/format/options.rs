@@ -1,7 +1,7 @@
-//! The settings of a new volume: names and values as a caller gives them, and what they become.
+//! The settings of a new volume: names and values as given, and their parsed form.
 //!
-//! Names are those of `mke2fs -E` and `-J`, and words for its letters: `inode_size` for `-I`. Where a size may have a
-//! suffix in `mke2fs`, it may here.
+//! Names are those of `mke2fs -E` and `-J`, and words for its letters: `inode_size` for `-I`. A size may have a
+//! suffix if it may in `mke2fs`.
 //! Source: e2fsprogs `misc/mke2fs.c` `PRS`, `parse_extended_opts`; `misc/util.c` `parse_journal_opts`.
 
 use alloc::collections::BTreeSet;
@@ -28,7 +28,7 @@ const UUID: Allowed = Allowed::Text("a UUID");
 const OWNER: Allowed = Allowed::Text("UID:GID");
 const QUOTAS: Allowed = Allowed::Text("usrquota, grpquota and prjquota with colons between");
 
-/// All settings, in the order in which help lists them.
+/// All settings, in the order of the help text.
 pub(crate) const SETTINGS: &[Setting] = &[
     set(
         "usage",
@@ -74,7 +74,7 @@ const fn set(name: &'static str, takes: Allowed) -> Setting {
     Setting { name, takes }
 }
 
-/// What is asked for, its parts proved each for itself.
+/// The requested settings, each checked by itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Wishes {
     pub features: Features,
@@ -114,22 +114,22 @@ pub(crate) struct Wishes {
     pub orphan_file_size: Option<String>,
     pub is_zeroed: bool,
     pub is_test: bool,
-    /// Of whom quotas are kept, with the feature `quota`.
+    /// The kinds of quotas, with the feature `quota`.
     pub quotas: BTreeSet<QuotaKind>,
 }
 
-/// How much of the free blocks a journal of a given size may take.
+/// The part of the free blocks that a journal of a given size may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JournalRoom {
     /// Half: the rest is for files.
     Half,
-    /// All: whoever formats the volume counts the blocks of its files.
+    /// All: the caller counts the blocks of files.
     All,
 }
 
 impl Wishes {
-    /// Reads `options`. Errors, the first that holds: BadValue for the type; UnknownFeature; for each setting in turn
-    /// UnknownSetting, BadValue, Unsupported.
+    /// Parses `options`. Fails with the first error: `BadValue` for the type; `UnknownFeature`; for each setting in
+    /// turn `UnknownSetting`, `BadValue` or `Unsupported`.
     pub fn new(options: &FormatOptions) -> Result<Self, FormatError> {
         let kind = Kind::named(&options.fs_type).ok_or_else(|| FormatError::BadValue {
             name: "type",
@@ -140,7 +140,7 @@ impl Wishes {
         if let Some(size) = options.block_size {
             this.block_size = Some(power_32("block size", &size.to_string(), 1024, 65_536)?);
         }
-        // Revision 0 knows no features, so that those of the type are no wish.
+        // Revision 0 has no features, so those of the type are not requested.
         if options.settings.iter().any(|(name, value)| name == "revision" && number(value) == Some(0)) {
             this.features = Features::NONE;
         }
@@ -153,7 +153,7 @@ impl Wishes {
         Ok(this)
     }
 
-    /// What follows from settings together. Fails with `Needs`, Excludes.
+    /// Applies the consequences of combined settings. Fails with `Needs` or `Excludes`.
     pub fn settle(&mut self, options: &FormatOptions) -> Result<(), FormatError> {
         let needs = |what, needs| Err(FormatError::Needs { what, needs });
         if self.is_encoded {
@@ -166,7 +166,7 @@ impl Wishes {
             return needs("flex_bg_size", "flex_bg");
         }
         if self.features.keeps(RoCompat::METADATA_CSUM) {
-            // It has its own checksums of descriptors.
+            // `metadata_csum` has its own checksums of descriptors.
             self.features.ro_compat.remove(RoCompat::UNINIT_BG);
         }
         let asks_journal = self.journal_size.is_some() || options.journal.is_some();
@@ -248,7 +248,7 @@ impl Wishes {
         Ok(())
     }
 
-    /// Those of `-E`.
+    /// Applies a setting of `-E`.
     fn set_extended(&mut self, name: &str, text: &str) -> Result<(), FormatError> {
         match name {
             "stride" => self.stride = narrow(ranged("stride", text, 0, 65_535)?),
@@ -275,7 +275,7 @@ impl Wishes {
             "mmp_update_interval" => self.mmp_interval = narrow(ranged("mmp_update_interval", text, 0, 300)?),
             "orphan_file_size" => self.orphan_file_size = Some(text.to_string()),
             "assume_storage_prezeroed" => self.is_zeroed = switch("assume_storage_prezeroed", text)?,
-            // For copying a tree, which is not done here.
+            // This setting concerns copying a tree, which is not done here.
             "no_copy_xattrs" => {}
             "test_fs" => self.is_test = true,
             _ => return Err(FormatError::UnknownSetting { name: name.to_string() }),
@@ -283,7 +283,7 @@ impl Wishes {
         Ok(())
     }
 
-    /// Projects make a feature of their own.
+    /// Project quotas also need the feature `project`.
     fn set_quotas(&mut self, text: &str) -> Result<(), FormatError> {
         self.quotas.clear();
         for quota in text.split(':') {
@@ -306,7 +306,7 @@ fn bad(name: &'static str, value: &str, allowed: Allowed) -> FormatError {
     FormatError::BadValue { name, value: value.to_string(), allowed }
 }
 
-/// A value that was found in range.
+/// Converts a value that was found in range.
 fn narrow<T: TryFrom<u64> + Default>(value: u64) -> T {
     T::try_from(value).unwrap_or_default()
 }
@@ -325,13 +325,13 @@ fn blocks_per_group(text: &str) -> Result<u32, FormatError> {
     if value.is_multiple_of(8) { Ok(value) } else { Err(bad("blocks_per_group", text, allowed)) }
 }
 
-/// Returns the place of `text` among `words`.
+/// Returns the index of `text` in `words`.
 fn word(name: &'static str, text: &str, words: &'static [&'static str]) -> Result<u16, FormatError> {
     let at = words.iter().position(|word| word.eq_ignore_ascii_case(text));
     at.and_then(|at| u16::try_from(at).ok()).ok_or_else(|| bad(name, text, Allowed::Words(words)))
 }
 
-/// Returns a size in bytes; without a suffix in units of `1 << log` bytes.
+/// Parses a size in bytes; without a suffix in units of `1 << log` bytes.
 fn size(name: &'static str, text: &str, log: u32) -> Result<u64, FormatError> {
     let value = match number(text) {
         Some(value) => value.checked_mul(1_u64.checked_shl(log).unwrap_or(1)),
@@ -346,7 +346,7 @@ fn owner(text: &str) -> Result<(u32, u32), FormatError> {
     ids.ok_or_else(|| bad("root_owner", text, OWNER))
 }
 
-/// `set_os`, but for the Hurd, whose inodes use other fields.
+/// Parses an operating system: `set_os`, except the Hurd, whose inodes use other fields.
 fn creator_os(text: &str) -> Result<u32, FormatError> {
     const HURD: [&str; 3] = ["hurd", "gnu", "1"];
     if HURD.iter().any(|name| name.eq_ignore_ascii_case(text)) {

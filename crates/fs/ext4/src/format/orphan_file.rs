@@ -1,4 +1,4 @@
-//! The file that lists inodes without a name, and the block of the multiple mount protection.
+//! The orphan file, and the block of the multiple mount protection.
 //!
 //! Source: e2fsprogs `lib/ext2fs/orphan.c`, `lib/ext2fs/mmp.c`; Linux `Documentation/filesystems/ext4/orphan.rst`,
 //! `mmp.rst`.
@@ -15,7 +15,7 @@ use crate::feature::{Compat, Incompat};
 use crate::super_block::SuperBlock;
 use crate::writer::ORPHAN_MAGIC;
 
-/// Magic number and checksum at the end of a block of the orphan file.
+/// Size of the magic number and the checksum at the end of a block of the orphan file.
 const TAIL: usize = 8;
 /// `EXT4_MMP_MAGIC`.
 const MMP_MAGIC: u32 = 0x004d_4d50;
@@ -49,7 +49,8 @@ struct RawMmp {
 }
 const _: () = assert!(size_of::<RawMmp>() == 1024);
 
-/// `ext2fs_default_orphan_file_blocks`: between 32 and 512 blocks, a 4096th of the volume.
+/// Returns the default size of the orphan file: a 4096th of the volume, between 32 and 512 blocks
+/// (`ext2fs_default_orphan_file_blocks`).
 pub(crate) fn orphan_blocks(sb: &SuperBlock) -> u64 {
     let blocks = match sb.blocks_count {
         few if few < 128 << 10 => 32,
@@ -61,7 +62,7 @@ pub(crate) fn orphan_blocks(sb: &SuperBlock) -> u64 {
 }
 
 impl Draft {
-    /// Makes the orphan file, if the volume is to have one. Fails with `TooSmall`.
+    /// Creates the orphan file, if requested. Fails with `TooSmall`.
     pub fn make_orphan_file(&mut self, wishes: &Wishes) -> Result<(), FormatError> {
         if !self.sb.compat.contains(Compat::ORPHAN_FILE) {
             return Ok(());
@@ -111,7 +112,7 @@ impl Draft {
         units(text, log).filter(|blocks| (1..=MAX).contains(blocks)).ok_or_else(bad)
     }
 
-    /// Makes the block of the multiple mount protection, if the volume is to have one. Fails with `TooSmall`.
+    /// Creates the block of the multiple mount protection, if requested. Fails with `TooSmall`.
     pub fn make_mmp_block(&mut self) -> Result<(), FormatError> {
         if !self.sb.incompat.contains(Incompat::MMP) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Writes that follow each other, as one.
+//! Writing adjacent blocks together.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -7,27 +7,28 @@ use obento_base::Result;
 use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
 
-/// How much is written at once at most.
+/// Maximum size of a write.
 const BUFFER: usize = 1 << 20;
 
 /// A device that is written mostly from front to back.
 pub(crate) struct Output<'a> {
     device: &'a dyn BlockDevice,
-    /// Where `pending` goes.
+    /// The offset of `pending`.
     at: u64,
     pending: Vec<u8>,
     written: u64,
 }
 
 impl<'a> Output<'a> {
-    /// Fails with `NoMemory`.
+    /// Creates the buffer. Fails with `NoMemory`.
     pub fn new(device: &'a dyn BlockDevice) -> Result<Self> {
         let mut pending = Vec::new();
         pending.try_reserve_exact(BUFFER)?;
         Ok(Self { device, at: 0, pending, written: 0 })
     }
 
-    /// Bytes of the volume that were written so far, those that are pending included; not the zeros over what was there.
+    /// Returns the number of bytes of the volume written so far, including pending ones, but not the zeros over
+    /// previous contents.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -77,7 +78,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Returns once all is on stable storage.
+    /// Writes everything and waits until it is on stable storage.
     pub fn flush(&mut self) -> Result<()> {
         self.send()?;
         self.device.flush()

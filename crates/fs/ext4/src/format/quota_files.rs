@@ -1,4 +1,4 @@
-//! Quota files: what users, groups and projects take, for Linux to go on counting from.
+//! Quota files: the usage of users, groups and projects, which Linux updates from then on.
 //!
 //! Source: e2fsprogs `lib/support/mkquota.c`; the files are those of [`crate::quota`].
 
@@ -17,10 +17,10 @@ use crate::inode::InodeFlags;
 use crate::quota::{BLOCK, Entries, QuotaFile, QuotaKind, entry};
 use crate::raw::RawInode;
 
-/// Behind lost+found.
+/// After lost+found.
 const PROJECT_INO: u32 = FIRST_INO.saturating_add(1);
 
-/// `EXT4_USR_QUOTA_INO`, `EXT4_GRP_QUOTA_INO`; that of projects is no reserved one.
+/// Returns `EXT4_USR_QUOTA_INO` or `EXT4_GRP_QUOTA_INO`; the inode of project quotas is not reserved.
 fn ino_of(kind: QuotaKind) -> u32 {
     match kind {
         QuotaKind::User => 3,
@@ -30,7 +30,7 @@ fn ino_of(kind: QuotaKind) -> u32 {
 }
 
 impl Draft {
-    /// Makes the quota files, if the volume is to have them. Fails with `TooSmall`.
+    /// Creates the quota files, if requested. Fails with `TooSmall`.
     pub fn make_quota_files(&mut self, wishes: &Wishes) -> Result<(), FormatError> {
         if !self.sb.ro_compat.contains(RoCompat::QUOTA) {
             return Ok(());
@@ -47,8 +47,8 @@ impl Draft {
         files.iter().try_for_each(|(kind, file)| self.make_quota_file(*kind, file))
     }
 
-    /// Says what the owners take, once everything lies where it does. They are those of whom it was known before that
-    /// they own something, so that the files stay as long as they are. Fails with `Device` if memory is short.
+    /// Updates the usage, once everything is laid out. The owners are those that were known before, so that the files
+    /// keep their size. Fails with `Device` if memory is short.
     pub fn count_owners(&mut self, owners: [Entries; 3]) -> Result<(), FormatError> {
         self.owners = owners;
         for (kind, places) in core::mem::take(&mut self.quota_places) {
@@ -58,7 +58,7 @@ impl Draft {
         Ok(())
     }
 
-    /// What the directories take, and the owners that are known besides.
+    /// Returns the usage of the directories, and the other known owners.
     fn usages(&self, kind: QuotaKind) -> Entries {
         let nth = QuotaKind::ALL.iter().position(|&known| known == kind).unwrap_or(0);
         let mut usages = self.owners.get(nth).cloned().unwrap_or_default();
@@ -119,7 +119,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The first inode that no file of the format has so far.
+    /// Returns the first inode that the format has not used so far.
     pub fn next_ino(&self) -> u32 {
         if self.sb.raw.s_prj_quota_inum.get() == 0 { PROJECT_INO } else { PROJECT_INO.saturating_add(1) }
     }

@@ -1,7 +1,7 @@
-//! The inode that owns the blocks kept for more descriptors, so that the volume can grow while it is mounted.
+//! The inode that owns the reserved descriptor blocks, so that the volume can grow while it is mounted.
 //!
-//! On disk: a doubly indirect block names the kept blocks behind the primary descriptors; each of these is used as an
-//! indirect block and names those at the same place behind the copies.
+//! On disk: a doubly indirect block refers to the reserved blocks after the primary descriptors. Each of these is
+//! used as an indirect block and refers to those at the same place after the backups.
 //! Source: e2fsprogs `lib/ext2fs/res_gdt.c`; Linux `fs/ext4/resize.c` `verify_reserved_gdb`.
 
 use alloc::vec::Vec;
@@ -14,11 +14,11 @@ use super::inodes::{NewInode, PRIVATE_FILE, RESIZE_INO};
 use crate::feature::Compat;
 use crate::inode::InodeFlags;
 
-/// Where the doubly indirect block is named in `i_block`.
+/// Index of the doubly indirect block in `i_block`.
 const DOUBLY: usize = 13;
 
 impl Draft {
-    /// Makes the inode, if the volume is to have it. Fails with `TooSmall`.
+    /// Creates the inode, if requested. Fails with `TooSmall`.
     pub fn make_resize_inode(&mut self) -> Result<(), FormatError> {
         let kept = u64::from(self.sb.raw.s_reserved_gdt_blocks.get());
         if !self.sb.compat.contains(Compat::RESIZE_INODE) {
@@ -63,24 +63,24 @@ impl Draft {
         })
     }
 
-    /// As much as direct, indirect and doubly indirect blocks map.
+    /// Returns the number of bytes that direct, indirect and doubly indirect blocks map.
     fn resize_inode_size(&self) -> u64 {
         let per_block = u64::from(self.sb.block_size / 4);
         let blocks = per_block.saturating_mul(per_block).saturating_add(per_block).saturating_add(12);
         blocks.saturating_mul(self.sb.block_size.into())
     }
 
-    /// Returns the groups with copies but the first.
+    /// Returns the groups with backups.
     pub fn copies(&self) -> Vec<u32> {
         (1..self.sb.groups).filter(|&group| self.sb.has_copy(group)).collect()
     }
 
-    /// Descriptor block `at` of those that are there and are kept.
+    /// Returns descriptor block `at`, counted over existing and reserved ones.
     fn kept_block(&self, at: u64) -> u64 {
         self.sb.desc_block(0, 0).0.saturating_add(at)
     }
 
-    /// Hands each kept block that is an indirect block, and what it names, to `write`.
+    /// Passes each reserved block that is an indirect block, and its contents, to `write`.
     pub fn each_kept_block(
         &self,
         mut write: impl FnMut(u64, &[u8]) -> Result<(), FormatError>,

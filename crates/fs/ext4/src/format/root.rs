@@ -15,13 +15,13 @@ use crate::dir::{NewEntry, Shape, Slot, needed};
 use crate::inode::InodeFlags;
 
 pub(crate) const NAME: &[u8] = b"lost+found";
-/// Room for names in lost+found, so that `e2fsck` need not take blocks of a damaged volume.
+/// Size of lost+found, so that `e2fsck` need not allocate blocks of a damaged volume.
 pub(crate) const LOST_AND_FOUND: u64 = 16 << 10;
 /// It has no indirect blocks.
 const MAX_BLOCKS: u64 = 12;
 
 impl Draft {
-    /// Makes the root, with lost+found in it. Fails with `TooSmall`.
+    /// Creates the root, with lost+found in it. Fails with `TooSmall`.
     pub fn make_root(&mut self, owner: (u32, u32)) -> Result<(), FormatError> {
         let goal = self.goal_of(ROOT_INO);
         let root = self.map_file(ROOT_INO, goal, 1)?;
@@ -37,7 +37,7 @@ impl Draft {
         self.add_directory(ROOT_INO, 0o40_755, 3, owner, root, [block])
     }
 
-    /// Makes lost+found, for the root to name. Fails with `TooSmall`.
+    /// Creates lost+found, to which the root refers. Fails with `TooSmall`.
     pub fn make_lost_and_found(&mut self) -> Result<(), FormatError> {
         let block_size = u64::from(self.sb.block_size);
         let blocks = LOST_AND_FOUND.div_ceil(block_size).clamp(2, MAX_BLOCKS);
@@ -82,7 +82,7 @@ impl Draft {
         })
     }
 
-    /// The flag of a file with extents, where files have those.
+    /// Returns the flag of a file with extents, if the volume has extents.
     pub fn map_flags(&self) -> InodeFlags {
         if self.has_extents() { InodeFlags::EXTENTS } else { InodeFlags::empty() }
     }

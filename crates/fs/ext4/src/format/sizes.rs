@@ -1,4 +1,4 @@
-//! The sizes of a new volume's parts: what is asked for, or follows from its use and features.
+//! The sizes of a new volume's parts: requested, or derived from its use and features.
 //!
 //! Source: e2fsprogs `misc/mke2fs.c` `PRS`.
 
@@ -12,7 +12,7 @@ use super::options::Wishes;
 use super::usage::Defaults;
 use crate::feature::{Incompat, RoCompat};
 
-/// What is chosen before anything is counted.
+/// The sizes that are chosen before anything is computed.
 pub(super) struct Sizes {
     pub cluster_size: u32,
     pub clusters_per_group: u32,
@@ -56,12 +56,12 @@ impl Sizes {
         })
     }
 
-    /// Blocks a cluster.
+    /// Returns the number of blocks per cluster.
     pub fn cluster_blocks(&self) -> u64 {
         self.cluster_size.checked_div(self.block_size).unwrap_or(1).into()
     }
 
-    /// Returns how many inodes there should be. Fails with `TooMany`.
+    /// Returns the number of inodes to create. Fails with `TooMany`.
     pub fn wanted_inodes(
         &self,
         wishes: &Wishes,

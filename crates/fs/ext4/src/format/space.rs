@@ -1,6 +1,6 @@
-//! Which blocks are taken, as runs: a new volume has few of them however large it is.
+//! The allocated blocks as runs: a new volume has few of them, whatever its size.
 //!
-//! Invariant: runs lie between the first data block and the end of the volume.
+//! Invariant: runs are between the first data block and the end of the volume.
 //! Source: e2fsprogs `lib/ext2fs/alloc.c` `ext2fs_get_free_blocks2`, `ext2fs_new_block3`, `ext2fs_new_range`.
 
 use core::ops::Range;
@@ -9,27 +9,28 @@ use obento_driver::FormatError;
 
 use crate::ranges::Ranges;
 
-/// The blocks of a volume that is being made.
+/// The blocks of a new volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
     taken: Ranges,
     blocks: Range<u64>,
-    /// Blocks a cluster, from when on blocks are taken by clusters.
+    /// Blocks per cluster, once blocks are allocated in clusters.
     cluster: u64,
 }
 
 impl Space {
-    /// `blocks` are those of the volume, all free.
+    /// Creates the state in which `blocks`, those of the volume, are free.
     pub fn new(blocks: Range<u64>) -> Self {
         Self { taken: Ranges::default(), blocks, cluster: 1 }
     }
 
-    /// Takes blocks; some may be taken already.
+    /// Allocates blocks, some of which may already be allocated.
     pub fn take(&mut self, run: Range<u64>) {
         self.taken.insert(run.start.max(self.blocks.start)..run.end.min(self.blocks.end));
     }
 
-    /// From now on whole clusters of `cluster` blocks are taken, and those of which a part is.
+    /// From now on, allocates whole clusters of `cluster` blocks. Clusters that are partly allocated become
+    /// allocated.
     pub fn by_clusters(&mut self, cluster: u64) {
         self.cluster = cluster.max(1);
         let runs = core::mem::take(&mut self.taken);
@@ -40,7 +41,7 @@ impl Space {
         }
     }
 
-    /// Returns the first of `len` free blocks in a row at or after `from`, of those before `to`.
+    /// Returns the first of `len` contiguous free blocks at or after `from` and before `to`.
     fn first_free(&self, from: u64, to: u64, len: u64) -> Option<u64> {
         let mut at = from.max(self.blocks.start);
         if let Some((_, &end)) = self.taken.runs().range(..=at).next_back() {
@@ -55,8 +56,8 @@ impl Space {
         }
     }
 
-    /// `len` free blocks whose first is at or after `start` and before `finish`; where those are in the other order, from
-    /// `start` to the end and then from the beginning, as `ext2fs_get_free_blocks2` has it.
+    /// Returns the first of `len` free blocks at or after `start` and before `finish`. If `finish` is not after
+    /// `start`, searches from `start` to the end and then from the beginning, as `ext2fs_get_free_blocks2` does.
     pub fn find(&self, start: u64, finish: u64, len: u64) -> Option<u64> {
         let len = len.max(1);
         let finish = if finish == 0 { start } else { finish };
@@ -67,14 +68,14 @@ impl Space {
         self.first_free(start, self.blocks.end, len).or_else(wrapped)
     }
 
-    /// Takes the first free block, or cluster, at or after `goal`, else the first of all. Fails with `TooSmall`.
+    /// Allocates the first free block or cluster at or after `goal`, else the first of all. Fails with `TooSmall`.
     pub fn allocate(&mut self, goal: u64) -> Result<u64, FormatError> {
         let block = self.free_from(goal)?;
         self.take(block..block.saturating_add(self.cluster));
         Ok(block)
     }
 
-    /// Returns the first free block, or cluster, at or after `goal`, else the first of all. Fails with `TooSmall`.
+    /// Returns the first free block or cluster at or after `goal`, else the first of all. Fails with `TooSmall`.
     fn free_from(&self, goal: u64) -> Result<u64, FormatError> {
         let goal = if goal >= self.blocks.end { 0 } else { goal };
         let aligned = goal.saturating_sub(goal.checked_rem(self.cluster).unwrap_or(0));
@@ -83,10 +84,10 @@ impl Space {
         found.ok_or_else(|| self.full())
     }
 
-    /// Takes up to `len` blocks in a row, whole clusters, at or after `goal`, else from the beginning. Fails with
-    /// `TooSmall`.
+    /// Allocates up to `len` contiguous blocks, in whole clusters, at or after `goal`, else from the beginning. Fails
+    /// with `TooSmall`.
     pub fn allocate_run(&mut self, goal: u64, len: u64) -> Result<Range<u64>, FormatError> {
-        // Looked at before anything is taken: what is taken becomes one run with what touches it.
+        // Before anything is allocated, since an allocated run is merged with adjacent ones.
         let start = self.free_from(goal)?;
         let limit = start.saturating_add(len).checked_next_multiple_of(self.cluster).unwrap_or(start);
         let first = start.saturating_add(self.cluster);
@@ -100,7 +101,7 @@ impl Space {
         FormatError::TooSmall { what: "what has to be on it", len: self.blocks.end }
     }
 
-    /// Returns the runs of `range` that are taken.
+    /// Returns the allocated runs of `range`.
     pub fn taken_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before =
             self.taken.runs().range(..range.start).next_back().filter(|&(_, &end)| end > range.start);
@@ -109,7 +110,7 @@ impl Space {
         before.into_iter().chain(inside).map(move |(&start, &end)| start.max(from)..end.min(to))
     }
 
-    /// Returns how many blocks of `range` are taken.
+    /// Returns the number of allocated blocks of `range`.
     pub fn count_in(&self, range: Range<u64>) -> u64 {
         let lens = self.taken_in(range).map(|run| run.end.saturating_sub(run.start));
         lens.fold(0, u64::saturating_add)

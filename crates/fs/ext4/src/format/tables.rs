@@ -1,4 +1,4 @@
-//! Where the bitmaps and inode tables of the groups lie: with `flex_bg` together at the start of each flex group.
+//! The places of the bitmaps and inode tables of the groups: with `flex_bg` together at the start of each flex group.
 //!
 //! Source: e2fsprogs `lib/ext2fs/alloc_tables.c` (`flexbg_offset`, `ext2fs_allocate_group_table`); `misc/mke2fs.c`
 //! `packed_allocate_tables`.
@@ -40,7 +40,7 @@ impl Part {
 }
 
 impl Draft {
-    /// Places the bitmaps and inode tables of all groups; all at the front of the volume if `packed`. Fails with
+    /// Allocates the bitmaps and inode tables of all groups, at the front of the volume if `packed`. Fails with
     /// `TooSmall`.
     pub fn allocate_tables(&mut self, packed: bool) -> Result<(), FormatError> {
         if packed && self.sb.incompat.contains(Incompat::FLEX_BG) {
@@ -85,7 +85,7 @@ impl Draft {
         self.groups.get(to_usize(group.into())).map_or(0, |group| part.of(group))
     }
 
-    /// Without flex groups: in the group itself, the bitmaps moved by the stride of a RAID.
+    /// Without flex groups: in the group itself, with the bitmaps shifted by the stride of a RAID.
     fn allocate_in_group(&mut self, group: u32) -> Result<(), FormatError> {
         let (first, last) = (self.sb.group_start(group).0, self.last_block(group));
         let stride = u64::from(self.sb.raw.s_raid_stride.get());
@@ -114,7 +114,8 @@ impl Draft {
         let inside = group.checked_rem(flex).unwrap_or(0);
         let last_group = (group | flex.saturating_sub(1)).min(self.sb.groups.saturating_sub(1));
         let left = u64::from(last_group.saturating_sub(group)).saturating_add(1);
-        // Room for a whole flex group, but in the last one, whose tables stay together unless it has one group only.
+        // Space for a whole flex group, except in the last one, whose tables stay together unless it has only one
+        // group.
         let behind = match last_group.checked_rem(flex).unwrap_or(0) {
             0 => flex,
             _ if last_group == self.sb.groups.saturating_sub(1) => {
@@ -126,7 +127,7 @@ impl Draft {
         let mut before = None;
         for part in Part::ALL {
             let len = self.part_len(part);
-            // Right behind that of the group before; in the first group, where room for the others is left.
+            // Directly after that of the previous group, or in the first group, after the space for the others.
             let goal = match before {
                 _ if inside > 0 => self.placed(group.saturating_sub(1), part).saturating_add(len),
                 Some(before) => self.placed(group, before).saturating_add(behind.into()),
@@ -144,7 +145,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Returns where to look for a part of a group: `flexbg_offset`.
+    /// Returns where to search for a part of a group: `flexbg_offset`.
     fn flex_start(&self, first: u64, last: u64, goal: u64, left: u64, len: u64) -> u64 {
         let size = left.saturating_mul(len).min(u64::from(self.sb.blocks_per_group) / 4);
         if goal > 0
@@ -158,7 +159,7 @@ impl Draft {
         all.or_else(one).or_else(|| self.space.find(0, last, len)).unwrap_or(0)
     }
 
-    /// The groups in which a table lies have to have their bitmaps written.
+    /// Records that the bitmaps of the groups that contain a table must be written.
     fn note_table(&mut self, block: u64, len: u64) {
         let per_group = u64::from(self.sb.blocks_per_group);
         let last = block.saturating_add(len.saturating_sub(1));
@@ -170,7 +171,7 @@ impl Draft {
         self.note_written(last);
     }
 
-    /// Bitmaps of blocks, bitmaps of inodes, inode tables: each kind for all groups, one behind the other.
+    /// Block bitmaps, inode bitmaps, inode tables: each kind for all groups in a row.
     fn pack_tables(&mut self) -> Result<(), FormatError> {
         let mut goal = 0;
         for part in Part::ALL {

@@ -1,13 +1,13 @@
-//! What a volume is used for, and what follows: the contents of `/etc/mke2fs.conf` of e2fsprogs 1.47.0 on Debian.
+//! Usage types and their defaults: the contents of `/etc/mke2fs.conf` of e2fsprogs 1.47.0 on Debian.
 //!
-//! Decided: obento reads no such file, so that the same command makes the same volume everywhere.
+//! obento reads no such file, so that the same command creates the same volume everywhere.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use obento_driver::{Allowed, FormatError};
 
-/// What one usage type sets.
+/// The settings of one usage type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Usage {
     name: &'static str,
@@ -15,7 +15,7 @@ struct Usage {
     inode_ratio: Option<u64>,
 }
 
-/// `[fs_types]` but for ext3 and ext4. A block size of -1 there is a page, and here the size of most pages.
+/// `[fs_types]` except ext3 and ext4. A block size of -1 there means a page, and here the size of most pages.
 const USAGES: [Usage; 7] = [
     usage("small", Some(1024), 4096),
     usage("floppy", Some(1024), 8192),
@@ -31,18 +31,18 @@ const fn usage(name: &'static str, block_size: Option<u32>, inode_ratio: u64) ->
     Usage { name, block_size, inode_ratio: Some(inode_ratio) }
 }
 
-/// The defaults that follow from what a volume is used for.
+/// The defaults for a use of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Defaults {
-    /// Bytes a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Bytes of the volume for each inode.
+    /// Number of bytes of the volume per inode.
     pub inode_ratio: u64,
 }
 
 impl Defaults {
-    /// Those of the usage types in `names`, separated by commas, or of a volume of `len` bytes. Fails with
-    /// `BadValue`.
+    /// Returns the defaults of the usage types in `names`, separated by commas, or of a volume of `len` bytes. Fails
+    /// with `BadValue`.
     pub fn new(names: Option<&str>, len: u64) -> Result<Self, FormatError> {
         let names: Vec<&str> = match names {
             Some(names) => names.split(',').filter(|name| !name.is_empty()).collect(),
@@ -66,7 +66,7 @@ impl Defaults {
     }
 }
 
-/// Returns the usage type of a volume by its size: `parse_fs_type`.
+/// Returns the usage type for the size of a volume: `parse_fs_type`.
 fn by_size(len: u64) -> &'static str {
     const MIB: u64 = 1 << 20;
     const TIB: u64 = 1 << 40;

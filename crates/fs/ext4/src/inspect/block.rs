@@ -1,4 +1,4 @@
-//! A block of the volume: what it is used for, and its bytes.
+//! Showing a block of the volume: its use, and its bytes.
 
 use alloc::string::ToString;
 
@@ -11,7 +11,7 @@ use super::locate::BlockUse;
 use crate::unit::VolBlock;
 use crate::volume::Volume;
 
-/// Hands block `number` to `sink`.
+/// Passes block `number` to `sink`.
 pub(super) fn inspect(volume: &Volume, number: u64, sink: Sink<'_>) -> Result<()> {
     let sb = volume.super_block();
     if number >= sb.blocks_count {

@@ -1,4 +1,4 @@
-//! The blocks of a directory, record by record, with the nodes of its index.
+//! Showing the blocks of a directory, record by record, with the nodes of its index.
 
 use obento_base::wire::{FromBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result};
@@ -14,18 +14,18 @@ use crate::raw::{RawDirEntry, RawDirTail, RawDxCountLimit, RawDxEntry, RawDxRoot
 use crate::unit::FileBlock;
 use crate::volume::Volume;
 
-/// The shortest record.
+/// Minimum size of a record.
 const MIN_LEN: usize = 12;
-/// `EXT4_FT_DIR_CSUM`: the file type of the record that holds a checksum.
+/// `EXT4_FT_DIR_CSUM`: the file type of the record that contains a checksum.
 const CHECKSUM_KIND: u8 = 0xde;
-/// `dx_root_info` follows `.` and `..` in block 0 of an indexed directory; the table follows it.
+/// Offset of `dx_root_info` after `.` and `..` in block 0 of an indexed directory. The table follows it.
 const INFO: usize = 24;
-/// The table of other nodes follows one unused record.
+/// Offset of the table of other nodes, after one unused record.
 const NODE_TABLE: usize = 8;
-/// Of `i_block`: the parent of an inline directory comes before its records.
+/// Size of the parent's number in `i_block` of an inline directory, before the records.
 const INLINE_PARENT: usize = 4;
 
-/// Hands the records of directory `ino` to `sink`.
+/// Passes the records of directory `ino` to `sink`.
 pub(super) fn inspect(volume: &Volume, ino: Ino, sink: Sink<'_>) -> Result<()> {
     let inode = volume
         .stored_inode(ino)
@@ -56,7 +56,7 @@ struct Show<'a> {
 }
 
 impl Show<'_> {
-    /// Shows the run of blocks that starts at `at`; answers how many blocks it has.
+    /// Shows the run of blocks that starts at `at`. Returns the number of its blocks.
     fn run(&mut self, inode: &Inode, at: u32, end: u32) -> u32 {
         let run = match self.volume.map_run(inode, FileBlock(at)) {
             Ok(run) => run,
@@ -79,7 +79,7 @@ impl Show<'_> {
         len
     }
 
-    /// Shows block `at`, which is block `number` of the volume, and after it what is wrong with it as a whole.
+    /// Shows block `at`, which is block `number` of the volume, and then its errors.
     fn block(&mut self, inode: &Inode, at: u32, number: u64) {
         let block = match self.volume.cache().get(number) {
             Ok(block) => block,
@@ -121,7 +121,7 @@ impl Show<'_> {
         }
     }
 
-    /// The records of `bytes`, which start at byte `base` of block `block` and byte `start` of the volume.
+    /// Shows the records of `bytes`, which start at byte `base` of block `block` and byte `start` of the volume.
     fn records(&mut self, bytes: &[u8], block: u64, base: usize, start: u64) {
         let mut offset = 0_usize;
         while let Some((raw, rest)) =
@@ -142,7 +142,7 @@ impl Show<'_> {
         }
     }
 
-    /// The table of an index node, which starts at `offset` of its block.
+    /// Shows the table of an index node, which starts at `offset` of its block.
     fn table(&mut self, block: &[u8], offset: usize, start: u64) {
         let table = block.get(offset..).unwrap_or_default();
         let Ok((head, _)) = RawDxCountLimit::ref_from_prefix(table) else { return };
@@ -155,7 +155,7 @@ impl Show<'_> {
             let Ok(entry) = RawDxEntry::ref_from_bytes(bytes) else { break };
             let at = place.saturating_add(to_u64(n.saturating_mul(width)));
             let mut builder = Builder::new("index entry", 2, at);
-            // The head stands where the first entry would have its hash.
+            // The limit and the count are in place of the first entry's hash.
             if n > 0 {
                 builder.hex("hash", 0, 4, entry.hash.get().into());
             }
@@ -163,7 +163,7 @@ impl Show<'_> {
         }
     }
 
-    /// An inline directory: the part in `i_block`, then the value of the attribute `system.data`.
+    /// Shows an inline directory: the part in `i_block`, then the value of the attribute `system.data`.
     fn inline(&mut self, inode: &Inode) {
         let (place, size) = (inode.place(), u64::from(self.volume.block_size()));
         let start = place.block.0.saturating_mul(size).saturating_add(place.offset.into()).saturating_add(40);
@@ -189,7 +189,7 @@ impl Show<'_> {
     }
 }
 
-/// Returns whether a block is one unused record: a node of an index looks so.
+/// Returns whether a block is one unused record, as an index node appears.
 fn is_node(block: &[u8]) -> bool {
     RawDirEntry::ref_from_prefix(block).is_ok_and(|(raw, _)| {
         let whole =

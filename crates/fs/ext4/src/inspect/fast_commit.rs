@@ -1,4 +1,4 @@
-//! The records of the fast-commit area.
+//! Showing the records of the fast-commit area.
 
 use alloc::string::String;
 
@@ -12,14 +12,14 @@ use super::Sink;
 use crate::fast_commit::{Geometry, Located, Tlv, each_record};
 use crate::volume::Volume;
 
-/// Hands the records of the area to `sink`, whether they count or not, up to the first that is none.
+/// Passes the records of the area to `sink`, whether they are valid or not, up to the first that cannot be decoded.
 pub(super) fn inspect(volume: &Volume, journal: &Journal, sink: Sink<'_>) -> Result<()> {
     let sb = volume.super_block();
     let geometry = Geometry { block_size: sb.block_size, inode_size: sb.inode_size };
     let first = journal.super_block().fast_commits().start;
     let mut any = false;
     each_record(journal, geometry, |at, located| {
-        // Without a head the area holds nothing, or what was there before.
+        // Without a head, the area is empty or contains remnants.
         any |= matches!(located.tlv, Tlv::Head(_));
         if !any {
             return core::ops::ControlFlow::Break(());

@@ -1,4 +1,4 @@
-//! The descriptor of a block group.
+//! Showing the descriptor of a block group.
 
 use obento_base::wire::{FromBytes, to_u64};
 use obento_base::{Error, Result};
@@ -10,7 +10,7 @@ use crate::group::{GroupDescriptor, verify_descriptor};
 use crate::raw::{RawGroup32, RawGroupHigh};
 use crate::volume::Volume;
 
-/// Hands the descriptor of `group` to `sink`.
+/// Passes the descriptor of `group` to `sink`.
 pub(super) fn inspect(volume: &Volume, group: u64, sink: Sink<'_>) -> Result<()> {
     let sb = volume.super_block();
     let group = u32::try_from(group).ok().filter(|&group| group < sb.groups).ok_or(Error::NotFound)?;

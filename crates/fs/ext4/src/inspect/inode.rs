@@ -1,4 +1,4 @@
-//! An inode and its mapping.
+//! Showing an inode and its mapping.
 
 use alloc::vec::Vec;
 
@@ -18,10 +18,11 @@ use crate::volume::Volume;
 const I_BLOCK: u64 = 40;
 /// `EXT4_EXT_MAGIC`
 const MAGIC: u16 = 0xf30a;
-/// More nodes than a tree of the largest sensible file has; ends trees whose nodes come up again and again.
+/// Maximum number of nodes: more than the tree of any sensible file has. It ends trees whose nodes occur again and
+/// again.
 const MAX_NODES: usize = 1 << 16;
 
-/// Hands the record of `ino` and the nodes of its mapping to `sink`.
+/// Passes the record of `ino` and the nodes of its mapping to `sink`.
 pub(super) fn inspect(volume: &Volume, ino: Ino, sink: Sink<'_>) -> Result<()> {
     let sb = volume.super_block();
     let slot = volume
@@ -33,7 +34,7 @@ pub(super) fn inspect(volume: &Volume, ino: Ino, sink: Sink<'_>) -> Result<()> {
     let start = slot.block.0.saturating_mul(sb.block_size.into()).saturating_add(to_u64(slot.offset));
     let Ok((raw, rest)) = RawInode::ref_from_prefix(record) else { return Ok(()) };
     sink(Ok(fields_of(raw, rest, start)));
-    // A free inode has no mapping to show, and no checksum to be right.
+    // A free inode has no mapping, and its checksum has no meaning.
     if raw.i_links_count.get() == 0 && raw.i_mode.get() == 0 {
         return Ok(());
     }
@@ -117,7 +118,7 @@ struct Walk<'v> {
     left: usize,
 }
 
-/// A node that is still to be shown: its block, and the level that its parent says it has.
+/// A node that will be shown: its block, and its level according to its parent.
 type Pending = (VolBlock, u16);
 
 impl Walk<'_> {
@@ -136,7 +137,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Shows a node and its entries, and notes its children, the first to be taken next.
+    /// Shows a node and its entries, and adds its children, the first of which is shown next.
     fn extent_node(
         &mut self,
         bytes: &[u8],
@@ -181,7 +182,7 @@ impl Walk<'_> {
             }
             at = at.saturating_add(to_u64(size_of::<RawExtent>()));
         }
-        // The last is taken first.
+        // The last one is shown first.
         pending.get_mut(first_child..).unwrap_or_default().reverse();
         pending.truncate(self.left);
     }
@@ -236,7 +237,7 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = VolBlock> {
         .map(|number| VolBlock(U32::ref_from_bytes(number).map_or(0, |number| number.get().into())))
 }
 
-/// Shows block numbers, those that follow each other as one field; holes not at all.
+/// Shows block numbers, contiguous ones as one field; holes are omitted.
 fn show_numbers(bytes: &[u8], start: u64, sink: Sink<'_>) {
     let mut builder = Builder::new("block numbers", 1, start);
     let mut run: Option<(usize, u64, usize)> = None;

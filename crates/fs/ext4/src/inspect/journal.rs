@@ -1,5 +1,5 @@
-//! The journal: its super block, the records of its log, and the fast commits behind it. Offsets count on the device
-//! that the journal is on.
+//! Showing the journal: its super block, the records of its log, and the fast commits after it. Offsets are those on
+//! the device of the journal.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ use crate::volume::Volume;
 /// `h_magic`, `h_blocktype` and `h_sequence` of every control block.
 const HEADER: [(usize, usize); 3] = [(0, 4), (4, 4), (8, 4)];
 
-/// Hands the journal of `volume` to `sink`. Fails with `NotSupported` without one, or if it is on a device that was
+/// Passes the journal of `volume` to `sink`. Fails with `NotSupported` if there is no journal, or if its device was
 /// not given.
 pub(super) fn inspect(volume: &Volume, sink: Sink<'_>) -> Result<()> {
     let journal = match volume.journal() {
@@ -42,7 +42,7 @@ fn start_of(volume: &Volume, block: u64) -> u64 {
     block.saturating_mul(volume.block_size().into())
 }
 
-/// Shows the super block of an internal journal that cannot be opened, as far as it can be found.
+/// Shows the super block of an internal journal that cannot be opened, if it can be found.
 fn damaged(volume: &Volume, error: Error, sink: Sink<'_>) -> Result<()> {
     let inum = volume.super_block().raw.s_journal_inum.get();
     let inode = volume.stored_inode(Ino(inum.into())).map_err(|_| error)?;
@@ -127,7 +127,7 @@ fn log_record(journal: &Journal, record: &LogRecord, sink: Sink<'_>) {
     }
 }
 
-/// A tag, and where the copy that it stands for lies.
+/// Returns the record of a tag, and the place of its copy.
 fn block_tag(journal: &Journal, start: u64, tag: &Tag, at: u32) -> Record {
     let layout = journal.super_block().tag_layout();
     let v3 = layout.tag_len() == size_of::<RawTag3>();

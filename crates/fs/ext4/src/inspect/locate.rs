@@ -1,4 +1,4 @@
-//! What a block is used for, and what lies at a byte.
+//! The use of a block, and the structure that contains a byte.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -13,22 +13,22 @@ use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::unit::VolBlock;
 use crate::volume::Volume;
 
-/// Bytes of a super block.
+/// Size of a super block.
 const SUPER_BLOCK_LEN: u64 = 1024;
 
-/// What a block is used for.
+/// The use of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BlockUse {
     Boot,
-    /// A copy of the super block, in this group; the first block of a volume has boot code before it.
+    /// A copy of the super block in this group. In the first block of a volume, boot code precedes it.
     SuperBlock {
         group: u32,
     },
-    /// Descriptors of groups, a copy in this group.
+    /// Group descriptors, in this group.
     Descriptors {
         group: u32,
     },
-    /// Kept for descriptors of groups to come.
+    /// Reserved for descriptors of later groups.
     Reserved {
         group: u32,
     },
@@ -38,12 +38,12 @@ pub(super) enum BlockUse {
     InodeBitmap {
         group: u32,
     },
-    /// A block of an inode table, by its place in it.
+    /// A block of an inode table, by its index in the table.
     InodeTable {
         group: u32,
         at: u64,
     },
-    /// A block of the journal, by its place in it.
+    /// A block of the journal, by its number in the journal.
     Journal {
         at: u32,
     },
@@ -52,8 +52,8 @@ pub(super) enum BlockUse {
 }
 
 impl BlockUse {
-    /// What `block`, which is of the volume, is used for. Fails with the errors of a descriptor or bitmap that is
-    /// damaged, and those of the device.
+    /// Returns the use of `block`, which is on the volume. Fails with the error of a damaged descriptor or bitmap, or
+    /// if the device fails.
     pub(super) fn of(volume: &Volume, block: VolBlock) -> Result<Self> {
         let sb = volume.super_block();
         let Some(group) = sb.group_of(block) else { return Ok(Self::Boot) };
@@ -68,7 +68,7 @@ impl BlockUse {
             return Ok(Self::Reserved { group });
         }
         for owner in sb.flex_groups(group) {
-            // A descriptor that cannot be read names no block.
+            // The blocks of a group without a readable descriptor are unknown.
             let Ok(descriptor) = volume.group(owner) else { continue };
             if let Some(used) = Self::in_group(sb, owner, &descriptor, block) {
                 return Ok(used);
@@ -121,7 +121,7 @@ fn is_allocated(volume: &Volume, group: u32, block: VolBlock) -> Result<bool> {
     Ok(bit.unwrap_or(false))
 }
 
-/// What lies at byte `offset`. Fails with `NotFound` past the end of the volume, or with the errors of
+/// Returns the structure at byte `offset`. Fails with `NotFound` past the end of the volume, or with the errors of
 /// [`BlockUse::of`].
 pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
     let sb = volume.super_block();
@@ -134,7 +134,7 @@ pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
         BlockUse::Free => return Ok(Spot::Unused),
         BlockUse::Files => return Ok(Spot::OfFiles),
         _ if offset < PRIMARY_OFFSET => (BlockUse::Boot.to_string(), None),
-        // With blocks of 1 KiB and clusters it lies in block 1, and block 0 is of group 0 too.
+        // With blocks of 1 KiB and clusters it is in block 1, and block 0 belongs to group 0, too.
         _ if offset < PRIMARY_OFFSET.saturating_add(SUPER_BLOCK_LEN) => {
             in_super_block(sb, 0, offset, PRIMARY_OFFSET)
         }
@@ -152,7 +152,7 @@ pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
     Ok(Spot::Structure { name, target })
 }
 
-/// Returns the copy of the super block in `group`, which starts at byte `start`, or what follows it in its block.
+/// Returns the copy of the super block in `group`, which starts at byte `start`, or the bytes after it in its block.
 fn in_super_block(sb: &SuperBlock, group: u32, offset: u64, start: u64) -> (String, Option<Target>) {
     if offset >= start.saturating_add(SUPER_BLOCK_LEN) {
         return ("unused space behind a super block".to_string(), None);

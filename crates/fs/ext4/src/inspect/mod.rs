@@ -1,7 +1,7 @@
-//! The structures on disk, field by field, for people and for tests that damage one.
+//! Showing the on-disk structures field by field, for users and for tests that damage a field.
 //!
-//! Invariant: what is shown is what stands there, with the log replayed but without fast commits, which are records
-//! of the journal; damage is told after the record that it is in, and ends no more than that structure.
+//! Invariant: the stored fields are shown, with the log replayed but without fast commits, which are records of the
+//! journal. Damage is reported after its record, and ends only that structure.
 
 mod block;
 mod directory;
@@ -18,7 +18,7 @@ use obento_driver::{Inspect, Record, Spot, Target};
 
 use crate::contract::Ext4;
 
-/// Where records go.
+/// The receiver of records.
 type Sink<'a> = &'a mut dyn FnMut(Result<Record>);
 
 impl Inspect for Ext4 {

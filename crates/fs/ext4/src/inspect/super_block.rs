@@ -1,4 +1,4 @@
-//! A super block.
+//! Showing a super block.
 
 use core::mem::offset_of;
 
@@ -13,7 +13,7 @@ use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::unit::VolBlock;
 use crate::volume::Volume;
 
-/// Hands copy number `copy` to `sink`.
+/// Passes copy number `copy` of the super block to `sink`.
 pub(super) fn inspect(volume: &Volume, copy: u32, sink: Sink<'_>) -> Result<()> {
     let sb = volume.super_block();
     let group = sb.copies().nth(to_usize(copy.into())).ok_or(Error::NotFound)?;

@@ -1,4 +1,4 @@
-//! The extended attributes of an inode: those behind its fields, and those in a block of their own.
+//! Showing the extended attributes of an inode: those after its fields, and those in a block of their own.
 
 use obento_base::wire::le::U32;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
@@ -15,7 +15,7 @@ use crate::volume::Volume;
 /// `EXT4_XATTR_MAGIC`
 const MAGIC: u32 = 0xea02_0000;
 
-/// Hands the attributes of `inode` to `sink`.
+/// Passes the attributes of `inode` to `sink`.
 pub(super) fn inspect(volume: &Volume, inode: &Inode, sink: Sink<'_>) {
     let size = u64::from(volume.block_size());
     if let Some(offset) = inode.xattr_offset() {
@@ -31,11 +31,11 @@ pub(super) fn inspect(volume: &Volume, inode: &Inode, sink: Sink<'_>) {
     }
 }
 
-/// Values are counted from the first entry, which follows the magic number.
+/// Shows the attributes in an inode. Offsets of values count from the first entry, which follows the magic number.
 fn in_inode(inode: &Inode, start: u64, sink: Sink<'_>) {
     let bytes = inode.xattr_bytes();
     let Ok((magic, entries)) = U32::ref_from_prefix(bytes) else { return };
-    // Without it there are no attributes here, and never were.
+    // Without it there are no attributes here.
     if magic.get() != MAGIC {
         return;
     }
@@ -46,7 +46,7 @@ fn in_inode(inode: &Inode, start: u64, sink: Sink<'_>) {
         .show(entries, first, sink);
 }
 
-/// Values are counted from the start of the block.
+/// Shows the attributes in a block. Offsets of values count from the start of the block.
 fn in_block(bytes: &[u8], inode: &Inode, block: u64, start: u64, sink: Sink<'_>) {
     let Ok((header, entries)) = RawXattrHeader::ref_from_prefix(bytes) else { return };
     let mut builder = Builder::new("attribute header", 1, start);
@@ -64,7 +64,7 @@ fn in_block(bytes: &[u8], inode: &Inode, block: u64, start: u64, sink: Sink<'_>)
     Entries { inode, block, values: bytes, values_at: start }.show(entries, first, sink);
 }
 
-/// Entries with what their values are counted from.
+/// Entries, and the origin of the offsets of their values.
 struct Entries<'a> {
     inode: &'a Inode,
     block: u64,
@@ -108,7 +108,7 @@ impl Entries<'_> {
         let mut record = builder.finish();
         let offset = usize::from(raw.e_value_offs.get());
         let end = offset.saturating_add(to_usize(raw.e_value_size.get().into()));
-        // A value in an inode of its own is not here, and an empty one is nowhere.
+        // A value in an inode of its own is elsewhere, and an empty value has no place.
         let is_here = offset < end && raw.e_value_inum.get() == 0;
         if let Some(value) = self.values.get(offset..end).filter(|_| is_here) {
             let mut builder = Builder::new("", 2, self.values_at);

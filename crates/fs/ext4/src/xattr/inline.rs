@@ -25,8 +25,8 @@ pub(crate) fn inline_rest_max(inode: &Inode) -> Result<Option<usize>> {
     Ok(room.map(|room| room & !3))
 }
 
-/// Returns the bytes for [`Inode::xattr_bytes`] with `rest` as the rest of the inline data, or `None` for an inode
-/// without inline data. Fails with `Corrupt` or `NoSpace`.
+/// Returns the bytes for [`Inode::xattr_bytes`] with `rest` as the rest of the inline data. `rest` is `None` if the
+/// inode will have no inline data. Fails with `Corrupt` or `NoSpace`.
 pub(crate) fn with_inline_rest(inode: &Inode, rest: Option<&[u8]>) -> Result<Vec<u8>> {
     let table = others(inode)?;
     let table = match rest {
