@@ -56,6 +56,9 @@ const KNOWN: &[(&str, &str, u64)] = &[
     ("EA_INODE", "inodes", 3004),
     ("QUOTA", "copied", 5008),
 ];
+/// Mutants with right checksums on which we and e2fsck once differed.
+const KNOWN_SEALED: &[(&str, u64)] =
+    &[("EXT4", 21_547), ("EXT4", 30_127), ("EXT3", 10_010), ("EXT3", 10_020)];
 /// One mutant of so many is mended with `-p`, too.
 const PREEN_SAMPLE: u64 = 4;
 
@@ -257,6 +260,19 @@ fn one_repair_of_a_mutant_with_right_checksums_is_enough_and_loses_no_name_that_
         };
         let (judged, failures) = short.run();
         assert!(failures.is_empty(), "{} of {judged}:\n{}", failures.len(), failures.join("\n"));
+    }
+}
+
+#[test]
+fn one_repair_of_a_sealed_mutant_is_enough_where_it_once_was_not() {
+    if oracles() {
+        for &(name, seed) in KNOWN_SEALED {
+            let base = ALL.iter().find(|base| base.name == name).unwrap();
+            let sound = names(&base.disk().bytes).unwrap().0;
+            let bytes = Harm::of(None, seed).sealed_mutant(&base.disk(), seed);
+            let outcome = judge(&bytes).and_then(|()| judge_names(&sound, &bytes));
+            assert_eq!(outcome, Ok(()), "{name} seed {seed}");
+        }
     }
 }
 

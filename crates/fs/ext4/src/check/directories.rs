@@ -28,6 +28,8 @@ use crate::unit::VolBlock;
 const SHARE: usize = 64;
 /// Blocks that are read at once.
 const BATCH: u64 = 64;
+/// Steps to the root, on average, that the choice between names of directories may take.
+const STEPS_PER_DIRECTORY: usize = 64;
 /// Issues of one directory that are told.
 const MAX_TOLD: usize = 1000;
 pub(super) const ROOT: u32 = 2;
@@ -61,23 +63,53 @@ pub(super) fn check(view: &Arc<View>, state: &Arc<State>, threads: u32, told: &m
     tell_twice(view, state, told);
 }
 
-/// Tells each name but the first of directories that have several.
+/// Reports each name but one of directories that have several. The name in the directory that `..` names is kept, or the first
+/// where no such name exists.
 fn tell_twice(view: &View, state: &State, told: &mut Told<'_>) {
-    let wanted: BTreeSet<u32> = state.dirs.iter().filter(|dir| dir.is_twice()).map(|dir| dir.ino).collect();
+    let twice: Vec<&Dir> = state.dirs.iter().filter(|dir| dir.is_twice()).collect();
+    let wanted: BTreeSet<u32> = twice.iter().map(|dir| dir.ino).collect();
     if wanted.is_empty() {
         return;
     }
-    let (mut seen, mut bytes) = (BTreeSet::new(), Vec::new());
-    for dir in &state.dirs {
+    let mut bytes = Vec::new();
+    let mut names_of = |dir: &Dir| {
         let mut look = Look::new(view, state, dir);
         look.wanted = Some(&wanted);
         look.all(&mut bytes);
-        for (ino, name) in look.names {
-            if !seen.insert(ino) {
+        look.names
+    };
+    let parents: BTreeSet<u32> = twice.iter().map(|dir| dir.dot_dot()).collect();
+    let mut pairs = BTreeSet::new();
+    for parent in parents.iter().filter_map(|&parent| state.dir(parent)) {
+        pairs.extend(names_of(parent).into_iter().map(|(ino, _)| (ino, parent.ino)));
+    }
+    let mut steps = state.dirs.len().saturating_mul(STEPS_PER_DIRECTORY);
+    for dir in twice {
+        let parent = dir.dot_dot();
+        if pairs.contains(&(dir.ino, parent)) && leads_to_root(state, parent, dir.ino, &mut steps) {
+            dir.choose_parent(parent);
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for dir in &state.dirs {
+        for (ino, name) in names_of(dir) {
+            let is_kept = state.dir(ino).is_some_and(|child| child.parent() == dir.ino) && seen.insert(ino);
+            if !is_kept {
                 told.found(Issue::DirectoryTwice { dir: dir.ino, name, ino });
             }
         }
     }
+}
+
+/// Whether the way from `dir` to the root passes no `below`; false when `steps` are used up.
+fn leads_to_root(state: &State, dir: u32, below: u32, steps: &mut usize) -> bool {
+    let mut at = dir;
+    while at != ROOT && at != below && *steps > 0 {
+        *steps = steps.saturating_sub(1);
+        let Some(dir) = state.dir(at) else { return false };
+        at = dir.parent();
+    }
+    at == ROOT
 }
 
 /// A directory that is looked at.

@@ -19,6 +19,12 @@ const JOURNAL_INO: u32 = 8;
 pub(super) const NOT_REGULAR: &str = "it is no regular file";
 
 impl Look<'_> {
+    /// Whether it is the journal of the volume.
+    pub(super) fn is_journal(&self) -> bool {
+        let sb = &self.view.sb;
+        self.ino == sb.raw.s_journal_inum.get() && sb.compat.contains(Compat::HAS_JOURNAL)
+    }
+
     /// A reserved inode: its type is given, and it has no name.
     pub(super) fn own_inode(&mut self) -> Slot {
         self.casefold_flag();
@@ -26,7 +32,7 @@ impl Look<'_> {
         let links = self.raw.i_links_count.get();
         let is_regular = self.kind() == Some(FileKind::Regular);
         let is_quota = self.view.quota_inodes().contains(&ino);
-        let is_journal = ino == sb.raw.s_journal_inum.get() && sb.compat.contains(Compat::HAS_JOURNAL);
+        let is_journal = self.is_journal();
         if ino == BAD_INO {
             let is_set = mode != 0
                 || links != 0
@@ -39,6 +45,7 @@ impl Look<'_> {
             self.pointers(&mut owned);
             return Slot::new(0, Marks::OWN, links);
         }
+        let mut is_unused = false;
         if is_journal {
             // Whether it can be one is told by who looks for the journal.
         } else if is_quota {
@@ -50,6 +57,7 @@ impl Look<'_> {
                 self.tell(Issue::OrphanFile { ino, why: NOT_REGULAR });
             }
         } else if ino == JOURNAL_INO || matches!(ino, 3 | 4) {
+            is_unused = true;
             let is_clear = links == 0
                 && self.raw.i_blocks_lo.get() == 0
                 && self.raw.i_block.iter().take(4).all(|&b| b == 0);
@@ -65,6 +73,9 @@ impl Look<'_> {
             if is_wrong {
                 self.tell(Issue::ReservedInode { ino, mode });
             }
+        }
+        if !is_unused {
+            self.index_flag();
         }
         self.owned(0);
         let kind = self.kind().map_or(0, kind_code);

@@ -129,6 +129,11 @@ impl Dir {
         }
     }
 
+    /// Sets it when all names are known.
+    pub(super) fn choose_parent(&self, parent: u32) {
+        self.parent.store(parent, Ordering::Relaxed);
+    }
+
     /// Whether it has more than one name.
     pub(super) fn is_twice(&self) -> bool {
         self.twice.load(Ordering::Relaxed)

@@ -4,6 +4,7 @@ use crate::case::{cases, run_unknown};
 use crate::lab::Disk;
 use crate::lab::bases::{EXT4, oracles};
 use crate::lab::judge::{e2fsck_is_clean, findings, repaired};
+use obento_ext4::raw::RawDirEntry;
 
 cases! {
     a_length_of_a_record_that_is_too_short(EXT4, ["directory-record dir=<dir> offset=24", "unconnected dir=<dir/sub>", "unnamed ino=<dir/inner>"], |disk| {
@@ -54,6 +55,23 @@ cases! {
             entry.inode = sub.into();
             entry.file_type = 2;
         });
+    });
+    a_name_for_a_directory_beside_that_in_its_parent(EXT4, ["directory-twice dir=2 ino=<dir/sub>", "unnamed ino=<empty>", "link-count ino=<dir/sub> stored=2"], |disk| {
+        let sub = disk.ino("dir/sub");
+        disk.edit_entry("", "empty", |entry| {
+            entry.inode = sub.into();
+            entry.file_type = 2;
+        });
+    });
+    a_name_for_a_directory_below_it_which_its_parent_entry_agrees_with(EXT4, ["directory-twice dir=<dir/sub> ino=<dir>", "dot-dot dir=<dir> found=<dir/sub>", "link-count ino=2 stored=6", "link-count ino=<dir> stored=3", "link-count ino=<dir/sub> stored=2"], |disk| {
+        let (dir, sub) = (disk.ino("dir"), disk.ino("dir/sub"));
+        disk.edit_entry("dir", "..", |entry| entry.inode = sub.into());
+        let at = disk.entry_at(sub, "..");
+        let rest = disk.read::<RawDirEntry>(at).rec_len.get() - 12;
+        let record = RawDirEntry { inode: dir.into(), rec_len: rest.into(), name_len: 3, file_type: 2 };
+        disk.write(at + 12, &record);
+        disk.put(at + 20, b"top");
+        disk.edit_entry("dir/sub", "..", |entry| entry.rec_len = 12.into());
     });
     a_name_twice(EXT4, ["duplicate-name"], |disk| {
         disk.rename_entry("", "twice", b"again");

@@ -3,7 +3,7 @@
 use crate::case::{cases, run_unknown};
 use crate::lab::bases;
 
-const IMMUTABLE_INDEX: u32 = 0x1000;
+const INDEX: u32 = 0x1000;
 const EXTENTS: u32 = 0x8_0000;
 const CASEFOLD: u32 = 0x4000_0000;
 
@@ -76,7 +76,7 @@ cases! {
         disk.edit_inode("empty", |inode| inode.i_flags = 0x1000_0000.into());
     });
     an_index_flag_on_a_file(EXT4, ["inode-flag ino=<file>"], |disk| {
-        disk.edit_inode("file", |inode| inode.i_flags = (inode.i_flags.get() | IMMUTABLE_INDEX).into());
+        disk.edit_inode("file", |inode| inode.i_flags = (inode.i_flags.get() | INDEX).into());
     });
     an_extents_flag_where_there_are_pointers(EXT2, ["inode-flag ino=<file>"], |disk| {
         disk.edit_inode("file", |inode| inode.i_flags = EXTENTS.into());
@@ -120,11 +120,23 @@ cases! {
             inode.i_links_count = 1.into();
         });
     });
+    a_reserved_inode_with_the_flag_of_indexes(EXT4, ["inode-flag ino=5"], |disk| {
+        disk.edit_inode("<5>", |inode| inode.i_flags = INDEX.into());
+    });
+    a_resize_inode_with_the_flag_of_indexes(EXT4, ["inode-flag ino=7"], |disk| {
+        disk.edit_inode("<7>", |inode| inode.i_flags = (inode.i_flags.get() | INDEX).into());
+    });
+    a_journal_with_the_flag_of_indexes(EXT4, ["inode-flag ino=8"], |disk| {
+        disk.edit_inode("<8>", |inode| inode.i_flags = (inode.i_flags.get() | INDEX).into());
+    });
+    a_quota_file_with_the_flag_of_indexes(QUOTA, ["inode-flag ino=3"], |disk| {
+        disk.edit_inode("<3>", |inode| inode.i_flags = (inode.i_flags.get() | INDEX).into());
+    });
     inline_data_and_extents(INLINE, ["inode-flag ino=<dir/inner>"], |disk| {
         disk.edit_inode("dir/inner", |inode| inode.i_flags = (inode.i_flags.get() | EXTENTS).into());
     });
     a_device_that_is_said_to_be_indexed(EXT4, ["inode-flag ino=<char>"], |disk| {
-        disk.edit_inode("char", |inode| inode.i_flags = IMMUTABLE_INDEX.into());
+        disk.edit_inode("char", |inode| inode.i_flags = INDEX.into());
     });
     a_kept_device_with_blocks(EXT4, ["bad-special ino=<char>", "inode-flag ino=<char>"], |disk| {
         disk.edit_inode("char", |inode| {

@@ -43,6 +43,9 @@ cases! {
     an_inode_of_the_journal_that_is_empty(EXT4, ["journal-inode ino=8", "size ino=8"], |disk| {
         disk.edit_inode("<8>", |inode| inode.i_size_lo = 0.into());
     });
+    an_inode_of_the_journal_that_ends_within_a_block(EXT4, ["size ino=8"], |disk| {
+        disk.edit_inode("<8>", |inode| inode.i_size_lo = (inode.i_size_lo.get() + 32).into());
+    });
     a_journal_inode_that_is_not_there(EXT4, ["journal-inode ino=99", "reserved-inode ino=8"], |disk| {
         disk.edit_super_block(|sb| sb.s_journal_inum = 99.into());
     });
