@@ -1,4 +1,5 @@
-//! Checking: one damage, one issue; what is mended is clean to `fsck.exfat`; and of random damage both find the same volumes clean.
+//! Checks: each single damage gives its issue; a repaired volume is clean to `fsck.exfat`; and both checkers agree
+//! which randomly damaged volumes are clean.
 
 mod common;
 
@@ -13,7 +14,7 @@ use obento_exfat::check::{Issue, check_volume, issues};
 use obento_testkit::changes::{resolve, walk};
 use obento_testkit::mutants::Random;
 
-/// A volume with a tree in it, and where its parts are.
+/// A volume with a tree, and the places of its parts.
 #[derive(Clone)]
 struct Volume {
     bytes: Vec<u8>,
@@ -53,7 +54,7 @@ impl Volume {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Where the set of `name` begins.
+    /// Returns the offset of the set of `name`.
     fn set(&self, name: &str) -> usize {
         let units: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let is_it = |at: &usize| {
@@ -69,7 +70,7 @@ impl Volume {
         self.set(name) as u64 / 32
     }
 
-    /// Changes bytes of a set, and makes its checksum right again.
+    /// Changes bytes of a set and corrects its checksum.
     fn change(&mut self, name: &str, offset: usize, bytes: &[u8]) {
         let at = self.set(name);
         self.put(at + offset, bytes);
@@ -93,7 +94,7 @@ impl Volume {
         self.put(at, &value.to_le_bytes());
     }
 
-    /// Makes the file a chain.
+    /// Turns the file into a chain.
     fn unchain(&mut self, name: &str, clusters: u32) -> u32 {
         let first = self.first(name);
         for cluster in first..first + clusters {
@@ -123,7 +124,7 @@ fn found(bytes: &[u8]) -> Vec<Issue> {
     issues(Arc::new(MemDevice::read_only(bytes.to_vec()))).unwrap()
 }
 
-/// The bytes after mending, and what is left.
+/// Returns the bytes after a repair, and the number of issues left.
 fn mended(bytes: &[u8], mending: Mending) -> (Vec<u8>, u64) {
     let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(bytes.to_vec()));
     let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
@@ -139,8 +140,8 @@ fn clean_to_fsck(bytes: &[u8], folder: &Path) -> bool {
     is_sound(&image)
 }
 
-/// `damage` is found as `expected` and nothing else; mended, nothing is found, by `fsck.exfat` neither. `fsck.exfat` finds it,
-/// too, unless obento alone looks for it.
+/// Tests that `damage` gives exactly the expected issue, and that neither checker finds anything after the repair.
+/// `fsck.exfat` must find the damage, too, unless only obento checks for it.
 fn one(theirs: Theirs, damage: impl FnOnce(&mut Volume) -> Issue) {
     let Some(mut volume) = Volume::new() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +236,7 @@ fn a_checksum_of_a_set_is_made_right() {
 fn entries_that_are_no_set_go() {
     one(Found, |volume| {
         let (ino, dir) = (volume.ino("32769"), volume.ino("sizes"));
-        // Without a stream nothing says what it is. Without clusters, so that none are lost.
+        // Without a stream entry its contents are unknown. The file has no clusters, so none are lost.
         volume.change("32769", 33, &[1]);
         let (first, at) = (volume.first("32769"), volume.set("32769"));
         for cluster in first..first + 9 {
@@ -278,7 +279,7 @@ fn a_set_that_is_counted_wrongly_or_has_entries_of_others_stays() {
 
 #[test]
 fn a_name_and_its_length_agree() {
-    // The hash belongs to the shorter name, and to the longer one.
+    // The hash matches the shorter name, or the longer one.
     for (found, hash) in [(3, "409"), (4, "4095"), (3, "4095")] {
         one(Found, |volume| {
             let at = volume.set("4095");
@@ -311,7 +312,7 @@ fn a_name_that_is_none_gets_other_characters() {
     one(Silent, |volume| {
         let (ino, dir) = (volume.ino("511"), volume.ino("sizes"));
         let at = volume.set("511");
-        // With the hash that belongs to it.
+        // With the correct hash.
         volume.put(at + 66, b":");
         let hash = [b':', 0, b'1', 0, b'1', 0]
             .iter()
@@ -362,7 +363,7 @@ fn many_files_of_one_bad_name_all_get_their_own_in_one_run() {
         for n in 0..count {
             rename(&mut volume, &format!("entry number {}", 100 + n), bad);
         }
-        // Names that a repair may think of are there already, behind the others.
+        // Names that a repair could choose exist already, after the others.
         rename(&mut volume, "entry number 200", "_~3");
         rename(&mut volume, "entry number 201", "_");
         let (after, left) = mended(&volume.bytes, Mending::All);
@@ -376,7 +377,7 @@ fn many_files_of_one_bad_name_all_get_their_own_in_one_run() {
     }
 }
 
-/// The volume cannot be opened, or Linux does not open it; the check says so.
+/// The volume cannot be opened, or Linux does not open it, and the check reports that.
 #[test]
 fn the_fat_chains_the_clusters_of_the_tables() {
     for (kind, table) in [(0x81, "allocation bitmap"), (0x82, "up-case table")] {
@@ -431,7 +432,7 @@ fn a_flag_is_not_believed_where_only_the_opposite_fits() {
     };
     let path = "/sizes/100000";
     let before = read(&sound.bytes, path);
-    // It says that the FAT has its clusters, and the FAT has none.
+    // It claims that the FAT chains its clusters, but the FAT does not.
     let mut volume = sound.clone();
     volume.change("100000", 33, &[1]);
     let ino = volume.ino("100000");
@@ -439,7 +440,7 @@ fn a_flag_is_not_believed_where_only_the_opposite_fits() {
     assert_eq!(found(&volume.bytes), [Issue::Arrangement { ino, why }]);
     let (after, left) = mended(&volume.bytes, Mending::All);
     assert!(left == 0 && read(&after, path) == before);
-    // It says that they follow each other, and they do not.
+    // It claims that its clusters are contiguous, but they are not.
     let mut volume = sound.clone();
     let first = volume.unchain("100000", 25);
     let last = volume.word(92) - 3;
@@ -645,7 +646,7 @@ fn clusters_that_nobody_names_become_files_if_that_is_asked_for() {
 
 #[test]
 fn the_entry_of_the_bitmap_comes_back_where_its_place_can_be_told() {
-    // Removed, with all else still in it; and with nothing left of it.
+    // A removed entry with all its other bytes, and an erased one.
     for is_removed in [true, false] {
         one(Found, |volume| {
             let at = volume.root_entry(0x81);
@@ -659,7 +660,7 @@ fn the_entry_of_the_bitmap_comes_back_where_its_place_can_be_told() {
     }
 }
 
-/// No file is cut short for an entry that is wrong.
+/// No file is truncated because of a wrong entry.
 #[test]
 fn an_entry_of_the_bitmap_that_names_a_files_clusters_is_made_right() {
     one(Found, |volume| {
@@ -674,7 +675,7 @@ fn a_bitmap_that_cannot_be_found_is_written_anew() {
     let Some(mut volume) = Volume::new() else { return };
     let at = volume.root_entry(0x81);
     volume.put(at, &[[5].as_slice(), &[0; 31]].concat());
-    // A file's cluster that is free there.
+    // A cluster of a file that the bitmap marks as free.
     let first = volume.first("100000");
     volume.mark(first, false);
     let first = volume.word(92) - 8;
@@ -721,7 +722,7 @@ fn of_random_damage_fsck_exfat_finds_the_same_volumes_clean_and_what_is_mended_i
         }
         let Ok(ours) = issues(Arc::new(MemDevice::read_only(bytes.clone()))) else { continue };
         let theirs = clean_to_fsck(&bytes, folder.path());
-        // What obento alone looks for.
+        // Issues that only obento checks for.
         let is_stricter = ours.iter().all(|issue| {
             matches!(
                 issue,

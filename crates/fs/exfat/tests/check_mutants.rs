@@ -1,6 +1,7 @@
-//! Volumes damaged at random with their checksums made right: boot regions, FAT, bitmap, up-case table and sets. One `check -y` repairs
-//! them for us and for `fsck.exfat`, and loses no name that `fsck.exfat -y` keeps. `cargo xtask check-mutants` is the long campaign; a
-//! mutant that failed is tried alone with `OBENTO_MUTANTS=1 OBENTO_SEED=n OBENTO_ONLY=base`, and `OBENTO_KEEP=folder` keeps its image.
+//! Randomly damaged volumes with correct checksums: boot regions, FAT, bitmap, up-case table and sets. One `check -y`
+//! repairs them for obento and for `fsck.exfat`, and loses no name that `fsck.exfat -y` keeps. `cargo xtask
+//! check-mutants` is the long campaign. `OBENTO_MUTANTS=1 OBENTO_SEED=n OBENTO_ONLY=base` repeats one mutant, and
+//! `OBENTO_KEEP=folder` keeps its image.
 
 mod common;
 
@@ -39,7 +40,7 @@ fn bases() -> Vec<Base> {
         for (path, len) in [("NONE", 0), ("ONE", 512), ("MORE", 9000)] {
             put(&*fs, &vfs, &format!("SIZES/{path}"), FileKind::Regular, &vec![b'z'; len]);
         }
-        // What comes now lies between what stays.
+        // The next files are placed between the remaining ones.
         let dir = resolve(&*fs, "/gap").unwrap();
         for n in ["0", "2", "4"] {
             let ino = resolve(&*fs, &format!("/gap/{n}")).unwrap();
@@ -54,7 +55,7 @@ fn bases() -> Vec<Base> {
     SHAPES.iter().map(make).collect()
 }
 
-/// Where the parts of a sound volume are.
+/// The places of the parts of an intact volume.
 struct Places {
     sector: usize,
     fat: usize,
@@ -74,14 +75,14 @@ impl Places {
         Self { sector, fat, heap, root, up_case: at(word(entry + 20)) }
     }
 
-    /// Returns where sets begin.
+    /// Returns the offsets of the sets.
     fn sets(&self, bytes: &[u8]) -> Vec<usize> {
         let is_set = |&at: &usize| bytes[at] == 0x85 && bytes[at + 32] == 0xc0;
         (self.heap..bytes.len() - 640).step_by(32).filter(is_set).collect()
     }
 }
 
-/// Damages one to three places, each of a kind of its own; what has a checksum gets the right one.
+/// Damages one to three places in different ways, and corrects the checksums.
 fn harm(bytes: &mut [u8], random: &mut Random) {
     let places = Places::of(bytes);
     for _ in 0..=random.below(3) {
@@ -93,7 +94,7 @@ fn harm(bytes: &mut [u8], random: &mut Random) {
                 let value = values[random.below(5) as usize];
                 bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
             }
-            // The bitmap lies in the first cluster.
+            // The bitmap is in the first cluster.
             2 => bytes[places.heap + random.below(16) as usize] ^= 1 << random.below(8),
             3 => {
                 // Entries of the volume itself: label, bitmap, up-case table.
@@ -114,7 +115,7 @@ fn harm(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// A bit of a field of the first boot region, or of both.
+/// Flips a bit of a field of the main boot region, or of both regions.
 fn boot(bytes: &mut [u8], places: &Places, random: &mut Random) {
     let (at, bit) = ([0, 3, 11][random.below(12).saturating_sub(9) as usize], random.below(8));
     let at = if at == 0 { 64 + random.below(50) as usize } else { at + random.below(8) as usize };
@@ -142,7 +143,7 @@ fn sum_up_case(bytes: &mut [u8], places: &Places) {
     }
 }
 
-/// A field of a set, or a set in the place of another.
+/// Changes a field of a set, or copies a set over another.
 fn set(bytes: &mut [u8], places: &Places, random: &mut Random) {
     let sets = places.sets(bytes);
     if sets.is_empty() {
@@ -169,7 +170,7 @@ fn set(bytes: &mut [u8], places: &Places, random: &mut Random) {
     bytes[at + 2..at + 4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// What `fsck.exfat -n` finds.
+/// Fails with the output of `fsck.exfat -n` if it finds anything.
 fn faults(image: &Path) -> Result<(), String> {
     let output = program("fsck.exfat").arg("-n").arg(image).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -177,7 +178,8 @@ fn faults(image: &Path) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(said + &why) }
 }
 
-/// `fsck.exfat` refuses version 1.01 and those after it, which Linux mounts and the specification allows.
+/// Returns whether the failure is expected: `fsck.exfat` refuses versions 1.01 and later, which Linux mounts and the
+/// specification allows.
 fn is_excused(said: &str) -> bool {
     said.contains("unsupported exfat version: 1.")
 }

@@ -1,5 +1,5 @@
-//! The contract's cases: on volumes with a tree in them, and on empty ones that are open for changes, which `fsck.exfat` judges
-//! when a case is done. What the format lacks it says by its limits.
+//! The cases of the contract, on volumes with a tree and on empty volumes that are open for changes, which
+//! `fsck.exfat` checks after each case. The limits of the format exclude cases that it does not support.
 
 mod common;
 

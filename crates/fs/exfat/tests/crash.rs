@@ -1,5 +1,5 @@
-//! The power fails: what is found after a check mended it is consistent, holds what was synced and not changed since, and shows
-//! nobody what is another's.
+//! Power cuts: after a check has repaired the volume, it is consistent, contains what was synced and not changed
+//! since, and shows no file the data of another.
 
 mod common;
 #[path = "common/cuts.rs"]
@@ -34,8 +34,8 @@ fn campaign_over_short_and_random_plans() {
     campaign::from_environment(&volumes).expect_clean();
 }
 
-/// Before it is mended: clusters that nobody names, chains that go on behind their files, entries without their first or
-/// behind the end. No set leads to what is free or another's.
+/// Before the repair there are only: lost clusters, chains that continue after the end of their files, and entries
+/// without their first one or after the end marker. No set refers to free clusters or to those of another file.
 #[test]
 fn a_cut_leaves_lost_clusters_and_unfinished_names_at_worst() {
     let is_left_by_a_cut = |issue: &Issue| {

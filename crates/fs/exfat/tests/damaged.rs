@@ -1,4 +1,5 @@
-//! Damaged volumes: everything ends with an answer or an error, in bounded time, and no bytes come from outside.
+//! Damaged volumes: every operation ends with a result or an error, in bounded time, and reads no bytes outside of
+//! the volume.
 
 mod common;
 
@@ -26,7 +27,7 @@ fn mutants_with_clusters_of_many_pages_end_with_an_answer_or_an_error() {
     mutants("pages", 200..300);
 }
 
-/// A volume with the tree, and where the set of `name` begins.
+/// A volume with the tree, and the offset of the set of `name`.
 struct Victim {
     bytes: Vec<u8>,
     at: usize,
@@ -48,7 +49,7 @@ impl Victim {
         Some(Self { bytes, at })
     }
 
-    /// Changes bytes of the set, and makes its checksum right again.
+    /// Changes bytes of the set and corrects its checksum.
     fn change(&mut self, offset: usize, bytes: &[u8]) {
         let at = self.at + offset;
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
@@ -69,7 +70,7 @@ fn a_directory_lies_below_itself_nowhere() {
     let Some(mut victim) = Victim::new("p") else { return };
     let fs = victim.open();
     assert!(obento_testkit::changes::resolve(&*fs, "/d/e/e/p/file").is_ok());
-    // It begins where the directory of many names does, or where the root does.
+    // It begins where the directory with many names begins, or where the root begins.
     let root = u32::from_le_bytes(victim.bytes[96..100].try_into().unwrap());
     victim.change(52, &root.to_le_bytes());
     let fs = victim.open();
@@ -112,7 +113,7 @@ fn a_set_with_another_checksum_costs_its_file() {
 fn what_others_put_behind_a_name_is_skipped_and_what_nobody_knows_is_not() {
     for (kind, is_read) in [(0xe0, true), (0xe1, true), (0xc5, false)] {
         let Some(mut victim) = Victim::new("gone") else { return };
-        // What follows the set gives way.
+        // The entry replaces what follows the set.
         let at = victim.at + 96;
         victim.bytes[at..at + 32].fill(0);
         victim.bytes[at] = kind;
@@ -135,7 +136,7 @@ fn a_boot_region_that_is_damaged_is_read_from_its_copy() {
         let refused = ExFatDriver::default().open(Arc::new(MemDevice::new(bytes)), &options);
         assert!(refused.is_err(), "{at}: it is not changed before it is mended");
     }
-    // Both, so that nothing says which is right: what can be believed is read.
+    // Both regions, so that neither is known to be right: the plausible one is read.
     victim.bytes[300] ^= 1;
     victim.bytes[12 * 512] = !copy;
     assert!(matches!(victim.open().info().notices[..], [Notice::Damaged(_)]));

@@ -1,5 +1,5 @@
-//! What fails, fails cleanly: no room, a read-only device, a device that breaks at any request. What was acknowledged is there
-//! after a check, and nothing panics.
+//! Failures: no space, a read-only device, a device that fails at any request. Acknowledged data is present after a
+//! check, and nothing panics.
 
 mod common;
 #[path = "common/cuts.rs"]

@@ -1,4 +1,4 @@
-//! Volumes that were made: `fsck.exfat` finds no fault, and they are those of mkfs.exfat.
+//! Created volumes: `fsck.exfat` finds nothing, and they equal those of mkfs.exfat.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn volumes_are_byte_for_byte_those_of_mkfs_exfat() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    /// Bytes, arguments of mkfs.exfat, settings, label.
+    /// Size, arguments of mkfs.exfat, settings, label.
     type Case<'a> = (u64, &'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
     let cases: &[Case<'_>] = &[
         (64 * MIB, &["-L", "A \u{fc}ber"], &[], "A \u{fc}ber"),
@@ -64,7 +64,7 @@ fn volumes_are_byte_for_byte_those_of_mkfs_exfat() {
             continue;
         }
         let expected = std::fs::read(&their_image).unwrap();
-        // The serial number is of the clock there.
+        // mkfs.exfat derives the serial number from the clock.
         let serial = u32::from_le_bytes(expected[100..104].try_into().unwrap());
         let mut ours = options(ours);
         ours.settings.push(("volume_id".into(), format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff)));
@@ -93,7 +93,7 @@ fn a_volume_of_two_tebibytes_is_the_same_where_it_has_bytes() {
         FileDevice::open(&our_image).unwrap()
     });
     let mut pieces = [vec![0; 8 << 20], vec![0; 8 << 20]];
-    // Boot regions and the begin of the FAT; the bitmap, the table and the root directory.
+    // The boot regions and the start of the FAT; the bitmap, the up-case table and the root directory.
     for at in [0, 133_120 * 512] {
         theirs.read_at(at, &mut pieces[0]).unwrap();
         ours.read_at(at, &mut pieces[1]).unwrap();

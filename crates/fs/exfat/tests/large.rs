@@ -1,4 +1,4 @@
-//! What is large: a directory of 60,000 names, a file of more than 4 GiB, a volume of 2 TiB. All of it sparse.
+//! Large objects, all of them sparse: a directory with 60,000 names, a file of more than 4 GiB, a volume of 2 TiB.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn a_directory_holds_sixty_thousand_names() {
         fs.writable().unwrap().unlink(dir, name(&file)).unwrap();
         fs.forget(ino);
     }
-    // They take the places of those that went.
+    // They take the places of the removed ones.
     let len = fs.getattr(dir).unwrap().size;
     for n in 0..19_000 {
         create(&*fs, dir, &format!("another name as long {n}"), FileKind::Regular).unwrap();
@@ -73,7 +73,7 @@ fn a_file_of_more_than_four_gibibytes_lies_on_a_volume_of_two_tebibytes() {
     file.truncate(1 << 40).unwrap();
     file.truncate(6 << 30).unwrap();
     file.write_at(0, b"begin").unwrap();
-    // The gap is punched.
+    // A hole is punched for the gap.
     file.write_at((5 << 30) + 3, b"far").unwrap();
     close(&*fs);
     judge(&image);

@@ -1,5 +1,5 @@
-//! TexFAT: volumes with two FATs and two bitmaps, of which the boot sector says which are active. They are read by those, and
-//! neither changed nor checked.
+//! TexFAT: volumes with two FATs and two bitmaps, whose boot sector selects the active pair. The active pair is read,
+//! and the volume is neither changed nor checked.
 
 mod common;
 
@@ -15,7 +15,7 @@ use obento_exfat::ExFatDriver;
 use obento_exfat::check::check_volume;
 use obento_testkit::changes::{tree_of, walk};
 
-/// A filled volume as a TexFAT whose pair number `active` is as it was; the other holds nonsense.
+/// Returns a filled volume as a TexFAT volume whose pair `active` is intact; the other pair is invalid.
 fn texfat(folder: &Path, active: u8) -> (Vec<u8>, Vec<u8>) {
     let plain = bytes_of(&shape("page").filled(folder));
     let mut bytes = plain.clone();
@@ -25,7 +25,7 @@ fn texfat(folder: &Path, active: u8) -> (Vec<u8>, Vec<u8>) {
     let (clusters, root, cluster) = (word(&bytes, 92), word(&bytes, 96), sector << bytes[109]);
     assert!(fat + 2 * fat_len <= heap, "there is room for the second FAT");
     let place = |number: usize| heap + (number - 2) * cluster;
-    // The second bitmap takes the last cluster, and both mark it.
+    // The second bitmap takes the last cluster, which both mark as used.
     let second = clusters + 1;
     let entry = (place(root)..).step_by(32).find(|&at| bytes[at] == 0x81).unwrap();
     assert_eq!(word(&bytes, entry + 20), 2, "the first bitmap lies in cluster 2");

@@ -1,5 +1,5 @@
-//! Changing volumes through the layer above: what was done is read again by us and by a second implementation, and `fsck.exfat`
-//! finds no fault, whenever the power fails.
+//! Changing volumes through the layer above: obento and a second implementation read the result, and `fsck.exfat`
+//! finds nothing, whenever the power fails.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn nothing_stale_is_read_behind_what_was_written() {
         let image = shape(shape_name).make(folder.path());
         let mut bytes = std::fs::read(&image).unwrap();
         let fs = open_bytes(&bytes).unwrap();
-        // All that is free holds garbage.
+        // All free space contains arbitrary bytes.
         let used = fs.statfs().unwrap();
         let start = bytes.len() - ((used.free - 8) * u64::from(used.block_size)) as usize;
         bytes[start..].fill(0xee);
@@ -128,7 +128,7 @@ fn what_lies_together_stays_contiguous_and_what_cannot_becomes_a_chain() {
     assert!(read(&*fs, resolve(&*fs, "/a").unwrap(), 49_152).unwrap() == [b'a'; 49_152]);
 }
 
-/// Puts a vendor's entry behind the name of `name`, the last file of its directory.
+/// Adds a vendor entry after the name `name`, the last file of its directory.
 fn add_vendor_entry(image: &Path, name: &str, body: u8) {
     let mut bytes = std::fs::read(image).unwrap();
     let units: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -141,7 +141,7 @@ fn add_vendor_entry(image: &Path, name: &str, body: u8) {
     let end = at + 32 * (usize::from(bytes[at + 1]) + 1);
     assert_eq!(bytes[end], 0, "nothing follows");
     bytes[end..end + 32].fill(body);
-    // Neither clusters nor a chain.
+    // With neither clusters nor a chain.
     (bytes[end], bytes[end + 1], bytes[at + 1]) = (0xe0, 0, bytes[at + 1] + 1);
     let summed = bytes[at..end + 32].iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
     let sum = summed.fold(0, |sum: u16, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()));
@@ -162,7 +162,7 @@ fn a_vendors_entry_goes_with_its_file_when_two_are_exchanged_and_when_one_replac
     Vfs::new(fs.clone()).node(file).unwrap().write_at(0, b"mine").unwrap();
     close(&*fs);
     add_vendor_entry(&image, "mine", 0x77);
-    // `fsck.exfat` 1.2.0 takes no entries behind a name.
+    // `fsck.exfat` 1.2.0 accepts no entries after a name.
     let faults =
         |image: &Path| issues(Arc::new(MemDevice::read_only(std::fs::read(image).unwrap()))).unwrap();
     let vendors = |image: &Path| {
@@ -186,7 +186,7 @@ fn a_vendors_entry_goes_with_its_file_when_two_are_exchanged_and_when_one_replac
         (of("/d/a name of more than fifteen units", 4), of("/mine", 5)),
         (b"mine".to_vec(), b"other".to_vec())
     );
-    // Back over what replaced it.
+    // Back over the file that replaced it.
     let fs = open_to_write(&image);
     let dir = resolve(&*fs, "/d").unwrap();
     fs.writable().unwrap().rename(dir, long, fs.root(), name("mine"), RenameFlags::empty()).unwrap();

@@ -1,4 +1,4 @@
-//! Changes are written by their age, without anybody asking.
+//! Changes are written once they reach their age, without a request.
 
 use obento_fat::FatDriver;
 use obento_testkit::age;

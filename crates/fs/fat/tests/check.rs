@@ -1,4 +1,5 @@
-//! Checking: one damage, one issue; what is mended is clean to `fsck.fat`; and of random damage both find the same volumes clean.
+//! Checks: each single damage gives its issue; a repaired volume is clean to `fsck.fat`; and both checkers agree
+//! which randomly damaged volumes are clean.
 
 mod common;
 #[path = "common/damage.rs"]
@@ -12,7 +13,8 @@ use obento_driver::Mending;
 use obento_fat::check::{Event, Issue, check_volume, issues};
 use obento_testkit::mutants::Random;
 
-/// `damage` on volumes of these shapes is found as what it says, by `fsck.fat` too, and all is mended.
+/// Tests that `damage` on volumes of these shapes gives the returned issues, that `fsck.fat` finds it, too, and that
+/// all is repaired.
 fn one(shapes: &[&str], damage: impl Fn(&mut Volume) -> Vec<Issue>) {
     if !common::oracles() {
         return;
@@ -68,7 +70,7 @@ fn a_file_in_a_free_bad_or_impossible_cluster_is_one_issue() {
         let why = "leads to a number that no cluster has";
         vec![Issue::Chain { ino: volume.ino(F), at: 2, cluster, why }]
     });
-    // What comes after the damage is nobody's then.
+    // The clusters after the damage are then lost.
     one(&ALL, |volume| {
         let cluster = volume.first(F);
         volume.link(cluster + 1, 0);
@@ -96,7 +98,7 @@ fn a_cluster_of_two_files_is_one_issue() {
         volume.set_size(LONG, size);
         volume.link(long, cluster + 2);
         let (first, second) = (volume.entry(F), volume.entry(LONG));
-        // The one whose entry comes first keeps it.
+        // The file whose entry comes first keeps the cluster.
         if first < second {
             return vec![Issue::CrossLink { ino: volume.ino(LONG), at: 1, cluster: cluster + 2 }];
         }
@@ -135,7 +137,7 @@ fn lost_clusters_are_one_issue_a_chain_and_become_files() {
     let size = fs.getattr(ino).unwrap().size;
     let found = common::read(&*fs, ino, size).unwrap();
     assert_eq!((size as usize, &found[..600]), (3 * volume.cluster, &[7; 600][..]));
-    // A ring belongs to nobody and begins nowhere.
+    // A circular chain without an owner has no first cluster.
     one(&ALL, |volume| {
         let free = volume.first(F) + 100;
         volume.link(free, free + 1);
@@ -283,7 +285,7 @@ fn fats_that_differ_are_one_issue() {
     });
 }
 
-/// The bytes after `damage` to a sound volume and `mending` of it, and how many findings are left.
+/// Returns the bytes after `damage` to an intact volume and a repair with `mending`, and the number of findings left.
 fn repaired(sound: &Volume, mending: Mending, damage: impl Fn(&mut Volume)) -> (Vec<u8>, u64) {
     let mut volume = sound.clone();
     damage(&mut volume);
@@ -295,7 +297,7 @@ fn an_entry_that_is_broken_in_one_fat_comes_back_from_the_other() {
     if !common::oracles() {
         return;
     }
-    // Free, bad, ended too early, out of the volume, into the chain itself.
+    // Free, bad, ended too early, outside of the volume, into the chain itself.
     let values = [0, u32::MAX - 8, u32::MAX, 1, 2];
     for name in ALL {
         let sound = Volume::new(name);
@@ -307,7 +309,7 @@ fn an_entry_that_is_broken_in_one_fat_comes_back_from_the_other() {
                 let value = if value == 2 { volume.first(F) } else { value };
                 volume.link_in(copy, cluster, value);
             });
-            // What ends where the file ends says nothing else.
+            // An end marker at the end of the file is correct.
             let is_sound = bytes == sound.bytes || value == u32::MAX && at == 2;
             assert!(left == 0 && is_sound, "{name}, {value:#x}, {copy}, {at}");
         }
@@ -336,7 +338,7 @@ fn two_whole_chains_of_one_file_are_left_to_whoever_decides() {
         return;
     }
     let damage = |volume: &mut Volume| {
-        // In the second FAT the file goes on in a cluster that is free in the first.
+        // In the second FAT the file continues in a cluster that is free in the first one.
         let (cluster, other) = (volume.first(F), volume.first(F) + 100);
         volume.link_in(1, cluster + 1, other);
         volume.link_in(1, other, u32::MAX);
@@ -394,7 +396,7 @@ fn a_directory_that_ends_too_early_in_one_fat_keeps_its_names() {
     }
 }
 
-/// Puts `long` into the part of a long name before the entry at `at`, whose short name it belongs to then.
+/// Writes `long` into the part of a long name before the entry at `at`, with the checksum of that entry.
 fn set_long(volume: &mut Volume, at: usize, long: &str) {
     let short = volume.bytes[at..at + 11].to_vec();
     let sum = short.iter().fold(0_u8, |sum, &byte| sum.rotate_right(1).wrapping_add(byte));
@@ -408,7 +410,7 @@ fn set_long(volume: &mut Volume, at: usize, long: &str) {
     }
 }
 
-/// A volume with the files `ONE`, `TWO` and `THREE` in its root directory, each behind a free entry.
+/// Returns a volume with the files `ONE`, `TWO` and `THREE` in its root directory, each after a free entry.
 fn three_files(sound: &Volume) -> (Volume, [usize; 3]) {
     let mut volume = sound.clone();
     let d = volume.entry(D);
@@ -423,7 +425,7 @@ fn three_files(sound: &Volume) -> (Volume, [usize; 3]) {
     (volume, places)
 }
 
-/// The names in the root directory, without those that every volume has.
+/// Returns the names in the root directory, without those that every volume has.
 fn names_of(bytes: &[u8]) -> Vec<String> {
     let fs = common::open(Arc::new(MemDevice::read_only(bytes.to_vec()))).unwrap();
     let names = common::walk(&*fs).into_keys();
@@ -465,7 +467,7 @@ fn a_long_name_that_is_the_short_name_of_another_file_is_found() {
     }
     for name in ALL {
         let sound = Volume::new(name);
-        // The long name comes after the short one, and before it.
+        // The long name is after the short one, and before it.
         let (mut volume, [_, two, _]) = three_files(&sound);
         set_long(&mut volume, two, "one");
         let (bytes, left) = mended(&volume.bytes, Mending::All);
@@ -568,12 +570,12 @@ fn a_volume_that_is_cut_short_is_told_and_not_written() {
     assert!(bytes == cut && left == 1);
 }
 
-/// Offsets of what is no data: the FATs as far as they are used, and directories.
+/// Returns offsets of metadata: the used part of the FATs, and directories.
 fn metadata(volume: &Volume) -> Vec<usize> {
     let used = 700 * volume.width as usize / 8;
     let mut places: Vec<usize> = (volume.fat..volume.fat + used).collect();
     places.extend(volume.fat + volume.fat_len..volume.fat + volume.fat_len + used);
-    // But for the label, of which fsck.fat takes every character that is not ASCII for none.
+    // Except for the label, in which fsck.fat rejects all characters that are not ASCII.
     places.extend((0..20).flat_map(|_| volume.root + 32..volume.root + 1024));
     let starts = (volume.data..volume.bytes.len() - volume.cluster).step_by(volume.cluster);
     let is_directory = |&at: &usize| volume.bytes[at..].starts_with(b".          \x10");
@@ -585,7 +587,8 @@ fn shown(issues: &[Issue]) -> String {
     format!("{} issues: {:?}", issues.len(), &issues[..issues.len().min(8)])
 }
 
-/// Some bytes change; both say whether the volume is clean, and what is mended is clean to both.
+/// Changes some bytes. Both checkers must agree whether the volume is clean, and a repaired volume must be clean to
+/// both.
 fn random_damage(name: &'static str, seeds: std::ops::Range<u64>) {
     if !common::oracles() {
         return;
@@ -603,7 +606,7 @@ fn random_damage(name: &'static str, seeds: std::ops::Range<u64>) {
             bytes[at] = random.number() as u8;
         }
         let (ours, theirs) = (found(&bytes), clean_to_fsck(&bytes, folder.path()));
-        // What no other system shows, and fsck.fat shows as if it were there.
+        // No other system shows these entries, but fsck.fat does.
         let is_stricter = ours.iter().all(|issue| matches!(issue, Issue::HiddenEntries { .. }));
         match (&ours[..], &theirs) {
             ([], Err(said)) => panic!("{name}, seed {seed}: fsck.fat alone finds fault:\n{said}"),

@@ -1,6 +1,6 @@
-//! Volumes damaged at random: boot sectors, FATs and entries. One `check -y` repairs them for us and for `fsck.fat`, and loses no name that
-//! `fsck.fat -a` keeps. `cargo xtask check-mutants` is the long campaign; a mutant that failed is tried alone with
-//! `OBENTO_MUTANTS=1 OBENTO_SEED=n OBENTO_ONLY=base`, and `OBENTO_KEEP=folder` keeps its image.
+//! Randomly damaged volumes: boot sectors, FATs and entries. One `check -y` repairs them for obento and for
+//! `fsck.fat`, and loses no name that `fsck.fat -a` keeps. `cargo xtask check-mutants` is the long campaign.
+//! `OBENTO_MUTANTS=1 OBENTO_SEED=n OBENTO_ONLY=base` repeats one mutant, and `OBENTO_KEEP=folder` keeps its image.
 
 mod common;
 #[path = "common/damage.rs"]
@@ -58,7 +58,7 @@ fn bases() -> Vec<Base> {
         for (name, len) in [("NONE", 0), ("ONE", 512), ("MORE", 5000)] {
             put(&format!("/SIZES/{name}"), len);
         }
-        // What comes now lies between what stays.
+        // The next files are placed between the remaining ones.
         let dir = common::resolve(&*fs, "/gap").unwrap();
         for n in ["0", "2", "4"] {
             let ino = common::resolve(&*fs, &format!("/gap/{n}")).unwrap();
@@ -73,7 +73,7 @@ fn bases() -> Vec<Base> {
     BASES.iter().map(make).collect()
 }
 
-/// Damages one to three places, each of a kind of its own.
+/// Damages one to three places in different ways.
 fn harm(bytes: &mut [u8], random: &mut Random) {
     let volume = Volume::of(bytes.to_vec());
     for _ in 0..=random.below(3) {
@@ -96,7 +96,7 @@ fn harm(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// A bit of the boot sector's fields, of its copy or of FSInfo.
+/// Flips a bit of a field of the boot sector, its backup or FSInfo.
 fn boot(bytes: &mut [u8], volume: &Volume, random: &mut Random) {
     let start = if volume.width == 32 { [0, 0, 512, 6 * 512][random.below(4) as usize] } else { 0 };
     let at = match start {
@@ -106,7 +106,7 @@ fn boot(bytes: &mut [u8], volume: &Volume, random: &mut Random) {
     bytes[start + at] ^= 1 << random.below(8);
 }
 
-/// An entry of the FAT: of the first copy, of the second, or of both.
+/// Changes an entry of the first FAT, of the second, or of both.
 fn entry_of_a_fat(bytes: &mut [u8], volume: &Volume, random: &mut Random) {
     let mut changed = Volume { bytes: bytes.to_vec(), ..volume.clone() };
     let cluster = random.below(70) as u32;
@@ -148,7 +148,7 @@ fn field_of_an_entry(bytes: &mut [u8], volume: &Volume, random: &mut Random) {
     }
 }
 
-/// What `fsck.fat -n` says besides its banner and its summary.
+/// Fails with the output of `fsck.fat -n`, except its banner and its summary.
 fn faults(image: &Path) -> Result<(), String> {
     let output = program("fsck.fat").arg("-n").arg(image).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -157,7 +157,8 @@ fn faults(image: &Path) -> Result<(), String> {
     if output.status.success() && is_quiet { Ok(()) } else { Err(said + &why) }
 }
 
-/// `fsck.fat` refuses volumes with more than two FATs, which Linux and obento read, and labels that are not ASCII.
+/// Returns whether the failure is expected: `fsck.fat` refuses volumes with more than two FATs, which Linux and
+/// obento read, and labels that are not ASCII.
 fn is_excused(said: &str) -> bool {
     said.contains("only 1 or 2 FATs are supported") || said.contains("stored in root directory is not valid")
 }
@@ -185,7 +186,7 @@ fn a_bit_of_the_boot_sector_that_is_wrong_costs_no_name() {
 fn campaign_over_every_bit_of_boot_sectors() {
     if common::oracles() {
         REPAIRS.run_bits(&bases(), |base| match base.name {
-            // With FSInfo and the copy.
+            // Including FSInfo and the backup.
             "fat32" => (0..90).chain(510..1024).chain(3072..3072 + 90).chain(3582..3584).collect(),
             _ => (0..64).chain(510..512).collect(),
         });

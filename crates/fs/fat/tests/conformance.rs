@@ -1,5 +1,5 @@
-//! The contract's cases: on volumes that mtools filled, and on empty ones that are open for changes, which `fsck.fat` judges
-//! when a case is done. What the format lacks it says by its limits.
+//! The cases of the contract, on volumes that mtools filled and on empty volumes that are open for changes, which
+//! `fsck.fat` checks after each case. The limits of the format exclude cases that it does not support.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! The power fails: what is found after a check mended it is consistent, holds what was synced and not changed since, and shows
-//! nobody what is another's.
+//! Power cuts: after a check has repaired the volume, it is consistent, contains what was synced and not changed
+//! since, and shows no file the data of another.
 
 mod common;
 #[path = "common/cuts.rs"]
@@ -43,8 +43,8 @@ fn campaign_over_short_and_random_plans() {
     campaign::from_environment(&volumes).expect_clean();
 }
 
-/// Before it is mended: clusters that nobody names, copies that differ, names that are not whole or not yet shown. No entry and
-/// no chain leads to what is free or another's.
+/// Before the repair there are only: lost clusters, FATs that differ, and names that are incomplete or not visible
+/// yet. No entry and no chain leads to free clusters or to those of another file.
 #[test]
 fn a_cut_leaves_lost_clusters_and_unfinished_names_at_worst() {
     let is_left_by_a_cut = |issue: &Issue| {

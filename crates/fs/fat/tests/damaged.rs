@@ -1,4 +1,5 @@
-//! Damaged volumes: everything ends with an answer or an error, in bounded time, and no bytes come from outside.
+//! Damaged volumes: every operation ends with a result or an error, in bounded time, and reads no bytes outside of
+//! the volume.
 
 mod common;
 
@@ -32,13 +33,13 @@ fn mutants_of_fat32_end_with_an_answer_or_an_error() {
     mutants("fat32", 2000..2010);
 }
 
-/// Returns where `needle` is.
+/// Returns the offset of `needle`.
 fn find(bytes: &[u8], needle: &[u8]) -> usize {
     bytes.windows(needle.len()).position(|window| window == needle).expect("it is there")
 }
 
-/// Returns a volume with the directory `D`, in it the directory `E` and the file `F` of three clusters; with the
-/// FAT's offset.
+/// Returns a volume with the directory `D`, in it the directory `E` and the file `F` of three clusters, and the
+/// offset of the FAT.
 fn small(folder: &Path) -> (Vec<u8>, usize) {
     let image = common::shape("fat16").make(folder);
     let source = folder.join("D");

@@ -1,6 +1,6 @@
-//! The cases of dosfstools' own tests (`tests/check-*.fsck` there), made anew: what each of them is about is done to a volume of
-//! `mkfs.fat`. `fsck.fat` and the check find the same volumes clean, before and after each of them mended; what `fsck.fat`
-//! cannot read is refused.
+//! The cases of dosfstools' own tests (`tests/check-*.fsck` there), reproduced: the damage of each case is applied to
+//! a volume of `mkfs.fat`. `fsck.fat` and our check must agree which volumes are clean, before and after either has
+//! repaired them. Volumes that `fsck.fat` cannot read are refused.
 
 mod common;
 #[path = "common/damage.rs"]
@@ -17,7 +17,7 @@ use obento_testkit::oracle::program;
 
 const ALL: &[&str] = &["fat12", "fat16", "fat32"];
 
-/// What `fsck.fat -a` with these arguments leaves of a volume, and its exit status: 1 if it mended something.
+/// Returns the volume after `fsck.fat -a` with these arguments, and its exit status: 1 if it repaired something.
 fn mended_by_fsck(args: &[&str], bytes: &[u8], folder: &Path) -> (Vec<u8>, Option<i32>) {
     let image = folder.join("mended.img");
     std::fs::write(&image, bytes).unwrap();
@@ -30,12 +30,13 @@ fn opens(bytes: &[u8]) -> bool {
     common::open(Arc::new(MemDevice::read_only(bytes.to_vec()))).is_ok()
 }
 
-/// Both find fault with a volume of each shape to which `harm` is done, both say the same of what each of them mended, and it opens.
+/// Applies `harm` to a volume of each shape. Both checkers must find it, both must agree about the volume after
+/// either repair, and it must open.
 fn case(shapes: &[&str], harm: impl Fn(&mut Volume)) {
     case_with(&[], shapes, harm);
 }
 
-/// [`case`] with more arguments for `fsck.fat -a`.
+/// Runs [`case`] with more arguments for `fsck.fat -a`.
 fn case_with(args: &[&str], shapes: &[&str], harm: impl Fn(&mut Volume)) {
     if !common::oracles() {
         return;
@@ -55,14 +56,14 @@ fn case_with(args: &[&str], shapes: &[&str], harm: impl Fn(&mut Volume)) {
 
         let (theirs, status) = mended_by_fsck(args, &volume.bytes, folder.path());
         assert_eq!(status, Some(1), "{name}");
-        // It may need another run for what came of the first, as for a `.` of the root directory.
+        // It may need another run for consequences of the first, as for a `.` in the root directory.
         let is_clean = clean_to_fsck(&theirs, folder.path());
         assert_eq!(found(&theirs).is_empty(), is_clean.is_ok(), "{name}: {is_clean:?}, {:?}", found(&theirs));
         assert!(opens(&ours) && opens(&theirs), "{name}");
     }
 }
 
-/// Returns where the volume's label lies in its boot sector.
+/// Returns the offset of the label in the boot sector.
 fn boot_label(volume: &Volume) -> usize {
     if volume.width == 32 { 0x47 } else { 0x2b }
 }
@@ -83,7 +84,7 @@ fn bad_names() {
             volume.bytes[at + 1] = bad;
         });
     }
-    // A space where a name begins.
+    // A space at the start of a name.
     case(ALL, |volume| {
         let at = volume.entry(F);
         volume.bytes[at] = b' ';
@@ -92,7 +93,7 @@ fn bad_names() {
 
 #[test]
 fn first_cluster() {
-    // It does not choose between FATs of which none begins as one.
+    // It does not choose between FATs neither of which begins correctly.
     for value in [0, 0xf8, 0xfff_ffe8] {
         case_with(&["-F", "1"], ALL, |volume| volume.link(0, value));
     }
@@ -149,7 +150,7 @@ fn duplicate_names() {
 #[test]
 fn dot_entries() {
     for (name, at) in [(".", 0), ("..", 32)] {
-        // It leads elsewhere.
+        // It refers to another directory.
         case(ALL, |volume| {
             let (place, wrong) = (volume.offset(volume.first(E)) + at, volume.first(F));
             volume.bytes[place + 26..place + 28].copy_from_slice(&wrong.to_le_bytes()[..2]);
@@ -161,7 +162,7 @@ fn dot_entries() {
             assert!(volume.bytes[place..].starts_with(name.as_bytes()));
         });
     }
-    // They lie in the root directory.
+    // They are in the root directory.
     case(ALL, |volume| {
         let d = volume.entry(D);
         let dots = volume.offset(volume.first(D));
@@ -216,7 +217,8 @@ fn encryption_with_duplicate_dirent() {
     });
 }
 
-/// The first sector is gone, and its copy lies in sector `copy`: dosfstools takes it since its test for it, `fsck.fat` 4.2 does not.
+/// Erases the first sector, whose backup is in sector `copy`. dosfstools uses the backup since it has this test;
+/// `fsck.fat` 4.2 does not.
 fn wiped_boot_sector(copy: u16) {
     if !common::oracles() {
         return;
@@ -265,7 +267,7 @@ fn what_fsck_fat_cannot_read_is_refused() {
         for (what, at, bytes) in wrong {
             let mut volume = Volume::new(shape);
             volume.bytes[*at..at + bytes.len()].copy_from_slice(bytes);
-            // No copy is left to take instead.
+            // There is no backup.
             if *shape == "fat32" {
                 volume.bytes[6 * 512..7 * 512].fill(0);
             }

@@ -1,5 +1,5 @@
-//! What fails, fails cleanly: no room, a read-only device, a device that breaks at any request. What was acknowledged is there
-//! after a check, and nothing panics.
+//! Failures: no space, a read-only device, a device that fails at any request. Acknowledged data is present after a
+//! check, and nothing panics.
 
 mod common;
 #[path = "common/cuts.rs"]
@@ -31,7 +31,7 @@ fn a_volume_on_a_read_only_device_opens_for_reading_alone() {
 
 #[test]
 fn whichever_request_fails_nothing_acknowledged_is_lost() {
-    // Volumes of wider entries are larger, so that each fault takes longer.
+    // Volumes with wider FAT entries are larger, so that each fault takes longer.
     for (shape, step) in [("fat12", 23), ("fat12-sector-2k", 23), ("fat16", 97), ("fat32", 41)] {
         if let Some(volume) = cuts::volume(shape) {
             trials::faults::requests(&volume, step);
@@ -65,7 +65,7 @@ fn every_single_request_fails_in_turn() {
 
 #[test]
 fn a_full_root_directory_answers_no_space() {
-    // mkfs.fat makes whole clusters of the 64 entries that were asked for, of 4 KiB here, and there are no more for it.
+    // mkfs.fat rounds the 64 requested entries up to a whole cluster of 4 KiB, which has 128. There are no more.
     let Some(volume) = cuts::volume("fat12-4k") else { return };
     let device = Arc::new(MemDevice::new(volume.base.to_vec()));
     let opened = cuts::open(device.clone(), Arc::new(StepClock::default())).unwrap();

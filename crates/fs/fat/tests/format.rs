@@ -1,4 +1,4 @@
-//! New volumes: byte for byte what `mkfs.fat` makes for the same options, and clean to `fsck.fat`.
+//! New volumes: byte for byte those of `mkfs.fat` for the same options, and clean to `fsck.fat`.
 
 mod common;
 
@@ -14,7 +14,7 @@ use obento_env::{FixedClock, FixedRandom};
 use obento_fat::FatDriver;
 use obento_testkit::oracle::program;
 
-/// What `mkfs.fat --invariant` takes for the time and the volume ID.
+/// The time and the volume ID of `mkfs.fat --invariant`.
 const INVARIANT: Timestamp = Timestamp::new(1_426_325_213, 0);
 
 fn format(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError> {
@@ -28,7 +28,7 @@ fn options(settings: &[(&str, &str)]) -> FormatOptions {
     options
 }
 
-/// Returns a setting of mkfs.fat by its letter.
+/// Returns the letter of mkfs.fat for a setting.
 fn letter(name: &str) -> &'static str {
     match name {
         "fat" => "-F",
@@ -51,7 +51,7 @@ fn letter(name: &str) -> &'static str {
     }
 }
 
-/// Makes it with both, in sparse files. Whether both made it.
+/// Creates the volume with both programs in sparse files. Returns whether both succeeded.
 fn both(folder: &Path, len: u64, settings: &[(&str, &str)], label: &str) -> bool {
     let (theirs, ours) = (folder.join("theirs"), folder.join("ours"));
     for image in [&theirs, &ours] {
@@ -88,7 +88,7 @@ fn both(folder: &Path, len: u64, settings: &[(&str, &str)], label: &str) -> bool
     true
 }
 
-/// Returns where the last byte is that is not a hole.
+/// Returns the offset after the last byte that is not in a hole.
 fn written_len(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     fs::metadata(path).unwrap().blocks()
@@ -98,7 +98,7 @@ fn same_bytes(theirs: &Path, ours: &Path, what: &str) {
     let (mut one, mut other) = (File::open(theirs).unwrap(), File::open(ours).unwrap());
     let (mut left, mut right) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     let len = one.metadata().unwrap().len();
-    // Metadata lies in front; holes behind are not read.
+    // Metadata is at the front; holes after it are not read.
     for at in (0..len.min(24 << 20)).step_by(1 << 20) {
         let count = (len - at).min(1 << 20) as usize;
         for (file, bytes) in [(&mut one, &mut left), (&mut other, &mut right)] {
@@ -239,7 +239,7 @@ fn at_the_limits_of_the_widths_mkfs_fat_decides_alike() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Sectors of clusters, so that the count goes through the limits one by one.
+    // One sector per cluster, so that the count passes the limits one by one.
     for (around, width) in [(4_085_u64, "12"), (4_085, "16"), (65_525, "16"), (65_525, "32")] {
         let bits: u64 = width.parse().unwrap();
         let fat = ((around + 2) * bits).div_ceil(8 * 512);
@@ -360,7 +360,7 @@ fn what_cannot_be_is_refused_by_name_before_a_byte_is_written() {
     assert!(bytes.iter().all(|&byte| byte == 0));
 }
 
-/// A device that cannot read what is between two offsets.
+/// A device that cannot read between two offsets.
 struct Broken(MemDevice, std::ops::Range<u64>);
 
 impl BlockDevice for Broken {
@@ -397,7 +397,7 @@ fn clusters_that_cannot_be_read_are_bad_and_counted_as_used() {
         let settings = &[("fat", width), ("check_blocks", ""), ("sectors_per_cluster", "8")];
         let device = Broken(MemDevice::new(vec![0; len as usize]), (5 << 20)..(5 << 20) + 4096);
         let Ok(made) = format(&device, &options(settings)) else { panic!("{width}") };
-        // The hole is aligned to no cluster.
+        // The range is not aligned to clusters.
         assert!(matches!(made.notices[..], [FormatNotice::BadUnits(1 | 2)]), "{width}: {:?}", made.notices);
         let image = tempfile::NamedTempFile::new().unwrap();
         fs::write(image.path(), device.0.snapshot()).unwrap();

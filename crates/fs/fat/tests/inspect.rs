@@ -1,4 +1,4 @@
-//! The structures on disk, field by field, and what lies at a byte.
+//! Inspection: the on-disk structures field by field, and the structure that contains a byte.
 
 mod common;
 #[path = "common/damage.rs"]
@@ -13,7 +13,7 @@ use obento_driver::{FieldValue, FileSystem, Record, Spot, Target};
 
 const ALL: &[&str] = &["fat12", "fat16", "fat32"];
 
-/// An open volume of each shape.
+/// Calls `test` with an open volume of each shape.
 fn each(test: impl Fn(&Volume, &dyn FileSystem)) {
     if !common::oracles() {
         return;
@@ -21,7 +21,7 @@ fn each(test: impl Fn(&Volume, &dyn FileSystem)) {
     for shape in ALL {
         let volume = Volume::new(shape);
         let fs = common::open(Arc::new(MemDevice::read_only(volume.bytes.clone()))).unwrap();
-        // A number is known once its directory was looked at.
+        // An inode number is known once its directory has been read.
         common::resolve(&*fs, "/D/F").unwrap();
         test(&volume, &*fs);
     }
@@ -52,7 +52,7 @@ fn number(records: &[Record], name: &str) -> u64 {
     }
 }
 
-/// The bytes of each field are where the field says, read without the driver.
+/// Tests that each field has the shown bytes at the shown offset, which are read without the driver.
 fn is_where_it_says(bytes: &[u8], records: &[Record]) {
     let mut compared = 0;
     for field in records.iter().flat_map(|record| &record.fields).filter(|field| field.len > 0) {
@@ -154,7 +154,7 @@ fn each_byte_of_the_volume_belongs_to_what_lies_there() {
         assert_eq!(named(511), ("the boot sector".into(), Some(Target::SuperBlock(0))));
         let cluster = volume.first(F);
         let within = cluster as usize * volume.width as usize / 8;
-        // Of two entries that share a byte the first is told.
+        // If two entries share a byte, the first one is reported.
         let told = within * 8 / volume.width as usize;
         for copy in 0..2 {
             let expected =

@@ -1,4 +1,5 @@
-//! Random plans against tmpfs, but for what the format does not keep; a copy of the volume is checked after each operation.
+//! Random plans compared with tmpfs, except for what the format does not store. A copy of the volume is checked after
+//! each operation.
 
 mod common;
 #[path = "common/cuts.rs"]

@@ -1,4 +1,4 @@
-//! What mtools wrote is what we read, over widths and sizes of sectors and clusters.
+//! The driver reads what mtools wrote, for all FAT types and sizes of sectors and clusters.
 
 mod common;
 
@@ -12,7 +12,7 @@ use obento_block::BlockDevice as _;
 use obento_driver::{Driver as _, Evidence, FileSystem};
 use obento_fat::{CodePage, FatDriver, FatOptions, Owner, Zone};
 
-/// Panics unless the volume holds what is in `source`, and nothing else.
+/// Panics unless the volume contains exactly the tree in `source`.
 fn compare(fs: &dyn FileSystem, source: &Path) {
     let mut found = walk(fs);
     let mut todo = vec![(String::new(), source.to_owned())];
@@ -43,7 +43,7 @@ fn read_back(shape: &Shape) {
     let fs = open_image(&image);
     compare(&*fs, &folder.path().join("source"));
     let stat = fs.statfs().unwrap();
-    // "1111111 bytes free", with spaces between groups of digits, is the last line.
+    // The last line is "1111111 bytes free", with spaces between groups of digits.
     let listing = mtool(&image, "mdir", ["::/"]);
     let free = listing.lines().rev().find(|line| line.contains("bytes free")).unwrap();
     let free: u64 = free.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap();
@@ -143,7 +143,7 @@ fn options_say_what_the_volume_does_not() {
     let fs = FatDriver { options }.open(common::in_memory(&image), &common::FORMAT.reading()).unwrap();
     let root = fs.getattr(fs.root()).unwrap();
     assert_eq!((root.uid, root.gid, root.mode), (7, 8, Mode::new(0o750)));
-    // The short name by another code page; the long one, if there is one, by none.
+    // The short name depends on the code page; a long name does not.
     let ino = common::resolve(&*fs, "/\u{e9}.txt").or(common::resolve(&*fs, "/\u{90}.txt")).unwrap();
     let attr = fs.getattr(ino).unwrap();
     assert_eq!((attr.uid, attr.gid, attr.mode), (7, 8, Mode::new(0o440)));
@@ -166,8 +166,8 @@ fn a_boot_sector_that_is_gone_is_taken_from_its_copy() {
     assert_eq!(fs.info().notices.len(), 2);
 }
 
-/// By the specification the count of clusters decides; `mkfs.fat`, `fsck.fat` and Linux go by the boot sector, which has
-/// no place for the length of a FAT16's FAT then.
+/// By the specification the number of clusters decides. `mkfs.fat`, `fsck.fat` and Linux use the boot sector, which
+/// then has no field for the length of the FAT of FAT16.
 #[test]
 fn a_fat32_of_few_clusters_is_one() {
     if !oracles() {
@@ -211,7 +211,7 @@ fn a_volume_without_jump_and_signature_is_recognised_by_its_type_or_by_its_fat()
         let device = obento_block::MemDevice::read_only(bytes.to_vec());
         FatDriver::default().probe(&device).unwrap().map(|probe| probe.evidence)
     };
-    // Disks of the Atari ST begin so. Linux mounts them.
+    // Disks of the Atari ST begin with this byte. Linux mounts them.
     bytes[0] = 0x60;
     bytes[510..512].fill(0);
     assert_eq!(evidence(&bytes), Some(Evidence::Signature));

@@ -1,4 +1,5 @@
-//! What is large: directories of tens of thousands of entries, the largest file, and volumes at the limits of the widths.
+//! Large objects: directories with tens of thousands of entries, the largest file, and volumes at the limits of the
+//! FAT types.
 
 mod common;
 
@@ -41,7 +42,7 @@ fn names(fs: &dyn FileSystem, dir: Ino) -> BTreeSet<String> {
     names
 }
 
-/// Creates, looks up, lists and removes `count` entries; answers the seconds.
+/// Creates, looks up, lists and removes `count` entries. Returns the seconds.
 fn round(image: &Path, count: usize, text: impl Fn(usize) -> String) -> f64 {
     make(image, 256 << 20, &[("fat", "32"), ("sectors_per_cluster", "8")]);
     let fs = common::open_to_write(image);
@@ -59,7 +60,7 @@ fn round(image: &Path, count: usize, text: impl Fn(usize) -> String) -> f64 {
     for n in (0..count).step_by(2) {
         fs.writable().unwrap().unlink(dir, Name::new(text(n).as_bytes()).unwrap()).unwrap();
     }
-    // What was freed is taken again.
+    // Freed entries are used again.
     create(&*fs, dir, "0", FileKind::Regular).unwrap();
     fs.writable().unwrap().unlink(dir, Name::new(b"0").unwrap()).unwrap();
     for n in (1..count).step_by(2) {
@@ -80,7 +81,7 @@ fn sixty_thousand_entries_take_no_more_time_each_than_a_few() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("many.img");
-    // Short names, so that 65,536 entries are enough for them.
+    // Short names, so that 65,536 entries suffice for them.
     let (few, many) = (round(&image, 6_000, |n| format!("F{n}")), round(&image, 60_000, |n| format!("F{n}")));
     eprintln!("6,000: {few:.2} s, 60,000: {many:.2} s");
     assert!(many < few * 40.0 + 5.0, "ten times as many took {many:.2} s after {few:.2} s");
@@ -121,7 +122,7 @@ fn a_file_of_4_gib_less_a_byte_is_held_and_a_byte_more_is_refused() {
     let vfs = Vfs::new(fs.clone());
     let node = vfs.node(ino).unwrap();
     let last = (4_u64 << 30) - 2;
-    // Where the host keeps holes, each step writes zeros that take space: one piece near the end is enough to see it read.
+    // If the host stores zeros, each step takes space: one piece near the end suffices to show that it can be read.
     let step = 64 << 20;
     let bytes = vec![0; step as usize];
     for at in (0..last).step_by(step as usize) {
@@ -142,18 +143,18 @@ fn a_file_of_4_gib_less_a_byte_is_held_and_a_byte_more_is_refused() {
     assert_eq!((node.read_at(last, &mut byte), byte), (Ok(1), *b"x"));
     drop((node, vfs));
     fs.writable().unwrap().close().unwrap();
-    // fsck.fat 4.2 counts the 2^32 bytes of its clusters as none.
+    // fsck.fat 4.2 counts the 2^32 bytes of its clusters as 0.
     let issues = obento_fat::check::issues(Arc::new(obento_host::FileDevice::open(&image).unwrap()));
     assert_eq!(issues, Ok(vec![]));
     assert!(common::mtool(&image, "mdir", ["::/"]).contains("4294967295"));
 }
 
-/// What the host keeps of the image becomes holes, where it is zeros.
+/// Turns zeros of the image into holes.
 fn give_back(image: &Path) {
     let _ = std::process::Command::new("fallocate").arg("-d").arg(image).status();
 }
 
-/// A volume of one sector a cluster and exactly so many, whose FAT has 16-bit or 32-bit fields.
+/// Returns a volume with one sector per cluster and exactly `clusters` clusters, whose FAT length has 16 or 32 bits.
 fn volume(clusters: u32, is_32: bool) -> Vec<u8> {
     let fat: u32 = if is_32 { 600 } else { 300 };
     let (reserved, root) = (if is_32 { 32_u32 } else { 1 }, if is_32 { 0_u32 } else { 1 });

@@ -1,5 +1,4 @@
-//! Changing volumes through the layer above: what was done is read again by us and by mtools, and `fsck.fat` finds no
-//! fault.
+//! Changing volumes through the layer above: obento and mtools read the result, and `fsck.fat` finds nothing.
 
 mod common;
 
@@ -21,7 +20,7 @@ fn random_changes(shape_name: &str, seed: u64) {
     });
 }
 
-/// What is below a folder of the host.
+/// Returns the tree below a directory of the host.
 fn host_tree(root: &Path) -> Tree {
     let (mut tree, mut todo) = (Tree::new(), vec![(String::new(), root.to_owned())]);
     while let Some((path, folder)) = todo.pop() {

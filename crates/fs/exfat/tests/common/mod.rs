@@ -1,4 +1,4 @@
-//! Volumes made by `mkfs.exfat`, which `fsck.exfat` judges.
+//! Volumes that `mkfs.exfat` creates and `fsck.exfat` checks.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::fs::{self, File};
@@ -15,9 +15,9 @@ use obento_testkit::require;
 use obento_testkit::trials::format::Format;
 use obento_vfs::Vfs;
 
-/// A volume to make.
+/// A volume to create.
 pub struct Shape {
-    /// A name for people and files.
+    /// A name for messages and files.
     pub name: &'static str,
     /// Arguments of `mkfs.exfat`.
     pub mkfs: &'static [&'static str],
@@ -39,13 +39,13 @@ pub fn shape(name: &str) -> &'static Shape {
     SHAPES.iter().find(|shape| shape.name == name).expect("a shape")
 }
 
-/// Returns whether the programs are here.
+/// Returns whether the programs are installed.
 pub fn oracles() -> bool {
     require(&[Oracle::Program("mkfs.exfat"), Oracle::Program("fsck.exfat")])
 }
 
 impl Shape {
-    /// Makes an empty volume in `folder`.
+    /// Creates an empty volume in `folder`.
     pub fn make(&self, folder: &Path) -> PathBuf {
         let image = folder.join(format!("{}.img", self.name));
         File::create(&image).and_then(|file| file.set_len(self.kib << 10)).expect("room");
@@ -53,8 +53,8 @@ impl Shape {
         image
     }
 
-    /// Makes a volume with a tree in it: names of each kind, sizes around those of clusters, a directory of many entries, a deep one,
-    /// files in pieces, and files that were not written to their ends.
+    /// Creates a volume with a tree: names of each kind, sizes around multiples of a cluster, a directory with many
+    /// entries, a deep directory, fragmented files, and files with a shorter valid length.
     pub fn filled(&self, folder: &Path) -> PathBuf {
         let image = self.make(folder);
         let fs = open_to_write(&image);
@@ -95,7 +95,7 @@ impl Shape {
     }
 }
 
-/// Makes something in a volume.
+/// Creates a file or directory in a volume.
 pub fn put(fs: &dyn FileSystem, vfs: &Vfs, path: &str, kind: FileKind, bytes: &[u8]) {
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     let dir = resolve(fs, dir).expect("it was made before");
@@ -105,7 +105,7 @@ pub fn put(fs: &dyn FileSystem, vfs: &Vfs, path: &str, kind: FileKind, bytes: &[
     }
 }
 
-/// exFAT, as exfatprogs make and judge it. The clock of changes: 2023-11-14 22:13:20.25 UTC.
+/// exFAT, created and checked by exfatprogs. The clock of changes: 2023-11-14 22:13:20.25 UTC.
 pub static FORMAT: Format = Format {
     driver: || Box::new(ExFatDriver::default()),
     make: |name, folder| oracles().then(|| shape(name).make(folder)),
@@ -115,27 +115,27 @@ pub static FORMAT: Format = Format {
     now: Timestamp::new(1_700_000_000, 250_000_000),
 };
 
-/// What `fsck.exfat -n` says of a sound volume. Panics if it finds fault.
+/// Panics if `fsck.exfat -n` finds anything.
 pub fn judge(image: &Path) {
     FORMAT.judge(image);
 }
 
-/// Returns whether `fsck.exfat -n` finds no fault.
+/// Returns whether `fsck.exfat -n` finds nothing.
 pub fn is_sound(image: &Path) -> bool {
     call("fsck.exfat", ["-n".as_ref(), image.as_os_str()]).is_ok()
 }
 
-/// Opens what fills `device`, to be read.
+/// Opens the volume on `device` for reading.
 pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>> {
     FORMAT.open(device)
 }
 
-/// Opens bytes, to be read.
+/// Opens bytes for reading.
 pub fn open_bytes(bytes: &[u8]) -> Result<Arc<dyn FileSystem>> {
     FORMAT.open_bytes(bytes)
 }
 
-/// Opens an image, to be read.
+/// Opens an image for reading.
 pub fn open_image(image: &Path) -> Arc<dyn FileSystem> {
     let device = obento_host::FileDevice::open(image).expect("the image opens");
     open(Arc::new(device)).expect("the volume opens")

@@ -1,4 +1,4 @@
-//! What the crash explorer and the fault device are told of the driver.
+//! The driver as the crash explorer and the fault device use it.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use obento_testkit::trials;
 
 use super::common;
 
-/// Mends what a cut left, and opens it.
+/// Repairs a volume after a power cut, and opens it.
 pub fn open(device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
     trials::mend_and_open(&FatDriver::default(), device, clock)
 }
 
-/// Errors: what is wrong with a volume.
+/// Fails with the inconsistencies of a volume.
 pub fn check(device: &Arc<dyn BlockDevice>, _: &[u8]) -> std::result::Result<(), String> {
     trials::check(&FatDriver::default(), device)
 }
 
-/// `fsck.fat` agrees.
+/// Checks a volume with `fsck.fat`.
 pub fn second(device: &dyn BlockDevice) -> std::result::Result<(), String> {
     trials::judge("fsck.fat", device)
 }
@@ -35,7 +35,7 @@ pub fn base(shape: &str) -> Arc<[u8]> {
     std::fs::read(common::shape(shape).make(folder.path())).expect("an image").into()
 }
 
-/// An empty volume, to be cut and broken, if its judges are here.
+/// Returns an empty volume for cuts and faults, if the checkers are installed.
 pub fn volume(shape: &str) -> Option<Volume<'static>> {
     let bounds = Bounds { len: 2, space: false, links: false, xattrs: false };
     let subject = || trials::mended(&open, &check, &second);

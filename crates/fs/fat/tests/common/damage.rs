@@ -1,4 +1,4 @@
-//! A volume to damage, and what is asked of it then.
+//! A volume that a test damages, and queries about it.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::path::Path;
@@ -13,7 +13,8 @@ use obento_testkit::oracle::program;
 use super::common;
 use super::common::{judge, shape};
 
-/// A volume with the directory `D`, in it `E`, the file `F` of three clusters and `a long name.txt`; with what is where.
+/// A volume with the directory `D`, in it `E`, the file `F` of three clusters and `a long name.txt`, and the places
+/// of its parts.
 #[derive(Clone)]
 pub struct Volume {
     pub bytes: Vec<u8>,
@@ -63,7 +64,7 @@ impl Volume {
         Self { bytes, fat, fat_len, width, root, data, cluster }
     }
 
-    /// Returns where the entry that starts so is.
+    /// Returns the offset of the entry that starts with `name`.
     pub fn entry(&self, name: &[u8]) -> usize {
         let at = self.bytes[self.root..].chunks(32).position(|entry| entry.starts_with(name));
         self.root + 32 * at.unwrap_or_else(|| panic!("{}", name.escape_ascii()))
@@ -104,14 +105,14 @@ impl Volume {
         }
     }
 
-    /// In all copies.
+    /// Sets a FAT entry in all FATs.
     pub fn link(&mut self, cluster: u32, value: u32) {
         for copy in 0..usize::from(self.bytes[16]) {
             self.link_in(copy, cluster, value);
         }
     }
 
-    /// In all copies, and FSInfo counts it.
+    /// Frees a cluster in all FATs, and in the count of FSInfo.
     pub fn free(&mut self, cluster: u32) {
         self.link(cluster, 0);
         if self.width == 32 {
@@ -121,7 +122,7 @@ impl Volume {
         }
     }
 
-    /// Returns where `cluster` is.
+    /// Returns the offset of `cluster`.
     pub fn offset(&self, cluster: u32) -> usize {
         self.data + (cluster as usize - 2) * self.cluster
     }
@@ -145,7 +146,7 @@ pub fn options(mending: Mending) -> CheckOptions {
     CheckOptions { mending, ..CheckOptions::new(Arc::new(FixedClock(common::FORMAT.now))) }
 }
 
-/// Mends, and answers the bytes.
+/// Repairs the volume, and returns the bytes.
 pub fn mended(bytes: &[u8], mending: Mending) -> (Vec<u8>, u64) {
     let device = Arc::new(MemDevice::new(bytes.to_vec()));
     let report = check_volume(device.clone(), &options(mending), &mut |_| ()).unwrap();
@@ -159,7 +160,7 @@ pub fn clean_to_fsck(bytes: &[u8], folder: &Path) -> Result<(), String> {
     std::fs::write(&image, bytes).unwrap();
     let output = program("fsck.fat").arg("-n").arg(&image).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    // A banner and a summary; everything else is a fault, also what it would leave as it is.
+    // A banner and a summary. All other output is a finding, even if it would not be repaired.
     let quiet = said.lines().count() == 2;
     if output.status.success() && quiet { Ok(()) } else { Err(said) }
 }

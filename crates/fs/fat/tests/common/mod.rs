@@ -1,4 +1,4 @@
-//! Volumes made by `mkfs.fat` and filled by mtools: nothing of obento has a part in them.
+//! Volumes that `mkfs.fat` creates and mtools fill, without any code of obento.
 #![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
 
 use std::ffi::OsStr;
@@ -15,9 +15,9 @@ use obento_testkit::oracle::{Oracle, program, run};
 use obento_testkit::require;
 use obento_testkit::trials::format::Format;
 
-/// A volume to make.
+/// A volume to create.
 pub struct Shape {
-    /// A name for people and files.
+    /// A name for messages and files.
     pub name: &'static str,
     /// Arguments of `mkfs.fat`.
     pub mkfs: &'static [&'static str],
@@ -25,7 +25,7 @@ pub struct Shape {
     pub kib: u64,
 }
 
-/// Each width with small and large sectors and clusters, one FAT, and few entries in the root directory.
+/// Each FAT type with small and large sectors and clusters, one FAT, and few entries in the root directory.
 pub const SHAPES: &[Shape] = &[
     Shape { name: "fat12", mkfs: &["-F", "12", "-s", "1", "-n", "TWELVE"], kib: 2000 },
     Shape { name: "fat12-4k", mkfs: &["-F", "12", "-s", "8", "-r", "64"], kib: 8000 },
@@ -43,7 +43,7 @@ pub fn shape(name: &str) -> &'static Shape {
     SHAPES.iter().find(|shape| shape.name == name).expect("a shape")
 }
 
-/// Returns whether the programs are here.
+/// Returns whether the programs are installed.
 pub fn oracles() -> bool {
     require(&[
         Oracle::Program("mkfs.fat"),
@@ -54,7 +54,7 @@ pub fn oracles() -> bool {
 }
 
 impl Shape {
-    /// Makes an empty volume in `folder`.
+    /// Creates an empty volume in `folder`.
     pub fn make(&self, folder: &Path) -> PathBuf {
         let image = folder.join(format!("{}.img", self.name));
         File::create(&image).and_then(|file| file.set_len(self.kib << 10)).expect("room");
@@ -63,14 +63,14 @@ impl Shape {
         image
     }
 
-    /// Makes a volume with [`tree`] in it, some files of which lie in pieces.
+    /// Creates a volume with [`tree`], some files of which are fragmented.
     pub fn filled(&self, folder: &Path) -> PathBuf {
         let image = self.make(folder);
         let source = folder.join("source");
         if !source.exists() {
             tree(&source);
         }
-        // Every other of some files goes, so that what comes next lies between those that stay.
+        // Every other one of some files is removed, so that the next files are placed between the remaining ones.
         let scratch = folder.join("scratch");
         let _ = fs::create_dir(&scratch);
         for n in 0..40 {
@@ -96,7 +96,7 @@ fn sorted(folder: &Path) -> Vec<PathBuf> {
     children
 }
 
-/// Runs one of mtools on `image`.
+/// Runs a program of mtools on `image`.
 pub fn mtool<A: AsRef<OsStr>>(image: &Path, name: &str, args: impl IntoIterator<Item = A>) -> String {
     let mut command = program(name);
     command.env("MTOOLS_SKIP_CHECK", "1").env("MTOOLS_NO_VFAT", "0").arg("-i").arg(image).args(args);
@@ -104,7 +104,7 @@ pub fn mtool<A: AsRef<OsStr>>(image: &Path, name: &str, args: impl IntoIterator<
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Copies `source`, with what is in it, into the volume.
+/// Copies `source` recursively into the volume.
 pub fn mcopy(image: &Path, source: &Path, target: &str) {
     mtool(
         image,
@@ -113,12 +113,12 @@ pub fn mcopy(image: &Path, source: &Path, target: &str) {
     );
 }
 
-/// What `fsck.fat -n` says of a sound volume. Panics if it finds fault.
+/// Panics if `fsck.fat -n` finds anything.
 pub fn judge(image: &Path) {
     FORMAT.judge(image);
 }
 
-/// Names of each kind, sizes around those of clusters, a directory of many entries, a deep one.
+/// Creates names of each kind, sizes around multiples of a cluster, a directory with many entries, a deep directory.
 pub fn tree(root: &Path) {
     let file = |path: &str, len: usize| {
         let path = root.join(path);
@@ -149,7 +149,7 @@ pub fn tree(root: &Path) {
     .iter()
     .enumerate()
     {
-        // Names that differ by case alone cannot lie side by side.
+        // Names that differ only in case cannot be in the same directory.
         file(&format!("names{at}/{name}"), 10 + at);
     }
     file(&format!("long/{}", "x".repeat(255)), 1);
@@ -162,7 +162,7 @@ pub fn tree(root: &Path) {
     file("d/e/e/p/e/r/file", 600);
 }
 
-/// FAT, as dosfstools make and judge it and mtools fill it. The clock of changes: 2023-11-14 22:13:20 UTC.
+/// FAT, created and checked by dosfstools, filled by mtools. The clock of changes: 2023-11-14 22:13:20 UTC.
 pub static FORMAT: Format = Format {
     driver: || Box::new(FatDriver::default()),
     make: |name, folder| oracles().then(|| shape(name).make(folder)),
@@ -172,12 +172,12 @@ pub static FORMAT: Format = Format {
     now: Timestamp::new(1_700_000_000, 0),
 };
 
-/// Opens what fills `device`, to be read.
+/// Opens the volume on `device` for reading.
 pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>> {
     FORMAT.open(device)
 }
 
-/// Opens an image, to be read.
+/// Opens an image for reading.
 pub fn open_image(image: &Path) -> Arc<dyn FileSystem> {
     let device = obento_host::FileDevice::open(image).expect("the image opens");
     open(Arc::new(device)).expect("the volume opens")
