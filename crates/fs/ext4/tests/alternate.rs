@@ -1,9 +1,8 @@
-//! The kernel and obento change one image in turn. After each turn the other finds the same tree, by hashes of every
-//! byte, with every attribute and time; and e2fsck finds nothing.
+//! The kernel and obento change one image in turn. After each turn the other one finds the same tree, by hashes of
+//! every byte, with every attribute and time, and e2fsck finds nothing.
 //!
-//! `OBENTO_ROUNDS` says how many rounds on each combination of features, `OBENTO_ONLY` which combination alone,
-//! `OBENTO_KEEP` the folder where an image on which they differ is kept;
-//! `cargo xtask alternate` is the long run.
+//! `OBENTO_ROUNDS` sets the number of rounds on each combination of features, `OBENTO_ONLY` selects one combination,
+//! `OBENTO_KEEP` names the folder that keeps an image on which they differ. `cargo xtask alternate` is the long run.
 
 mod common;
 
@@ -23,7 +22,7 @@ use obento_testkit::snapshot::{Snapshot, Times};
 use obento_testkit::{Oracle, host_snapshot, require};
 use obento_vfs::Vfs;
 
-/// An image, and the tree that the last turn left.
+/// An image, and the tree after the last turn.
 struct Table<'a> {
     shape: &'a Shape,
     image: &'a Path,
@@ -39,7 +38,7 @@ impl Table<'_> {
             .map_or(Ok(()), |reason| Err(format!("{whose} finds another tree: {reason}")))
     }
 
-    /// What is done in a turn: a few operations of a plan made for the tree that is there.
+    /// Returns the operations of a turn: a few, planned for the current tree.
     fn ops(&self, seed: u64) -> Vec<Op> {
         let limits = Limits { ops: 12, sync: 12, names: 20, file: 60 << 10, ..self.shape.limits() };
         random_over(seed, &limits, &self.tree).ops

@@ -1,4 +1,4 @@
-//! Extended attributes as the kernel and e2fsprogs wrote them, byte for byte as `getxattr(2)` gives them.
+//! Extended attributes that the kernel and e2fsprogs wrote, byte for byte as `getxattr(2)` returns them.
 
 mod common;
 
@@ -62,7 +62,7 @@ fn patterned(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8).collect()
 }
 
-/// Sets as many kinds as the volume has room for.
+/// Sets as many kinds of attributes as the volume has space for.
 fn write_attributes(root: &Path, large: usize) {
     fs::create_dir(root.join("dir")).unwrap();
     for name in ["inside", "block", "shared", "acl", "large", "none"] {
@@ -125,7 +125,7 @@ fn attributes_that_e2fsprogs_wrote_are_read_and_a_read_only_volume_keeps_them() 
     }
     let folder = tempfile::tempdir().unwrap();
     let image = make(folder.path(), &["-t", "ext4", "-b", "4096", "-O", "ea_inode"]);
-    // As much as debugfs takes from a file, and more than a block of attributes holds.
+    // The maximum that debugfs takes from a file, and more than fits a block of attributes.
     let large = folder.path().join("large");
     fs::write(&large, patterned(4096)).unwrap();
     for request in [
@@ -163,7 +163,7 @@ fn a_value_in_its_own_inode_is_believed_by_its_hash_or_by_pointing_back_to_its_o
     let owner = find(&fs, "lost+found");
     let read = || common::open(&image).unwrap().xattrs().unwrap().get_xattr(owner, b"user.large");
     assert_eq!(read(), Ok(patterned(4096)));
-    // The first free inode after the owner holds the value.
+    // The first free inode after the owner contains the value.
     let holder = owner.0 + 1;
     debugfs(&format!("sif <{holder}> atime @1"));
     assert!(matches!(read(), Err(Error::Corrupt(Corrupt::Checksum { found: 1, .. }))));

@@ -1,6 +1,6 @@
-//! Images made to cost much: looking at each and mending it stays within the memory and the time that a check has.
+//! Hostile images: checking and repairing each stays within the limits of memory and time.
 //!
-//! One test, since what a process takes at its height is measured for all that it does at once.
+//! There is one test, since the peak memory of a process includes everything that it does at once.
 
 mod common;
 mod lab;
@@ -12,7 +12,7 @@ use lab::bases::{EXT2, EXT4, LARGE, oracles};
 use lab::judge::{e2fsck_is_clean, findings, repaired};
 use lab::{Bits, Disk, I_BLOCK};
 
-/// What a check may take of memory, and of the processors for an image of a few MiB.
+/// Maximum memory of a check, and maximum processor time for an image of a few MiB.
 const MEMORY: u64 = 256 << 20;
 const TIME: Duration = Duration::from_secs(20);
 const REGULAR: u16 = 0o100_644;
@@ -30,7 +30,7 @@ fn images_made_to_cost_much_take_no_more_than_others() {
         ("a million names for one file", &LARGE, million_names()),
     ] {
         let before = memory("VmRSS:");
-        // 5: what was taken at the height is what is taken now.
+        // 5 resets the peak to the current memory.
         fs::write("/proc/self/clear_refs", "5").unwrap();
         let started = processor_time();
         assert!(!findings(&bytes).unwrap().is_empty(), "{name}: nothing is found");
@@ -38,7 +38,7 @@ fn images_made_to_cost_much_take_no_more_than_others() {
         let mended = repaired(&bytes).unwrap();
         let (took, taken) = (processor_time() - started - looked, memory("VmHWM:") - before);
         println!("{name}: {looked:?}, {took:?}, {} MiB", taken >> 20);
-        // The image itself is there four times: read only, as it is mended, as the judge reads it, and as it was left.
+        // The image exists four times: as it is read, as it is repaired, as the judge reads it, and the original.
         let images = 4 * bytes.len() as u64;
         assert!(taken < MEMORY + images, "{name}: {} MiB", taken >> 20);
         assert!(looked < TIME && took < TIME, "{name}: {looked:?}, {took:?}");
@@ -52,28 +52,27 @@ fn images_made_to_cost_much_take_no_more_than_others() {
     }
 }
 
-/// Returns the blocks of a file, which some of the images would let nobody read as files: they leave holes of
-/// terabytes.
+/// Returns the blocks of a file. Some of the images cannot be read as files, since they have holes of terabytes.
 fn held<'d>(disk: &'d Disk, path: &str) -> Vec<&'d [u8]> {
     disk.file_blocks(disk.ino(path)).into_iter().map(|block| &disk.bytes[disk.range(block)]).collect()
 }
 
-/// Returns a line of `/proc/self/status`, in bytes.
+/// Returns a line of `/proc/self/status` in bytes.
 fn memory(line: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let found = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
     found.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// What the process took of the processors, which a busy machine does not make more: user and system, in hundredths of a
-/// second, are the 12th and 13th word behind its name.
+/// Returns the processor time of the process, which does not depend on other load: user and system time, in
+/// hundredths of a second, are the 12th and 13th word after the name.
 fn processor_time() -> Duration {
     let text = fs::read_to_string("/proc/self/stat").unwrap();
     let words = text.rsplit(')').next().unwrap().split_whitespace();
     Duration::from_millis(words.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap() * 10).sum())
 }
 
-/// Every inode has three levels of tables, of which each is the same block full of its own number: 16 million blocks.
+/// Every inode has three levels of tables, each of which is the same block full of its own number: 16 million blocks.
 fn claimed_by_all(mode: u16) -> Vec<u8> {
     let mut disk = EXT2.disk();
     let table = disk.free_block();
@@ -91,7 +90,7 @@ fn claimed_by_all(mode: u16) -> Vec<u8> {
     disk.bytes
 }
 
-/// A tree of five levels whose nodes are one block that names itself 84 times.
+/// A tree of five levels whose nodes are one block that refers to itself 84 times.
 fn tree_of_itself() -> Vec<u8> {
     const MAGIC: u16 = 0xf30a;
     let mut disk = EXT4.disk();
@@ -114,7 +113,7 @@ fn tree_of_itself() -> Vec<u8> {
     disk.bytes
 }
 
-/// Returns a directory of 12 MiB whose entries, 340 a block, all name one file.
+/// Returns a directory of 12 MiB whose entries, 340 per block, all refer to one file.
 fn million_names() -> Vec<u8> {
     const BLOCKS: u32 = 3072;
     const RECORD: usize = 12;
@@ -131,7 +130,7 @@ fn million_names() -> Vec<u8> {
         let (mut at, end) = (range.start, range.end - RECORD);
         if block == first {
             disk.put(at, &dots);
-            // `..` had the rest of its block.
+            // `..` extended to the end of its block.
             disk.put(at + RECORD + 4, &12_u16.to_le_bytes());
             at += 2 * RECORD;
         }
@@ -151,7 +150,7 @@ fn million_names() -> Vec<u8> {
     disk.bytes
 }
 
-/// A record of a regular file whose name is a number: four of the 64 bytes from `A` on.
+/// Returns a record of a regular file whose name is a number: four of the 64 bytes from `A` on.
 fn entry(ino: u32, len: usize, number: u32) -> Vec<u8> {
     let name: Vec<u8> = (0..4).map(|place| b'A' + (number >> (place * 6) & 63) as u8).collect();
     let mut bytes = ino.to_le_bytes().to_vec();

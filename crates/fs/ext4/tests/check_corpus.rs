@@ -1,8 +1,8 @@
-//! The damaged images of e2fsprogs' own tests: we find something where e2fsck does, what is mended is mended for it too,
-//! and nothing is lost that it keeps.
+//! The damaged images of e2fsprogs' own tests: both checkers must find something or nothing, e2fsck must find nothing
+//! after our repair, and nothing may be lost that e2fsck keeps.
 //!
-//! Where that is not so, `docs/check.md` has a row with the reason. A difference without a row fails, and so does a row
-//! without its difference, of the images that are there. `OBENTO_ONLY=NAME` looks at images of that name alone.
+//! Each difference has a row with the reason in `docs/check.md`. A difference without a row fails, and so does a row
+//! without its difference, for the images that are available. `OBENTO_ONLY=NAME` selects images of that name.
 
 mod common;
 mod lab;
@@ -20,17 +20,17 @@ use obento_block::MemDevice;
 use obento_ext4::{Ext4, open_volume};
 use obento_testkit::oracle::{Oracle, corpus, require};
 
-/// Longer than any image may take, in seconds, though it shares the machine.
+/// Longer than any image may take, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/check.md");
-/// As many images are all of e2fsprogs 1.47.4: a row of another one is out of date.
+/// Number of images of e2fsprogs 1.47.4. If all of them are available, a row of another image is out of date.
 const WHOLE: usize = 218;
-/// Lines that are shown of what is said about an image.
+/// Maximum number of lines of output that are shown per image.
 const MOST_LINES: usize = 24;
-/// What the first line of the table is.
+/// The first line of the table.
 const HEAD: &str = "| image | difference | reason |";
 
-/// An image and how we differ about it.
+/// An image, and the kind of difference.
 type Difference = (String, String);
 
 /// Returns the rows of the documentation's table.
@@ -60,7 +60,7 @@ fn unpack(packed: &Path) -> Vec<u8> {
     bytes
 }
 
-/// What `work` answers. Err: how it went wrong.
+/// Returns the result of `work`, or an error if it panics or takes too long.
 fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, &'static str> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(work()));
@@ -70,7 +70,7 @@ fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Resul
     })
 }
 
-/// Returns how we differ from e2fsck about an image, and the words of whoever finds something.
+/// Returns the differences from e2fsck for an image, with the output of the checker that finds something.
 fn compare(bytes: &Arc<Vec<u8>>) -> Vec<(&'static str, String)> {
     let mut differences = Vec::new();
     let second = judge::e2fsck_is_clean(bytes);
@@ -90,7 +90,7 @@ fn compare(bytes: &Arc<Vec<u8>>) -> Vec<(&'static str, String)> {
     let copy = Arc::clone(bytes);
     match within(move || judge::repaired(&copy)) {
         Err(what) => differences.push(("the repair", what.into())),
-        // What nobody can read, e2fsck does not mend either.
+        // e2fsck does not repair an image that cannot be opened, either.
         Ok(Err(_)) if e2fsck_mended(bytes).is_none() => {}
         Ok(Err(error)) => differences.push(("we cannot mend", error.to_string())),
         Ok(Ok(mended)) => differences.extend(compare_mended(bytes, &mended)),
@@ -129,17 +129,17 @@ fn compare_mended(bytes: &[u8], mended: &[u8]) -> Vec<(&'static str, String)> {
     differences
 }
 
-/// What e2fsck says and makes of an image in two runs, if it comes to an end.
+/// Returns the output of two runs of e2fsck and the resulting image, if both runs end.
 fn e2fsck_mended(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
     let (verdict, first) = e2fsck(bytes, &["-fy"]);
     let (second, mended) = e2fsck(&first, &["-fy"]);
     matches!(second.code, 0..=1).then_some((verdict.text, mended))
 }
 
-/// What is in a volume.
+/// The contents of a volume.
 struct Kept {
     contents: Contents,
-    /// Every name that leads to something, with its inode.
+    /// Every name that refers to an inode, with that inode.
     names: BTreeSet<(Vec<u8>, Ino)>,
 }
 

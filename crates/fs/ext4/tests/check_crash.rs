@@ -1,4 +1,4 @@
-//! The power fails while a volume is mended: a second run ends with a volume that e2fsck calls clean.
+//! Power cuts during a repair: a second run ends with a volume that e2fsck finds clean.
 
 mod common;
 mod lab;
@@ -13,16 +13,16 @@ use obento_driver::Mending;
 use obento_testkit::crash::{Options, Seen, State, explore};
 use obento_testkit::record::{Event, RecordDevice};
 
-/// A damage whose repair is cut.
+/// A damage whose repair is interrupted.
 struct Case {
     name: &'static str,
     base: &'static Base,
     damage: fn(&mut Disk),
-    /// Transactions of the journal that its repair is.
+    /// Number of journal transactions of its repair.
     transactions: usize,
 }
 
-/// With a file of 1,500 blocks, more than the journal holds.
+/// With a file of 1,500 blocks, more than the journal can contain.
 static ROOMY: Base = Base {
     name: "ROOMY",
     mke2fs: "-t ext4 -b 1024 -g 4096 -J size=1",
@@ -31,13 +31,13 @@ static ROOMY: Base = Base {
 /// The same without a journal.
 static UNLOGGED: Base = Base { name: "UNLOGGED", mke2fs: "-t ext4 -b 1024 -g 4096 -O ^has_journal", ..ROOMY };
 
-/// Lets `pieces` claim `len` blocks of `of` as well.
+/// Lets `pieces` claim `len` blocks of `of`, too.
 fn share(disk: &mut Disk, of: u32, len: u16) {
     let last = u32::from(len) - 1;
     let start = (20..1500).map(|n| (disk.file_block(of, n), disk.file_block(of, n + last)));
     let (start, _) = start.into_iter().find(|&(start, end)| start != 0 && start + last == end).unwrap();
     for block in 0..u32::from(len) {
-        // A copy of zeros to where there are zeros would be no change.
+        // Copying zeros over zeros would not be a change.
         let range = disk.range(start + block);
         disk.bytes[range].fill(1 + (block % 200) as u8);
     }
@@ -47,7 +47,7 @@ fn share(disk: &mut Disk, of: u32, len: u16) {
     });
 }
 
-/// One of each kind of repair: fields, counts, names, indexes, what is not connected, orphans.
+/// One case of each kind of repair: fields, counts, names, indexes, unconnected directories, orphans.
 const CASES: &[Case] = &[
     Case {
         name: "counts",
@@ -159,7 +159,7 @@ const CASES: &[Case] = &[
         base: &bases::EXT4,
         damage: |disk| {
             disk.edit_inode("file", |inode| inode.i_links_count = 9.into());
-            // What says how large blocks and groups are stays, and by that the copies are found.
+            // The sizes of blocks and groups stay, which locate the backups.
             disk.bytes[..1024 + 0x18].fill(0);
             disk.bytes[1024 + 0x24..3072].fill(0);
         },
@@ -177,7 +177,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// A second run mends what a cut left, and no file is lost that a whole run keeps.
+/// Tests that a second run completes an interrupted repair, and loses no file that an uninterrupted repair keeps.
 fn second_run(state: &State<'_>, kept: &Contents) -> Result<(), String> {
     let bytes = state.with_bytes(<[u8]>::to_vec);
     let mended = repaired(&bytes).map_err(|error| format!("the second run fails: {error}"))?;
@@ -193,7 +193,7 @@ fn second_run(state: &State<'_>, kept: &Contents) -> Result<(), String> {
     if gone.is_empty() { Ok(()) } else { Err(format!("lost {gone:?}")) }
 }
 
-/// Returns how many transactions of a journal end in a write.
+/// Returns the number of transactions of a journal that end in a write.
 fn commits(event: &Event) -> usize {
     let Event::Write { bytes, .. } = event else { return 0 };
     bytes.chunks(512).filter(|sector| sector.starts_with(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2])).count()
@@ -208,7 +208,7 @@ fn cut(case: &Case, options: &Options) -> usize {
     let mut whole = vec![0; disk.bytes.len()];
     device.read_at(0, &mut whole).unwrap();
     let events = device.take_events();
-    // What was readable and is kept by a run that is not cut.
+    // The readable contents that an uninterrupted repair keeps.
     let mut kept = contents(&disk.bytes);
     let gone = lost(&kept, &contents(&whole));
     kept.retain(|ino, _| !gone.contains(ino));
@@ -227,7 +227,7 @@ fn a_repair_cut_anywhere_is_ended_by_a_second_run() {
     if !oracles() {
         return;
     }
-    // The super block is found before any journal: nobody can tell a torn one from a damaged one.
+    // The super block is found before any journal, so a torn one cannot be distinguished from a damaged one.
     let options = Options { every_subset: 2, samples: 1, torn: 1, whole: 1024..2048, ..Options::new(1) };
     for case in CASES {
         println!("{}: {} states", case.name, cut(case, &options));

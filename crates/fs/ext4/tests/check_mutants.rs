@@ -1,8 +1,8 @@
-//! Images damaged at random, the same way in every run: check and e2fsck agree on whether something is wrong, what is
-//! mended is mended for both, no file is lost that e2fsck keeps, and `-p` mends nothing that e2fsck refuses to mend
-//! without asking. `cargo xtask check-mutants` is the long campaign; a mutant that failed is tried alone with
-//! `OBENTO_MUTANTS=1 OBENTO_SEED=n OBENTO_ONLY=base OBENTO_HARM=kind`, and `OBENTO_KEEP=folder` keeps its image. With
-//! `OBENTO_SEALED=1` every checksum is made right after the damage, and names are compared too.
+//! Randomly damaged images, the same in every run. Our check and e2fsck must agree whether something is wrong, both
+//! must find nothing after a repair, no file may be lost that e2fsck keeps, and `-p` must repair nothing that e2fsck
+//! refuses to repair without asking. `cargo xtask check-mutants` is the long campaign. `OBENTO_MUTANTS=1
+//! OBENTO_SEED=n OBENTO_ONLY=base OBENTO_HARM=kind` repeats one mutant, and `OBENTO_KEEP=folder` keeps its image.
+//! With `OBENTO_SEALED=1` every checksum is corrected after the damage, and names are compared, too.
 
 mod common;
 mod lab;
@@ -23,7 +23,7 @@ use obento_driver::Mending;
 
 /// Longer than an image of a few MiB may take.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Mutants on which we and e2fsck once differed.
+/// Mutants on which our check and e2fsck once differed.
 const KNOWN: &[(&str, &str, u64)] = &[
     ("QUOTA", "inodes", 16),
     ("QUOTA", "inodes", 25),
@@ -56,13 +56,13 @@ const KNOWN: &[(&str, &str, u64)] = &[
     ("EA_INODE", "inodes", 3004),
     ("QUOTA", "copied", 5008),
 ];
-/// Mutants with right checksums on which we and e2fsck once differed.
+/// Mutants with correct checksums on which our check and e2fsck once differed.
 const KNOWN_SEALED: &[(&str, u64)] =
     &[("EXT4", 21_547), ("EXT4", 30_127), ("EXT3", 10_010), ("EXT3", 10_020)];
-/// One mutant of so many is mended with `-p`, too.
+/// One of this many mutants is also repaired with `-p`.
 const PREEN_SAMPLE: u64 = 4;
 
-/// What became of one mutant: an error tells how we and e2fsck differ.
+/// Tests one mutant. The error describes a difference between our check and e2fsck.
 fn judge(bytes: &[u8]) -> Result<(), String> {
     let second = e2fsck_is_clean(bytes);
     let found = timed("look", || findings(bytes))?;
@@ -80,14 +80,14 @@ fn judge(bytes: &[u8]) -> Result<(), String> {
         (_, true) => return Ok(()),
         _ => {}
     }
-    // What is not a volume any more is nobody's to mend.
+    // An image that is no longer a volume cannot be repaired.
     if found.is_err() {
         return Ok(());
     }
     let mended =
         timed("mend", || repaired(bytes))?.map_err(|error| format!("is not mended: {error} {told:?}"))?;
     if told.iter().any(|told| told.starts_with("truncated ")) {
-        // Neither mends an image whose end is not there: e2fsck asks whether to stop, and takes `-y` for yes.
+        // Neither repairs an image whose end is missing: e2fsck asks whether to abort, and interprets `-y` as yes.
         return if mended == bytes {
             Ok(())
         } else {
@@ -106,10 +106,10 @@ fn judge(bytes: &[u8]) -> Result<(), String> {
     if lost.is_empty() { Ok(()) } else { Err(format!("after our repair of {told:?} {lost:?} are lost")) }
 }
 
-/// What became of the names of a mutant: after one repair the volume opens and can be walked, a second run has nothing
-/// to do, and no name is lost that e2fsck keeps.
+/// Tests the names of a mutant: after one repair the volume opens and can be read, a second run changes nothing, and
+/// no name is lost that e2fsck keeps.
 fn judge_names(sound: &BTreeSet<Vec<u8>>, bytes: &[u8]) -> Result<(), String> {
-    // What is not a volume any more is nobody's to mend.
+    // An image that is no longer a volume cannot be repaired.
     let Ok(mended) = repaired(bytes) else { return Ok(()) };
     let (ours, unreadable) = names(&mended).map_err(|error| format!("after our repair: {error}"))?;
     if !unreadable.is_empty() {
@@ -122,19 +122,20 @@ fn judge_names(sound: &BTreeSet<Vec<u8>>, bytes: &[u8]) -> Result<(), String> {
     if lost.is_empty() { Ok(()) } else { Err(format!("our repair loses the names {lost:?}")) }
 }
 
-/// Returns whether `e2fsck -fn` does not tell what was found; `all` is what was found beside it.
+/// Returns whether `e2fsck -fn` does not report a finding. `all` are the findings of the image.
 fn is_unknown(told: &str, all: &[String]) -> bool {
-    // `__ext4_ext_check` of Linux refuses a node with another depth than its place in the tree gives it; e2fsck goes by
-    // the levels alone.
+    // `__ext4_ext_check` of Linux refuses a node whose depth does not match its level in the tree; e2fsck uses only
+    // the levels.
     let is_depth = told.starts_with("extent-header ") && told.contains("eh_depth");
-    // It sets these without a word (`PR_2_SET_FILETYPE` has no message with `-n`).
-    // Of the blocks kept for growing e2fsck looks at the first quarter (`check_resize_inode` goes to
-    // `s_reserved_gdt_blocks / 4`); Linux refuses to grow by any that does not name its copies (`reserve_backup_gdb`).
+    // e2fsck sets these silently (`PR_2_SET_FILETYPE` has no message with `-n`). It checks only the first quarter of
+    // the reserved descriptor blocks (`check_resize_inode` stops at `s_reserved_gdt_blocks / 4`); Linux does not grow
+    // by any that does not refer to its backups (`reserve_backup_gdb`).
     let is_kept = told.starts_with("resize-inode ") && told.contains("it does not name a block that ");
-    // Linux opens no file or directory that has the flag of values of attributes.
+    // Linux opens no file or directory with the flag of attribute values.
     let is_value_flag = told.starts_with("inode-flag ") && told.contains("ea_inode");
-    // The contents of a value are read by Linux alone, and held to its size and its hash. e2fsck takes such an inode with a block of attributes that cannot be for
-    // bad, and then forgets it: it mends bad ones where a name leads to them (`process_bad_inode`).
+    // Only Linux compares the contents of a value with its size and its hash. e2fsck marks such an inode with an
+    // impossible block of attributes as bad, and then ignores it: it repairs bad inodes only if a name refers to them
+    // (`process_bad_inode`).
     let of_values = ["value-hash ", "value-size ", "xattr-value-size "];
     let is_content = of_values.iter().any(|code| told.starts_with(code));
     let ino = told.split(' ').find(|word| word.starts_with("ino=")).unwrap_or("ino=none");
@@ -143,12 +144,12 @@ fn is_unknown(told: &str, all: &[String]) -> bool {
         && told.contains("i_file_acl")
         && all.iter().any(|other| same.iter().any(|same| other.starts_with(same)));
     let is_value = is_content || is_value_field;
-    // 1.47.0 does not ask for it.
+    // 1.47.0 does not check the feature.
     let is_feature = told.starts_with("feature ") && told.contains("ea_inode");
-    // With `-n` it does not walk the list of orphans.
+    // With `-n` it does not read the orphan list.
     let is_orphan_list = told.starts_with("orphan-list ");
-    // It compares features and the UUID alone with the backups, does not report a second journal, and looks at the orphan
-    // file of a volume without the feature only if that inode is in use.
+    // It compares only features and the UUID with the backups, does not report a second journal, and examines the
+    // orphan file of a volume without the feature only if that inode is in use.
     let is_value = is_value || told.starts_with("super-block-value ");
     is_orphan_list
         || is_depth
@@ -159,16 +160,16 @@ fn is_unknown(told: &str, all: &[String]) -> bool {
         || told.starts_with("entry-type-missing ")
 }
 
-/// What `act` answers, unless it takes too long.
+/// Returns the result of `act`, unless it takes too long.
 fn timed<T>(what: &str, act: impl FnOnce() -> T) -> Result<T, String> {
     let started = Instant::now();
     let answer = act();
     if started.elapsed() > LIMIT { Err(format!("{what} takes {:?}", started.elapsed())) } else { Ok(answer) }
 }
 
-/// What `-p` does to a mutant, against what e2fsck does.
+/// Compares the effect of `-p` on a mutant with that of e2fsck.
 fn judge_preen(bytes: &[u8]) -> Result<(), String> {
-    /// Bits of an exit code of fsck(8): nothing, or all of it, was to be mended.
+    /// Bits of an exit status of fsck(8): nothing was wrong, or everything was repaired.
     const MENDED: i32 = 3;
     let Ok((report, after)) = mended(bytes, Mending::Safe) else { return Ok(()) };
     let theirs = e2fsck(bytes, &["-fp"]).0;
@@ -188,20 +189,20 @@ fn judge_preen(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Which mutants are tried.
+/// The mutants to test.
 struct Campaign {
     bases: Vec<&'static Base>,
     seeds: Range<u64>,
-    /// The kind of damage; none: which the seed draws.
+    /// The kind of damage; `None` lets the seed choose.
     harm: Option<String>,
-    /// Where mutants are kept, to look at them.
+    /// The folder that keeps mutants.
     keep: Option<PathBuf>,
-    /// Whether all checksums are made right after the damage.
+    /// Whether all checksums are corrected after the damage.
     sealed: bool,
 }
 
 impl Campaign {
-    /// Gives how many were judged and what failed.
+    /// Returns the number of tested mutants, and the failures.
     fn run(&self) -> (usize, Vec<String>) {
         let (mut judged, mut failures) = (0, Vec::new());
         for base in &self.bases {

@@ -1,9 +1,9 @@
-//! Every bit of every field of the super block, flipped alone, with its checksum made right and left wrong. Check and
-//! e2fsck agree on whether something is wrong; what check finds sound opens; one repair is enough for both, the volume
-//! can be walked after it, and no name is lost that `e2fsck -fy` keeps.
+//! Every bit of every field of the super block, flipped alone, with a correct and with a wrong checksum. Our check
+//! and e2fsck must agree whether something is wrong. A volume without findings opens. After one repair both find
+//! nothing, the volume can be read, and no name is lost that `e2fsck -fy` keeps.
 //!
-//! `cargo xtask check-super-block` runs all bits; `OBENTO_ONLY=shape` one shape, `OBENTO_BIT=n` one bit. As root the
-//! kernel mounts a sample of the repaired volumes.
+//! `cargo xtask check-super-block` tests all bits; `OBENTO_ONLY=shape` selects a shape, `OBENTO_BIT=n` a bit. As
+//! root, the kernel also mounts a sample of the repaired volumes.
 
 mod common;
 mod lab;
@@ -19,7 +19,7 @@ use lab::judge::{e2fsck, e2fsck_is_clean, findings, line, mended, names, names_l
 use obento_driver::Mending;
 use obento_testkit::oracle::{LoopMount, program, run};
 
-/// Arguments of `mke2fs`, and the MiB of the image: several groups with copies.
+/// Arguments of `mke2fs`, and the size of the image in MiB: several groups with backups.
 const SHAPES: &[(&str, &str, u64)] = &[
     ("ext2", "-t ext2 -b 1024 -g 512", 3),
     ("revision0", "-t ext2 -r 0 -b 1024 -g 512 -O none", 3),
@@ -33,9 +33,9 @@ const SHAPES: &[(&str, &str, u64)] = &[
     ("quota", "-t ext4 -b 1024 -g 1024 -J size=1 -O quota,project", 5),
     ("one-group", "-t ext4 -b 1024 -J size=1 -O ^resize_inode", 5),
 ];
-/// Bits of the fields; what lies behind is reserved, but for the checksum.
+/// Number of bits of the fields. The bytes after them are reserved, except the checksum.
 const BITS: usize = 0x288 * 8;
-/// The kernel mounts one of so many repaired volumes.
+/// The kernel mounts one of this many repaired volumes.
 const MOUNTED: usize = 16;
 
 fn sound(arguments: &str, mib: u64) -> Disk {
@@ -55,11 +55,11 @@ fn sound(arguments: &str, mib: u64) -> Disk {
     Disk::new(e2fsck(&fs::read(&image).unwrap(), &["-fy"]).1)
 }
 
-/// What became of one image: an error tells how we and e2fsck differ.
+/// Tests one image. The error describes a difference between our check and e2fsck.
 fn judge(sound: &BTreeSet<Vec<u8>>, bytes: &[u8], is_mounted: bool) -> Result<(), String> {
     let second = e2fsck_is_clean(bytes);
     let Ok(found) = findings(bytes) else {
-        // A volume with a feature that e2fsck does not know either is left alone.
+        // A volume with a feature that e2fsck does not know, either, is not changed.
         let is_left = repaired(bytes).is_err() && second.code >= 8;
         return if is_left {
             Ok(())
@@ -100,7 +100,7 @@ fn judge(sound: &BTreeSet<Vec<u8>>, bytes: &[u8], is_mounted: bool) -> Result<()
     if is_mounted { mounts(&mended).map_err(|error| format!("after {told:?} {error}")) } else { Ok(()) }
 }
 
-/// Returns whether the kernel mounts it to be changed.
+/// Mounts the volume writable with the kernel. Fails with the error of the mount.
 fn mounts(bytes: &[u8]) -> Result<(), String> {
     let image = tempfile::Builder::new().prefix("obento-bits-").tempfile_in(memory()).unwrap();
     fs::write(image.path(), bytes).unwrap();
@@ -108,7 +108,7 @@ fn mounts(bytes: &[u8]) -> Result<(), String> {
     mounted.unmount().map_err(|error| error.to_string())
 }
 
-/// Flips the bits that `is_meant` takes; gives how many images were judged and what failed.
+/// Flips the bits for which `is_meant` returns true. Returns the number of tested images, and the failures.
 fn flip(shape: &(&str, &str, u64), is_meant: impl Fn(usize) -> bool) -> (usize, Vec<String>) {
     let (name, arguments, mib) = *shape;
     let disk = sound(arguments, mib);
@@ -139,7 +139,7 @@ fn flip(shape: &(&str, &str, u64), is_meant: impl Fn(usize) -> bool) -> (usize, 
 
 #[test]
 fn a_flipped_bit_of_the_super_block_costs_no_name_that_e2fsck_keeps() {
-    // A few bits of each shape, others in each.
+    // A few bits of each shape, different ones in each.
     const STEP: usize = 487;
     if oracles() {
         for (n, shape) in SHAPES.iter().enumerate() {

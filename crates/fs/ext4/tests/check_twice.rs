@@ -1,4 +1,5 @@
-//! Blocks that several files claim: each has its own after the repair, as far as there is room, and e2fsck agrees.
+//! Blocks that several files claim: each file has its own copies after the repair, as far as there is space, and
+//! e2fsck agrees.
 
 mod common;
 mod lab;
@@ -27,10 +28,10 @@ fn a_pointer_into_another_file_gets_a_block_of_its_own() {
     assert_eq!(blocks.map(|block| mended.bytes[mended.range(block)].to_vec()), [before.clone(), before]);
 }
 
-/// The inode that lists bad blocks.
+/// The inode of the bad blocks.
 const BAD_BLOCKS: u32 = 1;
 
-/// An image of which no block is free but those that `keep` picks of the free ones: the rest are on the list of bad blocks.
+/// Returns an image whose only free blocks are those that `keep` selects. The others are bad blocks.
 fn filled(base: &'static Base, keep: impl Fn(usize) -> bool) -> Disk {
     let mut disk = base.disk();
     let end = disk.super_block().s_blocks_count_lo.get();
@@ -38,7 +39,7 @@ fn filled(base: &'static Base, keep: impl Fn(usize) -> bool) -> Disk {
     let taken: Vec<u32> =
         free.into_iter().enumerate().filter(|&(at, _)| !keep(at)).map(|(_, block)| block).collect();
     let words = disk.block / 4;
-    // One table of blocks, and one of tables with as many as the rest needs.
+    // One indirect block, and one doubly indirect block with as many indirect blocks as the rest needs.
     let (tables, bad) = taken.split_at(2 + (taken.len() - 2 - words).div_ceil(words + 1));
     let table = |list: &[u32]| {
         let mut bytes: Vec<u8> = list.iter().flat_map(|block| block.to_le_bytes()).collect();
@@ -63,14 +64,14 @@ fn filled(base: &'static Base, keep: impl Fn(usize) -> bool) -> Disk {
     full
 }
 
-/// After the repair nothing is found by either, and no file is lost that e2fsck keeps.
+/// Repairs the image. Neither checker finds anything afterwards, and no file is lost that e2fsck keeps.
 fn mended_as_e2fsck(damaged: &[u8]) -> Vec<u8> {
     let mended = mended(damaged);
     assert_eq!(lost_to_us_alone(damaged, &mended), []);
     mended
 }
 
-/// After the repair nothing is found by either.
+/// Repairs the image. Neither checker finds anything afterwards.
 fn mended(damaged: &[u8]) -> Vec<u8> {
     let mended = repaired(damaged).unwrap();
     assert_eq!(findings(&mended).unwrap(), []);
@@ -87,7 +88,7 @@ fn files_that_claim_each_others_blocks_keep_their_own_where_there_is_no_room() {
     let mut disk = filled(&EXT2, |_| false);
     let sound = disk.clone();
     let block = |path: &str, at: u32| sound.file_block(sound.ino(path), at);
-    // Behind the ends of the files, so that no block becomes free.
+    // After the ends of the files, so that no block becomes free.
     for (path, at, to) in [
         ("file", 3, block("twice", 0)),
         ("twice", 2, block("pieces", 0)),
@@ -99,9 +100,9 @@ fn files_that_claim_each_others_blocks_keep_their_own_where_there_is_no_room() {
     for path in ["file", "twice"] {
         disk.edit_inode(path, |inode| inode.i_size_lo = 4096.into());
     }
-    // e2fsck deletes two of the files, and in their room copies what the third shares.
+    // e2fsck deletes two of the files, and copies the third into their space.
     let mended = Disk::new(mended(&disk.bytes));
-    // Each is somebody's still, and nobody's but his.
+    // Each block still has an owner, and only one.
     let of = |path: &str, at: u32| mended.file_block(mended.ino(path), at);
     for (own, other) in [
         (("twice", 0), ("file", 3)),
@@ -125,7 +126,7 @@ fn of_two_files_of_one_block_the_last_keeps_it_where_there_is_no_room() {
     let (file, twice) = (disk.ino("file"), disk.ino("twice"));
     let (first, last) = if file < twice { ("file", "twice") } else { ("twice", "file") };
     let own = disk.file_block(disk.ino(last), 0);
-    // Behind its end, so that no block becomes free.
+    // After its end, so that no block becomes free.
     let end = disk.file_blocks(disk.ino(first)).len() as u32;
     disk.edit_pointer(first, end as usize, own);
     disk.edit_inode(first, |inode| inode.i_size_lo = ((end + 1) * 1024).into());
@@ -141,7 +142,7 @@ fn a_file_with_extents_keeps_what_is_its_alone_where_there_is_no_room() {
     }
     let mut disk = filled(&EXT4, |_| false);
     let sound = disk.clone();
-    // Over the blocks of the next one, so that no block becomes free.
+    // Over the blocks of the next extent, so that no block becomes free.
     disk.edit_extent("pieces", &[0], 0, |extent| extent.ee_len = 6.into());
     let mended = Disk::new(mended_as_e2fsck(&disk.bytes));
     let ino = mended.ino("pieces");

@@ -1,5 +1,5 @@
-//! Metadata with a wrong checksum: reading reports it and shows the entries of a directory all the same, changes refuse
-//! it, and a reader that ignores checksums sees what decodes.
+//! Metadata with a wrong checksum: reading reports it and nevertheless shows the entries of a directory, changes
+//! refuse it, and a reader that ignores checksums sees everything that can be decoded.
 
 mod common;
 mod lab;
@@ -23,7 +23,7 @@ fn name(text: &str) -> &Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// A volume whose directory `full` has a block with a wrong checksum, and that block.
+/// Returns a volume whose directory `full` has a block with a wrong checksum, and that block.
 fn damaged() -> (Disk, u32, Ino) {
     let mut disk = EXT4.disk();
     let full = disk.ino("full");
@@ -76,7 +76,7 @@ fn a_name_in_a_block_with_a_wrong_checksum_is_found_and_the_damage_is_noted() {
     let notices = fs.info().notices;
     let [Notice::Damaged(error)] = &notices[..] else { panic!("{notices:?}") };
     assert!(is_checksum_of(error, full, block));
-    // It may have held a name that is not in any other block.
+    // The damaged block may have contained a name that is in no other block.
     assert!(fs.lookup(full, name("absent")).is_err());
 }
 

@@ -1,6 +1,5 @@
-//! The contract's cases on volumes that are open for changes, over the features that lead other ways through the
-//! driver. When a case is done its volume is closed, opened and closed once more, and
-//! judged by `e2fsck`.
+//! The cases of the contract on volumes that are open for changes, with the features that use other code paths of the
+//! driver. After each case the volume is closed, opened and closed again, and checked with `e2fsck`.
 
 use std::fs::File;
 use std::path::Path;
@@ -28,7 +27,7 @@ fn empty(arguments: &[&str], mode: DataMode) -> Option<Judged> {
     call("mke2fs", arguments.chain([image.clone().into_os_string()])).expect("the features go together");
     let fs = open(&image, mode);
     let judge = move || {
-        // Once more, so that what the case left without a name is freed as after a crash.
+        // Again, so that orphans of the case are freed as after a crash.
         close(&*open(&image, DataMode::Ordered));
         call("e2fsck", ["-fn".as_ref(), image.as_os_str()]).expect("a sound volume");
         drop(folder);

@@ -1,4 +1,4 @@
-//! The judge of closed volumes that the crash explorer uses: right volumes pass, and each way to be wrong is named.
+//! The consistency check of the crash explorer: correct volumes pass, and each kind of inconsistency is named.
 
 mod common;
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use obento_testkit::oracle::{Oracle, corpus, require};
 
-/// Unpacks a `.gz` into a sparse file.
+/// Decompresses a `.gz` into a sparse file.
 fn unpack(packed: &Path, to: &Path) -> io::Result<()> {
     use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
     let mut reader = flate2::read::MultiGzDecoder::new(File::open(packed)?);

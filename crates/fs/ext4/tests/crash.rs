@@ -1,7 +1,8 @@
-//! The power fails: what is found afterwards is consistent, holds what was synced, and of the rest the old or the new.
+//! Power cuts: the volume is consistent afterwards, contains what was synced, and has the old or the new state of the
+//! rest.
 //!
-//! A failure prints a name; `OBENTO_CRASH=NAME cargo test -p obento-ext4 --test crash -- --ignored campaign` builds that
-//! state alone. `cargo xtask crash` is the long campaign.
+//! A failure prints a name; `OBENTO_CRASH=NAME cargo test -p obento-ext4 --test crash -- --ignored campaign` builds
+//! only that state. `cargo xtask crash` is the long campaign.
 
 mod common;
 #[path = "common/consistency.rs"]
@@ -49,7 +50,7 @@ fn every_operation_survives_every_cut_on_an_ext3() {
     survives(SMALL[1], DataMode::Ordered, End::Closed);
 }
 
-/// Nobody looks at the files until the power is gone: appends wait in memory, and those alone may be missing.
+/// No process reads the files until the power fails: appends stay in memory, and only these may be missing.
 #[test]
 fn every_operation_survives_every_cut_while_appends_wait_in_memory() {
     survives(SMALL[0], DataMode::Ordered, End::Unwatched);
@@ -72,7 +73,7 @@ fn every_conformance_case_leaves_a_consistent_volume_at_every_cut() {
     }
 }
 
-/// They do wait: to a model that does not know of it bytes are missing.
+/// Appends do wait: with a model that does not know that, bytes are missing.
 #[test]
 fn a_model_without_waiting_appends_misses_them() {
     if oracles() {
@@ -86,7 +87,7 @@ fn a_model_without_waiting_appends_misses_them() {
     }
 }
 
-/// The explorer is no rubber stamp: with barriers left out, by the driver or by its device, it finds what is lost.
+/// The explorer can fail: if barriers are omitted, by the driver or by its device, it finds the loss.
 #[test]
 fn without_barriers_what_was_synced_is_lost() {
     if oracles() {

@@ -1,4 +1,5 @@
-//! One corruption, one exact error: a sound image is damaged at one place, and only what lies there is lost.
+//! Single corruptions, and exactly their errors: an intact image is damaged at one place, and only data there is
+//! lost.
 
 mod common;
 
@@ -16,7 +17,7 @@ use obento_ext4::{Ext4, Ext4Driver, open_volume};
 use obento_testkit::oracle::program;
 use obento_testkit::{Oracle, require};
 
-/// An image in memory, to be damaged and opened.
+/// An image in memory that is damaged and opened.
 #[derive(Clone)]
 struct Image {
     bytes: Vec<u8>,
@@ -55,7 +56,7 @@ impl Image {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Byte offset of an inode's record.
+    /// Returns the byte offset of an inode's record.
     fn inode(&self, path: &str) -> (Ino, usize) {
         let fs = self.open().unwrap();
         let ino = find(&fs, path).unwrap();
@@ -63,7 +64,7 @@ impl Image {
         (ino, place.block.0 as usize * self.block_size + place.offset as usize)
     }
 
-    /// What a changed field of the file's inode makes of reading the file at byte `at`.
+    /// Changes a field of the inode at `path`. Returns its number and its block, for the expected error.
     fn damage_inode(&mut self, path: &str, offset: usize, bytes: &[u8]) -> (Ino, u64) {
         let (ino, place) = self.inode(path);
         self.put(place + offset, bytes);
@@ -76,7 +77,7 @@ impl Image {
     }
 }
 
-/// `file`: three blocks; `pieces`: six extents; `link`; `folder/inner`.
+/// Creates `file` with three blocks, `pieces` with six extents, `link`, and `folder/inner`.
 fn plant(tree: &Path) {
     fs::create_dir_all(tree.join("folder")).unwrap();
     fs::write(tree.join("file"), [7; 3000]).unwrap();
@@ -180,7 +181,7 @@ fn a_copy_stands_in_for_a_wiped_super_block_and_says_so() {
         (&["-b", "1024", "-O", "bigalloc", "-C", "2048"], 16384, 40),
     ] {
         let Some(mut image) = Image::make(args, mib << 20) else { return };
-        // A group size that is not the default can only be known from what is left of the primary.
+        // A group size other than the default can be known only from the rest of the primary super block.
         let wiped = if args.contains(&"-g") { 1024 + 0x38..1024 + 0x3a } else { 1024..2048 };
         image.bytes[wiped].fill(0);
         let fs = image.open().unwrap();
@@ -215,7 +216,7 @@ fn a_damaged_descriptor_is_replaced_by_a_copy_or_costs_its_group() {
         [Notice::Damaged(Error::Corrupt(Corrupt::Checksum { structure: Structure::GroupDescriptor(0), .. }))]
     ));
     assert!(find(&fs, "folder/inner").is_ok());
-    // Now there is no sound copy left.
+    // Now there is no intact backup.
     let Some(mut alone) = Image::make(FEATURES, 2 << 20) else { return };
     alone.put(table, &[0xff; 4]);
     let expected =
@@ -309,14 +310,14 @@ fn each_wrong_field_of_an_extent_root_is_told() {
         (first + lo, vec![0xff; 4], range(0xffff_ffff, len)),
         (first + lo, (table as u32).to_le_bytes().to_vec(), range(table, len)),
         (first + lo, 2_u32.to_le_bytes().to_vec(), range(2, len)),
-        // A depth of 1 makes an index of the extent; its first word is the block below.
+        // A depth of 1 turns the extent into an index entry, whose first word is the block below.
         (I_BLOCK + 6, vec![1], range(3 << 32, 1)),
     ];
     for (offset, bytes, expected) in cases {
         let mut image = sound.clone();
         image.damage_inode("file", offset, &bytes);
         match (image.map(ino, 0), expected) {
-            // Where the index leads follows from the image; that it is refused is what counts.
+            // The place to which the index entry refers depends on the image; only the refusal matters.
             (Err(Error::Corrupt(Corrupt::BlockRange { .. } | Corrupt::Magic { .. })), _)
                 if offset == I_BLOCK + 6 && bytes == [1] => {}
             (found, expected) => assert_eq!(found.err(), Some(expected), "byte {offset}"),
@@ -385,7 +386,7 @@ fn a_geometry_far_larger_than_the_image_is_opened_in_bounded_time() {
     let Some(sound) = Image::make(&args, 2 << 20) else { return };
     let read = |offset: usize| u32::from_le_bytes(sound.bytes[1024 + offset..][..4].try_into().unwrap());
     let per_group = u64::from(read(offset_of!(RawSuperBlock, s_inodes_per_group)));
-    // The most groups that are all looked at; then a pebibyte, in which none is before it is needed.
+    // The maximum number of groups that are all examined; then a pebibyte, whose groups are examined when needed.
     for groups in [1_u64 << 17, 1 << 23] {
         let mut image = sound.clone();
         let (blocks, inodes) = (groups * 32768, groups * per_group);
@@ -396,7 +397,7 @@ fn a_geometry_far_larger_than_the_image_is_opened_in_bounded_time() {
         let start = std::time::Instant::now();
         let fs = image.open().unwrap();
         assert!(fs.info().notices.contains(&Notice::Truncated { expected: blocks * 4096, found: 2 << 20 }));
-        // So many descriptors lie over the files.
+        // The descriptors of this many groups overlap the files.
         let all = common::read_everything(&fs);
         assert!(matches!(all.errors[..], [(_, Error::Corrupt(Corrupt::BlockRange { .. }))]));
         fs.statfs().unwrap();

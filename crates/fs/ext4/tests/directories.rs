@@ -1,4 +1,4 @@
-//! Directories that the kernel and e2fsprogs made, read as the kernel lists them.
+//! Directories that the kernel and e2fsprogs created, listed in the order of the kernel.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn debugfs(image: &Path, requests: &[&str]) {
     }
 }
 
-/// Makes `count` links to one file: names are all that counts here.
+/// Creates `count` links to one file, since only the names matter.
 fn fill(image: &Path, path: &str, count: u32, name: impl Fn(u32) -> Vec<u8>) {
     let mount = LoopMount::new(image, "rw").unwrap();
     let folder = mount.path().join(path);
@@ -45,7 +45,7 @@ fn fill(image: &Path, path: &str, count: u32, name: impl Fn(u32) -> Vec<u8>) {
     mount.unmount().unwrap();
 }
 
-/// Returns a name with bytes that are signed for some compilers, in no encoding.
+/// Returns a name with bytes that are negative as signed characters, and in no encoding.
 fn raw_name(n: u32) -> Vec<u8> {
     [&n.to_string().into_bytes()[..], &[0xff - (n % 100) as u8, b'-', 0x80 | (n % 128) as u8]].concat()
 }
@@ -69,7 +69,7 @@ fn every_hash_version_gives_the_order_of_the_kernel_and_finds_every_name() {
     }
 }
 
-/// A second directory of `count` files beside the first.
+/// Creates a second directory of `count` files beside the first.
 fn fill_again(image: &Path, path: &str, count: u32) {
     let mount = LoopMount::new(image, "rw").unwrap();
     fs::create_dir(mount.path().join(path)).unwrap();
@@ -94,7 +94,7 @@ fn sixty_thousand_names_in_one_directory_with_and_without_checksums_and_an_index
     ] {
         let folder = tempfile::tempdir().unwrap();
         let image = make(folder.path(), "24M", options);
-        // Without an index each name that is made is looked for from front to back.
+        // Without an index, each new name is searched from front to back.
         let count = if options.last().unwrap().contains("^dir_index") { 3_000 } else { 60_000 };
         fill(&image, "wide", count, |n| format!("entry-{n}").into_bytes());
         assert_eq!(common::assert_lists_as_the_kernel(&image, "wide"), count as usize);
@@ -107,7 +107,7 @@ fn three_levels_of_index_are_read_with_large_dir() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // With this seed two names have the hash 0xa14579c, and stand in two leaves: they are sorted as one.
+    // With this seed two names have the hash 0xa14579c and are in two leaves, which are sorted as one.
     let seed = "hash_seed=45a4f320-6b39-4304-b3b6-ae9ea297ef85";
     let options = ["-t", "ext4", "-b", "1024", "-O", "large_dir", "-N", "64", "-E", seed];
     let image = make(folder.path(), "64M", &options);
@@ -198,11 +198,11 @@ fn names_without_case_are_found_through_an_index_that_e2fsck_made() {
         ];
         let image = make(folder.path(), "16M", &[&options[..], &[tree.to_str().unwrap()]].concat());
         call("tune2fs", ["-E", &format!("hash_alg={hash}"), image.to_str().unwrap()]).unwrap();
-        // This sets the flag without asking whether the directory is empty.
+        // This sets the flag without a test whether the directory is empty.
         debugfs(&image, &["sif /any flags 0x40080000"]);
         let status = program("e2fsck").args(["-fyD"]).arg(&image).output().unwrap().status;
         assert_eq!(status.code().map(|code| code & !3), Some(0));
-        // No scan may stand in for the index: EXT4_ENC_NO_COMPAT_FALLBACK.
+        // A scan must not replace the index: EXT4_ENC_NO_COMPAT_FALLBACK.
         debugfs(&image, &["ssv encoding_flags 2"]);
         let fs = common::open(&image).unwrap();
         let dir = common::find(&fs, fs.root(), "any");

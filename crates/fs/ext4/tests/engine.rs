@@ -1,5 +1,5 @@
-//! Linux' own ext4, run by the kernel engine without root, as an oracle: it does the plans that ours does, and what it writes is
-//! cut and judged like what ours writes.
+//! The ext4 of Linux, which the kernel engine runs without root, as an oracle: it executes the same plans as our
+//! driver, and its writes are cut and judged like ours.
 
 mod common;
 #[path = "common/consistency.rs"]
@@ -20,14 +20,14 @@ use obento_testkit::model::{Run, StepClock};
 use obento_testkit::plan::{Limits, Op, Plan, Space, catalogue, random};
 use obento_testkit::{Oracle, require};
 
-/// Data modes and the options of mount(8) that stand for them. Without `nodelalloc` Linux promises less of data than ours: lengths
-/// that are there before the bytes.
+/// Data modes and their options of mount(8). Without `nodelalloc` Linux guarantees less about data than our driver:
+/// sizes may be durable before the data.
 const MODES: [(DataMode, &str); 2] =
     [(DataMode::Ordered, "data=ordered,nodelalloc"), (DataMode::Journal, "data=journal")];
 
-/// Returns whether Linux (6.1) may lose what ours keeps: with ordered data it writes over blocks where they are,
-/// though the journal does not know yet that they were moved within the file; with journalled data, bytes of before a
-/// zeroing come back after an fsync (Linux' own mount and e2fsck show them, too).
+/// Returns whether Linux (6.1) may lose data that our driver keeps: with ordered data it overwrites blocks in place,
+/// although the journal does not yet contain their move within the file; with journalled data, bytes from before a
+/// zeroing reappear after an fsync (Linux' own mount and e2fsck show them, too).
 fn linux_loses(mode: DataMode, plan: &Plan) -> bool {
     plan.ops.iter().any(|op| match op {
         Op::Space(_, Space::Collapse | Space::Insert, _) => mode == DataMode::Ordered,
@@ -40,7 +40,7 @@ fn oracles() -> bool {
     require(&["mke2fs", "e2fsck", "linux.uml"].map(Oracle::Program))
 }
 
-/// Opens a volume by Linux.
+/// Opens a volume with Linux.
 fn linux(
     options: &'static str,
     device: Arc<dyn BlockDevice>,
@@ -70,13 +70,13 @@ fn linux_and_ours_answer_alike_and_leave_the_same_trees() {
     }
 }
 
-/// The plan without what Linux does not tell of flags: `statx(2)` has no bits for SYNC and NO_ATIME.
+/// Returns the plan without flags that Linux does not report: `statx(2)` has no bits for SYNC and NO_ATIME.
 fn without_flags(mut plan: Plan) -> Plan {
     plan.ops.retain(|op| !matches!(op, Op::Flags(..)));
     plan
 }
 
-/// What was tried of one mode: how many states, and the first failures.
+/// Tests one mode. Returns the number of states, and the first failures.
 fn cut(mode: DataMode, options: &'static str, plans: &[Plan]) -> (usize, Vec<String>) {
     let base = SMALL[0].bytes();
     let subject = Subject {

@@ -1,4 +1,4 @@
-//! A journal on a device of its own.
+//! External journals.
 
 mod common;
 
@@ -72,7 +72,7 @@ fn an_external_journal_is_replayed_from_its_device_and_missed_without_it() {
     );
     assert!(count(&without) < 50);
 
-    // The wrong device is no journal of this volume.
+    // The wrong device is not a journal of this volume.
     let options = OpenOptions { journal: Some(common::device(&image_copy)), ..common::options() };
     let wrong = Ext4::new(open_volume(common::device(&image_copy), &options).unwrap());
     assert!(matches!(wrong.info().notices[..], [Notice::ReplayFailed(_)]), "{:?}", wrong.info().notices);

@@ -1,5 +1,5 @@
-//! What fails, fails cleanly: no room, no inode, a read-only volume, a device that breaks at any request. Nothing that
-//! was acknowledged is lost, and the volume is consistent.
+//! Failures: no space, no inode, a read-only volume, a device that fails at any request. Acknowledged data is not
+//! lost, and the volume is consistent.
 
 mod common;
 #[path = "common/consistency.rs"]
@@ -36,7 +36,8 @@ fn create(path: &str) -> Op {
     Op::Create(path.into(), FileKind::Regular, 0o644)
 }
 
-/// What is there now is there after closing and opening anew, and the volume is consistent.
+/// Tests that the current tree is the same after closing and opening the volume again, and that the volume is
+/// consistent.
 fn expect_kept(actor: Actor, device: &Arc<MemDevice>) {
     let vfs = actor.vfs().clone();
     drop(actor);
@@ -137,7 +138,7 @@ fn a_write_that_cannot_be_published_gives_back_what_it_reserved() {
     assert_eq!((ended, taken), (Err(Error::ReadOnly), 0));
 }
 
-/// A journal that was given up says so until the volume itself is marked; then it is as good as new.
+/// An aborted journal is marked until the volume itself has the error flag; then the journal is usable again.
 #[test]
 fn a_journal_that_was_given_up_is_taken_up_again_and_the_volume_stays_marked() {
     if !oracles() {
@@ -155,7 +156,7 @@ fn a_journal_that_was_given_up_is_taken_up_again_and_the_volume_stays_marked() {
     assert_eq!(e2fsck(&*memory), Ok(()));
 }
 
-/// A hole of more pieces than a transaction holds is made in steps: wherever it ends, each block is old or zeros.
+/// A hole of more pieces than fit a transaction is punched in steps: after a failure each block is old or zero.
 #[test]
 fn a_punch_that_fails_midway_leaves_each_block_old_or_zeros() {
     const BLOCK: usize = 1024;
@@ -190,7 +191,7 @@ fn a_punch_that_fails_midway_leaves_each_block_old_or_zeros() {
         };
         let vfs = Vfs::new(fs);
         let _ = Actor::new(vfs.clone()).act(0, &Op::Space("f".into(), Space::Punch, 0..before.len() as u64));
-        // A volume that turned read-only keeps what was committed.
+        // A volume that became read-only keeps committed changes.
         let _ = vfs.close();
         drop(vfs);
         let after = read(&volume(&memory));
@@ -215,7 +216,7 @@ fn a_volume_on_a_read_only_device_opens_for_reading_alone() {
     }
 }
 
-/// Calls `test` with each small volume in each mode, an error's mark on it being allowed.
+/// Calls `test` with each small volume in each mode. The volume may have the error flag.
 fn on_volumes(test: impl Fn(&Volume<'_>)) {
     if oracles() {
         let openers = crash::openers(&crash::MODES, Journalling::default());
@@ -250,7 +251,7 @@ fn whichever_read_fails_a_check_mends_nothing_of_a_sound_volume() {
 #[test]
 #[ignore = "takes minutes: cargo xtask crash"]
 fn every_single_request_fails_in_turn() {
-    // Every one in the smallest shape and the mode that is the default, and every seventh elsewhere.
+    // Every fault in the smallest shape and the default mode, and every seventh elsewhere.
     on_volumes(|volume| {
         trials::faults::requests(volume, if volume.name == "ext4-1k/Ordered" { 1 } else { 7 })
     });

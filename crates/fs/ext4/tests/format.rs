@@ -1,4 +1,4 @@
-//! Volumes that obento makes, beside those that `mke2fs` makes of the same options: byte for byte.
+//! Volumes that obento creates, compared byte for byte with those of `mke2fs` with the same options.
 
 mod common;
 
@@ -67,8 +67,8 @@ fn read(file: &File, at: u64) -> Vec<u8> {
     bytes
 }
 
-/// Takes out what differs by right: how much was written, and with it the checksum; of the multiple mount protection
-/// the host's name and the time of day.
+/// Erases deliberate differences: the number of written bytes, and therefore the checksum; the host name and the time
+/// of the multiple mount protection.
 fn mask(bytes: &mut [u8]) {
     for chunk in bytes.chunks_exact_mut(1024) {
         if chunk[0x38..0x3a] == [0x53, 0xef] {
@@ -103,19 +103,19 @@ fn compare(ours: &Path, theirs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether all lengths are to be tried.
+/// Returns whether all volumes are to be tested.
 fn is_full() -> bool {
     std::env::var_os("OBENTO_MATRIX").is_some_and(|value| value == "full")
 }
 
-/// Runs `check` on each volume and lists all that fail.
+/// Runs `check` on each volume and lists all failures.
 fn for_each(check: impl Fn(&Made, &Path) -> Result<()>) {
     let only = std::env::var("OBENTO_MATRIX_ONLY").ok();
     let chosen = formats::ALL.iter().filter(|made| only.as_deref().is_none_or(|name| name == made.name));
     let failures: Vec<String> = chosen
         .filter(|made| only.is_some() || is_full() || made.len <= 1 << 30)
         .filter_map(|made| {
-            // Only a tmpfs holds files of more than 16 TiB.
+            // Only a tmpfs supports files of more than 16 TiB.
             let parent = if made.len < 16 << 40 { std::env::temp_dir() } else { "/dev/shm".into() };
             let folder = tempfile::tempdir_in(parent).ok()?;
             let result = check(made, folder.path());
@@ -181,7 +181,7 @@ fn write_file(fs: &dyn FileSystem, file: Ino, lock: &LayoutLock, len: u64) -> Re
     Ok(())
 }
 
-/// Makes directories, files with blocks and links, as a user of the volume would.
+/// Creates directories, files with blocks and links, as a user of the volume would.
 fn fill(image: &Path) -> Result<()> {
     let clock = Arc::new(FixedClock(Timestamp::new(formats::NOW, 0)));
     let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
@@ -212,7 +212,7 @@ fn our_driver_changes_what_was_made() {
     if !require(&[Oracle::Program("e2fsck")]) {
         return;
     }
-    // Too small for anything, or refused by this driver when it writes: `mmp`, quota files, and more than 2^17 groups.
+    // Too small for any file, or refused by this driver for writing: `mmp`, quota files, and too many groups.
     let refused =
         |made: &Made| made.args.contains("mmp") || made.args.contains("quota") || made.len > 16 << 40;
     let left_out = |made: &Made| made.len < 4 << 20 || refused(made) || made.name == "inodes-few";
@@ -235,7 +235,7 @@ fn the_kernel_mounts_what_was_made_and_writes_to_it() {
         let (ours, _) = make_ours(made, folder)?;
         let mount = match LoopMount::new(&ours, "") {
             Ok(mount) => mount,
-            // A feature or block size that this kernel lacks is no fault of ours.
+            // A feature or block size that this kernel lacks is not an error.
             Err(error) => {
                 let theirs = make_theirs(made, folder)?;
                 ensure!(LoopMount::new(&theirs, "").is_err(), "only that of mke2fs is mounted: {error:#}");
@@ -249,7 +249,7 @@ fn the_kernel_mounts_what_was_made_and_writes_to_it() {
     });
 }
 
-/// The device of a volume that fails at its Nth write or flush, for each N.
+/// The device of a volume fails at its Nth write or flush, for each N.
 #[test]
 fn after_an_error_of_the_device_nothing_is_recognised() {
     let made = Made { name: "faults", len: 8 << 20, args: "-t ext4 -b 1024 -g 1024" };
@@ -278,7 +278,7 @@ fn after_an_error_of_the_device_nothing_is_recognised() {
     }
 }
 
-/// Fails once, at the write or flush that `left` counts down to.
+/// Fails once, at the write or flush at which `left` becomes 0.
 struct Failing {
     inner: MemDevice,
     left: AtomicU64,

@@ -1,5 +1,6 @@
-//! Threads that change a small volume at random until it is full, close or drop it, and go on: what cannot be had is
-//! refused as such, and the volume stays clean. Each seed does the same on one thread; on several, their turns differ.
+//! Threads change a small volume at random until it is full, close or drop it, and continue. A lack of space is
+//! reported as such, and the volume stays consistent. Each seed does the same on one thread; with several threads,
+//! their interleaving differs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use obento_testkit::oracle::{Oracle, call, require};
 const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")];
 const SEED: u64 = 21;
 const STEPS: usize = 1500;
-/// What ranges of files are made of: a multiple of every block and cluster here.
+/// The unit of ranges of files: a multiple of every block and cluster size here.
 const PIECE: u64 = 16_384;
 
-/// Little room, few inodes, the smallest journal.
+/// Little space, few inodes, the smallest journal.
 const VOLUMES: &[(&[&str], &str)] = &[
     (&["-t", "ext4", "-b", "1024", "-N", "200", "-J", "size=1"], "4M"),
     (&["-t", "ext4", "-b", "1024", "-C", "8192", "-O", "bigalloc", "-N", "200", "-J", "size=1"], "8M"),
@@ -32,7 +33,7 @@ const VOLUMES: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers from a seed.
 struct Random(u64);
 
 impl Random {
@@ -41,7 +42,7 @@ impl Random {
         (self.0 >> 33) % end
     }
 
-    /// Whole pieces at the start of a file.
+    /// Returns a range of whole pieces at the start of a file.
     fn range(&mut self) -> std::ops::Range<u64> {
         let start = self.below(10) * PIECE;
         start..start + (self.below(5) + 1) * PIECE
@@ -91,7 +92,7 @@ fn write(fs: &dyn FileSystem, ino: Ino, range: std::ops::Range<u64>) -> Result<(
     Ok(())
 }
 
-/// Does one thing to names that only thread `thread` uses.
+/// Executes one operation on names that only thread `thread` uses.
 fn act(fs: &dyn FileSystem, dirs: &[Ino; 3], thread: u64, random: &mut Random) -> Result<()> {
     let (writable, lock) = (fs.writable().unwrap(), LayoutLock::new());
     let mut pick = || dirs[random.below(3) as usize];
@@ -131,7 +132,8 @@ fn act(fs: &dyn FileSystem, dirs: &[Ino; 3], thread: u64, random: &mut Random) -
         14 => {
             let value = vec![9; random.below(900) as usize];
             // e2fsck 1.47.0 takes the target of a short link for block numbers if its attribute is in an inode of its
-            // own, whose blocks count as the link's (`ext2fs_inode_has_valid_blocks2`). Linux has no `user.` there.
+            // own, whose blocks count as the link's (`ext2fs_inode_has_valid_blocks2`). Linux has no `user.`
+            // attributes on links.
             match file()? {
                 ino if fs.getattr(ino)?.kind == FileKind::Symlink => Ok(()),
                 ino => fs.xattrs().unwrap().set_xattr(ino, b"user.x", &value, XattrMode::Set),
@@ -145,13 +147,13 @@ fn act(fs: &dyn FileSystem, dirs: &[Ino; 3], thread: u64, random: &mut Random) -
     }
 }
 
-/// What a full volume, or a thing that is not there, may answer.
+/// Returns whether an operation may fail with `error` on a full volume, or on a missing name.
 fn is_expected(error: Error) -> bool {
     let expected = [Error::NoSpace, Error::NotFound, Error::Exists, Error::Invalid, Error::NotSupported];
     expected.contains(&error)
 }
 
-/// One volume in one mode; answers how often there was no space.
+/// Fills one volume in one mode. Returns how often there was no space.
 fn fill(options: &[&str], size: &str, mode: DataMode, threads: u64) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
@@ -177,7 +179,7 @@ fn fill(options: &[&str], size: &str, mode: DataMode, threads: u64) -> usize {
             running.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
         });
         let writable = fs.writable().unwrap();
-        // In the middle, as after a crash that came late; without a journal there is no such thing.
+        // In the middle, as after a late crash, which is not tested without a journal.
         if round == 1 && !options.contains(&"ext2") {
             writable.sync().unwrap()
         } else {

@@ -1,4 +1,4 @@
-//! The structures on disk: every field stands where it says it does.
+//! Inspection of the on-disk structures: every field is where it claims to be.
 
 mod common;
 
@@ -29,10 +29,10 @@ fn number(record: &Record, name: &str) -> u64 {
     }
 }
 
-/// Whether each number and each run of bytes stands at its place on the device, in the byte order of its format.
+/// Tests that each number and each run of bytes is at its place on the device, in the byte order of its format.
 fn check_places(fs: &Ext4, records: &[Record]) {
     for record in records {
-        // What is put together from parts, or only looked at.
+        // Composed from parts, or derived.
         let composed = ["blocks", "ee_start", "copy", "use", "block", "blocknr"];
         for field in record.fields.iter().filter(|field| !composed.contains(&field.name)) {
             let mut bytes = vec![0; usize::try_from(field.len).unwrap()];
@@ -72,7 +72,7 @@ fn prepare(root: &Path) {
     add_attributes(&root.join("scattered"));
 }
 
-/// More attributes than fit the inode.
+/// Adds more attributes than fit the inode.
 fn add_attributes(file: &Path) {
     for n in ["1", "2", "3", "4"] {
         let (name, value) = (format!("user.{n}"), n.repeat(if n == "1" { 7 } else { 40 }));
@@ -196,7 +196,7 @@ fn damaged_images_are_inspected_to_the_end() {
         let mut bytes = Vec::new();
         let unpacked = flate2::read::MultiGzDecoder::new(File::open(&path).unwrap()).take(64 << 20);
         let mut unpacked = unpacked;
-        // Larger ones are sparse and long; the start is enough here.
+        // Larger images are sparse; their start suffices here.
         unpacked.read_to_end(&mut bytes).unwrap_or(0);
         fs::write(&image, bytes).unwrap();
         let Ok(fs) = common::open(&image) else { continue };
@@ -222,7 +222,7 @@ fn a_directory_block_with_a_wrong_checksum_is_told_after_its_records() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path(), &["-t", "ext4"]);
-    // With the journal replayed the blocks are read from where they belong.
+    // After the journal is replayed, the blocks are read from their places.
     program("e2fsck").arg("-fy").arg(&image).output().unwrap();
     let fs = common::open(&image).unwrap();
     let wide = lookup(&fs, fs.root(), "wide");

@@ -1,4 +1,4 @@
-//! Volumes with a dirty journal: what a read-only open shows, and what it says.
+//! Volumes with a dirty journal: what a read-only open shows and reports.
 
 mod common;
 
@@ -25,8 +25,8 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
-/// What is compared of a file: kind and permissions, size, links but of directories, which Linux's replay of fast
-/// commits leaves to e2fsck, and content.
+/// The compared properties of a file: type and permissions, size, links (except for directories, whose counts Linux'
+/// replay of fast commits leaves to e2fsck), and contents.
 type Tree = BTreeMap<PathBuf, (u32, u64, u64, Vec<u8>)>;
 
 fn kernel_tree(root: &Path) -> Tree {
@@ -83,17 +83,17 @@ fn our_tree(image: &Path) -> Tree {
     described.collect()
 }
 
-/// Returns an image of 64 MiB and its copy, taken while `busy` had just been done to the mounted one.
+/// Returns an image of 64 MiB, copied just after `busy` had changed the mounted volume.
 fn snapshot(folder: &TempDir, mke2fs: &[&str], before: fn(&Path), busy: fn(&Path)) -> PathBuf {
     let (image, copy) = (folder.path().join("image"), folder.path().join("copy"));
     File::create(&image).unwrap().set_len(64 * MIB).unwrap();
     let args = ["-q", "-F", "-t", "ext4"].iter().chain(mke2fs).copied();
     call("mke2fs", args.chain([image.to_str().unwrap()])).unwrap();
-    // No commit by age falls into the copy: what it holds would be of two moments.
+    // No commit by age may happen during the copy, which would then mix two states.
     let mount = LoopMount::new(&image, "commit=300").unwrap();
     before(mount.path());
     commit(mount.path());
-    // Only a transaction after a full commit can be a fast one, and what made a directory is then too old to matter.
+    // Only a transaction after a full commit can be a fast commit, and created directories must be older.
     File::create(mount.path().join("first")).unwrap().sync_all().unwrap();
     commit(mount.path());
     busy(mount.path());
@@ -106,7 +106,7 @@ fn commit(root: &Path) {
     call("sync", ["-f".as_ref(), root.as_os_str()]).unwrap();
 }
 
-/// Sync after each step, so that there are several fast commits.
+/// Syncs after each step, so that there are several fast commits.
 fn write(path: &Path, bytes: &[u8]) {
     let mut file = File::create(path).unwrap();
     file.write_all(bytes).unwrap();
@@ -139,7 +139,7 @@ fn change(root: &Path) {
     file.sync_all().unwrap();
     file.write_all_at(&[0xee; 9_000], 200_000).unwrap();
     file.sync_all().unwrap();
-    // Comes and goes, and another may take its inode.
+    // It is created and removed, and another file may get its inode.
     write(&root.join("brief"), &[1; 20_000]);
     fs::remove_file(root.join("brief")).unwrap();
     write(&root.join("second"), &[2; 3_000]);
@@ -149,7 +149,7 @@ fn change(root: &Path) {
     write(&root.join("last"), &[3; 1]);
 }
 
-/// Combinations of features that a fast commit is written for.
+/// Combinations of features for which fast commits are written.
 const FAST_COMMITS: [&[&str]; 4] = [
     &["-O", "fast_commit"],
     &["-O", "fast_commit,^metadata_csum,^dir_index", "-b", "4096"],
@@ -173,7 +173,7 @@ fn fast_commits_show_what_the_kernel_replays() {
             [Notice::Replayed { transactions }] => transactions,
             ref other => panic!("{features:?}: {other:?}"),
         };
-        // Each fsync was a fast commit, and not a transaction of the log.
+        // Each fsync was a fast commit and not a transaction of the log.
         assert!(transactions >= 10, "{features:?}: {transactions}");
         let found = our_tree(&image);
         assert!(fs::read(&image).unwrap() == before, "the image was changed by reading it");
@@ -191,7 +191,7 @@ fn fast_commits_show_what_the_kernel_replays() {
     }
 }
 
-/// Opens `device` for changes, answers what it was told, and closes it.
+/// Opens `device` for changes, returns the notices, and closes it.
 fn open_and_close(device: Arc<dyn BlockDevice>) -> Result<Vec<Notice>, Error> {
     let fs = volumes::open(device, Arc::new(SystemClock), DataMode::Ordered)?;
     let notices = fs.info().notices;
@@ -271,7 +271,7 @@ fn link_counts_of_directories_follow_fast_commits() {
     let lookup = |dir, name: &str| fs.lookup(dir, obento_base::Name::new(name.as_bytes()).unwrap()).unwrap();
     let old = lookup(fs.root(), "old");
     let sub = lookup(old, "sub");
-    // `.`, `..` of old and lost+found, and its own name; `removed` is gone.
+    // `.`, the `..` of old and lost+found, and its own name; `removed` no longer exists.
     assert_eq!((links(fs.root()), links(old), links(sub)), (4, 3, 3));
     assert_eq!((fs.parent(sub).unwrap(), fs.parent(lookup(sub, "deeper")).unwrap()), (old, sub));
 }
@@ -310,10 +310,10 @@ fn damaged_journals_of_the_corpus_are_told_exactly() {
         let replayed = Notice::Replayed { transactions };
         assert_eq!(rest, if transactions == 0 { vec![] } else { vec![replayed] }, "{name}");
     }
-    // Its inode is free, and the copy in the super block stands in for it.
+    // Its inode is free, and the copy in the super block replaces it.
     let inode = Corrupt::InodeNumber { structure: Structure::SuperBlock, block: 0, offset: 0xe0, found: 12 };
     let expected = vec![Notice::Damaged(inode.into()), Notice::Replayed { transactions: 6 }];
     assert_eq!(notices(&folder, "f_journal"), Ok(expected));
-    // Its damaged revoke block is in a transaction without a commit block, which e2fsck drops without a word, too.
+    // Its damaged revoke block is in a transaction without a commit block, which e2fsck also drops silently.
     assert_eq!(notices(&folder, "j_corrupt_revoke_csum"), Ok(vec![Notice::Replayed { transactions: 1 }]));
 }

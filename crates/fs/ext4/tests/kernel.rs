@@ -1,5 +1,5 @@
-//! What the kernel's mount of an image shows, and what this driver shows: every attribute, byte, target, listing order
-//! and count must be the same.
+//! The kernel's mount of an image and this driver must show the same: every attribute, byte, link target, listing
+//! order and count.
 
 mod common;
 
@@ -55,7 +55,7 @@ fn kernel_line(path: &Path) -> (u64, String) {
     (meta.ino(), line)
 }
 
-/// The data of a file as (offset, bytes) of what is not a hole, hashed by the caller.
+/// Returns the data of a file as (offset, bytes) of the parts that are not holes, which the caller hashes.
 fn our_data(fs: &Ext4, attr: &Attr) -> BTreeMap<u64, u64> {
     let (lock, mut sums) = (LayoutLock::new(), BTreeMap::new());
     let (layout, mut at, mut buf) = (lock.shared(), 0, vec![0; 1 << 16]);
@@ -76,7 +76,7 @@ fn our_data(fs: &Ext4, attr: &Attr) -> BTreeMap<u64, u64> {
     sums
 }
 
-/// Sums the bytes of each KiB that is not all zeros.
+/// Adds a checksum for each KiB that is not zero.
 fn add(sums: &mut BTreeMap<u64, u64>, at: u64, bytes: &[u8]) {
     for (n, &byte) in bytes.iter().enumerate().filter(|&(_, &byte)| byte != 0) {
         let position = at + n as u64;
@@ -182,8 +182,8 @@ fn walk_count(root: &Path) -> usize {
     count
 }
 
-/// What a reader must understand and the comparison of whole trees, elsewhere, does not look at: link counts, space
-/// taken, all times, the order of listings, and use.
+/// Properties that the comparison of whole trees elsewhere does not cover: link counts, allocated space, all times,
+/// the order of listings, and usage.
 const SPECS: &[&str] = &[
     "ext4",
     "ext2-1k",

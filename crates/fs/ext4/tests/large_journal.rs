@@ -1,4 +1,5 @@
-//! A journal as large as `mke2fs` is asked for at most: written past its end, cut, and replayed by all alike.
+//! A journal of the maximum size of `mke2fs`: written past its end, cut, and replayed by all implementations with the
+//! same result.
 
 mod common;
 
@@ -14,10 +15,10 @@ use obento_host::FileDevice;
 use obento_testkit::oracle::{LoopMount, Oracle, call, program, require};
 use obento_vfs::{Caller, Vfs};
 
-/// Bytes of the file that is written again and again, and bytes a write.
+/// Size of the file that is written repeatedly, and of each write.
 const FILE: usize = 64 << 20;
 const CHUNK: usize = 1 << 20;
-/// Times that it is written: one and a half journals.
+/// Number of times that it is written: one and a half journals.
 const VERSIONS: u8 = 24;
 
 fn open_vfs(image: &Path) -> Vfs {
@@ -25,7 +26,7 @@ fn open_vfs(image: &Path) -> Vfs {
     Vfs::new(open(device, Arc::new(SystemClock), DataMode::Journal).unwrap())
 }
 
-/// A copy of the disk as it is while the volume is open: what a cut of the power leaves.
+/// Copies the disk while the volume is open, as a power cut would leave it.
 fn cut(image: &Path, name: &str) -> PathBuf {
     let copy = image.with_extension(name);
     call("cp", ["--sparse=always".as_ref(), image.as_os_str(), copy.as_os_str()]).unwrap();
@@ -38,7 +39,7 @@ fn a_journal_of_a_gibibyte_is_written_past_its_end_and_replayed() {
     if !require(&[&tools[..], &[Oracle::LoopMount]].concat()) {
         return;
     }
-    // In memory, where the machine has such a folder: a gibibyte and a half goes through the journal.
+    // In memory, if the machine has such a folder: one and a half GiB pass through the journal.
     let folder = Path::new("/dev/shm");
     let folder = if folder.is_dir() { tempfile::tempdir_in(folder) } else { tempfile::tempdir() }.unwrap();
     let image = folder.path().join("image");

@@ -1,4 +1,4 @@
-//! Volumes of more groups than fit what small ones take for granted: read, changed and checked within bounded memory.
+//! Volumes with more groups than small volumes have: read, changed and checked within bounded memory.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,24 +12,24 @@ use obento_host::FileDevice;
 use obento_testkit::oracle::{Oracle, call, require};
 
 const TIB: u64 = 1 << 40;
-/// What a check may take of memory.
+/// Maximum memory of a check.
 const MOST_KIB: u64 = 256 << 10;
 
-/// Returns the most memory that this process had, in KiB.
+/// Returns the peak memory of this process in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// In memory, where files may be as long.
+/// Returns a folder in memory, where files may be long enough.
 fn folder() -> tempfile::TempDir {
     let shared = Path::new("/dev/shm");
     let folder = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
     tempfile::Builder::new().prefix("obento-large-").tempdir_in(folder).unwrap()
 }
 
-/// A sparse image, of which `mke2fs` writes what it must.
+/// Creates a sparse image, into which `mke2fs` writes the necessary parts.
 fn make(image: &Path, len: u64, options: &str) {
     let _ = std::fs::remove_file(image);
     File::create(image).unwrap().set_len(len).unwrap();
@@ -48,7 +48,7 @@ fn add_directory(image: &Path) -> Result<()> {
     fs.writable().unwrap().close()
 }
 
-/// Returns how many issues there are, mended as `mending` says.
+/// Returns the number of issues after a repair with `mending`.
 fn check(image: &Path, mending: Mending) -> Result<u64> {
     let device = Arc::new(FileDevice::open_writable(image).unwrap());
     let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
@@ -65,14 +65,14 @@ fn volumes_of_many_groups_are_read_changed_and_checked_within_bounded_memory() {
     let volumes = [
         // 163,840 groups.
         (20 * TIB, "-b 4096 -O sparse_super2,^resize_inode"),
-        // As many as are listed: 196,608.
+        // The maximum that is listed: 196,608.
         (TIB + TIB / 2, "-b 1024 -O sparse_super2,meta_bg,^resize_inode"),
     ];
     for (len, options) in volumes {
         make(&image, len, options);
         assert_eq!(check(&image, Mending::Nothing), Ok(0), "{options}");
         add_directory(&image).unwrap();
-        // A damaged count of free inodes.
+        // A wrong count of free inodes.
         let file = File::options().read(true).write(true).open(&image).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 2], 1024 + 0x34).unwrap();
         assert_ne!(check(&image, Mending::Nothing), Ok(0), "{options}");
@@ -92,7 +92,7 @@ fn files_that_share_more_than_memory_holds_get_copies_within_bounded_memory() {
     let folder = folder();
     let (image, script) = (folder.path().join("image"), folder.path().join("script"));
     make(&image, 2 << 30, "-b 4096");
-    // 400 MiB that two files have.
+    // 400 MiB that two files share.
     let lines = "write /dev/null one\nfallocate one 0 102399\nsif one size 419430400\nwrite /dev/null two\n\
         copy_inode one two\n";
     std::fs::write(&script, lines).unwrap();

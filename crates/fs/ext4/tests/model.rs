@@ -1,4 +1,5 @@
-//! Random plans against tmpfs, a copy of the volume being checked after each operation; and against the kernel's own ext4.
+//! Random plans compared with tmpfs, with a check of a copy of the volume after each operation; and compared with the
+//! kernel's ext4.
 
 mod common;
 #[path = "common/consistency.rs"]
@@ -33,17 +34,18 @@ fn random_plans_do_as_in_memory_and_leave_a_consistent_volume_after_each_operati
 
 const EINVAL: i32 = 22;
 
-/// What the kernel is not asked, or answers by the rules of its own calls: see [`act_on_host`].
+/// Returns whether the kernel executes an operation by the same rules: see [`act_on_host`].
 fn is_comparable(op: &Op) -> bool {
     match op {
         Op::Flags(..) | Op::Hold(_) | Op::Release | Op::Fsync(_) => false,
-        // An empty path is the root of ours, and nothing to the kernel.
+        // An empty path is the root in our interface, and an error in the kernel's.
         Op::SetXattr(path, ..) | Op::RemoveXattr(path, _) => !path.is_empty(),
         _ => true,
     }
 }
 
-/// Does `plan` by ours and by the kernel, each to a volume of its own, and compares answers and trees. An error tells what differs.
+/// Executes `plan` with our driver and with the kernel, each on a volume of its own, and compares results and trees.
+/// The error describes the difference.
 fn side_by_side(shape: &Shape, plan: &Plan) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let image = shape.make(folder.path());
@@ -54,7 +56,7 @@ fn side_by_side(shape: &Shape, plan: &Plan) -> Result<(), String> {
     for (number, op) in plan.ops.iter().enumerate() {
         let ours = actor.act(number, op).map_err(|error| error.errno().0);
         let theirs = act_on_host(mount.path(), number, op);
-        // What is not for its calls was refused before.
+        // Operations that its system calls do not support were excluded before.
         let theirs = theirs.map_err(|e| e.raw_os_error().unwrap_or(EINVAL));
         if ours != theirs {
             return Err(format!("operation {number}, {op:?}: ours answers {ours:?}, the kernel {theirs:?}"));

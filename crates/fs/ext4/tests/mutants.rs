@@ -1,5 +1,5 @@
-//! Images damaged at random, the same way in every run: whatever the bytes say, reading and inspecting them ends.
-//! `OBENTO_MUTANTS` says how many of each kind, for a longer search.
+//! Randomly damaged images, the same in every run: whatever the bytes are, reading and inspecting them ends.
+//! `OBENTO_MUTANTS` sets the number of mutants of each kind, for a longer search.
 
 mod common;
 
@@ -16,7 +16,7 @@ use obento_testkit::oracle::{program, run};
 use obento_testkit::tree::{self, TreeSpec};
 use obento_testkit::{Oracle, require};
 
-/// Without checksums, so that damage reaches the decoders behind them; and once with.
+/// Without checksums, so that damage reaches the decoders; and once with checksums.
 const SHAPES: &[&[&str]] = &[
     &["-t", "ext4", "-O", "^metadata_csum", "-b", "1024"],
     &["-t", "ext4", "-O", "^metadata_csum,inline_data,ea_inode", "-b", "1024", "-I", "512"],

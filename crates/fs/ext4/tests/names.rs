@@ -1,4 +1,4 @@
-//! Names that this driver makes, moves and removes, judged by e2fsck and by the kernel's mount.
+//! Creating, renaming and removing names, checked with e2fsck and with the kernel's mount.
 
 mod common;
 
@@ -49,7 +49,7 @@ impl Volume {
         Self::prepared(len, options, |_| {})
     }
 
-    /// A volume whose image `prepare` sees before it is opened.
+    /// Creates a volume whose image `prepare` can change before it is opened.
     fn prepared(len: &str, options: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
@@ -87,7 +87,7 @@ impl Volume {
         self.writable().link(ino, dir, name(text)).map(drop)
     }
 
-    /// Removes a name, whatever it is, and forgets what had it.
+    /// Removes a name of any type, and forgets its inode.
     fn remove(&self, dir: Ino, text: &str) -> Result<()> {
         let ino = self.fs.lookup(dir, name(text))?;
         match self.attr(ino).kind {
@@ -110,7 +110,7 @@ impl Volume {
         self.folder.path().join("image")
     }
 
-    /// Closes the volume: e2fsck must find nothing, and the kernel, where it is asked, the same as this driver.
+    /// Closes the volume: e2fsck must find nothing, and the kernel, if used, must show the same as this driver.
     fn check(self, what: &str, kernel: Kernel) {
         self.writable().close().unwrap();
         let (image, folder) = (self.image(), self.folder);
@@ -125,22 +125,22 @@ impl Volume {
     }
 }
 
-/// Whether the kernel is asked too.
+/// Whether the kernel is used, too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kernel {
     Compared,
-    /// It cannot mount such a volume.
+    /// The kernel cannot mount such a volume.
     Unable,
 }
 
 impl Kernel {
-    /// Not every kernel is built with Unicode.
+    /// Some kernels are built without Unicode.
     fn for_options(options: &[&str]) -> Self {
         if options.contains(&"casefold") { Self::Unable } else { Self::Compared }
     }
 }
 
-/// Every path with inode, mode, link count and size, as the kernel has it and as we have it.
+/// Compares every path with inode, mode, link count and size between the kernel and this driver.
 fn compare(image: &Path, what: &str) {
     let fs = common::open(image).unwrap();
     let all = common::read_everything(&fs);
@@ -211,7 +211,7 @@ fn names_of_every_kind_in_directories_of_every_form_are_what_e2fsck_and_the_kern
             let long = NewNode { target: &vec![b'x'; len], ..node(FileKind::Symlink) };
             volume.writable().create(root, name(&format!("long{len}")), &long).unwrap();
         }
-        // Inside the inode, on its edge, in a block.
+        // Inline, at the limit of inline data, in a block.
         let dirs: Vec<_> = (0..20).map(|n| volume.dir(root, &format!("d{n}"))).collect();
         for (n, dir) in dirs.iter().enumerate() {
             for file in 0..n {
@@ -262,7 +262,7 @@ fn a_directory_grows_by_levels_and_shrinks_in_hash_order_as_the_kernel_lists_it(
         let volume = Volume::new("96M", &[&["-t", "ext4", "-N", "64"], options].concat());
         let dir = volume.dir(volume.root(), "deep");
         let file = volume.file(volume.root(), "file");
-        // The count of names bounds the names of one file.
+        // The link count limits the number of names of one file.
         for n in 0..count {
             volume.link(file, dir, &format!("{n:0>250}")).unwrap();
         }
@@ -326,7 +326,7 @@ fn a_directory_with_more_than_65000_subdirectories_stops_counting_them() {
     if !require(TOOLS) {
         return;
     }
-    // Inside the inode a directory takes no block.
+    // An inline directory takes no block.
     let volume = Volume::new("64M", &["-t", "ext4", "-O", "inline_data,dir_nlink", "-N", "66000"]);
     let dir = volume.dir(volume.root(), "wide");
     for n in 0..64_998 {
@@ -371,7 +371,7 @@ fn a_full_volume_and_a_full_inode_table_refuse_names_and_stay_clean() {
         let made = (0..).find(|&n| create(n).is_err()).unwrap();
         assert!(made > 10, "{options:?}");
         assert_eq!(create(made).map(drop), Err(Error::NoSpace), "{options:?}");
-        // What is given back can be had again.
+        // Freed space can be used again.
         volume.remove(dir, &format!("{:0>200}", 3)).unwrap();
         create(3).unwrap();
         volume.check(&format!("{len} {options:?}"), Kernel::Compared);
@@ -397,7 +397,7 @@ fn threads_that_change_names_in_the_same_directories_leave_each_name_once_and_a_
                             (dir, format!("{:0>60}", random.below(150)))
                         };
                         let (at, to) = (pick(), pick());
-                        // Others may have come first: any refusal is right.
+                        // Another thread may have been first: any refusal is correct.
                         match random.below(6) {
                             0 | 1 => drop(volume.make(at.0, &at.1, FileKind::Regular)),
                             2 => drop(volume.make(at.0, &at.1, FileKind::Symlink)),
@@ -416,15 +416,15 @@ fn threads_that_change_names_in_the_same_directories_leave_each_name_once_and_a_
     }
 }
 
-/// What a random walk over names knows: for each directory its names, and of each name the inode and whether that is
-/// a directory.
+/// The model of random operations on names: the names of each directory, and for each name the inode and whether it
+/// is a directory.
 struct Model {
     dirs: Vec<Ino>,
     names: BTreeMap<(Ino, String), (Ino, bool)>,
 }
 
 impl Model {
-    /// Returns whether `dir` lies at or below `ancestor`.
+    /// Returns whether `dir` is `ancestor` or below it.
     fn is_below(&self, dir: Ino, ancestor: Ino) -> bool {
         let mut at = dir;
         loop {
@@ -448,7 +448,7 @@ impl Model {
     }
 }
 
-/// One random operation; what it must answer follows from the model.
+/// Executes one random operation. The model determines the expected result.
 fn step(volume: &Volume, model: &mut Model, random: &mut Random) {
     let pick = |random: &mut Random, model: &Model| {
         let dir = model.dirs[random.below(model.dirs.len() as u64) as usize];
@@ -507,7 +507,7 @@ fn step(volume: &Volume, model: &mut Model, random: &mut Random) {
 type Known = ((Ino, String), Option<(Ino, bool)>);
 
 fn rename_step(volume: &Volume, model: &mut Model, (at, known): Known, (to, other): Known) {
-    // `vfs` is who keeps a directory from coming to lie below itself.
+    // `vfs` prevents a directory from becoming its own ancestor.
     if known.is_some_and(|(ino, is_dir)| is_dir && model.is_below(to.0, ino)) {
         return;
     }

@@ -1,5 +1,5 @@
-//! Inodes that lost their last name while they were in use: freed when they are forgotten, and by whoever opens the
-//! volume after a crash, be it the kernel, e2fsck or obento.
+//! Inodes that lost their last name while they were in use: freed when they are forgotten, and after a crash by the
+//! next program that opens the volume, be it the kernel, e2fsck or obento.
 
 mod common;
 
@@ -21,7 +21,7 @@ const KERNEL: &[Oracle] =
     &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::LoopMount, Oracle::Root];
 const FILES: usize = 6;
 
-/// With a list, with a file of orphans, without checksums, without extents.
+/// With an orphan list, with an orphan file, without checksums, without extents.
 const VOLUMES: &[&[&str]] = &[
     &["-t", "ext4"],
     &["-t", "ext4", "-O", "orphan_file", "-b", "1024"],
@@ -50,7 +50,7 @@ fn name(n: usize) -> Vec<u8> {
     n.to_string().into_bytes()
 }
 
-/// Takes the names of all files away; answers the inodes.
+/// Removes the names of all files. Returns their inodes.
 fn unlink_all(fs: &dyn FileSystem) -> Vec<Ino> {
     let unlink = |n| {
         let name = name(n);
@@ -92,7 +92,7 @@ fn an_unlinked_file_is_read_until_it_is_forgotten_and_then_its_space_is_free() {
             fs.device().unwrap().read_at(at, &mut byte).unwrap();
             assert_eq!(byte, [n as u8 + 1]);
         }
-        // From the middle of the list, its head and its end.
+        // From the middle of the list, at its head and at its end.
         for at in [2, 5, 0, 3, 1, 4] {
             fs.forget(inodes[at]);
             assert_eq!(fs.getattr(inodes[at]), Err(Error::Stale), "{options:?}");
@@ -125,7 +125,7 @@ fn a_crash_frees_what_had_no_name() {
         assert!(after.0 >= before.0 + FILES as u64 * 24 && after.1 == before.1 + FILES as u64, "{options:?}");
         fs.writable().unwrap().close().unwrap();
         check(&image);
-        // e2fsck says 1 where it mended something, and orphans are that to it.
+        // e2fsck returns 1 if it repaired something, which includes orphans.
         let mended = obento_testkit::oracle::program("e2fsck").arg("-fp").arg(&by_e2fsck).output().unwrap();
         assert!(matches!(mended.status.code(), Some(0 | 1)), "{options:?} {mended:?}");
         check(&by_e2fsck);

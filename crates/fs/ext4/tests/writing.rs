@@ -1,5 +1,5 @@
-//! A volume that is opened for changes, changed without touching names or data, and closed: clean by `e2fsck`, and as
-//! the kernel left it.
+//! A volume that is opened for changes, changed without names or data, and closed: clean to `e2fsck`, and as the
+//! kernel would leave it.
 
 mod common;
 
@@ -16,7 +16,7 @@ use obento_testkit::oracle::{Oracle, call, require};
 
 const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::Program("debugfs")];
 
-/// The day on which these volumes are changed.
+/// The time at which these volumes are changed.
 const NOW: Timestamp = Timestamp::new(1_800_000_000, 123_456_789);
 
 fn make(folder: &Path, options: &[&str]) -> PathBuf {

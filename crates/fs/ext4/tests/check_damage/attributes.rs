@@ -56,12 +56,12 @@ cases! {
     });
     users_of_a_value(EA_INODE, ["value-users found=7 expected=1"], |disk| {
         let value = value_of(disk);
-        // The count lies in ctime and the low version.
+        // The reference count is in ctime and the low version.
         disk.edit_inode(&value, |inode| inode.l_i_version = 7.into());
     });
 }
 
-/// The inode of the first value that `long` has, as a path.
+/// Returns the inode of the first value of `long` as a path.
 fn value_of(disk: &crate::lab::Disk) -> String {
     let ino = disk.ino("long");
     let at = disk.inline_xattrs_at(ino) + 4;

@@ -1,4 +1,4 @@
-//! Files that are mapped by block numbers where space is handed out by clusters.
+//! Files with block maps on volumes with clusters.
 
 use crate::case::cases;
 use crate::lab::Disk;
@@ -9,7 +9,7 @@ cases! {
     a_file_with_block_numbers_on_clusters(BIGALLOC, ["block-mapped ino=<file>"], to_numbers);
 }
 
-/// Gives `file`, which has three blocks, a map of their numbers.
+/// Gives `file`, which has three blocks, a block map.
 fn to_numbers(disk: &mut Disk) {
     let ino = disk.ino("file");
     let numbers = [0, 1, 2].map(|n| disk.file_block(ino, n));

@@ -1,15 +1,15 @@
-//! How a case is judged.
+//! Running a case.
 
 use crate::lab::Disk;
 use crate::lab::bases::{Base, oracles};
 use crate::lab::judge::{e2fsck_is_clean, findings, line, lost_to_us_alone, repaired, same};
 
-/// Damages a sound image and judges what is found and what is mended.
+/// Damages an intact image, and tests the findings and the repair.
 pub fn run(base: &'static Base, expected: &[&str], damage: fn(&mut Disk)) {
     judge(base, expected, damage, true);
 }
 
-/// As [`run`], of what `e2fsck -fn` does not tell.
+/// Like [`run`], for damage that `e2fsck -fn` does not report.
 pub fn run_unknown(base: &'static Base, expected: &[&str], damage: fn(&mut Disk)) {
     judge(base, expected, damage, false);
 }
@@ -34,7 +34,7 @@ fn judge(base: &'static Base, expected: &[&str], damage: fn(&mut Disk), is_known
     mended(&damaged.bytes);
 }
 
-/// After a repair nothing is found, and nothing is lost that e2fsck keeps.
+/// Tests that after a repair nothing is found, and nothing is lost that e2fsck keeps.
 fn mended(damaged: &[u8]) {
     let mended = repaired(damaged).unwrap();
     let second = e2fsck_is_clean(&mended);
@@ -44,7 +44,7 @@ fn mended(damaged: &[u8]) {
     assert_eq!(lost_to_us_alone(damaged, &mended), []);
 }
 
-/// Makes a test of each case.
+/// Defines a test for each case.
 macro_rules! cases {
     ($($name:ident($base:ident, $expected:expr, $damage:expr);)*) => {
         $(#[test]

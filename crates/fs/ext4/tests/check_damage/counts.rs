@@ -1,4 +1,4 @@
-//! Counts and bitmaps: of groups, of inodes.
+//! Counts and bitmaps of groups and inodes.
 
 use crate::case::cases;
 use crate::lab::Bits;

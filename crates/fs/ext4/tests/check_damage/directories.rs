@@ -1,4 +1,4 @@
-//! Entries of directories, and how directories hang together.
+//! Directory entries, and the connection of directories.
 
 use crate::case::{cases, run_unknown};
 use crate::lab::Disk;
@@ -153,7 +153,7 @@ cases! {
     });
 }
 
-/// Lets an inode say that it is encrypted, with one key for all: the flag, and the attribute `c` with a context.
+/// Marks an inode as encrypted, with one key for all: sets the flag, and the attribute `c` with a context.
 fn encrypt(disk: &mut Disk, path: &str) {
     const ENCRYPT: u32 = 0x800;
     const CONTEXT: [u8; 28] =
@@ -161,7 +161,7 @@ fn encrypt(disk: &mut Disk, path: &str) {
     let (at, ino) = (disk.inline_xattrs_at(disk.ino(path)), disk.ino(path));
     let end = disk.inode_at(ino) + disk.inode_size;
     let value = end - CONTEXT.len();
-    // Length of the name, name space, place of the value from the first entry on, no inode, length, no hash, name.
+    // Length of the name, name space, offset of the value from the first entry, no inode, length, no hash, name.
     let mut entry = vec![1, 9];
     entry.extend(u16::try_from(value - at - 4).unwrap().to_le_bytes());
     entry.extend(0_u32.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Names in directories that ignore case.
+//! Names in case-insensitive directories.
 
 use crate::case::run;
 use crate::lab::Disk;
@@ -7,11 +7,11 @@ use crate::lab::judge::{e2fsck_is_clean, findings, repaired};
 
 const CASEFOLD_FL: u32 = 0x4000_0000;
 
-/// Names are UTF-8, where a directory has the flag.
+/// Names are UTF-8 in directories with the flag.
 static CASEFOLD: Base =
     Base { name: "CASEFOLD", mke2fs: "-t ext4 -b 1024 -g 4096 -J size=1 -O casefold", debugfs: "" };
 
-/// Lets `dir` ignore case, and the volume be strict about that or not.
+/// Makes `dir` case-insensitive, and the volume strict or not.
 fn ignore_case(disk: &mut Disk, strict: bool) {
     disk.edit_super_block(|sb| sb.s_encoding_flags = u16::from(strict).into());
     disk.edit_inode("dir", |inode| inode.i_flags = (inode.i_flags.get() | CASEFOLD_FL).into());

@@ -1,15 +1,15 @@
-//! Every kind of issue has a case here: one damage by which it is found.
+//! Every kind of issue has a case: one damage by which it is found.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use obento_ext4::Issue;
 
-/// Returns the codes that stand at the start of a text in the files of cases.
+/// Returns the codes at the start of a string in the files with cases.
 fn expected_codes() -> BTreeSet<String> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/check_damage");
     let cases = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    // Blocks that two have are damaged in the same way each time.
+    // Blocks with two owners are damaged in the same way each time.
     let twice = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/check_twice.rs");
     let mut codes = BTreeSet::new();
     for path in cases.chain([twice.into()]) {

@@ -1,4 +1,4 @@
-//! Extent trees and pointers, and blocks that two own.
+//! Extent trees and block maps, and blocks with two owners.
 
 use crate::case::{cases, run_unknown};
 use crate::lab::bases::EXT4;

@@ -1,4 +1,4 @@
-//! Features that the super block has or lacks, against what is on the volume.
+//! Features of the super block that contradict the volume.
 
 use crate::case::{cases, run_unknown};
 use crate::lab::bases::{self, oracles};
@@ -12,7 +12,7 @@ const HURD: u32 = 1;
 
 cases! {
     kept_blocks_beside_meta_groups(EXT4, ["super-block-value field=Text(\"s_feature_incompat\")"], |disk| {
-        // The copies have kept blocks alone.
+        // Only the backups have reserved descriptor blocks.
         disk.edit_super_block(|sb| {
             sb.s_feature_incompat = (sb.s_feature_incompat.get() | META_BG).into();
         });

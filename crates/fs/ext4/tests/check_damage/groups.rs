@@ -1,4 +1,4 @@
-//! Descriptors and features that say what is not so, and blocks that cannot be read.
+//! Wrong descriptors and features, and blocks that cannot be read.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ cases! {
     });
 }
 
-/// Returns every code that is told, notes too.
+/// Returns all reported codes, including notes.
 fn told(device: Arc<dyn BlockDevice>) -> Vec<&'static str> {
     let mut codes = Vec::new();
     check_volume(device, &CheckOptions::new(Arc::new(NO_CLOCK)), &mut |event| {
@@ -93,7 +93,7 @@ fn notes_tell_of_a_mark_and_of_a_journal_that_was_not_given() {
 #[test]
 fn an_orphan_beyond_the_last_inode_is_told_and_forgotten() {
     if oracles() {
-        // e2fsck passes over the list where nothing may be written.
+        // e2fsck skips the list on a read-only device.
         let mut disk = bases::EXT2.disk();
         disk.edit_super_block(|sb| sb.s_last_orphan = 99_999.into());
         assert_eq!(told(Arc::new(MemDevice::read_only(disk.bytes.clone()))), ["orphan-list"]);
@@ -103,7 +103,7 @@ fn an_orphan_beyond_the_last_inode_is_told_and_forgotten() {
     }
 }
 
-/// A device of which one block cannot be read.
+/// A device on which one block cannot be read.
 #[derive(Debug)]
 struct Scratched {
     whole: MemDevice,
@@ -135,7 +135,7 @@ impl BlockDevice for Scratched {
     }
 }
 
-/// Returns the codes that are found where block `block` cannot be read.
+/// Returns the codes that are found if block `block` cannot be read.
 fn scratched(disk: &Disk, block: u32) -> Vec<&'static str> {
     let at = disk.range(block).start as u64;
     let device = Arc::new(Scratched { whole: MemDevice::read_only(disk.bytes.clone()), at });
@@ -145,7 +145,7 @@ fn scratched(disk: &Disk, block: u32) -> Vec<&'static str> {
             found.push(issue.code());
         }
     });
-    // All that can be looked at is, and then the device's own word is the answer.
+    // Everything that can be examined is, and then the error of the device is returned.
     assert!(matches!(report, Err(Error::Device(DeviceError::Read { .. }))), "{report:?}");
     found
 }

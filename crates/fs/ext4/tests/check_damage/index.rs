@@ -61,7 +61,7 @@ cases! {
     });
 }
 
-/// Returns the block of the directory that the root's first entry names.
+/// Returns the block of the directory to which the root's first entry refers.
 fn first_node(disk: &crate::lab::Disk) -> u32 {
     let table = disk.index_table(disk.ino("wide"), 0);
     disk.word(table + 4)

@@ -163,7 +163,7 @@ cases! {
     });
 }
 
-/// What is found where the root is no directory: all that it names hangs in the air.
+/// The findings if the root is not a directory: all its entries are unconnected.
 fn below_no_root() -> Vec<&'static str> {
     let all = [
         ("root-not-directory ino=2", 1),
@@ -178,7 +178,7 @@ fn below_no_root() -> Vec<&'static str> {
     all.into_iter().flat_map(|(finding, count)| vec![finding; count]).collect()
 }
 
-/// Of names that lead to what only attributes may name.
+/// For names that refer to an inode that only attributes may refer to.
 const EA_INODE: u32 = 0x20_0000;
 
 #[test]

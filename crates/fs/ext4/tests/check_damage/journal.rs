@@ -1,4 +1,4 @@
-//! The journal: its super block, its inode, what is in its log, and one on another device.
+//! The journal: its super block, its inode, its log, and external journals.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ cases! {
 
 #[test]
 fn features_in_a_journal_of_version_1() {
-    // e2fsck tells them, and its exit code does not.
+    // e2fsck reports them, but not in its exit status.
     run_unknown(&bases::EXT3, &["journal-field found=1"], |disk| {
         let at = label(disk);
         disk.put(at + 4, &[0, 0, 0, 3]);
@@ -74,7 +74,7 @@ fn features_in_a_journal_of_version_1() {
     });
 }
 
-/// Returns the byte of the journal's super block.
+/// Returns the byte offset of the journal's super block.
 fn label(disk: &Disk) -> usize {
     disk.range(disk.file_block(8, 0)).start
 }
@@ -82,7 +82,7 @@ fn label(disk: &Disk) -> usize {
 /// The number of transactions in [`dirty`].
 const TRANSACTIONS: u32 = 5;
 
-/// Returns a sound image whose power failed behind transactions of which each gave `file` one more name.
+/// Returns an intact image after a power failure, with transactions each of which gave `file` another name.
 fn dirty(base: &'static Base) -> Disk {
     let device = Arc::new(MemDevice::new(base.disk().bytes));
     let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
@@ -99,7 +99,7 @@ fn dirty(base: &'static Base) -> Disk {
     Disk::new(bytes)
 }
 
-/// Returns the blocks of the log of one kind - 1: descriptors, 2: commits - in the order of their transactions.
+/// Returns the blocks of the log of one kind (1: descriptors, 2: commits) in the order of their transactions.
 fn blocks_of_log(disk: &Disk, kind: u8) -> Vec<usize> {
     let all = disk.bytes.chunks(1024).enumerate();
     let found = all.filter(|(_, block)| block.starts_with(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, kind]));
@@ -115,8 +115,8 @@ fn names(bytes: &[u8]) -> BTreeSet<Vec<u8>> {
     common::read_everything(&fs).entries.into_iter().map(|(path, _)| path).collect()
 }
 
-/// Mends an image whose log is damaged, and answers how many of its transactions are in place then; e2fsck has to say as
-/// many.
+/// Repairs an image whose log is damaged, and returns the number of its transactions that were replayed. e2fsck must
+/// replay as many.
 fn replayed(damaged: &Disk) -> u32 {
     let mended = repaired(&damaged.bytes).unwrap();
     let second = e2fsck_is_clean(&mended);
@@ -158,7 +158,7 @@ fn a_log_is_replayed_whole_though_its_super_block_counts_others() {
         let second = e2fsck_is_clean(&mended);
         assert!(second.is_silent(), "{}", second.text);
         assert_eq!(findings(&mended).unwrap(), []);
-        // e2fsck forgets by which features the log is to be read.
+        // e2fsck clears the features that are needed to read the log.
         let found = names(&mended);
         assert!((0..TRANSACTIONS).all(|n| found.contains(format!("/name-{n}").as_bytes())));
     }
@@ -175,7 +175,7 @@ fn a_log_is_replayed_though_the_feature_of_journals_is_missing() {
             let second = e2fsck_is_clean(&mended);
             assert!(second.is_silent(), "{}", second.text);
             assert_eq!(findings(&mended).unwrap(), []);
-            // e2fsck throws the log away.
+            // e2fsck discards the log.
             let found = names(&mended);
             assert!((0..TRANSACTIONS).all(|n| found.contains(format!("/name-{n}").as_bytes())));
         }
@@ -198,7 +198,7 @@ fn a_copy_with_a_wrong_checksum_costs_its_block_alone() {
     if oracles() {
         let mut disk = dirty(&bases::EXT4);
         let descriptors = blocks_of_log(&disk, 1);
-        // The first copy behind the last descriptor.
+        // The first copy after the last descriptor.
         let copy = descriptors[descriptors.len() - 1] + 1024;
         disk.bytes[copy + 700] ^= 0x55;
         assert!(kinds(&disk).starts_with(&["journal-replay", "journal-dirty"]), "{:?}", kinds(&disk));
@@ -268,13 +268,13 @@ fn a_journal_whose_inode_is_lost_with_its_copy_is_made_anew_elsewhere() {
             assert_eq!(mended.super_block().s_feature_compat.get() & 4, 4, "{}: no journal", base.name);
             assert!(mended.file_blocks(8).len() >= 1024, "{}", base.name);
             assert_eq!(lost_to_us_alone(&disk.bytes, &mended.bytes), []);
-            // It is one that can be used.
+            // The journal is usable.
             assert_eq!(names(&dirty_of(&mended)), names(&mended.bytes));
         }
     }
 }
 
-/// An image after it was opened for changes and left.
+/// Returns an image that was opened for changes and not closed.
 fn dirty_of(disk: &Disk) -> Vec<u8> {
     let device = Arc::new(MemDevice::new(disk.bytes.clone()));
     let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
@@ -312,10 +312,10 @@ fn a_file_that_the_super_block_takes_for_the_journal_keeps_its_contents() {
     }
 }
 
-/// The name of a journal on a device of its own.
+/// The UUID of an external journal.
 const OUTER: [u8; 16] = *b"obento's journal";
 
-/// A device of 4 MiB that is the journal of `users` volumes, of which `disk` becomes one.
+/// Returns a device of 4 MiB that is the journal of `users` volumes, one of which is `disk`.
 fn outer_journal(disk: &mut Disk, users: u32) -> Vec<u8> {
     let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory()).unwrap();
     let log = folder.path().join("log");
@@ -334,7 +334,8 @@ fn outer_journal(disk: &mut Disk, users: u32) -> Vec<u8> {
     bytes
 }
 
-/// The codes that are found on `disk` with a journal on `log`, which is mended with it, and what is left.
+/// Returns the codes that are found on `disk` with a journal on `log`, which is repaired with it, and the number of
+/// issues left.
 fn mend_with(disk: &Disk, log: &Arc<MemDevice>) -> (Vec<&'static str>, u64) {
     let device = Arc::new(MemDevice::new(disk.bytes.clone()));
     let options = CheckOptions {

@@ -1,7 +1,7 @@
-//! One damage, exactly its findings.
+//! Single damages, and exactly their findings.
 //!
-//! A case is a name, the findings that are expected - a code and some of its fields, where `<dir/inner>` stands for the
-//! number of that inode - and what is changed in a sound image of [`lab::bases`]:
+//! A case is a name, the expected findings (a code and some of its fields, where `<dir/inner>` represents the number
+//! of that inode), and a change of an intact image of [`lab::bases`]:
 //!
 //! ```text
 //! a_link_count_that_is_too_high(EXT4, ["link-count ino=<file> stored=9 counted=1"], |disk| {
@@ -9,8 +9,8 @@
 //! });
 //! ```
 //!
-//! Each is judged by `e2fsck -fn` too, which must not call it clean. After a repair e2fsck and a second check find
-//! nothing, and no file that could be read is lost, save those that e2fsck loses too.
+//! `e2fsck -fn` must find each damage, too. After a repair e2fsck and a second check find nothing, and no readable
+//! file is lost, except files that e2fsck loses, too.
 
 #[path = "../common/mod.rs"]
 mod common;

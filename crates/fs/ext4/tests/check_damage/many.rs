@@ -1,4 +1,4 @@
-//! A directory with more subdirectories than a link count holds.
+//! A directory with more subdirectories than a link count can represent.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::lab::judge::{e2fsck_is_clean, findings, repaired};
 
 /// `EXT4_LINK_MAX`, and one more.
 const COUNT: u32 = 65_001;
-/// The first inode of which no file is.
+/// The first unused inode.
 const FIRST: u32 = 20;
 /// `EXT4_FEATURE_RO_COMPAT_DIR_NLINK`.
 const DIR_NLINK: u32 = 0x20;
@@ -46,8 +46,8 @@ fn more_subdirectories_than_can_be_counted_get_the_feature_for_them() {
     assert_eq!(mended.inode_of(many).i_links_count.get(), 1);
 }
 
-/// Returns a volume with room for the directories, a file `many` whose blocks their names fill, and one like each,
-/// `sub`.
+/// Returns a volume with space for the directories, a file `many` whose blocks will contain their names, and one
+/// directory of that kind, `sub`.
 fn sound() -> Disk {
     let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory()).unwrap();
     let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
@@ -69,7 +69,7 @@ fn fill(disk: &mut Disk, many: u32) {
         let (mut at, end) = (disk.range(block).start, disk.range(block).end);
         disk.bytes[at..end].fill(0);
         while at < end {
-            // The last of a block takes what is left of it.
+            // The last record of a block is extended to its end.
             let len = if end - at < 32 || names.peek().is_none() { end - at } else { 16 };
             let (ino, name) = names.next().unwrap_or_default();
             disk.put(at, &ino.to_le_bytes());

@@ -1,11 +1,11 @@
-//! Quota files: what they count, where they are, and what else may be wrong beside them.
+//! Quota files: their counts, their place, and other damage beside them.
 
 use crate::case::{cases, run};
 use crate::lab::Disk;
 use crate::lab::bases::{Base, oracles};
 use crate::lab::judge::{e2fsck_is_clean, findings};
 
-/// Values of attributes in inodes of their own, which their users pay for, and projects.
+/// With attribute values in inodes of their own, which are counted for their users, and with projects.
 static VALUES: Base = Base {
     name: "QUOTA-VALUES",
     mke2fs: "-t ext4 -b 1024 -g 4096 -J size=1 -O ea_inode,quota,project",
@@ -18,7 +18,7 @@ static VALUES: Base = Base {
 
 cases! {
     a_count_of_a_quota_file(QUOTA, ["quota-usage ino=3 id=0 found_inodes=99"], |disk| {
-        // Behind the header and the four levels of the tree; an entry's count of inodes.
+        // After the header and the four levels of the tree: the inode count of an entry.
         let entry = disk.range(disk.file_block(3, 5)).start + 16;
         disk.put(entry + 0x18, &[99]);
     });
@@ -47,7 +47,7 @@ cases! {
     });
 }
 
-/// Returns where the quota file `ino` keeps an entry: the byte of its count of inodes.
+/// Returns the place of an entry in the quota file `ino`: the byte offset of its inode count.
 fn count_at(disk: &Disk, ino: u32) -> usize {
     disk.range(disk.file_block(ino, 5)).start + 16 + 0x18
 }

@@ -1,4 +1,4 @@
-//! Where nothing is damaged nothing is found.
+//! Nothing is found on intact images.
 
 use crate::lab::Disk;
 use crate::lab::bases::{ALL, oracles};
@@ -15,7 +15,7 @@ fn in_sound_images_nothing_is_found() {
     }
 }
 
-/// The laboratory itself: what it seals is sealed, what it finds is there.
+/// Tests the test support itself: checksums that it corrects are correct, and structures that it finds exist.
 #[test]
 fn a_change_that_is_taken_back_leaves_a_sound_image() {
     if !oracles() {

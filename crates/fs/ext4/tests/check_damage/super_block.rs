@@ -1,4 +1,4 @@
-//! The super block, by which all else is found: wiped together with what lies beside it, or with a field that cannot be.
+//! The super block: erased together with adjacent structures, or with an impossible field.
 
 use std::fs::{self, File};
 use std::sync::Arc;
@@ -52,14 +52,14 @@ cases! {
 
 #[test]
 fn a_journal_in_the_volume_and_on_another_device() {
-    // Linux mounts none with both, and e2fsck does not look.
+    // Linux mounts no volume with both, and e2fsck does not check it.
     let expected = ["super-block-value field=Text(\"s_journal_dev\") found=2049 expected=0"];
     run_unknown(&LARGE, &expected, |disk| disk.edit_super_block(|sb| sb.s_journal_dev = 0x801.into()));
 }
 
 #[test]
 fn a_quota_file_without_the_feature() {
-    // Linux takes that inode from no directory, and e2fsck looks only if the inode is in use.
+    // Linux refuses that inode in directories, and e2fsck checks only whether the inode is in use.
     let expected = ["super-block-value field=Text(\"s_grp_quota_inum\") found=4 expected=0"];
     run_unknown(&LARGE, &expected, |disk| disk.edit_super_block(|sb| sb.s_grp_quota_inum = 4.into()));
 }
@@ -79,7 +79,7 @@ fn what_is_safe_does_not_touch_meta_groups_though_the_journal_is_to_be_replayed(
     }
 }
 
-/// Files of the volumes that are wiped.
+/// Number of files of the erased volumes.
 const FILES: usize = 10_000;
 
 #[test]
@@ -100,9 +100,9 @@ fn after_the_start_is_wiped_every_file_is_found_by_the_copies() {
         ("-b 1024", 64),
         ("-b 2048 -O ^metadata_csum", 64),
         ("-b 4096", 64),
-        // Without blocks that are kept for growing the table of inodes follows.
+        // Without reserved descriptor blocks, the inode table follows.
         ("-b 4096 -O sparse_super2,^resize_inode", 8),
-        // Copies of revision 0 do not say where they are.
+        // Backups of revision 0 do not contain their place.
         ("-b 1024 -O none -r 0 -I 128", 3),
         ("-b 4096 -O none -r 0 -I 128", 8),
     ];
@@ -127,7 +127,7 @@ fn after_the_start_is_wiped_every_file_is_found_by_the_copies() {
     }
 }
 
-/// Returns the path, size and contents' length of all that is there.
+/// Returns path, size and length of the contents of every file.
 fn tree(image: &std::path::Path) -> Vec<(Vec<u8>, u64, u64)> {
     let fs = common::open(image).unwrap();
     let all = common::read_everything(&fs);

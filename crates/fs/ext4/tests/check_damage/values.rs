@@ -1,4 +1,4 @@
-//! Values of attributes in inodes of their own: the hashes by which they are known.
+//! Attribute values in inodes of their own, and the hashes that identify them.
 
 use obento_base::Ino;
 use obento_ext4::raw::RawXattrEntry;
@@ -33,14 +33,14 @@ fn a_size_of_the_inode_of_a_value() {
     });
 }
 
-/// The flag of inodes that hold values.
+/// The flag of inodes that contain values.
 const EA_INODE: u32 = 0x20_0000;
 
 fn set_flag(disk: &mut Disk, path: &str) {
     disk.edit_inode(path, |inode| inode.i_flags = (inode.i_flags.get() | EA_INODE).into());
 }
 
-/// The files of these names are as in the sound image after a repair, but for what the check found.
+/// Tests that the files with these names equal those of the intact image after a repair, apart from the findings.
 fn is_kept(damaged: &Disk, sound: &Disk, expected: &[&str], names: &[&str]) {
     let found = findings(&damaged.bytes).unwrap();
     assert!(same(sound, expected, &found), "{:#?}", found.iter().map(line).collect::<Vec<_>>());
@@ -87,7 +87,7 @@ fn value(disk: &Disk) -> u32 {
     disk.read::<RawXattrEntry>(at + 4).e_value_inum.get()
 }
 
-/// Makes the value of `long` one of Lustre's: its inode names the one that has it, which does not count its blocks.
+/// Turns the value of `long` into one of Lustre: its inode refers to its owner, which does not count its blocks.
 fn make_lustres(disk: &mut Disk) {
     let (value, long) = (value(disk), disk.ino("long"));
     let (generation, sectors) = (disk.inode_of(long).i_generation, disk.inode_of(value).i_blocks_lo.get());

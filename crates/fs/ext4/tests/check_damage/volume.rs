@@ -1,4 +1,4 @@
-//! The super block, descriptors, orphans, and what else the volume keeps of itself.
+//! The super block, descriptors, orphans, and other structures of the volume itself.
 
 use crate::case::cases;
 use crate::lab::bases::{self, ORPHAN_FILE, oracles};

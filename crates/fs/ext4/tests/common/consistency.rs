@@ -1,8 +1,8 @@
-//! A fast judge of a closed volume, independent of the driver: reads the bytes by the offsets of the format and asks
-//! that every block and inode in use has one owner, and that bitmaps, counts and checksums say the same.
+//! A fast consistency check of a closed volume, independent of the driver: reads the bytes by the offsets of the
+//! format, and requires that every used block and inode has one owner, and that bitmaps, counts and checksums agree.
 //!
-//! The driver's own check then looks too, at names and link counts among the rest; `e2fsck` is the second opinion on a
-//! sample. Source: Documentation/filesystems/ext4; not for `meta_bg`.
+//! The driver's own check then also checks names and link counts; `e2fsck` is the second opinion on a sample. Source:
+//! Documentation/filesystems/ext4. `meta_bg` is not supported.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,28 +26,28 @@ const METADATA_CSUM: u32 = 0x400;
 const CSUM_SEED: u32 = 0x2000;
 const SPARSE_SUPER2: u32 = 0x200;
 
-/// Owner of what belongs to the volume itself; no inode has this number.
+/// Owner of the blocks of the volume itself; no inode has this number.
 const VOLUME: u32 = u32::MAX;
 
-/// Says what is inconsistent on a volume that was closed.
+/// Fails with the first inconsistency of a closed volume.
 pub fn check(device: &dyn BlockDevice) -> Checked {
     let bytes = read(device)?;
     check_closed(&copied(&bytes), &bytes)
 }
 
-/// [`check`] of a device with these bytes.
+/// [`check`] for a device with these bytes.
 pub fn check_closed(device: &Arc<dyn BlockDevice>, bytes: &[u8]) -> Checked {
     expect(|| "s_state".into(), VALID, bytes.get(1024 + 0x3a).copied().unwrap_or(0))?;
     check_marked_closed(device, bytes)
 }
 
-/// [`check`] for a volume that an error may have marked: the mark stays until somebody checks it.
+/// [`check`] for a volume that may have the error flag, which stays set until a check.
 pub fn check_marked(device: &dyn BlockDevice) -> Checked {
     let bytes = read(device)?;
     check_marked_closed(&copied(&bytes), &bytes)
 }
 
-/// [`check_marked`] of a device with these bytes.
+/// [`check_marked`] for a device with these bytes.
 pub fn check_marked_closed(device: &Arc<dyn BlockDevice>, bytes: &[u8]) -> Checked {
     let image = Image::new(bytes)?;
     let mut use_of = Use::new(&image);
@@ -68,7 +68,7 @@ fn copied(bytes: &[u8]) -> Arc<dyn BlockDevice> {
     Arc::new(MemDevice::read_only(bytes.to_vec()))
 }
 
-/// What the driver's own check finds, which also knows names, link counts, trees and indexes.
+/// Runs the driver's own check, which also covers names, link counts, trees and indexes.
 fn check_names(device: &Arc<dyn BlockDevice>) -> Checked {
     let found = obento_ext4::issues(device.clone()).map_err(|error| error.to_string())?;
     match found.first() {
@@ -187,7 +187,7 @@ impl<'a> Image<'a> {
         self.ro_compat & SPARSE_SUPER == 0 || group <= 1 || [3, 5, 7].into_iter().any(power)
     }
 
-    /// Returns where inode `ino` lies in the table of its group.
+    /// Returns the record of inode `ino` in the table of its group.
     fn inode(&self, ino: u32) -> &'a [u8] {
         let (group, index) = ((ino - 1) / self.inodes_per_group, (ino - 1) % self.inodes_per_group);
         let start =
@@ -232,16 +232,16 @@ impl Group<'_> {
     }
 }
 
-/// Who uses what.
+/// The owners of blocks.
 struct Use<'a> {
     image: &'a Image<'a>,
-    /// Of each cluster, its owner; 0 for none.
+    /// The owner of each cluster; 0 if it has no owner.
     owners: Vec<u32>,
     used_inodes: BTreeSet<u32>,
     directories: BTreeSet<u32>,
-    /// Blocks of attributes, and how many inodes name each.
+    /// Blocks of attributes, and the number of inodes that refer to each.
     attributes: BTreeMap<u64, u32>,
-    /// Clusters counted for the inode at hand.
+    /// Number of clusters that were counted for the current inode.
     counted: u64,
 }
 
@@ -284,7 +284,8 @@ impl<'a> Use<'a> {
         })
     }
 
-    /// Super blocks, descriptors, bitmaps and tables; and the checksums of the descriptors.
+    /// Assigns super blocks, descriptors, bitmaps and tables to the volume, and verifies the checksums of the
+    /// descriptors.
     fn metadata(&mut self) -> Checked {
         let image = self.image;
         let desc_blocks = (image.groups as usize * image.desc_size).div_ceil(image.block_size) as u64;
@@ -349,7 +350,7 @@ impl<'a> Use<'a> {
         let fast = mode == 0xa000 && sectors == attributes * per_cluster && flags & EXTENTS == 0;
         let mapped = matches!(mode, 0x4000 | 0x8000) || mode == 0xa000 && !fast || ino < 11;
         if ino == RESIZE_INO {
-            // Its doubly indirect block alone; what that names are the reserved descriptor blocks.
+            // Only its doubly indirect block; the blocks that it refers to are the reserved descriptor blocks.
             let block = le32(raw, 0x28 + 13 * 4).into();
             return if block == 0 { Ok(()) } else { self.claim(block, ino) };
         } else if mapped && flags & INLINE == 0 {
@@ -510,7 +511,8 @@ fn bit(bitmap: &[u8], n: usize) -> bool {
     bitmap[n / 8] >> (n % 8) & 1 == 1
 }
 
-/// `ext4_group_desc_csum`: over UUID or seed, group number, and the descriptor without its checksum.
+/// Returns the checksum of `ext4_group_desc_csum`: over UUID or seed, group number, and the descriptor without its
+/// checksum.
 fn descriptor_sum(image: &Image<'_>, group: u32, bytes: &[u8]) -> Option<u32> {
     if image.has_csum() {
         let sum = crc32c(image.seed, &group.to_le_bytes());

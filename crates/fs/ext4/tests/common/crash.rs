@@ -1,4 +1,4 @@
-//! Volumes of ext4 for the crash explorer.
+//! ext4 volumes for the crash explorer.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::consistency;
 
 pub const MODES: [DataMode; 3] = [DataMode::Ordered, DataMode::Journal, DataMode::Writeback];
 
-/// A data mode, and what opens volumes in it.
+/// A data mode, and the function that opens volumes in it.
 pub type Opener = (DataMode, Box<Open<'static>>);
 
 pub fn openers(modes: &[DataMode], journalling: Journalling) -> Vec<Opener> {
@@ -27,7 +27,7 @@ pub fn openers(modes: &[DataMode], journalling: Journalling) -> Vec<Opener> {
     modes.iter().map(|&mode| (mode, opener(mode))).collect()
 }
 
-/// What a volume of few inodes has no room for.
+/// Cases that need more inodes than a small volume has.
 const FEW_INODES: &[(&str, &str)] =
     &[("2324 files are created in a directory, listed, and removed", "there are fewer inodes")];
 
@@ -51,8 +51,8 @@ pub fn volumes<'a>(shapes: &[Shape], openers: &'a [Opener]) -> Vec<Volume<'a>> {
             recovery_every: 100,
             data: *mode,
         },
-        // The super block has its checksum in its second sector and is found before any journal: nobody, the kernel
-        // and e2fsck included, can tell a torn one from a damaged one.
+        // The checksum of the super block is in its second sector, and the super block is found before any journal:
+        // neither the kernel nor e2fsck can distinguish a torn one from a damaged one.
         whole: 1024..2048,
         named: catalogue::every_operation(shape.space).into_iter().chain(catalogue::nameless()).collect(),
         bounds: Bounds { len: 2, space: shape.space, links: true, xattrs: true },

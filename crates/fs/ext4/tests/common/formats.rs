@@ -1,4 +1,4 @@
-//! The volumes that are made by obento and by `mke2fs`, to be compared.
+//! Volumes that obento and `mke2fs` create, for comparison.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use obento_base::Timestamp;
 use obento_driver::FormatOptions;
 use obento_env::{FixedClock, FixedRandom};
 
-/// The day on which these volumes are made.
+/// The time at which these volumes are created.
 pub const NOW: i64 = 1_700_000_000;
 pub const UUID: &str = "01234567-89ab-cdef-fedc-ba9876543210";
 pub const HASH_SEED: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
-/// A volume, by the arguments of `mke2fs`.
+/// A volume, defined by the arguments of `mke2fs`.
 #[derive(Clone, Copy, Debug)]
 pub struct Made {
     pub name: &'static str,
@@ -20,13 +20,13 @@ pub struct Made {
     pub args: &'static str,
 }
 
-/// Volumes of which `mke2fs` makes something else, by right.
+/// Volumes that deliberately differ from those of `mke2fs`.
 pub const OTHERS: &[&str] = &[
-    // Its lost+found, begun in the inode, has a block less than the 16 KiB that it is to have.
+    // Its lost+found, which begins in the inode, has one block less than the intended 16 KiB.
     "inline-data",
 ];
 
-/// Devices for the journals of other volumes.
+/// Journal devices for other volumes.
 #[rustfmt::skip]
 pub const JOURNALS: &[Made] = &[
     made("journal", 16 * M, "-t ext4 -O journal_dev"),
@@ -37,7 +37,7 @@ pub const JOURNALS: &[Made] = &[
     made("journal-fast-commit", 16 * M, "-t ext4 -O journal_dev,fast_commit"),
 ];
 
-/// What obento's options are for these arguments: the letters of `mke2fs`.
+/// Returns obento's options for these arguments, which are letters of `mke2fs`.
 pub fn options(made: &Made) -> FormatOptions {
     let clock = Arc::new(FixedClock(Timestamp::new(NOW, 0)));
     let mut options = FormatOptions::new("ext4", clock, Arc::new(FixedRandom(1)));
@@ -90,7 +90,7 @@ pub fn options(made: &Made) -> FormatOptions {
     options
 }
 
-/// Returns the arguments of `mke2fs` that make the same.
+/// Returns the arguments of `mke2fs` for the same volume.
 pub fn arguments(made: &Made) -> Vec<String> {
     let mut args: Vec<String> = made.args.split_whitespace().map(str::to_owned).collect();
     let seed = format!("hash_seed={HASH_SEED}");
@@ -121,7 +121,7 @@ const T: u64 = 1 << 40;
 /// All volumes. The first of each kind are small enough for a quick run.
 #[rustfmt::skip]
 pub const ALL: &[Made] = &[
-    // Types, block sizes and lengths.
+    // Types, block sizes and volume sizes.
     made("ext4", G, "-t ext4"),
     made("ext3", G, "-t ext3"),
     made("ext2", G, "-t ext2"),
@@ -199,7 +199,7 @@ pub const ALL: &[Made] = &[
     made("bigalloc-default", 600 * M, "-t ext4 -b 4096 -O bigalloc"),
     made("bigalloc-no-flex", 500 * M, "-t ext4 -O bigalloc,^flex_bg -C 16384"),
     made("bigalloc-orphan", 500 * M, "-t ext4 -O bigalloc,orphan_file -b 4096 -C 65536"),
-    // Journals and what comes behind them.
+    // Journals and structures after them.
     made("no-journal", 200 * M, "-t ext4 -O ^has_journal"),
     made("journal-size", 200 * M, "-t ext4 -J size=8"),
     made("journal-many-extents", 200 * M, "-t ext4 -b 1024 -g 2048 -O ^flex_bg -J size=20"),

@@ -19,9 +19,9 @@ use obento_ext4::{Ext4, open_volume};
 use obento_host::FileDevice;
 use obento_testkit::oracle::{LoopMount, call};
 
-/// More than any image of the tests needs; a walk that passes it does not end.
+/// Maximum number of entries of a walk: more than any image of the tests has.
 const MAX_ENTRIES: usize = 1 << 20;
-/// How much of one file is read at most.
+/// Maximum number of bytes that are read of one file.
 const MAX_BYTES: u64 = 16 << 20;
 
 pub fn options() -> OpenOptions {
@@ -36,7 +36,7 @@ pub fn open(path: &Path) -> Result<Ext4> {
     open_volume(device(path), &options()).map(Ext4::new)
 }
 
-/// What a walk over a whole volume found.
+/// The results of reading a whole volume.
 #[derive(Default, Debug)]
 pub struct Everything {
     pub entries: Vec<(Vec<u8>, Attr)>,
@@ -44,7 +44,7 @@ pub struct Everything {
     pub bytes: u64,
 }
 
-/// Lists every directory, and reads every attribute, target and byte.
+/// Lists every directory, and reads every attribute, link target and byte.
 pub fn read_everything(fs: &Ext4) -> Everything {
     let mut all = Everything::default();
     let mut seen = HashSet::new();
@@ -130,7 +130,8 @@ fn read_file(fs: &Ext4, ino: Ino, size: u64, all: &mut Everything) {
     });
 }
 
-/// Hands every piece of a file that is no hole to `each`, up to [`MAX_BYTES`] of them, or why it cannot be read.
+/// Passes every piece of a file that is not a hole to `each`, up to [`MAX_BYTES`] in total, or the error of reading
+/// it.
 pub fn read_pieces(fs: &Ext4, ino: Ino, size: u64, each: &mut dyn FnMut(u64, Result<&[u8]>)) {
     let (lock, mut buf) = (LayoutLock::new(), vec![0; 65536]);
     let layout = lock.shared();
@@ -174,7 +175,7 @@ pub fn find(fs: &Ext4, dir: Ino, name: &str) -> Ino {
     fs.lookup(dir, Name::new(name.as_bytes()).unwrap()).unwrap()
 }
 
-/// Our listing, a few hundred entries a call.
+/// Returns our listing, which is read a few hundred entries per call.
 pub fn our_order(fs: &Ext4, dir: Ino) -> Vec<(NameBuf, Ino)> {
     let mut all = Vec::new();
     let mut from = Cookie::START;
@@ -193,14 +194,14 @@ pub fn our_order(fs: &Ext4, dir: Ino) -> Vec<(NameBuf, Ino)> {
     }
 }
 
-/// What the kernel's `getdents` answers, in its order, without dots.
+/// Returns the result of the kernel's `getdents`, in its order, without `.` and `..`.
 pub fn kernel_order(folder: &Path) -> Vec<Vec<u8>> {
     let names = call("ls", ["-f".as_ref(), "--zero".as_ref(), folder.as_os_str()]).unwrap().stdout;
     let names = names.split(|&byte| byte == 0).filter(|name| !matches!(*name, [] | b"." | b".."));
     names.map(Vec::from).collect()
 }
 
-/// Compares order and inode numbers of one directory with the kernel's, then looks each name up.
+/// Compares order and inode numbers of one directory with the kernel's, then looks up each name.
 pub fn assert_lists_as_the_kernel(image: &Path, path: &str) -> usize {
     let fs = open(image).unwrap();
     let dir = find(&fs, fs.root(), path);

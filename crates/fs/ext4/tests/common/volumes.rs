@@ -1,5 +1,5 @@
-//! Small volumes to be changed: in several combinations of features, the same bytes in every run, with those who judge
-//! them.
+//! Small volumes for changes, with several combinations of features and the same bytes in every run, and their
+//! checkers.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::fs::{self, File};
@@ -14,16 +14,16 @@ use obento_ext4::Ext4Driver;
 use obento_testkit::oracle::{call, program};
 use obento_testkit::plan::Limits;
 
-/// What a volume is made with.
+/// The arguments for creating a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub name: &'static str,
     pub mke2fs: &'static [&'static str],
-    /// Length in MiB.
+    /// Size in MiB.
     pub len: u64,
-    /// Whether the format can take and give back space.
+    /// Whether the format supports allocating and freeing ranges.
     pub space: bool,
-    /// The grain in which ranges are moved.
+    /// The unit in which ranges are moved.
     pub grain: u64,
 }
 
@@ -31,7 +31,7 @@ const fn shape(name: &'static str, mke2fs: &'static [&'static str], len: u64) ->
     Shape { name, mke2fs, len, space: true, grain: 4096 }
 }
 
-/// The smallest volumes of each kind that have a journal: what states after a crash are built of.
+/// The smallest volumes of each kind with a journal, for states after a crash.
 pub const SMALL: &[Shape] = &[
     shape("ext4-1k", &["-t", "ext4", "-b", "1024", "-O", "^resize_inode", "-J", "size=1"], 3),
     Shape {
@@ -47,7 +47,7 @@ pub const SMALL: &[Shape] = &[
     shape("ext4-4k", &["-t", "ext4", "-b", "4096", "-O", "^resize_inode", "-J", "size=4"], 12),
 ];
 
-/// What the kernel and obento change in turn.
+/// The combinations that the kernel and obento change in turn.
 pub const COMBINATIONS: &[Shape] = &[
     shape("ext4", &["-t", "ext4"], 64),
     shape("ext4-1k", &["-t", "ext4", "-b", "1024"], 32),
@@ -73,7 +73,7 @@ pub const COMBINATIONS: &[Shape] = &[
 ];
 
 impl Shape {
-    /// Makes an empty volume; UUIDs and times are always the same.
+    /// Creates an empty volume; UUIDs and times are always the same.
     pub fn make(&self, folder: &Path) -> PathBuf {
         const UUID: &str = "6f62656e-746f-4000-8000-000000000001";
         let image = folder.join(format!("{}.img", self.name));
@@ -91,7 +91,7 @@ impl Shape {
         fs::read(self.make(folder.path())).unwrap().into()
     }
 
-    /// What random plans for it keep to.
+    /// Returns the limits for random plans.
     pub fn limits(&self) -> Limits {
         Limits { space: self.space, grain: self.grain, ..Limits::SMALL }
     }
@@ -106,7 +106,7 @@ pub fn open(
     open_with(device, clock, Journalling { mode, ..Journalling::default() })
 }
 
-/// [`open`] with its journal used in this way.
+/// [`open`] with this data mode.
 pub fn open_with(
     device: Arc<dyn BlockDevice>,
     clock: Arc<dyn Clock>,
@@ -117,11 +117,11 @@ pub fn open_with(
     Ext4Driver.open(device, &options)
 }
 
-/// What `e2fsck -fn` says of a volume that is not mounted.
+/// Fails with the output of `e2fsck -fn` for an unmounted volume, if it finds anything.
 pub fn e2fsck(device: &dyn BlockDevice) -> Result<(), String> {
     let mut bytes = vec![0; device.len() as usize];
     device.read_at(0, &mut bytes).map_err(|e| e.to_string())?;
-    // In memory, where the machine has such a folder: thousands of images are looked at.
+    // In memory, if the machine has such a folder, since thousands of images are checked.
     let shared = Path::new("/dev/shm");
     let folder = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
     let image =
@@ -130,7 +130,7 @@ pub fn e2fsck(device: &dyn BlockDevice) -> Result<(), String> {
     e2fsck_file(image.path())
 }
 
-/// [`e2fsck`] of a file.
+/// [`e2fsck`] for a file.
 pub fn e2fsck_file(image: &Path) -> Result<(), String> {
     let path = image.as_os_str();
     call("e2fsck", ["-fn".as_ref(), path]).map(drop).map_err(|e| format!("{e:#}"))

@@ -1,8 +1,8 @@
-//! The sound images that are damaged: small, with something of everything that their features allow.
+//! The intact images that tests damage: small, with an example of everything that their features support.
 //!
-//! In each: `file` (three blocks), `pieces` (six extents, or pointers through two tables), `empty`, `link` (a short
-//! symbolic link), `slow` (a long one), `twice` (two names), `dir/inner`, `dir/sub/`, `full/` (an indexed directory of
-//! 90 names), `wide/` (an index of two levels), `pipe`, `char`, `xattrs` (in the inode and in a block).
+//! Each contains `file` (three blocks), `pieces` (six extents, or block numbers through two tables), `empty`, `link`
+//! (a short symbolic link), `slow` (a long one), `twice` (two names), `dir/inner`, `dir/sub/`, `full/` (an indexed
+//! directory of 90 names), `wide/` (an index of two levels), `pipe`, `char`, `xattrs` (in the inode and in a block).
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, symlink};
@@ -16,13 +16,13 @@ use super::Disk;
 
 const UUID: &str = "6f62656e-746f-4000-8000-000000000005";
 
-/// What an image is made with.
+/// How an image is created.
 #[derive(Debug)]
 pub struct Base {
     pub name: &'static str,
     /// Arguments of `mke2fs`, separated by spaces.
     pub mke2fs: &'static str,
-    /// Commands of `debugfs`, one a line; `FILES` is a folder with `value-N`, files of N bytes.
+    /// Commands of `debugfs`, one per line; `FILES` is a folder with `value-N`, files of N bytes.
     pub debugfs: &'static str,
 }
 
@@ -35,7 +35,7 @@ const BOTH: &str = concat!(
 macro_rules! bases {
     ($($(#[$about:meta])* $name:ident: $mke2fs:literal, $debugfs:expr;)*) => {
         $($(#[$about])* pub static $name: Base = Base { name: stringify!($name), mke2fs: $mke2fs, debugfs: $debugfs };)*
-        /// All of them.
+        /// All images.
         pub static ALL: &[&Base] = &[$(&$name),*];
     };
 }
@@ -45,29 +45,29 @@ bases! {
     EXT4: "-t ext4 -b 1024 -g 4096 -J size=1", XATTRS;
     /// Without checksums.
     PLAIN: "-t ext4 -b 1024 -g 4096 -J size=1 -O ^metadata_csum,^uninit_bg", XATTRS;
-    /// Checksums of descriptors alone.
+    /// Checksums of descriptors only.
     UNINIT: "-t ext4 -b 1024 -g 4096 -J size=1 -O ^metadata_csum,uninit_bg,^64bit", XATTRS;
-    /// Pointers, no journal.
+    /// Block maps, no journal.
     EXT2: "-t ext2 -b 1024", XATTRS;
-    /// Pointers, a journal, small inodes.
+    /// Block maps, a journal, small inodes.
     EXT3: "-t ext3 -b 1024 -I 128 -J size=1", "ea_set -f FILES/value-300 xattrs user.large\n";
-    /// Values of attributes in inodes of their own.
+    /// Attribute values in inodes of their own.
     EA_INODE: "-t ext4 -b 1024 -g 4096 -J size=1 -O ea_inode", BOTH;
-    /// Small files in their inodes.
+    /// Inline data.
     INLINE: "-t ext4 -b 1024 -g 4096 -J size=1 -O inline_data", XATTRS;
-    /// Orphans in a file.
+    /// With an orphan file.
     ORPHAN_FILE: "-t ext4 -b 1024 -g 4096 -J size=1 -O orphan_file", XATTRS;
-    /// Files that count what users have.
+    /// With quota files.
     QUOTA: "-t ext4 -b 1024 -g 4096 -J size=1 -O quota", XATTRS;
-    /// A block that says who has the volume.
+    /// With a block of the multiple mount protection.
     MMP: "-t ext4 -b 1024 -g 4096 -J size=1", XATTRS;
     /// Clusters of four blocks.
     BIGALLOC: "-t ext4 -b 1024 -C 4096 -J size=1 -O bigalloc,^resize_inode", XATTRS;
-    /// Blocks as large as a page.
+    /// Blocks of the size of a page.
     LARGE: "-t ext4 -b 4096 -J size=4", XATTRS;
 }
 
-/// Who makes and who judges the images.
+/// Returns whether the programs that create and check the images are installed.
 pub fn oracles() -> bool {
     require(&[
         Oracle::Program("mke2fs"),
@@ -77,15 +77,15 @@ pub fn oracles() -> bool {
     ])
 }
 
-/// A folder in memory where the machine has one: thousands of images are looked at, and there a directory is listed in
-/// the same order in every run.
+/// Returns a folder in memory, if the machine has one, since thousands of images are checked. There a directory is
+/// listed in the same order in every run.
 pub fn memory() -> PathBuf {
     let shared = Path::new("/dev/shm");
     if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() }
 }
 
 impl Base {
-    /// Returns the sound image; made once a process.
+    /// Returns the intact image, which is created once per process.
     pub fn disk(&'static self) -> Disk {
         static MADE: OnceLock<Mutex<Vec<(&str, Disk)>>> = OnceLock::new();
         let mut made =
@@ -108,7 +108,7 @@ impl Base {
         mke2fs.args(["-q", "-F", "-U", UUID, "-N", "256", "-E"]);
         mke2fs.arg(format!("hash_seed={UUID},lazy_itable_init=0,root_owner=0:0"));
         run(mke2fs.args(self.mke2fs.split_whitespace()).arg("-d").arg(&tree).arg(&image)).unwrap();
-        // Indexes are built by e2fsck; mke2fs only makes lists.
+        // e2fsck builds the indexes; mke2fs creates only linear directories.
         let indexed = timeless("e2fsck").args(["-fyD"]).arg(&image).output().unwrap();
         assert!(indexed.status.code() <= Some(1), "{}", String::from_utf8_lossy(&indexed.stdout));
         for len in [300, 3000] {
@@ -121,7 +121,7 @@ impl Base {
         // debugfs does not count the blocks of attributes.
         timeless("e2fsck").args(["-fy"]).arg(&image).output().unwrap();
         if self.name == "MMP" {
-            // At the end: whoever opens it to write waits for eleven seconds.
+            // At the end, since opening it for writing takes eleven seconds.
             run(timeless("tune2fs").args(["-O", "mmp"]).arg(&image)).unwrap();
         }
         call("e2fsck", ["-fn".as_ref(), image.as_os_str()]).unwrap();
@@ -129,7 +129,7 @@ impl Base {
     }
 }
 
-/// A program of e2fsprogs for which it is always the same second.
+/// A program of e2fsprogs for which the time stands still.
 fn timeless(name: &str) -> std::process::Command {
     let mut command = program(name);
     command.env("E2FSPROGS_FAKE_TIME", "1000000000");
@@ -155,7 +155,7 @@ fn plant(tree: &Path) {
     fill(&tree.join("wide"), &tree.join("twice"), 560, 200);
 }
 
-/// `count` names of `len` bytes for one file.
+/// Creates `count` names of `len` bytes for one file.
 fn fill(dir: &Path, file: &Path, count: u32, len: usize) {
     fs::create_dir(dir).unwrap();
     for n in 0..count {

@@ -1,4 +1,4 @@
-//! Where things lie in an image.
+//! The places of structures in an image.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ const BITS_64: u32 = 0x80;
 pub const I_BLOCK: usize = 0x28;
 const HEADER: usize = size_of::<RawExtentHeader>();
 
-/// An image in memory with what its super block said when it was sound.
+/// An image in memory, with the contents of its super block when it was intact.
 #[derive(Clone)]
 pub struct Disk {
     pub bytes: Vec<u8>,
@@ -36,7 +36,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An image whose primary super block is sound.
+    /// Creates it from an image whose primary super block is intact.
     pub fn new(bytes: Vec<u8>) -> Self {
         let sb = RawSuperBlock::read_from_bytes(&bytes[1024..2048]).unwrap();
         let incompat = sb.s_feature_incompat.get();
@@ -75,13 +75,13 @@ impl Disk {
         (self.super_block().s_blocks_count_lo.get() - self.first).div_ceil(self.per_group)
     }
 
-    /// Returns the bytes of a block.
+    /// Returns the byte range of a block.
     pub fn range(&self, block: u32) -> Range<usize> {
         let at = block as usize * self.block;
         at..at + self.block
     }
 
-    /// Byte offset of a group's descriptor.
+    /// Returns the byte offset of a group's descriptor.
     pub fn group_at(&self, group: u32) -> usize {
         // In the block after the super block, which with clusters need not be in the first data block.
         (1024 / self.block + 1) * self.block + group as usize * self.desc
@@ -91,7 +91,7 @@ impl Disk {
         self.read(self.group_at(group))
     }
 
-    /// Byte offset of an inode's record.
+    /// Returns the byte offset of an inode's record.
     pub fn inode_at(&self, ino: u32) -> usize {
         let (group, index) = ((ino - 1) / self.inodes_per_group, (ino - 1) % self.inodes_per_group);
         let table = self.group_of(group).bg_inode_table_lo.get();
@@ -102,13 +102,14 @@ impl Disk {
         self.read(self.inode_at(ino))
     }
 
-    /// Byte offset of the attributes in an inode: its magic number.
+    /// Returns the byte offset of the attributes in an inode: that of their magic number.
     pub fn inline_xattrs_at(&self, ino: u32) -> usize {
         let extra: RawInodeExtra = self.read(self.inode_at(ino) + 128);
         self.inode_at(ino) + 128 + usize::from(extra.i_extra_isize.get())
     }
 
-    /// Byte offset of the node of an extent tree `path` steps below the root, by the index of each step.
+    /// Returns the byte offset of the node of an extent tree that `path` leads to, which contains the index of each
+    /// step.
     pub fn node_at(&self, ino: u32, path: &[usize]) -> usize {
         path.iter().fold(self.inode_at(ino) + I_BLOCK, |node, &step| {
             let index: RawExtentIndex = self.read(node + HEADER + step * size_of::<RawExtentIndex>());
@@ -116,7 +117,7 @@ impl Disk {
         })
     }
 
-    /// Returns the volume's block of a file's block; 0 for a hole.
+    /// Returns the volume block of a file block; 0 for a hole.
     pub fn file_block(&self, ino: u32, block: u32) -> u32 {
         let inode = self.inode_of(ino);
         if inode.i_flags.get() & EXTENTS_FL == 0 {
@@ -164,13 +165,13 @@ impl Disk {
         u32::from_le_bytes(self.bytes[at..at + 4].try_into().unwrap())
     }
 
-    /// Returns the blocks of a file in order, holes left out.
+    /// Returns the blocks of a file in order, without holes.
     pub fn file_blocks(&self, ino: u32) -> Vec<u32> {
         let count = self.inode_of(ino).i_size_lo.get().div_ceil(self.block as u32);
         (0..count).map(|n| self.file_block(ino, n)).filter(|&block| block != 0).collect()
     }
 
-    /// Runs of directory entries: the bytes of each block, or of what lies in the inode.
+    /// Returns the runs of directory entries: the bytes of each block, or of the inline data.
     fn entry_runs(&self, dir: u32) -> Vec<Range<usize>> {
         if self.inode_of(dir).i_flags.get() & INLINE_DATA_FL != 0 {
             // The first word is the parent.
@@ -180,7 +181,7 @@ impl Disk {
         self.file_blocks(dir).into_iter().map(|block| self.range(block)).collect()
     }
 
-    /// Where inline data goes on: the value of `system.data`.
+    /// Returns the rest of inline data: the value of `system.data`.
     fn inline_rest(&self, ino: u32) -> Option<Range<usize>> {
         let first = self.inline_xattrs_at(ino) + 4;
         let entry: RawXattrEntry = self.read(first);
@@ -188,7 +189,8 @@ impl Disk {
         (entry.e_name_index == 7).then(|| start..start + entry.e_value_size.get() as usize)
     }
 
-    /// Byte offset of the record of `name`; the nodes of an index look like unused records and are passed.
+    /// Returns the byte offset of the record of `name`. The nodes of an index look like unused records and are
+    /// skipped.
     pub fn try_entry_at(&self, dir: u32, name: &str) -> Option<usize> {
         self.entry_runs(dir)
             .into_iter()
@@ -199,7 +201,7 @@ impl Disk {
         self.try_entry_at(dir, name).unwrap_or_else(|| panic!("no {name} in directory {dir}"))
     }
 
-    /// Offsets of the records in a run.
+    /// Returns the offsets of the records in a run.
     pub fn entries(&self, run: Range<usize>) -> impl Iterator<Item = usize> + '_ {
         let mut at = run.start;
         std::iter::from_fn(move || {
@@ -217,7 +219,7 @@ impl Disk {
         &self.bytes[at + 8..at + 8 + len]
     }
 
-    /// Returns the inode at a path below the root; `<12>` names one by its number.
+    /// Returns the inode at a path below the root; `<12>` is the inode with this number.
     pub fn ino(&self, path: &str) -> u32 {
         if let Some(number) = path.strip_prefix('<').and_then(|path| path.strip_suffix('>')) {
             return number.parse().unwrap();
@@ -226,13 +228,13 @@ impl Disk {
         names.fold(ROOT, |dir, name| self.read::<RawDirEntry>(self.entry_at(dir, name)).inode.get())
     }
 
-    /// A block that the bitmap says nobody has.
+    /// Returns a block that is free in the bitmap.
     pub fn free_block(&self) -> u32 {
         let end = self.super_block().s_blocks_count_lo.get();
         (self.first..end).rev().find(|&block| !self.bit(Bits::Blocks, block)).expect("a free block")
     }
 
-    /// Byte offset and mask of the bit of a block or an inode.
+    /// Returns group, byte offset and mask of the bit of a block or an inode.
     pub fn bit_at(&self, bits: Bits, number: u32) -> (u32, usize, u8) {
         let (per, first) = match bits {
             Bits::Blocks => (self.per_group, self.first),
@@ -258,7 +260,7 @@ impl Disk {
     }
 }
 
-/// Which bitmap.
+/// One of the two kinds of bitmaps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bits {
     Blocks,

@@ -1,4 +1,4 @@
-//! Changing one thing by the names of the format.
+//! Changing one structure by the names of the format.
 
 use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use obento_ext4::raw::{
@@ -13,7 +13,7 @@ const HEADER: usize = size_of::<RawExtentHeader>();
 const DX_ROOT: usize = 0x18;
 
 impl Disk {
-    /// Changes a structure and leaves its checksum as it is.
+    /// Changes a structure without correcting its checksum.
     pub fn edit_raw<T>(&mut self, at: usize, change: impl FnOnce(&mut T))
     where
         T: FromBytes + IntoBytes + KnownLayout + Immutable,
@@ -52,7 +52,7 @@ impl Disk {
         self.seal_inode(ino);
     }
 
-    /// The header of the node of an extent tree that the steps of `node` lead to.
+    /// Changes the header of the extent tree node to which the steps of `node` lead.
     pub fn edit_extent_header(
         &mut self,
         path: &str,
@@ -65,7 +65,7 @@ impl Disk {
         self.seal_extent_node(ino, at);
     }
 
-    /// Entry `n` of that node, a leaf.
+    /// Changes entry `n` of that node, which is a leaf.
     pub fn edit_extent(&mut self, path: &str, node: &[usize], n: usize, change: impl FnOnce(&mut RawExtent)) {
         let ino = self.ino(path);
         let at = self.node_at(ino, node);
@@ -73,7 +73,7 @@ impl Disk {
         self.seal_extent_node(ino, at);
     }
 
-    /// Entry `n` of that node, an inner one.
+    /// Changes entry `n` of that node, which is an inner node.
     pub fn edit_extent_index(
         &mut self,
         path: &str,
@@ -87,14 +87,14 @@ impl Disk {
         self.seal_extent_node(ino, at);
     }
 
-    /// Pointer `n` in `i_block` of a file without extents.
+    /// Changes block number `n` in `i_block` of a file without extents.
     pub fn edit_pointer(&mut self, path: &str, n: usize, to: u32) {
         let ino = self.ino(path);
         self.put(self.inode_at(ino) + I_BLOCK + n * 4, &to.to_le_bytes());
         self.seal_inode(ino);
     }
 
-    /// The record of `name` in the directory `dir`.
+    /// Changes the record of `name` in the directory `dir`.
     pub fn edit_entry(&mut self, dir: &str, name: &str, change: impl FnOnce(&mut RawDirEntry)) {
         let dir = self.ino(dir);
         let at = self.entry_at(dir, name);
@@ -102,7 +102,7 @@ impl Disk {
         self.seal_entries(dir, at);
     }
 
-    /// Writes another name, not longer, over that of `name`.
+    /// Overwrites the name `name` by another one that is not longer.
     pub fn rename_entry(&mut self, dir: &str, name: &str, to: &[u8]) {
         let dir = self.ino(dir);
         let at = self.entry_at(dir, name);
@@ -111,7 +111,7 @@ impl Disk {
         self.seal_entries(dir, at);
     }
 
-    /// Returns where count and limit of a node of an index lie: of the root, or of a block of the directory below.
+    /// Returns the place of count and limit of an index node: of the root, or of a block of the directory below it.
     pub fn index_table(&self, dir: u32, block: u32) -> usize {
         let at = self.range(self.file_block(dir, block)).start;
         if block > 0 {
@@ -158,14 +158,14 @@ impl Disk {
         self.seal_xattr_block(block);
     }
 
-    /// The first attribute in a file's block of attributes.
+    /// Changes the first attribute in a file's block of attributes.
     pub fn edit_block_xattr(&mut self, path: &str, change: impl FnOnce(&mut RawXattrEntry)) {
         let block = self.xattr_block(path);
         self.edit_raw(self.range(block).start + size_of::<RawXattrHeader>(), change);
         self.seal_xattr_block(block);
     }
 
-    /// The first attribute in an inode.
+    /// Changes the first attribute in an inode.
     pub fn edit_inode_xattr(&mut self, path: &str, change: impl FnOnce(&mut RawXattrEntry)) {
         let ino = self.ino(path);
         self.edit_raw(self.inline_xattrs_at(ino) + 4, change);

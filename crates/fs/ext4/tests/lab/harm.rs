@@ -1,5 +1,5 @@
-//! Damage as it happens, by kinds: to blocks, to what a group holds, to one kind of structure, to the end of an image.
-//! Which kind it is, and where, comes from a seed; the same seed gives the same mutant everywhere.
+//! Kinds of damage: to blocks, to the contents of a group, to one kind of structure, to the end of an image. A seed
+//! determines the kind and the places; the same seed gives the same mutant everywhere.
 
 use obento_base::wire::to_usize;
 use obento_ext4::raw::{RawDirEntry, RawExtentHeader, RawInode};
@@ -7,7 +7,7 @@ use obento_testkit::mutants::{Random, mutate};
 
 use super::disk::{Bits, Disk, EXTENTS_FL, I_BLOCK, INLINE_DATA_FL};
 
-/// Bytes of the super block before those that are reserved.
+/// Number of bytes of the super block before the reserved ones.
 const SUPER_BLOCK_FIELDS: usize = 0x288;
 const DIRECTORY: u16 = 4;
 const FILE: u16 = 8;
@@ -34,19 +34,19 @@ kinds! {
     Bytes "bytes";
     /// One to four runs of one to eight blocks are zeros.
     Zeroed "zeroed";
-    /// Blocks in use changed places, among them those at the same place of two groups.
+    /// Exchanged blocks in use, including those at the same place of two groups.
     Exchanged "exchanged";
-    /// Two blocks of metadata changed places.
+    /// Two exchanged metadata blocks.
     Metadata "metadata";
     /// An inode was copied over another.
     Copied "copied";
-    /// Bits in blocks of directories, some with their checksum made right.
+    /// Bits in directory blocks, some with a corrected checksum.
     Directories "directories";
-    /// Bits in blocks of extent trees and tables of pointers, and in the maps in inodes.
+    /// Bits in blocks of extent trees and indirect blocks, and in the maps in inodes.
     Trees "trees";
     /// Bits in the inode table.
     Inodes "inodes";
-    /// The end of the image is not there.
+    /// A missing end of the image.
     Truncated "truncated";
     /// Bits in the descriptors of groups.
     Descriptors "descriptors";
@@ -57,7 +57,7 @@ kinds! {
 }
 
 impl Harm {
-    /// Returns the kind that is meant, or that which a seed draws.
+    /// Returns the kind with this name, or the kind that a seed chooses.
     pub fn of(name: Option<&str>, seed: u64) -> Self {
         let drawn = Self::ALL[to_usize(seed % Self::ALL.len() as u64)];
         name.map_or(drawn, |name| {
@@ -65,7 +65,8 @@ impl Harm {
         })
     }
 
-    /// The bytes of a sound image with this damage, and with every checksum made right: no kind that takes bytes away.
+    /// Returns the bytes of an intact image with this damage and with every checksum corrected. The kind must not
+    /// remove bytes.
     pub fn sealed_mutant(self, sound: &Disk, seed: u64) -> Vec<u8> {
         let mut disk = Disk { bytes: self.mutant(sound, seed), ..sound.clone() };
         disk.seal_all(sound);
@@ -105,14 +106,14 @@ impl Harm {
     }
 }
 
-/// What there is in a sound image.
+/// The places in an intact image.
 pub struct Places {
     used: Vec<u32>,
     metadata: Vec<u32>,
     pub inodes: Vec<u32>,
-    /// Blocks of directories: whose, which of its blocks, which of the volume.
+    /// Directory blocks: inode, file block, volume block.
     pub directories: Vec<(u32, u32, u32)>,
-    /// Blocks of trees, and whose.
+    /// Blocks of trees, and their inodes.
     pub trees: Vec<(u32, u32)>,
 }
 
@@ -152,7 +153,7 @@ fn pick<'a, T>(list: &'a [T], random: &mut Random) -> &'a T {
     &list[to_usize(random.below(list.len() as u64))]
 }
 
-/// Super block, descriptors, bitmaps and inode tables.
+/// Returns the blocks of the super block, descriptors, bitmaps and inode tables.
 fn own_blocks(sound: &Disk) -> Vec<u32> {
     let table = (sound.inodes_per_group as usize * sound.inode_size).div_ceil(sound.block) as u32;
     let first = (1024 / sound.block) as u32;
@@ -176,7 +177,7 @@ fn tables(sound: &Disk, inode: &RawInode) -> Vec<u32> {
         let mut waiting = vec![inode.i_block.to_vec()];
         while let Some(node) = waiting.pop() {
             let (count, depth) = (words(&node)[0] >> 16, words(&node)[1] >> 16);
-            // An entry of an inner node has its block in its second word.
+            // The block of an inner node's entry is in its second word.
             let below = (1..=count as usize).map(|n| words(&node)[n * 3 + 1]);
             for block in below.filter(|_| depth > 0) {
                 found.push(block);
@@ -210,11 +211,11 @@ fn exchange(disk: &mut Disk, one: u32, other: u32) {
     disk.put(to.start, &bytes);
 }
 
-/// Half of the time with the block at the same place of another group.
+/// Exchanges two used blocks, half of the time with the block at the same place of another group.
 fn exchange_used(disk: &mut Disk, places: &Places, random: &mut Random) {
     let one = places.any(random);
     let (inside, groups) = ((one - disk.first) % disk.per_group, u64::from(disk.groups()));
-    // An exchange before this one took the super block away.
+    // A previous exchange has removed the super block.
     if groups == 0 {
         return;
     }
@@ -234,7 +235,7 @@ fn copy_inode(disk: &mut Disk, places: &Places, random: &mut Random) {
     }
 }
 
-/// One to three bits of `len` bytes from `at` on.
+/// Flips one to three bits of the `len` bytes from `at` on.
 fn flip(disk: &mut Disk, at: usize, len: usize, random: &mut Random) {
     for _ in 0..=random.below(3) {
         disk.bytes[at + to_usize(random.below(len as u64))] ^= 1 << random.below(8);
@@ -244,7 +245,7 @@ fn flip(disk: &mut Disk, at: usize, len: usize, random: &mut Random) {
 fn in_directory(disk: &mut Disk, places: &Places, random: &mut Random) {
     let &(ino, number, block) = pick(&places.directories, random);
     let at = disk.range(block).start;
-    // What lies at the front is more often what is in use.
+    // The front of a block is in use more often.
     let len = disk.block >> (random.below(3) * 2);
     let head: RawDirEntry = disk.read(at);
     let is_node = head.inode.get() == 0 && usize::from(head.rec_len.get()) == disk.block;

@@ -1,4 +1,4 @@
-//! Who judges a damaged image: e2fsck, our check, and what can still be read.
+//! The judges of a damaged image: e2fsck, our check, and the readable contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,7 @@ use super::Disk;
 use super::bases::memory;
 use crate::common;
 
-/// What e2fsck said.
+/// The result of e2fsck.
 #[derive(Debug)]
 pub struct Verdict {
     pub code: i32,
@@ -27,26 +27,26 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Exit code 0 of fsck(8): there is nothing to mend.
+    /// Exit status 0 of fsck(8): there is nothing to repair.
     pub fn is_clean(&self) -> bool {
         self.code == 0
     }
 
-    /// Returns whether it came to an end: it was not killed by a signal or for its time, and opened the image.
+    /// Returns whether e2fsck completed: it was not killed by a signal or a timeout, and opened the image.
     pub fn is_one(&self) -> bool {
         (0..8).contains(&self.code)
     }
 
-    /// Returns whether it has nothing to say either: some of what it finds, as a wrong checksum of a descriptor, does
-    /// not count for its exit code with `-n`.
+    /// Returns whether e2fsck printed nothing: some findings, such as a wrong checksum of a descriptor, do not affect
+    /// its exit status with `-n`.
     pub fn is_silent(&self) -> bool {
         self.is_clean()
             && !self.text.lines().any(|line| line.ends_with("? no") && !line.ends_with("Optimize? no"))
     }
 }
 
-/// `e2fsck ARGUMENTS` on a file, for at most 20 seconds and what it takes to end: one that begins again and again may forget
-/// that it was told to.
+/// Runs `e2fsck ARGUMENTS` on a file for at most 20 seconds plus the time that it takes to end: a run that restarts
+/// repeatedly may ignore the first signal.
 pub fn e2fsck_file(image: &Path, arguments: &[&str]) -> Verdict {
     let mut command = program("timeout");
     let output =
@@ -56,7 +56,7 @@ pub fn e2fsck_file(image: &Path, arguments: &[&str]) -> Verdict {
     Verdict { code: output.status.code().unwrap_or(-1), text }
 }
 
-/// `e2fsck ARGUMENTS` on bytes, and what it makes of them.
+/// Runs `e2fsck ARGUMENTS` on bytes. Returns its result and the resulting bytes.
 pub fn e2fsck(bytes: &[u8], arguments: &[&str]) -> (Verdict, Vec<u8>) {
     let image = tempfile::Builder::new().prefix("obento-judge-").tempfile_in(memory()).unwrap();
     fs::write(image.path(), bytes).unwrap();
@@ -64,12 +64,12 @@ pub fn e2fsck(bytes: &[u8], arguments: &[&str]) -> (Verdict, Vec<u8>) {
     (verdict, fs::read(image.path()).unwrap())
 }
 
-/// Returns whether `e2fsck -fn` finds nothing.
+/// Runs `e2fsck -fn`.
 pub fn e2fsck_is_clean(bytes: &[u8]) -> Verdict {
     e2fsck(bytes, &["-fn"]).0
 }
 
-/// Our check of a device.
+/// Runs our check on a device.
 pub fn check(device: Arc<dyn BlockDevice>, mending: Mending) -> Result<(CheckReport, Vec<Finding>)> {
     let mut found = Vec::new();
     let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
@@ -77,7 +77,7 @@ pub fn check(device: Arc<dyn BlockDevice>, mending: Mending) -> Result<(CheckRep
     Ok((report, found))
 }
 
-/// What our check says of bytes, notes left out.
+/// Returns the findings of our check of bytes, without notes.
 pub fn findings(bytes: &[u8]) -> Result<Vec<Finding>> {
     let (_, mut found) = check(Arc::new(MemDevice::read_only(bytes.to_vec())), Mending::Nothing)?;
     found.retain(|finding| finding.severity > Severity::Note);
@@ -89,7 +89,7 @@ pub fn repaired(bytes: &[u8]) -> Result<Vec<u8>> {
     mended(bytes, Mending::All).map(|(_, after)| after)
 }
 
-/// What our repair tells, and the bytes after it.
+/// Returns the report of our repair, and the resulting bytes.
 pub fn mended(bytes: &[u8], mending: Mending) -> Result<(CheckReport, Vec<u8>)> {
     let device = Arc::new(MemDevice::new(bytes.to_vec()));
     let (report, _) = check(device.clone(), mending)?;
@@ -98,7 +98,7 @@ pub fn mended(bytes: &[u8], mending: Mending) -> Result<(CheckReport, Vec<u8>)> 
     Ok((report, after))
 }
 
-/// `link-count ino=12 stored=9 counted=1`.
+/// Formats a finding as `link-count ino=12 stored=9 counted=1`.
 pub fn line(finding: &Finding) -> String {
     finding.fields.iter().fold(finding.code.to_owned(), |line, (name, value)| match value {
         FieldValue::Number(number) | FieldValue::Hex(number) => format!("{line} {name}={number}"),
@@ -106,7 +106,7 @@ pub fn line(finding: &Finding) -> String {
     })
 }
 
-/// `<dir/inner>` as the number of that inode, in an expected finding.
+/// Replaces `<dir/inner>` in an expected finding by the number of that inode.
 fn resolve(disk: &Disk, expected: &str) -> String {
     let mut parts = expected.split('<');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -116,8 +116,7 @@ fn resolve(disk: &Disk, expected: &str) -> String {
     })
 }
 
-/// Returns whether these are the findings that were expected: as many, each with the code and the fields that are
-/// named.
+/// Returns whether the findings are the expected ones: as many, each with the code and the named fields.
 pub fn same(sound: &Disk, expected: &[&str], found: &[Finding]) -> bool {
     let mut left: Vec<String> = found.iter().map(line).collect();
     expected.iter().all(|expected| {
@@ -131,10 +130,10 @@ pub fn same(sound: &Disk, expected: &[&str], found: &[Finding]) -> bool {
     }) && left.is_empty()
 }
 
-/// What can be read of each file that a name leads to.
+/// The readable contents of each file that has a name.
 pub type Contents = BTreeMap<Ino, std::result::Result<(FileKind, u64, u64), String>>;
 
-/// Reads every file; empty if the volume does not open.
+/// Reads every file. Returns an empty map if the volume does not open.
 pub fn contents(bytes: &[u8]) -> Contents {
     let device = Arc::new(MemDevice::read_only(bytes.to_vec()));
     let Ok(volume) = open_volume(device, &common::options()) else { return Contents::new() };
@@ -149,11 +148,11 @@ pub fn contents(bytes: &[u8]) -> Contents {
     all
 }
 
-/// Returns a number for what a file holds: zeros count as a hole.
+/// Returns a hash of a file's contents. Zeros are hashed like a hole.
 fn content(fs: &Ext4, ino: Ino, kind: FileKind, size: u64) -> Result<u64> {
     // Every run of a file starts at a multiple of this.
     const PIECE: usize = 1024;
-    // The same keys in every run, unlike those of a map.
+    // This hasher has the same keys in every run, unlike that of a map.
     let (mut hash, mut failed) = (DefaultHasher::new(), None);
     match kind {
         FileKind::Regular => common::read_pieces(fs, ino, size, &mut |at, piece| match piece {
@@ -170,7 +169,7 @@ fn content(fs: &Ext4, ino: Ino, kind: FileKind, size: u64) -> Result<u64> {
     failed.map_or(Ok(hash.finish()), Err)
 }
 
-/// The files that could be read before and now are gone, unreadable or different.
+/// Returns the files that could be read before and are now missing, unreadable or different.
 pub fn lost(before: &Contents, after: &Contents) -> Vec<Ino> {
     let same =
         |ino: &Ino, was: &(FileKind, u64, u64)| after.get(ino).is_some_and(|now| now.as_ref() == Ok(was));
@@ -182,7 +181,7 @@ pub fn lost(before: &Contents, after: &Contents) -> Vec<Ino> {
         .collect()
 }
 
-/// Returns the files that our repair lost and that of e2fsck keeps, which may need a second run.
+/// Returns the files that our repair lost and that of e2fsck, which may need a second run, keeps.
 pub fn lost_to_us_alone(damaged: &[u8], mended: &[u8]) -> Vec<Ino> {
     let before = contents(damaged);
     let mut ours = lost(&before, &contents(mended));
@@ -194,7 +193,8 @@ pub fn lost_to_us_alone(damaged: &[u8], mended: &[u8]) -> Vec<Ino> {
     ours
 }
 
-/// The names that a walk finds, without `lost+found`, which e2fsck always makes, and what is in it; and what cannot be read.
+/// Returns the names on the volume, without `lost+found`, which e2fsck always creates, and its entries; and the
+/// errors of reading.
 pub fn names(bytes: &[u8]) -> Result<(BTreeSet<Vec<u8>>, Vec<String>)> {
     let volume = open_volume(Arc::new(MemDevice::read_only(bytes.to_vec())), &common::options())?;
     let all = common::read_everything(&Ext4::new(volume));
@@ -203,7 +203,7 @@ pub fn names(bytes: &[u8]) -> Result<(BTreeSet<Vec<u8>>, Vec<String>)> {
     Ok((names, all.errors.iter().map(|(path, error)| format!("{}: {error}", path.escape_ascii())).collect()))
 }
 
-/// Names of the sound image that `e2fsck -fy` keeps, which may need a second run, and our repair does not.
+/// Returns names of the intact image that `e2fsck -fy`, which may need a second run, keeps and our repair does not.
 pub fn names_lost_to_us_alone(
     sound: &BTreeSet<Vec<u8>>,
     damaged: &[u8],

@@ -1,9 +1,9 @@
-//! Damage to order: a sound image in memory, of which a test changes one thing by the names of the format, with the
-//! checksums around it made right again so that only that one thing is wrong.
+//! Deliberate damage: an intact image in memory, in which a test changes one structure by the names of the format.
+//! The checksums that cover it are corrected, so that only that structure is wrong.
 //!
-//! Nothing of the driver's decoding has a part in it: places are found by offsets of the format
-//! (`Documentation/filesystems/ext4`), so that a mistake of the driver cannot hide in its own fixture. Not for
-//! `meta_bg` and not for blocks above 2^32.
+//! It uses none of the driver's decoding: places are found by offsets of the format
+//! (`Documentation/filesystems/ext4`), so that an error of the driver cannot hide in its own fixture. `meta_bg` and
+//! blocks above 2^32 are not supported.
 #![allow(dead_code, unused_imports, reason = "each test file uses a part")]
 
 pub mod bases;

@@ -1,4 +1,4 @@
-//! The checksums over what was changed. On a volume without `metadata_csum` each does nothing.
+//! Correcting checksums after a change. On a volume without `metadata_csum` these functions do nothing.
 //!
 //! Source: Documentation/filesystems/ext4/checksums.rst; e2fsprogs lib/ext2fs/csum.c.
 
@@ -14,12 +14,12 @@ const TAIL: usize = size_of::<RawDirTail>();
 const GDT_CSUM: u32 = 0x10;
 
 impl Disk {
-    /// What the structures of an inode go on from.
+    /// Returns the seed for the structures of an inode.
     pub fn inode_seed(&self, ino: u32) -> u32 {
         self.inode_seed_at(ino, self.inode_at(ino))
     }
 
-    /// The same for the inode whose record is at a place.
+    /// Returns the seed for the inode whose record is at byte `at`.
     pub(super) fn inode_seed_at(&self, ino: u32, at: usize) -> u32 {
         let generation = self.read::<RawInode>(at).i_generation.get();
         crc32c(crc32c(self.seed, &ino.to_le_bytes()), &generation.to_le_bytes())
@@ -48,7 +48,7 @@ impl Disk {
         self.put(at + CHECKSUM, &sum.to_le_bytes());
     }
 
-    /// The checksum of a bitmap lies in the descriptor.
+    /// Corrects the checksum of a bitmap, which is in the descriptor.
     pub fn seal_bitmap(&mut self, bits: Bits, group: u32) {
         if !self.checked {
             return;
@@ -88,7 +88,7 @@ impl Disk {
         }
     }
 
-    /// A node of an extent tree that fills a block; the root is under its inode's checksum.
+    /// Corrects the checksum of an extent tree node that fills a block. The inode's checksum covers the root.
     pub fn seal_extent_node(&mut self, ino: u32, at: usize) {
         let root = self.inode_at(ino)..self.inode_at(ino) + size_of::<RawInode>();
         if root.contains(&at) {
@@ -98,7 +98,7 @@ impl Disk {
         }
     }
 
-    /// A node that fills a block, unless its header leaves no room for a checksum.
+    /// Corrects the checksum of a node that fills a block, unless its header leaves no space for it.
     pub(super) fn seal_node_with(&mut self, seed: u32, at: usize) {
         let max = usize::from(self.read::<RawExtentHeader>(at).eh_max.get());
         let tail = at + size_of::<RawExtentHeader>() * (1 + max);
@@ -108,7 +108,7 @@ impl Disk {
         }
     }
 
-    /// A block of directory entries, or the inode that holds them.
+    /// Corrects the checksum of a block of directory entries, or of the inode that contains them.
     pub fn seal_entries(&mut self, dir: u32, at: usize) {
         let inode = self.inode_at(dir);
         if (inode..inode + self.inode_size).contains(&at) {
@@ -124,7 +124,7 @@ impl Disk {
         self.edit_raw(tail, |tail: &mut RawDirTail| tail.det_checksum = sum.into());
     }
 
-    /// A node of a directory's index, whose count and limit lie at `table`.
+    /// Corrects the checksum of a node of a directory index, whose count and limit are at `table`.
     pub fn seal_index(&mut self, dir: u32, table: usize) {
         if self.checked {
             self.seal_index_with(self.inode_seed(dir), table);
@@ -145,7 +145,7 @@ impl Disk {
         self.edit_raw(tail, |tail: &mut RawDxTail| tail.dt_checksum = sum.into());
     }
 
-    /// A block of attributes.
+    /// Corrects the checksum of a block of attributes.
     pub fn seal_xattr_block(&mut self, block: u32) {
         const CHECKSUM: usize = 0x10;
         if self.checked {
@@ -158,7 +158,7 @@ impl Disk {
         }
     }
 
-    /// The block of the multiple mount protection.
+    /// Corrects the checksum of the block of the multiple mount protection.
     pub fn seal_mmp(&mut self, block: u32) {
         const CHECKSUM: usize = 1020;
         if self.checked {

@@ -1,4 +1,4 @@
-//! All checksums of a volume at once.
+//! Correcting all checksums of a volume.
 
 use obento_base::crc::crc32c;
 use obento_ext4::raw::RawDirEntry;
@@ -7,7 +7,7 @@ use super::disk::{Bits, Disk, EXTENTS_FL};
 use super::harm::{INDEX_FL, Places};
 
 impl Disk {
-    /// Makes every checksum right again at the places where the structures of `sound` are, whatever was changed there.
+    /// Corrects every checksum at the places where the structures of `sound` are, whatever was changed there.
     pub fn seal_all(&mut self, sound: &Disk) {
         let places = Places::of(sound);
         for &ino in &places.inodes {
@@ -47,7 +47,7 @@ impl Disk {
         }
     }
 
-    /// The bitmaps and the descriptor of a group.
+    /// Corrects the checksums of the bitmaps and the descriptor of a group.
     fn seal_group_of(&mut self, sound: &Disk, group: u32) {
         if self.checked {
             for (bits, len, low, high) in [
