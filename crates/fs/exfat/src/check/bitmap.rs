@@ -1,4 +1,4 @@
-//! The bitmap, against whose clusters are whose.
+//! Comparing the bitmap with the owners of clusters.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,10 +12,10 @@ use super::issue::Issue;
 use super::rescue::Rescue;
 use super::{Look, View};
 
-/// Bytes of the bitmap that are read at a time.
+/// Number of bytes of the bitmap that are read at a time.
 const STEP: u64 = 64 << 10;
 
-/// The byte offset on the device of byte `at` of the bitmap.
+/// Returns the byte offset on the device of byte `at` of the bitmap.
 pub fn place_of(view: &View, at: u64) -> Option<u64> {
     let size = u64::from(view.sb.cluster_size);
     let cluster = u32::try_from(at.checked_div(size)?).ok()?;
@@ -25,7 +25,7 @@ pub fn place_of(view: &View, at: u64) -> Option<u64> {
     start.checked_add(at.checked_rem(size)?)
 }
 
-/// Hands each cluster to `act`, with whether the bitmap says that it is in use, until it breaks.
+/// Passes each cluster to `act`, with whether the bitmap marks it as used, until it breaks.
 pub fn each(view: &View, mut act: impl FnMut(Cluster, bool) -> bool) -> Result<()> {
     let (len, size) = (view.sb.bitmap_len(), u64::from(view.sb.cluster_size));
     let mut bytes = vec![0; to_usize(STEP)];
@@ -51,7 +51,7 @@ pub fn each(view: &View, mut act: impl FnMut(Cluster, bool) -> bool) -> Result<(
     Ok(())
 }
 
-/// Whether the bitmap says of `count` clusters from `first` on that they are in use. Errors: those of the device.
+/// Returns whether the bitmap marks `count` clusters from `first` on as used. Fails if the device fails.
 pub fn is_marked(view: &View, first: Cluster, count: u32) -> Result<bool> {
     let start = u64::from(first.0.saturating_sub(2));
     for bit in start..start.saturating_add(count.into()) {
@@ -66,7 +66,7 @@ pub fn is_marked(view: &View, first: Cluster, count: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// The first of `count` clusters that lie together and are free.
+/// Returns the first of `count` contiguous free clusters.
 pub fn free_run(view: &View, look: &Look<'_>, count: u32) -> Result<Option<Cluster>> {
     let (mut len, mut found) = (0_u32, None);
     each(view, |cluster, in_use| {
@@ -79,7 +79,7 @@ pub fn free_run(view: &View, look: &Look<'_>, count: u32) -> Result<Option<Clust
     Ok(found)
 }
 
-/// A row of clusters of one kind.
+/// A run of clusters of one kind.
 #[derive(Default)]
 struct Row {
     start: u32,
@@ -87,7 +87,7 @@ struct Row {
 }
 
 impl Row {
-    /// Takes another cluster; answers the row before it, if it does not go on.
+    /// Adds a cluster. Returns the previous run, if the cluster does not extend it.
     fn push(&mut self, cluster: Cluster) -> Option<Self> {
         if self.len > 0 && self.start.saturating_add(self.len) == cluster.0 {
             self.len = self.len.saturating_add(1);
@@ -98,7 +98,7 @@ impl Row {
     }
 }
 
-/// Compares. What nobody names is freed, or becomes files.
+/// Compares the bitmap. Clusters without an owner are freed, or become files.
 pub fn check(view: &View, look: &mut Look<'_>, mut rescue: Option<Rescue>) -> Result<()> {
     if view.bitmap.is_empty() {
         return Ok(());
@@ -118,7 +118,7 @@ pub fn check(view: &View, look: &mut Look<'_>, mut rescue: Option<Rescue>) -> Re
     unmarked_rows.extend(Some(unmarked).filter(|row| row.len > 0));
     lost_rows.extend(Some(lost).filter(|row| row.len > 0));
     look.report.blocks.0 = used;
-    // What is damaged may be whose they are.
+    // They may belong to something that is damaged.
     let is_damaged = look.is_damaged;
     for Row { start: cluster, len: clusters } in unmarked_rows {
         let edit = Edit::Mark(Cluster(cluster), clusters, true);

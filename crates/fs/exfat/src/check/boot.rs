@@ -1,4 +1,4 @@
-//! The boot region, its copy, and the marks.
+//! The boot region, its backup, and the marks.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -18,16 +18,17 @@ use crate::super_block::{DIRTY, MEDIA_FAILURE, SuperBlock};
 use crate::table::Reader;
 use crate::up_case;
 
-/// `PercentInUse` where nobody counted.
+/// The value of `PercentInUse` if it is unknown.
 const UNKNOWN: u8 = 0xff;
-/// Version 1.00, the only one there is.
+/// Version 1.00, the only one that exists.
 const REVISION: u16 = 0x100;
-/// How much of the root directory tells whether a boot sector fits.
+/// Number of bytes of the root directory that are examined to see whether a boot sector fits.
 const FIT_ROOT: u32 = 4096;
-/// What is kept of the FAT meanwhile.
+/// Cache size for the FAT meanwhile.
 const FIT_CACHE: usize = 64 << 10;
 
-/// What the volume says of itself. Errors: Corrupt if neither region does; Unsupported for two FATs.
+/// Checks the boot regions and returns the boot sector. Fails with `Corrupt` if neither region is usable, or with
+/// `Unsupported` for two FATs.
 pub fn check(device: &Arc<dyn BlockDevice>, look: &mut Look<'_>) -> Result<SuperBlock> {
     let size = boot::sector_size(&**device).unwrap_or(512);
     let main = BootRegion::read(&**device, Region::Main, size);
@@ -65,11 +66,11 @@ pub fn check(device: &Arc<dyn BlockDevice>, look: &mut Look<'_>) -> Result<Super
     Ok(region.sb)
 }
 
-/// The copy, if it is another that fits the volume and the first does not. Errors: those of the device.
+/// Returns the backup, if it differs and fits the volume, and the main region does not. Fails if the device fails.
 fn better(device: &Arc<dyn BlockDevice>, main: &BootRegion) -> Result<Option<BootRegion>> {
     let copy = match BootRegion::whole(&**device, Region::Backup, main.sb.sector_size) {
         Ok(copy) if copy.sb != main.sb => copy,
-        // What cannot be read is not another region.
+        // A backup that cannot be read is not a different one.
         Err(error @ Error::Device(_)) => return Err(error),
         _ => return Ok(None),
     };
@@ -77,8 +78,8 @@ fn better(device: &Arc<dyn BlockDevice>, main: &BootRegion) -> Result<Option<Boo
     Ok(Some(copy).filter(|_| is_better))
 }
 
-/// How much of what a boot sector leads to is there: the FAT, and in the root directory a bitmap and an up-case table. Errors: those of the
-/// device.
+/// Returns how much of the structures that a boot sector leads to is present: the FAT, and in the root directory a
+/// bitmap and an up-case table. Fails if the device fails.
 fn fit(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Result<u32> {
     let cache = Cache::new(Arc::clone(device), sb.sector_size, FIT_CACHE);
     if sb.len > device.len() {
@@ -103,7 +104,7 @@ fn fit(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Result<u32> {
                 let Ok(raw) = RawUpCase::read_from_bytes(entry) else { continue };
                 let mut table = vec![0; to_usize(raw.DataLength.get())];
                 let place = sb.offset_of(Cluster(raw.FirstCluster.get())).unwrap_or(0);
-                // What cannot be read proves nothing.
+                // A structure that cannot be read proves nothing.
                 device.read_at(place, &mut table)?;
                 let is_it = up_case::checksum(&table) == raw.TableChecksum.get();
                 points = points.saturating_add(if is_it { 3 } else { 1 });
@@ -115,7 +116,7 @@ fn fit(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Result<u32> {
     Ok(points)
 }
 
-/// Writes a region over the first.
+/// Returns edits that write a region over the main one.
 fn restore(copy: &BootRegion) -> Vec<Edit> {
     let mut bytes = copy.bytes.clone();
     if let [.., percent] = UNSUMMED
@@ -126,7 +127,7 @@ fn restore(copy: &BootRegion) -> Vec<Edit> {
     Vec::from([Edit::Write(0, bytes)])
 }
 
-/// Writes the checksum that belongs to the region.
+/// Returns edits that correct the checksum of the region.
 fn sum_up(main: &BootRegion) -> Vec<Edit> {
     let size = to_usize(main.sb.sector_size.into());
     let sum = checksum(&main.bytes, size).to_le_bytes();
@@ -140,7 +141,7 @@ fn backup(device: &Arc<dyn BlockDevice>, main: &BootRegion, look: &mut Look<'_>)
     device.read_at(size.saturating_mul(SECTORS), &mut copy)?;
     let differs = main.bytes.iter().zip(&copy).enumerate();
     let mut differs = differs.filter(|(at, (one, other))| one != other && !UNSUMMED.contains(at));
-    // Where the first is damaged it is not what the copy is measured by.
+    // If the main region is damaged, the backup is not compared with it.
     if let Some((at, _)) = differs.next().filter(|_| look.found.is_empty()) {
         let mut bytes = main.bytes.clone();
         for at in UNSUMMED {

@@ -1,4 +1,4 @@
-//! Clusters of one owner: following them, and saying whose they are.
+//! Following the clusters of one owner, and assigning them.
 
 use alloc::vec::Vec;
 
@@ -8,18 +8,18 @@ use obento_clusters::{Cluster, Entry, Links as _, Run};
 use super::issue::Issue;
 use super::{Look, View};
 
-/// What was found where a walk ended.
+/// The result of a walk.
 pub struct Walk {
-    /// The clusters that are the owner's.
+    /// The clusters that belong to the owner.
     pub runs: Vec<Run>,
-    /// How many.
+    /// Number of these clusters.
     pub count: u32,
-    /// Whether there are fewer or more than there should be, or damaged ones; what it is.
+    /// The issue, if there are too few, too many or damaged clusters.
     pub issue: Option<Issue>,
 }
 
 impl Walk {
-    /// The last of the clusters.
+    /// Returns the last of the clusters.
     pub fn last(&self) -> Option<Cluster> {
         self.runs.last().map(|run| run.last())
     }
@@ -33,22 +33,23 @@ impl Walk {
     }
 }
 
-/// Who has clusters.
+/// An owner of clusters.
 #[derive(Clone, Copy)]
 pub struct Owner {
-    /// Its number.
+    /// Its inode number.
     pub ino: u64,
-    /// Where its clusters begin.
+    /// Its first cluster.
     pub first: Cluster,
-    /// How many bytes it has; the root directory does not say.
+    /// Its length in bytes; unknown for the root directory.
     pub length: Option<u64>,
-    /// Whether the FAT says nothing of them.
+    /// Whether the FAT has no entries for its clusters.
     pub is_contiguous: bool,
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
 }
 
-/// Whether the FAT chains exactly `count` clusters from `first` on, none of which has an owner. Errors: those of the device.
+/// Returns whether the FAT chains exactly `count` clusters from `first` on, none of which has an owner. Fails if the
+/// device fails.
 pub fn is_whole(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> Result<bool> {
     let (mut table, mut cluster) = (view.table(), first);
     for at in 1..=count {
@@ -64,7 +65,7 @@ pub fn is_whole(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> Res
     Ok(false)
 }
 
-/// Whether `count` clusters from `first` on are the volume's, and none of them has an owner.
+/// Returns whether `count` clusters from `first` on are on the volume and have no owner.
 pub fn is_free_run(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> bool {
     let end = first.0.saturating_add(count);
     count > 0
@@ -72,7 +73,7 @@ pub fn is_free_run(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> 
         && !(first.0..end).any(|cluster| look.owned.has(Cluster(cluster)))
 }
 
-/// Claims `count` clusters from `first` on.
+/// Assigns `count` clusters from `first` on.
 pub fn claim_run(look: &mut Look<'_>, first: Cluster, count: u32) -> Vec<Run> {
     for cluster in first.0..first.0.saturating_add(count) {
         look.claim(Cluster(cluster));
@@ -80,7 +81,7 @@ pub fn claim_run(look: &mut Look<'_>, first: Cluster, count: u32) -> Vec<Run> {
     Vec::from([Run { at: 0, start: first, len: count }])
 }
 
-/// Follows the clusters of `owner` and claims them. Errors: those of the device.
+/// Follows the clusters of `owner` and assigns them. Fails if the device fails.
 pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
     let Owner { ino, first, length, is_contiguous, .. } = owner;
     let want = length.map(|length| view.sb.clusters_for(length));

@@ -1,7 +1,7 @@
-//! Doing what mends issues.
+//! Applying the edits that repair issues.
 //!
-//! Edits are made to sectors in memory and written when all are made: directories and the FAT first, then the bitmap, so that a
-//! cut leaves what another look mends.
+//! Edits are made to sectors in memory, which are written when all edits are applied: directories and the FAT first,
+//! then the bitmap. After an interruption, the next run repairs the rest.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -15,7 +15,7 @@ use super::View;
 use super::edit::Edit;
 use crate::table::place;
 
-/// Makes all edits. Errors: those of the device.
+/// Applies all edits. Fails if the device fails.
 pub fn apply<'e>(view: &View, edits: impl Iterator<Item = &'e Edit>) -> Result<()> {
     let (mut first, mut bitmap): (Sectors, Sectors) = (BTreeMap::new(), BTreeMap::new());
     for edit in edits {
@@ -57,7 +57,7 @@ pub fn apply<'e>(view: &View, edits: impl Iterator<Item = &'e Edit>) -> Result<(
     Ok(())
 }
 
-/// The sector that holds `offset`, as it is to be, and where in it that is.
+/// Returns the edited sector that contains `offset`, and the offset in it.
 fn hold<'s>(view: &View, sectors: &'s mut Sectors, offset: u64) -> Result<(&'s mut Vec<u8>, usize)> {
     let size = u64::from(view.sb.sector_size);
     let number = offset.checked_div(size).unwrap_or(0);

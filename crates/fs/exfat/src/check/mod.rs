@@ -1,16 +1,18 @@
-//! Checking a volume: what `fsck.exfat` looks for and what it does not, and mending it.
+//! Checking a volume, as `fsck.exfat` does and beyond, and repairing it.
 //!
-//! 1. `boot`: the boot region and its copy, the marks.
+//! 1. `boot`: the boot region and its backup, the marks.
 //! 2. `tables`: the chain of the root directory, the entries of the bitmap and of the up-case table, and that table.
-//! 3. `tree`: every directory from the root on, its sets (`sets`, `names`), and the clusters that they name (`chain`).
-//! 4. `bitmap`: clusters in use that nobody names, and the other way round.
+//! 3. `tree`: every directory from the root on, its sets (`sets`, `names`), and the clusters that they refer to
+//!    (`chain`).
+//! 4. `bitmap`: clusters in use without an owner, and the other way round.
 //!
-//! What is found comes with the edits that mend it (`mend`), which are made when a look is over; then the volume is looked at
-//! again, since one damage hides another, until nothing is left that may be mended. Of a set one thing is mended at a time.
-//! Invariant: each cluster is followed once in a look, so that a look ends; one keeps a bit a cluster and the hashes of the
-//! names of one directory, and one that mends at most `BATCH` findings besides.
-//! Invariant: clusters are freed only once nothing else is wrong, since what is damaged may be whose they are.
-//! Source: specification; what is an error where that is silent: exfatprogs 1.2.0, `fsck/fsck.c`.
+//! An issue contains the edits that repair it (`mend`), which are applied at the end of a pass. Then the volume is
+//! checked again, since one damage hides another, until nothing is left that may be repaired. One issue of a set is
+//! repaired at a time.
+//! Invariant: each cluster is followed once per pass, so that a pass ends. It stores one bit per cluster and the
+//! hashes of the names of one directory; a pass that repairs also stores at most `BATCH` issues.
+//! Invariant: clusters are freed only if nothing else is wrong, since they may belong to something that is damaged.
+//! Source: specification; where it defines no errors: exfatprogs 1.2.0, `fsck/fsck.c`.
 
 mod bitmap;
 mod boot;
@@ -42,11 +44,11 @@ use crate::up_case::UpCase;
 
 pub use issue::Issue;
 
-/// How many findings are mended at a time.
+/// Maximum number of issues that are repaired at a time.
 const BATCH: usize = 4096;
-/// How often a volume is looked at; each time but the last something was mended.
+/// Maximum number of passes. After each except the last one, something was repaired.
 const MAX_ROUNDS: u32 = 1 << 10;
-/// What is kept of the metadata.
+/// Size of the metadata cache.
 const CACHE: usize = 8 << 20;
 
 impl Check for ExFatDriver {
@@ -63,16 +65,16 @@ impl Check for ExFatDriver {
     }
 }
 
-/// What a check tells.
+/// The events of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// An issue, and whether it was mended.
+    /// An issue, and whether it was repaired.
     Found(Issue, bool),
-    /// How far it is.
+    /// The progress.
     Progress(CheckProgress),
 }
 
-/// The issues of the volume that fills `device`, without mere notes. Errors: as [`Check::check`].
+/// Returns the issues of the volume on `device` without notes. Fails in the same cases as [`Check::check`].
 pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
     let mut found = Vec::new();
     let options = CheckOptions::new(Arc::new(obento_env::NO_CLOCK));
@@ -83,7 +85,7 @@ pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
     Ok(found)
 }
 
-/// Checks the volume that fills `device`, as [`Check::check`], with typed issues.
+/// Checks the volume on `device` as [`Check::check`] does, with typed issues.
 pub fn check_volume(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
@@ -100,7 +102,7 @@ pub fn check_volume(
     let (mut mended, mut before) = (0_u64, Vec::new());
     for round in 1..=MAX_ROUNDS {
         let (view, look) = Look::at(device, options, &mut *tell, Claims::AsMet)?;
-        // Where clusters have two owners, it matters who comes first.
+        // If clusters have two owners, the order of the owners matters.
         let (view, look) = if look.is_crossed() {
             drop(look);
             Look::at(device, options, &mut *tell, Claims::DirectoriesFirst)?
@@ -128,18 +130,18 @@ pub fn check_volume(
     Ok(CheckReport { mended, found: mended, ..CheckReport::default() })
 }
 
-/// Something that was found, and what mends it.
+/// An issue and its edits.
 struct Item {
     issue: Issue,
     edits: Vec<Edit>,
 }
 
-/// The volume that is looked at.
+/// The volume that is checked.
 struct View {
     sb: SuperBlock,
     cache: Cache,
     up_case: UpCase,
-    /// Where the bitmap lies.
+    /// The clusters of the bitmap.
     bitmap: Vec<Run>,
 }
 
@@ -153,40 +155,40 @@ impl View {
     }
 }
 
-/// In which order owners get their clusters.
+/// The order in which owners get their clusters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claims {
-    /// As sets are met.
+    /// The order of their sets.
     AsMet,
-    /// Directories before files, since their names are lost with their clusters.
+    /// Directories before files, since the names in a directory are lost with its clusters.
     DirectoriesFirst,
 }
 
-/// One look at the volume.
+/// One pass over the volume.
 struct Look<'t> {
     tell: &'t mut dyn FnMut(Event),
     mending: Mending,
     found: Vec<Item>,
-    /// Whether something is wrong that may be why clusters are nobody's.
+    /// Whether damage was found that may explain clusters without an owner.
     is_damaged: bool,
     report: CheckReport,
-    /// Whose clusters are known.
+    /// Clusters with an owner.
     owned: Bits,
-    /// Who comes first.
+    /// The order of the owners.
     claims: Claims,
     /// The clusters of directories, which no file gets.
     directories: Bits,
-    /// If there is no entry for the bitmap, or a wrong one: what is wrong, where one has room, and where one that was removed
-    /// says that the bitmap is.
+    /// If the entry of the bitmap is missing or wrong: the error, a place for a new entry, and the first cluster
+    /// according to a removed entry.
     no_bitmap: Option<(&'static str, Option<Slot>, Option<Cluster>)>,
-    /// The entry of a bitmap of which it is not sure that it lies there.
+    /// The entry of a bitmap whose place is doubtful.
     doubtful_bitmap: Option<(Slot, RawBitmap)>,
-    /// What is wrong with the up-case table, where its entry is or has room, and the clusters that it has.
+    /// The error of the up-case table, the place of its entry or for a new one, and its clusters.
     bad_up_case: Option<(&'static str, Option<Slot>, Vec<Run>)>,
 }
 
 impl<'t> Look<'t> {
-    /// Looks at all.
+    /// Runs one pass.
     fn at(
         device: &Arc<dyn BlockDevice>,
         options: &CheckOptions,
@@ -231,7 +233,7 @@ impl<'t> Look<'t> {
         Ok((view, this))
     }
 
-    /// Keeps an issue.
+    /// Stores an issue.
     fn found(&mut self, issue: Issue, edits: Vec<Edit>) {
         self.is_damaged |= issue.severity() == Severity::Damage;
         if self.mending == Mending::Nothing || self.found.len() < BATCH {
@@ -241,12 +243,12 @@ impl<'t> Look<'t> {
         }
     }
 
-    /// Whether a cluster has two owners.
+    /// Returns whether a cluster has two owners.
     fn is_crossed(&self) -> bool {
         self.found.iter().any(|item| matches!(item.issue, Issue::CrossLink { .. }))
     }
 
-    /// Whether all that files have is known: nothing else is damaged.
+    /// Returns whether all clusters of files are known: nothing else is damaged.
     fn is_complete(&self) -> bool {
         self.found.iter().all(|item| item.issue.severity() < Severity::Damage)
     }
@@ -255,7 +257,7 @@ impl<'t> Look<'t> {
         (self.tell)(Event::Progress(CheckProgress { pass, done, total }));
     }
 
-    /// Whether `cluster` was nobody's until now.
+    /// Assigns `cluster`. Returns whether it had no owner.
     fn claim(&mut self, cluster: Cluster) -> bool {
         !self.owned.set(cluster)
     }

@@ -1,6 +1,7 @@
-//! The names of one directory: all of them are known before one is looked at, so that no set is given the name of another.
+//! The names of one directory. All of them are known before one is checked, so that no set gets the name of another.
 //!
-//! Invariant: what is kept is a hash for each set, and the names that were given in this look, each with the number behind it.
+//! Invariant: memory contains a hash for each set, and the names that were assigned in this pass, each with its last
+//! number.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -16,20 +17,20 @@ use crate::set::{EntrySet, PART};
 
 /// The names of a directory.
 pub struct Names {
-    /// Hashes of the names on the volume, and where their sets begin.
+    /// Hashes of the names on the volume, and the first entries of their sets.
     stored: BTreeSet<(u16, u32)>,
     /// Names that sets get.
     given: BTreeSet<Folded>,
-    /// The number that comes next behind a name.
+    /// The next number to append to a name.
     numbers: BTreeMap<Folded, u32>,
 }
 
-/// Whose name is asked for.
+/// The sets to search for a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Among {
     /// The sets before this one.
     Before(u32),
-    /// All but this one.
+    /// All sets except this one.
     Others(u32),
 }
 
@@ -43,7 +44,7 @@ impl Among {
 }
 
 impl Names {
-    /// The names in `dir`. Errors: those of the device.
+    /// Returns the names in `dir`. Fails if the device fails.
     pub fn of(view: &View, dir: &Directory) -> Result<Self> {
         let mut stored = BTreeSet::new();
         let mut scan = Scan::new(dir, &view.sb, &view.cache, 0);
@@ -63,7 +64,7 @@ impl Names {
         Ok(Self { stored, given: BTreeSet::new(), numbers: BTreeMap::new() })
     }
 
-    /// Whether one of those sets has this name. Errors: those of the device.
+    /// Returns whether one of the sets `among` has this name. Fails if the device fails.
     pub fn has(&self, view: &View, dir: &Directory, units: &[u16], among: Among) -> Result<bool> {
         let folded = Folded::new(units, &view.up_case);
         if matches!(among, Among::Others(_)) && self.given.contains(&folded) {
@@ -82,8 +83,8 @@ impl Names {
         Ok(false)
     }
 
-    /// A name like `units` that no other set has, and none gets: with a number at its end if need be. It takes no more entries than
-    /// `units`. Errors: those of the device.
+    /// Returns a name similar to `units` that no other set has or gets, with a number at its end if necessary. It
+    /// needs no more entries than `units`. Fails if the device fails.
     pub fn another(&mut self, view: &View, dir: &Directory, index: u32, units: &[u16]) -> Result<Vec<u16>> {
         let room = units.len().max(1).next_multiple_of(PART).min(MAX_UNITS);
         let mut name = units.to_vec();

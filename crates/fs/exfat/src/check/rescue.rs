@@ -1,6 +1,7 @@
-//! Files for clusters that nobody names, as `fsck.exfat -s` makes them: one for each row of them, in the root directory.
+//! Files for clusters without an owner, as with `fsck.exfat -s`: one for each run of them, in the root directory.
 //!
-//! Invariant: entries are put behind the last of the directory, where nothing was: it is sound, or nothing is rescued.
+//! Invariant: entries are added after the last one of the directory, over unused space. Nothing is rescued unless the
+//! directory is intact.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -17,10 +18,10 @@ use crate::name::Folded;
 use crate::raw::kind;
 use crate::set::{ALLOCATION, EntrySet, NO_FAT_CHAIN};
 
-/// The root directory, as it is filled.
+/// The root directory while it is filled.
 pub struct Rescue {
     root: Directory,
-    /// The entry that ends it.
+    /// The index of its end marker.
     end: u32,
     taken: BTreeSet<Folded>,
     number: u32,
@@ -28,7 +29,7 @@ pub struct Rescue {
 }
 
 impl Rescue {
-    /// Looks at what is in `root`. Errors: those of the device.
+    /// Reads the entries of `root`. Fails if the device fails.
     pub fn new(view: &View, root: Directory, now: Timestamp) -> Result<Self> {
         let mut taken = BTreeSet::new();
         let mut scan = Scan::new(&root, &view.sb, &view.cache, 0);
@@ -51,7 +52,7 @@ impl Rescue {
         Ok(Self { root, end, taken, number: 0, now })
     }
 
-    /// What makes a file of these clusters; nothing, if the directory is full.
+    /// Returns edits that create a file of these clusters, or no edits if the directory is full.
     pub fn file(&mut self, view: &View, first: Cluster, clusters: u32) -> Vec<Edit> {
         let name = loop {
             let name: Vec<u16> = format!("FILE{:07}.CHK", self.number).encode_utf16().collect();

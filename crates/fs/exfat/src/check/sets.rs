@@ -1,4 +1,4 @@
-//! One set: its entries, its name, its lengths and its clusters.
+//! Checking one set: its entries, its name, its lengths and its clusters.
 
 use alloc::vec::Vec;
 
@@ -21,20 +21,20 @@ use crate::table::LAST;
 
 const UNDERSCORE: u16 = 0x5f;
 
-/// A set that is looked at, and whether something of it is mended already in this look.
+/// The set that is checked, and whether an issue of it is already repaired in this pass.
 struct Subject<'a, 'd> {
     view: &'a View,
     context: &'a mut Context<'d>,
     index: u32,
     ino: u64,
     set: EntrySet,
-    /// How many entries it takes on the volume.
+    /// Number of its entries on the volume.
     room: u32,
     is_told: bool,
 }
 
 impl Subject<'_, '_> {
-    /// Tells an issue, which `change` mends; and what else is to be done.
+    /// Reports an issue, which `change` repairs together with further edits.
     fn found(
         &mut self,
         issue: Issue,
@@ -51,7 +51,7 @@ impl Subject<'_, '_> {
         change(&mut set);
         let dir = self.context.dir;
         let mut edits = edit::put(dir, self.index, &set.entries());
-        // A set that is shorter than it was leaves entries behind.
+        // A set that became shorter leaves entries to free.
         for index in set.count()..self.room {
             let unused = RawEntry { EntryType: kind::NAME, rest: [0; 31] };
             let slot = dir.slot(self.index.saturating_add(index));
@@ -63,7 +63,8 @@ impl Subject<'_, '_> {
     }
 }
 
-/// Looks at the set that begins at `index` with `entries`; answers how many entries it takes, and the directory that it is.
+/// Checks the set that begins at `index` with `entries`. Returns the number of its entries, and the directory, if it
+/// is one.
 pub fn check(
     view: &View,
     context: &mut Context<'_>,
@@ -110,7 +111,7 @@ pub fn check(
     Ok((room, pending))
 }
 
-/// The entries with the checksum that they should have.
+/// Returns the entries with a correct checksum.
 pub fn summed(entries: &[RawEntry]) -> Vec<RawEntry> {
     let sum = crate::set::checksum(entries.iter());
     let mut entries = entries.to_vec();
@@ -120,7 +121,8 @@ pub fn summed(entries: &[RawEntry]) -> Vec<RawEntry> {
     entries
 }
 
-/// The set that begins at `index`, as far as its entries are there, and how many of them it takes. Errors: those of the device.
+/// Returns the set that begins at `index`, as far as its entries are present, and the number of its entries. Fails if
+/// the device fails.
 fn rescued(view: &View, context: &Context<'_>, index: u32) -> Result<(Option<EntrySet>, u32)> {
     let mut scan = Scan::new(context.dir, &view.sb, &view.cache, index);
     let mut entries = Vec::new();
@@ -130,7 +132,8 @@ fn rescued(view: &View, context: &Context<'_>, index: u32) -> Result<(Option<Ent
     let is_secondary = |raw: &&RawEntry| raw.EntryType & (kind::IN_USE | kind::SECONDARY) == 0xc0;
     let run = entries.iter().skip(1).take_while(is_secondary).count().saturating_add(1);
     let room = |set: &EntrySet| set.parts().saturating_add(2).max(run);
-    // Kinds that are wrong, within as many entries as the name needs: the hash of the name proves it, or it is one bit that is wrong.
+    // Wrong types are accepted within the entries that the name needs: the hash of the name confirms it, or a single
+    // bit is wrong.
     if let Some(set) = EntrySet::by_place(entries.get(..run).unwrap_or_default())
         .or_else(|| EntrySet::by_place(&entries).filter(|set| set.parts().saturating_add(2) > run))
     {
@@ -146,8 +149,8 @@ fn rescued(view: &View, context: &Context<'_>, index: u32) -> Result<(Option<Ent
     Ok((EntrySet::rescue(run), u32::try_from(run.len()).unwrap_or(0)))
 }
 
-/// Entries that are no set go: the first, and what follows it up to the next that is free or no secondary one. Answers how
-/// many they are.
+/// Removes entries that do not form a set: the first one, and the following ones up to the next free or primary one.
+/// Returns their number.
 fn drop_set(view: &View, context: &Context<'_>, index: u32, flaw: Flaw, look: &mut Look<'_>) -> u32 {
     let dir = context.dir;
     let mut scan = Scan::new(dir, &view.sb, &view.cache, index);
@@ -169,7 +172,7 @@ impl Subject<'_, '_> {
         Folded::new(units, &self.view.up_case).hash()
     }
 
-    /// Tells an issue that goes with another name, which is like `units`.
+    /// Reports an issue that is repaired by another name, similar to `units`.
     fn rename(&mut self, issue: Issue, units: &[u16], look: &mut Look<'_>) -> Result<()> {
         let name = self.context.names.another(self.view, self.context.dir, self.index, units)?;
         let hash = self.hash(&name);
@@ -205,7 +208,8 @@ impl Subject<'_, '_> {
         Ok(())
     }
 
-    /// The length of a name differs from what its entries hold: the hash says which is right, and otherwise the entries are.
+    /// Handles a name whose length differs from its entries: the hash decides which is right, and otherwise the
+    /// entries are.
     fn length(&mut self, units: &[u16], stored: &[u16], look: &mut Look<'_>) {
         let hash = self.set.stream.NameHash.get();
         let by_length = is_valid(units) && self.hash(units) == hash;
@@ -215,7 +219,7 @@ impl Subject<'_, '_> {
         self.found(issue, |set| set.rename(name, hash), Vec::new(), look);
     }
 
-    /// The clusters, and what the set says of them.
+    /// Checks the clusters, and the fields of the set about them.
     fn clusters(&mut self, look: &mut Look<'_>) -> Result<Option<Walk>> {
         let (ino, stream) = (self.ino, self.set.stream);
         let (length, valid) = (stream.DataLength.get(), stream.ValidDataLength.get());
@@ -272,7 +276,8 @@ impl Subject<'_, '_> {
         Ok(Some(walk))
     }
 
-    /// A stream says that it may have clusters, and whether the FAT has them. Linux compares all bits, so that no others may be set.
+    /// Checks the flags of a stream: whether it may have clusters, and whether the FAT chains them. Linux compares
+    /// all bits, so no others may be set.
     fn flags(&mut self, look: &mut Look<'_>) {
         let found = self.set.stream.GeneralSecondaryFlags;
         let expected = found & NO_FAT_CHAIN | ALLOCATION;
@@ -282,7 +287,8 @@ impl Subject<'_, '_> {
         }
     }
 
-    /// Whether the clusters follow each other. The flag is not believed where only the opposite fits the FAT and the bitmap.
+    /// Returns whether the clusters are contiguous. The flag is not believed if only the opposite fits the FAT and
+    /// the bitmap.
     fn arrange(&mut self, look: &mut Look<'_>) -> Result<bool> {
         let (view, ino, says) = (self.view, self.ino, self.set.is_contiguous());
         let first = Cluster(self.set.stream.FirstCluster.get());
@@ -291,7 +297,7 @@ impl Subject<'_, '_> {
         let is_next = entry == Entry::Next(Cluster(first.0.saturating_add(1)));
         let may_be_wrong = match says {
             true => matches!(entry, Entry::Next(_)) && !is_next,
-            // Where clusters have two owners, a run may be made of those of others.
+            // If clusters have two owners, a run may consist of clusters of other files.
             false => entry == Entry::Free && count > 1 && look.claims == Claims::AsMet,
         };
         if !may_be_wrong || view.bitmap.is_empty() {
@@ -312,7 +318,7 @@ impl Subject<'_, '_> {
         Ok(!says)
     }
 
-    /// What others put behind the name may have clusters, too.
+    /// Checks the clusters of vendor entries.
     fn others(&mut self, look: &mut Look<'_>) -> Result<()> {
         let parts = self.set.parts();
         let allocations: Vec<_> = self.set.other_allocations().collect();
@@ -341,7 +347,7 @@ impl Subject<'_, '_> {
     }
 }
 
-/// Makes a file `length` bytes long, of which `there` bytes have clusters.
+/// Sets the length of a file to `length`, of which `there` bytes have clusters.
 fn cut(set: &mut EntrySet, length: u64, there: u64) {
     let is_dir = set.attributes().contains(Attributes::DIRECTORY);
     let length = if is_dir { there } else { length };

@@ -1,4 +1,4 @@
-//! The root directory's chain, the bitmap's entry, and the up-case table.
+//! The chain of the root directory, the entry of the bitmap, and the up-case table.
 
 use alloc::vec::Vec;
 
@@ -18,10 +18,10 @@ use crate::table::LAST;
 use crate::tables::label_of;
 use crate::up_case::{self, UpCase};
 
-/// An entry of the bitmap that was removed.
+/// A removed entry of the bitmap.
 const REMOVED_BITMAP: u8 = kind::BITMAP & !kind::IN_USE;
 
-/// A directory whose clusters are these.
+/// Creates a directory with these clusters.
 pub fn directory(view: &View, ino: Ino, parent: Ino, runs: Vec<Run>) -> Directory {
     let per_cluster = view.sb.cluster_size / ENTRY;
     let clusters = runs.last().map_or(0, |run| run.at.saturating_add(run.len));
@@ -30,7 +30,7 @@ pub fn directory(view: &View, ino: Ino, parent: Ino, runs: Vec<Run>) -> Director
     Directory { ino, parent, runs, per_cluster, data_start, slots, damage: None, index: Mutex::default() }
 }
 
-/// Looks at what the volume has besides files. `None` if there is no root directory.
+/// Checks the structures of the volume other than files. Returns `None` if there is no root directory.
 pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> {
     let kind = FileKind::Directory;
     let owner = Owner { ino: ROOT.0, first: view.sb.root, length: None, is_contiguous: false, kind };
@@ -46,7 +46,7 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
     let (mut bitmaps, mut table, mut end, mut removed) = (Vec::new(), None, None, None);
     let mut scan = Scan::new(&root, &view.sb, &view.cache, 0);
     while let Some(found) = scan.next_entry() {
-        // What cannot be read is not missing: nothing is written in its place.
+        // A table in an unreadable part is not missing: nothing is written in its place.
         let (index, raw) = found?;
         let Some(slot) = root.slot(index) else { break };
         match raw.EntryType {
@@ -70,7 +70,7 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
     }
     if let Some((slot, raw)) = bitmap {
         let count = view.sb.clusters_for(view.sb.bitmap_len());
-        // An entry may be wrong and name the clusters of a file: files come first unless a bitmap is seen to lie there.
+        // A wrong entry may refer to clusters of a file: files come first unless a bitmap is recognised there.
         if is_bitmap(view, look, Cluster(raw.FirstCluster.get()), count)? {
             check_bitmap(view, slot, raw, look)?;
         } else {
@@ -81,7 +81,7 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
     Ok(Some(root))
 }
 
-/// The entry of the bitmap of the only FAT: Linux takes none with flags. Others go.
+/// Chooses the entry of the bitmap of the only FAT: Linux accepts none with flags. The others are removed.
 fn choose_bitmap(
     found: Vec<(u32, Slot, RawEntry)>,
     look: &mut Look<'_>,
@@ -106,12 +106,12 @@ fn choose_bitmap(
     Ok(bitmap)
 }
 
-/// Tells a second entry of a kind of which there is one. It goes.
+/// Reports a second entry of a kind that may occur once, and removes it.
 fn second(index: u32, slot: Slot, raw: &RawEntry, look: &mut Look<'_>) {
     look.found(Issue::SecondTable { index, kind: raw.EntryType }, Vec::from([edit::free(slot, raw)]));
 }
 
-/// Looks at the bitmap whose place was in doubt until the files had their clusters.
+/// Checks the bitmap whose place was doubtful, after all files have their clusters.
 pub fn check_doubtful_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
     match look.doubtful_bitmap.take() {
         Some((slot, raw)) => check_bitmap(view, slot, raw, look),
@@ -148,8 +148,8 @@ fn tell_length(slot: Slot, mut raw: RawBitmap, expected: u64, look: &mut Look<'_
     }
 }
 
-/// Tells that the bitmap has no entry, or a wrong one, and writes one where its place can be told: where a removed entry says, or else where it
-/// is on a volume that was just made, if what lies there marks all clusters that have an owner, and its own.
+/// Reports that the entry of the bitmap is missing or wrong, and writes one if its place can be determined: from a
+/// removed entry, or else the place on a new volume, if the bytes there mark all clusters with an owner, and its own.
 pub fn mend_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
     let Some((why, room, removed)) = look.no_bitmap.take() else { return Ok(()) };
     let len = view.sb.bitmap_len();
@@ -179,7 +179,7 @@ pub fn mend_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
         && let Some(start) = unowned_run(view, look, count)
         && let Some(offset) = view.sb.offset_of(start)
     {
-        // All that files have is known, so that no other cluster is in use.
+        // All clusters of files are known, so that no other cluster is in use.
         let mut edits = entry(start);
         edits.push(Edit::Write(offset, new_bitmap(view, look, start, count)?));
         look.found(Issue::NoBitmap { cluster: start.0 }, edits);
@@ -189,7 +189,7 @@ pub fn mend_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The first of `count` clusters that follow each other and have no owner.
+/// Returns the first of `count` contiguous clusters without an owner.
 fn unowned_run(view: &View, look: &Look<'_>, count: u32) -> Option<Cluster> {
     let (mut start, end) = (2_u32, view.sb.clusters.saturating_add(2));
     let mut cluster = start;
@@ -202,7 +202,7 @@ fn unowned_run(view: &View, look: &Look<'_>, count: u32) -> Option<Cluster> {
     (cluster.saturating_sub(start) >= count).then_some(Cluster(start))
 }
 
-/// A bitmap that marks all clusters with an owner, and its own.
+/// Returns a bitmap that marks all clusters with an owner, and its own.
 fn new_bitmap(view: &View, look: &Look<'_>, start: Cluster, count: u32) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(to_usize(view.sb.bitmap_len()))?;
@@ -219,7 +219,7 @@ fn new_bitmap(view: &View, look: &Look<'_>, start: Cluster, count: u32) -> Resul
     Ok(bytes)
 }
 
-/// Whether the bitmap may lie in `count` clusters from `start` on.
+/// Returns whether the bitmap may be in `count` clusters from `start` on.
 fn is_bitmap(view: &mut View, look: &Look<'_>, start: Cluster, count: u32) -> Result<bool> {
     let own = start.0..start.0.saturating_add(count);
     if !view.sb.has_run(start, count) || own.clone().any(|cluster| look.owned.has(Cluster(cluster))) {
@@ -235,7 +235,7 @@ fn is_bitmap(view: &mut View, look: &Look<'_>, start: Cluster, count: u32) -> Re
     read.map(|()| agrees)
 }
 
-/// The edits that chain `count` clusters from `start` on.
+/// Returns the edits that chain `count` clusters from `start` on.
 fn link(start: Cluster, count: u32) -> Vec<Edit> {
     let last = start.0.saturating_add(count.saturating_sub(1));
     let inner = (start.0..last).map(|cluster| Edit::Link(Cluster(cluster), cluster.saturating_add(1)));
@@ -292,12 +292,12 @@ fn check_up_case(
         }
     };
     let slot = raw.map(|(slot, _)| slot).or(room);
-    // Where it is to lie is known once all clusters have their owners.
+    // Its new place is known once all clusters have their owners.
     (look.bad_up_case, look.is_damaged) = (Some((why, slot, runs)), true);
     Ok(())
 }
 
-/// Tells what is wrong with the up-case table, and writes another.
+/// Reports the error of the up-case table, and writes another one.
 pub fn mend_up_case(view: &View, look: &mut Look<'_>) -> Result<()> {
     let Some((why, slot, runs)) = look.bad_up_case.take() else { return Ok(()) };
     let edits = slot.map_or(Ok(Vec::new()), |slot| write_standard(view, slot, &runs, look))?;
@@ -319,7 +319,7 @@ fn read(view: &View, runs: &[Run], length: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The recommended table where the old one lay, or else where nothing lies.
+/// Returns edits that write the recommended table to the place of the old one, or else to unused clusters.
 fn write_standard(view: &View, slot: Slot, runs: &[Run], look: &Look<'_>) -> Result<Vec<Edit>> {
     let table = UpCase::standard()?.encode();
     let count = view.sb.clusters_for(to_u64(table.len()));

@@ -1,4 +1,4 @@
-//! Every directory from the root on.
+//! Checking every directory from the root on.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,23 +15,24 @@ use crate::dir::{Directory, Scan};
 use crate::raw::{RawEntry, kind};
 use crate::set::EntrySet;
 
-/// A directory that was met.
+/// A directory to check.
 pub struct Pending {
-    /// Its number.
+    /// Its inode number.
     pub ino: Ino,
-    /// Where its clusters are.
+    /// Its clusters.
     pub runs: Vec<Run>,
 }
 
-/// What is known of the directory that is looked at.
+/// The directory that is checked.
 pub struct Context<'d> {
-    /// It.
+    /// The directory.
     pub dir: &'d Directory,
-    /// Its names, and those that it will have.
+    /// Its names, and those that it will get.
     pub names: Names,
 }
 
-/// The clusters of all directories, each with the first that names it. Errors: those of the device; NoMemory.
+/// Returns the clusters of all directories, each of which belongs to the first directory that refers to it. Fails
+/// with `NoMemory`, or if the device fails.
 pub fn directories(view: &View, root: &[Run]) -> Result<Bits> {
     let mut found = Bits::new(view.sb.clusters)?;
     let mut todo = VecDeque::from([root.to_vec()]);
@@ -63,7 +64,7 @@ fn clusters(run: &Run) -> impl Iterator<Item = Cluster> + use<> {
     (run.start.0..run.start.0.saturating_add(run.len)).map(Cluster)
 }
 
-/// The clusters of a directory, up to the first that another has.
+/// Returns the clusters of a directory, up to the first that another directory has.
 fn runs_of(view: &View, set: &EntrySet, found: &mut Bits) -> Result<Vec<Run>> {
     let (mut runs, mut table) = (Vec::new(), view.table());
     let mut next = set.first();
@@ -84,7 +85,8 @@ fn runs_of(view: &View, set: &EntrySet, found: &mut Bits) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Looks at all of them, those nearer to the root first, as `fsck.exfat` does: of two owners of a cluster the same one wins.
+/// Checks all directories, those nearer to the root first, as `fsck.exfat` does: of two owners of a cluster, both
+/// checkers prefer the same one.
 pub fn check(view: &View, root: Directory, look: &mut Look<'_>) -> Result<()> {
     let mut todo = VecDeque::new();
     let mut next = Some(root);
@@ -99,12 +101,12 @@ pub fn check(view: &View, root: Directory, look: &mut Look<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether an entry of the volume itself may be where it is.
+/// Returns whether an entry of the volume itself may be where it is.
 fn is_of_volume(dir: &Directory, kind: u8) -> bool {
     dir.ino == ROOT && matches!(kind, kind::BITMAP | kind::UP_CASE | kind::LABEL | kind::GUID)
 }
 
-/// The entries of one directory; answers the directories in it.
+/// Checks the entries of one directory. Returns the directories in it.
 fn entries(view: &View, dir: &Directory, look: &mut Look<'_>) -> Result<Vec<Pending>> {
     let mut context = Context { dir, names: Names::of(view, dir)? };
     let mut below = Vec::new();
@@ -133,7 +135,7 @@ fn entries(view: &View, dir: &Directory, look: &mut Look<'_>) -> Result<Vec<Pend
     Ok(below)
 }
 
-/// What lies behind the end of a directory is none of it; the first of it is told, and what is mended is the end.
+/// Reports the first entry after the end of a directory. It is repaired by writing an end marker.
 fn hidden(scan: &mut Scan<'_>, dir: &Directory, end: u32, look: &mut Look<'_>) -> Result<()> {
     let mut edits: Vec<Edit> = Vec::new();
     while let Some(found) = scan.next_entry() {

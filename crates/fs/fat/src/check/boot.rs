@@ -1,4 +1,4 @@
-//! The boot sector and its copy, FSInfo's signatures, the copies of the FAT and the marks of use.
+//! The boot sector and its backup, the signatures of FSInfo, the copies of the FAT, and the marks of use.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -18,17 +18,17 @@ use crate::raw::RawFsInfo;
 use crate::super_block::{SuperBlock, Width};
 use crate::unit::Cluster;
 
-/// Bytes of a boot sector that count.
+/// Number of bytes of a boot sector that are used.
 const BOOT: usize = 512;
 /// Byte offset of `BPB_BkBootSec`.
 const BACKUP_FIELD: u64 = 0x32;
 /// Byte offset of `BPB_FSInfo`.
 const INFO_FIELD: u64 = 0x30;
-/// FSInfo is looked for in the sectors that nearly every FAT32 volume reserves.
+/// FSInfo is searched in the sectors that nearly every FAT32 volume reserves.
 const RESERVED: u16 = 32;
 
-/// Looks at what the volume is measured by. `None` if what it measures is not all there. Errors: Corrupt without a usable
-/// boot sector; those of the device.
+/// Checks the structures that define the layout. Returns `None` if a part of the volume is missing. Fails with
+/// `Corrupt` without a usable boot sector, or if the device fails.
 pub fn open(device: &Arc<dyn BlockDevice>, pass: &mut Pass<'_>) -> Result<Option<View>> {
     let Chosen { sb, bytes, instead } = geometry::choose(device)?;
     let is_first = instead.is_none();
@@ -62,7 +62,7 @@ pub fn open(device: &Arc<dyn BlockDevice>, pass: &mut Pass<'_>) -> Result<Option
     Ok(Some(view))
 }
 
-/// Fields of a boot sector that fits, for which others refuse the volume.
+/// Checks fields of a usable boot sector for which other systems refuse the volume.
 fn sizes(view: &View, pass: &mut Pass<'_>) {
     let sb = &view.sb;
     if let Some((field, offset, found, expected)) = geometry::refused(sb) {
@@ -87,7 +87,7 @@ fn sizes(view: &View, pass: &mut Pass<'_>) {
     }
 }
 
-/// The byte offset of the copy of the boot sector.
+/// Returns the byte offset of the backup boot sector.
 fn copy_of(sb: &SuperBlock) -> Option<u64> {
     sb.backup.map(|sector| u64::from(sector).saturating_mul(sb.sector_size.into()))
 }
@@ -98,7 +98,7 @@ fn read(device: &dyn BlockDevice, offset: u64) -> Result<[u8; BOOT]> {
     Ok(bytes)
 }
 
-/// The boot sector as it is on a volume that is not in use.
+/// Returns the boot sector of a volume that is not in use.
 fn unused(view: &View) -> Result<[u8; BOOT]> {
     let mut bytes = read(&**view.device(), 0)?;
     if let Some(state) = bytes.get_mut(to_usize(view.sb.state_offset())) {
@@ -128,7 +128,7 @@ fn backup(view: &View, pass: &mut Pass<'_>) -> Result<()> {
         }
         return Ok(());
     };
-    // A wrong number is no reason to write over what lies there.
+    // A wrong sector number does not justify overwriting that sector.
     if let Some(expected) = crate::open::backup(&**view.device()).and_then(|copy| copy.backup)
         && expected != sector
         && !SuperBlock::of_bytes(&read(&**view.device(), u64::from(sector).saturating_mul(size))?)
@@ -141,7 +141,7 @@ fn backup(view: &View, pass: &mut Pass<'_>) -> Result<()> {
     }
     let start = u64::from(sector).saturating_mul(size);
     let copy = read(&**view.device(), start)?;
-    // Whoever uses the volume marks the first alone, so that the copy bears no mark.
+    // Systems that use the volume mark only the primary boot sector, so the backup has no mark.
     if let Some(offset) = first.iter().zip(&copy).position(|(one, other)| one != other) {
         let offset = u32::try_from(offset).unwrap_or(0);
         pass.found(Issue::BackupBootSector { sector, offset }, vec![Edit::write(start, &first)]);
@@ -167,7 +167,8 @@ fn info(view: &View, pass: &mut Pass<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Looks where FSInfo is, and answers whether it may be there: not in a sector that is another's, and where it is if it is anywhere.
+/// Finds FSInfo, and returns whether it may be there: it must not be in a sector of another structure, and must be
+/// where it was found, if anywhere.
 fn info_place(view: &View, pass: &mut Pass<'_>) -> Result<bool> {
     let size = u64::from(view.sb.sector_size);
     let reserved =
@@ -181,7 +182,7 @@ fn info_place(view: &View, pass: &mut Pass<'_>) -> Result<bool> {
     let bytes = read(&**view.device(), 0)?;
     let found = bytes.get(to_usize(INFO_FIELD)..).and_then(|rest| rest.first_chunk().copied());
     let found = u16::from_le_bytes(found.unwrap_or([0; 2]));
-    // Behind the copy of the boot sector is one of FSInfo.
+    // After the backup boot sector there is a copy of FSInfo.
     let copies = view.sb.backup.map(|sector| sector..=sector.saturating_add(1));
     let is_copy = |sector: u16| copies.as_ref().is_some_and(|copies| copies.contains(&sector));
     let may_be = |sector: u16| sector > 0 && sector < reserved && !is_copy(sector);
@@ -205,7 +206,8 @@ fn info_place(view: &View, pass: &mut Pass<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// Bits of the first entry that are set in every FAT, whatever the medium: its byte is 0xf0 or 0xf8 and more (fatgen103, `BPB_Media`).
+/// Returns the bits of the first entry that are set in every FAT, whatever the media type, which is 0xf0 or at least
+/// 0xf8 (fatgen103, `BPB_Media`).
 pub fn start_bits(width: Width) -> u32 {
     match width {
         Width::Fat12 => 0xff0,
@@ -214,7 +216,7 @@ pub fn start_bits(width: Width) -> u32 {
     }
 }
 
-/// Chooses the copy of the FAT that is read, and notes which copies differ from it.
+/// Chooses the copy of the FAT that is read, and records which copies differ from it.
 fn tables(view: &mut View, pass: &mut Pass<'_>) -> Result<()> {
     let copies = if view.mirrored {
         0..view.sb.fats
@@ -227,7 +229,7 @@ fn tables(view: &mut View, pass: &mut Pass<'_>) -> Result<()> {
         starts.push((copy, view.copy(copy).value(Cluster(0))?));
     }
     let sound = starts.iter().find(|&&(_, start)| start & bits == bits).copied();
-    // The first that starts as it should is the one that is read.
+    // The first copy with a correct start is read.
     let (chosen, _) = sound.unwrap_or((copies.start, 0));
     view.sb.active_fat = Some(chosen);
     let value = sound.map_or(u32::from(view.sb.media) | 0x0fff_ff00, |(_, start)| start);
@@ -237,7 +239,7 @@ fn tables(view: &mut View, pass: &mut Pass<'_>) -> Result<()> {
             let edit = Edit::Link { cluster: Cluster(0), value };
             pass.found(Issue::FatStart { copy, found }, vec![edit]);
         }
-        // A start that is wrong is told already.
+        // A wrong start is already reported.
         let start = Cluster(u32::from(found & bits != bits));
         if copy != chosen && copies::first_difference(view, chosen, copy, start)?.is_some() {
             differing.push((copy, start));

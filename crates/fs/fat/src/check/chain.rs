@@ -1,4 +1,5 @@
-//! The chains that entries name: each cluster has one owner, and there are as many as the size needs.
+//! The chains that entries refer to: each cluster has one owner, and each chain has as many clusters as the size
+//! needs.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,28 +18,28 @@ use crate::raw::RawEntry;
 use crate::table::last;
 use crate::unit::{Cluster, ENTRY, ENTRY_LEN};
 
-/// What is known of clusters.
+/// The owners of clusters.
 pub struct State {
-    /// Those that have an owner.
+    /// Clusters with an owner.
     pub owned: Bits,
-    /// Where a chain goes on that is longer than its file: what follows is given back.
+    /// The rests of chains that are longer than their files. They are freed.
     pub tails: HashSet<Cluster>,
-    /// Whether anything was found that changes what is free.
+    /// Whether an issue was found that changes which clusters are free.
     pub is_damaged: bool,
 }
 
-/// An entry, and where it is.
+/// An entry and its place.
 pub struct Named<'e> {
     /// The entry.
     pub raw: &'e RawEntry,
     /// Its byte offset.
     pub offset: u64,
-    /// The parts of its long name.
+    /// The offsets of the parts of its long name.
     pub parts: Vec<u64>,
 }
 
 impl Named<'_> {
-    /// The inode number of the driver.
+    /// Returns the inode number of the driver.
     pub fn ino(&self) -> u64 {
         self.offset / ENTRY_LEN
     }
@@ -47,7 +48,7 @@ impl Named<'_> {
         self.raw.attributes().contains(Attributes::DIRECTORY)
     }
 
-    /// Sets the first cluster and the size.
+    /// Returns edits that set the first cluster and the size.
     fn set(&self, first: u32, size: u32) -> Vec<Edit> {
         let [a, b, c, d] = first.to_le_bytes();
         vec![
@@ -61,19 +62,19 @@ impl Named<'_> {
         Edit::write(self.offset.saturating_add(0x1c), &size.to_le_bytes())
     }
 
-    /// Takes the entry and its long name away.
+    /// Returns edits that remove the entry and its long name.
     pub fn remove(&self) -> Vec<Edit> {
         self.parts.iter().chain([&self.offset]).map(|&offset| Edit::write(offset, &[0xe5])).collect()
     }
 }
 
-/// How far a chain was followed.
+/// The result of following a chain.
 struct Walk {
-    /// Clusters that are its own now.
+    /// Number of clusters that now belong to the owner.
     count: u32,
     /// The last of them.
     last: Option<Cluster>,
-    /// What stopped it: the cluster there, and why; or it ended.
+    /// The cluster at which it stopped, and the reason, unless the chain ended.
     stop: Option<(Cluster, Stop)>,
 }
 
@@ -99,7 +100,7 @@ impl Stop {
     }
 }
 
-/// Follows the chain from `first` on for at most `most` clusters, and takes them.
+/// Follows the chain from `first` on for at most `most` clusters, and assigns them to the owner.
 fn walk(view: &View, state: &mut State, first: Cluster, most: u64) -> Result<Walk> {
     let mut table = view.table();
     let mut walk = Walk { count: 0, last: None, stop: None };
@@ -131,7 +132,7 @@ fn walk(view: &View, state: &mut State, first: Cluster, most: u64) -> Result<Wal
     }
 }
 
-/// Whether `cluster` is among the first `count` of a chain.
+/// Returns whether `cluster` is among the first `count` clusters of a chain.
 fn is_before(view: &View, first: Cluster, count: u32, cluster: Cluster) -> Result<bool> {
     let mut table = view.table();
     let mut at = first;
@@ -147,7 +148,7 @@ fn is_before(view: &View, first: Cluster, count: u32, cluster: Cluster) -> Resul
     Ok(false)
 }
 
-/// The clusters of the root directory of FAT32: the first, and how many.
+/// Assigns the clusters of the root directory of FAT32. Returns their number.
 pub fn claim_root(view: &View, state: &mut State, first: Cluster, pass: &mut Pass<'_>) -> Result<u32> {
     let ino = obento_clusters::ROOT.0;
     if !view.sb.has(first) {
@@ -181,7 +182,7 @@ fn most_of_a_directory(view: &View) -> u64 {
     u64::from(MAX_SLOTS.checked_div(per_cluster).unwrap_or(1).max(1))
 }
 
-/// Takes the clusters that an entry names; answers how many.
+/// Assigns the clusters of an entry. Returns their number.
 pub fn claim(view: &View, state: &mut State, named: &Named<'_>, pass: &mut Pass<'_>) -> Result<u32> {
     let (ino, is_dir) = (named.ino(), named.is_dir());
     let size = if is_dir { 0 } else { named.raw.DIR_FileSize.get() };
@@ -239,7 +240,7 @@ pub fn claim(view: &View, state: &mut State, named: &Named<'_>, pass: &mut Pass<
             Issue::DirectoryStart { ino, cluster: cluster.0, why: "has not this for its own" }
         }
         Stop::Owned => Issue::CrossLink { ino, at, cluster: cluster.0 },
-        // The cluster itself is the file's; where it leads is not.
+        // The cluster itself belongs to the file; the one that it leads to does not.
         Stop::Invalid => Issue::Chain { ino, at: at.saturating_sub(1), cluster: cluster.0, why: stop.why() },
         _ => Issue::Chain { ino, at, cluster: cluster.0, why: stop.why() },
     };

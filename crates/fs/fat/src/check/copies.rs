@@ -1,10 +1,11 @@
-//! Copies of the FAT that differ: which of them has the chain of a file.
+//! Copies of the FAT that differ: which of them contains the chain of a file.
 //!
-//! A chain is decided when it is claimed. The copy wins by which the chain is whole: it ends in the cluster in which the size of its file
-//! ends, and no cluster of it belongs to another file. A directory does not say how long it is; see [`best_of_a_directory`]. The rest of the check reads the FAT through what was chosen ([`Choices`]). Two
-//! different whole chains, and chains that no copy has whole, are in doubt: only `-y` writes those. Entries outside of all chains of files
-//! follow the copy that is read.
-//! Invariant: at most [`MOST`] values are kept. What is found beyond those waits for the next look.
+//! A chain is decided when its clusters are assigned. The copy in which the chain is complete wins: the chain ends in
+//! the cluster in which the file ends, and none of its clusters belongs to another file. A directory has no stored
+//! length; see [`best_of_a_directory`]. The rest of the check reads the FAT through the choices ([`Choices`]). If
+//! there are two different complete chains, or if no copy contains a complete chain, the choice is doubtful, and only
+//! `-y` writes it. Entries outside of all chains of files follow the copy that is read.
+//! Invariant: at most [`MOST`] values are stored. Further ones wait for the next pass.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -23,40 +24,40 @@ use crate::super_block::Width;
 use crate::table::{Reader, place};
 use crate::unit::Cluster;
 
-/// How many chosen values are kept.
+/// Maximum number of stored values.
 const MOST: usize = 1 << 16;
-/// How much of two FATs is compared at a time.
+/// Size of the parts of two FATs that are compared at a time.
 const STEP: usize = 64 << 10;
 
-/// What was chosen where copies differ.
+/// The choices where copies differ.
 #[derive(Default)]
 pub struct Choices {
-    /// The copies that differ from the copy that is read, and from which entry on they are compared.
+    /// The copies that differ from the copy that is read, and the entry from which on they are compared.
     pub copies: Vec<(u8, Cluster)>,
-    /// Values of entries, with all their bits, that are not those of the copy that is read.
+    /// Chosen values of entries, with all their bits, that differ from the copy that is read.
     values: BTreeMap<u32, u32>,
     /// Entries that no copy decides.
     doubtful: BTreeSet<u32>,
 }
 
 impl Choices {
-    /// The chosen value of an entry, if it is not that of the copy that is read.
+    /// Returns the chosen value of an entry, if it differs from the copy that is read.
     pub fn value(&self, cluster: Cluster) -> Option<u32> {
         self.values.get(&cluster.0).copied()
     }
 
-    /// The chosen values that `doubt` allows to be written.
+    /// Returns the chosen values that `doubt` allows to be written.
     pub fn values(&self, doubt: Doubt) -> impl Iterator<Item = (Cluster, u32)> + '_ {
         let values = self.values.iter().map(|(&cluster, &value)| (Cluster(cluster), value));
         values.filter(move |&(cluster, _)| self.may_write(cluster, doubt))
     }
 
-    /// Whether the entry of `cluster` may be made the same in all copies.
+    /// Returns whether the entry of `cluster` may be made equal in all copies.
     pub fn may_write(&self, cluster: Cluster, doubt: Doubt) -> bool {
         doubt == Doubt::Decide || !self.doubtful.contains(&cluster.0)
     }
 
-    /// Forgets the values that were written.
+    /// Drops the values that were written.
     pub fn written(&mut self, doubt: Doubt) {
         let doubtful = &self.doubtful;
         self.values.retain(|cluster, _| doubt == Doubt::Keep && doubtful.contains(cluster));
@@ -67,35 +68,35 @@ impl Choices {
     }
 }
 
-/// What is done with entries that no copy decides.
+/// The treatment of entries that no copy decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doubt {
     /// They stay different.
     Keep,
-    /// The best of the chains is written.
+    /// The best chain is written.
     Decide,
 }
 
-/// How good a chain is; the last is the best.
+/// The quality of a chain; the last variant is the best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// It ends too early, or in a cluster that cannot follow.
+    /// It ends too early, or contains an impossible cluster.
     Part,
-    /// It goes on behind the end of its file.
+    /// It continues after the end of its file.
     Long,
-    /// It ends where its file does.
+    /// It ends where its file ends.
     Whole,
 }
 
-/// A chain as one of the copies has it.
+/// A chain according to one of the copies.
 struct Trial {
     fit: Fit,
     count: u64,
-    /// A hash of all that the chain says.
+    /// A hash of all its entries.
     path: u64,
-    /// Its clusters, if it is a directory's.
+    /// Its clusters, if it belongs to a directory.
     clusters: Vec<u32>,
-    /// Its entries in which copies differ, and what the chain takes them for.
+    /// Its entries in which the copies differ, and their values in this chain.
     differing: Vec<(u32, u32)>,
 }
 
@@ -104,22 +105,22 @@ struct Trial {
 pub struct Wanted {
     /// Its first cluster.
     pub first: Cluster,
-    /// How many clusters a file needs; a directory does not say.
+    /// Number of clusters that a file needs; unknown for a directory.
     pub need: Option<u64>,
-    /// The most that it may have.
+    /// Maximum number of clusters.
     pub most: u64,
 }
 
-/// Where a trial takes its entries from.
+/// The source of the entries of a trial.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// One copy, by its place among the readers.
+    /// One copy, by its index among the readers.
     Copy(usize),
     /// The first copy whose entry may be right.
     Any,
 }
 
-/// Chooses between the copies for one chain. `owned` are the clusters of others. Errors: those of the device.
+/// Chooses between the copies for one chain. `owned` are the clusters of other files. Fails if the device fails.
 pub fn settle(view: &View, owned: &Bits, wanted: Wanted, pass: &mut Pass<'_>) -> Result<()> {
     let copies = view.choices.borrow().copies.clone();
     if copies.is_empty() || pass.is_full() {
@@ -155,7 +156,7 @@ pub fn settle(view: &View, owned: &Bits, wanted: Wanted, pass: &mut Pass<'_>) ->
     Ok(())
 }
 
-/// The best of the chains of a file, and whether that is in doubt.
+/// Returns the best chain of a file, and whether the choice is doubtful.
 fn best_of_a_file(trials: &[Trial]) -> (usize, bool) {
     let rank = |at: usize| trials.get(at).map(|trial| (trial.fit, trial.count));
     let best = (1..trials.len()).fold(0, |best, at| if rank(at) > rank(best) { at } else { best });
@@ -164,8 +165,9 @@ fn best_of_a_file(trials: &[Trial]) -> (usize, bool) {
     (best, chosen.fit != Fit::Whole || trials.iter().any(is_rival))
 }
 
-/// The same of a directory, which does not say how long it is: where two whole chains part, the chain wins that goes on in a part of a
-/// directory. So it is where the power went between the writes of two FATs.
+/// Returns the best chain of a directory, whose length is unknown, and whether the choice is doubtful. Where two
+/// complete chains diverge, the one that continues in a part of a directory wins, as after a power cut between the
+/// writes of two FATs.
 fn best_of_a_directory(view: &View, trials: &[Trial]) -> Result<(usize, bool)> {
     let mut whole: Vec<usize> = (0..trials.len()).collect();
     whole.retain(|&at| trials.get(at).is_some_and(|trial| trial.fit == Fit::Whole));
@@ -192,12 +194,12 @@ fn best_of_a_directory(view: &View, trials: &[Trial]) -> Result<(usize, bool)> {
     Ok((best, in_doubt))
 }
 
-/// Whether a cluster holds nothing but entries as directories have them, and no directory begins there.
+/// Returns whether a cluster contains only plausible directory entries, and no directory begins there.
 fn may_be_directory(view: &View, cluster: Cluster) -> Result<bool> {
     let Some(start) = view.sb.offset_of(cluster) else { return Ok(false) };
     for offset in (start..start.saturating_add(view.sb.cluster_size.into())).step_by(32) {
         let raw = RawEntry::read_from_bytes(&view.bytes::<32>(offset)?).map_err(|_| Error::Invalid)?;
-        // Another directory begins so.
+        // Another directory begins like this.
         if !may_be_entry(&raw) || offset == start && raw.kind() == Kind::Dots {
             return Ok(false);
         }
@@ -205,7 +207,7 @@ fn may_be_directory(view: &View, cluster: Cluster) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether an entry may be one that a system wrote.
+/// Returns whether an entry is plausible.
 pub fn may_be_entry(raw: &RawEntry) -> bool {
     match raw.kind() {
         Kind::End | Kind::Free => true,
@@ -272,7 +274,7 @@ fn follow(
     Ok(trial)
 }
 
-/// Tells which copies are not as was chosen.
+/// Reports the copies that differ from the choices.
 pub fn check(view: &View, pass: &mut Pass<'_>) -> Result<()> {
     let choices = view.choices.borrow();
     let base = view.sb.read_fat();
@@ -297,7 +299,7 @@ pub fn check(view: &View, pass: &mut Pass<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The first cluster from `start` on whose entry differs between two copies.
+/// Returns the first cluster from `start` on whose entry differs between two copies.
 pub fn first_difference(view: &View, one: u8, other: u8, start: Cluster) -> Result<Option<Cluster>> {
     let mut found = None;
     each_difference(view, one, other, start, |cluster, _| {
@@ -307,7 +309,8 @@ pub fn first_difference(view: &View, one: u8, other: u8, start: Cluster) -> Resu
     Ok(found)
 }
 
-/// Hands each entry from `start` on that differs between two copies to `act`, with its value in `other`, until `act` returns false.
+/// Passes each entry from `start` on that differs between two copies to `act`, with its value in `other`, until `act`
+/// returns false.
 pub fn each_difference(
     view: &View,
     one: u8,
@@ -328,7 +331,7 @@ pub fn each_difference(
         view.device().read_at(sb.fat_offset(other).saturating_add(at), right)?;
         let differing = left.iter().zip(&*right).enumerate().filter(|(_, (left, right))| left != right);
         for (byte, _) in differing {
-            // A byte belongs to one entry, or to two of 12 bits.
+            // A byte contains one entry, or parts of two entries of 12 bits.
             for cluster in entries_of(sb.width, at.saturating_add(to_u64(byte))) {
                 if cluster < next || cluster >= end {
                     continue;
@@ -345,7 +348,7 @@ pub fn each_difference(
     Ok(())
 }
 
-/// The entries that have a part of byte `at` of a FAT.
+/// Returns the entries that have a part of byte `at` of a FAT.
 fn entries_of(width: Width, at: u64) -> impl Iterator<Item = u32> {
     let first = at.saturating_mul(8).checked_div(width.bits().into()).unwrap_or(0);
     let first = u32::try_from(first).unwrap_or(u32::MAX);

@@ -1,9 +1,11 @@
-//! Which boot sector a volume has: the first, its copy, or one that differs from the first in a single bit.
+//! Choosing the boot sector of a volume: the primary one, its backup, or one that differs from the primary in a
+//! single bit.
 //!
-//! A wrong field of the boot sector makes everything behind it look damaged, and a repair by it destroys what was sound. So the boot sector
-//! is measured by what it leads to before it is believed: FATs that start as FATs do and agree, a root directory, directories whose `.`
-//! leads to themselves, chains that fit the sizes of files. Another boot sector is taken where it fits clearly better.
-//! Source of what is refused: Linux fs/fat/inode.c, `fat_fill_super`; dosfstools `src/boot.c`, `read_boot`.
+//! A wrong field of the boot sector makes everything after it look damaged, and a repair based on it destroys intact
+//! data. The boot sector is therefore compared with the structures that it leads to: FATs with a correct start that
+//! agree, a root directory, directories whose `.` refers to themselves, chains that match the sizes of files. Another
+//! boot sector is chosen if it fits clearly better. Source of the refused values: Linux fs/fat/inode.c,
+//! `fat_fill_super`; dosfstools `src/boot.c`, `read_boot`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -24,14 +26,14 @@ use crate::raw::RawEntry;
 use crate::super_block::{Root, SuperBlock, Width, raw_of};
 use crate::unit::{Cluster, ENTRY};
 
-/// How many entries of the root directory are looked at.
+/// Maximum number of entries of the root directory that are examined.
 const SAMPLE: usize = 256;
-/// How far the chain of a file is followed.
+/// Maximum number of clusters of a file's chain that are followed.
 const FOLLOWED: u64 = 256;
-/// By so much another boot sector has to fit better.
+/// Minimum advantage of another boot sector.
 const CLEARLY: i64 = 6;
 
-/// Fields that say where everything is: by their offsets, lengths and names.
+/// Fields that locate other structures: offset, length and name.
 const FIELDS: &[(usize, usize, &str)] = &[
     (0xb, 2, "BPB_BytsPerSec"),
     (0xd, 1, "BPB_SecPerClus"),
@@ -43,38 +45,39 @@ const FIELDS: &[(usize, usize, &str)] = &[
     (0x16, 2, "BPB_FATSz16"),
     (0x20, 4, "BPB_TotSec32"),
 ];
-/// The same of FAT32 alone.
+/// Such fields of FAT32 only.
 const FIELDS_32: &[(usize, usize, &str)] =
     &[(0x24, 4, "BPB_FATSz32"), (0x28, 2, "BPB_ExtFlags"), (0x2c, 4, "BPB_RootClus")];
 
-/// The boot sector that fits.
+/// The boot sector that fits best.
 pub struct Chosen {
-    /// It, decoded.
+    /// The decoded boot sector.
     pub sb: SuperBlock,
     /// Its bytes.
     pub bytes: [u8; BOOT],
-    /// Why it is not the first.
+    /// The reason if it is not the primary one.
     pub instead: Option<Instead>,
 }
 
-/// Why the first boot sector is not taken.
+/// The reason for not using the primary boot sector.
 pub enum Instead {
-    /// It is none.
+    /// It is not a boot sector.
     Error(Error),
-    /// Its copy in this sector fits better.
+    /// The backup in this sector fits better.
     Copy(u16),
     /// A field fits better with another value.
     Field {
-        /// Its name.
+        /// The name of the field.
         field: &'static str,
-        /// What it holds.
+        /// Its stored value.
         found: u32,
-        /// What fits.
+        /// The fitting value.
         expected: u32,
     },
 }
 
-/// Chooses the boot sector. Errors: Corrupt, as the first boot sector is, if none fits; those of the device.
+/// Chooses the boot sector. Fails with the `Corrupt` error of the primary boot sector if none fits, or if the device
+/// fails.
 pub fn choose(device: &Arc<dyn BlockDevice>) -> Result<Chosen> {
     let bytes = read_boot(&**device, 0)?.unwrap_or([0; BOOT]);
     let first = SuperBlock::of_bytes(&bytes);
@@ -91,9 +94,10 @@ pub fn choose(device: &Arc<dyn BlockDevice>) -> Result<Chosen> {
     for (bytes, instead) in candidates(device, &bytes)? {
         let Ok(sb) = SuperBlock::of_bytes(&bytes) else { continue };
         let fit = fit(device, &sb)?;
-        // Of volumes that fit alike, the one that fills the device.
+        // Of equally good candidates, the one that fills the device wins.
         let value = fit.value().saturating_mul(2).saturating_add(i64::from(sb.len == device.len()));
-        // A volume whose end is missing is no volume with a wrong length, unless the right one is that of the device.
+        // A volume with a missing end is not taken for one with a wrong length, unless the right length is that of
+        // the device.
         let is_cut = first.as_ref().is_ok_and(|first| first.len > device.len());
         let is_meant = !is_cut || sb.len == device.len();
         let is_better = fit.is_sure() && is_meant && best.as_ref().is_none_or(|(best, _)| value > *best);
@@ -112,7 +116,7 @@ pub fn choose(device: &Arc<dyn BlockDevice>) -> Result<Chosen> {
         (Ok(_), Some((value, chosen))) if value / 2 >= stated.value().saturating_add(CLEARLY) => Ok(chosen),
         (Ok(sb), _) => Ok(Chosen { sb, bytes, instead: None }),
         (Err(error), None) => match backup(&**device) {
-            // A copy is believed for what it says of itself.
+            // The backup is used with its own values.
             Some(sb) => {
                 let offset = u64::from(sb.backup.unwrap_or(0)).saturating_mul(sb.sector_size.into());
                 let bytes = read_boot(&**device, offset)?.unwrap_or([0; BOOT]);
@@ -123,7 +127,7 @@ pub fn choose(device: &Arc<dyn BlockDevice>) -> Result<Chosen> {
     }
 }
 
-/// The copy, and the boot sectors that differ from the first in one bit of a field.
+/// Returns the backup, and the boot sectors that differ from the primary one in one bit of a field.
 fn candidates(device: &Arc<dyn BlockDevice>, first: &[u8; BOOT]) -> Result<Vec<([u8; BOOT], Instead)>> {
     let mut all = Vec::new();
     if let Some((sb, sector)) = backup(&**device).and_then(|sb| sb.backup.map(|sector| (sb, sector))) {
@@ -166,13 +170,13 @@ impl Fit {
         self.good.saturating_sub(self.bad)
     }
 
-    /// Whether nearly all that was looked at fits.
+    /// Returns whether nearly everything that was examined fits.
     fn is_sure(&self) -> bool {
         self.good >= CLEARLY && self.bad.saturating_mul(8) <= self.good
     }
 }
 
-/// Measures a boot sector by what it leads to. Errors: those of the device.
+/// Compares a boot sector with the structures that it leads to. Fails if the device fails.
 fn fit(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Result<Fit> {
     let mut fit = Fit::default();
     let has_all = sb.len <= device.len();
@@ -204,7 +208,7 @@ fn fit(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Result<Fit> {
         match raw.kind() {
             Kind::End => break,
             _ if !may_be_entry(&raw) => fit.count(1, false),
-            // The root directory has no name for itself.
+            // The root directory has no entry for itself.
             Kind::Dots if at < 2 => fit.count(8, false),
             Kind::File => file(&view, &raw, &mut fit)?,
             _ => {}
@@ -213,7 +217,7 @@ fn fit(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Result<Fit> {
     Ok(fit)
 }
 
-/// Measures by a file of the root directory.
+/// Examines a file of the root directory.
 fn file(view: &View, raw: &RawEntry, fit: &mut Fit) -> Result<()> {
     let (size, first) = (raw.size(), raw.first(view.sb.width));
     if raw.attributes().contains(Attributes::DIRECTORY) {
@@ -244,7 +248,8 @@ fn file(view: &View, raw: &RawEntry, fit: &mut Fit) -> Result<()> {
     Ok(())
 }
 
-/// The field for which Linux or `fsck.fat` refuses a volume that the driver would open: its offset, and the value that keeps all else in its place.
+/// Returns the field for which Linux or `fsck.fat` refuses a volume that the driver would open: its name, its offset,
+/// its value, and the value that moves no other structure.
 pub fn refused(sb: &SuperBlock) -> Option<(&'static str, u64, u32, u32)> {
     let found = sb.root_entries;
     let per_sector = sb.sector_size / ENTRY;
@@ -255,7 +260,7 @@ pub fn refused(sb: &SuperBlock) -> Option<(&'static str, u64, u32, u32)> {
     (u32::from(found) != expected).then_some(("BPB_RootEntCnt", 0x11, found.into(), expected))
 }
 
-/// Whether a volume is on `device` whose boot sector cannot be used as it is.
+/// Returns whether there is a volume on `device` whose boot sector is not usable as it is.
 pub fn finds(device: &Arc<dyn BlockDevice>) -> bool {
     choose(device)
         .is_ok_and(|chosen| matches!(chosen.instead, Some(Instead::Error(_) | Instead::Field { .. })))

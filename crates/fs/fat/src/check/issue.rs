@@ -1,6 +1,7 @@
-//! What can be wrong with a volume: one variant a kind, each with its place.
+//! The issues of a volume: one variant per kind, each with its place.
 //!
-//! An `ino` is that of the driver: the place of a directory entry, in units of 32 bytes; the root directory is 1.
+//! An `ino` is an inode number of the driver: the place of a directory entry, in units of 32 bytes; the root
+//! directory is 1.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -9,9 +10,9 @@ use obento_base::Error;
 
 obento_driver::issues! {
     // Boot sector and FATs.
-    /// The boot sector cannot be used, and its copy is.
+    /// The boot sector is unusable, and its backup is used.
     BootSector { sector: u16, why: Error } Damage "boot-sector", "{why}; the copy in sector {sector} is used";
-    /// The boot sector leads nowhere, and its copy does not.
+    /// The boot sector leads to no structures, but its backup does.
     BootSectorFits { sector: u16 } Damage "boot-sector-fits",
         "the boot sector does not fit the FATs and directories, and the copy in sector {sector} does";
     /// A field of the boot sector does not fit.
@@ -23,75 +24,75 @@ obento_driver::issues! {
     /// A FAT has fewer entries than there are clusters.
     ShortFat { found: u32, expected: u32 } Damage "short-fat",
         "there are {expected} clusters, and the FAT has entries for {found}";
-    /// The copy of the boot sector differs.
+    /// The backup boot sector differs.
     BackupBootSector { sector: u16, offset: u32 } Safe "backup-boot-sector",
         "the copy of the boot sector in sector {sector} differs from byte {offset} on";
-    /// There is no copy of the boot sector, and room for one.
+    /// There is no backup boot sector, although there is space for one.
     NoBackup { sector: u16 } Safe "no-backup-boot-sector", "there is no copy of the boot sector";
-    /// FSInfo has not its signatures.
+    /// FSInfo does not have its signatures.
     FsInfo { sector: u16 } Safe "fs-info", "sector {sector} is not the FSInfo that it should be";
     /// FSInfo counts the free clusters wrongly.
     FreeCount { found: u32, expected: u32 } Safe "free-count",
         "FSInfo counts {found} free clusters, and there are {expected}";
-    /// A FAT does not start as every FAT does.
+    /// A FAT has a wrong start.
     FatStart { copy: u8, found: u32 } Safe "fat-start", "FAT {copy} starts with {found:#x}, as no FAT does";
-    /// A copy of the FAT differs from the copy that has the chains of files whole.
+    /// A copy of the FAT differs from the copy that contains the complete chains of files.
     FatCopy { copy: u8, cluster: u32 } Safe "fat-copy", "FAT {copy} differs, first at cluster {cluster}";
-    /// The copies of the FAT have different chains of a file, and none of them is the one that fits alone.
+    /// The copies of the FAT contain different chains of a file, and not exactly one of them fits.
     FatChoice { cluster: u32 } Damage "fat-choice",
         "the FATs differ at cluster {cluster}, and nothing tells which of them is right";
     /// The volume was not unmounted.
     InUse {} Safe "in-use", "the volume was not unmounted, or is in use";
-    /// An error of the medium was met.
+    /// An error of the medium occurred.
     MarkedWithErrors {} Note "marked-with-errors", "an error of the medium was met";
     /// The root directory has another label than the boot sector.
     BootLabel { found: Vec<u8>, expected: Vec<u8> } Safe "boot-label",
         "the label in the boot sector is '{}', and that of the root directory '{}'",
         printable(found), printable(expected);
-    /// The label has characters that no label has.
+    /// The label contains invalid characters.
     Label { found: Vec<u8> } Damage "label", "'{}' is no label", printable(found);
 
     // Directories.
-    /// `.` or `..` is not there or leads elsewhere.
+    /// `.` or `..` is missing or refers to another directory.
     DotEntry { dir: u64, name: &'static str, found: u32, expected: u32 } Safe "dot-entry",
         "directory {dir}: '{name}' leads to cluster {found}, expected {expected}";
-    /// Something else is in the place of `.` or `..`.
+    /// Another entry is in the place of `.` or `..`.
     DotPlace { dir: u64, name: &'static str } Damage "dot-place",
         "directory {dir}: in the place of '{name}' is something else";
-    /// Entries lie behind the end of their directory.
+    /// There are entries after the end of their directory.
     HiddenEntries { dir: u64, index: u32 } Damage "hidden-entries",
         "directory {dir}: ends at entry {index}, and others follow";
-    /// A directory has more entries than one may have.
+    /// A directory has more entries than the maximum.
     LongDirectory { dir: u64 } Damage "long-directory", "directory {dir}: has more than 65536 entries";
-    /// A short name has characters that none has.
+    /// A short name contains invalid characters.
     EntryName { ino: u64, dir: u64, name: Vec<u8> } Damage "entry-name",
         "directory {dir}: '{}' is no name (inode {ino})", printable(name);
     /// Two entries of a directory have one short name.
     DuplicateName { ino: u64, dir: u64, name: Vec<u8> } Damage "duplicate-name",
         "directory {dir}: '{}' is there already (inode {ino})", printable(name);
-    /// Parts of a long name that belong to no file.
+    /// Parts of a long name belong to no file.
     OrphanedLongName { dir: u64, index: u32 } Safe "orphaned-long-name",
         "directory {dir}: the parts of a long name at entry {index} belong to no file";
-    /// A long name is not whole, or another file's.
+    /// A long name is incomplete, or belongs to another file.
     LongName { dir: u64, index: u32, why: &'static str } Damage "long-name",
         "directory {dir}: the long name at entry {index} {why}";
-    /// A field of a part of a long name is not that of every part.
+    /// A field of a part of a long name does not have its fixed value.
     LongNameField { dir: u64, index: u32, field: &'static str, found: u32, expected: u32 } Safe "long-name-field",
         "directory {dir}: {field} of entry {index} is {found:#x}, expected {expected:#x}";
     /// The entry of a directory has a size.
     DirectorySize { ino: u64, found: u32 } Safe "directory-size",
         "inode {ino}: a directory has a size of {found} in its entry, expected 0";
-    /// A directory does not lead to clusters of its own.
+    /// A directory does not refer to clusters of its own.
     DirectoryStart { ino: u64, cluster: u32, why: &'static str } Damage "directory-start",
         "inode {ino}: a directory that starts with cluster {cluster} {why}";
 
     // Chains.
-    /// A file starts with a number that no cluster has.
+    /// The first cluster of a file is not on the volume.
     StartCluster { ino: u64, cluster: u32 } Damage "start-cluster", "inode {ino}: starts with cluster {cluster}, which is none";
     /// A chain cannot be followed.
     Chain { ino: u64, at: u32, cluster: u32, why: &'static str } Damage "chain",
         "inode {ino}: cluster {at} of the chain, which is {cluster}, {why}";
-    /// A cluster of the chain is another's.
+    /// A cluster of the chain belongs to another file.
     CrossLink { ino: u64, at: u32, cluster: u32 } Damage "cross-link",
         "inode {ino}: cluster {at} of the chain, which is {cluster}, belongs to another";
     /// There are more clusters than the size needs.
@@ -100,12 +101,12 @@ obento_driver::issues! {
     /// There are fewer clusters than the size needs.
     ShortChain { ino: u64, size: u32, clusters: u32 } Damage "short-chain",
         "inode {ino}: {size} bytes do not fit the {clusters} clusters that there are";
-    /// Clusters are in use that nobody names.
+    /// Clusters are in use and have no owner.
     LostChain { cluster: u32, clusters: u32 } Safe "lost-chain",
         "a chain of {clusters} clusters from {cluster} on belongs to no file";
 }
 
-/// Bytes as people read them.
+/// Formats bytes for display.
 fn printable(bytes: &[u8]) -> impl fmt::Display + '_ {
     bytes.escape_ascii()
 }

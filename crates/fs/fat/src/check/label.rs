@@ -1,4 +1,4 @@
-//! The labels: that of the root directory is the one that is set, that of the boot sector follows it.
+//! The labels. That of the root directory takes precedence, and that of the boot sector is set to it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,12 +13,12 @@ use crate::format::{NO_NAME, is_label};
 use crate::inode::Kind;
 use crate::super_block::Width;
 
-/// Compares them. Errors: NoMemory; those of the device.
+/// Compares the labels. Fails with `NoMemory`, or if the device fails.
 pub fn check(view: &View, pass: &mut Pass<'_>) -> Result<()> {
     let (signature, place): (u64, u64) =
         if view.sb.width == Width::Fat32 { (0x42, 0x47) } else { (0x26, 0x2b) };
     let has_label = view.bytes::<1>(signature)? == [0x29];
-    // Without the name of the type the bytes are those of a program.
+    // Without the name of the FAT type, these bytes are program code.
     if !has_label && view.bytes::<3>(place.saturating_add(11))? != *b"FAT" {
         return Ok(());
     }

@@ -1,7 +1,8 @@
-//! Long names as they are gathered part by part: what is wrong with their parts.
+//! Checking long names while they are assembled from their parts.
 //!
-//! The rules are those of `fsck.fat`: parts count down to 1, the first of them marked, all with the checksum of the short
-//! name that follows at once. Besides, the parts must hold a name: Linux lists no directory with a name that holds a `/`.
+//! The rules are those of `fsck.fat`: the parts count down to 1, the first of them is marked, and all have the
+//! checksum of the short name that follows directly. In addition, the parts must form a valid name: Linux lists no
+//! directory with a name that contains a `/`.
 
 use alloc::vec::Vec;
 
@@ -10,33 +11,33 @@ use obento_base::Name;
 use crate::name::{LongName, ShortName, checksum, to_bytes};
 use crate::raw::RawLongEntry;
 
-/// What is wrong with the parts that were met.
+/// The error of the parts that were read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// They belong to no file.
     Orphaned(Parts),
-    /// They are no name.
+    /// They do not form a name.
     Broken(Parts, &'static str),
 }
 
-/// Parts by the places of their entries: which entry of the directory, and the byte offset.
+/// Parts by the places of their entries: index in the directory, and byte offset.
 pub type Parts = Vec<(u32, u64)>;
 
-/// A name that is being gathered.
+/// A name that is being assembled.
 #[derive(Default)]
 pub struct Gathering {
     parts: Parts,
-    /// The number of the next part; 0 when all were met.
+    /// The number of the next part; 0 when all have been read.
     next: u8,
     sum: u8,
-    /// What the parts hold.
+    /// The units of the parts.
     units: LongName,
 }
 
 impl Gathering {
-    /// Takes a part.
+    /// Adds a part.
     pub fn push(&mut self, raw: &RawLongEntry, place: (u32, u64)) -> Option<Fault> {
-        // A wrong type has a finding of its own.
+        // A wrong type is an issue of its own.
         self.units.push(&RawLongEntry { LDIR_Type: 0, ..*raw });
         let number = raw.LDIR_Ord & 0x1f;
         let is_first = raw.LDIR_Ord & LongName::LAST != 0 && number != 0;
@@ -67,7 +68,7 @@ impl Gathering {
         Some(Fault::Broken(parts, why))
     }
 
-    /// A short entry follows: answers the parts of its name and the name, or what is wrong with them.
+    /// Ends the name at its short entry. Returns its parts and the name, or their error.
     pub fn end(&mut self, short: ShortName) -> Result<(Parts, Option<Vec<u16>>), Fault> {
         let parts = core::mem::take(&mut self.parts);
         let units = core::mem::take(&mut self.units);
@@ -81,7 +82,7 @@ impl Gathering {
         }
     }
 
-    /// Something follows that has no name.
+    /// Ends the name at an entry without a name.
     pub fn drop_name(&mut self) -> Option<Fault> {
         let parts = core::mem::take(&mut self.parts);
         self.units.clear();

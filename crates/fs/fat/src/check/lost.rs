@@ -1,4 +1,4 @@
-//! Clusters in use that nobody names, and how many are free.
+//! Clusters in use without an owner, and the number of free clusters.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,10 +15,10 @@ use crate::raw::RawFsInfo;
 use crate::table::{Reader, last};
 use crate::unit::Cluster;
 
-/// How often progress is told.
+/// Number of clusters between progress reports.
 const OFTEN: u32 = 1 << 16;
 
-/// Looks at every cluster. Errors: NoMemory; those of the device.
+/// Examines every cluster. Fails with `NoMemory`, or if the device fails.
 pub fn check(view: &View, mut state: State, pass: &mut Pass<'_>) -> Result<()> {
     let all = || (2..view.sb.clusters.saturating_add(2)).map(Cluster);
     let mut named = Bits::new(view.sb.clusters)?;
@@ -40,7 +40,7 @@ pub fn check(view: &View, mut state: State, pass: &mut Pass<'_>) -> Result<()> {
             pass.progress("clusters", cluster.0.into(), view.sb.clusters.into());
         }
     }
-    // First those that begin somewhere, then those that go round.
+    // First chains with a first cluster, then circular ones.
     for is_first in [true, false] {
         for cluster in all().take_while(|_| lost > 0) {
             if !(state.owned.has(cluster) || is_first && named.has(cluster))
@@ -57,7 +57,7 @@ fn is_used(view: &View, table: &mut Reader<'_>, cluster: Cluster) -> Result<bool
     Ok(!matches!(view.entry(table, cluster)?, Entry::Free | Entry::Bad))
 }
 
-/// The chain from `first` on, as far as it is nobody's.
+/// Reports the chain from `first` on, as far as it has no owner.
 fn chain(view: &View, state: &mut State, first: Cluster, pass: &mut Pass<'_>) -> Result<()> {
     let mut table = view.table();
     let (mut cluster, mut end, mut clusters) = (first, first, 0_u32);
@@ -90,7 +90,7 @@ fn free_count(view: &View, expected: u32, is_damaged: bool, pass: &mut Pass<'_>)
     view.device().read_at(offset, &mut bytes)?;
     let Ok(raw) = RawFsInfo::ref_from_bytes(&bytes) else { return Ok(()) };
     let found = raw.FSI_Free_Count.get();
-    // What else is found changes the count, and whatever is mended sets it right.
+    // Other issues change the count, and each repair corrects it.
     if raw.is_valid() && found != RawFsInfo::UNKNOWN && found != expected && !is_damaged {
         pass.found(Issue::FreeCount { found, expected }, vec![Edit::FreeCount]);
     }

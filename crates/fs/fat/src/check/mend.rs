@@ -1,8 +1,9 @@
-//! Making the edits that mend what was found.
+//! Applying the edits that repair issues.
 //!
-//! Order: directories and boot sectors first, each as it comes, and the FATs with them; all copies of a changed sector of the
-//! FAT, and FSInfo, at the end. A cut leaves what another run finds and mends.
-//! Invariant: one changed sector is in memory at a time, and a bit for each entry of the FAT that changed.
+//! Order: directories and boot sectors first, each at once, together with the copy of the FAT that is read; all
+//! copies of a changed sector of the FAT, and FSInfo, at the end. After an interruption, the next run finds and
+//! repairs the rest.
+//! Invariant: memory contains one changed sector, and one bit for each entry of the FAT.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -27,37 +28,37 @@ use crate::unit::Cluster;
 /// A change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Edit {
-    /// Bytes at an offset.
+    /// Writes bytes at an offset.
     Write {
         /// The offset.
         offset: u64,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// An entry of the FAT.
+    /// Changes an entry of the FAT.
     Link {
-        /// Whose.
+        /// The cluster of the entry.
         cluster: Cluster,
-        /// What it is to say.
+        /// The new value.
         value: u32,
     },
-    /// A chain that is nobody's becomes free.
+    /// Frees a chain without an owner.
     Free {
         /// Its first cluster.
         first: Cluster,
-        /// How many.
+        /// Number of clusters.
         clusters: u32,
     },
-    /// A chain that is nobody's becomes a file in the root directory; without room there it becomes free.
+    /// Turns a chain without an owner into a file in the root directory, or frees it if there is no space.
     Save {
         /// Its first cluster.
         first: Cluster,
-        /// How many.
+        /// Number of clusters.
         clusters: u32,
     },
-    /// The copies of the FAT become equal, as was chosen where they differ.
+    /// Makes the copies of the FAT equal, according to the choices.
     Settle(Doubt),
-    /// FSInfo counts again, as it does after any edit.
+    /// Updates the count of FSInfo, as after any edit.
     FreeCount,
 }
 
@@ -68,11 +69,11 @@ impl Edit {
     }
 }
 
-/// Makes the edits. Errors: NoMemory; those of the device.
+/// Applies the edits. Fails with `NoMemory`, or if the device fails.
 pub fn apply<'e>(view: &View, edits: impl Iterator<Item = &'e Edit>, options: &CheckOptions) -> Result<()> {
     let mut editor = Editor { view, held: None, changed: Bits::new(view.sb.clusters)?, root: None };
     let (settling, edits): (Vec<_>, Vec<_>) = edits.partition(|edit| matches!(edit, Edit::Settle(_)));
-    // What else is to be written was found in the FAT as it was chosen.
+    // The other edits are based on the chosen FAT entries.
     for edit in settling.into_iter().chain(edits) {
         match edit {
             Edit::Write { offset, bytes } => editor.put(*offset, bytes)?,
@@ -86,7 +87,7 @@ pub fn apply<'e>(view: &View, edits: impl Iterator<Item = &'e Edit>, options: &C
     editor.finish()
 }
 
-/// Whoever writes.
+/// The state of applying edits.
 struct Editor<'v> {
     view: &'v View,
     /// A changed sector.
@@ -96,7 +97,7 @@ struct Editor<'v> {
     root: Option<Saved>,
 }
 
-/// The root directory, where lost chains become files.
+/// The root directory, in which lost chains become files.
 struct Saved {
     slots: Slots,
     next: usize,
@@ -110,7 +111,7 @@ impl Editor<'_> {
         (offset.checked_div(size).unwrap_or(0), to_usize(offset.checked_rem(size).unwrap_or(0)))
     }
 
-    /// Writes the held sector.
+    /// Writes the current sector.
     fn release(&mut self) -> Result<()> {
         let Some((number, bytes)) = self.held.take() else { return Ok(()) };
         let offset = number.saturating_mul(self.view.sb.sector_size.into());
@@ -119,7 +120,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// The bytes of a sector from `within` on, to be changed.
+    /// Returns the bytes from `offset` to the end of its sector for a change.
     fn hold(&mut self, offset: u64) -> Result<&mut [u8]> {
         let (number, within) = self.sector(offset);
         if self.held.as_ref().is_none_or(|(held, _)| *held != number) {
@@ -154,7 +155,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Writes all bits of an entry of one copy of the FAT.
+    /// Writes all bits of an entry in one copy of the FAT.
     fn copy_in(&mut self, copy: u8, cluster: Cluster, raw: u32) -> Result<()> {
         let sb = &self.view.sb;
         match sb.width {
@@ -190,7 +191,7 @@ impl Editor<'_> {
         self.put(offset, raw.as_bytes())
     }
 
-    /// A free entry of the root directory, and a name for it.
+    /// Returns a free entry of the root directory, and a name for it.
     fn room(&mut self) -> Result<Option<(u64, ShortName)>> {
         self.release()?;
         let mut root = match self.root.take() {
@@ -212,7 +213,7 @@ impl Editor<'_> {
             let text = alloc::format!("FSCK{:04}REC", root.given);
             root.given = root.given.saturating_add(1);
             let name = <[u8; 11]>::try_from(text.as_bytes()).ok().map(ShortName);
-            // More than ten thousand have no name of this kind.
+            // There are at most ten thousand names of this kind.
             match name {
                 Some(name) if root.names.insert(name) => break Some(name),
                 Some(_) => {}
@@ -224,7 +225,7 @@ impl Editor<'_> {
         Ok(found.zip(name))
     }
 
-    /// Makes the root directory of a FAT32 one cluster longer; answers whether it could.
+    /// Extends the root directory of FAT32 by one cluster. Returns whether that was possible.
     fn grow(&mut self, root: &mut Saved) -> Result<bool> {
         let sb = &self.view.sb;
         let Root::Chain(_) = sb.root else { return Ok(false) };
@@ -257,7 +258,7 @@ impl Editor<'_> {
         Ok(true)
     }
 
-    /// Writes what was chosen to the copy that is read, and then what that says to the others.
+    /// Writes the choices to the copy that is read, and then copies its entries to the others.
     fn settle(&mut self, doubt: Doubt) -> Result<()> {
         let view = self.view;
         let choices = view.choices.borrow();
@@ -283,7 +284,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// All copies of what changed in the FAT, and FSInfo.
+    /// Writes all copies of the changed parts of the FAT, and FSInfo.
     fn finish(mut self) -> Result<()> {
         self.release()?;
         let view = self.view;

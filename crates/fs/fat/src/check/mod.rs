@@ -1,15 +1,16 @@
-//! Checking a volume: what `fsck.fat` looks for, and mending it.
+//! Checking a volume as `fsck.fat` does, and repairing it.
 //!
-//! 1. `boot`: the boot sector, as it fits the volume (`geometry`), and its copy, FSInfo, the copies of the FAT.
-//! 2. `tree`: every directory from the root on, its entries (`long`, `names`), and the chains that they name (`chain`).
-//! 3. `copies`: which of several FATs has the chains, and what the others lack.
-//! 4. `lost`: clusters in use that nobody names; how many are free. `label`: the labels and the marks.
+//! 1. `boot`: the boot sector that fits the volume (`geometry`), its backup, FSInfo, the copies of the FAT.
+//! 2. `tree`: every directory from the root on, its entries (`long`, `names`), and the chains that they refer to
+//!    (`chain`).
+//! 3. `copies`: which of several FATs contains the chains, and what the others lack.
+//! 4. `lost`: clusters in use without an owner, and the number of free clusters. `label`: the labels and the marks.
 //!
-//! What is found comes with the edits that mend it (`mend`), which are made when a pass is over; then the volume is looked at
-//! again, since one damage hides another, until nothing is left that may be mended.
-//! Invariant: each cluster is followed once in a pass, so that a pass ends; a pass that only looks keeps two bits a cluster and
-//! the names of one directory, one that mends at most `BATCH` findings besides.
-//! Source: fatgen103; what is an error where that is silent: dosfstools 4.2, `src/check.c`, `boot.c`, `fat.c`, `lfn.c`.
+//! An issue contains the edits that repair it (`mend`), which are applied at the end of a pass. Then the volume is
+//! checked again, since one damage hides another, until nothing is left that may be repaired.
+//! Invariant: each cluster is followed once per pass, so that a pass ends. A pass that only checks stores two bits
+//! per cluster and the names of one directory; one that repairs also stores at most `BATCH` issues.
+//! Source: fatgen103; where it defines no errors: dosfstools 4.2, `src/check.c`, `boot.c`, `fat.c`, `lfn.c`.
 
 mod boot;
 mod chain;
@@ -40,9 +41,9 @@ use crate::open::FatDriver;
 
 pub use issue::Issue;
 
-/// How many findings are mended at a time.
+/// Maximum number of issues that are repaired at a time.
 const BATCH: usize = 4096;
-/// How often a volume is looked at; each time but the last something was mended.
+/// Maximum number of passes. After each except the last one, something was repaired.
 const MAX_ROUNDS: u32 = 1 << 10;
 
 impl Check for FatDriver {
@@ -63,16 +64,16 @@ impl Check for FatDriver {
     }
 }
 
-/// What a check tells.
+/// The events of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// An issue, and whether it was mended.
+    /// An issue, and whether it was repaired.
     Found(Issue, bool),
-    /// How far it is.
+    /// The progress.
     Progress(CheckProgress),
 }
 
-/// Checks the volume that fills `device`, as [`Check::check`], with typed issues.
+/// Checks the volume on `device` as [`Check::check`] does, with typed issues.
 pub fn check_volume(
     device: Arc<dyn BlockDevice>,
     options: &CheckOptions,
@@ -95,7 +96,7 @@ pub fn check_volume(
     mend_all(&device, options, tell)
 }
 
-/// The issues of the volume that fills `device`, without mere notes.
+/// Returns the issues of the volume on `device` without notes.
 pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
     let mut found = Vec::new();
     check_volume(device, &CheckOptions::new(Arc::new(obento_env::NO_CLOCK)), &mut |event| match event {
@@ -105,7 +106,7 @@ pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
     Ok(found)
 }
 
-/// Looks and mends until nothing is left to mend.
+/// Checks and repairs until nothing is left to repair.
 fn mend_all(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
@@ -163,7 +164,7 @@ fn most(mending: Mending) -> Severity {
     }
 }
 
-/// Something that was found, and what mends it. Without an issue: what follows from another's.
+/// An issue and its edits. Without an issue, the edits follow from another one.
 struct Item {
     issue: Option<Issue>,
     edits: Vec<Edit>,
@@ -175,18 +176,18 @@ impl Item {
     }
 }
 
-/// One look at the volume.
+/// One pass over the volume.
 struct Pass<'t> {
     tell: &'t mut dyn FnMut(Event),
     mending: Mending,
     found: Vec<Item>,
-    /// Whether the rest is left to the next look.
+    /// Whether the rest is left to the next pass.
     waits: bool,
     report: CheckReport,
 }
 
 impl Pass<'_> {
-    /// Tells an issue, or keeps it to be mended.
+    /// Reports an issue, or stores it for a repair.
     fn found(&mut self, issue: Issue, edits: Vec<Edit>) {
         if self.mending == Mending::Nothing {
             let is_note = issue.severity() == Severity::Note;
@@ -197,26 +198,26 @@ impl Pass<'_> {
         }
     }
 
-    /// What is to be done besides.
+    /// Adds further edits.
     fn also(&mut self, edits: Vec<Edit>) {
         if self.mending != Mending::Nothing && !self.is_full() {
             self.found.push(Item { issue: None, edits });
         }
     }
 
-    /// Keeps an issue, whatever else is kept.
+    /// Stores an issue, whatever the limit.
     fn must(&mut self, issue: Issue, edits: Vec<Edit>) {
         let waits = core::mem::take(&mut self.waits);
         self.found(issue, edits);
         self.waits = waits;
     }
 
-    /// Leaves whatever else there is to the next look.
+    /// Leaves everything else to the next pass.
     fn wait(&mut self) {
         self.waits = true;
     }
 
-    /// Whether so much is to be mended that the rest is left to the next look.
+    /// Returns whether so many issues are stored that the rest is left to the next pass.
     fn is_full(&self) -> bool {
         self.waits || self.found.len() >= BATCH
     }
@@ -225,7 +226,7 @@ impl Pass<'_> {
         (self.tell)(Event::Progress(CheckProgress { pass, done, total }));
     }
 
-    /// Looks at all. `None` if there is nothing that edits could be made to.
+    /// Runs one pass. Returns `None` if there is no volume that could be changed.
     fn look(&mut self, device: &Arc<dyn BlockDevice>) -> Result<Option<View>> {
         let Some(view) = boot::open(device, self)? else { return Ok(None) };
         self.report.checked = true;

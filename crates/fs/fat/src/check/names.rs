@@ -1,9 +1,9 @@
-//! The names of one directory: which cannot be, and which two entries have.
+//! The names of one directory: invalid names, and names of two entries.
 //!
-//! An entry has its short name and, if it has one, its long name. No name of one entry may be a name of another, whatever its case: a
-//! lookup would find the first of them alone. The entry that comes later gives way: a long name that another entry has goes, and a short
-//! name becomes one as `fsck.fat` makes them.
-//! Invariant: what is kept is at most as long as the directory.
+//! An entry has its short name and possibly a long name. No name of one entry may equal a name of another, whatever
+//! its case, since a lookup would find only the first one. The later entry is changed: a long name that another entry
+//! has is removed, and a short name is replaced by one in the form of `fsck.fat`.
+//! Invariant: memory is at most proportional to the size of the directory.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,10 +18,10 @@ use super::{Issue, Pass};
 use crate::inode::Kind;
 use crate::name::{CodePage, Folded, ShortName, checksum, to_bytes};
 
-/// `DIR_NTRes`: there is a long name alone (dosfstools, `FAT_NO_83`).
+/// `DIR_NTRes`: there is only a long name (dosfstools, `FAT_NO_83`).
 const NO_SHORT_NAME: u8 = 0x20;
 
-/// What becomes of the long name of an entry that gets another short one.
+/// The treatment of the long name of an entry that gets another short name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Long {
     Keep,
@@ -30,17 +30,17 @@ enum Long {
 
 /// The names of a directory.
 pub struct Names {
-    /// Short names that were met.
+    /// The short names of previous entries.
     shorts: HashSet<ShortName>,
-    /// All names that were met, as names are compared.
+    /// All names of previous entries, folded for comparison.
     seen: HashSet<Folded>,
-    /// All short names there are: what is renamed gets another.
+    /// All short names of the directory, none of which is given to another entry.
     all: HashSet<ShortName>,
     given: u32,
 }
 
 impl Names {
-    /// The short names in `slots`. Errors: NoMemory.
+    /// Returns the short names in `slots`. Fails with `NoMemory`.
     pub fn new(slots: &Slots) -> Result<Self> {
         let mut all = HashSet::new();
         for (_, raw) in slots {
@@ -52,7 +52,7 @@ impl Names {
         Ok(Self { shorts: HashSet::new(), seen: HashSet::new(), all, given: 0 })
     }
 
-    /// Looks at the names of an entry. Errors: NoMemory.
+    /// Checks the names of an entry. Fails with `NoMemory`.
     pub fn check(
         &mut self,
         dir: u64,
@@ -62,7 +62,7 @@ impl Names {
     ) -> Result<()> {
         let (ino, short) = (named.ino(), named.raw.name());
         let has_short = named.raw.DIR_NTRes & NO_SHORT_NAME == 0;
-        // The short name of an entry that says that it has none counts for nothing.
+        // The short name of an entry that claims to have none is ignored.
         let is_bad = if has_short { is_bad(short) } else { named.parts.is_empty() };
         let is_first = self.shorts.insert(short);
         let name = short.0.to_vec();
@@ -80,7 +80,7 @@ impl Names {
         Ok(())
     }
 
-    /// Compares the names of an entry, whose short name no other has, with those of the entries before it.
+    /// Compares the names of an entry, whose short name is unique, with those of the previous entries.
     fn compare(
         &mut self,
         dir: u64,
@@ -89,7 +89,7 @@ impl Names {
         pass: &mut Pass<'_>,
     ) -> Result<()> {
         let short = named.raw.name();
-        // What other bytes of a short name mean depends on the code page.
+        // The meaning of other bytes of a short name depends on the code page.
         let has_short = short.0.is_ascii() && named.raw.DIR_NTRes & NO_SHORT_NAME == 0;
         let short = has_short.then(|| Folded::new(&short.to_units(CodePage::default(), 0)));
         let long_name = long.map(Folded::new);
@@ -119,7 +119,8 @@ impl Names {
         Ok(())
     }
 
-    /// Gives an entry another short name, and its long name the checksum of that; or no long name.
+    /// Returns edits that give an entry another short name, and its long name the new checksum, or remove the long
+    /// name.
     fn rename(&mut self, named: &Named<'_>, long: Long) -> Vec<Edit> {
         let (case, short) = (named.raw.DIR_NTRes & !NO_SHORT_NAME, self.another());
         let mut edits =
@@ -131,7 +132,7 @@ impl Names {
         edits
     }
 
-    /// A name that no entry has, as `fsck.fat` makes them.
+    /// Returns a name that no entry has, in the form of `fsck.fat`.
     fn another(&mut self) -> ShortName {
         loop {
             let digits = alloc::format!("FSCK{:07}", self.given);
@@ -146,7 +147,7 @@ impl Names {
     }
 }
 
-/// Whether no file may have this short name.
+/// Returns whether this short name is invalid.
 fn is_bad(name: ShortName) -> bool {
     let [first, rest @ ..] = name.0;
     let is_bad = |byte: u8| byte < 0x20 || byte == 0x7f || b"*?<>|\"\\/:.".contains(&byte);

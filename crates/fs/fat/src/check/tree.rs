@@ -1,4 +1,4 @@
-//! Every directory from the root on: its entries, their names, and what they name.
+//! Checking every directory from the root on: its entries, their names, and the chains that they refer to.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,21 +21,21 @@ use crate::raw::{RawEntry, RawLongEntry};
 use crate::super_block::Root;
 use crate::unit::{Cluster, ENTRY, ENTRY_LEN};
 
-/// An entry with its byte offset.
+/// Entries with their byte offsets.
 pub type Slots = Vec<(u64, RawEntry)>;
 
-/// A directory to be looked at.
+/// A directory to check.
 #[derive(Clone, Copy)]
 pub struct Pending {
     ino: u64,
     /// Its first cluster; `None` for the root of FAT12 and FAT16.
     first: Option<Cluster>,
     clusters: u32,
-    /// What its `..` leads to.
+    /// The first cluster to which its `..` must refer.
     parent: u32,
 }
 
-/// Looks at all. Errors: NoMemory; those of the device.
+/// Checks all directories. Fails with `NoMemory`, or if the device fails.
 pub fn check(view: &View, owned: Bits, pass: &mut Pass<'_>) -> Result<State> {
     let mut state = State { owned, tails: HashSet::new(), is_damaged: false };
     let root = root(view, &mut state, pass)?;
@@ -60,12 +60,12 @@ fn root(view: &View, state: &mut State, pass: &mut Pass<'_>) -> Result<Pending> 
     Ok(Pending { ino: ROOT.0, first, clusters, parent: 0 })
 }
 
-/// The entries of the root directory, as far as it can be followed.
+/// Returns the entries of the root directory, as far as its chain can be followed.
 pub fn root_slots(view: &View) -> Result<Slots> {
     slots(view, &whole_root(view))
 }
 
-/// The first `count` entries of the root directory, or some more.
+/// Returns the first `count` entries of the root directory, or some more.
 pub fn first_slots(view: &View, count: usize) -> Result<Slots> {
     let mut root = whole_root(view);
     root.clusters = u32::try_from(count.div_ceil(to_usize((view.sb.cluster_size / ENTRY).max(1).into())))
@@ -83,7 +83,7 @@ fn whole_root(view: &View) -> Pending {
     Pending { ino: ROOT.0, first, clusters: u32::MAX, parent: 0 }
 }
 
-/// All entries of a directory, whatever they are.
+/// Returns all entries of a directory, whatever their type.
 fn slots(view: &View, dir: &Pending) -> Result<Slots> {
     let mut slots = Vec::new();
     let mut gather = |start: u64, len: u64| -> Result<()> {
@@ -116,7 +116,7 @@ fn slots(view: &View, dir: &Pending) -> Result<Slots> {
     Ok(slots)
 }
 
-/// Looks at one directory; answers those in it.
+/// Checks one directory. Returns the directories in it.
 fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>) -> Result<Vec<Pending>> {
     let mut slots = slots(view, dir)?;
     hidden(&slots, dir, pass);
@@ -141,7 +141,7 @@ fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>)
                 };
                 told(dir.ino, fault, pass);
                 let named = Named { raw, offset: *offset, parts };
-                // Elsewhere than at the start of a directory it leads to another, whose clusters are not its own.
+                // Except at the start of a directory, it refers to another directory, whose clusters are not its own.
                 if kind == Kind::Dots && raw.attributes().contains(Attributes::DIRECTORY) {
                     let (ino, name) = (named.ino(), raw.DIR_Name.to_vec());
                     pass.found(Issue::EntryName { ino, dir: dir.ino, name }, named.remove());
@@ -156,13 +156,13 @@ fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>)
         }
     }
     told(dir.ino, gathering.drop_name(), pass);
-    // Directories are counted when they are looked at.
+    // Directories are counted when they are checked.
     let count = u64::try_from(below.len()).unwrap_or(0);
     pass.report.inodes.0 = pass.report.inodes.0.saturating_sub(count);
     Ok(below)
 }
 
-/// Entries behind the end are none to most systems, and were some once.
+/// Reports entries after the end marker, which most systems ignore, and which were in use once.
 fn hidden(slots: &Slots, dir: &Pending, pass: &mut Pass<'_>) {
     let is_end = |raw: &RawEntry| raw.kind() == Kind::End;
     let last = slots.iter().rposition(|(_, raw)| !matches!(raw.kind(), Kind::End | Kind::Free));
@@ -177,7 +177,7 @@ fn hidden(slots: &Slots, dir: &Pending, pass: &mut Pass<'_>) {
     }
 }
 
-/// What is wrong with a long name, with its parts taken away.
+/// Reports the error of a long name, which is repaired by removing its parts.
 fn told(dir: u64, fault: Option<Fault>, pass: &mut Pass<'_>) {
     let Some(fault) = fault else { return };
     let (Fault::Orphaned(parts) | Fault::Broken(parts, _)) = &fault;
@@ -217,7 +217,7 @@ fn long_part(dir: u64, raw: &RawEntry, place: (u32, u64), gathering: &mut Gather
     }
 }
 
-/// An entry that names something; answers the directory that it is.
+/// Checks the entry of a file or directory. Returns the directory, if it is one.
 fn entry(
     view: &View,
     state: &mut State,
@@ -238,7 +238,7 @@ fn entry(
     Ok(first.map(|first| Pending { ino: named.offset / ENTRY_LEN, first: Some(first), clusters, parent }))
 }
 
-/// The first two entries of a directory.
+/// Checks the first two entries of a directory.
 fn dots(slots: &mut Slots, dir: &Pending, pass: &mut Pass<'_>, view: &View) {
     let itself = dir.first.map_or(0, |first| first.0);
     let expected = [(ShortName::DOT, ".", itself), (ShortName::DOT_DOT, "..", dir.parent)];
@@ -260,7 +260,7 @@ fn dots(slots: &mut Slots, dir: &Pending, pass: &mut Pass<'_>, view: &View) {
         if is_free || raw.name() == short {
             pass.found(Issue::DotEntry { dir: dir.ino, name, found: first, expected }, edits);
         } else {
-            // What is there moves to a free entry; without one its clusters are lost, and found.
+            // The entry there moves to a free entry. If there is no free entry, its clusters become lost clusters.
             let free = slots.iter_mut().skip(2).find(|(_, raw)| matches!(raw.kind(), Kind::Free | Kind::End));
             if let Some((place, slot)) = free
                 && raw.kind() == Kind::File

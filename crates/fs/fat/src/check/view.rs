@@ -1,4 +1,4 @@
-//! A volume as a check reads it: raw entries by their places, and which clusters have an owner.
+//! A volume as a check reads it: raw entries by their places.
 
 use alloc::sync::Arc;
 use core::cell::RefCell;
@@ -13,50 +13,50 @@ use crate::super_block::{SuperBlock, Width};
 use crate::table::{COUNTED_32, Reader, decode};
 use crate::unit::Cluster;
 
-/// Metadata that is kept in memory.
+/// Size of the metadata cache.
 const CACHE: usize = 4 << 20;
 
 /// The volume.
 pub struct View {
-    /// Where everything is.
+    /// The decoded boot sector.
     pub sb: SuperBlock,
-    /// Its sectors.
+    /// The cached sectors.
     pub cache: Cache,
-    /// Whether all copies of the FAT are kept.
+    /// Whether all copies of the FAT are maintained.
     pub mirrored: bool,
-    /// Where the copies of the FAT differ: what was chosen.
+    /// The choices where the copies of the FAT differ.
     pub choices: RefCell<Choices>,
 }
 
 impl View {
-    /// A view of what `sb` describes.
+    /// Returns a view of what `sb` describes.
     pub fn new(device: Arc<dyn BlockDevice>, sb: SuperBlock) -> Self {
         let mirrored = sb.active_fat.is_none();
         Self { cache: Cache::new(device, sb.sector_size, CACHE), sb, mirrored, choices: RefCell::default() }
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         self.cache.device()
     }
 
-    /// A reader of the FAT that is read.
+    /// Returns a reader of the copy of the FAT that is read.
     pub fn table(&self) -> Reader<'_> {
         Reader::new(&self.sb, &self.cache)
     }
 
-    /// A reader of a copy of the FAT.
+    /// Returns a reader of a copy of the FAT.
     pub fn copy(&self, copy: u8) -> Reader<'_> {
         Reader::of_copy(&self.sb, &self.cache, copy)
     }
 
-    /// What an entry says whose bits are `value`.
+    /// Decodes an entry whose bits are `value`.
     pub fn decode(&self, value: u32) -> Entry {
         let value = if self.sb.width == Width::Fat32 { value & COUNTED_32 } else { value };
         decode(value, &self.sb)
     }
 
-    /// `N` bytes at `offset`, all in one sector.
+    /// Returns `N` bytes at `offset`, which are in one sector.
     pub fn bytes<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
         let size = u64::from(self.sb.sector_size);
         let block = self.cache.get(offset.checked_div(size).unwrap_or(0))?;
@@ -64,7 +64,8 @@ impl View {
         block.get(within..).and_then(|rest| rest.first_chunk()).copied().ok_or(Error::Invalid)
     }
 
-    /// The entry of `cluster`: the chosen value where the copies of the FAT differ. A number that no cluster has ends its chain.
+    /// Returns the entry of `cluster`: the chosen value where the copies of the FAT differ. An entry with an
+    /// impossible number ends its chain.
     pub fn entry(&self, table: &mut Reader<'_>, cluster: Cluster) -> Result<Entry> {
         match self.choices.borrow().value(cluster) {
             Some(value) => Ok(self.decode(value)),
