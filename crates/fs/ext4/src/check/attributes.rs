@@ -1,7 +1,7 @@
 //! Pass 1, extended attributes: of an inode, and of the blocks that inodes share.
 //!
-//! Invariant: a block is looked at once, whoever names it first by number, and its users are counted afterwards, so that
-//! threads make no difference.
+//! Invariant: each block is checked once, attributed to the inode with the lowest number that refers to it, and its
+//! users are counted afterwards, so that threads make no difference.
 //! Source: e2fsprogs `e2fsck/pass1.c` `check_ea_in_inode`, `check_ext_attr`, `check_large_ea_inode`,
 //! `adjust_extattr_refcount`.
 
@@ -23,17 +23,17 @@ use crate::raw::{RawInode, RawXattrHeader};
 use crate::unit::VolBlock;
 use crate::xattr::{Area, Entry, MAGIC, VALUE_MAX, entry_hash, signed_entry_hash, words};
 
-/// Sizes of a value that are tried: its attributes say one, but for damage.
+/// Maximum number of sizes of a value that are tried. Without damage, all its attributes contain the same size.
 const MAX_SIZES: usize = 4;
 
-/// Where the first thing wrong with a table of attributes is.
+/// The place of the first error in a table of attributes.
 struct Wrong {
     name: Vec<u8>,
     why: &'static str,
 }
 
-/// Looks at the entries of `area`. Hands values that lie in inodes to `value`, which answers whether who names one counts
-/// its clusters; answers the clusters of those.
+/// Checks the entries of `area`. Passes values in inodes to `value`, which returns whether their users count the
+/// clusters of the value. Returns the number of these clusters.
 fn table(
     view: &View,
     area: &Area<'_>,
@@ -67,7 +67,7 @@ fn table(
                 let size = entry.raw.e_value_size.get();
                 let cluster =
                     u64::from(view.sb.block_size).checked_shl(view.sb.cluster_bits).unwrap_or(u64::MAX);
-                // The hash of a value is the last word that goes into an entry's.
+                // The hash of a value is the last word of the entry's hash.
                 let zero = || core::iter::once(0);
                 let names = [entry_hash(entry.name, zero()), signed_entry_hash(entry.name, zero())];
                 let hashes = names.map(|name| name ^ entry.raw.e_hash.get());
@@ -96,15 +96,15 @@ fn value_range(entry: &Entry<'_>) -> (usize, usize) {
 
 fn is_hash_right(entry: &Entry<'_>, value: &[u8], in_block: bool) -> bool {
     let found = entry.raw.e_hash.get();
-    // Attributes in inodes have had no hash for long.
+    // Attributes in inodes had no hash for a long time.
     !in_block && found == 0
         || found == entry_hash(entry.name, words(value))
         || found == signed_entry_hash(entry.name, words(value))
 }
 
 impl Look<'_> {
-    /// Looks at the attributes in the inode, which begin at byte `start` of its record; answers the clusters of values in
-    /// inodes.
+    /// Checks the attributes in the inode, which begin at byte `start` of its record. Returns the number of clusters
+    /// of values in inodes.
     pub(super) fn attributes_inside(&mut self, start: usize) -> u64 {
         let record = self.record;
         let Some((magic, bytes)) = record.get(start..).and_then(|rest| rest.split_first_chunk()) else {
@@ -135,7 +135,8 @@ impl Look<'_> {
         }
     }
 
-    /// Notes the block of attributes; answers how many clusters it and the values that it names take.
+    /// Records the block of attributes. Returns the number of clusters of the block and of the values that it refers
+    /// to.
     pub(super) fn attributes_block(&mut self, block: u64) -> u64 {
         let sb = &self.view.sb;
         if block == 0 {
@@ -143,7 +144,7 @@ impl Look<'_> {
         }
         let on_volume = block >= sb.first_data_block.into() && block < sb.blocks_count;
         if !sb.compat.contains(Compat::EXT_ATTR) || !on_volume {
-            // Nobody asks the format's own files for attributes.
+            // Attributes of the format's own files are never read.
             if self.view.is_own(self.ino) {
                 return 0;
             }
@@ -170,8 +171,8 @@ impl Look<'_> {
         clusters
     }
 
-    /// Whether the inode of a value is one of Lustre's, which no hash tells: it names the one inode that has the value, and
-    /// has its generation. It is counted by itself alone.
+    /// Returns whether the inode of a value is one of Lustre, which has no hash: it contains the number and the
+    /// generation of its owner. It is counted only by itself.
     fn is_of_lustre(&self, user: &ValueUse) -> bool {
         let Some((record, _)) = self.view.record(user.value) else { return false };
         let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return false };
@@ -185,7 +186,7 @@ pub(super) fn in_block(ino: u32, block: u64, bytes: &[u8]) -> Area<'_> {
     Area { ino: Ino(ino.into()), block, base: 0, bytes, table: size_of::<RawXattrHeader>() }
 }
 
-/// Looks at every block of attributes, counts its users, and the users of every value.
+/// Checks every block of attributes, and counts its users and the users of every value.
 pub(super) fn shared(view: &View, state: &mut State, attributes: &mut Attributes, told: &mut Told<'_>) {
     attributes.blocks.sort_unstable();
     for users in attributes.blocks.chunk_by(|one, next| one.0 == next.0) {
@@ -221,7 +222,7 @@ pub(super) fn shared(view: &View, state: &mut State, attributes: &mut Attributes
     values(view, state, attributes, told);
 }
 
-/// What is wrong with the header of a block.
+/// Returns the error in the header of a block.
 fn header(view: &View, ino: u32, block: u64, bytes: &[u8]) -> Result<(), Error> {
     let structure = Structure::Xattr(Ino(ino.into()));
     let truncated = Corrupt::Truncated { structure, block, offset: 0, len: 32 };
@@ -247,8 +248,8 @@ fn header(view: &View, ino: u32, block: u64, bytes: &[u8]) -> Result<(), Error> 
     }
 }
 
-/// Whether every value lies in an inode that is made for it, and as many name it as it counts. An inode with the flag of
-/// values that no attribute goes by may be a file: that its names tell.
+/// Checks that every value is in an inode for values, with the right reference count. An inode with the flag of
+/// values that no attribute confirms may be a file, which its names show.
 fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mut Told<'_>) {
     attributes.values.sort_unstable();
     attributes.holders.sort_unstable_by_key(|holder| holder.ino);
@@ -289,8 +290,8 @@ fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mu
     }
 }
 
-/// Whether an inode is what attributes name it for: one of the three agrees with another - the hash in the inode, those of
-/// the attributes, and `hash`, that of the contents - or it is one of Lustre's.
+/// Returns whether an inode is what its attributes claim: two of the three hashes agree (the one in the inode, those
+/// of the attributes, and `hash`, that of the contents), or it is a value of Lustre.
 fn is_named_by(holder: &Holder, users: &[ValueUse], hash: Option<u32>) -> bool {
     let goes_by = |user: &ValueUse| {
         user.hashes.contains(&holder.hash) || hash.is_some_and(|hash| user.hashes.contains(&hash))
@@ -298,8 +299,8 @@ fn is_named_by(holder: &Holder, users: &[ValueUse], hash: Option<u32>) -> bool {
     hash == Some(holder.hash) || users.iter().any(|user| user.owner == holder.parent || goes_by(user))
 }
 
-/// Whether the count and the hash in the inode of a value, and the hashes of the attributes that name it, are those of
-/// the value, as `ext4_xattr_inode_verify_hashes` asks.
+/// Returns the issues of the reference count and the hash in the inode of a value, and of the hashes in its
+/// attributes, as `ext4_xattr_inode_verify_hashes` requires.
 fn value_issues(holder: &Holder, users: &[ValueUse], hash: Option<u32>) -> Vec<Issue> {
     let mut issues = Vec::new();
     let expected = to_u64(users.len());
@@ -307,7 +308,7 @@ fn value_issues(holder: &Holder, users: &[ValueUse], hash: Option<u32>) -> Vec<I
         issues.push(Issue::ValueUsers { ino: holder.ino, found: holder.users, expected });
     }
     for user in each_place(users.iter().filter(|user| u64::from(user.size) != holder.size)) {
-        // What no attribute can have is left.
+        // A size that is impossible for an attribute is not changed.
         if let Some(expected) = u32::try_from(holder.size).ok().filter(|size| (1..=VALUE_MAX).contains(size))
         {
             let &ValueUse { value, owner: ino, block, size: found, .. } = user;
@@ -330,14 +331,14 @@ fn value_issues(holder: &Holder, users: &[ValueUse], hash: Option<u32>) -> Vec<I
     issues
 }
 
-/// The first of those in the same place.
+/// Returns the first use in each place.
 fn each_place<'a>(users: impl Iterator<Item = &'a ValueUse>) -> Vec<&'a ValueUse> {
     let mut places = BTreeSet::new();
     users.filter(|user| places.insert((user.owner, user.block))).collect()
 }
 
-/// The size that an attribute says of a value, where by it the contents have the hash that the inode keeps and by the
-/// inode's own size they have not.
+/// Returns the size in an attribute, if the contents of that size have the hash in the inode, and those of the
+/// inode's own size do not.
 fn size_by_hash(
     view: &View,
     state: &State,
@@ -352,7 +353,7 @@ fn size_by_hash(
     sizes.into_iter().take(MAX_SIZES).find(|&size| value_hash(view, state, holder, size) == Some(holder.hash))
 }
 
-/// The hash of the first `size` bytes of what is in the inode of a value; `None` if it cannot be read.
+/// Returns the hash of the first `size` bytes of a value, or `None` if they cannot be read.
 fn value_hash(view: &View, state: &State, holder: &Holder, size: u64) -> Option<u32> {
     if size > VALUE_MAX.into() {
         return None;

@@ -1,7 +1,7 @@
-//! Pass 1, the blocks of an inode: extent trees and block maps, walked to their ends whatever is wrong on the way.
+//! Pass 1, the blocks of an inode: extent trees and block maps, walked to their ends despite errors.
 //!
-//! Invariant: a walk ends: entries of a tree have to go forward through the file, and every node that was read before is
-//! paid for ([`super::budget`]).
+//! Invariant: a walk ends: entries of a tree must advance through the file, and repeated reads of a node are limited
+//! ([`super::budget`]).
 //! Source: e2fsprogs `e2fsck/pass1.c` `scan_extent_node`, `process_block`; `lib/ext2fs/extent.c`
 //! `ext2fs_extent_header_verify`.
 
@@ -20,46 +20,46 @@ use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawExtentTail};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
-/// Bytes of a header, and of an entry.
+/// Size of a header, and of an entry.
 const ENTRY: usize = 12;
-/// A node that is being walked.
+/// A node of the walk.
 struct Frame {
     bytes: Vec<u8>,
     block: u64,
     depth: u16,
     entries: u16,
     next: u16,
-    /// The first file block that the next entry may have.
+    /// The first possible file block of the next entry.
     start: u64,
-    /// The file block after the last that it may have.
+    /// The end of the possible file blocks.
     end: Option<u64>,
     sum: Option<(u32, u32)>,
-    /// The blocks of the nodes above, and its own.
+    /// The blocks of the nodes above and of this node.
     path: Vec<u64>,
 }
 
-/// Whether the `len` blocks from `start` on lie on the volume.
+/// Returns whether the `len` blocks from `start` on are on the volume.
 pub(super) fn on_volume(sb: &SuperBlock, start: u64, len: u64) -> bool {
     start != 0
         && start >= sb.first_data_block.into()
         && start.checked_add(len).is_some_and(|end| end <= sb.blocks_count)
 }
 
-/// Whether a tree's header can be: magic number, and room for entries as there is. Answers the field that cannot.
+/// Checks a tree's header: magic number, and the number of entries for which there is space. Returns the wrong field.
 fn bad_header(header: &RawExtentHeader, len: usize) -> Option<(&'static str, u64)> {
     let room = len.saturating_sub(ENTRY) / ENTRY;
     let (max, entries) = (usize::from(header.eh_max.get()), header.eh_entries.get());
     if header.eh_magic.get() != MAGIC {
         return Some(("eh_magic", header.eh_magic.get().into()));
     }
-    // A checksum takes the place of an entry, and old trees left room for two more.
+    // A checksum takes the space of an entry, and old trees left space for two more.
     if max > room || max < room.saturating_sub(2) {
         return Some(("eh_max", header.eh_max.get().into()));
     }
     (usize::from(entries) > max).then_some(("eh_entries", entries.into()))
 }
 
-/// Whether a map begins like an extent tree.
+/// Returns whether a map begins as an extent tree.
 pub(super) fn is_tree(map: &[u8]) -> bool {
     RawExtentHeader::ref_from_prefix(map).is_ok_and(|(header, _)| bad_header(header, map.len()).is_none())
 }
@@ -69,7 +69,7 @@ impl Look<'_> {
     pub(super) fn extents(&mut self, owned: &mut Owned) {
         let Some(root) = self.node(self.raw.i_block.to_vec(), 0, None) else { return };
         if root.depth > MAX_DEPTH {
-            // Linux refuses it; what it maps is no less in use.
+            // Linux refuses it, but its blocks are nevertheless in use.
             let found = root.depth.into();
             self.tell(Issue::ExtentHeader { ino: self.ino, block: 0, field: "eh_depth", found });
         }
@@ -93,7 +93,8 @@ impl Look<'_> {
         }
     }
 
-    /// The node in `bytes`, if its header can be; `depth` is what its parent asks for.
+    /// Creates the frame of the node in `bytes`, if its header is valid. `depth` is the depth that its parent
+    /// requires.
     fn node(&mut self, bytes: Vec<u8>, block: u64, depth: Option<u16>) -> Option<Frame> {
         let (header, _) = RawExtentHeader::ref_from_prefix(&bytes).ok()?;
         let header = *header;
@@ -110,7 +111,7 @@ impl Look<'_> {
         let said = header.eh_depth.get();
         let depth = depth.unwrap_or(said);
         if said != depth {
-            // Linux refuses it; e2fsck goes by the levels alone, and what is there is as deep as they say.
+            // Linux refuses it. e2fsck uses only the levels of the tree.
             self.tell(Issue::ExtentHeader { ino: self.ino, block, field: "eh_depth", found: said.into() });
         }
         Some(Frame {
@@ -126,7 +127,7 @@ impl Look<'_> {
         })
     }
 
-    /// The checksum of a node in a block, if it is wrong: found and computed.
+    /// Returns the stored and the computed checksum of a node in a block, if they differ.
     fn bad_sum(&self, bytes: &[u8], max: u16) -> Option<(u32, u32)> {
         if !self.view.sb.has_metadata_csum() {
             return None;
@@ -138,7 +139,7 @@ impl Look<'_> {
         (found != expected).then_some((found, expected))
     }
 
-    /// An entry of a leaf.
+    /// Checks an entry of a leaf.
     fn extent(&mut self, frame: &mut Frame, index: u16, owned: &mut Owned) {
         let at = usize::from(index).saturating_mul(ENTRY).saturating_add(ENTRY);
         let entry = frame.bytes.get(at..).and_then(|bytes| RawExtent::ref_from_prefix(bytes).ok());
@@ -169,7 +170,7 @@ impl Look<'_> {
         }
     }
 
-    /// An entry of an inner node: the node below, if it can be walked.
+    /// Checks an entry of an inner node. Returns the node below, if it can be walked.
     fn index(&mut self, frame: &mut Frame, index: u16, owned: &mut Owned) -> Option<Frame> {
         let place = |index: u16| usize::from(index).saturating_mul(ENTRY).saturating_add(ENTRY);
         let entry_at = |index: u16| {
@@ -198,7 +199,7 @@ impl Look<'_> {
         let is_new = self.own_node(owned, at, block);
         let bytes = self.read_node(block, at, is_new)?;
         let mut child = self.node(bytes, block, frame.depth.checked_sub(1))?;
-        // An entry of either kind begins with its first file block.
+        // Entries of both kinds begin with their first file block.
         let first = child.bytes.get(ENTRY..).and_then(|bytes| bytes.first_chunk().copied());
         let first = u64::from(u32::from_le_bytes(first.unwrap_or_default()));
         if first != at {
@@ -209,7 +210,8 @@ impl Look<'_> {
         Some(child)
     }
 
-    /// A block of a tree; none if it cannot be read, is the volume's own, or blocks are read again and again.
+    /// Reads a block of a tree. Returns `None` if it cannot be read, belongs to the volume itself, or is read too
+    /// often.
     fn read_node(&mut self, block: u64, at: u64, is_new: bool) -> Option<Vec<u8>> {
         if self.view.zones.overlap(VolBlock(block), 1) {
             return None;
@@ -244,7 +246,7 @@ impl Look<'_> {
         owned.last_written = owned.end.checked_sub(1);
     }
 
-    /// The blocks of a link: it has one, and no other number in its map is believed, as e2fsck believes none of data
+    /// Checks the blocks of a symbolic link: it has one block, and other numbers in its map are ignored, as by e2fsck
     /// (`PR_1_TOOBIG_SYMLINK`).
     fn block_of_target(&mut self, map: &[u32], owned: &mut Owned) {
         self.direct(map.get(..1).unwrap_or_default(), 0, owned);
@@ -277,12 +279,12 @@ impl Look<'_> {
             let place = |n: u64| at.saturating_add(n.saturating_mul(span));
             let older = waiting.len();
             waiting.extend(below.map(|(n, block)| (u64::from(*block), level.saturating_sub(1), place(n))));
-            // The first is to be taken first.
+            // The first one is processed next.
             waiting.get_mut(older..).unwrap_or_default().reverse();
         }
     }
 
-    /// Block numbers of data, of which the first is file block `at`.
+    /// Checks block numbers of data, the first of which is for file block `at`.
     fn direct(&mut self, list: &[u32], at: u64, owned: &mut Owned) {
         let mut rest = list;
         let mut at = at;
@@ -308,9 +310,9 @@ impl Look<'_> {
         }
     }
 
-    /// Tells of a block that cannot be, as long as there are few.
+    /// Reports an illegal block, up to a limit.
     fn illegal(&mut self, at: u64, block: u64, owned: &mut Owned) {
-        /// e2fsck asks to clear the inode after as many.
+        /// After this number e2fsck asks to clear the inode.
         const MANY: u32 = 12;
         owned.illegal = owned.illegal.saturating_add(1);
         match owned.illegal {
@@ -320,7 +322,7 @@ impl Look<'_> {
         }
     }
 
-    /// The most blocks of a directory.
+    /// Returns the maximum number of blocks of a directory.
     fn most_dir_blocks(&self) -> u64 {
         if self.view.sb.incompat.contains(Incompat::LARGE_DIR) {
             return u64::MAX;

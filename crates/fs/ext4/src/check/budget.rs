@@ -1,36 +1,37 @@
-//! What a check spends on structures that are read again and again, as only damaged or hostile ones are.
+//! Limits on repeated reads of the same structures, which occur only on damaged or hostile volumes.
 //!
-//! Invariant: a sound file or directory is read whatever others cost. What nobody else has claimed is read for nothing, of
-//! which there is no more than the volume has; of the rest everybody has a little of its own ([`Purse`]), the root as much
-//! as the device has blocks, and only more than that comes out of what all share ([`Budget`]).
-//! Invariant: what trees cost takes nothing from what directories may.
+//! Invariant: an intact file or directory is read whatever other files cost. Blocks that no other file has claimed
+//! are read without limit, since there are no more of them than the volume has. For other blocks each inode has a
+//! small allowance ([`Purse`]), that of the root is the number of blocks of the device, and only reads beyond it use
+//! the shared allowance ([`Budget`]).
+//! Invariant: the allowances of trees and of directories are separate.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// 192 MiB of runs of directories.
 const MAX_RUNS: u64 = 1 << 23;
-/// Blocks that everybody may read again.
+/// Number of blocks that each inode may read again.
 const OWN_NODES: u64 = 16;
 const OWN_BLOCKS: u64 = 64;
-/// Runs of blocks that others claim too and that every directory may have.
+/// Number of runs over blocks of other files that each directory may have.
 const OWN_RUNS: u64 = 64;
-/// Nodes of the format's own files, which are few.
+/// Number of nodes of the format's own files, which are few.
 const FORMAT_NODES: u64 = 1 << 16;
 
-/// What all share.
+/// The shared allowance.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// How many blocks the device has.
+    /// Number of blocks of the device.
     there: u64,
-    /// Blocks of trees that may be read again.
+    /// Number of blocks of trees that may be read again.
     nodes: AtomicU64,
-    /// Blocks of directories that may be read again.
+    /// Number of blocks of directories that may be read again.
     blocks: AtomicU64,
-    /// Runs of directories over blocks that others claim.
+    /// Number of runs of directories over blocks that other files claim.
     shared_runs: AtomicU64,
-    /// Runs of directories at all.
+    /// Total number of runs of directories.
     runs: AtomicU64,
-    /// Blocks that may be looked at one by one to tell which of a run were claimed twice.
+    /// Number of blocks that may be examined one by one to find those of a run that were claimed twice.
     details: AtomicU64,
 }
 
@@ -46,23 +47,23 @@ impl Budget {
         }
     }
 
-    /// One from which nothing was taken.
+    /// Returns an unused allowance for the same device.
     pub(super) fn anew(&self) -> Self {
         Self::new(self.there)
     }
 
-    /// Lets trees be read once more, of which every node costs: as much again as the first time, and the rest.
+    /// Renews the allowance for another walk through all trees, in which every node is a repeated read.
     pub(super) fn renew_nodes(&self) {
         self.nodes.store(self.there.saturating_mul(2).saturating_add(1 << 16), Ordering::Relaxed);
     }
 
-    /// Takes so many blocks from what may still be looked at one by one.
+    /// Uses up `blocks` of the blocks that may be examined one by one. Returns false if the allowance is used up.
     pub(super) fn may_detail(&self, blocks: u64) -> bool {
         take_from(&self.details, blocks)
     }
 }
 
-/// What one inode has of its own.
+/// The allowance of one inode.
 #[derive(Debug)]
 pub(super) struct Purse {
     nodes: u64,
@@ -75,28 +76,28 @@ impl Purse {
         Self { nodes: OWN_NODES, blocks: OWN_BLOCKS, runs: OWN_RUNS }
     }
 
-    /// That of the root, without which nothing is found.
+    /// Returns the allowance of the root, without which nothing is found.
     pub(super) fn of_root(budget: &Budget) -> Self {
         let there = budget.there;
         Self { nodes: there.max(OWN_NODES), blocks: there.max(OWN_BLOCKS), runs: there.max(OWN_RUNS) }
     }
 
-    /// That of a file of the format, which is read before anything is claimed.
+    /// Returns the allowance of a file of the format, which is read before anything is claimed.
     pub(super) fn of_format() -> Self {
         Self { nodes: FORMAT_NODES, ..Self::new() }
     }
 
-    /// Pays for a node of a tree that was read before; false if there is nothing left.
+    /// Uses up one repeated read of a tree's node. Returns false if the allowance is used up.
     pub(super) fn node(&mut self, budget: &Budget) -> bool {
         pay(&mut self.nodes, &budget.nodes, 1)
     }
 
-    /// Pays for blocks of a directory that others have too.
+    /// Uses up `count` blocks of a directory that other files also claim. Returns false if the allowance is used up.
     pub(super) fn blocks(&mut self, budget: &Budget, count: u64) -> bool {
         pay(&mut self.blocks, &budget.blocks, count)
     }
 
-    /// Pays for keeping a run of a directory.
+    /// Uses up one stored run of a directory. Returns false if the allowance is used up.
     pub(super) fn run(&mut self, budget: &Budget, is_shared: bool) -> bool {
         take_from(&budget.runs, 1) && (!is_shared || pay(&mut self.runs, &budget.shared_runs, 1))
     }
@@ -112,7 +113,7 @@ fn pay(own: &mut u64, shared: &AtomicU64, amount: u64) -> bool {
     }
 }
 
-/// Takes `amount` from what is left, if there is so much.
+/// Subtracts `amount` from `left`, if that is large enough.
 fn take_from(left: &AtomicU64, amount: u64) -> bool {
     let less = |left: u64| left.checked_sub(amount);
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()

@@ -1,6 +1,6 @@
-//! Pass 1, the blocks of an inode: who takes which, in clusters where the volume has them.
+//! Pass 1, the owners of blocks, in clusters if the volume has them.
 //!
-//! Invariant: a cluster of a file is one cluster of the volume, and a block lies in it where it lies in the file's.
+//! Invariant: a cluster of a file is one cluster of the volume, and a block has the same offset in both.
 //! Source: e2fsprogs `e2fsck/pass1.c` `mark_blocks_used`, `has_unaligned_cluster_map`; `pass1b.c`.
 
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use crate::map::check::numbers;
 use crate::unit::VolBlock;
 
 impl Look<'_> {
-    /// Takes data blocks for this inode.
+    /// Claims data blocks for this inode.
     pub(super) fn own(&mut self, owned: &mut Owned, at: u64, start: u64, len: u64) {
         let bits = self.view.sb.cluster_bits;
         let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
@@ -28,7 +28,7 @@ impl Look<'_> {
         let from = if shares { first_of(cluster(start).saturating_add(1)) } else { first_of(cluster(start)) };
         let mut is_shared = false;
         if owned.is_resize {
-            // Of it blocks are counted, even where clusters are handed out.
+            // Its blocks are counted in blocks, even with clusters.
             owned.clusters = owned.clusters.saturating_add(len);
         } else if from < end {
             let count = cluster(end.saturating_sub(1)).saturating_sub(cluster(from)).saturating_add(1);
@@ -48,7 +48,8 @@ impl Look<'_> {
         }
     }
 
-    /// Whether a file block lies in its cluster where it lies in the cluster's place in the file, which is one cluster.
+    /// Returns whether a file block has the offset in its volume cluster that it has in its file cluster, and whether
+    /// the file cluster is one volume cluster.
     fn is_cluster_rule_kept(&self, owned: &Owned, at: u64, start: u64) -> bool {
         let (sb, bits) = (&self.view.sb, self.view.sb.cluster_bits);
         let inside = u64::from(sb.cluster_blocks()).saturating_sub(1);
@@ -59,18 +60,19 @@ impl Look<'_> {
         self.view.is_own(self.ino) || is_aligned && (!is_same || cluster(owned.previous) == cluster(start))
     }
 
-    /// Takes a block of a tree for this inode; whether it was not looked at before.
+    /// Claims a block of a tree for this inode. Returns whether it was not read before.
     pub(super) fn own_node(&mut self, owned: &mut Owned, at: u64, block: u64) -> bool {
         owned.clusters = owned.clusters.saturating_add(1);
-        // Of the resize inode's the doubly indirect block alone lies outside of what the groups keep; other numbers in it
-        // claim nothing.
+        // Only the doubly indirect block of the resize inode is outside of the reserved blocks of the groups. Other
+        // numbers in it claim nothing.
         let is_doubly =
             || numbers(&self.raw.i_block).get(13).is_some_and(|number| u64::from(number.get()) == block);
         let is_claimed = !owned.is_resize || is_doubly() && !keeps(self.view, block);
         is_claimed && !self.claim(at, block, 1) && self.mode == Mode::Claim
     }
 
-    /// Claims blocks in the bitmap, or, the second time, tells which of them others claim too; whether there are any.
+    /// Claims blocks in the bitmap, or in the second round reports the blocks that other files also claim. Returns
+    /// whether there are any.
     pub(super) fn claim(&mut self, at: u64, start: u64, len: u64) -> bool {
         if self.mode == Mode::Claim {
             return self.state.claim(VolBlock(start), len);
@@ -79,7 +81,7 @@ impl Look<'_> {
         if !state.is_twice(VolBlock(start), len) {
             return false;
         }
-        // Where files share and share again, whole runs say enough.
+        // If many files share many blocks, whole runs are reported.
         let runs = match state.budget.may_detail(len) {
             true => twice_runs(self.view, state, start, at, len),
             false => {
@@ -96,29 +98,29 @@ impl Look<'_> {
     }
 }
 
-/// Whether a block is one that a group keeps for descriptors.
+/// Returns whether a group reserves a block for descriptors.
 fn keeps(view: &View, block: u64) -> bool {
     let Some(group) = view.sb.group_of(VolBlock(block)) else { return false };
     let (start, len) = own_copies(&view.sb, group);
     block >= start.0 && block < start.0.saturating_add(len)
 }
 
-/// Whether a block is the volume's own: what [`State::take_metadata`] takes.
+/// Returns whether a block belongs to the volume itself, as in [`State::take_metadata`].
 pub(super) fn is_own(view: &View, block: u64) -> bool {
     let mmp = view.sb.incompat.contains(Incompat::MMP) && view.sb.raw.s_mmp_block.get() == block;
     mmp || view.zones.overlap(VolBlock(block), 1) || keeps(view, block)
 }
 
-/// Blocks in a row that were claimed twice.
+/// Contiguous blocks that were claimed twice.
 struct Run {
     start: u64,
     at: u64,
     len: u64,
-    /// Whether they are the volume's.
+    /// Whether they belong to the volume itself.
     is_own: bool,
 }
 
-/// The runs within a run that were claimed twice.
+/// Returns the parts of a run that were claimed twice.
 fn twice_runs(view: &View, state: &State, start: u64, at: u64, len: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for inside in 0..len {

@@ -1,4 +1,4 @@
-//! Pass 3: every directory is below the root, and its `..` names the directory that names it.
+//! Pass 3: every directory is below the root, and its `..` refers to the directory that contains it.
 //!
 //! Source: e2fsprogs `e2fsck/pass3.c` `check_root`, `check_directory`.
 
@@ -13,7 +13,7 @@ use super::view::View;
 
 const ROOT: u32 = 2;
 
-/// What is known of the way from a directory to the root.
+/// Whether a directory is known to be below the root.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Unknown,
@@ -22,7 +22,7 @@ enum Way {
     Lost,
 }
 
-/// Looks at all directories.
+/// Checks all directories.
 pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) {
     if state.dir(ROOT).is_none() {
         told.found(Issue::NoRoot {});
@@ -38,13 +38,13 @@ pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) {
 fn check_dot_dot(dir: &Dir, told: &mut Told<'_>) {
     let expected = if dir.ino == ROOT { ROOT } else { dir.parent() };
     let found = dir.dot_dot();
-    // Without `..`, or without a parent, that was told.
+    // A missing `..`, or a missing parent, is already reported.
     if found != 0 && expected != 0 && found != expected {
         told.found(Issue::DotDot { dir: dir.ino, found, expected });
     }
 }
 
-/// Goes from a directory up to one of which the way is known.
+/// Follows the parents of a directory up to one whose state is known.
 fn walk(view: &View, state: &State, from: usize, ways: &mut [Way], told: &mut Told<'_>) {
     let mut path = Vec::new();
     let mut at = from;
@@ -53,7 +53,7 @@ fn walk(view: &View, state: &State, from: usize, ways: &mut [Way], told: &mut To
         match *way {
             Way::Unknown => *way = Way::Walking,
             Way::Walking => {
-                // It is below itself.
+                // It is its own ancestor.
                 told.found(Issue::Unconnected { dir: dir.ino, parent: dir.parent() });
                 break Way::Lost;
             }

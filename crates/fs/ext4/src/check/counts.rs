@@ -1,4 +1,4 @@
-//! Pass 5: bitmaps and counts say what was found in use.
+//! Pass 5: comparing bitmaps and counts with what was found in use.
 //!
 //! Source: e2fsprogs `e2fsck/pass5.c` `check_block_bitmaps`, `check_inode_bitmaps`, `check_inode_end`,
 //! `check_block_end`.
@@ -19,12 +19,12 @@ use crate::allocator::{Kind, bitmap_checksum, compare_sum, fresh_block_bitmap};
 use crate::group::GroupFlags;
 use crate::unit::VolBlock;
 
-/// Groups that a thread takes at a time: a flex group's bitmaps lie one after the other.
+/// Number of groups that a thread takes at a time, since the bitmaps of a flex group are contiguous.
 const SHARE: u32 = 16;
-/// Runs of wrong bits of a bitmap that are told.
+/// Maximum number of runs of wrong bits of a bitmap that are reported.
 const MAX_RUNS: usize = 16;
 
-/// What a share of the groups comes to.
+/// The results of some groups.
 #[derive(Default)]
 struct Part {
     issues: Vec<Issue>,
@@ -33,7 +33,7 @@ struct Part {
     directories: u64,
 }
 
-/// Looks at all groups, and at the counts of the super block.
+/// Checks all groups, and the counts of the super block.
 pub(super) fn check(view: &Arc<View>, state: &Arc<State>, threads: u32, told: &mut Told<'_>) {
     let groups = view.sb.groups;
     let shares = groups.div_ceil(SHARE);
@@ -90,8 +90,8 @@ impl Share<'_> {
         self.part
     }
 
-    /// The bitmaps of the groups from `first` to before `end`, those that follow each other read at once; none for a
-    /// group without one.
+    /// Returns the bitmaps of the groups from `first` to before `end`, reading contiguous ones together; `None` for a
+    /// group without a bitmap.
     fn bitmaps(
         &mut self,
         first: u32,
@@ -184,7 +184,7 @@ impl Share<'_> {
         let first = group.saturating_mul(sb.inodes_per_group).saturating_add(1);
         let is_used = |(ino, slot): (u32, &Slot)| slot.is_used() || view.is_own(ino);
         let used = (first..).zip(slots).filter(|&(ino, slot)| is_used((ino, slot))).count();
-        // Those behind the slots that are the format's own are in use too.
+        // Inodes of the format itself after the known slots are in use, too.
         let free = u64::from(sb.inodes_per_group).saturating_sub(to_u64(used));
         let directories = to_u64(slots.iter().filter(|slot| slot.kind == 2 && slot.is_used()).count());
         self.part.free_inodes = self.part.free_inodes.saturating_add(free);
@@ -229,14 +229,14 @@ impl Share<'_> {
     }
 }
 
-/// Bits that are wrong, and what they say.
+/// Wrong bits, and their stored value.
 struct Run {
     first: u64,
     len: u64,
     stored: u8,
 }
 
-/// The runs of the first `bits` bits in which `stored` is not what `expected` says, as far as they are told.
+/// Finds the runs in the first `bits` bits in which `stored` differs from `expected`, up to the maximum.
 fn differences(stored: &[u8], expected: &[u64], bits: u32, runs: &mut Vec<Run>) {
     let mut words = expected.iter().copied().chain(core::iter::repeat(0));
     for (base, bytes) in (0_u32..).step_by(64).zip(stored.chunks(8)).take_while(|(base, _)| *base < bits) {
@@ -263,14 +263,14 @@ fn differences(stored: &[u8], expected: &[u64], bits: u32, runs: &mut Vec<Run>) 
     }
 }
 
-/// Whether the bits from `bits` on to the end of the block are set.
+/// Returns whether the bits from `bits` on to the end of the block are set.
 fn is_padded(bitmap: &[u8], bits: u32) -> bool {
     let all = u32::try_from(bitmap.len().saturating_mul(8)).unwrap_or(u32::MAX);
     let bitmap = Bitmap::new(bitmap);
     bitmap.count_ones(all).saturating_sub(bitmap.count_ones(bits)) == all.saturating_sub(bits)
 }
 
-/// The words of a bitmap with these bits, and zeros up to `bits`.
+/// Returns the words of a bitmap with these bits, and zeros up to `bits`.
 fn words_of(set: impl Iterator<Item = bool>, bits: u32) -> Vec<u64> {
     let mut words = vec![0_u64; to_usize(u64::from(bits).div_ceil(64))];
     for at in (0_u32..).zip(set).filter_map(|(at, is_set)| is_set.then_some(at)) {

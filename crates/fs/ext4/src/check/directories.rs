@@ -101,7 +101,7 @@ fn tell_twice(view: &View, state: &State, told: &mut Told<'_>) {
     }
 }
 
-/// Whether the way from `dir` to the root passes no `below`; false when `steps` are used up.
+/// Returns whether the way from `dir` to the root passes no `below`; false when `steps` are used up.
 fn leads_to_root(state: &State, dir: u32, below: u32, steps: &mut usize) -> bool {
     let mut at = dir;
     while at != ROOT && at != below && *steps > 0 {
@@ -247,7 +247,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Whether a block ends with what looks like the record of a checksum.
+    /// Returns whether a block ends with what looks like the record of a checksum.
     fn has_tail(&self, bytes: &[u8]) -> bool {
         let is_tail = |tail: &RawDirTail| {
             tail.det_reserved_zero1.get() == 0
@@ -331,7 +331,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Whether names of a directory have to be UTF-8; encrypted ones are not looked into.
+/// Returns whether names of a directory have to be UTF-8; encrypted ones are not looked into.
 fn is_strict(view: &View, dir: &Dir) -> bool {
     let (sb, flags) = (&view.sb, InodeFlags::from_bits_retain(dir.flags));
     let folds = sb.incompat.contains(Incompat::CASEFOLD) && sb.raw.s_encoding.get() == UTF8_12_1;
@@ -339,13 +339,14 @@ fn is_strict(view: &View, dir: &Dir) -> bool {
     folds && is_meant && Fold::from_flags(sb.raw.s_encoding_flags.get()).strict
 }
 
-/// Whether `.` or `..` is followed by a zero, as every system writes it; of what is no such name that is told.
+/// Returns whether `.` or `..` is followed by a zero, as every system writes it; of what is no such name that is
+/// told.
 fn is_followed_by_zero(bytes: &[u8], record: &Record<'_>) -> bool {
     let end = to_usize(record.offset.into()).saturating_add(HEAD).saturating_add(record.name.len());
     record.inode == 0 || !matches!(record.name, b"." | b"..") || bytes.get(end).is_none_or(|&byte| byte == 0)
 }
 
-/// Where a record is damaged, and the length it says.
+/// Returns where a record is damaged, and the length it says.
 pub(super) fn bad_record(error: &Error) -> (u32, u32) {
     match error {
         Error::Corrupt(Corrupt::RecordLength { offset, rec_len, .. }) => (*offset, *rec_len),

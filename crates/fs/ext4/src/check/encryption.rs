@@ -1,4 +1,4 @@
-//! Encrypted files: each has a context, which says how it and what is in it is encrypted.
+//! Encrypted files: each has a context, which describes the encryption of the file and its contents.
 //!
 //! Source: Linux `include/uapi/linux/fscrypt.h`, `fs/crypto/fscrypt_private.h` `union fscrypt_context`; e2fsprogs
 //! `e2fsck/encrypted_files.c`.
@@ -17,25 +17,25 @@ use crate::xattr::{Area, Entry};
 
 /// `EXT4_XATTR_INDEX_ENCRYPTION` and the name of its one attribute.
 const ENCRYPTION: (u8, &[u8]) = (9, b"c");
-/// What is wrong with an encrypted file that says nothing of its key.
+/// The error of an encrypted file without a context.
 pub(super) const NO_CONTEXT: &str = "it is encrypted and has no encryption context";
-/// The file's own random bytes, at the end of a context.
+/// Size of the file's own random bytes at the end of a context.
 const NONCE: usize = 16;
 
 impl Look<'_> {
-    /// What is wrong with the context of an encrypted file.
+    /// Checks the context of an encrypted file.
     pub(super) fn encryption(&self) -> Result<(), &'static str> {
         let context = context_of(self.view, self.ino, self.record).ok_or(NO_CONTEXT)?;
         match (context.first(), context.len()) {
             (Some(1), 28) | (Some(2), 40) => Ok(()),
-            // Of those to come nobody knows.
+            // The format of later versions is unknown.
             (Some(version), _) if *version > 2 => Ok(()),
             _ => Err("its encryption context is damaged"),
         }
     }
 }
 
-/// How an inode is encrypted: all of its context but what is its own. `None`: without a sound one.
+/// Returns the encryption of an inode: its context without the file's own bytes, or `None` without a valid context.
 pub(super) fn policy_of(view: &View, ino: u32) -> Option<Vec<u8>> {
     let (record, _) = view.record(ino)?;
     let context = context_of(view, ino, &record)?;
@@ -44,12 +44,12 @@ pub(super) fn policy_of(view: &View, ino: u32) -> Option<Vec<u8>> {
             context.get(..context.len().saturating_sub(NONCE)).map(<[u8]>::to_vec)
         }
         (Some(0..=2), _) => None,
-        // Each of an unknown version is like the other.
+        // Unknown versions are taken as equal.
         _ => Some(Vec::new()),
     }
 }
 
-/// The context in the attributes of an inode.
+/// Returns the context in the attributes of an inode.
 fn context_of(view: &View, number: u32, record: &[u8]) -> Option<Vec<u8>> {
     let is_context = |entry: &Entry<'_>| (entry.raw.e_name_index, entry.name) == ENCRYPTION;
     let (raw, _) = RawInode::ref_from_prefix(record).ok()?;

@@ -10,9 +10,9 @@ use crate::dir::Record;
 use crate::feature::Incompat;
 use crate::inode::InodeFlags;
 
-/// A name is encrypted in blocks of as many bytes.
+/// A name is encrypted in blocks of this many bytes.
 const SHORTEST_ENCRYPTED: usize = 16;
-/// Bytes of the record of `.`; a longer one has room for another name, and is told.
+/// Maximum size of the record of `.`. A longer one has space for another name, and is reported.
 const LONGEST_DOT: u32 = 24;
 
 impl Look<'_> {
@@ -57,14 +57,15 @@ impl Look<'_> {
         }
     }
 
-    /// Whether inode `ino` is encrypted as this directory is; where the directory itself is damaged, that was told.
+    /// Returns whether inode `ino` has the same encryption as this directory, or true if the directory itself is
+    /// damaged, which is already reported.
     fn shares_policy(&mut self, ino: u32, marks: Marks) -> bool {
         let view = self.view;
         let own = self.policy.get_or_insert_with(|| encryption::policy_of(view, self.dir.ino));
         marks.contains(Marks::ENCRYPTED) && (own.is_none() || *own == encryption::policy_of(view, ino))
     }
 
-    /// An entry other than the first two.
+    /// Checks an entry other than the first two.
     pub(super) fn entry(&mut self, record: &Record<'_>, block: u64) {
         let (dir, ino) = (self.dir.ino, record.inode);
         if ino == 0 {
@@ -126,7 +127,7 @@ impl Look<'_> {
         self.hashes.push((hash(folded.unwrap_or(record.name)), record.offset));
     }
 
-    /// Whether the entry says the type of inode `ino`.
+    /// Checks whether the entry contains the type of inode `ino`.
     fn file_type(&mut self, record: &Record<'_>, ino: u32) {
         let expected = if self.view.sb.incompat.contains(Incompat::FILETYPE) {
             match self.state.slot(ino) {
@@ -146,7 +147,7 @@ impl Look<'_> {
     }
 }
 
-/// FNV-1a: names that differ in it differ.
+/// FNV-1a: names with different hashes differ.
 fn hash(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -16,7 +16,7 @@ use crate::map::check::{extent_len, extent_start};
 use crate::raw::{RawExtent, RawExtentHeader};
 use crate::unit::VolBlock;
 
-/// Whether an inode of `inode_size` bytes can have so many in use behind the first 128; 0 says nothing.
+/// Returns whether an inode of `inode_size` bytes can have so many in use behind the first 128; 0 says nothing.
 pub(super) fn is_extra_size(size: u16, inode_size: u16) -> bool {
     let most = inode_size.saturating_sub(128);
     size == 0 || (4..=most).contains(&size) && size.is_multiple_of(4)
@@ -161,7 +161,7 @@ impl Look<'_> {
         }
     }
 
-    /// Whether the flag for extents is wrong alone: there is a target in the inode, and no tree.
+    /// Returns whether the flag for extents is wrong alone: there is a target in the inode, and no tree.
     fn is_target_beside_flag(&self) -> bool {
         let target = crate::super_block::until_nul(&self.raw.i_block);
         let is_whole = to_u64(target.len()) == self.size() && self.size() > 0 && self.size() < 60;
@@ -169,7 +169,7 @@ impl Look<'_> {
         is_short && self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA)
     }
 
-    /// Whether a link's target lies in the inode.
+    /// Returns whether a link's target lies in the inode.
     pub(super) fn is_fast_link(&self) -> bool {
         let has_map = self.has(InodeFlags::EXTENTS) || self.has(InodeFlags::INLINE_DATA);
         self.size() < 60 && !has_map || self.is_target_beside_flag()
@@ -263,7 +263,7 @@ impl Look<'_> {
         self.tell(Issue::Size { ino, found: size, expected });
     }
 
-    /// The most bytes of a file with a block map.
+    /// Returns the most bytes of a file with a block map.
     fn most_mapped(&self) -> u64 {
         let block = u64::from(self.view.sb.block_size);
         let levels = [1, 2, 3].iter().map(|&level| (block / 4).saturating_pow(level));

@@ -1,6 +1,6 @@
-//! Pass 2, the index of a directory: what its root and nodes say of the blocks below, against the hashes that those hold.
+//! Pass 2, the index of a directory: comparing the entries of its root and nodes with the hashes in the blocks below.
 //!
-//! Invariant: every node is looked into once, whatever names it, so that circles end.
+//! Invariant: every node is examined once, however many entries refer to it, so that cycles end.
 //! Source: e2fsprogs `e2fsck/pass1.c` `handle_htree`, `e2fsck/pass2.c` `parse_int_node`, `e2fsck_pass2`.
 
 use alloc::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::feature::Incompat;
 use crate::inode::InodeFlags;
 use crate::raw::{RawDirEntry, RawDxCountLimit, RawDxEntry, RawDxRootInfo, RawDxTail};
 
-/// Byte offsets of what the root says and of its table, and of a node's table.
+/// Byte offsets of the root's information and its table, and of a node's table.
 const INFO: usize = 24;
 const ROOT_TABLE: usize = 32;
 const NODE_TABLE: usize = 8;
@@ -26,19 +26,19 @@ const ENTRY: usize = 8;
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 const UNSIGNED_HASH: u32 = 2;
 
-/// What a block of an indexed directory is.
+/// The kind of a block of an indexed directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Node,
     Leaf,
 }
 
-/// A block as it was found.
+/// The contents of a block.
 #[derive(Debug)]
 enum Block {
     /// Hashes and blocks.
     Node(Vec<(u32, u32)>),
-    /// The lowest and highest hash of its names; none without any.
+    /// The lowest and the highest hash of its names, if it has any.
     Leaf(Option<(u32, u32)>),
 }
 
@@ -48,14 +48,14 @@ pub(super) struct Tree {
     levels: u8,
     hasher: Option<Hasher>,
     folder: Option<Folder>,
-    /// The leaf whose names come.
+    /// The leaf whose names are being read.
     current: u64,
 }
 
 type Tell<'a> = &'a mut dyn FnMut(Issue);
 
 impl Tree {
-    /// Looks at the root, which is the first block; none if nothing of the index can be believed.
+    /// Checks the root, which is the first block. Returns `None` if the index is unusable.
     pub(super) fn root(view: &View, dir: &Dir, bytes: &[u8], tell: Tell<'_>) -> Option<Self> {
         let sb = &view.sb;
         let mut bad = |why, found: u64| tell(Issue::Index { dir: dir.ino, at: 0, why, found });
@@ -90,7 +90,7 @@ impl Tree {
         Some(Self { blocks, levels: info.indirect_levels, hasher, folder, current: 0 })
     }
 
-    /// Looks at block `at`, which is not the root.
+    /// Checks block `at`, which is not the root.
     pub(super) fn block(&mut self, view: &View, dir: &Dir, bytes: &[u8], at: u64, tell: Tell<'_>) -> Kind {
         let fake = RawDirEntry::ref_from_prefix(bytes).ok().map(|(raw, _)| raw);
         let block_size = view.sb.block_size;
@@ -110,7 +110,7 @@ impl Tree {
         Kind::Node
     }
 
-    /// The names of block `at` come.
+    /// Begins with the names of block `at`.
     pub(super) fn begin(&mut self, at: u64) {
         self.current = at;
         if at > 0 {
@@ -118,7 +118,7 @@ impl Tree {
         }
     }
 
-    /// A name of the block that was begun.
+    /// Adds a name of the current block.
     pub(super) fn name(&mut self, name: &[u8]) {
         let Some(hasher) = &self.hasher else { return };
         let folded = self.folder.as_mut().and_then(|folder| folder.fold(name));
@@ -129,7 +129,7 @@ impl Tree {
         }
     }
 
-    /// Follows the index from its root, and tells what does not fit.
+    /// Follows the index from its root, and reports differences.
     pub(super) fn check(mut self, dir: &Dir, tell: Tell<'_>) {
         let ino = dir.ino;
         let mut waiting = Vec::from([(0_u64, 0_u8, 0_u32, u32::MAX)]);
@@ -171,21 +171,21 @@ impl Tree {
     }
 }
 
-/// Whether the directory has a block `at`.
+/// Returns whether the directory has block `at`.
 fn is_mapped(dir: &Dir, at: u64) -> bool {
     let after = dir.runs.partition_point(|run| run.at <= at);
     let run = after.checked_sub(1).and_then(|before| dir.runs.get(before));
     run.is_some_and(|run| at < run.at.saturating_add(run.len.into()))
 }
 
-/// How many entries a table that starts at byte `table` has room for.
+/// Returns the maximum number of entries of a table at byte `table`.
 fn room(view: &View, table: usize) -> u16 {
     let tail = if view.sb.has_metadata_csum() { size_of::<RawDxTail>() } else { 0 };
     let len = to_usize(view.sb.block_size.into()).saturating_sub(table).saturating_sub(tail);
     u16::try_from(len / ENTRY).unwrap_or(u16::MAX)
 }
 
-/// The entries of a table.
+/// Returns the entries of a table.
 fn table(
     view: &View,
     dir: &Dir,

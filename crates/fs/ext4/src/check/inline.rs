@@ -1,7 +1,8 @@
-//! Data in inodes. Pass 1: whether all that it needs is there. Pass 2, a directory: the parent, records in `i_block`, more in
-//! the attribute `system.data`.
+//! Inline data. Pass 1: whether it is complete. Pass 2, a directory: the parent, records in `i_block`, more in the
+//! attribute `system.data`.
 //!
-//! Source: e2fsprogs `e2fsck/pass1.c` `fix_inline_data_extents_file`, `pass2.c` `check_dir_block2`; Linux `Documentation/filesystems/ext4/inlinedata.rst`.
+//! Source: e2fsprogs `e2fsck/pass1.c` `fix_inline_data_extents_file`, `pass2.c` `check_dir_block2`; Linux
+//! `Documentation/filesystems/ext4/inlinedata.rst`.
 
 use obento_base::Ino;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
@@ -15,22 +16,22 @@ use crate::map::check::numbers;
 use crate::raw::RawXattrEntry;
 use crate::xattr::{Area, Entry, MAGIC};
 
-/// What is wrong with an inode that has the flag and nothing else of inline data.
+/// The error of an inode that has the flag but no inline data.
 pub(super) const NO_DATA: &str = "the attribute system.data is missing";
-/// What is wrong with an inode that has the flags of inline data and of extents, and neither.
+/// The error of an inode that has the flags of inline data and of extents, and neither of them.
 const NOTHING: &str = "it is neither data nor extents nor blocks";
-/// Both kinds of data at once.
+/// The flags of both kinds of data.
 const BOTH: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::EXTENTS);
 
 impl look::Look<'_> {
-    /// Whether a file has the attribute in which inline data goes on; it is there even if empty.
+    /// Checks whether a file has the attribute that continues its inline data, which exists even if it is empty.
     pub(super) fn inline_data(&mut self) {
         if !self.has(BOTH) && inline_rest(self.record, self.ino).is_none() {
             self.tell(Issue::InlineData { ino: self.ino, why: NO_DATA });
         }
     }
 
-    /// An inode with the flags of inline data and of extents is what it looks like.
+    /// Checks an inode with the flags of inline data and of extents. Its contents decide which flag is right.
     pub(super) fn inline_or_extents(&mut self) {
         let (ino, sb) = (self.ino, &self.view.sb);
         if !self.has(BOTH) {
@@ -55,7 +56,7 @@ impl look::Look<'_> {
 }
 
 impl Look<'_> {
-    /// A directory in its inode.
+    /// Checks an inline directory.
     pub(super) fn inline(&mut self) {
         let dir = self.dir.ino;
         let Some((record, place)) = self.view.record(dir) else { return };
@@ -96,7 +97,7 @@ impl Look<'_> {
     }
 }
 
-/// Takes the hash, which need not be there, from the attribute of inline data that was changed.
+/// Removes the optional hash from the changed attribute of inline data.
 pub(super) fn drop_hash(record: &mut [u8], ino: u32) {
     let found = area_of(record, ino).and_then(|(base, area)| {
         let entry = data_of(&area)?;
@@ -108,7 +109,7 @@ pub(super) fn drop_hash(record: &mut [u8], ino: u32) {
     }
 }
 
-/// The value of `system.data` in an inode's record, and where it stands there.
+/// Returns the value of `system.data` in an inode's record, and its offset there.
 pub(super) fn inline_rest(record: &[u8], ino: u32) -> Option<(u32, &[u8])> {
     let (base, area) = area_of(record, ino)?;
     let entry = data_of(&area)?;
@@ -116,7 +117,7 @@ pub(super) fn inline_rest(record: &[u8], ino: u32) -> Option<(u32, &[u8])> {
     Some((base.saturating_add(entry.raw.e_value_offs.get().into()), value))
 }
 
-/// The attributes in an inode's record, and where they begin there.
+/// Returns the attributes in an inode's record, and their offset there.
 fn area_of(record: &[u8], ino: u32) -> Option<(u32, Area<'_>)> {
     let extra =
         record.get(128..130).and_then(|bytes| bytes.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes))?;
@@ -129,7 +130,7 @@ fn area_of(record: &[u8], ino: u32) -> Option<(u32, Area<'_>)> {
     Some((base, Area { ino: Ino(ino.into()), block: 0, base, bytes, table: 0 }))
 }
 
-/// The attribute of inline data.
+/// Returns the attribute of inline data.
 fn data_of<'a>(area: &Area<'a>) -> Option<Entry<'a>> {
     let mut entries = area.entries().map_while(Result::ok);
     entries.find(|entry| entry.raw.e_name_index == 7 && entry.name == b"data")

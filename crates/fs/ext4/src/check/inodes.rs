@@ -28,14 +28,15 @@ use crate::unit::VolBlock;
 const ROOT: u32 = 2;
 /// `S_IFDIR`.
 const DIRECTORY: u16 = 0o040_000;
-/// Blocks of an inode table that are read at once.
+/// Number of inode table blocks that are read at once.
 const BATCH: u64 = 64;
 
-/// What is known before the inodes are looked at.
+/// Facts that are known before the inodes are checked.
 pub(super) struct Known {
     /// Inodes on the orphan list.
     pub(super) orphans: BTreeSet<u32>,
-    /// A time of deletion below the number of inodes is the next of an orphan list; not where clocks tell such times.
+    /// Whether a time of deletion below the number of inodes is the next entry of an orphan list, and not the time of
+    /// a wrong clock.
     pub(super) low_times: bool,
 }
 
@@ -48,7 +49,7 @@ impl Known {
     }
 }
 
-/// Looks at all inodes; answers what attributes there are, and what owners take.
+/// Checks all inodes. Returns the attributes, and the usage of owners.
 pub(super) fn check(
     view: &Arc<View>,
     state: State,
@@ -84,7 +85,7 @@ pub(super) fn check(
     if trees {
         told.found(Issue::Feature { feature: "extent", why: "it is not set, and inodes have extents" });
     }
-    // Every thread has ended, and nobody else has it.
+    // All threads have ended, so this is the only reference.
     let mut state = match Arc::try_unwrap(state) {
         Ok(state) => state,
         Err(shared) => shared.emptied(),
@@ -94,7 +95,7 @@ pub(super) fn check(
     (state, attributes, usage)
 }
 
-/// What owners take.
+/// Returns the usage of owners.
 pub(super) fn usage(view: &View) -> Result<Usage> {
     let state = State::new(view)?;
     let known = Known::new(view, BTreeSet::new());
@@ -105,7 +106,7 @@ pub(super) fn usage(view: &View) -> Result<Usage> {
     Ok(usage)
 }
 
-/// Tells whose blocks were claimed twice.
+/// Reports the owners of blocks that were claimed twice.
 pub(super) fn find_twice(view: &View, state: &State, known: &Known, told: &mut Told<'_>) {
     for group in 0..view.sb.groups {
         let part = group_part(view, state, known, Mode::FindTwice, group);
@@ -113,7 +114,7 @@ pub(super) fn find_twice(view: &View, state: &State, known: &Known, told: &mut T
     }
 }
 
-/// Where the blocks of inode `ino` are, and what its checksums go on from; nothing is told or claimed.
+/// Returns the blocks of inode `ino`, and the seed of its checksums, without reporting or claiming anything.
 pub(super) fn runs(view: &View, state: &State, ino: u32) -> Option<(u32, Vec<DirRun>)> {
     let (record, place) = view.record(ino)?;
     let (raw, _) = RawInode::ref_from_prefix(&record).ok()?;
@@ -183,7 +184,7 @@ fn group_part(view: &View, state: &State, known: &Known, mode: Mode, group: u32)
     part
 }
 
-/// One inode.
+/// Checks one inode.
 fn inode(
     view: &View,
     state: &State,
@@ -230,7 +231,7 @@ impl Look<'_> {
         }
     }
 
-    /// All that belongs to it.
+    /// Checks everything that belongs to the inode. Returns its slot.
     fn all(&mut self, known: &Known) -> Slot {
         let (ino, links) = (self.ino, self.raw.i_links_count.get());
         let dtime = self.raw.i_dtime.get();
@@ -279,8 +280,8 @@ impl Look<'_> {
         Slot::new(self.kind().map_or(0, kind_code), self.marks, links)
     }
 
-    /// Whether its map is an extent tree. Where the super block lacks the feature, the flag and a sound header say so, as
-    /// for e2fsck: the feature is one bit, and the trees are all that files hold.
+    /// Returns whether its map is an extent tree. If the super block lacks the feature, the flag and a valid header
+    /// decide, as for e2fsck: the feature is a single bit, and the trees are all that files contain.
     fn has_tree(&mut self) -> bool {
         let has_feature = self.view.sb.incompat.contains(Incompat::EXTENT);
         let is_foreign = !has_feature && self.has(InodeFlags::EXTENTS) && is_tree(&self.raw.i_block);
@@ -288,7 +289,7 @@ impl Look<'_> {
         is_foreign || has_feature && self.has(InodeFlags::EXTENTS)
     }
 
-    /// Its blocks, its size and their count. `clusters` are those of the values of attributes.
+    /// Checks its blocks, its size and its block count. `clusters` is the number of clusters of attribute values.
     pub(super) fn owned(&mut self, clusters: u64) {
         let sb = &self.view.sb;
         let is_dir = self.is_dir();
@@ -300,7 +301,7 @@ impl Look<'_> {
         let maps = match self.kind() {
             Some(FileKind::Regular | FileKind::Directory) => true,
             Some(FileKind::Symlink) => !self.is_fast_link(),
-            // As e2fsck and Linux: without a type it has no map.
+            // As in e2fsck and Linux: an inode without a type has no map.
             Some(_) | None => false,
         };
         if maps && !is_inline {

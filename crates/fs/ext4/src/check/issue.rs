@@ -349,12 +349,12 @@ obento_driver::issues! {
     FreeInodes { found: u64, expected: u64 } Safe Counts "free-inodes", "{found} free inodes are counted, should be {expected}";
 }
 
-/// A name in quotes, with what a terminal acts on escaped.
+/// Returns a name in quotes, with what a terminal acts on escaped.
 pub(super) fn shown(name: &[u8]) -> alloc::string::String {
     alloc::format!("'{}'", name.escape_ascii())
 }
 
-/// A Linux error number, which is stored below zero.
+/// Returns a Linux error number, which is stored below zero.
 pub(super) fn negated(errno: u32) -> i32 {
     errno.cast_signed().wrapping_neg()
 }

@@ -1,9 +1,9 @@
-//! The journal: whether it can be used, and what the volume looks like behind it.
+//! The journal: whether it is usable, and the volume with the journal applied.
 //!
-//! Invariant: a dirty log is shown as if it had been replayed, as far as it is sound, so that a volume that a power cut
-//! left is judged by what the next mount will see. Nothing is written.
-//! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_get_journal`, `e2fsck_journal_load`, `e2fsck_check_ext3_journal`; Linux
-//! `fs/jbd2/recovery.c`.
+//! Invariant: a dirty log is shown as if it had been replayed, as far as it is intact, so that a volume after a power
+//! cut is checked in the state that the next mount will see. Nothing is written.
+//! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_get_journal`, `e2fsck_journal_load`, `e2fsck_check_ext3_journal`;
+//! Linux `fs/jbd2/recovery.c`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -24,8 +24,8 @@ use crate::locate::{self, Found};
 use crate::replay::{behind, open_journal};
 use crate::super_block::SuperBlock;
 
-/// The device behind its journal, and the super block as the journal leaves it. Errors: Unsupported for what the log
-/// holds.
+/// Returns the device with its journal applied, and the super block after that. Fails with `Unsupported` for unknown
+/// contents of the log.
 pub(super) fn look_behind(
     device: Arc<dyn BlockDevice>,
     found: Found,
@@ -39,7 +39,8 @@ pub(super) fn look_behind(
     let sb = lost.unwrap_or_else(|| found.super_block.clone());
     let needs = sb.incompat.contains(Incompat::NEEDS_RECOVERY);
     if !sb.compat.contains(Compat::HAS_JOURNAL) {
-        // One that is named may have to be replayed: that is lost with its name, and so more than a safe mend.
+        // A named journal may need a replay, which would be lost with the name. Removing the name is therefore not a
+        // safe repair.
         if names_journal(&sb) {
             told.found(Issue::JournalNamed { ino: sb.raw.s_journal_inum.get() });
         } else if needs {
@@ -55,7 +56,8 @@ pub(super) fn look_behind(
     if errno != 0 {
         told.found(Issue::JournalAborted { errno });
     }
-    // A copy of the super block is too old to know whether the journal is dirty; its own super block does.
+    // A backup of the super block is too old to say whether the journal is dirty. The journal's own super block is
+    // current.
     if !(needs || found.is_copy()) || !journal.super_block().needs_replay() {
         return Ok((device, sb));
     }
@@ -81,7 +83,7 @@ pub(super) fn look_behind(
         }
         _ => return Ok((behind.device, sb)),
     };
-    // What the volume is measured by never changes while it is mounted, but for growing.
+    // Fields that define the layout do not change while a volume is mounted, except when it grows.
     Ok(match again {
         Ok(mut again) if again.block_size == sb.block_size && again.groups == sb.groups => {
             again.compat.insert(sb.compat & Compat::HAS_JOURNAL);
@@ -91,7 +93,7 @@ pub(super) fn look_behind(
     })
 }
 
-/// The journal, if it can be used; why it cannot is told.
+/// Opens the journal. Reports why it is unusable.
 fn open(
     device: &Arc<dyn BlockDevice>,
     sb: &SuperBlock,
@@ -115,12 +117,12 @@ fn open(
     })
 }
 
-/// What is told where [`with_lost_feature`] has an answer.
+/// The issue for which [`with_lost_feature`] returns a super block.
 pub(super) const LOST_FEATURE: Issue =
     Issue::Feature { feature: "has_journal", why: "it is not set, and the log is to be replayed" };
 
-/// A super block with the feature of journals, where it alone is missing: the volume wants recovery, and the inode of
-/// journals holds a log that is to be replayed. What was synced is in there, and e2fsck throws it away.
+/// Returns a super block with the feature of journals, if only that is missing: the volume needs recovery, and the
+/// journal inode contains a log to replay. The log contains synced data, which e2fsck discards.
 pub(super) fn with_lost_feature(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Option<SuperBlock> {
     let wants = sb.incompat.contains(Incompat::NEEDS_RECOVERY) && sb.raw.s_journal_inum.get() == JOURNAL_INO;
     if !wants || sb.compat.contains(Compat::HAS_JOURNAL) {
@@ -133,14 +135,14 @@ pub(super) fn with_lost_feature(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) 
     journal.super_block().needs_replay().then_some(with)
 }
 
-/// Whether a super block says where a journal is.
+/// Returns whether a super block names a journal.
 fn names_journal(sb: &SuperBlock) -> bool {
     let raw = &sb.raw;
     raw.s_journal_inum.get() != 0 || raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16]
 }
 
-/// A field that the super block of the volume's own journal cannot have, and what it is: in version 1 one of version 2, in
-/// version 2 how many volumes share it.
+/// Returns a field that the super block of an internal journal cannot have, and its value: in version 1 a field of
+/// version 2, in version 2 the number of volumes that share it.
 pub(super) fn stray_field(journal: &Journal, sb: &SuperBlock) -> Result<Option<(&'static str, u32)>> {
     if sb.raw.s_journal_inum.get() == 0 {
         return Ok(None);
@@ -159,7 +161,7 @@ pub(super) fn stray_field(journal: &Journal, sb: &SuperBlock) -> Result<Option<(
     Ok(fields.into_iter().find(|(_, found)| *found != 0))
 }
 
-/// The byte of its device at which a journal's super block is, and the super block.
+/// Returns the byte offset of the journal's super block on its device, and the super block.
 pub(super) fn label(journal: &Journal) -> Result<(u64, RawJournal)> {
     let at = journal.super_block_place()?.saturating_mul(journal.super_block().block_size.into());
     let mut raw = RawJournal::new_zeroed();

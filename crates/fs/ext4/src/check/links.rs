@@ -1,4 +1,4 @@
-//! Pass 4: every inode in use has a name, and as many as it counts.
+//! Pass 4: every inode in use has a name, and the right link count.
 //!
 //! Source: e2fsprogs `e2fsck/pass4.c` `e2fsck_pass4`.
 
@@ -12,15 +12,15 @@ use super::view::View;
 use crate::feature::RoCompat;
 
 const ROOT: u32 = 2;
-/// `EXT2_LINK_MAX` of e2fsprogs: with more subdirectories a directory counts 1.
+/// `EXT2_LINK_MAX` of e2fsprogs: a directory with more subdirectories has a link count of 1.
 const LINK_MAX: u32 = 65_000;
-/// As far as e2fsck counts the names of a file (`icount_16_xlate`): more than fit go on being counted as so many.
+/// Maximum number of names of a file that e2fsck counts (`icount_16_xlate`).
 const MOST_COUNTED: u32 = 65_500;
 /// `file_type` of a directory.
 const DIRECTORY: u8 = 2;
 
-/// Looks at all inodes. An inode of `doubtful` without a name is the value for which attributes name it, and what is wrong
-/// with it then is told; with a name it is a file, whose flag is wrong.
+/// Checks all inodes. An inode of `doubtful` without a name is the value that attributes refer to, and its issues are
+/// reported. With a name it is a file, whose flag is wrong.
 pub(super) fn check(
     view: &View,
     state: &State,
@@ -45,10 +45,10 @@ pub(super) fn check(
             }
             if slot.kind == DIRECTORY {
                 let lost = ino != ROOT && state.dir(ino).is_some_and(|dir| dir.parent() == 0);
-                // That it has no name was told, and it will get one.
+                // The missing name is already reported, and will be added.
                 found = found.saturating_add(lost.into());
                 if ino == ROOT {
-                    // Where `.` and `..` are missing they are made anew.
+                    // Missing entries `.` and `..` are recreated.
                     found = found.max(2);
                 }
                 if found > LINK_MAX {

@@ -1,4 +1,4 @@
-//! Pass 1: an inode that is looked at, and whom it tells.
+//! Pass 1: the state of checking one inode.
 
 use alloc::vec::Vec;
 
@@ -14,30 +14,30 @@ use crate::inode::InodeFlags;
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::unit::VolBlock;
 
-/// Issues of one inode that are told; more of the same help nobody.
+/// Maximum number of issues of one inode that are reported.
 const MAX_TOLD: u32 = 16;
-/// Blocks of one inode that others claim too and that are told.
+/// Maximum number of blocks of one inode shared with other files that are reported.
 const MAX_TWICE: u32 = 64;
-/// The resize inode names only the doubly indirect block; what lies below are blocks kept for descriptors.
+/// The resize inode claims only the doubly indirect block; the blocks below it are reserved for descriptors.
 pub(super) const RESIZE_INO: u32 = 7;
 
-/// Whether blocks are claimed, or those that were claimed twice are told.
+/// Whether blocks are claimed, or those that were claimed twice are reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
     Claim,
     FindTwice,
 }
 
-/// What an inode owns.
+/// The blocks that an inode owns.
 #[derive(Debug, Default)]
 pub(super) struct Owned {
-    /// Clusters, those of trees among them.
+    /// Number of clusters, including those of trees.
     pub(super) clusters: u64,
-    /// The file block after the last that is mapped.
+    /// The file block after the last mapped one.
     pub(super) end: u64,
-    /// The last file block that was written.
+    /// The last written file block.
     pub(super) last_written: Option<u64>,
-    /// The block of the volume that was mapped last, and the file block after it.
+    /// The volume block that was mapped last, and the file block after it.
     pub(super) previous: u64,
     pub(super) next: u64,
     pub(super) illegal: u32,
@@ -48,13 +48,13 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    /// Nothing but `clusters`; the runs are kept if that is asked for.
+    /// Creates a state with only `clusters`. The runs are stored if `keep_runs` is set.
     pub(super) fn new(clusters: u64, keep_runs: bool) -> Self {
         Self { clusters, keep_runs, ..Self::default() }
     }
 }
 
-/// An inode that is looked at.
+/// The state of checking an inode.
 pub(super) struct Look<'a> {
     pub(super) view: &'a View,
     pub(super) state: &'a State,
@@ -69,13 +69,13 @@ pub(super) struct Look<'a> {
     pub(super) seed: u32,
     pub(super) told: u32,
     pub(super) marks: Marks,
-    /// How many values of its attributes are in inodes of their own.
+    /// Number of attribute values in inodes of their own.
     pub(super) values: u64,
     pub(super) purse: Purse,
 }
 
 impl Look<'_> {
-    /// Tells an issue, in the first round and as long as there are few.
+    /// Reports an issue, in the first round and up to the maximum.
     pub(super) fn tell(&mut self, issue: Issue) {
         if self.mode == Mode::Claim && self.told < MAX_TOLD {
             self.told = self.told.saturating_add(1);
@@ -83,7 +83,7 @@ impl Look<'_> {
         }
     }
 
-    /// Tells that a block was claimed twice.
+    /// Reports a block that was claimed twice.
     pub(super) fn tell_twice(&mut self, issue: Issue) {
         if self.told < MAX_TWICE {
             self.told = self.told.saturating_add(1);
@@ -91,7 +91,7 @@ impl Look<'_> {
         }
     }
 
-    /// Tells an issue that makes the whole inode doubtful.
+    /// Reports an issue that makes the whole inode doubtful.
     pub(super) fn tell_bad(&mut self, issue: Issue) {
         self.marks |= Marks::BAD;
         self.tell(issue);
@@ -109,12 +109,13 @@ impl Look<'_> {
         self.kind() == Some(FileKind::Directory)
     }
 
-    /// Whether it may hold the value of an attribute; where the feature is missing, that may be what is wrong.
+    /// Returns whether it may contain an attribute value. A missing feature does not exclude that, since the feature
+    /// may be wrong.
     pub(super) fn is_value(&self) -> bool {
         self.has(InodeFlags::EA_INODE) && self.kind() == Some(FileKind::Regular)
     }
 
-    /// The size, of which directories without `large_dir` use the low half.
+    /// Returns the size. Directories without `large_dir` use only the low half.
     pub(super) fn size(&self) -> u64 {
         join(self.raw.i_size_lo.get(), self.raw.i_size_high.get())
     }

@@ -1,4 +1,4 @@
-//! The block that keeps two machines from using a volume at once.
+//! The block of the multiple mount protection.
 //!
 //! Source: e2fsprogs `lib/ext2fs/mmp.c` `ext2fs_mmp_read`; Linux `fs/ext4/ext4.h` `struct mmp_struct`.
 
@@ -13,12 +13,12 @@ use crate::unit::VolBlock;
 
 /// `EXT4_MMP_MAGIC`.
 const MAGIC: u32 = 0x004d_4d50;
-/// `EXT4_MMP_SEQ_CLEAN`: nobody has the volume.
+/// `EXT4_MMP_SEQ_CLEAN`: the volume is not in use.
 const CLEAN: u32 = 0xff4d_4d50;
-/// Where the checksum stands; it covers what comes before.
+/// Offset of the checksum, which covers the bytes before it.
 const CHECKSUM: usize = 1020;
 
-/// Looks at the block.
+/// Checks the block.
 pub(super) fn check(view: &View, told: &mut Told<'_>) {
     let sb = &view.sb;
     if !sb.incompat.contains(Incompat::MMP) {
@@ -51,7 +51,7 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
     }
 }
 
-/// Makes a block say that nobody has the volume; sealed with `seed`, where there are checksums.
+/// Marks the volume as not in use; stores the checksum with `seed`, if there are checksums.
 pub(super) fn write_free(bytes: &mut [u8], seed: Option<u32>) {
     let mut put = |at: usize, word: u32| {
         let place = bytes.get_mut(at..).unwrap_or_default();

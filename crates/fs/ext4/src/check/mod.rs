@@ -1,20 +1,21 @@
-//! Checking a volume: what e2fsck looks for, found by passes of its own.
+//! Checking a volume as e2fsck does, with passes of its own.
 //!
-//! 0. [`super_block`], [`journal`]: what the volume is measured by, its descriptors, its journal (shown as if replayed).
-//! 1. [`inodes`]: every inode in use ([`fields`]) and all that it owns ([`blocks`], [`attributes`]); blocks claimed twice.
+//! 0. [`super_block`], [`journal`]: the super block, the descriptors, the journal (applied as if replayed).
+//! 1. [`inodes`]: every inode in use ([`fields`]) and all that it owns ([`blocks`], [`attributes`]); blocks claimed
+//!    twice.
 //! 2. [`directories`]: every entry; indexes ([`htree`]).
 //! 3. [`connectivity`]: every directory is below the root.
-//! 4. [`links`]: every inode has as many names as it counts.
-//! 5. [`counts`]: bitmaps and counts say what is in use; so do the quota files ([`quota`]).
+//! 4. [`links`]: every inode has the right link count.
+//! 5. [`counts`]: bitmaps and counts agree with what is in use, and so do the quota files ([`quota`]).
 //!
-//! A pass looks at raw structures and believes none: what [`crate::volume::Volume`] refuses whole, a check takes apart.
-//! The modules of a pass stand on leaves that name none of them: [`issue`] and [`told`], [`view`] and [`state`], [`part`]
-//! and [`mod@look`].
-//! Invariant: nothing here writes. What is found are [`Issue`]s; `repair/` turns them into changes.
-//! Invariant: issues come in the same order each time, whatever the threads do: each part of a pass gathers its own, and
-//! the parts are told in order.
+//! A pass reads raw structures and trusts none: it examines the parts of structures that [`crate::volume::Volume`]
+//! refuses as a whole. The modules of the passes depend on leaves that do not depend on them: [`issue`] and [`told`],
+//! [`view`] and [`state`], [`part`] and [`mod@look`].
+//! Invariant: nothing here writes. The results are [`Issue`]s; `repair/` turns them into changes.
+//! Invariant: issues have the same order in each run, whatever the threads do: each part of a pass collects its own,
+//! and the parts are reported in order.
 //! Invariant: every loop is bounded by the size of the volume or of the device, and memory by what is in use: groups
-//! that say that they were never used cost a descriptor.
+//! that are marked as unused cost a descriptor.
 //! Source: e2fsprogs `e2fsck/problem.h`, `pass1.c` to `pass5.c`; Linux `Documentation/filesystems/ext4/`.
 
 mod attributes;
@@ -63,7 +64,7 @@ use passes::look;
 pub use told::Event;
 use watched::Watched;
 
-/// Checks the volume that fills `device`, as [`Check::check`], with typed issues.
+/// Checks the volume on `device` as [`Check::check`] does, with typed issues.
 pub fn check_volume(
     device: Arc<dyn BlockDevice>,
     options: &CheckOptions,
@@ -78,7 +79,7 @@ pub fn check_volume(
     watched.expect_read().and(report)
 }
 
-/// The issues of the volume that fills `device`, without mere notes.
+/// Returns the issues of the volume on `device` without notes.
 pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
     let mut found = Vec::new();
     check_volume(device, &CheckOptions::new(Arc::new(obento_env::NO_CLOCK)), &mut |event| match event {

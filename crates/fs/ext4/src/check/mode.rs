@@ -1,4 +1,4 @@
-//! Pass 1: inodes whose mode says that they are no directory, and whose first block says that they are.
+//! Pass 1: inodes whose mode is not that of a directory, but whose first block is.
 //!
 //! Source: e2fsprogs `e2fsck/pass1.c` `check_is_really_dir`.
 
@@ -13,14 +13,15 @@ use crate::map::check::{MAX_DEPTH, extent_start, index_leaf, numbers};
 use crate::raw::{RawDirEntry, RawExtent, RawExtentHeader, RawExtentIndex};
 use crate::unit::VolBlock;
 
-/// Bytes of a record before its name, and of the shortest one.
+/// Size of a record before its name, and minimum size of a record.
 const HEAD: usize = size_of::<RawDirEntry>();
 const SHORTEST: u32 = 12;
-/// Bytes of an extent tree's header, and of an entry.
+/// Size of an extent tree's header, and of an entry.
 const ENTRY: usize = 12;
 
 impl Look<'_> {
-    /// Whether an inode whose mode is that of a device, a FIFO, a socket or of nothing has the blocks of a directory.
+    /// Returns whether an inode whose mode is that of a device, a FIFO, a socket or invalid has the blocks of a
+    /// directory.
     pub(super) fn is_really_directory(&self) -> bool {
         let kind = self.kind();
         if matches!(kind, Some(FileKind::Directory | FileKind::Regular | FileKind::Symlink)) {
@@ -30,14 +31,14 @@ impl Look<'_> {
             true => (true, self.first_of_tree()),
             false => self.first_of_map(),
         };
-        // One number says that it is a device.
+        // A single number is a device number.
         let is_device = matches!(kind, Some(FileKind::CharDevice | FileKind::BlockDevice))
             && self.raw.i_links_count.get() == 1
             && !is_mapped;
         !is_device && first.is_some_and(|block| self.begins_as_own(block))
     }
 
-    /// The first block of a tree.
+    /// Returns the first block of a tree.
     fn first_of_tree(&self) -> Option<u64> {
         let mut bytes = self.raw.i_block.to_vec();
         for _ in 0..=MAX_DEPTH {
@@ -53,7 +54,7 @@ impl Look<'_> {
         None
     }
 
-    /// Whether a map has more than its first number, and that, if all can be blocks.
+    /// Returns whether a map has more than its first number, and that number, if all can be blocks.
     fn first_of_map(&self) -> (bool, Option<u64>) {
         let map = numbers(&self.raw.i_block);
         let mut all = map.iter().map(|number| u64::from(number.get()));
@@ -64,7 +65,7 @@ impl Look<'_> {
         (has_others, first.filter(|_| can_be))
     }
 
-    /// Whether a block begins with `.`, which names this inode, and `..`.
+    /// Returns whether a block begins with `.`, which refers to this inode, and `..`.
     fn begins_as_own(&self, block: u64) -> bool {
         let size = self.view.sb.block_size;
         if !on_volume(&self.view.sb, block, 1) || self.view.zones.overlap(VolBlock(block), 1) {

@@ -1,6 +1,6 @@
-//! Inodes that are to be freed or cut short: the list that begins in the super block, and the orphan file.
+//! Orphans: the list that begins in the super block, and the orphan file.
 //!
-//! Invariant: the walk along the list ends, since no inode is taken twice.
+//! Invariant: the walk along the list ends, since no inode is visited twice.
 //! Source: e2fsprogs `e2fsck/super.c` `release_orphan_inodes`; Linux `Documentation/filesystems/ext4/orphan.rst`.
 
 use alloc::collections::BTreeSet;
@@ -21,12 +21,12 @@ use crate::raw::RawInode;
 use crate::unit::VolBlock;
 use crate::writer::ORPHAN_MAGIC;
 
-/// Magic number and checksum at the end of a block of the orphan file.
+/// Size of the magic number and the checksum at the end of a block of the orphan file.
 const TAIL: usize = 8;
-/// What is wrong with an orphan file of which some is missing.
+/// The error of an incomplete orphan file.
 pub(super) const NOT_WHOLE: &str = "it has no blocks, or fewer than its size says";
 
-/// Walks the list and reads the file; answers who is on them.
+/// Reads the list and the file. Returns the orphans.
 pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) -> BTreeSet<u32> {
     let mut found = list(view, told);
     let ino = view.sb.raw.s_orphan_file_inum.get();
@@ -41,10 +41,10 @@ pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) -> BTreeSet
     found
 }
 
-/// Who is on the list or in the file; a block of the file with what its checksum goes on from.
+/// The inodes on the list or in the file, and the blocks of the file with the seeds of their checksums.
 type Orphans = (BTreeSet<u32>, Vec<(VolBlock, u32)>);
 
-/// All of them, and where the file is.
+/// Returns all orphans, and the blocks of the file.
 pub(super) fn list_and_file(view: &View) -> Result<Orphans> {
     let mut report = CheckReport::default();
     let mut told = Told { report: &mut report, tell: &mut |_| {} };
@@ -62,7 +62,7 @@ pub(super) fn list_and_file(view: &View) -> Result<Orphans> {
     Ok((found, blocks.collect()))
 }
 
-/// Makes a block of the orphan file one that names nobody; sealed with `seed`, where there are checksums.
+/// Empties a block of the orphan file; stores the checksum with `seed`, if there are checksums.
 pub(super) fn clear(bytes: &mut [u8], block: VolBlock, seed: Option<u32>) {
     let at = bytes.len().saturating_sub(TAIL);
     let Some((slots, tail)) = bytes.split_at_mut_checked(at) else { return };
@@ -72,7 +72,8 @@ pub(super) fn clear(bytes: &mut [u8], block: VolBlock, seed: Option<u32>) {
     tail.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
 }
 
-/// Whether a regular file has all blocks that its size says. Of what is none that is told.
+/// Returns whether a regular file has all blocks for its size. An inode that is not a regular file is already
+/// reported.
 fn is_whole(view: &View, ino: u32, runs: &[DirRun]) -> bool {
     let Some((record, _)) = view.record(ino) else { return true };
     let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return true };
@@ -106,7 +107,7 @@ fn file(
     Ok(())
 }
 
-/// Whether a block of the orphan file can be believed.
+/// Checks whether a block of the orphan file is valid.
 pub(super) fn is_sound(view: &View, seed: u32, block: u64, bytes: &[u8]) -> Result<(), &'static str> {
     let (slots, tail) = bytes.split_at_checked(bytes.len().saturating_sub(TAIL)).unwrap_or_default();
     let [magic, sum] = [0, 4].map(|at| word(tail, at));
@@ -122,7 +123,7 @@ pub(super) fn is_sound(view: &View, seed: u32, block: u64, bytes: &[u8]) -> Resu
     if are_all { Ok(()) } else { Err("it names an inode that cannot be in it") }
 }
 
-/// The inodes that a block of the orphan file names.
+/// Returns the inodes in a block of the orphan file.
 fn inodes_of(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     let slots = bytes.get(..bytes.len().saturating_sub(TAIL)).unwrap_or_default();
     slots.chunks_exact(4).map(|slot| word(slot, 0)).filter(|&ino| ino != 0)
@@ -133,7 +134,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Walks the list.
+/// Reads the list.
 fn list(view: &View, told: &mut Told<'_>) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut next = view.sb.raw.s_last_orphan.get();

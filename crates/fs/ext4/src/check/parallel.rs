@@ -1,6 +1,6 @@
-//! Parts of a pass done by several threads, and told in their order.
+//! Parts of a pass that several threads execute, with results in order.
 //!
-//! Locking: one lock over the parts that are done and not yet handed on.
+//! Locking: one lock over the parts that are done and not yet passed on.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -15,11 +15,11 @@ struct Shared<T> {
     next: AtomicU32,
     done: Mutex<BTreeMap<u32, T>>,
     came: Condvar,
-    /// Threads that still work.
+    /// Number of threads that still work.
     alive: AtomicU32,
 }
 
-/// Whoever works; says when it no longer does, whatever the reason.
+/// Marks a thread as working until it is dropped, whatever the reason.
 struct Alive<T>(Arc<Shared<T>>);
 
 impl<T> Drop for Alive<T> {
@@ -29,7 +29,7 @@ impl<T> Drop for Alive<T> {
     }
 }
 
-/// Does `work` for every number below `count`, with `threads` threads at most, and hands each result to `each`, which
+/// Calls `work` for every number below `count`, in at most `threads` threads, and passes each result to `each`, which
 /// runs in the caller's thread, in the order of the numbers.
 pub(super) fn each_part<T, W>(threads: u32, count: u32, work: &Arc<W>, mut each: impl FnMut(u32, T))
 where
@@ -69,7 +69,7 @@ where
             && wanted < count
             && !shared.done.lock().contains_key(&wanted);
         if is_lost {
-            // Whoever had taken it is gone.
+            // The thread that had taken it has ended without a result.
             each(wanted, work(wanted));
             wanted = wanted.saturating_add(1);
         }
@@ -77,7 +77,7 @@ where
     others.into_iter().for_each(thread::Thread::join);
 }
 
-/// The next number, if there is one.
+/// Returns the next number, if there is one.
 fn take(next: &AtomicU32, count: u32) -> Option<u32> {
     let number = next.fetch_add(1, Ordering::SeqCst);
     if number < count {
@@ -87,7 +87,7 @@ fn take(next: &AtomicU32, count: u32) -> Option<u32> {
     None
 }
 
-/// Part `wanted`, if it is done; waits for it once no part is left to be taken.
+/// Returns part `wanted`, if it is done. If no part is left to be taken, waits for it.
 fn next_part<T>(shared: &Shared<T>, wanted: u32, count: u32) -> Option<T> {
     let mut done = shared.done.lock();
     loop {

@@ -1,4 +1,4 @@
-//! What pass 1 finds in a group: issues, inodes, directories, attributes, what owners take.
+//! The results of pass 1 for a group: issues, inodes, directories, attributes, usage of owners.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use super::issue::Issue;
 use super::state::{Dir, Slot};
 use crate::quota::{Entries, QuotaKind, entry};
 
-/// What is found in a group.
+/// The results for a group.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) issues: Vec<Issue>,
@@ -15,58 +15,59 @@ pub(super) struct Part {
     pub(super) dirs: Vec<Dir>,
     pub(super) attributes: Attributes,
     pub(super) has_large_files: bool,
-    /// Whether there are extent trees, though the super block lacks the feature.
+    /// Whether there are extent trees, although the super block lacks the feature.
     pub(super) has_foreign_trees: bool,
     pub(super) usage: Usage,
 }
 
-/// An attribute whose value is in an inode: that inode, and who names it.
+/// An attribute whose value is in an inode: that inode, and the user of the attribute.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct ValueUse {
     pub(super) value: u32,
     pub(super) owner: u32,
-    /// The block that the attribute is in; 0: its owner's inode.
+    /// The block that contains the attribute; 0 for its owner's inode.
     pub(super) block: u64,
-    /// The hash of the value by which the attribute's own goes, for each way of taking the name.
+    /// The hash of the value from which the attribute's hash follows, for each treatment of the name.
     pub(super) hashes: [u32; 2],
-    /// Bytes of the value, as the attribute says.
+    /// Size of the value according to the attribute.
     pub(super) size: u32,
 }
 
-/// An inode that holds a value: how many users it counts.
+/// An inode that contains a value, and its reference count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Holder {
     pub(super) ino: u32,
     pub(super) users: u64,
-    /// One of Lustre's, which belongs to the inode that its time of change names and is not counted.
+    /// The owner of a value of Lustre, which is in its change time. Such a value is not counted.
     pub(super) parent: u32,
-    /// Of its value; none in one of Lustre's.
+    /// The hash of the value; not used for a value of Lustre.
     pub(super) hash: u32,
-    /// Bytes of the value.
+    /// Size of the value in bytes.
     pub(super) size: u64,
 }
 
-/// What attributes there are.
+/// The attributes of the volume.
 #[derive(Debug, Default)]
 pub(super) struct Attributes {
-    /// Blocks, and the inodes that name them.
+    /// Blocks, and the inodes that refer to them.
     pub(super) blocks: Vec<(u64, u32)>,
     pub(super) values: Vec<ValueUse>,
     pub(super) holders: Vec<Holder>,
-    /// Inodes with the flag of values that attributes name but do not go by, with what is wrong if they are values.
+    /// Inodes with the flag of values to which attributes refer but which they do not confirm, with the issues if
+    /// they are values.
     pub(super) doubtful: BTreeMap<u32, Vec<Issue>>,
 }
 
-/// What owners take.
+/// The usage of owners.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
-    /// By [`QuotaKind::ALL`].
+    /// Indexed like [`QuotaKind::ALL`].
     pub(super) owners: [Entries; 3],
-    /// Those of the orphan file, and its bytes.
+    /// The owners of the orphan file, and its size.
     pub(super) orphan_file: Option<([u32; 3], u64)>,
 }
 
-/// Whether the orphan file is somebody's.
+/// Whether the orphan file counts for its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OrphanFile {
     Counts,
@@ -74,7 +75,7 @@ pub(super) enum OrphanFile {
 }
 
 impl Usage {
-    /// Adds what others take.
+    /// Adds the usage of `other`.
     pub(super) fn merge(&mut self, other: Self) {
         for (owners, others) in self.owners.iter_mut().zip(other.owners) {
             for (id, taken) in others {
@@ -85,7 +86,7 @@ impl Usage {
         self.orphan_file = self.orphan_file.or(other.orphan_file);
     }
 
-    /// What the owners of a kind take.
+    /// Returns the usage of the owners of a kind.
     pub(super) fn of(&self, kind: QuotaKind, orphan_file: OrphanFile) -> Entries {
         let nth = QuotaKind::ALL.iter().position(|&known| known == kind).unwrap_or(0);
         let mut all = self.owners.get(nth).cloned().unwrap_or_default();

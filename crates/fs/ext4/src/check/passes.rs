@@ -1,4 +1,4 @@
-//! All passes, one after the other.
+//! Running all passes.
 
 use alloc::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::view::View;
 use super::{attributes, connectivity, counts, directories, links, mmp, orphans, quota, resize, super_block};
 use crate::feature::RoCompat;
 
-/// Looks at the volume that fills `device`, and mends nothing.
+/// Checks the volume on `device` without repairs.
 pub(super) fn look(
     device: Arc<dyn BlockDevice>,
     options: &CheckOptions,
@@ -33,7 +33,7 @@ pub(super) fn look(
     let known = Known::new(&view, orphans.clone());
     let (mut state, mut attributes, usage) = inodes::check(&view, state, known, options.threads, &mut told);
     attributes::shared(&view, &mut state, &mut attributes, &mut told);
-    // Files that may share blocks are never written.
+    // Shared blocks are permitted with this feature, since such files are never written.
     let may_share = view.sb.ro_compat.contains(RoCompat::SHARED_BLOCKS);
     if state.has_twice() && !may_share {
         state.budget.renew_nodes();

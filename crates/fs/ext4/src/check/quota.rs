@@ -1,7 +1,9 @@
-//! Quota files: what they say that users, groups and projects take, against what is in use.
+//! Quota files: comparing the stored usage of users, groups and projects with the actual usage.
 //!
-//! Invariant: what is in use is what pass 1 walked, not what inodes count, so that other damage does not show here again.
-//! Source: e2fsprogs `lib/support/mkquota.c` `quota_data_add`, `quota_compare_and_update`; `e2fsck/pass1.c` `check_blocks`.
+//! Invariant: the actual usage is what pass 1 has walked, not what inodes count, so that other damage is not reported
+//! here again.
+//! Source: e2fsprogs `lib/support/mkquota.c` `quota_data_add`, `quota_compare_and_update`; `e2fsck/pass1.c`
+//! `check_blocks`.
 
 use alloc::vec::Vec;
 
@@ -19,18 +21,18 @@ use crate::quota::{BLOCK, Entries, QuotaKind, RawEntry, blocks_of, decode, entry
 use crate::raw::RawInode;
 
 const ROOT: u32 = 2;
-/// So many bytes of a file are looked at: entries of a million owners.
+/// Maximum number of bytes of a file that are read: entries of a million owners.
 const MAX_FILE: usize = 128 << 20;
-/// A file that e2fsprogs opens is no larger (`lib/support/quotaio_v2.c` `v2_init_io`).
+/// Maximum size of a file that e2fsprogs opens (`lib/support/quotaio_v2.c` `v2_init_io`).
 const MAX_SIZE: u64 = 1 << 31;
-/// So many owners are told of a file.
+/// Maximum number of owners per file that are reported.
 const MAX_TOLD: usize = 100;
-/// `i_extra_isize` that covers `i_projid`.
+/// An `i_extra_isize` that includes `i_projid`.
 const WITH_PROJECT: u16 = 32;
 
 impl Look<'_> {
-    /// Counts this inode, which owns so many clusters, with its owners; the inodes of its values are counted with it, and
-    /// not by themselves.
+    /// Adds this inode, which owns `clusters`, to the usage of its owners. The inodes of its values are counted with
+    /// it, and not by themselves.
     pub(super) fn count_usage(&mut self, clusters: u64) {
         let (ino, sb) = (self.ino, &self.view.sb);
         let is_counted =
@@ -53,7 +55,7 @@ impl Look<'_> {
     }
 }
 
-/// Looks at the quota files.
+/// Checks the quota files.
 pub(super) fn check(view: &View, state: &State, taken: &Usage, told: &mut Told<'_>) {
     for (kind, ino) in QuotaKind::ALL.into_iter().zip(view.quota_inodes()) {
         if ino == 0 {
@@ -71,7 +73,7 @@ pub(super) fn check(view: &View, state: &State, taken: &Usage, told: &mut Told<'
                 continue;
             }
         };
-        // Linux does not count the orphan file, e2fsck up to 1.47.0 does.
+        // Linux does not count the orphan file; e2fsck up to 1.47.0 does.
         if differences(&stored, &taken.of(kind, OrphanFile::DoesNot)).is_empty() {
             continue;
         }
@@ -89,7 +91,7 @@ pub(super) fn check(view: &View, state: &State, taken: &Usage, told: &mut Told<'
     }
 }
 
-/// The owners of whom the file says something else, with what it says and what is so.
+/// Returns the owners whose stored usage differs, with the stored and the actual usage.
 fn differences(stored: &Entries, taken: &Entries) -> Vec<(u32, RawEntry, RawEntry)> {
     let of = |all: &Entries, id: u32| all.get(&id).copied().unwrap_or_else(|| entry(id, 0, 0));
     let same = |one: &RawEntry, other: &RawEntry| {
@@ -102,13 +104,13 @@ fn differences(stored: &Entries, taken: &Entries) -> Vec<(u32, RawEntry, RawEntr
     all.filter(|(_, stored, taken)| !same(stored, taken)).collect()
 }
 
-/// Whether the inode of a quota file has a size that whoever opens the file takes.
+/// Checks whether the inode of a quota file has an acceptable size.
 fn fits(size: u64, bytes: &[u8]) -> core::result::Result<(), &'static str> {
     let is_covered = blocks_of(bytes).is_some_and(|blocks| to_u64(blocks) <= size.div_ceil(to_u64(BLOCK)));
     if is_covered && size <= MAX_SIZE { Ok(()) } else { Err("its size cannot be") }
 }
 
-/// The size of a quota file and its bytes; none if they cannot be had.
+/// Returns the size and the bytes of a quota file, or `None` if they cannot be read.
 fn read(view: &View, state: &State, ino: u32) -> Option<(u64, Vec<u8>)> {
     let (record, _) = view.record(ino)?;
     let (raw, _) = RawInode::ref_from_prefix(&record).ok()?;

@@ -19,7 +19,7 @@ const JOURNAL_INO: u32 = 8;
 pub(super) const NOT_REGULAR: &str = "it is no regular file";
 
 impl Look<'_> {
-    /// Whether it is the journal of the volume.
+    /// Returns whether it is the journal of the volume.
     pub(super) fn is_journal(&self) -> bool {
         let sb = &self.view.sb;
         self.ino == sb.raw.s_journal_inum.get() && sb.compat.contains(Compat::HAS_JOURNAL)

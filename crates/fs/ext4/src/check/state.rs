@@ -52,7 +52,7 @@ impl Slot {
         Self { kind, marks, links, names: AtomicU32::new(0) }
     }
 
-    /// Whether it is in use.
+    /// Returns whether it is in use.
     pub(super) fn is_used(&self) -> bool {
         self.links != 0 || self.marks.contains(Marks::OWN)
     }
@@ -113,7 +113,7 @@ impl Dir {
         }
     }
 
-    /// The directory that names it.
+    /// Returns the directory that names it.
     pub(super) fn parent(&self) -> u32 {
         self.parent.load(Ordering::Relaxed)
     }
@@ -134,7 +134,7 @@ impl Dir {
         self.parent.store(parent, Ordering::Relaxed);
     }
 
-    /// Whether it has more than one name.
+    /// Returns whether it has more than one name.
     pub(super) fn is_twice(&self) -> bool {
         self.twice.load(Ordering::Relaxed)
     }
@@ -174,7 +174,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// With nothing in use. Errors: NoMemory.
+    /// With nothing in use. Fails with `NoMemory`.
     pub(super) fn new(view: &View) -> Result<Self> {
         let sb = &view.sb;
         let mut bits = Vec::new();
@@ -209,7 +209,7 @@ impl State {
         }
     }
 
-    /// Whether any block was claimed twice.
+    /// Returns whether any block was claimed twice.
     pub(super) fn has_twice(&self) -> bool {
         self.any_twice.load(Ordering::SeqCst) != 0
     }
@@ -244,7 +244,7 @@ impl State {
         });
     }
 
-    /// Whether any of `len` blocks from `start` on was claimed twice.
+    /// Returns whether any of `len` blocks from `start` on was claimed twice.
     pub(super) fn is_twice(&self, start: VolBlock, len: u64) -> bool {
         let mut found = false;
         self.each_word(start, len, |bits, word, mask, _| {
@@ -348,7 +348,7 @@ pub(super) fn own_copies(sb: &SuperBlock, group: u32) -> (VolBlock, u64) {
     (VolBlock(start), end.saturating_sub(start))
 }
 
-/// A bitmap of zeros.
+/// Returns a bitmap of zeros.
 fn blank(words: usize) -> Box<[u64]> {
     let mut bits = Vec::new();
     // At most 64 KiB a group; without memory for that nothing is marked, and the bitmap is told to be wrong.
@@ -358,7 +358,7 @@ fn blank(words: usize) -> Box<[u64]> {
     bits.into_boxed_slice()
 }
 
-/// How many bits of `words` are set.
+/// Returns how many bits of `words` are set.
 pub(super) fn count(words: &[u64]) -> u64 {
     words.iter().map(|word| u64::from(word.count_ones())).fold(0, u64::saturating_add)
 }

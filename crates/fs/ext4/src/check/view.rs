@@ -37,8 +37,8 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Errors: Corrupt without any usable super block; Unsupported for a feature, or too many groups; those of the
-    /// device, for the super block alone.
+    /// Fails with `Corrupt` without any usable super block, with `Unsupported` for a feature, or too many groups, or
+    /// with the errors of the device, for the super block alone.
     pub(super) fn open(
         device: Arc<dyn BlockDevice>,
         options: &CheckOptions,
@@ -158,7 +158,7 @@ impl View {
         }
     }
 
-    /// The first copy of a descriptor whose places can be.
+    /// Returns the first copy of a descriptor whose places can be.
     fn usable_copy(&self, group: u32) -> Option<GroupDescriptor> {
         let copies = self.sb.copies().skip(1).take(MAX_COPIES);
         let mut copies = copies.filter_map(|copy| self.descriptor_in(group, copy)).map(|(copy, _)| copy);
@@ -172,7 +172,7 @@ impl View {
         }
     }
 
-    /// Whether the second inode is a directory.
+    /// Returns whether the second inode is a directory.
     fn has_root(&self) -> bool {
         let record = self.record(2);
         let raw = record.as_ref().and_then(|(record, _)| RawInode::ref_from_prefix(record).ok());
@@ -208,17 +208,17 @@ impl View {
         }
     }
 
-    /// The descriptor of `group`.
+    /// Returns the descriptor of `group`.
     pub(super) fn group(&self, group: u32) -> &GroupDescriptor {
         self.groups.get(to_usize(group.into())).unwrap_or(&EMPTY)
     }
 
-    /// Whether descriptors carry checksums, and so flags and counts of unused inodes that mean something.
+    /// Returns whether descriptors carry checksums, and so flags and counts of unused inodes that mean something.
     pub(super) fn has_descriptor_sums(&self) -> bool {
         self.sb.checksums != Checksums::None
     }
 
-    /// How many inodes at the start of `group`'s table may be in use.
+    /// Returns how many inodes at the start of `group`'s table may be in use.
     pub(super) fn used_inodes(&self, group: u32) -> u32 {
         let (descriptor, all) = (self.group(group), self.sb.inodes_per_group);
         if descriptor.inode_table.0 == 0 {
@@ -244,7 +244,7 @@ impl View {
         is_file.then_some(group)
     }
 
-    /// Whether `ino` is the format's own: reserved and not the root, or a file that the super block names.
+    /// Returns whether `ino` is the format's own: reserved and not the root, or a file that the super block names.
     pub(super) fn is_own(&self, ino: u32) -> bool {
         let sb = &self.sb;
         let orphan_file = sb.compat.contains(Compat::ORPHAN_FILE) && ino == sb.raw.s_orphan_file_inum.get();
@@ -256,7 +256,7 @@ impl View {
         self.named_quota_inodes().map(|(ino, can_be)| if can_be { ino } else { 0 })
     }
 
-    /// The numbers of the quota files, and whether they can be.
+    /// Returns the numbers of the quota files, and whether they can be.
     pub(super) fn named_quota_inodes(&self) -> [(u32, bool); 3] {
         let [user, group, project] = self.quota_numbers();
         let can_be = |ino: u32, usual: u32| {
@@ -272,7 +272,7 @@ impl View {
             .map(|inum| if has { inum.get() } else { 0 })
     }
 
-    /// The bytes of `group`'s descriptor.
+    /// Returns the bytes of `group`'s descriptor.
     pub(super) fn descriptor_bytes(&self, group: u32) -> &[u8] {
         let size = usize::from(self.sb.desc_size);
         let start = to_usize(group.into()).saturating_mul(size);
@@ -297,7 +297,7 @@ impl View {
         Some((record.to_vec(), block))
     }
 
-    /// The bytes of `count` blocks from `start` on.
+    /// Returns the bytes of `count` blocks from `start` on.
     pub(super) fn read(&self, start: VolBlock, count: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.read_into(start, count, &mut bytes)?;
@@ -318,12 +318,12 @@ impl View {
     }
 }
 
-/// Where the structures of a group are.
+/// Returns where the structures of a group are.
 fn places(descriptor: &GroupDescriptor) -> [VolBlock; 3] {
     [descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table]
 }
 
-/// The groups whose bitmaps or tables overlap each other, or copies of the super block and the descriptors.
+/// Returns the groups whose bitmaps or tables overlap each other, or copies of the super block and the descriptors.
 fn overlapping(sb: &SuperBlock, groups: &[GroupDescriptor]) -> BTreeSet<u32> {
     let table = u64::from(sb.inode_table_blocks());
     let mut taken: Vec<(u64, u64, u32)> = Vec::new();
@@ -402,7 +402,7 @@ fn find_agreeing(device: &dyn BlockDevice) -> Result<Found> {
     }
 }
 
-/// Whether it has both `resize_inode` and `meta_bg`, which exclude each other.
+/// Returns whether it has both `resize_inode` and `meta_bg`, which exclude each other.
 pub(super) fn keeps_for_growing_twice(sb: &SuperBlock) -> bool {
     sb.compat.contains(Compat::RESIZE_INODE) && sb.incompat.contains(Incompat::META_BG)
 }

@@ -1,4 +1,4 @@
-//! Bitmaps, and the checksums over them, which their groups' descriptors keep.
+//! Bitmaps, and their checksums, which are in their groups' descriptors.
 
 use obento_base::Result;
 use obento_base::wire::to_usize;
@@ -8,7 +8,7 @@ use super::edits::Edits;
 use crate::checksum::Crc;
 use crate::unit::VolBlock;
 
-/// Which bitmap of a group.
+/// One of a group's two bitmaps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Blocks,
@@ -16,7 +16,7 @@ pub(super) enum Kind {
 }
 
 impl Edits {
-    /// Mends a bitmap; false for another issue.
+    /// Repairs a bitmap. Returns false for another issue.
     pub(super) fn mend_bitmap(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::BlockBitmap { group, block, len, stored } => {

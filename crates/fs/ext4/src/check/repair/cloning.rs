@@ -1,6 +1,6 @@
-//! Maps of inodes that share blocks: what of them has to move, and what they name then.
+//! Maps of inodes that share blocks: the parts that must move, and the resulting maps.
 //!
-//! Invariant: an inode's map is looked at as it stands before anybody was given a copy.
+//! Invariant: an inode's map is examined as it was before any inode got a copy.
 //! Source: e2fsprogs `e2fsck/pass1b.c` `clone_file_block`.
 
 use alloc::vec::Vec;
@@ -19,10 +19,10 @@ use crate::map::{Mapping, State};
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex};
 use crate::unit::VolBlock;
 
-/// Nodes of a tree that is made anew.
+/// Maximum number of nodes of a tree that is rebuilt.
 const MAX_NODES: usize = 1 << 16;
 
-/// The depth of a node and its entries, if it is one; `depth` is what its place asks for.
+/// Returns the depth and the entries of a node, if it is valid. `depth` is the required depth.
 fn node(bytes: &[u8], depth: Option<u16>) -> Option<(u16, Vec<[u8; ENTRY]>)> {
     let (header, rest) = RawExtentHeader::ref_from_prefix(bytes).ok()?;
     let found = header.eh_depth.get();
@@ -32,8 +32,8 @@ fn node(bytes: &[u8], depth: Option<u16>) -> Option<(u16, Vec<[u8; ENTRY]>)> {
 }
 
 impl Edits {
-    /// Gives the entries of a node that others have too blocks of their own; false if none is left. Each node below is
-    /// done before the entry that names it.
+    /// Gives the entries of a node that share blocks blocks of their own. Returns false if no entry is left. Each
+    /// node below is processed before the entry that refers to it.
     pub(super) fn clone_node(
         &mut self,
         bytes: &mut [u8],
@@ -61,7 +61,7 @@ impl Edits {
         Ok(!entries.is_empty() || before.is_empty())
     }
 
-    /// What an entry of an inner node names; false if the entry goes.
+    /// Processes the node below an entry of an inner node. Returns false if the entry is removed.
     fn clone_below(
         &mut self,
         entry: &mut [u8; ENTRY],
@@ -82,13 +82,13 @@ impl Edits {
         }
         let Ok(before) = self.view.read(VolBlock(block), 1) else { return Ok(true) };
         let mut below = before.clone();
-        // As deep as the tree says at most, and each level says one less.
+        // The depth decreases by one per level.
         if !self.clone_node(&mut below, seed, Some(depth), plan, claims)? {
             return Ok(false);
         }
         if below != before {
             self.seal_node(&mut below, seed);
-            // Where its first entry was taken out it begins with another.
+            // If its first entry was removed, it begins with another one.
             if let Some(first) = below.get(ENTRY..).and_then(|bytes| bytes.first_chunk()) {
                 index.ei_block.set(u32::from_le_bytes(*first));
             }
@@ -97,7 +97,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Gives a node of an extent tree its checksum.
+    /// Stores the checksum of an extent tree node.
     pub(super) fn seal_node(&self, bytes: &mut [u8], seed: u32) {
         if !self.view.sb.has_metadata_csum() {
             return;
@@ -111,8 +111,8 @@ impl Edits {
         }
     }
 
-    /// All that a tree maps, what others have too in copies. Errors: NoSpace; where the tree cannot be walked, too, since
-    /// then it cannot be made anew.
+    /// Returns all extents of a tree, with copies of shared blocks. Fails with `NoSpace`, also if the tree cannot be
+    /// walked, since it cannot be rebuilt then.
     pub(super) fn clone_pieces(
         &mut self,
         map: &[u8; 60],
@@ -125,7 +125,7 @@ impl Edits {
             left = left.checked_sub(1).ok_or(Error::NoSpace)?;
             let (depth, entries) = node(&bytes, depth).ok_or(Error::NoSpace)?;
             if let Some(below) = depth.checked_sub(1) {
-                // The first is to be walked first.
+                // The first one is walked first.
                 for entry in entries.iter().rev() {
                     let index = RawExtentIndex::ref_from_bytes(entry).map_err(|_| Error::NoSpace)?;
                     waiting.push((self.view.read(index_leaf(index), 1)?, Some(below)));
@@ -143,7 +143,7 @@ impl Edits {
         Ok(pieces)
     }
 
-    /// An extent in as many pieces as it takes.
+    /// Copies an extent in as many pieces as necessary.
     fn clone_piece(
         &mut self,
         extent: &RawExtent,
@@ -159,7 +159,7 @@ impl Edits {
             let mut rest =
                 whole.within(&(u64::from(at.saturating_add(done))..whole.end())).ok_or(Error::NoSpace)?;
             if claims.is_twice(rest.place.0, rest.len.into()) {
-                // Blocks in a row that move, or that stay.
+                // The contiguous blocks that all move, or all stay.
                 let moves = claims.must_move(rest.place.0, 1);
                 let same = |&n: &u32| claims.must_move(rest.place.0.saturating_add(n.into()), 1) == moves;
                 rest.len =
@@ -175,7 +175,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Copies as many of `len` blocks as there is room for in a row: where to, and how many.
+    /// Copies as many of `len` blocks as fit one free run. Returns their new place and number.
     fn copy_some(&mut self, plan: &mut Plan, start: u64, len: u32) -> Result<(u64, u32)> {
         let mut len = len;
         while len > 0 {
@@ -188,7 +188,7 @@ impl Edits {
         Err(Error::NoSpace)
     }
 
-    /// Gives the pointers of a map that others have too blocks of their own.
+    /// Gives the shared block numbers of a map blocks of their own.
     pub(super) fn clone_pointers(
         &mut self,
         map: &mut [u8; 60],
@@ -199,7 +199,7 @@ impl Edits {
         for (word, level) in map.as_chunks_mut().0.iter_mut().zip([0; 12].into_iter().chain(1..=3)) {
             self.clone_pointer(word, level, plan, claims, &mut waiting)?;
         }
-        // As many nodes as the volume has blocks.
+        // At most as many nodes as the volume has blocks.
         let mut left = self.view.sb.blocks_count;
         while let Some(Table { block, home, level }) = waiting.pop() {
             let Some(fewer) = left.checked_sub(1) else { break };
@@ -231,7 +231,7 @@ impl Edits {
             let new =
                 if level == 0 { self.copy_run(plan, block, 1)? } else { self.place_for(plan, block, 1)? };
             home = new.unwrap_or(0);
-            // A block beyond what a pointer holds is none.
+            // A block number past 32 bits cannot be stored.
             let low = u32::try_from(home).map_err(|_| Error::NoSpace)?;
             *word = low.to_le_bytes();
         }
@@ -241,7 +241,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Gives the extents of a leaf that others have too copies of their own, or takes them out.
+    /// Gives the shared extents of a leaf copies of their own, or removes them.
     fn clone_leaf(
         &mut self,
         entries: &mut Vec<[u8; ENTRY]>,
@@ -273,7 +273,7 @@ impl Edits {
     }
 }
 
-/// A table of pointers: where it is, and where it is to be.
+/// A table of block numbers: its old and its new place.
 struct Table {
     block: u64,
     home: u64,

@@ -1,15 +1,15 @@
-//! Bringing what was mended to the device, as transactions one after the other.
+//! Writing repairs to the device as successive transactions.
 //!
-//! The blocks in which the copy differs go into the volume's journal as one transaction, which is then replayed like
-//! after a crash: a cut leaves the volume as it was, or as it is meant to be. A repair that is larger than half of the
-//! journal is several transactions, each the end of a mend ([`Target::is_due`]), so that what a cut leaves is a volume of
-//! which a part is mended, and marked as having errors.
-//! Without a journal, or for one mend that the journal cannot take - copies of large files, the index of a directory of
-//! megabytes - the blocks are written to their places in an order by which a cut costs no contents: what was free, what
-//! files and directories own, the volume's own metadata. A second run mends what it leaves; of a directory whose index was
-//! being made anew names may be lost, as by e2fsck.
-//! Invariant: the super block wants recovery from before the transaction is in the log until it is in its place. The
-//! super block's own block is written last.
+//! The blocks that differ in the copy are written to the volume's journal as one transaction, which is then replayed
+//! as after a crash: an interruption leaves either the old or the new state. A repair that is larger than half of the
+//! journal is split into several transactions, each at the end of a repair step ([`Target::is_due`]), so that an
+//! interruption leaves a partly repaired volume that is marked as having errors. Without a journal, or for one step
+//! that exceeds the journal (copies of large files, the index of a directory of megabytes), the blocks are written to
+//! their places in an order in which an interruption loses no contents: free blocks, blocks of files and directories,
+//! the volume's own metadata. A second run repairs the rest. Names of a directory whose index was being rebuilt may
+//! be lost, as with e2fsck.
+//! Invariant: the super block requests recovery from before the transaction is in the log until its blocks are in
+//! their places. The super block's own block is written last.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -32,20 +32,20 @@ use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::unit::VolBlock;
 use crate::writer::seal_super_block;
 
-/// Bytes of blocks that are on the way at once.
+/// Size of the block cache.
 const CACHE: usize = 64 << 20;
-/// How many blocks are written at once.
+/// Number of blocks that are written at once.
 const RUN: u64 = 64;
-/// Bytes of changes that are gathered where there is no journal.
+/// Size of the changes that are collected if there is no journal.
 const PLAIN: u64 = 64 << 20;
 
-/// The device that is mended.
+/// The device that is repaired.
 pub(super) struct Target<'a> {
     device: &'a Arc<dyn BlockDevice>,
     options: &'a CheckOptions,
-    /// Bytes of changes after which they are due.
+    /// Size of the changes after which they are written.
     limit: u64,
-    /// Whether the journal's blocks may be somebody else's.
+    /// Whether the journal's blocks may belong to another file.
     is_journal_shared: bool,
     has_begun: bool,
 }
@@ -64,22 +64,22 @@ impl<'a> Target<'a> {
         this
     }
 
-    /// Whether a transaction should be made before more is changed.
+    /// Returns whether a transaction should be written before more is changed.
     pub(super) fn is_due(&self, copy: &Copy) -> bool {
         copy.changed_len() >= self.limit
     }
 
-    /// Whether anything was written.
+    /// Returns whether anything was written.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// Leaves the journal alone from now on: what is written to it may destroy what a file holds.
+    /// Leaves the journal alone from now on, since writing to it may destroy the contents of a file.
     pub(super) fn spare_journal(&mut self) {
         self.is_journal_shared = true;
     }
 
-    /// Brings what `copy` changed to the device; `copy` has no changes then.
+    /// Writes the changes of `copy` to the device. `copy` then has no changes.
     pub(super) fn commit(&mut self, copy: &Arc<Copy>) -> Result<()> {
         let found = locate::find(&**copy)?;
         let sb = found.super_block;
@@ -91,12 +91,12 @@ impl<'a> Target<'a> {
         let has_journal =
             sb.compat.contains(Compat::HAS_JOURNAL) && !self.is_journal_shared && found.instead_of.is_none();
         if has_journal && locate::find(&**self.device).is_ok_and(|found| found.instead_of.is_some()) {
-            // A journal is found by the primary super block alone.
+            // Only the primary super block locates the journal.
             let early = over(copy);
             change_super_block(&early, &sb, unfinished)?;
             self.bring_first(&early, &sb)?;
         }
-        // Where the journal cannot take it, it is written without.
+        // If the journal cannot take the changes, they are written without it.
         if !(has_journal && self.by_journal(copy, &numbers).is_ok()) {
             self.write(copy, &sb, &numbers)?;
         }
@@ -113,7 +113,7 @@ impl<'a> Target<'a> {
             .ok_or(Error::Invalid)
     }
 
-    /// The blocks in which `copy` differs, in order.
+    /// Returns the blocks in which `copy` differs, in order.
     fn different(&self, copy: &Copy, sb: &SuperBlock) -> Result<Vec<u64>> {
         let size = u64::from(sb.block_size);
         let there = self.device.len().checked_div(size).unwrap_or(0);
@@ -135,8 +135,8 @@ impl<'a> Target<'a> {
         Ok(result)
     }
 
-    /// As one transaction of the journal. Errors: whatever keeps the journal, as it is on the device, from taking it;
-    /// what is mended may be its inode.
+    /// Writes the blocks as one transaction of the journal. Fails if the journal on the device cannot take it: the
+    /// repair may concern its inode.
     fn by_journal(&self, copy: &Arc<Copy>, numbers: &[u64]) -> Result<()> {
         let found = locate::find(&**self.device)?;
         let journal = self.journal(&found.super_block)?;
@@ -146,7 +146,7 @@ impl<'a> Target<'a> {
         }
         let blocks_count = found.super_block.blocks_count;
         let summary = journal.replay_onto(&**self.device, blocks_count)?;
-        // The super block that comes out of the journal wants recovery too, until all else is in its place.
+        // The super block in the journal also requests recovery, until everything else is in its place.
         let reader = over(copy);
         change_super_block(&reader, &locate::find(&**copy)?.super_block, want_recovery)?;
         let cache = Cache::new(Arc::new(reader), found.super_block.block_size, CACHE);
@@ -156,7 +156,7 @@ impl<'a> Target<'a> {
         self.journal(&found.super_block)?.recover(&**self.device, blocks_count).map(drop)
     }
 
-    /// To their places, the block of the super block left out.
+    /// Writes the blocks to their places, except the block of the super block.
     fn write(&self, copy: &Arc<Copy>, sb: &SuperBlock, numbers: &[u64]) -> Result<()> {
         let after = Edits::open(copy, &CheckOptions { super_block: None, ..self.options.clone() })?;
         let size = u64::from(sb.block_size);
@@ -181,7 +181,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// The block of the super block.
+    /// Writes the block of the super block.
     fn bring_first(&self, copy: &dyn BlockDevice, sb: &SuperBlock) -> Result<()> {
         let size = u64::from(sb.block_size);
         let mut bytes = alloc::vec![0; to_usize(size)];
@@ -191,7 +191,7 @@ impl<'a> Target<'a> {
         self.device.flush()
     }
 
-    /// When a block is written.
+    /// Returns when a block is written.
     fn rank(&self, after: &Edits, block: VolBlock) -> Rank {
         let view = &after.view;
         if view.zones.overlap(block, 1) || view.sb.group_of(block).is_none() {
@@ -200,7 +200,7 @@ impl<'a> Target<'a> {
         if self.is_free(after, block) { Rank::Free } else { Rank::Owned }
     }
 
-    /// Whether the device says that nobody has a block.
+    /// Returns whether a block is free on the device.
     fn is_free(&self, after: &Edits, block: VolBlock) -> bool {
         let (view, size) = (&after.view, after.view.sb.block_size);
         let Some(group) = view.sb.group_of(block) else { return false };
@@ -217,22 +217,22 @@ impl<'a> Target<'a> {
     }
 }
 
-/// What is written first.
+/// The order of writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rank {
-    /// What nobody has yet: copies, and new blocks of directories.
+    /// Free blocks: copies, and new blocks of directories.
     Free,
     Owned,
     Metadata,
 }
 
-/// A device to change what is brought without changing `copy`.
+/// Returns a device on which changes do not change `copy`.
 fn over(copy: &Arc<Copy>) -> Overlay<Arc<dyn BlockDevice>> {
     let below: Arc<dyn BlockDevice> = Arc::<Copy>::clone(copy);
     Overlay::new(below)
 }
 
-/// Changes the super block alone, durably.
+/// Changes only the super block, durably.
 pub(super) fn change_super_block(
     device: &dyn BlockDevice,
     sb: &SuperBlock,
@@ -245,12 +245,12 @@ pub(super) fn change_super_block(
     device.flush()
 }
 
-/// Says that the journal is to be replayed.
+/// Requests a replay of the journal.
 pub(super) fn want_recovery(raw: &mut RawSuperBlock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::NEEDS_RECOVERY.bits());
 }
 
-/// Says that a volume is not as it should be.
+/// Marks a volume as having errors.
 pub(super) fn unfinished(raw: &mut RawSuperBlock) {
     raw.s_state.set(raw.s_state.get() & !VALID_FS | ERROR_FS);
 }

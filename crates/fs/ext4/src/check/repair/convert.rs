@@ -1,6 +1,6 @@
-//! A map of block numbers made a tree of extents, where clusters ask for that.
+//! Converting a block map to an extent tree, as clusters require.
 //!
-//! Invariant: the blocks stay where they are; without space for the tree the inode is left as it was.
+//! Invariant: the blocks stay in their places. Without space for the tree the inode does not change.
 //! Source: e2fsprogs `e2fsck/extents.c` `rebuild_extent_tree`.
 
 use alloc::sync::Arc;
@@ -17,13 +17,13 @@ use crate::map::{Blocks, Mapping, State};
 use crate::unit::FileBlock;
 use crate::volume::Volume;
 
-/// Cache for looking at an inode.
+/// Cache size for reading an inode.
 const SMALL_CACHE: usize = 1 << 20;
-/// More pieces than a file has that is worth it: 24 MiB of them.
+/// Maximum number of pieces, which take 24 MiB: more than a file in practical use has.
 pub(super) const MAX_PIECES: usize = 1 << 20;
 
 impl Edits {
-    /// Mends a map of block numbers; false for another issue.
+    /// Converts a block map. Returns false for another issue.
     pub(super) fn mend_block_map(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         let Issue::BlockMapped { ino } = *issue else { return Ok(false) };
         let Some(pieces) = self.mapped_pieces(ino)? else { return Ok(false) };
@@ -33,7 +33,7 @@ impl Edits {
         }
     }
 
-    /// Gives a file a tree of extents in place of the map that it has. Errors: NoSpace, after which it is as it was.
+    /// Replaces the map of a file by an extent tree. Fails with `NoSpace`, and then changes nothing.
     pub(super) fn map_anew(&mut self, ino: u32, pieces: &[Mapping], clock: &Arc<dyn Clock>) -> Result<()> {
         let before = self.record(ino)?;
         self.inode(ino, |raw| raw.i_flags.set(raw.i_flags.get() | InodeFlags::EXTENTS.bits()))?;
@@ -45,7 +45,7 @@ impl Edits {
         mapped
     }
 
-    /// What a file maps within its size: file blocks and the blocks that they are. `None`: too much.
+    /// Returns the mappings of a file within its size, or `None` if there are too many.
     fn mapped_pieces(&self, ino: u32) -> Result<Option<Vec<Mapping>>> {
         let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
         let volume = Volume::bare(device, self.view.sb.clone(), SMALL_CACHE);

@@ -1,8 +1,9 @@
-//! Copies of blocks in free ones: what a file needs of its own is planned first, and made when there is room for all.
+//! Copying shared blocks to free ones. The copies of a file are planned first, and made if there is space for all of
+//! them.
 //!
-//! Invariant: nothing that is not on the device yet frees a block that a copy goes to ([`Edits::clone_twice`]).
-//! Invariant: extents of which one ends in the cluster where the next begins move together, since a cluster of a file
-//! is one cluster of the volume.
+//! Invariant: no change that is not on the device yet frees a block that a copy uses ([`Edits::clone_twice`]).
+//! Invariant: extents that end and begin in the same cluster move together, since a cluster of a file is one cluster
+//! of the volume.
 //! Source: e2fsprogs `e2fsck/pass1b.c` `clone_file_block`; Linux `Documentation/filesystems/ext4/bigalloc.rst`.
 
 use alloc::vec::Vec;
@@ -17,30 +18,30 @@ use crate::map::check::{extent_len, extent_start};
 use crate::raw::RawExtent;
 use crate::unit::VolBlock;
 
-/// Blocks that are copied at once.
+/// Number of blocks that are copied at once.
 const AT_ONCE: u64 = 256;
 
-/// How an inode gets rid of what others have too.
+/// How the shared blocks of an inode are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// An extent is copied as a whole, so that the tree keeps its shape.
     Whole,
-    /// Of an extent what has to be is copied, in as many pieces as it takes, and the tree is made anew.
+    /// The necessary parts of an extent are copied in as many pieces as needed, and the tree is rebuilt.
     Pieces,
-    /// Nothing is copied, and what others have is taken out.
+    /// Nothing is copied, and shared blocks are removed.
     Without,
 }
 
-/// What is to be done for one inode.
+/// The planned changes for one inode.
 pub(super) struct Plan {
     pub(super) way: Way,
-    /// Runs that were taken.
+    /// Allocated runs.
     taken: Vec<(u64, u64)>,
-    /// From where, to where, how many.
+    /// Source, target and number of blocks.
     copies: Vec<(u64, u64, u64)>,
     /// Tables and nodes in new places.
     tables: Vec<(u64, Vec<u8>)>,
-    /// Those that change in their places.
+    /// Tables and nodes that change in their places.
     pub(super) late: Vec<(u64, Vec<u8>)>,
 }
 
@@ -49,12 +50,12 @@ impl Plan {
         Self { way, taken: Vec::new(), copies: Vec::new(), tables: Vec::new(), late: Vec::new() }
     }
 
-    /// The runs that were taken for it.
+    /// Returns the runs that were allocated for it.
     pub(super) fn taken(&self) -> &[(u64, u64)] {
         &self.taken
     }
 
-    /// Notes what a table, or node, is to be.
+    /// Adds the new contents of a table or node.
     pub(super) fn table(&mut self, block: u64, home: u64, before: Vec<u8>, after: Vec<u8>) {
         if home != block {
             self.tables.push((home, after));
@@ -64,11 +65,12 @@ impl Plan {
     }
 }
 
-/// Where an extent is: file block, block, length.
+/// An extent: file block, volume block, length.
 type Piece = (u64, u64, u64);
 
 impl Edits {
-    /// Takes room for a copy of blocks, which lies in its cluster as they do. `None`: nothing is copied. Errors: NoSpace.
+    /// Allocates space for a copy of blocks, at the same offset in its cluster. Returns `None` if nothing is copied.
+    /// Fails with `NoSpace`.
     pub(super) fn place_for(&mut self, plan: &mut Plan, start: u64, len: u64) -> Result<Option<u64>> {
         let inside = start & u64::from(self.view.sb.cluster_blocks()).saturating_sub(1);
         let first = self.take_for(plan, inside.saturating_add(len))?;
@@ -84,14 +86,14 @@ impl Edits {
         Ok(Some(start))
     }
 
-    /// Plans a copy of blocks in a row; answers where it begins.
+    /// Plans a copy of contiguous blocks. Returns its start.
     pub(super) fn copy_run(&mut self, plan: &mut Plan, start: u64, len: u64) -> Result<Option<u64>> {
         let new = self.place_for(plan, start, len)?;
         plan.copies.extend(new.map(|new| (start, new, len)));
         Ok(new)
     }
 
-    /// Plans a copy of extents that move together to one free run; answers where each begins then.
+    /// Plans a copy of extents that move together to one free run. Returns the new start of each.
     pub(super) fn copy_unit(&mut self, plan: &mut Plan, pieces: &[Piece]) -> Result<Option<Vec<u64>>> {
         let inside = u64::from(self.view.sb.cluster_blocks()).saturating_sub(1);
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(None) };
@@ -103,7 +105,7 @@ impl Edits {
         Ok(Some(pieces.iter().map(|piece| to(piece.0)).collect()))
     }
 
-    /// Makes the copies of a plan on the device itself, where nobody has these blocks, and writes its tables that have new
+    /// Makes the copies of a plan on the device itself, where these blocks are free, and writes its tables with new
     /// places.
     pub(super) fn copy_planned(&mut self, plan: &Plan) -> Result<()> {
         let size = u64::from(self.view.sb.block_size);
@@ -125,7 +127,7 @@ pub(super) fn piece(entry: &[u8; ENTRY]) -> Piece {
     })
 }
 
-/// The extents from `first` on of which each begins in the cluster of the file where the one before ends.
+/// Returns the extents from `first` on each of which begins in the file cluster in which the previous one ends.
 pub(super) fn unit_from(pieces: &[Piece], first: usize, bits: u32) -> Range<usize> {
     let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
     let last_of = |piece: &Piece| cluster(piece.0.saturating_add(piece.2).saturating_sub(1));
@@ -134,7 +136,7 @@ pub(super) fn unit_from(pieces: &[Piece], first: usize, bits: u32) -> Range<usiz
     first..first.saturating_add(more).saturating_add(1)
 }
 
-/// Whether extents lie in their clusters as they lie in those of the file, of which each is one.
+/// Returns whether extents have the same offsets in volume clusters as in file clusters.
 pub(super) fn keeps_rule(pieces: &[Piece], bits: u32) -> bool {
     let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
     let inside = |block: u64| block ^ cluster(block).checked_shl(bits).unwrap_or(0);

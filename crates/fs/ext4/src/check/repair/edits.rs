@@ -1,7 +1,8 @@
-//! Changing structures by their names, with the checksums over them.
+//! Changing structures by their names, with their checksums.
 //!
-//! Everything goes to a copy of the volume in memory, which the next round looks at; `commit.rs` brings it to the device.
-//! Invariant: what is changed is sealed again, so that no change leaves a wrong checksum behind it.
+//! All changes are made to a copy of the volume in memory, which the next round checks; `commit.rs` writes it to the
+//! device.
+//! Invariant: the checksum of a changed structure is updated.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -21,22 +22,22 @@ use crate::raw::{RawGroup32, RawGroupHigh, RawInode, RawSuperBlock};
 use crate::super_block::PRIMARY_OFFSET;
 use crate::unit::VolBlock;
 
-/// The copy of a volume that mends go to.
+/// The copy of a volume that is repaired.
 pub(super) type Copy = Overlay<Arc<dyn BlockDevice>>;
 
-/// A volume that is being mended.
+/// A volume that is being repaired.
 pub(super) struct Edits {
     pub(super) view: View,
     pub(super) device: Arc<Copy>,
     now: Timestamp,
-    /// Directories whose indexes, and files that, were made anew.
+    /// Directories and files that were rebuilt.
     pub(super) rebuilt: BTreeSet<u32>,
-    /// So many groups, from the first on, have no free block.
+    /// Number of groups, from the first on, that have no free block.
     pub(super) full_groups: u32,
 }
 
 impl Edits {
-    /// Errors: as those of a check.
+    /// Opens the copy. Fails in the same cases as a check.
     pub(super) fn open(device: &Arc<Copy>, options: &CheckOptions) -> Result<Self> {
         let mut report = obento_driver::CheckReport::default();
         let tell: &mut dyn FnMut(Event) = &mut |_| {};
@@ -59,7 +60,7 @@ impl Edits {
         self.device.write_at(block.0.saturating_mul(self.view.sb.block_size.into()), bytes)
     }
 
-    /// Where the record of an inode is: block and byte.
+    /// Returns the place of an inode's record: block and offset.
     fn inode_place(&self, ino: u32) -> Result<(VolBlock, usize)> {
         let structure = Structure::SuperBlock;
         let wrong = Error::from(Corrupt::InodeNumber { structure, block: 0, offset: 0, found: ino.into() });
@@ -76,7 +77,7 @@ impl Edits {
         place().ok_or(wrong)
     }
 
-    /// The record of an inode.
+    /// Returns the record of an inode.
     pub(super) fn record(&self, ino: u32) -> Result<Vec<u8>> {
         let (block, at) = self.inode_place(ino)?;
         let bytes = self.view.read(block, 1)?;
@@ -84,7 +85,7 @@ impl Edits {
         record.map(Into::into).ok_or(Error::Invalid)
     }
 
-    /// Changes the record of an inode and seals it.
+    /// Changes the record of an inode and updates its checksum.
     pub(super) fn edit_record(&mut self, ino: u32, edit: impl FnOnce(&mut [u8])) -> Result<()> {
         let (block, at) = self.inode_place(ino)?;
         let (size, volume_seed) = (usize::from(self.view.sb.inode_size), self.view.sb.checksum_seed);
@@ -108,7 +109,7 @@ impl Edits {
         })
     }
 
-    /// What the structures of an inode go on from.
+    /// Returns the seed for the structures of an inode.
     pub(super) fn seed_of(&self, ino: u32) -> Result<u32> {
         let record = self.record(ino)?;
         let generation = RawInode::ref_from_prefix(&record).map_or(0, |(raw, _)| raw.i_generation.get());
@@ -149,7 +150,7 @@ impl Edits {
         })
     }
 
-    /// The time of a mend, as inodes keep it; none that could be taken for the next of an orphan list.
+    /// Returns the time of the repair, in the form of inodes, but never one that could be an entry of an orphan list.
     pub(super) fn now(&self) -> u32 {
         u32::try_from(self.now.secs()).unwrap_or(u32::MAX).max(self.view.sb.inodes_count)
     }

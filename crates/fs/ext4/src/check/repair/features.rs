@@ -1,4 +1,4 @@
-//! Mends of features: what the super block says of the volume follows what is on it.
+//! Repairing features: the super block is made to agree with the volume.
 //!
 //! Source: e2fsprogs `e2fsck/pass1.c` (`PR_1_EXTENT_FEATURE`), `pass2.c` (`PR_2_FEATURE_LARGE_FILES`), `pass4.c`
 //! (`PR_4_DIR_NLINK_FEATURE`), `super.c` `check_resize_inode`, `check_super_block`.
@@ -10,7 +10,7 @@ use super::edits::Edits;
 use crate::feature::{Compat, Incompat, RoCompat};
 
 impl Edits {
-    /// Mends a feature; false for another issue.
+    /// Repairs a feature. Returns false for another issue.
     pub(super) fn mend_feature(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::Feature { feature: "ea_inode", .. } => self.add_incompat(Incompat::EA_INODE)?,

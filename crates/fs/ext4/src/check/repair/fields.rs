@@ -314,7 +314,7 @@ fn clear_epoch(extra: &mut RawInodeExtra, field: &str) {
     place.set(place.get() & !3);
 }
 
-/// The low and the high 16 bits.
+/// Returns the low and the high 16 bits.
 fn halves(count: u64) -> (u16, u16) {
     let [a, b, c, d, ..] = count.to_le_bytes();
     (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))

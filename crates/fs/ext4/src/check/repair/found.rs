@@ -1,6 +1,6 @@
-//! Mends that need space: the root, `lost+found`, names for what has none.
+//! Repairs that need space: the root, `lost+found`, names for unconnected inodes.
 //!
-//! They are done by the driver itself, on the copy and without a journal, once bitmaps and counts are right.
+//! The driver itself makes them on the copy, without a journal, once bitmaps and counts are right.
 //! Source: e2fsprogs `e2fsck/pass3.c` `e2fsck_get_lost_and_found`, `e2fsck_reconnect_file`; `pass4.c`
 //! `disconnect_inode`; `super.c` `release_orphan_inodes`.
 
@@ -26,20 +26,20 @@ use crate::writer::Writer;
 
 const LOST_FOUND: &[u8] = b"lost+found";
 const ROOT: u32 = 2;
-/// Cache of the volume that is changed.
+/// Cache size of the volume that is changed.
 const CACHE: usize = 8 << 20;
 
 impl Edits {
-    /// Mends what has no name; false for another issue.
+    /// Repairs a missing name. Returns false for another issue.
     pub(super) fn mend_found(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         match *issue {
             Issue::NoRoot {} => match self.view.group_that_hides(ROOT) {
-                // It is there, and all below it with it.
+                // The root exists, with everything below it.
                 Some(group) => self.mend_count(&Issue::HiddenInode { group, ino: ROOT }),
                 None => self.make_root(),
             },
             Issue::Unconnected { dir, parent } => {
-                // One that is below itself has a name there.
+                // A directory that is its own ancestor has a name there.
                 self.clear_named(parent, dir)?;
                 self.adopt(dir, clock)
             }
@@ -49,7 +49,7 @@ impl Edits {
         }
     }
 
-    /// Whether an inode holds nothing that anybody could miss.
+    /// Returns whether an inode contains nothing of value.
     fn is_empty(&self, ino: u32) -> Result<bool> {
         let record = self.record(ino)?;
         let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return Ok(false) };
@@ -60,12 +60,12 @@ impl Edits {
         Ok(is_value || is_file && !has_blocks && !is_inline)
     }
 
-    /// Names inode `ino` in `lost+found`.
+    /// Gives inode `ino` a name in `lost+found`.
     fn adopt(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
         let name = format!("#{ino}");
         self.with_writer(clock, |writer| {
             let home = match lost_found(writer) {
-                // As e2fsck, where there is no room for a directory.
+                // As in e2fsck, if there is no space for a directory.
                 Err(Error::NoSpace) => Ino(ROOT.into()),
                 home => home?,
             };
@@ -74,7 +74,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Lets the driver change the copy.
+    /// Calls a function with a writer for the copy.
     pub(super) fn with_writer<T>(
         &mut self,
         clock: &Arc<dyn Clock>,
@@ -89,8 +89,8 @@ impl Edits {
         changed
     }
 
-    /// Makes inode 2 a directory again: with the blocks that it has, if the first begins as that of the root. Of an empty
-    /// one what was in it is found without a name.
+    /// Turns inode 2 into a directory again: with its blocks, if the first begins as that of the root. With an empty
+    /// root, all its entries are found as unconnected.
     fn make_root(&mut self) -> Result<bool> {
         let (extents, now) = (self.view.sb.incompat.contains(Incompat::EXTENT), self.now());
         self.inode(ROOT, |raw| {
@@ -109,7 +109,7 @@ impl Edits {
         if extents { self.empty_root(ROOT).map(|()| true) } else { Ok(true) }
     }
 
-    /// Whether the first block of inode 2 is that of a directory which is inode 2.
+    /// Returns whether the first block of inode 2 is that of a directory with the number 2.
     fn begins_as_root(&self) -> bool {
         let first = self.dir_blocks(ROOT).ok().and_then(|blocks| blocks.first().copied());
         let bytes = first.and_then(|block| self.view.read(block, 1).ok()).unwrap_or_default();
@@ -120,8 +120,8 @@ impl Edits {
     }
 }
 
-/// The directory for what has no name; made if it is not there. What has its name and is no directory gets another, and so
-/// does a directory that is encrypted, in which nobody names anything without its key.
+/// Returns `lost+found`, which is created if necessary. Another file of that name is renamed, and so is an encrypted
+/// directory, in which no names can be created without its key.
 fn lost_found(writer: &Writer) -> Result<Ino> {
     let (root, name) = (Ino(ROOT.into()), Name::new(LOST_FOUND).map_err(|_| Error::Invalid)?);
     let volume = writer.volume();

@@ -1,7 +1,7 @@
-//! Directories with holes, in which what is there moves together, and without a block, which get one.
+//! Directories with holes, whose blocks move together, and directories without blocks, which get one.
 //!
-//! A map of pointers is laid anew in the tables that it has, which are never too few: holes only make it longer.
-//! Source: e2fsprogs `e2fsck/pass2.c` `allocate_dir_block`, which fills a hole with an empty block in place of this.
+//! A block map is rewritten in its existing tables, which always suffice: holes only make it longer.
+//! Source: e2fsprogs `e2fsck/pass2.c` `allocate_dir_block`, which fills a hole with an empty block instead.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -17,17 +17,17 @@ use crate::map::check::{MAGIC, MAX_DEPTH, extent_len, index_leaf, numbers};
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawInode};
 use crate::unit::VolBlock;
 
-/// Bytes of a header, and of an entry.
+/// Size of a header, and of an entry.
 const ENTRY: usize = 12;
-/// Pointers in an inode to blocks of entries, which three to tables follow.
+/// Number of direct block numbers in an inode, before the three of tables.
 const DIRECT: usize = 12;
-/// Nodes, or tables, of one directory.
+/// Maximum number of nodes or tables of one directory.
 const MAX_NODES: usize = 1 << 16;
-/// Blocks of one directory that is laid anew: a million hold a hundred million names.
+/// Maximum number of blocks of one directory: a million contain a hundred million names.
 const MAX_POINTERS: usize = 1 << 20;
 
 impl Edits {
-    /// Mends a directory's lack of blocks; false for another issue.
+    /// Repairs missing blocks of a directory. Returns false for another issue.
     pub(super) fn mend_hole(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::DirectoryHole { dir, .. } => self.close_holes(dir),
@@ -36,8 +36,8 @@ impl Edits {
         }
     }
 
-    /// Gives a directory that has lost its blocks an empty one. What was in it gets other names; its own parent is the
-    /// root, until the next round finds who names it.
+    /// Gives a directory that has lost its blocks an empty one. Its former entries get other names. Its parent is the
+    /// root until the next round finds the directory that contains it.
     fn give_block(&mut self, dir: u32) -> Result<bool> {
         let Some(block) = self.take_run(1)? else { return Ok(false) };
         let size = self.view.sb.block_size;
@@ -91,11 +91,11 @@ impl Edits {
             raw.i_size_lo.set(low);
             raw.i_size_high.set(high);
         })?;
-        // An index that names blocks by their old places is found by the next round.
+        // The next round finds an index that refers to old places of blocks.
         Ok(true)
     }
 
-    /// Lets each extent below a node begin where the one before ends. False: there is a node that cannot be.
+    /// Moves each extent below a node to the end of the previous one. Returns false if a node is invalid.
     fn close_node(&mut self, bytes: &mut [u8], depth: Option<u16>, walk: &mut Walk) -> Result<bool> {
         let Ok((header, _)) = RawExtentHeader::read_from_prefix(bytes) else { return Ok(false) };
         let (found, count) = (header.eh_depth.get(), usize::from(header.eh_entries.get()));
@@ -125,7 +125,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Moves the pointers of a map together, in the tables that there are; answers how many there are.
+    /// Moves the block numbers of a map together, in the existing tables. Returns their number.
     fn close_pointers(&mut self, map: &mut [u8; 60]) -> Result<Option<u64>> {
         let Some(mut found) = self.gather(map)? else { return Ok(None) };
         let count = found.data.len();
@@ -138,7 +138,7 @@ impl Edits {
         Ok(u64::try_from(count).ok())
     }
 
-    /// The pointers of a map and the tables that they stand in. `None`: there are more than a directory has.
+    /// Returns the block numbers of a map and the tables that contain them, or `None` if there are too many.
     fn gather(&self, map: &[u8; 60]) -> Result<Option<Pointers>> {
         let mut found = Pointers { data: VecDeque::new(), tables: Vec::new() };
         let roots = numbers(map).iter().zip([0; 12].into_iter().chain(1..=3));
@@ -164,7 +164,7 @@ impl Edits {
         Ok(Some(found))
     }
 
-    /// The next pointer of data, or a table of `level` levels with the next ones; 0: there are no more.
+    /// Returns the next block number of data, or a table of `level` levels with the next ones, or 0 at the end.
     fn lay(&mut self, level: u32, left: &mut Pointers) -> Result<u32> {
         if level == 0 || left.data.is_empty() {
             return Ok(left.data.pop_front().unwrap_or(0));
@@ -179,20 +179,21 @@ impl Edits {
     }
 }
 
-/// A walk through a tree: the next file block, the nodes that may still be looked at, what their checksums go on from.
+/// The state of a walk through a tree: the next file block, the number of nodes that may still be read, the seed of
+/// checksums.
 struct Walk {
     at: u32,
     left: usize,
     seed: u32,
 }
 
-/// What a map names.
+/// The block numbers of a map.
 struct Pointers {
     data: VecDeque<u32>,
     tables: Vec<u32>,
 }
 
-/// The tables of `words` pointers that a map of `count` pointers needs.
+/// Returns the number of tables of `words` block numbers that a map of `count` block numbers needs.
 fn tables_for(count: usize, words: usize) -> usize {
     let (mut left, mut tables) = (count.saturating_sub(DIRECT), 0_usize);
     for level in 1..=3 {

@@ -95,7 +95,7 @@ impl Edits {
     }
 }
 
-/// Adds blocks without entries to a directory. Errors: NoSpace, after which it has some of them.
+/// Adds blocks without entries to a directory. Fails with `NoSpace`, after which it has some of them.
 fn lengthen(writer: &Writer, dir: Ino, more: u32, shape: &Shape) -> Result<()> {
     for _ in 0..more {
         let locked = writer.locks().write(&[dir]);

@@ -85,7 +85,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// An empty journal in the volume.
+    /// Returns an empty journal in the volume.
     fn make_journal(&mut self, options: &CheckOptions) -> Result<bool> {
         let ino = JOURNAL_INO;
         let Some(blocks) = self.journal_blocks(ino)? else { return self.drop_journal().map(|()| true) };

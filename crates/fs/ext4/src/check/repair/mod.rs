@@ -58,7 +58,7 @@ const MAX_TRIES: u32 = 3;
 const VALID_FS: u16 = 1;
 const ERROR_FS: u16 = 2;
 
-/// Checks and mends. Errors: ReadOnly; as those of a check.
+/// Checks and mends. Fails with `ReadOnly`, or in the same cases as those of a check.
 pub(super) fn mend(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
@@ -134,8 +134,8 @@ pub(super) fn mend(
     Ok(report)
 }
 
-/// Whether the end of the volume is not there. Nothing of it is mended, as by e2fsck: what lies behind a wrong end of a
-/// partition, or is still to be copied, would be given up.
+/// Returns whether the end of the volume is not there. Nothing of it is mended, as by e2fsck: what lies behind a
+/// wrong end of a partition, or is still to be copied, would be given up.
 fn is_cut_short(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {
     view::find(&**device, options).is_ok_and(|found| found.super_block.volume_len() > device.len())
 }
@@ -199,7 +199,7 @@ impl Rounds {
     }
 }
 
-/// Whether somebody else claims what the journal has.
+/// Returns whether somebody else claims what the journal has.
 fn shares_journal(issue: &Issue) -> bool {
     matches!(*issue, Issue::BlockTwice { ino: JOURNAL, .. } | Issue::BlockOfVolume { ino: JOURNAL, .. })
 }

@@ -122,7 +122,7 @@ impl Edits {
         }
     }
 
-    /// The blocks of a directory, in order.
+    /// Returns the blocks of a directory, in order.
     pub(super) fn dir_blocks(&self, dir: u32) -> Result<Vec<VolBlock>> {
         let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
         let volume = Volume::bare(device, self.view.sb.clone(), SMALL_CACHE);
@@ -147,7 +147,7 @@ impl Edits {
             .is_ok_and(|(raw, _)| raw.i_flags.get() & InodeFlags::INLINE_DATA.bits() != 0))
     }
 
-    /// Every record of a directory that can be read.
+    /// Returns every record of a directory that can be read.
     fn spots(&self, dir: u32) -> Result<Vec<Spot>> {
         let mut spots = Vec::new();
         if self.is_inline(dir)? {
@@ -326,7 +326,7 @@ impl Spot {
     }
 }
 
-/// A name with another character for each byte that is not UTF-8; a dot could make it `.`.
+/// Returns a name with another character for each byte that is not UTF-8; a dot could make it `.`.
 fn readable(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     name.utf8_chunks().flat_map(|chunk| {
         let others = chunk.invalid().iter().map(|_| b'_');

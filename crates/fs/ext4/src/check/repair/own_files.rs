@@ -72,7 +72,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Whether an inode is a regular file with all blocks that its size says.
+    /// Returns whether an inode is a regular file with all blocks that its size says.
     fn is_whole(&self, ino: u32) -> Result<bool> {
         let record = self.record(ino)?;
         let (raw, _) = RawInode::ref_from_prefix(&record).map_err(|_| Error::Invalid)?;
@@ -157,7 +157,7 @@ fn keep_limits(all: &mut Entries, old: &Entries) {
     }
 }
 
-/// Adds blocks of zeros to a file of the format. Errors: NoSpace, after which it has some of them.
+/// Adds blocks of zeros to a file of the format. Fails with `NoSpace`, after which it has some of them.
 fn lengthen(writer: &Writer, ino: Ino, more: usize) -> Result<()> {
     for _ in 0..more {
         let locked = writer.locks().write(&[ino]);

@@ -151,7 +151,7 @@ impl Edits {
         })
     }
 
-    /// A bitmap of the inodes of a group.
+    /// Returns a bitmap of the inodes of a group.
     fn used_inodes(&self, state: &State, group: u32) -> Vec<u8> {
         let count = self.view.sb.inodes_per_group;
         let first = group.saturating_mul(count).saturating_add(1);

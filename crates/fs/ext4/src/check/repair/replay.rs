@@ -28,8 +28,9 @@ use crate::replay::open_journal;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::writer::{fold_fast_commits, seal_super_block};
 
-/// Replays the journal onto the device, as far as it is sound and may be mended; one that cannot be used is found by who
-/// looks next. Answers what was mended by it. Errors: Unsupported for what the log holds; those of the device.
+/// Replays the journal onto the device, as far as it is sound and may be mended; one that cannot be used is found by
+/// who looks next. Answers what was mended by it. Fails with `Unsupported` for what the log holds, or if the device
+/// fails.
 pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Result<Vec<Issue>> {
     let mut issues = Vec::new();
     let Ok(mut found) = find(&**device, options) else { return Ok(issues) };
@@ -99,7 +100,7 @@ fn clear_stray(journal: &Journal) -> Result<()> {
     journal.device().flush()
 }
 
-/// Whether what is wrong with the journal and the super block may be mended.
+/// Returns whether what is wrong with the journal and the super block may be mended.
 fn may_mend(journal: &Journal, found: &Found, options: &CheckOptions) -> bool {
     let is_sound = || {
         let replayed = journal.replay_index(found.super_block.blocks_count);

@@ -72,7 +72,7 @@ impl Edits {
         Ok(None)
     }
 
-    /// Whether the bitmap of a group was never written.
+    /// Returns whether the bitmap of a group was never written.
     fn is_fresh(&self, group: u32) -> bool {
         let flags = self.view.group(group).flags;
         self.view.has_descriptor_sums() && flags.contains(GroupFlags::BLOCK_UNINIT)

@@ -45,7 +45,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Where the records of a block of so many bytes end.
+    /// Returns where the records of a block of so many bytes end.
     fn end_of_records(&self, len: usize) -> usize {
         len.saturating_sub(if self.view.sb.has_metadata_csum() { TAIL } else { 0 })
     }
@@ -140,7 +140,7 @@ fn salvage(bytes: &mut [u8], range: Range<usize>, offset: usize, max_ino: u32) {
     }
 }
 
-/// The last record before `offset`.
+/// Returns the last record before `offset`.
 fn before(bytes: &[u8], start: usize, offset: usize) -> Option<usize> {
     let (mut at, mut last) = (start, None);
     while at < offset {
@@ -150,7 +150,7 @@ fn before(bytes: &[u8], start: usize, offset: usize) -> Option<usize> {
     last.filter(|_| at == offset)
 }
 
-/// Whether there is a name and an inode at `at` which can be.
+/// Returns whether there is a name and an inode at `at` which can be.
 fn is_entry(bytes: &[u8], at: usize, end: usize, max_ino: u32) -> bool {
     let parts = bytes.get(at..end).and_then(|rest| RawDirEntry::ref_from_prefix(rest).ok());
     let Some((raw, rest)) = parts else { return false };
@@ -159,7 +159,7 @@ fn is_entry(bytes: &[u8], at: usize, end: usize, max_ino: u32) -> bool {
     is_name && raw.inode.get() != 0 && raw.inode.get() <= max_ino
 }
 
-/// Whether sound records, of which one at least is there, lead from `at` to `end`.
+/// Returns whether sound records, of which one at least is there, lead from `at` to `end`.
 fn is_chain(bytes: &[u8], mut at: usize, end: usize, max_ino: u32) -> bool {
     let mut any = false;
     while at < end {
@@ -225,7 +225,7 @@ pub(super) fn write_tail(place: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// A block of 60 bytes with `a` (12), `b` (16), `c` (32).
+    /// Returns a block of 60 bytes with `a` (12), `b` (16), `c` (32).
     fn block() -> [u8; 60] {
         let mut bytes = [0; 60];
         put(&mut bytes, 0, 12, (11, 1), b"a");

@@ -111,7 +111,7 @@ impl Edits {
             .is_ok_and(|(raw, _)| FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Symlink)))
     }
 
-    /// An extent tree without an entry.
+    /// Returns an extent tree without an entry.
     pub(super) fn empty_root(&mut self, ino: u32) -> Result<()> {
         self.inode(ino, |raw| {
             raw.i_block = [0; 60];

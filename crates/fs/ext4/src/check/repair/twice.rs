@@ -47,19 +47,19 @@ impl Claims {
         Self { bits, twice: Ranges::default(), owned: Ranges::default(), new: Vec::new() }
     }
 
-    /// The clusters of `len` blocks from `start` on.
+    /// Returns the clusters of `len` blocks from `start` on.
     fn clusters(&self, start: u64, len: u64) -> Range<u64> {
         let last = start.saturating_add(len.max(1)).saturating_sub(1);
         let [first, last] = [start, last].map(|block| block.checked_shr(self.bits).unwrap_or(0));
         first..last.saturating_add(1)
     }
 
-    /// Whether any of the blocks is claimed twice.
+    /// Returns whether any of the blocks is claimed twice.
     pub(super) fn is_twice(&self, start: u64, len: u64) -> bool {
         self.twice.has_any(&self.clusters(start, len))
     }
 
-    /// Whether one of the blocks has an owner already; if not, they have one now.
+    /// Returns whether one of the blocks has an owner already; if not, they have one now.
     pub(super) fn must_move(&mut self, start: u64, len: u64) -> bool {
         self.must_move_any(&[(0, start, len)])
     }
@@ -179,8 +179,8 @@ impl Edits {
         Ok(false)
     }
 
-    /// Plans what an inode needs, and does it but for what stays in its place. Errors: NoSpace, after which the inode is as
-    /// it was.
+    /// Plans what an inode needs, and does it but for what stays in its place. Fails with `NoSpace`, after which the
+    /// inode is as it was.
     fn clone_in(
         &mut self,
         ino: u32,

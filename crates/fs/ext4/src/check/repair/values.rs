@@ -86,7 +86,7 @@ fn new_hashes(area: &Area<'_>, value: u32, hash: u32) -> Vec<(usize, u32)> {
         .collect()
 }
 
-/// The places of the sizes of a value, and the size.
+/// Returns the places of the sizes of a value, and the size.
 fn new_sizes(area: &Area<'_>, value: u32, size: u32) -> Vec<(usize, u32)> {
     let place = |entry: Entry<'_>| entry.offset.saturating_add(offset_of!(RawXattrEntry, e_value_size));
     entries_of(area, value).map(|entry| (place(entry), size)).collect()
