@@ -24,21 +24,21 @@ use crate::inode::InodeFlags;
 use crate::raw::{RawDirEntry, RawDirTail};
 use crate::unit::VolBlock;
 
-/// Directories that a thread takes at a time.
+/// Number of directories that a thread takes at a time.
 const SHARE: usize = 64;
-/// Blocks that are read at once.
+/// Number of blocks that are read at once.
 const BATCH: u64 = 64;
-/// Steps to the root, on average, that the choice between names of directories may take.
+/// Maximum average number of steps to the root for choosing between the names of a directory.
 const STEPS_PER_DIRECTORY: usize = 64;
-/// Issues of one directory that are told.
+/// Maximum number of issues of one directory that are reported.
 const MAX_TOLD: usize = 1000;
 pub(super) const ROOT: u32 = 2;
-/// Bytes of a record before its name.
+/// Size of a record before its name.
 const HEAD: usize = size_of::<RawDirEntry>();
-/// `file_type` of the record that holds a checksum.
+/// `file_type` of the record that contains a checksum.
 const CHECKSUM_KIND: u8 = 0xde;
 
-/// Looks at all directories.
+/// Checks all directories.
 pub(super) fn check(view: &Arc<View>, state: &Arc<State>, threads: u32, told: &mut Told<'_>) {
     let shares = state.dirs.len().div_ceil(SHARE);
     let shares = u32::try_from(shares).unwrap_or(u32::MAX);
@@ -63,8 +63,8 @@ pub(super) fn check(view: &Arc<View>, state: &Arc<State>, threads: u32, told: &m
     tell_twice(view, state, told);
 }
 
-/// Reports each name but one of directories that have several. The name in the directory that `..` names is kept, or the first
-/// where no such name exists.
+/// Reports all names but one of directories that have several. The name in the directory that `..` refers to is kept,
+/// or the first name if that directory has none.
 fn tell_twice(view: &View, state: &State, told: &mut Told<'_>) {
     let twice: Vec<&Dir> = state.dirs.iter().filter(|dir| dir.is_twice()).collect();
     let wanted: BTreeSet<u32> = twice.iter().map(|dir| dir.ino).collect();
@@ -101,7 +101,7 @@ fn tell_twice(view: &View, state: &State, told: &mut Told<'_>) {
     }
 }
 
-/// Returns whether the way from `dir` to the root passes no `below`; false when `steps` are used up.
+/// Returns whether the path from `dir` to the root does not contain `below`. Returns false when `steps` are used up.
 fn leads_to_root(state: &State, dir: u32, below: u32, steps: &mut usize) -> bool {
     let mut at = dir;
     while at != ROOT && at != below && *steps > 0 {
@@ -112,7 +112,7 @@ fn leads_to_root(state: &State, dir: u32, below: u32, steps: &mut usize) -> bool
     at == ROOT
 }
 
-/// A directory that is looked at.
+/// The state of checking a directory.
 pub(super) struct Look<'a> {
     pub(super) view: &'a View,
     pub(super) state: &'a State,
@@ -121,12 +121,12 @@ pub(super) struct Look<'a> {
     /// Hashes of the names of a block, with their offsets.
     pub(super) hashes: Vec<(u64, u32)>,
     pub(super) tree: Option<Tree>,
-    /// Only entries that name one of these directories are gathered, and nothing is told or counted.
+    /// If set, only entries that refer to one of these directories are collected, and nothing is reported or counted.
     pub(super) wanted: Option<&'a BTreeSet<u32>>,
     pub(super) names: Vec<(u32, Vec<u8>)>,
-    /// How it is encrypted, once an entry asked.
+    /// Its encryption, once an entry needed it.
     pub(super) policy: Option<Option<Vec<u8>>>,
-    /// Where names have to be UTF-8 and are the same in either case.
+    /// Set if names must be UTF-8 and are compared without case.
     pub(super) folder: Option<Folder>,
     purse: Purse,
 }
@@ -209,7 +209,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Block `number`, which is file block `at`.
+    /// Checks block `number`, which is file block `at`.
     fn block(&mut self, bytes: &[u8], number: u64, at: u64, indexed: bool) {
         if indexed {
             if at == 0 {
@@ -247,7 +247,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Returns whether a block ends with what looks like the record of a checksum.
+    /// Returns whether a block ends with a record that looks like that of a checksum.
     fn has_tail(&self, bytes: &[u8]) -> bool {
         let is_tail = |tail: &RawDirTail| {
             tail.det_reserved_zero1.get() == 0
@@ -259,7 +259,8 @@ impl<'a> Look<'a> {
         has_sums && RawDirTail::ref_from_suffix(bytes).is_ok_and(|(_, tail)| is_tail(tail))
     }
 
-    /// The records of a block; whether it is a leaf of the directory, which alone ends with a checksum.
+    /// Checks the records of a block. `is_leaf` is whether it is a leaf of the directory; only leaves end with a
+    /// checksum.
     fn records(&mut self, bytes: &[u8], block: u64, at: u64, is_leaf: bool) {
         let records = self.run_of(bytes, block, 0, at == 0);
         self.hashes.clear();
@@ -307,13 +308,13 @@ impl<'a> Look<'a> {
         Records { dir, block, base, bytes, block_size: self.view.sb.block_size, starts }
     }
 
-    /// What names are told apart by, as e2fsck does: without case in strict directories alone.
+    /// Returns the form in which names are compared, as by e2fsck: without case only in strict directories.
     fn folded(&mut self, name: &[u8]) -> Vec<u8> {
         let folded = self.folder.as_mut().and_then(|folder| folder.fold(name));
         folded.unwrap_or(name).to_vec()
     }
 
-    /// Tells names that stand twice in a block.
+    /// Reports names that occur twice in a block.
     pub(super) fn duplicates(&mut self, records: &Records<'_>, block: u64) {
         self.hashes.sort_unstable();
         let pairs: Vec<(u32, u32)> = {
@@ -331,7 +332,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Returns whether names of a directory have to be UTF-8; encrypted ones are not looked into.
+/// Returns whether names of a directory must be UTF-8. Encrypted names are not examined.
 fn is_strict(view: &View, dir: &Dir) -> bool {
     let (sb, flags) = (&view.sb, InodeFlags::from_bits_retain(dir.flags));
     let folds = sb.incompat.contains(Incompat::CASEFOLD) && sb.raw.s_encoding.get() == UTF8_12_1;
@@ -339,14 +340,13 @@ fn is_strict(view: &View, dir: &Dir) -> bool {
     folds && is_meant && Fold::from_flags(sb.raw.s_encoding_flags.get()).strict
 }
 
-/// Returns whether `.` or `..` is followed by a zero, as every system writes it; of what is no such name that is
-/// told.
+/// Returns whether `.` or `..` is followed by a zero, as every system writes it. Other names are reported elsewhere.
 fn is_followed_by_zero(bytes: &[u8], record: &Record<'_>) -> bool {
     let end = to_usize(record.offset.into()).saturating_add(HEAD).saturating_add(record.name.len());
     record.inode == 0 || !matches!(record.name, b"." | b"..") || bytes.get(end).is_none_or(|&byte| byte == 0)
 }
 
-/// Returns where a record is damaged, and the length it says.
+/// Returns the place of a damaged record, and its stored length.
 pub(super) fn bad_record(error: &Error) -> (u32, u32) {
     match error {
         Error::Corrupt(Corrupt::RecordLength { offset, rec_len, .. }) => (*offset, *rec_len),

@@ -1,4 +1,4 @@
-//! Pass 1, one inode: whether its fields, flags, size and counts fit what it is and what it owns.
+//! Pass 1, one inode: whether its fields, flags, size and counts match its type and its blocks.
 //!
 //! Source: e2fsprogs `e2fsck/pass1.c` `check_inode_extra_space`, `e2fsck_pass1_check_symlink`,
 //! `e2fsck_pass1_check_device_inode`, the end of `check_blocks`.
@@ -16,14 +16,14 @@ use crate::map::check::{extent_len, extent_start};
 use crate::raw::{RawExtent, RawExtentHeader};
 use crate::unit::VolBlock;
 
-/// Returns whether an inode of `inode_size` bytes can have so many in use behind the first 128; 0 says nothing.
+/// Returns whether an inode of `inode_size` bytes can have `size` bytes of fields after the first 128; 0 means unset.
 pub(super) fn is_extra_size(size: u16, inode_size: u16) -> bool {
     let most = inode_size.saturating_sub(128);
     size == 0 || (4..=most).contains(&size) && size.is_multiple_of(4)
 }
 
 impl Look<'_> {
-    /// Fields that some features or types do not have.
+    /// Checks fields that some features or types do not have.
     pub(super) fn fields(&mut self) {
         let (ino, sb, raw) = (self.ino, &self.view.sb, self.raw);
         let mut bad = |is_bad: bool, field: &'static str, found: u64| {
@@ -43,7 +43,7 @@ impl Look<'_> {
         bad(blocks_high != 0 && !huge, "l_i_blocks_high", blocks_high.into());
     }
 
-    /// The flag of directories whose names are the same in either case; e2fsck looks at it in reserved inodes, too.
+    /// Checks the flag of case-insensitive directories. e2fsck checks it in reserved inodes, too.
     pub(super) fn casefold_flag(&mut self) {
         let may_be = self.is_dir() && self.view.sb.incompat.contains(Incompat::CASEFOLD);
         if self.has(InodeFlags::CASEFOLD) && !may_be {
@@ -51,7 +51,7 @@ impl Look<'_> {
         }
     }
 
-    /// The flag of directories that have an index; e2fsck looks at it in reserved inodes, too.
+    /// Checks the flag of indexed directories. e2fsck checks it in reserved inodes, too.
     pub(super) fn index_flag(&mut self) {
         let may_be = self.is_dir() && self.view.sb.compat.contains(Compat::DIR_INDEX);
         if self.has(InodeFlags::INDEX) && !may_be {
@@ -59,7 +59,7 @@ impl Look<'_> {
         }
     }
 
-    /// Flags that some features or types do not have, and those that are missing.
+    /// Checks for flags that some features or types do not have, and for missing flags.
     pub(super) fn flags(&mut self) {
         self.casefold_flag();
         self.index_flag();
@@ -70,7 +70,7 @@ impl Look<'_> {
             (InodeFlags::EXTENTS, !has_extents && !is_tree(&self.raw.i_block), "extents"),
             (InodeFlags::IMAGIC, !sb.compat.contains(Compat::IMAGIC_INODES), "imagic"),
             (InodeFlags::ENCRYPT, !sb.incompat.contains(Incompat::ENCRYPT), "encrypted"),
-            // Linux opens nothing that has it (`check_igot_inode`); e2fsck lets it be.
+            // Linux opens nothing with this flag (`check_igot_inode`); e2fsck ignores it.
             (InodeFlags::EA_INODE, !self.is_value(), "ea_inode"),
             (InodeFlags::VERITY, !sb.ro_compat.contains(RoCompat::VERITY), "verity"),
         ];
@@ -90,7 +90,7 @@ impl Look<'_> {
         }
     }
 
-    /// What follows the first 128 bytes; answers the clusters of values in inodes.
+    /// Checks the bytes after the first 128. Returns the number of clusters of values in inodes.
     pub(super) fn extra_space(&mut self) -> u64 {
         let Some(extra) = self.extra else { return 0 };
         let (ino, size) = (self.ino, extra.i_extra_isize.get());
@@ -106,7 +106,7 @@ impl Look<'_> {
             ("i_crtime", extra.i_crtime.get(), extra.i_crtime_extra.get(), 24),
         ];
         for (field, seconds, bits, end) in times {
-            // As old kernels on 64 bits stored times before 1970.
+            // Old 64-bit kernels stored times before 1970 like this.
             if size >= end && seconds >> 31 == 1 && bits & 3 == 3 {
                 self.tell(Issue::Time { ino, field });
             }
@@ -117,7 +117,7 @@ impl Look<'_> {
         self.attributes_inside(usize::from(size).saturating_add(128))
     }
 
-    /// What each type may be like.
+    /// Checks the properties of each type.
     pub(super) fn shape(&mut self) {
         let (ino, mode) = (self.ino, self.raw.i_mode.get());
         match self.kind() {
@@ -133,7 +133,7 @@ impl Look<'_> {
                 }
             }
             Some(_) => {
-                // Kernels leave what was there behind the device's number; it says something only beside other signs.
+                // Kernels leave old bytes after the device number. They matter only together with other signs.
                 let rest = self.raw.i_block.get(16..).unwrap_or_default();
                 let is_kept = self.has(InodeFlags::IMMUTABLE) || self.has(InodeFlags::APPEND);
                 if is_kept && rest.iter().any(|&byte| byte != 0) {
@@ -154,14 +154,15 @@ impl Look<'_> {
         }
     }
 
-    /// What is neither a file nor a directory has no flag against changes, which no program could take away.
+    /// Clears the flags against changes from inodes other than files and directories, since no program could clear
+    /// them.
     fn not_immutable(&mut self) {
         if self.has(InodeFlags::IMMUTABLE) || self.has(InodeFlags::APPEND) {
             self.tell(Issue::InodeFlag { ino: self.ino, flag: "immutable" });
         }
     }
 
-    /// Returns whether the flag for extents is wrong alone: there is a target in the inode, and no tree.
+    /// Returns whether only the extents flag is wrong: there is a target in the inode, and no tree.
     fn is_target_beside_flag(&self) -> bool {
         let target = crate::super_block::until_nul(&self.raw.i_block);
         let is_whole = to_u64(target.len()) == self.size() && self.size() > 0 && self.size() < 60;
@@ -169,7 +170,7 @@ impl Look<'_> {
         is_short && self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA)
     }
 
-    /// Returns whether a link's target lies in the inode.
+    /// Returns whether a link's target is in the inode.
     pub(super) fn is_fast_link(&self) -> bool {
         let has_map = self.has(InodeFlags::EXTENTS) || self.has(InodeFlags::INLINE_DATA);
         self.size() < 60 && !has_map || self.is_target_beside_flag()
@@ -193,23 +194,24 @@ impl Look<'_> {
         self.view.read(VolBlock(block), 1).is_ok_and(|bytes| self.target_len(&bytes) == size)
     }
 
-    /// The one block of a link that does not lie in its inode.
+    /// Returns the single block of a link whose target is not in its inode.
     fn block_of_link(&self) -> Option<u64> {
         let map = &self.raw.i_block;
         if !self.has(InodeFlags::EXTENTS) {
-            // What stands behind it is told, and taken away, by itself.
+            // Further numbers are reported and removed separately.
             return map.first_chunk().map(|bytes| u32::from_le_bytes(*bytes).into());
         }
         let (header, rest) = RawExtentHeader::ref_from_prefix(map).ok()?;
         let (extent, _) = RawExtent::ref_from_prefix(rest).ok()?;
         let is_one = header.eh_entries.get() == 1 && header.eh_depth.get() == 0;
         let is_first = extent.ee_block.get() == 0 && extent_len(extent).0 == 1;
-        // What is no tree, the walk through the blocks tells.
+        // The walk through the blocks reports an invalid tree.
         let is_told = !is_tree(map) || !super::blocks::on_volume(&self.view.sb, extent_start(extent).0, 1);
         (is_told || is_one && is_first).then(|| extent_start(extent).0)
     }
 
-    /// How long the target is: an encrypted one says so in its first two bytes, which count, and others end with a zero.
+    /// Returns the length of the target: an encrypted one begins with two bytes that contain its length, and others
+    /// end with a zero.
     fn target_len(&self, bytes: &[u8]) -> u64 {
         match bytes.first_chunk() {
             Some(len) if self.has(InodeFlags::ENCRYPT) => {
@@ -239,7 +241,7 @@ impl Look<'_> {
             } else {
                 self.most_mapped()
             };
-            // e2fsck uses no journal that ends behind its blocks; Linux reads as many as are whole.
+            // e2fsck uses no journal that ends after its blocks; Linux reads the complete ones.
             let ends_inside = size.checked_div(block) == Some(owned.end) && size > mapped;
             past && !self.has(InodeFlags::VERITY) || size > most || self.is_journal() && ends_inside
         };
@@ -251,8 +253,8 @@ impl Look<'_> {
         }
     }
 
-    /// The size of a file whose data is in its inode may be what a block map could hold, as for e2fsck; where it is more,
-    /// the low half is believed as far as there is data.
+    /// Checks the size of a file with inline data. It may be up to the maximum of a block map, as for e2fsck. If it
+    /// is larger, the low half is used as far as there is data.
     fn size_inside(&mut self) {
         let (ino, size) = (self.ino, self.size());
         if self.kind() != Some(FileKind::Regular) || size <= self.most_mapped() {
@@ -263,7 +265,7 @@ impl Look<'_> {
         self.tell(Issue::Size { ino, found: size, expected });
     }
 
-    /// Returns the most bytes of a file with a block map.
+    /// Returns the maximum size of a file with a block map.
     fn most_mapped(&self) -> u64 {
         let block = u64::from(self.view.sb.block_size);
         let levels = [1, 2, 3].iter().map(|&level| (block / 4).saturating_pow(level));

@@ -1,6 +1,6 @@
-//! What can be wrong with a volume: one variant a kind, each with its place.
+//! The issues of a volume: one variant per kind, each with its place.
 //!
-//! The order is that of the passes. A comment behind a variant's severity names what e2fsck calls it (`problem.h`).
+//! The order is that of the passes. A comment after a variant's severity is the name in e2fsck (`problem.h`).
 
 use alloc::format;
 use alloc::string::String;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use obento_base::Error;
 
-/// What stands on what: the issues of a later stage may come from one of an earlier, so they are mended in this order.
+/// The order of repairs: the issues of a later stage may be consequences of an earlier one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Stage {
     Volume,
@@ -20,7 +20,7 @@ pub(super) enum Stage {
     Indexes,
     Names,
     Links,
-    /// It takes free blocks, so whose they are has to be known.
+    /// It allocates free blocks, so the owners of blocks must be known.
     Journal,
 }
 
@@ -28,82 +28,82 @@ obento_driver::issues! {
     mended by Stage;
 
     // Super block and descriptors.
-    /// The primary super block cannot be used, and a copy is.
+    /// The primary super block is unusable, and a backup is used.
     SuperBlockDamaged { block: u64, why: Error } Damage Volume "super-block-damaged",
         "{why}; the copy at block {block} is used";
-    /// The super block's checksum alone is wrong.
+    /// Only the super block's checksum is wrong.
     SuperBlockChecksum { found: u32, expected: u32 } Safe Volume "super-block-checksum",
         "super block: checksum is {found:#x}, computed {expected:#x}";
-    /// A field of the super block has a value that it cannot have.
+    /// A field of the super block has an impossible value.
     SuperBlockField { field: &'static str, found: u64, expected: u64 } Safe Volume "super-block-field",
         "super block: {field} is {found}, expected {expected}";
-    /// A field by which the volume is laid out has a value that its copies, or its other fields, do not allow.
+    /// A layout field of the super block contradicts its backups or its other fields.
     SuperBlockValue { field: &'static str, found: u64, expected: u64 } Damage Volume "super-block-value",
         "super block: {field} is {found}, expected {expected}";
-    /// The extra size that new inodes are to have, or that all are to have, is one that none can have.
+    /// The extra size for new inodes, or the minimum extra size, is impossible.
     WantedExtraSize { field: &'static str, found: u16, expected: u16 } Damage Volume "wanted-extra-size",
         "super block: {field} is {found}, which no inode can have; expected {expected}";
-    /// The descriptors of groups of their own begin behind the last descriptor.
+    /// `s_first_meta_bg` is after the last descriptor.
     FirstMetaGroup { found: u64, most: u32 } Damage Volume "first-meta-group",
         "super block: s_first_meta_bg is {found}, and there are {most} blocks of descriptors";
     /// The device is shorter than the volume.
     Truncated { found: u64, expected: u64 } Damage Volume "truncated",
         "the volume has {expected} bytes, of which {found} are there";
-    /// Somebody marked the volume as having errors.
+    /// The volume is marked as having errors.
     MarkedWithErrors { errors: u32 } Note Inodes "marked-with-errors",
         "the volume is marked as having errors ({errors} are counted)";
     /// A descriptor's checksum is wrong.
     DescriptorChecksum { group: u32, found: u16, expected: u16 } Safe Volume "descriptor-checksum",
         "group {group}: checksum of the descriptor is {found:#x}, computed {expected:#x}";
-    /// A group's block bitmap lies outside the volume or in another's place.
+    /// A group's block bitmap is outside of the volume or overlaps another structure.
     BlockBitmapPlace { group: u32, block: u64 } Damage Volume "block-bitmap-place",
         "group {group}: the block bitmap cannot be at block {block}";
-    /// A group's inode bitmap lies outside the volume or in another's place.
+    /// A group's inode bitmap is outside of the volume or overlaps another structure.
     InodeBitmapPlace { group: u32, block: u64 } Damage Volume "inode-bitmap-place",
         "group {group}: the inode bitmap cannot be at block {block}";
-    /// A group's inode table lies outside the volume or in another's place.
+    /// A group's inode table is outside of the volume or overlaps another structure.
     InodeTablePlace { group: u32, block: u64 } Damage Volume "inode-table-place",
         "group {group}: the inode table cannot be at block {block}";
-    /// Flags of a group say what the volume's features do not allow.
+    /// Flags of a group contradict the volume's features.
     DescriptorFlags { group: u32, found: u16 } Safe Volume "descriptor-flags",
         "group {group}: flags {found:#x} of the descriptor mean nothing without checksums";
     /// More unused inodes than a group has.
     UnusedInodes { group: u32, found: u32 } Safe Volume "unused-inodes",
         "group {group}: {found} inodes cannot be unused";
-    /// A group's descriptor says that an inode was never used, and a name leads to a file in it.
+    /// A group's descriptor marks an inode as never used, but a name refers to it.
     HiddenInode { group: u32, ino: u32 } Safe Volume "hidden-inode",
         "group {group}: inode {ino} is said never to have been used, and is a file with a name";
-    /// Something on the volume needs a feature that the super block does not have.
+    /// The volume needs a feature that the super block lacks.
     MissingFeature { feature: &'static str } Safe Volume "missing-feature", "the volume needs the feature {feature}";
-    /// A feature of the super block is not as the rest of the volume asks for: one is missing by which what is there is
-    /// understood, or one is there beside what it cannot be with.
+    /// A feature of the super block contradicts the rest of the volume: a necessary one is missing, or one excludes
+    /// another.
     Feature { feature: &'static str, why: &'static str } Damage Volume "feature", "feature {feature}: {why}";
     /// The multiple mount protection block is damaged.
     Mmp { block: u64, why: Error } Safe Volume "mmp", "{why}";
 
     // Journal and orphans.
-    /// The journal holds transactions that are not in their places.
+    /// The journal contains transactions that are not in their places.
     JournalDirty { transactions: u64 } Safe Volume "journal-dirty",
         "the journal holds {transactions} transactions that were not replayed";
-    /// Of what the journal holds some is damaged.
+    /// Part of the journal is damaged.
     JournalReplay { why: Error } Damage Volume "journal-replay", "the journal can be replayed in part only: {why}";
-    /// The journal's inode cannot be used, and the copy of its map in the super block is.
+    /// The journal inode is unusable, and the copy of its map in the super block is used.
     JournalInode { ino: u32, why: Error } Damage Volume "journal-inode",
         "the journal's inode {ino} cannot be used, but the copy of its map in the super block: {why}";
-    /// The journal cannot be used.
+    /// The journal is unusable.
     JournalDamaged { why: Error } Damage Journal "journal-damaged", "the journal cannot be used: {why}";
-    /// The super block of the journal has what one of the volume's own cannot have.
+    /// The super block of the journal has a field that an internal journal cannot have.
     JournalField { field: &'static str, found: u32 } Damage Volume "journal-field",
         "the super block of the journal cannot have {found} in {field}";
-    /// The journal was aborted by an error, of which the super block does not know.
+    /// The journal was aborted by an error that the super block does not contain.
     JournalAborted { errno: u32 } Safe Volume "journal-aborted", "the journal was aborted with error {}", crate::check::issue::negated(*errno);
-    /// The journal is on a device that was not given.
+    /// The device of the external journal was not given.
     JournalMissing {} Note Volume "journal-missing", "the journal is on another device, which was not given";
-    /// The super block names a journal, and the volume has none.
+    /// The super block names a journal, but the volume has none.
     JournalNamed { ino: u32 } Damage Volume "journal-named", "the super block names a journal (inode {ino}), and the volume has none";
-    /// A volume without a journal wants recovery.
+    /// A volume without a journal requests recovery.
     JournalNotThere {} Safe Volume "journal-not-there", "the volume wants recovery but has no journal";
-    /// An inode is to be freed or cut short.
+    /// An inode is to be freed or truncated.
     Orphan { ino: u32 } Safe Orphans "orphan", "inode {ino} is on the orphan list, to be freed or cut short";
     /// The orphan list is broken.
     OrphanList { ino: u32, why: &'static str } Safe Volume "orphan-list", "orphan list: {why} (inode {ino})";
@@ -111,11 +111,11 @@ obento_driver::issues! {
     OrphanFile { ino: u32, why: &'static str } Safe Names "orphan-file", "orphan file (inode {ino}): {why}";
 
     // Pass 1: inodes.
-    /// The root is no directory.
+    /// The root is not a directory.
     RootNotDirectory { ino: u32 } Damage Inodes "root-not-directory", "the root directory (inode {ino}) is no directory";
-    /// A reserved inode has a mode it cannot have.
+    /// A reserved inode has an impossible mode.
     ReservedInode { ino: u32, mode: u16 } Safe Inodes "reserved-inode", "reserved inode {ino} has mode {mode:#o}";
-    /// An inode's checksum alone is wrong.
+    /// Only an inode's checksum is wrong.
     InodeChecksum { ino: u32, found: u32, expected: u32 } Damage Inodes "inode-checksum",
         "inode {ino}: checksum is {found:#x}, computed {expected:#x}";
     /// A block of the inode table could not be read.
@@ -124,59 +124,59 @@ obento_driver::issues! {
     DeletedWithoutTime { ino: u32 } Safe Inodes "deleted-without-time", "deleted inode {ino} has no time of deletion";
     /// An inode in use has a time of deletion.
     DeletionTime { ino: u32 } Safe Inodes "deletion-time", "inode {ino} is in use, but has a time of deletion";
-    /// An inode was left on an orphan list that does not name it.
+    /// An inode was left on an orphan list that does not lead to it.
     LostOrphan { ino: u32 } Damage Inodes "lost-orphan", "inode {ino} was on an orphan list that is broken";
-    /// An inode's mode names no type.
+    /// An inode's mode contains no valid type.
     BadMode { ino: u32, mode: u16 } Damage Inodes "bad-mode", "inode {ino}: mode {mode:#o} names no type of file";
-    /// An inode is a directory, and its mode says that it is none.
+    /// An inode is a directory, but its mode is that of another type.
     DirectoryMode { ino: u32, mode: u16 } Damage Inodes "directory-mode", "inode {ino} has mode {mode:#o}, and begins as a directory does";
-    /// A device, FIFO or socket has blocks, flags or a size that it cannot have.
+    /// A device, FIFO or socket has impossible blocks, flags or size.
     BadSpecial { ino: u32 } Damage Inodes "bad-special", "inode {ino}: a device, FIFO or socket cannot be like this";
-    /// A symbolic link cannot be like this.
+    /// A symbolic link is invalid.
     BadSymlink { ino: u32 } Damage Inodes "bad-symlink", "symbolic link {ino} is invalid";
-    /// An inode's size does not fit its blocks.
+    /// An inode's size does not match its blocks.
     Size { ino: u32, found: u64, expected: u64 } Safe Inodes "size", "inode {ino}: size is {found}, should be {expected}";
     /// An inode's count of blocks is wrong.
     BlockCount { ino: u32, found: u64, expected: u64 } Safe Inodes "block-count",
         "inode {ino}: {found} sectors are counted, should be {expected}";
-    /// An inode has a field or flag that its type or the volume's features do not allow.
+    /// An inode has a field that its type or the volume's features do not allow.
     InodeField { ino: u32, field: &'static str, found: u64 } Damage Inodes "inode-field", "inode {ino}: {field} cannot be {found:#x}";
     /// An inode has a flag that its type or the volume's features do not allow.
     InodeFlag { ino: u32, flag: &'static str } Damage Inodes "inode-flag", "inode {ino} cannot have the flag {flag}";
     /// An inode lacks a flag.
     InodeFlagMissing { ino: u32, flag: &'static str } Damage Inodes "inode-flag-missing", "inode {ino} should have the flag {flag}";
-    /// An inode's extra size cannot be.
+    /// An inode's extra size is impossible.
     ExtraSize { ino: u32, found: u16 } Safe Inodes "extra-size", "inode {ino}: i_extra_isize cannot be {found}";
-    /// A time of an inode is beyond what its extra bits can mean.
+    /// A time of an inode is not representable with its extra bits.
     Time { ino: u32, field: &'static str } Safe Inodes "time", "inode {ino}: {field} is a time before 1970 or after 2310";
-    /// A block that an inode names lies outside the volume or over its metadata.
+    /// A block of an inode is outside of the volume or in its metadata.
     IllegalBlock { ino: u32, at: u64, block: u64 } Damage Inodes "illegal-block",
         "inode {ino}: block {block} (file block {at}) is outside the volume or its metadata";
-    /// More blocks of an inode are illegal than are told.
+    /// An inode has more illegal blocks than are reported.
     TooManyIllegal { ino: u32 } Damage Inodes "too-many-illegal", "inode {ino} has too many illegal blocks";
-    /// An extent tree's header is damaged.
+    /// An extent tree's header is invalid.
     ExtentHeader { ino: u32, block: u64, field: &'static str, found: u64 } Damage Inodes "extent-header",
         "inode {ino}: {field} of an extent node is {found} (block {block})";
     /// An extent tree's node has the wrong checksum.
     ExtentChecksum { ino: u32, block: u64, found: u32, expected: u32 } Damage Directories "extent-checksum",
         "inode {ino}: checksum of an extent node is {found:#x}, computed {expected:#x} (block {block})";
-    /// An extent cannot be.
+    /// An extent is invalid.
     BadExtent { ino: u32, at: u64, block: u64, len: u64 } Damage Inodes "bad-extent",
         "inode {ino}: an extent of {len} blocks at block {block} (file block {at}) is not valid";
-    /// A file is mapped by block numbers where space is handed out by clusters, which asks for extents.
+    /// A file has a block map on a volume with clusters, which requires extents.
     BlockMapped { ino: u32 } Damage Names "block-mapped", "inode {ino} is mapped by block numbers, not by extents as with bigalloc";
     /// Extents are out of order or overlap.
     ExtentOrder { ino: u32, block: u64, index: u16, at: u64 } Damage Inodes "extent-order",
         "inode {ino}: entry {index} of extent node {block} covers file block {at}, which is out of order";
-    /// A node of an extent tree names one that it is below, or itself.
+    /// A node of an extent tree refers to itself or to a node above it.
     ExtentCircle { ino: u32, block: u64, below: u64 } Damage Inodes "extent-circle",
         "inode {ino}: extent node {block} names node {below}, which it is or is below";
-    /// The first file block of a child is not that which the entry above names.
+    /// The first file block of a node differs from the entry above it.
     ExtentStart { ino: u32, block: u64, found: u64, expected: u64 } Damage Inodes "extent-start",
         "inode {ino}: extent node {block} begins at file block {found}, its parent says {expected}";
-    /// An extent of a directory, quota file or the like is not as written.
+    /// An extent of a directory, quota file or the like is unwritten.
     ExtentUnwritten { ino: u32, at: u64 } Damage Inodes "extent-unwritten", "inode {ino}: file block {at} was never written";
-    /// Inline data cannot be.
+    /// Inline data is invalid.
     InlineData { ino: u32, why: &'static str } Damage Inodes "inline-data", "inode {ino}: inline data: {why}";
     /// Attributes in an inode are damaged.
     Xattr { ino: u32, why: Error } Damage Inodes "xattr", "inode {ino}: {why}";
@@ -185,100 +185,100 @@ obento_driver::issues! {
     /// Attributes overlap, or their hash is wrong.
     XattrEntry { ino: u32, block: u64, name: Vec<u8>, why: &'static str } Damage Inodes "xattr-entry",
         "inode {ino}: attribute: {why} (block {block})";
-    /// A block of attributes is used by more or fewer inodes than it counts.
+    /// The user count of a block of attributes is wrong.
     XattrUsers { block: u64, found: u32, expected: u32 } Damage Inodes "xattr-users",
         "attribute block {block}: {found} users are counted, should be {expected}";
-    /// The value of an attribute is in an inode that holds none.
+    /// An attribute value is in an inode that cannot contain values.
     XattrInode { ino: u32, value: u32 } Damage Inodes "xattr-inode", "inode {ino}: an attribute's value cannot be in inode {value}";
-    /// An inode that holds a value is used by more or fewer attributes than it counts.
+    /// The reference count of a value's inode is wrong.
     ValueUsers { ino: u32, found: u64, expected: u64 } Safe Inodes "value-users",
         "value inode {ino}: {found} users are counted, should be {expected}";
-    /// The hash of an attribute is not that of its value, which is in an inode of its own.
+    /// The hash of an attribute does not match its value, which is in an inode of its own.
     XattrValueHash { ino: u32, block: u64, value: u32, found: u32, expected: u32 } Damage Inodes "xattr-value-hash",
         "inode {ino}: an attribute's hash goes by {found:#x}, computed {expected:#x} of its value in inode {value} (block {block})";
-    /// An attribute says another size of its value than the inode that it is in.
+    /// An attribute contains another size of its value than the value's inode.
     XattrValueSize { ino: u32, block: u64, value: u32, found: u32, expected: u32 } Damage Inodes "xattr-value-size",
         "inode {ino}: an attribute's value has {found} bytes, should be {expected} as its inode {value} has (block {block})";
-    /// An inode that holds a value has another size than the value, by the hash of its contents.
+    /// The size of a value's inode is wrong, according to the hash of the contents.
     ValueSize { ino: u32, found: u64, expected: u64 } Damage Inodes "value-size",
         "value inode {ino}: size is {found}, should be {expected}";
-    /// The hash that an inode keeps of the value in it is wrong.
+    /// The hash in a value's inode is wrong.
     ValueHash { ino: u32, found: u32, expected: u32 } Damage Inodes "value-hash",
         "value inode {ino}: hash is {found:#x}, computed {expected:#x}";
-    /// A block belongs to two.
+    /// A block has two owners.
     BlockTwice { ino: u32, at: u64, block: u64, len: u64 } Damage Twice "block-twice",
         "inode {ino} shares {} (file block {at}) with others", crate::check::issue::run("block", *block, *len);
-    /// A file block does not lie in the cluster that its place in the file asks for.
+    /// A file block has another offset in its volume cluster than in its file cluster.
     ClusterRule { ino: u32, at: u64, block: u64 } Damage Twice "cluster-rule",
         "inode {ino}: block {block} cannot hold file block {at}, for which a cluster has another place";
-    /// Blocks of a file are the volume's own.
+    /// Blocks of a file belong to the volume itself.
     BlockOfVolume { ino: u32, at: u64, block: u64, len: u64 } Damage Twice "block-of-volume",
         "inode {ino} claims {} (file block {at}), the volume's own", crate::check::issue::run("block", *block, *len);
     /// Two structures of the volume share a block.
     MetadataTwice { group: u32, block: u64 } Damage Volume "metadata-twice",
         "group {group}: block {block} is used by another structure of the volume too";
-    /// The inode that keeps blocks for growing is damaged.
+    /// The resize inode is damaged.
     ResizeInode { why: &'static str } Damage Names "resize-inode", "resize inode: {why}";
     /// The inode of bad blocks is damaged.
     BadBlocksInode { why: &'static str } Damage Inodes "bad-blocks-inode", "bad blocks inode: {why}";
-    /// A quota file cannot be used.
+    /// A quota file is unusable.
     QuotaInode { ino: u32, why: &'static str } Safe Links "quota-inode", "quota file (inode {ino}): {why}";
 
-    /// A file is encrypted and lacks what that needs, or is not and should be.
+    /// A file is encrypted and lacks its context, or is not encrypted and should be.
     Encryption { ino: u32, why: &'static str } Damage Inodes "encryption", "inode {ino}: {why}";
 
     // Pass 2: directories.
-    /// A directory's block could not be read.
+    /// A block of a directory cannot be read.
     DirectoryUnreadable { dir: u32, block: u64, why: Error } Damage Directories "directory-unreadable", "directory {dir}: block {block} cannot be read: {why}";
     /// A directory has a hole.
     DirectoryHole { dir: u32, at: u64 } Damage Directories "directory-hole", "directory {dir}: file block {at} is a hole";
-    /// A directory has no block at all.
+    /// A directory has no blocks.
     DirectoryEmpty { dir: u32 } Damage Directories "directory-empty", "directory {dir} has no block";
     /// A record of a directory is damaged.
     DirectoryRecord { dir: u32, block: u64, offset: u32, rec_len: u32 } Damage Directories "directory-record",
         "directory {dir}: the record at byte {offset} of block {block} is damaged (length {rec_len})";
-    /// A directory does not begin with `.` or `..`.
+    /// A directory does not begin with `.` and `..`.
     Dot { dir: u32, block: u64, name: &'static str, why: &'static str } Damage Directories "dot",
         "directory {dir}: '{name}' {why} (block {block})";
-    /// `.` names another inode.
+    /// `.` refers to another inode.
     DotInode { dir: u32, found: u32 } Damage Directories "dot-inode", "directory {dir}: '.' is inode {found}";
-    /// A name is no name.
+    /// A name is invalid.
     EntryName { dir: u32, block: u64, offset: u32, name: Vec<u8> } Damage Directories "entry-name",
         "directory {dir}: the bytes at byte {offset} of block {block} are no file name";
-    /// A name is not in the encoding that a strict volume asks for in directories that ignore case.
+    /// A name in a case-insensitive directory is not in the encoding that a strict volume requires.
     EntryEncoding { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-encoding",
         "directory {dir}: {} is not UTF-8, which the directory asks for", crate::check::issue::shown(name);
-    /// A name stands twice in a directory.
+    /// A name occurs twice in a directory.
     DuplicateName { dir: u32, block: u64, name: Vec<u8> } Damage Directories "duplicate-name",
         "directory {dir}: a name stands twice in block {block}: {}", crate::check::issue::shown(name);
     /// A second entry `.` or `..`.
     DuplicateDot { dir: u32, block: u64, offset: u32 } Damage Directories "duplicate-dot",
         "directory {dir}: '.' or '..' again at byte {offset} of block {block}";
-    /// An entry names an inode that cannot be named.
+    /// An entry refers to an inode that no name may refer to.
     EntryInode { dir: u32, name: Vec<u8>, found: u32 } Damage Directories "entry-inode",
         "directory {dir}: {} names inode {found}, which cannot be", crate::check::issue::shown(name);
-    /// An entry names an inode that is not in use.
+    /// An entry refers to an inode that is not in use.
     EntryUnused { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-unused",
         "directory {dir}: {} names inode {ino}, which is not in use", crate::check::issue::shown(name);
-    /// An entry of an encrypted directory names a file that is not encrypted.
+    /// An entry of an encrypted directory refers to a file that is not encrypted.
     EntryEncryption { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-encryption",
         "directory {dir}: {} names inode {ino}, which is not encrypted as the directory is", crate::check::issue::shown(name);
-    /// An entry says another type than its inode.
+    /// An entry contains another type than its inode.
     EntryType { dir: u32, name: Vec<u8>, ino: u32, found: u8, expected: u8 } Damage Directories "entry-type",
         "directory {dir}: type of {} is {found}, should be {expected}", crate::check::issue::shown(name);
-    /// An entry says no type, as if made when the volume kept none.
+    /// An entry contains no type, like those from before the feature.
     EntryTypeMissing { dir: u32, name: Vec<u8>, ino: u32, expected: u8 } Safe Directories "entry-type-missing",
         "directory {dir}: {} has no type, should have {expected}", crate::check::issue::shown(name);
     /// A directory has two names.
     DirectoryTwice { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "directory-twice",
         "directory {dir}: {} is a second name of directory {ino}", crate::check::issue::shown(name);
-    /// An entry names the root.
+    /// An entry refers to the root.
     EntryRoot { dir: u32, name: Vec<u8> } Damage Directories "entry-root",
         "directory {dir}: {} names the root", crate::check::issue::shown(name);
     /// A block of a directory has the wrong checksum.
     DirectoryChecksum { dir: u32, block: u64, found: u32, expected: u32 } Damage Directories "directory-checksum",
         "directory {dir}: checksum of block {block} is {found:#x}, computed {expected:#x}";
-    /// A block of a directory lacks the record of its checksum.
+    /// A directory block lacks the record of its checksum.
     DirectoryNoTail { dir: u32, block: u64 } Damage Directories "directory-no-tail", "directory {dir}: block {block} has no room for its checksum";
     /// An inline directory is damaged.
     InlineDirectory { dir: u32, offset: u32, why: &'static str } Damage Directories "inline-directory", "directory {dir}: inline entry at byte {offset}: {why}";
@@ -290,7 +290,7 @@ obento_driver::issues! {
     /// An entry has a hash outside the range of its leaf.
     IndexHash { dir: u32, at: u64, found: u32 } Damage Indexes "index-hash",
         "index of directory {dir}: hash {found:#x} is not one of file block {at}";
-    /// A block of an indexed directory is not in the index, or twice.
+    /// A block of an indexed directory is missing in the index, or occurs twice.
     IndexReference { dir: u32, at: u64, why: &'static str } Damage Indexes "index-reference", "index of directory {dir}: file block {at} {why}";
 
     // Pass 3: connectivity.
@@ -298,7 +298,7 @@ obento_driver::issues! {
     NoRoot {} Damage Inodes "no-root", "there is no root directory";
     /// A directory cannot be reached from the root.
     Unconnected { dir: u32, parent: u32 } Damage Names "unconnected", "directory {dir} (in {parent}) cannot be reached";
-    /// `..` names another directory than that which names it.
+    /// `..` does not refer to the directory that contains the entry.
     DotDot { dir: u32, found: u32, expected: u32 } Damage Directories "dot-dot", "directory {dir}: '..' is inode {found}, should be {expected}";
 
     // Pass 4: link counts.
@@ -314,57 +314,57 @@ obento_driver::issues! {
     /// A bitmap of inodes is wrong.
     InodeBitmap { group: u32, ino: u32, len: u32, stored: u8 } Safe Counts "inode-bitmap",
         "group {group}: {} marked {}", crate::check::issue::run("inode", (*ino).into(), (*len).into()), crate::check::issue::marked(*stored);
-    /// The bits behind the end of a bitmap of blocks are not set.
+    /// The bits after the end of a block bitmap are not set.
     BlockBitmapPadding { group: u32 } Safe Counts "block-bitmap-padding", "group {group}: the end of the block bitmap is not set";
-    /// The bits behind the end of a bitmap of inodes are not set.
+    /// The bits after the end of an inode bitmap are not set.
     InodeBitmapPadding { group: u32 } Safe Counts "inode-bitmap-padding", "group {group}: the end of the inode bitmap is not set";
-    /// The checksum of a bitmap of blocks is wrong.
+    /// The checksum of a block bitmap is wrong.
     BlockBitmapChecksum { group: u32, found: u32, expected: u32 } Safe Counts "block-bitmap-checksum",
         "group {group}: checksum of the block bitmap is {found:#x}, computed {expected:#x}";
-    /// The checksum of a bitmap of inodes is wrong.
+    /// The checksum of an inode bitmap is wrong.
     InodeBitmapChecksum { group: u32, found: u32, expected: u32 } Safe Counts "inode-bitmap-checksum",
         "group {group}: checksum of the inode bitmap is {found:#x}, computed {expected:#x}";
-    /// A bitmap could not be read.
+    /// A bitmap cannot be read.
     BitmapUnreadable { group: u32, why: Error } Damage Counts "bitmap-unreadable", "group {group}: a bitmap cannot be read: {why}";
-    /// A quota file says something else than what somebody takes.
+    /// The usage in a quota file is wrong.
     QuotaUsage { ino: u32, id: u32, found: u64, expected: u64, found_inodes: u64, expected_inodes: u64 } Safe Links "quota-usage",
         "quota file (inode {ino}): {id} takes {expected} bytes in {expected_inodes} inodes, and {found} in {found_inodes} are counted";
-    /// A group counts its free blocks wrongly.
+    /// A group's count of free blocks is wrong.
     GroupFreeBlocks { group: u32, found: u64, expected: u64 } Safe Counts "group-free-blocks",
         "group {group}: {found} free blocks are counted, should be {expected}";
-    /// A group counts its free inodes wrongly.
+    /// A group's count of free inodes is wrong.
     GroupFreeInodes { group: u32, found: u64, expected: u64 } Safe Counts "group-free-inodes",
         "group {group}: {found} free inodes are counted, should be {expected}";
-    /// A group counts its directories wrongly.
+    /// A group's count of directories is wrong.
     GroupDirectories { group: u32, found: u64, expected: u64 } Safe Counts "group-directories",
         "group {group}: {found} directories are counted, should be {expected}";
-    /// A group that says its bitmap or table was never used has something in use.
+    /// A group marks its bitmap or table as never used, but something in it is in use.
     GroupUninit { group: u32, what: &'static str } Safe Counts "group-uninit", "group {group}: {what} are said never to have been used, and are";
-    /// The last group says that its block bitmap was never written, which Linux takes from no last group.
+    /// The last group marks its block bitmap as never written, which Linux does not accept.
     LastGroupUninit { group: u32 } Safe Counts "last-group-uninit",
         "group {group}: the block bitmap of the last group cannot be said never to have been written";
-    /// The super block counts free blocks wrongly.
+    /// The super block's count of free blocks is wrong.
     FreeBlocks { found: u64, expected: u64 } Safe Counts "free-blocks", "{found} free blocks are counted, should be {expected}";
-    /// The super block counts free inodes wrongly.
+    /// The super block's count of free inodes is wrong.
     FreeInodes { found: u64, expected: u64 } Safe Counts "free-inodes", "{found} free inodes are counted, should be {expected}";
 }
 
-/// Returns a name in quotes, with what a terminal acts on escaped.
+/// Returns a name in quotes, with control characters escaped.
 pub(super) fn shown(name: &[u8]) -> alloc::string::String {
     alloc::format!("'{}'", name.escape_ascii())
 }
 
-/// Returns a Linux error number, which is stored below zero.
+/// Returns a Linux error number, which is stored as a negative number.
 pub(super) fn negated(errno: u32) -> i32 {
     errno.cast_signed().wrapping_neg()
 }
 
-/// What a bit says.
+/// Returns the meaning of a bit.
 pub(super) fn marked(stored: u8) -> &'static str {
     if stored == 0 { "free, but in use" } else { "in use, but free" }
 }
 
-/// `block 5`, `2 blocks from 5 on`.
+/// Formats a run: `block 5`, `2 blocks from 5 on`.
 pub(super) fn run(thing: &str, first: u64, len: u64) -> String {
     if len == 1 { format!("{thing} {first}") } else { format!("{len} {thing}s from {first} on") }
 }

@@ -15,17 +15,17 @@ use crate::inode::InodeFlags;
 const BAD_INO: u32 = 1;
 const BOOT_LOADER_INO: u32 = 5;
 const JOURNAL_INO: u32 = 8;
-/// What is wrong with an inode that cannot be the orphan file.
+/// The error of an inode that cannot be the orphan file.
 pub(super) const NOT_REGULAR: &str = "it is no regular file";
 
 impl Look<'_> {
-    /// Returns whether it is the journal of the volume.
+    /// Returns whether it is the internal journal.
     pub(super) fn is_journal(&self) -> bool {
         let sb = &self.view.sb;
         self.ino == sb.raw.s_journal_inum.get() && sb.compat.contains(Compat::HAS_JOURNAL)
     }
 
-    /// A reserved inode: its type is given, and it has no name.
+    /// Checks a reserved inode: its type is fixed, and it has no name.
     pub(super) fn own_inode(&mut self) -> Slot {
         self.casefold_flag();
         let (ino, mode, sb) = (self.ino, self.raw.i_mode.get(), &self.view.sb);
@@ -47,7 +47,7 @@ impl Look<'_> {
         }
         let mut is_unused = false;
         if is_journal {
-            // Whether it can be one is told by who looks for the journal.
+            // The check of the journal reports whether it is usable.
         } else if is_quota {
             if !is_regular {
                 self.tell(Issue::QuotaInode { ino, why: "it is no regular file" });

@@ -1,7 +1,8 @@
-//! The resize inode: it keeps the blocks behind the descriptors, in every group with a copy, so that there is room to grow.
+//! The resize inode, which owns the reserved descriptor blocks in every group with backups, so that the volume can
+//! grow.
 //!
-//! On disk: its doubly indirect block names, at the place of each kept block's number among all descriptor blocks, that
-//! block of group 0, which in turn names the same block of every other group with a copy.
+//! On disk: its doubly indirect block refers, at the index of each reserved block among all descriptor blocks, to
+//! that block of group 0, which in turn refers to the same block of every other group with backups.
 //! Source: e2fsprogs `e2fsck/super.c` `check_resize_inode`, `lib/ext2fs/res_gdt.c`.
 
 use alloc::vec::Vec;
@@ -18,12 +19,12 @@ use crate::map::check::numbers;
 use crate::raw::RawInode;
 use crate::unit::VolBlock;
 
-/// Place of the doubly indirect block in `i_block`.
+/// Index of the doubly indirect block in `i_block`.
 const DOUBLY: usize = 13;
 
-/// Looks at the resize inode.
+/// Checks the resize inode.
 pub(super) fn check(view: &View, told: &mut Told<'_>) {
-    // Beside `meta_bg` the feature itself is wrong, which is told, and nothing is kept.
+    // With `meta_bg` the feature itself is wrong, which is reported, and no block is reserved.
     if keeps_for_growing_twice(&view.sb) {
         return;
     }
@@ -72,7 +73,7 @@ fn look(view: &View) -> Result<(), &'static str> {
         let mut copies = numbers(&below).iter();
         for &group in &groups {
             let into = u64::from(group).saturating_mul(sb.blocks_per_group.into());
-            // Those beyond the end of a block are not named.
+            // Backups past the end of a block have no entry.
             let Some(copy) = copies.next() else { break };
             if u64::from(copy.get()) != block.saturating_add(into) {
                 return Err("it does not name a block that a copy keeps");

@@ -1,9 +1,9 @@
-//! What the passes gather: blocks in use, and blocks claimed twice; of each inode its kind, its links and its names; the
-//! directories and where their blocks are.
+//! The state of the passes: blocks in use, and blocks claimed twice; for each inode its type, links and names; the
+//! directories and their blocks.
 //!
-//! Invariant: memory follows what is in use: a bitmap comes to be when the first block of its group is claimed, and a
-//! table of inodes is as long as the group's own says that it was used.
-//! Locking: one leaf lock a group for its bitmaps; the names of an inode are counted without one.
+//! Invariant: memory depends on what is in use: a bitmap is allocated when the first block of its group is claimed,
+//! and the table of a group's inodes is as long as the part that the group marks as used. Locking: one leaf lock per
+//! group for its bitmaps; the names of an inode are counted without a lock.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,18 +19,18 @@ use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
 bitflags::bitflags! {
-    /// What is known of an inode beyond its kind.
+    /// Properties of an inode other than its type.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub(super) struct Marks: u8 {
         /// It is damaged.
         const BAD = 1;
-        /// It holds the value of an attribute.
+        /// It contains an attribute value.
         const VALUE = 2;
-        /// It is the format's own.
+        /// It belongs to the format itself.
         const OWN = 4;
-        /// A directory whose names are encrypted.
+        /// It is a directory with encrypted names.
         const ENCRYPTED = 8;
-        /// It has the flag of values, and no attribute goes by it.
+        /// It has the flag of attribute values, but no attribute confirms it.
         const FLAGGED = 16;
     }
 }
@@ -38,12 +38,12 @@ bitflags::bitflags! {
 /// An inode that may be in use.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// `file_type` as entries have it; 0 if it is not in use or has no type.
+    /// `file_type` as in entries; 0 if it is not in use or has no type.
     pub(super) kind: u8,
     pub(super) marks: Marks,
-    /// The link count it stores; 0: not in use.
+    /// The stored link count; 0 if it is not in use.
     pub(super) links: u16,
-    /// Names that were found.
+    /// Number of names that were found.
     names: AtomicU32,
 }
 
@@ -62,20 +62,20 @@ impl Slot {
         self.names.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Names counted so far.
+    /// Returns the number of names that were counted so far.
     pub(super) fn names(&self) -> u32 {
         self.names.load(Ordering::Relaxed)
     }
 }
 
-/// Blocks of a directory that follow each other.
+/// Contiguous blocks of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct DirRun {
     /// First file block.
     pub(super) at: u64,
     pub(super) start: VolBlock,
     pub(super) len: u32,
-    /// Whether somebody had claimed some of them before.
+    /// Whether some of them had already been claimed.
     pub(super) is_shared: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct DirRun {
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) ino: u32,
-    /// What the checksums of its blocks go on from.
+    /// The seed of the checksums of its blocks.
     pub(super) seed: u32,
     /// `i_flags`.
     pub(super) flags: u32,
@@ -91,9 +91,9 @@ pub(super) struct Dir {
     pub(super) size: u64,
     /// Its blocks, in order.
     pub(super) runs: Vec<DirRun>,
-    /// The directory that names it; 0: none yet.
+    /// The directory that contains it; 0 if none was found yet.
     parent: AtomicU32,
-    /// What its `..` says.
+    /// The inode of its `..`.
     dot_dot: AtomicU32,
     /// Whether it has more than one name.
     twice: AtomicBool,
@@ -113,12 +113,12 @@ impl Dir {
         }
     }
 
-    /// Returns the directory that names it.
+    /// Returns the directory that contains it.
     pub(super) fn parent(&self) -> u32 {
         self.parent.load(Ordering::Relaxed)
     }
 
-    /// Sets it; of several the lowest stays, whichever comes first.
+    /// Sets the directory that contains it. Of several the lowest number wins, whatever the order.
     pub(super) fn set_parent(&self, parent: u32) {
         let lower = |old| if old == 0 || parent < old { Some(parent) } else { None };
         let old = match self.parent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower) {
@@ -129,7 +129,7 @@ impl Dir {
         }
     }
 
-    /// Sets it when all names are known.
+    /// Sets the directory that contains it, when all names are known.
     pub(super) fn choose_parent(&self, parent: u32) {
         self.parent.store(parent, Ordering::Relaxed);
     }
@@ -139,7 +139,7 @@ impl Dir {
         self.twice.load(Ordering::Relaxed)
     }
 
-    /// What its `..` says.
+    /// Returns the inode of its `..`.
     pub(super) fn dot_dot(&self) -> u32 {
         self.dot_dot.load(Ordering::Relaxed)
     }
@@ -149,14 +149,14 @@ impl Dir {
     }
 }
 
-/// The bitmaps of a group, by clusters.
+/// The bitmaps of a group, in clusters.
 #[derive(Default)]
 struct Bits {
     used: Option<Box<[u64]>>,
     twice: Option<Box<[u64]>>,
 }
 
-/// What the passes gather.
+/// The state of the passes.
 pub(super) struct State {
     per_group: u64,
     cluster_bits: u32,
@@ -174,7 +174,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// With nothing in use. Fails with `NoMemory`.
+    /// Creates a state with nothing in use. Fails with `NoMemory`.
     pub(super) fn new(view: &View) -> Result<Self> {
         let sb = &view.sb;
         let mut bits = Vec::new();
@@ -196,7 +196,7 @@ impl State {
         })
     }
 
-    /// What is in it, moved out of one that somebody still holds.
+    /// Moves the contents out of a state to which other references exist.
     pub(super) fn emptied(&self) -> Self {
         let moved = |bits: &Mutex<Bits>| Mutex::new(core::mem::take(&mut *bits.lock()));
         Self {
@@ -214,7 +214,8 @@ impl State {
         self.any_twice.load(Ordering::SeqCst) != 0
     }
 
-    /// Claims the clusters of `len` blocks from `start` on, which lie on the volume; whether some had been already.
+    /// Claims the clusters of `len` blocks from `start` on, which are on the volume. Returns whether some had already
+    /// been claimed.
     pub(super) fn claim(&self, start: VolBlock, len: u64) -> bool {
         let mut any = false;
         self.each_word(start, len, |bits, word, mask, words| {
@@ -234,7 +235,7 @@ impl State {
         any
     }
 
-    /// Marks what belongs to the volume: several structures may share a cluster.
+    /// Marks blocks of the volume itself. Several structures may share a cluster.
     pub(super) fn take(&self, start: VolBlock, len: u64) {
         self.each_word(start, len, |bits, word, mask, words| {
             let used = bits.used.get_or_insert_with(|| blank(words));
@@ -254,7 +255,7 @@ impl State {
         found
     }
 
-    /// Hands the words that hold the bits of a run to `act`: bitmaps, index of the word, its bits of the run.
+    /// Passes the words that contain the bits of a run to `act`: bitmaps, index of the word, its bits of the run.
     fn each_word(&self, start: VolBlock, len: u64, mut act: impl FnMut(&mut Bits, usize, u64, usize)) {
         let Some(mut at) = start.0.checked_sub(self.first) else { return };
         let end = at.saturating_add(len);
@@ -279,7 +280,7 @@ impl State {
         }
     }
 
-    /// Hands the words of the bitmap of blocks in use of `group` to `look`; none if nothing there is in use.
+    /// Passes the words of the bitmap of used blocks of `group` to `look`, or `None` if nothing there is in use.
     pub(super) fn with_used<T>(&self, group: u32, look: impl FnOnce(Option<&[u64]>) -> T) -> T {
         match self.bits.get(to_usize(group.into())) {
             Some(bits) => look(bits.lock().used.as_deref()),
@@ -287,7 +288,7 @@ impl State {
         }
     }
 
-    /// Inode `ino`, if its group's table was looked at there.
+    /// Returns inode `ino`, if that part of its group's table was examined.
     pub(super) fn slot(&self, ino: u32) -> Option<&Slot> {
         let index = ino.checked_sub(1)?;
         let group = index.checked_div(self.inodes_per_group)?;
@@ -295,7 +296,7 @@ impl State {
         self.inodes.get(to_usize(group.into()))?.get(to_usize(inside.into()))
     }
 
-    /// Notes that no attribute goes by inode `ino`, which has the flag of values.
+    /// Records that no attribute confirms inode `ino`, which has the flag of values.
     pub(super) fn doubt_value(&mut self, ino: u32) {
         let Some(index) = ino.checked_sub(1) else { return };
         let group = to_usize(index.checked_div(self.inodes_per_group).unwrap_or(0).into());
@@ -306,7 +307,7 @@ impl State {
         }
     }
 
-    /// Directory `ino`.
+    /// Returns directory `ino`.
     pub(super) fn dir(&self, ino: u32) -> Option<&Dir> {
         let at = self.dirs.binary_search_by_key(&ino, |dir| dir.ino).ok()?;
         self.dirs.get(at)
@@ -337,7 +338,7 @@ impl State {
     }
 }
 
-/// What `group` holds of copies of super block and descriptors, with the blocks that are kept for growing.
+/// Returns the backups of super block and descriptors in `group`, including reserved descriptor blocks.
 pub(super) fn own_copies(sb: &SuperBlock, group: u32) -> (VolBlock, u64) {
     let (start, len) = sb.copy_blocks(group);
     let meta = sb.incompat.contains(crate::feature::Incompat::META_BG);
@@ -351,14 +352,14 @@ pub(super) fn own_copies(sb: &SuperBlock, group: u32) -> (VolBlock, u64) {
 /// Returns a bitmap of zeros.
 fn blank(words: usize) -> Box<[u64]> {
     let mut bits = Vec::new();
-    // At most 64 KiB a group; without memory for that nothing is marked, and the bitmap is told to be wrong.
+    // At most 64 KiB per group. Without memory for that, nothing is marked, and the bitmap is reported as wrong.
     if bits.try_reserve_exact(words).is_ok() {
         bits.resize(words, 0);
     }
     bits.into_boxed_slice()
 }
 
-/// Returns how many bits of `words` are set.
+/// Returns the number of set bits of `words`.
 pub(super) fn count(words: &[u64]) -> u64 {
     words.iter().map(|word| u64::from(word.count_ones())).fold(0, u64::saturating_add)
 }

@@ -1,4 +1,4 @@
-//! Pass 0: fields of the super block and the descriptors that nothing else needs.
+//! Pass 0: fields of the super block and the descriptors that no other code uses.
 //!
 //! Source: e2fsprogs `e2fsck/super.c` `check_super_block`.
 
@@ -15,10 +15,10 @@ use crate::group::GroupFlags;
 use crate::super_block::SuperBlock;
 use crate::writer::FULL_EXTRA_ISIZE;
 
-/// What is wrong with a quota file whose number cannot be.
+/// The error of a quota file with an impossible number.
 pub(super) const NO_QUOTA_INODE: &str = "this number cannot be";
 
-/// Looks at the super block and the descriptors.
+/// Checks the super block and the descriptors.
 pub(super) fn check(view: &View, told: &mut Told<'_>) {
     let sb = &view.sb;
     if sb.is_marked_with_errors() {
@@ -53,7 +53,7 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
     }
 }
 
-/// Looks at how much of an inode is to be in use behind its first 128 bytes, where there is more.
+/// Checks the fields for the size of an inode's fields after its first 128 bytes, if inodes are larger.
 fn extra_sizes(sb: &SuperBlock, told: &mut Told<'_>) {
     let sizes = [
         ("s_min_extra_isize", &sb.raw.s_min_extra_isize),
@@ -66,7 +66,7 @@ fn extra_sizes(sb: &SuperBlock, told: &mut Told<'_>) {
     }
 }
 
-/// Tells which features cannot be beside each other, or on a volume of this system.
+/// Reports features that exclude each other, or that a volume of this system cannot have.
 fn features(sb: &SuperBlock, told: &mut Told<'_>) {
     if keeps_for_growing_twice(sb) {
         let why = "it cannot be beside meta_bg, by which no block is kept for growing";
@@ -80,7 +80,7 @@ fn features(sb: &SuperBlock, told: &mut Told<'_>) {
     }
 }
 
-/// Tells which structures of the volume lie in the place of another.
+/// Reports overlapping structures of the volume.
 fn metadata(view: &View, told: &mut Told<'_>) {
     let sb = &view.sb;
     let table = u64::from(sb.inode_table_blocks());

@@ -1,19 +1,19 @@
-//! What a check tells, and whom.
+//! Reporting the events of a check.
 
 use obento_driver::{CheckProgress, CheckReport, Severity};
 
 use super::issue::Issue;
 
-/// What a check tells.
+/// The events of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// An issue, and whether it was mended.
+    /// An issue, and whether it was repaired.
     Found(Issue, bool),
-    /// How far it is.
+    /// The progress.
     Progress(CheckProgress),
 }
 
-/// Whom the passes tell.
+/// The receiver of events.
 pub(super) struct Told<'a> {
     pub(super) report: &'a mut CheckReport,
     pub(super) tell: &'a mut dyn FnMut(Event),

@@ -1,6 +1,7 @@
-//! The volume as a check sees it: blocks of the device behind its journal, the super block, every descriptor.
+//! The volume as a check reads it: blocks of the device with its journal applied, the super block, every descriptor.
 //!
-//! Invariant: the list of groups has one entry a group, for [`MAX_LISTED_GROUPS`] at most; a place that cannot be is 0.
+//! Invariant: the list of groups has one entry per group, for at most [`MAX_LISTED_GROUPS`] groups; an impossible
+//! place is 0.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -24,21 +25,21 @@ use crate::unit::VolBlock;
 use crate::zones::{MAX_LISTED_GROUPS, Zones};
 use obento_base::wire::FromBytes;
 
-/// What a check sees.
+/// The volume as a check reads it.
 pub(super) struct View {
-    /// The device, as its journal leaves it.
+    /// The device with its journal applied.
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) sb: SuperBlock,
     pub(super) groups: Vec<GroupDescriptor>,
-    /// The descriptors as they stand on disk.
+    /// The descriptors as they are on disk.
     descriptors: Vec<u8>,
-    /// Where the volume's own metadata lies.
+    /// The places of the volume's own metadata.
     pub(super) zones: Zones,
 }
 
 impl View {
-    /// Fails with `Corrupt` without any usable super block, with `Unsupported` for a feature, or too many groups, or
-    /// with the errors of the device, for the super block alone.
+    /// Opens the volume. Fails with `Corrupt` without a usable super block, with `Unsupported` for a feature, or for
+    /// too many groups, or if the device fails to read the super block.
     pub(super) fn open(
         device: Arc<dyn BlockDevice>,
         options: &CheckOptions,
@@ -61,7 +62,7 @@ impl View {
         Ok(this)
     }
 
-    /// Reads every descriptor, from a copy where the first is damaged.
+    /// Reads every descriptor, from a backup if the primary one is damaged.
     fn read_groups(&mut self, told: &mut Told<'_>) -> Result<()> {
         let sb = &self.sb;
         let size = usize::from(sb.desc_size);
@@ -90,7 +91,7 @@ impl View {
         Ok(())
     }
 
-    /// The descriptor of `group`, whose first copy has these bytes.
+    /// Returns the descriptor of `group`, whose primary copy has these bytes.
     fn take_descriptor(&self, group: u32, bytes: Option<&[u8]>, told: &mut Told<'_>) -> GroupDescriptor {
         let sb = &self.sb;
         let bytes = bytes.unwrap_or_default();
@@ -104,7 +105,7 @@ impl View {
         }
         let usable = |descriptor: &GroupDescriptor| descriptor.check_group(sb, group).is_ok();
         let primary = first.ok().filter(usable);
-        // A checksum that is right in a copy alone says that the copy knows better.
+        // A checksum that is right only in the backup means that the backup is right.
         let needs_sum = !is_sound && primary.is_some();
         let wanted =
             |descriptor: &GroupDescriptor, is_sealed: bool| usable(descriptor) && (is_sealed || !needs_sum);
@@ -115,7 +116,7 @@ impl View {
         if primary.is_none() {
             self.tell_places(group, &mut descriptor, told);
         }
-        // What only describes the volume's shape is the same in every copy; the rest is the first one's.
+        // Fields of the volume's shape are the same in every copy; the others come from the primary one.
         match copy {
             Some(copy) => GroupDescriptor {
                 block_bitmap: copy.block_bitmap,
@@ -127,8 +128,8 @@ impl View {
         }
     }
 
-    /// Takes the places of groups from a copy of the descriptors where the first ones cannot all be right: where two
-    /// structures overlap, and where the first table has no root.
+    /// Takes the places of groups from a backup of the descriptors if the primary ones cannot all be right: if two
+    /// structures overlap, or if the first table contains no root.
     fn take_places_from_copies(&mut self, told: &mut Told<'_>) {
         let mut doubtful = overlapping(&self.sb, &self.groups);
         if !self.has_root() {
@@ -140,7 +141,7 @@ impl View {
                 continue;
             };
             self.set_places(group, &copy);
-            // The copy is no better if it leads nowhere either.
+            // A backup that leads to no root, either, is not better.
             if group == 0 && !self.has_root() {
                 self.set_places(group, &known);
                 continue;
@@ -158,7 +159,7 @@ impl View {
         }
     }
 
-    /// Returns the first copy of a descriptor whose places can be.
+    /// Returns the first backup of a descriptor with possible places.
     fn usable_copy(&self, group: u32) -> Option<GroupDescriptor> {
         let copies = self.sb.copies().skip(1).take(MAX_COPIES);
         let mut copies = copies.filter_map(|copy| self.descriptor_in(group, copy)).map(|(copy, _)| copy);
@@ -179,7 +180,7 @@ impl View {
         raw.is_some_and(|(raw, _)| FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory))
     }
 
-    /// The descriptor of `group` in a copy, and whether its checksum is right.
+    /// Returns the descriptor of `group` in a backup, and whether its checksum is right.
     fn descriptor_in(&self, group: u32, copy: u32) -> Option<(GroupDescriptor, bool)> {
         let (index, at) = self.sb.desc_place(group);
         let place = self.sb.desc_block(index, copy);
@@ -189,7 +190,7 @@ impl View {
         Some((GroupDescriptor::decode(bytes, group, place).ok()?, is_sealed))
     }
 
-    /// Tells which places cannot be, and makes them 0.
+    /// Reports impossible places, and sets them to 0.
     fn tell_places(&self, group: u32, descriptor: &mut GroupDescriptor, told: &mut Told<'_>) {
         let table = self.sb.inode_table_blocks().into();
         let GroupDescriptor { block_bitmap, inode_bitmap, inode_table, .. } = descriptor;
@@ -213,12 +214,12 @@ impl View {
         self.groups.get(to_usize(group.into())).unwrap_or(&EMPTY)
     }
 
-    /// Returns whether descriptors carry checksums, and so flags and counts of unused inodes that mean something.
+    /// Returns whether descriptors have checksums, and therefore valid flags and counts of unused inodes.
     pub(super) fn has_descriptor_sums(&self) -> bool {
         self.sb.checksums != Checksums::None
     }
 
-    /// Returns how many inodes at the start of `group`'s table may be in use.
+    /// Returns the number of inodes at the start of `group`'s table that may be in use.
     pub(super) fn used_inodes(&self, group: u32) -> u32 {
         let (descriptor, all) = (self.group(group), self.sb.inodes_per_group);
         if descriptor.inode_table.0 == 0 {
@@ -233,7 +234,7 @@ impl View {
         all.saturating_sub(descriptor.itable_unused)
     }
 
-    /// The group whose descriptor says that inode `ino` was never used, though there is a file.
+    /// Returns the group whose descriptor marks inode `ino` as never used, although it is a file.
     pub(super) fn group_that_hides(&self, ino: u32) -> Option<u32> {
         let index = ino.checked_sub(1)?;
         let group = index.checked_div(self.sb.inodes_per_group)?;
@@ -244,19 +245,20 @@ impl View {
         is_file.then_some(group)
     }
 
-    /// Returns whether `ino` is the format's own: reserved and not the root, or a file that the super block names.
+    /// Returns whether `ino` belongs to the format itself: reserved and not the root, or a file that the super block
+    /// names.
     pub(super) fn is_own(&self, ino: u32) -> bool {
         let sb = &self.sb;
         let orphan_file = sb.compat.contains(Compat::ORPHAN_FILE) && ino == sb.raw.s_orphan_file_inum.get();
         ino != 2 && ino < sb.first_ino || orphan_file || self.quota_inodes().contains(&ino)
     }
 
-    /// The quota files; 0 for one that there is not or cannot be.
+    /// Returns the inodes of the quota files; 0 for a missing or impossible one.
     pub(super) fn quota_inodes(&self) -> [u32; 3] {
         self.named_quota_inodes().map(|(ino, can_be)| if can_be { ino } else { 0 })
     }
 
-    /// Returns the numbers of the quota files, and whether they can be.
+    /// Returns the numbers of the quota files, and whether they are possible.
     pub(super) fn named_quota_inodes(&self) -> [(u32, bool); 3] {
         let [user, group, project] = self.quota_numbers();
         let can_be = |ino: u32, usual: u32| {
@@ -279,7 +281,7 @@ impl View {
         self.descriptors.get(start..start.saturating_add(size)).unwrap_or_default()
     }
 
-    /// The record of inode `ino`, and the block of the inode table that it is in.
+    /// Returns the record of inode `ino`, and its block of the inode table.
     pub(super) fn record(&self, ino: u32) -> Option<(Vec<u8>, VolBlock)> {
         let (sb, index) = (&self.sb, ino.checked_sub(1)?);
         let group = index.checked_div(sb.inodes_per_group)?;
@@ -308,7 +310,7 @@ impl View {
     pub(super) fn read_into(&self, start: VolBlock, count: u64, bytes: &mut Vec<u8>) -> Result<()> {
         let size = u64::from(self.sb.block_size);
         let (offset, len) = (start.0.saturating_mul(size), count.saturating_mul(size));
-        // Before the memory is asked for.
+        // Before the memory is allocated.
         obento_block::check_range(self.device.len(), offset, len)?;
         let len = to_usize(len);
         bytes.clear();
@@ -318,12 +320,12 @@ impl View {
     }
 }
 
-/// Returns where the structures of a group are.
+/// Returns the places of the structures of a group.
 fn places(descriptor: &GroupDescriptor) -> [VolBlock; 3] {
     [descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table]
 }
 
-/// Returns the groups whose bitmaps or tables overlap each other, or copies of the super block and the descriptors.
+/// Returns the groups whose bitmaps or tables overlap each other, or backups of the super block and the descriptors.
 fn overlapping(sb: &SuperBlock, groups: &[GroupDescriptor]) -> BTreeSet<u32> {
     let table = u64::from(sb.inode_table_blocks());
     let mut taken: Vec<(u64, u64, u32)> = Vec::new();
@@ -348,7 +350,7 @@ fn overlapping(sb: &SuperBlock, groups: &[GroupDescriptor]) -> BTreeSet<u32> {
     found
 }
 
-/// How many copies of a descriptor are tried.
+/// Maximum number of backups of a descriptor that are tried.
 const MAX_COPIES: usize = 4;
 
 /// The descriptor of a group of which nothing is known.
@@ -363,7 +365,7 @@ const EMPTY: GroupDescriptor = GroupDescriptor {
     flags: GroupFlags::empty(),
 };
 
-/// The super block that `options` name, or the primary one, or a copy, wherever it is.
+/// Returns the super block that `options` name, or the primary one, or a backup at any place.
 pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Found> {
     let Some(number) = options.super_block else {
         return find_agreeing(device).or_else(|error| match error {
@@ -385,8 +387,8 @@ pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<F
     Ok(Found { instead_of, ..found })
 }
 
-/// The primary super block, unless features of it exclude each other and a copy has not both: one bit is damaged then, and
-/// it decides where all descriptors are.
+/// Returns the primary super block. If it has features that exclude each other and a backup has only one of them, one
+/// bit is damaged, and the backup's features are used, since they determine the places of all descriptors.
 fn find_agreeing(device: &dyn BlockDevice) -> Result<Found> {
     let found = layout::agreeing(device, locate::find(device)?);
     let sb = &found.super_block;
@@ -407,7 +409,7 @@ pub(super) fn keeps_for_growing_twice(sb: &SuperBlock) -> bool {
     sb.compat.contains(Compat::RESIZE_INODE) && sb.incompat.contains(Incompat::META_BG)
 }
 
-/// What is wrong with the primary super block in whose place another was found, or which has no other.
+/// Returns the issue of the primary super block if another one was found, or if it has an error itself.
 pub(super) fn instead_of(found: &Found) -> Option<Issue> {
     Some(match found.instead_of? {
         Error::Corrupt(Corrupt::Checksum { found: stored, expected, .. }) if !found.is_copy() => {

@@ -1,8 +1,9 @@
-//! A device that a check looks at, and remembers that it failed to read.
+//! A device that records whether a read by the check failed.
 //!
-//! What cannot be read is told like what is wrong, so that the rest is looked at, too. But the medium's failure may pass, or be that of a
-//! cable: nothing is mended by what was not read, and the check answers with the failure in the end.
-//! Invariant: behind a read that failed nothing is written. What lies past the end of the device is damage of the volume, and no failure.
+//! An unreadable block is reported like damage, so that the rest is checked, too. But the failure of the medium may
+//! be temporary, or that of a cable: no repair is based on missing data, and the check finally fails with the error.
+//! Invariant: after a failed read, nothing is written. A read past the end of the device is damage of the volume, and
+//! not a failure.
 
 use core::ops::Range;
 
@@ -11,7 +12,7 @@ use obento_base::{DeviceError, Error, Result};
 use obento_block::{Backing, BlockDevice, ReadRequest};
 use obento_env::sync::Mutex;
 
-/// Passes everything on, until a read fails.
+/// Passes all requests on until a read fails.
 pub(super) struct Watched {
     below: Arc<dyn BlockDevice>,
     failure: Mutex<Option<Error>>,
@@ -22,7 +23,7 @@ impl Watched {
         Self { below, failure: Mutex::new(None) }
     }
 
-    /// Errors: of the first read that failed.
+    /// Fails with the error of the first read that failed.
     pub(super) fn expect_read(&self) -> Result<()> {
         self.failure.lock().map_or(Ok(()), Err)
     }

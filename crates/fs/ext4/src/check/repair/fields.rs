@@ -1,4 +1,4 @@
-//! Mends of single fields: what is right is known, or the field is made what says nothing.
+//! Repairs of single fields: the right value is known, or the field gets a neutral value.
 
 use obento_base::wire::{FromBytes, split};
 use obento_base::{Corrupt, Error, Result};
@@ -18,12 +18,12 @@ use crate::writer::FULL_EXTRA_ISIZE;
 const BAD_INO: u32 = 1;
 
 impl Edits {
-    /// Mends a field of an inode; false for another issue.
+    /// Repairs a field of an inode. Returns false for another issue.
     pub(super) fn mend_inode(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::InodeChecksum { ino, .. } => self.inode(ino, |_| {})?,
             Issue::DeletedWithoutTime { ino } => {
-                // As e2fsck: any time says that it was deleted.
+                // As in e2fsck: any time marks the inode as deleted.
                 let now = self.now();
                 self.inode(ino, |raw| raw.i_dtime.set(now))?;
             }
@@ -64,7 +64,7 @@ impl Edits {
                 let links = u16::try_from(found).unwrap_or(1);
                 self.inode(ino, |raw| raw.i_links_count.set(links))?;
             }
-            // As e2fsck: what is left of it nobody can tell from what was never written.
+            // As in e2fsck: the rest of the data cannot be distinguished from unused bytes.
             Issue::InlineData { ino, why: crate::check::inline::NO_DATA } => self.inode(ino, |raw| {
                 raw.i_flags.set(raw.i_flags.get() & !InodeFlags::INLINE_DATA.bits());
                 raw.i_size_lo.set(0);
@@ -108,7 +108,7 @@ impl Edits {
         })
     }
 
-    /// `i_blocks`, in the unit in which it is kept.
+    /// Sets `i_blocks`, in the unit in which it is stored.
     fn set_sectors(&mut self, ino: u32, count: u64) -> Result<()> {
         let (low, high) = split(count);
         self.inode(ino, |raw| {
@@ -151,7 +151,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Makes an inode one that is not in use; what names it is found by the next round.
+    /// Marks an inode as not in use. The next round finds the names that refer to it.
     pub(super) fn clear_inode(&mut self, ino: u32) -> Result<()> {
         self.edit_record(ino, |record| record.fill(0))
     }
@@ -188,7 +188,7 @@ impl Edits {
         })
     }
 
-    /// Mends a field of the super block or of the journal's place in it; false for another issue.
+    /// Repairs a field of the super block or of the journal's place in it. Returns false for another issue.
     pub(super) fn mend_volume(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::SuperBlockChecksum { .. } => self.super_block(|_| {})?,
@@ -197,7 +197,7 @@ impl Edits {
                 self.super_block(|primary| *primary = layout::with_fields(primary, &right))?;
             }
             Issue::SuperBlockDamaged { .. } => {
-                // The one in use is a copy.
+                // A backup is in use.
                 let mut raw = self.view.sb.raw;
                 raw.s_block_group_nr.set(0);
                 self.super_block(|primary| *primary = raw)?;
@@ -230,7 +230,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Writes the block anew that says who has the volume: nobody.
+    /// Writes a block of the multiple mount protection that marks the volume as not in use.
     fn mend_mmp(&mut self, block: u64) -> Result<bool> {
         let (seed, sealed) = (self.view.sb.checksum_seed, self.view.sb.has_metadata_csum());
         if !self.view.sb.holds_blocks(VolBlock(block), 1) {
@@ -240,7 +240,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Mends a descriptor or a count; false for another issue.
+    /// Repairs a descriptor or a count. Returns false for another issue.
     pub(super) fn mend_count(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::DescriptorChecksum { group, .. } => self.restore_places(group)?,
@@ -293,7 +293,8 @@ impl Edits {
         Ok(true)
     }
 
-    /// Writes where the bitmaps and the table are, as the view took them from a copy if the first cannot be.
+    /// Writes the places of the bitmaps and the table, which the view took from a backup if the primary ones are
+    /// impossible.
     fn restore_places(&mut self, group: u32) -> Result<()> {
         let known = *self.view.group(group);
         if known.check_group(&self.view.sb, group).is_err() {
@@ -303,7 +304,7 @@ impl Edits {
     }
 }
 
-/// Takes the two bits away by which a time is beyond 2038: a time before 1970 has none.
+/// Clears the two bits that move a time past 2038, which a time before 1970 does not have.
 fn clear_epoch(extra: &mut RawInodeExtra, field: &str) {
     let place = match field {
         "i_atime" => &mut extra.i_atime_extra,

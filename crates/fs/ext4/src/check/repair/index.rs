@@ -1,8 +1,9 @@
-//! Mends of indexes: an index that is wrong is made anew from the entries, and the directory stays indexed.
+//! Repairs of indexes: a wrong index is rebuilt from the entries, and the directory stays indexed.
 //!
-//! Where that cannot be - one block, names that cannot be hashed, no space for the index - it is given up: its nodes
-//! become blocks without entries, and the directory a list.
-//! Invariant: it comes after every other mend of the directory, since it believes the records ([`Stage::Indexes`]).
+//! If that is impossible (one block, names that cannot be hashed, no space for the index), the index is removed: its
+//! nodes become blocks without entries, and the directory becomes linear.
+//! Invariant: indexes are repaired after everything else in the directory, since the repair relies on the records
+//! ([`Stage::Indexes`]).
 //!
 //! [`Stage::Indexes`]: super::super::issue::Stage
 //! Source: e2fsprogs `e2fsck/rehash.c`.
@@ -23,11 +24,11 @@ use crate::map::APPEND_CREDITS;
 use crate::volume::Volume;
 use crate::writer::{Writer, cost};
 
-/// Cache for looking at an inode.
+/// Cache size for reading an inode.
 const SMALL_CACHE: usize = 1 << 20;
 
 impl Edits {
-    /// Mends an index; false for another issue.
+    /// Repairs an index. Returns false for another issue.
     pub(super) fn mend_index(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         let (Issue::Index { dir, .. }
         | Issue::IndexChecksum { dir, .. }
@@ -43,11 +44,11 @@ impl Edits {
         Ok(true)
     }
 
-    /// Makes the index of a directory anew; false if that cannot be.
+    /// Rebuilds the index of a directory. Returns false if that is impossible.
     fn rebuild(&mut self, dir: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
         match self.try_rebuild(dir, clock) {
             Ok(done) => Ok(done),
-            // e2fsck leaves it a list, too, where there is no space.
+            // e2fsck, too, makes it linear if there is no space.
             Err(Error::Corrupt(_) | Error::Unsupported(_) | Error::NoSpace | Error::FileTooBig) => Ok(false),
             Err(error) => Err(error),
         }
@@ -67,7 +68,7 @@ impl Edits {
         let mut blocks = shape.blocks.max(entries.fewest_blocks());
         let mut made = entries.build(blocks);
         if made.is_none() {
-            // Packed by bytes alone they may need a little more.
+            // Entries that are packed by size alone may need a little more.
             blocks = blocks.saturating_add(blocks / 8).saturating_add(1);
             made = entries.build(blocks);
         }
@@ -95,7 +96,7 @@ impl Edits {
     }
 }
 
-/// Adds blocks without entries to a directory. Fails with `NoSpace`, after which it has some of them.
+/// Appends blocks without entries to a directory. Fails with `NoSpace` after appending some of them.
 fn lengthen(writer: &Writer, dir: Ino, more: u32, shape: &Shape) -> Result<()> {
     for _ in 0..more {
         let locked = writer.locks().write(&[dir]);

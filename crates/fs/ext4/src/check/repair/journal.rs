@@ -1,10 +1,11 @@
-//! Mends of the journal: its inode from the copy in the super block, and a journal made anew.
+//! Repairs of the journal: its inode from the copy in the super block, and recreating a journal.
 //!
-//! It is made anew when all else is mended ([`Stage::Journal`]): the blocks that its inode still has stay its own, what is
-//! missing of its size is filled with free ones, and the log in it is empty. So one whose super block alone is damaged is
-//! where it was. Without space for it the volume has no journal from then on.
-//! Invariant: it is in the usual inode, whatever the super block names: another may be anybody's file.
-//! Invariant: the log begins with a number by which nothing that its blocks held before is taken for a part of it.
+//! It is recreated when everything else is repaired ([`Stage::Journal`]): its inode keeps the blocks that it still
+//! has, missing blocks are filled with free ones, and the log is empty. A journal of which only the super block is
+//! damaged therefore stays in its place. Without space for it, the volume has no journal from then on.
+//! Invariant: it is in the usual inode, whatever the super block names, since another inode may be a user's file.
+//! Invariant: the log begins with a transaction number by which no old contents of its blocks are taken for a part of
+//! it.
 //! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_journal_reset_super`, `e2fsck_journal_fix_bad_inode`; `e2fsck/unix.c`
 //! (`PR_6_RECREATE_JOURNAL`); `lib/ext2fs/mkjournal.c` `ext2fs_add_journal_inode3`.
 //!
@@ -29,11 +30,11 @@ use crate::raw::{RawInode, RawInodeExtra};
 use crate::replay::{JNL_BACKUP_BLOCKS, restore_journal_inode};
 
 impl Edits {
-    /// Mends the journal; false for another issue, and where nothing is known that would.
+    /// Repairs the journal. Returns false for another issue, and if no repair is known.
     pub(super) fn mend_journal(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
         match *issue {
             Issue::JournalInode { .. } => self.restore_journal(),
-            // It may be sound, for who knows more.
+            // A newer driver may be able to use it.
             Issue::JournalDamaged { why: Error::Unsupported(_) } => Ok(false),
             Issue::JournalDamaged { .. } if self.view.sb.raw.s_journal_inum.get() == 0 => {
                 self.make_outer_journal(options)
@@ -50,7 +51,7 @@ impl Edits {
         }
     }
 
-    /// The inode as the super block has it.
+    /// Restores the inode from the copy in the super block.
     fn restore_journal(&mut self) -> Result<bool> {
         let sb = self.view.sb.clone();
         let mut is_restored = false;
@@ -58,7 +59,7 @@ impl Edits {
             let Ok((raw, rest)) = RawInode::mut_from_prefix(record) else { return };
             is_restored = restore_journal_inode(&sb, raw);
             if is_restored && let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
-                // Nothing is kept there of a journal.
+                // The copy does not contain these fields.
                 *extra = RawInodeExtra::new_zeroed();
             }
         })?;
@@ -66,8 +67,8 @@ impl Edits {
         Ok(is_restored)
     }
 
-    /// Takes blocks of the volume from the journal: it gets the map that the super block keeps of it, or, where that is
-    /// the one that it has, none. No table is changed, which may be somebody else's.
+    /// Takes blocks of the volume away from the journal: it gets the map in the super block, or no map if it already
+    /// has that one. No indirect block is changed, since it may belong to another file.
     pub(super) fn give_up_map(&mut self) -> Result<bool> {
         let record = self.record(JOURNAL_INO)?;
         let Ok((raw, _)) = RawInode::read_from_prefix(&record) else { return Ok(false) };
@@ -85,7 +86,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Returns an empty journal in the volume.
+    /// Creates an empty journal in the volume.
     fn make_journal(&mut self, options: &CheckOptions) -> Result<bool> {
         let ino = JOURNAL_INO;
         let Some(blocks) = self.journal_blocks(ino)? else { return self.drop_journal().map(|()| true) };
@@ -108,7 +109,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Makes an inode a file for a journal, which keeps the blocks that it has.
+    /// Turns an inode into a file for a journal. Its blocks stay.
     fn ready_journal_inode(&mut self, ino: u32) -> Result<()> {
         let now = self.now();
         let mut is_new = false;
@@ -128,7 +129,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Lets the super block keep a copy of the journal's map and size; there is nothing to replay any more.
+    /// Stores a copy of the journal's map and size in the super block, and clears the request for a replay.
     pub(super) fn copy_journal_inode(&mut self, ino: u32) -> Result<()> {
         let record = self.record(ino)?;
         let Ok((inode, _)) = RawInode::ref_from_prefix(&record) else { return Ok(()) };
@@ -144,7 +145,8 @@ impl Edits {
         })
     }
 
-    /// How large the journal was, or, where nobody knows, is to be; `None`: the volume is too small for one.
+    /// Returns the size of the journal, or the default size if it is unknown. Returns `None` if the volume is too
+    /// small for one.
     fn journal_blocks(&self, ino: u32) -> Result<Option<u64>> {
         let sb = &self.view.sb;
         let record = self.record(ino)?;
@@ -160,7 +162,7 @@ impl Edits {
         Ok(sizes.next().or_else(|| JournalSize::by_volume(sb.blocks_count)))
     }
 
-    /// The super block of an empty log, behind block `first - 1` of a journal of `blocks` blocks.
+    /// Returns the super block of an empty log, after block `first - 1` of a journal of `blocks` blocks.
     fn journal_label(&self, blocks: u64, first: u32, uuid: &[u8; 16]) -> RawJournal {
         let sb = &self.view.sb;
         let size = JournalSize::of(blocks, sb.compat.contains(Compat::FAST_COMMIT));
@@ -169,7 +171,7 @@ impl Edits {
         label
     }
 
-    /// An empty journal on the device that has the right name, and none but this volume uses.
+    /// Creates an empty journal on the external device, if that has the right UUID and no other user.
     fn make_outer_journal(&self, options: &CheckOptions) -> Result<bool> {
         let Some(device) = options.journal.as_ref().filter(|device| !device.is_read_only()) else {
             return Ok(false);
@@ -197,7 +199,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// What e2fsck makes of a volume for whose journal there is no space: one without, and nothing that names one.
+    /// Removes the journal and every reference to it, as e2fsck does if there is no space for one.
     fn drop_journal(&mut self) -> Result<()> {
         let ino = self.view.sb.raw.s_journal_inum.get();
         self.super_block(|raw| {

@@ -1,13 +1,14 @@
-//! Mending what a check finds.
+//! Repairing the issues that a check finds.
 //!
-//! A round looks ([`passes::look`]), and each issue is mended by what its kind asks for, in a copy of the volume in
-//! memory ([`edits`]); the next round looks at the copy. So a mend needs to know its own issue only, and what it brings
-//! about is found by the next round. Rounds go on until one finds nothing that can be mended. The copy goes to the device
-//! at the end, and before where it is large ([`commit`]): as after each mend less is wrong than before, a cut leaves what a
-//! second run mends. Copies of what two claim go to free blocks of the device at once.
-//! A round mends the issues of the first [`Stage`] that has any, since what comes after stands on it.
-//! Invariant: no mend makes a readable file unreadable.
-//! Source: e2fsprogs `e2fsck/problem.c` (what is mended without asking), `pass1.c` to `pass5.c`.
+//! A round checks the volume ([`passes::look`]), and each issue is repaired according to its kind, in a copy of the
+//! volume in memory ([`edits`]). The next round checks the copy. A repair therefore needs to know only its own issue;
+//! the next round finds its consequences. Rounds continue until one finds nothing that can be repaired. The copy is
+//! written to the device at the end, or earlier if it is large ([`commit`]): after each repair less is wrong than
+//! before, so a second run completes an interrupted one. Copies of blocks with several owners are written to free
+//! blocks of the device at once. A round repairs the issues of the first [`Stage`] that has any, since later ones
+//! depend on it.
+//! Invariant: no repair makes a readable file unreadable.
+//! Source: e2fsprogs `e2fsck/problem.c` (what is repaired without asking), `pass1.c` to `pass5.c`.
 
 mod bitmaps;
 mod cloning;
@@ -50,15 +51,15 @@ use crate::format::JOURNAL_INO as JOURNAL;
 use commit::Target;
 use edits::{Copy, Edits};
 
-/// More rounds than any damage needs whose mends help.
+/// Maximum number of rounds: more than any damage needs whose repairs succeed.
 const MAX_ROUNDS: u32 = 100;
-/// How often one issue is mended that is found again.
+/// Maximum number of repairs of an issue that is found again.
 const MAX_TRIES: u32 = 3;
 /// `EXT4_VALID_FS`, `EXT4_ERROR_FS` of `s_state`.
 const VALID_FS: u16 = 1;
 const ERROR_FS: u16 = 2;
 
-/// Checks and mends. Fails with `ReadOnly`, or in the same cases as those of a check.
+/// Checks and repairs. Fails with `ReadOnly`, or in the same cases as a check.
 pub(super) fn mend(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
@@ -95,7 +96,7 @@ pub(super) fn mend(
         }
         let mut edits = Edits::open(&copy, &first)?;
         let is_cloned = todo.first().is_some_and(|issue| issue.stage() == Stage::Twice) && {
-            // Copies go to the device at once, to what is free there.
+            // Copies are written to the device at once, to blocks that are free there.
             if copy.changed_len() > 0 {
                 edits.super_block(commit::unfinished)?;
                 target.commit(&copy)?;
@@ -134,25 +135,25 @@ pub(super) fn mend(
     Ok(report)
 }
 
-/// Returns whether the end of the volume is not there. Nothing of it is mended, as by e2fsck: what lies behind a
-/// wrong end of a partition, or is still to be copied, would be given up.
+/// Returns whether the end of the volume is missing. Nothing of it is repaired, as with e2fsck: files after a wrong
+/// end of a partition, or in a part that is still to be copied, would be lost.
 fn is_cut_short(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {
     view::find(&**device, options).is_ok_and(|found| found.super_block.volume_len() > device.len())
 }
 
-/// What is known from round to round.
+/// The state that is kept from round to round.
 struct Rounds {
-    /// Issues that nothing can mend.
+    /// Issues that cannot be repaired.
     stuck: BTreeSet<String>,
     tries: BTreeMap<String, u32>,
-    /// Issues in the order in which they came up.
+    /// Issues in the order in which they were found.
     told: Vec<Issue>,
     known: BTreeSet<String>,
     has_looked: bool,
 }
 
 impl Rounds {
-    /// Looks, and notes what is new; progress is told on.
+    /// Checks the volume, and records new issues. Passes progress on.
     fn look(
         &mut self,
         on: Arc<dyn BlockDevice>,
@@ -166,7 +167,7 @@ impl Rounds {
         })?;
         let is_first = !core::mem::replace(&mut self.has_looked, true);
         for issue in &issues {
-            // What a mend that is not at its end notes is not news.
+            // Notes of an unfinished repair are not reported.
             if (is_first || issue.severity() > Severity::Note) && self.known.insert(issue.to_string()) {
                 self.told.push(issue.clone());
             }
@@ -175,7 +176,7 @@ impl Rounds {
         Ok((report, issues))
     }
 
-    /// Notes whether something was done about an issue; one that is found again and again cannot be mended.
+    /// Records whether an issue was repaired. An issue that is found again and again cannot be repaired.
     fn tried(&mut self, issue: &Issue, is_mended: bool) {
         let words = issue.to_string();
         let tries = self.tries.entry(words.clone()).or_insert(0);
@@ -185,8 +186,8 @@ impl Rounds {
         }
     }
 
-    /// The issues of the first stage that has any which may be mended. Where only what is safe may, and something else
-    /// is wrong too, nothing is: what is safe may come from what is not.
+    /// Returns the issues of the first stage that has any which may be repaired. If only safe repairs are permitted
+    /// and there are other issues, too, nothing is repaired, since the safe issues may be their consequences.
     fn todo(&self, mut issues: Vec<Issue>, mending: Mending) -> Vec<Issue> {
         let has_damage = issues.iter().any(|issue| issue.severity() == Severity::Damage);
         if mending == Mending::Safe && has_damage {
@@ -199,12 +200,12 @@ impl Rounds {
     }
 }
 
-/// Returns whether somebody else claims what the journal has.
+/// Returns whether another file claims blocks of the journal.
 fn shares_journal(issue: &Issue) -> bool {
     matches!(*issue, Issue::BlockTwice { ino: JOURNAL, .. } | Issue::BlockOfVolume { ino: JOURNAL, .. })
 }
 
-/// What cannot be mended for the damage around it is left.
+/// Turns an error from damage near an issue into "not repaired".
 fn possible(mended: Result<bool>) -> Result<bool> {
     match mended {
         Err(Error::Corrupt(_) | Error::Refused(_)) => Ok(false),
@@ -213,7 +214,7 @@ fn possible(mended: Result<bool>) -> Result<bool> {
 }
 
 impl Edits {
-    /// Mends an issue; false if nothing is known that would.
+    /// Repairs an issue. Returns false if no repair is known.
     fn mend(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
         let clock = &options.clock;
         Ok(self.mend_feature(issue)?
@@ -234,7 +235,7 @@ impl Edits {
             || self.mend_found(issue, clock)?)
     }
 
-    /// Says that the volume was checked, and whether it is as it should be.
+    /// Records in the super block that the volume was checked, and whether it is clean.
     fn mark(&mut self, is_clean: bool) -> Result<()> {
         let now = self.now();
         self.super_block(|raw| {

@@ -1,8 +1,7 @@
-//! Mends of directories: records that cannot be, and entries that name what they must not.
+//! Repairs of directories: invalid records, and entries that refer to inodes that they must not refer to.
 //!
-//! An index is given up by making its nodes blocks without entries; `index.rs` says when.
-//! Source: e2fsprogs `e2fsck/pass2.c` `check_name`; `pass3.c`
-//! `fix_dotdot_proc`.
+//! An index is removed by turning its nodes into blocks without entries; `index.rs` defines when.
+//! Source: e2fsprogs `e2fsck/pass2.c` `check_name`; `pass3.c` `fix_dotdot_proc`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -24,18 +23,18 @@ use crate::volume::Volume;
 
 pub(super) const HEAD: usize = size_of::<RawDirEntry>();
 pub(super) const TAIL: usize = size_of::<RawDirTail>();
-/// `file_type` of the record that holds a checksum.
+/// `file_type` of the record that contains a checksum.
 pub(super) const CHECKSUM_KIND: u8 = 0xde;
-/// Where the table of an index's root is.
+/// Offset of the table of an index's root.
 const ROOT_TABLE: usize = 32;
-/// `i_block` within a record; the first word of an inline directory is its parent.
+/// Offset of `i_block` in a record; the first word of an inline directory is its parent.
 pub(super) const I_BLOCK: usize = 40;
 pub(super) const DIRECTORY: u8 = 2;
 pub(super) const ROOT: u32 = 2;
-/// Cache for finding a directory's blocks.
+/// Cache size for finding a directory's blocks.
 const SMALL_CACHE: usize = 1 << 20;
 
-/// Where a record of a directory is.
+/// The place of a record of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Home {
     Block(VolBlock),
@@ -46,17 +45,17 @@ pub(super) enum Home {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Spot {
     home: Home,
-    /// Byte in its home.
+    /// Offset in its home.
     pub(super) at: usize,
     pub(super) len: usize,
     pub(super) ino: u32,
     pub(super) name: Vec<u8>,
-    /// Its place among the records of the directory's first block; the first two are `.` and `..`.
+    /// Its index among the records of the directory's first block; the first two are `.` and `..`.
     position: Option<usize>,
 }
 
 impl Edits {
-    /// Mends a directory; false for another issue.
+    /// Repairs a directory. Returns false for another issue.
     pub(super) fn mend_names(&mut self, issue: &Issue) -> Result<bool> {
         match issue {
             Issue::EntryRoot { dir, name } => self.clear(*dir, name, ROOT),
@@ -147,7 +146,7 @@ impl Edits {
             .is_ok_and(|(raw, _)| raw.i_flags.get() & InodeFlags::INLINE_DATA.bits() != 0))
     }
 
-    /// Returns every record of a directory that can be read.
+    /// Returns every readable record of a directory.
     fn spots(&self, dir: u32) -> Result<Vec<Spot>> {
         let mut spots = Vec::new();
         if self.is_inline(dir)? {
@@ -197,7 +196,7 @@ impl Edits {
         }
     }
 
-    /// Changes the home of records and seals it.
+    /// Changes the home of records and updates its checksum.
     pub(super) fn edit_home(&mut self, dir: u32, home: Home, edit: impl FnOnce(&mut [u8])) -> Result<()> {
         let Home::Block(block) = home else { return self.edit_record(dir, edit) };
         let seed = self.seed_of(dir)?;
@@ -210,7 +209,7 @@ impl Edits {
         })
     }
 
-    /// Changes the record that is meant, of several the last.
+    /// Changes the matching record, or the last of several.
     fn change(
         &mut self,
         dir: u32,
@@ -230,7 +229,7 @@ impl Edits {
         self.change(dir, is_it, |bytes| set_inode(bytes, 0))
     }
 
-    /// Clears the entries of `dir`, if it is a directory that can be read, that name `ino`.
+    /// Clears the entries of `dir` that refer to `ino`, if `dir` is a readable directory.
     pub(super) fn clear_named(&mut self, dir: u32, ino: u32) -> Result<()> {
         let is_directory = self.record(dir).is_ok_and(|record| {
             let raw = RawInode::ref_from_prefix(&record).ok();
@@ -274,7 +273,7 @@ impl Edits {
         )
     }
 
-    /// Lets `..` name `parent`.
+    /// Sets the inode of `..` to `parent`.
     pub(super) fn set_parent(&mut self, dir: u32, parent: u32) -> Result<bool> {
         if self.is_inline(dir)? {
             self.edit_record(dir, |record| {
@@ -286,7 +285,7 @@ impl Edits {
         self.change(dir, |spot| spot.position == Some(1), |bytes| set_inode(bytes, parent))
     }
 
-    /// Makes an indexed directory a list.
+    /// Turns an indexed directory into a linear one.
     pub(super) fn drop_index(&mut self, dir: u32) -> Result<bool> {
         let has_tail = self.view.sb.has_metadata_csum();
         let blocks = self.dir_blocks(dir)?;
@@ -326,7 +325,8 @@ impl Spot {
     }
 }
 
-/// Returns a name with another character for each byte that is not UTF-8; a dot could make it `.`.
+/// Returns a name with another character for each byte that is not UTF-8. That is not a dot, which could result in
+/// `.`.
 fn readable(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     name.utf8_chunks().flat_map(|chunk| {
         let others = chunk.invalid().iter().map(|_| b'_');
@@ -340,7 +340,7 @@ fn set_inode(bytes: &mut [u8], ino: u32) {
     }
 }
 
-/// Gives a block its checksum: a leaf's in its last record, a root's behind its table.
+/// Updates the checksum of a block: that of a leaf is in its last record, that of a root after its table.
 fn seal(bytes: &mut [u8], seed: u32) {
     let Ok((covered, tail)) = RawDirTail::mut_from_suffix(bytes) else { return };
     if tail.det_reserved_zero1.get() == 0

@@ -1,7 +1,7 @@
-//! Orphans: what is to be freed counts as free, what is to be cut short is cut.
+//! Orphans: inodes without a name count as free, and interrupted truncations are completed.
 //!
-//! Inodes without a name only get a time of deletion, since the check takes none of their blocks for one in use; what
-//! has a name is cut by the driver, for which it must be on the list.
+//! An inode without a name only gets a time of deletion, since the check counts none of its blocks as used. The
+//! driver truncates an inode with a name, which must be on the list for that.
 //! Source: e2fsprogs `e2fsck/super.c` `release_orphan_inodes`; Linux `Documentation/filesystems/ext4/orphan.rst`.
 
 use alloc::sync::Arc;
@@ -17,7 +17,7 @@ use crate::feature::RoCompat;
 use crate::raw::RawInode;
 
 impl Edits {
-    /// Ends all orphans; false for another issue.
+    /// Processes all orphans. Returns false for another issue.
     pub(super) fn mend_orphan(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         if !matches!(issue, Issue::Orphan { .. }) {
             return Ok(false);
@@ -29,7 +29,7 @@ impl Edits {
         };
         for &ino in &orphans {
             if links(self, ino)? > 0 {
-                // Damage around it keeps it from being cut; that is told for itself.
+                // Damage may prevent the truncation; it is reported separately.
                 let _ = self.with_writer(clock, |writer| writer.end_truncation(Ino(ino.into())));
             }
         }

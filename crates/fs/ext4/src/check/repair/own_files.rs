@@ -1,7 +1,7 @@
-//! Mends of the format's own files: quota files are made anew from what is in use, the orphan file where it has no blocks,
-//! and damaged blocks of it are emptied.
+//! Repairs of the format's own files: quota files are rewritten from the actual usage, the orphan file is recreated
+//! if it has no blocks, and damaged blocks of it are emptied.
 //!
-//! Invariant: limits that can be read stay.
+//! Invariant: readable limits are preserved.
 //! Source: e2fsprogs `lib/support/mkquota.c` `quota_write_inode`; `e2fsck/super.c` `reinit_orphan_block`.
 
 use alloc::sync::Arc;
@@ -26,7 +26,7 @@ use crate::raw::{RawInode, RawInodeExtra};
 use crate::writer::{FULL_EXTRA_ISIZE, Writer, cost};
 
 impl Edits {
-    /// Mends a quota file or the orphan file; false for another issue.
+    /// Repairs a quota file or the orphan file. Returns false for another issue.
     pub(super) fn mend_own_file(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         match *issue {
             Issue::QuotaUsage { ino, .. } | Issue::QuotaInode { ino, .. } => {
@@ -43,7 +43,7 @@ impl Edits {
         let Some((kind, _)) = kinds.into_iter().find(|&(_, of)| of == ino) else { return Ok(false) };
         let mut all = usage(&self.view)?.of(kind, OrphanFile::Counts);
         let mut bytes = Vec::new();
-        // Of one without a map that can be read no limits are known.
+        // The limits of a file without a readable map are unknown.
         for place in self.dir_blocks(ino).unwrap_or_default() {
             bytes.extend_from_slice(&self.view.read(place, 1)?);
         }
@@ -72,7 +72,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Returns whether an inode is a regular file with all blocks that its size says.
+    /// Returns whether an inode is a regular file with all blocks for its size.
     fn is_whole(&self, ino: u32) -> Result<bool> {
         let record = self.record(ino)?;
         let (raw, _) = RawInode::ref_from_prefix(&record).map_err(|_| Error::Invalid)?;
@@ -82,7 +82,7 @@ impl Edits {
         Ok(is_regular && self.dir_blocks(ino).is_ok_and(|found| to_u64(found.len()) == blocks))
     }
 
-    /// Makes an inode a regular file without a block; what it had is found to be free by the next round.
+    /// Turns an inode into a regular file without blocks. The next round finds that its previous blocks are free.
     fn begin_file(&mut self, ino: u32) -> Result<()> {
         let extents = self.view.sb.incompat.contains(Incompat::EXTENT);
         let now = self.now();
@@ -102,7 +102,7 @@ impl Edits {
         if extents { self.empty_root(ino) } else { Ok(()) }
     }
 
-    /// Makes the orphan file anew, in the inode that the super block names; it is taken away where that cannot be.
+    /// Recreates the orphan file in the inode that the super block names, or removes it if that is impossible.
     fn make_orphan_file(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
         let sb = &self.view.sb;
         let blocks = to_usize(orphan_blocks(sb));
@@ -121,7 +121,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Takes the orphan file away: orphans are listed in the super block from then on.
+    /// Removes the orphan file: from then on orphans are on the list of the super block.
     fn drop_orphan_file(&mut self, ino: u32) -> Result<bool> {
         self.super_block(|raw| {
             raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::ORPHAN_FILE.bits());
@@ -145,7 +145,7 @@ impl Edits {
     }
 }
 
-/// What of `old` is not a count: limits and times, of those too who take nothing now.
+/// Copies limits and times of `old`, including those of owners without usage.
 fn keep_limits(all: &mut Entries, old: &Entries) {
     for (&id, stored) in old {
         let taken = all.get(&id).map_or((0.into(), 0.into()), |raw| (raw.dqb_curinodes, raw.dqb_curspace));
@@ -157,7 +157,7 @@ fn keep_limits(all: &mut Entries, old: &Entries) {
     }
 }
 
-/// Adds blocks of zeros to a file of the format. Fails with `NoSpace`, after which it has some of them.
+/// Appends zeroed blocks to a file of the format. Fails with `NoSpace` after appending some of them.
 fn lengthen(writer: &Writer, ino: Ino, more: usize) -> Result<()> {
     for _ in 0..more {
         let locked = writer.locks().write(&[ino]);

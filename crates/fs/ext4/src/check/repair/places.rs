@@ -1,7 +1,7 @@
-//! Bitmaps and inode tables that lie where they cannot: each gets another place.
+//! Bitmaps and inode tables in impossible places: each gets another place.
 //!
-//! What is in use is not asked of the bitmaps, of which one may be missing, but of the inodes. A bitmap is made anew; of
-//! a table what can be read is taken along, and the rest are inodes that nobody uses.
+//! The blocks in use are determined from the inodes and not from the bitmaps, one of which may be missing. A bitmap
+//! is recomputed. The readable part of a table is copied, and the rest becomes unused inodes.
 //! Source: e2fsprogs `e2fsck/pass1.c` `new_table_block`, `handle_fs_bad_blocks`.
 
 use alloc::collections::BTreeSet;
@@ -25,7 +25,7 @@ use crate::feature::Incompat;
 use crate::group::GroupDescriptor;
 use crate::unit::VolBlock;
 
-/// A structure that a group's descriptor names.
+/// A structure in a group's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Structure {
     Bitmap(Kind),
@@ -33,7 +33,7 @@ enum Structure {
 }
 
 impl Edits {
-    /// Mends a place that cannot be; false for another issue.
+    /// Repairs an impossible place. Returns false for another issue.
     pub(super) fn mend_place(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::BlockBitmapPlace { group, .. } => {
@@ -51,7 +51,7 @@ impl Edits {
         }
     }
 
-    /// What a copy of the descriptors says, where it can be; else another place.
+    /// Uses the place in a backup of the descriptors, if it is possible; otherwise moves the structure.
     fn restore_or_move(&mut self, group: u32, structure: Structure) -> Result<bool> {
         let known = *self.view.group(group);
         match structure.place(&known).0 {
@@ -60,7 +60,7 @@ impl Edits {
         }
     }
 
-    /// Of two structures in one place that which can be made anew: a bitmap before a table.
+    /// Returns which of two structures in one place moves: one that can be recomputed, a bitmap before a table.
     fn first_to_move(&self, group: u32, block: u64) -> Option<(u32, Structure)> {
         let table = self.view.group(group).inode_table.0;
         let len = u64::from(self.view.sb.inode_table_blocks());
@@ -76,7 +76,7 @@ impl Edits {
         })
     }
 
-    /// Finds room for a structure, fills it, and lets the descriptor name it.
+    /// Finds space for a structure, fills it, and updates the descriptor.
     fn move_to_free(&mut self, group: u32, structure: Structure) -> Result<bool> {
         let state = self.in_use()?;
         let len = match structure {
@@ -114,14 +114,14 @@ impl Edits {
         Ok(true)
     }
 
-    /// What the inodes that can be read and the volume itself have in use.
+    /// Returns what the readable inodes and the volume itself use.
     fn in_use(&self) -> Result<State> {
         let (mut report, mut tell) = (CheckReport::default(), |_| {});
         let mut told = Told { report: &mut report, tell: &mut tell };
         let copy: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
         let options = CheckOptions::new(Arc::new(obento_env::NO_CLOCK));
         let mut view = View::open(copy, &options, &mut told)?;
-        // Those that were moved in this round already.
+        // Including structures that were already moved in this round.
         view.groups.clone_from(&self.view.groups);
         let view = Arc::new(view);
         let state = State::new(&view)?;
@@ -130,7 +130,7 @@ impl Edits {
         Ok(inodes::check(&view, state, known, 1, &mut told).0)
     }
 
-    /// So many free blocks in a row, in the group itself if it has them; elsewhere only where groups may share.
+    /// Returns `len` contiguous free blocks, in the group itself if possible, and in others only if groups may share.
     fn room_for(&self, state: &State, group: u32, len: u64) -> Option<u64> {
         let sb = &self.view.sb;
         let others = if sb.incompat.contains(Incompat::FLEX_BG) { 0..sb.groups } else { 0..0 };
@@ -165,7 +165,7 @@ impl Edits {
         bytes
     }
 
-    /// Writes where the bitmaps and the table are.
+    /// Writes the places of the bitmaps and the table.
     pub(super) fn write_places(&mut self, group: u32, places: &GroupDescriptor) -> Result<()> {
         let sb = self.view.sb.clone();
         let (index, at) = sb.desc_place(group);
@@ -195,7 +195,7 @@ impl Structure {
     }
 }
 
-/// A bitmap of what is in use of a group's clusters.
+/// Returns a bitmap of the used clusters of a group.
 fn used_blocks(state: &State, group: u32) -> Vec<u8> {
     state.with_used(group, |words| {
         words.unwrap_or_default().iter().flat_map(|word| word.to_le_bytes()).collect()

@@ -1,9 +1,9 @@
-//! The journal's transactions to their places, before anything else is looked at.
+//! Replaying the journal before anything else is checked.
 //!
-//! What is damaged in the log costs what it is in, and the rest is replayed; an error that the journal keeps goes to the
-//! super block of the volume, and what its own super block cannot have is taken away. Where the primary super block cannot
-//! be used, it is written from the copy first, wanting recovery, since by it alone a second run knows that there is
-//! something to replay.
+//! Damage in the log costs only the affected part, and the rest is replayed. An error in the journal's super block is
+//! copied to the super block of the volume, and impossible fields of the journal's super block are cleared. If the
+//! primary super block is unusable, it is restored from a backup first, with the request for recovery, since only
+//! that shows a second run that there is something to replay.
 //! Source: e2fsprogs `e2fsck/journal.c` `e2fsck_run_ext3_journal`, `recover_ext3_journal`, `clear_v2_journal_fields`;
 //! Linux `fs/jbd2/recovery.c`.
 
@@ -28,19 +28,19 @@ use crate::replay::open_journal;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::writer::{fold_fast_commits, seal_super_block};
 
-/// Replays the journal onto the device, as far as it is sound and may be mended; one that cannot be used is found by
-/// who looks next. Answers what was mended by it. Fails with `Unsupported` for what the log holds, or if the device
-/// fails.
+/// Replays the journal onto the device, as far as it is intact and the options permit. The next check finds an
+/// unusable journal. Returns the issues that were repaired. Fails with `Unsupported` for unknown contents of the log,
+/// or if the device fails.
 pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Result<Vec<Issue>> {
     let mut issues = Vec::new();
     let Ok(mut found) = find(&**device, options) else { return Ok(issues) };
     if found.is_copy() && found.instead_of.is_none() {
-        // The primary super block can be used, and knows more of the journal.
+        // The primary super block is usable, and knows more about the journal.
         found = locate::find(&**device)?;
     }
     let may_be = !found.is_copy() && options.mending == Mending::All;
     if let Some(with) = with_lost_feature(device, &found.super_block).filter(|_| may_be) {
-        // Before the replay, or a second run would not know of it.
+        // Before the replay, or a second run would not know about it.
         issues.push(LOST_FEATURE);
         change_super_block(&**device, &with, |_| {})?;
         found.super_block = with;
@@ -57,7 +57,7 @@ pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Res
     let stray = stray_field(&journal, sb)?;
     let is_dirty = sb.incompat.contains(Incompat::NEEDS_RECOVERY) || found.is_copy() && log.needs_replay();
     let is_sound = !is_dirty && log.errno == 0 && stray.is_none();
-    // What cannot be in the super block of the journal is damage.
+    // An impossible field of the journal's super block is damage.
     let may_be = stray.is_none() || options.mending == Mending::All;
     if is_sound || !may_be || !may_mend(&journal, &found, options) {
         return Ok(issues);
@@ -83,8 +83,8 @@ pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Res
     Ok(issues)
 }
 
-/// Takes away what the super block of the volume's own journal cannot have. In version 2 the features stay, by which the
-/// log is read.
+/// Clears fields that the super block of an internal journal cannot have. In version 2 the features stay, since they
+/// are needed to read the log.
 fn clear_stray(journal: &Journal) -> Result<()> {
     let (at, mut raw) = label(journal)?;
     if journal.super_block().version == Version::V1 {
@@ -100,7 +100,7 @@ fn clear_stray(journal: &Journal) -> Result<()> {
     journal.device().flush()
 }
 
-/// Returns whether what is wrong with the journal and the super block may be mended.
+/// Returns whether the options permit repairing the errors of the journal and the super block.
 fn may_mend(journal: &Journal, found: &Found, options: &CheckOptions) -> bool {
     let is_sound = || {
         let replayed = journal.replay_index(found.super_block.blocks_count);
@@ -110,7 +110,7 @@ fn may_mend(journal: &Journal, found: &Found, options: &CheckOptions) -> bool {
     options.mending == Mending::All || !found.is_copy() && is_safe() && is_sound()
 }
 
-/// Replays what can be.
+/// Replays everything that is intact.
 fn replay(
     device: &Arc<dyn BlockDevice>,
     sb: &SuperBlock,
@@ -139,7 +139,7 @@ fn replay(
     Ok(Some(journal))
 }
 
-/// Changes the primary super block as it is on the device: what was replayed may be that.
+/// Changes the primary super block on the device, since the replay may have changed it.
 fn change_primary(
     device: &Arc<dyn BlockDevice>,
     sb: &SuperBlock,

@@ -1,6 +1,6 @@
-//! Mends of the resize inode: it is made anew, as mke2fs makes it.
+//! Repairs of the resize inode: it is recreated as mke2fs creates it.
 //!
-//! Invariant: it comes when blocks can be taken, since its doubly indirect block may have to be another.
+//! Invariant: this happens when blocks can be allocated, since it may need another doubly indirect block.
 //! Source: e2fsprogs `e2fsck/super.c` `check_resize_inode`, `lib/ext2fs/res_gdt.c` `ext2fs_create_resize_inode`.
 
 use obento_base::wire::{FromBytes, split, to_usize};
@@ -17,15 +17,15 @@ use crate::map::check::numbers;
 use crate::raw::RawInode;
 use crate::unit::VolBlock;
 
-/// Place of the doubly indirect block in `i_block`.
+/// Index of the doubly indirect block in `i_block`.
 const DOUBLY: usize = 13;
-/// With these there is something else where the numbers of blocks would be.
+/// With these flags, `i_block` does not contain block numbers.
 const NO_MAP: InodeFlags = InodeFlags::EXTENTS.union(InodeFlags::INLINE_DATA);
-/// A regular file that is nobody's business.
+/// Mode of a private regular file.
 const PRIVATE: u16 = 0o100_600;
 
 impl Edits {
-    /// Mends the resize inode; false for another issue.
+    /// Repairs the resize inode. Returns false for another issue.
     pub(super) fn mend_resize(&mut self, issue: &Issue) -> Result<bool> {
         if !matches!(issue, Issue::ResizeInode { .. }) {
             return Ok(false);
@@ -60,7 +60,7 @@ impl Edits {
         self.make_inode(doubly, mapped.saturating_mul(sb.block_size.into()), sectors).map(|()| true)
     }
 
-    /// The doubly indirect block that there is, or a free one.
+    /// Returns the existing doubly indirect block, or a free block.
     fn doubly(&mut self) -> Result<Option<VolBlock>> {
         let record = self.record(RESIZE_INO)?;
         let (raw, _) = RawInode::ref_from_prefix(&record).map_err(|_| Error::Invalid)?;
@@ -100,7 +100,7 @@ impl Edits {
     }
 }
 
-/// Sets the number at `place` of a block.
+/// Sets the number at index `place` of a block.
 fn put(bytes: &mut [u8], place: u64, number: u64) {
     let number = u32::try_from(number).unwrap_or(0);
     if let Some(entry) = bytes.chunks_exact_mut(4).nth(to_usize(place)) {

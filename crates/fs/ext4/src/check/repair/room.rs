@@ -1,8 +1,8 @@
-//! Free blocks for copies and for what is made anew.
+//! Free blocks for copies and for recreated structures.
 //!
-//! Invariant: bitmaps are right by then ([`Stage::Counts`] comes before all that takes blocks), so that a group whose
-//! bitmap was never written holds nothing but the volume's own.
-//! Invariant: counts are left to the next round.
+//! Invariant: bitmaps are right by then ([`Stage::Counts`] precedes everything that allocates blocks), so that a
+//! group whose bitmap was never written contains only blocks of the volume itself.
+//! Invariant: the next round corrects counts.
 //!
 //! [`Stage::Counts`]: super::super::issue::Stage
 
@@ -16,12 +16,13 @@ use crate::group::GroupFlags;
 use crate::unit::VolBlock;
 
 impl Edits {
-    /// Takes `len` free blocks in a row within a group, from the start of a cluster on. `None`: there are not so many.
+    /// Allocates `len` contiguous blocks within a group, from the start of a cluster on. Returns `None` if there are
+    /// not so many.
     pub(super) fn take_run(&mut self, len: u64) -> Result<Option<u64>> {
         let Ok(wanted) = u32::try_from(len.div_ceil(self.view.sb.cluster_blocks().into())) else {
             return Ok(None);
         };
-        // Groups in use first: one that was never used costs a bitmap.
+        // Groups in use first, since an unused group needs a bitmap.
         for is_fresh in [false, true] {
             for group in self.full_groups..self.view.sb.groups {
                 if self.is_fresh(group) != is_fresh || self.view.group(group).block_bitmap.0 == 0 {
@@ -39,7 +40,7 @@ impl Edits {
         Ok(None)
     }
 
-    /// Gives back what [`Self::take_run`] gave.
+    /// Frees what [`Self::take_run`] allocated.
     pub(super) fn release_run(&mut self, start: u64, len: u64) -> Result<()> {
         let sb = &self.view.sb;
         let Some(group) = sb.group_of(VolBlock(start)) else { return Ok(()) };
@@ -49,7 +50,7 @@ impl Edits {
         self.set_bits(Kind::Blocks, group, first..end, false)
     }
 
-    /// Takes so many free clusters in a row of a group; answers the first.
+    /// Allocates `wanted` contiguous clusters of a group. Returns the first one.
     fn take_in(&mut self, group: u32, wanted: u32) -> Result<Option<u32>> {
         let Ok(bitmap) = self.view.read(self.view.group(group).block_bitmap, 1) else { return Ok(None) };
         let all = self.view.sb.group_clusters(group);
@@ -78,7 +79,7 @@ impl Edits {
         self.view.has_descriptor_sums() && flags.contains(GroupFlags::BLOCK_UNINIT)
     }
 
-    /// Writes the bitmap of a group that was never used.
+    /// Writes the bitmap of an unused group.
     fn begin_group(&mut self, group: u32) -> Result<()> {
         let descriptor = *self.view.group(group);
         let bitmap = fresh_block_bitmap(&self.view.sb, group, &descriptor)?;
@@ -88,7 +89,7 @@ impl Edits {
         if let Some(known) = self.view.groups.get_mut(to_usize(group.into())) {
             known.flags.remove(flag);
         }
-        // The checksum over it.
+        // Updates the checksum.
         self.set_bits(Kind::Blocks, group, 0..0, true)
     }
 }

@@ -1,4 +1,4 @@
-//! Records of a directory that cannot be, and what can be saved behind them; `.` and `..`; room for a checksum.
+//! Invalid records of a directory, and salvaging the records after them; `.` and `..`; space for a checksum.
 //!
 //! Source: e2fsprogs `e2fsck/pass2.c` `salvage_directory`, `check_dot`, `check_dotdot`.
 
@@ -13,11 +13,11 @@ use super::names::{CHECKSUM_KIND, DIRECTORY, HEAD, Home, I_BLOCK, ROOT, TAIL};
 use crate::raw::{RawDirEntry, RawDirTail};
 use crate::unit::VolBlock;
 
-/// Bytes of the shortest record, as `.` has it.
+/// Minimum size of a record, as for `.`.
 const SHORTEST: usize = 12;
 
 impl Edits {
-    /// Writes `.` or `..` over the record that stands in its place.
+    /// Writes `.` or `..` over the record in its place.
     pub(super) fn make_dot(&mut self, dir: u32, name: &str) -> Result<bool> {
         let Some(block) = self.dir_blocks(dir)?.into_iter().next() else { return Ok(false) };
         let end = self.end_of_records(to_usize(self.view.sb.block_size.into()));
@@ -29,7 +29,7 @@ impl Edits {
             let left = end.saturating_sub(at);
             let len = len_at(bytes, at).filter(|&len| len >= SHORTEST && len <= left).unwrap_or(left);
             if is_first && len > SHORTEST {
-                // What follows `.` at once is `..`.
+                // The record directly after `.` is `..`.
                 let rest = len.saturating_sub(SHORTEST);
                 if rest >= SHORTEST {
                     put(bytes, SHORTEST, rest, (0, 0), b"");
@@ -45,18 +45,18 @@ impl Edits {
         Ok(true)
     }
 
-    /// Returns where the records of a block of so many bytes end.
+    /// Returns where the records of a block of `len` bytes end.
     fn end_of_records(&self, len: usize) -> usize {
         len.saturating_sub(if self.view.sb.has_metadata_csum() { TAIL } else { 0 })
     }
 
-    /// Saves what can be saved of the records of a block from a damaged one on.
+    /// Salvages the records of a block from a damaged one on.
     pub(super) fn salvage_block(&mut self, dir: u32, block: VolBlock, offset: usize) -> Result<bool> {
         let (max, is_first) = (self.view.sb.inodes_count, self.dir_blocks(dir)?.first() == Some(&block));
         let end = self.end_of_records(to_usize(self.view.sb.block_size.into()));
         let has_tail = self.view.sb.has_metadata_csum();
         self.edit_home(dir, Home::Block(block), |bytes| {
-            // The first two records of a directory take nothing up.
+            // The first two records of a directory are not extended.
             let start = if is_first && offset <= SHORTEST { offset } else { 0 };
             salvage(bytes, start..end, offset, max);
             if has_tail {
@@ -66,7 +66,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Makes room for the record of a checksum behind the last one of a block.
+    /// Creates space for the record of a checksum after the last record of a block.
     pub(super) fn make_tail(&mut self, dir: u32, block: VolBlock) -> Result<bool> {
         let bytes = self.view.read(block, 1)?;
         let mut spots = Vec::new();
@@ -87,7 +87,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Saves what can be saved of the records of an inline directory from a damaged one on.
+    /// Salvages the records of an inline directory from a damaged one on.
     pub(super) fn salvage_inline(&mut self, dir: u32, offset: usize) -> Result<bool> {
         let (record, max) = (self.record(dir)?, self.view.sb.inodes_count);
         let first = I_BLOCK.saturating_add(60);
@@ -108,7 +108,7 @@ impl Edits {
     }
 }
 
-/// Mends the record at `offset` of those in `range`, so that the ones around it stay.
+/// Repairs the record at `offset` of those in `range`, so that the records around it stay.
 fn salvage(bytes: &mut [u8], range: Range<usize>, offset: usize, max_ino: u32) {
     let (before, end) = (before(bytes, range.start, offset), range.end);
     let left = end.saturating_sub(offset);
@@ -122,7 +122,7 @@ fn salvage(bytes: &mut [u8], range: Range<usize>, offset: usize, max_ino: u32) {
     let stored = usize::from(raw.rec_len.get());
     let next = offset.saturating_add(HEAD).saturating_add(raw.name_len.into()).next_multiple_of(4);
     if is_entry(bytes, offset, end, max_ino) {
-        // Only its length is wrong. What follows it closely is kept, and so is its own name.
+        // Only its length is wrong. The records directly after it are kept, and so is its own name.
         if is_chain(bytes, next, end, max_ino) {
             return set_len(bytes, offset, next.saturating_sub(offset));
         }
@@ -150,7 +150,7 @@ fn before(bytes: &[u8], start: usize, offset: usize) -> Option<usize> {
     last.filter(|_| at == offset)
 }
 
-/// Returns whether there is a name and an inode at `at` which can be.
+/// Returns whether there is a valid name and inode at `at`.
 fn is_entry(bytes: &[u8], at: usize, end: usize, max_ino: u32) -> bool {
     let parts = bytes.get(at..end).and_then(|rest| RawDirEntry::ref_from_prefix(rest).ok());
     let Some((raw, rest)) = parts else { return false };
@@ -159,7 +159,7 @@ fn is_entry(bytes: &[u8], at: usize, end: usize, max_ino: u32) -> bool {
     is_name && raw.inode.get() != 0 && raw.inode.get() <= max_ino
 }
 
-/// Returns whether sound records, of which one at least is there, lead from `at` to `end`.
+/// Returns whether at least one intact record leads from `at` to `end`.
 fn is_chain(bytes: &[u8], mut at: usize, end: usize, max_ino: u32) -> bool {
     let mut any = false;
     while at < end {
@@ -185,7 +185,7 @@ fn set_len(bytes: &mut [u8], at: usize, len: usize) {
     }
 }
 
-/// Writes a record: inode and type, name.
+/// Writes a record with inode, type and name.
 fn put(bytes: &mut [u8], at: usize, len: usize, (ino, kind): (u32, u8), name: &[u8]) {
     let parts = bytes.get_mut(at..).and_then(|rest| RawDirEntry::mut_from_prefix(rest).ok());
     let Some((raw, rest)) = parts else { return };
@@ -193,19 +193,19 @@ fn put(bytes: &mut [u8], at: usize, len: usize, (ino, kind): (u32, u8), name: &[
     raw.rec_len.set(stored_len(len));
     raw.name_len = u8::try_from(name.len()).unwrap_or(0);
     raw.file_type = kind;
-    // Names are filled with zeros to a multiple of four bytes.
+    // Names are padded with zeros to a multiple of four bytes.
     let padded = name.iter().chain([0; 3].iter()).take(name.len().next_multiple_of(4));
     rest.iter_mut().zip(padded).for_each(|(to, from)| *to = *from);
 }
 
-/// What `..` at `at` names, if that is its name.
+/// Returns the inode of the record at `at`, if its name is `..`.
 fn parent_at(bytes: &[u8], at: usize) -> Option<u32> {
     let (raw, rest) = RawDirEntry::ref_from_prefix(bytes.get(at..)?).ok()?;
     let is_dot_dot = rest.get(..raw.name_len.into()) == Some(b"..") && raw.inode.get() != 0;
     is_dot_dot.then_some(raw.inode.get())
 }
 
-/// `rec_len` of a record; 64 KiB are written as 0.
+/// Returns the `rec_len` of a record; 64 KiB is written as 0.
 pub(super) fn stored_len(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(0)
 }

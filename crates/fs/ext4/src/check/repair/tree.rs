@@ -1,4 +1,4 @@
-//! Mends of extent trees and block maps: an entry that cannot be goes, and what it led to with it.
+//! Repairs of extent trees and block maps: an invalid entry is removed, with everything below it.
 //!
 //! Source: e2fsprogs `e2fsck/pass1.c` `scan_extent_node`, `process_block`.
 
@@ -16,18 +16,18 @@ use crate::map::check::{MAGIC, MAX_DEPTH, extent_len, extent_start, index_leaf, 
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawInode};
 use crate::unit::VolBlock;
 
-/// Bytes of a header, and of an entry.
+/// Size of a header, and of an entry.
 pub(super) const ENTRY: usize = 12;
-/// Nodes of one tree that are looked at; more say that it runs in a circle.
+/// Maximum number of nodes of a tree; more of them mean a cycle.
 const MAX_NODES: usize = 1 << 16;
 /// `EXT4_EXT_INIT_MAX_LEN`: longer extents are unwritten ones.
 const MAX_LEN: u16 = 1 << 15;
 
-/// What is changed in a node: the block it is in (0: the root), its depth, its entries. Answers whether anything was.
+/// A change of a node: its block (0 for the root), its depth, its entries. Returns whether it changed anything.
 type Change<'a> = &'a mut dyn FnMut(u64, u16, &mut Vec<[u8; ENTRY]>) -> bool;
 
 impl Edits {
-    /// Mends a tree or map; false for another issue.
+    /// Repairs a tree or map. Returns false for another issue.
     pub(super) fn mend_tree(&mut self, issue: &Issue) -> Result<bool> {
         let begins = |entry: &[u8; ENTRY], at: u64| u64::from(first_block(entry)) == at;
         match *issue {
@@ -82,12 +82,12 @@ impl Edits {
                     })
                 });
             }
-            // It is made anew, and what it names as its tables may be somebody's data.
+            // It is recreated, and its indirect blocks may be data of other files.
             Issue::IllegalBlock { ino: RESIZE_INO, .. } => {
                 self.inode(RESIZE_INO, |raw| raw.i_block = [0; 60])?
             }
             Issue::IllegalBlock { ino, block, .. } if self.has_tree(ino)? => self.cut_node(ino, block)?,
-            // They may name what its one block is.
+            // They may refer to the block that is its only one.
             Issue::IllegalBlock { ino, at: 1.., .. } if self.is_link(ino)? => {
                 self.inode(ino, |raw| raw.i_block.iter_mut().skip(4).for_each(|byte| *byte = 0))?;
             }
@@ -111,7 +111,7 @@ impl Edits {
             .is_ok_and(|(raw, _)| FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Symlink)))
     }
 
-    /// Returns an extent tree without an entry.
+    /// Turns an inode's map into an extent tree without entries.
     pub(super) fn empty_root(&mut self, ino: u32) -> Result<()> {
         self.inode(ino, |raw| {
             raw.i_block = [0; 60];
@@ -122,7 +122,7 @@ impl Edits {
         })
     }
 
-    /// Takes the entry that leads to a node out of a tree.
+    /// Removes the entry that leads to a node from a tree.
     fn cut_node(&mut self, ino: u32, block: u64) -> Result<()> {
         self.change_nodes(ino, &mut |_, depth, entries| {
             drop_one(entries, |entry| depth > 0 && leaf_of(entry) == block)
@@ -130,8 +130,8 @@ impl Edits {
         .map(drop)
     }
 
-    /// Lets a node say the depth that its parent gives it. What it holds, if it is of another depth, is found by the next
-    /// round: it cannot be taken for entries of this one.
+    /// Sets the depth of a node to that of its level. If its contents are of another depth, the next round finds
+    /// them, since they are invalid entries of this depth.
     fn set_depth(&mut self, ino: u32, block: u64) -> Result<bool> {
         let mut above = None;
         self.change_nodes(ino, &mut |_, depth, entries| {
@@ -149,7 +149,7 @@ impl Edits {
         self.put(place, &bytes).map(|()| true)
     }
 
-    /// Hands every node of a tree that can be read to `change`, and writes and seals those that it changed.
+    /// Passes every readable node of a tree to `change`, and writes the changed ones with their checksums.
     pub(super) fn change_nodes(&mut self, ino: u32, change: Change<'_>) -> Result<bool> {
         let record = self.record(ino)?;
         let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return Ok(false) };
@@ -201,7 +201,7 @@ impl Edits {
         self.put(VolBlock(block), &bytes)
     }
 
-    /// Hands every pointer of a block map to `change`, which answers what it is to be instead.
+    /// Passes every block number of a map to `change`, which returns its replacement.
     pub(super) fn change_pointers(
         &mut self,
         ino: u32,
@@ -260,7 +260,7 @@ fn drop_one(entries: &mut Vec<[u8; ENTRY]>, is_it: impl Fn(&[u8; ENTRY]) -> bool
     at.map(|at| entries.remove(at)).is_some()
 }
 
-/// Writes the entries of a node over those that it has.
+/// Replaces the entries of a node.
 pub(super) fn set_entries(bytes: &mut [u8], entries: &[[u8; ENTRY]]) {
     if let Ok((header, rest)) = RawExtentHeader::mut_from_prefix(bytes) {
         header.eh_entries.set(u16::try_from(entries.len()).unwrap_or(0));
@@ -268,7 +268,7 @@ pub(super) fn set_entries(bytes: &mut [u8], entries: &[[u8; ENTRY]]) {
     }
 }
 
-/// Changes an entry as what it is.
+/// Changes an entry as a structure of type `T`.
 pub(super) fn edit<T>(entry: &mut [u8; ENTRY], change: impl FnOnce(&mut T)) -> bool
 where
     T: FromBytes + IntoBytes + obento_base::wire::KnownLayout,
@@ -279,12 +279,12 @@ where
     })
 }
 
-/// The first file block of an entry of either kind.
+/// Returns the first file block of an entry of either kind.
 fn first_block(entry: &[u8; ENTRY]) -> u32 {
     entry.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Where an extent lies, and how long it is.
+/// Returns place and length of an extent.
 fn place_of(entry: &[u8; ENTRY]) -> (u64, u64) {
     RawExtent::ref_from_bytes(entry)
         .map_or((0, 0), |extent| (extent_start(extent).0, extent_len(extent).0.into()))

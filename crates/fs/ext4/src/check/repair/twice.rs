@@ -1,11 +1,12 @@
-//! Blocks that two claim: who comes first keeps them, and everybody else gets copies.
+//! Blocks with several owners: the first owner keeps them, and all others get copies.
 //!
-//! First come the format's own inodes and the root, then who shares least, then directories, then the higher number: it is
-//! the last that e2fsck keeps where there is no room for both.
-//! Where there is no room for all copies that a file needs, it keeps what is its alone, and what it shares becomes a hole;
-//! e2fsck deletes such a file.
-//! Invariant: bitmaps are right by then, and count what is claimed twice as in use, so that a copy goes where nothing is.
-//! Invariant: what is changed in its place is written after all copies were made, since others may copy it.
+//! The order is: the format's own inodes and the root, then the inodes that share the fewest blocks, then
+//! directories, then higher numbers, since e2fsck keeps the last one if there is no space for both. If there is no
+//! space for all copies that a file needs, it keeps the blocks that it alone has, and its shared blocks become a
+//! hole; e2fsck deletes such a file.
+//! Invariant: bitmaps are right by then, and count blocks with several owners as used, so that copies use only free
+//! blocks.
+//! Invariant: changes in place are written after all copies were made, since other inodes may copy these blocks.
 //! Source: e2fsprogs `e2fsck/pass1b.c` `clone_file`.
 
 use alloc::collections::BTreeMap;
@@ -33,12 +34,12 @@ use crate::unit::VolBlock;
 const BAD_INO: u32 = 1;
 const ROOT: u32 = 2;
 
-/// Who owns what of the clusters that are claimed twice; without clusters, of the blocks.
+/// The owners of the clusters (or blocks, without clusters) that are claimed twice.
 pub(super) struct Claims {
     pub(super) bits: u32,
     twice: Ranges,
     owned: Ranges,
-    /// What got its owner since [`Self::settle`].
+    /// Clusters that got their owner since [`Self::settle`].
     new: Vec<Range<u64>>,
 }
 
@@ -59,12 +60,13 @@ impl Claims {
         self.twice.has_any(&self.clusters(start, len))
     }
 
-    /// Returns whether one of the blocks has an owner already; if not, they have one now.
+    /// Returns whether one of the blocks already has an owner. If not, the caller now owns them.
     pub(super) fn must_move(&mut self, start: u64, len: u64) -> bool {
         self.must_move_any(&[(0, start, len)])
     }
 
-    /// As [`Self::must_move`], for extents that move together: what nobody has is taken only if all of it is free.
+    /// Like [`Self::must_move`], for extents that move together: clusters without an owner are taken only if all of
+    /// them are free.
     pub(super) fn must_move_any(&mut self, pieces: &[(u64, u64, u64)]) -> bool {
         let ranges: Vec<Range<u64>> =
             pieces.iter().map(|&(_, start, len)| self.clusters(start, len)).collect();
@@ -78,12 +80,12 @@ impl Claims {
         false
     }
 
-    /// What was taken stays so.
+    /// Makes the new owners permanent.
     fn settle(&mut self) {
         self.new.clear();
     }
 
-    /// Gives back what was taken since [`Self::settle`].
+    /// Undoes what was taken since [`Self::settle`].
     fn undo(&mut self) {
         for run in self.new.drain(..) {
             self.owned.remove(&run);
@@ -92,15 +94,15 @@ impl Claims {
 }
 
 impl Edits {
-    /// Mends all blocks that are claimed twice. Answers whether anything was changed.
+    /// Repairs all blocks that are claimed twice. Returns whether anything was changed.
     pub(super) fn clone_twice(&mut self, issues: &[Issue], clock: &Arc<dyn Clock>) -> Result<bool> {
         let of_volume = |issue: &Issue| matches!(issue, Issue::BlockOfVolume { ino: JOURNAL_INO, .. });
         if issues.iter().any(of_volume) {
-            // Its blocks hold nothing any more that counts, and the round after this finds what it shares then.
+            // The contents of its blocks are not needed any more, and the next round finds what it still shares.
             return self.give_up_map();
         }
         let mut claims = Claims::new(self.view.sb.cluster_bits);
-        // Of each inode how much of it is shared.
+        // The number of shared blocks of each inode.
         let mut inodes: BTreeMap<u32, u64> = BTreeMap::new();
         let mut add = |ino: u32, len: u64| {
             let sum = inodes.entry(ino).or_insert(0);
@@ -117,7 +119,8 @@ impl Edits {
                     add(ino, len);
                     claims.owned.insert(claims.clusters(block, len));
                 }
-                // A bad block cannot be one that the volume stands on: it is taken off the list, as e2fsck does.
+                // A block that the volume itself needs cannot be marked as bad: it is removed from the list, as by
+                // e2fsck.
                 Issue::BlockOfVolume { ino: BAD_INO, block, len, .. } => {
                     let own = block..block.saturating_add(len);
                     self.change_pointers(BAD_INO, &mut |pointer| own.contains(&pointer).then_some(0))?;
@@ -136,7 +139,7 @@ impl Edits {
         for (.., ino) in order {
             changed |= self.clone_of(ino, &mut claims, &mut late, clock)?;
             if ino == JOURNAL_INO && self.view.sb.raw.s_journal_inum.get() == ino {
-                // Or the map that it had comes back as soon as this one is not sound.
+                // Otherwise the previous map would be restored as soon as this one is damaged.
                 self.copy_journal_inode(ino)?;
             }
         }
@@ -152,7 +155,7 @@ impl Edits {
         raw.is_some_and(|(raw, _)| FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory))
     }
 
-    /// Gives an inode what it needs of its own, in the first way for which there is room.
+    /// Gives an inode copies of its shared blocks, in the first way for which there is space.
     fn clone_of(
         &mut self,
         ino: u32,
@@ -179,8 +182,8 @@ impl Edits {
         Ok(false)
     }
 
-    /// Plans what an inode needs, and does it but for what stays in its place. Fails with `NoSpace`, after which the
-    /// inode is as it was.
+    /// Plans the copies of an inode, and makes them, except changes in place. Fails with `NoSpace`, and then does not
+    /// change the inode.
     fn clone_in(
         &mut self,
         ino: u32,

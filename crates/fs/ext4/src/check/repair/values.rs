@@ -1,7 +1,8 @@
-//! Mends of attributes whose values are in inodes of their own: counts of users, and hashes and sizes, which follow the value.
+//! Repairs of attributes whose values are in inodes of their own: reference counts, hashes and sizes, which are
+//! derived from the value.
 //!
-//! Invariant: a hash that is wrong costs no attribute: the value is what there is, and Linux reads none whose hashes are not
-//! its own.
+//! Invariant: a wrong hash costs no attribute: the existing value is kept, and Linux reads no value with wrong
+//! hashes.
 //! Source: Linux `fs/ext4/xattr.c` `ext4_xattr_inode_verify_hashes`, `ext4_xattr_rehash`.
 
 use alloc::vec::Vec;
@@ -18,7 +19,7 @@ use crate::unit::VolBlock;
 use crate::xattr::{Area, Entry, block_hash, entry_hash};
 
 impl Edits {
-    /// Mends what an attribute or an inode says of a value; false for another issue.
+    /// Repairs the properties of a value in an attribute or an inode. Returns false for another issue.
     pub(super) fn mend_value(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::ValueUsers { ino, expected, .. } => {
@@ -40,7 +41,7 @@ impl Edits {
         Ok(true)
     }
 
-    /// Writes words of the attributes in an inode, which is block 0, or in a block, of which the hash follows.
+    /// Writes words of the attributes in an inode (block 0) or in a block, whose hash is updated.
     fn edit_entries(
         &mut self,
         ino: u32,
@@ -52,7 +53,7 @@ impl Edits {
                 let rest = record.get(size_of::<RawInode>()..).unwrap_or_default();
                 let extra =
                     RawInodeExtra::ref_from_prefix(rest).map_or(0, |(raw, _)| raw.i_extra_isize.get());
-                // Behind the magic number.
+                // After the magic number.
                 let start = size_of::<RawInode>().saturating_add(extra.into()).saturating_add(4);
                 if let Some(bytes) = record.get_mut(start..) {
                     let found = words(&Area { ino: Ino(ino.into()), block: 0, base: 0, bytes, table: 0 });
@@ -73,12 +74,12 @@ impl Edits {
     }
 }
 
-/// The entries whose value is in inode `value`.
+/// Returns the entries whose value is in inode `value`.
 fn entries_of<'a>(area: &Area<'a>, value: u32) -> impl Iterator<Item = Entry<'a>> {
     area.entries().flatten().filter(move |entry| entry.raw.e_value_inum.get() == value)
 }
 
-/// The hashes that attributes are to have whose value has this one, and their places.
+/// Returns the places and the new hashes of attributes whose value has the hash `hash`.
 fn new_hashes(area: &Area<'_>, value: u32, hash: u32) -> Vec<(usize, u32)> {
     let place = |entry: &Entry<'_>| entry.offset.saturating_add(offset_of!(RawXattrEntry, e_hash));
     entries_of(area, value)
