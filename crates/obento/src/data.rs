@@ -1,49 +1,50 @@
-//! Reading the bytes of a file as far as they can be read.
+//! Reads the bytes of a damaged file.
 //!
-//! Invariant: every byte of the range is handed over once, in order; those that cannot be read as zeros, and told.
+//! Invariant: every byte of the range is handed over once, in order. Unreadable bytes are handed over as
+//! zeros and reported.
 
 use std::ops::Range;
 
 use obento_base::Error;
 use obento_vfs::Node;
 
-/// Bytes read at once: long enough to hide the cost of a call, short enough to stay in a CPU's cache.
+/// Bytes read at once: enough to hide the cost of a call, and few enough to stay in a CPU cache.
 pub const CHUNK: usize = 256 << 10;
-/// What is skipped first where bytes cannot be read; every format's blocks are at least this long or divide it.
+/// Bytes that the first skip leaves out. It is a multiple of the block size of a format, or divides it.
 const SKIP: u64 = 4096;
-/// A skip grows with what was lost just before it, up to this part of it, so that a file of any size that is damaged
-/// all over is done within some thousand steps.
+/// The divisor of the loss that limits the next skip. A file that is damaged everywhere is finished after
+/// some thousand steps, whatever its size.
 const SKIP_SHARE: u64 = 16;
-/// A skip may grow to this length at first.
+/// The length up to which a skip may grow at first.
 const SKIP_FREELY: u64 = 1 << 20;
 
-/// Bytes of a file that could not be read.
+/// A range of a file that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unread {
-    /// Which.
+    /// The bytes.
     pub range: Range<u64>,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-/// What of a file could not be read, adjoining ranges as one.
+/// The unreadable ranges of a file. Adjacent ranges are merged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Losses {
     ranges: Vec<Unread>,
-    /// How much is skipped at the next failure.
+    /// Bytes to skip at the next failure.
     skip: u64,
 }
 
-/// More ranges are told as one that reaches from the last of these to the last that was lost.
+/// The most ranges that are reported. The last range is extended to include any further ones.
 const MAX_LOSSES: usize = 64;
 
 impl Losses {
-    /// The ranges, in order.
+    /// Returns the ranges, in order.
     pub fn into_ranges(self) -> Vec<Unread> {
         self.ranges
     }
 
-    /// Notes that the bytes at `at` cannot be read; answers how many to leave out, at most up to `end`.
+    /// Records that the bytes at `at` cannot be read. Returns how many to skip, at most up to `end`.
     pub fn skip(&mut self, at: u64, end: u64, error: Error) -> u64 {
         let lost = self.ranges.last().filter(|last| last.range.end == at).map(|last| at - last.range.start);
         let follows = lost.is_some();
@@ -73,14 +74,14 @@ pub fn read<E>(
     while at < range.end {
         let want = usize::try_from(range.end - at).unwrap_or(CHUNK).min(buffer.len()).min(step);
         match node.read_at(at, &mut buffer[..want]) {
-            // The file ends before its size said: it is changing. What is missing is zeros.
+            // The file ends before its size: another thread changes it. The missing bytes are zeros.
             Ok(0) => return zeros(range.end - at, &mut buffer, take),
             Ok(len) => {
                 take(&buffer[..len])?;
                 at += len as u64;
                 step = (step * 2).min(CHUNK);
             }
-            // Part of it may be readable.
+            // Part of the range may be readable.
             Err(_) if want as u64 > SKIP => step = SKIP as usize,
             Err(error) => {
                 let len = losses.skip(at, range.end, error);
@@ -125,7 +126,7 @@ mod tests {
     fn bytes_around_lost_ones_are_read_to_the_last() {
         let (bytes, lost) = read_all(vec![Piece::Mapped(1, 5000), Piece::Lost(4096), Piece::Inside("tail")]);
         assert!(bytes[..5000].iter().all(|&byte| byte == 1));
-        // Up to the end of the block that the loss ends in.
+        // Up to the end of the last lost block.
         assert_eq!((lost.len(), &lost[0]), (1, &(5000..9100)));
         let (bytes, lost) = read_all(vec![
             Piece::Lost(4096),

@@ -1,16 +1,19 @@
-//! File systems as a library: open a disk image, look inside, copy out, without root and without mounting.
+//! File systems as a library: opens disk images, reads them, changes them and copies files in and out,
+//! without root privileges and without mounting.
 //!
-//! An application links this crate and no other: what the layers below define is re-exported.
+//! An application depends on this crate only. The crate re-exports the types of the lower layers that its
+//! interface uses.
 //!
-//! - [`Operand`] and [`Address`] read the one address syntax, `disk.img@2:/etc/passwd`.
-//! - [`Image`] opens what contains a file system: compressed and qcow2 images, partition tables.
-//! - [`Volume`] is an open file system: paths, patterns, owners' names; [`Node`] is one file in it.
-//! - [`mod@fs`] has what an application knows from `std::fs`: [`Volume::read`], [`Volume::write`], [`fs::File`].
-//! - [`Walk`] goes through a tree; [`copy_out`] copies one to the host, [`copy_in`] one into an image; [`export()`] makes
-//!   a tar archive of one, [`import()`] unpacks an archive into an image, and [`diff()`]
-//!   compares two.
-//! - [`check()`] finds what is wrong with a volume, and mends it.
-//! - [`Registry`] holds the drivers; an application may add its own.
+//! - [`Operand`] and [`Address`] parse the address syntax, `disk.img@2:/etc/passwd`.
+//! - [`Image`] opens an image file or device: compressed and qcow2 images, partition tables, file systems.
+//! - [`Volume`] is an open file system, with paths, patterns and names of owners. [`Node`] is one of its
+//!   files.
+//! - [`mod@fs`] offers the calls of `std::fs`: [`Volume::read`], [`Volume::write`], [`fs::File`].
+//! - [`Walk`] iterates over a tree. [`copy_out`] copies a tree to the host and [`copy_in`] copies one into an
+//!   image. [`export()`] writes a tree as a tar archive and [`import()`] unpacks an archive into an image.
+//!   [`diff()`] compares two trees.
+//! - [`check()`] finds the errors of a volume and repairs them.
+//! - [`Registry`] holds the drivers. An application can add its own.
 //!
 //! ```no_run
 //! use obento::{Image, Options, Registry, Walk};
@@ -20,7 +23,7 @@
 //! for entry in Walk::new(image.volume(None)?.root()) {
 //!     match entry {
 //!         Ok(entry) => println!("{:>10} /{}", entry.attr.size, obento::escaped(&entry.path)),
-//!         // Damage costs the file it belongs to; the rest follows.
+//!         // Damage affects only the file that it belongs to; the walk continues.
 //!         Err(damage) => eprintln!("/{}: {}", obento::escaped(&damage.path), damage.error),
 //!     }
 //! }
@@ -57,7 +60,7 @@ pub use obento_base::{
     Mode, Name, NameBuf, NameError, Refusal, Result, Structure, Timestamp, is_printable, is_printable_after,
 };
 pub use obento_block::{BlockDevice, MemDevice};
-/// The contract between drivers and the layers above, for drivers of an application's own.
+/// The contract between drivers and the layers above, for drivers that an application brings.
 pub use obento_driver as driver;
 pub use obento_driver::Room;
 pub use obento_driver::{
@@ -75,7 +78,7 @@ pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
 pub use obento_host::{FileId, HostDir, open_output, reopen};
 pub use obento_host::{interrupt, path_of_open, sandbox, source};
-/// The kernel engine: its types, the programs that make and check them, and what is installed.
+/// The kernel engine: its types, the programs that create and check them, and the installed parts.
 pub use obento_linux as engine;
 pub use obento_tmpfs as tmpfs;
 pub use obento_vfs::{Atime, Caller, Node, Run, Symlinks, Vfs, Want, acl};

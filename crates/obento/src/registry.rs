@@ -1,4 +1,4 @@
-//! The drivers that images are opened with.
+//! The drivers that open images.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,51 +8,52 @@ use obento_block::BlockDevice;
 use obento_driver::{Driver, Probe};
 use obento_linux::{Instead, LinuxDriver, Start, Use};
 
-/// The drivers that images are opened with: those of obento, and any that an application brings.
+/// The drivers that open images: those of obento, and those that an application adds.
 ///
-/// Of two drivers of one type, the one that was added later opens its volumes. If drivers of different types recognise a volume, it is
-/// ambiguous, and nothing is opened unless a type is named.
+/// If two drivers support the same type, the driver that was added last opens its volumes. If drivers of
+/// different types recognise a volume, the volume is ambiguous and is opened only if the caller names a type.
 #[derive(Clone)]
 pub struct Registry {
     drivers: Vec<Arc<dyn Driver>>,
-    /// How many of them, the last, are those of the kernel engine.
+    /// The number of drivers of the kernel engine, which are the last ones of the list.
     of_engine: usize,
 }
 
-/// Which drivers open volumes. Making and checking do not depend on it.
+/// Which drivers open volumes. Formatting and checking do not depend on this choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Engine {
-    /// Drivers of obento and of the application where there are any, and the kernel engine for the rest.
+    /// Drivers of obento and of the application, and the kernel engine for all other types.
     #[default]
     Both,
-    /// Never a kernel: what only it opens is recognised and refused.
+    /// Never the kernel engine. Volumes that only the kernel engine opens are recognised and rejected.
     Native,
-    /// Only the kernel: what it does not know is recognised and refused.
+    /// Only the kernel engine. Volumes that it does not support are recognised and rejected.
     Linux,
 }
 
 impl Default for Registry {
-    /// Every driver of obento that opens volumes of a device.
+    /// Returns a registry with all drivers of obento that open volumes of a device.
     fn default() -> Self {
-        // Those of the kernel engine are asked last: what obento knows by itself needs no kernel.
+        // The drivers of the kernel engine are asked last: a type with a native driver needs no kernel.
         let engine = LinuxDriver::all().rev().fold(Self::empty(), Self::with);
         let engine = Self { of_engine: engine.drivers.len(), ..engine };
-        // ext4 is asked first: its super block leaves room for a boot sector before it, which may be that of a FAT.
+        // ext4 is asked before FAT: the super block of ext4 leaves room for a boot sector, which may be one
+        // of FAT.
         let known = engine.with(obento_fat::FatDriver::default()).with(obento_ext4::Ext4Driver);
-        // And this before it: an old ext4 may have left copies of its super block.
+        // These are asked before ext4: copies of the super block of an earlier ext4 volume may remain.
         known.with(obento_exfat::ExFatDriver::default()).with(obento_xv6::Xv6Driver)
     }
 }
 
 impl Registry {
-    /// No driver at all.
+    /// Returns a registry without drivers.
     pub fn empty() -> Self {
         Self { drivers: Vec::new(), of_engine: 0 }
     }
 
-    /// This registry and `driver`.
+    /// Returns this registry with `driver` added.
     ///
-    /// A driver of an application's own is opened and used like those of obento:
+    /// A driver of an application is opened and used like those of obento:
     ///
     /// ```
     /// use std::sync::Arc;
@@ -97,8 +98,8 @@ impl Registry {
         self
     }
 
-    /// These drivers, of which those that `engine` names open volumes, a kernel with `memory` MiB. A registry that has no drivers
-    /// of the kernel engine is left as it is.
+    /// Returns this registry with the drivers restricted to those that `engine` names. The kernel gets
+    /// `memory` MiB. A registry without drivers of the kernel engine is not changed.
     ///
     /// ```
     /// use obento::{Engine, Registry};
@@ -122,34 +123,35 @@ impl Registry {
         Self { drivers: natives.chain(engines).collect(), of_engine: self.of_engine }
     }
 
-    /// The drivers that need no kernel.
+    /// Returns the drivers that need no kernel.
     pub fn natives(&self) -> &[Arc<dyn Driver>] {
         let (natives, _) = self.drivers.split_at(self.drivers.len() - self.of_engine);
         natives
     }
 
-    /// The types that the kernel engine opens here, but for those that a driver of obento or of the application has.
+    /// Returns the types that only the kernel engine opens: no driver of obento or of the application
+    /// supports them.
     pub fn engine_types(&self) -> &'static [obento_linux::types::Type] {
         if self.of_engine == 0 { &[] } else { obento_linux::types::TYPES }
     }
 
-    /// The type of the kernel engine that has this name, if no other driver has it.
+    /// Returns the type of the kernel engine with this name, if no other driver has the name.
     pub fn engine_type(&self, name: &str) -> Option<&'static obento_linux::types::Type> {
         let is_native = self.natives().iter().any(|driver| driver.names().contains(&name));
         self.engine_types().iter().find(|kind| kind.names.contains(&name)).filter(|_| !is_native)
     }
 
-    /// The drivers, in the order in which they are asked.
+    /// Returns the drivers, in the order in which they are asked.
     pub fn drivers(&self) -> &[Arc<dyn Driver>] {
         &self.drivers
     }
 
-    /// The names that `-t TYPE` accepts.
+    /// Returns the names that `-t TYPE` accepts.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.drivers.iter().flat_map(|driver| driver.names().iter().copied())
     }
 
-    /// The driver that has this name.
+    /// Returns the driver with this name.
     ///
     /// ```
     /// let registry = obento::Registry::default();
@@ -159,8 +161,9 @@ impl Registry {
         self.drivers.iter().find(|driver| driver.names().contains(&name))
     }
 
-    /// Returns the first driver that recognises the volume on `device`, and what its signature says. Several types may claim a device:
-    /// [`Image::volume`](crate::Image::volume) decides between them. Errors: those of the device.
+    /// Returns the first driver that recognises the volume on `device`, and the contents of the volume's
+    /// signature. Several types may claim a device; [`Image::volume`](crate::Image::volume) decides between
+    /// them. Errors: those of the device.
     pub fn probe(&self, device: &dyn BlockDevice) -> Result<Option<(&Arc<dyn Driver>, Probe)>> {
         for driver in &self.drivers {
             if let Some(probe) = driver.probe(device)? {

@@ -1,4 +1,4 @@
-//! Bytes of images as text that cannot speak to a terminal.
+//! Bytes of images as text without control characters.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use obento_base::write_escaped;
 
 use crate::partition::Guid;
 
-/// Bytes that print with backslashes, what a terminal acts on and what is not UTF-8 as `\xNN`, as
-/// [`Name`](obento_base::Name) prints.
+/// Bytes that print like [`Name`](obento_base::Name): backslashes, control characters and bytes that are not
+/// valid UTF-8 are printed as `\xNN`.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(&'a [u8]);
 
@@ -22,7 +22,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// A number of bytes in words: `512 B`, `1.5 MiB`.
+/// Formats a number of bytes, as in `512 B` and `1.5 MiB`.
 pub fn human_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -30,7 +30,7 @@ pub fn human_size(bytes: u64) -> String {
     }
     let exponent = bytes.ilog2() / 10;
     let unit = UNITS[exponent as usize - 1];
-    // A tenth of the unit, rounded; 128 bits because the last unit times ten overflows 64.
+    // A tenth of the unit, rounded. The last unit times ten needs 128 bits.
     let tenths = (u128::from(bytes) * 10 + (1 << (10 * exponent - 1))) >> (10 * exponent);
     match tenths % 10 {
         0 => format!("{} {unit}", tenths / 10),
@@ -38,13 +38,14 @@ pub fn human_size(bytes: u64) -> String {
     }
 }
 
-/// What a volume is known by, as it is written: its UUID, or `1234-ABCD` where a format has a serial number instead.
+/// Formats the identity of a volume: its UUID, or its serial number as `1234-ABCD` in formats that have one
+/// instead.
 pub fn volume_id_text(uuid: Option<[u8; 16]>, serial: Option<u32>) -> Option<String> {
     let serial = || serial.map(|serial| format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff));
     uuid.map(uuid_text).or_else(serial)
 }
 
-/// A UUID as it is written: `2f1d4f9e-0c5f-4e53-9d6b-0c2a7b0f5a11`.
+/// Formats a UUID, as in `2f1d4f9e-0c5f-4e53-9d6b-0c2a7b0f5a11`.
 pub fn uuid_text(uuid: [u8; 16]) -> String {
     Guid::from_u128(u128::from_be_bytes(uuid)).to_string()
 }

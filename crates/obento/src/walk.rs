@@ -1,12 +1,13 @@
-//! Walking a tree of an image.
+//! Walks a tree of an image.
 //!
-//! Iterative: one frame for each directory on the way down. A directory is read in portions, so that memory is bounded
-//! by depth, portion and the number of directories.
+//! The walk is iterative: one frame for each directory on the current path. It reads a directory in portions,
+//! so that memory is bounded by depth, portion and the number of directories.
 //!
-//! Invariants: without following links every directory is entered once, because a directory with two names, which only a
-//! damaged volume has, would double the walk at each level; while following them, a directory that lies in itself is not
-//! entered again. So the walk ends; it is never deeper than [`MAX_DEPTH`]. Damage is an item like any other: the rest of
-//! the tree follows.
+//! Invariant: without following links, every directory is entered once. A directory with two names exists
+//! only on a damaged volume, and it would double the walk at each level.
+//! Invariant: with following links, a directory that contains itself is not entered again. So the walk ends.
+//! Invariant: the walk is never deeper than [`MAX_DEPTH`].
+//! Invariant: damage is an item like any other, and the rest of the tree follows.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -15,68 +16,68 @@ use obento_base::{Attr, Error, FileKind, Ino, NameBuf};
 use obento_driver::{Cookie, DirEntry};
 use obento_vfs::{Caller, Node, Symlinks};
 
-/// Deeper than Linux can name in one path; a hostile image could be deeper than memory.
+/// The deepest level. It exceeds the longest path of Linux, and it bounds memory for a hostile image.
 pub(crate) const MAX_DEPTH: usize = 1 << 14;
-/// Bytes of entries that are read at once where their order is the format's own.
+/// Bytes of entries that are read at once in the order of the format.
 const PORTION: usize = 64 << 10;
-/// Bytes of entries that are held to be sorted, in all directories on the way down together: some 300,000. What has
-/// more comes in sorted portions.
+/// Bytes of entries that are held for sorting, in all directories of the current path together: about 300,000
+/// entries. A larger directory is returned in sorted portions.
 const SORTED: usize = 32 << 20;
 
-/// In which order the entries of a directory come.
+/// The order of the entries of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// By the bytes of their names.
+    /// The order of the bytes of the names.
     #[default]
     Name,
-    /// As the format has them.
+    /// The order of the format.
     Directory,
 }
 
-/// Where in the walk an entry is met.
+/// The step of the walk that returns an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// A directory, before what is in it.
+    /// A directory, before its contents.
     Enter,
-    /// The same directory, after what is in it.
+    /// The same directory, after its contents.
     Leave,
-    /// Anything else.
+    /// Any other file.
     File,
 }
 
 /// One entry of a tree.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its path below the start, without a leading `/`; empty for the start itself.
+    /// The path below the start, without a leading `/`. The path of the start is empty.
     pub path: Vec<u8>,
-    /// How many directories it lies below the start: 0 for the start itself.
+    /// The number of directories between the start and the entry, counting the start. 0 for the start itself.
     pub depth: usize,
     /// The file.
     pub node: Node,
-    /// Its attributes, when it was met.
+    /// The attributes at the time of this step.
     pub attr: Attr,
-    /// Where in the walk.
+    /// The step of the walk.
     pub step: Step,
 }
 
 impl Entry {
-    /// The last component of the path; empty for the start.
+    /// Returns the last component of the path, which is empty for the start.
     pub fn name(&self) -> &[u8] {
         let start = self.path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
         &self.path[start..]
     }
 }
 
-/// Something in the tree that cannot be read; the walk goes on after it.
+/// A part of the tree that cannot be read. The walk continues after it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
-    /// Where, below the start: the entry, or the directory whose listing is damaged.
+    /// The path below the start of the entry, or of the directory whose listing is damaged.
     pub path: Vec<u8>,
-    /// What is wrong.
+    /// The reason.
     pub error: Error,
 }
 
-/// A walk through a tree: an iterator over entries and damage.
+/// An iterator over the entries and the damage of a tree.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -86,7 +87,7 @@ pub struct Damage {
 /// for entry in Walk::new(volume.root()) {
 ///     match entry {
 ///         Ok(entry) => println!("{} bytes", entry.attr.size),
-///         // Damage costs the file it belongs to; the rest follows.
+///         // Damage affects only the file that it belongs to; the walk continues.
 ///         Err(damage) => eprintln!("{}", damage.error),
 ///     }
 /// }
@@ -98,32 +99,33 @@ pub struct Walk {
     symlinks: Symlinks,
     max_depth: usize,
     stack: Vec<Frame>,
-    /// Directories that are not to be entered: those above, and without following links all that were.
+    /// Directories that are not entered: the parents, and without following links all that were entered
+    /// before.
     entered: HashSet<Ino>,
     /// Path of the directory on top of the stack.
     path: Vec<u8>,
-    /// The entry handed out last was a directory that is to be entered.
+    /// The directory that was returned last, if it is to be entered next.
     entering: Option<(Node, Attr)>,
 }
 
-/// A directory being read.
+/// A directory that is being read.
 #[derive(Debug)]
 struct Frame {
     node: Node,
     attr: Attr,
-    /// Length of the path up to here.
+    /// Length of the path of this directory.
     path_len: usize,
-    /// What was read and not handed out yet, the next one last.
+    /// Entries that were read and not yet returned, in reverse order.
     entries: Vec<Listed>,
-    /// Damage of the listing, which comes after the entries read with it.
+    /// Damage of the listing, which is returned after the entries that were read with it.
     damage: Vec<Error>,
-    /// Bytes of the portion that is being handed out.
+    /// Bytes of the portion that is being returned.
     held: usize,
     from: Cookie,
     finished: bool,
 }
 
-/// An entry as it was listed. Its inode is taken into use only when it is handed out.
+/// A listed entry. Its inode is looked up only when the entry is returned.
 #[derive(Debug)]
 struct Listed {
     name: NameBuf,
@@ -133,7 +135,7 @@ struct Listed {
 }
 
 impl Walk {
-    /// Starts at `start`, which is the first entry.
+    /// Creates a walk that returns `start` first.
     pub fn new(start: Node) -> Self {
         Self {
             start: Some(start),
@@ -147,34 +149,36 @@ impl Walk {
         }
     }
 
-    /// In which order the entries of a directory come.
+    /// Sets the order of the entries of a directory.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// What to do with symbolic links: with `Follow` an entry is what its link leads to, a link that leads nowhere is
-    /// itself, and one that leads to itself is damage. The start is followed by whoever found it.
+    /// Sets whether symbolic links are followed. With `Follow`, an entry is the target of its link. A
+    /// dangling link is returned as a link, and a link that leads to itself is damage. The walk does not
+    /// follow a link at the start: the caller resolves it.
     #[must_use]
     pub fn symlinks(mut self, symlinks: Symlinks) -> Self {
         self.symlinks = symlinks;
         self
     }
 
-    /// Does not enter directories at this depth; 0 is the start.
+    /// Sets the depth at which directories are not entered. The start has depth 0.
     #[must_use]
     pub fn max_depth(mut self, depth: usize) -> Self {
         self.max_depth = depth.min(MAX_DEPTH);
         self
     }
 
-    /// Does not enter the directory that was handed out last. Its [`Step::Leave`] still comes.
+    /// Skips the contents of the directory that was returned last. The walk still returns its
+    /// [`Step::Leave`].
     pub fn prune(&mut self) {
         if let Some((node, attr)) = self.entering.take() {
             let ino = node.ino();
             self.push(node, attr, true);
-            // Under another name it may still be wanted.
+            // The directory may still be entered by another name.
             self.entered.remove(&ino);
         }
     }
@@ -194,7 +198,7 @@ impl Walk {
         });
     }
 
-    /// Steps into the directory that was handed out last.
+    /// Enters the directory that was returned last.
     fn enter(&mut self) {
         let Some((node, attr)) = self.entering.take() else { return };
         let too_deep = self.stack.len() >= self.max_depth;
@@ -208,7 +212,7 @@ impl Walk {
         self.stack.last_mut().expect("called with a directory on the stack")
     }
 
-    /// What comes next in the directory on top of the stack.
+    /// Returns the next entry of the directory on top of the stack.
     fn next_listed(&mut self) -> Option<Result<Listed, Error>> {
         let order = self.order;
         let held: usize = self.stack.iter().map(|frame| frame.held).sum();
@@ -224,7 +228,7 @@ impl Walk {
         listed.or_else(|| frame.damage.pop().map(Err))
     }
 
-    /// What an entry of the directory on top of the stack leads to.
+    /// Returns the file of an entry of the directory on top of the stack.
     fn find(&mut self, listed: &Listed) -> Result<Node, Error> {
         let symlinks = self.symlinks;
         let dir = &self.top().node;
@@ -238,7 +242,7 @@ impl Walk {
         }
     }
 
-    /// Hands out `node`, which is called as `self.path` says.
+    /// Returns the entry for `node`, whose path is `self.path`.
     fn meet(&mut self, node: Node) -> Result<Entry, Damage> {
         let attr = node.attr().map_err(|error| Damage { path: self.path.clone(), error })?;
         let step = if attr.kind == FileKind::Directory { Step::Enter } else { Step::File };
@@ -320,7 +324,7 @@ impl Frame {
             if broken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         damage.extend(listed.err());
-        // A driver whose cookies do not move on must not keep the walk here.
+        // A driver whose cookies do not advance must not cause an endless loop.
         self.finished = !broken || listed.is_err() || from == self.from;
         (self.from, self.held) = (from, held);
         match order {
@@ -331,7 +335,7 @@ impl Frame {
     }
 }
 
-/// What an allocation costs beside its bytes.
+/// Bytes of overhead of an allocation.
 const ALLOCATION: usize = 16;
 
 #[cfg(test)]

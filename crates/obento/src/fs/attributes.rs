@@ -1,4 +1,4 @@
-//! The calls that take a path and change attributes, or read and change extended ones.
+//! The calls that take a path and change attributes, or read and change extended attributes.
 
 use std::time::SystemTime;
 
@@ -11,7 +11,8 @@ use super::{FsError, Metadata, Result};
 use crate::Volume;
 
 impl Volume {
-    /// Changes attributes of a file, or of what a link leads to, all or none.
+    /// Changes the attributes of a file, all of them or none. `symlinks` selects whether a symbolic link at
+    /// the end of the path is followed.
     ///
     /// ```
     /// use obento::{Mode, SetAttr, Symlinks};
@@ -38,7 +39,7 @@ impl Volume {
         changed.map(Metadata::from).map_err(|error| FsError::new(action, path, error))
     }
 
-    /// Sets the permission bits of a file, or of what a link leads to.
+    /// Sets the permission bits of a file. Follows symbolic links.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -54,7 +55,7 @@ impl Volume {
         self.change("set the permissions of", path.as_ref(), Symlinks::Follow, &change).map(drop)
     }
 
-    /// Sets owner and group of a file, or of what a link leads to; `None` leaves one as it is.
+    /// Sets the owner and the group of a file. Follows symbolic links. `None` leaves a number unchanged.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -68,7 +69,7 @@ impl Volume {
         self.change("set the owner of", path.as_ref(), Symlinks::Follow, &change).map(drop)
     }
 
-    /// [`chown`](Self::chown) of a link as such.
+    /// Like [`chown`](Self::chown), but changes a symbolic link itself.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -82,7 +83,7 @@ impl Volume {
         self.change("set the owner of", path.as_ref(), Symlinks::Keep, &change).map(drop)
     }
 
-    /// Sets the times of the last access and the last change of the data, of a file or of what a link leads to.
+    /// Sets the time of the last access and the time of the last change of the data. Follows symbolic links.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -105,7 +106,8 @@ impl Volume {
         self.change("set the times of", path.as_ref(), Symlinks::Follow, &change).map(drop)
     }
 
-    /// The value of an extended attribute of a file, of a link as such; `None` if it has none of this name.
+    /// Returns the value of an extended attribute, or `None` if the file has no attribute of this name. Does
+    /// not follow a symbolic link.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -125,7 +127,7 @@ impl Volume {
         }
     }
 
-    /// The names of the extended attributes of a file, of a link as such.
+    /// Returns the names of the extended attributes of a file. Does not follow a symbolic link.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -140,7 +142,7 @@ impl Volume {
         names.map_err(|error| FsError::new("list the attributes of", path, error))
     }
 
-    /// Sets an extended attribute of a file, of a link as such.
+    /// Sets an extended attribute: creates it, or replaces its value. Does not follow a symbolic link.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -163,7 +165,11 @@ impl Volume {
         set.map_err(|error| FsError::new("set an attribute of", path, error))
     }
 
-    /// Removes an extended attribute of a file, of a link as such. Errors: NoData if it has none of this name.
+    /// Removes an extended attribute. Does not follow a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// NoData if the file has no attribute of this name.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();

@@ -1,4 +1,4 @@
-//! What failed, on which path, and why.
+//! The error of a call that takes a path: the action, the path and the reason.
 
 use std::{fmt, io};
 
@@ -6,7 +6,7 @@ use obento_base::Error;
 
 use crate::escaped;
 
-/// A call that failed.
+/// The error of a call that failed.
 ///
 /// ```
 /// use obento::{Error, Volume};
@@ -14,7 +14,7 @@ use crate::escaped;
 /// let error = Volume::in_memory().open("/none").unwrap_err();
 /// assert_eq!(error.to_string(), "cannot open '/none': no such file or directory");
 /// assert_eq!(error.error(), Error::NotFound);
-/// // As an error of the standard library it keeps its words and its kind.
+/// // The conversion to an error of the standard library preserves the message and the kind.
 /// assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::NotFound);
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,22 +25,22 @@ pub struct FsError {
 }
 
 impl FsError {
-    /// `action`, a verb such as `open`, failed on `path`.
+    /// Creates the error for `action`, a verb such as `open`, that failed on `path`.
     pub(crate) fn new(action: &'static str, path: impl AsRef<[u8]>, error: impl Into<Error>) -> Self {
         Self { action, path: path.as_ref().to_vec(), error: error.into() }
     }
 
-    /// What was tried: a verb.
+    /// Returns the action that failed, as a verb.
     pub fn action(&self) -> &'static str {
         self.action
     }
 
-    /// On which file of the volume.
+    /// Returns the path in the volume that the action failed on.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// Why not.
+    /// Returns the reason.
     pub fn error(&self) -> Error {
         self.error
     }
@@ -60,7 +60,7 @@ impl std::error::Error for FsError {
 
 impl From<FsError> for io::Error {
     fn from(error: FsError) -> Self {
-        // The words of the number are those of the host; ours say more.
+        // The host's text for the error number is less precise than the message of `error`.
         let kind = Self::from_raw_os_error(error.error.errno().0).kind();
         Self::new(kind, error)
     }

@@ -12,8 +12,10 @@ use obento_vfs::{Caller, Node};
 use super::metadata::timestamp;
 use super::{FsError, Metadata, Result};
 
-/// An open file of a volume, as `std::fs::File`. It lives on without a name until it is dropped; nothing needs to be
-/// closed, and dropping it brings nothing to stable storage: that is [`sync_all`](Self::sync_all).
+/// An open file of a volume, like `std::fs::File`.
+///
+/// The file stays usable after its last name is removed, until it is dropped. Dropping needs no close, and it
+/// does not bring data to stable storage: [`sync_all`](Self::sync_all) does.
 ///
 /// ```
 /// use std::io::{Read, Seek, SeekFrom, Write};
@@ -45,7 +47,7 @@ impl File {
         Self { file, path, position: Mutex::new(0) }
     }
 
-    /// The inode.
+    /// Returns the inode.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -59,7 +61,7 @@ impl File {
         self.file.node()
     }
 
-    /// The path it was opened by.
+    /// Returns the path that the file was opened by.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
@@ -69,11 +71,12 @@ impl File {
     }
 
     fn position(&self) -> MutexGuard<'_, u64> {
-        // Whoever panicked left a number that is as good as any.
+        // A panic of another thread cannot leave the position invalid: any number is valid.
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads from byte `offset` on; answers how many bytes, 0 only at the end of the file or for an empty `buf`.
+    /// Reads bytes from `offset` and returns their number. The number is 0 only at the end of the file or if
+    /// `buf` is empty.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -87,7 +90,12 @@ impl File {
         self.file.read_at(offset, buf).map_err(|error| self.failed("read")(error).into())
     }
 
-    /// Fills `buf` from byte `offset` on. Errors: UnexpectedEof; those of the file.
+    /// Fills `buf` with the bytes from `offset`.
+    ///
+    /// # Errors
+    ///
+    /// - UnexpectedEof if the file ends first.
+    /// - Errors of reading the file.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -110,7 +118,7 @@ impl File {
         Ok(())
     }
 
-    /// Writes from byte `offset` on, or at the end of a file that was opened for appending; answers how many bytes.
+    /// Writes bytes at `offset`, or at the end of a file that was opened for appending. Returns their number.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -123,7 +131,11 @@ impl File {
         self.file.write_at(offset, buf).map_err(|error| self.failed("write to")(error).into())
     }
 
-    /// Writes all of `buf` from byte `offset` on. Errors: those of the file; what came before is written.
+    /// Writes all of `buf` at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of writing the file. The bytes before the failure are written.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -144,7 +156,7 @@ impl File {
         Ok(())
     }
 
-    /// Sets the length; what is added reads as zeros and takes no space.
+    /// Sets the length. Added bytes read as zeros and take no space.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -157,7 +169,8 @@ impl File {
         self.file.truncate(len).map_err(self.failed("set the length of"))
     }
 
-    /// Sees to it that writing to `range` needs no more space; the file grows to its end, if need be.
+    /// Reserves the space for `range`, so that later writes to `range` need no more space. The file grows to
+    /// the end of `range` if it is shorter.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -170,7 +183,7 @@ impl File {
         self.node().allocate(range, Size::Grow).map_err(self.failed("allocate space for"))
     }
 
-    /// Makes `range` read as zeros and gives back the whole blocks in it.
+    /// Makes `range` read as zeros and frees the whole blocks inside it.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -184,7 +197,11 @@ impl File {
         self.node().punch(range).map_err(self.failed("punch a hole into"))
     }
 
-    /// Returns once the file, its attributes and its name are on stable storage. Errors: also of writes that went before.
+    /// Returns after the file, its attributes and its name are on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device, including those of earlier writes.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -197,12 +214,12 @@ impl File {
         self.node().sync().map_err(self.failed("sync"))
     }
 
-    /// The same: the formats keep data and attributes together.
+    /// Does the same as [`sync_all`](Self::sync_all), because the formats store data and attributes together.
     pub fn sync_data(&self) -> Result<()> {
         self.sync_all()
     }
 
-    /// What is known of the file.
+    /// Returns the attributes of the file.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -229,7 +246,7 @@ impl File {
         self.change("set the permissions of", SetAttr { mode: Some(mode), ..SetAttr::default() })
     }
 
-    /// Sets the times of the last access and the last change of the data.
+    /// Sets the time of the last access and the time of the last change of the data.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -273,7 +290,7 @@ impl Write for &File {
         Ok(count)
     }
 
-    /// Nothing is held back here; [`File::sync_all`] brings it to stable storage.
+    /// `File` buffers nothing. [`File::sync_all`] brings data to stable storage.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -315,7 +332,7 @@ impl Seek for File {
     }
 }
 
-/// What of `node` there is to read, for reading it whole.
+/// Reads all bytes of `node`.
 pub(super) fn read_all(node: &Node) -> std::result::Result<Vec<u8>, Error> {
     match node.kind()? {
         FileKind::Regular => {}
@@ -324,7 +341,8 @@ pub(super) fn read_all(node: &Node) -> std::result::Result<Vec<u8>, Error> {
     }
     let mut bytes = Vec::new();
     loop {
-        // As it comes and not as the size says, which a damaged inode may have from anywhere.
+        // The loop reads until the end of the file. The size may come from a damaged inode and does not bound
+        // memory.
         let (start, step) = (bytes.len(), bytes.len().clamp(STEP, MAX_STEP));
         bytes.try_reserve(step).map_err(|_| Error::NoMemory)?;
         bytes.resize(start + step, 0);
@@ -336,6 +354,6 @@ pub(super) fn read_all(node: &Node) -> std::result::Result<Vec<u8>, Error> {
     }
 }
 
-/// Bytes that are read at once, first and at most.
+/// Bytes of the first read, and the most bytes of one read.
 const STEP: usize = 64 << 10;
 const MAX_STEP: usize = 4 << 20;

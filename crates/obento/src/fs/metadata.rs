@@ -1,10 +1,10 @@
-//! What is known of a file.
+//! The attributes of a file.
 
 use std::time::{Duration, SystemTime};
 
 use obento_base::{Attr, DeviceNumber, FileKind, Ino, Mode, Timestamp};
 
-/// What is known of a file: [`Attr`] under the names that `std::fs::Metadata` has.
+/// The attributes of a file: [`Attr`] under the names of `std::fs::Metadata`.
 ///
 /// ```
 /// use obento::{FileKind, Volume};
@@ -28,103 +28,103 @@ impl From<Attr> for Metadata {
 }
 
 impl Metadata {
-    /// All of it, as the drivers have it: flags, change counter, project.
+    /// Returns all attributes, in the form that drivers use: also flags, change counter and project.
     pub fn attr(&self) -> &Attr {
         &self.0
     }
 
-    /// What kind of file it is.
+    /// Returns the kind of the file.
     pub fn file_type(&self) -> FileKind {
         self.0.kind
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether the file is a regular file.
     pub fn is_file(&self) -> bool {
         self.0.kind == FileKind::Regular
     }
 
-    /// Whether it is a directory.
+    /// Returns whether the file is a directory.
     pub fn is_dir(&self) -> bool {
         self.0.is_dir()
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns whether the file is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.0.kind == FileKind::Symlink
     }
 
-    /// Bytes of the file.
+    /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         self.0.size
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether the size is 0.
     pub fn is_empty(&self) -> bool {
         self.0.size == 0
     }
 
-    /// Permission bits.
+    /// Returns the permission bits.
     pub fn permissions(&self) -> Mode {
         self.0.mode
     }
 
-    /// Kind and permission bits as in a POSIX `st_mode`.
+    /// Returns the kind and the permission bits as in a POSIX `st_mode`.
     pub fn mode(&self) -> u32 {
         self.0.st_mode().into()
     }
 
-    /// Inode number.
+    /// Returns the inode number.
     pub fn ino(&self) -> Ino {
         self.0.ino
     }
 
-    /// How many names it has.
+    /// Returns the link count.
     pub fn nlink(&self) -> u32 {
         self.0.nlink
     }
 
-    /// Owner.
+    /// Returns the number of the owner.
     pub fn uid(&self) -> u32 {
         self.0.uid
     }
 
-    /// Group.
+    /// Returns the number of the group.
     pub fn gid(&self) -> u32 {
         self.0.gid
     }
 
-    /// The number of a device node.
+    /// Returns the device number of a device node.
     pub fn rdev(&self) -> DeviceNumber {
         self.0.rdev
     }
 
-    /// Space that it takes, in units of 512 bytes.
+    /// Returns the allocated space in units of 512 bytes.
     pub fn blocks(&self) -> u64 {
         self.0.blocks
     }
 
-    /// Last change of the data.
+    /// Returns the time of the last change of the data.
     pub fn modified(&self) -> SystemTime {
         system_time(self.0.mtime)
     }
 
-    /// Last access.
+    /// Returns the time of the last access.
     pub fn accessed(&self) -> SystemTime {
         system_time(self.0.atime)
     }
 
-    /// Last change of data or attributes.
+    /// Returns the time of the last change of data or attributes.
     pub fn changed(&self) -> SystemTime {
         system_time(self.0.ctime)
     }
 
-    /// Creation, if the format keeps it.
+    /// Returns the time of creation, if the format stores it.
     pub fn created(&self) -> Option<SystemTime> {
         self.0.btime.map(system_time)
     }
 }
 
-/// The same moment; one that the host cannot count to is the host's first or last.
+/// Converts a timestamp. A time outside the host's range becomes the first or last time of that range.
 fn system_time(time: Timestamp) -> SystemTime {
     let whole = Duration::from_secs(time.secs().unsigned_abs());
     let moment = match time.secs() {
@@ -135,7 +135,7 @@ fn system_time(time: Timestamp) -> SystemTime {
     moment.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// The same moment as the drivers count.
+/// Converts a time of the host to a timestamp of the drivers.
 pub(super) fn timestamp(time: SystemTime) -> Timestamp {
     let signed = |secs: u64| i64::try_from(secs).unwrap_or(i64::MAX);
     match time.duration_since(SystemTime::UNIX_EPOCH) {

@@ -1,12 +1,16 @@
-//! Files of a volume as an application knows them from `std::fs`.
+//! The files of a volume, with the interface of `std::fs`.
 //!
-//! The calls that take a path are methods of [`Volume`](crate::Volume), called as their counterparts in `std::fs`; [`File`], [`OpenOptions`],
-//! [`Metadata`] and [`ReadDir`] are what they answer. A path is bytes, so `"/etc/fstab"`, `b"/etc/fstab"` and what a
-//! [`Walk`](crate::Walk) says all serve; it starts at the root whether or not it begins with a slash. Everything is done as root would do it
-//! in the image; whoever acts for somebody else uses [`Vfs`](crate::Vfs) with a [`Caller`](crate::Caller).
+//! The calls that take a path are methods of [`Volume`](crate::Volume) and are named like their counterparts
+//! in `std::fs`. They return [`File`], [`Metadata`] and [`ReadDir`]; [`OpenOptions`] opens files in other
+//! ways. A path is a sequence of bytes: `"/etc/fstab"`, `b"/etc/fstab"` and the paths of a
+//! [`Walk`](crate::Walk) are all accepted. A path starts at the root directory, with or without a leading
+//! slash. Every call has the permissions of root inside the image. A caller that acts for another user uses
+//! [`Vfs`](crate::Vfs) with a [`Caller`](crate::Caller).
 //!
-//! What is written is on stable storage after [`File::sync_all`], [`Volume::sync`](crate::Volume::sync) or [`Volume::close`](crate::Volume::close). Each call is
-//! there wholly or not at all after a crash, but for large writes, which are so a step at a time.
+//! Changes are on stable storage after [`File::sync_all`], [`Volume::sync`](crate::Volume::sync) or
+//! [`Volume::close`](crate::Volume::close). After a crash, each call has taken effect completely or not at
+//! all. A large write is an exception: it is split into steps, each of which has taken effect completely or
+//! not at all.
 //!
 //! ```
 //! use std::io::{BufRead, BufReader, Write};
@@ -45,5 +49,5 @@ pub use metadata::Metadata;
 pub use open::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
 
-/// What the calls of this module answer.
+/// The result of the calls of this module.
 pub type Result<T> = std::result::Result<T, FsError>;

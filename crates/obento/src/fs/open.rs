@@ -7,10 +7,10 @@ use obento_vfs::{Caller, Node, OpenFlags, Symlinks};
 use super::{File, FsError};
 use crate::Volume;
 
-/// Links at the end of a path that lead nowhere, one after another, as many as a path walk follows.
+/// The most dangling symbolic links that `create` follows in a row: the limit of a path walk.
 const MAX_SYMLINKS: u32 = 40;
 
-/// How a file is opened, as `std::fs::OpenOptions`.
+/// The options that a file is opened with, like `std::fs::OpenOptions`.
 ///
 /// ```
 /// use std::io::Write;
@@ -42,7 +42,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet; a new file gets the mode 0644.
+    /// Allows neither reading nor writing. A new file gets the mode 0644.
     pub fn new() -> Self {
         Self {
             read: false,
@@ -55,19 +55,19 @@ impl OpenOptions {
         }
     }
 
-    /// Whether it can be read.
+    /// Sets whether the file can be read.
     pub fn read(&mut self, read: bool) -> &mut Self {
         self.read = read;
         self
     }
 
-    /// Whether it can be written.
+    /// Sets whether the file can be written.
     pub fn write(&mut self, write: bool) -> &mut Self {
         self.write = write;
         self
     }
 
-    /// Whether it can be written, each time at its end.
+    /// Sets whether the file can be written, with every write at the end of the file.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -84,7 +84,7 @@ impl OpenOptions {
         self
     }
 
-    /// Whether it is emptied first.
+    /// Sets whether opening truncates the file to length 0.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -100,7 +100,7 @@ impl OpenOptions {
         self
     }
 
-    /// Whether it is made if there is none.
+    /// Sets whether opening creates the file if it does not exist.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -115,20 +115,29 @@ impl OpenOptions {
         self
     }
 
-    /// Whether it is made, and nothing may have its name before, be it a link that leads nowhere.
+    /// Sets whether opening creates the file and fails if the name exists, even as a dangling symbolic link.
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
         self.create_new = create_new;
         self
     }
 
-    /// The permission bits of a file that is made.
+    /// Sets the permission bits of a created file.
     pub fn mode(&mut self, mode: Mode) -> &mut Self {
         self.mode = mode;
         self
     }
 
-    /// Opens the file at `path`. Errors, the first that holds: Invalid if nothing is allowed, or a file is to be emptied or
-    /// made that cannot be written; those of the path; Exists; ReadOnly; IsDirectory for writing to one.
+    /// Opens the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// The first that applies:
+    /// - Invalid if neither reading nor writing is allowed.
+    /// - Invalid if the file is to be truncated or created without write access.
+    /// - Errors of walking the path.
+    /// - Exists.
+    /// - ReadOnly.
+    /// - IsDirectory if a directory is opened for writing.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -165,7 +174,7 @@ impl OpenOptions {
         Ok(flags)
     }
 
-    /// The file at `path`, made if it is to be.
+    /// Returns the file at `path`. Creates the file if the options say so.
     fn find(&self, volume: &Volume, path: &[u8]) -> Result<Node> {
         let vfs = volume.vfs();
         let (mut from, mut path) = (vfs.root(), path.to_vec());
@@ -182,7 +191,7 @@ impl OpenOptions {
             }
             match last.dir.lookup(&last.name) {
                 Ok(_) if self.create_new => return Err(Error::Exists),
-                // A link that leads nowhere: the file is made where it leads.
+                // A dangling symbolic link: the file is created at the link's target.
                 Ok(link) => (from, path) = (last.dir, link.read_link()?),
                 Err(error) if error == Error::NotFound => return self.make(&last.dir, &last.name),
                 Err(error) => return Err(error),
@@ -196,7 +205,7 @@ impl OpenOptions {
     }
 }
 
-/// A new inode of root's.
+/// Returns the attributes of a new inode that root owns.
 pub(super) fn new_node(kind: FileKind, mode: Mode) -> NewNode<'static> {
     NewNode { kind, mode, uid: 0, gid: 0, rdev: obento_base::DeviceNumber::default(), target: b"" }
 }

@@ -10,7 +10,7 @@ use super::read_dir::join;
 use super::{File, FsError, Metadata, OpenOptions, ReadDir, Result};
 use crate::{RemoveObserver, Volume, Walk, remove_tree};
 
-/// An inner result, whose error does not know the path yet.
+/// The result of an inner call, whose error does not contain the path yet.
 type Bare<T> = std::result::Result<T, Error>;
 
 /// Reading.
@@ -43,7 +43,7 @@ impl Volume {
         OpenOptions::new().read(true).open(self, path)
     }
 
-    /// All bytes of a file.
+    /// Returns all bytes of a file.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -57,7 +57,7 @@ impl Volume {
         read.map_err(|error| FsError::new("read", path, error))
     }
 
-    /// What is known of a file, or of what a link leads to.
+    /// Returns the attributes of a file. Follows symbolic links.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -72,7 +72,7 @@ impl Volume {
         attr.map(Metadata::from).map_err(|error| FsError::new("examine", path, error))
     }
 
-    /// What is known of a file, of a link as such.
+    /// Returns the attributes of a file. Does not follow a symbolic link at the end of the path.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -87,7 +87,11 @@ impl Volume {
         attr.map(Metadata::from).map_err(|error| FsError::new("examine", path, error))
     }
 
-    /// Whether there is such a file, or a link that leads to one. Errors: it cannot be told.
+    /// Returns whether a file exists. Follows symbolic links, so a dangling link does not exist.
+    ///
+    /// # Errors
+    ///
+    /// Errors of walking the path other than NotFound and NotDirectory: existence cannot be determined.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -103,7 +107,7 @@ impl Volume {
         }
     }
 
-    /// Where a symbolic link leads.
+    /// Returns the target of a symbolic link.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -117,7 +121,7 @@ impl Volume {
         target.map_err(|error| FsError::new("read the link", path, error))
     }
 
-    /// The entries of a directory.
+    /// Returns an iterator over the entries of a directory.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -139,7 +143,7 @@ impl Volume {
         Ok(ReadDir::new(dir, path.to_vec()))
     }
 
-    /// The tree at `path`.
+    /// Returns an iterator over the tree at `path`.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -156,7 +160,7 @@ impl Volume {
 
 /// Names.
 impl Volume {
-    /// Makes the file that `path` names. Errors: Exists.
+    /// Creates the file at `path`. Errors: Exists.
     fn make(&self, action: &'static str, path: &[u8], new: &NewNode<'_>) -> Result<Node> {
         let made = self.last(path).and_then(|last| {
             if last.slash && new.kind != FileKind::Directory {
@@ -167,7 +171,7 @@ impl Volume {
         made.map_err(|error| FsError::new(action, path, error))
     }
 
-    /// Opens a file for writing, emptied or made.
+    /// Opens a file for writing. Creates the file if it does not exist, and truncates it otherwise.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -183,7 +187,7 @@ impl Volume {
         OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
     }
 
-    /// Makes `bytes` the contents of a file, which is made if there is none.
+    /// Replaces the contents of a file with `bytes`. Creates the file if it does not exist.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -204,7 +208,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a directory, of mode 0755. Errors: Exists; NotFound without the one above it.
+    /// Creates a directory of mode 0755.
+    ///
+    /// # Errors
+    ///
+    /// - Exists if the name exists.
+    /// - NotFound if the parent directory does not exist.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -218,7 +227,7 @@ impl Volume {
         self.make("create the directory", path.as_ref(), &new).map(drop)
     }
 
-    /// Makes a directory and those above it that are missing. Errors: none if it is there already.
+    /// Creates a directory and its missing parents. Succeeds if the directory exists.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -234,7 +243,7 @@ impl Volume {
             let part = &path[..end];
             match self.create_dir(part) {
                 Ok(()) => {}
-                // What `..` and `.` lead to is there, or the next step says that it is not.
+                // `..` and `.` name existing directories. If they do not, the next step fails.
                 Err(error) if [Error::Exists, Error::Invalid].contains(&error.error()) => {
                     if !self.metadata(part)?.is_dir() {
                         return Err(FsError::new("create the directory", part, Error::NotDirectory));
@@ -246,7 +255,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a file of any kind but a symbolic link: a FIFO, a socket, a device node with a number.
+    /// Creates a file of any kind except a symbolic link: for example a FIFO, a socket or a device node.
     ///
     /// ```
     /// use obento::{DeviceNumber, FileKind, Mode};
@@ -267,7 +276,7 @@ impl Volume {
         self.make("create", path.as_ref(), &NewNode { rdev, ..new_node(kind, mode) }).map(drop)
     }
 
-    /// Makes a symbolic link at `path` that leads to `target`.
+    /// Creates a symbolic link at `path` with the target `target`.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -280,7 +289,7 @@ impl Volume {
         self.make("create the link", path.as_ref(), &new).map(drop)
     }
 
-    /// Gives the file at `original` the name `link` too; a symbolic link as such.
+    /// Adds the name `link` to the file at `original`. Does not follow a symbolic link at `original`.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -297,7 +306,7 @@ impl Volume {
         linked.map_err(|error| FsError::new("create the link", link, error))
     }
 
-    /// Moves a file or directory; what has the new name is replaced, whole at every moment.
+    /// Moves a file or directory. Replaces an existing file at `to` atomically.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -310,7 +319,8 @@ impl Volume {
         self.rename_with(from, to, RenameFlags::empty())
     }
 
-    /// Moves a file or directory, with `NO_REPLACE` only if nothing has the new name; with `EXCHANGE` the two change places.
+    /// Moves a file or directory. With `NO_REPLACE`, fails if `to` exists. With `EXCHANGE`, exchanges the two
+    /// files.
     ///
     /// ```
     /// use obento::RenameFlags;
@@ -338,7 +348,7 @@ impl Volume {
             .map_err(|error| FsError::new("move", from, error))
     }
 
-    /// Removes a name that is not a directory's.
+    /// Removes the name of a file that is not a directory.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -374,7 +384,7 @@ impl Volume {
     }
 }
 
-/// Keeps the first failure of a removal.
+/// Stores the first failure of a removal.
 #[derive(Default)]
 struct FirstFailure(Option<(Vec<u8>, Error)>);
 
@@ -386,8 +396,11 @@ impl RemoveObserver for FirstFailure {
 
 /// Trees.
 impl Volume {
-    /// Removes a file or directory with all that is below it, following no link. Errors: the first; what could be
-    /// removed is.
+    /// Removes a file, or a directory with its tree. Follows no symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// The first error. The removal continues after an error with the rest of the tree.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();

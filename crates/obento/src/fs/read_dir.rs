@@ -12,8 +12,10 @@ use super::{FsError, Metadata, Result};
 /// Entries that are read at once.
 const BATCH: usize = 256;
 
-/// The entries of a directory, in the format's own order, without `.` and `..`. What comes and goes meanwhile may be among
-/// them or not. Damage is an item like any other: what follows it comes after it.
+/// An iterator over the entries of a directory, in the order of the format, without `.` and `..`.
+///
+/// An entry that is added or removed during the iteration may be returned or not. Damage is returned as an
+/// error item, and the iteration continues after it.
 ///
 /// ```
 /// use obento::Volume;
@@ -65,7 +67,7 @@ impl ReadDir {
             full = entries.len() >= BATCH;
             if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        // A driver whose cookies do not move on must not keep us here.
+        // A driver whose cookies do not advance must not cause an endless loop.
         self.finished = !full || listed.is_err() || from == start;
         entries.extend(listed.err().map(Err));
         self.from = from;
@@ -93,7 +95,7 @@ impl Iterator for ReadDir {
     }
 }
 
-/// An entry of a directory, as `std::fs::DirEntry`.
+/// An entry of a directory, like `std::fs::DirEntry`.
 ///
 /// ```
 /// use obento::{FileKind, Volume};
@@ -115,22 +117,22 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// The name.
+    /// Returns the name.
     pub fn file_name(&self) -> &[u8] {
         self.name.as_bytes()
     }
 
-    /// The path: the directory's with the name behind it.
+    /// Returns the path: the path of the directory, followed by the name.
     pub fn path(&self) -> Vec<u8> {
         self.path.clone()
     }
 
-    /// The inode that it names.
+    /// Returns the inode number that the entry contains.
     pub fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// The kind of the file, of a link as such. Errors: also if it is gone.
+    /// Returns the kind of the file. Does not follow a symbolic link. Fails if the file was removed.
     pub fn file_type(&self) -> Result<FileKind> {
         match self.kind {
             Some(kind) => Ok(kind),
@@ -138,19 +140,19 @@ impl DirEntry {
         }
     }
 
-    /// What is known of the file, of a link as such. Errors: also if it is gone.
+    /// Returns the attributes of the file. Does not follow a symbolic link. Fails if the file was removed.
     pub fn metadata(&self) -> Result<Metadata> {
         let attr = self.dir.lookup(&self.name).and_then(|node| node.attr());
         attr.map(Metadata::from).map_err(|error| FsError::new("examine", &self.path, error))
     }
 
-    /// The file. Errors: also if it is gone.
+    /// Returns the file. Fails if the file was removed.
     pub fn node(&self) -> Result<Node> {
         self.dir.lookup(&self.name).map_err(|error| FsError::new("find", &self.path, error))
     }
 }
 
-/// `directory` and a name in it, with one slash between them.
+/// Joins the path of a directory and a name, with exactly one slash between them.
 pub(super) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
     [directory, slash, name].concat()

@@ -64,7 +64,7 @@ fn options_of_opening_allow_and_make_what_those_of_the_standard_library_do() {
     assert_eq!(volume.metadata("/f").unwrap().permissions(), Mode::new(0o640));
     assert_eq!(kind(options(false, true, false).create_new(true), "/f"), Err(Error::Exists));
     assert_eq!(kind(&options(false, true, false), "/"), Err(Error::IsDirectory));
-    // A link that leads nowhere: `create` makes what it names, `create_new` takes it for what has the name.
+    // A dangling symbolic link: `create` creates its target, `create_new` fails because the name exists.
     volume.create_dir("/d").unwrap();
     volume.symlink("d/target", "/link").unwrap();
     assert_eq!(kind(options(false, true, false).create_new(true), "/link"), Err(Error::Exists));

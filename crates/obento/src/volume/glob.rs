@@ -1,7 +1,8 @@
-//! Shell patterns inside an image.
+//! Shell patterns for paths inside an image.
 //!
-//! Invariant: matching a name takes at most (length of the pattern) x (length of the name) steps, since only the last
-//! `*` is ever tried again; expanding holds at most [`MAX_MATCHES`] paths.
+//! Invariant: matching a name takes at most (length of the pattern) x (length of the name) steps, because
+//! only the last `*` is tried again.
+//! Invariant: expanding a pattern stores at most [`MAX_MATCHES`] paths.
 //! Source: glob(7), fnmatch(3); `**` as in bash with globstar.
 
 use std::collections::BTreeMap;
@@ -14,24 +15,24 @@ use std::ops::ControlFlow;
 use super::Volume;
 use crate::walk::{Order, Step, Walk};
 
-/// More than anyone names by a pattern, and what 128 MiB hold; a tree walk is for more.
+/// The most paths that a pattern matches. They fit in 128 MiB; a caller that needs more walks the tree.
 const MAX_MATCHES: usize = 1 << 17;
 
-/// Why a pattern could not be expanded.
+/// The error of expanding a pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GlobError {
     /// Reading a directory failed.
     #[error(transparent)]
     Volume(#[from] Error),
-    /// It matches more than is kept in memory.
+    /// The pattern matches more than the most paths that are kept in memory.
     #[error("the pattern matches more than {MAX_MATCHES} paths; use `find` instead")]
     TooMany,
 }
 
-/// Paths and what they lead to, sorted and each once.
+/// Paths and their files, sorted and without duplicates.
 type Matches = BTreeMap<Vec<u8>, Node>;
 
-/// Whether `text` holds a character that means something in a pattern.
+/// Returns whether `text` contains a special character of patterns.
 pub fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| b"*?[\\".contains(byte))
 }
@@ -55,7 +56,7 @@ pub(super) fn expand(volume: &Volume, pattern: &[u8]) -> Result<Vec<(Vec<u8>, No
     Ok(found.map(|(path, node)| if path.is_empty() { (b"/".to_vec(), node) } else { (path, node) }).collect())
 }
 
-/// Adds what one component of the pattern matches below `path`.
+/// Adds the files below `path` that one component of the pattern matches.
 fn step(
     volume: &Volume,
     path: &[u8],
@@ -66,7 +67,7 @@ fn step(
     if component == b"**" {
         return descend(path, at, found);
     }
-    // Links on the way are followed, as a shell does; the last one is the caller's to follow.
+    // Links on the way are followed, as in a shell. The caller decides about a link at the end.
     let dir = match at.kind()? {
         FileKind::Directory => at.clone(),
         FileKind::Symlink => match follow(volume, path) {
@@ -85,8 +86,8 @@ fn step(
     }
     let mut matched = Vec::new();
     dir.read_dir(Cookie::START, &mut |entry| {
-        // A damaged block hides its own names; the others still match. So does a name of a damaged inode: what is
-        // wrong with it is told when it is used.
+        // A damaged block hides only its own names; the others still match. A name of a damaged inode matches
+        // too: the damage is reported when the inode is used.
         let entry = entry.ok().filter(|entry| matches(component, entry.name.as_bytes()));
         matched.extend(entry.and_then(|entry| Some((entry.name.to_buf(), dir.child(&entry).ok()?))));
         if matched.len() > MAX_MATCHES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -109,7 +110,7 @@ fn insert(found: &mut Matches, path: &[u8], name: &[u8], node: Node) -> Result<(
     Ok(())
 }
 
-/// Adds `at` and every directory below it, without following links or looking into hidden directories.
+/// Adds `at` and every directory below it. Follows no links and does not enter hidden directories.
 fn descend(path: &[u8], at: &Node, found: &mut Matches) -> Result<(), GlobError> {
     let mut walk = Walk::new(at.clone()).order(Order::Directory);
     while let Some(entry) = walk.next() {
@@ -130,7 +131,7 @@ fn descend(path: &[u8], at: &Node, found: &mut Matches) -> Result<(), GlobError>
     Ok(())
 }
 
-/// Whether `pattern` matches all of `name`.
+/// Returns whether `pattern` matches all of `name`.
 ///
 /// ```
 /// assert!(obento::matches(b"*.c[fn]?", b"a.cnf"));
@@ -141,7 +142,8 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
         return false;
     }
     let (mut pattern, mut name) = (pattern, name);
-    // Where to go on if what follows the last `*` does not fit: the star takes one character more.
+    // The position to resume at if the part after the last `*` does not match: the star takes one more
+    // character.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
         match pattern {
@@ -165,7 +167,7 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Matches one character of the name; answers what is left of both.
+/// Matches one character of the name. Returns the rest of the pattern and the rest of the name.
 fn fit_one<'a>(pattern: &'a [u8], name: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     if name.is_empty() {
         return None;
@@ -177,7 +179,7 @@ fn fit_one<'a>(pattern: &'a [u8], name: &'a [u8]) -> Option<(&'a [u8], &'a [u8])
         [b'[', set @ ..] => match fit_set(set, c) {
             Some((true, rest)) => Some((rest, rest_of_name)),
             Some((false, _)) => None,
-            // Without its bracket it means itself.
+            // A bracket that is never closed matches itself.
             None => (c == u32::from(b'[')).then_some((set, rest_of_name)),
         },
         [b'\\', rest @ ..] if !rest.is_empty() => literal(rest, c, rest_of_name),
@@ -190,7 +192,8 @@ fn literal<'a>(pattern: &'a [u8], c: u32, rest_of_name: &'a [u8]) -> Option<(&'a
     (expected == c).then_some((rest, rest_of_name))
 }
 
-/// Whether `c` is in the set that begins after a `[`, and what follows the set. `None`: it has no end.
+/// Returns whether `c` is in the set that begins after a `[`, and the pattern after the set. Returns `None`
+/// if the set has no end.
 fn fit_set(set: &[u8], c: u32) -> Option<(bool, &[u8])> {
     let (negated, mut rest) = match set {
         [b'!' | b'^', rest @ ..] => (true, rest),
@@ -226,9 +229,10 @@ fn set_char(set: &[u8]) -> Option<(u32, &[u8])> {
     }
 }
 
-/// The first character of `bytes`, which are not empty. A byte that is no UTF-8 is a character beyond Unicode.
+/// Splits off the first character of `bytes`, which are not empty. A byte that is not valid UTF-8 becomes a
+/// number beyond Unicode.
 fn split_char(bytes: &[u8]) -> (u32, &[u8]) {
-    /// One past the last code point.
+    /// One more than the last code point.
     const BEYOND: u32 = 0x11_0000;
     let len = bytes.len().min(4);
     let c = bytes[..len].utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next());

@@ -1,4 +1,4 @@
-//! An open file system, with what people need around it: places, patterns, the names of owners.
+//! An open file system with places, patterns and the names of owners.
 
 mod glob;
 mod owners;
@@ -16,7 +16,7 @@ use crate::Place;
 pub use glob::{GlobError, is_pattern, matches};
 pub use owners::Owners;
 
-/// An open file system. Clones are the same.
+/// An open file system. Clones refer to the same file system.
 #[derive(Clone)]
 pub struct Volume {
     vfs: Vfs,
@@ -24,7 +24,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Takes over a file system that was opened or made elsewhere.
+    /// Creates a volume from a file system that was opened or created elsewhere.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Volume {
         Self::of(Vfs::new(file_system))
     }
 
-    /// An empty file system in memory, for tests and as scratch space.
+    /// Creates an empty file system in memory, for tests and as scratch space.
     ///
     /// ```
     /// let volume = obento::Volume::in_memory();
@@ -51,18 +51,22 @@ impl Volume {
         Self::new(Arc::new(obento_tmpfs::Tmpfs::new(options)))
     }
 
-    /// The volume whose names go through `vfs`.
+    /// Creates the volume that `vfs` serves.
     pub(crate) fn of(vfs: Vfs) -> Self {
         Self { vfs, owners: Arc::default() }
     }
 
-    /// Whether it can be changed: it was opened for that, and neither closed nor turned read-only since.
+    /// Returns whether the volume can be changed: it was opened for change, and since then it was neither
+    /// closed nor made read-only.
     pub fn is_writable(&self) -> bool {
         self.file_system().writable().is_some()
     }
 
-    /// Brings every change to stable storage. Nothing to do for a volume that is open for reading. Errors: those of
-    /// the device, also of writes that went before.
+    /// Brings every change to stable storage. Does nothing for a volume that is open for reading.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device, including those of earlier writes.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -74,15 +78,26 @@ impl Volume {
         self.vfs.sync()
     }
 
-    /// Gives free space back to what the image lies on, which for a file makes holes; answers how many bytes. Runs below
-    /// `min_len` bytes are left. Errors: NotSupported if the format cannot; ReadOnly; those of the device.
+    /// Discards the free space of the volume on the underlying device, and returns the number of bytes. In an
+    /// image file, discarded space becomes a hole. Free runs shorter than `min_len` bytes are skipped.
+    ///
+    /// # Errors
+    ///
+    /// - NotSupported if the format does not support it.
+    /// - ReadOnly.
+    /// - Errors of the device.
     pub fn trim(&self, min_len: u64) -> Result<u64> {
         self.vfs.trim(min_len)
     }
 
-    /// Ends writing: every change is brought to stable storage and the volume marked clean, as an unmount does. It can
-    /// still be read afterwards. A changed volume that is dropped without it is as after a power cut: whole, by its
-    /// journal, but without what was not synced. Errors: as [`sync`](Self::sync).
+    /// Ends writing, as an unmount does: brings every change to stable storage and marks the volume clean.
+    ///
+    /// The volume stays readable. A changed volume that is dropped without `close` is in the state after a
+    /// power failure: its journal keeps it consistent, and changes that were not synced may be lost.
+    ///
+    /// # Errors
+    ///
+    /// Like [`sync`](Self::sync).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -97,23 +112,27 @@ impl Volume {
         self.vfs.close()
     }
 
-    /// The layer that walks paths and counts inodes.
+    /// Returns the layer that walks paths and counts references to inodes.
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
     }
 
-    /// The driver's volume. To read only: changes go through [`Volume::vfs`].
+    /// Returns the volume of the driver. For reading only: changes go through [`Volume::vfs`].
     pub fn file_system(&self) -> &Arc<dyn FileSystem> {
         self.vfs.file_system()
     }
 
-    /// The root directory.
+    /// Returns the root directory.
     pub fn root(&self) -> Node {
         self.vfs.root()
     }
 
-    /// The file at `place`, whoever may see it. A path that does not start with `/` starts at the root all the same.
-    /// Errors: those of [`Vfs::resolve`] and [`Vfs::node`].
+    /// Returns the file at `place`, without permission checks. A path starts at the root directory, with or
+    /// without a leading `/`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Vfs::resolve`] and [`Vfs::node`].
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -131,7 +150,7 @@ impl Volume {
         }
     }
 
-    /// What the file system is.
+    /// Returns the type, the label and other properties of the file system.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -141,7 +160,7 @@ impl Volume {
         self.file_system().info()
     }
 
-    /// How full it is.
+    /// Returns the total, used and free space.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -153,7 +172,8 @@ impl Volume {
         self.file_system().statfs()
     }
 
-    /// The names of users and groups as the image itself knows them: its `/etc/passwd` and `/etc/group`, read once.
+    /// Returns the names of users and groups in the image's own `/etc/passwd` and `/etc/group`, which are
+    /// read once.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -166,9 +186,17 @@ impl Volume {
         self.owners.get_or_init(|| Owners::read(self))
     }
 
-    /// What `pattern` matches, sorted; nothing is no error. `*`, `?` and `[...]` as in a shell, `**` for any number
-    /// of directories, `\` before a character to mean itself; a name that starts with a dot is matched by a pattern
-    /// that does. Bytes that are no UTF-8 count as characters. Errors: [`GlobError`].
+    /// Returns the paths and files that `pattern` matches, sorted. An empty result is not an error.
+    ///
+    /// - `*`, `?` and `[...]` have the meaning of a shell.
+    /// - `**` matches any number of directories.
+    /// - `\` before a character removes its special meaning.
+    /// - A name that starts with a dot is matched only by a pattern that starts with a dot.
+    /// - A byte that is not valid UTF-8 counts as one character.
+    ///
+    /// # Errors
+    ///
+    /// [`GlobError`].
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();

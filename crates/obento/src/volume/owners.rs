@@ -1,6 +1,6 @@
-//! Names of users and groups as an image knows them.
+//! The names of users and groups that an image contains.
 //!
-//! Invariant: at most [`MAX_BYTES`] of each file are read, so that a hostile image cannot fill the memory.
+//! Invariant: at most [`MAX_BYTES`] of each file are read, so that a hostile image cannot exhaust memory.
 //! Source: passwd(5), group(5).
 
 use std::collections::HashMap;
@@ -10,10 +10,10 @@ use obento_vfs::Symlinks;
 use super::Volume;
 use crate::Place;
 
-/// Ten times what a large site has.
+/// Ten times the size of the files of a large site.
 const MAX_BYTES: usize = 4 << 20;
 
-/// The names of users and groups. A number that has none is printed as a number.
+/// The names of users and groups. A number without a name is printed as a number.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Owners {
     users: HashMap<u32, Vec<u8>>,
@@ -26,43 +26,44 @@ impl Owners {
         Self::from_files(&read_file(volume, b"/etc/passwd"), &read_file(volume, b"/etc/group"))
     }
 
-    /// What these contents of `/etc/passwd` and `/etc/group` say.
+    /// Parses the contents of `/etc/passwd` and `/etc/group`.
     pub fn from_files(passwd: &[u8], group: &[u8]) -> Self {
         Self { users: parse(passwd), groups: parse(group), login_groups: parse_login_groups(passwd) }
     }
 
-    /// The name of the user `uid`.
+    /// Returns the name of the user `uid`.
     pub fn user(&self, uid: u32) -> Option<&[u8]> {
         self.users.get(&uid).map(Vec::as_slice)
     }
 
-    /// The name of the group `gid`.
+    /// Returns the name of the group `gid`.
     pub fn group(&self, gid: u32) -> Option<&[u8]> {
         self.groups.get(&gid).map(Vec::as_slice)
     }
 
-    /// The number of the user called `name`.
+    /// Returns the number of the user `name`.
     pub fn uid(&self, name: &[u8]) -> Option<u32> {
         find(&self.users, name)
     }
 
-    /// The login group of the user `uid`.
+    /// Returns the login group of the user `uid`.
     pub fn login_group(&self, uid: u32) -> Option<u32> {
         self.login_groups.get(&uid).copied()
     }
 
-    /// The number of the group called `name`.
+    /// Returns the number of the group `name`.
     pub fn gid(&self, name: &[u8]) -> Option<u32> {
         find(&self.groups, name)
     }
 }
 
-/// The smallest number with this name, so that the answer does not depend on the order of a hash.
+/// Returns the smallest number with this name, so that the result does not depend on the order of a hash
+/// table.
 fn find(names: &HashMap<u32, Vec<u8>>, name: &[u8]) -> Option<u32> {
     names.iter().filter(|(_, known)| *known == name).map(|(&id, _)| id).min()
 }
 
-/// The file's bytes as far as they can be read; none if there is no such file.
+/// Reads the bytes of a file up to the first error. Returns no bytes if the file does not exist.
 fn read_file(volume: &Volume, path: &[u8]) -> Vec<u8> {
     let Ok(node) = volume.resolve(&Place::Path(path.to_vec()), Symlinks::Follow) else { return Vec::new() };
     let size = node.attr().map_or(0, |attr| attr.size);
@@ -78,7 +79,8 @@ fn read_file(volume: &Volume, path: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Lines of `name:password:number:...`; of two names for a number the first counts, as for getpwuid(3).
+/// Parses lines of the form `name:password:number:...`. The first name of a number is used, as in
+/// getpwuid(3).
 fn parse(bytes: &[u8]) -> HashMap<u32, Vec<u8>> {
     let mut names = HashMap::new();
     for line in bytes.split(|&byte| byte == b'\n') {
@@ -92,7 +94,7 @@ fn parse(bytes: &[u8]) -> HashMap<u32, Vec<u8>> {
     names
 }
 
-/// The fourth field of a line of passwd.
+/// Parses the fourth field of the lines of passwd.
 fn parse_login_groups(passwd: &[u8]) -> HashMap<u32, u32> {
     let mut groups = HashMap::new();
     for line in passwd.split(|&byte| byte == b'\n') {
