@@ -1,7 +1,7 @@
 //! A thread that commits changes after a given age, if the environment supports threads.
 //!
-//! Without threads, changes wait for a sync, for the close, or until too many of them are pending. Locking: the lock
-//! in this module is a leaf; the thread commits without holding it.
+//! Without threads, changes wait for a sync, for the close, or until too many of them are pending.
+//! Locking: the lock in this module is a leaf; the thread commits without holding it.
 
 use alloc::sync::{Arc, Weak};
 use core::time::Duration;

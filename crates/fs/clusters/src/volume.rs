@@ -1,8 +1,8 @@
 //! The traits that a format implements so that [`Mounted`](crate::Mounted) can read and change its volumes.
 //!
 //! A driver implements [`Volume`] for reading, and [`Commit`], [`Entries`] and [`Data`] for changes, each beside the
-//! code for the on-disk structures. Locking: `Mounted` holds its lock shared while it reads names, and exclusively
-//! while it changes anything.
+//! code for the on-disk structures.
+//! Locking: `Mounted` holds its lock shared while it reads names, and exclusively while it changes anything.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -4,8 +4,8 @@
 //! driver defines.
 //! Invariant: a FAT entry of a freed cluster keeps its old value on disk ([`Waiting::deferred`]) until directories
 //! are written that do not need it. The last entry of a chain that is extended stays a last entry on disk
-//! ([`Waiting::tails`]) until the new clusters are written. Locking: `Mounted` holds its lock exclusively around
-//! every method here.
+//! ([`Waiting::tails`]) until the new clusters are written.
+//! Locking: `Mounted` holds its lock exclusively around every method here.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

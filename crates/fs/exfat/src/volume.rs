@@ -1,8 +1,8 @@
 //! The mounted volume.
 //!
 //! The format has no inode numbers: the number of a file is the place of its first entry. The volume records which
-//! clusters belong to directories that have been read, so that an arbitrary number is not taken for a file. Locking:
-//! `known` and the indexes of directories are leaves.
+//! clusters belong to directories that have been read, so that an arbitrary number is not taken for a file.
+//! Locking: `known` and the indexes of directories are leaves.
 
 use alloc::sync::Arc;
 

@@ -5,7 +5,8 @@
 //! Invariant: a cluster has its contents before the commit that refers to it begins: data is written to the device at
 //! once, and new clusters of directories are zeroed there when they are allocated.
 //! Invariant: an entry set that this driver places is in one sector, if it fits, so that a power cut leaves it
-//! complete or absent. Locking: `Mounted` holds its lock exclusively around every method here.
+//! complete or absent.
+//! Locking: `Mounted` holds its lock exclusively around every method here.
 
 mod commit;
 mod data;

@@ -1,4 +1,4 @@
-//! One operation of obento's side, without criterion and without the kernel, to be looked at with a profiler.
+//! One operation of obento alone, without criterion and without the kernel, for a profiler.
 
 use std::path::Path;
 
@@ -8,10 +8,11 @@ use obento_driver::DataMode;
 use crate::operations::Operation;
 use crate::sides::{Ours, Side as _};
 
-/// Rounds that are measured.
+/// Number of measured rounds.
 const ROUNDS: u64 = 10;
 
-/// Runs what `wish` says, an operation's name, threads and how often a round: `unlink:2:10000`. Prints nanoseconds.
+/// Runs the operation that `wish` describes by name, threads and count per round: `unlink:2:10000`. Prints
+/// nanoseconds.
 pub fn run(folder: &Path, wish: &str) -> Result<()> {
     let mut words = wish.split(':');
     let name = words.next().unwrap_or_default();

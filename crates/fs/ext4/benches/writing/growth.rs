@@ -1,4 +1,4 @@
-//! How the cost of a create, a lookup and an unlink grows with the directory.
+//! Growth of the cost of a create, a lookup and an unlink with the size of the directory.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,15 +9,15 @@ use obento_driver::DataMode;
 
 use crate::sides::{Folder, Kernel, Ours, Side};
 
-/// How many operations one measurement takes.
+/// Number of operations of one measurement.
 const SAMPLE: u64 = 5_000;
 const SMALL: u64 = 10_000;
 
 /// Nanoseconds of one create, one lookup and one unlink.
 type Costs = [f64; 3];
 
-/// Prints costs and growth on both sides; each lookup starts without anything of the directory in memory but the
-/// image's pages.
+/// Prints costs and growth on both sides. Each lookup starts with only the image's pages in memory, and nothing of
+/// the directory.
 pub fn compare(folder: &Path, large: u64) -> Result<()> {
     let blank =
         crate::format(folder, "growth", 4 << 30, &["-N", &(large + 100_000).to_string(), "-O", "large_dir"])?;
@@ -57,9 +57,9 @@ fn fill(open: &Open<'_>, range: Range<u64>) -> Result<()> {
     side.close()
 }
 
-/// With `count` files there, and the same ones afterwards.
+/// Measures with `count` existing files, which exist afterwards, too.
 fn measure(open: &Open<'_>, count: u64) -> Result<Costs> {
-    // Coprime to both sizes: all over the directory, no file twice.
+    // Coprime to both sizes: files from the whole directory, none of them twice.
     let some: Vec<_> = (0..SAMPLE).map(|n| name((n * 7919 + 13) % count)).collect();
     let fresh: Vec<_> = (0..SAMPLE).map(|n| format!("new{n:08}")).collect();
     let lookup = time(open, &some, &|folder, name| folder.stat(name).map(drop))?;

@@ -1,11 +1,11 @@
-//! Changing a volume in this process beside the same calls to the kernel's ext4 on a loop mount of an identical image:
-//! `cargo bench -p obento-ext4 --bench writing` (as root, 10 GiB in `OBENTO_BENCH_DIR`).
+//! Changing a volume in this process, compared with the same calls to the kernel's ext4 on a loop mount of an
+//! identical image: `cargo bench -p obento-ext4 --bench writing` (as root, 10 GiB in `OBENTO_BENCH_DIR`).
 //!
-//! Both image files lie in one folder of the host, so both sides end in its page cache and its disk. Whenever one side
-//! runs, the other runs the same right after or before it, so that what else the machine does meets both. After
-//! criterion's lines comes a table: the medians, the median of the paired ratios, obento to kernel, and the flushes that
-//! each operation cost; then how costs grow with a directory to `OBENTO_BENCH_FILES` files (1,000,000; 0 leaves it out).
-//! A filter for criterion chooses lines; `OBENTO_BENCH_ALONE=unlink:2:10000` runs one operation of obento's alone.
+//! Both image files are in one folder of the host, so both sides use its page cache and its disk. Both sides run in
+//! turns, directly one after the other, so that other load of the machine affects both. A table follows criterion's
+//! lines: the medians, the median of the paired ratios of obento to the kernel, and the flushes of each operation;
+//! then the growth of costs with a directory of up to `OBENTO_BENCH_FILES` files (1,000,000; 0 omits it). A filter
+//! for criterion selects lines; `OBENTO_BENCH_ALONE=unlink:2:10000` runs one operation of obento alone.
 
 mod alone;
 mod growth;
@@ -26,7 +26,7 @@ use obento_testkit::require;
 use operations::Operation;
 use sides::{Kernel, Ours, Side};
 
-/// What was measured in pairs, ours first.
+/// Measurements in pairs, first obento.
 #[derive(Default)]
 struct Samples {
     nanoseconds: [Vec<f64>; 2],
@@ -84,7 +84,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Two lines of criterion, or none if the command line filters them out.
+/// Prints two lines of criterion, or none if the command line filters them out.
 fn measure(
     criterion: &mut Criterion,
     sides: &[Box<dyn Side>; 2],
@@ -109,7 +109,7 @@ fn measure(
     Ok(samples.into_inner())
 }
 
-/// Runs both sides, in turn the one and the other first.
+/// Runs both sides, starting with each in turn.
 fn run_pair(
     sides: &[Box<dyn Side>; 2],
     operation: Operation,
@@ -137,7 +137,7 @@ fn median(samples: &mut [f64]) -> Option<f64> {
     samples.get(samples.len() / 2).copied()
 }
 
-/// Returns where there is room.
+/// Returns the folder for images.
 fn scratch() -> PathBuf {
     std::env::var_os("OBENTO_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }

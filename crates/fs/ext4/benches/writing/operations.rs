@@ -1,4 +1,4 @@
-//! What is measured: each operation `count` times, by one thread or by several that have a file or a folder each.
+//! The measured operations: each runs `count` times, in one thread or in several that have a file or a folder each.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use anyhow::Result;
 use crate::sides::{Folder, OpenFile, Side};
 
 const BLOCK: u64 = 4096;
-/// A file that is written over.
+/// Size of a file that is overwritten.
 const PREPARED: u64 = 64 << 20;
-/// After how many appends a file starts anew.
+/// Number of appends after which a new file is started.
 const APPENDS: u64 = 8192;
 
 /// One line of the table.
@@ -41,7 +41,7 @@ impl Operation {
         }
     }
 
-    /// Makes what the operation wants to be there, and no part of it.
+    /// Creates what the operation needs, outside of the measurement.
     pub fn prepare(self, side: &dyn Side, threads: u64) -> Result<()> {
         if self != Self::Overwrite {
             return Ok(());
@@ -53,7 +53,7 @@ impl Operation {
         format!("{}{n}", if self == Self::Overwrite { "prepared" } else { "appended" })
     }
 
-    /// Returns how long `count` of them take.
+    /// Returns the time of `count` operations.
     pub fn run(self, side: &dyn Side, threads: u64, count: u64) -> Result<Duration> {
         let each = count.div_ceil(threads);
         match self {
@@ -128,15 +128,15 @@ impl Operation {
     }
 }
 
-/// Writes the whole file once, so that its blocks are there.
+/// Writes the whole file once, so that its blocks are allocated.
 fn fill(file: &dyn OpenFile) -> Result<()> {
     let part = vec![1; 1 << 20];
     (0..PREPARED >> 20).try_for_each(|n| file.write_at(n << 20, &part))?;
     file.sync()
 }
 
-/// How long `work` takes, from when all threads are ready: from the first that goes on to the last that ends, by their
-/// own clocks, since whoever waits for them may wake up late.
+/// Returns the time of `work` once all threads are ready: from the first start to the last end, by the clocks of the
+/// threads, since a thread that waits for them may wake up late.
 fn timed(threads: u64, work: impl Fn(usize) -> Result<()> + Sync) -> Result<Duration> {
     if threads == 1 {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! The two sides of a comparison: obento on an image file, and the kernel on a loop mount of an equal one.
+//! The two sides of a comparison: obento on an image file, and the kernel on a loop mount of an equal image.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -19,17 +19,17 @@ use obento_testkit::oracle::LoopMount;
 use obento_vfs::{Caller, Node, Vfs};
 use rustix::fs::{AtFlags, OFlags};
 
-/// A file system that can be written to, by either side.
+/// A writable file system of either side.
 pub trait Side: Sync {
-    /// For people.
+    /// Returns the name for output.
     fn name(&self) -> String;
-    /// Returns how many flushes the image has seen.
+    /// Returns the number of flushes of the image.
     fn flushes(&self) -> u64;
-    /// Directory `name` of the root, made if need be.
+    /// Returns directory `name` of the root, which is created if necessary.
     fn folder(&self, name: &str) -> Result<Box<dyn Folder + '_>>;
-    /// File `name` of the root, made if need be.
+    /// Returns file `name` of the root, which is created if necessary.
     fn file(&self, name: &str) -> Result<Box<dyn OpenFile + '_>>;
-    /// Everything to the disk.
+    /// Writes everything to the disk.
     fn sync(&self) -> Result<()>;
     /// Closes the volume.
     fn close(self: Box<Self>) -> Result<()>;
@@ -37,13 +37,13 @@ pub trait Side: Sync {
 
 /// A directory.
 pub trait Folder: Sync {
-    /// Makes an empty file.
+    /// Creates an empty file.
     fn create(&self, name: &str) -> Result<()>;
-    /// Looks `name` up and answers its size.
+    /// Looks up `name` and returns its size.
     fn stat(&self, name: &str) -> Result<u64>;
     /// Removes a file.
     fn unlink(&self, name: &str) -> Result<()>;
-    /// Gives a file another name.
+    /// Renames a file.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 }
 
@@ -51,7 +51,7 @@ pub trait Folder: Sync {
 pub trait OpenFile: Sync {
     /// Writes at `offset`.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Cuts or grows.
+    /// Sets the size.
     fn truncate(&self, size: u64) -> Result<()>;
     /// fsync.
     fn sync(&self) -> Result<()>;
@@ -109,7 +109,7 @@ impl Ours {
         let options = OpenOptions {
             access: Access::ReadWrite,
             journalling: Journalling { mode, ..Journalling::default() },
-            // What the kernel may take of this machine's memory is more.
+            // The kernel may use more of this machine's memory.
             cache: 256 << 20,
             ..OpenOptions::new(Arc::new(SystemClock))
         };
@@ -187,7 +187,7 @@ impl OpenFile for Node {
     }
 }
 
-/// The kernel's ext4 behind system calls.
+/// The kernel's ext4 through system calls.
 pub struct Kernel {
     mount: LoopMount,
     mode: DataMode,
@@ -268,7 +268,7 @@ impl OpenFile for KernelFile {
     }
 }
 
-/// As mount(8) spells it.
+/// Returns the name of the mode for mount(8).
 fn mode_name(mode: DataMode) -> &'static str {
     match mode {
         DataMode::Ordered => "ordered",

@@ -1,8 +1,8 @@
 //! The allocator's state of one block group.
 //!
 //! Invariant: the next commit writes `descriptor`. Its counts follow from the bitmaps: that of blocks is in the
-//! cache, that of inodes in `changed_inodes`, or in the cache if the running transaction has not changed it. Locking:
-//! one leaf mutex per group; below it only the allocator's trees and lists, and the cache.
+//! cache, that of inodes in `changed_inodes`, or in the cache if the running transaction has not changed it.
+//! Locking: one leaf mutex per group; below it only the allocator's trees and lists, and the cache.
 //! Source: Linux `fs/ext4/balloc.c` `ext4_init_block_bitmap`, `ext4_num_base_meta_clusters`; `fs/ext4/bitmap.c`.
 
 use alloc::vec::Vec;

@@ -2,8 +2,8 @@
 //! directories and their blocks.
 //!
 //! Invariant: memory depends on what is in use: a bitmap is allocated when the first block of its group is claimed,
-//! and the table of a group's inodes is as long as the part that the group marks as used. Locking: one leaf lock per
-//! group for its bitmaps; the names of an inode are counted without a lock.
+//! and the table of a group's inodes is as long as the part that the group marks as used.
+//! Locking: one leaf lock per group for its bitmaps; the names of an inode are counted without a lock.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

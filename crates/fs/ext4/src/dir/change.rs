@@ -2,7 +2,8 @@
 //!
 //! Invariant: all that can fail is in [`DirEdit::make_room`] and [`DirEdit::take`]; later steps cannot fail. After a
 //! failure the directory is consistent, although it may have grown: a caller that stores its inode and commits loses
-//! nothing. Locking: the directory's lock, held exclusively since before the lookup of the arguments.
+//! nothing.
+//! Locking: the directory's lock, held exclusively since before the lookup of the arguments.
 
 use core::ops::Range;
 

@@ -1,9 +1,9 @@
 //! Applying fast commits to the volume permanently.
 //!
 //! The changes that [`FastCommits`] shows are made by the code that changes volumes, to a copy of the volume in
-//! memory (`writer::fold`), so that the order of writes does not matter. Order: space that fast commits refer to is
-//! allocated before other space; removals come before additions, because a number may have been reused; names come
-//! last, when the inodes that they refer to exist.
+//! memory (`writer::fold`), so that the order of writes does not matter.
+//! Order: space that fast commits refer to is allocated before other space; removals come before additions, because a
+//! number may have been reused; names come last, when the inodes that they refer to exist.
 //! Source: Linux `fs/ext4/fast_commit.c` `ext4_fc_replay`.
 
 use alloc::vec::Vec;

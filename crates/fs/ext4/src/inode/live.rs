@@ -3,8 +3,9 @@
 //! Invariant: inodes are searched here before the inode table, which is older, is read.
 //! Invariant: while an inode is dirty, nothing else changes its block of the table, so that the version that was
 //! taken first stays the newest.
-//! Invariant: an inode is here if its last change is not durable, or if it is in use without a name. Locking: leaves,
-//! one shard at a time. A caller that stores an inode holds its lock, or has just allocated or freed it.
+//! Invariant: an inode is here if its last change is not durable, or if it is in use without a name.
+//! Locking: leaves, one shard at a time. A caller that stores an inode holds its lock, or has just allocated or freed
+//! it.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

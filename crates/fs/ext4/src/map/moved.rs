@@ -2,7 +2,8 @@
 //!
 //! Until it is durable, a power cut restores the old map, and data that was written to a moved block would appear at
 //! its old place. Writes to such a file therefore wait. Linux does not wait; there the old place may show the new
-//! data. Locking: a leaf lock.
+//! data.
+//! Locking: a leaf lock.
 
 use hashbrown::HashMap;
 use obento_base::Ino;

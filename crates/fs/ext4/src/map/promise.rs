@@ -2,7 +2,8 @@
 //! ended its write, and blocks ahead of appends, so that these are contiguous.
 //!
 //! Invariant: no two reservations of a file overlap, in the file or on the volume. With clusters, each is whole
-//! clusters. Locking: a leaf lock.
+//! clusters.
+//! Locking: a leaf lock.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -2,9 +2,10 @@
 //! operation.
 //!
 //! Invariant: whatever an operation returns, the transaction that it ends is consistent. It is also committed after
-//! an error, with the growth of a directory. Locking: a name is looked up under the directory's lock, and then its
-//! inode is locked, too. If that lock is not free, both are locked together and the name is looked up again. If it
-//! then refers to another inode, everything is repeated.
+//! an error, with the growth of a directory.
+//! Locking: a name is looked up under the directory's lock, and then its inode is locked, too. If that lock is not
+//! free, both are locked together and the name is looked up again. If it then refers to another inode, everything is
+//! repeated.
 //! Source: Linux fs/ext4/namei.c.
 
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};

@@ -1,8 +1,8 @@
 //! Renaming and exchanging names.
 //!
-//! Invariant: a changed inode is copied once, so the two directories are one edit if they are the same. Locking: both
-//! directories and the inodes of both names, together. The caller ensures that no directory becomes its own ancestor;
-//! renames that would do that directly are refused here.
+//! Invariant: a changed inode is copied once, so the two directories are one edit if they are the same.
+//! Locking: both directories and the inodes of both names, together. The caller ensures that no directory becomes its
+//! own ancestor; renames that would do that directly are refused here.
 //! Source: Linux fs/ext4/namei.c `ext4_rename`, `ext4_cross_rename`.
 
 use obento_base::{Error, FileKind, Ino, Name, Result};

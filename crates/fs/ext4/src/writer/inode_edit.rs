@@ -1,8 +1,8 @@
 //! An inode that is being changed: a copy of its record, until `Writer::store_inode` stores it.
 //!
 //! Invariant: `raw` and `rest` together have the super block's inode size. Fields of `rest` are written only if
-//! `i_extra_isize` includes them. Locking: the owner of an edit holds the inode's lock exclusively, so that there is
-//! no second copy of the record.
+//! `i_extra_isize` includes them.
+//! Locking: the owner of an edit holds the inode's lock exclusively, so that there is no second copy of the record.
 //! Source: Linux `fs/ext4/inode.c` `ext4_fill_raw_inode`, `ext4_inode_blocks_set`.
 
 use alloc::sync::Arc;

@@ -3,8 +3,9 @@
 //! Invariant: an operation takes all of its inode locks at once, as a sorted set of stripes, before it begins its
 //! transaction. No two operations therefore wait for each other, and no operation waits for a commit that waits for
 //! it. A lock that turns out to be needed later is taken without waiting, or all locks are released and the operation
-//! starts again. Locking: after the guards and layouts of `vfs`, before `Transactions::begin`; groups, orphans and
-//! the cache come after.
+//! starts again.
+//! Locking: after the guards and layouts of `vfs`, before `Transactions::begin`; groups, orphans and the cache come
+//! after.
 
 use alloc::vec::Vec;
 

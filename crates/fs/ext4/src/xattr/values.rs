@@ -3,7 +3,8 @@
 //! On disk: `i_atime` is the value's hash; the seconds of `i_ctime` and the low half of `i_version` are the reference
 //! count.
 //! Invariant: an inode with references has link count 1. One without references has link count 0 and is on the orphan
-//! list. Locking: under [`super::store::Shares`], in place of the inode's own lock.
+//! list.
+//! Locking: under [`super::store::Shares`], in place of the inode's own lock.
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_inode_create`, `ext4_xattr_inode_update_ref`,
 //! `ext4_xattr_inode_cache_find`.
 

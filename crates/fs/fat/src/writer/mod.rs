@@ -3,8 +3,8 @@
 //! Changes are made to sectors in memory, where readers see them at once. A commit (`commit.rs`) writes them in an
 //! order in which a power cut leaves at worst lost clusters.
 //! Invariant: a linked cluster has its contents before the commit that links it begins: data is written to the device
-//! at once, and new clusters of directories are zeroed there when they are allocated. Locking: `Mounted` holds its
-//! lock exclusively around every method here.
+//! at once, and new clusters of directories are zeroed there when they are allocated.
+//! Locking: `Mounted` holds its lock exclusively around every method here.
 
 mod commit;
 mod data;

@@ -4,8 +4,8 @@
 //! A change is planned without a transaction, under the inode's lock, so that its credits are known. Then the
 //! transaction begins, and all that can fail precedes the first edit. Work that exceeds one transaction is done in
 //! steps ([`steps`]), each of which leaves a consistent volume.
-//! Invariant: nothing on disk refers to a block before its data was written, except as unwritten. Locking: the
-//! inode's lock, held exclusively; then a transaction; then leaf locks.
+//! Invariant: nothing on disk refers to a block before its data was written, except as unwritten.
+//! Locking: the inode's lock, held exclusively; then a transaction; then leaf locks.
 //! Source: Linux `fs/ext4/extents.c`, `fs/ext4/inode.c`.
 
 mod allocate;
