@@ -1,14 +1,15 @@
-//! Which file system of an image is meant.
+//! Selects the file system of an image that a caller refers to.
 //!
-//! Each range of bytes has a [`Verdict`] of its own. Between a whole image and its partitions, this table decides:
+//! Each range of bytes has its own [`Verdict`]. If a whole image and its partitions are claimed, this table
+//! decides:
 //!
-//! | whole image | partitions | meant |
+//! | whole image | partitions | selected |
 //! |---|---|---|
 //! | no claim | any | the only partition with a file system |
 //! | UDF or ISO 9660 | any | the whole image, as mount(8) opens a hybrid ISO |
-//! | another claim | no claim | the whole image, as blkid(8) and mount(8) have it |
-//! | another claim | a claim | none: the image is ambiguous |
-//! | several claims | any | none: the image is ambiguous |
+//! | another claim | no claim | the whole image, as in blkid(8) and mount(8) |
+//! | another claim | a claim | nothing: the image is ambiguous |
+//! | several claims | any | nothing: the image is ambiguous |
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,23 +27,23 @@ use crate::{Part, Volume};
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
 
-/// The bytes that are meant, and what they hold.
+/// The selected bytes and their contents.
 struct Subject {
     range: Range<u64>,
     part: Option<Part>,
     verdict: Verdict,
 }
 
-/// What is meant if no part is named.
+/// The selection if the caller names no part.
 enum Only {
-    /// These bytes.
+    /// These bytes are selected.
     Subject(Subject),
-    /// No partition holds a file system that is recognised.
+    /// No partition contains a recognised file system.
     NoneOf(Vec<Content>),
 }
 
-/// Returns what each partition holds, and before them what the whole device holds, if anything claims it or no partition holds a
-/// file system.
+/// Returns the contents of each partition. The contents of the whole device come first, if anything claims
+/// the device or no partition contains a file system.
 pub fn contents(image: &Image) -> Vec<Content> {
     let mut contents = partitions(image);
     let nothing_known = contents.iter().all(|content| content.probe().is_none());
@@ -56,7 +57,7 @@ pub fn contents(image: &Image) -> Vec<Content> {
     contents
 }
 
-/// Returns what each partition holds.
+/// Returns the contents of each partition.
 fn partitions(image: &Image) -> Vec<Content> {
     let of = |partition: &Partition| {
         let holds = match image.bytes(&partition.range()) {
@@ -83,7 +84,7 @@ impl From<Verdict> for Holds {
     }
 }
 
-/// The bytes that `part` names, or the whole device, and what they hold.
+/// Returns the bytes that `part` names, or the whole device, and their contents.
 pub fn ground(image: &Image, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice>, Vec<Content>), OpenError> {
     let Some(part) = part else { return Ok((image.device.clone(), contents(image))) };
     let (range, partition) = named(image, part)?;
@@ -99,7 +100,7 @@ fn unreadable(image: &Image) -> impl Fn(Error) -> OpenError {
     |error| OpenError::Unreadable { image: image.path.clone(), error }
 }
 
-/// The bytes that `part` names, and the partition if it is one.
+/// Returns the bytes that `part` names, and the partition if `part` names one.
 fn named(image: &Image, part: &Part) -> Result<(Range<u64>, Option<Partition>), OpenError> {
     let len = image.device.len();
     match part {
@@ -111,7 +112,8 @@ fn named(image: &Image, part: &Part) -> Result<(Range<u64>, Option<Partition>), 
     }
 }
 
-/// Returns what `part` names, or what is meant without a name. Errors: Ambiguous, unless a type was asked for.
+/// Returns the bytes that `part` names, or the selection without a name. Errors: Ambiguous, unless the caller
+/// asked for a type.
 fn subject(image: &Image, part: Option<&Part>) -> Result<Only, OpenError> {
     let (range, _) = match part {
         Some(part) => named(image, part)?,
@@ -123,7 +125,7 @@ fn subject(image: &Image, part: Option<&Part>) -> Result<Only, OpenError> {
     subject.unless_ambiguous(image).map(Only::Subject)
 }
 
-/// What `range` holds: a volume of the type that was asked for, if one was.
+/// Decides what `range` contains. If the caller asked for a type, it is a volume of that type.
 fn judge(image: &Image, range: &Range<u64>) -> Result<Verdict, OpenError> {
     let device = image.bytes(range).map_err(unreadable(image))?;
     if let Some(driver) = forced(image) {
@@ -149,7 +151,7 @@ fn candidate(claim: &Claim, part: Option<Part>) -> Candidate {
     Candidate { part, name: claim.shown(), fs_type }
 }
 
-/// Returns what is meant of an image with partitions, by the table of this module.
+/// Selects from an image with partitions, by the table of this module.
 fn only(image: &Image) -> Result<Only, OpenError> {
     let whole = 0..image.device.len();
     let verdict = claim::judge(&image.registry, &*image.device).map_err(unreadable(image))?;
@@ -172,13 +174,13 @@ fn only(image: &Image) -> Result<Only, OpenError> {
             let verdict = judge(image, &range)?;
             Ok(Only::Subject(Subject { range, part: None, verdict }))
         }
-        // A copy of a super block, or fields that may be those of a volume.
+        // The volume is found by a copy of its super block, or by fields that any data may contain.
         None if matches!(verdict, Verdict::Volume(..)) => Ok(Only::Subject(of_whole(verdict))),
         None => Ok(Only::NoneOf(list)),
     }
 }
 
-/// The claims of a verdict on the bytes that `part` names.
+/// Returns the claims of a verdict on the bytes that `part` names.
 fn candidates(verdict: &Verdict, part: &Option<Part>) -> Vec<Candidate> {
     match verdict {
         Verdict::Volume(driver, probe) => {
@@ -193,7 +195,8 @@ fn candidates(verdict: &Verdict, part: &Option<Part>) -> Vec<Candidate> {
     }
 }
 
-/// The claims of partitions that start behind the start of the image: a partition at its start is the same volume.
+/// Returns the claims of partitions that do not start at the start of the image. A partition at the start is
+/// the same volume as the whole image.
 fn rivals(image: &Image, list: &[Content]) -> Vec<Candidate> {
     let partitions = list.iter().filter_map(|content| content.partition.as_ref());
     let partitions = partitions.filter(|partition| partition.start > 0 && !partition.kind.is_container());
@@ -205,7 +208,8 @@ fn rivals(image: &Image, list: &[Content]) -> Vec<Candidate> {
     claims.flatten().collect()
 }
 
-/// The only place where a signature of `driver` is; without any, the only partition with a file system.
+/// Returns the only place with a signature of `driver`. Without any signature, returns the only partition
+/// with a file system.
 fn of_type(
     image: &Image,
     driver: &Arc<dyn Driver>,
@@ -250,7 +254,8 @@ fn of_type(
     }
 }
 
-/// The only partition with a file system that a driver recognises. Errors: SeveralFileSystems; Ambiguous.
+/// Returns the only partition with a file system that a driver recognises. Errors: SeveralFileSystems;
+/// Ambiguous.
 fn partition_with_volume(image: &Image, list: &[Content]) -> Result<Option<Range<u64>>, OpenError> {
     let is_volume = |content: &&Content| matches!(content.holds, Holds::FileSystem(_) | Holds::Ambiguous(_));
     let mut known = list.iter().filter(is_volume);
@@ -268,21 +273,22 @@ fn partition_with_volume(image: &Image, list: &[Content]) -> Result<Option<Range
     }
 }
 
-/// Whether a signature claims the whole image.
+/// Returns whether a signature claims the whole image.
 pub fn is_claimed(image: &Image) -> bool {
     claim::judge(&image.registry, &*image.device).is_ok_and(|verdict| verdict.is_claim())
 }
 
-/// Why nothing is opened without `@` or a type, if the image is ambiguous.
+/// Returns the error of opening the image without `@` or a type, if the image is ambiguous.
 pub fn ambiguity(image: &Image) -> Option<OpenError> {
     subject(image, None).err().filter(|error| matches!(error, OpenError::Ambiguous { .. }))
 }
 
-/// What may be a damaged file system, and the driver for it.
+/// The bytes of a file system that may be damaged, and its driver.
 pub type Damaged = (Arc<dyn BlockDevice>, Option<Arc<dyn Driver>>);
 
-/// The bytes of the file system that `part` names, or of the only one, and the driver that it asks for: by the type that
-/// was asked for, by its signature, or, where nothing else is to be seen, the first whose check finds one that is damaged.
+/// Returns the bytes of the file system that `part` names, or of the only one, and its driver. The driver is
+/// the one of the requested type, or the one that recognises the signature. If nothing else is recognised, it
+/// is the first driver whose check finds a damaged volume.
 pub fn damaged(image: &Image, part: Option<&Part>, options: &CheckOptions) -> Result<Damaged, OpenError> {
     let subject = match subject(image, part)? {
         Only::Subject(subject) => subject,
@@ -302,7 +308,8 @@ pub fn damaged(image: &Image, part: Option<&Part>, options: &CheckOptions) -> Re
     Ok((device, driver))
 }
 
-/// The bytes of the file system that `part` names, or of the only one, and what a driver recognises there.
+/// Returns the bytes of the file system that `part` names, or of the only one, and the result of the driver's
+/// probe.
 pub fn volume_bytes(
     image: &Image,
     part: Option<&Part>,
@@ -316,8 +323,8 @@ pub fn volume_bytes(
     Ok((device, Content { partition: partition.cloned(), holds: subject.verdict.into() }))
 }
 
-/// An MBR does not say how large its sectors are. If no partition holds anything known with small ones, but one does
-/// with large ones, they are large.
+/// Finds the sector size of an MBR, which the MBR does not store. The size is large if no partition is
+/// recognised with small sectors, but one is with large sectors.
 pub fn count_in_large_sectors(image: &mut Image) {
     let is_small_mbr = |table: &Table| table.scheme == Scheme::Mbr && table.sector_size == 512;
     if !image.table.as_ref().is_some_and(is_small_mbr) || any_file_system(image) {
@@ -347,7 +354,7 @@ pub fn volume(image: &Image, part: Option<&Part>, access: Access) -> Result<Volu
     }
 }
 
-/// With no partition recognised, the only one that opens all the same (by a copy of its super block) is meant.
+/// Opens the only partition that opens by a copy of its super block, if no partition is recognised.
 fn rescue_only(image: &Image, list: Vec<Content>, access: Access) -> Result<Volume, OpenError> {
     let unknown = list.iter().filter(|content| may_be_damaged(&content.holds));
     let ranges = unknown.filter_map(|content| content.partition.as_ref()).map(Partition::range);
@@ -359,12 +366,13 @@ fn rescue_only(image: &Image, list: Vec<Content>, access: Access) -> Result<Volu
     }
 }
 
-/// Whether a file system whose first super block is lost may be there: nothing else is.
+/// Returns whether the bytes may contain a file system without its first super block: nothing else is
+/// recognised.
 fn may_be_damaged(holds: &Holds) -> bool {
     matches!(holds, Holds::Other(looks) if looks.may_be_anything())
 }
 
-/// Opens a subject: by its signature, by the type that was asked for, or by a copy of its super block.
+/// Opens the selected bytes: by their signature, by the requested type, or by a copy of the super block.
 fn open(image: &Image, subject: Subject, access: Access) -> Result<Volume, OpenError> {
     let Subject { range, part, verdict } = subject;
     let looks = match &verdict {
@@ -378,7 +386,7 @@ fn open(image: &Image, subject: Subject, access: Access) -> Result<Volume, OpenE
     }
 }
 
-/// Opens what fills `range` with `driver`.
+/// Opens the volume in `range` with `driver`.
 fn open_with(
     image: &Image,
     range: Range<u64>,
@@ -392,7 +400,7 @@ fn open_with(
     })
 }
 
-/// Why `driver` did not open what fills `range`.
+/// Returns the error of opening the volume in `range` with `driver`.
 fn failed(
     image: &Image,
     range: &Range<u64>,
@@ -410,14 +418,14 @@ fn failed(
     let Some(block) = image.options.super_block else {
         return OpenError::Volume { image: path, part, fs_type, error };
     };
-    // No format counts in blocks of less than a sector.
+    // No format has blocks that are shorter than a sector.
     let is_outside = block.checked_mul(SECTOR).is_none_or(|start| start >= device.len());
     let ends = is_outside.then(|| device.len());
     let otherwise = otherwise(image, &device, driver);
     OpenError::SuperBlock { image: path, part, fs_type, block, ends, error, otherwise }
 }
 
-/// What becomes of the volume if no super block is asked for.
+/// Returns how the volume opens if the caller requests no super block.
 fn otherwise(image: &Image, device: &Arc<dyn BlockDevice>, driver: &Arc<dyn Driver>) -> Otherwise {
     let options = OpenOptions { super_block: None, ..image.options.for_driver() };
     let Ok(fs) = driver.open(device.clone(), &options) else { return Otherwise::Fails };
@@ -429,14 +437,14 @@ fn otherwise(image: &Image, device: &Arc<dyn BlockDevice>, driver: &Arc<dyn Driv
     copy.map_or(Otherwise::Opens, Otherwise::OpensByCopy)
 }
 
-/// The driver of the type that was asked for.
+/// Returns the driver of the requested type.
 fn forced(image: &Image) -> Option<&Arc<dyn Driver>> {
     image.options.fs_type.as_ref().and_then(|name| image.registry.find(name))
 }
 
-/// The driver that opens a file system that no signature tells of.
+/// Returns the driver that opens a file system without a signature.
 fn rescuer<'i>(image: &'i Image, range: &Range<u64>) -> Option<&'i Arc<dyn Driver>> {
-    // A driver that opens what has no signature of its own must say by what.
+    // A driver that opens a volume without a signature must report the evidence for its type.
     image.registry.drivers().iter().find(|driver| {
         let opened = image.open_volume(range, driver, Access::ReadOnly);
         let is_told = |volume: Volume| {
@@ -447,7 +455,7 @@ fn rescuer<'i>(image: &'i Image, range: &Range<u64>) -> Option<&'i Arc<dyn Drive
     })
 }
 
-/// The partition that is called so.
+/// Returns the partition that `part` names.
 fn find(image: &Image, part: &Part) -> Result<Partition, OpenError> {
     let list = contents(image);
     let mut found: Vec<&Content> = Vec::new();

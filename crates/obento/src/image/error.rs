@@ -1,4 +1,4 @@
-//! Why an image or a volume in it could not be opened: what failed, on what, why, and what to do.
+//! The errors of opening an image or a volume in it: what failed, on which object, why, and what to do next.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -13,17 +13,17 @@ use crate::partition::Partition;
 use crate::text::{Escaped, escaped};
 use crate::{Part, human_size};
 
-/// Why an image or a volume in it could not be opened. Each message says what to do.
+/// The error of opening an image or a volume in it. Each message says what to do next.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no such file.
+    /// The image file does not exist.
     #[error("{}: no such image file; check the name", shown(image))]
     Missing {
         /// The image.
         image: PathBuf,
     },
-    /// The host does not let it be read.
+    /// The host does not permit reading the image.
     #[error(
         "{}: not allowed to read it; check who owns it (`ls -l`), or ask as a user who may",
         shown(image)
@@ -32,7 +32,7 @@ pub enum OpenError {
         /// The image.
         image: PathBuf,
     },
-    /// The host lets it be read at most.
+    /// The host does not permit changing the image.
     #[error(
         "{}: not allowed to change it; check who owns it and its permissions (`ls -l`), or ask as a user who may",
         shown(image)
@@ -41,7 +41,7 @@ pub enum OpenError {
         /// The image.
         image: PathBuf,
     },
-    /// The host's file system is mounted read-only.
+    /// The image is on a host file system that is mounted read-only.
     #[error(
         "{}: lies on a file system that is mounted read-only; copy it to another place, or remount that one",
         shown(image)
@@ -50,7 +50,7 @@ pub enum OpenError {
         /// The image.
         image: PathBuf,
     },
-    /// It is packed in what can only be read.
+    /// The image has a compression or a format that obento can only read.
     #[error(
         "{}: is packed as {layer}, which obento reads but does not change; unpack it first: {}",
         shown(image),
@@ -59,10 +59,10 @@ pub enum OpenError {
     Packed {
         /// The image.
         image: PathBuf,
-        /// In what.
+        /// The compression or format.
         layer: &'static str,
     },
-    /// This process has the volume, or a part of it, open in a way that excludes what was asked.
+    /// This process has the volume, or a part of it, open in a way that excludes the request.
     #[error(
         "{}: is in use in this process: what is changed can be open only once; close it first",
         At(image, part)
@@ -70,69 +70,70 @@ pub enum OpenError {
     InUse {
         /// The image.
         image: PathBuf,
-        /// Which part of it.
+        /// The part of the image.
         part: Option<Part>,
     },
-    /// The host cannot open it, or what contains it cannot be unpacked.
+    /// The host cannot open the image, or the image cannot be unpacked.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// It has no bytes at all.
+    /// The image has a length of 0 bytes.
     #[error("{}: the file is empty; perhaps it was never written", shown(image))]
     Empty {
         /// The image.
         image: PathBuf,
     },
-    /// Containers within containers, without an end.
+    /// The image has too many containers inside each other.
     #[error("{}: more than {limit} containers inside each other; unpack it by other means", shown(image))]
     Nested {
         /// The image.
         image: PathBuf,
-        /// How many are unpacked.
+        /// The most containers that are unpacked.
         limit: usize,
     },
-    /// Reading failed before anything was known.
+    /// Reading failed before anything was recognised.
     #[error("{}: {error}; check the medium, and copy what can be read with ddrescue", shown(image))]
     Unreadable {
         /// The image.
         image: PathBuf,
-        /// What failed.
+        /// The error of the device.
         error: Error,
     },
-    /// No driver has the name that was asked for.
+    /// No driver has the requested name.
     #[error("there is no file system type `{name}`; known are: {}", known.join(", "))]
     UnknownType {
-        /// The name.
+        /// The requested name.
         name: String,
-        /// All names.
+        /// The names of all drivers.
         known: Vec<&'static str>,
     },
-    /// Nothing that a driver recognises.
+    /// No driver recognises the data.
     #[error("{}: {}", At(image, part), Unknown(looks))]
     NoFileSystem {
         /// The image.
         image: PathBuf,
-        /// Which part of it.
+        /// The part of the image.
         part: Option<Part>,
-        /// What it looks like instead.
+        /// The description of the data.
         looks: Looks,
     },
-    /// There are partitions, but none that a driver recognises.
+    /// The image has partitions, but no driver recognises any of them.
     #[error("{}: no partition holds a file system that obento knows:{}", shown(image), List(image, list))]
     NoneOfThese {
         /// The image.
         image: PathBuf,
-        /// What the partitions hold.
+        /// The contents of the partitions.
         list: Vec<Content>,
     },
-    /// Several partitions hold a file system and none was named.
+    /// Several partitions contain a file system, and the caller named none.
     #[error("{}: several partitions hold a file system; name one:{}", shown(image), List(image, list))]
     SeveralFileSystems {
         /// The image.
         image: PathBuf,
-        /// What the partitions hold.
+        /// The contents of the partitions.
         list: Vec<Content>,
     },
-    /// Several types claim the same bytes, or one claims the whole image and others its partitions.
+    /// Several types claim the same bytes, or one type claims the whole image and others claim its
+    /// partitions.
     #[error(
         "{}: ambiguous: {}; name one with `@` or `-t TYPE`:{}",
         At(image, part),
@@ -142,54 +143,54 @@ pub enum OpenError {
     Ambiguous {
         /// The image.
         image: PathBuf,
-        /// The part that was named, if one was.
+        /// The part that the caller named.
         part: Option<Part>,
-        /// What claims it.
+        /// The types that claim it.
         candidates: Vec<Candidate>,
     },
-    /// No partition is called so.
+    /// No partition has the requested name.
     #[error("{}: there is no such partition{}", At(image, &Some(part.clone())), Choices(image, list))]
     NoSuchPart {
         /// The image.
         image: PathBuf,
-        /// What was asked for.
+        /// The requested part.
         part: Part,
-        /// What there is.
+        /// The existing partitions.
         list: Vec<Content>,
     },
-    /// More than one partition is called so.
+    /// Several partitions have the requested name.
     #[error("{}: more than one partition is called so; name one by its number:{}", At(image, &Some(part.clone())), List(image, list))]
     AmbiguousPart {
         /// The image.
         image: PathBuf,
-        /// What was asked for.
+        /// The requested part.
         part: Part,
-        /// Those that fit.
+        /// The partitions with the name.
         list: Vec<Content>,
     },
-    /// The driver could not open it.
+    /// The driver could not open the volume.
     #[error("{}: cannot open the {fs_type} file system: {error}{}", At(image, part), advice(fs_type, error))]
     Volume {
         /// The image.
         image: PathBuf,
-        /// Which part of it.
+        /// The part of the image.
         part: Option<Part>,
         /// The type.
         fs_type: &'static str,
-        /// What is wrong.
+        /// The error of the driver.
         error: Box<Error>,
     },
-    /// The place that was named lies outside.
+    /// The requested offset is past the end of the image.
     #[error("{}@+{offset}: starts past the end of the image, which has {len} bytes", shown(image))]
     PastTheEnd {
         /// The image.
         image: PathBuf,
-        /// The place, in bytes.
+        /// The requested offset in bytes.
         offset: u64,
         /// The length of the image in bytes.
         len: u64,
     },
-    /// The driver could not open it by the super block that was asked for.
+    /// The driver could not open the volume by the requested super block.
     #[error(
         "{}: cannot open the {fs_type} file system by the super block at block {block}: {}; {otherwise}",
         At(image, part),
@@ -198,17 +199,17 @@ pub enum OpenError {
     SuperBlock {
         /// The image.
         image: PathBuf,
-        /// Which part of it.
+        /// The part of the image.
         part: Option<Part>,
         /// The type.
         fs_type: &'static str,
-        /// Where it was to be.
+        /// The requested block.
         block: u64,
-        /// The length of the volume in bytes, if that block lies past its end.
+        /// The length of the volume in bytes, if the block is past its end.
         ends: Option<u64>,
-        /// What is wrong there.
+        /// The error of the driver for this block.
         error: Box<Error>,
-        /// What happens without asking for it.
+        /// The result of opening the volume without the request.
         otherwise: Otherwise,
     },
 }
@@ -216,9 +217,9 @@ pub enum OpenError {
 /// One of several formats that claim an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// How the bytes are named.
+    /// The part of the image with the claimed bytes.
     pub part: Option<Part>,
-    /// The type, as a message shows it.
+    /// The type as a message shows it.
     pub name: &'static str,
     /// The name for `-t TYPE`, if a driver opens the type.
     pub fs_type: Option<&'static str>,
@@ -243,7 +244,7 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-/// One line for each candidate, with how to name it.
+/// One line for each candidate, with the way to name it.
 struct Candidates<'a>(&'a Path, &'a [Candidate]);
 
 impl fmt::Display for Candidates<'_> {
@@ -259,7 +260,7 @@ impl fmt::Display for Candidates<'_> {
     }
 }
 
-/// Why there is no file system.
+/// The reason why no file system was found.
 struct Unknown<'a>(&'a Looks);
 
 impl fmt::Display for Unknown<'_> {
@@ -272,14 +273,14 @@ impl fmt::Display for Unknown<'_> {
     }
 }
 
-/// What becomes of a volume if no super block is asked for.
+/// The result of opening a volume without a requested super block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Otherwise {
-    /// It opens.
+    /// The volume opens.
     Opens,
-    /// It opens by the copy at this block.
+    /// The volume opens by the copy of the super block at this block.
     OpensByCopy(u64),
-    /// It does not open either.
+    /// The volume does not open.
     Fails,
 }
 
@@ -297,7 +298,7 @@ impl fmt::Display for Otherwise {
     }
 }
 
-/// What is wrong with a super block that was asked for.
+/// The reason why a requested super block is not usable.
 struct Why<'a> {
     error: &'a Error,
     ends: Option<u64>,
@@ -314,7 +315,7 @@ impl fmt::Display for Why<'_> {
     }
 }
 
-/// What a driver finds wrong that finds nothing of its type.
+/// The finding of a driver that finds no magic number of its type.
 const NO_MAGIC: &str = "magic number";
 
 /// What to do about an error of a driver at opening.
@@ -337,7 +338,7 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
         Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }) => {
             "; see to the disk that the image lies on: it may be full"
         }
-        // What the kernel engine says of itself says nothing of the image.
+        // An error of the kernel engine itself has no help about the image.
         Error::Device(DeviceError::Engine(_)) => "",
         Error::Device(_) => {
             "; the image or its partition may end too early: compare the size with that of the original"
@@ -345,7 +346,7 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
         Error::Unsupported(Feature::Named(name)) if name.contains("external journal") => {
             "; name the file or device that holds it: --journal FILE"
         }
-        // That names what is missing, and there is no other Linux that would help.
+        // The message names the missing feature, and no other Linux would help.
         Error::Unsupported(Feature::Named(name))
             if ["kernel engine", "which Linux only reads", "`obento check"]
                 .iter()
@@ -358,7 +359,7 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
     }
 }
 
-/// How to unpack an image.
+/// The way to unpack an image.
 struct Unpack<'a>(&'a Path, &'a str);
 
 impl fmt::Display for Unpack<'_> {
@@ -372,32 +373,32 @@ impl fmt::Display for Unpack<'_> {
     }
 }
 
-/// What a partition holds, for choosing one.
+/// The contents of a partition, for a choice between partitions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Content {
-    /// The partition; `None` for the whole device.
+    /// The partition, or `None` for the whole device.
     pub partition: Option<Partition>,
-    /// What is in it.
+    /// The contents.
     pub holds: Holds,
 }
 
-/// What is in a partition.
+/// The contents of a partition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Holds {
     /// A file system that a driver recognises.
     FileSystem(Probe),
-    /// Several types that claim the same bytes.
+    /// Several types claim the same bytes.
     Ambiguous(Vec<&'static str>),
-    /// Something else.
+    /// Other data.
     Other(Looks),
     /// Other partitions.
     Partitions,
-    /// It could not be read.
+    /// The partition could not be read.
     Unreadable(Error),
 }
 
 impl Content {
-    /// The file system, if there is one that a driver recognises.
+    /// Returns the file system, if a driver recognises one.
     pub fn probe(&self) -> Option<&Probe> {
         match &self.holds {
             Holds::FileSystem(probe) => Some(probe),
@@ -420,7 +421,7 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// One line for each partition, beginning with how to name it.
+/// One line for each partition, which begins with the way to name it.
 struct List<'a>(&'a Path, &'a [Content]);
 
 impl fmt::Display for List<'_> {

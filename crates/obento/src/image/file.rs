@@ -1,6 +1,7 @@
-//! The files of an image, open and not looked into.
+//! The open files of an image, before their bytes are decoded.
 //!
-//! Bytes of an image are hostile. A program that gives up its rights opens the files first, and decodes afterwards.
+//! The bytes of an image are hostile. A program that drops privileges opens the files first and decodes them
+//! afterwards.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +17,15 @@ use obento_host::qcow2::is_qcow2;
 use super::{Image, ImageNotice, MAX_LAYERS, OpenError, Options, Writing, open_file};
 use crate::Registry;
 
-/// The open files that decoding takes beside the image itself.
+/// The open files that decoding needs in addition to the image.
 #[derive(Default)]
 pub(super) struct Parts {
     pub journal: Option<Opened>,
-    /// For layers of compression.
+    /// Temporary files for the layers of compression.
     pub rooms: Vec<Room>,
 }
 
-/// An image whose files are open. Of its bytes only the signature of a container was read.
+/// An image whose files are open. Of its bytes, only the signature of a container was read.
 pub struct ImageFile {
     path: PathBuf,
     options: Options,
@@ -33,8 +34,12 @@ pub struct ImageFile {
 }
 
 impl ImageFile {
-    /// Opens the file or device at `path`, the external journal that `options` name, and temporary files if the image is compressed.
-    /// Errors: Host and its kin; Missing; NotPermitted; NotChangeable; ReadOnlyHost.
+    /// Opens the file or device at `path` and the external journal in `options`. Creates temporary files if
+    /// the image is compressed.
+    ///
+    /// # Errors
+    ///
+    /// Missing; NotPermitted; NotChangeable; ReadOnlyHost; Host for other errors of the host.
     pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
         let file = open_file(path, options)?;
         let journal = options.journal.as_deref().map(|path| open_file(path, options)).transpose()?;
@@ -42,17 +47,18 @@ impl ImageFile {
         Ok(Self { path: path.into(), options: options.clone(), file, parts: Parts { journal, rooms } })
     }
 
-    /// The files of the host that it is read from.
+    /// Returns the files of the host that the image is read from.
     pub fn host_files(&self) -> impl Iterator<Item = FileId> + '_ {
         self.parts.journal.iter().map(|journal| journal.id).chain([self.file.id])
     }
 
-    /// Whether decoding may open files that the image names, which a process without rights cannot.
+    /// Returns whether decoding may open files that the image names. A process without privileges cannot open
+    /// them.
     pub fn opens_others(&self) -> bool {
         self.options.allow_backing
     }
 
-    /// Reports to whom `options` say while it is unpacked.
+    /// Reports the progress of unpacking to the callback in `options`.
     #[must_use]
     pub fn watched(mut self, options: &Options) -> Self {
         self.options.on_unpacking = options.on_unpacking.clone();
@@ -74,7 +80,7 @@ impl ImageFile {
     }
 }
 
-/// Temporary files for what may be compressed. A container may hold a compressed image, too.
+/// Creates temporary files for layers that may be compressed. A container may hold a compressed image, too.
 fn rooms(device: &dyn BlockDevice, options: &Options) -> Result<Vec<Room>, OpenError> {
     let mut start = [0; Compression::MAGIC_LEN];
     let len = to_usize(device.len()).min(start.len());
@@ -85,7 +91,7 @@ fn rooms(device: &dyn BlockDevice, options: &Options) -> Result<Vec<Room>, OpenE
     let rooms = (0..MAX_LAYERS).map(|_| Room::new());
     match Compression::detect(start) {
         Some(_) => Ok(rooms.collect::<Result<_, _>>()?),
-        // Most need none, so it is no error yet that none can be created.
+        // Most qcow2 images need no temporary file, so a failure to create one is not an error yet.
         None if is_qcow2(start) => Ok(rooms.filter_map(Result::ok).collect()),
         None => Ok(Vec::new()),
     }

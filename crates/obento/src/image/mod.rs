@@ -1,12 +1,12 @@
-//! An open image: what it is packed in, how it is divided, and the file systems in it.
+//! An open image: its layers of compression and disk image formats, its partitions and its file systems.
 //!
-//! From outside inwards: compression and disk image formats, up to [`MAX_LAYERS`] of them; then a partition table or
-//! a file system that fills the device; then the file system.
+//! From outside inwards, an image has up to [`MAX_LAYERS`] layers of compression and disk image formats, then
+//! a partition table or a file system that fills the device, then the file systems of the partitions.
 //!
-//! A whole device and a partition can both have the signature of a file system, and one device can have several. Which
-//! counts is decided as blkid(8), mount(8) and the kernel decide: [`claim`] has the table for signatures on the same bytes,
-//! [`choose`] the one for an image and its partitions. Where they disagree, the image is ambiguous and nothing is opened without `@`
-//! or a type.
+//! A whole device and a partition can both have the signature of a file system, and one device can have
+//! several signatures. The rules of blkid(8), mount(8) and the kernel decide which counts: [`claim`] has the
+//! table for signatures on the same bytes, [`choose`] the table for an image and its partitions. If the rules
+//! disagree, the image is ambiguous. An ambiguous image is opened only with `@` or a type.
 
 mod choose;
 mod claim;
@@ -41,26 +41,26 @@ use opened::OpenVolumes;
 pub use options::{Locking, Options, Writing};
 pub use signature::Looks;
 
-/// Containers that are unpacked inside each other: a compressed qcow2 has two.
+/// The most containers that are unpacked inside each other. A compressed qcow2 image has two.
 const MAX_LAYERS: usize = 4;
 
-/// What a person should know about an image that was opened all the same.
+/// A notice for the user about an image that was opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ImageNotice {
-    /// The compressed stream ends too early or is damaged; what could be unpacked is shown.
+    /// The compressed stream ends too early or is damaged. The unpacked part is shown.
     Incomplete {
         /// The layer.
         layer: &'static str,
-        /// What is missing.
+        /// The missing part.
         incomplete: Incomplete,
     },
-    /// It is not protected against others who change it.
+    /// The image is not protected against changes by other processes.
     Lock(LockNotice),
-    /// The partition table is not as it should be.
+    /// The partition table has errors.
     Table(TableNotice),
-    /// The partition table cannot be read at all.
+    /// The partition table cannot be read.
     NoTable(Error),
-    /// The GPT is ignored, since the MBR does not protect it.
+    /// The GPT is ignored, because the MBR is not a protective one.
     IgnoredGpt,
 }
 
@@ -102,7 +102,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Opens the file or device at `path` and looks at what it contains.
+    /// Opens the file or device at `path`, unpacks it and reads its partition table.
     ///
     /// ```no_run
     /// use obento::{Image, Options, Place, Registry, Symlinks};
@@ -120,7 +120,8 @@ impl Image {
         ImageFile::open(path, options)?.decode(registry)
     }
 
-    /// Opens what is on `device`. `path` is for messages, and to find the files that a qcow2 image names.
+    /// Opens the image on `device`. `path` appears in messages, and the files that a qcow2 image names are
+    /// found relative to it.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -177,42 +178,43 @@ impl Image {
         Ok(image)
     }
 
-    /// Where it was opened.
+    /// Returns the path that the image was opened by.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The files of the host that it is read from: itself, its backing files, its journal.
+    /// Returns the files of the host that the image is read from: the image, its backing files and its
+    /// journal.
     pub fn host_files(&self) -> &[FileId] {
         &self.host_files
     }
 
-    /// What it was packed in, the outermost first: `bzip2`, `gzip`, `lzma`, `xz`, `zstd`, `qcow2`.
+    /// Returns the layers of the image, the outermost first: `bzip2`, `gzip`, `lzma`, `xz`, `zstd`, `qcow2`.
     pub fn layers(&self) -> &[&'static str] {
         &self.layers
     }
 
-    /// The disk: what is inside all layers.
+    /// Returns the disk: the device inside all layers.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
 
-    /// The partition table.
+    /// Returns the partition table.
     pub fn table(&self) -> Option<&Table> {
         self.table.as_ref()
     }
 
-    /// The partitions; none where there is no table.
+    /// Returns the partitions. The list is empty without a table.
     pub fn partitions(&self) -> &[Partition] {
         self.table.as_ref().map_or(&[], |table| &table.partitions)
     }
 
-    /// What a person should know.
+    /// Returns the notices for the user.
     pub fn notices(&self) -> &[ImageNotice] {
         &self.notices
     }
 
-    /// What is in the device, if no table divides it, and in each partition.
+    /// Returns the contents of each partition, or of the device if it has no partition table.
     ///
     /// ```no_run
     /// use obento::{Image, Options, Registry};
@@ -228,26 +230,33 @@ impl Image {
         choose::contents(self)
     }
 
-    /// Opens the file system that `part` names; without a name the only one. To be changed, if the image was opened
-    /// for that; one that is open for change already is answered again, and is the same. Errors say what there is
-    /// instead.
+    /// Opens the file system that `part` names, or the only one without a name. The volume is open for change
+    /// if the image was opened for change. If the volume is already open for change, returns that volume.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`], whose message describes the data that was found instead.
     pub fn volume(&self, part: Option<&Part>) -> Result<Volume, OpenError> {
         choose::volume(self, part, self.options.access)
     }
 
-    /// [`volume`](Self::volume), but not a byte of it is changed, even if the image was opened for that; what is open
-    /// for change already is answered as it is.
+    /// Like [`volume`](Self::volume), but opens the volume for reading, even if the image was opened for
+    /// change. If the volume is already open for change, returns that volume.
     pub fn volume_to_read(&self, part: Option<&Part>) -> Result<Volume, OpenError> {
         choose::volume(self, part, Access::ReadOnly)
     }
 
-    /// The bytes that `part` names, or all of them, to make something else of, and what they hold now. Errors:
+    /// Returns the bytes that `part` names, or all bytes, to be overwritten, and their present contents.
+    ///
+    /// # Errors
+    ///
     /// PastTheEnd; NoSuchPart; AmbiguousPart; Unreadable.
     pub fn ground(&self, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice>, Vec<Content>), OpenError> {
         choose::ground(self, part)
     }
 
-    /// The bytes of the file system that `part` names, or of the only one, however damaged, and the driver for it.
+    /// Returns the bytes of the file system that `part` names, or of the only one, even if damaged, and its
+    /// driver.
     pub(crate) fn volume_ground(
         &self,
         part: Option<&Part>,
@@ -256,8 +265,12 @@ impl Image {
         choose::damaged(self, part, options)
     }
 
-    /// The bytes of the file system that `part` names, or of the only one, and what they hold. Errors: those of
-    /// [`volume`](Self::volume) before a driver opens anything.
+    /// Returns the bytes of the file system that `part` names, or of the only one, and the result of the
+    /// driver's probe.
+    ///
+    /// # Errors
+    ///
+    /// Those errors of [`volume`](Self::volume) that occur before a driver opens the volume.
     pub fn volume_bytes(&self, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice>, Content), OpenError> {
         choose::volume_bytes(self, part)
     }
@@ -267,17 +280,17 @@ impl Image {
         choose::ambiguity(self)
     }
 
-    /// The device of an external journal, if one was named.
+    /// Returns the device of the external journal, if the options named one.
     pub fn journal(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.journal.as_ref()
     }
 
-    /// Whether it was opened for change.
+    /// Returns whether the image was opened for reading or for change.
     pub fn access(&self) -> Access {
         self.options.access
     }
 
-    /// The bytes of `range` as a device.
+    /// Returns the bytes of `range` as a device.
     fn bytes(&self, range: &Range<u64>) -> Result<Arc<dyn BlockDevice>, Error> {
         if *range == (0..self.device.len()) {
             return Ok(self.device.clone());
@@ -285,7 +298,8 @@ impl Image {
         Ok(Arc::new(Slice::new(self.device.clone(), range.clone())?))
     }
 
-    /// Decodes one layer of an image whose file has `file_len` bytes, a compressed one into the next of `rooms`. Returns whether there was one.
+    /// Decodes one layer of an image whose file has `file_len` bytes. Unpacks a compressed layer into the
+    /// next of `rooms`. Returns whether a layer was found.
     fn unpack(&mut self, file_len: u64, rooms: &mut dyn Iterator<Item = Room>) -> Result<bool, OpenError> {
         let len = usize::try_from(self.device.len().min(16)).unwrap_or(0);
         let mut start = vec![0; len];

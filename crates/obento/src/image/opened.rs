@@ -1,9 +1,9 @@
-//! Which volumes of an image are open.
+//! The open volumes of an image.
 //!
-//! Invariant: what is changed is open once. Two writers of the same bytes would each undo what the other did, and a reader
-//! beside a writer would see neither state; so whoever asks for a volume that is open for change gets that one, and
-//! anything else that shares bytes with it is refused.
-//! Locking: the list, while a volume is opened, so that no two come up at once.
+//! Invariant: a volume that is open for change is open once. Two writers of the same bytes would overwrite
+//! each other's changes, and a reader beside a writer would see a mixture. A caller that opens a volume that
+//! is open for change gets that volume. Opening other volumes that share bytes with it fails.
+//! Locking: the list is locked while a volume is opened, so that two threads do not open it at the same time.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use obento_vfs::{Vfs, WeakVfs};
 use super::Image;
 use crate::Volume;
 
-/// The volumes that are open, as long as anybody has them.
+/// The volumes that are in use.
 #[derive(Default)]
 pub(super) struct OpenVolumes(Mutex<Vec<Open>>);
 
@@ -26,7 +26,8 @@ struct Open {
 }
 
 impl Open {
-    /// The volume, if it is in use. One that was closed stays readable to those who have it and concerns nobody else.
+    /// Returns the volume, if it is in use. A closed volume stays readable for its users and excludes no
+    /// other volume.
     fn volume(&self) -> Option<Vfs> {
         let vfs = self.vfs.upgrade()?;
         (self.access == Access::ReadOnly || vfs.file_system().writable().is_some()).then_some(vfs)
@@ -37,11 +38,11 @@ impl Open {
     }
 }
 
-/// Why a volume was not opened.
+/// The reason why a volume was not opened.
 pub(super) enum NotOpened {
-    /// Another excludes it.
+    /// Another open volume excludes it.
     InUse,
-    /// The driver cannot.
+    /// The driver failed.
     Driver(Error),
 }
 
@@ -52,7 +53,7 @@ impl From<Error> for NotOpened {
 }
 
 impl Image {
-    /// Opens what fills `range` with `driver`.
+    /// Opens the volume in `range` with `driver`.
     pub(super) fn open_volume(
         &self,
         range: &Range<u64>,

@@ -1,4 +1,4 @@
-//! How to open an image.
+//! The options of opening an image.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,65 +12,69 @@ use obento_vfs::{Atime, Config};
 /// Whether an image is locked while it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Locking {
-    /// Others may read while it is read, and do nothing while it is changed. An image that somebody changes is refused.
+    /// Locks the image: shared for reading, exclusive for change. Opening fails if another process holds a
+    /// conflicting lock.
     #[default]
     Take,
-    /// For reading only: it is read whatever others do meanwhile, and what is read may be a mixture of old and new.
+    /// Takes no lock, which is for reading only. The bytes may be a mixture of old and new ones if another
+    /// process changes the image.
     Skip,
 }
 
-/// When what is written reaches the file of the image. What was flushed is on stable storage in either case.
+/// When written bytes reach the file of the image. Flushed bytes are on stable storage in either case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Writing {
     /// At once.
     #[default]
     Through,
-    /// A little later, by another thread: for who writes much and seldom looks back.
+    /// Later, by another thread. Suits a caller that writes much and reads little of it back.
     Behind,
 }
 
-/// How to open an image and the volumes in it.
+/// The options of opening an image and its volumes.
 #[derive(Clone)]
 pub struct Options {
-    /// Reading, or changing: then a dirty journal is replayed onto the image when a volume of it is opened.
+    /// Whether the image is opened for reading or for change. For change, a dirty journal is replayed onto
+    /// the image when a volume is opened.
     pub access: Access,
-    /// Whether the image is locked against others while it is open.
+    /// Whether the image is locked against other processes while it is open.
     pub locking: Locking,
     /// How the bytes of the image are read and written.
     pub io: IoBackend,
-    /// When it is written.
+    /// When written bytes reach the file.
     pub writing: Writing,
-    /// How a journal is used for changes.
+    /// How changes use a journal.
     pub journalling: Journalling,
-    /// The type of the file system, which is otherwise found by its signature.
+    /// The type of the file system. `None` finds the type by its signature.
     pub fs_type: Option<String>,
-    /// What to do with a dirty journal.
+    /// What happens to a dirty journal.
     pub replay: Replay,
-    /// Use the super block at this block instead of the primary one.
+    /// The block of the super block to use instead of the primary one.
     pub super_block: Option<u64>,
     /// Whether a volume that is opened for reading verifies the checksums of its metadata.
     pub checksums: Checksums,
-    /// Whether the image may name other files that are then opened (qcow2 backing files). Only for images that are
-    /// trusted: such a file can be any that the user can read.
+    /// Whether the files that the image names (qcow2 backing files) are opened. For trusted images only: such
+    /// a file can be any file that the user can read.
     pub allow_backing: bool,
     /// Bytes of metadata to keep in memory.
     pub cache: usize,
-    /// A file or device that holds the journal, if the file system keeps it outside.
+    /// The file or device with the journal, if the file system has an external journal.
     pub journal: Option<PathBuf>,
-    /// What unpacking a compressed image may cost.
+    /// The limits of unpacking a compressed image.
     pub unpack: UnpackLimits,
-    /// Is told now and then how far unpacking a compressed image has come.
+    /// A callback that receives the progress of unpacking a compressed image at intervals.
     pub on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>>,
-    /// What a format does not say of its volumes: owners, permissions, code page, time zone.
+    /// The properties that a format does not store: owners, permissions, code page, time zone.
     pub shown: Shown,
-    /// When reading stamps access times, on a volume that is open for changes.
+    /// When reading updates access times, on a volume that is open for change.
     pub atime: Atime,
-    /// Where times come from.
+    /// The source of times.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Default for Options {
-    /// Whatever is found, read-only, with a cache of 32 MiB and the default limits of unpacking.
+    /// Returns the options to open any type for reading, with a cache of 32 MiB and the default limits of
+    /// unpacking.
     fn default() -> Self {
         Self {
             access: Access::ReadOnly,
@@ -95,7 +99,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// These options, to change the image.
+    /// Returns these options with access for change.
     ///
     /// ```no_run
     /// use obento::{Image, Options, Registry};
@@ -111,12 +115,12 @@ impl Options {
         Self { access: Access::ReadWrite, ..self }
     }
 
-    /// How names, inodes and access times are handled above the driver.
+    /// Returns the configuration of the layer above the driver: names, inodes and access times.
     pub(super) fn for_vfs(&self) -> Config {
         Config { atime: self.atime, clock: self.clock.clone(), ..Config::default() }
     }
 
-    /// What a driver is told, for reading.
+    /// Returns the options of the driver, for reading.
     pub(super) fn for_driver(&self) -> OpenOptions {
         OpenOptions {
             replay: self.replay,

@@ -17,14 +17,14 @@ fn open(bytes: Vec<u8>) -> Image {
     open_with(bytes, &Options::default()).unwrap()
 }
 
-/// A toy with this label.
+/// Returns a toy volume with this label.
 fn toy(label: &str) -> Vec<u8> {
     let mut bytes = [b"toy:", label.as_bytes()].concat();
     bytes.resize(64 << 10, 0);
     bytes
 }
 
-/// A disk with a GPT and these partitions, 1 MiB each: name and what they begin with.
+/// Returns a disk with a GPT and these partitions of 1 MiB each, given by name and first bytes.
 fn disk(partitions: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = vec![0; (partitions.len() + 2) * MIB];
     let sectors = u32::try_from(bytes.len() / 512 - 1).unwrap();
@@ -200,7 +200,7 @@ fn tmpfs_image(options: &Options) -> Result<Image, OpenError> {
     Image::on_device("disk.img".as_ref(), device, &Registry::empty().with(ChangingDriver), options)
 }
 
-/// A toy that can be changed: what it is called is all that is taken from the device.
+/// A driver for toy volumes that can be changed. It reads only the label from the device.
 struct ChangingDriver;
 
 impl obento_driver::Driver for ChangingDriver {

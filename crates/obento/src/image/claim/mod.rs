@@ -1,4 +1,4 @@
-//! What claims a device: each type whose signature is on it, and which of them counts.
+//! The types that claim a device: each type whose signature is on the device, and which of them count.
 //!
 //! [`precedence`] is the table for signatures on the same bytes. [`super::choose`] adds the partition table.
 
@@ -19,39 +19,39 @@ use precedence::{Class, TINY, is_disc, rank};
 pub struct Claim {
     /// The name of the type.
     pub name: &'static str,
-    /// Its driver and what the signature says, or a description of a type without a driver.
+    /// The driver and the result of its probe, or a description of a type without a driver.
     pub by: By,
 }
 
-/// What recognises a type.
+/// The source of a claim.
 #[derive(Clone)]
 pub enum By {
-    /// A driver.
+    /// A driver recognises the type.
     Driver(Arc<dyn Driver>, Probe),
-    /// A signature that no driver has.
+    /// The signature belongs to a type without a driver.
     Signature(Looks),
 }
 
-/// What a device holds.
+/// The contents of a device.
 pub enum Verdict {
     /// A volume that a driver recognises.
     Volume(Arc<dyn Driver>, Probe),
     /// A type without a driver.
     Unsupported(Looks),
-    /// Nothing that claims a device.
+    /// Data that does not claim the device.
     Other(Looks),
     /// Several types, in the order of the table.
     Ambiguous(Vec<Claim>),
 }
 
-/// Decides what `device` holds. Errors: those of the device.
+/// Decides what `device` contains. Errors: those of the device.
 pub fn judge(registry: &Registry, device: &dyn BlockDevice) -> Result<Verdict> {
     let (mut claims, mut traces) = (Vec::new(), Vec::new());
     for driver in registry.drivers() {
         let Some(probe) = driver.probe(device)? else { continue };
         let name = driver.names().first().copied().unwrap_or_default();
         let list = if probe.evidence == Evidence::Signature { &mut claims } else { &mut traces };
-        // Of two drivers of one type, the one that was added later recognises it.
+        // If two drivers support one type, the one that was added later opens its volumes.
         if !list.iter().any(|claim: &Claim| claim.name == name) {
             list.push(Claim { name, by: By::Driver(driver.clone(), probe) });
         }
@@ -97,7 +97,7 @@ impl From<Claim> for Verdict {
 }
 
 impl Claim {
-    /// The type as a message names it.
+    /// Returns the type as a message names it.
     pub fn shown(&self) -> &'static str {
         match &self.by {
             By::Driver(_, probe) => probe.fs_type,
@@ -107,7 +107,7 @@ impl Claim {
 }
 
 impl Verdict {
-    /// Whether a signature claims the device.
+    /// Returns whether a signature claims the device.
     pub fn is_claim(&self) -> bool {
         match self {
             Self::Volume(_, probe) => probe.evidence == Evidence::Signature,
@@ -116,7 +116,8 @@ impl Verdict {
         }
     }
 
-    /// Whether this is a volume of an optical disc, which shares the device with a partition table on a hybrid ISO.
+    /// Returns whether this is a volume of an optical disc. Such a volume shares the device with a partition
+    /// table on a hybrid ISO.
     pub fn is_disc(&self) -> bool {
         match self {
             Self::Volume(driver, _) => driver.names().first().is_some_and(|name| is_disc(name)),

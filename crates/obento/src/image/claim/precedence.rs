@@ -1,26 +1,28 @@
-//! Which of several signatures on one device counts: the table of precedence.
+//! The table of precedence: which of several signatures on one device counts.
 //!
-//! Order and classes are those of libblkid (util-linux, libblkid/src/superblocks/superblocks.c `idinfos` and
-//! `superblocks_safeprobe`; the `usage` and the `flags` of each type). What mount(8) opens follows from them.
+//! The order and the classes are those of libblkid (util-linux, libblkid/src/superblocks/superblocks.c
+//! `idinfos` and `superblocks_safeprobe`; the `usage` and the `flags` of each type). They decide which type
+//! mount(8) opens.
 
-/// How a type shares a device with others.
+/// How a type shares a device with other types.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
-    /// The type wraps other data: RAID, encryption, logical volumes. The first of this class counts, and the types after it
-    /// do not (`BLKID_USAGE_RAID`, `BLKID_USAGE_CRYPTO`).
+    /// The type wraps other data: RAID, encryption, logical volumes. The first type of this class counts, and
+    /// the types after it do not (`BLKID_USAGE_RAID`, `BLKID_USAGE_CRYPTO`).
     Container,
     /// The device is ambiguous if any other type claims it.
     Alone,
-    /// Types of this class share a device, and the first counts: a bridge disc is UDF and ISO 9660, an Apple hybrid is ISO 9660 and HFS
-    /// (`BLKID_IDINFO_TOLERANT`).
+    /// Types of this class share a device, and the first counts. A bridge disc is UDF and ISO 9660, an Apple
+    /// hybrid is ISO 9660 and HFS (`BLKID_IDINFO_TOLERANT`).
     Shared,
-    /// libblkid does not know the type, so that mount(8) tries it after all others. It counts if no other type claims the device.
+    /// libblkid does not support the type, so mount(8) tries it after all others. It counts if no other type
+    /// claims the device.
     Last,
 }
 
 use Class::{Alone, Container, Last, Shared};
 
-/// The types in the order of libblkid. A type that is not listed is that of a driver of the application.
+/// The types in the order of libblkid. A type that is not listed belongs to a driver of the application.
 #[rustfmt::skip]
 const PRECEDENCE: &[(&str, Class)] = &[
     ("linux_raid_member", Container), ("ddf_raid_member", Container), ("isw_raid_member", Container),
@@ -43,17 +45,19 @@ const PRECEDENCE: &[(&str, Class)] = &[
     ("omfs", Last), ("qnx6", Last), ("efs", Last), ("affs", Last),
 ];
 
-/// libblkid finds no container on a device that is so small, and one signature is enough: that of a floppy disk
-/// (libblkid/src/probe.c, `BLKID_FL_TINY_DEV`).
+/// The size of a floppy disk. On a device up to this size, libblkid looks for no container and uses the first
+/// signature (libblkid/src/probe.c, `BLKID_FL_TINY_DEV`).
 pub const TINY: u64 = 1440 << 10;
 
-/// Where a type is in the table, and its class. A driver of the application comes first and is alone.
+/// Returns the position of a type in the table, and its class. A type of the application comes first and has
+/// the class `Alone`.
 pub fn rank(name: &str) -> (usize, Class) {
     let row = PRECEDENCE.iter().position(|(known, _)| *known == name);
     row.and_then(|at| Some((at.checked_add(1)?, PRECEDENCE.get(at)?.1))).unwrap_or((0, Alone))
 }
 
-/// Whether mount(8) opens the whole image if it has this type and a partition table: that of an optical disc.
+/// Returns whether mount(8) opens the whole image if it has this type and a partition table: a type of
+/// optical discs.
 pub fn is_disc(name: &str) -> bool {
     ["udf", "iso9660", "high_sierra"].contains(&name)
 }

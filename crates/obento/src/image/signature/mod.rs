@@ -1,4 +1,4 @@
-//! What bytes look like that no driver recognises, so that a person learns what the image is instead.
+//! Describes data that no driver recognises, so that a message can name its format.
 
 mod table;
 
@@ -10,18 +10,18 @@ use obento_block::BlockDevice;
 
 use table::{At, CLAIMING, FILES, Signature, UNSUPPORTED};
 
-/// What some bytes look like.
+/// The description of unrecognised data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Looks {
     /// The name of the format.
     pub name: &'static str,
-    /// In words, to be read after "looks like".
+    /// A description that completes the phrase "looks like".
     pub like: &'static str,
-    /// What can be done, as a whole sentence without its full stop; empty if nothing is known.
+    /// Advice, as a sentence without its full stop. Empty if no advice is known.
     pub advice: &'static str,
 }
 
-/// How many bytes from the start are read at once.
+/// The number of bytes from the start that are read at once.
 const WINDOW: u64 = 68 << 10;
 
 const ZEROS: Looks = Looks { name: "", like: "nothing: its first bytes are all zeros", advice: "" };
@@ -54,7 +54,7 @@ impl<'d> Bytes<'d> {
         self.device.len()
     }
 
-    /// Whether `bytes` are at offset `at`. An error of the device beyond the first bytes is no signature.
+    /// Returns whether `bytes` are at offset `at`. If the device fails after the first bytes, returns false.
     fn has(&self, at: u64, bytes: &[u8]) -> bool {
         if let Some(rest) = self.start.get(to_usize(at)..).filter(|rest| rest.len() >= bytes.len()) {
             return rest.starts_with(bytes);
@@ -64,13 +64,14 @@ impl<'d> Bytes<'d> {
         end.is_some() && self.device.read_at(at, &mut found).is_ok() && found == bytes
     }
 
-    /// The little-endian number of `len` bytes at offset `at`, near the start.
+    /// Returns the little-endian number of `len` bytes at offset `at`, near the start.
     fn number(&self, at: usize, len: usize) -> Option<u64> {
         let bytes = self.start.get(at..)?.get(..len)?;
         Some(bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)))
     }
 
-    /// The first eight bytes of each of `count` pieces of `step` bytes from `at` on; none if the device ends before the last.
+    /// Returns the first eight bytes of each of `count` pieces of `step` bytes from `at`. Returns nothing if
+    /// the device ends before the last piece.
     fn every(&self, at: u64, step: usize, count: usize) -> Vec<[u8; 8]> {
         let mut found = vec![0; step.saturating_mul(count)];
         let end = at.checked_add(found.len() as u64).filter(|end| *end <= self.len());
@@ -94,21 +95,22 @@ impl<'d> Bytes<'d> {
     }
 }
 
-/// The types that have their signature on `device`: their names in libblkid, and what they are. Errors: those of the device.
+/// Returns the types whose signatures are on `device`: their names in libblkid, and their descriptions.
+/// Errors: those of the device.
 pub(super) fn found(device: &dyn BlockDevice) -> Result<Vec<(&'static str, Looks)>> {
     let bytes = Bytes::of(device)?;
     let found = CLAIMING.iter().filter(|signature| bytes.matches(signature));
     Ok(found.map(|signature| (signature.name, signature.looks)).collect())
 }
 
-/// The names of all types that claim a device.
+/// Returns the names of all types that claim a device.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     CLAIMING.iter().map(|signature| signature.name)
 }
 
 impl Looks {
-    /// Looks at `device`, which no driver recognises. Errors: those of the device.
+    /// Describes the data on `device`, which no driver recognises. Errors: those of the device.
     pub fn of(device: &dyn BlockDevice) -> Result<Self> {
         let bytes = Bytes::of(device)?;
         let mut signatures = CLAIMING.iter().chain(FILES);
@@ -125,7 +127,8 @@ impl Looks {
         })
     }
 
-    /// Returns the compression of a stream that starts with `start`, if it has to be decompressed before obento can read it.
+    /// Returns the compression of a stream that starts with `start`, if obento reads it only after
+    /// decompression.
     pub(crate) fn packed(start: &[u8]) -> Option<&'static str> {
         let begins = |place: &(At, &[u8])| matches!(place.0, At::Start(0)) && start.starts_with(place.1);
         let mut packings = FILES.iter().filter(|file| file.looks.advice.starts_with("unpack it first"));
@@ -137,7 +140,7 @@ impl Looks {
         [ZEROS, BOOT, NOTHING].contains(self)
     }
 
-    /// Whether this is a type that claims a device, and that obento does not open.
+    /// Returns whether this is a type that claims a device and that obento does not open.
     pub fn is_unsupported(&self) -> bool {
         self.advice == UNSUPPORTED
     }
@@ -156,7 +159,7 @@ mod tests {
     use super::*;
     use obento_block::MemDevice;
 
-    /// A device of 8 MiB with these bytes at an offset.
+    /// Returns a device of 8 MiB with these bytes at an offset.
     fn device_with(at: usize, bytes: &[u8]) -> MemDevice {
         let mut all = vec![0; 8 << 20];
         all[at..at + bytes.len()].copy_from_slice(bytes);

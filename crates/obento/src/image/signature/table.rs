@@ -1,32 +1,33 @@
-//! The signatures of types without a driver, and of files that are no disk image.
+//! The signatures of types without a driver, and of files that are not disk images.
 //!
-//! Sources: `magics` and the checks behind them in libblkid (util-linux, libblkid/src/superblocks, a file per type) for all that
-//! claims a device; file(1) and the specification of each format for disk image formats, archives and other files.
+//! Sources: for types that claim a device, `magics` and the checks behind them in libblkid (util-linux,
+//! libblkid/src/superblocks, a file per type). For disk image formats, archives and other files, file(1) and
+//! the specification of each format.
 
 use super::{Bytes, Looks};
 
-/// Where the bytes of a signature are.
+/// The position of the bytes of a signature.
 #[derive(Clone, Copy)]
 pub enum At {
     /// Bytes from the start of the device.
     Start(u64),
     /// Bytes before the end of the device.
     End(u64),
-    /// What this function returns for a device of so many bytes.
+    /// The result of this function for the length of the device in bytes.
     Of(fn(u64) -> Option<u64>),
 }
 
-/// A type and its signatures, any of which suffices.
+/// A type and its signatures. Any one of the signatures is sufficient.
 pub struct Signature {
-    /// The name of the type in libblkid; of a file that claims no device, its own.
+    /// The name of the type in libblkid, or our name for a file that claims no device.
     pub name: &'static str,
     pub looks: Looks,
     pub places: &'static [(At, &'static [u8])],
-    /// What else must hold.
+    /// A further condition.
     pub also: fn(&Bytes<'_>) -> bool,
 }
 
-/// A type that no driver opens.
+/// Creates the signature of a type that no driver opens.
 const fn unsupported(
     name: &'static str,
     shown: &'static str,
@@ -36,7 +37,7 @@ const fn unsupported(
     Signature { name, looks: Looks { name: shown, like, advice: UNSUPPORTED }, places, also: |_| true }
 }
 
-/// A type with advice of its own.
+/// Creates the signature of a type with its own advice.
 const fn advised(
     name: &'static str,
     like: &'static str,
@@ -56,17 +57,18 @@ const NO_FILES: &str = "it holds no files";
 
 use At::{End, Of, Start};
 
-/// Where a RAID member of version 0.90 has its super block: drivers/md/md_p.h `MD_NEW_SIZE_SECTORS`.
+/// Returns the position of the super block of a RAID member of version 0.90: drivers/md/md_p.h
+/// `MD_NEW_SIZE_SECTORS`.
 fn md_old(len: u64) -> Option<u64> {
     len.checked_sub(len % (64 << 10))?.checked_sub(64 << 10)
 }
 
-/// Where one of version 1.0 has it: 8 KiB before the end, aligned to 4 KiB.
+/// Returns the position of the super block of version 1.0: 8 KiB before the end, aligned to 4 KiB.
 fn md_end(len: u64) -> Option<u64> {
     len.checked_sub(8 << 10).map(|at| at - at % 4096)
 }
 
-/// `major_version` of a RAID member: 0 behind the last blocks, 1 elsewhere.
+/// Returns whether `major_version` of a RAID member is valid: 0 behind the last blocks, 1 elsewhere.
 fn is_md(bytes: &Bytes<'_>) -> bool {
     let version = |at: Option<u64>, version: &[u8]| at.is_some_and(|at| bytes.has(at, version));
     let (little, big) = (b"\xfc\x4e\x2b\xa9\0\0\0\0", b"\xa9\x2b\x4e\xfc\0\0\0\0");
@@ -77,7 +79,8 @@ fn is_md(bytes: &Bytes<'_>) -> bool {
         || [Some(0), Some(4096), md_end(bytes.len())].into_iter().any(|at| version(at, of_1))
 }
 
-/// At least four of the 128 uberblocks of the labels have the magic number in either order of bytes (libblkid, zfs.c `ZFS_WANT`).
+/// Returns whether at least four of the 128 uberblocks of the labels have the magic number, in either byte
+/// order (libblkid, zfs.c `ZFS_WANT`).
 fn is_zfs(bytes: &Bytes<'_>) -> bool {
     let label = 256 << 10;
     let end = bytes.len() - bytes.len() % label;
@@ -89,19 +92,21 @@ fn is_zfs(bytes: &Bytes<'_>) -> bool {
     uberblocks.filter(|first| magic.contains(first)).nth(3).is_some()
 }
 
-/// `version` of the header is 1 in either order of bytes (libblkid, swap.c `swap_set_info`); the format before it had no header.
+/// Returns whether `version` of the header is 1, in either byte order (libblkid, swap.c `swap_set_info`). The
+/// previous format had no header.
 fn is_swap(bytes: &Bytes<'_>) -> bool {
     bytes.has(4086, b"SWAP-SPACE") || bytes.has(1024, b"\x01\0\0\0") || bytes.has(1024, b"\0\0\0\x01")
 }
 
-/// The boot sector leads to the first record of the master file table (libblkid, ntfs.c `__probe_ntfs`).
+/// Returns whether the boot sector leads to the first record of the master file table (libblkid, ntfs.c
+/// `__probe_ntfs`).
 fn is_ntfs(bytes: &Bytes<'_>) -> bool {
     let [Some(sector), Some(per_cluster), Some(table)] =
         [(11, 2), (13, 1), (48, 8)].map(|(at, len)| bytes.number(at, len))
     else {
         return false;
     };
-    // Above 128, the number is the power of two, negated.
+    // Above 128, the number is the negated power of two.
     let per_cluster = match per_cluster {
         0..=128 => Some(per_cluster),
         _ => u32::try_from(256 - per_cluster).ok().and_then(|power| 1_u64.checked_shl(power)),
@@ -111,13 +116,13 @@ fn is_ntfs(bytes: &Bytes<'_>) -> bool {
     at.is_some_and(|at| bytes.has(at, b"FILE"))
 }
 
-/// Version 4 has a driver.
+/// Returns whether the version is before 4. Version 4 has a driver.
 fn is_old_squashfs(bytes: &Bytes<'_>) -> bool {
     let version = if bytes.has(0, b"sqsh") { b"\0\x04" } else { b"\x04\0" };
     !bytes.has(28, version)
 }
 
-/// The types that claim a device: in libblkid, each has a name.
+/// The types that claim a device. Each has a name in libblkid.
 #[rustfmt::skip]
 pub const CLAIMING: &[Signature] = &[
     Signature {
@@ -206,7 +211,7 @@ pub const CLAIMING: &[Signature] = &[
 const PROMISE: &[u8] = b"Promise Technology, Inc.";
 const DAMAGED: &str = "its boot sector is damaged";
 
-/// What claims no device: it is reported where nothing else is recognised.
+/// The types that claim no device. They are reported if nothing else is recognised.
 #[rustfmt::skip]
 pub const FILES: &[Signature] = &[
     advised("FAT32", "a FAT32 file system", DAMAGED, &[(Start(82), b"FAT32   ")]),
