@@ -1,7 +1,8 @@
-//! Access control lists on their way into a file system: named in words, at odds with the mode, or with no room for them.
+//! Adjusts access control lists before they are stored: lists with names of users, lists that differ from the
+//! mode, and lists that the format cannot store.
 //!
-//! Invariant: nobody gets more permissions than the list gave. A list that is lost leaves the owning group what it had, which
-//! is the intersection of its entry and the mask, and not the mask, which the mode shows.
+//! Invariant: no user gets more permissions than the list granted. If a list is lost, the owning group keeps
+//! the intersection of its entry and the mask. The mode shows the mask alone, which may grant more.
 //! Source: acl(5), "CORRESPONDENCE BETWEEN ACL ENTRIES AND FILE PERMISSION BITS".
 
 use obento_base::Mode;
@@ -12,17 +13,17 @@ use obento_vfs::acl::{ACCESS, Acl, DEFAULT, Tag};
 
 use crate::Owners;
 
-/// Whether the attribute `name` is an access control list.
+/// Returns whether the attribute `name` is an access control list.
 pub(crate) fn is_list(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
 
-/// Whether `keep` includes the attribute `name`: a list is part of the permissions.
+/// Returns whether `keep` includes the attribute `name`. A list is part of the permissions.
 pub(crate) fn is_kept(name: &[u8], keep: Keep) -> bool {
     keep.contains(if is_list(name) { Keep::MODE } else { Keep::XATTRS })
 }
 
-/// Makes mode and list say the same: the list decides, and a list that says no more than a mode becomes the mode.
+/// Makes mode and list agree. The list decides, and a list that is equivalent to a mode becomes the mode.
 pub(crate) fn settle(mode: &mut Mode, xattrs: &mut Vec<Xattr>) {
     let Some(at) = xattrs.iter().position(|xattr| xattr.name == ACCESS) else { return };
     let Some(list) = xattrs.get(at).and_then(|xattr| Acl::decode(&xattr.value).ok()) else { return };
@@ -32,7 +33,7 @@ pub(crate) fn settle(mode: &mut Mode, xattrs: &mut Vec<Xattr>) {
     }
 }
 
-/// Makes mode and list say the same: the mode decides, as after chmod(1).
+/// Makes mode and list agree. The mode decides, as after chmod(1).
 pub(crate) fn settle_by_mode(mode: Mode, xattrs: &mut Vec<Xattr>) {
     for xattr in xattrs.iter_mut().filter(|xattr| xattr.name == ACCESS) {
         if let Ok(list) = Acl::decode(&xattr.value) {
@@ -42,7 +43,7 @@ pub(crate) fn settle_by_mode(mode: Mode, xattrs: &mut Vec<Xattr>) {
     settle(&mut mode.clone(), xattrs);
 }
 
-/// The mode of a file that loses the list `value`.
+/// Returns the mode of a file that loses the list `value`.
 pub(crate) fn mode_without(mode: Mode, value: &[u8]) -> Mode {
     let Ok(list) = Acl::decode(value) else { return mode };
     let group = list.entries().iter().find(|entry| entry.tag == Tag::OwningGroup);
@@ -50,8 +51,8 @@ pub(crate) fn mode_without(mode: Mode, value: &[u8]) -> Mode {
     Mode::new(mode.bits() & (0o7707 | group << 3))
 }
 
-/// Turns lists in words into attributes, with the numbers of `owners`. An entry for a name that `owners` lacks is left
-/// out. Returns why, for each such entry.
+/// Converts lists in text form to attributes, with the numbers of `owners`. Skips an entry for a name that
+/// `owners` lacks, and returns the reason for each skipped entry.
 pub(crate) fn resolve(xattrs: &mut Vec<Xattr>, owners: &Owners) -> Vec<String> {
     let mut unknown = Vec::new();
     for xattr in xattrs.iter_mut() {
@@ -77,7 +78,7 @@ pub(crate) fn resolve(xattrs: &mut Vec<Xattr>, owners: &Owners) -> Vec<String> {
     unknown
 }
 
-/// Whether one of `xattrs` is a list in words.
+/// Returns whether one of `xattrs` is a list in text form.
 pub(crate) fn has_words(xattrs: &[Xattr]) -> bool {
     xattrs.iter().any(|xattr| ACL_WORDS.iter().any(|(words, _)| *words == xattr.name))
 }
@@ -112,7 +113,7 @@ mod tests {
         assert_eq!(resolve(&mut xattrs, &owners()), ["the image has no user 'eve'"]);
         let mut mode = Mode::new(0o4644);
         settle(&mut mode, &mut xattrs);
-        // The mask is there still, so that the group keeps its own entry.
+        // The mask remains, so that the group keeps its own entry.
         assert_eq!((mode.bits(), xattrs.len()), (0o4670, 1));
         assert_eq!(mode_without(mode, &xattrs[0].value).bits(), 0o4640);
         let mut xattrs = words("user::rz-");

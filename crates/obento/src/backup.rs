@@ -1,4 +1,4 @@
-//! A file takes the place of another, which may be kept.
+//! Replaces a file, and keeps the old one as a backup if requested.
 
 use std::ops::ControlFlow;
 
@@ -9,9 +9,15 @@ use obento_vfs::{Caller, Node};
 
 use crate::unfinished::free_name;
 
-/// Renames `from`, a directory and a name in it, to `to`; what is there is kept as `backup` says. Answers under which name;
-/// what has that one goes. `to` is never missing unless one of the two is a directory. Errors: Exists if `is_own` knows
-/// the backup's name; NameTooLong; those of a link and a rename, after which all is as before as far as that goes.
+/// Renames `from`, a directory and a name in it, to `to`. Keeps an existing file at `to` as `backup` says,
+/// and returns the name of the backup. An existing file with the name of the backup is replaced. `to` always
+/// exists during the call, unless one of the two files is a directory.
+///
+/// # Errors
+///
+/// - Exists if `is_own` returns true for the name of the backup.
+/// - NameTooLong.
+/// - Errors of creating a link and of renaming. The call then undoes its changes, if that is possible.
 pub fn take_place(
     from: (&Node, &Name),
     to: (&Node, &Name),
@@ -24,7 +30,7 @@ pub fn take_place(
         _ => keep(dir, name, backup, is_own)?,
     };
     if kept.is_some() && from.0.lookup(from.1)?.kind()? == FileKind::Directory {
-        // A directory can only take the place of a directory.
+        // A directory can only replace a directory.
         match vfs.unlink(&Caller::Owner, dir, name) {
             Ok(()) | Err(Error::NotFound) => {}
             Err(error) => return Err(error),
@@ -32,15 +38,16 @@ pub fn take_place(
     }
     vfs.rename(&Caller::Owner, from, to, RenameFlags::empty()).inspect_err(|_| {
         if let (Some(kept), Err(Error::NotFound)) = (&kept, dir.lookup(name)) {
-            // The first error is the one to tell.
+            // The first error is returned.
             let _ = vfs.rename(&Caller::Owner, (dir, kept), to, RenameFlags::empty());
         }
     })?;
     Ok(kept)
 }
 
-/// Keeps what is called `name` in `dir` as `backup` says, and answers under which name; none if nothing is
-/// there. A file keeps its old name too; a directory, and a file that can have no further name, lose it.
+/// Keeps the file `name` of `dir` as `backup` says, and returns the name of the backup, or `None` if the file
+/// does not exist. A file keeps its old name in addition. A directory, and a file that cannot have another
+/// link, lose it.
 fn keep(dir: &Node, name: &Name, backup: &Backup, is_own: impl Fn(&Name) -> bool) -> Result<Option<NameBuf>> {
     let node = match dir.lookup(name) {
         Err(Error::NotFound) => return Ok(None),
@@ -53,7 +60,7 @@ fn keep(dir: &Node, name: &Name, backup: &Backup, is_own: impl Fn(&Name) -> bool
     }
     let vfs = dir.vfs();
     if dir.lookup(&kept).as_ref() == Ok(&node) {
-        // Another name of it already, which a rename would leave as it is.
+        // The backup name is already a link to the same file, and a rename would do nothing.
         return Ok(Some(kept));
     }
     let rename = |from: &Name| vfs.rename(&Caller::Owner, (dir, from), (dir, &kept), RenameFlags::empty());
@@ -62,7 +69,7 @@ fn keep(dir: &Node, name: &Name, backup: &Backup, is_own: impl Fn(&Name) -> bool
         match vfs.link(&Caller::Owner, &node, dir, &free) {
             Ok(()) => {
                 return rename(&free).map(|()| Some(kept)).inspect_err(|_| {
-                    // The first error is the one to tell.
+                    // The first error is returned.
                     let _ = vfs.unlink(&Caller::Owner, dir, &free);
                 });
             }
@@ -76,7 +83,7 @@ fn keep(dir: &Node, name: &Name, backup: &Backup, is_own: impl Fn(&Name) -> bool
 fn names(dir: &Node) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     dir.read_dir(Cookie::START, &mut |entry| {
-        // What cannot be read has no number either.
+        // An unreadable entry has no number either.
         found.extend(entry.ok().map(|entry| entry.name.as_bytes().to_vec()));
         ControlFlow::Continue(())
     })?;

@@ -1,4 +1,4 @@
-//! Checking the volumes of an image.
+//! Checks the volumes of an image.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use obento_driver::{CheckObserver, CheckOptions, CheckReport, Mending};
 
 use crate::{Image, OpenError, Part};
 
-/// Why a volume was not checked.
+/// The reason why a volume was not checked.
 #[derive(Debug)]
 pub enum CheckError {
-    /// The image, or the part of it, cannot be opened.
+    /// The image, or the named part, cannot be opened.
     Open(OpenError),
-    /// No driver recognises what is there.
+    /// No driver recognises the volume.
     Unknown,
-    /// The format cannot be checked.
+    /// The driver cannot check the format.
     NotSupported {
-        /// Its name.
+        /// The name of the format.
         fs_type: &'static str,
     },
-    /// The check could not be done.
+    /// The check failed.
     Failed(Error),
 }
 
@@ -42,8 +42,8 @@ impl From<OpenError> for CheckError {
     }
 }
 
-/// Checks the file system that `part` of `image` names, or its only one, however damaged it is, and mends what `options`
-/// allow, which asks for an image that was opened for change.
+/// Checks the file system that `part` of `image` names, or its only one, however damaged it is. Repairs the
+/// findings that `options` selects, which requires an image that was opened for change.
 ///
 /// ```no_run
 /// use std::sync::Arc;

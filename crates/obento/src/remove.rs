@@ -1,8 +1,8 @@
-//! Removing a tree.
+//! Removes a tree.
 //!
-//! Iterative, with one frame for each directory on the way down; a directory is read in portions. A directory goes
-//! after what was in it, so that after a crash what is left is a tree.
-//! Invariant: a directory that lies in itself, which only a damaged volume has, is not entered again.
+//! The removal is iterative, with one frame for each directory on the current path, and reads a directory in
+//! portions. A directory is removed after its contents, so that a crash leaves a valid tree.
+//! Invariant: a directory that contains itself exists only on a damaged volume, and is not entered again.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -15,30 +15,33 @@ use obento_vfs::{Caller, Node};
 /// Entries that are read at once.
 const PORTION: usize = 4096;
 
-/// What is about to be done with a file.
+/// The next step for a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Removal {
-    /// The directory is entered, to remove what is in it.
+    /// The directory is entered, to remove its contents.
     Enter,
-    /// It is removed.
+    /// The file is removed.
     Remove,
 }
 
-/// Is asked, and told, while a tree is removed. Paths are those below the top, which has the empty one.
+/// Decides about the files of a tree that is removed, and receives the results. Paths are relative to the
+/// top, whose path is empty.
 pub trait RemoveObserver {
-    /// Whether to do it. What is left out keeps the directories above it, too.
+    /// Returns whether to take the step. A skipped file keeps its parent directories, too.
     fn wants(&mut self, _what: Removal, _path: &[u8], _kind: FileKind) -> bool {
         true
     }
 
-    /// It is gone.
+    /// Called after a file was removed.
     fn removed(&mut self, _path: &[u8], _kind: FileKind) {}
 
-    /// It could not be removed, and with it the directories above it; the rest goes on.
+    /// Called if a file could not be removed. Its parent directories remain as well, and the removal
+    /// continues.
     fn failed(&mut self, path: &[u8], error: Error);
 }
 
-/// Removes `name` in `dir` with all that is below it, following no link. Answers whether all of it is gone.
+/// Removes `name` in `dir` with everything below it, without following symbolic links. Returns whether all of
+/// it was removed.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -67,7 +70,7 @@ pub fn remove_tree(dir: &Node, name: &Name, observer: &mut dyn RemoveObserver) -
     remover.finish(dir, removed)
 }
 
-/// Removes what is in `dir`, which itself stays. Answers whether all of it is gone.
+/// Removes the contents of `dir` but not `dir` itself. Returns whether all of them were removed.
 pub fn remove_children(dir: &Node, observer: &mut dyn RemoveObserver) -> bool {
     let mut remover = Remover::new(observer);
     remover.push(dir.clone(), None);
@@ -76,7 +79,7 @@ pub fn remove_children(dir: &Node, observer: &mut dyn RemoveObserver) -> bool {
 
 struct Remover<'a> {
     observer: &'a mut dyn RemoveObserver,
-    /// Of what is being looked at.
+    /// The path of the current file.
     path: Vec<u8>,
     stack: Vec<Frame>,
     /// The directories on the stack.
@@ -86,14 +89,14 @@ struct Remover<'a> {
 /// A directory that is being emptied.
 struct Frame {
     node: Node,
-    /// None for one that stays.
+    /// The name, or `None` for a directory that is not removed itself.
     name: Option<NameBuf>,
     path_len: usize,
-    /// What was read, the highest inode first.
+    /// The entries that were read, the highest inode first.
     entries: Vec<Result<Listed>>,
     from: Cookie,
     is_read: bool,
-    /// Whether something in it stays.
+    /// Whether one of its entries remains.
     is_spoiled: bool,
 }
 
@@ -103,12 +106,12 @@ struct Listed {
     kind: Option<FileKind>,
 }
 
-/// What became of a file that was met.
+/// The result of handling one file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Met {
     Gone,
     Stays,
-    /// It is a directory, on the stack now.
+    /// The file is a directory, which is on the stack now.
     Entered,
 }
 
@@ -117,7 +120,8 @@ impl<'a> Remover<'a> {
         Self { observer, path: Vec::new(), stack: Vec::new(), above: HashSet::new() }
     }
 
-    /// Empties the stack, `top` being the directory that the lowest lies in. Answers whether all is gone.
+    /// Empties the stack. `top` is the directory that contains the lowest frame. Returns whether everything
+    /// was removed.
     fn finish(mut self, top: &Node, first: Met) -> bool {
         let mut last = first;
         while let Some(frame) = self.stack.last_mut() {
@@ -197,7 +201,7 @@ impl<'a> Remover<'a> {
         });
     }
 
-    /// Removes the directory on top of the stack, which was gone through.
+    /// Removes the directory on top of the stack, whose contents were handled.
     fn leave(&mut self, top: &Node) -> Met {
         let Some(frame) = self.stack.pop() else { return Met::Stays };
         self.above.remove(&frame.node.ino());
@@ -205,7 +209,7 @@ impl<'a> Remover<'a> {
             return Met::Stays;
         }
         let Some(name) = frame.name else { return Met::Gone };
-        // The inode is freed when its last user goes, which is to be in the call that removes it.
+        // The inode is freed with its last reference, so this reference must be dropped before the removal.
         drop(frame.node);
         if !self.observer.wants(Removal::Remove, &self.path, FileKind::Directory) {
             return Met::Stays;
@@ -238,9 +242,9 @@ impl Frame {
             if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         entries.extend(listed.err().map(Err));
-        // In the order in which they were probably made: neighbours in the directory, and in what is freed with them.
+        // In the probable order of creation: such inodes and their blocks are often neighbours on disk.
         entries.sort_unstable_by_key(|entry| Reverse(entry.as_ref().map_or(Ino(0), |listed| listed.ino)));
-        // A driver whose cookies do not move on must not keep us here.
+        // A driver whose cookies do not advance must not cause an endless loop.
         self.is_read = !is_full || listed.is_err() || from == self.from;
         self.from = from;
     }
@@ -287,7 +291,7 @@ mod tests {
         dir.vfs().create(&Caller::Owner, dir, name(text), &new).unwrap()
     }
 
-    /// `/top` with a file, a directory of two files, and an empty one.
+    /// Creates `/top` with a file, a directory of two files, and an empty directory.
     fn tree() -> Node {
         let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
         let root = volume.root();

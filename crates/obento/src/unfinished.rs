@@ -1,24 +1,30 @@
-//! What a file is called until it takes the place of another.
+//! Temporary names of files that will replace others.
 //!
-//! The name is made of the directory's inode number and the name to be taken. So what has it from before is what an
-//! earlier work on this very file has left that was killed, and goes when the work is done again; nobody calls a file of
-//! his own so by accident. What has it all the same and cannot go is left alone, and another name is taken.
+//! A temporary name consists of the directory's inode number and the final name. An existing file with this
+//! name was left by a killed operation on the same file, and the next such operation removes it. A user does
+//! not choose such a name by accident. A file that cannot be removed is left alone, and another temporary
+//! name is used.
 
 use obento_base::crc::crc32c;
 use obento_base::{Error, FileKind, Name, NameBuf, Result};
 use obento_vfs::{Caller, Node};
 
-/// How all of these names begin.
+/// The prefix of all temporary names.
 pub(crate) const PREFIX: &str = ".obento-unfinished-";
 
-/// The name in `dir` for what is to take the place of `name` there, whether or not something has it.
+/// Returns the temporary name in `dir` for a file that will replace `name`, whether or not the temporary name
+/// is free.
 pub fn unfinished_name(dir: &Node, name: &Name) -> Result<NameBuf> {
     nth(dir, name, 0)
 }
 
-/// A name in `dir` that nothing has, for what is to take the place of `name` there. What a killed work has left is
-/// removed, unless it is a directory or `is_own` knows its name. Errors: those of the removal; Exists if all names that
-/// come into question are taken.
+/// Returns a free name in `dir` for a file that will replace `name`. Removes the file of a killed operation,
+/// unless it is a directory or `is_own` returns true for its name.
+///
+/// # Errors
+///
+/// - Errors of the removal.
+/// - Exists if all candidate names are in use.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -41,7 +47,7 @@ pub fn free_name(dir: &Node, name: &Name, is_own: impl Fn(&Name) -> bool) -> Res
         }
         match dir.vfs().unlink(&Caller::Owner, dir, &candidate) {
             Ok(()) => return Ok(candidate),
-            // It may not go.
+            // The file may not be removed.
             Err(Error::NotPermitted) => {}
             Err(error) => return Err(error),
         }

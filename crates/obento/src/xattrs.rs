@@ -1,10 +1,10 @@
-//! All extended attributes of a file.
+//! The extended attributes of a file.
 
 use obento_base::Error;
 use obento_host::Xattr;
 use obento_vfs::Node;
 
-/// The attributes of `node`, sorted by name. Those that cannot be read are told to `damaged`.
+/// Returns the attributes of `node`, sorted by name. Passes the errors of unreadable ones to `damaged`.
 pub fn read(node: &Node, mut damaged: impl FnMut(Error)) -> Vec<Xattr> {
     let names = node.list_xattrs().unwrap_or_else(|error| {
         damaged(error);

@@ -1,55 +1,55 @@
-//! What can be wrong with an address, each with what to do about it.
+//! The errors of parsing an address, each with what to do next.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::text::{Escaped, escaped};
 
-/// Why a text is no address. Each message ends with what to do.
+/// The error of parsing an address. Each message ends with what to do next.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddressError {
-    /// Nothing was written.
+    /// The text is empty.
     #[error("an empty argument names nothing: give a path, or IMAGE:/PATH")]
     Empty,
-    /// `host:` alone.
+    /// The text is `host:` without a path.
     #[error("`host:` needs a path after it: `host:./name`")]
     EmptyHostPath,
-    /// The text looks like an address, but there is no such image.
+    /// The text has the form of an address, but the image does not exist.
     #[error(
         "{}: no such image file; check the name, or write `host:` before a host path that holds `:/`",
         shown(image)
     )]
     MissingImage {
-        /// The file that is not there.
+        /// The image that does not exist.
         image: PathBuf,
     },
-    /// A path in an image that does not start with `/`.
+    /// The path in the image does not start with `/`.
     #[error(
         "`{image}:{path}`: a path in an image starts with `/`: write `{image}:/{path}`, or `host:` before a host path"
     )]
     RelativePath {
-        /// What is before the colon.
+        /// The text before the colon.
         image: String,
-        /// What is after it.
+        /// The text after the colon.
         path: String,
     },
-    /// A directory stands where an image should.
+    /// The image is a directory.
     #[error("{}: is a directory of the host, not an image; name a file or device", shown(path))]
     HostDirectory {
         /// The directory.
         path: PathBuf,
     },
-    /// `-` where an image is needed.
+    /// The text is `-`, but the command needs an image.
     #[error(
         "an image cannot be read from standard input, because it is read out of order; save it to a file"
     )]
     ImageFromStdin,
-    /// A partition that is written wrongly.
+    /// The syntax of the partition is wrong.
     #[error("`@{part}`: {why}")]
     Part {
-        /// What stands after the `@`.
+        /// The text after the `@`.
         part: String,
-        /// What is wrong and what to write.
+        /// The error, and what to write instead.
         why: &'static str,
     },
 }

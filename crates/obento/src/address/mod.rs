@@ -1,6 +1,7 @@
-//! The one syntax by which every command names a file: on the host, in an image, or standard input and output.
+//! The address syntax: every command uses it for files on the host, files in an image, and standard input and
+//! output.
 //!
-//! | written | meant |
+//! | text | meaning |
 //! |---|---|
 //! | `disk.img:/etc/passwd` | a path in the file system that fills the image, or in its only one |
 //! | `disk.img@2:/etc`, `disk.img@label=root:/etc` | a path in a partition |
@@ -10,13 +11,14 @@
 //! | `host:odd:/name` | a host path that looks like an address |
 //! | anything else | a host path |
 //!
-//! The first `:/` whose left side is an existing file or device splits. Where none is, but the text looks like an
-//! address, the answer is an error and never a new host path: a mistyped image must not become a directory. A host
-//! path that exists as it stands is itself, unless an image splits it.
+//! The first `:/` whose left side is an existing file or device splits the text. If there is none, a text in
+//! the form of an address is an error and not a new host path: a mistyped image must not become a directory.
+//! A text that is the path of an existing host file is a host path, unless an image splits it.
 //!
-//! `disk.img:etc`, without the `/`, is an error too if there is such an image.
+//! `disk.img:etc`, without the `/`, is an error if the image exists.
 //!
-//! Parsing asks the host one question only, [`HostEntry`], and that is passed in: the rest is a function of the text.
+//! Parsing depends on the host only through [`HostEntry`], which is a parameter. The rest is a function of
+//! the text.
 
 mod error;
 mod part;
@@ -33,7 +35,7 @@ use crate::text::{self, escaped};
 pub use error::AddressError;
 pub use part::Part;
 
-/// What an argument of a command names.
+/// The file that an argument of a command names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operand {
     /// A path of the host, which need not exist.
@@ -49,34 +51,35 @@ pub enum Operand {
 pub struct Address {
     /// The image file or device.
     pub image: PathBuf,
-    /// Which file system in it; `None` for the only one.
+    /// The file system of the image, or `None` for the only one.
     pub part: Option<Part>,
-    /// Which file; `None` where only the image was named, which most commands take as the root.
+    /// The file. `None` if only the image was named, which most commands treat as the root directory.
     pub place: Option<Place>,
 }
 
 /// A file in a file system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// An absolute path: bytes, in no particular encoding.
+    /// An absolute path as bytes, in any encoding.
     Path(Vec<u8>),
-    /// An inode by its number.
+    /// An inode number.
     Inode(Ino),
 }
 
-/// What the host has at a path, as far as parsing must know.
+/// The kind of host file at a path, as needed by the parser.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostEntry {
-    /// Nothing.
+    /// The path does not exist.
     Missing,
-    /// A file or device: it can be an image.
+    /// A file or device, which can be an image.
     File,
     /// A directory.
     Directory,
 }
 
 impl HostEntry {
-    /// Asks the operating system. A path that cannot be asked about counts as a file: opening it then tells why.
+    /// Looks up `path` on the host. If the lookup fails, returns `File`: opening the file then reports the
+    /// reason.
     pub fn look_up(path: &Path) -> Self {
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Self::Directory,
@@ -92,12 +95,12 @@ impl HostEntry {
 }
 
 impl Operand {
-    /// Parses an argument, asking the host which files exist.
+    /// Parses an argument and looks up files on the host.
     pub fn parse(text: &OsStr) -> Result<Self, AddressError> {
         Self::parse_with(text, &HostEntry::look_up)
     }
 
-    /// Parses an argument of a host whose files `entry` tells about.
+    /// Parses an argument. `entry` looks up the files of the host.
     ///
     /// ```
     /// use obento::{HostEntry, Operand, Part, Place};
@@ -144,7 +147,7 @@ impl Operand {
     }
 }
 
-/// The error for an image that exists and a path in it that does not start with `/`.
+/// Returns the error for an existing image with a path that does not start with `/`.
 fn relative_path(text: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Option<AddressError> {
     let colons = text.iter().enumerate().filter(|&(_, &byte)| byte == b':');
     let mut images = colons.filter_map(|(at, _)| Some((at, image_and_part(&text[..at], entry)?)));
@@ -154,13 +157,13 @@ fn relative_path(text: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Option<Addr
 }
 
 impl Address {
-    /// Parses an argument of a command that takes a bare image as its root: `disk.img`, `disk.img@2`, and all
-    /// addresses.
+    /// Parses an argument of a command that treats a bare image as its root directory: `disk.img`,
+    /// `disk.img@2`, and all addresses.
     pub fn parse(text: &OsStr) -> Result<Self, AddressError> {
         Self::parse_with(text, &HostEntry::look_up)
     }
 
-    /// [`Address::parse`] for a host whose files `entry` tells about.
+    /// Like [`Address::parse`], but `entry` looks up the files of the host.
     pub fn parse_with(text: &OsStr, entry: &dyn Fn(&Path) -> HostEntry) -> Result<Self, AddressError> {
         let path = match Operand::parse_with(text, entry)? {
             Operand::Image(address) => return Ok(address),
@@ -176,21 +179,22 @@ impl Address {
         }
     }
 
-    /// The file meant: the root where only the image was named.
+    /// Returns the file, which is the root directory if only the image was named.
     pub fn place_or_root(&self) -> Place {
         self.place.clone().unwrap_or_else(|| Place::Path(b"/".to_vec()))
     }
 }
 
-/// A way to read the text as an address.
+/// A way to split the text into the parts of an address.
 struct Split<'a> {
     left: &'a [u8],
     place: Place,
-    /// `IMAGE:12` without brackets is an address only if the image exists: file names may end like this.
+    /// Whether the place is a number without brackets. `IMAGE:12` is an address only if the image exists,
+    /// because the name of a file may have this form.
     bare_number: bool,
 }
 
-/// Every way to read `text` as an address, from the left.
+/// Returns every way to split `text`, from the left.
 fn splits(text: &[u8]) -> Vec<Split<'_>> {
     let colons = text.iter().enumerate().filter(|&(at, &byte)| byte == b':' && at > 0);
     colons
@@ -213,8 +217,8 @@ fn number(digits: &[u8]) -> Option<Ino> {
     std::str::from_utf8(digits).ok().filter(|_| all_digits)?.parse().ok().map(Ino)
 }
 
-/// Reads the left side of an address, `IMAGE` or `IMAGE@PART`, if the image exists. A file whose own name holds an
-/// `@` wins over a partition of another.
+/// Parses the left side of an address, `IMAGE` or `IMAGE@PART`, if the image exists. A file whose own name
+/// contains an `@` takes precedence over a partition of another file.
 fn image_and_part<'a>(
     left: &'a [u8],
     entry: &dyn Fn(&Path) -> HostEntry,
@@ -230,14 +234,15 @@ fn image_and_part<'a>(
     Some((as_file(image)?, Some(part)))
 }
 
-/// Cuts at the last `@`: a PART holds none, because it is percent-encoded; nor does it hold a `/`.
+/// Splits at the last `@`. A PART contains no `@`, because it is percent-encoded, and no `/`.
 fn split_part(left: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = left.iter().rposition(|&byte| byte == b'@')?;
     let (image, part) = (&left[..at], &left[at + 1..]);
     (!part.contains(&b'/')).then_some((image, part))
 }
 
-/// The error for a left side that names no file, with the image's name as far as it can be told from its partition's.
+/// Returns the error for a left side that names no file. The error contains the name of the image without the
+/// partition, if a partition is recognised.
 fn missing_image(left: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> AddressError {
     let image = split_part(left).map_or(left, |(image, _)| image);
     let image = PathBuf::from(OsString::from_vec(image.to_vec()));
@@ -247,7 +252,7 @@ fn missing_image(left: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> AddressErro
     }
 }
 
-/// Prints the address as it is written, with bytes that a terminal must not see as `\xNN`.
+/// Prints the address in its syntax. Control characters are printed as `\xNN`.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", text::escaped(self.image.as_os_str().as_bytes()))?;

@@ -1,11 +1,11 @@
-//! Which file system of an image: the PART of `IMAGE@PART`.
+//! The PART of `IMAGE@PART`, which selects a file system of an image.
 
 use std::fmt;
 
 use super::AddressError;
 use crate::text::escaped;
 
-/// Which file system of an image.
+/// The selection of a file system of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     /// The partition with this number, from 1.
@@ -14,16 +14,16 @@ pub enum Part {
     Name(Vec<u8>),
     /// The partition whose file system has this label.
     Label(Vec<u8>),
-    /// The partition that has this UUID, or whose file system has it: hexadecimal digits and `-`, in lower case.
+    /// The partition with this UUID, or whose file system has it: hexadecimal digits and `-`, in lower case.
     Uuid(String),
-    /// What starts at this byte, whatever a partition table says.
+    /// The file system that starts at this byte, independent of a partition table.
     Offset(u64),
     /// The partition with this GPT name, file system label or UUID.
     Any(Vec<u8>),
 }
 
 impl Part {
-    /// Parses what stands after the `@`.
+    /// Parses the text after the `@`.
     pub fn parse(text: &[u8]) -> Result<Self, AddressError> {
         let wrong = |why| AddressError::Part { part: escaped(text).to_string(), why };
         if text.is_empty() {
@@ -59,7 +59,7 @@ impl Part {
     }
 }
 
-/// A number of bytes: decimal, or hexadecimal after `0x`, with K, M, G or T for powers of 1024.
+/// Parses a number of bytes: decimal, or hexadecimal after `0x`, with K, M, G or T for powers of 1024.
 fn parse_size(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     if let Some(hex) = text.strip_prefix("0x") {

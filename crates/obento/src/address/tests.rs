@@ -1,6 +1,6 @@
 use super::*;
 
-/// A host with the files, devices and directories that the tests name.
+/// Looks up the files, devices and directories that the tests name.
 fn host(path: &Path) -> HostEntry {
     match path.to_str() {
         Some(

@@ -1,4 +1,4 @@
-//! The copy itself: items of a source, one after another, into a tree.
+//! The copy engine: writes the items of a source, one after another, into a tree.
 
 use obento_base::{Attr, Error, FileFlags, FileKind, Name, NameBuf};
 use obento_driver::Span;
@@ -17,7 +17,7 @@ use crate::walk::Step;
 /// Bytes copied between two reports of progress.
 const STRIDE: u64 = 32 << 20;
 
-/// Flags that a person sets on a file, as with chattr(1), and that say how the file is to be treated.
+/// Flags that a user sets on a file, as with chattr(1), and that change how the file is treated.
 const SET_BY_PEOPLE: FileFlags = FileFlags::IMMUTABLE
     .union(FileFlags::APPEND)
     .union(FileFlags::NO_DUMP)
@@ -28,15 +28,15 @@ pub(super) struct Copy<'a, T> {
     pub tree: T,
     options: &'a CopyOptions,
     observer: &'a mut dyn Observer,
-    /// File systems of the host that were met: each counts its inodes for itself.
+    /// The host file systems of the items so far. Each numbers its inodes independently.
     devices: Vec<u64>,
-    /// The directory that the tree is below, if it is in an image: what is copied from the same volume is read without
-    /// its mappings being held.
+    /// The directory above the tree, if it is in an image. Files of the same volume are read without holding
+    /// their mappings.
     root: Option<Node>,
     files: u64,
     bytes: u64,
     problems: u64,
-    /// Directories that were entered in the source and not in the tree.
+    /// Number of directories that were entered in the source but not in the tree.
     skipped: u32,
 }
 
@@ -51,7 +51,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         Self { tree, options, observer, devices, root, files: 0, bytes: 0, problems: 0, skipped: 0 }
     }
 
-    /// Copies `source`, of this index, as `name`; without a name, the contents of a directory.
+    /// Copies `source` with this index, as `name`. Without a name, copies the contents of a directory.
     pub fn source(&mut self, source: &CopyFrom, index: usize, name: Option<&Name>) -> Result<(), CopyError> {
         let is_still = !self.root.as_ref().is_some_and(|root| source.is_in_volume_of(root));
         let mut items = match source.items(index, self.options, is_still) {
@@ -89,7 +89,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         Ok(())
     }
 
-    /// The start, where its contents are meant: it lends its attributes to the target.
+    /// Handles the first item of a copy of the contents of a directory: the target gets its attributes.
     fn contents(&mut self, mut item: Item, items: &mut dyn Items) -> Result<(), CopyError> {
         match item.step {
             Step::Leave => self.skipped = 0,
@@ -142,7 +142,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         self.keep_going(item.shown, made)
     }
 
-    /// Counts the flags and the project of an entry, which are not copied, if all of it is to be kept.
+    /// Counts the flags and the project of an entry as losses, if the options ask to keep everything.
     fn count_flags(&mut self, attr: &Attr, name: &Name) {
         if !self.options.tree.keep.contains(Keep::XATTRS) {
             return;
@@ -155,7 +155,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         }
     }
 
-    /// Copies what is no directory.
+    /// Copies a file that is not a directory.
     fn file(&mut self, name: &Name, item: &Item, items: &dyn Items) -> Result<(), Trouble> {
         let attr = &item.attr;
         let meta = Metadata::new(attr, &item.xattrs);
@@ -165,7 +165,7 @@ impl<'a, T: Tree> Copy<'a, T> {
             return Ok(());
         }
         match (attr.kind, &item.body) {
-            // A reader that follows links follows those that lead somewhere.
+            // A link is followed only if its target exists.
             (FileKind::Symlink, _) if self.follows(item) => {
                 return Err(Trouble::Volume(Error::NotFound));
             }
@@ -179,7 +179,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         Ok(())
     }
 
-    /// Whether a link in the place of `item` is to be followed.
+    /// Returns whether the link `item` is to be followed.
     fn follows(&self, item: &Item) -> bool {
         let options = self.options;
         let symlinks = if item.is_start { options.named_symlinks } else { options.symlinks };
@@ -197,7 +197,7 @@ impl<'a, T: Tree> Copy<'a, T> {
                     self.devices.push(id.dev);
                     self.devices.len() - 1
                 });
-                // Behind those of images.
+                // These numbers come after those of images.
                 LinkKey { source: u32::MAX - u32::try_from(index).unwrap_or(0), ino: id.ino }
             }
         }
@@ -239,13 +239,13 @@ impl<'a, T: Tree> Copy<'a, T> {
             Body::Host(file) => write(&mut |sink| fill_from_host(file, sink, &mut report)),
             Body::Image(node) => {
                 let size = item.attr.size;
-                // Whoever holds a mapping may not write to that volume.
+                // A thread that holds a mapping must not write to the same volume.
                 let is_shared = self.root.as_ref().is_some_and(|root| root.vfs().root() == node.vfs().root());
                 let fast = match is_shared {
                     true => None,
                     false => {
                         match write(&mut |sink| fill(node, size, sink, &mut losses, &mut report)) {
-                            // From the start, with care.
+                            // Copies the file again from the start, with holes for unreadable bytes.
                             Err(FileError::Source(_)) => None,
                             made => Some(made),
                         }
@@ -269,7 +269,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         }
     }
 
-    /// Tells why files were not written after they were made.
+    /// Reports the files whose contents could not be written after they were created.
     fn tell_late(&mut self) -> Result<(), CopyError> {
         let problems = self.tree.late_problems();
         problems.into_iter().try_for_each(|Problem { path, trouble }| self.fail(path, trouble))
@@ -280,12 +280,12 @@ impl<'a, T: Tree> Copy<'a, T> {
         troubles.into_iter().try_for_each(|trouble| self.fail(item.shown.clone(), trouble))
     }
 
-    /// What is refused costs this entry; what will be refused again ends the copy.
+    /// Reports a refusal, which affects only this entry. Ends the copy for a failure that would occur again.
     fn keep_going(&mut self, path: Vec<u8>, done: Result<(), Trouble>) -> Result<(), CopyError> {
         done.or_else(|trouble| self.fail(path, trouble))
     }
 
-    /// Tells of `trouble`, or ends the copy with it.
+    /// Reports `trouble`, or ends the copy with it.
     pub fn fail(&mut self, path: Vec<u8>, trouble: Trouble) -> Result<(), CopyError> {
         match trouble {
             Trouble::Host(error @ (HostError::Limit { .. } | HostError::Stopped)) => Err(error.into()),
@@ -305,7 +305,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         self.observer.problem(&Problem { path, trouble });
     }
 
-    /// Ends the tree; answers what was written and how many problems there were.
+    /// Ends the tree. Returns the report of what was written and the number of problems.
     pub fn finish(mut self) -> Result<(Report, u64), CopyError> {
         self.tree.settle();
         self.tell_late()?;
@@ -313,7 +313,7 @@ impl<'a, T: Tree> Copy<'a, T> {
     }
 }
 
-/// Hands the bytes of a file of the host over by runs.
+/// Hands the bytes of a host file over by runs.
 fn fill_from_host(
     file: &obento_host::source::SourceFile,
     sink: &mut dyn DataSink,
@@ -336,7 +336,7 @@ fn fill_from_host(
     Ok(())
 }
 
-/// Hands the bytes of a file of an image over by runs. `Source` if one of them cannot be read.
+/// Hands the bytes of a file of an image over by runs. Errors: `Source` if a run cannot be read.
 fn fill(
     node: &Node,
     size: u64,
@@ -366,11 +366,11 @@ fn fill(
         }
         at += len;
     }
-    // The file ends before its size said: it is changing.
+    // The file ends before its size: another thread changes it.
     Ok(sink.hole(size.saturating_sub(at))?)
 }
 
-/// Hands the bytes of a file over with holes where they cannot be read.
+/// Hands the bytes of a file over, with holes for unreadable bytes.
 fn fill_carefully(
     node: &Node,
     size: u64,

@@ -1,30 +1,30 @@
-//! What becomes of holes and of zeros.
+//! How a copy treats holes and zeros.
 
 use obento_block::BlockDevice;
 use obento_host::{DataSink, HostError, SinkError};
 
 use crate::data::CHUNK;
 
-/// What becomes of holes and of zeros.
+/// How a copy treats holes and zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Holes {
-    /// Holes stay holes, and zeros zeros.
+    /// Copies holes as holes and zeros as zeros.
     #[default]
     Keep,
-    /// Zeros become holes too, in units of 4096 bytes.
+    /// Copies holes as holes. Zeros become holes too, in units of 4096 bytes.
     Make,
-    /// Holes become zeros, which take space.
+    /// Copies holes as zeros, which take space.
     Fill,
 }
 
-/// A hole shorter than a block of the host's file system saves nothing.
+/// The block size of most host file systems. A shorter hole saves no space.
 const BLOCK: usize = 4096;
 
-/// A sink in front of another one.
+/// A sink that passes bytes and holes to another sink.
 pub struct Shaped<'a> {
-    /// Where the bytes go.
+    /// The sink that receives the bytes.
     pub sink: &'a mut dyn DataSink,
-    /// What becomes of holes.
+    /// How holes are treated.
     pub holes: Holes,
 }
 
@@ -82,7 +82,7 @@ impl DataSink for Shaped<'_> {
 mod tests {
     use super::*;
 
-    /// Notes what it is told: `h` and `b` with lengths.
+    /// Records its calls: `h` and `b` with lengths.
     #[derive(Default)]
     struct Notes(String);
 

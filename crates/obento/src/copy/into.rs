@@ -1,4 +1,4 @@
-//! Into an image, from the host or from an image.
+//! Copies into an image, from the host or from an image.
 
 use std::io::{self, Read};
 
@@ -17,10 +17,14 @@ use super::{
     CopyError, CopyOptions, CopyReport, HardLinks, Observer, Progress, TargetIs, Trouble, expect_wanted,
 };
 
-/// Copies `sources` to `target`, which is a directory to copy into or the copy itself, as [`CopyOptions::target`]
-/// says. A file that is replaced is the old or the new one at any moment. What is copied is on stable storage once the
-/// volume is closed. Errors: what keeps it from beginning, or from going on at all: the limit on bytes, or a device that
-/// fails.
+/// Copies `sources` to `target`. [`CopyOptions::target`] decides whether `target` is a directory to copy into
+/// or the copy itself. A replaced file is the old or the new one at any moment. The copy is on stable storage
+/// after the volume is closed.
+///
+/// # Errors
+///
+/// - Errors that prevent the copy from starting.
+/// - Errors that prevent it from continuing: the limit on bytes, or a device that fails.
 ///
 /// ```no_run
 /// use obento::{Access, CopyFrom, CopyOptions, Image, ImageTarget, Options, Place, Quiet, Registry};
@@ -54,7 +58,7 @@ pub fn copy_in(
         ImageWriter::open(root.clone(), place.address(), options.tree.clone()).map_err(failed)?;
     let is_within = sources.iter().any(|source| source.is_in_volume_of(&root));
     writer.over(match options.hard_links {
-        // What is written in place may be the source by another name.
+        // A file that would be written in place may be the source by another name.
         HardLinks::Separate if is_within => Over::Apart,
         HardLinks::Separate => Over::Contents,
         HardLinks::Keep => Over::File,
@@ -87,8 +91,14 @@ pub fn copy_in(
     Ok(CopyReport { written, problems })
 }
 
-/// Writes what `input` gives to the file at `target`, whose mode, if it is there, stays. Answers how many bytes. Errors:
-/// those of the input; Target; BadTarget for a directory.
+/// Writes the bytes of `input` to the file at `target`. An existing file keeps its mode. Returns the number
+/// of bytes.
+///
+/// # Errors
+///
+/// - Errors of the input.
+/// - Target.
+/// - BadTarget for a directory.
 pub fn copy_from_reader(
     input: &mut dyn Read,
     target: &ImageTarget,
@@ -104,7 +114,7 @@ pub fn copy_from_reader(
     let TargetPlace::As(dir, address, name) = target.find(&[CopyFrom::Host(b"-".to_vec())], &options)? else {
         return Err(failed(Error::IsDirectory));
     };
-    // There is nothing else to keep of a stream.
+    // A stream has no metadata to keep.
     let tree = TreeOptions { keep: Keep::empty(), ..options.tree.clone() };
     let mut writer = ImageWriter::open(dir, address, tree).map_err(failed)?;
     writer.over(Over::Contents);
@@ -144,8 +154,8 @@ pub fn copy_from_reader(
     writer.finish().map(|_| bytes)
 }
 
-/// Reads until `buffer` is full or nothing comes any more, so that what is written are whole blocks; answers how many bytes.
-/// Errors: those of `input`, but for interruptions that mean nothing.
+/// Reads until `buffer` is full or the input ends, so that whole blocks are written. Returns the number of
+/// bytes. Retries after an interruption. Errors: those of `input`.
 pub fn read_full(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
@@ -159,7 +169,7 @@ pub fn read_full(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(len)
 }
 
-/// Why `source` cannot be copied to where it would go, within one volume.
+/// Returns the reason why `source` cannot be copied to `place` within one volume.
 fn refusal(source: &CopyFrom, place: &TargetPlace, name: Option<&Name>) -> Result<Option<Trouble>, Error> {
     let CopyFrom::Image(from) = source else { return Ok(None) };
     if !source.is_in_volume_of(place.node()) {
@@ -179,7 +189,7 @@ fn refusal(source: &CopyFrom, place: &TargetPlace, name: Option<&Name>) -> Resul
 }
 
 fn is_at_or_below(mut node: Node, ancestor: &Node) -> Result<bool, Error> {
-    /// Far above any tree, and an end to a damaged one that runs in a circle.
+    /// A limit far above any valid tree, which ends the loop for a damaged tree with a cycle.
     const MAX_DEPTH: u32 = 1 << 20;
     for _ in 0..MAX_DEPTH {
         if node == *ancestor {

@@ -1,10 +1,11 @@
-//! Copying out of images and into them, as cp(1) does it.
+//! Copies out of images and into images, as cp(1) does.
 //!
-//! What is written goes through [`TreeWriter`], which no name, link or mode of the image can lead out of the target.
-//! What cannot be read or written costs the file it belongs to: it is told to the [`Observer`] and the rest follows.
-//! What the host does not let one keep (an owner) is counted in the [`CopyReport`].
+//! Copies are written through [`TreeWriter`]. No name, link or mode of the image can lead it out of the
+//! target. An error of reading or writing affects only the file that it belongs to: it is reported to the
+//! [`Observer`] and the copy continues. A property that the host does not permit to keep, such as an owner,
+//! is counted in the [`CopyReport`].
 //!
-//! Data goes by runs: holes stay holes, and what lies in a file of the host is copied within the kernel.
+//! Data is copied by runs. Holes stay holes, and data in a host file is copied within the kernel.
 
 mod engine;
 mod holes;
@@ -43,8 +44,13 @@ pub use source::CopyFrom;
 #[cfg(doc)]
 use obento_host::tree::TreeWriter;
 
-/// Writes the bytes of a file to `output`; bytes that cannot be read as zeros, and told to `observer`. Answers how
-/// many bytes. Errors: those of `output`; Volume if `node` is no regular file.
+/// Writes the bytes of a file to `output`. Unreadable bytes are written as zeros and reported to `observer`.
+/// Returns the number of bytes.
+///
+/// # Errors
+///
+/// - Errors of `output`.
+/// - Volume if `node` is not a regular file.
 pub fn copy_to_writer(
     node: &Node,
     path: &[u8],

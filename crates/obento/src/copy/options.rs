@@ -1,4 +1,4 @@
-//! What to copy, and how.
+//! The options of a copy.
 
 use std::collections::HashSet;
 
@@ -8,56 +8,56 @@ use obento_vfs::{Node, Symlinks};
 
 use super::Holes;
 
-/// What to do with a file that has several names.
+/// How a copy treats a file with several names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HardLinks {
-    /// The copies are names of one file too.
+    /// The copies are names of one file.
     #[default]
     Keep,
-    /// Each name becomes a file of its own.
+    /// Each name becomes a separate file.
     Separate,
 }
 
-/// What the target is.
+/// The role of the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TargetIs {
-    /// A directory if there is one, otherwise the copy itself.
+    /// A directory to copy into if it exists, otherwise the copy itself.
     #[default]
     Either,
     /// The directory to copy into, which must exist (`cp -t`).
     Directory,
-    /// The copy itself, even where there is a directory (`cp -T`).
+    /// The copy itself, even if a directory exists (`cp -T`).
     Copy,
 }
 
-/// How to copy.
+/// The options of a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyOptions {
-    /// Whether directories are copied, with what is in them.
+    /// Whether directories are copied with their contents.
     pub recursive: bool,
-    /// What to do with symbolic links below the sources.
+    /// How symbolic links below the sources are treated.
     pub symlinks: Symlinks,
-    /// What to do with a source on the host that is a symbolic link itself. In an image, whoever found the source has
-    /// followed it or not.
+    /// How a host source that is a symbolic link itself is treated. For a source in an image, the caller
+    /// decides this when it looks up the source.
     pub named_symlinks: Symlinks,
-    /// Whether directories of the host on which another file system is mounted are left empty (`cp -x`).
+    /// Whether mount points below the sources on the host are copied as empty directories (`cp -x`).
     pub one_file_system: bool,
-    /// What to do with files that have several names.
+    /// How files with several names are treated.
     pub hard_links: HardLinks,
-    /// What to do with holes and zeros.
+    /// How holes and zeros are treated.
     pub holes: Holes,
-    /// What the target is.
+    /// The role of the target.
     pub target: TargetIs,
-    /// What is kept of the metadata, what to do with names that are taken, how far the image is believed, and the
-    /// most bytes to write.
+    /// The metadata to keep, the treatment of existing names, the trust in the image, and the most bytes to
+    /// write.
     pub tree: TreeOptions,
-    /// Files of the host that are never replaced, and never copied into an image: those that images are read from and
-    /// written to.
+    /// Host files that are never replaced, and never copied into an image: the files of the images that are
+    /// read and written.
     pub spared: Vec<FileId>,
 }
 
 impl CopyOptions {
-    /// `cp -a`: everything, as it is in the image.
+    /// Returns the options of `cp -a`: copies everything, as it is in the image.
     pub fn archive() -> Self {
         Self {
             recursive: true,
@@ -72,7 +72,7 @@ impl CopyOptions {
         }
     }
 
-    /// `cp`: the bytes of single files, with the permission bits that a new file gets.
+    /// Returns the options of `cp`: copies the bytes of single files, with the permission bits of new files.
     pub fn plain() -> Self {
         Self {
             recursive: false,
@@ -88,45 +88,45 @@ impl CopyOptions {
     }
 }
 
-/// What to copy.
+/// A source in an image.
 #[derive(Clone, Debug)]
 pub struct CopySource {
     /// The file or directory.
     pub node: Node,
-    /// Its path as it was written: its last component names the copy. A path that ends in `/.` or is the root means the
-    /// contents.
+    /// The path as it was written. Its last component is the name of the copy. A path that ends in `/.` or is
+    /// the root means the contents.
     pub path: Vec<u8>,
-    /// What messages put before the path: `disk.img:`.
+    /// The prefix of the path in messages: `disk.img:`.
     pub prefix: Vec<u8>,
 }
 
 impl CopySource {
-    /// The name that the copy has in a directory; `None` where the contents are meant.
+    /// Returns the name of the copy in a directory, or `None` if the contents are copied.
     pub fn name(&self) -> Option<&[u8]> {
         last_name(&self.path)
     }
 
-    /// The path of what lies at `below` in it, for messages.
+    /// Returns the path of the entry at `below` in the source, for messages.
     pub(super) fn join(&self, below: &[u8]) -> Vec<u8> {
         [&self.prefix[..], &join(&self.path, below)].concat()
     }
 }
 
-/// Whether two sources of these names may put entries into the same directory below the target.
+/// Returns whether two sources with these names may put entries into the same directory below the target.
 pub(super) fn may_meet_twice<'n>(names: impl Iterator<Item = Option<&'n [u8]>> + Clone) -> bool {
     let has_contents = names.clone().count() > 1 && names.clone().any(|name| name.is_none());
     let mut met = HashSet::new();
     has_contents || !names.flatten().all(|name| met.insert(name))
 }
 
-/// The last component of `path`; none if it is the root or dots.
+/// Returns the last component of `path`, or `None` if it is the root or dots.
 pub(super) fn last_name(path: &[u8]) -> Option<&[u8]> {
     let trimmed = path.iter().rposition(|&byte| byte != b'/').map_or(&b""[..], |last| &path[..=last]);
     let name = trimmed.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     (!matches!(name, b"" | b"." | b"..")).then_some(name)
 }
 
-/// The path of what lies at `below` in `path`.
+/// Returns the path of the entry at `below` in `path`.
 pub(crate) fn join(path: &[u8], below: &[u8]) -> Vec<u8> {
     match (below, path.last()) {
         ([], _) => path.to_vec(),

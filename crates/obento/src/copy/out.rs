@@ -1,4 +1,4 @@
-//! From an image into a directory of the host.
+//! Copies from an image into a directory of the host.
 
 use std::path::Path;
 
@@ -11,8 +11,13 @@ use super::source::CopyFrom;
 use super::target::{HostTarget, Place};
 use super::{CopyError, CopyOptions, CopyReport, CopySource, Observer, Trouble};
 
-/// Copies `sources` to `target`, which is a directory to copy into or the copy itself, as [`CopyOptions::target`]
-/// says. Errors: what keeps it from beginning, or from going on at all: [`HostError::Limit`](super::HostError::Limit).
+/// Copies `sources` to `target`. [`CopyOptions::target`] decides whether `target` is a directory to copy into
+/// or the copy itself.
+///
+/// # Errors
+///
+/// - Errors that prevent the copy from starting.
+/// - [`HostError::Limit`](super::HostError::Limit), which ends the copy.
 ///
 /// ```no_run
 /// use obento::{CopyOptions, CopySource, Image, Options, Quiet, Registry};
@@ -35,7 +40,7 @@ pub fn copy_out(
     copy_out_to(sources, &HostTarget::open(target)?, options, observer)
 }
 
-/// [`copy_out`] to a target whose path was followed before. Errors: as [`copy_out`].
+/// Like [`copy_out`], but the path of the target was already resolved.
 pub fn copy_out_to(
     sources: &[CopySource],
     target: &HostTarget,
@@ -51,7 +56,7 @@ pub fn copy_out_to(
     let writer = writer.behind();
     let mut copy = Copy::new(writer, None, options, observer);
     for source in sources {
-        // Inodes of two volumes may have one number.
+        // Inodes of two volumes may have the same number.
         let same = |other: &CopySource| other.node.vfs().root() == source.node.vfs().root();
         let index = sources.iter().position(same).unwrap_or(usize::MAX);
         let name = match place {

@@ -1,4 +1,4 @@
-//! What a copy tells while it runs and when it is done.
+//! The progress, the problems and the result of a copy.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,59 +12,59 @@ use crate::data::Unread;
 use crate::import::MemberTrouble;
 use crate::text::escaped;
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress<'a> {
     /// Entries copied.
     pub files: u64,
     /// Bytes copied.
     pub bytes: u64,
-    /// What is being copied.
+    /// The path of the current entry.
     pub path: &'a [u8],
 }
 
-/// Something that could not be copied, or not whole. The rest is.
+/// An entry that could not be copied, or not completely. The copy continues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// What, as a path in the source.
+    /// The path in the source.
     pub path: Vec<u8>,
-    /// What is wrong.
+    /// The reason.
     pub trouble: Trouble,
 }
 
-/// What is wrong with one entry.
+/// The reason of a problem with one entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
-    /// The image's side.
+    /// An error of the image.
     Volume(Error),
-    /// The host's side.
+    /// An error of the host.
     Host(HostError),
-    /// Bytes that could not be read; the copy has zeros there.
+    /// Bytes that could not be read. The copy has zeros there.
     Unread(Unread),
-    /// Extended attributes that could not be read; the copy lacks them.
+    /// Extended attributes that could not be read. The copy lacks them.
     Xattrs(Error),
-    /// A directory, which was not asked for.
+    /// A directory, but the options exclude directories.
     DirectoryOmitted,
-    /// A name that is none: the source was not named by a path.
+    /// The source has no name, because it was not given by a path.
     Nameless,
-    /// The image that is written to.
+    /// An error of the image that is written to.
     Target {
-        /// Where.
+        /// The path in the target.
         path: Vec<u8>,
-        /// What it refuses.
+        /// The error.
         error: Error,
     },
-    /// A symbolic link that leads nowhere has the name of the copy.
+    /// A dangling symbolic link has the name of the copy.
     Dangling(Vec<u8>),
-    /// Source and target are one file.
+    /// Source and target are the same file.
     SameFile,
-    /// A directory that would come to lie in itself.
+    /// A directory would be copied into itself.
     IntoItself,
-    /// The image that is being changed, or what it is read from.
+    /// The file is the image that is changed, or a file that the image is read from.
     IsTarget,
-    /// A member of an archive.
+    /// A problem with a member of an archive.
     Member(MemberTrouble),
-    /// A name that the format cannot hold, which the report counts. No observer is told.
+    /// A name that the format cannot store. The report counts it, and the observer does not receive it.
     Counted,
 }
 
@@ -116,35 +116,35 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Is told how a copy goes on.
+/// Receives the progress and the problems of a copy.
 pub trait Observer {
-    /// After every entry, and now and then within a long one.
+    /// Called after every entry, and at intervals within a long one.
     fn progress(&mut self, progress: &Progress<'_>) {
         let _ = progress;
     }
 
-    /// So many files with so many bytes will be copied, which is known when all were looked at; what was told before was of that. Nobody
-    /// says so of what comes through a pipe.
+    /// Receives the total number of files and bytes, which is known after all files were listed. Earlier
+    /// reports of progress refer to the listing. A copy from a pipe does not call it.
     fn total(&mut self, files: u64, bytes: u64) {
         let _ = (files, bytes);
     }
 
-    /// Whether the copy is to end here, with [`HostError::Stopped`]. It is asked before every entry, and now and then
-    /// within a long one; of an entry that is not done yet nothing is left.
+    /// Returns whether to end the copy here, with [`HostError::Stopped`]. Called before every entry, and at
+    /// intervals within a long one. An unfinished entry is removed.
     fn is_stopped(&self) -> bool {
         false
     }
 
-    /// Something could not be copied; the rest follows.
+    /// Receives a problem. The copy continues.
     fn problem(&mut self, problem: &Problem);
 }
 
-/// Errors: whoever watches wants no more.
+/// Fails if the observer stops the copy.
 pub(crate) fn expect_wanted(observer: &dyn Observer) -> Result<(), HostError> {
     if observer.is_stopped() { Err(HostError::Stopped) } else { Ok(()) }
 }
 
-/// Keeps the problems and shows nothing.
+/// An observer that collects the problems and prints nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Quiet(pub Vec<Problem>);
 
@@ -154,55 +154,55 @@ impl Observer for Quiet {
     }
 }
 
-/// What a copy did.
+/// The result of a copy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CopyReport {
-    /// What was written, and what could not be kept.
+    /// The entries that were written, and the properties that could not be kept.
     pub written: tree::Report,
-    /// How many problems the observer was told.
+    /// The number of problems that the observer received.
     pub problems: u64,
 }
 
-/// Why a copy could not begin, or had to end.
+/// The error that prevented or ended a copy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
-    /// The host's side.
+    /// An error of the host.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The image's side.
+    /// An error of the image.
     #[error(transparent)]
     Volume(Error),
-    /// The image that is written to.
+    /// An error of the image that is written to.
     #[error("{}: {error}", escaped(path))]
     Target {
-        /// Where.
+        /// The path in the target.
         path: Vec<u8>,
-        /// What it refuses.
+        /// The error.
         error: Error,
     },
-    /// What was left to do at the end could not be done.
+    /// A final step of the copy failed.
     #[error("{0}")]
     Problem(Trouble),
-    /// The input is no archive.
+    /// The input is not an archive.
     #[error("this is no tar archive: {reason}")]
     NotAnArchive {
-        /// What is there instead.
+        /// A description of the input.
         reason: String,
     },
-    /// The input that bytes come from.
+    /// An error of the input.
     #[error("cannot read: {0}")]
     Input(std::io::Error),
-    /// The output that bytes are written to.
+    /// An error of the output.
     #[error("cannot write: {0}")]
     Output(std::io::Error),
-    /// Several sources, and the target is no directory.
+    /// Several sources have a target that is not a directory.
     #[error("{}: is not a directory; several files can only be copied into one", PathBuf::from(target).display())]
     NotDirectory {
         /// The target.
         target: PathBuf,
     },
-    /// The target's path has no last component to make.
+    /// The path of the target has no last component to create.
     #[error("{}: cannot be made; name a file or an existing directory", PathBuf::from(target).display())]
     BadTarget {
         /// The target.

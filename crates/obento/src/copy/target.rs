@@ -1,4 +1,4 @@
-//! Where copies go: into a directory, or under a name of their own.
+//! The target of a copy on the host: a directory to copy into, or the name of the copy.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use obento_host::{HostDir, HostError};
 
 use super::{CopyError, CopyOptions, CopySource, TargetIs};
 
-/// A place of the host for copies.
+/// The target of a copy on the host.
 ///
-/// Invariant: the path is followed once. What another user puts in its place later is not used.
+/// Invariant: the path is resolved once. A file that another user puts in its place later is not used.
 #[derive(Clone, Debug)]
 pub struct HostTarget {
-    /// As it was written, for messages.
+    /// The path as it was written, for messages.
     path: PathBuf,
-    /// The directory that it is in, and its name there. None if it ends in dots or is the root.
+    /// The parent directory and the name in it. `None` if the path ends in dots or is the root.
     parent: Option<(HostDir, NameBuf)>,
-    /// The directory that it is, or why it cannot be opened as one.
+    /// The directory at the path, or the error of opening it as one.
     directory: Result<HostDir, HostError>,
 }
 
@@ -29,7 +29,8 @@ pub(super) enum Place<'t> {
 }
 
 impl HostTarget {
-    /// Follows `path`. Errors: Host if its directory cannot be opened or a symbolic link of another user leads to it.
+    /// Resolves `path`. Errors: Host if its directory cannot be opened or a symbolic link of another user
+    /// leads to it.
     pub fn open(path: &Path) -> Result<Self, CopyError> {
         let shown = path.to_owned();
         match HostDir::open_parent(path) {
@@ -38,7 +39,7 @@ impl HostTarget {
                 target.path = shown;
                 Ok(target)
             }
-            // A path without a name of its own is a directory.
+            // A path without a last name is a directory.
             Err(error) if error.errno() == Some(obento_host::SystemErrno::INVAL) => {
                 Ok(Self { path: shown, parent: None, directory: Ok(HostDir::open(path)?) })
             }
@@ -46,7 +47,7 @@ impl HostTarget {
         }
     }
 
-    /// The place `name` in `dir`. Errors: Host if a symbolic link of another user has the name.
+    /// Returns the place `name` in `dir`. Errors: Host if a symbolic link of another user has the name.
     pub fn in_directory(dir: HostDir, name: NameBuf) -> Result<Self, CopyError> {
         let directory = dir.enter(&name);
         if let Err(error @ HostError::ForeignLink { .. }) = directory {
@@ -55,25 +56,26 @@ impl HostTarget {
         Ok(Self { path: dir.child(&name), parent: Some((dir, name)), directory })
     }
 
-    /// The path as it was written.
+    /// Returns the path as it was written.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is a directory.
+    /// Returns whether the path is a directory.
     pub fn is_directory(&self) -> bool {
         self.directory.is_ok()
     }
 
-    /// The directory that it is in, and its name there; `None` for a path that ends in dots or is the root.
+    /// Returns the parent directory and the name in it, or `None` for a path that ends in dots or is the
+    /// root.
     pub fn parent(&self) -> Option<(&HostDir, &Name)> {
         self.parent.as_ref().map(|(dir, name)| (dir, &**name))
     }
 
-    /// The directory below which a copy to here writes.
+    /// Returns the directory below which a copy to this target writes.
     pub fn ground(&self, is: TargetIs) -> Option<&HostDir> {
         let parent = self.parent.as_ref().map(|(dir, _)| dir);
-        // A copy of this very name is created in the parent, even if a directory has the name.
+        // A copy with this very name is created in the parent, even if a directory has the name.
         let directory = self.directory.as_ref().ok();
         if is == TargetIs::Copy { parent.or(directory) } else { directory.or(parent) }
     }
@@ -92,7 +94,8 @@ impl HostTarget {
             return Ok(Place::Into(directory));
         }
         let [source] = sources else { return Err(not_directory()) };
-        // The contents of a directory are copied into an existing directory, even if the target is the copy itself.
+        // The contents of a directory are copied into an existing directory, even if the target is the copy
+        // itself.
         if let (Ok(directory), None) = (&self.directory, source.name()) {
             return Ok(Place::Into(directory));
         }

@@ -1,4 +1,4 @@
-//! Where a copy is written: below a directory of the host, or of an image.
+//! The destination of a copy: a directory of the host or of an image.
 
 use obento_base::{DeviceNumber, Error, FileKind, Name};
 use obento_host::tree::{LinkKey, Loss, Report, TreeWriter, Written};
@@ -7,12 +7,12 @@ use obento_host::{DataSink, HostError, Metadata, SinkError};
 use super::image::ImageWriter;
 use super::{CopyError, Problem, Trouble};
 
-/// Hands over the bytes of a file; called again where the target has to begin anew.
+/// Hands over the bytes of a file. The target calls it again if it has to start over.
 pub(crate) type Fill<'f> = dyn FnMut(&mut dyn DataSink) -> Result<(), SinkError> + 'f;
 
-/// Why a file was not written.
+/// The reason why a file was not written.
 pub(crate) enum FileError {
-    /// It cannot be read. Nothing of it is there.
+    /// The source cannot be read. No part of the file remains.
     Source(Error),
     Trouble(Trouble),
 }
@@ -38,25 +38,26 @@ impl From<SinkError> for FileError {
     }
 }
 
-/// A tree that is being written: it stands in a directory and makes entries there.
+/// A tree that is written. It has a current directory and creates entries there.
 pub(super) trait Tree {
-    /// The root gets this metadata at the end.
+    /// Sets the metadata that the root gets at the end.
     fn set_root(&mut self, meta: &Metadata<'_>);
-    /// Steps into the directory `name`, and makes it if need be.
+    /// Enters the directory `name`, and creates it if it does not exist.
     fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), Trouble>;
-    /// Sets the metadata of the directory it stands in and steps out of it.
+    /// Sets the metadata of the current directory and leaves it.
     fn leave(&mut self) -> Result<(), Trouble>;
-    /// Makes a regular file.
+    /// Creates a regular file.
     fn file(&mut self, name: &Name, meta: &Metadata<'_>, fill: &mut Fill<'_>) -> Result<Written, FileError>;
-    /// Makes a regular file of `bytes`, with others; what goes wrong is told late. False where it has to be made by itself.
+    /// Creates a regular file of `bytes` in a batch with others, and reports its errors later. Returns false
+    /// if the file must be created by itself.
     fn file_later(&mut self, _: &Name, _: &Metadata<'_>, _: &[u8]) -> Result<bool, Trouble> {
         Ok(false)
     }
-    /// Counts what of `name` is not kept because nobody sets it.
+    /// Counts a property of `name` that is lost.
     fn lose(&mut self, loss: Loss, name: &Name);
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble>;
-    /// Makes a device node, FIFO or socket.
+    /// Creates a device node, FIFO or socket.
     fn node(
         &mut self,
         name: &Name,
@@ -64,13 +65,13 @@ pub(super) trait Tree {
         kind: FileKind,
         rdev: DeviceNumber,
     ) -> Result<Written, Trouble>;
-    /// Notes that `name` has the inode `key` in the source, of which `more` names are to come.
+    /// Records that `name` has the inode `key` in the source, with `more` names expected.
     fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), Trouble>;
-    /// Makes `name` another name of what was remembered. `None`: it cannot be one.
+    /// Makes `name` a hard link to a recorded file. Returns `None` if that is not possible.
     fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: LinkKey) -> Result<Option<Written>, Trouble>;
-    /// Why files that were made could not be written after all, where that shows later.
+    /// Returns the files that were created but could not be written, if that is noticed later.
     fn late_problems(&mut self) -> Vec<Problem>;
-    /// Waits until it is known of all.
+    /// Waits until the errors of all files are known.
     fn settle(&mut self);
     /// Leaves all directories.
     fn finish(self) -> Result<Report, CopyError>;
@@ -106,7 +107,7 @@ impl Tree for TreeWriter {
     }
     fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), Trouble> {
         match Self::remember(self, key, name, more) {
-            // The node was dropped or stays as it was: there is nothing to link to.
+            // The node was dropped or stays unchanged: there is nothing to link to.
             Err(error) if error.errno().is_some() => Ok(()),
             other => Ok(other?),
         }

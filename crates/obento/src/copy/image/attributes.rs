@@ -1,4 +1,4 @@
-//! What is set of the metadata of an entry once it is there.
+//! Sets the metadata of an entry after it was created.
 
 use obento_base::{Attr, Error, FileKind, Mode, Name};
 use obento_driver::{Keeps, SetAttr, TimeChange, XattrMode};
@@ -13,24 +13,24 @@ use crate::copy::Trouble;
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 pub(super) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
-/// Both lists that an entry may have.
+/// The attributes of both access control lists that an entry may have.
 const LISTS: [&[u8]; 2] = [ACCESS_ACL, DEFAULT_ACL];
 
-/// An entry that was just made.
+/// An entry that was just created.
 pub(super) struct Made<'a> {
     pub node: &'a Node,
-    /// What it takes the place of.
+    /// The file that it replaces.
     pub replaces: Option<&'a (Node, Attr)>,
-    /// What it got from its directory, wanted or not.
+    /// The properties that it inherited from its directory.
     pub inherits: Inherits,
 }
 
 impl ImageWriter {
-    /// The mode of a new entry.
+    /// Returns the mode of a new entry.
     pub(super) fn final_mode(&self, meta: &Metadata<'_>, kind: FileKind) -> Mode {
         let bits = meta.mode.bits();
         if !self.options.keep.contains(Keep::MODE) {
-            // With a default list, that list takes the place of the umask.
+            // A default list replaces the umask.
             let is_list = self.top().inherits.acl && self.options.new_mode == NewMode::Source;
             let umask = if is_list { 0 } else { self.umask };
             return Mode::new(self.options.new_mode.of(kind, meta.mode).bits() & !umask);
@@ -41,7 +41,7 @@ impl ImageWriter {
         }
     }
 
-    /// Sets what the source has and creation did not set.
+    /// Sets the metadata of the source that creation did not set.
     pub(super) fn apply(
         &mut self,
         made: &Made<'_>,
@@ -51,7 +51,7 @@ impl ImageWriter {
         let keep = self.options.keep;
         self.count_lacking(made.node, meta, name)?;
         if made.inherits.acl && (self.sets_mode(made) || made.replaces.is_some()) {
-            // With a plain mode, as GNU cp has it, a directory still gives its default list on.
+            // With a plain mode, a directory still passes its default list on, as in GNU cp.
             let is_kept = keep.contains(Keep::MODE) || made.replaces.is_some();
             self.remove_lists(made.node, if is_kept { &LISTS } else { &LISTS[..1] }, name)?;
         }
@@ -70,20 +70,20 @@ impl ImageWriter {
         self.set_attr(made, meta, name)
     }
 
-    /// Whether an entry gets a mode of its own, whatever its directory gives it.
+    /// Returns whether the entry gets a mode that does not depend on its directory.
     fn sets_mode(&self, made: &Made<'_>) -> bool {
         let is_plain = made.replaces.is_none() && self.options.new_mode == NewMode::Plain;
         self.options.keep.contains(Keep::MODE) || is_plain
     }
 
-    /// The set-group-ID bit that a new directory has from its own, where modes are not kept.
+    /// Returns the set-group-ID bit that a new directory inherits, if modes are not kept.
     fn inherited_bits(&self, made: &Made<'_>, kind: FileKind) -> Mode {
         let is_kept = self.options.keep.contains(Keep::MODE);
         let inherits = made.inherits.group && kind == FileKind::Directory && !is_kept;
         if inherits { Mode::SET_GID } else { Mode::new(0) }
     }
 
-    /// Removes the access control lists of `node`, so that its mode says all.
+    /// Removes the access control lists of `node`, so that the mode alone defines its permissions.
     fn remove_lists(&self, node: &Node, lists: &[&[u8]], name: Option<&Name>) -> Result<(), Trouble> {
         for list in lists {
             match self.vfs.remove_xattr(OWNER, node, list) {
@@ -94,7 +94,7 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Counts the owner and the mode where the format has no room for them; nobody misses those of the root.
+    /// Counts an owner or mode that the format cannot store. The root directory is not counted.
     fn count_lacking(
         &mut self,
         node: &Node,
@@ -121,7 +121,7 @@ impl ImageWriter {
 
     fn set_attr(&mut self, made: &Made<'_>, meta: &Metadata<'_>, name: Option<&Name>) -> Result<(), Trouble> {
         let (keep, mut change) = (self.options.keep, SetAttr::default());
-        // What the directory gave to it goes again.
+        // Undoes what the entry inherited from its directory.
         let before = made.replaces.map(|(_, attr)| attr);
         if made.inherits.group {
             let owner = if keep.contains(Keep::OWNER) {
@@ -147,7 +147,7 @@ impl ImageWriter {
         self.change(made.node, change, name)
     }
 
-    /// Changes attributes; a time or owner that the format cannot hold is counted.
+    /// Changes attributes. Counts a time or owner that the format cannot store.
     pub(super) fn change(
         &mut self,
         node: &Node,
@@ -159,7 +159,7 @@ impl ImageWriter {
         }
         match self.vfs.set_attr(OWNER, node, &change) {
             Ok(held) => {
-                // Nobody misses those of the root, as in `count_lacking`.
+                // The root directory is not counted, as in `count_lacking`.
                 if !node.is_root() && self.is_other_time(&held, &change) {
                     let path = self.host_path(name);
                     self.report.refused(Loss::Times, Error::OutOfRange, || path);
@@ -180,14 +180,15 @@ impl ImageWriter {
         }
     }
 
-    /// Whether a time became another, the nearest that the format holds.
+    /// Returns whether a stored time differs from the requested one, because the format has a coarser
+    /// resolution or a smaller range.
     fn is_other_time(&self, held: &Attr, change: &SetAttr) -> bool {
         let is_other = |held, asked: Option<TimeChange>| matches!(asked, Some(TimeChange::At(asked)) if !self.limits.is_same_time(held, asked));
         let keeps_atime = self.limits.keeps.contains(Keeps::ATIME);
         is_other(held.mtime, change.mtime) || keeps_atime && is_other(held.atime, change.atime)
     }
 
-    /// Takes from the group of `node` what only the mask of the list `value`, which is lost, allowed.
+    /// Removes from the group of `node` the permissions that only the mask of the lost list `value` allowed.
     fn narrow_mode(&mut self, node: &Node, value: &[u8], name: Option<&Name>) -> Result<(), Trouble> {
         let mode = node.attr().map_err(|error| self.failed(name, error))?.mode;
         let mode = Some(acls::mode_without(mode, value));
@@ -222,7 +223,7 @@ impl ImageWriter {
         }
     }
 
-    /// Sets the metadata of the directory it stands in.
+    /// Sets the metadata of the current directory.
     pub(super) fn complete(&mut self) -> Result<(), Trouble> {
         let level = self.top_mut();
         let Some(owned) = level.meta.take() else { return self.restore() };
@@ -235,7 +236,7 @@ impl ImageWriter {
         self.apply_over(&node, &meta, None)
     }
 
-    /// Sets what is kept of the source on something that was there before.
+    /// Sets the kept metadata of the source on an entry that existed before.
     pub(super) fn apply_over(
         &mut self,
         node: &Node,

@@ -1,6 +1,7 @@
-//! Small files that are made together, for drivers to which a call is dear.
+//! Creates small files in batches, for drivers with a high cost per call.
 //!
-//! Invariant: those that wait are of the directory in which the writer stands, and are made before anything else is.
+//! Invariant: all waiting files belong to the writer's current directory. They are created before any other
+//! change.
 
 use std::ops::Range;
 
@@ -15,27 +16,27 @@ use crate::copy::{Problem, Trouble};
 
 /// The most files that wait.
 const FILES: usize = 512;
-/// Bytes that wait at most, but for the last file's.
+/// The most bytes that wait, except for those of the last file.
 const BYTES: usize = 3 << 20;
 
-/// Seconds that every format holds which takes files together and keeps their owners: those of `time_t` as it began, in 31 bits, but for the first and the
-/// last. What becomes of other times is seen when they are set.
+/// The times in seconds that every format with batches and owners can store: the positive 31-bit `time_t`,
+/// without the last value. Other times are set one by one, where a loss is noticed.
 const TIMES: Range<i64> = 1..i32::MAX as i64;
 
 fn is_held_everywhere(time: Timestamp) -> bool {
     time == Timestamp::EPOCH || TIMES.contains(&time.secs())
 }
 
-/// A file that waits.
+/// A waiting file.
 struct Waiting {
     name: NameBuf,
     node: NewNode<'static>,
-    /// Where its bytes are among those of all.
+    /// The range of its bytes in the common buffer.
     bytes: Range<usize>,
     times: Option<(Timestamp, Timestamp)>,
 }
 
-/// Them, and what went wrong with those before.
+/// The waiting files, and the problems of earlier ones.
 #[derive(Default)]
 pub(super) struct Bundle {
     files: Vec<Waiting>,
@@ -44,13 +45,13 @@ pub(super) struct Bundle {
 }
 
 impl ImageWriter {
-    /// Makes a regular file of `bytes` with others that follow; what goes wrong with it is told by
-    /// [`late_problems`](Self::late_problems). False where it has to be made by itself.
+    /// Creates a regular file of `bytes` in a batch with later files. [`late_problems`](Self::late_problems)
+    /// returns its errors. Returns false if the file must be created by itself.
     pub fn file_later(&mut self, name: &Name, meta: &Metadata<'_>, bytes: &[u8]) -> Result<bool, Trouble> {
         if !self.can_wait(meta, bytes) {
             return Ok(false);
         }
-        // Whether the name is free is known once those that wait are there.
+        // Whether the name is free is known only after the waiting files are created.
         if self.waits(name) {
             self.make_waiting();
         }
@@ -72,7 +73,8 @@ impl ImageWriter {
         Ok(true)
     }
 
-    /// Whether there is nothing to a file but what a [`NewFile`] has, and somebody who makes many of them at once.
+    /// Returns whether a file has only the properties of a [`NewFile`], and the driver creates many files at
+    /// once.
     fn can_wait(&self, meta: &Metadata<'_>, bytes: &[u8]) -> bool {
         let inherits = self.top().inherits;
         self.vfs.file_system().bulk().is_some()
@@ -88,13 +90,13 @@ impl ImageWriter {
             && self.report.bytes.saturating_add(bytes.len() as u64) <= self.options.max_bytes
     }
 
-    /// Whether a file of this name waits, or of one that some formats take for it.
+    /// Returns whether a file waits with this name, or with a name that some formats treat as the same.
     fn waits(&self, name: &Name) -> bool {
         let mut waiting = self.bundle.files.iter().map(|file| file.name.as_bytes());
         waiting.any(|other| other.eq_ignore_ascii_case(name.as_bytes()))
     }
 
-    /// Makes the files that wait.
+    /// Creates the waiting files.
     pub fn make_waiting(&mut self) {
         let files = std::mem::take(&mut self.bundle.files);
         let mut bytes = std::mem::take(&mut self.bundle.bytes);
@@ -122,12 +124,12 @@ impl ImageWriter {
                 }
             }
         }
-        // The memory is used again.
+        // The buffer is reused.
         bytes.clear();
         self.bundle.bytes = bytes;
     }
 
-    /// What went wrong with files that waited.
+    /// Returns the problems of files that waited.
     pub fn late_problems(&mut self) -> Vec<Problem> {
         std::mem::take(&mut self.bundle.late)
     }

@@ -1,21 +1,21 @@
-//! Which inode of the source became which of the image, for its further names.
+//! The map from inodes of the source to inodes of the image, for files with several names.
 //!
-//! Invariant: what is held is bounded, whatever link counts a hostile image claims. An entry goes with the last name
-//! that was to come; what does not fit is not remembered, and its further names become files of their own.
+//! Invariant: the memory is bounded for any link counts of a hostile image. An entry is removed with the last
+//! expected name. An inode that does not fit is not stored, and its further names become separate files.
 
 use std::collections::HashMap;
 
 use obento_base::{Generation, Ino};
 use obento_host::tree::LinkKey;
 
-/// Entries that are held: some 48 MiB.
+/// The most entries, which take about 48 MiB.
 const MAX: usize = 1 << 20;
 
-/// What an inode of the source became.
+/// The copy of an inode of the source.
 #[derive(Clone, Copy)]
 pub(super) struct Copied {
     pub ino: Ino,
-    /// Tells whether the number went to another file since.
+    /// Detects that the inode number was reused for another file.
     pub generation: Generation,
     left: u32,
 }
@@ -24,7 +24,8 @@ pub(super) struct Copied {
 pub(super) struct InodeLinks(HashMap<LinkKey, Copied>);
 
 impl InodeLinks {
-    /// Remembers that `key` became `ino`, and that `more` names are to come. False: there is no room.
+    /// Records that `key` was copied to `ino`, and that `more` names are expected. Returns false if the map
+    /// is full.
     pub fn insert(&mut self, key: LinkKey, ino: Ino, generation: Generation, more: u32) -> bool {
         if self.0.len() >= MAX && !self.0.contains_key(&key) {
             return false;
@@ -33,12 +34,12 @@ impl InodeLinks {
         true
     }
 
-    /// What `key` became, for another of its names.
+    /// Returns the copy of `key`, for a further name.
     pub fn next(&mut self, key: LinkKey) -> Option<Copied> {
         let copied = self.0.get_mut(&key)?;
         copied.left = copied.left.saturating_sub(1);
         let found = *copied;
-        // A damaged image may have more names than it counts: while there is room, the entry stays.
+        // A damaged image may have more names than its link counts: the entry stays while there is room.
         if found.left == 0 && self.0.len() >= MAX / 2 {
             self.0.remove(&key);
         }

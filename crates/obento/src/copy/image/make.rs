@@ -1,4 +1,4 @@
-//! Making files, links and nodes, under a name that is free or in place of what has it.
+//! Creates files, links and nodes, under a free name or in place of an existing entry.
 
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, NameBuf};
 use obento_driver::{Keeps, NewNode};
@@ -16,7 +16,7 @@ use crate::copy::tree::{FileError, Fill};
 use crate::unfinished::free_name;
 
 impl ImageWriter {
-    /// Makes a regular file; `fill` hands over its bytes. If that fails, nothing of it stays.
+    /// Creates a regular file with the bytes that `fill` hands over. Removes the file if that fails.
     pub fn file(
         &mut self,
         name: &Name,
@@ -33,7 +33,8 @@ impl ImageWriter {
         let filled = self.fill(&node, name, fill);
         let done = filled.and_then(|()| Ok(self.settle((&node, &place), name, &slot, meta)?));
         if let Err(error) = done {
-            // Half a file looks like a whole one. Where it cannot be removed, the error still tells.
+            // An incomplete file must not look complete. If it cannot be removed, the error is still
+            // reported.
             let _ = self.vfs.unlink(OWNER, self.place_dir(&slot), &place);
             return Err(error);
         }
@@ -41,7 +42,8 @@ impl ImageWriter {
         Ok(Written::Created)
     }
 
-    /// Writes into a file that has several names, as cp(1) does. The file stays as far as it was written if that fails.
+    /// Writes into a file that has several names, as cp(1) does. If that fails, the file stays partially
+    /// written.
     fn overwrite(
         &mut self,
         node: &Node,
@@ -84,7 +86,7 @@ impl ImageWriter {
         }
     }
 
-    /// Makes a symbolic link; `Dropped` where the format has none.
+    /// Creates a symbolic link. Returns `Dropped` if the format does not support links.
     pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble> {
         if !self.limits.keeps.contains(Keeps::SYMLINKS) {
             return Ok(self.drop_entry(name, Loss::Symlink));
@@ -95,7 +97,8 @@ impl ImageWriter {
         self.other(name, &slot, meta, &new)
     }
 
-    /// Makes a device node, FIFO or socket; `Dropped` where the format has none or the image is not to be believed.
+    /// Creates a device node, FIFO or socket. Returns `Dropped` if the format does not support the kind or
+    /// the image is not trusted.
     pub fn node(
         &mut self,
         name: &Name,
@@ -118,7 +121,7 @@ impl ImageWriter {
         self.other(name, &slot, meta, &new)
     }
 
-    /// Notes that `name`, just made here, is `key` in the source, of which `more` names are to come.
+    /// Records that `name`, which was just created here, is `key` in the source, with `more` names expected.
     pub fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), Trouble> {
         self.make_waiting();
         let Some(node) = self.find(name)? else { return Ok(()) };
@@ -129,8 +132,8 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Makes `name` a hard link to what was remembered as `key`. `None`: nothing was, or it cannot be linked to, which
-    /// is then counted; make a file.
+    /// Makes `name` a hard link to the recorded copy of `key`. Returns `None` if no copy is recorded or it
+    /// cannot be linked to, which is counted. The caller then creates a file.
     pub fn link(
         &mut self,
         name: &Name,
@@ -145,7 +148,7 @@ impl ImageWriter {
         self.link_to(name, meta, &node)
     }
 
-    /// Makes `name` another name of `node`. `None`: it cannot be linked to, which is counted.
+    /// Makes `name` another name of `node`. Returns `None` if it cannot be linked to, which is counted.
     pub fn link_to(
         &mut self,
         name: &Name,
@@ -153,7 +156,7 @@ impl ImageWriter {
         node: &Node,
     ) -> Result<Option<Written>, Trouble> {
         self.make_waiting();
-        // A link takes the place of the entry itself.
+        // A hard link replaces the entry itself, and not the target of a symbolic link.
         let slot = self.slot(name, FileKind::Symlink, meta)?;
         if let Slot::Taken(Taken { node: there, .. }) = &slot
             && there == node
@@ -174,13 +177,13 @@ impl ImageWriter {
         Ok(Some(Written::Created))
     }
 
-    /// Counts what of `name` is not kept because nobody sets it.
+    /// Counts a property of `name` that is lost.
     pub fn lose(&mut self, loss: Loss, name: &Name) {
         let path = self.host_path(Some(name));
         self.report.refused(loss, Error::NotSupported, || path);
     }
 
-    /// Counts an entry that the format refuses, as its driver would.
+    /// Counts an entry that the format cannot store.
     fn drop_entry(&mut self, name: &Name, loss: Loss) -> Written {
         let path = self.host_path(Some(name));
         self.report.refused(loss, Error::NotPermitted, || path);
@@ -192,7 +195,7 @@ impl ImageWriter {
         self.report.refused(Loss::HardLink, error, || path);
     }
 
-    /// Makes the directory `name`, open to its owner.
+    /// Creates the directory `name` with access for its owner.
     pub(super) fn make_directory(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<Node, Trouble> {
         let new = self.new_node(FileKind::Directory, meta, &Slot::Free);
         let made = self.vfs.create(OWNER, &self.top().node, name, &new);
@@ -215,7 +218,8 @@ impl ImageWriter {
         Ok(Written::Created)
     }
 
-    /// What a new entry is. Without the source's, a file that replaces another has that one's owner and mode.
+    /// Returns the attributes of a new entry. If those of the source are not kept, a file that replaces
+    /// another gets the owner and mode of that file.
     pub(super) fn new_node(&self, kind: FileKind, meta: &Metadata<'_>, slot: &Slot) -> NewNode<'static> {
         let keep = self.options.keep;
         let before = match slot {
@@ -237,7 +241,7 @@ impl ImageWriter {
         NewNode { kind, mode, uid, gid, rdev: DeviceNumber::default(), target: b"" }
     }
 
-    /// The name under which something for `slot` is made. `None`: nothing is.
+    /// Returns the name under which an entry for `slot` is created, or `None` if no entry is created.
     fn place(&self, name: &Name, slot: &Slot) -> Result<Option<NameBuf>, Trouble> {
         Ok(match slot {
             Slot::Kept | Slot::Shared(_) => None,
@@ -249,7 +253,7 @@ impl ImageWriter {
         })
     }
 
-    /// The directory in which an entry for `slot` is made.
+    /// Returns the directory in which an entry for `slot` is created.
     fn place_dir<'s>(&'s self, slot: &'s Slot) -> &'s Node {
         match slot {
             Slot::Taken(taken) => &taken.dir,
@@ -269,7 +273,8 @@ impl ImageWriter {
         Ok(Some((node, place)))
     }
 
-    /// In a directory that was made here, what is there is what the source had before. A name that cannot be is counted.
+    /// Returns the trouble for an existing entry in a directory that this run created: an earlier item of the
+    /// source has the same name for the volume. Counts a name that the format cannot store.
     pub(super) fn made_before(&mut self, name: &Name, error: Error) -> Trouble {
         match (&self.top().names, error) {
             (_, Error::Invalid) if !self.limits.keeps.contains(Keeps::NAMES) => {
@@ -284,7 +289,7 @@ impl ImageWriter {
         }
     }
 
-    /// Sets the metadata of `node`, made at `place`, and gives it its name.
+    /// Sets the metadata of `node`, which was created at `place`, and gives it its final name.
     fn settle(
         &mut self,
         (node, place): (&Node, &Name),
@@ -297,7 +302,7 @@ impl ImageWriter {
             _ => None,
         };
         let inherits = match slot {
-            // A link leads to another directory.
+            // A symbolic link leads to another directory.
             Slot::Taken(taken) if taken.dir != self.top().node => {
                 Inherits::of(&taken.dir).map_err(|error| self.failed(Some(name), error))?
             }
@@ -308,7 +313,8 @@ impl ImageWriter {
         self.put_in_place(place, name, slot, Some(node.ino()))
     }
 
-    /// Gives what was made at `place` its name; `made` is its inode if this run made it.
+    /// Gives the entry that was created at `place` its final name. `made` is its inode if this run created
+    /// it.
     fn put_in_place(
         &mut self,
         place: &Name,

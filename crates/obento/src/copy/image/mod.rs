@@ -1,12 +1,15 @@
-//! Writing a tree into an image.
+//! Writes a tree into an image.
 //!
-//! Invariant: a file that replaces another is written under a name of its own and renamed when it is whole, so that
-//! whoever looks, also after a crash, finds the old file or the new one. What is left of a copy that was killed is one
-//! file whose name says for whom it was ([`crate::unfinished`]); the next copy to that file removes it.
-//! Invariant: nothing below a directory that was made here is looked up before it is made: it starts empty.
-//! Invariant: metadata is set in the order owner and mode, extended attributes, times, because each resets one that follows.
+//! Invariant: a replacing file is written under a temporary name and renamed when it is complete. Other
+//! processes find the old file or the new one, also after a crash. A copy that was killed leaves one file,
+//! whose name identifies its target ([`crate::unfinished`]). The next copy to that target removes the file.
+//! Invariant: entries of a directory that this run created are not looked up before they are created: the
+//! directory starts empty.
+//! Invariant: metadata is set in the order owner and mode, extended attributes, times, because each step
+//! resets a later one.
 //!
-//! What the format cannot hold (an attribute, a link, a name) is counted in the [`Report`], and nobody is told of each.
+//! Losses, such as an attribute, a link or a name that the format cannot store, are counted in the [`Report`]
+//! and not reported one by one.
 
 mod attributes;
 mod bundle;
@@ -37,82 +40,84 @@ pub(super) use sink::CHUNK;
 use slot::Created;
 pub(crate) use slot::Over;
 
-/// Writes below one directory of an image: it stands in a directory and makes entries there.
+/// Writes below one directory of an image. It has a current directory and creates entries there.
 pub(crate) struct ImageWriter {
     vfs: Vfs,
     options: TreeOptions,
-    /// What the format can hold.
+    /// The limits of the format.
     limits: Limits,
     umask: u16,
     /// The address of the root, for messages.
     prefix: Vec<u8>,
-    /// The directories from the root to where it stands; never empty.
+    /// The directories from the root to the current one. Never empty.
     levels: Vec<Level>,
     links: InodeLinks,
     report: Report,
-    /// Where bytes of a device pass through.
+    /// A buffer for copies from devices.
     buffer: Vec<u8>,
-    /// Files that are made with those that follow.
+    /// Files that wait to be created in a batch.
     bundle: Bundle,
     replaces: Replaces,
     over: Over,
     created: Created,
 }
 
-/// A directory in which things are made.
+/// A directory in which entries are created.
 struct Level {
     node: Node,
     name: Option<NameBuf>,
-    /// What to set when it is left.
+    /// The metadata to set when the writer leaves it.
     meta: Option<Owned>,
-    /// Access and modification times to put back when it is left.
+    /// The times of access and modification to restore when the writer leaves it.
     restored: Option<(Timestamp, Timestamp)>,
-    /// Whether it was made here, and what was since, if it was not.
+    /// Whether this run created it, and if not, the names that this run wrote.
     names: Names,
     /// Names of `names` whose inodes are not known yet.
     unseen: Vec<NameBuf>,
-    /// Whether the volume may take two names in this directory for one.
+    /// Whether the volume may treat two different names in this directory as the same.
     folds: bool,
     inherits: Inherits,
 }
 
-/// What may take the place of what has a name.
+/// Which entry may replace an existing entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Replaces {
-    /// As in cp(1): a directory and anything else never replace each other, and a name is written once.
+    /// As in cp(1): a directory and a file of another kind never replace each other, and each name is written
+    /// once.
     SameKind,
-    /// As in tar(1): everything replaces everything but a directory that has entries, and a later member an earlier one.
+    /// As in tar(1): every entry replaces every other entry, except a directory with entries. A later member
+    /// replaces an earlier one.
     Any,
 }
 
-/// What becomes of the times of a directory that is entered.
+/// How the times of an entered directory are treated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Times {
-    /// They change with what is made in it.
+    /// They change as entries are created in it.
     Change,
-    /// They are put back.
+    /// They are restored.
     Restore,
 }
 
 enum Names {
-    /// Made here: nobody else put anything into it.
+    /// This run created the directory, and no other process adds entries.
     Fresh,
-    /// There before; these were written since.
+    /// The directory existed before. This run wrote these names.
     Merged(HashSet<NameBuf>),
 }
 
-/// What new entries of a directory get from it.
+/// The properties that new entries inherit from a directory.
 #[derive(Clone, Copy, Default)]
 struct Inherits {
-    /// Its group, and as directories its set-group-ID bit.
+    /// The group, and for directories the set-group-ID bit.
     group: bool,
-    /// Its default access control list.
+    /// The default access control list.
     acl: bool,
 }
 
-/// Metadata to be set later.
+/// Metadata to set later.
 struct Owned {
-    /// All but the extended attributes.
+    /// All metadata except the extended attributes.
     meta: Metadata<'static>,
     xattrs: Vec<Xattr>,
 }
@@ -125,7 +130,7 @@ impl Owned {
 }
 
 impl ImageWriter {
-    /// Writes below the directory `root`. Errors: NotDirectory; ReadOnly.
+    /// Creates a writer below the directory `root`. Errors: NotDirectory; ReadOnly.
     pub fn open(root: Node, prefix: Vec<u8>, options: TreeOptions) -> Result<Self, Error> {
         let vfs = root.vfs().clone();
         if root.kind()? != FileKind::Directory {
@@ -153,12 +158,12 @@ impl ImageWriter {
         })
     }
 
-    /// The directory in which it stands.
+    /// Returns the current directory.
     pub fn directory(&self) -> &Node {
         &self.top().node
     }
 
-    /// How many directories lie between the root and where it stands.
+    /// Returns the number of directories between the root and the current directory.
     pub fn depth(&self) -> usize {
         self.levels.len() - 1
     }
@@ -171,7 +176,7 @@ impl ImageWriter {
         self.levels.last_mut().expect("the root is never left")
     }
 
-    /// The address of `name` here, or of the directory itself.
+    /// Returns the address of `name` in the current directory, or of the directory itself.
     fn path(&self, name: Option<&Name>) -> Vec<u8> {
         let mut path = self.prefix.clone();
         for name in self.levels.iter().filter_map(|level| level.name.as_deref()).chain(name) {
@@ -188,7 +193,7 @@ impl ImageWriter {
         Trouble::Target { path: self.path(name), error }
     }
 
-    /// The root gets this metadata at the end.
+    /// Sets the metadata that the root gets at the end.
     pub fn set_root(&mut self, meta: &Metadata<'_>) {
         if self.options.existing != Existing::Keep
             && let Some(root) = self.levels.first_mut()
@@ -197,7 +202,8 @@ impl ImageWriter {
         }
     }
 
-    /// Steps into the directory `name`, and makes it if it is not there. Its metadata is set when it is left.
+    /// Enters the directory `name`, and creates it if it does not exist. Its metadata is set when the writer
+    /// leaves it.
     pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), Trouble> {
         self.make_waiting();
         let there = if self.may_hold_names() { self.find(name)? } else { None };
@@ -217,7 +223,7 @@ impl ImageWriter {
             None => {
                 let node = self.make_directory(name, meta)?;
                 self.report.directories += 1;
-                // Its default list, if it is to have one, is set when it is left.
+                // The default list of the source is set when the writer leaves the directory.
                 let inherits = self.inherited(&node).map_err(|error| self.failed(Some(name), error))?;
                 self.note_written(name, Some(node.ino()));
                 let level = Level {
@@ -240,7 +246,8 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Steps into the directory `name`, which is there, and leaves it as it is; with `Times::Restore`, also its times.
+    /// Enters the existing directory `name` without changing its metadata. `Times::Restore` restores its
+    /// times as well.
     pub fn enter_existing(&mut self, name: &Name, times: Times) -> Result<(), Trouble> {
         self.make_waiting();
         let failed = |this: &Self, error| this.failed(Some(name), error);
@@ -255,7 +262,7 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Sets what may take the place of what has a name.
+    /// Sets which entry may replace an existing entry.
     pub fn set_replaces(&mut self, replaces: Replaces) {
         self.replaces = replaces;
         self.created.returns |= replaces == Replaces::Any && self.top().folds;
@@ -266,7 +273,7 @@ impl ImageWriter {
         Ok(kind == FileKind::Directory)
     }
 
-    /// Removes `node`, which has the `name` of a directory that is to be made.
+    /// Removes `node`, an entry with the `name` of a directory that is to be created.
     fn remove_for_directory(&self, name: &Name, node: &Node) -> Result<(), Trouble> {
         if self.replaces == Replaces::SameKind || self.options.existing != Existing::Replace {
             return Err(Trouble::Host(HostError::NotDirectory { path: self.host_path(Some(name)) }));
@@ -278,27 +285,27 @@ impl ImageWriter {
         self.vfs.unlink(OWNER, &self.top().node, name).map_err(|error| self.failed(Some(name), error))
     }
 
-    /// How files that exist are treated.
+    /// Sets how existing files are treated.
     pub fn over(&mut self, over: Over) {
         self.over = over;
     }
 
-    /// From now on a directory that was made and left may be entered again, for another source.
+    /// Allows that a directory that this run created is entered again, for another source.
     pub fn may_return(&mut self) {
         self.created.returns = true;
     }
 
-    /// The names that lead from the root to where it stands.
+    /// Returns the names from the root to the current directory.
     pub fn names(&self) -> impl Iterator<Item = &NameBuf> {
         self.levels.iter().filter_map(|level| level.name.as_ref())
     }
 
-    /// The bits that a new entry does not get.
+    /// Returns the bits that a new entry does not get.
     pub fn umask(&self) -> u16 {
         self.umask
     }
 
-    /// What `name` leads to here.
+    /// Returns the entry `name` of the current directory.
     pub fn find(&self, name: &Name) -> Result<Option<Node>, Trouble> {
         match self.top().node.lookup(name) {
             Ok(node) => Ok(Some(node)),
@@ -307,7 +314,7 @@ impl ImageWriter {
         }
     }
 
-    /// Sets the metadata of the directory it stands in and steps out of it; at the root it does nothing.
+    /// Sets the metadata of the current directory and leaves it. Does nothing at the root.
     pub fn leave(&mut self) -> Result<(), Trouble> {
         self.make_waiting();
         if self.levels.len() == 1 {
@@ -318,7 +325,7 @@ impl ImageWriter {
         done
     }
 
-    /// Leaves all directories and answers what was written.
+    /// Leaves all directories and returns the report.
     pub fn finish(mut self) -> Result<Report, CopyError> {
         self.make_waiting();
         let mut first = Ok(());
@@ -336,13 +343,13 @@ impl ImageWriter {
         }
     }
 
-    /// What a directory that was just made gives to its entries: only what it inherited itself.
+    /// Returns what a directory that was just created passes to its entries: only what it inherited itself.
     fn inherited(&self, node: &Node) -> Result<Inherits, Error> {
         let above = self.top().inherits;
         if !above.group && !above.acl { Ok(Inherits::default()) } else { Inherits::of(node) }
     }
 
-    /// Whether a name may be taken here.
+    /// Returns whether the current directory may contain a name.
     fn may_hold_names(&self) -> bool {
         self.replaces == Replaces::Any || matches!(self.top().names, Names::Merged(_))
     }
@@ -369,7 +376,7 @@ impl Inherits {
     }
 }
 
-/// For whom everything is done: the image's owner.
+/// The caller of all operations: the owner of the image.
 const OWNER: &Caller = &Caller::Owner;
-/// Flags of a file that nothing may replace.
+/// Flags of a file that cannot be replaced.
 const FROZEN: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);

@@ -1,4 +1,4 @@
-//! Where in an image copies go: into a directory, or under a name of their own.
+//! The target of a copy in an image: a directory to copy into, or the name of the copy.
 
 use obento_base::{Error, FileKind, Name, NameBuf};
 use obento_vfs::{Caller, Last, Node, Symlinks};
@@ -6,28 +6,28 @@ use obento_vfs::{Caller, Last, Node, Symlinks};
 use crate::copy::{CopyError, CopyFrom, CopyOptions, TargetIs};
 use crate::{Place as Address, Volume};
 
-/// What copies go to.
+/// The target of a copy.
 #[derive(Clone, Debug)]
 pub struct ImageTarget {
-    /// The volume, open for changes.
+    /// The volume, open for change.
     pub volume: Volume,
-    /// Where in it.
+    /// The place in the volume.
     pub place: Address,
-    /// What messages put before the path: `disk.img:`.
+    /// The prefix of the path in messages: `disk.img:`.
     pub prefix: Vec<u8>,
 }
 
-/// Where copies go.
+/// The resolved target.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// Into this directory, of this address, each under its own name.
+    /// Into this directory with this address, each source under its own name.
     Into(Node, Vec<u8>),
-    /// Into this directory, under this name.
+    /// Into this directory with this address, under this name.
     As(Node, Vec<u8>, NameBuf),
 }
 
 impl ImageTarget {
-    /// Its address, for messages.
+    /// Returns the address, for messages.
     pub fn shown(&self) -> Vec<u8> {
         let path = match &self.place {
             Address::Path(path) => path.clone(),
@@ -40,13 +40,13 @@ impl ImageTarget {
         CopyError::Target { path: self.shown(), error }
     }
 
-    /// The directory at this place, if it is one.
+    /// Returns the directory at this place, if the place is a directory.
     pub fn directory(&self) -> Option<Node> {
         let node = self.volume.resolve(&self.place, Symlinks::Follow).ok()?;
         (node.kind() == Ok(FileKind::Directory)).then_some(node)
     }
 
-    /// Finds out what it means for `sources`.
+    /// Resolves the target for `sources`.
     pub(crate) fn find(&self, sources: &[CopyFrom], options: &CopyOptions) -> Result<Place, CopyError> {
         let directory = self.directory();
         match (options.target, &directory) {
@@ -60,7 +60,8 @@ impl ImageTarget {
             _ => {}
         }
         let [source] = sources else { return Err(CopyError::NotDirectory { target: self.shown_path() }) };
-        // The contents of a directory go into a directory that is there, even where it was not to be guessed.
+        // The contents of a directory are copied into an existing directory, whatever the options say about
+        // the target.
         if let Some(node) = directory.filter(|_| source.name().is_none() || self.is_root()) {
             return Ok(Place::Into(node, self.shown()));
         }
@@ -76,8 +77,8 @@ impl ImageTarget {
         std::ffi::OsString::from_vec(self.shown()).into()
     }
 
-    /// The directory to write in and the name there. Whether a link that has the name is followed is for the writer to
-    /// decide.
+    /// Returns the directory to write in and the name there. The writer decides whether a symbolic link with
+    /// this name is followed.
     fn parent(&self) -> Result<Place, CopyError> {
         let Address::Path(path) = &self.place else { return Err(self.failed(Error::Exists)) };
         let last = self.volume.vfs().resolve_parent(&self.volume.root(), path, &Caller::Owner);
@@ -92,21 +93,22 @@ impl ImageTarget {
 }
 
 impl Place {
-    /// The directory that is written in.
+    /// Returns the directory to write in.
     pub fn node(&self) -> &Node {
         match self {
             Self::Into(node, _) | Self::As(node, ..) => node,
         }
     }
 
-    /// Its address, for messages.
+    /// Returns the address of the directory, for messages.
     pub fn address(&self) -> Vec<u8> {
         match self {
             Self::Into(_, shown) | Self::As(_, shown, _) => shown.clone(),
         }
     }
 
-    /// The name that the copy of `source` has there. `None`: the contents are meant. Errors: it has none.
+    /// Returns the name of the copy of `source`, or `None` if its contents are copied. Errors: the source has
+    /// no valid name.
     pub fn name(&self, source: &CopyFrom) -> Option<Result<NameBuf, obento_base::NameError>> {
         match self {
             Self::As(_, _, name) => Some(Ok(name.clone())),

@@ -1,4 +1,4 @@
-//! Where the bytes of a file in an image go.
+//! Writes the bytes of a file in an image.
 
 use obento_base::Error;
 use obento_block::BlockDevice;
@@ -8,29 +8,29 @@ use obento_vfs::Node;
 /// Bytes moved at once.
 pub(in crate::copy) const CHUNK: usize = 1 << 20;
 
-/// The file being written.
+/// The file that is written.
 pub(super) struct ImageSink<'a> {
     pub node: &'a Node,
-    /// Where bytes of a device pass through, kept between files.
+    /// A buffer for copies from devices, which is reused between files.
     pub buffer: &'a mut Vec<u8>,
-    /// Where the next byte goes.
+    /// The position of the next byte.
     pub position: u64,
-    /// Where the file ends in the image.
+    /// The present end of the file in the image.
     pub end: u64,
     /// Bytes of data that may still be written.
     pub room: u64,
-    /// What the image refused, which is more than a [`HostError`] can say.
+    /// The error of the image, which is more precise than a [`HostError`].
     pub failure: Option<Failure>,
 }
 
-/// Why the image did not take the bytes.
+/// The reason why the image did not accept the bytes.
 pub(super) enum Failure {
     Volume(Error),
     Limit,
 }
 
 impl ImageSink<'_> {
-    /// Makes a hole at the end part of the file. Called once after the last byte.
+    /// Extends the file over a hole at its end. Called once after the last byte.
     pub fn finish(&mut self) -> Result<(), Error> {
         if self.position > self.end {
             self.node.truncate(self.position)?;

@@ -1,7 +1,9 @@
 //! The place of a new entry: a free name, or a file that the entry replaces.
 //!
-//! Invariant: nothing that this run made is replaced by another source, also where the volume takes two names for one.
-//! Source: GNU coreutils manual, "cp invocation"; `copy_internal` of coreutils 9 for what the manual leaves open.
+//! Invariant: an entry that this run created is not replaced by another source, even if the volume treats two
+//! different names as the same.
+//! Source: GNU coreutils manual, "cp invocation"; `copy_internal` of coreutils 9 for details that the manual
+//! omits.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -15,61 +17,65 @@ use obento_vfs::{Node, Symlinks};
 use super::{FROZEN, ImageWriter, Names, OWNER, Replaces};
 use crate::copy::Trouble;
 
-/// Where an entry is made.
+/// The place of an entry.
 pub(super) enum Slot {
     /// No entry has the name.
     Free,
     /// This file has the name and is replaced.
     Taken(Taken),
-    /// This file has the name and other names. The new bytes go into it, so that all its names have them.
+    /// This file has the name and other names. The new bytes are written into it, so that all its names have
+    /// them.
     Shared(Node),
-    /// The entry that has the name stays.
+    /// The existing entry stays.
     Kept,
 }
 
-/// A file that is replaced, and where: a symbolic link that has the name may lead to it.
+/// A replaced file, and its directory and name. If a symbolic link has the requested name, it is the target
+/// of the link.
 pub(super) struct Taken {
     pub dir: Node,
     pub name: NameBuf,
     pub node: Node,
     pub attr: Attr,
-    /// Whether the copy takes mode, owner and attributes over from it where those of the source are not kept.
+    /// Whether the copy takes over its mode, owner and attributes if those of the source are not kept.
     pub is_model: bool,
 }
 
-/// How a copy treats a regular file that exists.
+/// How a copy treats an existing regular file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Over {
-    /// The entry is replaced, whatever it is: as tar(1) and mv(1) do.
+    /// Replaces any entry, as tar(1) and mv(1) do.
     Entry,
-    /// A symbolic link is followed to the file, and the file is replaced: `cp --preserve=links`.
+    /// Follows a symbolic link and replaces its target: `cp --preserve=links`.
     File,
-    /// As `File`, but a file with several names is written in place: cp(1).
+    /// As `File`, but writes into a file that has several names: cp(1).
     Contents,
-    /// As `Contents`, but nothing is written in place: the file may be the source by another name.
+    /// As `Contents`, but never writes into a file, because the file may be the source by another name.
     Apart,
 }
 
-/// The inodes that this run made, to tell them from those that were there before.
+/// The inodes that this run created, to distinguish them from existing ones.
 #[derive(Default)]
 pub(super) struct Created {
     inodes: HashSet<Ino>,
-    /// Whether a directory that was made here may be entered again, so that what is in it must be known, too.
+    /// Whether a directory that this run created may be entered again, so that its entries must be recorded
+    /// as well.
     pub returns: bool,
 }
 
-/// Who made the entry that a name refers to.
+/// The origin of the entry that a name refers to.
 enum Maker {
-    /// It was there before this run.
+    /// It existed before this run.
     Other,
-    /// This run, under this name.
+    /// This run created it, under this name.
     Run,
-    /// This run, under a name that the volume takes for the same.
+    /// This run created it, under a name that the volume treats as the same.
     RunByOtherName,
 }
 
 impl ImageWriter {
-    /// Finds the place of `name`, for an entry of `kind`. A directory without entries is removed if anything may replace it.
+    /// Returns the place of `name`, for an entry of `kind`. Removes an existing empty directory if any entry
+    /// may be replaced.
     pub(super) fn slot(&mut self, name: &Name, kind: FileKind, meta: &Metadata<'_>) -> Result<Slot, Trouble> {
         if !self.may_hold_names() {
             return Ok(Slot::Free);
@@ -99,7 +105,7 @@ impl ImageWriter {
             return Err(self.failed(Some(name), Error::NotPermitted));
         }
         if taken.attr.kind == FileKind::Directory {
-            // A rename puts no file in the place of a directory.
+            // A rename cannot replace a directory with another file.
             let removed = self.vfs.rmdir(OWNER, &taken.dir, &taken.name);
             removed.map_err(|error| self.failed(Some(name), error))?;
             return Ok(Slot::Free);
@@ -111,7 +117,7 @@ impl ImageWriter {
         Ok(Slot::Taken(taken))
     }
 
-    /// What is replaced where `there` has the name: a link to a file, or the file that it leads to.
+    /// Returns the replaced file if `there` has the name: a symbolic link to a file, or its target.
     fn taken(&self, name: &Name, there: Node, kind: FileKind) -> Result<Taken, Trouble> {
         let mut taken = self.end(name, there, kind)?;
         let is_unlinked = self.over == Over::File && taken.attr.nlink > 1;
@@ -122,7 +128,7 @@ impl ImageWriter {
         Ok(taken)
     }
 
-    /// The file that `there` is or leads to, and where it is.
+    /// Returns the file that `there` is or leads to, with its directory and name.
     fn end(&self, name: &Name, there: Node, kind: FileKind) -> Result<Taken, Trouble> {
         let failed = |error| self.failed(Some(name), error);
         let attr = there.attr().map_err(failed)?;
@@ -155,7 +161,7 @@ impl ImageWriter {
         Ok(Taken { dir, name, node: target, attr, is_model: false })
     }
 
-    /// The directory and the name that the link `name` in `dir` leads to in the end.
+    /// Returns the directory and name at the end of the chain of links that starts with `name` in `dir`.
     fn end_of_link(&self, mut dir: Node, name: &Name) -> Result<(Node, NameBuf), Error> {
         /// `MAXSYMLINKS` of Linux.
         const MAX_SYMLINKS: u32 = 40;
@@ -175,7 +181,7 @@ impl ImageWriter {
         self.options.backup != Backup::None
     }
 
-    /// Who made `there`, which the volume finds by `name`.
+    /// Returns the origin of `there`, which the volume finds by `name`.
     fn maker(&mut self, name: &Name, there: &Node) -> Result<Maker, Trouble> {
         if self.wrote(name) {
             return Ok(Maker::Run);
@@ -188,7 +194,7 @@ impl ImageWriter {
         Ok(if is_listed { Maker::Run } else { Maker::RunByOtherName })
     }
 
-    /// Whether the directory has an entry of exactly this name.
+    /// Returns whether the directory has an entry with exactly this name.
     fn lists(&self, name: &Name) -> Result<bool, Error> {
         let mut is_listed = false;
         self.top().node.read_dir(Cookie::START, &mut |entry| {
@@ -198,7 +204,7 @@ impl ImageWriter {
         Ok(is_listed)
     }
 
-    /// Errors: the directory `there` was made by this run under another name, which the volume takes for `name`.
+    /// Fails if this run created the directory `there` under another name that the volume treats as `name`.
     pub(super) fn expect_same_name(&mut self, name: &Name, there: &Node) -> Result<(), Trouble> {
         match self.maker(name, there)? {
             Maker::RunByOtherName => Err(self.made_here(name)),
@@ -210,12 +216,12 @@ impl ImageWriter {
         Trouble::Host(HostError::Duplicate { path: self.host_path(Some(name)) })
     }
 
-    /// Whether `name` was written here, in a directory that was there before.
+    /// Returns whether this run wrote `name` in a directory that existed before.
     pub(super) fn wrote(&self, name: &Name) -> bool {
         matches!(&self.top().names, Names::Merged(written) if written.contains(name))
     }
 
-    /// Notes that `name` was written here, and the inode if this run made it.
+    /// Records that `name` was written here, and the inode if this run created it.
     pub(super) fn note_written(&mut self, name: &Name, made: Option<Ino>) {
         let returns = self.created.returns;
         let is_merged = matches!(self.top().names, Names::Merged(_));
@@ -225,7 +231,7 @@ impl ImageWriter {
         self.created.inodes.extend(made.filter(|_| is_merged || returns));
     }
 
-    /// Notes that `name` is written here later, together with others.
+    /// Records that `name` will be written here in a batch.
     pub(super) fn note_name(&mut self, name: &Name) {
         if let Names::Merged(names) = &mut self.top_mut().names {
             names.insert(name.to_buf());
@@ -233,7 +239,7 @@ impl ImageWriter {
         }
     }
 
-    /// Looks up the inodes of files that were made many at once.
+    /// Looks up the inodes of files that were created in a batch.
     fn learn_inodes(&mut self) -> Result<(), Trouble> {
         for name in std::mem::take(&mut self.top_mut().unseen) {
             if let Some(node) = self.find(&name)? {

@@ -36,7 +36,7 @@ fn copy(from: &[CopyFrom], target: &ImageTarget, options: &CopyOptions) -> (Copy
     (report, problems.0.iter().map(ToString::to_string).collect())
 }
 
-/// What differs, in words.
+/// Returns the differences as text.
 fn differences(left: &DiffSide, right: &DiffSide) -> Vec<String> {
     let mut found = Vec::new();
     diff(left, right, &DiffOptions::ALL, &mut |difference| {
@@ -50,7 +50,7 @@ fn side(volume: &Volume, path: &str) -> DiffSide {
     DiffSide::Image { node: node(volume, path), path: path.as_bytes().to_vec() }
 }
 
-/// A folder with a bit of everything that takes no root.
+/// Creates a folder with every kind of entry that needs no root privileges.
 fn tree(folder: &Path) {
     fs::create_dir_all(folder.join("dir/deep")).unwrap();
     fs::write(folder.join("dir/file"), vec![7; 100_000]).unwrap();
@@ -139,7 +139,7 @@ fn names_that_are_taken_are_treated_as_asked() {
     assert_eq!(unfinished(&volume), Vec::<String>::new());
 }
 
-/// The names of what is not finished.
+/// Returns the names of unfinished files.
 fn unfinished(volume: &Volume) -> Vec<String> {
     let mut found = Vec::new();
     let listed = volume.root().read_dir(crate::Cookie::START, &mut |entry| {

@@ -1,7 +1,8 @@
-//! Reading ahead: a thread reads items while those before them are written.
+//! Reads ahead: a thread reads items while earlier items are written.
 //!
-//! Invariant: at most [`BATCHES`] batches wait, each of at most [`ITEMS`] items, [`BYTES`] bytes and [`FILES`] open files
-//! (and what the last item brings), so that memory and descriptors are bounded whatever the tree.
+//! Invariant: at most [`BATCHES`] batches wait, each with at most [`ITEMS`] items, [`BYTES`] bytes and
+//! [`FILES`] open files, except for those of the last item. So memory and descriptors are bounded for any
+//! tree.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
@@ -10,14 +11,14 @@ use std::vec::IntoIter;
 use super::{Body, Item, Items, Reader};
 use crate::copy::Problem;
 
-/// Bytes of small files that are kept at most, but for the last.
+/// The most bytes of small files that a batch holds, except for those of the last file.
 pub(super) const BYTES: usize = 1 << 20;
 
 const BATCHES: usize = 4;
 const ITEMS: usize = 128;
 const FILES: usize = 4;
 
-/// Items, and the bytes of those that are small.
+/// Items, and the bytes of the small files among them.
 #[derive(Default)]
 struct Batch {
     items: Vec<Result<Item, Problem>>,
@@ -32,15 +33,15 @@ pub(in crate::copy) struct Ahead {
 }
 
 enum From {
-    /// `None` once it is to end.
+    /// `None` after the thread was asked to end.
     Thread(Option<Threaded>, Option<JoinHandle<()>>),
-    /// No thread can be had: the items are read as they are asked for.
+    /// No thread could be started: items are read on request.
     Here(Box<dyn Reader>),
 }
 
 struct Threaded {
     batches: Receiver<Batch>,
-    /// Memory goes back to where it is filled, so that none is asked of the system for each batch.
+    /// Returns buffers to the thread, so that it does not allocate one for each batch.
     spare: SyncSender<Vec<u8>>,
 }
 
@@ -48,7 +49,7 @@ impl Ahead {
     pub fn new(items: Box<dyn Reader>) -> Self {
         let (sender, batches) = sync_channel(BATCHES);
         let (spare, spares) = sync_channel(BATCHES);
-        // Kept where both can reach it, for the case that the thread cannot start.
+        // Both threads can reach the items, in case the new thread cannot start.
         let items = std::sync::Arc::new(std::sync::Mutex::new(Some(items)));
         let taken = std::sync::Arc::clone(&items);
         let take = move || taken.lock().ok().and_then(|mut items| items.take());
@@ -71,7 +72,7 @@ impl Ahead {
 fn run(mut items: Box<dyn Reader>, sender: &SyncSender<Batch>, spares: &Receiver<Vec<u8>>) {
     loop {
         let batch = gather(&mut *items, spares.try_recv().unwrap_or_default());
-        // Nobody waits any more, or nothing is left.
+        // No receiver waits any more, or no items remain.
         if batch.items.is_empty() || sender.send(batch).is_err() {
             return;
         }
@@ -118,7 +119,7 @@ impl Iterator for Ahead {
                 let threaded = threaded.as_ref()?;
                 let mut bytes = std::mem::take(&mut self.bytes);
                 bytes.clear();
-                // Where there is enough already, it goes.
+                // If enough buffers wait, this one is freed.
                 let _ = threaded.spare.try_send(bytes);
                 let batch = threaded.batches.recv().ok()?;
                 (self.items, self.bytes) = (batch.items.into_iter(), batch.bytes);
@@ -131,7 +132,7 @@ impl Iterator for Ahead {
 impl Drop for Ahead {
     fn drop(&mut self) {
         if let From::Thread(threaded, thread) = &mut self.from {
-            // Without it the thread's next message fails, and the thread ends.
+            // Without the receiver, the next send of the thread fails, and the thread ends.
             drop(threaded.take());
             if let Some(thread) = thread.take() {
                 let _ = thread.join();

@@ -15,29 +15,29 @@ use super::{Body, Item, Items, Origin, Reader};
 use crate::copy::{CopyOptions, Problem, Trouble};
 use crate::walk::Step;
 
-/// Files up to this length are read at once, where the tree is read.
+/// Files up to this length are read together with the tree.
 const AT_ONCE: u64 = 64 << 10;
 
-/// See the module.
+/// The items of a tree of the host.
 pub(in crate::copy) struct HostItems {
     walk: Walk,
     options: Wanted,
-    /// Directories that are entered and not left yet.
+    /// Directories that were entered and not left yet.
     entered: Vec<Entered>,
-    /// What comes next, if it was met already.
+    /// The next entry, if it was read already.
     held: Option<SourceEntry>,
     ended: bool,
-    /// What was read of small files since it was taken.
+    /// Bytes of small files that were read since the last `take_bytes`.
     bytes: Vec<u8>,
 }
 
-/// What of the options the reader has to know.
+/// The options that the reader needs.
 struct Wanted {
     keep: Keep,
     recursive: bool,
     one_file_system: bool,
     spared: Vec<FileId>,
-    /// The file system of the start.
+    /// The file system of the source.
     device: u64,
 }
 
@@ -48,16 +48,16 @@ struct Entered {
 }
 
 impl HostItems {
-    /// Starts at `path`, whose last component is followed as the options say.
+    /// Starts at `path`. The options decide whether a symbolic link at its end is followed.
     pub fn new(path: &[u8], options: &CopyOptions) -> Result<Self, Problem> {
         let start = start(Path::new(OsStr::from_bytes(path)), options.named_symlinks);
         Ok(Self::start(start.map_err(|error| problem(path.to_vec(), error))?, options))
     }
 
-    /// Starts at the entry `name` of `dir`, which is not followed.
+    /// Starts at the entry `name` of `dir`, without following a symbolic link.
     pub fn of_entry(dir: &HostDir, name: &Name, options: &CopyOptions) -> Result<Self, Problem> {
         let start = SourceDir::of(dir).and_then(|dir| dir.entry(name)).and_then(|entry| {
-            // A directory shows itself under its whole path.
+            // A directory shows its whole path in messages.
             if entry.attr().kind == FileKind::Directory { entry.open_dir()?.as_entry() } else { Ok(entry) }
         });
         let shown = || dir.child(name).into_os_string().into_encoded_bytes();
@@ -208,11 +208,11 @@ impl Iterator for HostItems {
     }
 }
 
-/// The entry at `path`, at whose end a link is followed or not.
+/// Returns the entry at `path`. `symlinks` decides whether a symbolic link at its end is followed.
 fn start(path: &Path, symlinks: Symlinks) -> Result<SourceEntry, HostError> {
     let bytes = path.as_os_str().as_bytes();
     let (parent, name) = match (path.parent(), path.file_name()) {
-        // `a/.` and `a/..` are what they lead to, as is whatever ends in a slash.
+        // `a/.`, `a/..` and paths that end in a slash refer to the directory that they lead to.
         (Some(parent), Some(name)) if !bytes.ends_with(b"/") && !bytes.ends_with(b"/.") => (parent, name),
         _ => return SourceDir::open(path)?.as_entry(),
     };
@@ -223,7 +223,7 @@ fn start(path: &Path, symlinks: Symlinks) -> Result<SourceEntry, HostError> {
         Symlinks::Keep => Links::Keep,
     };
     let entry = SourceDir::open(&parent)?.look(name, links)?;
-    // A directory shows itself under the path that was given.
+    // A directory shows the given path in messages.
     if entry.attr().kind == FileKind::Directory { SourceDir::open(path)?.as_entry() } else { Ok(entry) }
 }
 

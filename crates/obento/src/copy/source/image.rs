@@ -12,17 +12,18 @@ use super::{Body, Item, Items, Origin, Reader, unread};
 use crate::copy::{CopyOptions, CopySource, Problem, Trouble};
 use crate::walk::{Entry, Order, Step, Walk};
 
-/// Files of at most this size are read at once.
+/// Files up to this size are read together with the tree.
 const AT_ONCE: u64 = 128 << 10;
 
-/// See the module.
+/// The items of a tree in an image.
 pub(in crate::copy) struct ImageItems {
     source: CopySource,
     index: usize,
     walk: Walk,
     keep: Keep,
     recursive: bool,
-    /// What was read of small files since it was taken, if they are to be read.
+    /// Bytes of small files that were read since the last `take_bytes`, or `None` if small files are not
+    /// read.
     bytes: Option<Vec<u8>>,
 }
 
@@ -33,7 +34,7 @@ impl ImageItems {
         Self { source, index, walk, keep, recursive: options.recursive, bytes: None }
     }
 
-    /// Reads small files when they are met, for volumes that are slow to answer.
+    /// Returns a reader that reads small files as it lists them, for volumes with a high latency.
     pub fn reading(self) -> Self {
         Self { bytes: Some(Vec::new()), ..self }
     }
@@ -60,7 +61,8 @@ impl ImageItems {
         Ok(Item { shown, name, step, is_start, attr, origin, xattrs, body, troubles })
     }
 
-    /// Where the bytes of a small file without holes are. `None`: it is another, or cannot be read without care.
+    /// Reads a small file without holes, and returns the range of its bytes in the buffer. Returns `None` for
+    /// another file, or if a plain read fails.
     fn read(&mut self, node: &Node, size: u64) -> Option<Range<usize>> {
         let bytes = self.bytes.as_mut().filter(|_| size <= AT_ONCE)?;
         let run = node.run(0, size).ok()??;

@@ -1,4 +1,5 @@
-//! What is copied, from the host or from an image, as one row of items: a directory, what is in it, and its end.
+//! The source of a copy, on the host or in an image, as a sequence of items: a directory, its contents, and
+//! its end.
 
 mod ahead;
 mod host;
@@ -17,24 +18,24 @@ pub(super) use ahead::Ahead;
 pub(super) use host::HostItems;
 pub(super) use image::ImageItems;
 
-/// Something to copy, looked at once.
+/// One item to copy.
 pub(super) struct Item {
     /// Its path, for messages.
     pub shown: Vec<u8>,
-    /// Its last component; none for the start, whose copy may have another.
+    /// Its last component. `None` for the source itself, whose copy may have another name.
     pub name: Option<NameBuf>,
     pub step: Step,
-    /// Whether it is the source itself, and not below it.
+    /// Whether it is the source itself, and not an entry below it.
     pub is_start: bool,
     pub attr: Attr,
     pub origin: Origin,
     pub xattrs: Vec<Xattr>,
     pub body: Body,
-    /// What of it cannot be copied although it can.
+    /// Problems with parts of it that do not prevent the copy.
     pub troubles: Vec<Trouble>,
 }
 
-/// Which volume an item comes from: inodes of two volumes may have one number.
+/// The volume of an item: inodes of two volumes may have the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
     /// A file of the host.
@@ -43,13 +44,13 @@ pub(super) enum Origin {
     Image(usize, Ino),
 }
 
-/// What is in an item, as far as it is known.
+/// The contents of an item.
 pub(super) enum Body {
-    /// A directory or a node, or a file of which nothing is to be copied.
+    /// A directory or a node, or a file without contents to copy.
     None,
     /// The target of a symbolic link.
     Link(Vec<u8>),
-    /// The bytes of a file, which is small: where among those that [`Items::bytes`] holds.
+    /// The bytes of a small file, as a range of [`Items::bytes`].
     Bytes(Range<usize>),
     /// A file of the host.
     Host(SourceFile),
@@ -57,36 +58,36 @@ pub(super) enum Body {
     Image(Node),
 }
 
-/// A row of items. A directory that is entered is left, whatever happens in between.
+/// A sequence of items. Each directory that is entered is left, even after errors.
 pub(super) trait Items: Iterator<Item = Result<Item, Problem>> {
-    /// Need not go into the directory that was handed over last.
+    /// Allows the sequence to skip the contents of the directory that was returned last.
     fn prune(&mut self) {}
 
-    /// The bytes of small files that were handed over, of the last one at least.
+    /// Returns the buffer with the bytes of small files, at least those of the last item.
     fn bytes(&self) -> &[u8] {
         &[]
     }
 }
 
-/// Items that a thread can read ahead of those who ask for them.
+/// Items that another thread can read ahead.
 pub(super) trait Reader: Items + Send {
-    /// Takes the bytes of small files that were read, in exchange for memory for others.
+    /// Takes the bytes of small files that were read, and provides a buffer for later ones.
     fn take_bytes(&mut self, spare: Vec<u8>) -> Vec<u8>;
 }
 
-/// Where a copy starts.
+/// The source of a copy.
 #[derive(Clone, Debug)]
 pub enum CopyFrom {
-    /// In an image.
+    /// A file in an image.
     Image(CopySource),
-    /// On the host. A path that ends in `/.` or is `/` means the contents.
+    /// A path on the host. A path that ends in `/.` or is `/` means the contents.
     Host(Vec<u8>),
-    /// The entry of a directory of the host that is open, whatever its path leads to by now.
+    /// An entry of an open directory of the host, even if its path leads elsewhere by now.
     HostEntry(HostDir, NameBuf),
 }
 
 impl CopyFrom {
-    /// The name that the copy has in a directory; `None` where the contents are meant.
+    /// Returns the name of the copy in a directory, or `None` if the contents are copied.
     pub fn name(&self) -> Option<&[u8]> {
         match self {
             Self::Image(source) => source.name(),
@@ -95,7 +96,7 @@ impl CopyFrom {
         }
     }
 
-    /// Its path, for messages.
+    /// Returns the path, for messages.
     pub fn shown(&self) -> Vec<u8> {
         match self {
             Self::Image(source) => source.join(b""),
@@ -104,12 +105,13 @@ impl CopyFrom {
         }
     }
 
-    /// Whether it starts in the volume of `node`.
+    /// Returns whether the source is in the volume of `node`.
     pub(super) fn is_in_volume_of(&self, node: &Node) -> bool {
         matches!(self, Self::Image(source) if source.node.vfs().root() == node.vfs().root())
     }
 
-    /// All that is to be copied. `index` tells its volume from those of other sources; what is `still` does not change meanwhile.
+    /// Returns all items to copy. `index` distinguishes the volume of this source from those of others. No
+    /// other thread changes the volumes in `still` during the copy.
     pub(super) fn items(
         &self,
         index: usize,
@@ -130,7 +132,7 @@ impl CopyFrom {
     }
 }
 
-/// The problem of an item that cannot be read.
+/// Returns the problem of an item that cannot be read.
 fn unread(path: Vec<u8>, error: Error) -> Problem {
     Problem { path, trouble: Trouble::Volume(error) }
 }
