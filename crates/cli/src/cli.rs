@@ -41,7 +41,7 @@ cannot be accessed). check has those of fsck(8).";
     max_term_width = 100
 )]
 pub struct Cli {
-    /// Take the volume for a TYPE (ext2, ext3, ext4, exfat, vfat, xv6) instead of going by its signature; before the subcommand
+    /// Take the volume for a TYPE (ext2, ext3, ext4, exfat, ntfs, vfat, xv6) instead of going by its signature; before the subcommand
     #[arg(short = 't', value_name = "TYPE", help_heading = "Opening")]
     short_fs_type: Option<String>,
     /// Show volumes as `mount -o WORDS` shows them, as --mount-options does; before the subcommand
@@ -62,7 +62,7 @@ pub struct Cli {
 /// Options of every subcommand.
 #[derive(Args, Debug, Default)]
 pub struct GlobalOptions {
-    /// Take the volume for a TYPE (ext2, ext3, ext4, exfat, vfat, xv6) instead of going by its signature
+    /// Take the volume for a TYPE (ext2, ext3, ext4, exfat, ntfs, vfat, xv6) instead of going by its signature
     #[arg(long, global = true, value_name = "TYPE", help_heading = "Opening", display_order = 900)]
     pub fs_type: Option<String>,
     /// Show the state before the journal instead of replaying it in memory
@@ -93,8 +93,8 @@ pub struct GlobalOptions {
     /// Read an external journal from FILE
     #[arg(long, global = true, value_name = "FILE", help_heading = "Opening", display_order = 904)]
     pub journal: Option<PathBuf>,
-    /// Show volumes that keep no owners, permissions or time zone (FAT, exFAT) as `mount -o WORDS` shows them: uid=, gid=,
-    /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard; or a subvolume of a Btrfs as if
+    /// Show volumes that keep no owners, permissions or time zone (FAT, exFAT, NTFS) as `mount -o WORDS` shows them: uid=, gid=,
+    /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard, streams=; or a subvolume of a Btrfs as if
     /// it were all: subvolid=
     #[arg(
         id = "mount-options",

@@ -8,7 +8,7 @@ use obento_fuse::options::MountOptions;
 
 /// The words that say it, for those who are to leave them out.
 pub const WORDS: &str =
-    "uid, gid, umask, dmask, fmask, codepage, tz, time_offset, keep_last_dots, discard and subvolid";
+    "uid, gid, umask, dmask, fmask, codepage, tz, time_offset, keep_last_dots, discard, streams and subvolid";
 /// Why they say nothing of a volume.
 pub const KEPT: &str = "the file system keeps owners, permissions and times itself";
 /// Why one of them says nothing.

@@ -118,6 +118,8 @@ pub struct Shown {
     /// Number of the tree to use as the root, for a format with several trees; for Btrfs, the `subvolid` of
     /// Linux.
     pub subvolume: Option<u64>,
+    /// Whether to hide the alternate data streams of NTFS, which are extended attributes otherwise.
+    pub hide_streams: bool,
 }
 
 /// Options for opening a volume.

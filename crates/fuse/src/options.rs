@@ -305,6 +305,13 @@ impl MountOptions {
                 self.shown.subvolume =
                     Some(number.ok_or_else(|| wanted("the number of a subvolume, 5 for the top"))?);
             }
+            "streams" => {
+                self.shown.hide_streams = match value {
+                    "user" => false,
+                    "none" => true,
+                    _ => return Err(wanted("user or none")),
+                }
+            }
             "subvol" => return Err(impossible(word, "a subvolume is named by its number: use subvolid")),
             "allow_utime" => return Err(impossible(word, "permissions say who may set times")),
             "sb" => self.super_block = Some(number()?),
@@ -432,6 +439,8 @@ mod tests {
         assert_eq!(shown.unwrap().shown, expected);
         assert_eq!(taken("tz=UTC").unwrap().shown.time_offset, Some(0));
         assert_eq!(taken("subvolid=256").unwrap().shown.subvolume, Some(256));
+        assert!(taken("streams=none").unwrap().shown.hide_streams);
+        assert!(!taken("streams=none,streams=user").unwrap().shown.hide_streams);
         assert!(taken("subvol=home").unwrap_err().ends_with("use subvolid"));
         for (word, wanted) in [
             ("codepage=932", "437, 850 or 1252"),
@@ -440,6 +449,7 @@ mod tests {
             ("tz=CET", "UTC"),
             ("iocharset=koi8-r", "utf8"),
             ("time_offset=2000", "minutes, from -1440 to 1440"),
+            ("streams=windows", "user or none"),
             ("subvolid=4", "the number of a subvolume, 5 for the top"),
         ] {
             let (name, value) = word.split_once('=').unwrap();
