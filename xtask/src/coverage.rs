@@ -17,7 +17,7 @@ use crate::programs::{self, Program};
 use crate::timed::Taken;
 
 /// What is measured: a folder of `crates`, and the packages whose tests are its own. `block` has the cache.
-const MEASURED: [(&str, &[&str]); 10] = [
+const MEASURED: [(&str, &[&str]); 11] = [
     ("block", &["obento-block"]),
     ("journal", &["obento-journal"]),
     ("vfs", &["obento-vfs"]),
@@ -29,6 +29,7 @@ const MEASURED: [(&str, &[&str]); 10] = [
     ("fs/fat", &["obento-fat"]),
     // It knows no format: the driver that uses it tests it.
     ("fs/inodes", &["obento-inodes", "obento-xv6"]),
+    ("fs/ntfs", &["obento-ntfs"]),
     // The model of the tests of others, and what the contract's own are tried on.
     ("fs/tmpfs", &["obento-tmpfs", "obento-vfs", "obento-testkit"]),
     ("fs/xv6", &["obento-xv6"]),

@@ -8,7 +8,7 @@ use xshell::{Shell, cmd};
 use crate::packages;
 
 const CRATES: &[&str] = &[
-    "base", "env", "block", "driver", "journal", "vfs", "ext4", "clusters", "exfat", "fat", "inodes",
+    "base", "env", "block", "driver", "journal", "vfs", "ext4", "clusters", "exfat", "fat", "inodes", "ntfs",
     "tmpfs", "xv6",
 ];
 

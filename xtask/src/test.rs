@@ -54,6 +54,8 @@ pub const ORACLES: &[Package] = &[
     ("/usr/bin/genromfs", "genromfs"),
     ("/usr/sbin/makefs", "makefs"),
     ("/sbin/mkfs.ntfs", "ntfs-3g"),
+    ("/usr/bin/7zz", "7zip"),
+    ("/usr/bin/wimlib-imagex", "wimtools"),
     ("/sbin/mkfs.ocfs2", "ocfs2-tools"),
     ("/usr/sbin/make-bcache", "bcache-tools"),
     ("/sbin/mkfs.reiser4", "reiser4progs"),

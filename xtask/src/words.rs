@@ -30,6 +30,7 @@ const PLAIN: &[&str] = &[
     "docs/json.md",
     "docs/judges.md",
     "docs/mount.md",
+    "docs/ntfs.md",
     "docs/proof.md",
     "docs/writing-a-driver.md",
     "crates/base/src",

@@ -41,7 +41,8 @@ impl Default for Registry {
         // of FAT.
         let known = engine.with(obento_fat::FatDriver::default()).with(obento_ext4::Ext4Driver);
         // These are asked before ext4: copies of the super block of an earlier ext4 volume may remain.
-        known.with(obento_exfat::ExFatDriver::default()).with(obento_xv6::Xv6Driver)
+        let known = known.with(obento_exfat::ExFatDriver::default()).with(obento_xv6::Xv6Driver);
+        known.with(obento_ntfs::NtfsDriver::default())
     }
 }
 

@@ -22,7 +22,7 @@ type Type = (&'static str, &'static str, u64, &'static str);
 const TYPES: &[Type] = &[
     ("vfat", "vfat", 64, "mkfs.fat -F32 -s1 $F"),
     ("vfat", "vfat", 16, "mkfs.fat -F16 $F"),
-    ("NTFS", "ntfs", 32, "mkfs.ntfs -q -F -f $F"),
+    ("ntfs", "ntfs", 32, "mkfs.ntfs -q -F -f $F"),
     ("exfat", "exfat", 64, "mkfs.exfat $F"),
     ("ext4", "ext4", 64, "mke2fs -q -F -t ext4 $F"),
     ("ext2", "ext2", 64, "mke2fs -q -F -t ext2 $F"),

@@ -348,7 +348,7 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
         }
         // The message names the missing feature, and no other Linux would help.
         Error::Unsupported(Feature::Named(name))
-            if ["kernel engine", "which Linux only reads", "`obento check"]
+            if ["kernel engine", "which Linux only reads", "`obento check", "read-only"]
                 .iter()
                 .any(|told| name.contains(told)) =>
         {

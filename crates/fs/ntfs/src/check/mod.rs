@@ -1,0 +1,145 @@
+//! The check: it finds what `ntfsfix -n` and `ntfsresize -i` find, and more. It repairs nothing, since the driver does not
+//! write.
+//!
+//! Passes: the boot sector and its copy; the table and its copy; each record with its attributes and their clusters; each
+//! directory with its tree; the bitmaps.
+//! Memory: a bit for each cluster, and 4 bytes for each record.
+
+mod clusters;
+mod directory;
+mod issue;
+mod records;
+mod tables;
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use obento_base::wire::to_usize;
+use obento_base::{Error, Feature, Result};
+use obento_block::BlockDevice;
+use obento_driver::{
+    Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Mending, Notice, Severity,
+};
+
+use self::clusters::Claims;
+pub use self::issue::Issue;
+use crate::driver::open::{Located, NtfsDriver, locate};
+use crate::driver::options::NtfsOptions;
+use crate::driver::volume::{DIRTY, Volume};
+
+/// Memory for the caches of the volume.
+const CACHE: usize = 16 << 20;
+
+/// A check in progress.
+struct Run<'a> {
+    volume: Volume,
+    observer: &'a mut dyn CheckObserver,
+    report: CheckReport,
+    claims: Claims,
+    /// Per record: number of names, and of entries in directories that are one of them.
+    names: Vec<(u16, u16)>,
+}
+
+impl Check for NtfsDriver {
+    fn check(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        options: &CheckOptions,
+        observer: &mut dyn CheckObserver,
+    ) -> Result<CheckReport, Error> {
+        let located = locate(&*device)?;
+        if options.mending != Mending::Nothing {
+            return Err(Error::Unsupported(Feature::Named("repairing NTFS, which is read-only here,")));
+        }
+        let geometry = located.geometry;
+        let volume = Volume::open(device.clone(), geometry, NtfsOptions::default(), CACHE)?;
+        // A device has no more records than fit on it, whatever the table says of itself.
+        let possible = device.len().checked_div(geometry.record_size.into()).unwrap_or(0);
+        let records = volume.mft().records().min(possible);
+        let claims = Claims::new(geometry.clusters.min(device.len() / 256))?;
+        let report = CheckReport { label: volume.label().to_vec(), checked: true, ..CheckReport::default() };
+        let names = vec![(0, 0); to_usize(records)];
+        let mut run = Run { volume, observer, report, claims, names };
+        run.boot(&*device, &located);
+        run.state();
+        run.mirror();
+        run.records();
+        run.directories();
+        run.entries();
+        run.cluster_bitmap()?;
+        let used = run.claims.count();
+        run.report.blocks = (used, geometry.clusters);
+        run.report.block_size = geometry.cluster_size;
+        Ok(run.report)
+    }
+
+    fn finds(&self, device: &Arc<dyn BlockDevice>, _options: &CheckOptions) -> bool {
+        locate(&**device).is_ok()
+    }
+}
+
+impl Run<'_> {
+    fn found(&mut self, issue: &Issue) {
+        if issue.severity() != Severity::Note {
+            self.report.found = self.report.found.saturating_add(1);
+        }
+        self.observer.found(issue.finding(false));
+    }
+
+    fn progress(&mut self, pass: &'static str, done: u64, total: u64) {
+        if done.is_multiple_of(4096) || done == total {
+            self.observer.progress(CheckProgress { pass, done, total });
+        }
+    }
+
+    /// Compares the boot sector with its copy, and the lengths of volume and device.
+    fn boot(&mut self, device: &dyn BlockDevice, located: &Located) {
+        let geometry = located.geometry;
+        if geometry.len > device.len() {
+            self.found(&Issue::Truncated { found: device.len(), expected: geometry.len });
+        }
+        if let Some((why, _)) = located.damage {
+            self.found(&Issue::BootSector { why });
+            return;
+        }
+        let sector = geometry.len.checked_div(geometry.sector_size.into()).unwrap_or(0);
+        let main = crate::layout::boot::read(device, 0);
+        // The copy is after the volume: an image of the volume alone lacks it.
+        let copy = crate::layout::boot::read(device, geometry.len);
+        let is_same = main.is_ok_and(|main| copy.is_ok_and(|copy| copy == main));
+        if !is_same && geometry.len < device.len() {
+            self.found(&Issue::BackupBootSector { sector });
+        }
+    }
+
+    /// Reports what the volume says about itself.
+    fn state(&mut self) {
+        let state = self.volume.state();
+        let (flags, log) = (state.flags, state.log);
+        if flags & DIRTY != 0 {
+            self.found(&Issue::InUse {});
+        }
+        if log.is_remarkable() {
+            self.found(&Issue::LogFile { state: log.name() });
+        }
+        let damaged = |notice: &Notice| match notice {
+            Notice::Damaged(why) => Some(*why),
+            _ => None,
+        };
+        let damage: Vec<Error> = self.volume.notices().iter().filter_map(damaged).collect();
+        for why in damage {
+            self.found(&Issue::Tables { why });
+        }
+    }
+
+    /// Reports files with fewer entries than names.
+    fn entries(&mut self) {
+        let names = core::mem::take(&mut self.names);
+        for (ino, (names, entries)) in (0_u64..).zip(names) {
+            if names != entries {
+                self.found(&Issue::MissingEntry { ino, names, entries });
+            }
+        }
+    }
+}

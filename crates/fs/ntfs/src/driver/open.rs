@@ -1,0 +1,106 @@
+//! Recognising and opening a volume.
+
+use alloc::sync::Arc;
+
+use obento_base::{Error, Feature, Result};
+use obento_block::BlockDevice;
+use obento_driver::{Access, Check, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
+
+use super::info::probe_of;
+use super::options::NtfsOptions;
+use super::volume::Volume;
+use crate::attribute::Attributes;
+use crate::attribute::name::to_utf8;
+use crate::layout::boot::{self, Geometry, OEM_ID};
+use crate::layout::raw::{kind, record};
+use crate::mft::Mft;
+
+/// The driver of NTFS. It reads volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NtfsDriver {
+    /// How volumes are shown.
+    pub options: NtfsOptions,
+}
+
+/// Geometry of a volume, and how it was found.
+pub(crate) struct Located {
+    pub geometry: Geometry,
+    /// Damage of the boot sector, and the sector number of the copy that is used in its place.
+    pub damage: Option<(Error, u64)>,
+}
+
+/// Finds the boot sector, or its copy.
+///
+/// # Errors
+///
+/// - `Corrupt`: neither can be used.
+pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
+    let main = boot::read(device, 0).and_then(|raw| Geometry::decode(&raw));
+    // A boot sector that leads to no table is damaged, however plausible its fields are.
+    let main = main.and_then(|geometry| match Mft::first(device, &geometry, record::MFT) {
+        Some(_) => Ok(geometry),
+        None => Err(boot::no_table(&geometry)),
+    });
+    match main {
+        Ok(geometry) => Ok(Located { geometry, damage: None }),
+        Err(error) => {
+            let (offset, geometry) = boot::backup(device).ok_or(error)?;
+            let sector = offset.checked_div(geometry.sector_size.into()).unwrap_or(0);
+            Ok(Located { geometry, damage: Some((error, sector)) })
+        }
+    }
+}
+
+impl Driver for NtfsDriver {
+    fn names(&self) -> &'static [&'static str] {
+        &["ntfs", "ntfs3"]
+    }
+
+    fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
+        if device.len() < 4096 {
+            return Ok(None);
+        }
+        let raw = boot::read(device, 0)?;
+        let is_signed = raw.oem_id == OEM_ID;
+        let (geometry, evidence) = match Geometry::decode(&raw) {
+            Ok(geometry) => (Some(geometry), Evidence::Signature),
+            Err(_) if is_signed => (boot::backup(device).map(|(_, geometry)| geometry), Evidence::Signature),
+            // The copy is used only if the first sector contains nothing else.
+            Err(_) if obento_base::wire::IntoBytes::as_bytes(&raw).iter().all(|&byte| byte == 0) => {
+                (boot::backup(device).map(|(_, geometry)| geometry), Evidence::Traces)
+            }
+            Err(_) => (None, Evidence::Traces),
+        };
+        let Some(geometry) = geometry else { return Ok(None) };
+        let label = label_of(device, geometry).unwrap_or_default();
+        Ok(Some(Probe { evidence, label, ..probe_of(&geometry) }))
+    }
+
+    fn check(&self) -> Option<&dyn Check> {
+        Some(self)
+    }
+
+    fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
+        let Located { geometry, damage } = locate(&*device)?;
+        if options.access == Access::ReadWrite {
+            return Err(Error::Unsupported(Feature::Named("writing to NTFS, which is read-only here,")));
+        }
+        let (expected, found) = (geometry.len, device.len());
+        let mut volume = Volume::open(device, geometry, self.options.with(&options.shown), options.cache)?;
+        if let Some((error, block)) = damage {
+            volume.notices.push(Notice::Damaged(error));
+            volume.notices.push(Notice::BackupSuperBlock { block });
+        }
+        if expected > found {
+            volume.notices.push(Notice::Truncated { expected, found });
+        }
+        Ok(Arc::new(volume))
+    }
+}
+
+/// Returns the label, from the fourth record.
+fn label_of(device: &dyn BlockDevice, geometry: Geometry) -> Option<alloc::vec::Vec<u8>> {
+    let shared = Mft::first(device, &geometry, record::VOLUME)?;
+    let found = Attributes::new(&shared).filter_map(Result::ok).find(|it| it.kind == kind::VOLUME_NAME)?;
+    found.resident().map(to_utf8)
+}

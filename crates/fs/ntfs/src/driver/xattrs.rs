@@ -1,0 +1,81 @@
+//! Alternate data streams as extended attributes `user.NAME`, and raw values under the names of ntfs-3g.
+
+use alloc::vec::Vec;
+
+use obento_base::{Error, Ino, Result};
+use obento_driver::{XattrMode, Xattrs};
+
+use super::contract::has_streams;
+use super::node::Facts;
+use super::volume::Volume;
+use crate::attribute::Body;
+use crate::attribute::name::{to_utf8, to_utf16};
+use crate::data::wof;
+use crate::layout::raw::kind;
+use crate::reparse::{self, tag};
+
+/// Largest value that Linux passes (`XATTR_SIZE_MAX`). A longer stream is listed, and reading it fails.
+const VALUE_MAX: u64 = 64 << 10;
+/// Longest name that Linux passes (`XATTR_NAME_MAX`).
+const NAME_MAX: usize = 255;
+const USER: &[u8] = b"user.";
+
+impl Xattrs for Volume {
+    fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let file = self.mft().file(ino)?;
+        let facts = Facts::of(self, &file)?;
+        if let Some(stream) = name.strip_prefix(USER) {
+            let units = to_utf16(stream).filter(|units| !units.is_empty()).ok_or(Error::NoData)?;
+            let units: Vec<u8> = units.into_iter().flat_map(u16::to_le_bytes).collect();
+            let is_hidden =
+                self.options.hide_streams || !has_streams(facts.kind) || is_chunks(&facts, &units);
+            let value = if is_hidden { None } else { file.value(self.mft(), kind::DATA, &units)? };
+            return self.read_value(ino, value.ok_or(Error::NoData)?, VALUE_MAX);
+        }
+        match name {
+            b"system.ntfs_acl" => self.descriptor(&file)?.ok_or(Error::NoData),
+            b"system.ntfs_attrib" => Ok(facts.file_attributes().to_le_bytes().to_vec()),
+            b"system.ntfs_attrib_be" => Ok(facts.file_attributes().to_be_bytes().to_vec()),
+            b"system.ntfs_reparse_data" => {
+                let value = file.value(self.mft(), kind::REPARSE_POINT, &[])?.ok_or(Error::NoData)?;
+                self.read_value(ino, value, reparse::LEN_MAX)
+            }
+            _ => Err(Error::NoData),
+        }
+    }
+
+    fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let file = self.mft().file(ino)?;
+        let facts = Facts::of(self, &file)?;
+        if self.options.hide_streams || !has_streams(facts.kind) {
+            return Ok(());
+        }
+        for attribute in file.all(kind::DATA)? {
+            let is_first = match attribute.body {
+                Body::Resident(_) => true,
+                Body::NonResident(part) => part.lowest == 0,
+            };
+            if !is_first || attribute.name.is_empty() || is_chunks(&facts, attribute.name) {
+                continue;
+            }
+            let name = [USER, &to_utf8(attribute.name)].concat();
+            if name.len() <= NAME_MAX && !name.contains(&0) {
+                sink(&name);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_xattr(&self, _ino: Ino, _name: &[u8], _value: &[u8], _mode: XattrMode) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    fn remove_xattr(&self, _ino: Ino, _name: &[u8]) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+}
+
+/// Returns whether a stream contains the compressed chunks of its own file.
+fn is_chunks(facts: &Facts, name: &[u8]) -> bool {
+    name == wof::STREAM && facts.reparse.as_ref().is_some_and(|reparse| reparse.tag == tag::WOF)
+}

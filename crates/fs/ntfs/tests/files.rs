@@ -1,0 +1,249 @@
+//! Fragments, links, streams, owners: the files that only some volumes have.
+
+mod common;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use common::{Mount, compare, host_tree, open_image, shape_of, tree_of};
+use obento_base::{Error, FileKind, Mode};
+use obento_driver::{Driver as _, LayoutLock, OpenOptions, Shown, Span};
+use obento_env::NO_CLOCK;
+use obento_ntfs::NtfsDriver;
+use obento_testkit::changes::resolve;
+use obento_testkit::oracle::{call, program, run};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn set(path: &Path, name: &str, value: &[u8]) {
+    let value = format!("0x{}", hex(value));
+    call("setfattr", ["-h", "-n", name, "-v", &value, path.to_str().unwrap()]).unwrap();
+}
+
+/// A reparse point with this tag.
+fn point(tag: u32, data: &[u8]) -> Vec<u8> {
+    [&tag.to_le_bytes()[..], &(data.len() as u16).to_le_bytes(), &[0, 0], data].concat()
+}
+
+/// The names of a junction, or of a link with `flags`.
+fn names(path: &str, flags: &[u8]) -> Vec<u8> {
+    let units: Vec<u8> = path.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let len = (units.len() as u16).to_le_bytes();
+    let after = (units.len() as u16 + 2).to_le_bytes();
+    [&[0, 0][..], &len, &after, &[0, 0], flags, &units, &[0, 0, 0, 0]].concat()
+}
+
+#[test]
+fn a_file_in_thousands_of_fragments_has_an_attribute_list_and_reads_whole() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = shape_of("512").make(folder.path());
+    let mount = Mount::new(&image, folder.path(), "");
+    // The volume is filled with small files, and every other one leaves a hole.
+    let mut count = 0;
+    while fs::write(mount.0.join(format!("{count}")), [count as u8; 900]).is_ok() {
+        count += 1;
+    }
+    (0..count).step_by(2).for_each(|n| fs::remove_file(mount.0.join(format!("{n}"))).unwrap());
+    let mut large = fs::File::create(mount.0.join("large")).unwrap();
+    let bytes = common::pattern(2_000_000);
+    let written = bytes.chunks(512).take_while(|chunk| large.write_all(chunk).is_ok()).count();
+    assert!(written > 2000, "{written}");
+    drop((large, mount));
+    let volume = open_image(&image);
+    let ino = resolve(&*volume, "/large").unwrap();
+    let mut records = 0;
+    let mut count = |record: obento_base::Result<obento_driver::Record>| {
+        records += usize::from(record.unwrap().kind == "file record");
+    };
+    volume.inspect().unwrap().inspect(obento_driver::Target::Inode(ino), &mut count).unwrap();
+    assert!(records > 2, "{records}");
+    let mount = Mount::new(&image, folder.path(), "ro,");
+    let expected = host_tree(&mount.0);
+    drop(mount);
+    compare(&tree_of(&*volume), &expected);
+}
+
+#[test]
+fn compressed_files_are_stored_compressed() {
+    let Some(volume) = common::FORMAT.to_read("4k") else { return };
+    let ino = resolve(&*volume, "/packed/300000 of one kind").unwrap();
+    let lock = LayoutLock::new();
+    let extent = volume.map(&lock.shared(), ino, 0..300_000).unwrap();
+    assert_eq!(extent.span, Span::Driver);
+    let attr = volume.getattr(ino).unwrap();
+    assert!(attr.blocks * 512 < 100_000, "{}", attr.blocks);
+    let holes = resolve(&*volume, "/packed/holes").unwrap();
+    let hole = volume.map(&lock.shared(), holes, 131_072..400_000).unwrap();
+    assert_eq!(hole.span, Span::Hole);
+}
+
+#[test]
+fn links_of_windows_stay_on_the_volume_and_files_of_wsl_have_their_kinds() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = shape_of("4k").make(folder.path());
+    let mount = Mount::new(&image, folder.path(), "");
+    let at = |name: &str| mount.0.join(name);
+    fs::create_dir_all(at("a/b")).unwrap();
+    for (name, path) in [("a/b/junction", r"\??\C:\a\target"), ("other", r"\??\Volume{01234567-89ab}\")] {
+        fs::create_dir(at(name)).unwrap();
+        set(&at(name), "system.ntfs_reparse_data", &point(0xa000_0003, &names(path, &[])));
+    }
+    for (name, path, flags) in [("a/relative", r"b\junction", 1_u32), ("a/absolute", r"\??\D:\a", 0)] {
+        fs::write(at(name), "").unwrap();
+        set(&at(name), "system.ntfs_reparse_data", &point(0xa000_000c, &names(path, &flags.to_le_bytes())));
+    }
+    fs::write(at("lx"), "").unwrap();
+    set(&at("lx"), "system.ntfs_reparse_data", &point(0xa000_001d, b"\x02\0\0\0/etc/passwd"));
+    // FULL_EA_INFORMATION: distance of the next, flags, lengths, name, value.
+    let attribute = |name: &str, value: &[u8]| {
+        let len = (8 + name.len() + 1 + value.len()).next_multiple_of(4);
+        let head =
+            [&(len as u32).to_le_bytes()[..], &[0, name.len() as u8], &(value.len() as u16).to_le_bytes()]
+                .concat();
+        let mut bytes = [&head[..], name.as_bytes(), &[0], value].concat();
+        bytes.resize(len, 0);
+        bytes
+    };
+    let wsl = [
+        attribute("$LXUID", &1000_u32.to_le_bytes()),
+        attribute("$LXGID", &100_u32.to_le_bytes()),
+        attribute("$LXMOD", &0o100_640_u32.to_le_bytes()),
+        attribute("$LXDEV", &[4, 0, 0, 0, 64, 0, 0, 0]),
+    ];
+    fs::write(at("owned"), "").unwrap();
+    set(&at("owned"), "system.ntfs_ea", &wsl.concat());
+    drop(mount);
+    let mount = Mount::new(&image, folder.path(), "special_files=wsl,");
+    let line = "mkfifo wsl-fifo && mknod wsl-tty c 4 64 && mknod wsl-sda b 8 1 && ln -s ../a/b wsl-link";
+    run(program("sh").args(["-c", line]).current_dir(&mount.0)).unwrap();
+    let expected = host_tree(&mount.0);
+    drop(mount);
+    let volume = open_image(&image);
+    let target = |path: &str| {
+        let ino = resolve(&*volume, path).unwrap();
+        String::from_utf8(volume.read_link(ino).unwrap()).unwrap()
+    };
+    assert_eq!(target("/a/b/junction"), "../../a/target");
+    assert_eq!(target("/other"), "/??/Volume{01234567-89ab}/");
+    assert_eq!(target("/a/relative"), "b/junction");
+    assert_eq!(target("/a/absolute"), "../a");
+    assert_eq!(target("/lx"), "/etc/passwd");
+    let attr = volume.getattr(resolve(&*volume, "/owned").unwrap()).unwrap();
+    assert_eq!((attr.kind, attr.mode, attr.uid, attr.gid), (FileKind::Regular, Mode::new(0o640), 1000, 100));
+    let found = tree_of(&*volume);
+    for (name, kind) in [
+        ("wsl-fifo", FileKind::Fifo),
+        ("wsl-tty", FileKind::CharDevice),
+        ("wsl-sda", FileKind::BlockDevice),
+        ("wsl-link", FileKind::Symlink),
+    ] {
+        let (ours, theirs) = (&found[name.as_bytes()], &expected[name.as_bytes()]);
+        assert_eq!((ours.kind, ours.rdev, &ours.target), (kind, theirs.rdev, &theirs.target), "{name}");
+    }
+}
+#[test]
+fn owners_and_permissions_follow_the_map_of_users() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = shape_of("4k").make(folder.path());
+    let map = "1000:1000:S-1-5-21-1-2-3-1000\n1001:1001:S-1-5-21-1-2-3-1001\n::S-1-5-21-3141592653-589793238-462643383-10000\n";
+    let mount = Mount::new(&image, folder.path(), "");
+    fs::create_dir(mount.0.join(".NTFS-3G")).unwrap();
+    fs::write(mount.0.join(".NTFS-3G/UserMapping"), map).unwrap();
+    drop(mount);
+    let mount = Mount::new(&image, folder.path(), "permissions,");
+    let line = "for m in 000 400 640 644 755 777 700 444 022; do echo x > f$m; chown 1000:1001 f$m; chmod $m f$m; mkdir d$m; chown 1001:1000 d$m; chmod $m d$m; done";
+    run(program("sh").args(["-c", line]).current_dir(&mount.0)).unwrap();
+    drop(mount);
+    let volume = open_image(&image);
+    for mode in ["000", "400", "640", "644", "755", "777", "700", "444", "022"] {
+        for (path, owner) in [(format!("/f{mode}"), (1000, 1001)), (format!("/d{mode}"), (1001, 1000))] {
+            let attr = volume.getattr(resolve(&*volume, &path).unwrap()).unwrap();
+            assert_eq!(
+                (format!("{:03o}", attr.mode.bits()).as_str(), (attr.uid, attr.gid)),
+                (mode, owner),
+                "{path}"
+            );
+        }
+    }
+    let shown = Shown { uid: Some(7), dir_mask: Some(Mode::new(0o27)), ..Shown::default() };
+    let options = OpenOptions { shown, ..OpenOptions::new(std::sync::Arc::new(NO_CLOCK)) };
+    let device = std::sync::Arc::new(obento_host::FileDevice::open(&image).unwrap());
+    let volume = NtfsDriver::default().open(device, &options).unwrap();
+    let attr = volume.getattr(resolve(&*volume, "/d755").unwrap()).unwrap();
+    assert_eq!((attr.mode, attr.uid, attr.gid), (Mode::new(0o750), 7, 1000));
+}
+
+#[test]
+fn names_are_found_in_each_case_and_short_names_are_not_listed() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = shape_of("4k").make(folder.path());
+    let mount = Mount::new(&image, folder.path(), "");
+    fs::write(mount.0.join("A long name.html"), "x").unwrap();
+    fs::write(mount.0.join("both"), "lower").unwrap();
+    fs::write(mount.0.join("BOTH"), "upper").unwrap();
+    set(&mount.0.join("A long name.html"), "system.ntfs_dos_name", b"ALONGN~1.HTM");
+    drop(mount);
+    let volume = open_image(&image);
+    let find = |path: &str| resolve(&*volume, path);
+    let file = find("/A long name.html").unwrap();
+    assert_eq!(find("/a LONG name.HTML"), Ok(file));
+    assert_eq!(find("/alongn~1.htm"), Ok(file));
+    assert_eq!(volume.getattr(file).unwrap().nlink, 1);
+    assert!(find("/both").unwrap() != find("/BOTH").unwrap());
+    assert!(find("/Both").is_ok());
+    assert_eq!(find("/$MFT"), Err(Error::NotFound));
+    assert_eq!(tree_of(&*volume).len(), 3);
+}
+
+#[test]
+fn writing_is_refused_by_name() {
+    let Some(bytes) = common::FORMAT.filled("4k") else { return };
+    let device = std::sync::Arc::new(obento_block::MemDevice::new(bytes.to_vec()));
+    let error = NtfsDriver::default().open(device, &common::FORMAT.writing()).err().expect("it is read-only");
+    assert!(error.to_string().contains("NTFS, which is read-only"), "{error}");
+}
+
+#[test]
+fn the_state_of_a_volume_is_reported() {
+    let Some(bytes) = common::FORMAT.filled("4k") else { return };
+    let info = common::FORMAT.open_bytes(&bytes).unwrap().info();
+    assert_eq!(
+        (info.state.as_str(), info.probe.label.as_slice()),
+        ("clean", "Vier K \u{e4}\u{4e2d}".as_bytes())
+    );
+    let mut dirty = bytes.to_vec();
+    // Flags of $VOLUME_INFORMATION follow its version, 3.1, in the fourth record.
+    let record = 4 * 4096 + 3 * 1024;
+    let at = (record..record + 1024).find(|&at| dirty[at..].starts_with(&[3, 1, 0, 0])).unwrap();
+    dirty[at + 2] = 1;
+    assert_eq!(common::FORMAT.open_bytes(&dirty).unwrap().info().state, "not unmounted cleanly");
+}
+
+#[test]
+fn damage_of_the_first_structures_costs_nothing_that_has_a_copy() {
+    let Some(bytes) = common::FORMAT.filled("4k") else { return };
+    let sound = tree_of(&*common::FORMAT.open_bytes(&bytes).unwrap());
+    for at in [0, 3, 11, 13, 48, 4 * 4096, 4 * 4096 + 510, 4 * 4096 + 3 * 1024] {
+        let mut damaged = bytes.to_vec();
+        damaged[at..at + 8].copy_from_slice(&[0xff; 8]);
+        let volume = common::FORMAT.open_bytes(&damaged).unwrap_or_else(|error| panic!("{at}: {error}"));
+        assert!(tree_of(&*volume) == sound, "{at}");
+        let is_boot = at < 4096 && at > 0;
+        assert!(!is_boot || !volume.info().notices.is_empty(), "{at}");
+    }
+}
