@@ -12,13 +12,14 @@ use obento_env::NO_CLOCK;
 use obento_exfat::ExFatDriver;
 use obento_ext4::{Ext4, Ext4Driver, open_volume};
 use obento_fat::FatDriver;
+use obento_ntfs::NtfsDriver;
 use obento_testkit::plan::{Limits, Plan, random_over};
 use obento_testkit::snapshot::Snapshot;
 use obento_testkit::walk::{mend_and_walk, open_and_change, open_and_walk, walk};
 use obento_xv6::Xv6Driver;
 
 use crate::places::{self, FAST_COMMITS};
-use crate::volumes::{EXFAT, EXT4, FAT, FAT16, FAT32, OUTSIDE, XV6, tree};
+use crate::volumes::{EXFAT, EXT4, FAT, FAT16, FAT32, NTFS, OUTSIDE, XV6, tree};
 
 /// A volume and what was written over it.
 type Damaged = Overlay<Arc<MemDevice>>;
@@ -144,6 +145,11 @@ pub fn scatter_fat32(data: &[u8]) {
 /// The same of an exFAT.
 pub fn scatter_exfat(data: &[u8]) {
     scatter(&ExFatDriver::default(), || scattered_exfat(data));
+}
+
+/// Changes single bytes of an NTFS, and reads and checks it.
+pub fn scatter_ntfs(data: &[u8]) {
+    open_and_walk(&NtfsDriver::default(), Arc::new(scattered(&NTFS, data)));
 }
 
 /// The same of an xv6 volume.

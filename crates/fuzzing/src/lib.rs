@@ -33,7 +33,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Seeds) -> Tar
 }
 
 /// All of them.
-pub const TARGETS: [Target; 33] = [
+pub const TARGETS: [Target; 35] = [
     target("any_image", images::any_image, seeds::images),
     target("ext4_mend", damage::mend_ext4, || seeds::unchanged(&volumes::EXT4)),
     target("ext4_sums", sealed::structures_changed, sealed::seeds_of_structures),
@@ -64,6 +64,8 @@ pub const TARGETS: [Target; 33] = [
     target("xattr", |data| damage::one("xattr", data), || seeds::places("xattr")),
     target("fat", damage::scatter_fat, || seeds::unchanged(&volumes::FAT)),
     target("exfat", damage::scatter_exfat, || seeds::unchanged(&volumes::EXFAT)),
+    target("ntfs", damage::scatter_ntfs, || seeds::unchanged(&volumes::NTFS)),
+    target("ntfs_codecs", values::ntfs_codecs, seeds::ntfs_codecs),
     target("xv6", damage::scatter_xv6, || seeds::unchanged(&volumes::XV6)),
     target("partition_table", partition_table::read, seeds::partition_tables),
     target("engine_wire", values::engine_wire, seeds::messages),

@@ -14,7 +14,7 @@ use obento_linux_wire::{
 
 use crate::archives::hex;
 use crate::images::QCOW2_HEADER;
-use crate::volumes::{EXFAT, EXT4, FAST, FAT, FAT16, FAT32, XV6, unpacked};
+use crate::volumes::{EXFAT, EXT4, FAST, FAT, FAT16, FAT32, NTFS, XV6, unpacked};
 use crate::{Target, places};
 
 /// Inputs.
@@ -149,10 +149,25 @@ pub fn qcow2() -> Seeds {
 
 /// Volumes, and a FAT in what it can be packed in, and in a partition.
 pub fn images() -> Seeds {
-    let volumes = [&EXT4, &FAST, &FAT, &FAT16, &FAT32, &EXFAT, &XV6];
+    let volumes = [&EXT4, &FAST, &FAT, &FAT16, &FAT32, &EXFAT, &NTFS, &XV6];
     let starts = volumes.into_iter().map(|volume| without_zeros(start_of(volume, START)));
     let streams = [GZIP, XZ, ZSTD, BZIP2, LZMA].into_iter().map(<[u8]>::to_vec);
     starts.chain(streams).chain(qcow2_images()).chain([partitioned()]).collect()
+}
+
+/// Compressed data of each method of NTFS, after the byte that chooses it.
+pub fn ntfs_codecs() -> Seeds {
+    // LZNT1: a byte and a copy of it.
+    let lznt1 = vec![0, 3, 0xb0, 2, b'a', 0xfc, 0x0f];
+    // XPRESS: two codes of one bit, for `a` and a copy of what is before, then their bits.
+    let mut xpress = vec![0; 1 + 256 + 8];
+    (xpress[0], xpress[1 + 48], xpress[1 + 128]) = (1, 0x10, 1);
+    xpress[257..259].copy_from_slice(&[0x00, 0x40]);
+    // LZX: a block that is not compressed.
+    let mut lzx = vec![2, 0x00, 0x70, 0, 0];
+    lzx.extend([1, 0, 0, 0].repeat(3));
+    lzx.extend(vec![7; 1 << 15]);
+    vec![lznt1, xpress, lzx]
 }
 
 /// A boot record whose first partition is a FAT.

@@ -73,3 +73,19 @@ mod tests {
         assert!(seeds::messages().iter().all(is_message));
     }
 }
+
+/// Decompresses data as NTFS stores it. The first byte chooses the method. Nothing outside of the output is written, and the same input
+/// gives the same output.
+pub fn ntfs_codecs(data: &[u8]) {
+    let Some((&method, data)) = data.split_first() else { return };
+    let run = |fill: u8| {
+        let mut output = vec![fill; if method % 3 == 0 { 64 << 10 } else { 32 << 10 }];
+        let done = match method % 3 {
+            0 => obento_ntfs::lznt1::decompress(data, &mut output),
+            1 => obento_ntfs::xpress::decompress(data, &mut output),
+            _ => obento_ntfs::lzx::decompress(data, &mut output),
+        };
+        done.map(|()| output)
+    };
+    assert_eq!(run(0), run(0xff), "all of the output is written");
+}

@@ -26,12 +26,26 @@ static FAT_SEED: &[u8] = include_bytes!("../seed/fat.img.zst");
 static FAST_SEED: &[u8] = include_bytes!("../seed/fast.img.zst");
 /// An ext4 whose journal is on another device, and that device; Linux unmounted neither.
 static OUTSIDE_SEED: &[u8] = include_bytes!("../seed/outside.img.zst");
+/// An NTFS of ntfs-3g: a directory of many names, compressed and sparse files, streams, links.
+static NTFS_SEED: &[u8] = include_bytes!("../seed/ntfs.img.zst");
+/// Where its up-case table is.
+const NTFS_UP_CASE: usize = 0x86e00;
 static LOG_SEED: &[u8] = include_bytes!("../seed/log.img.zst");
 
 /// The ext4.
 pub static EXT4: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(SEED));
 /// The FAT.
 pub static FAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(FAT_SEED));
+/// The NTFS. Its up-case table, which does not compress, is not in the repository.
+pub static NTFS: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+    let mut bytes = unpacked(NTFS_SEED);
+    let table = bytes[NTFS_UP_CASE..].chunks_exact_mut(2);
+    for (unit, place) in (0..=u16::MAX).zip(table) {
+        let upper = u8::try_from(unit).map_or(unit, |byte| byte.to_ascii_uppercase().into());
+        place.copy_from_slice(&upper.to_le_bytes());
+    }
+    Arc::new(MemDevice::read_only(bytes))
+});
 
 /// The ext4 with fast commits.
 pub static FAST: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(FAST_SEED));
