@@ -1,4 +1,4 @@
-//! Builds a small root file system in an image that has an empty one: `cargo run --example build -- disk.img`.
+//! Builds a small root file system in an image with an empty one: `cargo run --example build -- disk.img`.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
@@ -28,7 +28,7 @@ fn build(volume: &Volume) -> Result<(), obento::fs::FsError> {
     let null = DeviceNumber { major: 1, minor: 3 };
     volume.mknod("/dev/null", FileKind::CharDevice, Mode::new(0o666), null)?;
     volume.set_xattr("/bin/busybox", "user.version", "1.36")?;
-    // Every build alike.
+    // Every build has the same times.
     let released = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     volume.set_times("/etc/passwd", released, released)
 }

@@ -26,7 +26,7 @@ fn copy(from: &Volume, source: &str, to: &Volume, target: &str) -> Result<(), Bo
         let old = [source.as_bytes(), slash, &entry.path].concat();
         let new = [target.as_bytes(), slash, &entry.path].concat();
         match entry.attr.kind {
-            // After what is in it: its times would change again.
+            // Metadata is set after the contents, which would change the times again.
             FileKind::Directory if entry.step == Step::Leave => {}
             FileKind::Directory => {
                 to.create_dir_all(&new)?;

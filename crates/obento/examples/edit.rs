@@ -1,5 +1,5 @@
-//! Replaces a word in a file of an image, whole at every moment:
-//! `cargo run --example edit -- disk.img /etc/hostname old new`.
+//! Replaces a word in a file of an image atomically: `cargo run --example edit -- disk.img /etc/hostname old
+//! new`.
 
 use std::error::Error;
 use std::io::Write;
@@ -20,10 +20,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut file = options.write(true).create_new(true).mode(old.permissions()).open(&volume, &new)?;
     file.write_all(text.replace(from, to).as_bytes())?;
     volume.chown(&new, Some(old.uid()), Some(old.gid()))?;
-    // The bytes before the name: a power cut leaves the old file or the new one.
+    // Syncs the bytes before the rename: a power failure leaves the old file or the new one.
     file.sync_all()?;
     volume.rename(&new, path)?;
-    // Everything is on stable storage after this, and the volume is clean.
+    // After this call, everything is on stable storage and the volume is clean.
     volume.close()?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Lists what is in an image: `cargo run --example list -- disk.img [/path]`.
+//! Lists the files in an image: `cargo run --example list -- disk.img [/path]`.
 
 use std::error::Error;
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let owner = owner.unwrap_or_else(|| entry.attr.uid.to_string());
                 println!("{:>10} {owner:<8} {}", entry.attr.size, escaped(&entry.path));
             }
-            // Damage costs the file it belongs to; the rest follows.
+            // Damage affects only the file that it belongs to; the walk continues.
             Err(damage) => eprintln!("{}: {}", escaped(&damage.path), damage.error),
         }
     }

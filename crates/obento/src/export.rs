@@ -1,9 +1,10 @@
-//! A tree of an image as a tar archive.
+//! Writes a tree of an image as a tar archive.
 //!
-//! Entries come sorted by name, so that the same tree gives the same archive. The first name of a file that has
-//! several holds its bytes; the others are hard links to it. Holes are kept.
+//! Entries are sorted by name, so that the same tree gives the same archive. The first name of a file with
+//! several names contains its bytes, and the other names are hard links to it. Holes are kept.
 //!
-//! Invariant: at most [`MAX_RANGES`] ranges of data are held for one file; what is more fragmented is written dense.
+//! Invariant: at most [`MAX_RANGES`] data ranges of one file are held. A more fragmented file is written
+//! without holes.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -20,53 +21,55 @@ use crate::data::{self, Losses};
 use crate::walk::{Entry, Order, Step, Walk};
 use crate::xattrs;
 
-/// 16 MiB of them.
+/// The ranges take 16 MiB.
 const MAX_RANGES: usize = 1 << 20;
-/// Ranges begin and end at multiples of this, as tar's do.
+/// Ranges begin and end at multiples of this, as required by tar.
 const ALIGN: u64 = 512;
-/// Shorter holes are written as zeros: they would cost more in the archive's map than they save.
+/// The shortest hole that is kept. A shorter one would cost more in the archive's map than it saves.
 const MIN_HOLE: u64 = 4096;
 
-/// Bytes of paths that are held for files with more names, whatever link counts a hostile image claims.
+/// The most bytes of paths that are held for files with several names, for any link counts of a hostile
+/// image.
 const MAX_ORIGINALS: usize = 48 << 20;
-/// What one of them takes beside its path.
+/// Bytes that an entry takes in addition to its path.
 const ORIGINAL: usize = 64;
 
-/// What goes into the archive.
+/// The options of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportOptions {
-    /// What the start is called in the archive: `.` as tar(1) does with `-C DIR .`, or a file's name.
+    /// The name of the start in the archive: `.` as tar(1) does with `-C DIR .`, or the name of a file.
     pub name: Vec<u8>,
-    /// Whether extended attributes are kept.
+    /// Whether extended attributes are stored.
     pub xattrs: bool,
-    /// What the output is called in messages.
+    /// The name of the output in messages.
     pub output: PathBuf,
 }
 
 impl Default for ExportOptions {
-    /// `.`, with extended attributes, to standard output.
+    /// Returns the options to write `.` with extended attributes to standard output.
     fn default() -> Self {
         Self { name: b".".to_vec(), xattrs: true, output: "standard output".into() }
     }
 }
 
-/// What an export did.
+/// The result of an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExportReport {
-    /// Entries in the archive.
+    /// The number of entries in the archive.
     pub entries: u64,
-    /// Bytes of files, without holes.
+    /// The number of bytes of files, without holes.
     pub bytes: u64,
-    /// Sockets, which tar cannot hold.
+    /// The number of skipped sockets, which tar cannot store.
     pub sockets: u64,
-    /// Files of which further names would be files of their own: too many of them were under way at once.
+    /// The number of files whose further names become separate files, because too many files with several
+    /// names were open at once.
     pub unlinked: u64,
-    /// Problems that the observer was told.
+    /// The number of problems that the observer received.
     pub problems: u64,
 }
 
-/// Writes everything below `start` to `output` as a pax archive, and gives the output back. What cannot be read is
-/// told to `observer`, and the rest follows. Errors: those of `output`.
+/// Writes the tree below `start` to `output` as a pax archive, and returns the output. Unreadable parts are
+/// reported to `observer`, and the export continues. Errors: those of `output`.
 ///
 /// ```no_run
 /// use obento::{ExportOptions, Image, Options, Quiet, Registry};
@@ -105,15 +108,16 @@ struct Export<'a, W: Write> {
     options: &'a ExportOptions,
     observer: &'a mut dyn Observer,
     report: ExportReport,
-    /// Files with more names, by where their bytes are in the archive.
+    /// Files with several names, and the paths of their bytes in the archive.
     originals: HashMap<Ino, Original>,
-    /// Bytes that they take.
+    /// The bytes that they take.
     held: usize,
 }
 
 struct Original {
     path: Vec<u8>,
-    /// Names that may still come; with the last the entry goes, so that memory holds only files under way.
+    /// The number of names that may follow. The entry is removed with the last one, so that memory holds only
+    /// incomplete files.
     left: u32,
 }
 
@@ -142,7 +146,7 @@ impl<W: Write> Export<'_, W> {
         Ok(())
     }
 
-    /// The path of an earlier name of this file.
+    /// Returns the path of an earlier name of this file.
     fn original(&mut self, attr: &Attr) -> Option<Vec<u8>> {
         let original = self.originals.get_mut(&attr.ino)?;
         original.left = original.left.saturating_sub(1);
@@ -166,7 +170,7 @@ impl<W: Write> Export<'_, W> {
         self.originals.insert(attr.ino, Original { path, left: attr.nlink - 1 });
     }
 
-    /// Adds what is no directory; answers whether it is in the archive.
+    /// Adds a file that is not a directory. Returns whether it is in the archive.
     fn file(
         &mut self,
         node: &Node,
@@ -218,7 +222,8 @@ impl<W: Write> Export<'_, W> {
     }
 }
 
-/// Where a file has data, in order and apart. What cannot be mapped counts as a hole and is noted.
+/// Returns the data ranges of a file, in order and separated by holes. An unmapped range counts as a hole and
+/// is recorded as a loss.
 fn data_ranges(node: &Node, size: u64, losses: &mut Losses) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     let mut at = 0;

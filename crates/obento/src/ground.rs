@@ -1,7 +1,7 @@
-//! A file or device of the host on which volumes are made.
+//! A file or device of the host on which volumes are created.
 //!
-//! Invariant: what was made or lengthened for that is removed or shortened again unless [`Ground::keep`] says that the
-//! work was done.
+//! Invariant: a file that was created or extended is removed or shortened again, unless [`Ground::keep`] is
+//! called after success.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use obento_host::{FileDevice, FileId, HostDir, HostError};
 
 use crate::{Image, OpenError, Options, Registry};
 
-/// A file or device of the host on which volumes are made, locked.
+/// A locked file or device of the host on which volumes are created.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -37,18 +37,19 @@ pub struct Ground {
     undo: Undo,
 }
 
-/// What to do if nothing is made.
+/// How to undo the preparation if no volume is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Undo {
     Nothing,
     Remove,
-    /// To this length.
+    /// Shortens the file to this length.
     Shorten(u64),
 }
 
 impl Ground {
-    /// Opens what is at `path`, or makes a new file of `len` bytes where nothing is; a shorter file is lengthened to
-    /// that. Errors: Host, with InUse among them; Missing where nothing is and `len` is `None`.
+    /// Opens the file or device at `path`, or creates a file of `len` bytes if it does not exist. A shorter
+    /// file is extended to `len`. Errors: Host, including InUse; Missing if the file does not exist and `len`
+    /// is `None`.
     pub fn open(path: &Path, len: Option<u64>) -> Result<Self, OpenError> {
         if let Some(len) = len
             && std::fs::symlink_metadata(path)
@@ -67,12 +68,12 @@ impl Ground {
         Ok(Self { file: Arc::new(file), undo })
     }
 
-    /// Whether the file was made for this.
+    /// Returns whether this call created the file.
     pub fn is_new(&self) -> bool {
         self.undo == Undo::Remove
     }
 
-    /// What the bytes are that no volume was made on yet.
+    /// Returns the contents of the bytes before a volume is created.
     pub fn contents(&self) -> Contents {
         match self.undo {
             Undo::Remove | Undo::Shorten(0) => Contents::Zeros,
@@ -80,23 +81,23 @@ impl Ground {
         }
     }
 
-    /// The whole of it.
+    /// Returns the whole file as a device.
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         self.file.clone()
     }
 
-    /// What is on it, as an image that is changed. Errors: Empty; Packed.
+    /// Returns the contents as an image that is open for change. Errors: Empty; Packed.
     pub fn image(&self, registry: &Registry, options: &Options) -> Result<Image, OpenError> {
         let options = options.clone().for_change();
         Image::on_device(self.file.path(), self.file.clone(), registry, &options)
     }
 
-    /// The work is done: what was made stays.
+    /// Keeps the file. Called after success.
     pub fn keep(mut self) {
         self.undo = Undo::Nothing;
     }
 
-    /// Removes the file that was created, if it still has its name.
+    /// Removes the created file, if it still has its name.
     fn remove(&self) -> Result<(), HostError> {
         let (dir, name) = HostDir::open_parent(self.file.path())?;
         match dir.stat(&name)? {
@@ -105,14 +106,14 @@ impl Ground {
         }
     }
 
-    /// Undoes what [`Ground::open`] did.
+    /// Undoes the changes of [`Ground::open`].
     fn undo(&mut self) -> std::io::Result<()> {
         match std::mem::replace(&mut self.undo, Undo::Nothing) {
             Undo::Nothing => Ok(()),
             Undo::Remove => self.remove().map_err(std::io::Error::other),
             Undo::Shorten(len) => match Arc::get_mut(&mut self.file) {
                 Some(file) => file.resize(len).map_err(std::io::Error::other),
-                // Somebody still has it open, and nobody is served by cutting it from under them.
+                // Another user still has the file open, and shortening it would cause errors there.
                 None => Ok(()),
             },
         }
@@ -121,7 +122,7 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // Something else went wrong and is told.
+        // The original error is reported instead.
         let _ = self.undo();
     }
 }

@@ -1,4 +1,4 @@
-//! A file system of tests: whatever tree a test names, impossible ones included, without a format below.
+//! A file system for tests: any tree that a test describes, including impossible ones, without a format.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -15,7 +15,7 @@ use obento_driver::{
 
 use crate::Volume;
 
-/// What an inode of a toy is.
+/// An inode of a toy volume.
 #[derive(Clone, Debug)]
 pub enum Toy {
     /// Names and inodes, or damage.
@@ -28,9 +28,9 @@ pub enum Toy {
 /// A run of a file.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// On the device, this many of this byte.
+    /// On the device: this byte, repeated this many times.
     Mapped(u8, u64),
-    /// Known to the driver alone.
+    /// Stored by the driver, and not on the device.
     Inside(&'static str),
     Hole(u64),
     /// Mapped past the end of the device.
@@ -48,7 +48,7 @@ impl Piece {
     }
 }
 
-/// The file system. Inode 2 is the root.
+/// The file system. Inode 2 is the root directory.
 pub struct ToyFs {
     nodes: BTreeMap<u64, Toy>,
     device: Arc<dyn BlockDevice>,
@@ -57,7 +57,7 @@ pub struct ToyFs {
 
 impl ToyFs {
     pub fn new(nodes: impl IntoIterator<Item = (u64, Toy)>) -> Self {
-        // Every byte value 64 KiB long, one after the other.
+        // Each byte value fills 64 KiB, in ascending order.
         let device = (0..=255).flat_map(|byte| std::iter::repeat_n(byte, 1 << 16)).collect();
         let device = Arc::new(MemDevice::read_only(device));
         Self { nodes: nodes.into_iter().collect(), device, label: Vec::new() }
@@ -83,17 +83,17 @@ impl ToyFs {
     }
 }
 
-/// A volume with these inodes.
+/// Returns a volume with these inodes.
 pub fn toy(nodes: impl IntoIterator<Item = (u64, Toy)>) -> Volume {
     Volume::new(Arc::new(ToyFs::new(nodes)))
 }
 
-/// A directory whose entries are whole.
+/// Returns a directory without damage.
 pub fn dir(entries: &[(&'static str, u64)]) -> Toy {
     Toy::Dir(entries.iter().copied().map(Ok).collect())
 }
 
-/// A file of this text.
+/// Returns a file with this text.
 pub fn text(text: &'static str) -> Toy {
     Toy::File(vec![Piece::Inside(text)])
 }
@@ -239,7 +239,7 @@ impl FileSystem for ToyFs {
     }
 }
 
-/// Every file has one attribute that names its inode.
+/// Every file has one attribute that contains its inode number.
 impl Xattrs for ToyFs {
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         if name == b"user.toy" { Ok(ino.to_string().into_bytes()) } else { Err(Error::NoData) }
@@ -261,7 +261,7 @@ impl Xattrs for ToyFs {
     }
 }
 
-/// Recognises `toy:` at the start of a device; a label follows, up to a NUL.
+/// Recognises `toy:` at the start of a device. A label follows, up to a NUL.
 pub struct ToyDriver;
 
 impl Driver for ToyDriver {

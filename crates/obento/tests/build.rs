@@ -1,4 +1,4 @@
-//! Volumes that are built of a tree hold that tree, in whatever shape they are made and wherever it comes from.
+//! Volumes that are built from a tree contain that tree, for every type and every kind of source.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -36,7 +36,7 @@ impl Fixture {
         Self::without(&[])
     }
 
-    /// Without some files.
+    /// Creates the tree without some files.
     fn without(names: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("tree");
@@ -51,7 +51,7 @@ impl Fixture {
         self.folder.path().join(name)
     }
 
-    /// Panics unless the image holds the tree and e2fsck finds nothing. The image is gone afterwards.
+    /// Panics unless the image contains the tree and e2fsck finds nothing. Removes the image afterwards.
     fn holds_the_tree(&self, image: &Path, what: &str) {
         let device = Arc::new(MemDevice::read_only(fs::read(image).unwrap()));
         let fs = Ext4Driver.open(device, &OpenOptions::new(Arc::new(NO_CLOCK))).unwrap();
@@ -65,7 +65,7 @@ impl Fixture {
     }
 }
 
-/// Without what building a volume adds, and what no source tells.
+/// Removes what building a volume adds, and what no source stores.
 fn comparable(tree: &Snapshot) -> Snapshot {
     let mut tree = tree.clone();
     tree.objects.remove(&b"lost+found"[..]);
@@ -142,7 +142,7 @@ fn a_size_is_kept_to_and_the_least_is_less_than_with_room() {
 
 #[test]
 fn what_comes_through_a_pipe_becomes_the_tree_of_its_archive() {
-    // An archive has no sockets.
+    // An archive contains no sockets.
     let fixture = Fixture::without(&["special/socket"]);
     let (archive, image) = (fixture.path("tree.tar"), fixture.path("built.img"));
     if !require(&[Oracle::Program("tar")]) {
@@ -171,12 +171,12 @@ fn what_comes_through_a_pipe_becomes_the_tree_of_its_archive() {
     }
 }
 
-/// What is wrong with the volumes of [`Spoiled`].
+/// The error in the volumes of [`Spoiled`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// The bytes of files are missing.
     Content,
-    /// The super block counts other free blocks than there are.
+    /// The super block has a wrong count of free blocks.
     Count,
 }
 

@@ -1,5 +1,5 @@
-//! Which of several formats on one image counts: judged by blkid, which mount(8) asks, for each pair of types and each type with a
-//! partition table.
+//! Decides which of several formats on one image counts, compared with blkid, which mount(8) uses: for each
+//! pair of types, and for each type with a partition table.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -9,13 +9,14 @@ use std::process::{Command, Stdio};
 
 use obento::{Holds, Image, OpenError, Options, Registry};
 
-/// As many bytes as all signatures at the start of a volume need.
+/// The number of bytes that contain all signatures at the start of a volume.
 const HEAD: usize = 256 << 10;
-/// Where the only partition begins, and its size, in MiB.
+/// The start of the only partition, and its size, in MiB.
 const PARTITION: (u64, u64) = (8, 16);
 const MIB: u64 = 1 << 20;
 
-/// A type: its name here, the one that blkid prints, and how a volume is made in the file `$F` of `$M` MiB.
+/// A type: its name here, its name in blkid, the size of a volume in MiB, and the command that creates one in
+/// the file `$F` of `$M` MiB.
 type Type = (&'static str, &'static str, u64, &'static str);
 
 #[rustfmt::skip]
@@ -76,7 +77,7 @@ fn run(line: &str, variables: &[(&str, &str)]) -> bool {
     command.env("PATH", format!("{path}:/usr/sbin:/sbin")).status().unwrap().success()
 }
 
-/// A volume of each type: what its first bytes are.
+/// Returns the first bytes of a volume of each type.
 fn fixtures(at: &Path) -> Vec<Fixture> {
     let sources = at.join("sources");
     fs::create_dir(&sources).unwrap();
@@ -96,7 +97,7 @@ fn fixtures(at: &Path) -> Vec<Fixture> {
     TYPES.iter().map(make).collect()
 }
 
-/// The sectors of `head` that are not zeros, written over what is there.
+/// Writes the sectors of `head` that are not zeros over the existing bytes.
 fn put(file: &File, head: &[u8]) {
     for (number, sector) in (0_u64..).zip(head.chunks(512)) {
         if sector.iter().any(|byte| *byte != 0) {
@@ -105,7 +106,7 @@ fn put(file: &File, head: &[u8]) {
     }
 }
 
-/// What blkid says of the file: types of a super block and of a partition table.
+/// The types of the super block and of the partition table in the file, according to blkid.
 #[derive(Debug, PartialEq)]
 enum Judged {
     Ambiguous,
@@ -122,7 +123,7 @@ fn blkid(path: &Path) -> Judged {
     Judged::Types(value("TYPE="), value("PTTYPE="))
 }
 
-/// What obento says that the whole of the file holds, by the name that blkid has for it.
+/// Returns the type of the whole file according to obento, by its name in blkid.
 fn whole(image: &Image) -> Judged {
     let content = image.probe_all().into_iter().find(|content| content.partition.is_none());
     let name = match content.map(|content| content.holds) {
@@ -156,7 +157,7 @@ fn a_volume_under_another_one_counts_or_is_ambiguous_as_for_blkid() {
             put(&file, &above.head);
             let (ours, theirs) = (whole(&open(&path)), blkid(&path));
             let theirs = match theirs {
-                // The table is another test's.
+                // Another test covers the partition table.
                 Judged::Types(kind, _) => Judged::Types(kind, None),
                 judged => judged,
             };
@@ -176,7 +177,7 @@ fn a_volume_under_another_one_counts_or_is_ambiguous_as_for_blkid() {
     assert!(ambiguous > 100, "{ambiguous}");
 }
 
-/// A disk of 32 MiB with one partition, which holds ext4 if `filled`.
+/// Returns a disk of 32 MiB with one partition, which contains ext4 if `filled`.
 fn disk(path: &Path, label: &str, filled: bool) -> Vec<u8> {
     File::create(path).unwrap().set_len(32 * MIB).unwrap();
     let (start, size) = PARTITION;
@@ -192,7 +193,8 @@ fn disk(path: &Path, label: &str, filled: bool) -> Vec<u8> {
     head
 }
 
-/// What is meant by the table of `crates/obento/src/image/choose.rs`, given what blkid and sfdisk see.
+/// Returns the expected selection by the table of `crates/obento/src/image/choose.rs`, given the types that
+/// blkid and sfdisk find.
 fn expected(judged: &Judged, has_table: bool, filled: bool) -> &'static str {
     match judged {
         Judged::Ambiguous => "ambiguous",
@@ -252,7 +254,7 @@ fn a_volume_and_a_partition_table_on_one_image_are_told_apart_as_by_blkid_and_sf
     assert_eq!(wrong, "");
 }
 
-/// Makes a stale GPT with ext4 below a live FAT.
+/// Creates a stale GPT with ext4 below a live FAT volume.
 fn stale_gpt(at: &Path) -> PathBuf {
     let path = at.join("d.img");
     File::create(&path).unwrap().set_len(40 * MIB).unwrap();
@@ -294,7 +296,7 @@ fn a_backup_gpt_after_the_disk_got_an_mbr_is_ignored() {
     assert_eq!(image.partitions().iter().map(|partition| partition.start).collect::<Vec<_>>(), [4096 * 512]);
 }
 
-/// Options of xorriso for ISO images that a USB stick boots from, as the distributions give them.
+/// Options of xorriso for ISO images that boot from a USB stick, as used by the distributions.
 #[rustfmt::skip]
 const HYBRIDS: &[(&str, &str)] = &[
     ("Debian", "-isohybrid-mbr $B -b boot -c catalog -no-emul-boot -boot-load-size 4 -boot-info-table \
@@ -318,7 +320,7 @@ fn a_hybrid_iso_opens_as_the_iso_and_its_partitions_by_number() {
         (folder.path().join("d"), folder.path().join("mbr"), folder.path().join("iso"));
     fs::create_dir(&sources).unwrap();
     fs::write(sources.join("boot"), vec![0x90; 4096]).unwrap();
-    // xorriso requires this start of the boot code, in place of which it writes that of an Apple partition map.
+    // xorriso requires this start of the boot code, and replaces it with that of an Apple partition map.
     fs::write(&boot, [&[0x33, 0xed][..], &[0x90; 430]].concat()).unwrap();
     let esp = sources.join("esp");
     File::create(&esp).unwrap().set_len(2 * MIB).unwrap();
@@ -348,7 +350,8 @@ fn a_hybrid_iso_opens_as_the_iso_and_its_partitions_by_number() {
     }
 }
 
-/// Volumes whose labels are not at a fixed place: how they are made in the file `$F` of `$M` MiB.
+/// Volumes whose labels are not at a fixed position: the size, and the command that creates one in the file
+/// `$F` of `$M` MiB.
 #[rustfmt::skip]
 const LABELLED: &[(u64, &str)] = &[
     (16, "mkudffs --label=Daten $F"),

@@ -1,4 +1,4 @@
-//! Real images in every container that is opened: made by e2fsprogs, sgdisk, qemu-img and the compressors.
+//! Real images in every supported container, created by e2fsprogs, sgdisk, qemu-img and the compressors.
 
 use std::fs::{self, File};
 use std::ops::ControlFlow;
@@ -13,7 +13,8 @@ use obento_testkit::oracle::{Oracle, call, require};
 
 const MIB: u64 = 1 << 20;
 
-/// A folder with files of some sizes, links and names, and a file system of 1 KiB blocks made of it.
+/// A folder with files of different sizes, links and names, and a file system of 1 KiB blocks that is created
+/// from it.
 struct Fixture {
     folder: tempfile::TempDir,
 }
@@ -41,7 +42,7 @@ impl Fixture {
         self.folder.path().join(name)
     }
 
-    /// A disk of 32 MiB with a GPT: the file system, then a partition with other bytes.
+    /// Creates a disk of 32 MiB with a GPT: the file system, then a partition with other bytes.
     fn disk(&self) -> PathBuf {
         let disk = self.path("parts.img");
         let file = File::create(&disk).unwrap();
@@ -58,7 +59,7 @@ fn open(image: &Path) -> Image {
     Image::open(image, &Registry::default(), &Options::default()).unwrap()
 }
 
-/// The whole tree as an archive: equal archives are equal trees.
+/// Returns the whole tree as an archive. Equal archives mean equal trees.
 fn archive(volume: &Volume) -> Vec<u8> {
     let mut problems = Quiet::default();
     let exported = obento::export(&volume.root(), Vec::new(), &ExportOptions::default(), &mut problems);
@@ -182,6 +183,6 @@ fn a_copy_equals_the_image_and_the_folder_it_was_made_from() {
         found
     };
     assert_eq!(differences("copy", &DiffOptions::ALL), [""; 0]);
-    // `mke2fs -d` keeps whole seconds only.
+    // `mke2fs -d` stores whole seconds only.
     assert_eq!(differences("tree", &DiffOptions { times: false, ..DiffOptions::ALL }), ["lost+found"]);
 }

@@ -1,4 +1,5 @@
-//! The programs in `examples/`, run as a person would on images made by `mke2fs`, which `e2fsck` judges afterwards.
+//! Runs the programs in `examples/` on images that `mke2fs` created, and checks the images with `e2fsck`
+//! afterwards.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,8 +9,8 @@ use std::sync::Once;
 use obento_testkit::oracle::call;
 use obento_testkit::{Oracle, require};
 
-/// Where cargo puts the examples: beside the folder of the tests. `cargo test --test NAME` leaves them out, so that they
-/// are built here, unless whoever runs this has done so (`OBENTO_EXAMPLES`).
+/// Returns the path of an example. Cargo puts the examples beside the folder of the tests. `cargo test --test
+/// NAME` does not build them, so this function does, unless `OBENTO_EXAMPLES` says that they exist.
 fn example(name: &str) -> PathBuf {
     static BUILT: Once = Once::new();
     let tests = std::env::current_exe().unwrap();

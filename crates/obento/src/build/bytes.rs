@@ -1,7 +1,7 @@
-//! Moving the bytes of all files, in a few threads.
+//! Moves the bytes of all files to the image, in several threads.
 //!
-//! Each thread takes the next few files in the order in which they lie, so that all of them together write from front to
-//! back; a large file is moved in parts.
+//! Each thread takes the next few files in the order of their positions, so that the threads together write
+//! the image from front to back. A large file is moved in parts.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use super::source::Read;
 use crate::Observer;
 use crate::Progress;
 
-/// Bytes that a thread takes at once, and files.
+/// The most bytes, and the most files, that a thread takes at once.
 const BATCH_BYTES: u64 = 4 << 20;
 const BATCH_FILES: usize = 512;
-/// The most of a large file that is one piece of work.
+/// The most bytes of a large file in one job.
 const PART: u64 = 8 << 20;
 
 /// The files that are still to be moved.
@@ -30,12 +30,12 @@ struct Queue<'a> {
     /// The first byte of the volume in the image.
     start: u64,
     next: u32,
-    /// What is left of a large file.
+    /// The remaining parts of a large file.
     rest: Vec<Job>,
 }
 
 impl Queue<'_> {
-    /// The next jobs; none at the end.
+    /// Appends the next jobs to `jobs`. Appends none at the end.
     fn take(&mut self, jobs: &mut Vec<Job>) {
         jobs.clear();
         let mut bytes = 0;
@@ -76,7 +76,7 @@ impl Queue<'_> {
     }
 }
 
-/// What threads tell each other.
+/// The state that the threads share.
 struct Common<'a> {
     queue: Mutex<Queue<'a>>,
     failure: Mutex<Option<HostError>>,
@@ -93,7 +93,7 @@ impl Common<'_> {
         }
     }
 
-    /// Moves what there is until it is done or somebody fails.
+    /// Moves files until none remain or a thread fails.
     fn work(&self, mover: &mut Mover<'_>, mut told: impl FnMut() -> bool) -> Result<(), HostError> {
         let mut jobs = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {
@@ -118,7 +118,7 @@ impl Common<'_> {
     }
 }
 
-/// How many files there are to move, and their bytes.
+/// Returns the number of files to move, and the number of their bytes.
 fn total(tree: &Tree, supply: &Supply) -> (u64, u64) {
     let lens = tree.nodes().filter_map(|(id, node)| match node.body {
         Body::File { size, data: Some(data) } if !supply.is_moved(data.0) => {
@@ -130,17 +130,17 @@ fn total(tree: &Tree, supply: &Supply) -> (u64, u64) {
     lens.fold((0, 0), |(files, bytes), len| (files + 1, bytes + len))
 }
 
-/// Where a volume comes to lie.
+/// The image and the position of the volume in it.
 #[derive(Clone, Copy)]
 pub(super) struct Ground<'a> {
     /// The image.
     pub fresh: &'a FreshFile,
-    /// Its first byte there.
+    /// The first byte of the volume in the image.
     pub start: u64,
 }
 
-/// Moves the bytes of all files that were read to where `plan` has them, in so many threads.
-/// Answers how many bytes. Errors: Host.
+/// Moves the bytes of all files to their positions in `plan`, in the given number of threads. Returns the
+/// number of bytes. Errors: Host.
 pub(super) fn move_all(
     read: &Read,
     plan: &dyn BuildPlan,
@@ -170,7 +170,7 @@ pub(super) fn move_all(
                     common.fail(error);
                 }
             };
-            // Where there is no thread, this one does all.
+            // If no thread can be started, the calling thread does all the work.
             let _ = std::thread::Builder::new().name("mover".into()).spawn_scoped(scope, helper);
         }
         let told = || {

@@ -1,6 +1,6 @@
-//! Identity out of content: UUID and seeds of a volume follow from what is in it, so that the same tree makes the same image.
+//! Derives the UUID and the seeds of a volume from its contents, so that the same tree gives the same image.
 //!
-//! The bytes of files do not count: they would have to be read, where now the host copies them without.
+//! The bytes of files are not included: the host copies them without reading them into this process.
 
 use obento_driver::Tree;
 use obento_driver::tree::Body;
@@ -9,14 +9,14 @@ use sha2::{Digest, Sha256};
 
 use super::BuildSettings;
 
-/// What follows from a tree and options.
+/// The hash of a tree and its options.
 pub(super) struct Seed {
     state: [u8; 32],
     drawn: std::sync::atomic::AtomicU64,
 }
 
 impl Seed {
-    /// Names, attributes, lengths and options.
+    /// Hashes names, attributes, lengths and options.
     pub(super) fn of(tree: &Tree, settings: &BuildSettings) -> Self {
         let mut digest = Sha256::new();
         let mut field = |bytes: &[u8]| {
@@ -71,7 +71,7 @@ impl Seed {
         Self { state: digest.finalize().into(), drawn: Default::default() }
     }
 
-    /// These fields.
+    /// Hashes these fields.
     pub(super) fn of_fields<'f>(fields: impl IntoIterator<Item = &'f [u8]>) -> Self {
         let mut digest = Sha256::new();
         for field in fields {
@@ -91,7 +91,7 @@ impl Random for Seed {
         }
     }
 
-    /// Version 8 of RFC 9562: made as we like.
+    /// Returns a UUID of version 8 of RFC 9562, which has custom contents.
     fn uuid(&self) -> [u8; 16] {
         let mut uuid = [0; 16];
         self.fill(&mut uuid);

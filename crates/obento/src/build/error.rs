@@ -1,4 +1,4 @@
-//! Why an image was not built.
+//! The reasons why an image was not built.
 
 use obento_driver::{BuildError, FormatError, Tree};
 use obento_host::HostError;
@@ -6,81 +6,81 @@ use obento_host::HostError;
 use crate::ByteDifference;
 use crate::text::escaped;
 
-/// Why an image was not built. Nothing has its name.
+/// The reason why an image was not built. No image exists.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BuildFailure {
-    /// No driver makes images of this type.
+    /// No driver builds images of this type.
     #[error("obento does not know how to build the type '{}'", fs_type.escape_default())]
     UnknownType {
         /// The type.
         fs_type: String,
     },
-    /// Sources cannot be read, or hold what cannot be.
+    /// Sources cannot be read, or contain unusable entries.
     #[error("{} entries of the sources cannot be taken", .0.len())]
     Sources(Vec<SourceProblem>),
-    /// Files that the format cannot hold.
+    /// The format cannot store these files.
     #[error("{} files cannot be held", .0.len())]
     Unfit(Vec<SourceProblem>),
-    /// The volume cannot be.
+    /// The format cannot have such a volume.
     #[error(transparent)]
     Format(FormatError),
-    /// The size that was given does not suffice.
+    /// The requested size is not sufficient.
     #[error("{size} bytes are too few, {needed} suffice")]
     TooSmall {
-        /// What was given.
+        /// The requested size.
         size: u64,
-        /// What suffices.
+        /// A sufficient size.
         needed: u64,
     },
-    /// The volume is full before the tree is in it.
+    /// The volume is full before the whole tree is written.
     #[error("{size} bytes are too few for it")]
     Full {
-        /// How long it is.
+        /// The size of the volume.
         size: u64,
     },
-    /// What makes the volume or opens it failed.
+    /// The program that creates or opens the volume failed.
     #[error("{why}")]
     Other {
-        /// What it said.
+        /// Its message.
         why: String,
     },
-    /// The disk cannot be divided so.
+    /// The layout of the disk is not possible.
     #[error("{why}")]
     Layout {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A partition cannot be made.
+    /// A partition cannot be created.
     #[error("partition {number}: {failure}")]
     Partition {
-        /// Its number.
+        /// The number.
         number: u32,
-        /// Why.
+        /// The reason.
         failure: Box<BuildFailure>,
     },
-    /// Standard input cannot be read twice.
+    /// Standard input or another pipe cannot be read twice.
     #[error("standard input can be read only once")]
     OnlyOnce,
-    /// The check of the finished volume reports problems. Each is one line.
+    /// The check of the finished volume reports problems, one line each.
     #[error("the check of the image reports {} problems, first: {}", .0.len(), .0.first().map_or("", String::as_str))]
     NotSound(Vec<String>),
     /// Files of the finished volume differ from their sources.
     #[error("{} files of the image differ from their sources", .0.len())]
     Differs(Vec<SourceProblem>),
-    /// Two builds had other bytes.
+    /// Two builds have different bytes.
     #[error("two builds differ in {} bytes, first in byte {}: {}", .0.bytes, .0.offset, .0.place())]
     NotSame(Box<ByteDifference>),
-    /// The host.
+    /// An error of the host.
     #[error(transparent)]
     Host(#[from] HostError),
 }
 
-/// Something in a source that cannot be taken.
+/// An entry of a source that cannot be used.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SourceProblem {
-    /// Which: a path in the source or in the image.
+    /// The path in the source or in the image.
     pub path: Vec<u8>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -97,7 +97,7 @@ impl From<FormatError> for BuildFailure {
 }
 
 impl BuildFailure {
-    /// What the driver says, with paths in place of numbers.
+    /// Converts an error of the driver, with paths in place of node numbers.
     pub(super) fn of_plan(error: BuildError, tree: &Tree) -> Self {
         match error {
             BuildError::Format(error) => Self::Format(error),

@@ -1,7 +1,8 @@
-//! Building what others make: their own program makes an empty volume, into which the tree is written as a copy is.
+//! Builds volumes of types that no driver builds: another program creates an empty volume, and the tree is
+//! copied into it.
 //!
-//! Such an image is not the same twice: its UUID, and the times at which its inodes changed, are the program's and the kernel's.
-//! It has its name only when it is whole, as any other.
+//! Two builds of such an image have different bytes: the other program and the kernel choose its UUID and the
+//! change times of its inodes. Like any other image, it gets its name only when it is complete.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -23,33 +24,38 @@ use crate::copy::tree::FileError;
 use crate::copy::{CopyError, Trouble};
 use crate::{Image, Observer, Options, Progress, Registry, Volume};
 
-/// How often a size that was found is made larger by half.
+/// The most attempts with a size that was found. Each attempt is larger by half.
 const TRIES: u32 = 12;
 /// Sizes are multiples of this.
 const STEP: u64 = 1 << 20;
-/// Bytes that are read at once; a file that is no longer is written with others.
+/// Bytes that are read at once. Files up to this length are written in batches.
 const CHUNK: usize = 256 << 10;
-/// What a node takes, by a rough guess, beside its data: an inode, an entry, the rest of a block.
+/// A rough estimate of the bytes that a node takes in addition to its data: an inode, an entry, the rest of a
+/// block.
 const NODE: u64 = 4 << 10;
 
-/// Makes an empty volume in a file of zeros. Errors: what went wrong.
+/// Creates an empty volume in a file of zeros. Errors: a description of the failure.
 pub type MakeEmpty<'a> = dyn FnMut(BorrowedFd<'_>) -> Result<(), String> + 'a;
 
-/// What was built.
+/// The result of a build.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FillReport {
     /// The volume.
     pub probe: Probe,
-    /// What is in it, and what it could not keep.
+    /// The written entries, and the properties that could not be kept.
     pub written: Report,
-    /// Entries of sources that were left out because a pattern says so.
+    /// The number of source entries that a pattern excluded.
     pub excluded: u64,
-    /// What has to be known of sources.
+    /// Notices about the sources.
     pub notes: Vec<String>,
 }
 
-/// Builds the image `out`, whose empty volume `make` makes, of at least `least` bytes where no size is given. Errors: see
-/// [`BuildFailure`]; then nothing was made.
+/// Builds the image `out`. `make` creates its empty volume, of at least `least` bytes if the settings have no
+/// size.
+///
+/// # Errors
+///
+/// [`BuildFailure`]. After an error, no image exists.
 pub fn build_filled(
     out: &Path,
     sources: &[BuildSource],
@@ -64,7 +70,7 @@ pub fn build_filled(
     Ok(report)
 }
 
-/// The same of what was read, in a file without a name beside `out`.
+/// Builds the volume from a tree that was already read, in an unnamed file beside `out`.
 pub(super) fn filled(
     out: &Path,
     read: &Read,
@@ -84,7 +90,7 @@ pub(super) fn filled(
     Err(BuildFailure::Full { size: len })
 }
 
-/// What a volume of `tree` needs, by a guess.
+/// Estimates the bytes of a volume of `tree`.
 fn needed(tree: &Tree, room: Room) -> u64 {
     let least = estimate(tree).saturating_add(u64::from(tree.len()).saturating_mul(NODE));
     match room {
@@ -102,7 +108,7 @@ fn fill_fresh(
     observer: &mut dyn Observer,
 ) -> Result<(FreshFile, FillReport), BuildFailure> {
     let fresh = FreshFile::new(out, len)?;
-    // Who serves it to the kernel may hold it a little longer than the volume is open.
+    // The kernel engine may hold the device slightly longer than the volume is open.
     let device: Arc<dyn BlockDevice> = Arc::new(fresh.share()?);
     make(fresh.file()).map_err(|why| BuildFailure::Other { why })?;
     let fs_type = Some(settings.fs_type.clone());
@@ -136,7 +142,7 @@ struct Filler<'a> {
     done: (u64, u64),
 }
 
-/// What is left of a directory.
+/// The remaining entries of a directory.
 type Level<'a> = std::vec::IntoIter<(&'a [u8], NodeId)>;
 
 impl<'a> Filler<'a> {
@@ -158,7 +164,7 @@ impl<'a> Filler<'a> {
         })
     }
 
-    /// Writes all of it. Errors: Full; Unfit, with all that cannot be held; Host.
+    /// Writes the whole tree. Errors: Full; Unfit, with all files that cannot be stored; Host.
     fn run(mut self) -> Result<Report, BuildFailure> {
         let root = self.tree.node(NodeId::ROOT).copied();
         if let Some(root) = root {
@@ -198,7 +204,8 @@ impl<'a> Filler<'a> {
         self.tree.children(dir).collect::<Vec<_>>().into_iter()
     }
 
-    /// Notes what went wrong with a node, and with those that were written late. Errors: what ends the work.
+    /// Records the problems of a node, and those of files that were written in batches. Errors: those that
+    /// end the build.
     fn told(&mut self, id: NodeId, made: Result<(), Trouble>) -> Result<(), BuildFailure> {
         let late = self.writer.late_problems().into_iter().map(|problem| (problem.path, problem.trouble));
         let own = made.err().map(|trouble| match trouble {
@@ -216,7 +223,7 @@ impl<'a> Filler<'a> {
                 ) => {
                     return Err(error.into());
                 }
-                // A name that the format cannot hold.
+                // A name that the format cannot store.
                 Trouble::Counted => {
                     let why = Error::Invalid.to_string();
                     self.problems.push(SourceProblem { path, why });

@@ -1,11 +1,17 @@
-//! Images out of trees: sources are read into one tree in memory, the driver lays it out, and the bytes of files go straight
-//! to where they belong.
+//! Builds images from trees. The sources are read into one tree in memory, the driver lays the tree out, and
+//! the bytes of files are copied directly to their positions in the image.
 //!
-//! Order: all sources are read ([`source`], each over those before it), and what is wrong with any of them is told before
-//! anything is written; the driver plans ([`obento_driver::Build`]); bytes are moved in as many threads as help ([`bytes`]), the
-//! driver writes the rest; and the file gets its name. What comes through a pipe is spooled, or written before there is a plan
-//! ([`stream`]). A build that is to be verified is done twice, checked, and compared with its sources ([`verify`]).
-//! Invariant: a source is hostile. Its names are data, resolved within the tree ([`model`]) and nowhere else.
+//! Order:
+//! 1. All sources are read, each one over the earlier ones ([`source`]). All their problems are reported
+//!    before anything is written.
+//! 2. The driver plans the volume ([`obento_driver::Build`]).
+//! 3. Several threads move the bytes ([`bytes`]), and the driver writes the rest.
+//! 4. The file gets its name.
+//!
+//! Bytes from a pipe are spooled, or written before a plan exists ([`stream`]). A build that is to be
+//! verified is done twice, checked, and compared with its sources ([`verify`]).
+//!
+//! Invariant: a source is hostile. Its names are data, and only [`model`] resolves them, within the tree.
 
 mod bytes;
 mod digest;
@@ -40,25 +46,29 @@ pub use options::{BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner, P
 use source::Read;
 use stream::Stream;
 
-/// What a build did.
+/// The result of a build.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BuildReport {
     /// The volume.
     pub formatted: Formatted,
-    /// Files that are no directories.
+    /// The number of files that are not directories.
     pub files: u64,
-    /// Directories.
+    /// The number of directories.
     pub directories: u64,
-    /// Bytes of data that were moved.
+    /// The number of bytes of data that were moved.
     pub bytes: u64,
-    /// Entries of sources that were left out because a pattern says so.
+    /// The number of source entries that a pattern excluded.
     pub excluded: u64,
-    /// What has to be known of sources.
+    /// Notices about the sources.
     pub notes: Vec<String>,
 }
 
-/// Builds the image `out` of `sources`, each over those before it. It has its name only when it is whole. Errors: see
-/// [`BuildFailure`]; then nothing was made.
+/// Builds the image `out` from `sources`, each one over the earlier ones. The image gets its name only when
+/// it is complete.
+///
+/// # Errors
+///
+/// [`BuildFailure`]. After an error, no image exists.
 ///
 /// ```no_run
 /// use obento::{BuildSettings, BuildSource, Quiet, Registry, build};
@@ -83,15 +93,18 @@ pub fn build(
     Ok(report)
 }
 
-/// Builds as [`build`] does, and verifies the result: the image gets its name only if a second build has the same bytes, the check of
-/// the volume reports nothing, and each file in the volume is as its source has it, as far as the format stores that.
+/// Builds an image like [`build`], and verifies the result. The image gets its name only if all of these
+/// hold:
+/// - A second build has the same bytes.
+/// - The check of the volume reports nothing.
+/// - Each file in the volume equals its source, except for properties that the format does not store.
 ///
 /// # Errors
 ///
-/// As [`build`], and:
+/// Those of [`build`], and:
 /// - `OnlyOnce`: a source is a pipe, which cannot be read twice.
 /// - `NotSame`: two builds differ.
-/// - `NotSound`: the check reports something.
+/// - `NotSound`: the check reports a problem.
 /// - `Differs`: files differ from their sources.
 pub fn build_verified(
     out: &Path,
@@ -118,8 +131,8 @@ struct Verified<'a> {
     made: &'a Formatted,
 }
 
-/// Returns the first of two images, if both have the same bytes and all `volumes` hold what they were built of. Errors: NotSame;
-/// those of [`verify::verify`].
+/// Returns the first of two images, if both have the same bytes and all `volumes` equal their sources.
+/// Errors: NotSame; those of [`verify::verify`].
 fn verified(
     first: FreshFile,
     second: FreshFile,
@@ -145,7 +158,7 @@ fn verified(
     Arc::into_inner(first).ok_or_else(|| FormatError::Device(Error::Invalid).into())
 }
 
-/// The bytes of a file without a name, shared.
+/// The bytes of an unnamed file, shared.
 struct Whole(Arc<FreshFile>);
 
 impl BlockDevice for Whole {

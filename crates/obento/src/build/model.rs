@@ -1,7 +1,8 @@
-//! The tree that all sources are read into: paths of a source, resolved within it.
+//! The tree that all sources are read into, and the resolution of paths within it.
 //!
-//! Invariant: a path starts at the root of the tree, and links on its way lead to places in the tree; `..` in a path of a source is
-//! refused, and in the target of a link does not lead above the root. So no source says anything about the host.
+//! Invariant: a path starts at the root of the tree, and links on the way lead to places in the tree. `..` is
+//! rejected in a path of a source, and does not lead above the root in the target of a link. So no source can
+//! refer to the host.
 
 use std::collections::HashSet;
 
@@ -9,24 +10,25 @@ use obento_base::{FileKind, Name, NameBuf, Timestamp};
 use obento_driver::tree::{Body, NodeAttr, TreeError};
 use obento_driver::{NodeId, TreeBuilder};
 
-/// Links that are followed on the way of one path: `MAXSYMLINKS` of Linux.
+/// The most links that are followed in one path: `MAXSYMLINKS` of Linux.
 const MAX_LINKS: u32 = 40;
-/// Directories that sources only imply by the paths of what is in them. One long path implies thousands of them.
+/// The most directories that sources only imply by the paths of their entries. One long path implies
+/// thousands of them.
 const MAX_IMPLIED: u32 = 1 << 20;
 
-/// Why a path of a source cannot be taken.
+/// The reason why a path of a source is not usable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum PathError {
-    /// `..`.
+    /// The path contains `..`.
     #[error("its path has `..` in it, which could lead out of the image")]
     LeadsUp,
-    /// A component that is no name.
+    /// A component is not a valid name.
     #[error("its path is none")]
     NoPath,
-    /// Something on the way is no directory.
+    /// A component is not a directory.
     #[error("something on its way is no directory")]
     NotDirectory,
-    /// Links that lead in a circle.
+    /// The links form a loop.
     #[error("there are too many links on its way")]
     Loop,
     /// The tree is full.
@@ -51,17 +53,17 @@ impl From<TreeError> for PathError {
 /// The tree while sources are read.
 pub(super) struct Model {
     pub builder: TreeBuilder,
-    /// How many more directories may be made because something is in them.
+    /// How many more directories may be implied.
     implied_left: u32,
-    /// Nodes before this one are of the layers below.
+    /// Nodes with smaller numbers belong to lower layers.
     layer_start: u32,
-    /// Directories of layers below that this one has too.
+    /// Directories of lower layers that this layer also contains.
     touched: HashSet<NodeId>,
-    /// Directories in which this one hides all that is below it, so that it is done once.
+    /// Directories whose lower entries this layer hides, so that this is done once.
     opaque: HashSet<NodeId>,
 }
 
-/// The names of a path, `.` and empty ones left out. Errors: LeadsUp; NoPath.
+/// Splits a path into names, without `.` and empty ones. Errors: LeadsUp; NoPath.
 pub(super) fn names(path: &[u8]) -> Result<Vec<NameBuf>, PathError> {
     let mut names = Vec::new();
     for part in path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
@@ -74,7 +76,7 @@ pub(super) fn names(path: &[u8]) -> Result<Vec<NameBuf>, PathError> {
 }
 
 impl Model {
-    /// A tree of an empty root.
+    /// Creates a tree with an empty root.
     pub fn new() -> Self {
         let builder = TreeBuilder::new(TreeBuilder::bare_directory(Timestamp::EPOCH));
         Self {
@@ -86,7 +88,7 @@ impl Model {
         }
     }
 
-    /// A new layer begins.
+    /// Begins a new layer.
     pub fn begin_layer(&mut self) {
         self.layer_start = u32::try_from(self.builder.len()).unwrap_or(u32::MAX);
         self.touched.clear();
@@ -97,16 +99,17 @@ impl Model {
         self.builder.node(node).is_some_and(|node| node.body == Body::Directory)
     }
 
-    /// The directory at `path`; what is missing of it is made, with the time `mtime`. Errors: NotDirectory; Loop; Full.
+    /// Returns the directory at `path`. Creates missing directories with the time `mtime`. Errors:
+    /// NotDirectory; Loop; Full.
     pub fn directory(&mut self, path: &[NameBuf], mtime: Timestamp) -> Result<NodeId, PathError> {
         self.walk(path, Some(mtime))
     }
 
-    /// Walks to a directory; what is missing is made, or an error. Errors: NotDirectory; Loop; Full.
+    /// Walks to a directory. A missing directory is created or an error. Errors: NotDirectory; Loop; Full.
     fn walk(&mut self, path: &[NameBuf], make: Option<Timestamp>) -> Result<NodeId, PathError> {
         let mut stack = vec![NodeId::ROOT];
         let mut links = 0;
-        // What is still to be walked, the next name last.
+        // The remaining steps, the next one last.
         let mut rest: Vec<Step> = path.iter().rev().map(|name| Step::Down(name.clone())).collect();
         while let Some(step) = rest.pop() {
             let at = stack.last().copied().unwrap_or(NodeId::ROOT);
@@ -144,14 +147,14 @@ impl Model {
         Ok(stack.last().copied().unwrap_or(NodeId::ROOT))
     }
 
-    /// What `path` is, links on its way followed but not one that it is itself. Nothing is made.
+    /// Returns the node at `path`. Follows links on the way, but not at the end. Creates nothing.
     pub fn find(&mut self, path: &[NameBuf]) -> Option<NodeId> {
         let Some((last, parent)) = path.split_last() else { return Some(NodeId::ROOT) };
         let dir = self.walk(parent, None).ok()?;
         self.builder.lookup(dir, last)
     }
 
-    /// Puts something into `dir`. Errors: NotDirectory; Full.
+    /// Puts a node into `dir`. Errors: NotDirectory; Full.
     pub fn put(
         &mut self,
         dir: NodeId,
@@ -167,14 +170,15 @@ impl Model {
         Ok(placed.node)
     }
 
-    /// Whether a link in `dir` leads to a directory, which is then meant where an archive has one of its name.
+    /// Returns whether a link in `dir` leads to a directory. An archive member that is a directory of the link's name
+    /// then means that directory.
     pub fn link_to_directory(&mut self, path: &[NameBuf], dir: NodeId, name: &Name) -> bool {
         let Some(node) = self.builder.lookup(dir, name) else { return false };
         let is_link = self.builder.node(node).is_some_and(|node| node.body.kind() == FileKind::Symlink);
         is_link && self.walk(path, None).is_ok()
     }
 
-    /// Takes away what the layers below have as `name` in `dir`: a whiteout.
+    /// Removes the entry `name` of the lower layers from `dir`: a whiteout.
     pub fn hide(&mut self, dir: NodeId, name: &Name) {
         let Some(node) = self.builder.lookup(dir, name) else { return };
         if self.is_of_layer(node) {
@@ -187,7 +191,7 @@ impl Model {
         node.0 >= self.layer_start || self.touched.contains(&node)
     }
 
-    /// Takes away all that the layers below have in `dir`: an opaque whiteout.
+    /// Removes all entries of the lower layers from `dir`: an opaque whiteout.
     pub fn hide_children(&mut self, dir: NodeId) {
         if !self.opaque.insert(dir) {
             return;

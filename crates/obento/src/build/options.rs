@@ -1,4 +1,4 @@
-//! What is built, and how.
+//! The sources and the settings of a build.
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
@@ -11,37 +11,37 @@ use obento_host::compressed::UnpackLimits;
 
 use crate::import::Selection;
 
-/// More threads wait for each other.
+/// The most threads. More would wait for each other.
 const MAX_THREADS: usize = 4;
 
 /// One source of a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BuildSource {
-    /// All that is in a directory of the host.
+    /// The contents of a directory of the host.
     Directory(PathBuf),
-    /// A tar archive, plain or packed.
+    /// A tar archive, plain or compressed.
     Archive(Input),
     /// A tar archive with whiteouts: a layer of a container image.
     Layer(Input),
-    /// An OCI image layout, or the output of `docker save`, as a directory or a tar archive of it: the layers of the image that its index
-    /// names. Of several [`BuildSettings::image`] names one: by its
+    /// An OCI image layout or the output of `docker save`, as a directory or a tar archive: the layers of the
+    /// image that its index names. If there are several images, [`BuildSettings::image`] selects one by its
     /// tag (`org.opencontainers.image.ref.name`), its platform (`linux/arm64`, `linux/arm/v7`) or its digest.
     OciLayout(PathBuf),
-    /// A manifest as mtree(5) has it.
+    /// A manifest in the format of mtree(5).
     Mtree(PathBuf),
-    /// A manifest as composefs-dump(5) has it.
+    /// A manifest in the format of composefs-dump(5).
     Dump(PathBuf),
     /// A file or directory of the host, at a path in the image.
     Add {
-        /// Of the host.
+        /// The path on the host.
         from: PathBuf,
-        /// In the image.
+        /// The path in the image.
         to: Vec<u8>,
     },
 }
 
 impl BuildSource {
-    /// What of the host it is read from; none for standard input.
+    /// Returns the host path that is read, or `None` for standard input.
     pub fn path(&self) -> Option<&std::path::Path> {
         match self {
             Self::Archive(input) | Self::Layer(input) => match input {
@@ -55,7 +55,7 @@ impl BuildSource {
         }
     }
 
-    /// Whether it can be read only once.
+    /// Returns whether the source can be read only once.
     pub(super) fn is_pipe(&self) -> bool {
         match self {
             Self::Archive(input) | Self::Layer(input) => input.is_pipe(),
@@ -65,17 +65,17 @@ impl BuildSource {
 }
 
 impl Input {
-    /// Whether it can be read only once.
+    /// Returns whether the input can be read only once.
     pub(super) fn is_pipe(&self) -> bool {
         match self {
             Self::Standard => true,
-            // What a shell makes of <(command), for one.
+            // For example the FIFO of a shell's `<(command)`.
             Self::File(path) => std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()),
         }
     }
 }
 
-/// Where an archive comes from.
+/// The input of an archive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Input {
     /// A file.
@@ -84,95 +84,99 @@ pub enum Input {
     Standard,
 }
 
-/// What becomes of the bytes of an archive that comes through a pipe.
+/// How the bytes of an archive from a pipe are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pipes {
-    /// They are kept in a file without a name beside the image until the volume is laid out, so that the image has the same bytes as
-    /// one of the same archive in a file.
+    /// Stores them in an unnamed file beside the image until the volume is laid out. The image has the same
+    /// bytes as one of the same archive in a file.
     #[default]
     Spool,
-    /// They are written straight to their places, in the order in which they come, if the driver supports that. The image needs no
-    /// second copy of the bytes, and has another layout than one of the same archive in a file.
+    /// Writes them directly to their positions, in the order of their arrival, if the driver supports that.
+    /// No second copy of the bytes is needed. The layout differs from that of the same archive in a file.
     Stream,
 }
 
-/// Whose the files are.
+/// The owner of the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Owner {
-    /// Of a directory of the host root's, of anything else whose it says.
+    /// Root for a directory of the host; the stored owners for all other sources.
     #[default]
     Source,
-    /// Also of a directory of the host whose it says.
+    /// The stored owners, also for a directory of the host.
     Keep,
-    /// All of them these user's and group's, but where a manifest says otherwise.
+    /// This user and group for all files, except where a manifest sets an owner.
     Is(u32, u32),
 }
 
-/// Numbers of users or groups that become others.
+/// A map of numbers of users or groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IdMap {
     /// The first number of a source.
     pub from: u32,
-    /// What it becomes.
+    /// The number that it is mapped to.
     pub to: u32,
-    /// How many follow it likewise, itself among them.
+    /// How many consecutive numbers are mapped, including the first.
     pub count: u32,
 }
 
 /// A change of permission bits.
 pub type ChangeMode = Arc<dyn Fn(FileKind, Mode) -> Mode + Send + Sync>;
 
-/// How to build.
+/// The settings of a build.
 #[derive(Clone)]
 pub struct BuildSettings {
     /// The type of the file system.
     pub fs_type: String,
-    /// Its length in bytes; `None` for as much as is needed.
+    /// The length in bytes, or `None` for a sufficient length.
     pub size: Option<u64>,
-    /// What stays free where the length is found.
+    /// The free space if the length is not given.
     pub room: Room,
-    /// Its label.
+    /// The label.
     pub label: Vec<u8>,
-    /// Its UUID; `None` for one that follows from the tree and the options.
+    /// The UUID, or `None` to derive it from the tree and the options.
     pub uuid: Option<[u8; 16]>,
-    /// Bytes a block.
+    /// The block size in bytes.
     pub block_size: Option<u32>,
-    /// As [`FormatOptions::features`](crate::FormatOptions::features).
+    /// Features, as in [`FormatOptions::features`](crate::FormatOptions::features).
     pub features: Vec<String>,
-    /// As [`FormatOptions::settings`](crate::FormatOptions::settings).
+    /// Settings, as in [`FormatOptions::settings`](crate::FormatOptions::settings).
     pub settings: Vec<(String, String)>,
-    /// The time of the volume, and the latest of its files; without it the newest time of a file is that of the volume.
+    /// The time of the volume and the latest time of a file, in seconds since 1970. `None` uses the newest
+    /// time of a file as the time of the volume.
     pub epoch: Option<i64>,
-    /// Whose the files are.
+    /// The owner of the files.
     pub owner: Owner,
-    /// Users that become others.
+    /// The maps of users.
     pub map_uid: Vec<IdMap>,
-    /// Groups that become others.
+    /// The maps of groups.
     pub map_gid: Vec<IdMap>,
-    /// What becomes of permission bits.
+    /// The change of permission bits.
     pub chmod: Option<ChangeMode>,
-    /// Patterns of what is left out, with all below it: a component anywhere in a path, or several with `/` between them.
+    /// Patterns of entries that are excluded with everything below them: a component anywhere in a path, or
+    /// several components with `/` between them.
     pub exclude: Vec<Vec<u8>>,
-    /// Whether directories of the host give their extended attributes.
+    /// Whether the extended attributes of files from a directory of the host are stored.
     pub xattrs: bool,
-    /// Which image of an OCI layout that has several: what [`BuildSource::OciLayout`] says of it.
+    /// The image of an OCI layout with several images, as described at [`BuildSource::OciLayout`].
     pub image: Option<String>,
-    /// What else UUID and seeds follow from, so that two volumes of the same tree are told apart.
+    /// Further bytes that the UUID and the seeds are derived from, to distinguish two volumes of the same
+    /// tree.
     pub salt: Vec<u8>,
-    /// What unpacking compressed sources may cost.
+    /// The limits of unpacking compressed sources.
     pub unpack: UnpackLimits,
-    /// Directories of the host, besides that of a manifest, in which the contents that a manifest names may be.
+    /// Directories of the host that may contain the files that a manifest names, besides the directory of the
+    /// manifest.
     pub contents: Vec<PathBuf>,
-    /// What becomes of the bytes of an archive that comes through a pipe.
+    /// How the bytes of an archive from a pipe are handled.
     pub pipes: Pipes,
-    /// What to do where the image has its name already.
+    /// What happens if the image exists.
     pub publish: Publish,
-    /// How many threads look at files and move bytes; 0 for as many as there are processors, up to 4.
+    /// The number of threads that read and move files. 0 uses one for each processor, up to 4.
     pub threads: usize,
 }
 
 impl BuildSettings {
-    /// The defaults of the type `fs_type`: a tenth stays free.
+    /// Returns the defaults for the type `fs_type`. A tenth of the volume stays free.
     pub fn new(fs_type: &str) -> Self {
         Self {
             fs_type: fs_type.into(),
@@ -200,7 +204,7 @@ impl BuildSettings {
         }
     }
 
-    /// How many threads read and move.
+    /// Returns the number of threads that read and move files.
     pub(super) fn threads(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS),
@@ -208,12 +212,12 @@ impl BuildSettings {
         }
     }
 
-    /// What of the sources is taken.
+    /// Returns the selection of source entries.
     pub(super) fn selection(&self) -> Selection<'_> {
         Selection { strip: 0, exclude: &self.exclude }
     }
 
-    /// What an owner becomes.
+    /// Returns the stored owner and group for those of a source.
     pub(super) fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
         let (uid, gid) = match self.owner {
             Owner::Is(uid, gid) => (uid, gid),
@@ -222,7 +226,7 @@ impl BuildSettings {
         (mapped(&self.map_uid, uid), mapped(&self.map_gid, gid))
     }
 
-    /// What permission bits become; a link's are none.
+    /// Returns the stored permission bits for those of a source. Those of a symbolic link are not changed.
     pub(super) fn mode(&self, kind: FileKind, mode: Mode) -> Mode {
         match &self.chmod {
             Some(change) if kind != FileKind::Symlink => change(kind, mode),

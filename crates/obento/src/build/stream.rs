@@ -1,5 +1,5 @@
-//! Archives that come through a pipe: the bytes of their files go to the image as they come, into places that the driver hands
-//! out, and the volume is planned around them.
+//! Writes archives from a pipe: the bytes of files are written to the image on arrival, at positions that the
+//! driver assigns, and the volume is planned around them.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,21 +13,22 @@ use super::source::Read;
 use super::{BuildFailure, BuildSettings, volume};
 use crate::Registry;
 
-/// Bytes a block, where the settings do not say it; it decides only which gaps are written as zeros.
+/// The block size in bytes if the settings contain none. It only decides which gaps are written as zeros.
 const BLOCK: u64 = 4096;
 
-/// An image that takes files before it is planned.
+/// An image that receives files before it is planned.
 pub(super) struct Stream {
     receive: Box<dyn Receive>,
     inflow: Inflow,
-    /// The ranges of the file that comes now, and where each belongs.
+    /// The ranges of the current file, and the position of each.
     places: Vec<(Range<u64>, u64)>,
-    /// What came and was put into places, in bytes.
+    /// The number of bytes that were received and written.
     bytes: u64,
 }
 
 impl Stream {
-    /// An image at `out`, if the driver can begin one. Errors: UnknownType; what the driver says of the settings; Host.
+    /// Begins an image at `out`, if the driver supports that. Errors: UnknownType; those of the driver for
+    /// the settings; Host.
     pub(super) fn begin(
         out: &Path,
         settings: &BuildSettings,
@@ -46,7 +47,8 @@ impl Stream {
         Ok(Some(Self { receive, inflow, places: Vec::new(), bytes: 0 }))
     }
 
-    /// A file of `size` bytes with data in `ranges` comes, as number `data`. Errors: Host, if no volume holds it.
+    /// Begins file number `data` of `size` bytes with data in `ranges`. Errors: Host, if no volume can store
+    /// it.
     pub(super) fn file(&mut self, data: u32, size: u64, ranges: &[Range<u64>]) -> Result<(), HostError> {
         let places = &mut self.places;
         places.clear();
@@ -59,12 +61,12 @@ impl Stream {
         })
     }
 
-    /// The bytes of that file from `at` on. Errors: Host.
+    /// Writes bytes of the current file at `at`. Errors: Host.
     pub(super) fn write(&mut self, mut at: u64, mut bytes: &[u8]) -> Result<(), HostError> {
         self.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
             let first = self.places.partition_point(|(range, _)| range.end <= at);
-            // Nothing of a file that came lies outside of its places.
+            // All bytes of the current file are within its ranges.
             let Some((range, offset)) = self.places.get(first).filter(|(range, _)| range.start <= at) else {
                 return Ok(());
             };
@@ -76,7 +78,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Plans the volume of `read`, and gives its image the length. Answers how many bytes came. Errors: what the driver says; Host.
+    /// Plans the volume of `read`, and sets the length of its image. Returns the number of received bytes.
+    /// Errors: those of the driver; Host.
     pub(super) fn plan<'t>(
         self,
         read: &'t Read,

@@ -1,4 +1,4 @@
-//! Verifying a finished image: its own check, and each file in it against the file that it was built of.
+//! Verifies a finished image: runs the check of its format, and compares each file with its source.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -18,19 +18,20 @@ use super::source::Read;
 use super::{BuildFailure, SourceProblem};
 use crate::{CheckError, Image, Part, Volume, check};
 
-/// More differences than this are not reported.
+/// The most differences that are reported.
 const REPORTED: usize = 1000;
 /// Bytes that are compared at once.
 const CHUNK: usize = 256 << 10;
-/// What a volume may have and its sources have not.
+/// A directory that a volume may have in addition to its sources.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// Checks the volume in `part` of `image`, and compares it with `read`, of which it was built as `made` says.
+/// Checks the volume in `part` of `image`, and compares it with its source `read`. `made` is the result of
+/// the build.
 ///
 /// # Errors
 ///
-/// - `NotSound`: the check reports something.
-/// - `Differs`: files are not as the sources have them.
+/// - `NotSound`: the check reports a problem.
+/// - `Differs`: files differ from the sources.
 /// - `Other`: the volume does not open.
 /// - `Host`: a source cannot be read.
 pub(super) fn verify(
@@ -58,20 +59,20 @@ fn expect_sound(image: &Image, part: Option<&Part>) -> Result<(), BuildFailure> 
     if findings.is_empty() { Ok(()) } else { Err(BuildFailure::NotSound(findings)) }
 }
 
-/// A volume beside the tree that it was built of.
+/// A comparison of a volume with its source tree.
 struct Comparison<'a> {
     volume: &'a Volume,
     tree: &'a Tree,
     reader: Reader<'a>,
     limits: Limits,
-    /// The attributes that the format cannot store of some file, which the build noted.
+    /// The attributes that the format could not store for some file, as recorded by the build.
     lost: Vec<&'static str>,
     /// The inode of each node that was compared.
     inodes: HashMap<NodeId, Ino>,
     problems: Vec<SourceProblem>,
 }
 
-/// Why two files were not compared to the end.
+/// The reason why two files were not compared to the end.
 enum Stop {
     /// The image cannot be read.
     Image(Error),
@@ -130,7 +131,7 @@ impl<'a> Comparison<'a> {
         self.problems.push(SourceProblem { path, why });
     }
 
-    /// The files in a directory, which has exactly the names of its source.
+    /// Returns the files in a directory after checking that it has exactly the names of its source.
     fn below(&mut self, id: NodeId, path: &[u8], dir: &Node) -> Vec<(NodeId, Vec<u8>, Node)> {
         let mut found = Vec::new();
         let mut extra = Vec::new();
@@ -201,11 +202,11 @@ impl<'a> Comparison<'a> {
         !self.lost.contains(&what)
     }
 
-    /// The attributes that differ, of those that the format stores.
+    /// Returns the attributes that differ, among those that the format stores.
     fn attributes(&self, id: NodeId, wanted: &tree::Node, held: &obento_base::Attr) -> Vec<String> {
         let mut differences = Vec::new();
         let keeps = self.limits.keeps;
-        // A format without owners has no inode of the root.
+        // A format without owners has no inode for the root directory.
         if id == NodeId::ROOT && !keeps.contains(Keeps::OWNERS) {
             return differences;
         }
@@ -262,7 +263,7 @@ impl<'a> Comparison<'a> {
         Ok(None)
     }
 
-    /// Where the bytes of a file differ from those of its source, if they do.
+    /// Returns where the bytes of a file differ from those of its source, if they differ.
     fn content(
         &mut self,
         id: NodeId,
@@ -314,13 +315,13 @@ fn read_exact(node: &Node, at: u64, buffer: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// The parts of `range`, each of at most [`CHUNK`] bytes: where it begins, and its length.
+/// Splits `range` into parts of at most [`CHUNK`] bytes: the start and the length of each.
 fn chunks(range: Range<u64>) -> impl Iterator<Item = (u64, usize)> {
     let end = range.end;
     range.step_by(CHUNK).map(move |at| (at, usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK)))
 }
 
-/// The first byte of `range` in which a file of the image differs from its source.
+/// Returns the first byte of `range` in which a file of the image differs from its source.
 fn differing(node: &Node, source: Option<&Bytes<'_>>, range: Range<u64>) -> Result<Option<u64>, Stop> {
     let Some(source) = source else { return Ok(None) };
     let (mut found, mut expected) = (vec![0; CHUNK], vec![0; CHUNK]);
@@ -335,7 +336,7 @@ fn differing(node: &Node, source: Option<&Bytes<'_>>, range: Range<u64>) -> Resu
     Ok(None)
 }
 
-/// The first byte of `range` of a file of the image that is not zero. Holes are not read.
+/// Returns the first byte of `range` of a file of the image that is not zero. Holes are not read.
 fn not_zero(node: &Node, range: Range<u64>) -> Result<Option<u64>> {
     let mut buffer = vec![0; CHUNK];
     let mut at = range.start;

@@ -1,4 +1,4 @@
-//! One volume of an image: planned by its driver, and its bytes put in place.
+//! Plans one volume of an image with its driver, and writes its bytes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::source::Read;
 use super::{BuildFailure, BuildReport, BuildSettings};
 use crate::{Observer, Registry};
 
-/// Lays out what was read. Errors: UnknownType; what the driver says, with paths.
+/// Lays out the tree that was read. Errors: UnknownType; those of the driver, with paths.
 pub(super) fn plan<'t>(
     read: &'t Read,
     settings: &BuildSettings,
@@ -26,7 +26,7 @@ pub(super) fn plan<'t>(
     planned.map_err(|error| BuildFailure::of_plan(error, &read.tree))
 }
 
-/// Does something with the builder of the type that the settings name. Errors: UnknownType.
+/// Calls a function with the builder of the type in the settings. Errors: UnknownType.
 pub(super) fn with_builder<T>(
     settings: &BuildSettings,
     registry: &Registry,
@@ -40,7 +40,8 @@ pub(super) fn with_builder<T>(
     Ok(work(driver.build().unwrap_or(&generic)))
 }
 
-/// Writes a volume to `fresh`, from byte `start` on. Answers how many bytes of files were moved. Errors: Host; Format.
+/// Writes a volume to `fresh`, from byte `start` on. Returns the number of bytes of files. Errors: Host;
+/// Format.
 pub(super) fn write(
     plan: &mut dyn BuildPlan,
     read: &Read,
@@ -55,7 +56,7 @@ pub(super) fn write(
     Ok(moved)
 }
 
-/// What was made.
+/// Returns the report of the build.
 pub(super) fn report(plan: &dyn BuildPlan, read: &Read, moved: u64) -> BuildReport {
     let kinds = read.tree.nodes().map(|(_, node)| node.body.kind());
     let directories = kinds.filter(|kind| *kind == FileKind::Directory).count() as u64;
@@ -69,9 +70,9 @@ pub(super) fn report(plan: &dyn BuildPlan, read: &Read, moved: u64) -> BuildRepo
     }
 }
 
-/// What the driver is told. Nothing in it is of this moment or this machine.
+/// Returns the options of the driver. They do not depend on the current time or the machine.
 pub(super) fn build_options(tree: &Tree, settings: &BuildSettings) -> BuildOptions {
-    // A volume that was written in the future is one that checks complain of.
+    // Checks report a volume that was written in the future.
     let now = SystemClock.now();
     let times = tree.nodes().map(|(_, node)| node.attr.mtime);
     let newest = times.filter(|time| *time <= now).max().unwrap_or(Timestamp::EPOCH);
@@ -89,7 +90,8 @@ pub(super) fn build_options(tree: &Tree, settings: &BuildSettings) -> BuildOptio
     BuildOptions { format, room: settings.room }
 }
 
-/// A device whose flushes wait: nothing of a file without a name survives a crash, and all of it is synced before it gets one.
+/// A device whose flushes do nothing. An unnamed file does not survive a crash, and it is synced before it
+/// gets a name.
 struct Unflushed<'a>(&'a obento_host::FileDevice);
 
 impl BlockDevice for Unflushed<'_> {

@@ -1,4 +1,4 @@
-//! Comparing two images byte by byte, and naming where they first differ.
+//! Compares two images byte by byte, and names the structures at the first difference.
 
 use std::ops::ControlFlow;
 
@@ -10,26 +10,27 @@ use crate::Image;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
-/// The unit in which what differs is counted besides bytes.
+/// The unit in which differences are counted in addition to bytes.
 const BLOCK: usize = 4096;
 
-/// How two images differ.
+/// The difference of two images.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ByteDifference {
-    /// The first byte that differs, or the end of the shorter one.
+    /// The first byte that differs, or the end of the shorter image.
     pub offset: u64,
-    /// What lies there in the one and in the other; none where one has ended.
+    /// The structures at this byte in the two images. `None` for an image that has ended.
     pub places: (Option<BytePlace>, Option<BytePlace>),
-    /// How many bytes differ, those of the longer one behind the end of the other among them.
+    /// The number of bytes that differ, including those of the longer image after the end of the shorter one.
     pub bytes: u64,
-    /// In how many blocks of 4096 bytes they lie.
+    /// The number of blocks of 4096 bytes that contain them.
     pub blocks: u64,
-    /// The bytes of both.
+    /// The lengths of both images in bytes.
     pub lens: (u64, u64),
 }
 
 impl ByteDifference {
-    /// What lies at the first byte that differs, in words: once where both have the same, otherwise of each.
+    /// Describes the structures at the first difference: once if they are the same, otherwise one for each
+    /// image.
     pub fn place(&self) -> String {
         let text = |place: &Option<BytePlace>| place.as_ref().map_or("nothing".into(), ToString::to_string);
         let (one, other) = (text(&self.places.0), text(&self.places.1));
@@ -37,8 +38,9 @@ impl ByteDifference {
     }
 }
 
-/// Compares what is inside all layers of two images, byte by byte; none if it is the same. `watch` is told how many bytes were
-/// compared, and may end it: then what was found so far is answered. Errors: those of the devices.
+/// Compares two images byte by byte, inside all their layers. Returns `None` if they are equal. `watch`
+/// receives the number of compared bytes, and can end the comparison; the result then covers the bytes so
+/// far. Errors: those of the devices.
 ///
 /// ```no_run
 /// use std::ops::ControlFlow;
@@ -69,7 +71,7 @@ pub fn diff_bytes(
     }))
 }
 
-/// What two devices do not have in common.
+/// Counts the differences of two devices.
 struct Count {
     first: u64,
     bytes: u64,

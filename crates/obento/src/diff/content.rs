@@ -1,6 +1,6 @@
-//! Comparing the bytes of two files of one length.
+//! Compares the bytes of two files of the same length.
 //!
-//! Both are asked for runs of data and holes; where both have a hole nothing is read.
+//! The comparison asks both files for runs of data and holes. It reads nothing where both have a hole.
 
 use obento_block::BlockDevice;
 use obento_host::HostError;
@@ -17,12 +17,12 @@ enum Bytes<'a> {
     Host {
         file: &'a SourceFile,
         runs: Box<dyn Iterator<Item = Result<Run, HostError>> + 'a>,
-        /// The run that was asked for last: its end, and whether it is a hole.
+        /// The last run: its end, and whether it is a hole.
         run: (u64, bool),
     },
 }
 
-/// Where `left` and `right`, regular files of one length, first differ.
+/// Returns the first difference of `left` and `right`, which are regular files of the same length.
 pub fn first_difference(left: &Met, right: &Met) -> Result<Option<u64>, Problem> {
     let size = left.attr().size;
     let files = (open(left)?, open(right)?);
@@ -67,7 +67,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Whether the bytes at `at` lie in a hole, and for how many bytes that stays so, at least 1.
+    /// Returns whether the bytes at `at` are in a hole, and the length of the run from there, at least 1.
     fn run(&mut self, at: u64, size: u64) -> Result<(bool, u64), Trouble> {
         match self {
             Self::Image(node) => match node.run(at, size - at).map_err(Trouble::Volume)? {
@@ -79,7 +79,7 @@ impl<'a> Bytes<'a> {
                     *run = match runs.next().transpose().map_err(Trouble::Host)? {
                         Some(Run::Data(range)) => (range.end, false),
                         Some(Run::Hole(range)) => (range.end, true),
-                        // It shrank meanwhile; reading tells.
+                        // Another thread shortened the file; reading reports that.
                         None => (size, false),
                     };
                 }
@@ -100,7 +100,7 @@ impl<'a> Bytes<'a> {
         let mut at = at;
         while !buffer.is_empty() {
             match node.read_at(at, buffer).map_err(Trouble::Volume)? {
-                // It shrank meanwhile: what is missing is zeros.
+                // Another thread shortened the file: the missing bytes are zeros.
                 0 => {
                     buffer.fill(0);
                     break;

@@ -1,4 +1,4 @@
-//! Comparing two entries, without what is in them.
+//! Compares two entries without their contents.
 
 use obento_base::FileKind;
 use obento_host::Xattr;
@@ -8,7 +8,7 @@ use super::side::Met;
 use super::{Change, DiffOptions};
 use crate::copy::Problem;
 
-/// Tells what is not the same about `left` and `right`.
+/// Reports the differences of `left` and `right`.
 pub fn compare(
     left: &Met,
     right: &Met,
@@ -19,7 +19,7 @@ pub fn compare(
     if a.kind != b.kind {
         return tell(Ok(Change::Kind(a.kind, b.kind)));
     }
-    // The permission bits of a symbolic link mean nothing and differ from system to system.
+    // The permission bits of a symbolic link have no effect and differ between systems.
     if options.mode && a.mode != b.mode && a.kind != FileKind::Symlink {
         tell(Ok(Change::Mode(a.mode, b.mode)));
     }
@@ -55,7 +55,7 @@ fn compare_targets(left: &Met, right: &Met, tell: &mut dyn FnMut(Result<Change, 
     }
 }
 
-/// Both lists are sorted by name, and names come once each.
+/// Both lists are sorted by name, without duplicate names.
 fn compare_xattrs(left: &Met, right: &Met, tell: &mut dyn FnMut(Result<Change, Problem>)) {
     let (left, right) = match (left.xattrs(), right.xattrs()) {
         (Ok(left), Ok(right)) => (left, right),

@@ -1,12 +1,13 @@
-//! Comparing two trees, each on the host or in an image, entry by entry.
+//! Compares two trees, each on the host or in an image, entry by entry.
 //!
-//! Both sides are walked together, by the bytes of the names; differences are told as they are found, so that memory
-//! holds one directory of each side for each level. A hole equals zeros, and where both sides have a hole nothing is
-//! read. Damage is told, and the rest is compared.
+//! Both sides are walked together, in the order of the bytes of the names. Differences are reported at once,
+//! so that memory holds one directory of each side for each level. A hole equals zeros, and where both sides
+//! have a hole nothing is read. Damage is reported, and the comparison continues.
 //!
-//! Invariants: a directory is entered once, because one with two names, which only a damaged volume has, would double
-//! the work at each level, or lie in itself; depth is bounded; so every comparison ends. Of a directory at most
-//! [`MAX_NAMES`] names are compared.
+//! Invariant: a directory is entered once. A directory with two names exists only on a damaged volume: it
+//! would double the work at each level, or contain itself.
+//! Invariant: the depth is bounded. So every comparison ends.
+//! Invariant: at most [`MAX_NAMES`] names of a directory are compared.
 
 mod bytes;
 mod content;
@@ -31,83 +32,83 @@ pub use place::{BytePlace, place_of};
 pub use side::DiffSide;
 use side::{Directory, Listed, Met};
 
-/// More names than directories have; a hostile one could have more than memory holds.
+/// The most names of a directory. Valid directories have fewer, and a hostile one could exhaust memory.
 const MAX_NAMES: usize = 1 << 20;
 
-/// What is compared beside types, link targets and device numbers.
+/// The properties that are compared in addition to kinds, link targets and device numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiffOptions {
-    /// Bytes of files.
+    /// The bytes of files.
     pub content: bool,
-    /// Permission bits.
+    /// The permission bits.
     pub mode: bool,
-    /// Owner and group, by their numbers.
+    /// The numbers of owner and group.
     pub owner: bool,
-    /// Times of modification, of all but directories.
+    /// The times of modification, except for directories.
     pub times: bool,
-    /// Extended attributes.
+    /// The extended attributes.
     pub xattrs: bool,
 }
 
 impl DiffOptions {
-    /// What `diff -r` compares: types, bytes, link targets.
+    /// The properties that `diff -r` compares: kinds, bytes, link targets.
     pub const CONTENT: Self = Self { content: true, mode: false, owner: false, times: false, xattrs: false };
-    /// Everything that a copy keeps.
+    /// All properties that a copy keeps.
     pub const ALL: Self = Self { content: true, mode: true, owner: true, times: true, xattrs: true };
 }
 
-/// Something that is not the same on both sides: first what the left side has, then the right.
+/// A difference of the two sides. The first value is that of the left side.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Only the left side has the entry.
     OnlyLeft(FileKind),
-    /// Only the right side has it.
+    /// Only the right side has the entry.
     OnlyRight(FileKind),
-    /// They are of different types; nothing else is compared.
+    /// The kinds differ. No other property is compared.
     Kind(FileKind, FileKind),
-    /// Lengths in bytes.
+    /// The lengths in bytes.
     Size(u64, u64),
-    /// Files of one length differ, first at this byte.
+    /// The contents of two files of the same length differ, first at this byte.
     Content(u64),
-    /// Targets of symbolic links.
+    /// The targets of symbolic links.
     Target(Vec<u8>, Vec<u8>),
-    /// Numbers of device nodes.
+    /// The numbers of device nodes.
     Device(DeviceNumber, DeviceNumber),
-    /// Permission bits.
+    /// The permission bits.
     Mode(Mode, Mode),
-    /// Owner and group.
+    /// The owner and group.
     Owner((u32, u32), (u32, u32)),
-    /// Times of modification.
+    /// The times of modification.
     Modified(Timestamp, Timestamp),
-    /// The extended attribute of this name; `None` where there is none.
+    /// The extended attribute of this name. `None` for a side without the attribute.
     Xattr(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>),
 }
 
 /// One difference.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// Which entry, below the starts; empty for the starts themselves.
+    /// The path of the entry below the starts. The path of the starts is empty.
     pub path: Vec<u8>,
-    /// What is not the same.
+    /// The difference.
     pub change: Change,
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiffReport {
-    /// Entries that both sides have.
+    /// The number of entries that both sides have.
     pub compared: u64,
-    /// Differences told.
+    /// The number of reported differences.
     pub differences: u64,
-    /// Problems told: what could not be read was not compared.
+    /// The number of reported problems: unreadable parts that were not compared.
     pub problems: u64,
 }
 
-/// Takes what a comparison finds, as it finds it, and says whether it wants more.
+/// Receives the findings of a comparison one by one, and returns whether to continue.
 pub type DiffSink<'s> = dyn FnMut(Result<Difference, Problem>) -> ControlFlow<()> + 's;
 
-/// Compares what is at `left` with what is at `right`. What cannot be read is a [`Problem`], with the path of its
-/// side, and the rest follows.
+/// Compares the trees `left` and `right`. An unreadable part is reported as a [`Problem`] with the path of
+/// its side, and the comparison continues.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -152,24 +153,24 @@ struct Diff<'a, 's> {
     options: &'a DiffOptions,
     sink: &'a mut DiffSink<'s>,
     report: DiffReport,
-    /// Paths of the starts, for messages.
+    /// The paths of the starts, for messages.
     bases: (&'a [u8], &'a [u8]),
-    /// Of the directory on top of the stack, below the starts.
+    /// The path of the directory on top of the stack, below the starts.
     path: Vec<u8>,
     stack: Vec<Level>,
-    /// Directories of images that were entered, by side.
+    /// The directories of images that were entered, by side.
     entered: (HashSet<Ino>, HashSet<Ino>),
     enough: bool,
 }
 
-/// A directory that both sides have, under way.
+/// A directory of both sides that is being compared.
 struct Level {
     left: (Directory, Peekable<IntoIter<Listed>>),
     right: (Directory, Peekable<IntoIter<Listed>>),
     path_len: usize,
 }
 
-/// The next name of a level, and which sides have it.
+/// The next name of a level, and the sides that have it.
 enum Next {
     Left(Listed),
     Right(Listed),
@@ -192,7 +193,7 @@ impl Level {
 }
 
 impl Diff<'_, '_> {
-    /// Compares the next entry; answers whether there was one.
+    /// Compares the next entry. Returns whether there was one.
     fn step(&mut self) -> bool {
         let Some(level) = self.stack.last_mut() else { return false };
         self.path.truncate(level.path_len);
@@ -241,7 +242,7 @@ impl Diff<'_, '_> {
         }
     }
 
-    /// Compares two entries, and goes on with what is in them if they are directories.
+    /// Compares two entries, and enters them if they are directories.
     fn pair(&mut self, left: Met, right: Met) {
         self.report.compared += 1;
         let options = *self.options;
@@ -267,7 +268,7 @@ impl Diff<'_, '_> {
         }
     }
 
-    /// Whether two directories may be entered.
+    /// Returns whether two directories may be entered.
     fn enter(&mut self, left: &Met, right: &Met) -> Result<(), Problem> {
         let again = |met: &Met| Err(met.problem(Trouble::Volume(obento_base::Error::Loop)));
         if left.image_ino().is_some_and(|ino| !self.entered.0.insert(ino)) || self.stack.len() >= MAX_DEPTH {

@@ -1,7 +1,8 @@
-//! What lies at a byte of an image, by name.
+//! Names the structure at a byte of an image.
 //!
-//! A driver tells which structure of its volume it is, and its inspection the field. What belongs to files is looked for in
-//! the tree: in the data of regular files first, then in the structures of every inode.
+//! The driver reports the structure of its volume, and the driver's inspection reports the field. For bytes
+//! that belong to a file, the tree is searched: first the data of regular files, then the structures of every
+//! inode.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,14 +14,14 @@ use crate::image::Holds;
 use crate::text::escaped;
 use crate::{Entry, Image, Part, Step, Volume, Walk};
 
-/// What lies at a byte of an image.
+/// The structure at a byte of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BytePlace {
-    /// The partition that it is in.
+    /// The partition that contains it.
     pub partition: Option<u32>,
-    /// The structure, in words: `super block`, `inode 12`, `block 3 of the file '/etc/passwd'`.
+    /// A description of the structure: `super block`, `inode 12`, `block 3 of the file '/etc/passwd'`.
     pub structure: String,
-    /// The field of it.
+    /// The field of the structure.
     pub field: Option<Field>,
 }
 
@@ -37,7 +38,7 @@ impl fmt::Display for BytePlace {
     }
 }
 
-/// What lies at byte `offset` of what is inside all layers of `image`.
+/// Returns the structure at byte `offset` of the device inside all layers of `image`.
 pub fn place_of(image: &Image, offset: u64) -> BytePlace {
     let bare = |structure: String| BytePlace { partition: None, structure, field: None };
     let inside = image.partitions().iter().filter(|partition| !partition.kind.is_container());
@@ -79,7 +80,8 @@ fn in_volume(image: &Image, part: Option<&Part>, offset: u64) -> BytePlace {
     }
 }
 
-/// The smallest field of `target` that holds byte `offset`, and the record that it is in.
+/// Returns the smallest field of `target` that contains byte `offset`, and the record that contains the
+/// field.
 fn find_field(inspect: &dyn Inspect, target: Target, offset: u64) -> Option<(Record, Field)> {
     let mut found: Option<(Record, Field)> = None;
     let _ = inspect.inspect(target, &mut |record| {
@@ -96,7 +98,7 @@ fn find_field(inspect: &dyn Inspect, target: Target, offset: u64) -> Option<(Rec
     found
 }
 
-/// Looks through the tree for the file that byte `offset` belongs to.
+/// Searches the tree for the file that byte `offset` belongs to.
 fn of_files(volume: &Volume, inspect: Option<&dyn Inspect>, offset: u64) -> BytePlace {
     let mut known = HashSet::new();
     let entries =
@@ -138,16 +140,16 @@ fn quoted(entry: &Entry) -> String {
     format!("'/{}'", escaped(&entry.path))
 }
 
-/// The byte of a regular file that lies at byte `offset` of the volume's device.
+/// Returns the byte of a regular file that is stored at byte `offset` of the volume's device.
 fn data_at(entry: &Entry, offset: u64, block_size: u64) -> Option<u64> {
     if entry.attr.kind != FileKind::Regular {
         return None;
     }
     let mut at = 0;
-    // What cannot be mapped lies nowhere.
+    // An unmapped range has no position.
     while let Ok(Some(run)) = entry.node.run(at, entry.attr.size.saturating_sub(at)) {
         let len = run.len().max(1);
-        // The rest of the last block is the file's too.
+        // The rest of the last block belongs to the file too.
         let taken = len.next_multiple_of(block_size);
         if let Span::Mapped(start) = run.span()
             && let Some(inside) = offset.checked_sub(start).filter(|&inside| inside < taken)

@@ -1,4 +1,4 @@
-//! One side of a comparison: a tree of the host or of an image, behind the same questions.
+//! One side of a comparison: a tree of the host or of an image, with the same interface.
 
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -14,33 +14,34 @@ use super::MAX_NAMES;
 use crate::copy::{Problem, Trouble};
 use crate::xattrs;
 
-/// Where one side of a comparison starts.
+/// The start of one side of a comparison.
 #[derive(Clone, Debug)]
 pub enum DiffSide {
     /// A file or directory of the host.
     Host(PathBuf),
-    /// One of an image.
+    /// A file or directory of an image.
     Image {
         /// The file or directory.
         node: Node,
-        /// Its path, for messages.
+        /// The path, for messages.
         path: Vec<u8>,
     },
 }
 
-/// An entry of a side, looked at once.
+/// An entry of a side with its attributes.
 pub enum Met {
     Host(SourceEntry),
     Image { node: Node, attr: Attr, path: Vec<u8> },
 }
 
-/// A directory of a side. It keeps no path: those of a deep tree would take the square of its depth.
+/// A directory of a side. It stores no path: the paths of a deep tree would take memory of the square of its
+/// depth.
 pub enum Directory {
     Host(SourceDir),
     Image(Node),
 }
 
-/// A name in a directory, with what the listing knew of it.
+/// A name in a directory, with the attributes in the listing.
 pub struct Listed {
     pub name: NameBuf,
     ino: Ino,
@@ -48,17 +49,17 @@ pub struct Listed {
     next: Cookie,
 }
 
-/// What is in a directory.
+/// The contents of a directory.
 pub struct Listing {
     pub directory: Directory,
-    /// Sorted.
+    /// The names, sorted.
     pub names: Vec<Listed>,
-    /// Damage of the listing.
+    /// The damage of the listing.
     pub problems: Vec<Problem>,
 }
 
 impl DiffSide {
-    /// The path that messages begin with.
+    /// Returns the path that messages begin with.
     pub fn path(&self) -> &[u8] {
         match self {
             Self::Host(path) => path.as_os_str().as_bytes(),
@@ -66,7 +67,7 @@ impl DiffSide {
         }
     }
 
-    /// The entry that the comparison starts with. A symbolic link is followed, as the caller named it.
+    /// Returns the entry that the comparison starts with. Follows a symbolic link there.
     pub fn start(&self) -> Result<Met, Problem> {
         match self {
             Self::Image { node, path } => meet(node.clone(), path.clone()),
@@ -79,7 +80,7 @@ impl DiffSide {
 }
 
 fn host_entry(path: &Path) -> Result<SourceEntry, HostError> {
-    // What is not there is told under the name that was given.
+    // The error for a missing file contains the given path.
     let Ok(path) = std::fs::canonicalize(path) else { return SourceDir::open(path)?.as_entry() };
     match (path.is_dir(), path.parent(), path.file_name().map(|name| Name::new(name.as_bytes()))) {
         (false, Some(parent), Some(Ok(name))) => SourceDir::open(parent)?.entry(name),
@@ -106,7 +107,7 @@ impl Met {
         }
     }
 
-    /// Something wrong with this entry.
+    /// Returns a problem with this entry.
     pub fn problem(&self, trouble: Trouble) -> Problem {
         match self {
             Self::Host(entry) => Problem { path: entry.path().as_os_str().as_bytes().to_vec(), trouble },
@@ -122,7 +123,7 @@ impl Met {
         .map_err(|trouble| self.problem(trouble))
     }
 
-    /// Sorted by name.
+    /// Returns the attributes, sorted by name.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, Problem> {
         let trouble = match self {
             Self::Host(entry) => match entry.xattrs() {
@@ -141,7 +142,7 @@ impl Met {
         Err(self.problem(trouble))
     }
 
-    /// The directory's inode, in an image. On the host a directory has one name only.
+    /// Returns the inode of a directory in an image. A directory of the host has one name only.
     pub fn image_ino(&self) -> Option<Ino> {
         match self {
             Self::Host(_) => None,
@@ -149,7 +150,7 @@ impl Met {
         }
     }
 
-    /// What is in a directory.
+    /// Returns the contents of a directory.
     pub fn list(&self) -> Result<Listing, Problem> {
         match self {
             Self::Host(entry) => list_host(entry).map_err(|error| self.problem(Trouble::Host(error))),
@@ -191,7 +192,7 @@ fn list_image(node: &Node, path: &[u8]) -> Listing {
 }
 
 impl Directory {
-    /// The entry that a name of this directory leads to. `path` is its path, for messages, in an image.
+    /// Returns the entry for a name of this directory. `path` is its path in an image, for messages.
     pub fn entry(&self, listed: &Listed, path: Vec<u8>) -> Result<Met, Problem> {
         let Listed { name, ino, kind, next } = listed;
         match self {

@@ -7,7 +7,7 @@ fn side(volume: &Volume) -> DiffSide {
     DiffSide::Image { node: volume.root(), path: b"/".to_vec() }
 }
 
-/// Differences in words, problems with their path.
+/// Returns the differences as text, and the problems with their paths.
 fn differences(left: &DiffSide, right: &DiffSide, options: &DiffOptions) -> Vec<String> {
     let mut found = Vec::new();
     let report = diff(left, right, options, &mut |item| {
@@ -90,7 +90,7 @@ fn damage_and_circles_are_told_and_the_rest_is_compared() {
 
 #[test]
 fn directories_with_two_names_each_are_compared_once() {
-    // 2^60 paths lead to the last one.
+    // 2^60 paths lead to the last directory.
     let tree =
         || toy((2..62).map(|ino| (ino, dir(&[("a", ino + 1), ("b", ino + 1)]))).chain([(62, dir(&[]))]));
     let found = differences(&side(&tree()), &side(&tree()), &DiffOptions::ALL);

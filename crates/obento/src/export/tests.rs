@@ -13,7 +13,7 @@ fn archive(volume: &crate::Volume) -> (Vec<u8>, ExportReport, Vec<Problem>) {
     (bytes, report, problems.0)
 }
 
-/// Path, type, and link target or content of every entry.
+/// Returns the path, the type, and the link target or contents of every entry.
 fn entries(bytes: &[u8]) -> Vec<(String, ::tar::EntryType, String)> {
     let mut archive = ::tar::Archive::new(bytes);
     let entries = archive.entries().unwrap().map(|entry| {

@@ -1,4 +1,5 @@
-//! Access control lists that name users and groups: their numbers are those of the image as it is in the end.
+//! Access control lists that name users and groups. Their numbers are looked up in the image after the
+//! import.
 
 use obento_base::{Ino, Mode};
 use obento_driver::XattrMode;
@@ -13,7 +14,7 @@ use crate::{Owners, Volume, acls};
 /// The most members whose lists wait.
 pub(super) const MAX: usize = 1 << 20;
 
-/// The lists of a member, in words.
+/// The lists of a member, in text form.
 pub(super) struct Waiting {
     ino: Ino,
     path: Vec<u8>,
@@ -28,7 +29,8 @@ impl Waiting {
     }
 }
 
-/// Sets the lists, with the numbers of the users and groups of `volume`. Returns how many problems `observer` was told.
+/// Sets the lists, with the numbers of the users and groups of `volume`. Returns how many problems were
+/// reported to `observer`.
 pub(super) fn set(lists: Vec<Waiting>, volume: &Volume, observer: &mut dyn Observer) -> u64 {
     if lists.is_empty() {
         return 0;
@@ -37,10 +39,10 @@ pub(super) fn set(lists: Vec<Waiting>, volume: &Volume, observer: &mut dyn Obser
     let mut problems = 0;
     for Waiting { ino, path, mut words } in lists {
         let mut why = acls::resolve(&mut words, &owners);
-        // A mode that says all has no list.
+        // A list that is equivalent to the mode is not stored.
         acls::settle(&mut Mode::new(0), &mut words);
         let vfs = volume.vfs();
-        // A later member may have taken the place of this one.
+        // A later member may have replaced this one.
         let Ok(node) = vfs.node(ino) else { continue };
         for xattr in words {
             let set = vfs.set_xattr(&Caller::Owner, &node, &xattr.name, &xattr.value, XattrMode::Set);

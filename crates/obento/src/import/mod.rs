@@ -1,11 +1,12 @@
-//! A tar archive into an image, as it is read: nothing is unpacked anywhere else.
+//! Unpacks a tar archive into an image while reading it, without temporary files.
 //!
-//! Invariant: nothing is written outside the target. A member whose path has `..` in it is refused; what is absolute, in
-//! paths and in links that lead on the way, starts at the target.
-//! Invariant: memory is bounded by [`MAX_OWN`] directories and what the reader of the archive holds, whatever the archive.
+//! Invariant: no entry is written outside the target. A member whose path contains `..` is rejected. Absolute
+//! paths, of members and of links on the way, start at the target.
+//! Invariant: memory is bounded by [`MAX_OWN`] directories and the buffers of the archive reader, for any
+//! archive.
 //!
-//! What is damaged or cannot be made is told, and the rest follows. Owners are the archive's numbers: names are the
-//! image's own affair.
+//! Damage and refused members are reported, and the import continues. Owners are the numbers in the archive,
+//! and the names there are ignored: the names are defined by the image.
 
 mod lists;
 mod resolve;
@@ -31,73 +32,79 @@ use crate::data::{self, Losses};
 use crate::image::Looks;
 pub(crate) use select::Selection;
 
-/// Directories whose times are put back when more is put into them later.
+/// The most directories whose times are restored after later members are put into them.
 const MAX_OWN: usize = 1 << 20;
-/// Bytes that go to a file at once.
+/// Bytes that are written to a file at once.
 const CHUNK: usize = 256 << 10;
 
-/// What of an archive is taken, and how.
+/// The options of an import.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ImportOptions {
-    /// How many components are taken off the front of each path; what has no more is left out.
+    /// How many components are removed from the front of each path. A member without further components is
+    /// skipped.
     pub strip_components: usize,
-    /// Patterns of what is left out, with all below it, as [`matches`](crate::matches) reads them: a component anywhere
-    /// in a path, or several with `/` between them.
+    /// Patterns of members that are excluded with everything below them, in the syntax of
+    /// [`matches`](crate::matches): a component anywhere in a path, or several components with `/` between
+    /// them.
     pub exclude: Vec<Vec<u8>>,
-    /// What is kept of the metadata, and what to do with names that are taken.
+    /// The metadata to keep, and the treatment of existing names.
     pub tree: TreeOptions,
-    /// What unpacking a compressed archive may cost.
+    /// The limits of unpacking a compressed archive.
     pub unpack: UnpackLimits,
 }
 
-/// What was wrong with a member.
+/// A problem with a member.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemberTrouble {
-    /// A path that leads up.
+    /// The path contains `..`.
     #[error("its path has `..` in it, which could lead out of the target; it was left out")]
     LeadsUp,
-    /// A path with a component that is no name.
+    /// A component of the path is not a valid name.
     #[error("its path is none")]
     NoPath,
-    /// A hard link to something that is not there.
+    /// The target of a hard link does not exist.
     #[error("it is another name of {0}, which is not there")]
     NoOriginal(String),
-    /// Access control lists that cannot be kept as they are.
+    /// Access control lists cannot be stored without changes.
     #[error("its access control list is not kept as it is: {0}")]
     Names(String),
-    /// A hard link to a directory, which has one name only.
+    /// The member is a hard link to a directory, which can have one name only.
     #[error("it is another name of the directory {0}, and a directory has one name only")]
     SecondDirectory(String),
-    /// The rest of a file that begins in another archive.
+    /// The member is the rest of a file that begins in another archive.
     #[error("it continues a file of another volume of the archive, and was left out")]
     Continued,
-    /// A member that cannot be represented.
+    /// The image cannot store the member.
     #[error("{0}; it was left out")]
     Unfit(&'static str),
-    /// The archive itself.
+    /// The archive is damaged.
     #[error("{0}")]
     Archive(String),
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ImportReport {
-    /// What was written, and what could not be kept.
+    /// The entries that were written, and the properties that could not be kept.
     pub written: Report,
-    /// How many problems the observer was told.
+    /// The number of problems that the observer received.
     pub problems: u64,
-    /// Members whose leading `/` was taken off.
+    /// The number of members whose leading `/` was removed.
     pub absolute: u64,
-    /// Members of unknown types, which were unpacked as regular files.
+    /// The number of members of unknown types, which were unpacked as regular files.
     pub unknown: u64,
-    /// Whether the archive ended before its end.
+    /// Whether the archive is truncated.
     pub is_cut: bool,
 }
 
-/// Unpacks the archive that `input` gives - plain, or compressed as [`Compression`](obento_host::compressed::Compression) lists -
-/// into the directory `target`.
-/// What is wrong with a member is told to `observer`. Errors: what keeps it from beginning or from going on at all; an
-/// input that is no archive.
+/// Unpacks an archive from `input` into the directory `target`. The archive is plain or has one of the
+/// compressions of [`Compression`](obento_host::compressed::Compression). Problems with members are reported
+/// to `observer`.
+///
+/// # Errors
+///
+/// - Errors that prevent the import from starting or continuing.
+/// - NotAnArchive.
 ///
 /// ```no_run
 /// use obento::{Access, Image, ImageTarget, ImportOptions, Options, Place, Quiet, Registry};
@@ -157,15 +164,15 @@ struct Import<'a> {
     selection: Selection<'a>,
     observer: &'a mut dyn Observer,
     report: ImportReport,
-    /// The directory in which the writer stands, as the archive called it.
+    /// The current directory of the writer, as named in the archive.
     here: Option<Vec<NameBuf>>,
-    /// Directories whose times the archive has set.
+    /// Directories whose times the archive set.
     own: HashSet<Ino>,
     members: u64,
     buffer: Vec<u8>,
-    /// Access control lists whose names are looked up when all members are there.
+    /// Access control lists whose names are looked up after all members were unpacked.
     lists: Vec<lists::Waiting>,
-    /// Whether files that exist stay.
+    /// Whether existing files stay.
     keeps_existing: bool,
 }
 
@@ -206,7 +213,8 @@ impl Import<'_> {
         }
     }
 
-    /// Returns why the input is no archive: what it looks like, if that is known.
+    /// Returns the error for an input that is not an archive. The error contains a description of the data,
+    /// if it is recognised.
     fn no_archive(&self, error: TarError) -> CopyError {
         let stream = self.reader.input();
         let packed = Looks::packed(stream.start()).filter(|_| stream.compression().is_none());
@@ -217,7 +225,7 @@ impl Import<'_> {
         }
     }
 
-    /// Tells what is wrong with the archive; whether it can be read no further.
+    /// Reports damage of the archive. Returns whether reading cannot continue.
     fn archive_failed(&mut self, error: TarError) -> Result<bool, CopyError> {
         let is_end = !matches!(error, TarError::Damaged { .. } | TarError::Unfit { .. });
         self.report.is_cut |= is_end;
@@ -225,7 +233,8 @@ impl Import<'_> {
         Ok(is_end)
     }
 
-    /// Tells of what became of a member; whether the archive ended in it. Errors: what will be refused again.
+    /// Reports the result of a member. Returns whether the archive ended within it. Errors: those that later
+    /// members would also cause.
     fn told(&mut self, path: Vec<u8>, made: Result<(), Failure>) -> Result<bool, CopyError> {
         match made {
             Ok(()) => Ok(false),
@@ -253,7 +262,8 @@ impl Import<'_> {
         }
     }
 
-    /// Tells why files were not written after they were read. Errors: what will be refused again.
+    /// Reports the files that could not be written after they were read. Errors: those that later members
+    /// would also cause.
     fn tell_late(&mut self) -> Result<(), CopyError> {
         let problems = self.writer.late_problems();
         problems.into_iter().try_for_each(|Problem { path, trouble }| {
@@ -306,7 +316,8 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// Notes that lists of `member`, which was just made as `name`, have names that no number comes with.
+    /// Records the lists of `member`, which was just created as `name`, if they contain names without
+    /// numbers.
     fn list_later(&mut self, name: &Name, member: &Member) -> Result<(), Failure> {
         self.writer.make_waiting();
         let node = match member.kind {
@@ -329,7 +340,8 @@ impl Import<'_> {
         Ok(self.writer.node(name, meta, kind, member.rdev).map(drop)?)
     }
 
-    /// Makes a directory. A link to a directory stays, and that directory as it is, as with tar --keep-directory-symlink.
+    /// Creates a directory. An existing link to a directory stays, and that directory is not changed, as with
+    /// tar --keep-directory-symlink.
     fn directory(&mut self, path: &[NameBuf], name: &Name, meta: &Metadata<'_>) -> Result<(), Failure> {
         self.writer.make_waiting();
         let kind = self.writer.find(name)?.and_then(|node| node.kind().ok());
@@ -349,7 +361,8 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// A file whose bytes fit the buffer: made with those that follow, where the volume has that.
+    /// Creates a file whose bytes fit the buffer. The file is created in a batch with later ones, if the
+    /// volume supports that.
     fn small_file(&mut self, name: &Name, len: usize, meta: &Metadata<'_>) -> Result<(), Failure> {
         let bytes = &mut self.buffer[..len];
         read_full(&mut self.reader, bytes).map_err(Failure::Archive)?;
@@ -419,7 +432,7 @@ impl Import<'_> {
         }
     }
 
-    /// What has no room for one more name is there twice.
+    /// Copies a file that cannot have one more name.
     fn copy_of(&mut self, name: &Name, node: &Node, meta: &Metadata<'_>) -> Result<(), Failure> {
         let attr = node.attr().map_err(Trouble::Volume)?;
         if attr.kind != FileKind::Regular {
@@ -428,13 +441,13 @@ impl Import<'_> {
         made(self.writer.file(name, meta, &mut |sink| {
             let mut losses = Losses::default();
             data::read(node, 0..attr.size, &mut losses, |bytes| sink.bytes(bytes))?;
-            // Nobody else has these bytes: what cannot be read of them is not made up.
+            // No other source has these bytes: unreadable ones are not replaced by zeros.
             let lost = losses.into_ranges().into_iter().next();
             lost.map_or(Ok(()), |unread| Err(SinkError::Source(unread.error)))
         }))
     }
 
-    /// Steps into the directory `path`, and makes what is missing of it.
+    /// Enters the directory `path`, and creates its missing components.
     fn go_to(&mut self, path: &[NameBuf]) -> Result<(), Failure> {
         if self.here.as_deref() == Some(path) {
             return Ok(());
@@ -451,9 +464,9 @@ impl Import<'_> {
             self.writer.enter_existing(name, if is_own { Times::Restore } else { Times::Change })?;
         }
         for name in &found.missing {
-            // As mkdir(1) -p makes it.
+            // The directory gets the attributes that mkdir(1) -p gives.
             self.writer.enter(name, &bare(self.writer.umask()))?;
-            // It may have the number of a directory that was replaced.
+            // Its inode number may have belonged to a directory that was replaced.
             self.own.remove(&self.writer.directory().ino());
         }
         self.here = Some(path.to_vec());
@@ -461,11 +474,11 @@ impl Import<'_> {
     }
 }
 
-/// Why a member was not taken.
+/// The reason why a member was not unpacked.
 enum Failure {
     Member(MemberTrouble),
     Trouble(Trouble),
-    /// The archive broke off within it.
+    /// The archive ended within the member.
     Archive(TarError),
 }
 
@@ -487,7 +500,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// What became of a file.
+/// Converts the result of writing a file.
 fn made(written: Result<Written, FileError>) -> Result<(), Failure> {
     match written {
         Ok(_) => Ok(()),
@@ -512,16 +525,16 @@ fn metadata(member: &Member) -> Metadata<'_> {
     Metadata { mode, uid, gid, atime, mtime, ctime: Timestamp::EPOCH, xattrs: &member.xattrs }
 }
 
-/// What a new directory has, of which nobody says anything.
+/// Returns the metadata of a new directory that no member describes.
 fn bare(umask: u16) -> Metadata<'static> {
     let now = SystemClock.now();
     let mode = Mode::new(0o777 & !umask);
     Metadata { mode, uid: 0, gid: 0, atime: now, mtime: now, ctime: Timestamp::EPOCH, xattrs: &[] }
 }
 
-/// Everything that the archive says.
+/// The defaults keep all metadata of the archive.
 impl ImportOptions {
-    /// Without owners, as tar(1) unpacks for who is not root.
+    /// Returns these options without owners, as tar(1) unpacks for users other than root.
     #[must_use]
     pub fn without_owners(mut self) -> Self {
         self.tree.keep -= Keep::OWNER;

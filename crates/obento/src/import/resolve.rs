@@ -1,22 +1,23 @@
-//! Where a path of an archive leads in the target: links on the way are followed, and none leads out.
+//! Resolves a path of an archive in the target. Links on the way are followed, and none leads out of the
+//! target.
 //!
-//! Invariant: `names` are directories, no links: what is reached by them lies below the target.
+//! Invariant: `names` are directories and not links, so the resolved place is below the target.
 
 use obento_base::{Error, FileKind, Name, NameBuf};
 use obento_vfs::Node;
 
-/// Links that one path may follow, as in `obento-vfs`.
+/// The most links that one path may follow, as in `obento-vfs`.
 const MAX_SYMLINKS: u32 = 40;
-/// Components that are left to walk, links replaced.
+/// The most remaining components, including those of links.
 const MAX_COMPONENTS: usize = 1 << 16;
 
-/// Where a path leads.
+/// The result of resolving a path.
 pub(super) struct Found {
-    /// The last directory that is there.
+    /// The last existing directory.
     pub node: Node,
     /// The names that lead to it from the target.
     pub names: Vec<NameBuf>,
-    /// What is not there of the path.
+    /// The components of the path that do not exist.
     pub missing: Vec<NameBuf>,
 }
 
@@ -25,20 +26,20 @@ enum Part {
     Up,
 }
 
-/// Follows `path` from `root`. A path through a link whose target does not exist leads nowhere, as for tar(1), which makes no directory for
-/// it. Errors: NotDirectory; NotFound behind a link; Loop; those of the volume.
+/// Resolves `path` from `root`. As in tar(1), a path through a dangling link is an error, and no directory is
+/// created for the link's target. Errors: NotDirectory; NotFound behind a link; Loop; those of the volume.
 pub(super) fn walk(root: &Node, path: &[NameBuf]) -> Result<Found, Error> {
-    // The next one last.
+    // The remaining parts, the next one last.
     let mut rest: Vec<Part> = path.iter().rev().cloned().map(Part::Name).collect();
     let mut at: Vec<(NameBuf, Node)> = Vec::new();
     let mut links = 0;
-    // How many of the parts that are left are the caller's, and not a link's.
+    // How many of the remaining parts belong to the path, and not to a link.
     let mut own = rest.len();
     while let Some(part) = rest.pop() {
         let is_of_link = rest.len() >= own;
         own = own.min(rest.len());
         let Part::Name(name) = part else {
-            // At the target, `..` stays there.
+            // At the target, `..` has no effect.
             at.pop();
             continue;
         };

@@ -1,23 +1,24 @@
-//! Which members are taken, and what they are called.
+//! Selects the members to unpack, and their paths in the target.
 
 use obento_base::{Name, NameBuf};
 
 use super::MemberTrouble;
 use crate::volume::matches;
 
-/// See the module.
+/// The selection of members.
 pub(crate) struct Selection<'a> {
     pub strip: usize,
     pub exclude: &'a [Vec<u8>],
 }
 
 impl Selection<'_> {
-    /// The names that lead to a member; none of them for the target itself. `None`: it is left out.
+    /// Returns the names that lead to a member, which are empty for the target itself. Returns `None` if the
+    /// member is excluded.
     pub fn path(&self, path: &[u8]) -> Result<Option<Vec<NameBuf>>, MemberTrouble> {
         if self.is_excluded(path) { Ok(None) } else { self.original(path) }
     }
 
-    /// The same for what a hard link leads to, excluded or not.
+    /// Returns the names that lead to the target of a hard link, even if it is excluded.
     pub fn original(&self, path: &[u8]) -> Result<Option<Vec<NameBuf>>, MemberTrouble> {
         let mut names = Vec::new();
         for part in components(path) {
@@ -32,7 +33,7 @@ impl Selection<'_> {
         Ok((names.len() > self.strip).then(|| names.split_off(self.strip)))
     }
 
-    /// Whether a pattern leaves `path` out.
+    /// Returns whether a pattern excludes `path`.
     pub fn is_excluded(&self, path: &[u8]) -> bool {
         if self.exclude.is_empty() {
             return false;

@@ -1,7 +1,7 @@
 //! The GUID partition table.
 //!
-//! Invariant: entries are allocated only after they were found to lie on the device, and never more than
-//! [`MAX_ENTRY_BYTES`].
+//! Invariant: memory for entries is allocated only after they were found to be within the device, and never
+//! more than [`MAX_ENTRY_BYTES`].
 
 use obento_base::wire::FromBytes;
 use obento_base::{Corrupt, Error, Result, Structure};
@@ -13,12 +13,12 @@ use super::{
     read_sector,
 };
 
-/// What Linux allocates at most for the entries (KMALLOC_MAX_SIZE in block/partitions/efi.c).
+/// The most bytes that Linux allocates for the entries (KMALLOC_MAX_SIZE in block/partitions/efi.c).
 const MAX_ENTRY_BYTES: u64 = 4 << 20;
 /// The smallest entry (UEFI specification 5.3.3).
 const MIN_ENTRY_SIZE: u32 = 128;
 
-/// A header whose checksum is right.
+/// A header with a correct checksum.
 struct Header {
     sector_size: u32,
     sector: u64,
@@ -32,12 +32,12 @@ struct Header {
 /// The entries of a header.
 struct Entries {
     bytes: Vec<u8>,
-    /// Set if they do not match their checksum.
+    /// Set if the entries do not match their checksum.
     damage: Option<Error>,
 }
 
-/// Reads the GPT. `None` if neither its header nor its backup is there. Errors: Corrupt if one of them is there and
-/// none can be used.
+/// Reads the GPT. Returns `None` if neither its header nor its backup exists. Errors: Corrupt if one of them
+/// exists and neither is usable.
 pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>> {
     let mut first_error = None;
     for sector_size in SECTOR_SIZES {
@@ -74,7 +74,8 @@ fn read_with(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>
     }
 }
 
-/// Loads the header's copy: from the last sector, or from where a first header whose checksum is wrong says.
+/// Loads the copy of the header: from the last sector, or from the position in a first header with a wrong
+/// checksum.
 fn load_backup(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<(Header, Entries)>> {
     let last = device.len().checked_div(u64::from(sector_size)).and_then(|count| count.checked_sub(1));
     let at_end = last.filter(|&last| last > 1).map_or(Ok(None), |last| load(device, sector_size, last));
@@ -88,7 +89,8 @@ fn load_backup(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<(Hea
     }
 }
 
-/// Loads the header in `sector` and its entries. `None` if there is no header, or no such sector.
+/// Loads the header in `sector` and its entries. Returns `None` if the sector is not a header or does not
+/// exist.
 fn load(device: &dyn BlockDevice, sector_size: u32, sector: u64) -> Result<Option<(Header, Entries)>> {
     let bytes = match read_sector(device, sector_size, sector) {
         Err(Error::Device(obento_base::DeviceError::OutOfBounds { .. })) => return Ok(None),

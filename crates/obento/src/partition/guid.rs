@@ -1,30 +1,30 @@
-//! GUIDs as GPT stores them: the first three groups little-endian (UEFI specification, appendix A).
+//! GUIDs in the byte order of GPT: the first three groups are little-endian (UEFI specification, appendix A).
 
 use std::fmt;
 
-/// A GUID, its bytes in the order in which it is written.
+/// A GUID. The bytes have the order of the text form.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Guid([u8; 16]);
 
 impl Guid {
-    /// From the bytes on disk.
+    /// Converts from the bytes on disk.
     pub const fn from_disk(b: [u8; 16]) -> Self {
         let [b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13, b14, b15] = b;
         Self([b3, b2, b1, b0, b5, b4, b7, b6, b8, b9, b10, b11, b12, b13, b14, b15])
     }
 
-    /// From the number that the written form reads as without its dashes.
+    /// Converts from the number that the text form represents without its dashes.
     pub const fn from_u128(number: u128) -> Self {
         Self(number.to_be_bytes())
     }
 
-    /// The bytes on disk.
+    /// Converts to the bytes on disk.
     pub const fn to_disk(self) -> [u8; 16] {
-        // The order of bytes is turned, and turned back by the same.
+        // The conversion reverses the order of bytes in the groups, so it is its own inverse.
         Self::from_disk(self.0).0
     }
 
-    /// From its written form, with or without dashes.
+    /// Parses the text form, with or without dashes.
     pub fn parse(text: &str) -> Option<Self> {
         let digits: String = text.chars().filter(|&c| c != '-').collect();
         let is_number = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -32,7 +32,7 @@ impl Guid {
         number.map(Self::from_u128)
     }
 
-    /// The bytes in the order in which they are written.
+    /// Returns the bytes in the order of the text form.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

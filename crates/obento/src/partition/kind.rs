@@ -1,23 +1,23 @@
-//! What a partition is for, in words.
+//! The types of partitions and their names.
 //!
 //! Sources: UEFI specification table 5.7; the Discoverable Partitions Specification of the UAPI group, 3; the
-//! partition types that fdisk and sgdisk know.
+//! partition types of fdisk and sgdisk.
 
 use std::fmt;
 
 use super::{Guid, Scheme};
 
-/// What a partition is for.
+/// The type of a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PartitionType {
-    /// By GPT's GUID.
+    /// The GUID in a GPT.
     Gpt(Guid),
-    /// By MBR's number.
+    /// The number in an MBR.
     Mbr(u8),
 }
 
 impl PartitionType {
-    /// Its name, if it is known.
+    /// Returns the name, if the type is known.
     pub fn name(&self) -> Option<&'static str> {
         match self {
             Self::Gpt(guid) => {
@@ -27,8 +27,8 @@ impl PartitionType {
         }
     }
 
-    /// The type that `text` names for a table of kind `scheme`: a name of [`PartitionType::known`], a GUID, or a number of an MBR
-    /// in base 16.
+    /// Parses a type for a table of kind `scheme`: a name of [`PartitionType::known`], a GUID, or an MBR
+    /// number in hexadecimal.
     pub fn parse(text: &str, scheme: Scheme) -> Option<Self> {
         let named = IDENTIFIERS.iter().find(|(name, ..)| *name == text);
         match (scheme, named) {
@@ -43,20 +43,20 @@ impl PartitionType {
         }
     }
 
-    /// The names that types have for a table of kind `scheme`.
+    /// Returns the names of types for a table of kind `scheme`.
     pub fn known(scheme: Scheme) -> impl Iterator<Item = &'static str> {
         let names =
             IDENTIFIERS.iter().filter(move |(_, _, number)| scheme == Scheme::Gpt || number.is_some());
         names.map(|(name, ..)| *name)
     }
 
-    /// Whether it only holds other partitions.
+    /// Returns whether a partition of this type only contains other partitions.
     pub fn is_container(&self) -> bool {
         matches!(self, Self::Mbr(0x05 | 0x0f | 0x85))
     }
 }
 
-/// Prints the name, or the number or GUID where there is none.
+/// Prints the name, or the number or GUID of an unknown type.
 impl fmt::Display for PartitionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.name(), self) {
@@ -67,7 +67,7 @@ impl fmt::Display for PartitionType {
     }
 }
 
-/// Names of types as systemd-repart(8) and `systemd-id128 show` spell them, and the number of the MBR that comes closest.
+/// Names of types as in systemd-repart(8) and `systemd-id128 show`, with the closest number of an MBR.
 #[rustfmt::skip]
 const IDENTIFIERS: &[(&str, u128, Option<u8>)] = &[
     ("esp", 0xc12a7328_f81f_11d2_ba4b_00a0c93ec93b, Some(0xef)),

@@ -1,9 +1,10 @@
 //! The master boot record and the chain of extended boot records.
 //!
-//! An extended partition holds a chain of boot records: the first record of each is a logical partition, relative to
-//! that boot record; the second is the next boot record, relative to the extended partition.
+//! An extended partition contains a chain of boot records. The first record of each is a logical partition,
+//! relative to that boot record. The second is the next boot record, relative to the extended partition.
 //!
-//! Invariant: the walk along the chain ends, because no boot record is read twice and at most [`MAX_LOGICAL`] are.
+//! Invariant: the walk along the chain ends, because no boot record is read twice and at most [`MAX_LOGICAL`]
+//! are read.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +14,13 @@ use obento_block::BlockDevice;
 use super::raw::{RawMbr, RawMbrEntry};
 use super::{Detail, DiskId, PartitionType, Scheme, Table, TableNotice, read_sector};
 
-/// Linux follows 100 (block/partitions/msdos.c); disks of other systems may have a few more.
+/// Linux follows 100 records (block/partitions/msdos.c). Disks of other systems may have more.
 const MAX_LOGICAL: u32 = 256;
-/// A record that only protects a GPT.
+/// The type of a record that only protects a GPT.
 const PROTECTIVE: u8 = 0xee;
 /// Types of extended partitions: CHS, LBA, Linux.
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
-/// What a disk of AIX begins with: `IBMA` in EBCDIC.
+/// The first bytes of a disk of AIX: `IBMA` in EBCDIC.
 const AIX: &[u8] = b"\xc9\xc2\xd4\xc1";
 /// GPT's attribute "legacy BIOS bootable" (UEFI specification, table 5.8).
 const BOOTABLE: u64 = 1 << 2;
@@ -34,16 +35,16 @@ pub fn protects_gpt(device: &dyn BlockDevice) -> Result<bool> {
     Ok(records.is_some_and(|records| records.iter().any(|entry| entry.os_type == PROTECTIVE)))
 }
 
-/// Reads the MBR, counting in sectors of `sector_size` bytes. `None` if sector 0 holds none: neither a signature, nor
-/// records that can be meant.
+/// Reads the MBR, with sectors of `sector_size` bytes. Returns `None` if sector 0 has no signature or no
+/// valid records.
 pub fn read(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>> {
     if device.len() < 512 {
         return Ok(None);
     }
     let sector = read_sector(device, 512, 0)?;
     let Some(mbr) = RawMbr::of(&sector) else { return Ok(None) };
-    // The boot sector of a FAT or NTFS volume has the same signature, and code where the records are; a boot sector of AIX has it, too
-    // (block/partitions/msdos.c `msdos_partition`, `aix_magic_present`).
+    // The boot sector of a FAT or NTFS volume has the same signature, with code in place of the records. So
+    // has a boot sector of AIX (block/partitions/msdos.c `msdos_partition`, `aix_magic_present`).
     let is_used = mbr.partition_record.iter().any(|entry| entry.os_type != 0);
     let is_valid = mbr.partition_record.iter().all(|entry| matches!(entry.boot_indicator, 0 | 0x80));
     if !is_used || !is_valid || mbr.boot_code.starts_with(AIX) {

@@ -1,16 +1,19 @@
 //! Partition tables: GPT with its backup header, MBR with extended partitions, and both at once (hybrid MBR).
 //!
-//! On disk: sector 0 holds the MBR, in sector 1 begins the GPT header, and the last sector holds the GPT's copy. A
-//! sector has 512, 1024, 2048 or 4096 bytes; the table does not say which, so each place is read.
+//! Layout: sector 0 contains the MBR, the GPT header begins in sector 1, and the last sector contains the
+//! copy of the GPT header. A sector has 512, 1024, 2048 or 4096 bytes. The table does not store the size, so
+//! each possible position is read.
 //!
-//! A GPT counts only if the MBR protects it, as for Linux (block/partitions/efi.c `is_pmbr_valid`), blkid and sfdisk: otherwise
-//! it is left over from before another program wrote sector 0.
+//! A GPT counts only if the MBR protects it, as in Linux (block/partitions/efi.c `is_pmbr_valid`), blkid and
+//! sfdisk. Otherwise it is a remainder from before another program wrote sector 0.
 //!
-//! Invariants: a [`Partition`] has at least one byte, and start plus length do not overflow; it may lie past the end
-//! of a truncated image. A table has at most [`MAX_PARTITIONS`] partitions, and what is wrong with it is a
-//! [`TableNotice`] as long as something can be read.
+//! Invariant: a [`Partition`] has at least one byte, and start plus length do not overflow. It may extend
+//! past the end of a truncated image.
+//! Invariant: a table has at most [`MAX_PARTITIONS`] partitions. Errors of a table that is still usable are
+//! reported as [`TableNotice`]s.
 //!
-//! Source: UEFI specification 2.10, chapter 5 (GPT, MBR); Linux `block/partitions/msdos.c` for extended partitions.
+//! Source: UEFI specification 2.10, chapter 5 (GPT, MBR); Linux `block/partitions/msdos.c` for extended
+//! partitions.
 #![cfg_attr(
     not(test),
     warn(
@@ -43,10 +46,10 @@ pub use guid::Guid;
 pub use kind::PartitionType;
 pub use make::{ALIGNMENT, NewPartition, NewTable, TableError, lay_out, number_of};
 
-/// More partitions than any disk has; a damaged table could announce millions.
+/// The most partitions. Valid disks have fewer, and a damaged table could announce millions.
 pub const MAX_PARTITIONS: usize = 4096;
 
-/// The sizes that sectors have, the most likely first.
+/// The possible sector sizes, the most likely first.
 const SECTOR_SIZES: [u32; 4] = [512, 4096, 2048, 1024];
 
 /// The kinds of table.
@@ -67,27 +70,27 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// A partition table, read and checked.
+/// A validated partition table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
-    /// Which kind.
+    /// The kind of table.
     pub scheme: Scheme,
-    /// The size of a sector in bytes that the table's numbers count.
+    /// The sector size in bytes that the numbers of the table refer to.
     pub sector_size: u32,
-    /// What identifies the disk.
+    /// The identity of the disk.
     pub id: DiskId,
     /// The partitions in the order of their numbers.
     pub partitions: Vec<Partition>,
-    /// What is wrong with the table, and what stood in.
+    /// The errors of the table, and the replacements that were used.
     pub notices: Vec<TableNotice>,
 }
 
-/// What identifies a disk.
+/// The identity of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskId {
-    /// A GPT's.
+    /// The GUID in a GPT.
     Guid(Guid),
-    /// An MBR's signature.
+    /// The signature in an MBR.
     Signature(u32),
 }
 
@@ -103,82 +106,82 @@ impl fmt::Display for DiskId {
 /// One partition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Partition {
-    /// Its number as Linux counts: from 1, logical partitions of an MBR from 5.
+    /// The number in the numbering of Linux: from 1, and from 5 for logical partitions of an MBR.
     pub number: u32,
     /// First byte on the device.
     pub start: u64,
     /// Length in bytes, at least 1.
     pub len: u64,
-    /// What it is for.
+    /// The type.
     pub kind: PartitionType,
-    /// The GPT name in UTF-8, with what is no UTF-16 replaced by U+FFFD; empty if there is none.
+    /// The GPT name in UTF-8, empty if it is absent. Invalid UTF-16 is replaced by U+FFFD.
     pub name: Vec<u8>,
-    /// What identifies the partition: its GUID, or the MBR's signature and its number, as `/dev/disk/by-partuuid`
-    /// spells them.
+    /// The identity of the partition as in `/dev/disk/by-partuuid`: its GUID, or the signature of the MBR and
+    /// the number.
     pub uuid: String,
-    /// GPT attributes; for an MBR bit 2 tells that the partition is active, as GPT's "legacy bootable" does.
+    /// The GPT attributes. For an MBR, bit 2 marks the active partition, like GPT's "legacy bootable".
     pub attributes: u64,
 }
 
 impl Partition {
-    /// The byte after the last.
+    /// Returns the byte after the last one.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.len)
     }
 
-    /// Its bytes on the device.
+    /// Returns the bytes on the device.
     pub fn range(&self) -> Range<u64> {
         self.start..self.end()
     }
 }
 
-/// What is wrong with a table that could be read all the same.
+/// An error of a table that is still usable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TableNotice {
-    /// The first GPT header or its entries are damaged; the copy at the end of the disk was used.
+    /// The first GPT header or its entries are damaged. The copy at the end of the disk was used.
     #[error("the GPT at the start of the disk is damaged ({0}); its backup was used")]
     Backup(Error),
-    /// The entries do not match their checksum, nor do those of the backup.
+    /// The entries do not match their checksum, and neither do those of the backup.
     #[error("the GPT's entries are damaged ({0}), and there is no good backup: partitions may be wrong")]
     DamagedEntries(Error),
-    /// The GPT cannot be read; the partitions are those of the hybrid MBR.
+    /// The GPT cannot be read. The partitions are those of the hybrid MBR.
     #[error("the GPT is damaged ({0}); the partitions shown are those of the MBR")]
     OnlyMbr(Error),
-    /// The table speaks of a larger disk.
+    /// The table is for a larger disk.
     #[error(
         "the partition table is for a disk of {expected} bytes, but the image has {found}: it is cut short"
     )]
     Truncated {
-        /// Bytes up to the end of the last partition or of the table's copy.
+        /// Bytes up to the end of the last partition or of the copy of the table.
         expected: u64,
         /// Bytes of the image.
         found: u64,
     },
-    /// An entry makes no sense and was left out.
+    /// An entry is not valid and was skipped.
     #[error("partition {number} ends before it begins or past any disk; it was left out")]
     BadEntry {
-        /// Its number.
+        /// The number.
         number: u32,
     },
-    /// The chain of logical partitions breaks off.
+    /// The chain of logical partitions is broken.
     #[error("the list of logical partitions is damaged after partition {after}: {error}")]
     BrokenChain {
         /// The last partition before the break.
         after: u32,
-        /// What is wrong there.
+        /// The error of the next boot record.
         error: Error,
     },
-    /// The chain of logical partitions comes back to where it was.
+    /// The chain of logical partitions contains a loop.
     #[error("the list of logical partitions runs in a circle after partition {after}")]
     CircularChain {
-        /// The last partition before the circle.
+        /// The last partition before the loop.
         after: u32,
     },
 }
 
 impl Table {
-    /// Reads the table of `device`. `None` if there is none. Errors: Corrupt if there was a GPT of which nothing
-    /// can be used; Device.
+    /// Reads the table of `device`. Returns `None` if the device has no table. Errors: Corrupt if a GPT
+    /// exists and no part of it is usable; Device.
     pub fn read(device: &dyn BlockDevice) -> Result<Option<Self>> {
         let gpt = match mbr::protects_gpt(device)
             .and_then(|protects| if protects { gpt::read(device) } else { Ok(None) })
@@ -200,15 +203,15 @@ impl Table {
         }
     }
 
-    /// Reads an MBR whose numbers count sectors of `sector_size` bytes, as on an image of a disk with such sectors: the table
-    /// does not say. `None` if there is none.
+    /// Reads an MBR with sectors of `sector_size` bytes, as on an image of a disk with such sectors: the
+    /// table does not store the size. Returns `None` if the device has no MBR.
     pub fn read_mbr_of_large_sectors(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Self>> {
         let table = mbr::read(device, sector_size)?.filter(|table| !table.partitions.is_empty());
         Ok(table.map(|table| table.with_truncation(device.len())))
     }
 
-    /// Whether `device` has a GPT, in whatever size of sectors, that is ignored because the MBR does not protect it. Errors: those
-    /// of the device.
+    /// Returns whether `device` has a GPT, with any sector size, that is ignored because the MBR does not
+    /// protect it. Errors: those of the device.
     pub fn ignores_gpt(device: &dyn BlockDevice) -> Result<bool> {
         Ok(!mbr::protects_gpt(device)? && matches!(gpt::read(device), Ok(Some(_))))
     }
@@ -221,7 +224,8 @@ impl Table {
         self
     }
 
-    /// Puts the partition that covers `sectors` sectors from `first` on into the table, or tells that it cannot be.
+    /// Adds the partition of `sectors` sectors from `first` on to the table, or a notice that its entry is
+    /// not valid.
     fn add(&mut self, number: u32, first: u64, sectors: Option<u64>, detail: Detail) {
         let size = u64::from(self.sector_size);
         let range = sectors.filter(|&sectors| sectors > 0).and_then(|sectors| {
@@ -237,7 +241,7 @@ impl Table {
     }
 }
 
-/// What an entry says beside the place.
+/// The properties of an entry other than its position.
 struct Detail {
     kind: PartitionType,
     name: Vec<u8>,
@@ -245,7 +249,7 @@ struct Detail {
     attributes: u64,
 }
 
-/// Reads the sector with this number. Errors: those of the device, OutOfBounds past its end included.
+/// Reads the sector with this number. Errors: those of the device, including OutOfBounds past its end.
 fn read_sector(device: &dyn BlockDevice, sector_size: u32, number: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(sector_size).unwrap_or(usize::MAX)];
     device.read_at(number.saturating_mul(u64::from(sector_size)), &mut bytes)?;

@@ -1,4 +1,4 @@
-//! Which field of a partition table lies at a byte of the disk.
+//! Names the field of a partition table at a byte of the disk.
 
 use super::raw::RawGptHeader;
 use super::{Scheme, Table, read_sector};
@@ -44,12 +44,13 @@ const MBR_RECORD: Fields = &[
     ("StartingLBA", 8, 4),
     ("SizeInLBA", 12, 4),
 ];
-/// Where the records of an MBR begin, and how long each is.
+/// The position of the records of an MBR, and the length of each.
 const MBR_RECORDS: (u64, u64) = (446, 16);
 
 impl Table {
-    /// What of the table lies at byte `offset` of `device`, in words: `GPT header, DiskGUID`. None if it is no part of it.
-    /// Boot records of logical partitions are told without their fields.
+    /// Describes the part of the table at byte `offset` of `device`: `GPT header, DiskGUID`. Returns `None`
+    /// if the byte does not belong to the table. For boot records of logical partitions, the description has
+    /// no field.
     pub fn field_at(&self, device: &dyn BlockDevice, offset: u64) -> Option<String> {
         if offset < 512 {
             return Some(format!("MBR, {}", mbr_field(offset)));

@@ -1,4 +1,4 @@
-//! The bytes of partition tables.
+//! The structures of partition tables on disk.
 
 use obento_base::wire::le::{U16, U32, U64};
 use obento_base::wire::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -80,7 +80,7 @@ const _: () = assert!(size_of::<RawMbr>() == 512);
 pub struct RawMbrEntry {
     /// 0: 0x80 for the active partition, otherwise 0.
     pub boot_indicator: u8,
-    /// 1: cylinder, head and sector; nobody reads them.
+    /// 1: cylinder, head and sector, which are not used.
     pub starting_chs: [u8; 3],
     /// 4: 0 for an unused record.
     pub os_type: u8,
@@ -94,7 +94,7 @@ pub struct RawMbrEntry {
 const _: () = assert!(size_of::<RawMbrEntry>() == 16);
 
 impl RawGptHeader {
-    /// The bytes at the start of a sector as a header, if they have its signature.
+    /// Returns the header at the start of a sector, if it has the signature of a header.
     pub fn of(sector: &[u8]) -> Option<&Self> {
         let (header, _) = Self::ref_from_prefix(sector).ok()?;
         (&header.signature == b"EFI PART").then_some(header)
@@ -102,19 +102,20 @@ impl RawGptHeader {
 }
 
 impl RawMbr {
-    /// The bytes at the start of a sector as a boot record, if they have its signature.
+    /// Returns the boot record at the start of a sector, if it has the signature of a boot record.
     pub fn of(sector: &[u8]) -> Option<&Self> {
         let (mbr, _) = Self::ref_from_prefix(sector).ok()?;
         (mbr.signature.get() == 0xaa55).then_some(mbr)
     }
 }
 
-/// Whether all bytes of `raw` are zero.
+/// Returns whether all bytes of `raw` are zero.
 pub fn is_zero(raw: &[u8]) -> bool {
     raw.iter().all(|&byte| byte == 0)
 }
 
-/// The CRC of a header whose bytes, as far as they count, stand in `bytes`, with its own field taken as zero.
+/// Returns the CRC of the header in `bytes`, which are the checksummed bytes. The CRC field itself counts as
+/// zero.
 pub fn header_crc(bytes: &[u8]) -> u32 {
     let mut bytes = bytes.to_vec();
     if let Some(field) = bytes.get_mut(16..20) {

@@ -10,7 +10,8 @@ use super::*;
 
 const MIB: usize = 1 << 20;
 
-/// A disk of 8 MiB with a GPT made by the crate `gpt`: an EFI partition and a root with a name outside ASCII.
+/// Returns a disk of 8 MiB with a GPT created by the crate `gpt`: an EFI partition, and a root partition with
+/// a name outside ASCII.
 fn gpt_disk(sector_size: usize) -> Vec<u8> {
     static DISKS: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| [512, 4096].map(make_gpt_disk));
     DISKS[usize::from(sector_size == 4096)].clone()
@@ -62,7 +63,7 @@ fn a_gpt_reads_as_its_maker_wrote_it() {
     }
 }
 
-/// The disk with sectors of 512 bytes, its table written for sectors of `size` bytes.
+/// Returns the disk with sectors of 512 bytes, with a table for sectors of `size` bytes.
 fn gpt_disk_of(size: usize) -> Vec<u8> {
     let mut bytes = gpt_disk(512);
     let factor = u64::try_from(size / 512).unwrap();
@@ -253,7 +254,7 @@ fn a_known_type_has_the_name_that_sgdisk_gives_it() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");
     std::fs::File::create(&image).unwrap().set_len(64 * MIB as u64).unwrap();
-    // Code of sgdisk, word that both use.
+    // The code of sgdisk, and the word that both programs use.
     let types = [
         ("8304", "x86-64"),
         ("8305", "ARM64"),
@@ -378,7 +379,7 @@ fn a_table_that_is_written_reads_as_what_it_was_made_of() {
             assert!(scheme == Scheme::Mbr || found.uuid == made.uuid.to_string());
             assert!(found.start.is_multiple_of(ALIGNMENT) && found.len.is_multiple_of(ALIGNMENT));
         }
-        // Without the first copy a GPT is still there.
+        // Without the first copy, the GPT is still found.
         device.write_at(512, &[0; 512]).unwrap();
         let again = Table::read(&device).unwrap();
         assert!(scheme == Scheme::Mbr || again.is_some_and(|again| again.partitions == table.partitions));

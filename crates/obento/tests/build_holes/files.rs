@@ -1,4 +1,5 @@
-//! Random files made of data, zeros and holes, whose lengths are near the limits at which a format stores a file differently.
+//! Random files of data, zeros and holes, with lengths near the limits at which a format stores a file
+//! differently.
 
 use std::fs::File;
 use std::io;
@@ -8,9 +9,9 @@ use std::path::Path;
 
 use obento_testkit::mutants::Random;
 
-/// Longer files show nothing more.
+/// The longest file. Longer files reveal nothing more.
 const LONGEST: u64 = 3 << 20;
-/// Lengths at which something changes: an inode's room for bytes, sectors, blocks.
+/// Lengths at which the storage changes: the space in an inode, sectors, blocks.
 const LIMITS: [u64; 10] = [1, 60, 156, 512, 1024, 2048, 4096, 12 << 10, 48 << 10, 64 << 10];
 /// Numbers of extents at which a map gets one more level or node, with blocks of 1 and 4 KiB.
 const EXTENTS: [u64; 6] = [4, 5, 84, 85, 340, 341];
@@ -22,10 +23,10 @@ pub enum Fill {
     Hole,
 }
 
-/// A file: what it consists of, from its first byte on.
+/// The description of a file.
 #[derive(Clone, Debug)]
 pub struct Sketch {
-    /// Its path from the root, without a slash.
+    /// The path from the root, without a slash.
     pub path: String,
     salt: u64,
     runs: Vec<(Fill, u64)>,
@@ -56,7 +57,7 @@ impl Sketch {
         bytes
     }
 
-    /// The ranges that are no holes, in order and apart.
+    /// Returns the ranges that are not holes, in order and separated by holes.
     pub fn data(&self) -> Vec<Range<u64>> {
         merged(self.ranges().filter(|(fill, range)| *fill != Fill::Hole && !range.is_empty()).map(|(_, r)| r))
     }
@@ -73,7 +74,7 @@ impl Sketch {
     }
 }
 
-/// Ranges in order, those that touch as one.
+/// Merges adjacent ranges, which are in order.
 pub fn merged(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut all: Vec<Range<u64>> = Vec::new();
     for range in ranges {
@@ -85,7 +86,7 @@ pub fn merged(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     all
 }
 
-/// Where a file of the host has data. None if a build need not look: `stat(2)` shows no hole.
+/// Returns the data ranges of a host file, or `None` if a build need not look: `stat(2)` shows no hole.
 pub fn data_on_host(path: &Path) -> Option<Vec<Range<u64>>> {
     let file = File::open(path).unwrap();
     let meta = file.metadata().unwrap();
@@ -141,7 +142,7 @@ fn runs(random: &mut Random, unit: u64) -> Vec<(Fill, u64)> {
     }
 }
 
-/// Files for a volume that allocates by `unit` bytes.
+/// Returns files for a volume that allocates in units of `unit` bytes.
 pub fn tree(random: &mut Random, unit: u64) -> Vec<Sketch> {
     let count = 1 + random.below(6);
     let one = |at| {

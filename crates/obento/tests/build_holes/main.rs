@@ -1,7 +1,8 @@
-//! Random files made of data, zeros and holes, from every kind of source, in a volume of every shape, keep their bytes and holes.
+//! Random files of data, zeros and holes keep their bytes and holes, from every kind of source and in every
+//! kind of volume.
 //!
-//! `OBENTO_TREES` is the number of trees and `OBENTO_SEED` the first seed; `cargo xtask build-campaign --random` sets both. With
-//! `OBENTO_KEEP` the images are not removed.
+//! `OBENTO_TREES` is the number of trees and `OBENTO_SEED` the first seed; `cargo xtask build-campaign
+//! --random` sets both. With `OBENTO_KEEP` the images are not removed.
 
 mod files;
 mod sources;
@@ -21,9 +22,9 @@ use obento_testkit::mutants::Random;
 use sources::{Expected, KINDS, Made};
 use volumes::SHAPES;
 
-/// Trees of a usual run.
+/// The number of trees of a normal run.
 const TREES: u64 = 400;
-/// The format's own check looks at one volume in so many.
+/// The format's own check verifies one volume in this many.
 const JUDGED: u64 = 20;
 
 fn number(name: &str, usual: u64) -> u64 {
@@ -73,7 +74,7 @@ fn try_seed(seed: u64, folder: &Path) {
             .unwrap_or_else(|error| panic!("{what}: {error}"));
     }
     feeders.into_iter().for_each(|feeder| feeder.join().unwrap());
-    // The sources of a pipe are gone.
+    // The sources of a pipe were consumed.
     if room == Room::Least && settings.size.is_none() && !is_disk && !is_pipe {
         let loose = folder.join("loose.img");
         let settings = BuildSettings { room: Room::Free(0), ..settings };

@@ -1,4 +1,4 @@
-//! One tree of files as every kind of source.
+//! Writes one tree of files as every kind of source.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -42,11 +42,11 @@ pub const KINDS: [Kind; 11] = [
     Kind::Dump,
 ];
 
-/// A file as an image must have it.
+/// The expected file in an image.
 pub struct Expected {
     pub path: String,
     pub content: Vec<u8>,
-    /// Where the source has data; None if the source does not say.
+    /// The data ranges of the source, or `None` if the source does not store them.
     pub data: Option<Vec<Range<u64>>>,
 }
 
@@ -54,7 +54,7 @@ pub struct Expected {
 pub struct Made {
     pub sources: Vec<BuildSource>,
     pub expected: Vec<Expected>,
-    /// Feeds a pipe.
+    /// The thread that feeds a pipe.
     pub feeder: Option<JoinHandle<()>>,
 }
 
@@ -219,7 +219,7 @@ impl Archive {
         this
     }
 
-    /// GNU's format 1.0: the map is in lines before the data.
+    /// Adds a member in GNU's sparse format 1.0: the map is in lines before the data.
     fn sparse(&mut self, path: &str, content: &[u8], data: &[Range<u64>]) {
         let mut map = format!("{}\n", data.len());
         data.iter().for_each(|range| {
@@ -233,7 +233,7 @@ impl Archive {
         let size = content.len().to_string();
         let mut records = String::new();
         for (key, value) in [("major", "1"), ("minor", "0"), ("name", path), ("realsize", size.as_str())] {
-            // The length counts its own digits: no record here has fewer than ten bytes, or more than 99.
+            // The length includes its own digits. No record here has fewer than ten bytes, or more than 99.
             let line = format!(" GNU.sparse.{key}={value}\n");
             let _ = write!(records, "{}{line}", line.len() + 2);
         }

@@ -1,4 +1,4 @@
-//! The shapes of volumes that are built, and the comparison of a volume with the files that it was built of.
+//! The kinds of volumes that are built, and the comparison of a volume with its source files.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct Shape {
     block_size: Option<u32>,
     features: &'static [&'static str],
     settings: &'static [(&'static str, &'static str)],
-    /// Bytes by which space is allocated.
+    /// The allocation unit in bytes.
     pub unit: u64,
     has_holes: bool,
     judge: Option<(&'static str, &'static str)>,
@@ -102,7 +102,7 @@ impl Shape {
         }
     }
 
-    /// The ranges that a volume stores of a file of `size` bytes with data in `ranges`.
+    /// Returns the ranges that a volume stores for a file of `size` bytes with data in `ranges`.
     fn stored(&self, ranges: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
         let whole = |range: &Range<u64>| {
             let end = range.end.next_multiple_of(self.unit).min(size);
@@ -111,7 +111,7 @@ impl Shape {
         merged(ranges.iter().map(whole))
     }
 
-    /// Panics unless the volume holds the files, with their holes, and its check finds nothing.
+    /// Panics unless the volume contains the files with their holes, and its check finds nothing.
     pub fn expect(&self, image: &Path, part: Option<&Part>, expected: &[Expected], what: &str) {
         let image = Image::open(image, &Registry::default(), &Options::default()).unwrap();
         let volume = image.volume(part).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -138,7 +138,7 @@ impl Shape {
         assert!(report.is_clean() && words.is_empty(), "{what}: {words:?}");
     }
 
-    /// Panics if the format's own check finds something.
+    /// Panics if the format's own check finds a problem.
     pub fn judge(&self, image: &Path, what: &str) {
         let Some((program, option)) = self.judge.filter(|(name, _)| require(&[Oracle::Program(name)])) else {
             return;
@@ -160,7 +160,7 @@ fn content(node: &Node) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Where a file has data.
+/// Returns the data ranges of a file.
 fn data_of(node: &Node) -> Vec<Range<u64>> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     while let Ok(start) = node.seek_data(at) {

@@ -1,4 +1,4 @@
-//! What is in a partition: its length, its identity and its bytes.
+//! The contents of a partition: their length, their identity and their bytes.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -22,54 +22,61 @@ use crate::{BuildSettings, Observer, Registry};
 
 /// Bytes that are copied at once.
 const CHUNK: usize = 1 << 20;
-/// Bytes of a page of a swap area. It does not say how large they are: this is what machines with pages of 4 KiB take.
+/// Bytes of a page of a swap area. The header does not store the page size; machines with 4 KiB pages use the
+/// area.
 const PAGE: u64 = 4096;
-/// Fewer are of no use: `MIN_GOODPAGES` of mkswap(8).
+/// The fewest pages of a usable swap area: `MIN_GOODPAGES` of mkswap(8).
 const MIN_PAGES: u64 = 10;
-/// Bytes of a swap area's label: `sws_volume` of `union swap_header`.
+/// Bytes of the label of a swap area: `sws_volume` of `union swap_header`.
 const SWAP_LABEL: usize = 16;
 
-/// As many bytes as a partition has for `len`.
+/// Rounds `len` up to a valid length of a partition.
 pub(super) fn rounded(len: u64) -> u64 {
     len.max(1).checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX)
 }
 
-/// As many bytes as a partition can have of `len`.
+/// Rounds `len` down to a valid length of a partition.
 pub(super) fn rounded_down(len: u64) -> u64 {
     len - len % ALIGNMENT
 }
 
-/// What comes into a partition.
+/// The contents of a partition.
 pub(super) enum Filling<'r> {
     /// Zeros.
     Empty { len: u64 },
     /// The bytes of a file.
     Raw { path: PathBuf, file: File, len: u64 },
-    /// An area to swap to.
+    /// A swap area.
     Swap { len: u64 },
-    /// A file system.
+    /// A planned file system.
     Volume(Box<dyn BuildPlan + 'r>),
-    /// A file system that lies whole in a file of its own.
+    /// A finished file system in a separate file.
     Filled(Box<Filled>),
 }
 
-/// A volume that another program made.
+/// A volume that another program created.
 pub(super) struct Filled {
     file: FreshFile,
     report: FillReport,
-    /// What follows from its tree, as its own UUID does not.
+    /// The hash of its tree. The UUID of the volume does not depend on the tree.
     identity: [u8; 16],
 }
 
-/// Where a disk is made, and by whom.
+/// The path of the disk image, and the registry of drivers.
 pub(super) struct Place<'a> {
     pub(super) out: &'a Path,
     pub(super) registry: &'a Registry,
 }
 
 impl<'r> Filling<'r> {
-    /// What `partition`, which is `size` bytes long if that is given, is filled with. Errors: it does not fit; the volume cannot
-    /// be; Host; Layout for what needs a size.
+    /// Plans the contents of `partition`, which is `size` bytes long if `size` is given.
+    ///
+    /// # Errors
+    ///
+    /// - The contents do not fit.
+    /// - The volume cannot be planned.
+    /// - Host.
+    /// - Layout if the contents need a size.
     pub(super) fn plan(
         partition: &PartitionSettings,
         size: Option<u64>,
@@ -121,7 +128,7 @@ impl<'r> Filling<'r> {
         }
     }
 
-    /// How many bytes it needs.
+    /// Returns the number of bytes that the contents need.
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Empty { len } | Self::Raw { len, .. } | Self::Swap { len } => *len,
@@ -130,7 +137,8 @@ impl<'r> Filling<'r> {
         }
     }
 
-    /// What identities follow from: of a volume what follows from its tree, which its UUID or serial number does if it can.
+    /// Returns the bytes that identities are derived from. For a volume, they depend on its tree: its UUID or
+    /// serial number, if these depend on the tree.
     pub(super) fn identity(&self) -> Vec<u8> {
         match self {
             Self::Volume(plan) => {
@@ -142,7 +150,13 @@ impl<'r> Filling<'r> {
         }
     }
 
-    /// Writes what is no volume. Errors: Host; those of the image; Changed if the file is not as long as it was.
+    /// Writes contents that are not a volume.
+    ///
+    /// # Errors
+    ///
+    /// - Host.
+    /// - Errors of writing the image.
+    /// - Changed if the length of the file changed.
     pub(super) fn write_plain(
         &self,
         content: &PartitionContent,
@@ -174,7 +188,8 @@ impl Filled {
         Ok(Self { file, report, identity: Seed::of(&read.tree, settings).uuid() })
     }
 
-    /// Lays its bytes into the disk, from `start` on, and lets go of its file. Errors: Host; those of the image.
+    /// Copies the bytes of the finished volume to the disk from byte `start` on, and closes its file. Errors:
+    /// Host; those of the image.
     pub(super) fn lay(self, fresh: &FreshFile, start: u64) -> Result<FillReport, BuildFailure> {
         let file = SourceFile::of(self.file.share()?);
         let mut buffer = vec![0; CHUNK];
@@ -190,7 +205,7 @@ impl Filled {
     }
 }
 
-/// Writes bytes of the disk, which is zeros; zeros stay holes.
+/// Writes bytes of the disk, which contains zeros. Zeros stay holes.
 fn put(fresh: &FreshFile, at: u64, bytes: &[u8]) -> Result<(), BuildFailure> {
     if bytes.iter().any(|&byte| byte != 0) {
         fresh.device().write_at(at, bytes).map_err(FormatError::from)?;
@@ -219,8 +234,8 @@ fn copy(path: &Path, mut file: &File, len: u64, fresh: &FreshFile, start: u64) -
     }
 }
 
-/// The first page of a swap area: `union swap_header` of Linux `include/linux/swap.h`. Its numbers have the byte order of the
-/// machine; these are little-endian.
+/// Returns the first page of a swap area: `union swap_header` of Linux `include/linux/swap.h`. The format
+/// uses the byte order of the machine; this code writes little-endian numbers.
 fn swap_header(len: u64, label: &[u8], uuid: [u8; 16]) -> Vec<u8> {
     const MAGIC: &[u8; 10] = b"SWAPSPACE2";
     let mut page = vec![0; PAGE as usize];

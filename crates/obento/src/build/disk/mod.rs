@@ -1,10 +1,13 @@
-//! Whole disks: a partition table, and in each partition a file system of its own sources, the bytes of a file, a swap area or
-//! nothing.
+//! Builds whole disks: a partition table, and partitions that contain a file system, the bytes of a file, a
+//! swap area or zeros.
 //!
-//! Order: the sources of all partitions are read and their volumes planned, so that all lengths are known; partitions are laid
-//! out; volumes are written one after the other, as [`build`](super::build()) writes one; the table is written last. What
-//! another program makes is not planned: it is filled in a file of its own, whose bytes are laid into the partition.
-//! Identity: GUIDs and the disk's number follow from what is in the partitions, as UUIDs of volumes from their trees.
+//! Order: the sources of all partitions are read and their volumes planned, so that all lengths are known.
+//! Then the partitions are laid out, the volumes are written one after another as in
+//! [`build`](super::build()), and the table is written last. A volume that another program creates is not
+//! planned: it is filled in a separate file, which is copied into the partition.
+//!
+//! Identity: the GUIDs and the disk number are derived from the contents of the partitions, as the UUIDs of
+//! volumes are derived from their trees.
 
 mod content;
 mod options;
@@ -24,41 +27,49 @@ use crate::{Observer, Part, Registry};
 use content::{Filling, Place};
 pub use options::{DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize};
 
-/// UTF-16 units of a name in a GPT.
+/// The most UTF-16 units of a name in a GPT.
 const NAME_MAX: usize = 36;
 
-/// What a build of a disk did.
+/// The result of building a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskReport {
-    /// What identifies the disk.
+    /// The identity of the disk.
     pub id: DiskId,
-    /// Its bytes.
+    /// The length of the disk in bytes.
     pub len: u64,
-    /// Its partitions.
+    /// The partitions.
     pub partitions: Vec<PartitionReport>,
 }
 
-/// A partition that was made.
+/// A partition that was created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartitionReport {
-    /// Its number.
+    /// The number.
     pub number: u32,
-    /// What it is for.
+    /// The type.
     pub kind: PartitionType,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its bytes on the disk.
+    /// The bytes of the disk.
     pub range: Range<u64>,
-    /// Its GUID; nothing that an MBR has.
+    /// The GUID, which is not stored in an MBR.
     pub uuid: Guid,
-    /// The file system in it, if it has one that was built.
+    /// The file system, if a driver built one.
     pub volume: Option<BuildReport>,
-    /// The file system in it, if another program made it.
+    /// The file system, if another program created it.
     pub filled: Option<FillReport>,
 }
 
-/// Builds the image of a disk. It has its name only when it is whole. Errors: Layout; Partition, with what
-/// [`build`](super::build()) would say; TooSmall; Host. Then nothing was made.
+/// Builds a disk image. The image gets its name only when it is complete.
+///
+/// # Errors
+///
+/// - Layout.
+/// - Partition, with an error of [`build`](super::build()).
+/// - TooSmall.
+/// - Host.
+///
+/// After an error, no image exists.
 ///
 /// ```no_run
 /// use obento::partition::{PartitionType, Scheme};
@@ -87,13 +98,13 @@ pub fn build_disk(
     Ok(report)
 }
 
-/// Builds as [`build_disk`] does, and verifies the result: as [`build_verified`](super::build_verified) does it, with the volume of each
-/// partition.
+/// Builds a disk like [`build_disk`], and verifies the volume of each partition like
+/// [`build_verified`](super::build_verified).
 ///
 /// # Errors
 ///
-/// As [`build_disk`], and `OnlyOnce`, `NotSame`, `NotSound` and `Differs` as
-/// [`build_verified`](super::build_verified) has them.
+/// Those of [`build_disk`], and `OnlyOnce`, `NotSame`, `NotSound` and `Differs` as in
+/// [`build_verified`](super::build_verified).
 pub fn build_disk_verified(
     out: &Path,
     settings: &DiskSettings,
@@ -168,7 +179,7 @@ fn make(
     Ok(Made { fresh, reads, report: DiskReport { id, len, partitions } })
 }
 
-/// The settings, proved, with what tells partitions of one content apart.
+/// Validates the settings and adds salts that distinguish partitions with the same contents.
 fn prepared(settings: &DiskSettings) -> Result<DiskSettings, BuildFailure> {
     let mut settings = settings.clone();
     let layout = |why: String| BuildFailure::Layout { why };
@@ -199,7 +210,7 @@ fn prepared(settings: &DiskSettings) -> Result<DiskSettings, BuildFailure> {
     Ok(settings)
 }
 
-/// What failed is told with the number of the partition.
+/// Adds the number of the partition to an error.
 fn numbered(settings: &DiskSettings, at: usize, failure: BuildFailure) -> BuildFailure {
     let number = number_of(settings.scheme, at, settings.partitions.len());
     BuildFailure::Partition { number, failure: Box::new(failure) }
@@ -224,10 +235,10 @@ fn read(
     Ok(reads)
 }
 
-/// What is in all partitions, where they lie, and how long the disk is.
+/// The contents of all partitions, their ranges, and the length of the disk.
 type Planned<'r> = (Vec<Filling<'r>>, Vec<Range<u64>>, u64);
 
-/// Plans what is in all partitions; that which has the rest of the disk last.
+/// Plans the contents of all partitions. The partition that takes the rest of the disk is planned last.
 fn plan<'r>(
     settings: &DiskSettings,
     reads: &'r [Option<Read>],
@@ -258,7 +269,7 @@ fn plan<'r>(
         let size = settings.size.ok_or(BuildFailure::Layout { why })?;
         let (_, needed) = lay_out(settings.scheme, &lens).map_err(table)?;
         let left = size.checked_sub(needed).ok_or(BuildFailure::TooSmall { size, needed })?;
-        // One unit of it is there already, and what is no whole unit stays unused.
+        // One unit is already included, and an incomplete unit stays unused.
         lens[at] = content::rounded_down(left).saturating_add(content::rounded(1));
         let (partition, read) = (&settings.partitions[at], reads[at].as_ref());
         let filling = Filling::plan(partition, Some(lens[at]), read, place, observer);
@@ -276,7 +287,8 @@ fn plan<'r>(
     Ok((fillings.into_iter().flatten().collect(), ranges, len))
 }
 
-/// Who the disk and its partitions are: as they are asked for, or as follows from what is in them.
+/// Returns the identities of the disk and its partitions: the requested ones, or ones that are derived from
+/// the contents.
 fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<Guid>) {
     let mut fields: Vec<Vec<u8>> = vec![b"obento disk 1".to_vec(), settings.scheme.to_string().into_bytes()];
     for (partition, filling) in settings.partitions.iter().zip(fillings) {
@@ -291,7 +303,7 @@ fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<G
     seed.fill(&mut number);
     let id = settings.id.unwrap_or(match settings.scheme {
         Scheme::Gpt => DiskId::Guid(drawn),
-        // 0 is for none.
+        // 0 means that the disk has no number.
         Scheme::Mbr => DiskId::Signature(u32::from_le_bytes(number).max(1)),
     });
     let guids = settings.partitions.iter().map(|partition| {
@@ -301,11 +313,11 @@ fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<G
     (id, guids.collect())
 }
 
-/// What was built in a partition: by a driver, or by another program.
+/// The result for a partition: built by a driver, or created by another program.
 type Built = (Option<BuildReport>, Option<FillReport>);
 
 impl Filling<'_> {
-    /// Writes what is in a partition. Answers what was built, if it is a file system.
+    /// Writes the contents of a partition. Returns the result for a file system.
     fn write(
         self,
         partition: &PartitionSettings,

@@ -1,4 +1,4 @@
-//! What a disk is built of, and how.
+//! The settings of a disk.
 
 use std::path::PathBuf;
 
@@ -7,107 +7,107 @@ use obento_host::build::Publish;
 use crate::build::{BuildSettings, BuildSource};
 use crate::partition::{DiskId, Guid, PartitionType, Scheme};
 
-/// How to build a disk.
+/// The settings of a disk.
 #[derive(Clone)]
 pub struct DiskSettings {
-    /// The kind of its partition table.
+    /// The kind of the partition table.
     pub scheme: Scheme,
-    /// Its bytes; `None` for as many as are needed.
+    /// The length in bytes, or `None` for the smallest sufficient length.
     pub size: Option<u64>,
-    /// What identifies it, of the kind of its table; `None` for what follows from what is in it.
+    /// The identity in the form of the partition table, or `None` to derive it from the contents.
     pub id: Option<DiskId>,
-    /// Its partitions, in the order in which they lie.
+    /// The partitions, in the order of their positions.
     pub partitions: Vec<PartitionSettings>,
-    /// What to do where the image has its name already.
+    /// What happens if the image exists.
     pub publish: Publish,
 }
 
 impl DiskSettings {
-    /// A disk without partitions.
+    /// Returns settings without partitions.
     pub fn new(scheme: Scheme) -> Self {
         Self { scheme, size: None, id: None, partitions: Vec::new(), publish: Publish::Keep }
     }
 }
 
-/// A partition to be built.
+/// The settings of a partition.
 #[derive(Clone)]
 pub struct PartitionSettings {
-    /// What it is for, of the kind of the table.
+    /// The type, in the form of the partition table.
     pub kind: PartitionType,
-    /// Its name in a GPT.
+    /// The name in a GPT.
     pub name: String,
-    /// Its GUID in a GPT; `None` for what follows from what is in the disk.
+    /// The GUID in a GPT, or `None` to derive it from the contents of the disk.
     pub uuid: Option<Guid>,
-    /// GPT attributes; of these an MBR knows bit 2, which makes it the active one.
+    /// The GPT attributes. An MBR supports only bit 2, which marks the active partition.
     pub attributes: u64,
-    /// How long it is.
+    /// The length.
     pub size: PartitionSize,
-    /// What is in it.
+    /// The contents.
     pub content: PartitionContent,
 }
 
 impl PartitionSettings {
-    /// One that is as long as what is in it needs.
+    /// Returns settings for a partition with the length of its contents.
     pub fn new(kind: PartitionType, content: PartitionContent) -> Self {
         Self { kind, name: String::new(), uuid: None, attributes: 0, size: PartitionSize::Auto, content }
     }
 }
 
-/// How long a partition is; always a multiple of [`ALIGNMENT`](crate::partition::ALIGNMENT).
+/// The length of a partition, which is always a multiple of [`ALIGNMENT`](crate::partition::ALIGNMENT).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PartitionSize {
-    /// As what is in it needs.
+    /// The length that the contents need.
     Auto,
-    /// So many bytes at least.
+    /// At least this many bytes.
     Bytes(u64),
-    /// What the others leave of the disk; of one partition at most.
+    /// The part of the disk that the other partitions leave. For at most one partition.
     Rest,
 }
 
-/// What is in a partition.
+/// The contents of a partition.
 #[derive(Clone)]
 pub enum PartitionContent {
     /// Zeros.
     Empty,
     /// The bytes of a file.
     Raw(PathBuf),
-    /// An area to swap to.
+    /// A swap area.
     Swap {
-        /// Its label, of at most 16 bytes.
+        /// The label, of at most 16 bytes.
         label: Vec<u8>,
-        /// Its UUID; `None` for what follows from what is in the disk.
+        /// The UUID, or `None` to derive it from the contents of the disk.
         uuid: Option<[u8; 16]>,
     },
     /// A file system.
     Volume {
-        /// What it is built of.
+        /// The sources.
         sources: Vec<BuildSource>,
-        /// How. Its size is that of the partition.
+        /// The settings. The size of the partition replaces their size.
         settings: Box<BuildSettings>,
     },
-    /// A file system of a type that another program makes and the kernel engine fills, as
-    /// [`build_filled`](crate::build_filled) has it. It is not the same twice.
+    /// A file system of a type that another program creates and the kernel engine fills, as in
+    /// [`build_filled`](crate::build_filled). Two builds have different bytes.
     Filled {
-        /// What it is built of.
+        /// The sources.
         sources: Vec<BuildSource>,
-        /// How. Its size is that of the partition.
+        /// The settings. The size of the partition replaces their size.
         settings: Box<BuildSettings>,
-        /// What makes the empty volume.
+        /// The program that creates the empty volume.
         maker: EmptyMaker,
     },
 }
 
-/// What makes an empty volume of one type.
+/// A program that creates an empty volume of one type.
 #[derive(Clone)]
 pub struct EmptyMaker {
-    /// Does it in a file of zeros; or what went wrong.
+    /// Creates the volume in a file of zeros. Errors: a description of the failure.
     pub make: obento_linux::starter::Make,
-    /// Bytes of the smallest volume that it makes, or near them.
+    /// The approximate size in bytes of the smallest volume that the program creates.
     pub least: u64,
 }
 
 impl PartitionContent {
-    /// What a file system is built of, and how.
+    /// Returns the sources and settings of a file system.
     pub fn tree(&self) -> Option<(&[BuildSource], &BuildSettings)> {
         match self {
             Self::Volume { sources, settings } | Self::Filled { sources, settings, .. } => {
@@ -117,7 +117,7 @@ impl PartitionContent {
         }
     }
 
-    /// Whether it can be read only once.
+    /// Returns whether the contents can be read only once.
     pub(super) fn is_pipe(&self) -> bool {
         self.tree().is_some_and(|(sources, _)| sources.iter().any(BuildSource::is_pipe))
     }

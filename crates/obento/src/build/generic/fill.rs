@@ -1,4 +1,4 @@
-//! A tree written through the contract, but for the bytes of its files, whose places are only taken.
+//! Writes a tree through the driver interface. Only the space for the bytes of its files is allocated.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -11,28 +11,28 @@ use obento_driver::{
     TimeChange, Tree, Unfit, WritableFileSystem, XattrMode,
 };
 
-/// Bytes written at once where a driver writes them itself.
+/// Bytes written at once if the driver writes the data itself.
 const ZEROS: usize = 1 << 20;
 
-/// Why a tree was not laid out.
+/// The reason why a tree was not laid out.
 pub(super) enum Trouble {
-    /// The volume cannot be.
+    /// The format cannot have such a volume.
     Format(FormatError),
-    /// There is no room for it.
+    /// The volume has too little space.
     Full,
-    /// It holds what the format cannot.
+    /// The format cannot store these files.
     Unfit(Vec<(NodeId, Unfit)>),
     /// The driver failed.
     Error(Error),
 }
 
 impl Trouble {
-    /// Whether a larger volume could help.
+    /// Returns whether a larger volume could help.
     pub(super) fn is_size(&self) -> bool {
         matches!(self, Self::Full | Self::Format(FormatError::TooSmall { .. }))
     }
 
-    /// As the contract has it, of a volume of `len` bytes.
+    /// Converts to an error of the driver interface, for a volume of `len` bytes.
     pub(super) fn into_error(self, len: u64) -> BuildError {
         match self {
             Self::Format(error) => BuildError::Format(error),
@@ -49,7 +49,7 @@ impl From<Error> for Trouble {
     }
 }
 
-/// Where a regular file has data.
+/// Returns the ranges of a regular file that contain data.
 pub(in crate::build) fn data_ranges(tree: &Tree, id: NodeId, body: Body) -> Vec<Range<u64>> {
     match (body, tree.data_ranges(id)) {
         (Body::File { data: Some(_), .. }, Some(ranges)) => ranges.to_vec(),
@@ -58,7 +58,7 @@ pub(in crate::build) fn data_ranges(tree: &Tree, id: NodeId, body: Body) -> Vec<
     }
 }
 
-/// What the format had no room for, by how many files.
+/// The number of files for each property that the format could not store.
 #[derive(Default)]
 struct Lost {
     modes: u64,
@@ -82,9 +82,9 @@ pub(super) struct Fill<'a> {
 /// The inodes of all nodes.
 #[derive(Default)]
 pub(super) struct Places {
-    /// The first of each, by the node.
+    /// The first inode of each node.
     first: Vec<Option<Ino>>,
-    /// Those of further names, where the format has one name a file.
+    /// The inodes of further names, in formats without hard links.
     copies: BTreeMap<NodeId, Vec<Ino>>,
 }
 
@@ -93,7 +93,7 @@ impl Places {
         self.first.get(id.0 as usize).copied().flatten()
     }
 
-    /// All inodes of a node.
+    /// Returns all inodes of a node.
     pub(super) fn of(&self, id: NodeId) -> impl Iterator<Item = Ino> {
         self.first(id).into_iter().chain(self.copies.get(&id).into_iter().flatten().copied())
     }
@@ -106,11 +106,11 @@ impl Places {
     }
 }
 
-/// The inodes, and what was lost.
+/// The inodes, and the losses.
 type Filled = (Places, Vec<FormatNotice>);
 
 impl<'a> Fill<'a> {
-    /// Into an empty volume. Errors: it cannot be written.
+    /// Writes to an empty volume. Errors: the volume cannot be written.
     pub(super) fn new(file_system: &'a dyn FileSystem, tree: &'a Tree) -> Result<Self, Trouble> {
         let writable = file_system.writable().ok_or(Trouble::Error(Error::NotSupported))?;
         let mut places = Places { first: vec![None; tree.len() as usize], ..Places::default() };
@@ -119,7 +119,7 @@ impl<'a> Fill<'a> {
         Ok(Self { file_system, writable, tree, limits, places, unfit, lost })
     }
 
-    /// Writes all of it, and closes the volume.
+    /// Writes the whole tree and closes the volume.
     pub(super) fn run(mut self) -> Result<Filled, Trouble> {
         for (dir, node) in self.tree.nodes() {
             if node.body == Body::Directory {
@@ -129,11 +129,12 @@ impl<'a> Fill<'a> {
         if !self.unfit.is_empty() {
             return Err(Trouble::Unfit(self.unfit.into_iter().collect()));
         }
-        // Last, because a new name changes the times of its directory.
+        // Attributes are set last, because a new name changes the times of its directory.
         for (id, node) in self.tree.nodes() {
             for (at, ino) in self.places.of(id).enumerate().collect::<Vec<_>>() {
                 let held = self.attributes(ino, node)?;
-                // Many formats keep nothing of the root but what is in it, which nobody misses.
+                // Many formats store only the entries of the root directory. The loss of its attributes is
+                // not reported.
                 if id != NodeId::ROOT {
                     self.lost.links += u64::from(at > 0);
                     self.count_lost(node, &held);
@@ -155,12 +156,12 @@ impl<'a> Fill<'a> {
     }
 
     fn refuse(&mut self, id: NodeId, why: Unfit) {
-        // A file with several names is refused once.
+        // A file with several names is reported once.
         self.unfit.entry(id).or_insert(why);
     }
 
     fn directory(&mut self, dir: NodeId) -> Result<(), Trouble> {
-        // What it is in was refused.
+        // The directory was rejected.
         let Some(parent) = self.places.first(dir) else { return Ok(()) };
         for (name, id) in self.tree.children(dir) {
             let (Some(node), Ok(name)) = (self.tree.node(id), Name::new(name)) else { continue };
@@ -199,7 +200,7 @@ impl<'a> Fill<'a> {
         }
     }
 
-    /// Why a node can be stored in no volume of the format, as far as its limits tell.
+    /// Returns the reason if the limits of the format exclude the node in every volume.
     fn exceeds(&self, node: &Node, target: &[u8]) -> Option<Unfit> {
         let Limits { symlink_max, link_max, file_size_max, .. } = self.limits;
         match node.body {
@@ -209,13 +210,13 @@ impl<'a> Fill<'a> {
                 Some(Unfit::Target(symlink_max))
             }
             Body::Directory => None,
-            // With one name a file, each further one becomes a file of its own.
+            // In a format without hard links, each further name becomes a separate file.
             _ if link_max > 1 && node.links > link_max => Some(Unfit::Links(link_max)),
             _ => None,
         }
     }
 
-    /// What the driver's refusal says about the file; what is no refusal ends the work.
+    /// Records the driver's refusal of a file. Returns any other error, which ends the build.
     fn failed(&mut self, id: NodeId, (name, node): (&Name, &Node), error: Error) -> Result<(), Trouble> {
         let why = match error {
             Error::NotSupported | Error::NotPermitted => Unfit::Kind,
@@ -234,7 +235,7 @@ impl<'a> Fill<'a> {
         Ok(())
     }
 
-    /// Takes places for the bytes of a file.
+    /// Allocates space for the bytes of a file.
     fn data(&mut self, ino: Ino, id: NodeId, body: Body) -> Result<(), Trouble> {
         let Body::File { size, .. } = body else { return Ok(()) };
         let lock = LayoutLock::new();
@@ -269,7 +270,7 @@ impl<'a> Fill<'a> {
         Ok(())
     }
 
-    /// Gives a file its attributes. Answers those that it has then.
+    /// Sets the attributes of a file. Returns the stored attributes.
     fn attributes(&mut self, ino: Ino, node: &Node) -> Result<Attr, Trouble> {
         let wanted = &node.attr;
         let time = Some(TimeChange::At(wanted.mtime));
@@ -277,13 +278,13 @@ impl<'a> Fill<'a> {
         let mode = SetAttr { mode: Some(wanted.mode), ..SetAttr::default() };
         let times = SetAttr { atime: time, mtime: time, ctime: time, btime: time, ..SetAttr::default() };
         let is_link = node.body.kind() == FileKind::Symlink;
-        // One by one, so that what the format lacks costs nothing else.
+        // The attributes are set separately, so that an unsupported one does not affect the others.
         for change in [owner, mode, times] {
             if is_link && change.mode.is_some() {
                 continue;
             }
             match self.writable.set_attr(ino, &change) {
-                // What was not taken shows below.
+                // Attributes that were not stored are found below.
                 Ok(_)
                 | Err(Error::NotSupported | Error::NotPermitted | Error::OutOfRange | Error::Invalid) => {}
                 Err(error) => return Err(error.into()),
@@ -293,7 +294,7 @@ impl<'a> Fill<'a> {
         Ok(self.file_system.getattr(ino)?)
     }
 
-    /// Counts what a file that should have been as `node` is not.
+    /// Counts the properties of a file that differ from those of `node`.
     fn count_lost(&mut self, node: &Node, held: &Attr) {
         let wanted = &node.attr;
         let is_link = node.body.kind() == FileKind::Symlink;

@@ -1,8 +1,9 @@
-//! Building for a driver that can make and write volumes and has no [`Build`] of its own.
+//! Builds volumes with a driver that can format and write volumes but has no [`Build`] of its own.
 //!
-//! The volume is made and its tree written through the contract, in the order of the tree, on paper: a device in memory that
-//! keeps nothing of zeros. The bytes of files are not written there, only their places taken; so a plan is what it is with
-//! a builder of the driver's own. What the format has no room for is counted; what it cannot hold at all is refused.
+//! The volume is formatted and its tree written through the driver interface, in the order of the tree, to a
+//! device in memory that stores no zeros. The bytes of files are not written there: only their space is
+//! allocated. So the plan has the same form as that of a driver's own builder. Properties that the format
+//! cannot store are counted. A file that it cannot store at all is rejected.
 
 mod fill;
 mod paper;
@@ -22,23 +23,23 @@ pub(super) use fill::data_ranges;
 use fill::{Fill, Places, Trouble};
 use paper::Paper;
 
-/// More sizes than are tried for any tree.
+/// The most sizes that are tried for a tree.
 const TRIES: u32 = 200;
 /// Sizes are multiples of this.
 const STEP: u64 = 64 << 10;
-/// What a size that was too small grows by at least: one part in so many.
+/// The divisor of the least growth of a size that was too small.
 const GROWTH: u64 = 32;
-/// What a node takes, by a rough guess, beside its data.
+/// A rough estimate of the bytes that a node takes in addition to its data.
 const NODE: u64 = 128;
 
-/// A builder over a driver.
+/// A builder that uses a driver.
 pub struct Generic<'d> {
     driver: &'d dyn Driver,
     format: &'d dyn Format,
 }
 
 impl<'d> Generic<'d> {
-    /// Of `driver`, which makes volumes by `format`.
+    /// Creates a builder for `driver`, which formats volumes with `format`.
     pub fn new(driver: &'d dyn Driver, format: &'d dyn Format) -> Self {
         Self { driver, format }
     }
@@ -49,7 +50,7 @@ impl<'d> Generic<'d> {
         let format =
             FormatOptions { len: None, contents: Contents::Zeros, journal: None, ..options.format.clone() };
         let mut formatted = self.format.format(&*paper, &format).map_err(Trouble::Format)?;
-        // Nothing happens at a time of its own: the same tree makes the same volume.
+        // The journal commits at no time of its own, so that the same tree gives the same volume.
         let journalling = Journalling { commit_interval: Duration::ZERO, ..Journalling::default() };
         let open = OpenOptions::new(options.format.clock.clone());
         let open = OpenOptions { access: Access::ReadWrite, journalling, ..open };
@@ -68,7 +69,7 @@ impl<'d> Generic<'d> {
         Ok(Plan { tree, formatted, paper, file_system, places })
     }
 
-    /// The smallest of the sizes tried that suffices.
+    /// Returns the layout in the smallest of the tried sizes that is sufficient.
     fn search<'t>(&self, tree: &'t Tree, options: &BuildOptions) -> Result<Plan<'t>, BuildError> {
         let mut len = estimate(tree);
         if let Room::Free(percent) = options.room {
@@ -91,7 +92,7 @@ impl<'d> Generic<'d> {
     }
 }
 
-/// A size that may be too small, and is not by far.
+/// Estimates a size that may be too small, but not by much.
 pub(super) fn estimate(tree: &Tree) -> u64 {
     let of = |(id, node): (NodeId, &obento_driver::tree::Node)| {
         let data = match node.body {
@@ -120,7 +121,7 @@ impl Build for Generic<'_> {
             Err(Trouble::Full) => {
                 let format = FormatOptions { len: None, ..options.format.clone() };
                 let needed = self.search(tree, &BuildOptions { format, room: Room::Least })?.device_len();
-                // Where more of something else than bytes is needed, no size is known to suffice.
+                // If the volume lacks something other than bytes, no sufficient size is known.
                 Err(BuildError::TooSmall { len, needed: needed.max(len) })
             }
             Err(trouble) => Err(trouble.into_error(len)),
@@ -128,12 +129,12 @@ impl Build for Generic<'_> {
     }
 }
 
-/// A volume on paper.
+/// A planned volume on a device in memory.
 struct Plan<'t> {
     tree: &'t Tree,
     formatted: Formatted,
     paper: Arc<Paper>,
-    /// Closed, and read all the same: it says where files lie.
+    /// The closed volume, which still maps files to their positions.
     file_system: Arc<dyn FileSystem>,
     places: Places,
 }
@@ -156,7 +157,7 @@ impl BuildPlan for Plan<'_> {
         {
             let mut at = range.start;
             while at < range.end {
-                // It was mapped when the plan was made; what is not is no place.
+                // The range was mapped when the plan was made. An unmapped range has no position.
                 let Ok(extent) = self.file_system.map(&layout, ino, at..range.end) else { return };
                 let len = extent.len.clamp(1, range.end - at);
                 if let Span::Mapped(offset) = extent.span {

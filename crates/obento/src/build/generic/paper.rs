@@ -1,4 +1,4 @@
-//! A device on paper: zeros, and in memory what is not.
+//! A device in memory that stores only the bytes that are not zeros.
 //!
 //! A volume is laid out on it without the bytes of its files, which stay zeros and take no memory.
 
@@ -9,20 +9,21 @@ use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 use obento_env::sync::RwLock;
 
-/// Bytes that are kept together.
+/// Bytes that are stored together.
 const GRAIN: usize = 4096;
-/// The least that a file system keeps apart from what is not its own.
+/// The smallest unit in which a file system separates its structures from other data.
 const SECTOR: usize = 512;
 
 type Grain = Box<[u8; GRAIN]>;
 
-/// A device of zeros that remembers what else was written.
+/// A device of zeros that stores all other bytes that were written.
 pub struct Paper {
     len: u64,
     grains: RwLock<BTreeMap<u64, Grain>>,
 }
 
-/// Cuts `offset..offset + len` at the borders of grains: the grain, the place in it, the place in the range, the length.
+/// Splits `offset..offset + len` at the boundaries of grains: the grain, the position in it, the position in
+/// the range, the length.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -36,7 +37,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, u
 }
 
 impl Paper {
-    /// `len` zeros.
+    /// Creates a device of `len` zeros.
     pub fn new(len: u64) -> Self {
         Self { len, grains: RwLock::new(BTreeMap::new()) }
     }
@@ -51,7 +52,8 @@ impl Paper {
         }
     }
 
-    /// Writes what is not zero to `device`, which is zeros or what belongs there already; the start last.
+    /// Writes the bytes that are not zeros to `device`, which contains zeros or the bytes of files. The start
+    /// is written last.
     pub fn copy_to(&self, device: &dyn BlockDevice) -> Result<()> {
         for (index, grain) in self.grains.read().iter().rev() {
             let start = index * GRAIN as u64;
@@ -144,7 +146,7 @@ mod tests {
             bytes
         };
         assert_eq!(read(&paper), read(&model));
-        // The one of zeros alone takes no memory.
+        // The grain of zeros takes no memory.
         assert_eq!(paper.grains.read().keys().copied().collect::<Vec<_>>(), [0, 1, 4]);
         let copy = MemDevice::new(vec![0; 20_000]);
         paper.copy_to(&copy).unwrap();

@@ -1,9 +1,10 @@
-//! A tar archive, read once, from front to back; and with whiteouts, a layer of a container image.
+//! Reads a tar archive once, from front to back. With whiteouts, the archive is a layer of a container image.
 //!
-//! The bytes of a plain archive stay where they are, and are copied from there; those that come through a pipe go to the image at once,
-//! where the driver can begin one; those of a packed archive, which lie in the order of the tree, to a file without a name beside the
-//! image.
-//! Source: OCI image specification, layer.md, "Whiteouts"; moby, pkg/archive/diff.go, for what AUFS left in layers.
+//! The bytes of a plain archive in a file are copied from there. Bytes from a pipe are written to the image
+//! at once, if the driver supports that. The bytes of a compressed archive are stored in an unnamed file
+//! beside the image, in the order of the tree.
+//! Source: OCI image specification, layer.md, "Whiteouts"; moby, pkg/archive/diff.go, for remains of AUFS in
+//! layers.
 
 use std::fs::File;
 use std::io::Read;
@@ -26,36 +27,37 @@ use crate::image::Looks;
 
 /// Bytes read at once.
 const CHUNK: usize = 256 << 10;
-/// What whiteouts begin with.
+/// The prefix of whiteouts.
 const WHITEOUT: &[u8] = b".wh.";
-/// The whiteout of all that layers below have in its directory.
+/// The whiteout of all entries of lower layers in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// What names of the metadata of AUFS begin with.
+/// The prefix of the metadata of AUFS.
 const METADATA: &[u8] = b".wh..wh.";
-/// The directory in which AUFS kept files that have several names, for its hard links to lead to.
+/// The directory in which AUFS stored files with several names, as the targets of its hard links.
 const LINKED: &[u8] = b".wh..wh.plnk";
 
-/// What names of whiteouts mean.
+/// The meaning of the names of whiteouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Whiteouts {
-    /// Nothing: they are files.
+    /// They are files.
     AreFiles,
-    /// They hide what layers below have.
+    /// They hide entries of lower layers.
     Hide,
 }
 
-/// A layer of a container image, besides its bytes.
+/// A layer of a container image, without its bytes.
 #[derive(Debug)]
 pub(super) struct Layer<'a> {
-    /// For messages.
+    /// The path for messages.
     pub path: &'a Path,
-    /// The digest of the layer's uncompressed bytes, if the image says it.
+    /// The digest of the layer's uncompressed bytes, if the image contains it.
     pub diff_id: Option<&'a str>,
-    /// How many bytes this layer and those above it may unpack to, if it is not counted alone.
+    /// The budget of uncompressed bytes for this layer and those above it. `None` gives the layer a limit of
+    /// its own.
     pub unpacks: Option<&'a mut u64>,
 }
 
-/// Reads an archive into the tree. Errors: Host if it cannot be read at all, or is none.
+/// Reads an archive into the tree. Errors: Host if it cannot be read or is not an archive.
 pub(super) fn read(reader: &mut Reader<'_>, input: &Input, whiteouts: Whiteouts) -> Result<(), HostError> {
     let path = input_name(input);
     let file = match input {
@@ -66,7 +68,7 @@ pub(super) fn read(reader: &mut Reader<'_>, input: &Input, whiteouts: Whiteouts)
             File::from(stdin.map_err(|error| HostError::of_io("read", path, &error))?)
         }
     };
-    // Standard input may be a file, of which a part was read before.
+    // Standard input may be a file that was partially read before.
     let bytes = match input {
         Input::File(_) if file.metadata().is_ok_and(|meta| meta.is_file()) => {
             Bytes::Stored(file.try_clone().map_err(|error| HostError::of_io("open", path, &error))?, 0)
@@ -86,9 +88,9 @@ pub(super) fn read_layer(
     read_stream(reader, part, bytes, layer, Whiteouts::Hide)
 }
 
-/// How the bytes of an archive can be had.
+/// How the bytes of an archive can be read.
 enum Bytes {
-    /// Any time, from this file, if it is not packed; the archive begins at this byte.
+    /// At any time from this file, if it is not compressed. The archive begins at this byte.
     Stored(File, u64),
     /// Once.
     Streamed,
@@ -139,20 +141,20 @@ struct Archive {
     members: u64,
     before: u64,
     has_absolute: bool,
-    /// Whether the tree has the directory of AUFS, which goes at the end.
+    /// Whether the tree contains the directory of AUFS, which is removed at the end.
     has_linked: bool,
-    /// Members of unknown types.
+    /// The number of members of unknown types.
     unknown: u64,
 }
 
-/// The way of bytes to the image.
+/// How bytes reach the image.
 #[derive(Clone, Copy)]
 enum Way {
-    /// From this file of the supply, in which the archive begins at this byte.
+    /// They are copied from this file of the supply, in which the archive begins at this byte.
     Copy(u16, u64),
-    /// At once.
+    /// They are written at once.
     Stream,
-    /// By way of the spool.
+    /// They are stored in the spool first.
     Spool,
 }
 
@@ -225,7 +227,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Returns why the source is no archive: what it looks like, if that is known.
+    /// Returns the error for a source that is not an archive. The error contains a description of the data,
+    /// if it is recognised.
     fn no_archive(&self, path: &Path) -> HostError {
         let stream = &self.tar.input().stream;
         let reason = match Looks::packed(stream.start()).filter(|_| stream.compression().is_none()) {
@@ -235,7 +238,7 @@ impl Archive {
         HostError::NotAnArchive { path: path.into(), format: "tar", reason }
     }
 
-    /// Compares the digest of what was read with that of the image's configuration.
+    /// Compares the digest of the bytes with the one in the image's configuration.
     fn expect_digest(self, layer: &Layer<'_>) -> Result<(), HostError> {
         let (Some(sum), Some(expected)) = (self.tar.into_input().sum, layer.diff_id) else { return Ok(()) };
         let found = super::oci::text(sum);
@@ -290,8 +293,8 @@ impl Archive {
         Ok(())
     }
 
-    /// A directory where a link to one has the name: that directory is meant, as on a system whose /lib is a link. A layer
-    /// of a container replaces the link.
+    /// Returns whether the member is a directory and a link to a directory has its name. The member then
+    /// means that directory, as on a system whose /lib is a link. A layer of a container replaces the link.
     fn keeps_link(&self, reader: &mut Reader<'_>, path: &[NameBuf], attr: NodeAttr) -> Result<bool, Trouble> {
         let (Whiteouts::AreFiles, Some((name, parent))) = (self.whiteouts, path.split_last()) else {
             return Ok(false);
@@ -300,8 +303,8 @@ impl Archive {
         Ok(reader.model.link_to_directory(path, dir, name))
     }
 
-    /// Returns whether the member is metadata of AUFS, or below a whiteout, which both are left out. A file to which hard links of AUFS lead
-    /// stays until the end of the layer.
+    /// Returns whether the member is metadata of AUFS or below a whiteout. Such members are skipped. A file
+    /// that hard links of AUFS refer to stays until the end of the layer.
     fn is_metadata(&mut self, path: &[NameBuf], member: &Member) -> bool {
         let Some((name, parent)) = path.split_last() else { return false };
         let first = parent.first().unwrap_or(name).as_bytes();
@@ -313,7 +316,7 @@ impl Archive {
             || parent.iter().any(|name| name.as_bytes().starts_with(WHITEOUT))
     }
 
-    /// Whether the member is a whiteout, and then does what it says.
+    /// Returns whether the member is a whiteout, and applies it.
     fn whiteout(&self, reader: &mut Reader<'_>, path: &[NameBuf], member: &Member) -> Result<bool, Trouble> {
         let Some((name, parent)) = path.split_last() else { return Ok(false) };
         let Some(hidden) = name.as_bytes().strip_prefix(WHITEOUT) else { return Ok(false) };
@@ -368,7 +371,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Brings the bytes of a member into the spool.
+    /// Stores the bytes of a member in the spool.
     fn keep(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, Trouble> {
         let (spool, file) = reader.spool()?;
         let start = spool.begin();
@@ -380,7 +383,7 @@ impl Archive {
         Ok(reader.supply.part(file, start).map_err(|error| full(&error))?)
     }
 
-    /// Brings the bytes of a member into the image.
+    /// Writes the bytes of a member to the image.
     fn stream(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, Trouble> {
         let id = reader.supply.moved().map_err(|error| full(&error))?;
         let Some(stream) = &mut reader.stream else { return Ok(id) };
@@ -394,7 +397,7 @@ impl Archive {
         Ok(id)
     }
 
-    /// Hands the bytes of a member to `sink`, with their places in it.
+    /// Hands the bytes of a member to `sink`, with their offsets.
     fn each_chunk(
         &mut self,
         member: &Member,
@@ -417,7 +420,7 @@ impl Archive {
     }
 }
 
-/// The bytes of an archive, and their digest if it is wanted.
+/// The bytes of an archive, and their digest if it is needed.
 struct Hashed {
     stream: Stream,
     sum: Option<Sha256>,
@@ -439,7 +442,7 @@ impl Read for Hashed {
     }
 }
 
-/// The parts of a map that lie in a file of `size` bytes, without empty ones.
+/// Returns the parts of a map that are within a file of `size` bytes, without empty ones.
 fn ranges_in(map: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     let inside = map.iter().map(|range| range.start.min(size)..range.end.min(size));
     inside.filter(|range| !range.is_empty()).collect()

@@ -1,4 +1,4 @@
-//! A directory of the host, or one file of it.
+//! Reads a directory of the host, or one file of it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,14 +16,15 @@ use super::{Raw, Reader, data, full};
 use crate::build::model::{PathError, names};
 use crate::build::options::Owner;
 
-/// Puts what is in the directory `path` into the directory `target` of the image. Errors: Host if it cannot be read at all.
+/// Puts the contents of the directory `path` into the directory `target` of the image. Errors: Host if `path`
+/// cannot be read.
 pub(super) fn read(reader: &mut Reader<'_>, path: &Path, target: &[NameBuf]) -> Result<(), HostError> {
     let walk = Walk::new(path)?;
     let root = reader.supply.root(path).map_err(|error| full(&error))?;
     walk_into(reader, walk, path, root, target)
 }
 
-/// Puts the file or directory `from` at the path `to`. Errors: Host if it cannot be read at all.
+/// Puts the file or directory `from` at the path `to`. Errors: Host if `from` cannot be read.
 pub(super) fn add(reader: &mut Reader<'_>, from: &Path, to: &[u8]) -> Result<(), HostError> {
     let mut target = match names(to) {
         Ok(target) => target,
@@ -46,7 +47,7 @@ pub(super) fn add(reader: &mut Reader<'_>, from: &Path, to: &[u8]) -> Result<(),
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entry = SourceDir::open(folder)?.look(name, Links::Keep)?;
     let root = reader.supply.root(folder).map_err(|error| full(&error))?;
-    // As cp(1) has it: into a directory under its own name.
+    // As in cp(1), a target that is a directory contains the copy under its own name.
     if to.ends_with(b"/") || target.is_empty() {
         target.push(name.to_buf());
     }
@@ -75,7 +76,7 @@ impl From<HostError> for Trouble {
     }
 }
 
-/// Why, without the path, which is told beside it.
+/// Returns the reason without the path, which is reported beside it.
 fn reason(error: &HostError) -> String {
     match error.errno() {
         Some(errno) => obento_base::Errno(errno.raw_os_error()).to_string(),
@@ -83,10 +84,11 @@ fn reason(error: &HostError) -> String {
     }
 }
 
-/// Where the entries of one way belong.
+/// The current position of one subtree.
 #[derive(Default)]
 struct Place {
-    /// The directories from that of the way down, in the image and of the host; none for what could not be taken.
+    /// The directories from the start of the subtree down, in the image and on the host. `None` for one that
+    /// was rejected.
     levels: Vec<Option<(NodeId, DirId)>>,
 }
 
@@ -105,14 +107,14 @@ fn walk_into(
     walk_together(walk, threads, &|path| selection.is_excluded(path), |piece| taker.take(piece))
 }
 
-/// What puts a tree of the host into that of the image.
+/// Puts a tree of the host into the tree of the image.
 struct Taker<'r, 'a> {
     reader: &'r mut Reader<'a>,
-    /// The root, of the host and in the image.
+    /// The root, on the host and in the image.
     path: &'r Path,
     root: DirId,
     target: &'r [NameBuf],
-    /// The image that is to be replaced, which is not taken into itself.
+    /// The image that will be replaced, which is not read into itself.
     image: Option<FileId>,
     linked: HashMap<FileId, NodeId>,
     ways: HashMap<Way, Place>,
@@ -120,7 +122,7 @@ struct Taker<'r, 'a> {
 
 impl Taker<'_, '_> {
     fn take(&mut self, piece: Piece) -> Result<(), HostError> {
-        // Each piece finds its way as it was left.
+        // Each piece continues at the position where the previous one of its subtree ended.
         let mut place = self.ways.remove(&piece.way).unwrap_or_default();
         for step in piece.steps {
             match step {
@@ -157,7 +159,7 @@ impl Taker<'_, '_> {
         let above = place.levels.last().copied().flatten();
         let made = match above {
             Some(above) => self.put(entry, above, name)?,
-            // What is in a directory that could not be taken.
+            // The directory was rejected, so its entries are skipped.
             None => None,
         };
         match below {
@@ -168,7 +170,7 @@ impl Taker<'_, '_> {
         Ok(())
     }
 
-    /// Puts an entry into a directory. Answers the directory that it is, if it is one. Errors: Stopped.
+    /// Puts an entry into a directory. Returns the directory that was created, if any. Errors: Stopped.
     fn put(
         &mut self,
         entry: &SourceEntry,
@@ -193,7 +195,8 @@ impl Taker<'_, '_> {
     }
 }
 
-/// The mode of an entry whose access control list is not taken: the mask, which the mode shows, grants the group nothing.
+/// Returns the mode of an entry whose access control list is not stored. The mode shows the mask, which must
+/// not extend the permissions of the group.
 fn mode_without_list(entry: &SourceEntry, mode: Mode) -> Mode {
     const GROUP: u16 = 0o070;
     if mode.bits() & GROUP == 0 {
@@ -204,7 +207,8 @@ fn mode_without_list(entry: &SourceEntry, mode: Mode) -> Mode {
     list.map_or(mode, |list| crate::acls::mode_without(mode, &list.value))
 }
 
-/// The attributes of an entry: root's and without extended attributes, unless the settings say otherwise.
+/// Returns the attributes of an entry: owned by root and without extended attributes, unless the settings
+/// differ.
 fn attr(reader: &mut Reader<'_>, entry: &SourceEntry) -> Result<NodeAttr, Trouble> {
     let held = entry.attr();
     let (uid, gid) = match reader.settings.owner {
@@ -225,7 +229,7 @@ fn put_root(reader: &mut Reader<'_>, entry: &SourceEntry, target: &[NameBuf]) ->
     Ok(reader.put(target, Body::Directory, attr, b"")?)
 }
 
-/// Puts an entry into a directory. Answers the directory that it is, if it is one.
+/// Puts an entry into a directory. Returns the directory that was created, if any.
 fn put_entry(
     reader: &mut Reader<'_>,
     entry: &SourceEntry,
@@ -299,7 +303,7 @@ fn body(
     Ok((body, Vec::new()))
 }
 
-/// Notes where a sparse file has data.
+/// Records the data ranges of a sparse file.
 fn set_holes(reader: &mut Reader<'_>, entry: &SourceEntry, node: NodeId) -> Result<(), Trouble> {
     if let Some(ranges) = data_ranges(entry)? {
         reader.model.builder.set_data_ranges(node, ranges);
@@ -307,10 +311,10 @@ fn set_holes(reader: &mut Reader<'_>, entry: &SourceEntry, node: NodeId) -> Resu
     Ok(())
 }
 
-/// Returns where a file of the host has data, or `None` if that is everywhere. Errors: System.
+/// Returns the data ranges of a host file, or `None` if the whole file is data. Errors: System.
 pub(super) fn data_ranges(entry: &SourceEntry) -> Result<Option<Vec<Range<u64>>>, HostError> {
     let held = entry.attr();
-    // A file system counts in blocks of at most 64 KiB, and small files have no holes worth keeping.
+    // File systems count blocks of at most 64 KiB, and holes of small files save little.
     if held.kind != FileKind::Regular || held.blocks.saturating_mul(512) >= held.size || held.size < 4096 {
         return Ok(None);
     }

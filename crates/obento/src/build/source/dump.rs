@@ -1,8 +1,9 @@
 //! Manifests of composefs: composefs-dump(5).
 //!
-//! Layout: a line a file: path, size, mode in octal with the type, link count, owner, group, device, time, payload, content,
-//! digest, and `NAME=VALUE` for each extended attribute, with a space between. `-` stands for nothing, `\xNN` for a byte. A mode
-//! that begins with `@` is that of a hard link, whose payload is the path of the original.
+//! Layout: one line for each file, with fields that are separated by spaces: path, size, octal mode with the
+//! type, link count, owner, group, device, time, payload, content, digest, and `NAME=VALUE` for each extended
+//! attribute. `-` is an empty field, `\xNN` a byte. A mode that begins with `@` marks a hard link, whose
+//! payload is the path of the original.
 //! Source: composefs, man/composefs-dump.md.
 
 use std::path::Path;
@@ -18,7 +19,8 @@ use crate::build::model::names;
 /// Fields before the attributes.
 const FIELDS: usize = 11;
 
-/// Reads a manifest; payloads of files are paths from its directory. Errors: Host if it cannot be read.
+/// Reads a manifest. Payloads of files are paths relative to its directory. Errors: Host if it cannot be
+/// read.
 pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
     let mut lines = Lines::open(path, reader.settings.unpack)?;
     let folder = manifest::folder(path);
@@ -121,7 +123,7 @@ fn parse(line: &[u8]) -> Result<Entry, Wrong> {
     Ok(Entry { path, is_link, payload, said })
 }
 
-/// The bytes of a field.
+/// Decodes the bytes of a field.
 fn unescape(field: &[u8]) -> Result<Vec<u8>, Wrong> {
     if field == b"-" {
         return Ok(Vec::new());

@@ -1,5 +1,5 @@
-//! Access control lists of a tree that was read: their names become the numbers of the tree's own users and groups, and
-//! modes say what the lists say.
+//! Resolves the access control lists of a tree: names become the numbers of the tree's own users and groups,
+//! and modes are made to agree with the lists.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use super::Reader;
 use crate::build::model::names;
 use crate::{Owners, acls};
 
-/// What `/etc/passwd` and `/etc/group` may have of bytes.
+/// The most bytes of `/etc/passwd` and `/etc/group`.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Settles all lists of the tree. A name that the tree lacks is a problem of its file.
+/// Resolves all lists of the tree. A name that the tree lacks is a problem of its file.
 pub(super) fn settle(reader: &mut Reader<'_>) {
     let (mut owners, mut unresolved) = (None, HashMap::new());
     // Many files have the same list.
@@ -66,7 +66,7 @@ fn report(reader: &mut Reader<'_>, unresolved: &HashMap<NodeId, String>) {
     }
 }
 
-/// The attributes of a set that has a list, in words or not.
+/// Returns the attributes of a set that contains a list, in text form or not.
 fn lists_of(reader: &Reader<'_>, set: XattrsId) -> Option<Vec<Xattr>> {
     let pairs = reader.model.builder.xattr_list(set).iter();
     let xattrs: Vec<_> =
@@ -78,7 +78,7 @@ fn owners_of(reader: &mut Reader<'_>) -> Owners {
     Owners::from_files(&contents(reader, b"etc/passwd"), &contents(reader, b"etc/group"))
 }
 
-/// The bytes of a file of the tree; none if there is no such file, or it cannot be read twice.
+/// Returns the bytes of a file of the tree. Returns none if the file does not exist or cannot be read twice.
 fn contents(reader: &mut Reader<'_>, path: &[u8]) -> Vec<u8> {
     let find = |reader: &mut Reader<'_>| -> Option<(u32, u64)> {
         let id = names(path).ok().and_then(|path| reader.model.find(&path))?;

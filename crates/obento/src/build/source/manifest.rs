@@ -1,4 +1,5 @@
-//! What both kinds of manifests do: say of a path what it is, or what about it is different.
+//! The common part of both kinds of manifests: a line describes a file, or changes attributes of an existing
+//! one.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::ops::Range;
@@ -15,7 +16,7 @@ use obento_host::{HostError, Xattr};
 use super::{Reader, data, directory, full};
 use crate::build::model::PathError;
 
-/// What a manifest says of a path; what it does not say stays, or is what a bare file has.
+/// The attributes that a manifest sets for a path. Unset attributes keep their values or get defaults.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Said {
     pub kind: Option<FileKind>,
@@ -30,26 +31,26 @@ pub(super) struct Said {
     pub xattrs: Vec<Xattr>,
 }
 
-/// Where the bytes of a file are.
+/// The source of the bytes of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Content {
-    /// In a file, named from the directory of the manifest.
+    /// A file, as a path relative to the directory of the manifest.
     File(Vec<u8>),
-    /// In the manifest.
+    /// The manifest itself.
     Here(Vec<u8>),
 }
 
-/// Why a line cannot be taken.
+/// The reason why a line is not valid.
 pub(super) type Wrong = String;
 
-/// The most bytes of a line, with those that continue it: an attribute of 64 KiB, encoded, and more.
+/// The most bytes of a line with its continuation lines: more than an encoded attribute of 64 KiB.
 pub(super) const MAX_LINE: u64 = 1 << 20;
 
-/// The lines of a manifest, which may be packed.
+/// The lines of a manifest, which may be compressed.
 pub(super) struct Lines<'a> {
     input: BufReader<Stream>,
     path: &'a Path,
-    /// The number of the line before.
+    /// The number of the previous line.
     number: usize,
 }
 
@@ -61,8 +62,8 @@ impl<'a> Lines<'a> {
         Ok(Self { input, path, number: 0 })
     }
 
-    /// Reads the next line into `line`, without its line feed; false at the end. Errors: System; Damaged if it is longer than
-    /// [`MAX_LINE`] less the bytes that `line` has.
+    /// Reads the next line into `line`, without its line feed. Returns false at the end. Errors: System;
+    /// Damaged if the line is longer than [`MAX_LINE`] less the bytes that `line` contains.
     pub fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, HostError> {
         let before = line.len();
         let most = MAX_LINE.saturating_sub(before as u64).saturating_add(1);
@@ -90,12 +91,13 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Returns the directory of a manifest, from which the paths in it are counted.
+/// Returns the directory of a manifest, which its paths are relative to.
 pub(super) fn folder(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Puts what was said at `path` into the tree. `folder` is the manifest's. Errors: what is wrong with it; Host.
+/// Applies a line to the tree at `path`. `folder` is the directory of the manifest. Errors: the line is not
+/// valid; Host.
 pub(super) fn put(
     reader: &mut Reader<'_>,
     folder: &Path,
@@ -151,10 +153,10 @@ pub(super) fn put(
     Ok(placed.map(drop).map_err(|error| error.to_string()))
 }
 
-/// What a file is, and where it has data if that is not everywhere.
+/// The body of a file, and its data ranges if the file has holes.
 type Made = (Body, Option<Vec<Range<u64>>>);
 
-/// Whether it only says what is different about something that is there.
+/// Returns whether the line only changes attributes of an existing file.
 fn is_override(said: &Said) -> bool {
     said.content.is_none() && said.target.is_none() && said.device.is_none()
 }
@@ -249,15 +251,16 @@ fn host_file(
     Ok(Ok((Body::File { size: found, data: data(id) }, directory::data_ranges(&entry)?)))
 }
 
-/// Returns whether a manifest in `folder` may name files in `parent`: a manifest is data, and its author chooses no file of the host for
-/// the image. What does not exist is told when it is opened.
+/// Returns whether a manifest in `folder` may name files in `parent`. A manifest is data, and its author must
+/// not choose files of the host for the image. A missing directory is allowed here: opening it reports the
+/// error.
 fn is_allowed(reader: &Reader<'_>, folder: &Path, parent: &Path) -> bool {
     let Ok(parent) = parent.canonicalize() else { return !parent.has_root() };
     let mut allowed = std::iter::once(folder).chain(reader.settings.contents.iter().map(PathBuf::as_path));
     allowed.any(|folder| folder.canonicalize().is_ok_and(|folder| parent.starts_with(folder)))
 }
 
-/// Gives `path` as one more name of `original`.
+/// Adds the name `path` to the node `original`.
 pub(super) fn link(reader: &mut Reader<'_>, path: &[NameBuf], original: &[NameBuf]) -> Result<(), Wrong> {
     let node: NodeId = reader.model.find(original).ok_or("it is another name of what is not there")?;
     let (name, parent) = path.split_last().ok_or("the root is no link")?;

@@ -1,7 +1,7 @@
-//! Reading sources into a tree.
+//! Reads sources into a tree.
 //!
-//! Invariant: what is wrong is gathered, up to [`TOLD`] entries, and told at the end of reading: whoever mends a tree wants to
-//! know all of it.
+//! Invariant: problems are collected, up to [`TOLD`] of them, and reported together after reading, so that a
+//! user can fix all of them at once.
 
 mod archive;
 mod directory;
@@ -27,25 +27,25 @@ use super::stream::Stream;
 use super::{BuildFailure, BuildSettings, BuildSource, Input, SourceProblem};
 use crate::{Observer, Progress};
 
-/// How many problems are told.
+/// The most problems that are reported.
 const TOLD: usize = 1000;
 
-/// Such a time is not taken for the volume's own, of which checks would complain until then.
+/// A time in the future is not used as the time of the volume, because checks would report it until then.
 const OF_THE_FUTURE: &str = "holds files of the future: the volume's own times are of the newest file before now, so a later \
     build may differ in them; SOURCE_DATE_EPOCH settles them";
 
-/// What sources give.
+/// The result of reading the sources.
 pub(super) struct Read {
     pub tree: Tree,
     pub supply: Supply,
     pub excluded: u64,
     pub notes: Vec<String>,
-    /// The image that files of a pipe are in already.
+    /// The image that already contains the files of a pipe.
     pub stream: Option<Stream>,
 }
 
-/// Reads all sources, each over those before it; what comes through a pipe goes to `stream`, if there is one. Errors: Sources, with
-/// all that is wrong; Host.
+/// Reads all sources, each one over the earlier ones. Bytes from a pipe are written to `stream`, if there is
+/// one. Errors: Sources, with all problems; Host.
 pub(super) fn read_all(
     out: &Path,
     sources: &[BuildSource],
@@ -100,9 +100,9 @@ struct Reader<'a> {
     settings: &'a BuildSettings,
     observer: &'a mut dyn Observer,
     out: &'a Path,
-    /// What cannot be read twice, and its file in the supply.
+    /// The bytes that cannot be read twice, and their file in the supply.
     spool: Option<(Spool, u16)>,
-    /// Where what comes through a pipe goes, if it can go there.
+    /// The image that receives bytes from a pipe, if the driver supports that.
     stream: Option<Stream>,
     problems: Vec<SourceProblem>,
     notes: Vec<String>,
@@ -111,7 +111,7 @@ struct Reader<'a> {
     bytes: u64,
 }
 
-/// An entry as a source has it, before the settings change it.
+/// An entry of a source, before the settings change it.
 struct Raw<'x> {
     kind: FileKind,
     mode: obento_base::Mode,
@@ -128,7 +128,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One more entry was read. Errors: Stopped.
+    /// Reports the progress after one more entry. Errors: Stopped.
     fn progress<P: AsRef<[u8]>>(&mut self, path: impl FnOnce() -> P) -> Result<(), HostError> {
         self.entries += 1;
         if self.entries.is_multiple_of(64) {
@@ -141,7 +141,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The latest time that a file has.
+    /// Limits a time to the latest time of a file.
     fn clamped(&self, mtime: Timestamp) -> Timestamp {
         match self.settings.epoch {
             Some(epoch) => mtime.min(Timestamp::new(epoch, 0)),
@@ -154,7 +154,7 @@ impl Reader<'_> {
         Ok(self.model.builder.xattrs(list)?)
     }
 
-    /// The attributes as the settings have them.
+    /// Returns the attributes after the changes of the settings.
     fn attr(&mut self, raw: &Raw<'_>) -> Result<NodeAttr, PathError> {
         let (uid, gid) = self.settings.owner(raw.uid, raw.gid);
         let mode = self.settings.mode(raw.kind, raw.mode);
@@ -162,7 +162,7 @@ impl Reader<'_> {
         Ok(NodeAttr { mode, uid, gid, mtime: self.clamped(raw.mtime), xattrs })
     }
 
-    /// Puts something at `path`. Errors: what of the path cannot be.
+    /// Puts a node at `path`. Errors: the path is not usable.
     fn put(
         &mut self,
         path: &[NameBuf],
@@ -183,7 +183,7 @@ impl Reader<'_> {
         self.model.put(dir, name, body, attr, target)
     }
 
-    /// The spool, which is made when it is needed first. Errors: System.
+    /// Returns the spool, which is created on first use. Errors: System.
     fn spool(&mut self) -> Result<(&mut Spool, u16), HostError> {
         if self.spool.is_none() {
             let spool = Spool::beside(self.out)?;
@@ -196,7 +196,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A file of bytes that can be read only now, or only here. Errors: System.
+    /// Stores the bytes of a file that cannot be read again. Errors: System.
     fn kept(&mut self, bytes: &[u8]) -> Result<Body, HostError> {
         let size = bytes.len() as u64;
         if size == 0 {
@@ -216,7 +216,7 @@ impl Reader<'_> {
     }
 }
 
-/// More files than can be counted.
+/// Returns the error for more files than can be counted.
 fn full(error: &SupplyError) -> HostError {
     HostError::Stream { operation: "read", path: PathBuf::new(), reason: error.to_string() }
 }

@@ -1,8 +1,11 @@
-//! Manifests of BSD: mtree(5), with names relative to the directory before, or whole paths (mtree 2.0).
+//! Manifests of BSD: mtree(5), with names relative to the previous directory, or with whole paths (mtree
+//! 2.0).
 //!
-//! Layout: a line an entry: a name and keywords; `/set` and `/unset` for what holds from there on; `..` leads up; `#` begins a
-//! comment; a backslash at the end goes on. Names are encoded as vis(3) does: `\040` and the like.
-//! Source: NetBSD and libarchive mtree(5); keywords that say nothing an image holds (digests, `nlink`, `flags`) are passed over.
+//! Layout: one line for each entry, with a name and keywords. `/set` and `/unset` change the defaults of
+//! later entries. `..` leads to the parent. `#` begins a comment. A backslash at the end continues the line.
+//! Names are encoded as by vis(3), for example `\040`.
+//! Source: NetBSD and libarchive mtree(5). Keywords for properties that an image does not store (digests,
+//! `nlink`, `flags`) are ignored.
 
 use std::path::Path;
 
@@ -13,7 +16,7 @@ use super::Reader;
 use super::manifest::{self, Content, Lines, Said, Wrong};
 use crate::build::model::names;
 
-/// Reads a manifest. What a line says holds as it stands: no setting changes it. Errors: Host if it cannot be read.
+/// Reads a manifest. Settings do not change the attributes of its lines. Errors: Host if it cannot be read.
 pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
     let mut lines = Lines::open(path, reader.settings.unpack)?;
     let folder = manifest::folder(path);
@@ -61,12 +64,12 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
     Ok(())
 }
 
-/// Directories inside each other: those of the longest path that Linux takes.
+/// The deepest level of directories: that of the longest path of Linux.
 const MAX_DEPTH: usize = 2048;
-/// Keywords that `/set` gives to the entries that follow: there are some thirty.
+/// The most keywords that `/set` holds for later entries. About thirty keywords exist.
 const MAX_DEFAULTS: usize = 256;
 
-/// Reads a line with those that continue it; returns its number, or `None` at the end.
+/// Reads a line with its continuation lines. Returns its number, or `None` at the end.
 fn joined(lines: &mut Lines<'_>, line: &mut Vec<u8>) -> Result<Option<usize>, HostError> {
     line.clear();
     if !lines.next(line)? {
@@ -90,7 +93,7 @@ fn unset(defaults: &mut Vec<Vec<u8>>, name: &[u8]) {
     defaults.retain(|held| name != b"all" && key(held) != name);
 }
 
-/// One entry. Errors: Host.
+/// Reads one entry. Errors: Host.
 fn entry(
     reader: &mut Reader<'_>,
     folder: &Path,
@@ -108,7 +111,7 @@ fn entry(
                 _ => keyword(&mut said, word)?,
             }
         }
-        // Other kinds of files have none, whatever `/set` says.
+        // Other kinds of files have no target, even if `/set` sets one.
         said.target = link.filter(|_| said.kind == Some(FileKind::Symlink));
         Ok((name, said))
     };
@@ -131,7 +134,7 @@ fn entry(
     manifest::put(reader, folder, &path, said)
 }
 
-/// What stands behind the `=`.
+/// Returns the text after the `=`.
 fn value(word: &[u8]) -> &[u8] {
     word.get(key(word).len() + 1..).unwrap_or_default()
 }
@@ -175,13 +178,14 @@ fn kind(value: &[u8]) -> Option<FileKind> {
     })
 }
 
-/// `SECONDS.NANOSECONDS`: what stands behind the point is a number, not digits behind a decimal point, unless it has nine.
+/// Parses `SECONDS.NANOSECONDS`. The part after the point is a number of nanoseconds, and not a decimal
+/// fraction.
 pub(super) fn time(text: &str) -> Option<Timestamp> {
     let (secs, nanos) = text.split_once('.').unwrap_or((text, "0"));
     Some(Timestamp::new(secs.parse().ok()?, nanos.parse().ok()?))
 }
 
-/// `native,8,1`, `linux,8,1` or one number as Linux packs them.
+/// Parses `native,8,1`, `linux,8,1` or one number as packed by Linux.
 fn device(text: &str) -> Option<DeviceNumber> {
     let parts: Vec<&str> = text.split(',').collect();
     match parts.as_slice() {
@@ -195,7 +199,7 @@ fn device(text: &str) -> Option<DeviceNumber> {
     }
 }
 
-/// `gnu_dev_major` and `gnu_dev_minor` of glibc's sys/sysmacros.h.
+/// Unpacks a device number: `gnu_dev_major` and `gnu_dev_minor` of glibc's sys/sysmacros.h.
 pub(super) fn unpacked(packed: u64) -> DeviceNumber {
     let major = packed >> 8 & 0xfff | packed >> 32 & 0xffff_f000;
     let minor = packed & 0xff | packed >> 12 & 0xffff_ff00;
@@ -203,7 +207,7 @@ pub(super) fn unpacked(packed: u64) -> DeviceNumber {
     DeviceNumber { major: narrow(major), minor: narrow(minor) }
 }
 
-/// The bytes that vis(3) wrote with backslashes.
+/// Decodes the backslash sequences of vis(3).
 fn unvis(text: &[u8]) -> Result<Vec<u8>, Wrong> {
     let mut bytes = Vec::new();
     let mut rest = text;

@@ -1,10 +1,10 @@
-//! An OCI image layout, or what `docker save` writes: blobs, and an index that names an image.
+//! Reads an OCI image layout or the output of `docker save`: blobs, and an index that names an image.
 //!
-//! Invariant: a blob is read only if its bytes have the digest and the length by which it was named, and is of the type by which it was
-//! named; and a layer only if its uncompressed bytes have the digest that the image's configuration names. So two readers cannot take one
-//! image for two.
-//! Source: OCI image specification: image-layout.md, image-index.md, manifest.md, descriptor.md, config.md, media-types.md; moby,
-//! image/tarexport, for `manifest.json`.
+//! Invariant: a blob is used only if its bytes have the digest and the length in its descriptor and its type
+//! equals that of the descriptor. A layer is used only if its uncompressed bytes have the digest in the
+//! image's configuration. So two readers cannot interpret one image differently.
+//! Source: OCI image specification: image-layout.md, image-index.md, manifest.md, descriptor.md, config.md,
+//! media-types.md; moby, image/tarexport, for `manifest.json`.
 
 use std::collections::HashSet;
 use std::io::Read as _;
@@ -21,12 +21,12 @@ use super::store::{Part, Store};
 
 /// The most bytes of an index, a manifest or a configuration.
 const MAX_JSON: u64 = 4 << 20;
-/// Indexes that name indexes.
+/// The most nested indexes.
 const MAX_DEPTH: u32 = 4;
-/// Layers of one image: overlayfs of Linux stacks 500.
+/// The most layers of an image. overlayfs of Linux stacks 500.
 const MAX_LAYERS: usize = 1000;
 
-/// Reads the layers of the image in the layout `path`. Errors: Host; Damaged for what is no layout.
+/// Reads the layers of the image in the layout `path`. Errors: Host; Damaged if it is not a layout.
 pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
     let store = Store::open(reader, path)?;
     let image = Layout { path, store: &store, wanted: reader.settings.image.as_deref() };
@@ -48,7 +48,7 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
     Ok(())
 }
 
-/// Returns how many bytes all layers may unpack to: one that is named again adds nothing to the length of the image.
+/// Returns how many bytes all layers may unpack to. A layer that is named again does not raise the limit.
 fn unpacked_at_most(limits: UnpackLimits, store: &Store, layers: &[Named]) -> u64 {
     let distinct: HashSet<&Path> = layers.iter().map(|(part, _)| part.path()).collect();
     let len =
@@ -60,11 +60,11 @@ fn unpacked_at_most(limits: UnpackLimits, store: &Store, layers: &[Named]) -> u6
 struct Layout<'a> {
     path: &'a Path,
     store: &'a Store,
-    /// Which image, where an index names several.
+    /// The image to select, if an index names several.
     wanted: Option<&'a str>,
 }
 
-/// What a blob is, by its media type.
+/// The kind of a blob, by its media type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Index,
@@ -74,7 +74,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// The kind of the media type `text`. Source: media-types.md, with those of Docker that it names.
+    /// Returns the kind of the media type `text`. Source: media-types.md, with the types of Docker that it
+    /// lists.
     fn of(text: &str) -> Option<Self> {
         Some(match text {
             "application/vnd.oci.image.index.v1+json"
@@ -113,7 +114,7 @@ fn media_type(value: &Value) -> Option<&str> {
     value.get("mediaType").and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// What names an image in an index: its tag, its platform, its digest.
+/// Returns the names of an image in an index: its tag, its platform, its digest.
 fn names(descriptor: &Value) -> Vec<String> {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     let tag = descriptor.get("annotations").and_then(|notes| notes.get("org.opencontainers.image.ref.name"));
@@ -125,7 +126,7 @@ fn names(descriptor: &Value) -> Vec<String> {
     [text(tag), platform, text(descriptor.get("digest"))].into_iter().flatten().collect()
 }
 
-/// Whether a descriptor is of an attestation, which BuildKit puts beside the image that it is about.
+/// Returns whether a descriptor refers to an attestation, which BuildKit stores beside its image.
 fn is_attestation(descriptor: &Value) -> bool {
     let kind = descriptor.get("annotations").and_then(|notes| notes.get("vnd.docker.reference.type"));
     kind.and_then(Value::as_str) == Some("attestation-manifest")
@@ -139,7 +140,7 @@ impl Layout<'_> {
         HostError::Damaged { path: path.into(), format: "OCI image", reason: reason.to_string() }
     }
 
-    /// The layers of the image that the index names.
+    /// Returns the layers of the image that the index names.
     fn layers(&self) -> Result<Vec<Named>, HostError> {
         let index = self.json(self.store.part("index.json")?)?;
         let manifest = self.manifest(index, Some(Kind::Index), 0)?;
@@ -152,7 +153,7 @@ impl Layout<'_> {
         self.with_digests(layers, config.as_ref(), |layer| self.blob(layer, Some(Kind::Layer)))
     }
 
-    /// The layers of the image that the `manifest.json` of `docker save` names.
+    /// Returns the layers of the image that the `manifest.json` of `docker save` names.
     fn saved(&self) -> Result<Vec<Named>, HostError> {
         let images = self.json(self.store.part("manifest.json")?)?;
         let images = images.as_array().map_or(&[][..], Vec::as_slice);
@@ -171,7 +172,7 @@ impl Layout<'_> {
         self.with_digests(layers, Some(&config), |layer| file(Some(layer)))
     }
 
-    /// Opens `layers`, each with the digest that `config` has for it.
+    /// Opens `layers`, each with its digest in `config`.
     fn with_digests(
         &self,
         layers: &[Value],
@@ -211,7 +212,8 @@ impl Layout<'_> {
         serde_json::from_slice(&text).map_err(|error| self.bad(&path, error))
     }
 
-    /// The manifest that an index leads to: its only one, or the one that is wanted. `named` is what it was named as.
+    /// Returns the manifest that an index leads to: the only one, or the selected one. `named` is the kind in
+    /// its descriptor.
     fn manifest(&self, value: Value, named: Option<Kind>, depth: u32) -> Result<Value, HostError> {
         let (has_layers, has_manifests) = (value.get("layers").is_some(), value.get("manifests").is_some());
         if has_layers && has_manifests {
@@ -250,7 +252,7 @@ impl Layout<'_> {
         self.manifest(next, named, depth + 1)
     }
 
-    /// The only one of several images, or the one that is wanted. Errors: none is, or several are so called.
+    /// Returns the only one of several images, or the selected one. Errors: no image or several images match.
     fn only<'v>(
         &self,
         images: &'v [Value],
@@ -259,7 +261,7 @@ impl Layout<'_> {
         match images {
             [one] => return Ok(one),
             [] => return Err(self.bad(self.path, "it names no image")),
-            // Which of them must not depend on the machine that builds.
+            // The selection must not depend on the machine that builds.
             _ => {}
         }
         let is_wanted =
@@ -279,7 +281,7 @@ impl Layout<'_> {
         self.bad(self.path, format!("a blob of the type '{found}' is not {}", wanted.words()))
     }
 
-    /// Opens the blob that a descriptor names as of `kind`, once its bytes are proved.
+    /// Opens the blob that a descriptor names with `kind`, after verifying its bytes.
     fn blob(&self, descriptor: &Value, kind: Option<Kind>) -> Result<Part, HostError> {
         if let (Some(kind), Some(text)) = (kind, media_type(descriptor))
             && Kind::of(text) != Some(kind)
@@ -317,7 +319,7 @@ fn sum(mut part: Part) -> std::io::Result<Sha256> {
     }
 }
 
-/// A digest as descriptors have it.
+/// Formats a digest as in descriptors.
 pub(super) fn text(sum: Sha256) -> String {
     let hex: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")

@@ -1,7 +1,7 @@
-//! Where the files of a container image are: a directory, or a tar archive of it.
+//! The files of a container image: a directory, or a tar archive of it.
 //!
-//! Invariant: only regular files are opened, so that nothing waits for a FIFO.
-//! Invariant: memory is bounded by [`MAX_MEMBERS`] and [`MAX_PATHS`], whatever the archive.
+//! Invariant: only regular files are opened, so that opening never waits for a FIFO.
+//! Invariant: memory is bounded by [`MAX_MEMBERS`] and [`MAX_PATHS`] for any archive.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,11 +18,11 @@ use obento_host::tar::{Member, MemberKind, TarError, TarReader};
 use super::Reader;
 use crate::build::model::names;
 
-/// Members of an archive of an image: a few for each layer.
+/// The most members of an archive of an image. An image has a few for each layer.
 const MAX_MEMBERS: usize = 100_000;
-/// Bytes of all their paths.
+/// The most bytes of all their paths.
 const MAX_PATHS: usize = 16 << 20;
-/// Links on the way to a file.
+/// The most links on the way to a file.
 const MAX_LINKS: usize = 8;
 /// `O_NONBLOCK`: opening a FIFO does not wait. Source: include/uapi/asm-generic/fcntl.h.
 const NONBLOCK: i32 = 0o4000;
@@ -35,17 +35,18 @@ pub(super) enum Store {
     Archive { path: PathBuf, file: File, members: HashMap<Vec<u8>, Found>, file_len: u64 },
 }
 
-/// What an archive has at a path.
+/// The entry of an archive at a path.
 #[derive(Clone, Debug)]
 pub(super) enum Found {
     /// Bytes of the archive.
     Bytes { start: u64, len: u64 },
-    /// Another path, which `docker save` writes for layers that are the same.
+    /// Another path, which `docker save` writes for equal layers.
     Link(Vec<u8>),
 }
 
 impl Store {
-    /// Opens the directory or archive `path`; unpacks an archive that is compressed. Errors: Host; an archive that is damaged or none.
+    /// Opens the directory or archive `path`, and unpacks a compressed archive. Errors: Host; the file is
+    /// damaged or not an archive.
     pub fn open(reader: &mut Reader<'_>, path: &Path) -> Result<Self, HostError> {
         if path.is_dir() {
             return Ok(Self::Folder(path.into()));
@@ -62,7 +63,7 @@ impl Store {
         Ok(Self::Archive { path: path.into(), file: part.file()?, members, file_len })
     }
 
-    /// Returns the length of the archive as it was found, packed or not; `None` for a directory.
+    /// Returns the length of the archive file before decompression, or `None` for a directory.
     pub fn file_len(&self) -> Option<u64> {
         match self {
             Self::Folder(_) => None,
@@ -70,7 +71,7 @@ impl Store {
         }
     }
 
-    /// Returns whether there is a file at `path`.
+    /// Returns whether a file exists at `path`.
     pub fn has(&self, path: &str) -> bool {
         match self {
             Self::Folder(folder) => folder.join(path).is_file(),
@@ -78,7 +79,7 @@ impl Store {
         }
     }
 
-    /// Returns what messages call the file at `path`.
+    /// Returns the name of the file at `path` for messages.
     pub fn name(&self, path: &str) -> PathBuf {
         match self {
             Self::Folder(folder) => folder.join(path),
@@ -86,7 +87,7 @@ impl Store {
         }
     }
 
-    /// Opens the file at `path`, which [`names`] allows. Errors: Host; Damaged for what is no file.
+    /// Opens the file at `path`, which [`names`] allows. Errors: Host; Damaged if it is not a regular file.
     pub fn part(&self, path: &str) -> Result<Part, HostError> {
         let bad = |reason: &str| HostError::Damaged {
             path: self.name(path),
@@ -116,7 +117,7 @@ impl Store {
     }
 }
 
-/// Copies what `stream` unpacks to into the spool.
+/// Copies the uncompressed bytes of `stream` to the spool.
 fn unpacked(reader: &mut Reader<'_>, mut stream: Stream, path: &Path) -> Result<Part, HostError> {
     let (spool, _) = reader.spool()?;
     let (start, mut len, mut buffer) = (spool.begin(), 0, vec![0; CHUNK]);
@@ -133,7 +134,7 @@ fn unpacked(reader: &mut Reader<'_>, mut stream: Stream, path: &Path) -> Result<
     Ok(Part { file: spool.reader()?, start, len, at: 0, path: path.into() })
 }
 
-/// Returns where the files of an archive are.
+/// Returns the positions of the files of an archive.
 fn members(part: Part, path: &Path) -> Result<HashMap<Vec<u8>, Found>, HostError> {
     let start = part.start;
     let bad = |reason: String| HostError::Damaged { path: path.into(), format: "tar", reason };
@@ -158,7 +159,7 @@ fn members(part: Part, path: &Path) -> Result<HashMap<Vec<u8>, Found>, HostError
     }
 }
 
-/// Returns what `member` is, if it is a file or leads to one.
+/// Returns the entry for `member`, if it is a file or leads to one.
 fn place(member: &Member, way: &[obento_base::NameBuf], at: u64) -> Option<Found> {
     match member.kind {
         MemberKind::File if member.map.is_none() => Some(Found::Bytes { start: at, len: member.size }),
@@ -195,7 +196,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// All of the file `path`. Errors: System; Damaged if it is no regular file.
+    /// Opens the whole file `path`. Errors: System; Damaged if it is not a regular file.
     pub fn of_file(path: &Path) -> Result<Self, HostError> {
         let failed = |error: io::Error| HostError::of_io("open", path, &error);
         let file = File::options().read(true).custom_flags(NONBLOCK).open(path).map_err(failed)?;
@@ -207,27 +208,27 @@ impl Part {
         Ok(Self { file, start: 0, len: meta.len(), at: 0, path: path.into() })
     }
 
-    /// The same part, from its first byte. Errors: System.
+    /// Returns the same part, from its first byte. Errors: System.
     pub fn again(&self) -> Result<Self, HostError> {
         Ok(Self { file: self.file()?, at: 0, path: self.path.clone(), ..*self })
     }
 
-    /// The file that it is a part of. Errors: System.
+    /// Returns the file that contains the part. Errors: System.
     pub fn file(&self) -> Result<File, HostError> {
         self.file.try_clone().map_err(|error| HostError::of_io("open", &self.path, &error))
     }
 
-    /// Returns the first byte of it in the file.
+    /// Returns the offset of its first byte in the file.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Returns how many bytes it has.
+    /// Returns its length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Returns what messages call it.
+    /// Returns its name for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }

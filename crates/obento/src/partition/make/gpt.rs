@@ -1,4 +1,4 @@
-//! A GPT with its copy, and the MBR that protects it.
+//! Writes a GPT with its copy, and the protective MBR.
 //!
 //! Source: UEFI specification 2.10, 5.2.3 (protective MBR), 5.3.2 (header), 5.3.3 (entries).
 
@@ -11,7 +11,7 @@ use super::{NewPartition, SECTOR, write_sector};
 use crate::partition::raw::{RawGptEntry, RawGptHeader, RawMbr, header_crc};
 use crate::partition::{Guid, PartitionType};
 
-/// Entries of a table: what everybody has.
+/// Entries of a table: the usual number.
 pub const ENTRIES: usize = 128;
 /// Sectors of the entries.
 const ENTRY_SECTORS: u64 = 32;
@@ -22,7 +22,7 @@ const REVISION: u32 = 0x0001_0000;
 /// The type of the record that covers the disk.
 const PROTECTIVE: u8 = 0xee;
 
-/// Writes all of it.
+/// Writes the table, its copy and the MBR.
 pub fn write(device: &dyn BlockDevice, id: Guid, partitions: &[NewPartition]) -> Result<()> {
     let last = (device.len() / SECTOR).saturating_sub(1);
     let entries: Vec<u8> = entries(partitions);
@@ -68,7 +68,7 @@ fn entries(partitions: &[NewPartition]) -> Vec<u8> {
     bytes
 }
 
-/// The record of the whole disk, with the last sector `last`.
+/// Returns the MBR with a record of the whole disk, whose last sector is `last`.
 fn protective(last: u64) -> RawMbr {
     let mut mbr = RawMbr::new_zeroed();
     mbr.signature.set(0xaa55);

@@ -1,7 +1,8 @@
-//! An MBR, with a chain of boot records where it has logical partitions.
+//! Writes an MBR, with a chain of boot records for logical partitions.
 //!
-//! The boot record of a logical partition lies [`ALIGNMENT`] bytes before it. Its first record counts from itself, its second,
-//! which leads to the next boot record, from the extended partition.
+//! The boot record of a logical partition is [`ALIGNMENT`] bytes before it. Its first record is relative to
+//! the boot record. Its second record, which leads to the next boot record, is relative to the extended
+//! partition.
 
 use std::ops::Range;
 
@@ -13,15 +14,15 @@ use super::{ALIGNMENT, NewPartition, PRIMARY, SECTOR, is_logical, write_sector};
 use crate::partition::PartitionType;
 use crate::partition::raw::{RawMbr, RawMbrEntry};
 
-/// An extended partition that is not counted in cylinders, and the link of the chain in it.
+/// The type of an extended partition with LBA addressing, and of the links of the chain in it.
 const EXTENDED: u8 = 0x0f;
 const LINK: u8 = 0x05;
-/// Past what cylinders, heads and sectors can tell.
+/// The address of sectors past the range of cylinders, heads and sectors.
 const BEYOND_CHS: [u8; 3] = [0xfe, 0xff, 0xff];
-/// The bit of GPT's attributes that makes a partition the active one.
+/// The bit of GPT attributes that marks the active partition.
 const BOOTABLE: u64 = 1 << 2;
 
-/// Writes all of it.
+/// Writes the MBR and all boot records.
 pub fn write(device: &dyn BlockDevice, signature: u32, partitions: &[NewPartition]) -> Result<()> {
     let count = partitions.len();
     let mut mbr = RawMbr::new_zeroed();
@@ -42,7 +43,7 @@ pub fn write(device: &dyn BlockDevice, signature: u32, partitions: &[NewPartitio
     write_sector(device, 0, mbr.as_bytes())
 }
 
-/// Where the boot record of a logical partition lies.
+/// Returns the position of the boot record of a logical partition.
 fn boot_record(partition: &NewPartition) -> u64 {
     partition.range.start.saturating_sub(ALIGNMENT)
 }
@@ -74,7 +75,7 @@ fn of_partition(partition: &NewPartition, base: u64) -> RawMbrEntry {
     raw
 }
 
-/// A record of `range`, which counts from byte `base`.
+/// Returns a record of `range`, relative to byte `base`.
 fn record(kind: u8, range: &Range<u64>, base: u64) -> RawMbrEntry {
     let sectors = |bytes: u64| u32::try_from(bytes / SECTOR).unwrap_or(u32::MAX);
     let mut raw = RawMbrEntry::new_zeroed();

@@ -1,8 +1,9 @@
-//! Partition tables written: where partitions come to lie on a new disk, and the bytes of the table.
+//! Writes partition tables: lays out the partitions of a new disk, and writes the bytes of the table.
 //!
-//! Invariant: partitions begin and end with multiples of [`ALIGNMENT`], in the order in which they are named, and each logical
-//! partition of an MBR has that much before it for its boot record.
-//! Source: as the parent module; the alignment is that of sfdisk(8) and systemd-repart(8) for disks of any kind.
+//! Invariant: partitions begin and end at multiples of [`ALIGNMENT`], in the order of the list. Each logical
+//! partition of an MBR has [`ALIGNMENT`] bytes before it for its boot record.
+//! Source: as the parent module. The alignment is that of sfdisk(8) and systemd-repart(8) for disks of any
+//! kind.
 
 mod gpt;
 mod mbr;
@@ -14,59 +15,59 @@ use obento_block::BlockDevice;
 
 use super::{DiskId, Guid, PartitionType, Scheme};
 
-/// What partitions begin and end with multiples of.
+/// The alignment of partitions in bytes.
 pub const ALIGNMENT: u64 = 1 << 20;
-/// The sector that the numbers of a table count.
+/// The sector size of a new table in bytes.
 const SECTOR: u64 = 512;
-/// Linux follows a chain of 100 boot records (`block/partitions/msdos.c`); fewer by far are of use.
+/// The most partitions of an MBR. Linux follows a chain of 100 boot records (`block/partitions/msdos.c`).
 const MBR_MAX: usize = 63;
-/// Partitions of an MBR with a record of their own, if there are no logical ones, and if there are.
+/// The primary partitions of an MBR, without and with logical partitions.
 const PRIMARY: (usize, usize) = (4, 3);
 
-/// A partition to be made.
+/// A partition to create.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewPartition {
-    /// What it is for.
+    /// The type.
     pub kind: PartitionType,
-    /// Its name, which an MBR has no room for.
+    /// The name, which an MBR does not store.
     pub name: String,
-    /// Its GUID, which an MBR has no room for.
+    /// The GUID, which an MBR does not store.
     pub uuid: Guid,
-    /// GPT attributes; of these an MBR knows bit 2, which makes it the active one.
+    /// The GPT attributes. An MBR stores only bit 2, which marks the active partition.
     pub attributes: u64,
-    /// Its bytes on the disk, as [`lay_out`] has them.
+    /// The bytes on the disk, as returned by [`lay_out`].
     pub range: Range<u64>,
 }
 
-/// A table to be written.
+/// A table to write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewTable {
-    /// What identifies the disk; says which kind of table it is.
+    /// The identity of the disk, which also selects the kind of table.
     pub id: DiskId,
     /// The partitions in their order.
     pub partitions: Vec<NewPartition>,
 }
 
-/// What of a table cannot be.
+/// The reason why a table is not possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TableError {
-    /// More partitions than it has room for.
+    /// The table has too few entries for the partitions.
     #[error("{found} partitions are too many: {scheme} has room for {max}")]
     TooMany {
-        /// Which kind.
+        /// The kind of table.
         scheme: Scheme,
-        /// How many there are to be.
+        /// The requested number of partitions.
         found: usize,
-        /// How many there can be.
+        /// The most partitions.
         max: usize,
     },
-    /// More bytes than an MBR can count.
+    /// The disk is larger than an MBR can address.
     #[error("the disk is too large for an MBR, which counts 2 TiB")]
     TooLarge,
 }
 
-/// Where partitions of these lengths lie on a disk, and how long that has to be. Lengths are rounded up. Errors: TooMany;
-/// TooLarge.
+/// Lays out partitions of these lengths, which are rounded up. Returns their ranges and the length of the
+/// disk. Errors: TooMany; TooLarge.
 pub fn lay_out(scheme: Scheme, lens: &[u64]) -> Result<(Vec<Range<u64>>, u64), TableError> {
     let max = match scheme {
         Scheme::Gpt => gpt::ENTRIES,
@@ -85,7 +86,7 @@ pub fn lay_out(scheme: Scheme, lens: &[u64]) -> Result<(Vec<Range<u64>>, u64), T
         ranges.push(at..end);
         at = end;
     }
-    // The copy of a GPT at the end.
+    // The end of the disk contains the copy of a GPT.
     let len = if scheme == Scheme::Gpt { at.saturating_add(ALIGNMENT) } else { at };
     match scheme == Scheme::Mbr && len.div_ceil(SECTOR) > u32::MAX.into() {
         true => Err(TableError::TooLarge),
@@ -93,12 +94,12 @@ pub fn lay_out(scheme: Scheme, lens: &[u64]) -> Result<(Vec<Range<u64>>, u64), T
     }
 }
 
-/// Whether partition `index` of `count` is a logical one of an MBR.
+/// Returns whether partition `index` of `count` is a logical partition of an MBR.
 fn is_logical(index: usize, count: usize) -> bool {
     count > PRIMARY.0 && index >= PRIMARY.1
 }
 
-/// The number of partition `index` of `count`, as Linux counts.
+/// Returns the number of partition `index` of `count`, in the numbering of Linux.
 pub fn number_of(scheme: Scheme, index: usize, count: usize) -> u32 {
     let before = match scheme {
         Scheme::Mbr if is_logical(index, count) => 2,
@@ -108,7 +109,7 @@ pub fn number_of(scheme: Scheme, index: usize, count: usize) -> u32 {
 }
 
 impl NewTable {
-    /// Writes the table over a device of zeros that is as long as the disk is to be. Errors: those of the device.
+    /// Writes the table to a device of zeros with the length of the disk. Errors: those of the device.
     pub fn write(&self, device: &dyn BlockDevice) -> Result<()> {
         match self.id {
             DiskId::Guid(id) => gpt::write(device, id, &self.partitions),
