@@ -112,7 +112,7 @@ pub const EMPTY: &[Recipe] = &[
     },
     Recipe {
         fit: "rm -r tree/link tree/dir tree/many",
-        remark: "no folders and links",
+        remark: "no directories and links",
         ..empty("bfs", "mkfs.bfs", "mkfs.bfs image", 8)
     },
     ours("hfsplus", hfsplus::empty, 64),

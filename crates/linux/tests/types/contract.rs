@@ -33,27 +33,31 @@ const NO_EXCHANGE: &[&str] =
 
 /// Them all. The documentation has this table.
 pub const EXCEPT: &[Exception] = &[
-    except("a_new_inode_is_what_was_asked_for_and_named", UNIX, "a symbolic link has the permissions 0777"),
+    except("a_new_inode_is_what_was_asked_for_and_named", UNIX, "symbolic links have the permissions 0777"),
     except(
         "a_symbolic_link_has_its_target_and_an_empty_one_is_invalid",
         &["udf"],
-        "a target is kept as names of Unicode with at most 254 bytes each",
+        "a target is stored as Unicode names of at most 254 bytes each",
     ),
     except(
         "a_symbolic_link_has_its_target_and_an_empty_one_is_invalid",
         &["affs"],
-        "a target is kept as AmigaOS has it: one that Linux would hand out as another is refused",
+        "a target is stored in the form of AmigaOS; a target that Linux would return changed is refused",
     ),
-    except("link_gives_another_name_and_counts_it", &["hfsplus"], "regular files alone have several names"),
+    except(
+        "link_gives_another_name_and_counts_it",
+        &["hfsplus"],
+        "only regular files can have several names",
+    ),
     except(
         "a_file_has_at_most_as_many_names_as_the_format_holds",
         &["minix", "minix2"],
-        "it gives more names than `fsck.minix` can count, which is 255",
+        "Linux creates more names than `fsck.minix` can count, which is 255",
     ),
     except(
         "unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget",
         &["hfs"],
-        "the bytes of a file go with its name",
+        "the data of a file is freed with its name",
     ),
     except(
         "what_nobody_uses_is_free_once_its_last_name_is_gone",
@@ -63,7 +67,7 @@ pub const EXCEPT: &[Exception] = &[
     except(
         "what_nobody_uses_is_free_once_its_last_name_is_gone",
         &["hfsplus"],
-        "regular files alone have several names",
+        "only regular files can have several names",
     ),
     except(
         "forget_frees_what_has_no_name_and_nothing_else",
@@ -73,24 +77,24 @@ pub const EXCEPT: &[Exception] = &[
     except(
         "forget_frees_what_has_no_name_and_nothing_else",
         &["nilfs2"],
-        "space is taken when it is written back, and freed by a program of the host",
+        "space is allocated at write-back, and freed by a program of the host",
     ),
     except(
         "forget_frees_what_has_no_name_and_nothing_else",
         &["hfs"],
-        "the bytes of a file go with its name",
+        "the data of a file is freed with its name",
     ),
     except(
         "forget_frees_what_has_no_name_and_nothing_else",
         &["hfsplus"],
-        "the bytes of a file that is not open go with its name",
+        "the data of a file that is not open is freed with its name",
     ),
-    except("rename_replaces_what_stands_at_the_new_name", &["hpfs"], "no folder takes the place of another"),
-    except("rename_tests_its_errors_in_order", &["hpfs"], "no folder takes the place of another"),
+    except("rename_replaces_what_stands_at_the_new_name", &["hpfs"], "a directory cannot replace another"),
+    except("rename_tests_its_errors_in_order", &["hpfs"], "a directory cannot replace another"),
     except(
         "a_directory_that_moves_gets_its_new_parent_and_is_counted_there",
         &["hpfs"],
-        "no folder takes the place of another",
+        "a directory cannot replace another",
     ),
     except(
         "exchange_lets_two_names_change_places_whatever_they_are",
@@ -100,17 +104,17 @@ pub const EXCEPT: &[Exception] = &[
     except(
         "a_cookie_is_right_after_its_entry_and_those_around_it_are_gone",
         &["hfs", "hfsplus"],
-        "a position in a listing is the number of an entry",
+        "a position in a listing is the index of an entry",
     ),
     except(
         "a_cookie_is_right_after_its_entry_and_those_around_it_are_gone",
         &["affs"],
-        "a position in a listing is the number of an entry among those of one hash",
+        "a position in a listing is the index of an entry among those with the same hash",
     ),
     except(
         "a_directory_holds_no_more_directories_than_its_link_count_tells",
         &["hpfs"],
-        "a file has one name, and a folder any number of folders",
+        "a file has one name, and a directory any number of subdirectories",
     ),
     except(
         "a_cookie_is_right_after_its_entry_and_those_around_it_are_gone",
@@ -120,12 +124,12 @@ pub const EXCEPT: &[Exception] = &[
     except(
         "what_is_made_in_a_directory_gets_the_flags_that_it_hands_on",
         &["btrfs"],
-        "which flags a file inherits is its own choice",
+        "Linux chooses which flags a file inherits",
     ),
     except(
         "what_is_made_in_a_directory_gets_the_flags_that_it_hands_on",
         &["gfs2", "hfsplus"],
-        "flags that it lacks are refused",
+        "flags that the type does not support are refused",
     ),
     except(
         "the_time_of_the_last_change_is_set_where_it_is_told",
@@ -133,102 +137,114 @@ pub const EXCEPT: &[Exception] = &[
             "xfs", "btrfs", "f2fs", "jfs", "reiserfs", "gfs2", "nilfs2", "minix", "minix2", "udf", "bfs",
             "hfsplus", "sysv", "hpfs",
         ],
-        "the time of the last change cannot be set",
+        "the change time cannot be set",
     ),
     except(
         "what_was_written_is_read_and_moves_the_size",
         &["bfs"],
-        "space is told by the length that a file had when it was opened",
+        "allocated space is computed from the size that a file had when it was opened",
     ),
-    except("what_was_written_is_read_and_moves_the_size", &["affs"], "the space of a file is not told"),
+    except(
+        "what_was_written_is_read_and_moves_the_size",
+        &["affs"],
+        "the allocated space of a file is not reported",
+    ),
     except(
         "what_was_never_written_is_zeros_and_takes_no_space",
         &["jfs", "reiserfs", "nilfs2", "udf"],
-        "where holes are is not told (`SEEK_HOLE`)",
+        "holes are not reported (`SEEK_HOLE`)",
     ),
     except(
         "what_was_never_written_is_zeros_and_takes_no_space",
         &["minix", "minix2", "minix1", "sysv"],
-        "space is told by the length of a file, and where holes are is not",
+        "allocated space is computed from the size of a file, and holes are not reported",
     ),
     except("truncate_drops_what_lies_past_the_size", &["jfs"], "space is freed in the background"),
     except("truncate_drops_what_lies_past_the_size", &["bfs"], "space is freed with the last name"),
-    except("truncate_allocates_nothing", &["reiserfs"], "a hole takes four bytes a block"),
-    except("truncate_drops_what_lies_past_the_size", &["hpfs"], "no file grows by being told its length"),
-    except("truncate_allocates_nothing", &["udf"], "a hole takes a record a GiB"),
+    except("truncate_allocates_nothing", &["reiserfs"], "a hole takes four bytes per block"),
+    except("truncate_drops_what_lies_past_the_size", &["hpfs"], "setting the size cannot extend a file"),
+    except("truncate_allocates_nothing", &["udf"], "a hole takes one record per GiB"),
     except(
         "punch_makes_a_hole_within_the_same_size",
         &["xfs", "btrfs"],
-        "space is counted when it is written back",
+        "allocated space is counted at write-back",
     ),
     except(
         "inodes_run_out_before_anything_was_named",
         &["f2fs", "gfs2"],
-        "every free block counts as an inode, and names take some",
+        "every free block counts as an inode, and names take some of the blocks",
     ),
     except(
         "inodes_run_out_before_anything_was_named",
         &["bfs"],
-        "the folder has no room for the name of the last",
+        "the directory has no space for the name of the last one",
     ),
     except(
         "inodes_run_out_before_anything_was_named",
         &["hpfs"],
-        "what is told is how many folders there is room for in their band",
+        "the reported number is that of directories for which their band has space",
     ),
     except(
         "allocate_tests_its_errors_in_order",
         &["f2fs"],
-        "a file that finds no room for all of a range has grown by the part that it found",
+        "if there is no space for a whole range, the file has grown by the part that was allocated",
     ),
     except(
         "allocate_tests_its_errors_in_order",
         &["gfs2"],
-        "a file that finds no room for all of a range keeps the part that it found past its end",
+        "if there is no space for a whole range, the part that was allocated past the end stays",
     ),
     except(
         "zero_range_tests_its_errors_in_order",
         &["f2fs"],
-        "a file that finds no room for all of a range has grown by the part that it found",
+        "if there is no space for a whole range, the file has grown by the part that was allocated",
     ),
-    except("zeros_past_the_end_move_the_size_where_that_is_asked", &["xfs"], "space is taken ahead"),
+    except(
+        "zeros_past_the_end_move_the_size_where_that_is_asked",
+        &["xfs"],
+        "space is allocated ahead of a file",
+    ),
     except("what_is_free_is_discarded_and_nothing_else", &["f2fs"], "space is discarded in the background"),
     except(
         "what_is_free_is_discarded_and_nothing_else",
         &["xfs"],
-        "space that is held back counts as discarded and not as free",
+        "reserved space counts as discarded and not as free",
     ),
     except(
         "what_is_free_is_discarded_and_nothing_else",
         &["hpfs"],
-        "the room for folders is discarded, too, and not counted as free",
+        "the space for directories is discarded, too, and not counted as free",
     ),
     except(
         "an_attribute_is_kept_byte_for_byte_in_each_name_space",
         &["xfs", "btrfs", "f2fs", "jfs", "reiserfs"],
-        "names of attributes come in the order of their setting or hash",
+        "attributes are listed in order of creation or hash",
     ),
     except(
         "an_attribute_is_kept_byte_for_byte_in_each_name_space",
         &["hfsplus"],
-        "names of attributes are of Unicode",
+        "names of attributes are Unicode",
     ),
     except(
         "an_attribute_is_kept_byte_for_byte_in_each_name_space",
         &["gfs2"],
-        "an access control list that says no more than the permissions goes into these",
+        "an access control list that equals the permissions is stored as permissions",
     ),
     except(
         "set_xattr_obeys_its_mode",
         &["hfsplus"],
-        "an attribute that is there, or is not, is told to be none that it supports",
+        "an attribute that exists, or does not, is reported as not supported",
     ),
     except(
         "set_xattr_tests_its_errors_in_order",
         &["xfs", "btrfs", "f2fs", "jfs", "reiserfs", "gfs2", "hfsplus"],
-        "lengths are looked at before the attribute",
+        "lengths are checked before the attribute",
     ),
-    except("a_removed_attribute_is_no_data", &["hfsplus"], "regular files and folders alone have attributes"),
+    except(
+        "a_removed_attribute_is_no_data",
+        &["hfsplus"],
+        "only regular files and directories have attributes",
+    ),
 ];
 
 impl Exception {

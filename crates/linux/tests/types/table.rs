@@ -16,16 +16,16 @@ const MARKS: [&str; 2] = ["<!-- by cargo xtask types -->\n", "<!-- up to here --
 
 /// What types may lack, for people.
 const LACKING: [(Keeps, &str); 10] = [
-    (Keeps::DIRECTORIES, "folders"),
+    (Keeps::DIRECTORIES, "directories"),
     (Keeps::MODES, "permissions"),
     (Keeps::OWNERS, "owners"),
     (Keeps::SYMLINKS, "symbolic links"),
     (Keeps::SPECIAL, "devices and FIFOs"),
     (Keeps::HOLES, "holes"),
-    (Keeps::NAMES, "names of any bytes"),
-    (Keeps::CTIME, "times of change"),
-    (Keeps::ATIME, "times of access"),
-    (Keeps::SUBDIRECTORIES, "counts of subfolders"),
+    (Keeps::NAMES, "names of arbitrary bytes"),
+    (Keeps::CTIME, "change times"),
+    (Keeps::ATIME, "access times"),
+    (Keeps::SUBDIRECTORIES, "counts of subdirectories"),
 ];
 
 fn recipe(recipes: &'static [Recipe], name: &str) -> Option<&'static Recipe> {
@@ -69,11 +69,10 @@ fn row(kind: &Type) -> String {
 /// What is between the marks.
 fn part() -> String {
     let mut part = String::from(
-        "\n| type | read | written | cases of the contract | does not keep | check |\n|---|---|---|---|---|---|\n",
+        "\n| type | read | written | cases of the contract | does not store | check |\n|---|---|---|---|---|---|\n",
     );
     TYPES.iter().for_each(|kind| part += &row(kind));
-    part +=
-        "\nCases that Linux does not keep types to:\n\n| case | types | what Linux does |\n|---|---|---|\n";
+    part += "\nCases of the contract that Linux does not satisfy on these types:\n\n| case | types | what Linux does |\n|---|---|---|\n";
     for except in EXCEPT {
         let (case, types) = (except.case.replace('_', " "), except.types.join(", "));
         writeln!(part, "| {case} | {types} | {} |", except.why).unwrap();
