@@ -1,8 +1,8 @@
-//! Base64, in which archives and dumps of attributes write bytes.
+//! Decodes base64, the encoding of bytes in archives and dumps of attributes.
 //!
 //! Source: RFC 4648, section 4.
 
-/// The bytes that `text` stands for; none if it is no base64. White space is passed over, and the padding may be left out.
+/// Decodes `text`. Returns `None` if it is not base64. White space is skipped, and the padding is optional.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let (mut bytes, mut held, mut bits) = (Vec::with_capacity(text.len() / 4 * 3), 0_u32, 0);
     let end = text.iter().position(|&letter| letter == b'=').unwrap_or(text.len());

@@ -1,10 +1,10 @@
-//! Directories of the host that are found once, and used by descriptor from then on.
+//! Directories of the host that are resolved once and used by descriptor afterwards.
 //!
-//! Another user may be able to change a directory that a path leads through. A path that is resolved again may lead elsewhere, and a
-//! symbolic link of that user may lead anywhere.
-//! Invariant: a component of a path is looked up once, in the directory that is open.
-//! Invariant: a symbolic link is followed only if it belongs to root or to the user of this process. The idea is that of the sysctl
-//! `fs.protected_symlinks` of proc_sys_fs(5), for all directories.
+//! Another user may be able to change a directory that a path leads through. A path that is resolved again
+//! may lead elsewhere, and a symbolic link of that user may lead anywhere.
+//! Invariant: a component of a path is looked up once, in the open directory.
+//! Invariant: a symbolic link is followed only if its owner is root or the user of this process. The idea is
+//! that of the sysctl `fs.protected_symlinks` of proc_sys_fs(5), for all directories.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::HostError;
 
-/// Links that one path may lead through. Source: include/linux/namei.h `MAXSYMLINKS`.
+/// The most links in one path. Source: include/linux/namei.h `MAXSYMLINKS`.
 const LINKS_MAX: usize = 40;
 /// `PROC_SUPER_MAGIC` of include/uapi/linux/magic.h.
 const PROC: u64 = 0x9fa0;
@@ -32,12 +32,12 @@ const DIRECTORY: OFlags =
 /// An open directory of the host.
 #[derive(Clone, Debug)]
 pub struct HostDir {
-    /// Opened by `O_PATH`: a directory in which files are created need not be readable.
+    /// Opened with `O_PATH`: a directory in which files are created need not be readable.
     fd: Arc<OwnedFd>,
     path: PathBuf,
 }
 
-/// What a path leads to.
+/// The result of resolving a path.
 enum Found {
     Directory(HostDir),
     /// Not a directory: a handle of the file.
@@ -45,7 +45,7 @@ enum Found {
 }
 
 impl HostDir {
-    /// Opens the directory that `path` leads to. Errors: NotDirectory; ForeignLink; System.
+    /// Opens the directory `path`. Errors: NotDirectory; ForeignLink; System.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         match Walk::new(path)?.resolve()? {
             Found::Directory(dir) => Ok(dir),
@@ -53,7 +53,7 @@ impl HostDir {
         }
     }
 
-    /// Opens the directory that holds the last component of `path`, and returns that component. Errors: as
+    /// Opens the directory that contains the last component of `path`, and returns that component. Errors: as
     /// [`open`](Self::open); System with EINVAL if the path ends in `.`, `..` or the root.
     pub fn open_parent(path: &Path) -> Result<(Self, NameBuf), HostError> {
         let nameless = || HostError::system("find", path, Errno::INVAL);
@@ -68,12 +68,12 @@ impl HostDir {
         Ok((Self::open(Path::new(OsStr::from_bytes(parent)))?, name))
     }
 
-    /// Its path, for messages.
+    /// Returns the path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of `name` in it, for messages.
+    /// Returns the path of the entry `name`, for messages.
     pub fn child(&self, name: &Name) -> PathBuf {
         match self.path.as_os_str().as_bytes() {
             b"." => PathBuf::from(OsStr::from_bytes(name.as_bytes())),
@@ -81,7 +81,8 @@ impl HostDir {
         }
     }
 
-    /// Opens the directory `name` in it, or the one that a link of this name leads to. Errors: as [`open`](Self::open).
+    /// Opens the subdirectory `name`, or the directory that a link of this name leads to. Errors: as
+    /// [`open`](Self::open).
     pub fn enter(&self, name: &Name) -> Result<Self, HostError> {
         let path = self.child(name);
         match Walk::within(self, name, &path)?.resolve()? {
@@ -90,7 +91,7 @@ impl HostDir {
         }
     }
 
-    /// Returns a handle (`O_PATH`) of what `name` leads to. Errors: as [`open`](Self::open).
+    /// Returns a handle (`O_PATH`) of the file that `name` leads to. Errors: as [`open`](Self::open).
     pub fn handle(&self, name: &Name) -> Result<OwnedFd, HostError> {
         match Walk::within(self, name, &self.child(name))?.resolve()? {
             Found::File(handle) => Ok(handle),
@@ -99,7 +100,8 @@ impl HostDir {
         }
     }
 
-    /// The status of `name`, without following a link. `None` if nothing has the name. Errors: System.
+    /// Returns the status of `name`, without following a link, or `None` if the name does not exist. Errors:
+    /// System.
     pub fn stat(&self, name: &Name) -> Result<Option<Stat>, HostError> {
         match rustix::fs::statat(&*self.fd, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -108,19 +110,19 @@ impl HostDir {
         }
     }
 
-    /// Whether nothing has the name `name`, or a regular file.
+    /// Returns whether `name` does not exist or is a regular file.
     pub fn is_missing_or_regular(&self, name: &Name) -> bool {
         let is_regular = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         self.stat(name).is_ok_and(|stat| stat.as_ref().is_none_or(is_regular))
     }
 
-    /// Opens it for reading its entries. Errors: System.
+    /// Opens the directory for reading its entries. Errors: System.
     pub fn to_readable(&self) -> Result<OwnedFd, HostError> {
         rustix::fs::openat(&*self.fd, ".", DIRECTORY, Mode::empty())
             .map_err(|errno| HostError::system("open", &self.path, errno))
     }
 
-    /// The names in it. Errors: System.
+    /// Returns the names of the entries. Errors: System.
     pub fn names(&self) -> Result<Vec<Vec<u8>>, HostError> {
         let failed = |errno| HostError::system("list", &self.path, errno);
         let mut names = Vec::new();
@@ -131,20 +133,21 @@ impl HostDir {
         Ok(names)
     }
 
-    /// Renames `from` in it to `name` in `to`, and replaces what has that name. Errors: System.
+    /// Renames the entry `from` to `name` in `to`, and replaces an existing file there. Errors: System.
     pub fn rename(&self, from: &Name, to: &Self, name: &Name) -> Result<(), HostError> {
         let flags = RenameFlags::empty();
         rustix::fs::renameat_with(&*self.fd, from.as_bytes(), &*to.fd, name.as_bytes(), flags)
             .map_err(|errno| HostError::system("rename", self.child(from), errno))
     }
 
-    /// Removes `name` with everything in it, without following a link. Errors: System, the first; what can be removed is.
+    /// Removes `name` with everything below it, without following links. Continues after an error, and
+    /// returns the first. Errors: System.
     pub fn remove(&self, name: &Name) -> Result<(), HostError> {
         remove(&self.fd, name.as_bytes())
             .map_err(|errno| HostError::system("remove", self.child(name), errno))
     }
 
-    /// Writes its file system to stable storage. Errors: System.
+    /// Brings the directory's file system to stable storage. Errors: System.
     pub fn sync(&self) -> Result<(), HostError> {
         let failed = |errno| HostError::system("synchronize", &self.path, errno);
         rustix::fs::syncfs(self.to_readable()?).map_err(failed)
@@ -157,7 +160,8 @@ impl AsFd for HostDir {
     }
 }
 
-/// Opens `path` for writing, and creates it with `mode` if nothing is there. What is there keeps its bytes. Errors: ForeignLink; System.
+/// Opens `path` for writing, and creates it with `mode` if it does not exist. An existing file keeps its
+/// bytes. Errors: ForeignLink; System.
 pub fn open_output(path: &Path, mode: u16) -> Result<File, HostError> {
     let (dir, name) = HostDir::open_parent(path)?;
     let failed = |errno| HostError::system("open", path, errno);
@@ -174,14 +178,15 @@ pub fn open_output(path: &Path, mode: u16) -> Result<File, HostError> {
     }
 }
 
-/// Opens the file of `handle` with `flags`: the very one, whatever has its name by now. Errors: those of open(2).
+/// Opens the file of `handle` with `flags`, even if another file has its name by now. Errors: those of
+/// open(2).
 pub fn reopen(handle: impl AsFd, flags: OFlags) -> Result<File, Errno> {
     let path = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
-    // By openat(2), which a sandbox leaves.
+    // Uses openat(2), which a sandbox allows.
     rustix::fs::openat(CWD, path, flags | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).map(File::from)
 }
 
-/// A path that is being looked up.
+/// A path that is being resolved.
 struct Walk<'p> {
     at: OwnedFd,
     rest: VecDeque<Vec<u8>>,
@@ -201,7 +206,7 @@ impl<'p> Walk<'p> {
         Ok(Self { at, rest: components(bytes).collect(), links: 0, path })
     }
 
-    /// Of `name` in `dir`.
+    /// Starts at `name` in `dir`.
     fn within(dir: &HostDir, name: &Name, path: &'p Path) -> Result<Self, HostError> {
         let at = rustix::io::fcntl_dupfd_cloexec(&*dir.fd, 0);
         let at = at.map_err(|errno| HostError::system("open", path, errno))?;
@@ -228,7 +233,7 @@ impl<'p> Walk<'p> {
         Ok(Found::Directory(HostDir { fd: Arc::new(self.at), path: path.into() }))
     }
 
-    /// Goes on where `link`, which is `name`, leads. Returns what was found at the end of a link that has no path.
+    /// Follows `link`, whose name is `name`. Returns the file for a link that has no path.
     fn follow(&mut self, name: &[u8], link: &OwnedFd, stat: &Stat) -> Result<Option<Found>, HostError> {
         let path = self.path;
         let failed = |errno| HostError::system("open", path, errno);
@@ -239,7 +244,7 @@ impl<'p> Walk<'p> {
         if self.links > LINKS_MAX {
             return Err(failed(Errno::LOOP));
         }
-        // A descriptor of a process is a link to the file itself, not to a path.
+        // A link to a descriptor of a process leads to the file itself, not to a path.
         let is_magic = rustix::fs::fstatfs(link).is_ok_and(|told| u64::try_from(told.f_type) == Ok(PROC));
         if is_magic && name.iter().all(u8::is_ascii_digit) {
             let flags = HANDLE.difference(OFlags::NOFOLLOW);
@@ -268,13 +273,13 @@ fn open_start(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(at, path, HANDLE | OFlags::DIRECTORY, Mode::empty())
 }
 
-/// The components of `path`; a slash at its end asks for a directory, as `.` does.
+/// Returns the components of `path`. A slash at its end requires a directory, like `.`.
 fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
     parts.map(<[u8]>::to_vec).chain(path.ends_with(b"/").then(|| b".".to_vec()))
 }
 
-/// Removes `name` in `dir`. Goes on after an error, and returns the first.
+/// Removes `name` in `dir`. Continues after an error, and returns the first.
 fn remove(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         // Some file systems report the latter for a directory.
@@ -282,7 +287,7 @@ fn remove(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         removed => return removed,
     }
     let mut first = Ok(());
-    // What is no directory was refused for its own sake.
+    // A file that is not a directory was refused for another reason.
     let inner = match rustix::fs::openat(dir, name, DIRECTORY, Mode::empty()) {
         Err(Errno::NOTDIR | Errno::LOOP) => return Err(Errno::PERM),
         opened => opened?,
@@ -309,7 +314,7 @@ mod tests {
         Name::new(text.as_bytes()).unwrap().to_buf()
     }
 
-    /// A folder with a directory `ours` and a directory `victim`, which holds a file.
+    /// Creates a folder with a directory `ours` and a directory `victim`, which contains a file.
     fn two() -> (tempfile::TempDir, PathBuf, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let [ours, victim] = ["ours", "victim"].map(|name| folder.path().join(name));
@@ -318,7 +323,7 @@ mod tests {
         (folder, ours, victim)
     }
 
-    /// Another user puts a link to the victim in the place of `ours`.
+    /// Another user replaces `ours` by a link to the victim.
     fn exchange(ours: &Path, victim: &Path) {
         fs::rename(ours, ours.with_extension("old")).unwrap();
         symlink(victim, ours).unwrap();

@@ -1,4 +1,4 @@
-//! What the host refuses, with what was tried and where.
+//! The errors of the host, with the operation and the path.
 
 use std::fmt::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
@@ -18,36 +18,36 @@ pub enum HostError {
     /// A system call failed.
     #[error("cannot {operation} {}: {}", PathText(path), Reason(*errno))]
     System {
-        /// What was tried, as a verb: `open`, `set the times of`.
+        /// The operation as a verb: `open`, `set the times of`.
         operation: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         errno: Errno,
     },
-    /// An image must be a file or a block device.
+    /// The image is neither a file nor a block device.
     #[error("{}: is {}, not an image file or a block device", PathText(path), kind_text(*kind))]
     NotAnImage {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// The kind of the file.
         kind: Option<FileKind>,
     },
-    /// The image cannot be read and written in the way that was asked for.
+    /// The requested back end cannot open the image.
     #[error(
         "{}: cannot be opened with the back end {backend} here: {}; `--io buffered` works everywhere",
         PathText(path),
         Reason(*errno)
     )]
     NoBackend {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// The way.
+        /// The back end.
         backend: IoBackend,
-        /// Why not.
+        /// The reason.
         errno: Errno,
     },
-    /// Somebody has the image open in a way that excludes what was asked.
+    /// Another process has the image open in a way that excludes the request.
     #[error(
         "{}: {} by {user}; {}",
         PathText(path),
@@ -55,50 +55,51 @@ pub enum HostError {
         user.advice()
     )]
     InUse {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What was asked.
+        /// The requested purpose.
         purpose: Purpose,
-        /// Who.
+        /// The other user.
         user: User,
     },
     /// The target exists and may not be replaced.
     #[error("{}: already exists", PathText(path))]
     Exists {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
-    /// The same run created this entry before: the sources have the name twice, or the volume takes two of their names for one.
+    /// The same run created this entry before: the sources contain the name twice, or the volume treats two
+    /// of their names as the same.
     #[error("{}: this command has just created it, and does not overwrite it", PathText(path))]
     Duplicate {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
-    /// Something that is no directory would replace a directory.
+    /// A file that is not a directory would replace a directory.
     #[error("{}: is a directory, which only a directory can replace", PathText(path))]
     IsDirectory {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
-    /// A directory would replace something that is none.
+    /// A directory would replace a file that is not a directory.
     #[error("{}: is not a directory", PathText(path))]
     NotDirectory {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
     /// The file is one that the source is read from.
     #[error("{}: is the image that is read, and stays as it is; name another target", PathText(path))]
     IsSource {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
-    /// Somebody else changed the tree while it was written.
+    /// Another process changed the tree while it was written.
     #[error("{}: was changed by somebody else meanwhile", PathText(path))]
     Changed {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
-    /// A symbolic link that may lead anywhere.
+    /// A symbolic link of another user, which may lead anywhere.
     #[error(
         "{}: a symbolic link of another user, which is not followed; name its target instead",
         PathText(path)
@@ -110,7 +111,7 @@ pub enum HostError {
     /// More bytes than the caller allows.
     #[error("{}: more than {limit} bytes, the limit that was set", PathText(path))]
     Limit {
-        /// Where it was reached.
+        /// The path at which the limit was reached.
         path: PathBuf,
         /// The limit in bytes.
         limit: u64,
@@ -118,77 +119,77 @@ pub enum HostError {
     /// A compressed stream is not unpacked further.
     #[error("{}: {error}", PathText(path))]
     Unpack {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// The limit.
         error: UnpackError,
     },
-    /// Whoever watches the work asked it to end.
+    /// The observer stopped the work.
     #[error("stopped")]
     Stopped,
-    /// A compressed stream is damaged where it starts, so that nothing could be decoded.
+    /// A compressed stream is damaged at its start, so that no byte could be decoded.
     #[error("{}: damaged {format} data: {reason}", PathText(path))]
     Damaged {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// The format's name.
+        /// The name of the format.
         format: &'static str,
-        /// The decoder's words.
+        /// The message of the decoder.
         reason: String,
     },
     /// A source is not an archive.
     #[error("{}: this is not a {format} archive: {reason}", PathText(path))]
     NotAnArchive {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// The format's name.
+        /// The name of the format.
         format: &'static str,
-        /// What is there instead.
+        /// A description of the source.
         reason: String,
     },
-    /// The container uses what obento cannot read.
+    /// The container uses a feature that obento does not support.
     #[error("{}: {format} with {feature} is not supported", PathText(path))]
     Unsupported {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// The format's name.
+        /// The name of the format.
         format: &'static str,
-        /// What it uses.
+        /// The feature.
         feature: String,
     },
-    /// The container names another file, which was not allowed to be opened.
+    /// The container refers to another file, and the caller does not allow opening it.
     #[error(
         "{}: needs the {role} {}, which may only be opened if that is allowed",
         PathText(path),
         PathText(file)
     )]
     Reference {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// `backing file` or `data file`.
         role: &'static str,
-        /// The file named.
+        /// The other file.
         file: PathBuf,
     },
-    /// The caller's data source or target failed.
+    /// The data source or target of the caller failed.
     #[error("cannot {operation} {}: {reason}", PathText(path))]
     Stream {
-        /// What was tried, as a verb.
+        /// The operation as a verb.
         operation: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
 impl HostError {
-    /// `errno` of a call that did `operation` to `path`.
+    /// Creates the error for `operation` on `path`.
     pub fn system(operation: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         Self::System { operation, path: path.into(), errno }
     }
 
-    /// An error of the standard library, which wraps an error number or words of its own.
+    /// Converts an error of the standard library, which contains an error number or a message.
     pub(crate) fn io(operation: &'static str, path: &Path, error: &std::io::Error) -> Self {
         match Errno::from_io_error(error) {
             Some(errno) => Self::system(operation, path, errno),
@@ -196,17 +197,17 @@ impl HostError {
         }
     }
 
-    /// [`Self::system`] for an error of the standard library.
+    /// Like [`Self::system`], for an error of the standard library.
     pub fn of_io(operation: &'static str, path: &Path, error: &std::io::Error) -> Self {
         Self::io(operation, path, error)
     }
 
-    /// Memory ran out doing `operation`.
+    /// Creates the error for a lack of memory during `operation`.
     pub(crate) fn out_of_memory(operation: &'static str) -> Self {
         Self::system(operation, PathBuf::new(), Errno::NOMEM)
     }
 
-    /// The file that a system call failed on, or that somebody else changed.
+    /// Returns the path of a failed system call, or of a file that another process changed.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::System { path, .. } | Self::Changed { path } => Some(path),
@@ -214,7 +215,7 @@ impl HostError {
         }
     }
 
-    /// The error number, if a system call gave one.
+    /// Returns the error number of a failed system call.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::System { errno, .. } => Some(*errno),
@@ -236,7 +237,7 @@ fn kind_text(kind: Option<FileKind>) -> &'static str {
     }
 }
 
-/// An error number in the host's words, without the number that the standard library puts behind them.
+/// Prints the host's message for an error number, without the number that the standard library appends.
 pub(crate) struct Reason(pub(crate) Errno);
 
 impl fmt::Display for Reason {
@@ -246,7 +247,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Shows a path so that a hostile name in it cannot speak to a terminal: every component as [`Name`] shows itself.
+/// Prints a path without control characters: every component is escaped like a [`Name`].
 pub struct PathText<'a>(pub &'a Path);
 
 impl fmt::Display for PathText<'_> {
@@ -257,7 +258,8 @@ impl fmt::Display for PathText<'_> {
             }
             match Name::new(part) {
                 Ok(name) => name.fmt(f)?,
-                // Empty or dots, else longer than any file system has: nothing to escape but NULs.
+                // The component is empty or consists of dots, or is longer than any file system allows: only
+                // NULs need escaping.
                 Err(_) => part.escape_ascii().fmt(f)?,
             }
         }

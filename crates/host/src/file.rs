@@ -1,7 +1,7 @@
-//! An image file or a block device of the host as a device.
+//! A device on an image file or a block device of the host.
 //!
-//! Invariant: the length is that at opening. A file that shrinks while it is open gives `OutOfBounds`, as a truncated
-//! image does; one that grows does not change.
+//! Invariant: the length is the one at opening. A file that shrinks while it is open gives `OutOfBounds`,
+//! like a truncated image. A file that grows keeps its length here.
 
 use std::fs::File;
 use std::ops::Range;
@@ -19,28 +19,29 @@ use rustix::io::Errno;
 use crate::lock::{self, LockNotice, Purpose};
 use crate::{HostDir, HostError};
 
-/// Which file of the host this is: two paths to one file, and two nodes of one block device, have the same.
+/// The identity of a host file. Two paths to one file, and two nodes of one block device, have the same
+/// identity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId {
-    /// The file system it lies on.
+    /// The number of the file system.
     pub dev: u64,
-    /// Its inode there; for a block device 0, and `dev` is the device itself.
+    /// The inode number. It is 0 for a block device, whose own number is in `dev`.
     pub ino: u64,
 }
 
 impl FileId {
-    /// That of an open file. Errors: System.
+    /// Returns the identity of an open file. Errors: System.
     pub fn of_file(file: impl AsFd, path: &Path) -> std::result::Result<Self, HostError> {
         let stat = rustix::fs::fstat(file).map_err(|errno| HostError::system("examine", path, errno))?;
         Ok(Self::of(&stat))
     }
 
-    /// That of what `path` leads to, if it can be told.
+    /// Returns the identity of the file that `path` leads to, or `None` after an error.
     pub fn of_path(path: &Path) -> Option<Self> {
         rustix::fs::stat(path).ok().map(|stat| Self::of(&stat))
     }
 
-    /// That of the file with this status.
+    /// Returns the identity of the file with this status.
     pub fn of(stat: &rustix::fs::Stat) -> Self {
         match kind_of(stat) {
             Some(FileKind::BlockDevice) => Self { dev: stat.st_rdev, ino: 0 },
@@ -50,14 +51,14 @@ impl FileId {
 }
 
 /// An open file of the host, for calls that move bytes between files inside the kernel: the object of every
-/// [`Backing`] that a device of this crate answers.
+/// [`Backing`] that a device of this crate returns.
 #[derive(Debug)]
 pub struct HostFile {
     file: File,
 }
 
 impl HostFile {
-    /// The file behind `backing`, if it is one of this host.
+    /// Returns the file behind `backing`, if it is a file of this host.
     pub fn of(backing: &Backing) -> Option<&Self> {
         backing.object.downcast_ref()
     }
@@ -88,7 +89,8 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens an image and locks it for `purpose`, as [`lock`] says. Errors as [`FileDevice::open`]; InUse.
+    /// Opens an image and locks it for `purpose`, as described in [`lock`]. Errors: as [`FileDevice::open`];
+    /// InUse.
     pub fn open_locked(path: &Path, purpose: Purpose) -> Result<Self, HostError> {
         Self::open_as(path, Some(purpose), OFlags::empty())
     }
@@ -98,7 +100,7 @@ impl FileDevice {
         let Some(purpose) = lock else { return Self::open_with(path, OFlags::RDONLY | flags) };
         let access = match purpose {
             Purpose::Read => OFlags::RDONLY,
-            // Only block devices have an ear for EXCL without CREATE.
+            // EXCL without CREATE has an effect on block devices only.
             Purpose::Change => OFlags::RDWR | OFlags::EXCL,
         };
         let opened = lock::patiently(|| match Self::open_with(path, access | flags) {
@@ -116,20 +118,20 @@ impl FileDevice {
         Ok(this)
     }
 
-    /// Opens an image for reading, whoever else has it open. Errors: System if it cannot be opened; NotAnImage for a directory, a FIFO and
-    /// whatever else has no bytes at offsets.
+    /// Opens an image for reading, without a lock. Errors: System if it cannot be opened; NotAnImage for a
+    /// directory, a FIFO and other files without bytes at offsets.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         Self::open_with(path, OFlags::RDONLY)
     }
 
-    /// Opens an image for reading and writing, whoever else has it open: for tests and tools that know. Errors as
-    /// [`FileDevice::open`].
+    /// Opens an image for reading and writing, without a lock: for tests and tools that exclude other users
+    /// themselves. Errors: as [`FileDevice::open`].
     pub fn open_writable(path: &Path) -> Result<Self, HostError> {
         Self::open_with(path, OFlags::RDWR)
     }
 
     fn open_with(path: &Path, access: OFlags) -> Result<Self, HostError> {
-        // Without NONBLOCK, opening a FIFO would wait for a writer before it could be refused.
+        // Without NONBLOCK, opening a FIFO would wait for a writer before the file could be rejected.
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
             Errno::ISDIR => HostError::NotAnImage { path: path.into(), kind: Some(FileKind::Directory) },
@@ -138,8 +140,8 @@ impl FileDevice {
         Self::from_file(File::from(file), path)
     }
 
-    /// Makes a new image of `len` zeros, locked for change, and opens it. Errors: System, also if there is something by
-    /// this name already; then nothing was made.
+    /// Creates a new image of `len` zeros, locks it for change, and opens it. Errors: System, also if a file
+    /// with this name exists. After an error, no image was created.
     pub fn create(path: &Path, len: u64) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("create", path, errno);
         let (dir, name) = HostDir::open_parent(path).map_err(|error| match error.errno() {
@@ -155,13 +157,13 @@ impl FileDevice {
             Ok(this)
         });
         if made.is_err() {
-            // What is told is why it could not be made; that it could not be removed would hide that.
+            // The original error is returned, and not an error of the removal.
             let _ = rustix::fs::unlinkat(&dir, name.as_bytes(), AtFlags::empty());
         }
         made
     }
 
-    /// Makes an image file longer or shorter; what is added reads as zeros. Errors: System.
+    /// Changes the length of an image file. Added bytes read as zeros. Errors: System.
     pub fn resize(&mut self, len: u64) -> Result<(), HostError> {
         let failed = |errno| HostError::system("resize", &self.path, errno);
         rustix::fs::ftruncate(&*self.file, len).map_err(failed)?;
@@ -169,12 +171,12 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Whether it is a block device, whose length nobody can change.
+    /// Returns whether this is a block device, whose length cannot change.
     pub fn is_block_device(&self) -> bool {
         self.id.ino == 0
     }
 
-    /// Takes over an open file. `path` is for messages. Errors: NotAnImage; System.
+    /// Creates a device from an open file. `path` is for messages. Errors: NotAnImage; System.
     pub fn from_file(file: File, path: &Path) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("examine", path, errno);
         let stat = rustix::fs::fstat(&file).map_err(failed)?;
@@ -199,33 +201,33 @@ impl FileDevice {
         })
     }
 
-    /// The same for reading only, for what nobody should change.
+    /// Returns the same device for reading only.
     pub(crate) fn into_read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// The path it was opened by.
+    /// Returns the path that the file was opened by.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What a person should know about its lock.
+    /// Returns the notices for the user about the lock.
     pub fn lock_notices(&self) -> &[LockNotice] {
         &self.notices
     }
 
-    /// Which file it is.
+    /// Returns the identity of the file.
     pub fn file_id(&self) -> FileId {
         self.id
     }
 
-    /// The open file.
+    /// Returns the open file.
     pub fn host_file(&self) -> &Arc<HostFile> {
         &self.file
     }
 
-    /// The length of the file by now. A sandbox leaves fstat(2) for that, and no other call.
+    /// Returns the present length of the file. A sandbox allows fstat(2) for this, and no other call.
     pub(crate) fn len_now(&self) -> Option<u64> {
         rustix::fs::fstat(&*self.file).ok().and_then(|stat| u64::try_from(stat.st_size).ok())
     }
@@ -243,9 +245,9 @@ impl FileDevice {
     }
 }
 
-/// The kind that a `struct stat` tells.
+/// Returns the kind in a `struct stat`.
 pub(crate) fn kind_of(stat: &rustix::fs::Stat) -> Option<FileKind> {
-    // The format and permission bits are the low 16 of `st_mode`.
+    // The kind and the permission bits are the low 16 bits of `st_mode`.
     FileKind::from_mode((stat.st_mode & 0xffff) as u16)
 }
 
@@ -253,7 +255,7 @@ fn error_number(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }
 
-/// A path by which a program that is started reaches what is open here, also if it has no name. Source: proc_pid_fd(5).
+/// Returns a path by which a child process can open this file, even without a name. Source: proc_pid_fd(5).
 pub fn path_of_open(file: impl AsFd) -> PathBuf {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_fd().as_raw_fd()).into()
 }
@@ -301,7 +303,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn discard(&self, range: Range<u64>) -> Result<()> {
-        // A file system or device that cannot forget is allowed to do nothing.
+        // A file system or device without support for discarding may do nothing.
         self.punch(range).map(drop)
     }
 
@@ -312,7 +314,7 @@ impl BlockDevice for FileDevice {
         if len == 0 {
             return Ok(true);
         }
-        // On a block device the kernel turns this into a discard that reads as zeros afterwards.
+        // On a block device, the kernel turns this into a discard that reads as zeros afterwards.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, flags, range.start, len) {
             Ok(()) => Ok(true),

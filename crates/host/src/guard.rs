@@ -1,8 +1,9 @@
-//! A border around decoders of other crates, which meet bytes that an attacker chose.
+//! Catches panics of decoders of other crates, which process bytes that an attacker chose.
 //!
-//! A panic of such a decoder is a fault of the image to its user: it becomes an error, and nothing is printed about it. The decoder is not
-//! used again where its state could be half changed without harm to memory; all of it is safe Rust.
-//! Invariant: panics of other code, and of other threads, are reported as ever.
+//! A panic of such a decoder is an error of the image for the user: it becomes an error value, and no panic
+//! message is printed. A decoder whose state may be inconsistent afterwards is not used again, and it is safe
+//! Rust, so memory stays valid.
+//! Invariant: panics of other code and of other threads are reported as usual.
 
 use std::cell::Cell;
 use std::io;
@@ -10,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// How many borders this thread is within.
+    /// The nesting depth of guarded calls in this thread.
     static WITHIN: Cell<u32> = const { Cell::new(0) };
 }
 

@@ -1,33 +1,35 @@
-//! Ctrl-C as a wish instead of an end.
+//! Turns Ctrl-C into a request to stop.
 //!
-//! A process that is killed in the midst of a change leaves a journal to replay. A prompt that outlives its commands lets
-//! the one that runs end early instead: while a [`Caught`] lives, the signal sets a mark that long work looks at between
-//! two steps. So does the end of the terminal. Asked once more, the process ends as it would have. Programs that are started meanwhile get the signal as always.
+//! A process that is killed during a change leaves a journal to replay. An interactive prompt instead lets
+//! the current command end early. While a [`Caught`] exists, the signal sets a flag that long work checks
+//! between two steps. The end of the terminal has the same effect. A second signal ends the process as usual.
+//! Programs that are started meanwhile receive the signal as always.
 //!
-//! A handler only touches an atomic and makes calls that are allowed there. System calls that wait are woken, since a read of the
-//! terminal would otherwise go on.
+//! The handler only touches an atomic and makes calls that are allowed in a handler. It interrupts system
+//! calls that wait, because a read of the terminal would otherwise continue.
 //! Source: sigaction(2), signal-safety(7).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The signals: `SIGINT` of Ctrl-C, `SIGHUP` of a terminal that is closed, and `SIGALRM`, by which a call is woken that began to wait
-/// just after the mark was looked at.
+/// The signals: `SIGINT` of Ctrl-C, `SIGHUP` of a closed terminal, and `SIGALRM`, which interrupts a call
+/// that began to wait just after the flag was checked.
 const SIGNALS: [(libc::c_int, extern "C" fn(libc::c_int)); 3] =
     [(libc::SIGINT, mark), (libc::SIGHUP, mark), (libc::SIGALRM, wake_again)];
-/// Seconds until then.
+/// The delay of `SIGALRM` in seconds.
 const AGAIN: libc::c_uint = 1;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// As long as this lives, Ctrl-C ends no process; see [`is_requested`]. Afterwards the signals do what they did before.
+/// Catches the signals while it exists; see [`is_requested`]. Restores the previous handlers when it is
+/// dropped.
 #[derive(Debug)]
 pub struct Caught {
-    /// What each signal did, if that could be changed.
+    /// The previous handler of each signal, if it was replaced.
     before: [Option<libc::sighandler_t>; SIGNALS.len()],
 }
 
 impl Caught {
-    /// Catches the signals; none was seen so far.
+    /// Catches the signals and clears the flag.
     pub fn new() -> Self {
         REQUESTED.store(false, Ordering::SeqCst);
         let install = |(signal, handler)| handle(signal, handler as *const () as libc::sighandler_t);
@@ -43,7 +45,7 @@ impl Default for Caught {
 
 impl Drop for Caught {
     fn drop(&mut self) {
-        // SAFETY: the call takes a number and has no other effect than to take back the alarm.
+        // SAFETY: the call takes a number and only cancels the alarm.
         unsafe { libc::alarm(0) };
         for ((signal, _), before) in SIGNALS.into_iter().zip(self.before) {
             before.and_then(|before| handle(signal, before));
@@ -52,8 +54,8 @@ impl Drop for Caught {
     }
 }
 
-/// As long as this lives, Ctrl-C and Ctrl-\\ of a terminal do not end this process: they are meant for the program that it
-/// waits for, which handles them as it likes. Source: system(3), `SIGINT` and `SIGQUIT` of the caller.
+/// Ignores Ctrl-C and Ctrl-\\ of a terminal in this process while it exists. They are meant for the program
+/// that the process waits for. Source: system(3), `SIGINT` and `SIGQUIT` of the caller.
 #[derive(Debug)]
 pub struct Deferred([Option<libc::sighandler_t>; TERMINAL.len()]);
 
@@ -61,7 +63,8 @@ pub struct Deferred([Option<libc::sighandler_t>; TERMINAL.len()]);
 const TERMINAL: [libc::c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
 
 impl Deferred {
-    /// Leaves the signals to the program that is started next. A handler, unlike `SIG_IGN`, does not pass to that program.
+    /// Leaves the signals to the program that is started next. Unlike `SIG_IGN`, a handler is not inherited
+    /// by that program.
     pub fn new() -> Self {
         Self(TERMINAL.map(|signal| handle(signal, pass as *const () as libc::sighandler_t)))
     }
@@ -83,14 +86,15 @@ impl Drop for Deferred {
 
 extern "C" fn pass(_signal: libc::c_int) {}
 
-/// Whether the work that runs is to end early.
+/// Returns whether the current work should end early.
 pub fn is_requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
 
 extern "C" fn mark(signal: libc::c_int) {
     if REQUESTED.swap(true, Ordering::SeqCst) {
-        // SAFETY: both calls are allowed in a handler; the signal comes again when this one returns.
+        // SAFETY: both calls are allowed in a handler; the signal is delivered again when this handler
+        // returns.
         unsafe {
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
@@ -100,14 +104,14 @@ extern "C" fn mark(signal: libc::c_int) {
 }
 
 extern "C" fn wake_again(_signal: libc::c_int) {
-    // SAFETY: the call is allowed in a handler, and what it asks for is handled for as long as this is a handler.
+    // SAFETY: the call is allowed in a handler, and the alarm is handled while this is a handler.
     unsafe { libc::alarm(AGAIN) };
 }
 
-/// Sets what `signal` does, without restarting what it wakes; answers what it did before.
+/// Sets the handler of `signal` without restarting interrupted calls. Returns the previous handler.
 fn handle(signal: libc::c_int, handler: libc::sighandler_t) -> Option<libc::sighandler_t> {
-    // SAFETY: a `struct sigaction` is integers and a pointer, for which zeros are a value; the handler is one of those
-    // above, or what was installed before.
+    // SAFETY: a `struct sigaction` consists of integers and a pointer, for which zeros are valid; the handler
+    // is one of those above, or the previous one.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;
@@ -125,7 +129,7 @@ mod tests {
         let caught = Caught::new();
         assert!(!is_requested());
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT).unwrap();
-        // A signal to this process may be handled by another of its threads.
+        // Another thread of this process may handle the signal.
         while !is_requested() {
             std::thread::yield_now();
         }

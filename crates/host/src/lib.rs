@@ -1,12 +1,12 @@
-//! Everything that is Linux rather than obento: files and block devices as devices, compressed images, qcow2, directory
-//! trees that are written from hostile input or read as a source, tar archives, and giving up rights.
+//! The Linux interface of obento: files and block devices as devices, compressed images, qcow2, directory
+//! trees that are written from hostile input or read as a source, tar archives, and dropping privileges.
 //!
-//! What comes from an image is hostile here too: names, link targets, modes and sizes are what an attacker chose.
-//! [`tree`] therefore never hands the kernel a path with more than one component, and [`sandbox`] takes away what a
-//! bug in a decoder could use.
+//! Data from an image is hostile here too: an attacker chooses names, link targets, modes and sizes.
+//! Therefore [`tree`] never passes the kernel a path with more than one component, and [`sandbox`] removes
+//! privileges that a bug in a decoder could abuse.
 //!
-//! `unsafe` stands where a trait of another crate asks for it, and for what `rustix` lacks: locks of open files, mappings and
-//! their faults, rings, signals.
+//! `unsafe` is used where a trait of another crate requires it, and for features that `rustix` lacks: locks
+//! of open files, mappings and their faults, rings, signals.
 
 pub mod base64;
 pub mod build;
@@ -29,5 +29,5 @@ pub use directory::{HostDir, open_output, reopen};
 pub use error::{HostError, PathText};
 pub use file::{FileDevice, FileId, HostFile, path_of_open};
 pub use meta::{DataSink, Metadata, SinkError, Xattr};
-/// Error numbers of the system, as [`HostError::system`] takes them.
+/// Error numbers of the system, for [`HostError::system`].
 pub use rustix::io::Errno as SystemErrno;

@@ -1,20 +1,20 @@
-//! What is written beside the bytes of a file, and where the bytes go: shared by directory trees and tar archives.
+//! The metadata of a file and the interface for its bytes, shared by directory trees and tar archives.
 
 use obento_base::{Attr, Mode, Timestamp};
 use obento_block::BlockDevice;
 
 use crate::HostError;
 
-/// An extended attribute as Linux spells it: `user.note`, `system.posix_acl_access`.
+/// An extended attribute with its Linux name: `user.note`, `system.posix_acl_access`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Xattr {
-    /// Name with its name space.
+    /// The name with its name space.
     pub name: Vec<u8>,
-    /// Value, as `getxattr(2)` gives it.
+    /// The value, as returned by `getxattr(2)`.
     pub value: Vec<u8>,
 }
 
-/// What a copy of a file keeps.
+/// The metadata that a copy of a file keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata<'a> {
     /// Permission bits.
@@ -27,14 +27,14 @@ pub struct Metadata<'a> {
     pub atime: Timestamp,
     /// Last change of the data.
     pub mtime: Timestamp,
-    /// Last change of data or attributes: archives keep it, a host cannot set it.
+    /// Last change of data or attributes. Archives store it; a host cannot set it.
     pub ctime: Timestamp,
-    /// Extended attributes, ACLs among them.
+    /// Extended attributes, including ACLs.
     pub xattrs: &'a [Xattr],
 }
 
 impl<'a> Metadata<'a> {
-    /// The part of `attr` that a copy keeps, with `xattrs`.
+    /// Returns the part of `attr` that a copy keeps, with `xattrs`.
     pub fn new(attr: &Attr, xattrs: &'a [Xattr]) -> Self {
         Self {
             mode: attr.mode,
@@ -48,27 +48,27 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// Takes the bytes of one file from front to back.
+/// Receives the bytes of one file from front to back.
 pub trait DataSink {
-    /// The next `len` bytes are zeros that take no space.
+    /// Appends `len` zeros that take no space.
     fn hole(&mut self, len: u64) -> Result<(), HostError>;
 
-    /// The next bytes.
+    /// Appends bytes.
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), HostError>;
 
-    /// The next `len` bytes are those of `device` from `offset` on. Where the device has a file of the host behind it
-    /// they do not pass through this process.
+    /// Appends the `len` bytes of `device` from `offset` on. If the device has a host file behind it, the
+    /// bytes do not pass through this process.
     fn device(&mut self, device: &dyn BlockDevice, offset: u64, len: u64) -> Result<(), SinkError>;
 }
 
-/// Why bytes did not get from a device to a sink.
+/// The reason why bytes of a device did not reach a sink.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SinkError {
-    /// The device could not be read. What came before it was taken, and the sink stands where the range began plus
-    /// what it took: [`DataSink::hole`] may stand in for the rest.
+    /// The device could not be read. The sink has accepted the bytes before the error. The caller can append
+    /// [`DataSink::hole`] in place of the rest.
     #[error(transparent)]
     Source(#[from] obento_base::Error),
-    /// The sink could not take it.
+    /// The sink failed.
     #[error(transparent)]
     Sink(#[from] HostError),
 }

@@ -1,9 +1,11 @@
-//! Names that go with the process: of files that are not whole, where the file system knows no files without a name.
+//! Names of incomplete files that are removed when the process ends, on file systems without unnamed files.
 //!
-//! A signal that ends the process removes them first, and then ends it as it would have. What `SIGKILL` leaves, the next process
-//! removes that makes such a file in the directory.
-//! Invariant: a slot holds no name or one whose memory is never given back, so that a handler may read it at any moment.
-//! Locking: whoever makes a file holds a lock on it until it is closed, so that one without a lock is nobody's.
+//! A signal that ends the process removes the files first, and then ends the process as usual. A file that
+//! `SIGKILL` leaves is removed by the next process that creates such a file in the directory.
+//! Invariant: a slot is empty or holds a name whose memory is never freed, so that a handler can read it at
+//! any time.
+//! Locking: the creator of a file holds a lock on it until it is closed, so a file without a lock has no
+//! owner.
 //! Source: sigaction(2), signal-safety(7), flock(2).
 
 use std::ffi::CString;
@@ -17,25 +19,26 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 
 use crate::HostDir;
 
-/// What ends a process and can be handled.
+/// The signals that end a process and can be handled.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-/// A build that is verified has two unfinished images.
+/// The most incomplete files. A build that is verified has two.
 const SLOTS: usize = 4;
 
-/// How the names of unfinished files begin.
+/// The prefix of the names of incomplete files.
 pub(super) const UNFINISHED: &str = ".obento-unfinished-";
 
 static NAMES: [AtomicPtr<libc::c_char>; SLOTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS];
 static INSTALL: Once = Once::new();
 
-/// As long as this lives, its file goes when a signal ends the process.
+/// Removes its file if a signal ends the process while this value exists.
 #[derive(Debug)]
 pub(super) struct Debris {
     slot: Option<usize>,
 }
 
 impl Debris {
-    /// Of the file `path`, which has to be absolute or counted from a directory that the process does not leave.
+    /// Registers the file `path`, which is absolute or relative to a directory that the process does not
+    /// leave.
     pub(super) fn new(path: &Path) -> Self {
         INSTALL.call_once(install);
         let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Self { slot: None } };
@@ -56,17 +59,18 @@ impl Drop for Debris {
     }
 }
 
-/// Makes `file`, which has just been made, ours. Whether it still has its name and was nobody else's.
+/// Locks `file`, which was just created. Returns whether the file still has its name and no other process
+/// locked it.
 pub(super) fn claim(file: impl AsFd) -> bool {
     let is_ours = match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => true,
-        // Not every file system has locks; there nobody finds a file without one.
+        // On a file system without locks, an unlocked file is never treated as abandoned.
         Err(errno) => errno != rustix::io::Errno::WOULDBLOCK,
     };
     is_ours && rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink > 0)
 }
 
-/// Removes the unfinished files in `folder` that nobody has. What cannot be removed stays.
+/// Removes the incomplete files in `folder` that no process has locked. Ignores errors.
 pub(super) fn sweep(folder: &HostDir) {
     for name in folder.names().unwrap_or_default() {
         if !name.starts_with(UNFINISHED.as_bytes()) {
@@ -80,10 +84,11 @@ pub(super) fn sweep(folder: &HostDir) {
     }
 }
 
-/// Handles the signals that nobody ignores or handles.
+/// Handles the signals that are neither ignored nor handled.
 fn install() {
     for signal in SIGNALS {
-        // SAFETY: a `struct sigaction` is integers and a pointer, for which zeros are a value; the handler is the one below.
+        // SAFETY: a `struct sigaction` consists of integers and a pointer, for which zeros are valid; the
+        // handler is the one below.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             let known = libc::sigaction(signal, std::ptr::null(), &raw mut before) == 0;
@@ -98,11 +103,11 @@ extern "C" fn remove(signal: libc::c_int) {
     for name in &NAMES {
         let name = name.load(Ordering::SeqCst);
         if !name.is_null() {
-            // SAFETY: the call is allowed in a handler, and the name is a string whose memory stays.
+            // SAFETY: the call is allowed in a handler, and the name is a string whose memory is never freed.
             unsafe { libc::unlink(name) };
         }
     }
-    // SAFETY: both calls are allowed in a handler; the signal comes again when this one returns.
+    // SAFETY: both calls are allowed in a handler; the signal is delivered again when this handler returns.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);

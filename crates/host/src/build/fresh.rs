@@ -1,7 +1,7 @@
-//! A file that nobody sees before it is whole.
+//! A file that gets its name only when it is complete.
 //!
-//! Invariant: until [`FreshFile::publish`] the file has no name, or where the file system knows no files without one, a
-//! name of its own that goes with it; what has the target's name stays as it is.
+//! Invariant: until [`FreshFile::publish`] the file has no name. On a file system without unnamed files, it
+//! has a temporary name, which is removed with it. An existing file with the target's name is not changed.
 //! Source: open(2) `O_TMPFILE`, linkat(2) `AT_SYMLINK_FOLLOW` with `/proc/self/fd`.
 
 use std::ffi::{OsStr, OsString};
@@ -17,12 +17,12 @@ use rustix::io::Errno;
 use super::debris::{Debris, UNFINISHED, claim, sweep};
 use crate::{FileDevice, HostDir, HostError};
 
-/// What to do with something that has the name already.
+/// What happens if a file with the name exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Publish {
-    /// It stays, and this is an error.
+    /// The existing file stays, and publishing fails.
     Keep,
-    /// It goes.
+    /// The existing file is replaced.
     Replace,
 }
 
@@ -31,14 +31,15 @@ pub enum Publish {
 pub struct FreshFile {
     device: FileDevice,
     target: PathBuf,
-    /// The directory of the target, followed once, and its name there.
+    /// The directory of the target, whose path was resolved once, and the name there.
     folder: HostDir,
     name: NameBuf,
-    /// The name that it has meanwhile, if it must have one.
+    /// The temporary name, if the file system needs one.
     named: Option<Named>,
 }
 
-/// A name that goes, whatever ends the process; after `SIGKILL` when the next file is made there.
+/// A temporary name that is removed when the process ends. After `SIGKILL`, the next creation of a file there
+/// removes it.
 #[derive(Debug)]
 struct Named {
     name: OsString,
@@ -52,7 +53,7 @@ impl Named {
 }
 
 impl FreshFile {
-    /// A file that is to become `target`, `len` zeros long. Errors: System.
+    /// Creates a file that will become `target`, with `len` zeros. Errors: System.
     pub fn new(target: &Path, len: u64) -> Result<Self, HostError> {
         let (folder, name) = HostDir::open_parent(target).map_err(|error| match error.errno() {
             Some(errno) => HostError::system("create", target, errno),
@@ -65,22 +66,22 @@ impl FreshFile {
         Ok(this)
     }
 
-    /// Lets it have another length; what is new are zeros. Errors: System.
+    /// Changes the length. Added bytes are zeros. Errors: System.
     pub fn set_len(&mut self, len: u64) -> Result<(), HostError> {
         self.device.resize(len)
     }
 
-    /// Its bytes.
+    /// Returns the bytes as a device.
     pub fn device(&self) -> &FileDevice {
         &self.device
     }
 
-    /// The file, open for reading and writing.
+    /// Returns the file, which is open for reading and writing.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.device.host_file().as_fd()
     }
 
-    /// The same bytes, for who may outlive it. Errors: System.
+    /// Returns a device with the same bytes that may outlive this value. Errors: System.
     pub fn share(&self) -> Result<FileDevice, HostError> {
         let file = self.device.host_file().as_fd().try_clone_to_owned();
         let file = file.map_err(|error| {
@@ -90,7 +91,7 @@ impl FreshFile {
         FileDevice::from_file(File::from(file), &self.target)
     }
 
-    /// Gives it the name, once all bytes are on stable storage. Errors: System; Exists.
+    /// Brings all bytes to stable storage, and then gives the file its name. Errors: System; Exists.
     pub fn publish(mut self, publish: Publish) -> Result<(), HostError> {
         let failed = |errno| HostError::system("write", &self.target, errno);
         rustix::fs::fsync(&**self.device.host_file()).map_err(failed)?;
@@ -120,7 +121,7 @@ impl FreshFile {
         let folder = &self.folder;
         match &self.named {
             Some(own) => match rustix::fs::linkat(folder, &*own.name, folder, name, AtFlags::empty()) {
-                // A file system that knows no second names, such as FAT.
+                // A file system without hard links, such as FAT.
                 Err(Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP) => {
                     rustix::fs::renameat_with(folder, &*own.name, folder, name, RenameFlags::NOREPLACE)
                 }
@@ -133,7 +134,7 @@ impl FreshFile {
         }
     }
 
-    /// The name is on stable storage too. A directory that cannot be synced is nobody's fault.
+    /// Brings the name to stable storage. Ignores errors, because some directories cannot be synced.
     fn sync_folder(&self) {
         if let Ok(folder) = self.folder.to_readable() {
             let _ = rustix::fs::fsync(&folder);
@@ -144,19 +145,20 @@ impl FreshFile {
 impl Drop for FreshFile {
     fn drop(&mut self) {
         if let Some(named) = &self.named {
-            // It has its other name now, or something else went wrong and is told.
+            // The file has its final name now, or another error is reported.
             let _ = rustix::fs::unlinkat(&self.folder, &*named.name, AtFlags::empty());
         }
     }
 }
 
-/// A file for `target` in `folder`, without a name if that can be.
+/// Creates a file for `target` in `folder`, without a name if possible.
 fn make(folder: &HostDir, target: &Path) -> Result<(File, Option<Named>), HostError> {
     let failed = |errno| HostError::system("create", target, errno);
     let mode = Mode::from_raw_mode(0o666);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(folder, ".", flags | OFlags::TMPFILE, mode) {
-        // Not every file system can; kernels that do not know the flag see a directory opened for writing.
+        // Not all file systems support unnamed files. A kernel without the flag treats this as opening a
+        // directory for writing.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         made => return Ok((File::from(made.map_err(failed)?), None)),
     }
@@ -166,7 +168,7 @@ fn make(folder: &HostDir, target: &Path) -> Result<(File, Option<Named>), HostEr
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(folder, name, flags, mode)?;
         if !claim(&file) {
-            // Somebody found it before it was claimed, and takes its name away.
+            // Another process found the file before it was locked, and removes its name.
             return Err(Errno::EXIST);
         }
         made = Some(file);
@@ -176,7 +178,7 @@ fn make(folder: &HostDir, target: &Path) -> Result<(File, Option<Named>), HostEr
     made.map(|fd| (File::from(fd), Some(Named::new(folder, name)))).ok_or_else(|| failed(Errno::IO))
 }
 
-/// A name that `take` could take.
+/// Returns the first name that `take` accepts.
 fn free_name(mut take: impl FnMut(&OsStr) -> Result<(), Errno>) -> Result<OsString, Errno> {
     for attempt in 0..1000_u32 {
         let name = OsString::from(format!("{UNFINISHED}{}-{attempt}", std::process::id()));

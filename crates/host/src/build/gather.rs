@@ -1,6 +1,7 @@
-//! Bytes gathered in memory as they will lie, so that many small pieces become one write.
+//! Gathers bytes in memory at their relative positions, so that many small pieces are written at once.
 //!
-//! Invariant: what lies between two pieces in one block is written as zeros; whole blocks between them are not written.
+//! Invariant: a gap between two pieces in one block is written as zeros. Whole blocks between pieces are not
+//! written.
 
 use std::path::Path;
 
@@ -13,33 +14,33 @@ use crate::{HostError, HostFile};
 /// Bytes that are gathered before they are written.
 pub(super) const GATHER: usize = 1 << 20;
 
-/// Where bytes go.
+/// The file that receives the bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) file: &'a HostFile,
-    /// For messages.
+    /// The path for messages.
     pub(super) path: &'a Path,
-    /// Who is told what was written.
+    /// Receives the ranges that were written.
     pub(super) writeback: &'a Writeback,
 }
 
-/// Bytes that belong in one row.
+/// Contiguous bytes.
 #[derive(Debug)]
 pub(super) struct Gather {
     pub(super) bytes: Vec<u8>,
-    /// Where they belong.
+    /// The position of the first byte.
     pub(super) start: u64,
-    /// Bytes a block of the image.
+    /// The block size of the image in bytes.
     block: u64,
 }
 
 impl Gather {
-    /// None yet, for an image with blocks of `block` bytes.
+    /// Creates an empty buffer for an image with blocks of `block` bytes.
     pub(super) fn new(block: u64) -> Self {
         Self { bytes: Vec::with_capacity(GATHER), start: 0, block }
     }
 
-    /// Makes sure that the next `len` bytes can be gathered for `offset`. Errors: System.
+    /// Makes room for `len` bytes at `offset`. Writes the gathered bytes if necessary. Errors: System.
     pub(super) fn make_room(&mut self, offset: u64, len: u64, target: Target<'_>) -> Result<(), HostError> {
         let end = self.start.saturating_add(to_u64(self.bytes.len()));
         let gap = offset.checked_sub(end).filter(|&gap| gap < self.block && !self.bytes.is_empty());
@@ -55,7 +56,7 @@ impl Gather {
         Ok(())
     }
 
-    /// Writes what was gathered. Errors: System.
+    /// Writes the gathered bytes. Errors: System.
     pub(super) fn flush(&mut self, target: Target<'_>) -> Result<(), HostError> {
         write_all(&self.bytes, self.start, target)?;
         self.bytes.clear();

@@ -1,4 +1,4 @@
-//! An image whose files are written while they come.
+//! An image whose files are written on arrival.
 
 use std::ops::Range;
 
@@ -10,18 +10,18 @@ use super::gather::{GATHER, Gather, Target, write_all};
 use super::writeback::Writeback;
 use crate::HostError;
 
-/// A new image that has no length yet.
+/// A new image whose length is not known yet.
 #[derive(Debug)]
 pub struct Inflow {
     fresh: FreshFile,
     gather: Gather,
     writeback: Writeback,
-    /// What lies behind is not written, since there will be no image.
+    /// Bytes past this limit are not written, because the build will fail.
     limit: u64,
 }
 
 impl Inflow {
-    /// Into `fresh`, which will have blocks of `block` bytes, and be `limit` bytes long at most.
+    /// Writes to `fresh`, with blocks of `block` bytes and a length of at most `limit` bytes.
     pub fn new(fresh: FreshFile, block: u64, limit: u64) -> Self {
         let writeback = Writeback::new(fresh.device().host_file().clone());
         Self { fresh, gather: Gather::new(block), writeback, limit }
@@ -32,7 +32,7 @@ impl Inflow {
         Target { file: device.host_file(), path: device.path(), writeback }
     }
 
-    /// Writes bytes where they belong, at once or later. Errors: System.
+    /// Writes bytes at their position, at once or later. Errors: System.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HostError> {
         let len = to_u64(bytes.len());
         if offset.saturating_add(len) > self.limit {
@@ -47,8 +47,8 @@ impl Inflow {
         write_all(bytes, offset, target)
     }
 
-    /// Lets the image be `len` bytes long, with zeros in `gone` and behind what was written. Errors: System; those of the
-    /// device.
+    /// Sets the length of the image to `len` bytes, with zeros in `gone` and after the last written byte.
+    /// Errors: System; those of the device.
     pub fn finish(mut self, len: u64, gone: &[Range<u64>]) -> Result<FreshFile, HostError> {
         self.gather.flush(Self::target(&self.fresh, &self.writeback))?;
         self.fresh.set_len(len)?;
@@ -57,7 +57,7 @@ impl Inflow {
         Ok(self.fresh)
     }
 
-    /// Lets `range` be zeros: a hole, where the file system makes one.
+    /// Fills `range` with zeros, as a hole if the file system supports holes.
     fn zero(&self, range: Range<u64>) -> Result<(), HostError> {
         let device = self.fresh.device();
         if device.punch(range.clone()).unwrap_or(false) {

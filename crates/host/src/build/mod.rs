@@ -1,4 +1,5 @@
-//! What building an image asks of the host: a file that appears when it is whole, and bytes moved to where they belong.
+//! The host part of building an image: a file that gets its name when it is complete, and the transfer of
+//! bytes to it.
 
 mod debris;
 mod fresh;

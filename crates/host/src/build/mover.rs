@@ -1,8 +1,9 @@
-//! Moving the bytes of files to their places in an image.
+//! Moves the bytes of files to their positions in an image.
 //!
-//! Small files are gathered in memory as they will lie, so that many become one write; large ones are copied by the kernel,
-//! which shares their blocks where the file system can.
-//! Invariant: what lies between the end of a file and that of its last block is written as zeros or not at all.
+//! Small files are gathered in memory, so that many are written at once. Large files are copied by the
+//! kernel, which shares their blocks if the file system supports that.
+//! Invariant: the bytes between the end of a file and the end of its last block are written as zeros or not
+//! at all.
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -16,25 +17,25 @@ use super::supply::{Opened, Supply};
 use super::writeback::Writeback;
 use crate::{HostError, HostFile};
 
-/// Longer ranges are copied by the kernel.
+/// Ranges of at least this length are copied by the kernel.
 const COPY_RANGE_MIN: u64 = 256 << 10;
 
-/// A part of a file and where it belongs.
+/// A part of a file, and its position in the image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
-    /// The file's number in the supply.
+    /// The number of the file in the supply.
     pub data: u32,
-    /// Its length as it was when the tree was read.
+    /// The length of the file when the tree was read.
     pub size: u64,
-    /// Which bytes of it.
+    /// The bytes of the file to move.
     pub range: Range<u64>,
-    /// Where they belong in the image.
+    /// Their position in the image.
     pub offset: u64,
-    /// Whether it is the last part of its file.
+    /// Whether this is the last part of the file.
     pub is_last: bool,
 }
 
-/// Moves bytes; one a thread.
+/// Moves bytes. Each thread has its own.
 pub struct Mover<'a> {
     supply: &'a Supply,
     target: Target<'a>,
@@ -44,7 +45,8 @@ pub struct Mover<'a> {
 }
 
 impl<'a> Mover<'a> {
-    /// From `supply` to `file`, an image with blocks of `block` bytes, which `writeback` writes back; `path` is for messages.
+    /// Moves from `supply` to `file`, an image with blocks of `block` bytes that `writeback` writes back.
+    /// `path` is for messages.
     pub fn new(
         supply: &'a Supply,
         (file, path): (&'a HostFile, &'a Path),
@@ -55,7 +57,7 @@ impl<'a> Mover<'a> {
         Self { supply, target, dir: None, gather: Gather::new(block), may_copy_range: true }
     }
 
-    /// Moves one part, at once or later. Errors: System; Changed if the file is not as long as it was.
+    /// Moves one part, at once or later. Errors: System; Changed if the length of the file changed.
     pub fn put(&mut self, job: &Job) -> Result<(), HostError> {
         let len = job.range.end.saturating_sub(job.range.start);
         let opened = self.supply.open(job.data, &mut self.dir)?;
@@ -71,7 +73,7 @@ impl<'a> Mover<'a> {
         self.gather(fd, job, from, len, is_end)
     }
 
-    /// Reads the bytes, and one more where the file should end, to see that it does.
+    /// Reads the bytes, and one more at the expected end of the file, to detect a longer file.
     fn gather(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -90,7 +92,7 @@ impl<'a> Mover<'a> {
                 Ok(0) => break,
                 Ok(len) => {
                     done += len;
-                    // Fewer bytes than asked for are the last ones of a file.
+                    // A short read means the end of the file.
                     if done == wanted && len < asked {
                         break;
                     }
@@ -138,7 +140,8 @@ impl<'a> Mover<'a> {
         if to > job.offset {
             self.target.writeback.wrote(job.offset..to);
         }
-        // What the kernel does not copy is read and written; where a file ends too early that tells.
+        // The rest that the kernel does not copy is read and written. That also detects a file that ends too
+        // early.
         while len > 0 {
             let part = to_usize(len).min(GATHER - 1);
             self.gather.start = to;
@@ -149,7 +152,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Writes what was gathered. Errors: System.
+    /// Writes the gathered bytes. Errors: System.
     pub fn flush(&mut self) -> Result<(), HostError> {
         self.gather.flush(self.target)
     }

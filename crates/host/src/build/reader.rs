@@ -1,4 +1,4 @@
-//! Reading the files of a supply, for who writes their bytes himself.
+//! Reads the files of a supply, for a caller that writes their bytes itself.
 
 use std::os::fd::OwnedFd;
 
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::supply::{Opened, Supply};
 use crate::HostError;
 
-/// Opens files one after the other.
+/// Opens files one after another.
 pub struct Reader<'a> {
     supply: &'a Supply,
     dir: Option<(u32, OwnedFd)>,
@@ -22,12 +22,12 @@ pub struct Bytes<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Of `supply`.
+    /// Creates a reader for `supply`.
     pub fn new(supply: &'a Supply) -> Self {
         Self { supply, dir: None }
     }
 
-    /// Opens the file of this number, which was `size` bytes long. Errors: System; Changed.
+    /// Opens the file with this number, whose length was `size` bytes. Errors: System; Changed.
     pub fn open(&mut self, data: u32, size: u64) -> Result<Bytes<'a>, HostError> {
         let opened = self.supply.open(data, &mut self.dir)?;
         let bytes = Bytes { supply: self.supply, data, opened };
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Bytes<'_> {
-    /// Fills `buf` with what is there from byte `at` on. Errors: System; Changed where it ends before.
+    /// Fills `buf` with the bytes from `at` on. Errors: System; Changed if the file ends first.
     pub fn read_exact_at(&self, buf: &mut [u8], at: u64) -> Result<(), HostError> {
         let (fd, base) = self.opened.place();
         let mut done = 0;

@@ -1,7 +1,8 @@
-//! Where the bytes of the files of a new image come from: files of the host, parts of files, and what came through a pipe.
+//! The sources of the bytes of the files in a new image: host files, parts of host files, and bytes from a
+//! pipe.
 //!
-//! Memory: 16 bytes a file, and the name of each once.
-//! Invariant: a file is opened by names from the directory that was named by the user, never through a link.
+//! Memory: 16 bytes for each file, and each name once.
+//! Invariant: a file is opened by names from the directory that the user named, never through a link.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -19,7 +20,7 @@ use crate::HostError;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DirId(u32);
 
-/// Why there can be no more files.
+/// The supply cannot have more files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("too many files")]
 pub struct SupplyError;
@@ -30,7 +31,7 @@ enum Item {
     Entry { dir: u32, name: u32 },
     /// A part of an open file.
     Part { file: u16, offset: u64 },
-    /// In the image already.
+    /// Bytes that are already in the image.
     Moved,
 }
 
@@ -49,16 +50,16 @@ pub struct Supply {
     files: Vec<(Arc<File>, PathBuf)>,
 }
 
-/// Bytes to read.
+/// An open source of bytes.
 pub(super) enum Opened {
-    /// A file of its own, of which all is meant.
+    /// A separate file, which is used from its start.
     Whole(OwnedFd),
-    /// A part of one that is shared.
+    /// A part of a shared file.
     Part(Arc<File>, u64),
 }
 
 impl Opened {
-    /// The file, and where the bytes that are meant begin in it.
+    /// Returns the file, and the position of the first byte in it.
     pub(super) fn place(&self) -> (BorrowedFd<'_>, u64) {
         match self {
             Self::Whole(fd) => (fd.as_fd(), 0),
@@ -75,12 +76,12 @@ const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY);
 
 impl Supply {
-    /// A directory that the user named.
+    /// Adds a directory that the user named.
     pub fn root(&mut self, path: &Path) -> Result<DirId, SupplyError> {
         self.add_dir(Dir::Root(path.into()))
     }
 
-    /// A directory in another.
+    /// Adds a directory in another one.
     pub fn dir(&mut self, parent: DirId, name: &Name) -> Result<DirId, SupplyError> {
         let name = self.add_name(name.as_bytes())?;
         self.add_dir(Dir::Below { parent: parent.0, name })
@@ -114,35 +115,35 @@ impl Supply {
         Ok(id)
     }
 
-    /// The file `name` in `dir`. Answers its number.
+    /// Adds the file `name` in `dir`. Returns its number.
     pub fn entry(&mut self, dir: DirId, name: &Name) -> Result<u32, SupplyError> {
         let name = self.add_name(name.as_bytes())?;
         self.add(Item::Entry { dir: dir.0, name })
     }
 
-    /// An open file, for [`Supply::part`]; `path` is for messages.
+    /// Adds an open file, for [`Supply::part`]. `path` is for messages.
     pub fn file(&mut self, file: File, path: &Path) -> Result<u16, SupplyError> {
         let id = u16::try_from(self.files.len()).map_err(|_| SupplyError)?;
         self.files.push((Arc::new(file), path.into()));
         Ok(id)
     }
 
-    /// What begins at byte `offset` of `file`. Answers its number.
+    /// Adds the bytes from `offset` on in `file`. Returns their number.
     pub fn part(&mut self, file: u16, offset: u64) -> Result<u32, SupplyError> {
         self.add(Item::Part { file, offset })
     }
 
-    /// What is in the image already. Answers its number.
+    /// Adds a file whose bytes are already in the image. Returns its number.
     pub fn moved(&mut self) -> Result<u32, SupplyError> {
         self.add(Item::Moved)
     }
 
-    /// Whether the bytes of a file are in the image already.
+    /// Returns whether the bytes of a file are already in the image.
     pub fn is_moved(&self, id: u32) -> bool {
         matches!(self.items.get(to_usize(id.into())), Some(Item::Moved))
     }
 
-    /// The path of a file, for messages.
+    /// Returns the path of a file, for messages.
     pub fn path(&self, id: u32) -> PathBuf {
         match self.items.get(to_usize(id.into())) {
             Some(Item::Entry { dir, name }) => self.dir_path(*dir).join(os(self.name(*name))),
@@ -158,7 +159,7 @@ impl Supply {
         names.iter().rev().fold(root.to_path_buf(), |path, name| path.join(os(self.name(*name))))
     }
 
-    /// The path of the root above `dir`, and the names from `dir` up to it.
+    /// Returns the path of the root above `dir`, and the names from `dir` up to it.
     fn way(&self, dir: u32) -> (&Path, Vec<u32>) {
         let (mut at, mut names) = (dir, Vec::new());
         loop {
@@ -173,7 +174,7 @@ impl Supply {
         }
     }
 
-    /// Opens a file; `last` is the directory that was opened last, which most of the time is the next one's too.
+    /// Opens a file. `last` caches the directory that was opened last, which the next file usually shares.
     pub(super) fn open(&self, id: u32, last: &mut Option<(u32, OwnedFd)>) -> Result<Opened, HostError> {
         let failed = |errno| HostError::system("open", self.path(id), errno);
         match self.items.get(to_usize(id.into())) {
@@ -210,7 +211,7 @@ fn os(name: &[u8]) -> &std::ffi::OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name)
 }
 
-/// A file without a name beside an image that takes what cannot be read twice.
+/// An unnamed file beside an image that stores bytes that cannot be read twice.
 #[derive(Debug)]
 pub struct Spool {
     file: File,
@@ -218,11 +219,11 @@ pub struct Spool {
     end: u64,
 }
 
-/// The grain at which files of a spool begin: what file systems share blocks by.
+/// The alignment of files in a spool: the unit in which file systems share blocks.
 const GRAIN: u64 = 4096;
 
 impl Spool {
-    /// An empty one beside `target`. Errors: System.
+    /// Creates an empty spool beside `target`. Errors: System.
     pub fn beside(target: &Path) -> Result<Self, HostError> {
         let folder =
             target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -231,13 +232,13 @@ impl Spool {
         Ok(Self { file, folder: folder.into(), end: 0 })
     }
 
-    /// Where the next file begins.
+    /// Returns the start of the next file.
     pub fn begin(&mut self) -> u64 {
         self.end = self.end.next_multiple_of(GRAIN);
         self.end
     }
 
-    /// Writes bytes of the file that was begun, `at` bytes behind its `start`. Errors: System.
+    /// Writes bytes of the current file, `at` bytes after its `start`. Errors: System.
     pub fn write(&mut self, start: u64, at: u64, bytes: &[u8]) -> Result<(), HostError> {
         let offset = start.saturating_add(at);
         self.file
@@ -247,7 +248,8 @@ impl Spool {
         Ok(())
     }
 
-    /// The file that was begun at `start` has `len` bytes, the last of which may be a hole. Errors: System.
+    /// Ends the file at `start` with a length of `len` bytes, the last of which may be a hole. Errors:
+    /// System.
     pub fn end(&mut self, start: u64, len: u64) -> Result<(), HostError> {
         let end = start.saturating_add(len);
         if end > self.end {
@@ -259,7 +261,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Another handle of the file, to read it.
+    /// Returns another handle of the file, for reading.
     pub fn reader(&self) -> Result<File, HostError> {
         let file = self.file.try_clone();
         file.map_err(|error| HostError::io("read a temporary file in", &self.folder, &error))

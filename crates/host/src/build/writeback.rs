@@ -1,9 +1,10 @@
-//! Writing back begins while the rest is still being copied, so that the disk works all the time and the sync at the end has
-//! little left to wait for.
+//! Starts writing back while the rest is still being copied, so that the disk is always busy and the sync at
+//! the end is short.
 //!
-//! On ext4 blocks are asked for before they are written: that takes one search a range, where delayed allocation keeps a record of each
-//! block, and twice the processor's time. Elsewhere it is not done: other file systems share blocks, or fill what is asked for.
-//! All of it are hints: what fails here is told by the write or by the sync.
+//! On ext4, blocks are allocated before they are written. That takes one search for each range, while delayed
+//! allocation keeps a record of each block and needs twice the processor time. On other file systems nothing
+//! is allocated in advance, because they share blocks or fill the allocated range. All these calls are hints:
+//! the write or the sync reports errors.
 //! Source: sync_file_range(2), `SYNC_FILE_RANGE_WRITE`; fallocate(2); statfs(2), `EXT4_SUPER_MAGIC`.
 
 use std::ops::Range;
@@ -17,27 +18,27 @@ use rustix::fs::FallocateFlags;
 
 use crate::HostFile;
 
-/// Bytes that are handed to the disk at once: enough that the file system lays them out in one piece.
+/// Bytes that are handed to the disk at once. The file system lays out this many bytes contiguously.
 const ENOUGH: u64 = 8 << 20;
-/// More pieces than this are not waited for.
+/// The most pieces that wait for their neighbours.
 const MANY: usize = 64;
-/// What is shorter is not asked for.
+/// The shortest range that is allocated in advance.
 const LEAST: u64 = 64 << 10;
 const EXT4: u64 = 0xef53;
 
-/// A thread that lets the kernel write back what was written.
+/// A thread that asks the kernel to write back written ranges.
 #[derive(Debug)]
 pub struct Writeback {
     written: Option<Sender<Range<u64>>>,
     thread: Option<JoinHandle<()>>,
     is_over: Arc<AtomicBool>,
     copying: Mutex<()>,
-    /// The file, where it helps to ask for blocks.
+    /// The file, if allocating blocks in advance is useful.
     asked: Option<Arc<HostFile>>,
 }
 
 impl Writeback {
-    /// For `file`. Where there is no thread, nothing is written back before the sync.
+    /// Starts the thread for `file`. If the thread cannot start, nothing is written back before the sync.
     pub fn new(file: Arc<HostFile>) -> Self {
         let (written, ranges) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -49,7 +50,7 @@ impl Writeback {
         Self { written: thread.is_some().then_some(written), thread, is_over, copying: Mutex::new(()), asked }
     }
 
-    /// `range` is going to be written.
+    /// Announces that `range` will be written.
     pub fn will_write(&self, range: Range<u64>) {
         let len = range.end.saturating_sub(range.start);
         if let Some(file) = self.asked.as_ref().filter(|_| len >= LEAST) {
@@ -57,24 +58,24 @@ impl Writeback {
         }
     }
 
-    /// Does what writes much, one thread at a time: the kernel lets no more write to one file, and those that it lets wait keep their
-    /// processors busy, which writing back has a use for.
+    /// Runs work that writes much, in one thread at a time. The kernel lets only one thread write to a file,
+    /// and waiting threads would occupy processors that writing back needs.
     pub(super) fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
         let _turn = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
         work()
     }
 
-    /// `range` was written.
+    /// Announces that `range` was written.
     pub fn wrote(&self, range: Range<u64>) {
         if let Some(written) = &self.written {
-            // The thread goes only after this.
+            // The thread ends only after this value is dropped.
             let _ = written.send(range);
         }
     }
 }
 
 impl Drop for Writeback {
-    /// What was not handed over is left to the sync.
+    /// The sync writes the rest.
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.written = None;
@@ -85,7 +86,7 @@ impl Drop for Writeback {
 }
 
 fn write_back(file: &HostFile, written: &Receiver<Range<u64>>, is_over: &AtomicBool) {
-    // What lies side by side waits until it is enough; threads write in several places at once.
+    // Adjacent ranges wait until they are long enough. Threads write in several places at once.
     let mut waiting: Vec<Range<u64>> = Vec::new();
     while let Ok(range) = written.recv() {
         if is_over.load(Ordering::Relaxed) {
@@ -110,7 +111,7 @@ fn start(file: &HostFile, range: &Range<u64>) {
     let (Ok(start), Ok(len)) = (i64::try_from(range.start), i64::try_from(range.end - range.start)) else {
         return;
     };
-    // SAFETY: the call touches no memory of the process, and the descriptor is open as long as `file` is.
+    // SAFETY: the call touches no memory of the process, and the descriptor is open while `file` exists.
     let _ =
         unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), start, len, libc::SYNC_FILE_RANGE_WRITE) };
 }

@@ -1,4 +1,4 @@
-//! The decoders behind one `Read`.
+//! The decoders behind one `Read` implementation.
 
 use std::io::{self, BufRead, ErrorKind, Read};
 
@@ -21,7 +21,7 @@ pub(super) enum Decoder<R: BufRead> {
 }
 
 impl<R: BufRead> Decoder<R> {
-    /// A decoder that uses `memory` bytes for its window at most.
+    /// Creates a decoder that uses at most `memory` bytes for its window.
     pub fn new(compression: Compression, input: R, memory: u64) -> Self {
         match compression {
             Compression::Bzip2 => Self::Bzip2(Box::new(Members::Member(BzDecoder::new(input)))),
@@ -35,7 +35,7 @@ impl<R: BufRead> Decoder<R> {
         }
     }
 
-    /// Returns where the compressed bytes come from; `None` after a header that cannot be used.
+    /// Returns the source of the compressed bytes, or `None` after a header that is not usable.
     pub fn input(&self) -> Option<&R> {
         Some(match self {
             Self::Bzip2(bzip2) => bzip2.input(),
@@ -59,12 +59,12 @@ impl<R: BufRead> Read for Decoder<R> {
     }
 }
 
-/// `memory` in the unit of the decoder, for which the largest number stands for no limit.
+/// Converts `memory` to the unit of the decoder, in which the largest number means no limit.
 fn kib(memory: u64) -> u32 {
     u32::try_from(memory >> 10).unwrap_or(u32::MAX - 1)
 }
 
-/// The error of a decoder of LZMA, which does not say how much memory it lacks.
+/// Converts the error of an LZMA decoder, which does not say how much memory is needed.
 fn of_lzma(error: io::Error, memory: u64) -> io::Error {
     match error.kind() {
         ErrorKind::OutOfMemory => UnpackError::Memory { needed: None, limit: memory }.into(),
@@ -80,13 +80,13 @@ pub(super) struct Xz<R: Read> {
 /// One stream in the .lzma format.
 #[expect(clippy::large_enum_variant, reason = "there is one of it")]
 pub(super) enum Lzma<R> {
-    /// Nothing was read: the header is not checked before the first bytes are wanted.
+    /// Nothing was read. The header is checked when the first bytes are requested.
     Start {
         input: R,
         memory: u64,
     },
     Reader(LzmaReader<R>),
-    /// The header cannot be used; its error was told.
+    /// The header is not usable, and its error was returned.
     Failed,
 }
 
@@ -115,12 +115,12 @@ impl<R: BufRead> Read for Lzma<R> {
     }
 }
 
-/// Whether the compressed stream ended before its end.
+/// Returns whether the compressed stream is truncated.
 pub(crate) fn is_truncation(error: &io::Error) -> bool {
     if error.kind() == ErrorKind::UnexpectedEof {
         return true;
     }
-    // The decoder of zstd wraps what it got from its input.
+    // The decoder of zstd wraps the errors of its input.
     let mut source = error.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static));
     while let Some(inner) = source {
         if inner.downcast_ref::<io::Error>().is_some_and(|inner| inner.kind() == ErrorKind::UnexpectedEof) {
@@ -169,11 +169,12 @@ macro_rules! member {
 member!(GzDecoder, &[0x1f, 0x8b]);
 member!(BzDecoder, b"BZh");
 
-/// Members one after another. What follows the last one and begins no other is ignored, as gzip(1) and bzip2(1) do.
+/// Members one after another. Bytes after the last member that begin no further one are ignored, as in
+/// gzip(1) and bzip2(1).
 pub(super) enum Members<R, D> {
     Member(D),
     End(R),
-    /// Only while one member makes place for the next.
+    /// The state while one member replaces another.
     Between,
 }
 
@@ -208,16 +209,17 @@ impl<R: BufRead, D: Member<R>> Read for Members<R, D> {
 pub(super) struct Zstd<R> {
     decoder: FrameDecoder,
     input: R,
-    /// Whether a frame has been started, so that bytes that start no other are what follows the last.
+    /// Whether a frame was started, so that bytes that start no further one are ignored.
     started: bool,
     ended: bool,
-    /// Told once what was decoded before it has been handed over.
+    /// An error that is returned once, after the bytes that were decoded before it.
     failure: Option<io::Error>,
 }
 
 /// `Block_Maximum_Size` (RFC 8878, section 3.1.1.2.4).
 const BLOCK: usize = 128 << 10;
-/// Ends a frame: the header of a last block without content (RFC 8878, section 3.1.1.2), and room for a checksum.
+/// Bytes that end a frame: the header of a last block without content (RFC 8878, section 3.1.1.2), and space
+/// for a checksum.
 const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 
 impl<R: BufRead> Zstd<R> {
@@ -227,7 +229,7 @@ impl<R: BufRead> Zstd<R> {
         Self { decoder, input, started: false, ended: false, failure: None }
     }
 
-    /// Starts the next frame that holds data; false at the end of the stream.
+    /// Starts the next frame with data. Returns false at the end of the stream.
     fn next_frame(&mut self) -> io::Result<bool> {
         while !self.input.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.input) {
@@ -259,7 +261,7 @@ impl<R: BufRead> Zstd<R> {
         Ok(false)
     }
 
-    /// Compares the frame's checksum, if it has one.
+    /// Verifies the checksum of the frame, if it has one.
     fn check(&self) -> io::Result<()> {
         match self.decoder.get_checksum_from_data() {
             Some(stored) if Some(stored) != self.decoder.get_calculated_checksum() => {
@@ -271,7 +273,7 @@ impl<R: BufRead> Zstd<R> {
 }
 
 impl<R: BufRead> Zstd<R> {
-    /// Decodes some more; false at the end of the stream.
+    /// Decodes more bytes. Returns false at the end of the stream.
     fn advance(&mut self, len: usize) -> io::Result<bool> {
         if self.started && self.decoder.is_finished() {
             self.check()?;
@@ -279,16 +281,17 @@ impl<R: BufRead> Zstd<R> {
         if self.decoder.is_finished() && !self.next_frame()? {
             return Ok(false);
         }
-        // With more than a block at once the decoder's buffer becomes twice as long as the window.
+        // With more than a block at once, the buffer of the decoder becomes twice as long as the window.
         let some = BlockDecodingStrategy::UptoBytes(len.min(BLOCK));
         self.decoder.decode_blocks(&mut self.input, some).map_err(io::Error::other)?;
         Ok(true)
     }
 
-    /// Lets go of what was decoded before the frame failed: a decoder keeps its window until the frame ends.
+    /// Releases the bytes that were decoded before the frame failed. A decoder holds its window until the
+    /// frame ends.
     fn end_frame(&mut self) {
         if !self.decoder.is_finished() {
-            // What is wrong is known already.
+            // The error is already known.
             let _ = self.decoder.decode_blocks(LAST_BLOCK.as_slice(), BlockDecodingStrategy::All);
         }
     }

@@ -1,25 +1,26 @@
-//! What unpacking may cost: bytes, and memory of a decoder.
+//! The limits of unpacking: bytes, and memory of a decoder.
 //!
-//! Without a limit of its own, a stream may unpack to [`BYTES_ALWAYS`] and [`RATIO`] times its own length: data that people keep is far
-//! below, and a small file that fills a disk is far above.
+//! Without an explicit limit, a stream may unpack to [`BYTES_ALWAYS`], or to [`RATIO`] times its own length
+//! if that is more. Real data is far below this limit, and a small file that fills a disk is far above it.
 
 use std::{fmt, io};
 
-/// What any stream may unpack to.
+/// The bytes that any stream may unpack to.
 const BYTES_ALWAYS: u64 = 1 << 30;
-/// What each byte of a stream may unpack to. Sources, logs and root file systems stay below 20; zeros, which an image stores as holes,
-/// are not counted.
+/// The bytes that each byte of a stream may unpack to. Source code, logs and root file systems stay below 20.
+/// Zeros, which an image stores as holes, are not counted.
 const RATIO: u64 = 100;
-/// The longest image, holes counted, where the caller sets no limit.
+/// The longest image, including holes, if the caller sets no limit.
 const LONGEST: u64 = 1 << 40;
-/// The memory of a decoder, where the caller sets no limit: `zstd --long=27` takes 128 MiB, the largest usual dictionary of xz 192 MiB.
+/// The memory of a decoder, if the caller sets no limit. `zstd --long=27` needs 128 MiB, and the largest
+/// usual dictionary of xz 192 MiB.
 const MEMORY: u64 = 256 << 20;
 
 /// The limits of unpacking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnpackLimits {
-    /// The most bytes that a stream may unpack to. `None`: 1 GiB, and 100 times the length of the stream; holes are not counted, and an
-    /// image with its holes has at most 1 TiB.
+    /// The most bytes that a stream may unpack to. `None` allows 1 GiB, or 100 times the length of the stream
+    /// if that is more. Holes are not counted. An image with its holes has at most 1 TiB.
     pub bytes: Option<u64>,
     /// The most bytes of memory that a decoder may use for its window.
     pub memory: u64,
@@ -43,29 +44,29 @@ impl UnpackLimits {
         if unpacked <= limit { Ok(()) } else { Err(UnpackError::Bytes { limit }) }
     }
 
-    /// Returns the most bytes of an image, holes counted.
+    /// Returns the most bytes of an image, including holes.
     pub(super) fn longest(&self) -> u64 {
         self.bytes.unwrap_or(LONGEST)
     }
 }
 
-/// Why a stream is not unpacked further.
+/// The reason why a stream is not unpacked further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// More bytes than are allowed.
+    /// The stream unpacks to more bytes than the limit.
     #[error("it unpacks to more than {}, the limit for a file of its length; --max-unpacked SIZE allows more", Size(*limit))]
     Bytes {
         /// The limit.
         limit: u64,
     },
-    /// More memory than is allowed.
+    /// The decoder needs more memory than the limit.
     #[error(
         "unpacking it takes {} of memory, and at most {} are allowed; --unpack-memory SIZE allows more",
         match needed { Some(needed) => Size(*needed).to_string(), None => "more".into() },
         Size(*limit)
     )]
     Memory {
-        /// What the stream asks for, if it is known.
+        /// The required memory, if it is known.
         needed: Option<u64>,
         /// The limit.
         limit: u64,

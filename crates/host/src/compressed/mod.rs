@@ -1,8 +1,9 @@
-//! Compressed images: decoded once, into a temporary file without a name, so that they can be read at offsets.
+//! Compressed images: decoded once into an unnamed temporary file, so that they can be read at offsets.
 //!
-//! Invariant: hostile bytes meet decoders written in Rust only. [`UnpackLimits`] bound the memory of a decoder and the bytes that it
-//! may unpack.
-//! Invariant: blocks of zeros become holes, so that an image takes the space of its data and not of its length.
+//! Invariant: hostile bytes are decoded only by decoders written in Rust. [`UnpackLimits`] bound the memory
+//! of a decoder and the bytes that it may unpack.
+//! Invariant: blocks of zeros become holes, so that an image takes the space of its data and not of its
+//! length.
 
 mod decode;
 mod limits;
@@ -23,14 +24,14 @@ pub(crate) use scratch::unnamed;
 use scratch::{CHUNK, Scratch, fill};
 pub use stream::Stream;
 
-/// The compressions that are recognised.
+/// The supported compressions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Compression {
     /// The format of bzip2(1).
     Bzip2,
     /// RFC 1952.
     Gzip,
-    /// The .lzma format of LZMA Utils, from before .xz.
+    /// The .lzma format of LZMA Utils, the predecessor of .xz.
     Lzma,
     /// The .xz file format.
     Xz,
@@ -39,13 +40,14 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// How many bytes [`Compression::detect`] wants to see.
+    /// How many bytes [`Compression::detect`] needs.
     pub const MAGIC_LEN: usize = 14;
 
-    /// Recognises a compressed stream by its first bytes, whatever the file's name.
+    /// Recognises a compressed stream by its first bytes. The name of the file is not used.
     pub fn detect(start: &[u8]) -> Option<Self> {
         match start {
-            // The stream's header, and that of its first block or of its end, which are the first digits of pi and its root.
+            // The header of the stream, and the header of its first block or of its end: the first digits of
+            // pi and its root.
             [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..]
             | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => Some(Self::Bzip2),
             // RFC 1952, section 2.3.1: the only compression method is 8.
@@ -59,7 +61,7 @@ impl Compression {
         }
     }
 
-    /// Its name: `bzip2`, `gzip`, `lzma`, `xz`, `zstd`.
+    /// Returns the name: `bzip2`, `gzip`, `lzma`, `xz`, `zstd`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bzip2 => "bzip2",
@@ -71,8 +73,9 @@ impl Compression {
     }
 }
 
-/// The .lzma format has no magic. As xz(1) does, this takes for one: the usual properties, a dictionary of 2^n or 2^n + 2^(n-1) bytes,
-/// a length that is unknown or below 256 GiB, and the zero that begins the data. Source: XZ Utils, doc/lzma-file-format.txt.
+/// Returns whether `start` is probably an .lzma header, which has no magic number. As in xz(1), such a header
+/// has the usual properties, a dictionary of 2^n or 2^n + 2^(n-1) bytes, a length that is unknown or below
+/// 256 GiB, and the zero that begins the data. Source: XZ Utils, doc/lzma-file-format.txt.
 fn is_lzma(start: &[u8]) -> bool {
     let Some((&[0x5d, a, b, c, d, ref len @ .., 0], _)) = start.split_first_chunk::<14>() else {
         return false;
@@ -84,30 +87,30 @@ fn is_lzma(start: &[u8]) -> bool {
     is_usual && dictionary >= 4096 && (len == u64::MAX || len < 256 << 30)
 }
 
-/// How far decompression has come.
+/// The progress of decompression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Bytes read.
     pub read: u64,
-    /// Bytes to read in all, if known.
+    /// The total bytes to read, if known.
     pub total: Option<u64>,
     /// Bytes decoded.
     pub decoded: u64,
 }
 
-/// Why an image was not decoded to its end.
+/// The reason why an image was not decoded to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Incomplete {
-    /// The compressed stream ends too early.
+    /// The compressed stream is truncated.
     Truncated {
-        /// Bytes that could be decoded.
+        /// Bytes that were decoded.
         decoded: u64,
     },
     /// The compressed stream is damaged.
     Damaged {
-        /// Bytes that could be decoded.
+        /// Bytes that were decoded.
         decoded: u64,
-        /// The decoder's words.
+        /// The message of the decoder.
         reason: String,
     },
 }
@@ -115,28 +118,34 @@ pub enum Incomplete {
 /// A decoded image.
 #[derive(Debug)]
 pub struct Decompressed {
-    /// The image, read-only, in a temporary file without a name.
+    /// The image, read-only, in an unnamed temporary file.
     pub device: FileDevice,
-    /// If not all of it is there.
+    /// The reason, if the image is incomplete.
     pub incomplete: Option<Incomplete>,
 }
 
-/// How to decompress.
+/// The options of decompression.
 #[derive(Default)]
 pub struct Options<'a> {
-    /// What it may cost.
+    /// The limits.
     pub limits: UnpackLimits,
-    /// The length of the file, if the stream was unpacked from one itself: what it unpacks to is in proportion to that.
+    /// The length of the original file, if the stream itself was unpacked from one. The limits are
+    /// proportional to that length.
     pub file_len: Option<u64>,
-    /// Where to decode to: a new file if there is none.
+    /// The file to decode to. `None` creates a new file.
     pub room: Option<Room>,
-    /// Is told every few hundred KiB how far it has come.
+    /// Receives the progress every few hundred KiB.
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }
 
-/// Decodes the stream that starts at the first byte of `device`. `path` is for messages. Several members, streams or
-/// frames follow each other; what stands behind the last one is ignored. Errors: Unpack; Damaged if nothing at all can
-/// be decoded; System for the temporary file.
+/// Decodes the stream that starts at the first byte of `device`. `path` is for messages. Several members,
+/// streams or frames may follow each other, and bytes after the last one are ignored.
+///
+/// # Errors
+///
+/// - Unpack if a limit is reached.
+/// - Damaged if no byte can be decoded.
+/// - System for the temporary file.
 pub fn decompress(
     device: &dyn BlockDevice,
     path: &Path,
@@ -177,8 +186,8 @@ pub fn decompress(
     Ok(Decompressed { device: scratch.into_device(path)?, incomplete })
 }
 
-/// Brings what comes from a pipe into a temporary file, so that it can be read at offsets. A compressed stream stays
-/// one. Errors: Stream if `input` cannot be read; System for the temporary file.
+/// Copies the bytes of a pipe to a temporary file, so that they can be read at offsets. A compressed stream
+/// stays compressed. Errors: Stream if `input` cannot be read; System for the temporary file.
 pub fn spool(
     input: &mut dyn Read,
     path: &Path,

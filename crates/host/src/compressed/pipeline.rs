@@ -1,4 +1,4 @@
-//! Decoding in one thread while another writes what was decoded.
+//! Decodes in one thread while another thread writes the decoded bytes.
 
 use std::io::{self, BufReader, Read};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -13,16 +13,16 @@ use crate::HostError;
 
 /// Bytes read from the compressed image at once.
 const READ_AHEAD: usize = 128 << 10;
-/// Chunks on their way: enough that neither side waits for the other's hiccups.
+/// The number of chunks in use, which hides short delays of either thread.
 const CHUNKS: usize = 4;
 
-/// Some decoded bytes.
+/// Decoded bytes.
 pub(super) struct Chunk {
     buffer: Vec<u8>,
     len: usize,
     /// Compressed bytes read so far.
     pub read: u64,
-    /// What went wrong after these bytes.
+    /// The error after these bytes.
     failure: Option<io::Error>,
 }
 
@@ -32,8 +32,8 @@ impl Chunk {
     }
 }
 
-/// Hands what `device` holds, decoded, to `take`, in order. Answers what went wrong with decoding; fails if `take`
-/// does.
+/// Hands the decoded bytes of `device` to `take`, in order. Returns the error of decoding, if any. Fails if
+/// `take` fails.
 pub(super) fn run(
     device: &dyn BlockDevice,
     compression: Compression,
@@ -44,7 +44,7 @@ pub(super) fn run(
         let (full, decoded) = sync_channel(CHUNKS);
         let (empty, buffers) = channel();
         for _ in 0..CHUNKS {
-            // The other end is right here.
+            // The receiver exists in this function.
             let _ = empty.send(vec![0; CHUNK]);
         }
         let name = format!("{} decoder", compression.name());
@@ -54,11 +54,11 @@ pub(super) fn run(
         let decoder =
             started.map_err(|error| HostError::io("start a thread to decode", "".as_ref(), &error))?;
         let result = receive(&decoded, &empty, &mut take);
-        // Without them the decoder ends, wherever it is.
+        // Without the channels, the decoder ends at its next step.
         drop((decoded, empty));
         match (decoder.join(), result) {
             (Ok(()), result) => result,
-            // A fault of a decoder costs what is left of the image, and not the program.
+            // A panic of a decoder affects the rest of the image, and not the program.
             (Err(_), result) => result.map(|_| Some(io::Error::other("the decoder failed"))),
         }
     })
@@ -74,13 +74,13 @@ fn receive(
         if chunk.failure.is_some() {
             return Ok(chunk.failure);
         }
-        // At the end of the stream nobody wants it any more.
+        // At the end of the stream, the decoder no longer receives buffers.
         let _ = empty.send(chunk.buffer);
     }
     Ok(None)
 }
 
-/// Fills buffers until the stream ends or fails, or nobody takes them any more.
+/// Fills buffers until the stream ends or fails, or the receiver is dropped.
 fn decode(
     device: &dyn BlockDevice,
     (compression, memory): (Compression, u64),

@@ -1,4 +1,4 @@
-//! A temporary file without a name that takes a stream and leaves out its zeros.
+//! An unnamed temporary file that receives a stream and stores zeros as holes.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,13 +11,13 @@ use rustix::io::Errno;
 
 use crate::{FileDevice, HostError};
 
-/// Bytes taken at once: a multiple of the grain.
+/// Bytes received at once: a multiple of the grain.
 pub(super) const CHUNK: usize = 256 << 10;
-/// The grain of holes: a page, the usual block of a file system.
+/// The unit of holes: a page, the usual block of a file system.
 const GRAIN: usize = 4096;
 static ZEROS: [u8; GRAIN] = [0; GRAIN];
 
-/// A temporary file without a name, for an image that is decompressed once the right to create files is given up.
+/// An unnamed temporary file, for an image that is decompressed after the right to create files was dropped.
 #[derive(Debug)]
 pub struct Room {
     file: File,
@@ -25,7 +25,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Creates it in the directory for temporary files. Errors: System.
+    /// Creates the file in the directory for temporary files. Errors: System.
     pub fn new() -> Result<Self, HostError> {
         let folder = temporary_folder();
         match unnamed(&folder) {
@@ -35,7 +35,7 @@ impl Room {
     }
 }
 
-/// The file while it grows.
+/// The growing file.
 pub(super) struct Scratch {
     file: File,
     folder: PathBuf,
@@ -45,28 +45,28 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Starts an empty file: `room`, or a new one.
+    /// Starts with an empty file: `room`, or a new one.
     pub fn new(room: Option<Room>) -> Result<Self, HostError> {
         let Room { file, folder } = room.map_or_else(Room::new, Ok)?;
         Ok(Self { file, folder, position: 0, written: 0 })
     }
 
-    /// Bytes taken so far.
+    /// Returns the number of bytes received so far.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns how many of the bytes are stored, and are not holes.
+    /// Returns how many of the bytes are stored and not holes.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Takes the next chunk. Chunks but the last are of [`CHUNK`] bytes.
+    /// Appends the next chunk. All chunks but the last have [`CHUNK`] bytes.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), HostError> {
         self.write(bytes).map_err(|error| HostError::io("write a temporary file in", &self.folder, &error))
     }
 
-    /// Writes `bytes` but for their grains of zeros.
+    /// Writes `bytes` without their grains of zeros.
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let mut data = 0..0;
         let mut flush = |range: std::ops::Range<usize>| {
@@ -87,7 +87,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// The file as a device for reading.
+    /// Returns the file as a device for reading.
     pub fn into_device(self, path: &Path) -> Result<FileDevice, HostError> {
         self.file
             .set_len(self.position)
@@ -96,7 +96,8 @@ impl Scratch {
     }
 }
 
-/// Fills `buffer` from `input` as far as that goes; a failure comes with what came before it.
+/// Fills `buffer` from `input` up to the end or the first error. Returns the error with the number of bytes
+/// before it.
 pub(super) fn fill(input: &mut (impl Read + ?Sized), buffer: &mut [u8]) -> (usize, Option<std::io::Error>) {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -110,7 +111,7 @@ pub(super) fn fill(input: &mut (impl Read + ?Sized), buffer: &mut [u8]) -> (usiz
     (filled, None)
 }
 
-/// `$TMPDIR`; without it `/var/tmp`, since `/tmp` often lies in memory (file-hierarchy(7)).
+/// Returns `$TMPDIR`, or `/var/tmp` if it is not set. `/tmp` is often in memory (file-hierarchy(7)).
 fn temporary_folder() -> PathBuf {
     match std::env::var_os("TMPDIR") {
         Some(folder) if !folder.is_empty() => folder.into(),
@@ -119,12 +120,13 @@ fn temporary_folder() -> PathBuf {
     }
 }
 
-/// A file in `folder` that has no name and goes when it is closed.
+/// Creates a file in `folder` that has no name and is removed when it is closed.
 pub(crate) fn unnamed(folder: &Path) -> Result<File, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(folder, flags | OFlags::TMPFILE, mode) {
-        // Not every file system can; kernels that do not know the flag see a directory opened for writing.
+        // Not all file systems support unnamed files. A kernel without the flag treats this as opening a
+        // directory for writing.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         result => return result.map(File::from),
     }

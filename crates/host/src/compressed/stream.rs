@@ -1,9 +1,11 @@
-//! A stream that may be compressed, decoded in a thread of its own while what was decoded is used.
+//! A stream that may be compressed, decoded in its own thread while the decoded bytes are used.
 //!
-//! Invariant: at most [`CHUNKS`] chunks wait, and no more is handed out than the limits allow, whatever the stream unpacks to.
-//! Invariant: a stream ends with its last chunk. If the thread ends without one, a decoder failed, and the stream reports it.
+//! Invariant: at most [`CHUNKS`] chunks wait, and the limits bound the returned bytes for any stream.
+//! Invariant: a stream ends with its last chunk. If the thread ends without one, a decoder failed, and the
+//! stream reports it.
 //!
-//! Nobody waits for the thread: it may itself wait for more of a pipe, and ends with the next bytes of it that nobody wants.
+//! Dropping the stream does not wait for the thread. The thread may wait for more bytes of a pipe, and ends
+//! when it receives bytes that are no longer needed.
 
 use std::io::{self, BufReader, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -18,7 +20,7 @@ use super::{Compression, UnpackLimits};
 const READ_AHEAD: usize = 128 << 10;
 const CHUNKS: usize = 4;
 
-/// The bytes of a stream, decoded if it was compressed.
+/// The bytes of a stream, decoded if the stream is compressed.
 pub struct Stream {
     compression: Option<Compression>,
     start: Vec<u8>,
@@ -27,22 +29,23 @@ pub struct Stream {
     current: Cursor<Vec<u8>>,
     /// Bytes of all chunks so far.
     unpacked: u64,
-    /// Whether the chunk before was the last.
+    /// Whether the previous chunk was the last.
     is_ended: bool,
-    /// Told once what came before it was read.
+    /// An error that is returned once, after the bytes before it.
     failure: Option<io::Error>,
 }
 
 struct Chunk {
     bytes: Vec<u8>,
-    /// Bytes of the stream read so far, as it is compressed.
+    /// Compressed bytes of the stream read so far.
     read: u64,
     is_last: bool,
     failure: Option<io::Error>,
 }
 
 impl Stream {
-    /// Looks at the first bytes of `input`, and reads on in a thread. Errors: those of the input; there is no thread.
+    /// Examines the first bytes of `input`, and continues to read in a thread. Errors: those of the input;
+    /// the thread cannot start.
     pub fn new(mut input: impl Read + Send + 'static, limits: UnpackLimits) -> io::Result<Self> {
         let mut start = [0; Compression::MAGIC_LEN];
         let (len, failure) = fill(&mut input, &mut start);
@@ -71,13 +74,14 @@ impl Stream {
         &self.start
     }
 
-    /// What it is compressed with.
+    /// Returns the compression.
     pub fn compression(&self) -> Option<Compression> {
         self.compression
     }
 }
 
-/// Sends all of `input`, until it ends or nobody wants more. `read` returns how many bytes of the stream were read.
+/// Sends all of `input`, until it ends or the receiver is dropped. `read` returns how many bytes of the
+/// stream were read.
 fn send<R: Read>(mut input: R, sender: &SyncSender<Chunk>, read: impl Fn(&R) -> u64) {
     loop {
         let mut bytes = vec![0; CHUNK];
@@ -91,7 +95,7 @@ fn send<R: Read>(mut input: R, sender: &SyncSender<Chunk>, read: impl Fn(&R) -> 
     }
 }
 
-/// An input that counts what was read of it.
+/// An input that counts the bytes read.
 struct Counted<R> {
     input: R,
     read: u64,
@@ -106,7 +110,7 @@ impl<R: Read> Read for Counted<R> {
 }
 
 impl Stream {
-    /// Takes the next chunk; false at the end.
+    /// Receives the next chunk. Returns false at the end.
     fn advance(&mut self) -> io::Result<bool> {
         if let Some(error) = self.failure.take() {
             return Err(error);

@@ -1,4 +1,4 @@
-//! The programs bzip2, gzip, lzma, xz and zstd compress what is decoded here.
+//! Decodes the output of the programs bzip2, gzip, lzma, xz and zstd.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ const PROGRAMS: [(&str, Compression); 5] = [
     ("zstd", Compression::Zstd),
 ];
 
-/// 3 MiB: text-like data, a hole, noise.
+/// Returns 3 MiB: text-like data, a hole, noise.
 fn sample() -> Vec<u8> {
     let mut state = 1_u32;
     let mut noise = move || {
@@ -78,7 +78,7 @@ fn what_the_programs_compress_is_recognised_and_decoded_with_its_zeros_as_holes(
 #[test]
 fn members_streams_and_frames_follow_each_other_and_what_is_behind_them_is_ignored() {
     let (one, two) = (vec![1; 100_000], vec![2; 300_001]);
-    // A file of lzma is one stream.
+    // An lzma file has one stream only.
     for (program, compression) in PROGRAMS.into_iter().filter(|(program, _)| *program != "lzma") {
         let (Some(first), Some(second)) = (compress(program, &[], &one), compress(program, &[], &two)) else {
             continue;
@@ -89,7 +89,7 @@ fn members_streams_and_frames_follow_each_other_and_what_is_behind_them_is_ignor
             bytes.extend([0x5a, 0x2a, 0x4d, 0x18, 5, 0, 0, 0, 1, 2, 3, 4, 5]);
         }
         bytes.extend(second);
-        // The .xz format allows zeros, four at a time; gzip and zstd say "trailing garbage ignored".
+        // The .xz format allows zeros, four at a time; gzip and zstd print "trailing garbage ignored".
         bytes.extend([0; 512]);
         let decoded = decode(compression, bytes).unwrap();
         assert!(content(&decoded.device) == [one.clone(), two.clone()].concat(), "{program}");
@@ -119,7 +119,7 @@ fn damage_is_told_with_what_came_before_it() {
         let middle = bytes.len() / 3;
         bytes[middle..middle + 64].fill(0xa5);
         let decoded = decode(compression, bytes.clone()).unwrap();
-        // Without checksums and marks, lzma may notice only that the data ends too early.
+        // Without checksums and end marks, lzma may detect only that the data ends too early.
         let is_told = decoded.incomplete.is_some() && compression == Compression::Lzma
             || matches!(decoded.incomplete, Some(Incomplete::Damaged { .. }));
         assert!(is_told, "{program}: {:?}", decoded.incomplete);
@@ -146,7 +146,8 @@ fn at_most(bytes: u64) -> UnpackLimits {
     UnpackLimits { bytes: Some(bytes), ..UnpackLimits::default() }
 }
 
-/// A frame of zstd with a window of 2^`exponent` bytes, and `abc`. Source: RFC 8878, sections 3.1.1.1 and 3.1.1.2.
+/// Returns a frame of zstd with a window of 2^`exponent` bytes, and `abc`. Source: RFC 8878, sections 3.1.1.1
+/// and 3.1.1.2.
 fn frame(exponent: u8) -> Vec<u8> {
     let header = [0x28, 0xb5, 0x2f, 0xfd, 0, (exponent - 10) << 3];
     [&header[..], &[3 << 3 | 1, 0, 0], b"abc"].concat()
@@ -172,7 +173,7 @@ fn a_decoder_takes_the_memory_that_is_allowed_and_says_what_it_lacks() {
         assert_eq!(error, HostError::Unpack { path: "test.img".into(), error: error_of });
         assert_eq!(with_memory(Compression::Zstd, frame(exponent), 1 << 31).unwrap(), b"abc", "{exponent}");
     }
-    // What was unpacked before does not make an image.
+    // The bytes that were unpacked before the error do not form an image.
     let second = [frame(20), frame(29)].concat();
     assert!(matches!(with_memory(Compression::Zstd, second, memory), Err(HostError::Unpack { .. })));
     for (program, compression) in [("xz", Compression::Xz), ("lzma", Compression::Lzma)] {
@@ -186,7 +187,7 @@ fn a_decoder_takes_the_memory_that_is_allowed_and_says_what_it_lacks() {
 
 #[test]
 fn the_largest_usual_dictionary_of_xz_is_allowed_by_default() {
-    // A dictionary of 192 MiB (property 31) in the header of the block, whose checksum follows it.
+    // A dictionary of 192 MiB (property 31) in the header of the block, which is followed by its checksum.
     let Some(mut bytes) = compress("xz", &["-0", "--check=none"], b"abc") else { return };
     let header = 12..12 + (usize::from(bytes[12]) + 1) * 4;
     assert_eq!(bytes[14..16], [0x21, 1], "LZMA2, with one property");
@@ -214,12 +215,12 @@ fn a_stream_hands_out_no_more_than_its_limit_and_ends_in_its_error() {
     };
     assert_eq!(read(UnpackLimits::default()), (3 << 20, None));
     assert_eq!(read(at_most(1 << 20)), (1 << 20, Some(UnpackError::Bytes { limit: 1 << 20 })));
-    // What is not compressed is as long as it is.
+    // The limits do not apply to a stream without compression.
     let mut plain = Stream::new(&[7; 1000][..], at_most(1)).unwrap();
     assert_eq!(plain.read_to_end(&mut Vec::new()).unwrap(), 1000);
 }
 
-/// The same 40,000 bytes as each program compresses them.
+/// Returns the same 40,000 bytes, compressed by each program.
 fn small_streams() -> &'static [Option<Vec<u8>>; 5] {
     static STREAMS: std::sync::OnceLock<[Option<Vec<u8>>; 5]> = std::sync::OnceLock::new();
     STREAMS.get_or_init(|| {

@@ -1,10 +1,14 @@
-//! Writing behind: what is written is copied into rows of memory, and a thread writes those to the device below.
+//! Writes behind: written bytes are copied into rows of memory, and a thread writes the rows to the device
+//! below.
 //!
-//! Only what was flushed is on stable storage, and so what was not may wait. Whoever reads, punches or copies what waits waits for it.
+//! Only flushed bytes are on stable storage, so other bytes may wait. A read, punch or copy of waiting bytes
+//! waits until they are written.
 //! Invariant: at most [`ROWS`] rows of [`ROW`] bytes wait.
-//! Invariant: rows are written one after another as they were filled, so that of two writes to one place the later counts.
-//! Invariant: an error of the thread is told by whatever follows: nothing is written after it, and each flush answers it.
-//! Locking: a lock around the rows, which the thread does not hold while it writes.
+//! Invariant: rows are written in the order in which they were filled, so that the later of two writes to one
+//! place counts.
+//! Invariant: an error of the thread is returned by later calls. Nothing is written after it, and each flush
+//! returns it.
+//! Locking: a lock protects the rows. The thread does not hold it while it writes.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,16 +19,16 @@ use obento_base::wire::to_u64;
 use obento_base::{DeviceError, Error, Result};
 use obento_block::{Backing, BlockDevice, ReadRequest, check_range};
 
-/// Bytes of a row: enough that handing it over costs little, few enough to stay in a processor's cache.
+/// Bytes of a row: enough to hide the cost of handing it over, and few enough to stay in a processor cache.
 const ROW: usize = 512 << 10;
-/// Rows that wait at most.
+/// The most rows that wait.
 const ROWS: usize = 4;
-/// Places of a row, so that looking for one costs little.
+/// The most ranges of a row, so that a search is cheap.
 const PIECES: usize = 64;
-/// Longer writes go to the device at once: copying them costs more than it saves.
+/// Longer writes are passed to the device at once: copying them costs more than it saves.
 const LONGEST: usize = ROW / 2;
 
-/// A device that is written behind.
+/// A device with write-behind.
 pub struct BehindDevice {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -38,9 +42,9 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What is being filled.
+    /// The row that is being filled.
     row: Row,
-    /// What is full, and what the thread writes in front.
+    /// Full rows. The thread writes the first one.
     waiting: VecDeque<Arc<Row>>,
     spare: Vec<Row>,
     error: Option<Error>,
@@ -53,12 +57,12 @@ enum Worker {
     #[default]
     None,
     Runs,
-    /// There can be none: rows are written by whoever fills them.
+    /// No thread could start: the caller that fills a row writes it.
     Refused,
     Ends,
 }
 
-/// Bytes, and where they belong.
+/// Bytes and their positions.
 #[derive(Default)]
 struct Row {
     bytes: Vec<u8>,
@@ -119,12 +123,12 @@ impl Shared {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the row in front, if there is one, and lets others work meanwhile.
+    /// Writes the first row, if there is one. Releases the lock meanwhile.
     fn write_front<'s>(&'s self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         let Some(row) = state.waiting.front().cloned() else { return state };
         let has_failed = state.error.is_some();
         drop(state);
-        // Behind an error nothing is written: what came before it may be missing.
+        // After an error, nothing is written, because earlier bytes may be missing.
         let written = if has_failed { Ok(()) } else { row.write(&*self.below) };
         let mut state = self.lock();
         state.waiting.pop_front();
@@ -138,7 +142,7 @@ impl Shared {
         state
     }
 
-    /// What the thread does.
+    /// The loop of the thread.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -152,7 +156,7 @@ impl Shared {
 }
 
 impl BehindDevice {
-    /// Writes to `below`, whose writes may come from another thread.
+    /// Writes to `below`, from another thread if possible.
     pub fn new(below: Arc<dyn BlockDevice>) -> Self {
         let shared = Shared { below, state: Mutex::default(), changed: Condvar::new() };
         Self { shared: Arc::new(shared), thread: Mutex::default() }
@@ -188,7 +192,7 @@ impl BehindDevice {
         state
     }
 
-    /// Writes the row that is being filled, where none waits.
+    /// Writes the row that is being filled, if no row waits.
     fn write_row(&self, state: &mut State) {
         let row = std::mem::take(&mut state.row);
         let written = if state.error.is_some() { Ok(()) } else { row.write(&*self.shared.below) };
@@ -198,7 +202,7 @@ impl BehindDevice {
         }
     }
 
-    /// Brings all that waits to the device below. Errors: of any write before.
+    /// Writes all waiting bytes to the device below. Errors: those of any earlier write.
     fn settle(&self) -> Result<()> {
         let mut state = self.shared.lock();
         while !state.waiting.is_empty() {
@@ -208,7 +212,7 @@ impl BehindDevice {
         state.error.map_or(Ok(()), Err)
     }
 
-    /// Sees to it that nothing waits that lies in `range`.
+    /// Writes all waiting bytes in `range`.
     fn settle_range(&self, range: &Range<u64>) -> Result<()> {
         let state = self.shared.lock();
         let waits = state.row.overlaps(range) || state.waiting.iter().any(|row| row.overlaps(range));
@@ -219,7 +223,7 @@ impl BehindDevice {
 
 impl Drop for BehindDevice {
     fn drop(&mut self) {
-        // Whoever wanted to know that all is there has flushed.
+        // A caller that needs the error has flushed.
         let _ = self.settle();
         self.shared.lock().worker = Worker::Ends;
         self.shared.changed.notify_all();
@@ -302,7 +306,7 @@ mod tests {
     use super::*;
     use obento_block::MemDevice;
 
-    /// A device of whose writes one that covers `bad` fails.
+    /// A device that fails a write that covers `bad`.
     struct Bad(MemDevice, u64);
 
     impl BlockDevice for Bad {

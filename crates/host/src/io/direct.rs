@@ -1,9 +1,11 @@
-//! Reading and writing past the page cache.
+//! Reads and writes without the page cache.
 //!
-//! The kernel wants offset, length and memory aligned, so what is not goes through an aligned buffer of our own, and a write
-//! of a part of a grain reads the grain first.
-//! Invariant: the length of the file stays: what the grain of a write adds past its end is cut off again.
-//! Locking: `edges`, shared by writes of whole grains, exclusive for writes of parts, which read before they write.
+//! The kernel requires an aligned offset, length and memory. Other transfers use an aligned buffer of this
+//! module, and a write of a part of a grain reads the grain first.
+//! Invariant: the length of the file does not change: bytes of the last grain past the end are truncated
+//! again.
+//! Locking: `edges` is shared for writes of whole grains, and exclusive for writes of parts, which read
+//! before they write.
 //! Source: open(2), "O_DIRECT".
 
 use std::io;
@@ -17,9 +19,10 @@ use obento_block::{Backing, BlockDevice};
 
 use crate::FileDevice;
 
-/// The grain for files, and the alignment of memory: what the strictest of today's disks and file systems ask.
+/// The grain for files and the alignment of memory: the strictest requirement of current disks and file
+/// systems.
 const GRAIN: usize = 4096;
-/// Bytes that go through a buffer at once.
+/// Bytes that pass through a buffer at once.
 const BOUNCE: usize = 1 << 20;
 
 /// A file that was opened with `O_DIRECT`.
@@ -50,7 +53,7 @@ impl Buffer {
 
 impl DirectDevice {
     pub(super) fn new(file: FileDevice) -> Self {
-        // A block device ends at a multiple of its sectors, and not of more.
+        // The length of a block device is a multiple of its sector size, which may be smaller than the grain.
         let grain = if file.file_id().ino == 0 { u64::from(file.sector_size()) } else { to_u64(GRAIN) };
         Self { file, grain, edges: RwLock::new(()), buffers: Mutex::new(Vec::new()) }
     }
@@ -63,7 +66,7 @@ impl DirectDevice {
         offset.next_multiple_of(self.grain)
     }
 
-    /// Whether the kernel takes a transfer as it is.
+    /// Returns whether the kernel accepts the transfer without a buffer.
     fn is_aligned(&self, offset: u64, buf: &[u8]) -> bool {
         offset.is_multiple_of(self.grain)
             && to_u64(buf.len()).is_multiple_of(self.grain)
@@ -78,7 +81,8 @@ impl DirectDevice {
         result
     }
 
-    /// Fills aligned `buf` from aligned `offset` on, at least `needed` bytes of it; the rest may lie past the end.
+    /// Fills aligned `buf` from aligned `offset` on. At least `needed` bytes must exist; the rest may be past
+    /// the end.
     fn read_aligned(&self, offset: u64, buf: &mut [u8], needed: usize) -> Result<()> {
         let mut done = 0;
         while done < needed {
@@ -107,7 +111,8 @@ impl DirectDevice {
         })
     }
 
-    /// Writes one buffer's worth at most; what of its first and last grain `buf` leaves out is read before.
+    /// Writes at most one buffer. Reads the parts of the first and last grain that `buf` does not cover
+    /// first.
     fn write_piece(&self, buffer: &mut Buffer, offset: u64, buf: &[u8]) -> Result<()> {
         let (start, end) = (self.floor(offset), offset + to_u64(buf.len()));
         let aligned_end = self.ceil(end);
@@ -196,7 +201,7 @@ impl BlockDevice for DirectDevice {
         self.file.discard(range)
     }
 
-    /// Copying in the kernel would go through the page cache.
+    /// Copying in the kernel would use the page cache.
     fn backing(&self, _: Range<u64>) -> Option<Backing> {
         None
     }

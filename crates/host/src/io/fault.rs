@@ -1,20 +1,21 @@
-//! What happens when a page of a mapping cannot be had: the file is shorter than it was, or the medium fails.
+//! Handles faults of mapped pages: the file became shorter, or the medium fails.
 //!
-//! The kernel sends `SIGBUS` to the thread that reads. Our handler looks for the address among the mappings that are
-//! watched, marks the one it is in, and puts a page of zeros there, so that the read goes on; whoever reads looks at the
-//! mark afterwards. An address that is in none goes to whoever had the signal before, by default the end of the process.
+//! The kernel sends `SIGBUS` to the reading thread. The handler finds the watched mapping that contains the
+//! address, marks it, and maps a page of zeros there, so that the read continues. The reader checks the mark
+//! afterwards. A fault outside all watched mappings is passed to the previous handler, which by default ends
+//! the process.
 //! Invariant: the mark is set before the zeros can be read.
 //! Source: sigaction(2), `SA_SIGINFO`; mmap(2) on accesses past the end of a file.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Mappings that are watched at once.
+/// The most watched mappings.
 const SLOTS: usize = 64;
 
 struct Slot {
     taken: AtomicBool,
-    /// 0: not watched.
+    /// 0: unused.
     start: AtomicUsize,
     len: AtomicUsize,
     faulted: AtomicBool,
@@ -29,15 +30,15 @@ static TABLE: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
-/// The handler that was there before: `SIG_DFL`, `SIG_IGN` or an address, and whether it takes three arguments.
+/// The previous handler: `SIG_DFL`, `SIG_IGN` or an address, and whether it takes three arguments.
 static BEFORE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static BEFORE_INFO: AtomicBool = AtomicBool::new(false);
 
-/// A mapping that is watched.
+/// A watched mapping.
 pub(super) struct Watch(&'static Slot);
 
 impl Watch {
-    /// Watches the `len` bytes at `start`. `None`: there are too many.
+    /// Watches the `len` bytes at `start`. Returns `None` if too many mappings are watched.
     pub(super) fn new(start: usize, len: usize) -> Option<Self> {
         install();
         let free = |slot: &&Slot| {
@@ -50,7 +51,7 @@ impl Watch {
         Some(Self(slot))
     }
 
-    /// Whether a page could not be had.
+    /// Returns whether a page could not be read.
     pub(super) fn has_faulted(&self) -> bool {
         self.0.faulted.load(Ordering::SeqCst)
     }
@@ -71,11 +72,11 @@ impl Drop for Watch {
 fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        // SAFETY: a question about a number.
+        // SAFETY: the call only returns a number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         PAGE.store(usize::try_from(page).unwrap_or(4096), Ordering::Relaxed);
-        // SAFETY: `struct sigaction` is integers, for which zeros are a value; the handler has the signature that SA_SIGINFO
-        // asks for, and does only what a handler may.
+        // SAFETY: `struct sigaction` consists of integers, for which zeros are valid. The handler has the
+        // signature that SA_SIGINFO requires, and makes only calls that are allowed in a handler.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_bus_error as *const () as usize;
@@ -89,9 +90,10 @@ fn install() {
     });
 }
 
-/// Only atomics and one system call, which keeps `errno` as it was.
+/// Uses only atomics and one system call, and preserves `errno`.
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands a valid `siginfo_t` to a handler with SA_SIGINFO, and for SIGBUS it has an address.
+    // SAFETY: the kernel passes a valid `siginfo_t` to a handler with SA_SIGINFO, and for SIGBUS it contains
+    // an address.
     let address = unsafe { (*info).si_addr() } as usize;
     let within = |slot: &&Slot| {
         let start = slot.start.load(Ordering::Acquire);
@@ -100,8 +102,8 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
     if let Some(slot) = TABLE.iter().find(within) {
         slot.faulted.store(true, Ordering::SeqCst);
         let page = PAGE.load(Ordering::Relaxed);
-        // SAFETY: the page lies in a mapping of ours, which nobody refers to, and becomes a page of zeros for reading; errno is
-        // the thread's own.
+        // SAFETY: the page is in a mapping of this module without references to it, and becomes a page of
+        // zeros for reading. `errno` is local to the thread.
         let mapped = unsafe {
             let errno = *libc::__errno_location();
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -115,12 +117,12 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
         }
     }
     match BEFORE.load(Ordering::Acquire) {
-        // The same access again, without a handler, ends the process as it would have.
+        // The same access, without a handler, ends the process as usual.
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: setting the default disposition is allowed in a handler.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
-        // SAFETY: this is the handler that was installed before us, called as its flags say.
+        // SAFETY: this is the previous handler, called as its flags require.
         handler => unsafe {
             if BEFORE_INFO.load(Ordering::Relaxed) {
                 let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =

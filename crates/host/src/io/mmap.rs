@@ -1,8 +1,8 @@
-//! Reading from a mapping of the file.
+//! Reads from a mapping of the file.
 //!
-//! The mapping is shared with the page cache, so what is written by `pwrite` is seen in it at once. A file that somebody
-//! shortens, or a medium that fails, is a signal instead of an error: `fault` turns it into zeros and a mark, and from then
-//! on everything is read by system calls, which say what is wrong.
+//! The mapping shares the page cache, so bytes written by `pwrite` are visible in it at once. A file that
+//! another process shortens, or a medium that fails, causes a signal instead of an error: `fault` turns it
+//! into zeros and a mark. From then on all reads use system calls, which return the error.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -29,7 +29,7 @@ struct Map {
     len: usize,
 }
 
-// SAFETY: the mapping is only read, stays where it is until it is dropped, and belongs to no thread.
+// SAFETY: the mapping is only read, stays at its address until it is dropped, and belongs to no thread.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
@@ -37,7 +37,7 @@ unsafe impl Sync for Map {}
 impl Map {
     fn new(file: &FileDevice) -> std::result::Result<Self, Errno> {
         let len = usize::try_from(file.len()).map_err(|_| Errno::NOMEM)?;
-        // SAFETY: a new mapping at an address of the kernel's choice takes no memory that anybody has.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no memory in use.
         let start = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -54,7 +54,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: start and length are those of `mmap`, and nobody has a reference into it.
+        // SAFETY: start and length are those of `mmap`, and no references into the mapping exist.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -69,7 +69,7 @@ impl MmapDevice {
 
 impl Drop for MmapDevice {
     fn drop(&mut self) {
-        // Before the mapping goes: its addresses may be somebody else's afterwards.
+        // Ends before unmapping: other mappings may reuse the addresses.
         self.watch.end();
     }
 }
@@ -91,8 +91,9 @@ impl BlockDevice for MmapDevice {
         self.file.check(offset, buf.len())?;
         if !self.watch.has_faulted() {
             debug_assert!(offset + to_u64(buf.len()) <= to_u64(self.map.len));
-            // SAFETY: both ranges are checked, and do not overlap, since nobody has a reference into the mapping. Its bytes may
-            // change meanwhile, as those of any read may, so they are copied and never referred to.
+            // SAFETY: both ranges are checked, and do not overlap, because no references into the mapping
+            // exist. Its bytes may change meanwhile, as in any read, so they are copied and never referred
+            // to.
             unsafe {
                 let from = self.map.start.as_ptr().add(offset as usize);
                 std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len());

@@ -1,14 +1,14 @@
-//! Four ways to the bytes of an image file or block device, all behind one contract.
+//! Four back ends for the bytes of an image file or block device, with one contract.
 //!
 //! | | reads | writes | flush |
 //! |---|---|---|---|
 //! | buffered | `pread` | `pwrite` | `fdatasync` |
-//! | direct | `pread` past the page cache, through aligned buffers | the same, what is not aligned read before | `fdatasync` |
+//! | direct | `pread` without the page cache, through aligned buffers | the same; unaligned parts are read first | `fdatasync` |
 //! | mmap | from a mapping | `pwrite` | `fdatasync` |
-//! | uring | `io_uring`, large ones in pieces at once | the same | `fdatasync` |
+//! | uring | `io_uring`, large transfers in parallel pieces | the same | `fdatasync` |
 //!
-//! Invariant: no file is open both buffered and direct; who copies from file to file in the kernel does so only where the
-//! page cache is used. What is measured of them is in `docs/benchmarks/io.md`.
+//! Invariant: no file is open both buffered and direct. The kernel copies from file to file only if the page
+//! cache is used. `docs/benchmarks/io.md` has measurements.
 
 mod behind;
 mod direct;
@@ -41,16 +41,16 @@ pub enum IoBackend {
     /// System calls through the page cache.
     #[default]
     Buffered,
-    /// System calls past the page cache (`O_DIRECT`): what is read once does not push others out.
+    /// System calls without the page cache (`O_DIRECT`). Bytes that are read once do not evict others.
     Direct,
-    /// Reading from a mapping of the file, writing as `Buffered`.
+    /// Reads from a mapping of the file, and writes like `Buffered`.
     Mmap,
     /// Many requests at once (`io_uring`).
     Uring,
 }
 
 impl IoBackend {
-    /// All of them.
+    /// All back ends.
     pub const ALL: [Self; 4] = [Self::Buffered, Self::Direct, Self::Mmap, Self::Uring];
 }
 
@@ -67,16 +67,16 @@ impl fmt::Display for IoBackend {
 
 /// An open image.
 pub struct Opened {
-    /// Its bytes.
+    /// The bytes.
     pub device: Arc<dyn BlockDevice>,
-    /// Which file it is.
+    /// The identity of the file.
     pub id: FileId,
-    /// What a person should know about its lock.
+    /// The notices for the user about the lock.
     pub notices: Vec<LockNotice>,
 }
 
-/// Opens the image at `path` and locks it for `lock`; without one it is read whoever else has it open. Errors as
-/// [`FileDevice::open_locked`]; NoBackend.
+/// Opens the image at `path` and locks it for `lock`. Without a lock, the image is opened for reading.
+/// Errors: as [`FileDevice::open_locked`]; NoBackend.
 pub fn open(path: &Path, lock: Option<Purpose>, backend: IoBackend) -> Result<Opened, HostError> {
     let flags = if backend == IoBackend::Direct { OFlags::DIRECT } else { OFlags::empty() };
     let refused = |errno| HostError::NoBackend { path: path.into(), backend, errno };
@@ -87,7 +87,7 @@ pub fn open(path: &Path, lock: Option<Purpose>, backend: IoBackend) -> Result<Op
     let (id, notices) = (file.file_id(), file.lock_notices().to_vec());
     let device: Arc<dyn BlockDevice> = match backend {
         IoBackend::Buffered => Arc::new(file),
-        // Of nothing there is no mapping, and an image of nothing is refused in better words above.
+        // An empty file cannot be mapped, and a higher layer rejects an empty image with a better message.
         IoBackend::Mmap if file.is_empty() => Arc::new(file),
         IoBackend::Direct => Arc::new(DirectDevice::new(file)),
         IoBackend::Mmap => Arc::new(MmapDevice::new(file).map_err(refused)?),

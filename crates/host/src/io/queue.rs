@@ -1,6 +1,7 @@
-//! Requests of one file of which several are under way at a time, each with a buffer of its own: what a measurement of depth needs.
+//! Parallel requests of one file, each with its own buffer, for measurements of queue depth.
 //!
-//! Invariant: a buffer that the kernel may touch is neither read nor freed: the queue waits for all of them before it goes.
+//! Invariant: a buffer that the kernel may access is neither read nor freed: dropping the queue waits for all
+//! requests.
 //! Source: io_uring_enter(2).
 
 use std::fs::File;
@@ -11,14 +12,14 @@ use io_uring::{IoUring, opcode, types};
 
 use super::uring::is_passing;
 
-/// What buffers are aligned to, for files that are open past the page cache.
+/// The alignment of buffers, for files that are open without the page cache.
 const PAGE: usize = 4096;
 
-/// A file and the requests of it that are under way.
+/// A file and its requests in progress.
 pub struct Queue {
     ring: IoUring,
     file: File,
-    /// Memory of all buffers, and where the first begins.
+    /// The memory of all buffers, and the position of the first one.
     memory: Vec<u8>,
     first: usize,
     /// Bytes of a request.
@@ -27,7 +28,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Up to `depth` requests of `len` bytes each. Errors: of io_uring_setup(2); a kernel may have none, or forbid it.
+    /// Creates a queue of up to `depth` requests of `len` bytes each. Errors: those of io_uring_setup(2). A
+    /// kernel may not support io_uring, or forbid it.
     pub fn new(file: File, depth: u32, len: usize) -> io::Result<Self> {
         let ring = IoUring::new(depth)?;
         let each = len.next_multiple_of(PAGE);
@@ -36,7 +38,7 @@ impl Queue {
         Ok(Self { ring, file, memory, first, len, under_way: 0 })
     }
 
-    /// Begins to read the bytes from `offset` on into the buffer `slot`, which has nothing under way.
+    /// Starts to read the bytes from `offset` on into the buffer `slot`, which has no request in progress.
     pub fn read(&mut self, slot: usize, offset: u64) -> io::Result<()> {
         let (fd, buffer) = self.buffer(slot);
         self.begin(
@@ -44,7 +46,7 @@ impl Queue {
         )
     }
 
-    /// Begins to write the buffer `slot`, which has nothing under way, from `offset` on.
+    /// Starts to write the buffer `slot`, which has no request in progress, at `offset`.
     pub fn write(&mut self, slot: usize, offset: u64) -> io::Result<()> {
         let (fd, buffer) = self.buffer(slot);
         self.begin(
@@ -59,15 +61,15 @@ impl Queue {
     }
 
     fn begin(&mut self, entry: &io_uring::squeue::Entry) -> io::Result<()> {
-        // SAFETY: the descriptor and the memory live as long as the queue, which waits for all requests when it is dropped; the
-        // memory never moves, and nobody reads it.
+        // SAFETY: the descriptor and the memory live as long as the queue, which waits for all requests when
+        // it is dropped. The memory never moves, and nothing reads it.
         unsafe { self.ring.submission().push(entry) }.map_err(|_| io::ErrorKind::WouldBlock)?;
         self.under_way += 1;
         self.ring.submit().map(drop)
     }
 
-    /// Waits until requests have ended, and hands the slot of each and how many bytes it moved to `ended`. Errors: the first that
-    /// a request had.
+    /// Waits until requests have ended, and passes the slot and the number of bytes of each to `ended`.
+    /// Errors: the first error of a request.
     pub fn wait(&mut self, mut ended: impl FnMut(usize, usize)) -> io::Result<()> {
         while let Err(error) = self.ring.submit_and_wait(1) {
             if !is_passing(&error) {
@@ -92,7 +94,7 @@ impl Drop for Queue {
         while self.under_way > 0 {
             let before = self.under_way;
             if self.wait(|_, _| {}).is_err() && self.under_way == before {
-                // The kernel may hold the memory: nobody gets it.
+                // The kernel may still access the memory, so it is never freed.
                 std::mem::forget(std::mem::take(&mut self.memory));
                 return;
             }
@@ -108,7 +110,7 @@ mod tests {
     fn requests_end_with_what_they_moved_and_the_file_has_what_was_written() {
         let file = tempfile::tempfile().unwrap();
         let Ok(mut queue) = Queue::new(file.try_clone().unwrap(), 4, 1000) else {
-            // Containers forbid it.
+            // Containers forbid io_uring.
             return;
         };
         (0..4).for_each(|slot| queue.write(slot, slot as u64 * 1000).unwrap());
@@ -118,7 +120,7 @@ mod tests {
         }
         assert_eq!(moved, [1000; 4]);
         assert_eq!(file.metadata().unwrap().len(), 4000);
-        // Behind the end there is nothing, and a queue that goes waits for what is under way.
+        // A read past the end returns no bytes, and dropping a queue waits for requests in progress.
         queue.read(1, 3500).unwrap();
         queue.wait(|slot, bytes| assert_eq!((slot, bytes), (1, 500))).unwrap();
         queue.read(2, 0).unwrap();

@@ -1,4 +1,4 @@
-//! One suite for all back ends: a device against a vector of bytes.
+//! One suite for all back ends, which compares a device with a vector of bytes.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,7 +11,7 @@ use obento_testkit::{Oracle, require};
 
 use super::*;
 
-/// Lengths that are whole grains, whole sectors, neither, and less than one.
+/// Lengths that are whole grains, whole sectors, neither, and less than one sector.
 const LENGTHS: [usize; 5] = [1 << 20, (1 << 20) + 512, (3 << 20) + 4097, 4096, 100];
 
 fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
@@ -20,7 +20,7 @@ fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
     file
 }
 
-/// Opens with `backend`, if this kernel and file system have it.
+/// Opens with `backend`, if this kernel and file system support it.
 fn device(path: &Path, purpose: Purpose, backend: IoBackend) -> Option<Arc<dyn BlockDevice>> {
     match open(path, Some(purpose), backend) {
         Ok(opened) => Some(opened.device),
@@ -40,7 +40,7 @@ impl Random {
         (self.0 >> 33) as usize % below
     }
 
-    /// A range within `len` bytes: small, aligned, to the end, or large.
+    /// Returns a range within `len` bytes: small, aligned, up to the end, or large.
     fn range(&mut self, len: usize) -> Range<usize> {
         let start = self.below(len + 1);
         match self.below(4) {
@@ -72,7 +72,7 @@ fn check_model(backend: IoBackend, len: usize, seed: u64) {
             }
             3 => {
                 device.discard(range.start as u64..range.end as u64).expect(&place);
-                // What is there now is unspecified; it is ours again once it is written.
+                // The contents are unspecified now. Writing them makes them defined again.
                 device.write_at(range.start as u64, &model[range]).expect(&place);
             }
             4 => device.flush().expect(&place),
@@ -162,7 +162,7 @@ fn a_file_that_shrinks_is_an_error_for_every_back_end_and_no_signal() {
         file.as_file().set_len(4096).unwrap();
         let error = device.read_at(8192, &mut buf).unwrap_err();
         assert!(matches!(error, Error::Device(DeviceError::OutOfBounds { .. })), "{backend}: {error}");
-        // What the kernel answers in part is no answer either.
+        // A short read of the kernel is an error here.
         let error = device.read_at(2048, &mut buf).unwrap_err();
         assert!(matches!(error, Error::Device(DeviceError::OutOfBounds { .. })), "{backend}: {error}");
         let mut buf = [0; 4096];
@@ -180,7 +180,7 @@ fn kernels_copy_only_from_what_is_in_the_page_cache() {
     }
 }
 
-/// A disk in memory with so much room, which takes root.
+/// A file system in memory with limited space, which requires root.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -213,7 +213,7 @@ fn a_write_that_finds_room_for_its_first_part_alone_is_an_error_and_the_next_tha
             let error = device.write_at(0, &vec![7; 2 * ROOM as usize]).unwrap_err();
             let full = matches!(error, Error::Device(DeviceError::Write { errno: libc::ENOSPC, .. }));
             assert!(full, "{backend}: {error}");
-            // Of what was written there may be anything; here it is made room of.
+            // The bytes of the failed write are unspecified. The truncation frees space.
             file.set_len(ROOM - 4096).unwrap();
             file.set_len(4 * ROOM).unwrap();
             assert_eq!(device.write_at(0, &[8; 4096]), Ok(()), "{backend}");

@@ -1,9 +1,9 @@
-//! Reading and writing through `io_uring`: a large transfer goes in pieces that are under way at once.
+//! Reads and writes through `io_uring`: a large transfer is split into parallel pieces.
 //!
-//! A ring is set up when the image is opened, before rights are given up, and can do nothing but read and write: a ring of
-//! all operations would be a way around the list of system calls. A thread takes a ring for the time of one transfer;
-//! when all are taken it does without.
-//! Invariant: no transfer returns while the kernel may still touch its buffers.
+//! A ring is set up when the image is opened, before privileges are dropped, and it can only read and write:
+//! a ring with all operations would bypass the list of system calls. A thread uses a ring for one transfer.
+//! If all rings are in use, it uses system calls.
+//! Invariant: no transfer returns while the kernel may still access its buffers.
 //! Source: io_uring_setup(2), io_uring_enter(2), io_uring_register(2) `IORING_REGISTER_RESTRICTIONS`.
 
 use std::io;
@@ -20,11 +20,11 @@ use rustix::io::Errno;
 
 use crate::FileDevice;
 
-/// Threads that can have a ring at once.
+/// The number of rings.
 const RINGS: usize = 4;
-/// Pieces under way in a ring.
+/// Pieces in progress in a ring.
 const DEPTH: u32 = 32;
-/// Bytes of a piece: what disks and the page cache still take as one.
+/// Bytes of a piece: a size that disks and the page cache still handle as one unit.
 const PIECE: usize = 256 << 10;
 
 /// A file that is read and written through rings.
@@ -55,7 +55,7 @@ impl UringDevice {
         result
     }
 
-    /// The pieces that fill `buf`.
+    /// Returns the pieces that fill `buf`.
     fn reads(&self, offset: u64, buf: &mut [u8]) -> impl Iterator<Item = Piece> {
         let fd = types::Fd(self.file.host_file().as_fd().as_raw_fd());
         let offsets = (offset..).step_by(PIECE);
@@ -66,7 +66,7 @@ impl UringDevice {
         pieces.collect::<Vec<_>>().into_iter()
     }
 
-    /// The pieces that write `buf`.
+    /// Returns the pieces that write `buf`.
     fn writes(&self, offset: u64, buf: &[u8]) -> Vec<Piece> {
         let fd = types::Fd(self.file.host_file().as_fd().as_raw_fd());
         let pieces = (offset..).step_by(PIECE).zip(buf.chunks(PIECE)).map(move |(offset, part)| {
@@ -85,13 +85,15 @@ fn new_ring() -> io::Result<IoUring> {
     Ok(ring)
 }
 
-/// Does all of `pieces`, whose buffers live until this returns, and answers how many bytes each moved, or why none.
+/// Performs all of `pieces`, whose buffers live until this returns. Returns the number of bytes or the error
+/// of each.
 fn transfer(ring: &mut IoUring, pieces: &[Piece]) -> Vec<std::result::Result<usize, i32>> {
     let mut moved = vec![Err(libc::EIO); pieces.len()];
     for (batch, pieces) in pieces.chunks(DEPTH as usize).enumerate() {
         for (index, piece) in pieces.iter().enumerate() {
             let entry = piece.entry.clone().user_data(index as u64);
-            // SAFETY: the descriptor and the buffer live until all completions are in, which is waited for below.
+            // SAFETY: the descriptor and the buffer live until all completions arrived, which the loop below
+            // waits for.
             let pushed = unsafe { ring.submission().push(&entry) };
             pushed.expect("a batch is no longer than the ring");
         }
@@ -101,7 +103,7 @@ fn transfer(ring: &mut IoUring, pieces: &[Piece]) -> Vec<std::result::Result<usi
                 Ok(_) => {}
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
-                    // The kernel may hold our buffers, and there is no way to get them back.
+                    // The kernel may hold the buffers, and they cannot be reclaimed.
                     eprintln!("obento: io_uring_enter: {error}");
                     std::process::abort();
                 }
@@ -117,12 +119,12 @@ fn transfer(ring: &mut IoUring, pieces: &[Piece]) -> Vec<std::result::Result<usi
     moved
 }
 
-/// Whether another try may succeed.
+/// Returns whether another attempt may succeed.
 pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME))
 }
 
-/// Errors that only mean that system calls do it better.
+/// Returns whether the error means that plain system calls should be used.
 fn is_retried(errno: i32) -> bool {
     matches!(errno, libc::EINTR | libc::EAGAIN)
 }
@@ -164,7 +166,7 @@ impl BlockDevice for UringDevice {
                     }
                 };
                 if done < piece.len {
-                    // The rest by system calls, which tell the end of a file that shrank.
+                    // The rest uses system calls, which report the end of a file that shrank.
                     let request = &mut requests[owner];
                     let start = (piece.offset - request.offset) as usize;
                     let rest = &mut request.buf[start + done..start + piece.len];

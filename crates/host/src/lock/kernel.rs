@@ -1,6 +1,8 @@
-//! What the kernel itself does with a file or block device: loop devices, mounts, devices made of it.
+//! Uses of a file or block device by the kernel itself: loop devices, mounts, and devices that are built from
+//! it.
 //!
-//! Source: sysfs, `Documentation/ABI/testing/sysfs-block`, `sysfs-block-loop`; proc_pid_mountinfo(5); loop(4).
+//! Source: sysfs, `Documentation/ABI/testing/sysfs-block`, `sysfs-block-loop`; proc_pid_mountinfo(5);
+//! loop(4).
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -18,20 +20,21 @@ use crate::file::kind_of;
 /// A use by the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Use {
-    /// Who.
+    /// The user.
     pub(super) user: User,
-    /// Whether it may change what is there: not if it is only mounted for reading, or attached and nothing else.
+    /// Whether the kernel may change the bytes. False if the device is mounted read-only, or attached without
+    /// further use.
     pub(super) changes: bool,
 }
 
-/// Where a device is mounted.
+/// The mount of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Mount {
     point: PathBuf,
     is_writable: bool,
 }
 
-/// What the kernel does with the file or block device `id`.
+/// Returns the kernel's use of the file or block device `id`.
 pub(super) fn user_of(id: FileId) -> Option<Use> {
     if id.ino != 0 {
         return loop_of(id);
@@ -45,14 +48,15 @@ pub(super) fn user_of(id: FileId) -> Option<Use> {
     holder.map(|holder| Use { user: User::Device(holder), changes: true }).or_else(|| user_behind(id.dev))
 }
 
-/// The block device `id`, its partitions and the disk that it is one of: who has one of them for itself keeps others from the rest.
+/// Returns the block device `id`, its partitions, and the disk that contains it. An exclusive user of one of
+/// them excludes users of the others.
 pub(super) fn family_of(id: FileId) -> Vec<FileId> {
     family(&sysfs_of(id.dev)).into_iter().map(|dev| FileId { dev, ..id }).collect()
 }
 
-/// A loop device and the bytes of a file that it shows.
+/// A loop device and its range of bytes of a file.
 struct Loop {
-    /// Its folder in sysfs.
+    /// The folder in sysfs.
     folder: PathBuf,
     node: PathBuf,
     backing: FileId,
@@ -60,14 +64,15 @@ struct Loop {
 }
 
 impl Loop {
-    /// All that are attached.
+    /// Returns all attached loop devices.
     fn all() -> impl Iterator<Item = Self> {
         let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
         devices.filter(|entry| entry.file_name().as_bytes().starts_with(b"loop")).filter_map(|entry| {
             let backing = fs::read(entry.path().join("loop/backing_file")).ok()?;
             let node = Path::new("/dev").join(entry.file_name());
             let path = PathBuf::from(std::ffi::OsString::from_vec(backing.trim_ascii_end().to_vec()));
-            // The path is as it was, and seen from where it was attached; the device itself knows better, if we may ask.
+            // The path in sysfs may be outdated, and relative to another root. The device itself returns the
+            // exact file, if this process may ask it.
             let (backing, bytes) = match status_of(&node) {
                 Some(status) => status?,
                 None => (FileId::of_path(&path)?, 0..u64::MAX),
@@ -88,28 +93,29 @@ impl Loop {
     }
 }
 
-/// The loop device that the file `id` is attached to.
+/// Returns the loop device that the file `id` is attached to.
 fn loop_of(id: FileId) -> Option<Use> {
     Loop::all().find(|device| device.backing == id).map(Loop::into_use)
 }
 
-/// Who uses the file behind the loop device `dev`, or the loop device that `dev` is a partition of, beside that device.
+/// Returns another user of the file behind the loop device `dev`, or behind the loop device that `dev` is a
+/// partition of.
 fn user_behind(dev: u64) -> Option<Use> {
     let own = Loop::all().find(|device| family(&device.folder).contains(&dev))?;
     let mut others: Vec<_> =
         Loop::all().filter(|other| other.node != own.node && other.shares_bytes_with(&own)).collect();
-    // A mount says more than a device that is attached and nothing else.
+    // A mount is more informative than a device that is only attached.
     others.sort_by_key(|other| mount_of(&other.folder).is_none());
-    // What this process has open it may use by both names.
+    // This process may use its own open file by both names.
     let others_lock = || process::locking(own.backing).filter(|user| *user != User::Ourselves);
     let process = || others_lock().map(|user| Use { user, changes: true });
     others.into_iter().next().map(Loop::into_use).or_else(process)
 }
 
-/// The file behind the loop device `node`, and the bytes of it; `None` if we may not ask.
+/// Returns the file and the range of the loop device `node`, or `None` if this process may not ask it.
 fn status_of(node: &Path) -> Option<Option<(FileId, Range<u64>)>> {
     let device = File::open(node).ok()?;
-    // SAFETY: `struct loop_info64` is integers and arrays of them, for which zeros are a value.
+    // SAFETY: `struct loop_info64` consists of integers and arrays of integers, for which zeros are valid.
     let mut info: LoopInfo = unsafe { std::mem::zeroed() };
     // SAFETY: the request writes a `struct loop_info64` to its argument, which has that layout and length.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) };
@@ -121,7 +127,7 @@ fn status_of(node: &Path) -> Option<Option<(FileId, Range<u64>)>> {
 /// `LOOP_GET_STATUS64` of include/uapi/linux/loop.h.
 const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 
-/// `struct loop_info64` of include/uapi/linux/loop.h: what is not looked at only counts by its length.
+/// `struct loop_info64` of include/uapi/linux/loop.h. Unused fields only reserve their space.
 #[repr(C)]
 struct LoopInfo {
     device: u64,
@@ -134,19 +140,19 @@ struct LoopInfo {
 }
 const _: () = assert!(size_of::<LoopInfo>() == 232);
 
-/// `huge_encode_dev` of include/linux/kdev_t.h, undone.
+/// The inverse of `huge_encode_dev` of include/linux/kdev_t.h.
 fn decode_device(device: u64) -> u64 {
     let major = (device >> 8) & 0xfff;
     let minor = (device & 0xff) | ((device >> 12) & 0x00ff_ff00);
     makedev(major as u32, minor as u32)
 }
 
-/// A block device in sysfs.
+/// Returns the folder of a block device in sysfs.
 fn sysfs_of(device: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)))
 }
 
-/// The numbers of a block device in sysfs, of its partitions, and of the disk that it is a partition of.
+/// Returns the numbers of a block device in sysfs, of its partitions, and of the disk that contains it.
 fn family(device: &Path) -> Vec<u64> {
     let number = |folder: &Path| {
         let text = fs::read_to_string(folder.join("dev")).ok()?;
@@ -160,7 +166,7 @@ fn family(device: &Path) -> Vec<u64> {
     std::iter::once(device.to_owned()).chain(parts).chain(disk).filter_map(|path| number(&path)).collect()
 }
 
-/// Where a block device in sysfs, or one of its family, is mounted; first where it can be changed.
+/// Returns the mount of a block device in sysfs or of a related device. Prefers a writable mount.
 fn mount_of(device: &Path) -> Option<Mount> {
     let mounts = fs::read("/proc/self/mountinfo").ok()?;
     let family = family(device);
@@ -171,12 +177,12 @@ fn mount_of(device: &Path) -> Option<Mount> {
     if first.is_writable { Some(first) } else { found.find(|mount| mount.is_writable).or(Some(first)) }
 }
 
-/// What a line of `mountinfo` says, if its device is the one of this number.
+/// Returns the mount in a line of `mountinfo`, if its device has this number.
 fn is_mount_of(line: &[u8], device: u64) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let number = format!("{}:{}", major(device), minor(device));
     let separator = fields.iter().position(|field| *field == b"-")?;
-    // Btrfs and others have a number of their own; what they were mounted from is named at the end.
+    // Btrfs and other file systems have a number of their own. The last field names the mounted device.
     let is_source = || {
         let source = unescape(fields.get(separator + 2)?);
         let stat = source.is_absolute().then(|| rustix::fs::stat(&source).ok()).flatten()?;
@@ -185,13 +191,13 @@ fn is_mount_of(line: &[u8], device: u64) -> Option<Mount> {
     if *fields.get(2)? != number.as_bytes() && is_source() != Some(true) {
         return None;
     }
-    // The options of the file system: those of the mount point may forbid what another one allows.
+    // The options of the file system: those of one mount point may be stricter than those of another.
     let options = fields.get(separator + 3)?;
     let is_writable = !options.split(|&byte| byte == b',').any(|option| option == b"ro");
     Some(Mount { point: unescape(fields.get(4)?), is_writable })
 }
 
-/// A path of `mountinfo`, where space, tab, newline and backslash are octal.
+/// Decodes a path of `mountinfo`, in which space, tab, newline and backslash are octal.
 fn unescape(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,17 +1,19 @@
-//! Locks on images, so that nobody changes one under the feet of another.
+//! Locks on images, so that two users never change an image at the same time.
 //!
-//! Who changes an image holds an exclusive lock on all of it, and who reads it a shared lock on one byte far behind its
-//! end: several read at once, and one changes it while nobody reads. They are open file description locks: they belong to
-//! the open file and not to the process, so threads and two opens of one process exclude each other too, and they are
-//! gone when the last descriptor is closed, however the process ends. A block device is opened with `O_EXCL` besides, which the
-//! kernel refuses while it is mounted or part of another device.
+//! A process that changes an image holds an exclusive lock on the whole file. A process that reads it holds a
+//! shared lock on one byte far past its end. Several processes read at once, and one process changes the
+//! image while no other reads it. The locks are open file description locks: they belong to the open file and
+//! not to the process. So threads and two opens of one process exclude each other too, and the locks end when
+//! the last descriptor is closed, however the process ends. A block device is also opened with `O_EXCL`,
+//! which the kernel refuses while it is mounted or part of another device.
 //!
-//! The byte of the readers lies behind the end because QEMU locks bytes from 100 and 200 on, shared, and takes any lock
-//! there for another user: a reader that locked all of the image would keep a virtual machine from starting, and one
-//! that locks a far byte does not. Who changes an image does keep it from starting, and is kept out by it.
+//! The byte of the readers is past the end because QEMU holds shared locks on bytes from 100 and 200 on, and
+//! treats any lock there as another user. A reader that locked the whole image would prevent a virtual
+//! machine from starting, and a lock on a far byte does not. A process that changes an image does prevent a
+//! virtual machine from starting, and the other way round.
 //!
-//! Not everybody locks: the kernel itself does not when an image is attached to a loop device, so those are looked for
-//! in sysfs, and an image that is attached while it is being changed is not protected.
+//! Not every user takes locks. The kernel does not when an image is attached to a loop device, so attached
+//! images are looked up in sysfs. An image that is attached while it is being changed is not protected.
 //! Source: fcntl_locking(2), "Open file description locks"; QEMU `block/file-posix.c`, `RAW_LOCK_PERM_BASE`,
 //! `RAW_LOCK_SHARED_BASE`, and `include/block/block-common.h`, `BLK_PERM_WRITE`.
 
@@ -32,69 +34,69 @@ use rustix::io::Errno;
 use self::kernel::Use;
 use crate::{FileId, HostError, PathText};
 
-/// What an image is opened for.
+/// The purpose of opening an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Reading it, beside others who do.
+    /// Reading, together with other readers.
     Read,
-    /// Changing it, alone.
+    /// Changing, exclusively.
     Change,
 }
 
-/// Who has an image open.
+/// A user of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum User {
-    /// This process, by another open.
+    /// This process, through another open file.
     Ourselves,
-    /// A process, and how it was called: `obento find`.
+    /// A process and its command: `obento find`.
     Process {
-        /// Its number.
+        /// The process number.
         pid: u32,
-        /// Its program and subcommand, as it says itself.
+        /// The program and subcommand, as reported by the process itself.
         name: String,
     },
-    /// A loop device of the kernel, and where it or a partition of it is mounted.
+    /// A loop device of the kernel, and the mount of it or of one of its partitions.
     Loop {
-        /// Its node.
+        /// The device node.
         device: PathBuf,
-        /// A mount point.
+        /// The mount point.
         mount: Option<PathBuf>,
     },
-    /// The kernel has the block device, or a partition of it, mounted here.
+    /// The kernel has mounted the block device, or a partition of it, here.
     Mount(PathBuf),
-    /// Another block device is made of this one.
+    /// Another block device is built from this one.
     Device(PathBuf),
-    /// Somebody who cannot be seen from here.
+    /// A user that this process cannot identify.
     Unknown,
 }
 
-/// What a person should know about an image that could be opened all the same.
+/// A notice for the user about an image that was opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LockNotice {
-    /// The file system that it lies on has no locks.
+    /// The host file system does not support locks.
     NoLocks(Errno),
-    /// Somebody may be changing it while it is read.
+    /// Another user may change the image while it is read.
     Unprotected(User),
 }
 
-/// The byte that readers lock. No file reaches so far: ext4, XFS and Btrfs end at 2^60 and 2^63.
+/// The byte that readers lock. No file reaches it: ext4, XFS and Btrfs files end at 2^60 and 2^63.
 const READERS: Range<i64> = (1 << 62)..(1 << 62) + 1;
-/// All of a file, whatever its length.
+/// The whole file, whatever its length.
 const ALL: Range<i64> = 0..0;
-/// The byte on which QEMU has a lock while it may write to an image.
+/// The byte on which QEMU holds a lock while it may write to an image.
 const QEMU_WRITES: Range<i64> = 101..102;
 
-/// How often, and how long after, a lock is tried for again.
+/// The number of attempts to take a lock, and the delay between them.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a server calls its first thread while it brings its last changes to stable storage: who wants the image waits
-/// for it.
+/// The name of a server's first thread while the server brings its last changes to stable storage. Another
+/// process that wants the image waits for it.
 pub const ENDING: &CStr = c"obento-ending";
-/// How often, and how long after, a lock of such a server is tried for again: ten seconds.
+/// The number of attempts to take a lock of such a server, and the delay between them: ten seconds in total.
 const PATIENCE: u32 = 200;
 const LONG_PAUSE: Duration = Duration::from_millis(50);
-/// How often of these nobody may be seen to have it.
+/// How many of these attempts may find no visible holder.
 const UNSEEN: u32 = 5;
 
 /// Locks an open file or block device for `purpose`, for as long as it is open. Errors: InUse.
@@ -119,7 +121,8 @@ pub(crate) fn claim(
             let user = holder(&file, kind, &range, id);
             return Err(HostError::InUse { path: path.into(), purpose, user });
         }
-        // Better unprotected than not at all: file systems without locks are the exception, and nobody's fault.
+        // On a file system without locks, the image is opened without protection, because such file systems
+        // are rare.
         Err(errno) => notices.push(LockNotice::NoLocks(errno)),
     }
     match (kernel::user_of(id), purpose) {
@@ -136,27 +139,27 @@ pub(crate) fn claim(
     Ok(notices)
 }
 
-/// Who keeps the block device at `path` from being opened with `O_EXCL`.
+/// Returns the user that prevents opening the block device at `path` with `O_EXCL`.
 pub(crate) fn exclusive_user(path: &Path) -> User {
     let Some(id) = FileId::of_path(path) else { return User::Unknown };
     let somebody = || kernel::family_of(id).into_iter().find_map(process::using);
     kernel::user_of(id).map(|found| found.user).or_else(somebody).unwrap_or(User::Unknown)
 }
 
-/// Who holds a lock that keeps us from taking one of `kind` on `range`.
+/// Returns the holder of a lock that conflicts with one of `kind` on `range`.
 fn holder(file: impl AsFd, kind: libc::c_int, range: &Range<i64>, id: FileId) -> User {
     if let Some(user) = process::locking(id) {
         return user;
     }
-    // A lock of the older kind belongs to a process, and says to which.
+    // A traditional lock belongs to a process, and contains its number.
     match would_block(file, kind, range).and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid > 0) {
         Some(pid) => process::user(pid),
         None => User::Unknown,
     }
 }
 
-/// Tries again for a moment before it believes in another user: a program that is just being started has all that its
-/// parent has open, locks included, until it runs.
+/// Retries for a short time before reporting another user: a child process holds all open files of its
+/// parent, including locks, until it executes its program.
 pub(crate) fn patiently<T>(attempt: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 0..TRIES {
         match attempt() {
@@ -167,8 +170,8 @@ pub(crate) fn patiently<T>(attempt: impl Fn() -> Result<T, Errno>) -> Result<T, 
     attempt()
 }
 
-/// Tries again while whoever has the lock is about to end, which `is_ending` tells if anybody is seen to have it. A process
-/// that ends loses its descriptors before its locks, so for a moment there may be nobody to be seen.
+/// Retries while the holder of the lock is ending, which `is_ending` reports for a visible holder. A process
+/// that ends loses its descriptors before its locks, so for a moment no holder may be visible.
 fn outlast(
     attempt: impl Fn() -> Result<(), Errno>,
     is_ending: impl Fn() -> Option<bool>,
@@ -191,7 +194,7 @@ fn outlast(
 }
 
 fn flock(kind: libc::c_int, range: &Range<i64>) -> libc::flock {
-    // SAFETY: `struct flock` is integers only, for which zeros are a value.
+    // SAFETY: `struct flock` consists of integers, for which zeros are valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
@@ -202,12 +205,13 @@ fn flock(kind: libc::c_int, range: &Range<i64>) -> libc::flock {
 
 fn set_lock(file: impl AsFd, kind: libc::c_int, range: &Range<i64>) -> Result<(), Errno> {
     let lock = flock(kind, range);
-    // SAFETY: the descriptor is open for as long as `file` is borrowed, and the kernel only reads `lock`.
+    // SAFETY: the descriptor is open while `file` is borrowed, and the kernel only reads `lock`.
     let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// The process of a lock that excludes one of `kind` on `range`; -1 if it belongs to an open file.
+/// Returns the process of a lock that conflicts with one of `kind` on `range`, or -1 if the lock belongs to
+/// an open file.
 fn would_block(file: impl AsFd, kind: libc::c_int, range: &Range<i64>) -> Option<libc::pid_t> {
     let mut lock = flock(kind, range);
     // SAFETY: as above, and the kernel writes no more than a `struct flock` to `lock`.
@@ -236,13 +240,13 @@ impl fmt::Display for User {
 }
 
 impl User {
-    /// What ends the use.
+    /// Returns the advice on how to end the use.
     pub(crate) fn advice(&self) -> Advice<'_> {
         Advice(self)
     }
 }
 
-/// What to do about a user.
+/// The advice for the conflict with a user.
 pub(crate) struct Advice<'a>(&'a User);
 
 impl fmt::Display for Advice<'_> {

@@ -1,7 +1,7 @@
-//! Which process holds a lock, or has a device open.
+//! Finds the process that holds a lock or has a device open.
 //!
-//! Processes of others can be looked into by root only; for the rest the answer is that nobody can be seen. A process
-//! says its name itself, so the name is shown and never trusted.
+//! Only root can examine the processes of other users, so such a process may stay unidentified. A process
+//! reports its own name, so the name is displayed and never trusted.
 //! Source: proc_pid_fdinfo(5), the lines `ino:` and `lock:`.
 
 use std::fs;
@@ -14,14 +14,15 @@ use super::User;
 use crate::FileId;
 use crate::file::kind_of;
 
-/// How much of a name is shown.
+/// The displayed length of a name.
 const NAME: usize = 32;
 
-/// Who holds a lock on `id`.
+/// Returns the holder of a lock on `id`.
 pub(super) fn locking(id: FileId) -> Option<User> {
     find(|process, descriptor| {
         let info = fs::read_to_string(process.join("fdinfo").join(descriptor)).unwrap_or_default();
-        // The number is compared first, because asking a file for more may wait for a server that is gone.
+        // The inode number is compared first, because a stat of the file may wait for a server that does not
+        // respond.
         let is_locked = info.lines().any(|line| line.starts_with("lock:"));
         let number = info.lines().find_map(|line| line.strip_prefix("ino:"));
         let may_be = number.is_none_or(|ino| id.ino == 0 || ino.trim() == id.ino.to_string());
@@ -29,7 +30,7 @@ pub(super) fn locking(id: FileId) -> Option<User> {
     })
 }
 
-/// Who has the block device `id` open.
+/// Returns the process that has the block device `id` open.
 pub(super) fn using(id: FileId) -> Option<User> {
     find(|process, descriptor| {
         let link = process.join("fd").join(descriptor);
@@ -41,7 +42,8 @@ pub(super) fn using(id: FileId) -> Option<User> {
     })
 }
 
-/// The first process of which a descriptor is as asked: (its folder in `/proc`, number of the descriptor).
+/// Returns the first process with a matching descriptor. `is_it` receives the process folder in `/proc` and
+/// the descriptor's number.
 fn find(is_it: impl Fn(&Path, &std::ffi::OsStr) -> bool) -> Option<User> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     processes.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))).find_map(
@@ -52,14 +54,14 @@ fn find(is_it: impl Fn(&Path, &std::ffi::OsStr) -> bool) -> Option<User> {
     )
 }
 
-/// Whether it says that it is about to end.
+/// Returns whether the process reports that it is ending.
 pub(super) fn is_ending(user: &User) -> bool {
     let User::Process { pid, .. } = user else { return false };
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_ascii_end() == super::ENDING.to_bytes()
 }
 
-/// The process `pid`.
+/// Returns the process `pid`.
 pub(super) fn user(pid: u32) -> User {
     if pid == std::process::id() {
         return User::Ourselves;
@@ -72,7 +74,7 @@ pub(super) fn user(pid: u32) -> User {
     User::Process { pid, name: name.unwrap_or_else(|| "?".to_owned()) }
 }
 
-/// The program's name and the subcommand, if the first argument looks like one.
+/// Returns the name of the program, and the subcommand if the first argument looks like one.
 fn name_of(arguments: &[u8]) -> Option<String> {
     let mut arguments = arguments.split(|&byte| byte == 0);
     let program = arguments.next().filter(|program| !program.is_empty())?;
@@ -85,7 +87,7 @@ fn name_of(arguments: &[u8]) -> Option<String> {
     })
 }
 
-/// What a person can be shown of a name.
+/// Returns a name in a form that is safe to display.
 fn shown(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     text.chars().take(NAME).map(|char| if is_printable(char) { char } else { '?' }).collect()

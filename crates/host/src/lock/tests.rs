@@ -1,4 +1,5 @@
-//! Locks between opens, threads and processes. A second process is this test again, told by the environment what to do.
+//! Locks between opens, threads and processes. A second process is this test again, with its role in the
+//! environment.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -27,7 +28,7 @@ fn open(path: &Path, purpose: Purpose) -> Result<FileDevice, HostError> {
     FileDevice::open_locked(path, purpose)
 }
 
-/// Runs `test` in a process of its own as `role`. What it prints after `>` is answered.
+/// Runs `test` in a separate process as `role`. Returns its output after `>`.
 fn start(test: &str, role: &str, image: &Path, user: Option<u32>) -> (Child, String) {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("obento").args(["--exact", &format!("lock::tests::{test}")]);
@@ -42,12 +43,12 @@ fn start(test: &str, role: &str, image: &Path, user: Option<u32>) -> (Child, Str
     (child, said.expect("the other process says something"))
 }
 
-/// What this process is to do, if it is the other one.
+/// Returns the role of this process, if it is the second one.
 fn role() -> Option<(String, PathBuf)> {
     Some((std::env::var(ROLE).ok()?, std::env::var_os(IMAGE)?.into()))
 }
 
-/// Opens the image as asked, says what came of it, and holds it until the other end of standard input is closed.
+/// Opens the image for its role, prints the result, and holds the image until standard input is closed.
 fn play(role: &str, image: &Path) {
     let purpose = if role == "change" { Purpose::Change } else { Purpose::Read };
     let opened = open(image, purpose);
@@ -83,7 +84,7 @@ fn one_changes_and_nobody_reads_or_changes_meanwhile_from_no_thread() {
             format!("{}: {what} by this process itself; close it first", image.path().display())
         );
     }
-    // Whoever does not ask reads all the same.
+    // A process that requests no lock can always read.
     FileDevice::open(image.path()).unwrap();
     drop(writer);
     open(image.path(), Purpose::Read).unwrap();
@@ -109,7 +110,8 @@ fn another_process_is_named_and_its_lock_ends_with_it_however_it_ends() {
 
 #[test]
 fn a_server_that_ends_is_waited_for_until_its_lock_is_gone_too() {
-    // What is seen of the holder each time, and how often the lock is tried for after the first moment: it is free at the third.
+    // What is found of the holder at each attempt, and how many retries follow. The lock is free at the
+    // third.
     let tried = |seen: &[Option<bool>]| {
         let (tries, looks) = (Cell::new(0), Cell::new(0));
         let attempt = || {
@@ -163,7 +165,7 @@ fn a_virtual_machine_that_writes_is_told_to_readers_and_keeps_changes_out() {
     assert_eq!(reader.lock_notices(), [LockNotice::Unprotected(User::Ourselves)]);
     assert!(open(image.path(), Purpose::Change).is_err());
     drop(machine);
-    // A reader is nobody whom QEMU would take for a user.
+    // QEMU does not treat a reader as a user.
     assert_eq!(
         would_block(FileDevice::open(image.path()).unwrap().host_file(), libc::F_WRLCK, &(100..300)),
         None
@@ -216,7 +218,7 @@ fn an_image_that_is_mounted_is_refused_for_change_by_whatever_path_and_told_to_r
         open(&other, Purpose::Read).unwrap().lock_notices(),
         [LockNotice::Unprotected(User::Loop { .. })]
     ));
-    // The device itself: the kernel says no, and the mount says where.
+    // The device itself: the kernel refuses, and the mount is reported.
     let error = open(device, Purpose::Change).unwrap_err();
     assert!(matches!(&error, HostError::InUse { user: User::Mount(at), .. } if *at == point), "{error}");
     assert_eq!(
@@ -253,7 +255,7 @@ fn an_image_that_is_attached_to_a_loop_device_is_refused_for_change_and_read_wit
     whole.unwrap();
 }
 
-/// A loop device with partitions, and mounts of them, until it is dropped.
+/// A loop device with partitions, and their mounts, until it is dropped.
 struct Attached {
     node: String,
     folder: tempfile::TempDir,
@@ -311,7 +313,7 @@ fn a_disk_of_which_a_partition_is_mounted_is_refused_and_another_partition_is_no
     let error = open(image.path(), Purpose::Change).unwrap_err();
     let HostError::InUse { user: User::Loop { device, mount }, .. } = &error else { panic!("{error}") };
     assert_eq!((device, mount.as_ref()), (&whole, Some(&point)));
-    // Beside it the other partition may be changed, which keeps the disk from being.
+    // The other partition can be changed meanwhile, which prevents changing the disk.
     let changing = open(&second, Purpose::Change).unwrap();
     assert!(changing.lock_notices().is_empty());
     call("umount", [&point]).unwrap();
@@ -337,7 +339,7 @@ fn an_image_of_which_a_part_is_mounted_is_refused_for_change() {
     mount.unmount().unwrap();
 }
 
-/// Forbids this thread the locks of open files, as a file system without a lock manager does.
+/// Forbids open file description locks in this thread, like a file system without a lock manager.
 fn forbid_locks() {
     use seccompiler::{
         SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
