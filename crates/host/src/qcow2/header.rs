@@ -1,8 +1,8 @@
-//! A first look at the header: what is not supported, and what would take too much memory.
+//! Checks the header for unsupported features and for tables that would need too much memory.
 //!
-//! Layout, big-endian: magic 0..4, version 4..8, backing file 8..20, cluster bits 20..24, size 24..32, encryption
-//! 32..36, L1 entries 36..40, L1 offset 40..48; from version 3 on incompatible features 72..80, and the type of
-//! compression 104, which counts if its feature bit is set.
+//! Layout, big-endian: magic 0..4, version 4..8, backing file 8..20, cluster bits 20..24, size 24..32,
+//! encryption 32..36, L1 entries 36..40, L1 offset 40..48. From version 3 on: incompatible features 72..80,
+//! and the type of compression 104, which is valid if its feature bit is set.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use super::damaged;
 use crate::HostError;
 
 const MAGIC: u32 = u32::from_be_bytes(*b"QFI\xfb");
-/// The decoder keeps this many L2 tables, of a cluster each.
+/// The decoder caches this many L2 tables, of one cluster each.
 const L2_TABLES: u64 = 128;
-/// The most memory for L1 and L2 tables in bytes: as many L2 tables as are kept, of the largest clusters, and an L1 table. The
-/// decoder reads an L2 table when it is used.
+/// The most memory for L1 and L2 tables in bytes: the cached L2 tables with the largest clusters, and an L1
+/// table. The decoder reads an L2 table when it is used.
 const TABLES_MAX: u64 = (L2_TABLES * (2 << 20)) + (16 << 20);
 
 /// Incompatible features.
@@ -27,17 +27,17 @@ const DATA_FILE: u64 = 4;
 const COMPRESSION_TYPE: u64 = 8;
 const EXTENDED_L2: u64 = 16;
 
-/// Byte of the header with the bits of [`HIDDEN`].
+/// The byte of the header with the bits of [`HIDDEN`].
 pub(super) const FEATURES_LOW_BYTE: u64 = 79;
-/// Bits that the decoder would refuse the image for, and is not shown: those that only concern reference counts and
-/// writing, which reading does not need, and that of the compression, which is done without it.
+/// Bits that would make the decoder reject the image, and are hidden from it. They concern reference counts
+/// and writing, which reading does not need, and the type of compression, which this module handles.
 pub(super) const HIDDEN: u8 = 11;
 const _: () = assert!(HIDDEN as u64 == DIRTY | CORRUPT | COMPRESSION_TYPE);
 
-/// Place of the type of compression.
+/// The position of the type of compression.
 const COMPRESSION: usize = 104;
 
-/// What the rest of this module needs to know.
+/// The header fields that this module needs.
 pub(super) struct Header {
     pub cluster_size: u64,
     pub l1_offset: u64,
@@ -45,14 +45,14 @@ pub(super) struct Header {
     pub compression: Compression,
 }
 
-/// How clusters are compressed.
+/// The compression of clusters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Compression {
     Deflate,
     Zstd,
 }
 
-/// Whether `start`, the first bytes of a file, are those of a qcow2 image of a version that there is.
+/// Returns whether `start`, the first bytes of a file, are those of a qcow2 image of an existing version.
 pub fn is_qcow2(start: &[u8]) -> bool {
     let mut cursor = Cursor::new(start);
     let mut next = || cursor.take_raw::<be::U32>().map(|value| value.get());
@@ -100,7 +100,7 @@ impl Header {
         if l1 == 0 {
             return Err(damaged(path, "there is no L1 table"));
         }
-        // An entry of the L1 table takes 8 bytes on disk and as much decoded, and leads to one L2 table.
+        // An entry of the L1 table takes 8 bytes on disk and in memory, and refers to one L2 table.
         let l2 = u64::from(l1).min(L2_TABLES) * cluster_size;
         if u64::from(l1) * 16 + l2 > TABLES_MAX {
             return Err(unsupported(format!("{l1} tables of {cluster_size} bytes")));

@@ -1,10 +1,11 @@
-//! qcow2 images, read-only, decoded by the crate `imago`; what that does not know of compression is in `zstd`.
+//! qcow2 images, read-only. The crate `imago` decodes them, except for zstd compression, which is in `zstd`.
 //!
-//! Invariant: a file that an image names is never opened unless the caller allows it, and then only as an image file
-//! or block device, for reading.
-//! Invariant: what `imago` would refuse late, or allocate too much for, is refused before it sees the image.
-//! Invariant: a panic of `imago` is an error: each call that decodes is made behind `guard`.
-//! Locking: the cache of decompressed clusters has a leaf lock, not held while one is decompressed.
+//! Invariant: a file that an image names is opened only if the caller allows it, and then only as an image
+//! file or block device, for reading.
+//! Invariant: an image that `imago` would reject late, or allocate too much memory for, is rejected before
+//! `imago` reads it.
+//! Invariant: a panic of `imago` is an error: each decoding call is wrapped in `guard`.
+//! Locking: the cache of decompressed clusters has a leaf lock, which is not held during decompression.
 //! Source: qemu `docs/interop/qcow2.txt`.
 
 mod header;
@@ -34,7 +35,7 @@ use zstd::Tables;
 const MAX_CHAIN: usize = 32;
 /// Bytes of decompressed clusters to keep.
 const CACHE: u64 = 4 << 20;
-/// The smallest cluster that the format has.
+/// The smallest cluster of the format.
 const SMALLEST: u64 = 512;
 
 type Image = Qcow2<DeviceStorage>;
@@ -43,7 +44,7 @@ type Layer = FormatAccess<DeviceStorage>;
 /// Whether files that an image names (backing files, external data files) may be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum References {
-    /// Never: an image that needs one is refused.
+    /// Never: an image that needs another file is rejected.
     #[default]
     Refuse,
     /// Yes: the caller trusts the image.
@@ -57,15 +58,21 @@ pub struct Qcow2Device {
     /// The largest cluster of the image and its backing files.
     cluster: u64,
     decompressed: Mutex<Recent>,
-    /// The image and its backing files from the top down, if any of them compresses by zstd.
+    /// The image and its backing files from the top down, if any of them uses zstd compression.
     tables: Vec<Tables>,
     referenced: Vec<FileId>,
 }
 
 impl Qcow2Device {
-    /// Opens the image that lies on `device`. References are resolved relative to the folder of `path`. Errors, the
-    /// first that holds: Damaged; Unsupported for encryption and subclusters; Reference for
-    /// a file that may not be opened; those of opening that file.
+    /// Opens the image on `device`. References are resolved relative to the folder of `path`.
+    ///
+    /// # Errors
+    ///
+    /// The first that applies:
+    /// - Damaged.
+    /// - Unsupported for encryption and subclusters.
+    /// - Reference for a file that may not be opened.
+    /// - Errors of opening that file.
     pub fn open(
         device: Arc<dyn BlockDevice>,
         path: &Path,
@@ -109,12 +116,12 @@ impl Qcow2Device {
         Ok(Self { image, len, cluster, decompressed, tables, referenced })
     }
 
-    /// The backing and data files that were opened.
+    /// Returns the backing and data files that were opened.
     pub fn referenced(&self) -> &[FileId] {
         &self.referenced
     }
 
-    /// Reads what of `buf` has one mapping and answers its length.
+    /// Reads the part of `buf` that has one mapping, and returns its length.
     fn read_run(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
         let (mapping, len) = guard(|| self.image.get_mapping(offset, to_u64(buf.len())))?;
         let len = to_usize(len).min(buf.len());
@@ -127,7 +134,8 @@ impl Qcow2Device {
         Ok(len)
     }
 
-    /// Reads from the cluster around `offset`, which is kept: a small read would decompress all of it each time.
+    /// Reads from the cluster around `offset`, which is cached: otherwise each small read would decompress
+    /// the whole cluster.
     fn read_compressed(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
         let known = self.decompressed.lock().find(offset);
         let (start, chunk) = match known {
@@ -145,13 +153,13 @@ impl Qcow2Device {
         Ok(len)
     }
 
-    /// The bytes around `offset` and where they start: a cluster, or where the images of a chain have clusters of
-    /// several sizes as much as the largest.
+    /// Returns the bytes around `offset` and their start: a cluster, or in a chain with several cluster
+    /// sizes, a range of the largest size.
     fn decompress(&self, offset: u64) -> std::io::Result<(u64, Vec<u8>)> {
         if let Some(cluster) = zstd::read(&self.tables, offset)? {
             return Ok(cluster);
         }
-        // Without neighbours that are compressed otherwise.
+        // Excludes neighbours with another compression.
         let unit = if self.tables.is_empty() { self.cluster } else { SMALLEST };
         let start = offset - offset % unit;
         let len = to_usize(unit.min(self.len - start));
@@ -209,14 +217,14 @@ impl BlockDevice for Qcow2Device {
     }
 }
 
-/// Clusters that were decompressed last, the latest at the end.
+/// The most recently decompressed clusters, the latest at the end.
 struct Recent {
     room: usize,
     chunks: Vec<(u64, Arc<[u8]>)>,
 }
 
 impl Recent {
-    /// What has the byte at `offset`, and where it starts.
+    /// Returns the bytes that contain `offset`, and their start.
     fn find(&mut self, offset: u64) -> Option<(u64, Arc<[u8]>)> {
         let has = |(start, chunk): &(u64, Arc<[u8]>)| {
             offset.checked_sub(*start).is_some_and(|below| below < to_u64(chunk.len()))
@@ -235,12 +243,12 @@ impl Recent {
     }
 }
 
-/// One image of a chain, without what it refers to.
+/// One image of a chain, without the images that it refers to.
 struct Opened {
     image: Image,
     path: PathBuf,
     cluster: u64,
-    /// Its data file, if that is another one.
+    /// The data file, if it is a separate file.
     data: Option<FileId>,
     tables: Option<Tables>,
 }
@@ -268,7 +276,7 @@ impl Opened {
         Ok(Self { image, path: path.into(), cluster: header.cluster_size, data: data_id, tables })
     }
 
-    /// The path of the backing file, if it has one.
+    /// Returns the path of the backing file, if the image has one.
     fn backing(&self, references: References) -> Result<Option<PathBuf>, HostError> {
         let Some(name) = self.image.implicit_backing_file().filter(|name| !name.is_empty()) else {
             return Ok(None);
@@ -287,7 +295,8 @@ impl Opened {
                 format: "qcow2",
                 feature: format!("a backing file of format {}", other.escape_debug()),
             }),
-            // Older images do not say. Both answers only read the file that was allowed.
+            // Older images do not store the format. Either choice only reads the file that the caller
+            // allowed.
             None => {
                 let mut start = [0; 8];
                 Ok(device.read_at(0, &mut start).is_ok() && is_qcow2(&start))
@@ -303,7 +312,8 @@ fn allow(references: References, path: &Path, role: &'static str, file: &Path) -
     }
 }
 
-/// A file name in an image, relative to the folder of the image; qemu may put `file:` before it.
+/// Resolves a file name in an image, relative to the folder of the image. qemu may write `file:` before the
+/// name.
 fn resolve(image: &Path, name: &str) -> PathBuf {
     let name = name.strip_prefix("file:").unwrap_or(name);
     image.parent().unwrap_or(Path::new("")).join(name)

@@ -1,4 +1,4 @@
-//! A device as what `imago` reads an image from.
+//! Adapts a device to the storage interface of `imago`.
 
 use std::fmt;
 use std::io;
@@ -12,10 +12,10 @@ use obento_block::{Backing, BlockDevice};
 
 use super::header::{FEATURES_LOW_BYTE, HIDDEN};
 
-/// The file that an image lies in, or its data file or raw backing file.
+/// The file that contains an image, or its data file or raw backing file.
 pub(super) struct DeviceStorage {
     device: Arc<dyn BlockDevice>,
-    /// Cluster size of the qcow2 image in it; 0 for a raw image.
+    /// The cluster size of the qcow2 image, or 0 for a raw image.
     cluster: u64,
     helper: CommonStorageHelper,
 }
@@ -25,8 +25,8 @@ impl DeviceStorage {
         Self { device, cluster, helper: CommonStorageHelper::default() }
     }
 
-    /// Fills `buf` from `offset` on. The last cluster of an image may be cut short and reads as zeros then; what is
-    /// further outside is missing.
+    /// Fills `buf` from `offset` on. The last cluster of an image may be incomplete, and its missing bytes
+    /// read as zeros. A read further past the end fails.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let there = self.device.len().saturating_sub(offset).min(to_u64(buf.len()));
         let missing = to_u64(buf.len()) - there;
@@ -38,13 +38,13 @@ impl DeviceStorage {
         self.device.read_at(offset, part).map_err(io::Error::other)
     }
 
-    /// Where the host keeps the `len` bytes at `offset`.
+    /// Returns the host file and the position of the `len` bytes at `offset`.
     pub fn backing(&self, offset: u64, len: u64) -> Option<Backing> {
         let end = offset.checked_add(len)?.min(self.device.len());
         if offset < end { self.device.backing(offset..end) } else { None }
     }
 
-    /// Hides the bits of the header that do not matter for reading.
+    /// Clears the bits of the header that do not affect reading.
     fn patch(&self, offset: u64, buf: &mut [u8]) {
         let place = FEATURES_LOW_BYTE.checked_sub(offset).and_then(|at| buf.get_mut(to_usize(at)));
         if let Some(byte) = place.filter(|_| self.cluster > 0) {
@@ -70,8 +70,8 @@ impl Storage for DeviceStorage {
         Ok(self.device.len())
     }
 
-    // The trait makes these `unsafe` for storages that rely on aligned buffers. This one relies on nothing, and on
-    // success it has filled the whole buffer, which may come uninitialised.
+    // The trait makes these functions `unsafe` for storages that require aligned buffers. This one has no
+    // requirement. On success it has filled the whole buffer, which may be uninitialised before.
     unsafe fn pure_readv(&self, bufv: IoVectorMut<'_>, mut offset: u64) -> io::Result<()> {
         for mut slice in bufv.into_inner() {
             self.read(offset, &mut slice)?;
@@ -81,7 +81,7 @@ impl Storage for DeviceStorage {
         Ok(())
     }
 
-    // As above; nothing is ever written.
+    // As above. Nothing is written.
     unsafe fn pure_writev(&self, _bufv: IoVector<'_>, _offset: u64) -> io::Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
@@ -94,7 +94,7 @@ impl Storage for DeviceStorage {
         Ok(())
     }
 
-    // There is no cache here whose loss could hurt.
+    // This storage has no cache.
     unsafe fn invalidate_cache(&self) -> io::Result<()> {
         Ok(())
     }

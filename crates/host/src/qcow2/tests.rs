@@ -1,4 +1,4 @@
-//! `qemu-img` makes the images and tells what they hold.
+//! Reads images that `qemu-img` created, and compares the contents.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::HostFile;
 
-/// 5 MiB: data, a hole, data up to an odd end.
+/// Returns 5 MiB: data, a hole, data up to an unaligned end.
 fn sample() -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..1_u32 << 20).map(|n| (n >> 8 ^ n) as u8).collect();
     bytes.resize(4 << 20, 0);
@@ -19,7 +19,7 @@ fn sample() -> Vec<u8> {
     bytes
 }
 
-/// Runs `qemu-img` in `dir`; false where there is no such program.
+/// Runs `qemu-img` in `dir`. Returns false if the program does not exist.
 fn qemu_img(dir: &TempDir, args: &[&str]) -> bool {
     if !require(&[Oracle::Program("qemu-img")]) {
         return false;
@@ -138,8 +138,8 @@ fn what_is_not_supported_is_named() {
     let subclusters = open(&dir, "image", References::Refuse).err().unwrap().to_string();
     assert!(subclusters.contains("subclusters"), "{subclusters}");
 
-    // The number of the method stands in the header. `qemu-img` is not asked for LUKS: it measures the processor to choose
-    // how often to hash, and fails now and then where others use it.
+    // The header contains the number of the method. `qemu-img` does not create LUKS here: it measures the
+    // processor to choose the number of hash rounds, and sometimes fails on a busy machine.
     assert!(qemu_img(&dir, &["convert", "-O", "qcow2", "raw", "image"]));
     for method in [1, 2] {
         let mut bytes = fs::read(dir.path().join("image")).unwrap();
@@ -250,8 +250,8 @@ proptest! {
     }
 }
 
-/// A version 3 image of 1 MiB without data, with a feature name table that says to have `len` bytes, as qemu-img writes it (qcow2.txt,
-/// "Header extensions").
+/// Returns a version 3 image of 1 MiB without data, with a feature name table that has a length field of
+/// `len`, in the form of qemu-img (qcow2.txt, "Header extensions").
 fn with_extension(len: u32) -> Vec<u8> {
     const CLUSTER: u64 = 64 << 10;
     let mut image = vec![0; 256 << 10];
@@ -280,7 +280,7 @@ fn a_header_extension_of_a_wrong_length_is_damage_and_no_panic() {
     };
     assert_eq!(open(384).unwrap(), 1 << 20);
     for len in [385, 1, 47, 49, u32::MAX, 1 << 31, 64 << 10] {
-        // What is not refused can be read.
+        // An accepted image can be read.
         if let Err(error) = open(len) {
             assert!(matches!(error, HostError::Damaged { format: "qcow2", .. }), "{len}: {error}");
         }

@@ -1,10 +1,11 @@
-//! Clusters compressed by zstd, which the decoder of the rest does not know.
+//! Clusters with zstd compression, which `imago` does not support.
 //!
-//! Layout, big-endian: an entry of the L1 table (8 bytes) has the offset of an L2 table in bits 9 to 55; an entry of that
-//! is compressed if bit 62 is set. Then, with x = 62 - (cluster bits - 8), bits 0 to x-1 are the offset of the data and
-//! bits x to 61 the number of further sectors of 512 bytes in which it may end.
-//! Invariant: no more than a cluster comes out, no more than two go in (as many sectors as the field can say), and no
-//! window is larger than [`WINDOW_MAX`].
+//! Layout, big-endian: an entry of the L1 table (8 bytes) contains the offset of an L2 table in bits 9 to 55.
+//! An entry of that table is compressed if bit 62 is set. Then, with x = 62 - (cluster bits - 8), bits 0 to
+//! x-1 are the offset of the data, and bits x to 61 the number of further sectors of 512 bytes that may
+//! contain data.
+//! Invariant: the output is at most one cluster, the input at most two (the most sectors that the field can
+//! hold), and no window is larger than [`WINDOW_MAX`].
 //! Source: qemu `docs/interop/qcow2.txt`, "Cluster mapping" and the header's "compression_type".
 
 use std::io::{self, Read};
@@ -18,14 +19,14 @@ use crate::guard::guard;
 
 use super::header::{Compression, Header};
 
-/// The largest window that zstd's levels up to 19 use; one of a cluster would do.
+/// The largest window of the zstd levels up to 19. A window of one cluster would be sufficient.
 const WINDOW_MAX: u64 = 8 << 20;
 
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
 const SECTOR: u64 = 512;
 
-/// One image of a chain, as far as finding its compressed clusters asks for.
+/// The tables of one image of a chain that locate its compressed clusters.
 pub(super) struct Tables {
     device: Arc<dyn BlockDevice>,
     cluster_bits: u32,
@@ -49,7 +50,7 @@ impl Tables {
         self.compression
     }
 
-    /// The L2 entry of the cluster around `offset`; 0 where there is none.
+    /// Returns the L2 entry of the cluster around `offset`, or 0 if it has none.
     fn entry(&self, offset: u64) -> io::Result<u64> {
         let cluster = offset >> self.cluster_bits;
         let l2_bits = self.cluster_bits.saturating_sub(3);
@@ -71,13 +72,13 @@ impl Tables {
         Ok(u64::from_be_bytes(bytes))
     }
 
-    /// Decompresses the cluster that `entry` names.
+    /// Decompresses the cluster of `entry`.
     fn decompress(&self, entry: u64) -> io::Result<Vec<u8>> {
         let x = 62_u32.saturating_sub(self.cluster_bits.saturating_sub(8));
         let start = entry & ((1 << x) - 1);
         let sectors = ((entry & !(3 << 62)) >> x) + 1;
         let len = (sectors * SECTOR).saturating_sub(start % SECTOR);
-        // The last sectors may be cut off with the file.
+        // The last sectors may be truncated with the file.
         let mut packed = zeros(len.min(self.device.len().saturating_sub(start)))?;
         self.device.read_at(start, &mut packed).map_err(io::Error::other)?;
         let mut cluster = zeros(1 << self.cluster_bits)?;
@@ -96,8 +97,8 @@ fn zeros(len: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Decompresses the cluster around `offset` of the first image of `chain`, the top one first, that has one; answers where
-/// it starts, and its bytes. None: that image does not compress by zstd.
+/// Decompresses the cluster around `offset` of the first image of `chain`, from the top, that contains it.
+/// Returns its start and its bytes, or `None` if that image does not use zstd.
 pub(super) fn read(chain: &[Tables], offset: u64) -> io::Result<Option<(u64, Vec<u8>)>> {
     for tables in chain {
         let entry = tables.entry(offset)?;

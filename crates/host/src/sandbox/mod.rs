@@ -1,12 +1,16 @@
-//! Giving up rights once an image is open, so that a bug in a decoder finds little to use.
+//! Drops privileges after an image is open, to limit the effect of a bug in a decoder.
 //!
-//! Four measures, each as far as the kernel has it: no program that is started gains rights (`no_new_privs`), no rights of root
-//! (capabilities) but those for files that are still read or written, no files but those beneath the target (Landlock), no system calls but
-//! those in a list (seccomp). What is open stays open. A process that works on open files only cannot look at paths, either.
-//! Invariant: there is no way back, for no thread.
+//! Four measures, each as far as the kernel supports it:
+//! - no started program gains privileges (`no_new_privs`);
+//! - no privileges of root (capabilities), except those for files that are still read or written;
+//! - no files outside the target (Landlock);
+//! - no system calls outside a list (seccomp).
 //!
-//! Capabilities, and Landlock before Linux 7.0, only bind the thread that calls and those it starts later: call [`enter`] before
-//! threads are started. seccomp binds all of them in any case.
+//! Open files stay open. A process that works on open files only cannot resolve paths, either.
+//! Invariant: no thread can undo the measures.
+//!
+//! Capabilities, and Landlock before Linux 7.0, only bind the calling thread and the threads that it starts
+//! later: call [`enter`] before threads are started. seccomp binds all threads in any case.
 
 mod syscalls;
 
@@ -20,46 +24,46 @@ use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-/// The newest Landlock whose rights are asked for; an older kernel gives what it has.
+/// The newest Landlock version that is requested. An older kernel applies the rights that it supports.
 const LANDLOCK: ABI = ABI::V6;
 
-/// What the process still needs to do.
+/// The rights that the process still needs.
 #[derive(Clone, Copy, Debug)]
 pub enum Rights<'a> {
-    /// Read what is open, write to what is open, start threads.
+    /// Reads and writes open files, and starts threads.
     Read,
-    /// Also take connections that come to a socket which is open, and wait for signals.
+    /// Also accepts connections on an open socket, and waits for signals.
     Serve,
-    /// Also open for reading, and list, what lies beneath these directories.
+    /// Also opens files below these directories for reading, and lists them.
     ReadBeneath(&'a [BorrowedFd<'a>]),
-    /// Also create, change and remove files beneath these directories.
+    /// Also creates, changes and removes files below these directories.
     WriteBeneath(&'a [BorrowedFd<'a>]),
-    /// Also read these files and what lies beneath these directories, and make a file in another directory.
+    /// Also reads these files and the files below these directories, and creates a file in another directory.
     Build {
-        /// What is read.
+        /// The files and directories that are read.
         read: &'a [BorrowedFd<'a>],
-        /// Where something is made.
+        /// The directory in which a file is created.
         write: BorrowedFd<'a>,
     },
 }
 
-/// What became of one measure.
+/// The result of one measure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Measure {
     /// In force.
     Applied,
-    /// In force as far as this kernel can.
+    /// In force as far as this kernel supports it.
     Partly,
-    /// This kernel cannot, or something forbids it: why.
+    /// Not in force, with the reason.
     Missing(String),
 }
 
-/// What is in force after [`enter`].
+/// The measures in force after [`enter`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Applied {
-    /// No program that is started gains rights.
+    /// No started program gains privileges.
     pub no_new_privs: Measure,
-    /// No rights of root but those that the work needs.
+    /// No privileges of root except those that the work needs.
     pub capabilities: Measure,
     /// Landlock: no other files, no network.
     pub landlock: Measure,
@@ -67,9 +71,9 @@ pub struct Applied {
     pub seccomp: Measure,
 }
 
-/// Gives up all rights but `rights`, for good. A call that is no longer allowed answers ENOSYS, for which libraries
-/// have ways around where they can do without. What cannot be done is told and no error: the rights are a net below
-/// decoders that are safe by themselves.
+/// Drops all privileges but `rights`, permanently. A forbidden system call returns ENOSYS, for which
+/// libraries have fallbacks. A measure that fails is reported and is not an error: the measures are a second
+/// protection around decoders that are safe by themselves.
 pub fn enter(rights: Rights<'_>) -> Applied {
     let missing = |reason: String| Measure::Missing(reason);
     crate::tree::before_sandbox();
@@ -82,12 +86,12 @@ pub fn enter(rights: Rights<'_>) -> Applied {
         Err(errno) => missing(errno.to_string()),
     };
     let landlock = restrict_files(rights).unwrap_or_else(|error| missing(error.to_string()));
-    // Last, because its list has none of the calls above.
+    // The last measure, because its list excludes the calls above.
     let seccomp = restrict_calls(rights).map_or_else(missing, |()| Measure::Applied);
     Applied { no_new_privs, capabilities, landlock, seccomp }
 }
 
-/// The capabilities that `rights` need. Source: capabilities(7).
+/// Returns the capabilities that `rights` need. Source: capabilities(7).
 fn needed(rights: Rights<'_>) -> CapabilitySet {
     // SYS_ADMIN for attributes `trusted.*`.
     let reading = CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_ADMIN;
@@ -105,7 +109,7 @@ fn needed(rights: Rights<'_>) -> CapabilitySet {
     }
 }
 
-/// Drops all capabilities of this thread, and of those that it starts later, but `kept`.
+/// Drops all capabilities of this thread, and of threads that it starts later, except `kept`.
 fn drop_capabilities(kept: CapabilitySet) -> Result<(), Errno> {
     let now = capabilities(None)?;
     let (effective, permitted) = (now.effective & kept, now.permitted & kept);

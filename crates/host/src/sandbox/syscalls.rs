@@ -1,4 +1,4 @@
-//! The system calls that are left.
+//! The allowed system calls.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition
 
 use super::Rights;
 
-/// For everybody: bytes of open files, memory, threads, time.
+/// For all rights: bytes of open files, memory, threads, time.
 #[rustfmt::skip]
 const ALWAYS: &[c_long] = &[
     libc::SYS_read, libc::SYS_readv, libc::SYS_pread64, libc::SYS_preadv, libc::SYS_preadv2,
@@ -28,13 +28,13 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_io_uring_enter,
 ];
 
-/// What only older architectures have.
+/// Calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[c_long] = &[libc::SYS_poll, libc::SYS_select, libc::SYS_time, libc::SYS_getrlimit];
-/// What only older architectures have, for reading a tree.
+/// Calls that only older architectures have, for reading a tree.
 #[cfg(target_arch = "x86_64")]
 const OLD_READING: &[c_long] = &[libc::SYS_open, libc::SYS_readlink];
-/// What only older architectures have, for making a file.
+/// Calls that only older architectures have, for creating a file.
 #[cfg(target_arch = "x86_64")]
 const OLD_BUILDING: &[c_long] = &[libc::SYS_open, libc::SYS_readlink, libc::SYS_unlink, libc::SYS_rename];
 #[cfg(not(target_arch = "x86_64"))]
@@ -49,7 +49,7 @@ const OLD: &[c_long] = &[];
 const READING: &[c_long] = &[
     libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_openat, libc::SYS_openat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
     libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
-    // Of what a link leads to that is followed.
+    // For the target of a symbolic link that is followed.
     libc::SYS_getxattr, libc::SYS_listxattr,
     libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
@@ -65,20 +65,20 @@ const WRITING: &[c_long] = &[
     libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
 
-/// For reading trees and making a file.
+/// For reading trees and creating a file.
 #[rustfmt::skip]
 const BUILDING: &[c_long] = &[
     libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_openat, libc::SYS_openat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat,
     libc::SYS_faccessat2, libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
     libc::SYS_getxattr, libc::SYS_listxattr, libc::SYS_sync_file_range, libc::SYS_flock, libc::SYS_linkat, libc::SYS_unlinkat, libc::SYS_renameat, libc::SYS_renameat2,
-    // By sockets that are open: who asks another process to start programs, and takes what a kernel asks of its disk.
+    // For open sockets: asking another process to start programs, and serving the disk of a kernel.
     libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
 
-/// For asking the process that starts kernels, by a socket that is open, and for serving the disk of one.
+/// For asking the process that starts kernels, through an open socket, and for serving the disk of a kernel.
 const ASKING: &[c_long] = &[libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4];
 
-/// For serving: who waits for the end, and what tells to end.
+/// For serving: waiting for the end, and signalling it.
 const SERVING: &[c_long] = &[
     libc::SYS_accept4,
     libc::SYS_getsockopt,
@@ -87,7 +87,8 @@ const SERVING: &[c_long] = &[
     libc::SYS_rt_sigtimedwait,
 ];
 
-/// What `fcntl` may be asked: flags, copies and locks of open files. Not whom to send signals (`F_SETOWN`).
+/// The allowed requests of `fcntl`: flags, copies and locks of open files. The receiver of signals
+/// (`F_SETOWN`) cannot be set.
 const CONTROLS: [libc::c_int; 8] = [
     libc::F_DUPFD,
     libc::F_GETFD,
@@ -99,13 +100,13 @@ const CONTROLS: [libc::c_int; 8] = [
     libc::F_OFD_SETLK,
 ];
 
-/// Terminal requests: its size, whether it is one (include/uapi/asm-generic/ioctls.h).
+/// Terminal requests: the size, and whether a descriptor is a terminal (include/uapi/asm-generic/ioctls.h).
 #[allow(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
 const TERMINAL: [u64; 3] = [libc::TIOCGWINSZ as u64, libc::TCGETS as u64, TCGETS2];
 /// `_IOR('T', 0x2A, struct termios2)`.
 const TCGETS2: u64 = 0x802c_542a;
 
-/// The rules for `rights`: a call is allowed without conditions, or under one of several.
+/// Returns the rules for `rights`: a call is allowed unconditionally, or under one of several conditions.
 pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let (more, old) = match rights {
         Rights::Read => (ASKING, &[][..]),
@@ -119,12 +120,13 @@ pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRul
         plain.into_iter().map(|call| (call, Vec::new())).collect();
     let terminal = TERMINAL.map(|request| only_if(1, SeccompCmpOp::Eq, request));
     rules.insert(libc::SYS_ioctl, terminal.into_iter().collect::<Result<_, _>>()?);
-    // Threads but no processes. `clone3` hides its flags in memory, so it is refused, and the C library falls back.
+    // Threads but no processes. `clone3` passes its flags in memory, so it is refused, and the C library
+    // falls back to `clone`.
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, vec![only_if(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
     let controls = CONTROLS.map(|control| only_if(1, SeccompCmpOp::Eq, u64::from(control.cast_unsigned())));
     rules.insert(libc::SYS_fcntl, controls.into_iter().collect::<Result<_, _>>()?);
-    // The processors of this thread itself, and the limits of this process: 0 names the caller.
+    // The processors of the calling thread, and the limits of this process: 0 means the caller.
     for call in [libc::SYS_sched_setaffinity, libc::SYS_prlimit64] {
         rules.insert(call, vec![only_if(0, SeccompCmpOp::Eq, 0)?]);
     }

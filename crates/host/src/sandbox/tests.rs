@@ -1,4 +1,4 @@
-//! Each test runs itself again in a process of its own, because rights do not come back.
+//! Each test runs itself again in a separate process, because privileges cannot be regained.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,12 +13,12 @@ use crate::{HostError, Metadata};
 
 const INSIDE: &str = "OBENTO_TEST_INSIDE_SANDBOX";
 
-/// Whether this is the process that gives up its rights; the other one starts it and looks at how it ends.
+/// Returns whether this is the process that drops privileges. The other one starts it and checks its result.
 fn inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
-    // What it leaves behind, having lost the right to remove it.
+    // The files remain, because the process has lost the right to remove them.
     let folder = tempfile::tempdir().unwrap();
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("sandbox::tests::{test}"), "--test-threads=1"])
@@ -30,7 +30,8 @@ fn inside(test: &str) -> bool {
     false
 }
 
-/// The measures that this kernel and container allow are in force; others say why not.
+/// Checks that the measures that this kernel and container support are in force, and that the others have a
+/// reason.
 fn check(applied: &Applied) {
     for measure in [&applied.no_new_privs, &applied.capabilities, &applied.landlock, &applied.seccomp] {
         if let Measure::Missing(reason) = measure {
@@ -99,7 +100,7 @@ fn a_writer_writes_beneath_its_target_and_nowhere_else() {
     let folder = File::open(root.path()).unwrap();
     let applied = enter(Rights::WriteBeneath(&[folder.as_fd()]));
     check(&applied);
-    // Without `/proc`, too.
+    // Works without `/proc`, too.
     let mut tree = TreeWriter::open(root.path(), TreeOptions::default()).unwrap();
     let time = Timestamp::new(5, 6);
     let uid = rustix::process::geteuid().as_raw();
@@ -212,7 +213,7 @@ fn a_server_has_no_rights_of_root_and_reaches_no_other_process_and_no_path() {
     };
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     let null = std::ptr::null::<libc::rlimit64>();
-    // SAFETY: each call writes no more than the one structure that it is given.
+    // SAFETY: each call writes no more than the one structure that it receives.
     unsafe {
         refused(libc::syscall(libc::SYS_prlimit64, 1, libc::RLIMIT_NOFILE, null, &raw mut limit));
         assert_eq!(libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, null, &raw mut limit), 0);

@@ -1,6 +1,7 @@
-//! POSIX ACLs in words, with owners as numbers: `user::rw-,user:7:rwx,group::r--,mask::rwx,other::---`.
+//! POSIX ACLs in text form, with numbers of owners: `user::rw-,user:7:rwx,group::r--,mask::rwx,other::---`.
 //!
-//! Layout of the attribute: a version of 4 bytes (2), then per entry tag (2), permissions (2) and id (4), little-endian.
+//! Layout of the attribute, little-endian: a version of 4 bytes (2), then for each entry tag (2), permissions
+//! (2) and id (4).
 //! Source: Linux `include/uapi/linux/posix_acl_xattr.h` and `posix_acl.h`; acl(5).
 
 use obento_base::Cursor;
@@ -9,7 +10,7 @@ use obento_base::wire::le;
 /// `POSIX_ACL_XATTR_VERSION`.
 const VERSION: u32 = 2;
 
-/// The ACL that the attribute `value` holds in words; none if it holds none.
+/// Returns the text form of the ACL in the attribute `value`, or `None` if the value is not an ACL.
 pub(super) fn to_text(value: &[u8]) -> Option<String> {
     let mut cursor = Cursor::new(value);
     if cursor.take_raw::<le::U32>()?.get() != VERSION {

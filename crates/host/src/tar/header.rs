@@ -1,8 +1,8 @@
-//! The ustar header and what it has no room for.
+//! The ustar header, and the records for values that do not fit it.
 //!
-//! Layout (POSIX.1-2017, `pax`, "ustar Interchange Format"): name 0..100, mode 100..108, uid 108..116, gid 116..124,
-//! size 124..136, mtime 136..148, chksum 148..156, typeflag 156, linkname 157..257, magic 257..263, version 263..265,
-//! devmajor 329..337, devminor 337..345. Numbers are octal, ended by a NUL.
+//! Layout (POSIX.1-2017, `pax`, "ustar Interchange Format"): name 0..100, mode 100..108, uid 108..116, gid
+//! 116..124, size 124..136, mtime 136..148, chksum 148..156, typeflag 156, linkname 157..257, magic 257..263,
+//! version 263..265, devmajor 329..337, devminor 337..345. Numbers are octal and end with a NUL.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::acl;
 use super::records::Records;
 use crate::{Metadata, Xattr};
 
-/// The unit of an archive.
+/// The unit of an archive in bytes.
 pub(super) const BLOCK: usize = 512;
 const NAME: Range<usize> = 0..100;
 const LINK_NAME: Range<usize> = 157..257;
@@ -48,7 +48,7 @@ impl Kind {
     }
 }
 
-/// One entry's header.
+/// The header of one entry.
 pub(super) struct Header<'a> {
     kind: Kind,
     pub path: Vec<u8>,
@@ -78,11 +78,11 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Says in `records` what [`Header::block`] cannot.
+    /// Adds the values that [`Header::block`] cannot store to `records`.
     pub fn add_records(&self, records: &mut Records) {
         let names = [(&self.path, NAME, "path"), (&self.target, LINK_NAME, "linkpath")];
         if names.iter().any(|(name, ..)| std::str::from_utf8(name).is_err()) {
-            // Without it, values are UTF-8.
+            // Without this record, values are UTF-8.
             records.add("hdrcharset", b"BINARY");
         }
         for (name, room, keyword) in names {
@@ -107,7 +107,8 @@ impl<'a> Header<'a> {
         records.add_time("ctime", ctime);
         for xattr in self.xattrs {
             records.add_xattr(&xattr.name, &xattr.value);
-            // GNU tar sets ACLs by these with `--acls`, and by the attributes with `--xattrs` alone.
+            // GNU tar sets ACLs from these records with `--acls`, and from the attributes with `--xattrs`
+            // alone.
             let keyword = match xattr.name.as_slice() {
                 b"system.posix_acl_access" => "SCHILY.acl.access",
                 b"system.posix_acl_default" => "SCHILY.acl.default",
@@ -119,7 +120,8 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// The ustar header. What does not fit in a field is cut or 0 there, and the extended header has it.
+    /// Returns the ustar header. A value that does not fit its field is truncated or 0 there, and complete in
+    /// the extended header.
     pub fn block(&self) -> [u8; BLOCK] {
         let mut block = [0; BLOCK];
         text(&mut block, NAME, &self.path);
@@ -138,7 +140,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// The header before the records of the entry `path`, of `len` bytes.
+/// Returns the header before the records of the entry `path`, of `len` bytes.
 pub(super) fn extended(path: &[u8], len: u64) -> [u8; BLOCK] {
     let header = Header {
         kind: Kind::Extended,
@@ -155,8 +157,8 @@ pub(super) fn extended(path: &[u8], len: u64) -> [u8; BLOCK] {
     header.block()
 }
 
-/// A name for something that belongs to the entry `path`: `folder` beside it with its last component, short enough
-/// for a header, and in ASCII, so that it needs no records of its own.
+/// Returns a name for data that belongs to the entry `path`: its last component in `folder` beside it. The
+/// name is short enough for a header, and ASCII, so that it needs no records of its own.
 pub(super) fn beside(path: &[u8], folder: &str) -> Vec<u8> {
     let trimmed = path.strip_suffix(b"/").unwrap_or(path);
     let last = trimmed.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
@@ -171,7 +173,7 @@ fn fitting(number: u64, max: u64) -> u64 {
     if number <= max { number } else { 0 }
 }
 
-/// The seconds of `time` if a header can hold them.
+/// Returns the seconds of `time` if a header can store them.
 fn whole_seconds(time: Timestamp) -> Option<u64> {
     u64::try_from(time.secs()).ok().filter(|&secs| secs <= MAX_LONG)
 }
@@ -186,7 +188,7 @@ fn octal(block: &mut [u8; BLOCK], field: Range<usize>, number: u64) {
     text(block, field, format!("{number:0digits$o}").as_bytes());
 }
 
-/// Puts in the sum of all bytes, its own field counted as spaces: six digits, a NUL and a space.
+/// Stores the sum of all bytes, with spaces in its own field: six digits, a NUL and a space.
 fn seal(block: &mut [u8; BLOCK]) {
     text(block, 148..156, b"        ");
     let sum: u64 = block.iter().copied().map(u64::from).sum();

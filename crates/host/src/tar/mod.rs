@@ -1,11 +1,11 @@
-//! Tar archives with pax headers: everything a Linux file has, and nothing of the host, so that the same tree gives
-//! the same bytes.
+//! Writes tar archives with pax headers. They contain all properties of Linux files, and none of the host, so
+//! that the same tree gives the same bytes.
 //!
-//! Layout: per file an extended header (type `x`) with what the ustar header cannot say, a ustar header, the data; each
-//! padded to 512 bytes; at the end two blocks of zeros, padded to a record of 10,240 bytes.
-//! Files with holes: GNU sparse format 1.0, whose map stands before the data.
-//! Source: POSIX.1-2017, `pax`, "pax Interchange Format"; GNU tar manual, "Storing Sparse Files"; the keywords
-//! `SCHILY.xattr.*` as star(5) has them. Owners are numbers: their names are the image's own affair.
+//! Layout: for each file, an extended header (type `x`) with values that do not fit the ustar header, a ustar
+//! header, and the data, each padded to 512 bytes. At the end two blocks of zeros, padded to a record of
+//! 10,240 bytes. Files with holes: GNU sparse format 1.0, with the map before the data.
+//! Source: POSIX.1-2017, `pax`, "pax Interchange Format"; GNU tar manual, "Storing Sparse Files"; the
+//! keywords `SCHILY.xattr.*` as in star(5). Owners are numbers, because the image defines their names.
 
 mod acl;
 mod header;
@@ -26,7 +26,7 @@ pub use read::{ACL_WORDS, AclName, Member, MemberKind, TarError, TarReader, acl_
 use records::Records;
 use sink::ArchiveSink;
 
-/// What GNU tar writes at once and pads an archive to.
+/// The unit that GNU tar writes at once and pads an archive to.
 const RECORD: u64 = 20 * to_u64(BLOCK);
 /// Bytes gathered before they are written.
 const BUFFER: usize = 256 << 10;
@@ -35,11 +35,11 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// Writes an archive.
 pub struct PaxWriter<W: Write> {
     output: Output<W>,
-    /// Where bytes of a device pass through, kept between files.
+    /// A buffer for copies from devices, which is reused between files.
     buffer: Vec<u8>,
 }
 
-/// The archive as far as it is written.
+/// The written part of the archive.
 struct Output<W: Write> {
     writer: BufWriter<W>,
     path: PathBuf,
@@ -68,13 +68,13 @@ impl<W: Write> Output<W> {
 }
 
 impl<W: Write> PaxWriter<W> {
-    /// An empty archive. `path` is for messages.
+    /// Creates an empty archive. `path` is for messages.
     pub fn new(output: W, path: &Path) -> Self {
         let writer = BufWriter::with_capacity(BUFFER, output);
         Self { output: Output { writer, path: path.into(), written: 0 }, buffer: Vec::new() }
     }
 
-    /// A directory. Errors, as of all methods: System or Stream if the archive cannot be written.
+    /// Adds a directory. Errors, as of all methods: System or Stream if the archive cannot be written.
     pub fn directory(&mut self, path: &[u8], meta: &Metadata<'_>) -> Result<(), HostError> {
         let mut path = path.to_vec();
         if path.last() != Some(&b'/') {
@@ -83,10 +83,15 @@ impl<W: Write> PaxWriter<W> {
         self.header(Header::new(Kind::Directory, &path, meta), Records::default())
     }
 
-    /// A regular file of `size` bytes of which those in `data` are not holes: ranges in order, that begin and end at
-    /// multiples of 512 or at `size`. `fill` hands over exactly their bytes, without the holes between. If `fill`
-    /// fails, zeros stand for what it did not hand over, and the archive can go on. Errors: Stream if `data` is not
-    /// like that; those of `fill`; Stream if it hands over too much.
+    /// Adds a regular file of `size` bytes. `data` lists the ranges that are not holes, in order; they begin
+    /// and end at multiples of 512 or at `size`. `fill` hands over exactly their bytes, without the holes. If
+    /// `fill` fails, zeros replace the missing bytes, and the archive stays usable.
+    ///
+    /// # Errors
+    ///
+    /// - Stream if `data` is not valid.
+    /// - Errors of `fill`.
+    /// - Stream if `fill` hands over too many bytes.
     pub fn file<E: From<HostError>>(
         &mut self,
         path: &[u8],
@@ -105,7 +110,7 @@ impl<W: Write> PaxWriter<W> {
         let mut records = Records::default();
         header.size = to_u64(map.len()).saturating_add(stored);
         if !map.is_empty() {
-            // The reader that knows the format puts the real name and size back.
+            // A reader that supports the format restores the real name and size.
             records.add("GNU.sparse.major", b"1");
             records.add("GNU.sparse.minor", b"0");
             records.add("GNU.sparse.name", path);
@@ -122,23 +127,23 @@ impl<W: Write> PaxWriter<W> {
         filled
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn symlink(&mut self, path: &[u8], meta: &Metadata<'_>, target: &[u8]) -> Result<(), HostError> {
         let mut header = Header::new(Kind::Symlink, path, meta);
         header.target = target.to_vec();
         self.header(header, Records::default())
     }
 
-    /// Another name for an earlier entry of the archive, which was written under the path `original`.
+    /// Adds another name of an earlier entry of the archive, whose path is `original`.
     pub fn hard_link(&mut self, path: &[u8], meta: &Metadata<'_>, original: &[u8]) -> Result<(), HostError> {
         let mut header = Header::new(Kind::HardLink, path, meta);
         header.target = original.to_vec();
-        // The attributes are the original's, which has them already.
+        // The original entry contains the attributes.
         header.xattrs = &[];
         self.header(header, Records::default())
     }
 
-    /// A device node or FIFO. Answers false, and writes nothing, for what tar cannot hold: a socket.
+    /// Adds a device node or FIFO. Returns false and writes nothing for a socket, which tar cannot store.
     pub fn node(
         &mut self,
         path: &[u8],
@@ -160,7 +165,7 @@ impl<W: Write> PaxWriter<W> {
         Ok(true)
     }
 
-    /// Ends the archive and gives the output back.
+    /// Ends the archive and returns the output.
     pub fn finish(mut self) -> Result<W, HostError> {
         self.output.zeros(2 * to_u64(BLOCK))?;
         self.output.pad_to(RECORD)?;
@@ -181,7 +186,8 @@ impl<W: Write> PaxWriter<W> {
     }
 }
 
-/// How many bytes `data` has in all; none unless its ranges are in order, at blocks, and within `size` bytes.
+/// Returns the total number of bytes in `data`. Returns `None` unless its ranges are in order, block-aligned,
+/// and within `size` bytes.
 fn stored_bytes(size: u64, data: &[Range<u64>]) -> Option<u64> {
     let at_block = |offset: u64| offset.is_multiple_of(to_u64(BLOCK)) || offset == size;
     let mut before = 0;
@@ -192,7 +198,7 @@ fn stored_bytes(size: u64, data: &[Range<u64>]) -> Option<u64> {
     })
 }
 
-/// The map of a sparse file as it stands before its data: the number of ranges, then offset and length of each, in
+/// Returns the map of a sparse file before its data: the number of ranges, then offset and length of each, in
 /// decimal lines, padded with zeros. A file that ends in a hole has an empty range at its end.
 fn sparse_map(size: u64, data: &[Range<u64>]) -> Result<Vec<u8>, HostError> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();

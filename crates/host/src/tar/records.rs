@@ -1,4 +1,4 @@
-//! Records of an extended header: `LENGTH KEYWORD=VALUE\n`, the length counting itself.
+//! Records of an extended header: `LENGTH KEYWORD=VALUE\n`, where the length includes itself.
 
 use obento_base::Timestamp;
 
@@ -34,7 +34,7 @@ impl Records {
         self.add(keyword, seconds(time).as_bytes());
     }
 
-    /// An extended attribute; `%` and `=` of its name are escaped as GNU tar does.
+    /// Adds an extended attribute. `%` and `=` in its name are escaped as in GNU tar.
     pub fn add_xattr(&mut self, name: &[u8], value: &[u8]) {
         let mut keyword = b"SCHILY.xattr.".to_vec();
         for &byte in name {
@@ -56,13 +56,13 @@ fn decimal_digits(number: usize) -> usize {
     number.to_string().len()
 }
 
-/// Decimal seconds since 1970 without needless zeros.
+/// Formats decimal seconds since 1970 without trailing zeros.
 fn seconds(time: Timestamp) -> String {
     let (mut whole, mut nanos) = (i128::from(time.secs()), time.nanos());
     let mut sign = "";
     if whole < 0 {
         sign = "-";
-        // Disks round towards the past, decimals towards 0.
+        // Timestamps round down, decimal fractions round towards 0.
         if nanos > 0 {
             whole += 1;
             nanos = 1_000_000_000 - nanos;

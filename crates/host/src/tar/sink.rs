@@ -1,4 +1,4 @@
-//! Where the bytes of a file in an archive go.
+//! Writes the bytes of a file in an archive.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use crate::{DataSink, HostError, SinkError};
 pub(super) struct ArchiveSink<'a, W: Write> {
     pub output: &'a mut Output<W>,
     pub buffer: &'a mut Vec<u8>,
-    /// Bytes that the header announced and that are still to come.
+    /// Bytes that the header announced and that are still missing.
     pub left: u64,
 }
 

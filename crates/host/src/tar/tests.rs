@@ -1,4 +1,4 @@
-//! GNU tar and the crate `tar` read what is written here.
+//! GNU tar and the crate `tar` read the archives that are written here.
 
 use std::fs;
 use std::io::Read;
@@ -34,7 +34,7 @@ fn content(bytes: &[u8]) -> impl FnOnce(&mut dyn DataSink) -> Result<(), HostErr
     move |sink| sink.bytes(bytes)
 }
 
-/// Runs GNU tar on `archive`; none where there is no such program.
+/// Runs GNU tar on `archive`. Returns `None` if the program does not exist.
 fn gnu_tar(archive: &[u8], args: &[&str], folder: &Path) -> Option<Output> {
     let file = folder.join("test.tar");
     fs::write(&file, archive).unwrap();

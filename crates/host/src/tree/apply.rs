@@ -1,6 +1,6 @@
-//! Setting owner, mode, attributes and times of what was made.
+//! Sets owner, mode, attributes and times of a new entry.
 //!
-//! Invariant: set-user-ID and set-group-ID are only set on a file that has the owner or group they were meant for.
+//! Invariant: set-user-ID and set-group-ID are only set on a file with the intended owner or group.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
@@ -13,25 +13,25 @@ use rustix::io::Errno;
 use super::{Keep, Loss, Report, Shared, Trust};
 use crate::{Metadata, Xattr};
 
-/// Something that was made and is open.
+/// A new entry that is open.
 #[derive(Clone, Copy)]
 pub(super) enum Target<'a> {
     /// A regular file or directory, open for reading or writing.
     File(BorrowedFd<'a>),
-    /// A node or symbolic link, open as a mere handle (`O_PATH`).
+    /// A node or symbolic link, open as a handle (`O_PATH`).
     Handle(BorrowedFd<'a>),
 }
 
-/// Owner, group and mode that something has as it was made.
+/// Owner, group and mode of an entry after its creation.
 #[derive(Clone, Copy)]
 pub(super) struct Made {
     pub uid: u32,
     pub gid: u32,
-    /// None: unknown.
+    /// `None` if unknown.
     pub mode: Option<Mode>,
 }
 
-/// Whether a symbolic link is meant, which has no mode of its own.
+/// Whether the entry is a symbolic link, which has no mode of its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permissions {
     Own,
@@ -45,7 +45,7 @@ impl Target<'_> {
         }
     }
 
-    /// A path that leads to what the handle is open on, be it a link or a node.
+    /// Returns a path to the file of the handle, even if the file is a link or a node.
     fn proc_path(fd: BorrowedFd<'_>) -> String {
         format!("/proc/self/fd/{}", fd.as_raw_fd())
     }
@@ -81,7 +81,7 @@ impl Target<'_> {
         }
     }
 
-    /// Takes away an ACL that came from the directory, so that the mode says all.
+    /// Removes an ACL that was inherited from the directory, so that the mode alone defines the permissions.
     pub fn remove_acl(self, name: &str) {
         // Without an ACL, or on a file system without ACLs, there is nothing to remove.
         let _ = rustix::fs::fremovexattr(self.fd(), name);
@@ -96,7 +96,7 @@ pub(super) fn timestamps(meta: &Metadata<'_>) -> Timestamps {
     Timestamps { last_access: spec(meta.atime), last_modification: spec(meta.mtime) }
 }
 
-/// The permissions of the owning group in the access control list `value`.
+/// Returns the permissions of the owning group in the access control list `value`.
 /// Source: Linux `include/uapi/linux/posix_acl_xattr.h`: a version of 4 bytes, then entries of 8.
 fn owning_group(value: &[u8]) -> Option<u16> {
     const ACL_GROUP_OBJ: u16 = 0x04;
@@ -108,12 +108,12 @@ fn owning_group(value: &[u8]) -> Option<u16> {
     words.into_iter().find(|(tag, _)| *tag == ACL_GROUP_OBJ).map(|(_, permissions)| permissions & 7)
 }
 
-/// Sets attributes of one entry and counts what cannot be kept.
+/// Sets attributes of one entry, and counts those that cannot be kept.
 pub(super) struct Applier<'a> {
     pub shared: &'a Shared,
     pub report: &'a mut Report,
     pub path: &'a dyn Fn() -> PathBuf,
-    /// What is set.
+    /// The attributes to set.
     pub keep: Keep,
 }
 
@@ -126,7 +126,7 @@ impl<'a> Applier<'a> {
         self.report.lose(loss, errno.into(), self.path);
     }
 
-    /// The mode that an entry is to have in the end, apart from what the owner decides.
+    /// Returns the final mode of an entry, before the owner is considered.
     pub fn final_mode(&mut self, meta: &Metadata<'_>, kind: FileKind) -> Mode {
         let options = &self.shared.options;
         if !self.keep.contains(Keep::MODE) {
@@ -141,7 +141,7 @@ impl<'a> Applier<'a> {
         meta.mode
     }
 
-    /// Sets everything `meta` says, in the order that loses nothing.
+    /// Sets all of `meta`, in an order in which no step resets an earlier one.
     pub fn apply(
         &mut self,
         target: Target<'_>,
@@ -162,7 +162,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Gives the entry to its owner as far as that is permitted; answers what it has then.
+    /// Sets the owner of the entry as far as permitted. Returns the resulting owner, group and mode.
     fn set_owner(&mut self, target: Target<'_>, made: Made, meta: &Metadata<'_>) -> Made {
         let Made { uid, gid, .. } = made;
         if (uid, gid) == (meta.uid, meta.gid) {
@@ -171,7 +171,8 @@ impl<'a> Applier<'a> {
         let mut refusal = Errno::PERM;
         if self.shared.may_chown.load(Ordering::Relaxed) {
             match target.chown(Some(meta.uid), Some(meta.gid)) {
-                // A change of owner may clear special bits and capabilities: the mode is not known any more.
+                // A change of owner may clear special bits and capabilities, so the mode is unknown
+                // afterwards.
                 Ok(()) => return Made { uid: meta.uid, gid: meta.gid, mode: None },
                 Err(Errno::PERM) => self.shared.may_chown.store(false, Ordering::Relaxed),
                 Err(errno) => refusal = errno,
@@ -227,7 +228,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Takes from the group what only the mask of the list `value`, which is lost, allowed.
+    /// Removes from the group the permissions that only the mask of the lost list `value` allowed.
     fn narrow_mode(&mut self, target: Target<'_>, value: &[u8]) {
         let stat = rustix::fs::fstat(target.fd()).map_err(|errno| self.lose(Loss::Mode, errno));
         let (Ok(stat), Some(group)) = (stat, owning_group(value)) else { return };
@@ -241,7 +242,8 @@ impl<'a> Applier<'a> {
         if let Err(errno) = target.set_times(&timestamps(meta)) {
             return self.lose(Loss::Times, errno);
         }
-        // A file system turns times that it cannot hold into the nearest. All hold those of 31 bits.
+        // A file system replaces a time that it cannot store by the nearest one. All file systems store
+        // 31-bit times.
         let is_unusual = |time: Timestamp| i32::try_from(time.secs()).is_err() || time.secs() < 0;
         if is_unusual(meta.mtime)
             && rustix::fs::fstat(target.fd()).is_ok_and(|stat| stat.st_mtime != meta.mtime.secs())

@@ -1,8 +1,9 @@
-//! What becomes of a file whose place another takes: `--backup` of GNU cp, mv and ln.
+//! Backups of replaced files: `--backup` of GNU cp, mv and ln.
 //!
-//! Source: the GNU coreutils manual, "Backup options"; gnulib's backupfile.c for what it leaves open.
+//! Source: the GNU coreutils manual, "Backup options"; gnulib's backupfile.c for details that the manual
+//! omits.
 
-/// How what is replaced is kept.
+/// How a replaced file is kept.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Backup {
     /// Not at all.
@@ -10,15 +11,15 @@ pub enum Backup {
     None,
     /// As `FILE~`, with this suffix in place of `~`.
     Simple(Vec<u8>),
-    /// As `FILE.~1~`, counted on from what is there.
+    /// As `FILE.~1~`, with the number after the highest existing one.
     Numbered,
-    /// Numbered where there is such a file already, and else simple with this suffix.
+    /// Numbered if a numbered backup exists, otherwise simple with this suffix.
     Existing(Vec<u8>),
 }
 
 impl Backup {
-    /// What is kept of `name` is called so; none if nothing is. `listed` gives the names in the directory, and is asked
-    /// only where numbers matter. Errors: those of `listed`.
+    /// Returns the name of the backup of `name`, or `None` for no backup. `listed` returns the names in the
+    /// directory, and is called only for numbered backups. Errors: those of `listed`.
     pub fn name_for<E>(
         &self,
         name: &[u8],
@@ -41,7 +42,7 @@ impl Backup {
     }
 }
 
-/// The number of `other` if it is a numbered backup of `name`.
+/// Returns the number of `other` if it is a numbered backup of `name`.
 fn number(name: &[u8], other: &[u8]) -> Option<u64> {
     let digits = other.strip_prefix(name)?.strip_prefix(b".~")?.strip_suffix(b"~")?;
     let is_number =

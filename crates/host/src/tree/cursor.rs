@@ -1,4 +1,4 @@
-//! The cursor that makes entries.
+//! The cursor that creates entries.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,12 +22,12 @@ use super::sink::{FileSink, Waiting};
 use super::{Backup, Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
 use crate::{DataSink, FileId, HostDir, HostError, Metadata};
 
-/// Writes a tree: a cursor that stands in one directory and creates entries there.
+/// Writes a tree. The cursor has a current directory and creates entries there.
 pub struct TreeWriter {
     shared: Arc<Shared>,
     place: Place,
     report: Report,
-    /// Where bytes of a file pass through, kept between files.
+    /// A buffer for the bytes of a file, which is reused between files.
     buffer: Vec<u8>,
     pub(super) later: Option<Later>,
 }
@@ -36,14 +36,14 @@ impl TreeWriter {
     /// Starts in the existing directory `root`. Errors: System.
     pub fn open(root: &Path, options: TreeOptions) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("open", root, errno);
-        // The caller's own path: links in it are meant.
+        // Links in the caller's own path are followed.
         let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
         let fd =
             rustix::fs::openat(rustix::fs::CWD, root, flags, rustix::fs::Mode::empty()).map_err(failed)?;
         Self::start(fd, root, options)
     }
 
-    /// Starts in `root`, wherever its path leads by now. Errors: System.
+    /// Starts in `root`, even if its path leads elsewhere by now. Errors: System.
     pub fn open_in(root: &HostDir, options: TreeOptions) -> Result<Self, HostError> {
         Self::start(root.to_readable()?, root.path(), options)
     }
@@ -75,7 +75,7 @@ impl TreeWriter {
         })
     }
 
-    /// Never makes room by removing one of `files`: those that the source is read from.
+    /// Protects `files`, which the source is read from: they are never removed to make room.
     #[must_use]
     pub fn sparing(mut self, files: &[FileId]) -> Self {
         let is_behind = self.later.take().is_some();
@@ -85,7 +85,7 @@ impl TreeWriter {
         if is_behind { self.behind() } else { self }
     }
 
-    /// From now on a directory that was made and left may be entered again, for another source.
+    /// Allows that a directory that was created and left is entered again, for another source.
     #[must_use]
     pub fn returning(mut self) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
@@ -94,7 +94,7 @@ impl TreeWriter {
         self
     }
 
-    /// Writes the bytes of small files a little later, in a thread. What cannot be written is then told by
+    /// Writes the bytes of small files later, in a thread. Their errors are returned by
     /// [`late_errors`](Self::late_errors), or by [`finish`](Self::finish).
     #[must_use]
     pub fn behind(mut self) -> Self {
@@ -102,12 +102,12 @@ impl TreeWriter {
         self
     }
 
-    /// Why files that were made could not be written after all, as far as that is known.
+    /// Returns the errors of files that were created but could not be written, as far as known.
     pub fn late_errors(&mut self) -> Vec<HostError> {
         self.later.as_ref().map_or_else(Vec::new, Later::errors)
     }
 
-    /// Waits until it is known of all.
+    /// Waits until the errors of all files are known.
     pub fn settle(&mut self) {
         if let Some(later) = &mut self.later {
             later.settle();
@@ -119,8 +119,8 @@ impl TreeWriter {
         self.place.root_mut().meta = Some(OwnedMetadata::new(meta));
     }
 
-    /// A second cursor in the same directory, for another thread. It cannot leave the directory it starts in, and
-    /// must be finished before this one leaves it. Errors: Changed.
+    /// Creates a second cursor in the same directory, for another thread. It cannot leave its first
+    /// directory, and must be finished before this cursor leaves that directory. Errors: Changed.
     pub fn fork(&self) -> Result<Self, HostError> {
         let place = self.place.fork()?;
         Ok(Self {
@@ -132,8 +132,8 @@ impl TreeWriter {
         })
     }
 
-    /// Makes the directory `name`, unless there is one, and steps into it. Its metadata is set when it is left.
-    /// Errors: Duplicate; NotDirectory if something else has the name; Changed; System.
+    /// Creates the directory `name` unless it exists, and enters it. Its metadata is set when the cursor
+    /// leaves it. Errors: Duplicate; NotDirectory if another kind of file has the name; Changed; System.
     pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), HostError> {
         let dir = self.place.dir()?.clone();
         let private = rustix::fs::Mode::RWXU;
@@ -168,16 +168,16 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Sets the metadata of the directory it stands in and steps out of it; at the root it does nothing. Errors:
-    /// Changed; System.
+    /// Sets the metadata of the current directory and leaves it. Does nothing at the root. Errors: Changed;
+    /// System.
     pub fn leave(&mut self) -> Result<(), HostError> {
-        // While it still stands inside, for the path in messages.
+        // The metadata is set first, because messages contain the path of the current directory.
         self.complete();
         self.place.pop()?;
         Ok(())
     }
 
-    /// Sets the metadata of the directory it stands in.
+    /// Sets the metadata of the current directory.
     fn complete(&mut self) {
         let top = self.place.top_mut();
         let (uid, gid) = top.owner;
@@ -190,8 +190,9 @@ impl TreeWriter {
         applier.apply(Target::File(dir.as_fd()), made, &meta, mode, Permissions::Own);
     }
 
-    /// Makes a regular file; `fill` hands over its bytes. If `fill` fails, the file is removed again. Errors: those of
-    /// `fill`; Exists, IsSource and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
+    /// Creates a regular file with the bytes that `fill` hands over. Removes the file if `fill` fails.
+    /// Errors: those of `fill`; Exists, IsSource and IsDirectory depending on [`Existing`]; Duplicate;
+    /// Changed; System.
     pub fn file<E: From<HostError>>(
         &mut self,
         name: &Name,
@@ -205,7 +206,7 @@ impl TreeWriter {
         let as_made = creation_mode(&self.shared, dir, meta, mode);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let make = |dir: &Dir, room| {
-            // What replaces a file is open to its owner alone until it has that file's mode.
+            // Only the owner can access a replacing file until it gets the mode of the old file.
             let mode = if room == Room::Made { as_made.bits() & 0o700 } else { as_made.bits() };
             open_at(dir, name, flags, mode)
         };
@@ -230,7 +231,8 @@ impl TreeWriter {
         applier.report.bytes += sink.written;
         let waiting = sink.waiting.map(|waiting| (waiting.used, waiting.pieces));
         if let Err(error) = filled {
-            // Half a file looks like a whole one. Where it cannot be removed, the error still tells.
+            // An incomplete file must not look complete. If it cannot be removed, the error is still
+            // reported.
             let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
             return Err(error);
         }
@@ -257,12 +259,13 @@ impl TreeWriter {
         Ok(Written::Created)
     }
 
-    /// Counts what of `name` is not kept because nobody sets it.
+    /// Counts a property of `name` that is lost.
     pub fn lose(&mut self, loss: Loss, name: &Name) {
         self.report.lose(loss, Some(Errno::OPNOTSUPP), || self.place.path(Some(name)));
     }
 
-    /// Makes a symbolic link. Errors: Exists, IsSource and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
+    /// Creates a symbolic link. Errors: Exists, IsSource and IsDirectory depending on [`Existing`];
+    /// Duplicate; Changed; System.
     pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, HostError> {
         let path = || self.place.path(Some(name));
         let make = |dir: &Dir, _| rustix::fs::symlinkat(target, dir, name.as_bytes());
@@ -275,8 +278,8 @@ impl TreeWriter {
         Ok(Written::Created)
     }
 
-    /// Makes a device node, FIFO or socket; `Dropped` where that is not permitted. Errors: Exists, IsSource and IsDirectory as
-    /// [`Existing`] asks; Duplicate; Changed; System.
+    /// Creates a device node, FIFO or socket. Returns `Dropped` if that is not permitted. Errors: Exists,
+    /// IsSource and IsDirectory depending on [`Existing`]; Duplicate; Changed; System.
     pub fn node(
         &mut self,
         name: &Name,
@@ -311,7 +314,8 @@ impl TreeWriter {
         Ok(Written::Created)
     }
 
-    /// Sets the metadata of a link or node that was just made. Errors: Changed if somebody put something else there.
+    /// Sets the metadata of a link or node that was just created. Errors: Changed if another process replaced
+    /// it.
     fn complete_handle(&mut self, name: &Name, meta: &Metadata<'_>, kind: FileKind) -> Result<(), HostError> {
         let dir = self.place.dir()?;
         let handle = rustix::fs::openat(
@@ -323,7 +327,7 @@ impl TreeWriter {
         let handle = handle.map_err(|errno| self.failed("open", name, errno))?;
         if !dir.fresh {
             let stat = rustix::fs::fstat(&handle).map_err(|errno| self.failed("examine", name, errno))?;
-            // A hard link to a file of somebody else would be given away in the next step.
+            // A hard link to a file of another user would be given away in the next step.
             if crate::file::kind_of(&stat) != Some(kind) || stat.st_nlink != 1 {
                 return Err(HostError::Changed { path: self.place.path(Some(name)) });
             }
@@ -340,10 +344,11 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Notes that `name`, just made here, has the inode `key` in the source, of which `more` names are to come, for
-    /// [`TreeWriter::link`]. Where memory for that is spent, it is counted as a lost link. Errors: System.
+    /// Records that `name`, which was just created here, has the inode `key` in the source, with `more` names
+    /// expected, for [`TreeWriter::link`]. If the memory for links is exhausted, a lost link is counted.
+    /// Errors: System.
     pub fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), HostError> {
-        // What becomes the first of several names stays, or was removed.
+        // The first of several names must be written or removed before others link to it.
         self.settle();
         let dir = self.place.dir()?;
         let id = identify(dir, name).map_err(|errno| self.failed("examine", name, errno))?;
@@ -353,8 +358,9 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Makes `name` a hard link to what was remembered as `key`. `None`: nothing was, or it cannot be linked to, which
-    /// is then counted; make a file. Errors: Exists, IsSource and IsDirectory as [`Existing`] asks; Duplicate; Changed; System.
+    /// Makes `name` a hard link to the recorded file of `key`. Returns `None` if no file is recorded or it
+    /// cannot be linked to, which is counted; the caller then creates a file. Errors: Exists, IsSource and
+    /// IsDirectory depending on [`Existing`]; Duplicate; Changed; System.
     pub fn link(
         &mut self,
         name: &Name,
@@ -387,7 +393,7 @@ impl TreeWriter {
             }
             Err(error) => return Err(error),
         }
-        // The name that was linked may have been swapped since it was looked at.
+        // Another process may have replaced the linked file after it was examined.
         if identify(dir, name) != Ok(original.id) {
             let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
             return Err(HostError::Changed { path: path() });
@@ -396,8 +402,8 @@ impl TreeWriter {
         Ok(Some(Written::Created))
     }
 
-    /// Leaves all directories and answers what was written, by this cursor and those forks that are finished. Errors:
-    /// Changed; System.
+    /// Leaves all directories. Returns the report of this cursor and of its finished forks. Errors: Changed;
+    /// System.
     pub fn finish(mut self) -> Result<Report, HostError> {
         self.settle();
         let late = self.late_errors();
@@ -420,15 +426,15 @@ impl TreeWriter {
     }
 }
 
-/// Whether an entry is made where another was just removed.
+/// Whether an existing entry was just removed for a new one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Room {
     Free,
     Made,
 }
 
-/// Makes an entry with `make`; where the name is taken, makes room for it first if it may, and answers `None` if not. Also
-/// answers what the entry replaces.
+/// Creates an entry with `make`. If the name exists, makes room for it first, or returns `None` if it must
+/// stay. Also returns the replaced entry.
 fn create<T>(
     shared: &Shared,
     dir: &Dir,
@@ -460,7 +466,7 @@ fn create<T>(
     }
 }
 
-/// Notes that this run made `name`, whose inode is `id`.
+/// Records that this run created `name` with the inode `id`.
 fn note_made(shared: &Shared, dir: &Dir, name: &Name, id: FileId) {
     dir.note_written(name);
     if !dir.fresh || shared.made.returns {
@@ -468,14 +474,14 @@ fn note_made(shared: &Shared, dir: &Dir, name: &Name, id: FileId) {
     }
 }
 
-/// Whether the file system takes `name` for another name, under which this run made `id`.
+/// Returns whether the file system treats `name` as another name, under which this run created `id`.
 fn is_made_as_other(shared: &Shared, dir: &Dir, name: &Name, id: FileId) -> bool {
     shared.was_made(id)
         && !dir.was_written(name)
         && names(dir).is_ok_and(|names| !names.iter().any(|listed| listed == name.as_bytes()))
 }
 
-/// Removes what has the name `name`, if it may, and notes what it was. False: it stays.
+/// Removes the entry `name` if permitted, and records its metadata. Returns false if it stays.
 fn make_room(
     shared: &Shared,
     dir: &Dir,
@@ -530,13 +536,14 @@ fn make_room(
     }
 }
 
-/// What is in a directory.
+/// Returns the names in a directory.
 fn names(dir: &Dir) -> Result<Vec<Vec<u8>>, Errno> {
     let entries = rustix::fs::Dir::read_from(dir)?;
     entries.map(|entry| entry.map(|entry| entry.file_name().to_bytes().to_vec())).collect()
 }
 
-/// The mode to create a file with: the final one where that is safe, so that it need not be set again.
+/// Returns the mode to create a file with. It is the final mode if that is safe, so that no later call is
+/// needed.
 fn creation_mode(shared: &Shared, dir: &Dir, meta: &Metadata<'_>, mode: Mode) -> Mode {
     let keep = shared.options.keep;
     let changes_hands = keep.contains(Keep::OWNER)
@@ -546,14 +553,14 @@ fn creation_mode(shared: &Shared, dir: &Dir, meta: &Metadata<'_>, mode: Mode) ->
     if changes_hands || dir.default_acl {
         bits &= 0o700;
     }
-    // Setting an attribute of the user's name space asks for write permission.
+    // Setting a user attribute requires write permission.
     if keep.contains(Keep::XATTRS) && meta.xattrs.iter().any(|xattr| xattr.name.starts_with(b"user.")) {
         bits |= 0o200;
     }
     Mode::new(bits)
 }
 
-/// The directory that holds `original`, after a look that what is there is what was written.
+/// Opens the directory of `original`, after checking that it still contains the written file.
 fn open_original(shared: &Shared, place: &Place, original: &Original) -> Result<OwnedFd, Errno> {
     let here = place.names().eq(original.directory.iter());
     let from = match place.top().dir.as_deref() {

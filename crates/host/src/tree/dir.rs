@@ -14,25 +14,27 @@ use super::DIRECTORY;
 use super::apply::ACL_DEFAULT;
 use crate::{FileId, Metadata, Xattr};
 
-/// Names that this run made in a directory, shared by its cursors.
+/// Names that this run created in a directory, shared by its cursors.
 pub(super) type Written = Arc<Mutex<HashSet<NameBuf>>>;
 
-/// A directory in which entries are made.
+/// A directory in which entries are created.
 pub(super) struct Dir {
     pub fd: OwnedFd,
-    /// Made by this run and closed to others until it is left: what is in it came from the source.
+    /// Whether this run created the directory. It is closed to other users until the cursor leaves it, so all
+    /// its entries come from the source.
     pub fresh: bool,
-    /// Where it is not fresh: the names that this run made in it, to tell a name that the source has twice from one
-    /// that was there before.
+    /// For a directory that is not fresh: the names that this run created in it, to distinguish duplicate
+    /// names of the source from entries that existed before.
     written: Written,
     /// The group that the kernel gives to new entries.
     pub group: u32,
-    /// New entries inherit an ACL, which has to be removed again.
+    /// Whether new entries inherit an ACL, which must be removed.
     pub default_acl: bool,
 }
 
 impl Dir {
-    /// `stat` is that of `fd`; `process_group` the group that files get where the directory does not say another.
+    /// Creates a directory from `fd` with status `stat`. `process_group` is the group of new files unless the
+    /// directory defines another one.
     pub fn new(fd: OwnedFd, stat: &Stat, fresh: bool, written: Written, process_group: u32) -> Self {
         let set_gid = stat.st_mode & u32::from(Mode::SET_GID.bits()) != 0;
         let default_acl = !fresh && has_default_acl(&fd);
@@ -45,7 +47,7 @@ impl Dir {
         }
     }
 
-    /// Whether an entry `name`, which exists, was made by this run.
+    /// Returns whether this run created the existing entry `name`.
     pub fn was_written(&self, name: &Name) -> bool {
         self.fresh || self.written.lock().contains(name)
     }
@@ -61,24 +63,24 @@ fn has_default_acl(fd: &OwnedFd) -> bool {
     rustix::fs::fgetxattr_query(fd, ACL_DEFAULT).is_ok_and(|len| len > 0)
 }
 
-/// A directory between the root of a cursor and the one it stands in.
+/// A directory between the root of a cursor and its current directory.
 pub(super) struct Level {
-    /// Its name in the one above; none for the cursor's root.
+    /// The name in the parent, or `None` for the cursor's root.
     pub name: Option<NameBuf>,
     pub id: FileId,
-    /// Closed while many deeper ones are open.
+    /// `None` while it is closed because many deeper ones are open.
     pub dir: Option<Arc<Dir>>,
-    /// Of [`Dir`], kept while that is closed.
+    /// The value of [`Dir`], kept while that is closed.
     pub fresh: bool,
-    /// Of [`Dir`], kept while that is closed.
+    /// The value of [`Dir`], kept while that is closed.
     pub written: Written,
-    /// Owner and group as they were found.
+    /// The original owner and group.
     pub owner: (u32, u32),
-    /// To be set when it is left.
+    /// The metadata to set when the cursor leaves it.
     pub meta: Option<OwnedMetadata>,
 }
 
-/// [`Metadata`] that waits for a directory to be left.
+/// [`Metadata`] that is set when a directory is left.
 pub(super) struct OwnedMetadata {
     mode: Mode,
     uid: u32,
@@ -104,7 +106,7 @@ impl OwnedMetadata {
     }
 }
 
-/// Opens `path`, given by names below `dir`, without following a symbolic link and without leaving `dir`.
+/// Opens `name` in `dir`, without following a symbolic link and without leaving `dir`.
 pub(super) fn open_at(dir: impl AsFd, name: &Name, flags: OFlags, mode: u16) -> Result<OwnedFd, Errno> {
     static HAS_OPENAT2: AtomicBool = AtomicBool::new(true);
     const RESOLVE: ResolveFlags =
@@ -113,7 +115,7 @@ pub(super) fn open_at(dir: impl AsFd, name: &Name, flags: OFlags, mode: u16) -> 
     let mode = rustix::fs::Mode::from_raw_mode(mode.into());
     if HAS_OPENAT2.load(Ordering::Relaxed) {
         match rustix::fs::openat2(&dir, name.as_bytes(), flags, mode, RESOLVE) {
-            // Older than Linux 5.6, or a container that refuses what it does not know.
+            // Linux before 5.6, or a container that refuses unknown calls.
             Err(Errno::NOSYS | Errno::PERM) => HAS_OPENAT2.store(false, Ordering::Relaxed),
             result => return result,
         }
@@ -121,8 +123,7 @@ pub(super) fn open_at(dir: impl AsFd, name: &Name, flags: OFlags, mode: u16) -> 
     rustix::fs::openat(&dir, name.as_bytes(), flags, mode)
 }
 
-/// Opens the directory above `dir` and makes sure that it is `expected`, so that it does not matter that `..` may have
-/// been moved.
+/// Opens the parent of `dir` and checks that it is `expected`, so that a moved directory does no harm.
 pub(super) fn open_parent(dir: &Dir, expected: FileId) -> Result<(OwnedFd, Stat), Errno> {
     let fd = rustix::fs::openat(&dir.fd, "..", DIRECTORY, rustix::fs::Mode::empty())?;
     let stat = rustix::fs::fstat(&fd)?;

@@ -1,12 +1,13 @@
-//! Writing the bytes of small files a little later, in a thread, while the caller makes the next ones.
+//! Writes the bytes of small files later, in a thread, while the caller creates the next files.
 //!
-//! Order matters where a file is made: which of two equal names wins, what a limit on bytes still lets through. That stays where it
-//! is; what comes later are the bytes, the metadata and the closing of a file that is already there. Bytes that lie in a file of the
-//! host go from there to their place within the kernel; others are read when the file is made. Whoever makes files and finds
-//! that many wait writes some of them itself, so that neither of two processors rests.
-//! Invariant: at most [`BATCHES`] batches wait, each of [`ROW`] bytes and [`FILES`] open files.
-//! Invariant: a file that cannot be written is removed, one that cannot be read has zeros in place of the rest, and why is told by
-//! [`Later::errors`], at the latest after [`Later::settle`].
+//! The order of creation matters: it decides which of two equal names is used, and which files a limit on
+//! bytes allows. So files are created by the caller. The thread writes the bytes, sets the metadata and
+//! closes the file. Bytes of host files are copied within the kernel at that time; other bytes are read when
+//! the file is created. A caller that finds many waiting batches writes one itself, so that both processors
+//! stay busy.
+//! Invariant: at most [`BATCHES`] batches wait, each with at most [`ROW`] bytes and [`FILES`] open files.
+//! Invariant: a file that cannot be written is removed. A file that cannot be read has zeros in place of the
+//! rest. [`Later::errors`] returns the reasons, at the latest after [`Later::settle`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,15 +27,15 @@ use super::dir::{Dir, OwnedMetadata};
 use super::{Keep, Report, Shared};
 use crate::{HostError, HostFile};
 
-/// Longer files are written at once.
+/// The longest file that is written later.
 pub(super) const SMALL: usize = 64 << 10;
-/// Shorter ranges of a file of the host are read and written: setting up a copy within the kernel costs more.
+/// Shorter ranges of a host file are read and written: setting up a copy within the kernel costs more.
 pub(super) const SEND_MIN: u64 = 4 << 10;
 /// Bytes of a batch.
 const ROW: usize = 512 << 10;
 const FILES: usize = 32;
 const BATCHES: usize = 4;
-/// Some processors copy several times as slowly to memory that begins a few bytes into a line of the cache.
+/// Some processors copy several times more slowly to memory that is not aligned to a cache line.
 const ALIGN: usize = 64;
 
 /// Files that wait to be written.
@@ -47,39 +48,39 @@ pub(super) struct Later {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What waits, and what became of what does not any more.
+/// The waiting batches, and the results of the written ones.
 #[derive(Default)]
 struct Queue {
     state: Mutex<State>,
-    /// A batch came, the last one was written, or all is to end.
+    /// Signals a new batch, the last written batch, or the end.
     changed: Condvar,
 }
 
-/// A file that is there and empty, and what belongs in it.
+/// An existing empty file, and its bytes.
 pub(super) struct File {
     pub file: OwnedFd,
     pub dir: Arc<Dir>,
     pub name: NameBuf,
-    /// For messages.
+    /// The path for messages.
     pub path: PathBuf,
     pub meta: OwnedMetadata,
     pub made: Made,
     pub mode: Mode,
-    /// What of `meta` is set.
+    /// The part of `meta` to set.
     pub keep: Keep,
     pub pieces: Vec<Piece>,
 }
 
-/// Bytes, and where in the file they belong.
+/// Bytes, and their position in the file.
 pub(super) struct Piece {
     pub position: u64,
     pub bytes: Bytes,
 }
 
 pub(super) enum Bytes {
-    /// Those of the row of a batch.
+    /// Bytes of the batch's row.
     Row(Range<usize>),
-    /// Those of a file of the host.
+    /// Bytes of a host file.
     Host(Backing),
 }
 
@@ -91,7 +92,7 @@ struct Batch {
 #[derive(Default)]
 struct State {
     batches: VecDeque<Batch>,
-    /// Batches that were handed over and are not written.
+    /// The number of batches that were handed over and are not written.
     waiting: usize,
     ends: bool,
     report: Report,
@@ -108,7 +109,7 @@ impl Queue {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the batch in front, if there is one; answers whether there was.
+    /// Writes the first batch, if there is one. Returns whether there was one.
     fn write_front<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
@@ -128,7 +129,7 @@ impl Queue {
         (state, true)
     }
 
-    /// What the thread does.
+    /// The loop of the thread.
     fn work(&self, shared: &Shared) {
         let mut state = self.lock();
         loop {
@@ -147,7 +148,7 @@ impl Later {
         Self { shared, queue: Arc::default(), row: Vec::new(), used: 0, files: Vec::new(), thread: None }
     }
 
-    /// Memory for one more small file; what of it is used is told by [`push`](Self::push).
+    /// Returns memory for one more small file. [`push`](Self::push) receives how much of it was used.
     pub fn room(&mut self) -> (&mut [u8], usize) {
         if self.used + SMALL + ALIGN > self.row.len() {
             self.hand_over();
@@ -163,7 +164,7 @@ impl Later {
         (self.row.get_mut(start..start + SMALL).unwrap_or_default(), start)
     }
 
-    /// Takes over a file, of which `used` bytes of that room are to be written.
+    /// Takes over a file, with `used` bytes in that memory.
     pub fn push(&mut self, file: File, used: usize) {
         self.used += used;
         self.files.push(file);
@@ -191,7 +192,7 @@ impl Later {
         }
     }
 
-    /// Returns once all files are written that were taken over.
+    /// Waits until all files are written.
     pub fn settle(&mut self) {
         self.hand_over();
         let mut state = self.queue.lock();
@@ -201,12 +202,12 @@ impl Later {
         }
     }
 
-    /// Why files were not written, as far as is known and was not told.
+    /// Returns the errors of files that were not returned before.
     pub fn errors(&self) -> Vec<HostError> {
         std::mem::take(&mut self.queue.lock().errors)
     }
 
-    /// What was done since it was last asked for.
+    /// Returns the report of the work since the previous call.
     pub fn report(&self) -> Report {
         std::mem::take(&mut self.queue.lock().report)
     }
@@ -214,7 +215,7 @@ impl Later {
 
 #[cfg(test)]
 impl super::TreeWriter {
-    /// Makes the file that waits last one that cannot be written.
+    /// Makes the last waiting file one that cannot be written.
     pub(super) fn break_last(&mut self) {
         let file = self.later.as_mut().and_then(|later| later.files.last_mut()).unwrap();
         let flags = rustix::fs::OFlags::RDONLY;
@@ -234,7 +235,7 @@ impl Drop for Later {
     }
 }
 
-/// Writes the files of a batch; answers its row, what was done, and what was not.
+/// Writes the files of a batch. Returns its row, the report and the errors.
 fn finish(batch: Batch, shared: &Shared) -> (Vec<u8>, Report, Vec<HostError>) {
     let (mut report, mut errors) = (Report::default(), Vec::new());
     for file in batch.files {
@@ -244,7 +245,8 @@ fn finish(batch: Batch, shared: &Shared) -> (Vec<u8>, Report, Vec<HostError>) {
                 errors.push(HostError::system("read all that belongs in", file.path.clone(), errno));
             }
             Err(Broken::Target(errno)) => {
-                // Half a file looks like a whole one. Where it cannot be removed, the error still tells.
+                // An incomplete file must not look complete. If it cannot be removed, the error is still
+                // reported.
                 let _ = rustix::fs::unlinkat(&*file.dir, file.name.as_bytes(), AtFlags::empty());
                 errors.push(HostError::system("write to", file.path, errno));
                 continue;
@@ -260,14 +262,14 @@ fn finish(batch: Batch, shared: &Shared) -> (Vec<u8>, Report, Vec<HostError>) {
     (batch.row, report, errors)
 }
 
-/// Why bytes did not get to where they belong.
+/// The reason why bytes were not copied.
 pub(super) enum Broken {
     Source(Errno),
     Target(Errno),
 }
 
 fn write(file: &File, row: &[u8]) -> Result<(), Broken> {
-    // Where the kernel's own position is: sending goes there.
+    // The kernel's position in the file, where sendfile(2) writes.
     let mut at = 0;
     let mut read = Ok(());
     for piece in &file.pieces {
@@ -275,7 +277,7 @@ fn write(file: &File, row: &[u8]) -> Result<(), Broken> {
             Bytes::Row(range) => put(&file.file, row.get(range.clone()).unwrap_or_default(), piece.position)
                 .map_err(Broken::Target)?,
             Bytes::Host(backing) => match send(&file.file, backing, piece.position, &mut at) {
-                // What cannot be read is zeros, and the rest is as it should be.
+                // Unreadable bytes become zeros, and the rest is copied.
                 Err(Broken::Source(errno)) => {
                     let end = piece.position.saturating_add(backing.len);
                     rustix::fs::ftruncate(&file.file, end).map_err(Broken::Target)?;
@@ -288,7 +290,7 @@ fn write(file: &File, row: &[u8]) -> Result<(), Broken> {
     read
 }
 
-/// Copies bytes of a file of the host to `position` of `file`, whose position the kernel has at `at`.
+/// Copies bytes of a host file to `position` of `file`. `at` is the kernel's position in `file`.
 pub(super) fn send(file: &OwnedFd, backing: &Backing, position: u64, at: &mut u64) -> Result<(), Broken> {
     let source = HostFile::of(backing).ok_or(Broken::Source(Errno::BADF))?;
     let end = backing.offset.saturating_add(backing.len);
@@ -299,7 +301,7 @@ pub(super) fn send(file: &OwnedFd, backing: &Backing, position: u64, at: &mut u6
     while from < end {
         let len = to_usize(end - from);
         match rustix::fs::sendfile(file, source, Some(&mut from), len) {
-            // Reading and writing tells why.
+            // The fallback to read and write reports the reason.
             Ok(0) => break,
             Err(Errno::INTR) => {}
             Err(_) => break,
@@ -326,7 +328,7 @@ pub(super) fn send(file: &OwnedFd, backing: &Backing, position: u64, at: &mut u6
     put(file, &bytes, to).map_err(Broken::Target)
 }
 
-/// Writes bytes to `position`.
+/// Writes bytes at `position`.
 pub(super) fn put(file: &OwnedFd, mut bytes: &[u8], mut position: u64) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(file, bytes, position) {

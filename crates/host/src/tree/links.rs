@@ -1,8 +1,9 @@
-//! Which inode of the source was written where, for its further names.
+//! The map from inodes of the source to written files, for files with several names.
 //!
-//! Invariant: what is held stays within a budget of bytes, whatever link counts a hostile image claims. Entries whose
-//! last name came stay as long as there is room, because a damaged image may have more names than it counts; then they
-//! go first. What does not fit is not remembered, and its further names become files of their own.
+//! Invariant: memory stays within a budget for any link counts of a hostile image. An entry whose last name
+//! was written stays while there is room, because a damaged image may have more names than its link counts.
+//! Such entries are removed first. An inode that does not fit is not stored, and its further names become
+//! separate files.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,47 +16,48 @@ use rustix::io::Errno;
 use super::dir::open_at;
 use crate::FileId;
 
-/// Bytes that are held for files with more names: some 400,000 of them.
+/// The budget in bytes: about 400,000 entries.
 const BUDGET: usize = 48 << 20;
-/// What one entry takes beside its names: a slot of the table at the usual load, and the counts of its directory.
+/// Bytes of an entry in addition to its names: a slot of the table at the usual load, and the counts of its
+/// directory.
 const ENTRY: usize = 112;
-/// What one name of a path takes beside its bytes.
+/// Bytes of a name of a path in addition to its characters.
 const NAME: usize = 32;
 
 /// An inode of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LinkKey {
-    /// Tells the sources of one tree apart, which count their inodes alike.
+    /// Distinguishes the sources of one tree, which may use the same inode numbers.
     pub source: u32,
-    /// The inode's number there.
+    /// The inode number in the source.
     pub ino: u64,
 }
 
-/// Where an inode of the source was written.
+/// The written file of an inode.
 #[derive(Clone)]
 pub(super) struct Original {
-    /// Names from the root of the tree to its directory, shared by what lies there.
+    /// Names from the root of the tree to its directory, shared by the files in it.
     pub directory: Arc<[NameBuf]>,
     pub name: NameBuf,
-    /// What was written, so that a swapped file is not linked to.
+    /// The identity of the file, so that a replaced file is not linked to.
     pub id: FileId,
 }
 
-/// The inodes that have more names.
+/// The inodes with several names.
 pub(super) struct Links {
     known: HashMap<LinkKey, Known>,
-    /// The directory of the entry that came last, which the next one probably shares.
+    /// The directory of the previous entry, which the next one probably shares.
     last: Option<Arc<[NameBuf]>>,
-    /// Bytes of all entries; a shared path counts once.
+    /// Bytes of all entries. A shared path counts once.
     held: usize,
     budget: usize,
-    /// There was no room once: an entry goes with its last name.
+    /// Whether the budget was exceeded once. From then on, an entry is removed with its last name.
     is_tight: bool,
 }
 
 struct Known {
     original: Original,
-    /// Names that the source says are still to come.
+    /// Expected further names according to the source.
     left: u32,
 }
 
@@ -70,8 +72,8 @@ impl Links {
         Self { known: HashMap::new(), last: None, held: 0, budget, is_tight: false }
     }
 
-    /// Remembers `name` in the directory that `directory` leads to, of whose inode `more` names are to come. False:
-    /// there is no room.
+    /// Records `name` in the directory `directory`, with `more` names expected for its inode. Returns false
+    /// if the budget is exhausted.
     pub fn insert<'a>(
         &mut self,
         key: LinkKey,
@@ -100,7 +102,7 @@ impl Links {
         true
     }
 
-    /// Where `key` was written, for another of its names.
+    /// Returns the written file of `key`, for a further name.
     pub fn next(&mut self, key: LinkKey) -> Option<Original> {
         let known = self.known.get_mut(&key)?;
         known.left = known.left.saturating_sub(1);
@@ -112,7 +114,7 @@ impl Links {
         Some(original)
     }
 
-    /// Makes room, once: from then on nothing stays that is finished.
+    /// Removes finished entries once. From then on, finished entries are removed at once.
     fn drop_finished(&mut self) {
         if std::mem::replace(&mut self.is_tight, true) {
             return;
@@ -124,7 +126,7 @@ impl Links {
         self.known.shrink_to_fit();
     }
 
-    /// Gives back what `original`, which is removed, takes.
+    /// Releases the memory of `original`, which is removed.
     fn release(&mut self, original: &Original) {
         let Original { directory, name, .. } = original;
         let is_last = self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, directory));
@@ -144,7 +146,7 @@ fn len(name: &Name) -> usize {
 }
 
 impl Original {
-    /// Opens its directory, from the root of the tree on.
+    /// Opens its directory, from the root of the tree.
     pub fn open_directory(&self, root: impl AsFd) -> Result<OwnedFd, Errno> {
         let mut dir = rustix::io::fcntl_dupfd_cloexec(root, 0)?;
         for name in &*self.directory {
@@ -154,7 +156,7 @@ impl Original {
     }
 }
 
-/// What `name` in `dir` is.
+/// Returns the identity of `name` in `dir`.
 pub(super) fn identify(dir: impl AsFd, name: &Name) -> Result<FileId, Errno> {
     let stat = rustix::fs::statat(dir, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(FileId::of(&stat))
@@ -172,7 +174,7 @@ mod tests {
         LinkKey { source: 0, ino }
     }
 
-    /// Room for `entries` in one directory of one short name.
+    /// Creates a map with room for `entries` in one directory with one short name.
     fn with_room_for(entries: usize) -> Links {
         Links::with_budget(NAME + 1 + entries * (ENTRY + 1))
     }
@@ -189,7 +191,7 @@ mod tests {
             assert!(insert(&mut links, ino, "d", 1));
         }
         for ino in [1, 2, 1] {
-            // The third name of what says that it has two.
+            // A third name of an inode with a link count of two.
             assert!(links.next(key(ino)).is_some());
         }
         assert!(insert(&mut links, 4, "d", 2));
@@ -204,7 +206,7 @@ mod tests {
         let mut links = with_room_for(100);
         let held = (0..10_000).filter(|&ino| insert(&mut links, ino, "d", 65_000)).count();
         assert_eq!(held, 100);
-        // A path of its own for each costs more than its file.
+        // A separate path for each file costs more than the file.
         let mut links = with_room_for(100);
         let held = (0..10_000).filter(|&ino| insert(&mut links, ino, &ino.to_string(), 65_000)).count();
         assert!((60..100).contains(&held), "{held}");

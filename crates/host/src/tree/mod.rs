@@ -1,16 +1,17 @@
-//! Writing a directory tree of the host from hostile input.
+//! Writes a directory tree of the host from hostile input.
 //!
-//! Invariant: every name handed to the kernel is one [`Name`](obento_base::Name), looked up in a directory that is already open, without
-//! following a symbolic link; so nothing outside the root can be reached, whatever the source says and whoever swaps
-//! directories meanwhile. (`openat2` with `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`; where the
-//! kernel lacks it `openat` with `O_NOFOLLOW`, which for a single component means the same.)
-//! Invariant: a directory made here is closed to others until it is left, and a file until its owner is set, so that
-//! nobody reads or swaps what is half done.
-//! Invariant: metadata is set in the order owner, attributes of users, mode, other attributes, times, because each of
-//! these resets one that follows: a change of owner clears set-user-ID and capabilities.
+//! Invariant: every name passed to the kernel is a single [`Name`](obento_base::Name), which is looked up in
+//! an open directory without following a symbolic link. So no file outside the root can be reached, whatever
+//! the source contains and whichever process moves directories meanwhile. (`openat2` with `RESOLVE_BENEATH |
+//! RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`. If the kernel lacks it, `openat` with `O_NOFOLLOW`, which is
+//! equivalent for a single component.)
+//! Invariant: a directory created here is closed to other users until the cursor leaves it, and a file until
+//! its owner is set, so that no other user reads or replaces incomplete entries.
+//! Invariant: metadata is set in the order owner, user attributes, mode, other attributes, times, because
+//! each step resets a later one: a change of owner clears set-user-ID and capabilities.
 //!
-//! Bytes of small files may be written by a thread, a little later ([`TreeWriter::behind`]).
-//! What cannot be kept (an owner, without the right to give files away) is counted in the [`Report`], not an error.
+//! A thread may write the bytes of small files later ([`TreeWriter::behind`]). A property that cannot be
+//! kept, such as an owner without the right to change it, is counted in the [`Report`] and is not an error.
 
 mod apply;
 mod backup;
@@ -39,35 +40,37 @@ use rustix::fs::OFlags;
 use crate::FileId;
 use links::Links;
 
-/// What all cursors of one tree share.
+/// The state that all cursors of one tree share.
 struct Shared {
     options: TreeOptions,
     root_fd: OwnedFd,
     creator: Creator,
     links: Mutex<Links>,
-    /// What cursors that are done have written.
+    /// The report of finished cursors.
     report: Mutex<Report>,
     /// Bytes of data so far, for the limit.
     bytes: AtomicU64,
-    /// Cleared by the first refusal, so that a run without the right to give files away asks once and not per file.
+    /// Cleared by the first refusal, so that a process without the right to change owners tries once and not
+    /// for each file.
     may_chown: AtomicBool,
-    /// Cleared by the first refusal: the two files lie on file systems that do not copy between each other.
+    /// Cleared by the first refusal: the two files are on file systems that cannot copy between each other.
     may_copy_range: AtomicBool,
-    /// Files that the source is read from: they are never removed to make room.
+    /// Files that the source is read from. They are never removed to make room.
     spared: Vec<FileId>,
     made: Made,
 }
 
-/// What this run made, to tell it from what was there before: the file system may take two names for one.
+/// The entries that this run created, to distinguish them from existing ones: the file system may treat two
+/// names as the same.
 #[derive(Default)]
 struct Made {
-    /// Inodes in directories that were there before, and in others if those may be entered again.
+    /// Inodes in directories that existed before, and in others if those may be entered again.
     inodes: Mutex<HashSet<FileId>>,
-    /// Whether a directory that was made and left may be entered again, for another source.
+    /// Whether a directory that was created and left may be entered again, for another source.
     returns: bool,
 }
 
-/// As whom new files are made.
+/// The user and group of new files.
 struct Creator {
     uid: u32,
     gid: u32,
@@ -91,21 +94,21 @@ impl Creator {
     }
 }
 
-/// The umask before the process gave up the right to ask.
+/// The umask before the process dropped the right to query it.
 static UMASK: OnceLock<u16> = OnceLock::new();
 
-/// Asks what a writer needs to know and a sandboxed process cannot find out.
+/// Queries values that a sandboxed process cannot find out.
 pub(crate) fn before_sandbox() {
     let _ = UMASK.set(umask_of_process());
 }
 
-/// The umask of this process, which may be asked for in a sandbox too.
+/// Returns the umask of this process. Works in a sandbox too.
 pub fn umask() -> u16 {
     umask_of_process()
 }
 
-/// The umask. Asking by `umask(2)` means to have another one for a moment, in all threads: only where there is no
-/// `/proc`, and then one that gives nothing away.
+/// Returns the umask. `umask(2)` would change it for a moment in all threads, so it is only used without
+/// `/proc`, and then with a umask that grants no permissions.
 fn umask_of_process() -> u16 {
     umask_in_proc().or_else(|| UMASK.get().copied()).unwrap_or_else(|| {
         let umask = rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
@@ -121,12 +124,12 @@ fn umask_in_proc() -> Option<u16> {
 }
 
 impl Shared {
-    /// Whether the inode `id`, which a directory has under some name, was made by this run.
+    /// Returns whether this run created the inode `id`.
     fn was_made(&self, id: FileId) -> bool {
         self.made.inodes.lock().contains(&id)
     }
 
-    /// Counts `len` more bytes; whether the limit allows them.
+    /// Counts `len` more bytes. Returns whether the limit allows them.
     fn take(&self, len: u64) -> bool {
         let before = self.bytes.fetch_add(len, Ordering::Relaxed);
         before.checked_add(len).is_some_and(|total| total <= self.options.max_bytes)

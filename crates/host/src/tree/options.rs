@@ -1,4 +1,4 @@
-//! What a caller asks of a tree, and what it is told in the end.
+//! The options and the report of writing a tree.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,42 +8,42 @@ use rustix::io::Errno;
 
 use super::Backup;
 
-/// What to do where the target has the name already. Directories are merged, whatever this says.
+/// What happens if the name exists. Directories are merged in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Existing {
-    /// An error for that name.
+    /// Fails for this name.
     Fail,
-    /// The old one is removed first.
+    /// Removes the existing file first.
     #[default]
     Replace,
-    /// The old one stays.
+    /// Keeps the existing file.
     Keep,
-    /// The old one stays unless it is older.
+    /// Keeps the existing file unless it is older.
     Update,
 }
 
-/// How far the image is believed.
+/// How far the image is trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Trust {
-    /// As far as permissions go.
+    /// As far as permissions allow.
     #[default]
     Full,
     /// No set-user-ID and set-group-ID bits, no `security.*` and `trusted.*` attributes, no device nodes.
     Untrusted,
 }
 
-/// The mode of a new file whose mode is not kept, before the umask takes from it.
+/// The mode of a new file if modes are not kept, before the umask is applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NewMode {
     /// The permission bits of the source.
     #[default]
     Source,
-    /// That of a file that a program creates, 0666, or 0777 for a directory: `cp --no-preserve=mode`.
+    /// The mode of a file that a program creates, 0666, or 0777 for a directory: `cp --no-preserve=mode`.
     Plain,
 }
 
 impl NewMode {
-    /// The permission bits of a new entry of `kind` whose source has `mode`.
+    /// Returns the permission bits of a new entry of `kind` whose source has `mode`.
     pub fn of(self, kind: FileKind, mode: Mode) -> Mode {
         match (self, kind) {
             (Self::Source, _) => Mode::new(mode.bits() & 0o777),
@@ -54,12 +54,12 @@ impl NewMode {
 }
 
 bitflags::bitflags! {
-    /// What of the metadata to set; the rest is as if the files were made by hand.
+    /// The metadata to set. Other metadata has the values of newly created files.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Keep: u8 {
         /// Owner and group.
         const OWNER = 1;
-        /// Permission bits without regard to the umask.
+        /// Permission bits, without the umask.
         const MODE = 2;
         /// Access and modification times.
         const TIMES = 4;
@@ -68,24 +68,24 @@ bitflags::bitflags! {
     }
 }
 
-/// How to write.
+/// The options of writing a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TreeOptions {
-    /// Names that are taken.
+    /// The treatment of existing names.
     pub existing: Existing,
-    /// How far the image is believed.
+    /// How far the image is trusted.
     pub trust: Trust,
-    /// What of the metadata to set.
+    /// The metadata to set.
     pub keep: Keep,
     /// The mode of new files, if modes are not kept.
     pub new_mode: NewMode,
-    /// The most bytes of data to write; holes are free.
+    /// The most bytes of data to write, without holes.
     pub max_bytes: u64,
-    /// What becomes of a file that is replaced.
+    /// The backup of replaced files.
     pub backup: Backup,
 }
 
-/// Everything as the source has it, old files replaced: `cp -a`.
+/// Keeps everything and replaces existing files: `cp -a`.
 impl Default for TreeOptions {
     fn default() -> Self {
         Self {
@@ -99,18 +99,18 @@ impl Default for TreeOptions {
     }
 }
 
-/// What became of an entry.
+/// The result for an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Written {
-    /// It is there now.
+    /// The entry was created.
     Created,
-    /// What was there stays, as [`Existing`] asks.
+    /// The existing entry stays, depending on [`Existing`].
     Kept,
-    /// It could not be made; the report counts it.
+    /// The entry could not be created, and the report counts it.
     Dropped,
 }
 
-/// What could not be kept.
+/// A property that could not be kept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Loss {
@@ -130,7 +130,7 @@ pub enum Loss {
     Project,
     /// A time.
     Times,
-    /// A hard link: the file became one of its own.
+    /// A hard link: the name became a separate file.
     HardLink,
     /// A device node.
     Device,
@@ -138,49 +138,49 @@ pub enum Loss {
     Special,
     /// A symbolic link.
     Symlink,
-    /// A file or directory with what is in it, for its name.
+    /// A file, or a directory with its contents, because of its name.
     Name,
 }
 
 impl Loss {
-    /// Whether an entry is missing, and not only something of it.
+    /// Returns whether a whole entry is missing, and not only a property of it.
     pub fn is_entry(self) -> bool {
         matches!(self, Self::Device | Self::Special | Self::Symlink | Self::Name)
     }
 }
 
-/// How often something could not be kept.
+/// The losses of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Lost {
-    /// How many times.
+    /// The number of losses.
     pub count: u64,
-    /// The first few, with the reason; none where [`Trust::Untrusted`] was the reason or the owner could not be kept
-    /// either.
+    /// The first few with their reasons. There are none if [`Trust::Untrusted`] was the reason, or if the
+    /// owner could not be kept either.
     pub examples: Vec<(PathBuf, Option<Errno>)>,
 }
 
 impl Lost {
-    /// How many examples are kept.
+    /// The most examples.
     pub const EXAMPLES: usize = 3;
 }
 
-/// What was written.
+/// The result of writing a tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Regular files made.
+    /// Regular files created.
     pub files: u64,
-    /// Directories made.
+    /// Directories created.
     pub directories: u64,
-    /// Other entries made: symbolic links, nodes, further hard links.
+    /// Other entries created: symbolic links, nodes, further hard links.
     pub others: u64,
     /// Bytes of data written.
     pub bytes: u64,
-    /// What could not be kept.
+    /// The properties that could not be kept.
     pub lost: BTreeMap<Loss, Lost>,
 }
 
 impl Report {
-    /// Counts something at `path` that could not be kept.
+    /// Counts a property of `path` that could not be kept.
     pub fn lose(&mut self, loss: Loss, errno: Option<Errno>, path: impl FnOnce() -> PathBuf) {
         let lost = self.lost.entry(loss).or_default();
         lost.count += 1;
@@ -189,12 +189,12 @@ impl Report {
         }
     }
 
-    /// Counts something at `path` that a volume refused to keep.
+    /// Counts a property of `path` that a volume refused to store.
     pub fn refused(&mut self, loss: Loss, error: obento_base::Error, path: impl FnOnce() -> PathBuf) {
         self.lose(loss, Some(Errno::from_raw_os_error(error.errno().0)), path);
     }
 
-    /// Adds what another cursor wrote.
+    /// Adds the report of another cursor.
     pub(super) fn merge(&mut self, other: Self) {
         self.files += other.files;
         self.directories += other.directories;

@@ -1,4 +1,4 @@
-//! Where a cursor stands: the open directories from its root down.
+//! The current directory of a cursor, and the open directories from its root down.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use super::dir::{Dir, Level, Written, open_parent};
 use crate::{FileId, HostError};
 
-/// Directories kept open above the one a cursor stands in; a tree may be deeper than a process may have files open.
+/// Directories kept open above the current one. A tree may be deeper than the limit of open files of a
+/// process.
 const MAX_OPEN: usize = 64;
 
 /// The stack of directories. Never empty.
@@ -23,7 +24,7 @@ pub(super) struct Place {
     /// Names from the tree's root to the cursor's.
     prefix: Vec<NameBuf>,
     root_level: Level,
-    /// Below the cursor's root.
+    /// The directories below the cursor's root.
     below: Vec<Level>,
     process_group: u32,
 }
@@ -41,17 +42,17 @@ impl Place {
         self.below.last_mut().unwrap_or(&mut self.root_level)
     }
 
-    /// The directory it stands in. `Changed` if the way back to it was moved.
+    /// Returns the current directory. Errors: `Changed` if a directory on the way was moved.
     pub fn dir(&self) -> Result<&Arc<Dir>, HostError> {
         self.top().dir.as_ref().ok_or_else(|| HostError::Changed { path: self.path(None) })
     }
 
-    /// Names from the tree's root to the directory it stands in.
+    /// Returns the names from the tree's root to the current directory.
     pub fn names(&self) -> impl Iterator<Item = &NameBuf> + Clone {
         self.prefix.iter().chain(self.below.iter().filter_map(|level| level.name.as_ref()))
     }
 
-    /// The path of `name` in the directory it stands in, or of that directory.
+    /// Returns the path of `name` in the current directory, or of that directory.
     pub fn path(&self, name: Option<&Name>) -> PathBuf {
         let mut path = self.root.clone();
         for name in self.names() {
@@ -63,7 +64,7 @@ impl Place {
         path
     }
 
-    /// Steps into a directory just opened.
+    /// Enters a directory that was just opened.
     pub fn push(&mut self, name: &Name, fd: OwnedFd, stat: &Stat, fresh: bool) {
         self.below.push(level(Some(name.to_buf()), fd, stat, fresh, self.process_group));
         if let Some(far) = self.below.len().checked_sub(MAX_OPEN + 1).and_then(|at| self.below.get_mut(at)) {
@@ -71,7 +72,7 @@ impl Place {
         }
     }
 
-    /// Steps out of the directory it stands in and answers it; none at the cursor's root.
+    /// Leaves the current directory and returns it, or `None` at the cursor's root.
     pub fn pop(&mut self) -> Result<Option<Level>, HostError> {
         let Some(level) = self.below.pop() else { return Ok(None) };
         if self.top().dir.is_none()
@@ -93,12 +94,12 @@ impl Place {
         Ok(())
     }
 
-    /// The cursor's root, whose metadata can be set last.
+    /// Returns the cursor's root, whose metadata can be set last.
     pub fn root_mut(&mut self) -> &mut Level {
         &mut self.root_level
     }
 
-    /// A place whose root is the directory that this one stands in.
+    /// Returns a place whose root is the current directory.
     pub fn fork(&self) -> Result<Self, HostError> {
         let top = self.top();
         let level = Level {
@@ -114,7 +115,7 @@ impl Place {
     }
 }
 
-/// A level for a directory just opened.
+/// Creates a level for a directory that was just opened.
 pub(super) fn level(
     name: Option<NameBuf>,
     fd: OwnedFd,

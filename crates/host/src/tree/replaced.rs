@@ -1,4 +1,5 @@
-//! A file that a copy replaces: the copy gets what is not kept of the source from it, as cp(1) writes into the old file.
+//! A replaced file. The copy takes over its metadata where that of the source is not kept, because cp(1)
+//! writes into the old file.
 
 use obento_base::{Mode, Name};
 use rustix::fs::{FileType, OFlags, Stat};
@@ -7,7 +8,7 @@ use super::Keep;
 use super::dir::{Dir, OwnedMetadata, open_at};
 use crate::{Metadata, Xattr};
 
-/// What a regular file had before it was replaced.
+/// The metadata of a regular file before it was replaced.
 pub(super) struct Replaced {
     mode: Mode,
     owner: (u32, u32),
@@ -15,25 +16,26 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
-    /// Notes the metadata of the file `name`, which has this `stat`; none for an entry that is no regular file.
+    /// Returns the metadata of the file `name` with status `stat`, or `None` if it is not a regular file.
     pub fn of(dir: &Dir, name: &Name, stat: &Stat) -> Option<Self> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return None;
         }
         let file = open_at(dir, name, OFlags::WRONLY | OFlags::NONBLOCK, 0);
         let mut xattrs = file.ok().and_then(|file| crate::source::xattrs_of(&file).ok()).unwrap_or_default();
-        // A write takes capabilities away.
+        // A write removes capabilities.
         xattrs.retain(|xattr| xattr.name != b"security.capability");
         // The bits of a mode are the low ones.
         let mut mode = Mode::new((stat.st_mode & 0o7777) as u16);
         if !rustix::process::geteuid().is_root() {
-            // And from who is not root these, too.
+            // A write by a user other than root also clears these bits.
             mode = mode.without(Mode::SET_UID).without(Mode::SET_GID);
         }
         Some(Self { mode, owner: (stat.st_uid, stat.st_gid), xattrs })
     }
 
-    /// `meta`, with what `keep` leaves out from the old file; and what is to be set of it.
+    /// Returns `meta` with the values of the old file where `keep` excludes those of the source, and the
+    /// metadata to set.
     pub fn complete(&self, meta: &Metadata<'_>, keep: Keep) -> (OwnedMetadata, Keep) {
         let (uid, gid) = if keep.contains(Keep::OWNER) { (meta.uid, meta.gid) } else { self.owner };
         let mode = if keep.contains(Keep::MODE) { meta.mode } else { self.mode };

@@ -1,4 +1,4 @@
-//! Where the bytes of a file of the tree go.
+//! Writes the bytes of a file of the tree.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -13,46 +13,46 @@ use super::Shared;
 use super::later::{Broken, Bytes, Piece, SEND_MIN, SMALL, put, send};
 use crate::{DataSink, HostError, HostFile, SinkError};
 
-/// Bytes moved at once: long enough to hide the cost of a call, short enough to stay in a CPU's cache.
+/// Bytes moved at once: enough to hide the cost of a call, and few enough to stay in a CPU cache.
 const CHUNK: usize = 256 << 10;
 /// Shorter ranges are read and written, because setting up a copy within the kernel costs more.
 const COPY_RANGE_MIN: u64 = 128 << 10;
 
-/// The file being written.
+/// The file that is written.
 pub(super) struct FileSink<'a> {
     pub shared: &'a Shared,
     pub file: &'a OwnedFd,
     pub buffer: &'a mut Vec<u8>,
-    /// Its path, for messages.
+    /// The path, for messages.
     pub path: &'a dyn Fn() -> PathBuf,
-    /// Where the next byte goes.
+    /// The position of the next byte.
     pub position: u64,
-    /// Where the file ends as the kernel knows it.
+    /// The end of the file according to the kernel.
     pub end: u64,
     /// Bytes of data written.
     pub written: u64,
-    /// Where the bytes of a small file wait, if they may.
+    /// The waiting bytes of a small file, if it may wait.
     pub waiting: Option<Waiting<'a>>,
 }
 
 /// The bytes of a small file, to be written later.
 pub(super) struct Waiting<'a> {
-    /// What they go to, which begins at `start` of its row.
+    /// The memory for them, which begins at `start` of its row.
     pub room: &'a mut [u8],
     pub start: usize,
     pub used: usize,
-    /// How many wait in all, there or in a file of the host.
+    /// How many bytes wait in total, in memory or in a host file.
     pub len: u64,
     pub pieces: Vec<Piece>,
 }
 
 impl Waiting<'_> {
-    /// Whether so many more may wait.
+    /// Returns whether `len` more bytes may wait.
     fn takes(&self, len: u64) -> bool {
         self.len.saturating_add(len) <= to_u64(SMALL)
     }
 
-    /// Room for `len` more bytes.
+    /// Returns memory for `len` more bytes.
     fn take(&mut self, position: u64, len: usize) -> Option<&mut [u8]> {
         let range = self.used..self.used.checked_add(len)?;
         let room = self.room.get_mut(range.clone())?;
@@ -65,7 +65,7 @@ impl Waiting<'_> {
 }
 
 impl FileSink<'_> {
-    /// Makes a hole at the end part of the file. Called once after the last byte.
+    /// Extends the file over a hole at its end. Called once after the last byte.
     pub fn finish(&mut self) -> Result<(), HostError> {
         if self.position > self.end {
             rustix::fs::ftruncate(self.file, self.position).map_err(|errno| self.failed(errno))?;
@@ -88,7 +88,8 @@ impl FileSink<'_> {
         self.written = self.written.saturating_add(len);
     }
 
-    /// Where the next `len` bytes may wait. `None`: they are written at once, as is what waited.
+    /// Returns memory for the next `len` bytes. Returns `None` after writing the waiting bytes: the next
+    /// bytes are written at once.
     fn wait(&mut self, len: u64) -> Result<Option<&mut [u8]>, SinkError> {
         if self.waiting.as_ref().is_some_and(|waiting| !waiting.takes(len)) {
             self.write_waiting()?;
@@ -97,7 +98,7 @@ impl FileSink<'_> {
         Ok(self.waiting.as_mut().and_then(|waiting| waiting.take(position, to_usize(len))))
     }
 
-    /// Lets the bytes of `device` wait where they are, if that is a file of the host; answers whether they do.
+    /// Lets the bytes of `device` wait in their host file, if it has one. Returns whether they wait.
     fn wait_there(&mut self, device: &dyn BlockDevice, offset: u64, len: u64) -> bool {
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| len >= SEND_MIN && waiting.takes(len))
         else {
@@ -112,7 +113,7 @@ impl FileSink<'_> {
         true
     }
 
-    /// Writes what waited, since more comes than may wait.
+    /// Writes the waiting bytes, because more bytes follow than may wait.
     fn write_waiting(&mut self) -> Result<(), SinkError> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
         let mut at = 0;
@@ -142,8 +143,8 @@ impl FileSink<'_> {
         Ok(())
     }
 
-    /// Copies what it can of `backing` within the kernel; answers how many bytes. Where the answer is short, reading
-    /// and writing tells why.
+    /// Copies as much of `backing` as possible within the kernel. Returns the number of bytes. If it is
+    /// short, reading and writing the rest reports the reason.
     fn copy_range(&mut self, backing: &Backing) -> u64 {
         let Some(source) = HostFile::of(backing) else { return 0 };
         let mut from = backing.offset;

@@ -1,4 +1,5 @@
-//! Trees are written as root and as a user without rights; the latter by running the test again under `setpriv`.
+//! Writes trees as root and as a user without privileges. For the latter, a test runs itself again under
+//! `setpriv`.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -23,7 +24,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Metadata that everybody can keep.
+/// Returns metadata that every user can keep.
 fn plain(mode: u16) -> Metadata<'static> {
     Metadata {
         mode: Mode::new(mode),
@@ -48,8 +49,8 @@ fn lost(report: &Report, loss: Loss) -> u64 {
     report.lost.get(&loss).map_or(0, |lost| lost.count)
 }
 
-/// Runs the test `test` of this file again as a user without rights. The program is copied to where that user may
-/// read it.
+/// Runs the test `test` of this file again as a user without privileges. Copies the program to a place where
+/// that user can read it.
 fn again_as_nobody(test: &str) {
     if !require(&[Oracle::Program("setpriv")]) {
         return;
@@ -255,7 +256,7 @@ fn a_directory_swapped_for_a_link_while_it_is_written_leads_nowhere() {
     tree.leave().unwrap();
     tree.file(name("g"), &plain(0o644), content(b"")).unwrap();
     tree.leave().unwrap();
-    // The way to the first name leads over the link now.
+    // The path to the first name now contains the link.
     assert_eq!(tree.link(name("h"), &plain(0o644), LinkKey { source: 0, ino: 7 }), Ok(None));
     let report = tree.finish().unwrap();
     assert_eq!(lost(&report, Loss::HardLink), 1);
@@ -266,7 +267,7 @@ fn a_directory_swapped_for_a_link_while_it_is_written_leads_nowhere() {
 #[test]
 fn a_deep_tree_needs_few_open_files_and_notices_when_its_way_back_was_moved() {
     let root = tempfile::tempdir().unwrap();
-    // Other tests of this process open files, too: elsewhere.
+    // Other tests of this process open files in other places.
     let open_files = || {
         let links =
             fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
@@ -282,7 +283,7 @@ fn a_deep_tree_needs_few_open_files_and_notices_when_its_way_back_was_moved() {
         tree.leave().unwrap();
     }
     tree.file(name("f"), &plain(0o644), content(b"half")).unwrap();
-    // Directories closed for the time being: ten levels below the root.
+    // Directories that are closed meanwhile: ten levels below the root.
     let tenth = root.path().join("d/".repeat(10));
     fs::rename(tenth.join("d"), root.path().join("elsewhere")).unwrap();
     let error = (0..150).find_map(|_| tree.leave().err());
@@ -384,7 +385,8 @@ fn further_names_become_hard_links_across_directories() {
 #[test]
 fn a_default_acl_of_the_target_does_not_reach_the_copies() {
     let root = tempfile::tempdir().unwrap();
-    // user::rwx user:1:rwx group::r-x mask::rwx other::---, as include/uapi/linux/posix_acl_xattr.h lays it out.
+    // user::rwx user:1:rwx group::r-x mask::rwx other::---, in the layout of
+    // include/uapi/linux/posix_acl_xattr.h.
     let acl: Vec<u8> =
         [(1_u16, 7_u16, u32::MAX), (2, 7, 1), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)]
             .iter()
@@ -441,7 +443,7 @@ fn two_cursors_write_one_tree() {
     assert_eq!(fs::metadata(root.path().join("d")).unwrap().mtime(), -5);
 }
 
-/// In a process of its own, because what is refused once is refused for good.
+/// Runs in a separate process, because a refusal is remembered.
 #[test]
 fn a_kernel_without_openat2_gets_by_with_openat() {
     const INSIDE: &str = "OBENTO_TEST_WITHOUT_OPENAT2";
@@ -509,7 +511,7 @@ fn small_files_are_written_behind_with_all_that_belongs_to_them() {
         let fill = |sink: &mut dyn DataSink| {
             sink.bytes(bytes)?;
             sink.hole(4096)?;
-            // More than is written behind.
+            // More than is written later.
             if file % 50 == 7 { sink.bytes(&vec![9; 70_000]) } else { sink.bytes(b"end") }
         };
         tree.file(name(&format!("{file:03}")), &plain(0o640), fill).unwrap();
@@ -563,7 +565,7 @@ fn small_files_whose_bytes_lie_in_a_file_of_the_host_are_written_behind_too() {
             sink.bytes(b"begin")?;
             sink.device(&device, file as u64 * 3, file as u64 * 111)?;
             sink.hole(4096)?;
-            // With the last ones more than is written behind.
+            // The last files are longer than those that are written later.
             sink.device(&device, 100_000, if file < 190 { 30_000 } else { 60_000 })?;
             sink.device(&device, 7, 4096)
         };

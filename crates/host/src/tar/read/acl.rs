@@ -1,18 +1,18 @@
-//! POSIX ACLs from words: the other way of [`super::super::acl`].
+//! Parses the text form of POSIX ACLs: the inverse of [`super::super::acl`].
 //!
-//! Source: star(5), "SCHILY.acl.access": entries between commas or line feeds, `tag:name:permissions`, behind which the
-//! number of the name may follow.
+//! Source: star(5), "SCHILY.acl.access": entries `tag:name:permissions`, separated by commas or line feeds.
+//! The number of the name may follow.
 
-/// `ACL_UNDEFINED_ID`: the id of an entry that names nobody.
+/// `ACL_UNDEFINED_ID`: the id of an entry without a name.
 const NOBODY: u32 = u32::MAX;
 
-/// Keys of the records that have an access control list in words, and the attributes that the lists belong in.
+/// Keys of the records with an access control list in text form, and the attributes of the lists.
 pub const ACL_WORDS: [(&[u8], &[u8]); 2] = [
     (b"SCHILY.acl.access", b"system.posix_acl_access"),
     (b"SCHILY.acl.default", b"system.posix_acl_default"),
 ];
 
-/// Somebody whom an entry of an access control list names.
+/// The name in an entry of an access control list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AclName<'a> {
     /// A user.
@@ -21,17 +21,17 @@ pub enum AclName<'a> {
     Group(&'a str),
 }
 
-/// Returns the attribute's value for a list in words. `number` gives the number of each name that comes without one; an
-/// entry without a number is left out. None if `text` is no list.
+/// Returns the attribute value for a list in text form. `number` returns the number of each name that has
+/// none in the text; an entry without a number is skipped. Returns `None` if `text` is not a list.
 pub fn acl_from_words(text: &[u8], number: &mut dyn FnMut(AclName<'_>) -> Option<u32>) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(text).ok()?;
     let mut entries = Vec::new();
     for entry in text.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty()) {
-        // What follows is a remark: `#effective:r--`.
+        // A comment follows: `#effective:r--`.
         let entry = entry.split_once('#').map_or(entry, |(entry, _)| entry.trim_end());
         entries.extend(parse(entry, number)?);
     }
-    // Readers want them by tag, and those of one tag by id.
+    // Readers require the order by tag, and by id within a tag.
     entries.sort_unstable();
     let mut value = 2_u32.to_le_bytes().to_vec();
     for (tag, id, permissions) in &entries {
@@ -42,7 +42,7 @@ pub fn acl_from_words(text: &[u8], number: &mut dyn FnMut(AclName<'_>) -> Option
     (!entries.is_empty()).then_some(value)
 }
 
-/// The attribute's value; none if `text` is no list, or names somebody without a number.
+/// Returns the attribute value, or `None` if `text` is not a list or contains a name without a number.
 pub(super) fn from_text(text: &[u8]) -> Option<Vec<u8>> {
     let mut has_all = true;
     let value = acl_from_words(text, &mut |_| {
@@ -52,7 +52,8 @@ pub(super) fn from_text(text: &[u8]) -> Option<Vec<u8>> {
     value.filter(|_| has_all)
 }
 
-/// An entry as tag, id and permissions; no entry if nobody knows its name. None: it is none.
+/// Parses an entry into tag, id and permissions. The inner result is `None` if the name has no number.
+/// Returns `None` if the text is not an entry.
 fn parse(
     entry: &str,
     number_of: &mut dyn FnMut(AclName<'_>) -> Option<u32>,

@@ -1,9 +1,9 @@
-//! Fields of a header: numbers and names.
+//! Parses fields of a header: numbers and names.
 
 use super::Block;
 
-/// A number: octal digits between spaces and NULs, or with the high bit of the first byte set big-endian in two's
-/// complement (GNU's base-256). An empty field is 0. None if it is no number.
+/// Parses a number: octal digits between spaces and NULs, or big-endian two's complement if the high bit of
+/// the first byte is set (GNU's base-256). An empty field is 0. Returns `None` for any other text.
 pub(super) fn number(field: &[u8]) -> Option<i128> {
     let (&first, rest) = field.split_first()?;
     if first & 0x80 != 0 {
@@ -22,12 +22,13 @@ pub(super) fn number(field: &[u8]) -> Option<i128> {
     })
 }
 
-/// The bytes before the first NUL.
+/// Returns the bytes before the first NUL.
 pub(super) fn text(field: &[u8]) -> &[u8] {
     field.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// Whether the checksum is right: the sum of all bytes with spaces in its place, which some counted as signed.
+/// Returns whether the checksum is correct: the sum of all bytes with spaces in its own field. Some programs
+/// summed signed bytes.
 pub(super) fn is_sound(block: &Block) -> bool {
     let Some(stored) = number(&block[148..156]) else { return false };
     let bytes =

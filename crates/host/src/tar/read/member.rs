@@ -1,4 +1,4 @@
-//! What a header and its records say of a member.
+//! A member of an archive, decoded from its header and records.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub enum MemberKind {
     BlockDevice,
     Directory,
     Fifo,
-    /// The rest of a file whose beginning is on another volume of a multi-volume archive.
+    /// The rest of a file that begins on another volume of a multi-volume archive.
     Continued,
     /// A member of an unknown type, with its flag. POSIX treats it as a regular file.
     Other(u8),
@@ -35,11 +35,11 @@ impl MemberKind {
 /// One member of an archive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Its path, as the archive has it: `..` and all.
+    /// The path as stored in the archive, including `..`.
     pub path: Vec<u8>,
-    /// Its type.
+    /// The type.
     pub kind: MemberKind,
-    /// Where a link leads.
+    /// The target of a link.
     pub link: Vec<u8>,
     /// Permission bits.
     pub mode: Mode,
@@ -49,26 +49,26 @@ pub struct Member {
     pub gid: u32,
     /// Last change of the data.
     pub mtime: Timestamp,
-    /// Last access, if it says.
+    /// Last access, if the archive stores it.
     pub atime: Option<Timestamp>,
     /// The number of a device.
     pub rdev: DeviceNumber,
-    /// Length in bytes of a file, holes counted.
+    /// The length of a file in bytes, including holes.
     pub size: u64,
-    /// Where a sparse file has data, in order and apart; none for a file that is all data.
+    /// The data ranges of a sparse file, in order and separated by holes. `None` for a file without holes.
     pub map: Option<Vec<Range<u64>>>,
-    /// Extended attributes, ACLs among them, sorted by name.
+    /// Extended attributes, including ACLs, sorted by name.
     pub xattrs: Vec<Xattr>,
 }
 
-/// The path of a member, and where it leads if it is a link.
+/// The path of a member, and the target if the member is a link.
 pub(super) struct Names {
     pub path: Vec<u8>,
     link: Vec<u8>,
 }
 
 impl Names {
-    /// Takes the names from `block` and `records`. `path` and `link` are GNU's long names.
+    /// Reads the names from `block` and `records`. `path` and `link` are GNU's long names.
     pub(super) fn new(
         block: &Block,
         records: &Records,
@@ -84,7 +84,7 @@ impl Names {
         }
     }
 
-    /// Returns how many bytes the names have.
+    /// Returns the lengths of the names in bytes.
     pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
         [self.path.len(), self.link.len()].into_iter()
     }
@@ -92,7 +92,7 @@ impl Names {
     /// Returns the type of the member.
     pub(super) fn kind(&self, block: &Block) -> MemberKind {
         match block[156] {
-            // Before POSIX a directory was a file whose name ends in a slash.
+            // Before POSIX, a directory was a file whose name ends in a slash.
             0 | b'0' | b'7' if self.path.ends_with(b"/") => MemberKind::Directory,
             0 | b'0' | b'7' | b'S' => MemberKind::File,
             b'1' => MemberKind::HardLink,
@@ -107,11 +107,11 @@ impl Names {
     }
 }
 
-/// `GNUTYPE_DUMPDIR`: a directory of an incremental archive, whose data lists the names in it.
+/// `GNUTYPE_DUMPDIR`: a directory of an incremental archive, whose data lists its names.
 const DUMP_DIR: u8 = b'D';
 
-/// Returns whether the size in the header is that of data which follows. With pax a hard link may bring its data; others wrote the
-/// size there and no data.
+/// Returns whether data of the size in the header follows. With pax, a hard link may contain data. Other
+/// programs stored the size in a hard link without data.
 pub(super) fn has_data(block: &Block, kind: MemberKind, records: &Records) -> bool {
     match kind {
         MemberKind::File | MemberKind::Other(_) | MemberKind::Continued => true,
@@ -122,7 +122,7 @@ pub(super) fn has_data(block: &Block, kind: MemberKind, records: &Records) -> bo
 }
 
 impl Member {
-    /// Decodes what `block` and `records` say. Fails with the reason if a field cannot be represented.
+    /// Decodes `block` and `records`. Fails with the reason if a field cannot be represented.
     pub(super) fn new(
         block: &Block,
         records: &Records,
@@ -163,7 +163,7 @@ impl Member {
 
 const NO_DEVICE: &str = "its device number is not a number of 32 bits";
 
-/// Prefix and name of ustar; GNU's headers have other things in place of the prefix.
+/// Returns prefix and name of ustar. GNU's headers have other fields in place of the prefix.
 fn short_path(block: &Block) -> Vec<u8> {
     let prefix = if &block[257..263] == b"ustar\0" { field::text(&block[345..500]) } else { b"" };
     let slash: &[u8] = if prefix.is_empty() { b"" } else { b"/" };

@@ -1,11 +1,13 @@
-//! Reading tar archives from a stream, whoever wrote them: ustar, GNU, pax, v7; every dialect of sparse files.
+//! Reads tar archives of all programs from a stream: ustar, GNU, pax, v7, and every dialect of sparse files.
 //!
-//! Layout: see [`super`]; GNU's own headers (types `L`, `K`, `S`) in the tar manual, "GNU Extensions to the Archive
-//! Format", and "Storing Sparse Files" for the maps; star(5) for `SCHILY.*`, libarchive's tar(5) for `LIBARCHIVE.*`.
+//! Layout: see [`super`]; GNU's own headers (types `L`, `K`, `S`) in the tar manual, "GNU Extensions to the
+//! Archive Format", and "Storing Sparse Files" for the maps; star(5) for `SCHILY.*`, libarchive's tar(5) for
+//! `LIBARCHIVE.*`.
 //!
-//! Invariant: an archive is hostile. Memory is bounded by what was read, never by what a header claims, and that by
-//! [`MAX_RECORDS`], [`MAX_GLOBAL`], [`MAX_NAME`] and [`MAX_RUNS`]; nothing is done with a header whose checksum is wrong.
-//! Invariant: after damage the next sound header is looked for, so that the members behind it are found.
+//! Invariant: an archive is hostile. Memory is bounded by the bytes that were read, never by the sizes in a
+//! header, and by [`MAX_RECORDS`], [`MAX_GLOBAL`], [`MAX_NAME`] and [`MAX_RUNS`]. A header with a wrong
+//! checksum is not used.
+//! Invariant: after damage, the reader searches for the next valid header, so that later members are found.
 
 mod acl;
 mod field;
@@ -22,56 +24,57 @@ pub use acl::{ACL_WORDS, AclName, acl_from_words};
 pub use member::{Member, MemberKind};
 use pax::Records;
 
-/// Bytes of extended headers before one member: attributes of 64 KiB, hundreds of them.
+/// The most bytes of extended headers before one member: hundreds of attributes of 64 KiB.
 const MAX_RECORDS: u64 = 16 << 20;
-/// Bytes of the records of all global extended headers together, which count for each member: comments, common owners and times.
+/// The most bytes of the records of all global extended headers together, which count for each member:
+/// comments, common owners and times.
 const MAX_GLOBAL: usize = 64 << 10;
-/// Bytes of a long name: what `obento-vfs` walks at most.
+/// The most bytes of a long name: the longest path that `obento-vfs` resolves.
 const MAX_NAME: u64 = 64 << 10;
-/// Runs of data of one sparse file.
+/// The most data runs of one sparse file.
 const MAX_RUNS: usize = 1 << 20;
 const TOO_LONG: &str = "its extended header is longer than any that a file needs";
 
 type Block = [u8; BLOCK];
 
-/// Why an archive cannot be read further, or a part of it cannot be.
+/// The reason why an archive, or a part of it, cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
-    /// The stream below failed.
+    /// The input failed.
     #[error("cannot read: {0}")]
     Input(io::Error),
     /// The archive ends within a member.
     #[error("the archive ends too early, after {offset} bytes")]
     Truncated {
-        /// Bytes that are there.
+        /// The number of existing bytes.
         offset: u64,
     },
-    /// Something in it is not as it should be. What follows can be read.
+    /// A part of the archive is damaged. Reading can continue.
     #[error("the archive is damaged at byte {offset}: {reason}")]
     Damaged {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// One member cannot be represented or decoded. The members after it can be read.
+    /// One member cannot be represented or decoded. Reading can continue with the next member.
     #[error("{reason}")]
     Unfit {
-        /// The path of the member, as the archive has it.
+        /// The path of the member as stored in the archive.
         path: Vec<u8>,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
 }
 
-/// What headers before a member say about it.
+/// The values from headers before a member.
 #[derive(Default)]
 struct Ahead {
     records: Records,
     /// GNU's long names.
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
-    /// Why the member cannot be read.
+    /// The reason why the member cannot be read.
     flaw: Option<&'static str>,
 }
 
@@ -86,13 +89,13 @@ pub struct TarReader<R> {
     input: R,
     /// Bytes read.
     offset: u64,
-    /// Bytes of the current member's data that are left.
+    /// Remaining bytes of the current member's data.
     left: u64,
-    /// Padding that follows them.
+    /// Padding after the data.
     padding: u64,
-    /// Records for all members that follow.
+    /// Records for all later members.
     global: Records,
-    /// Whether the last header was damaged, so that the next is looked for.
+    /// Whether the last header was damaged, so that the reader searches for the next one.
     is_lost: bool,
     is_ended: bool,
 }
@@ -111,32 +114,33 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// Returns where the archive is read from.
+    /// Returns the input.
     pub fn input(&self) -> &R {
         &self.input
     }
 
-    /// Returns what the archive is read from.
+    /// Consumes the reader and returns the input.
     pub fn into_input(self) -> R {
         self.input
     }
 
-    /// Bytes of the archive that were read.
+    /// Returns the number of bytes that were read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether the end that was reached is marked as such, by zeros; if not, nobody knows whether members are missing.
+    /// Returns whether zeros marked the end of the archive. Without the mark, members may be missing.
     pub fn has_end(&self) -> bool {
         self.is_ended
     }
 
-    /// Reads what follows the end, which means nothing; a packed stream is compared with its checksum there. Errors: Input.
+    /// Reads and ignores the bytes after the end. For a compressed stream, this verifies the checksum.
+    /// Errors: Input.
     pub fn finish(&mut self) -> Result<(), TarError> {
         io::copy(&mut self.input, &mut io::sink()).map(drop).map_err(TarError::Input)
     }
 
-    /// Returns the next member; skips what was not read of the one before. `None` at the end.
+    /// Returns the next member, and skips the unread data of the previous one. Returns `None` at the end.
     ///
     /// # Errors
     ///
@@ -167,7 +171,7 @@ impl<R: Read> TarReader<R> {
                 }
                 b'L' => ahead.path = self.long_name(size, &mut ahead.flaw)?,
                 b'K' => ahead.link = self.long_name(size, &mut ahead.flaw)?,
-                // A label of the volume, and names that GNU tar kept in the past.
+                // A volume label, and names in a former format of GNU tar.
                 b'V' | b'N' => {
                     self.expect(size);
                     self.skip()?;
@@ -177,7 +181,8 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// Reads an extended header. A malformed one costs the member that it describes, which is read under its short name otherwise.
+    /// Reads an extended header. A malformed one makes its member unreadable; otherwise the member would get
+    /// its short name.
     fn records(&mut self, size: u64, flaw: &mut Option<&'static str>) -> Result<Records, TarError> {
         let mut records = Records::default();
         let read = match self.extended(size, MAX_RECORDS)? {
@@ -224,7 +229,8 @@ impl<R: Read> TarReader<R> {
         Ok(member)
     }
 
-    /// Reads the next bytes of the current member's data, without holes; 0 at their end. Errors: Input; Truncated.
+    /// Reads the next bytes of the current member's data, without holes. Returns 0 at the end. Errors: Input;
+    /// Truncated.
     pub fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, TarError> {
         let len = buf.len().min(to_usize(self.left));
         if len == 0 {
@@ -238,7 +244,7 @@ impl<R: Read> TarReader<R> {
         Ok(read)
     }
 
-    /// The next header that is none of zeros. `None` at the end.
+    /// Returns the next header that does not consist of zeros, or `None` at the end.
     fn header(&mut self) -> Result<Option<Block>, TarError> {
         let mut block = [0; BLOCK];
         loop {
@@ -252,7 +258,7 @@ impl<R: Read> TarReader<R> {
                 _ => return Err(self.truncated()),
             }
             if block.iter().all(|&byte| byte == 0) {
-                // Two of them end an archive; whoever wrote one alone meant that too.
+                // Two blocks of zeros end an archive. One block alone is also accepted as the end.
                 self.is_ended = true;
                 return Ok(None);
             }
@@ -266,7 +272,8 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// Reads the data of a header that belongs to the next member; skips it and returns `None` if it is longer than `max`.
+    /// Reads the data of a header that belongs to the next member. Skips the data and returns `None` if it is
+    /// longer than `max`.
     fn extended(&mut self, size: u64, max: u64) -> Result<Option<Vec<u8>>, TarError> {
         self.expect(size);
         if size > max {
@@ -290,18 +297,18 @@ impl<R: Read> TarReader<R> {
         self.padding = size.checked_next_multiple_of(to_u64(BLOCK)).map_or(0, |end| end - size);
     }
 
-    /// The archive has ended, which is told once.
+    /// Returns the error for a truncated archive. Later calls find the end.
     fn truncated(&mut self) -> TarError {
         (self.left, self.padding, self.is_ended) = (0, 0, true);
         TarError::Truncated { offset: self.offset }
     }
 
-    /// Damage in a member whose data can be skipped.
+    /// Returns the error for damage in a member whose data can be skipped.
     fn damaged(&self, reason: &'static str) -> TarError {
         TarError::Damaged { offset: self.offset, reason }
     }
 
-    /// Damage in a header: where its data ends is not known.
+    /// Returns the error for damage in a header: the end of its data is unknown.
     fn lost(&mut self, reason: &'static str) -> TarError {
         (self.left, self.padding) = (0, 0);
         self.is_lost = true;

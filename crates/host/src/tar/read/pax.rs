@@ -1,4 +1,4 @@
-//! Records of extended headers: `LENGTH KEY=VALUE\n`, the length counting the whole record.
+//! Records of extended headers: `LENGTH KEY=VALUE\n`, where the length includes the whole record.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,12 +7,12 @@ use obento_base::Timestamp;
 
 use crate::{Xattr, base64};
 
-/// The records for a member. Of two with one key the later counts; those of old sparse files repeat and are kept in
-/// order.
+/// The records for a member. The later of two records with one key is used. Those of old sparse files repeat,
+/// and are stored in order.
 #[derive(Clone, Default)]
 pub(super) struct Records {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// `GNU.sparse.offset` and `GNU.sparse.numbytes`, as they came.
+    /// `GNU.sparse.offset` and `GNU.sparse.numbytes`, in order.
     pub runs: Vec<(bool, Vec<u8>)>,
 }
 
@@ -21,14 +21,14 @@ impl Records {
         self.values.is_empty()
     }
 
-    /// Returns how many bytes the records have.
+    /// Returns the number of bytes of the records.
     pub fn bytes(&self) -> usize {
         let values = self.values.iter().map(|(key, value)| key.len() + value.len());
         let runs = self.runs.iter().map(|(_, value)| value.len().max(16));
         values.chain(runs).sum()
     }
 
-    /// Takes up the records in `bytes`. An empty value takes back what was said before.
+    /// Adds the records in `bytes`. An empty value removes an earlier record.
     pub fn read(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() && bytes.iter().any(|&byte| byte != 0) {
             let (record, rest) = split(bytes).ok_or("an extended header with a record of a wrong length")?;
@@ -46,7 +46,7 @@ impl Records {
         Ok(())
     }
 
-    /// These, and over them `own`.
+    /// Returns these records, overridden by `own`.
     pub fn with(&self, mut own: Self) -> Self {
         for (key, value) in &self.values {
             own.values.entry(key.clone()).or_insert_with(|| value.clone());
@@ -58,17 +58,17 @@ impl Records {
         self.values.get(key.as_bytes()).map(Vec::as_slice).filter(|value| !value.is_empty())
     }
 
-    /// A decimal number; `Some(None)` if it is there and none.
+    /// Returns a decimal number. Returns `Some(None)` if the record exists and is not a number.
     pub fn number(&self, key: &str) -> Option<Option<u64>> {
         self.get(key).map(decimal)
     }
 
-    /// Seconds since 1970 with a fraction.
+    /// Returns seconds since 1970 with a fraction.
     pub fn time(&self, key: &str) -> Option<Timestamp> {
         time(self.get(key)?)
     }
 
-    /// Extended attributes, by whichever of the archivers.
+    /// Returns extended attributes in the records of any archiver.
     pub fn xattrs(&self) -> Vec<Xattr> {
         let mut xattrs = BTreeMap::new();
         for (key, value) in &self.values {
@@ -85,11 +85,11 @@ impl Records {
             let Some(words) = std::str::from_utf8(key).ok().and_then(|key| self.get(key)) else { continue };
             match super::acl::from_text(words) {
                 Some(value) => xattrs.insert(name.into(), value),
-                // Who knows the names turns it into the attribute.
+                // A caller that can resolve the names converts it to the attribute.
                 None => xattrs.insert(key.into(), words.into()),
             };
         }
-        // These say it as it is.
+        // These records contain the attribute itself.
         for (key, value) in &self.values {
             if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
                 xattrs.insert(unescaped(name).into_owned(), value.clone());
@@ -99,7 +99,7 @@ impl Records {
     }
 }
 
-/// The first record without its length and line feed, and what follows it.
+/// Returns the first record without its length and line feed, and the rest.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = bytes.iter().take(20).position(|&byte| byte == b' ')?;
     let len = usize::try_from(decimal(bytes.get(..space)?)?).ok()?;
@@ -107,7 +107,7 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (bytes.get(len - 1) == Some(&b'\n')).then(|| (record, bytes.get(len..).unwrap_or_default()))
 }
 
-/// A number of decimal digits alone.
+/// Parses a number of decimal digits only.
 pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -134,12 +134,12 @@ fn time(text: &[u8]) -> Option<Timestamp> {
     Some(match (is_negative, nanos) {
         (false, _) => Timestamp::new(secs, nanos),
         (true, 0) => Timestamp::new(-secs, 0),
-        // Decimals count towards 0, timestamps towards the past.
+        // A negative decimal fraction counts down from 0, and the nanoseconds of a timestamp count up.
         (true, _) => Timestamp::new(-secs - 1, 1_000_000_000 - nanos),
     })
 }
 
-/// `%3D` for `=` and the like.
+/// Decodes `%3D` for `=` and similar sequences.
 fn unescaped(name: &[u8]) -> Cow<'_, [u8]> {
     if !name.contains(&b'%') {
         return Cow::Borrowed(name);

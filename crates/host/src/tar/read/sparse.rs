@@ -12,7 +12,7 @@ use super::{BLOCK, Block, MAX_RUNS, TarError, TarReader, field};
 const BAD_MAP: &str = "its map of holes is damaged";
 
 impl<R: Read> TarReader<R> {
-    /// The map in a header of type `S` and in the blocks that follow it.
+    /// Reads the map in a header of type `S` and in the blocks that follow it.
     pub(super) fn old_map(&mut self, block: &Block, member: &mut Member) -> Result<(), TarError> {
         let stored = self.left;
         let mut runs = Vec::new();
@@ -27,11 +27,11 @@ impl<R: Read> TarReader<R> {
             sound = sound && runs.len() < MAX_RUNS && old_runs(&next[..504], &mut runs);
         }
         let size = field::number(&block[483..495]).and_then(|size| u64::try_from(size).ok());
-        // The blocks of the map are not counted among the data.
+        // The size of the data does not include the blocks of the map.
         self.finish_map(member, if sound { Some(runs) } else { None }, size, stored)
     }
 
-    /// The map that the records tell of, if they do.
+    /// Reads the map in the records, if they contain one.
     pub(super) fn pax_map(&mut self, records: &Records, member: &mut Member) -> Result<(), TarError> {
         if records.get("GNU.sparse.major") == Some(b"1") {
             let size = records.number("GNU.sparse.realsize").flatten();
@@ -51,7 +51,7 @@ impl<R: Read> TarReader<R> {
         self.finish_map(member, runs, size, self.left)
     }
 
-    /// The map of format 1.0, in lines before the data, padded to a block.
+    /// Reads the map of format 1.0, in lines before the data, padded to a block.
     fn map_before_data(&mut self) -> Result<Option<Vec<(u64, u64)>>, TarError> {
         let mut lines = Lines { number: Vec::new(), numbers: Vec::new() };
         loop {
@@ -89,7 +89,7 @@ impl<R: Read> TarReader<R> {
     }
 }
 
-/// Takes up the pairs of a header; whether they are numbers.
+/// Adds the pairs of a header. Returns whether they are numbers.
 fn old_runs(field: &[u8], runs: &mut Vec<(u64, u64)>) -> bool {
     for pair in field.chunks_exact(24) {
         let (offset, len) = pair.split_at(12);
@@ -114,7 +114,7 @@ fn pairs(mut numbers: impl Iterator<Item = Option<u64>>) -> Option<Vec<(u64, u64
     Some(pairs)
 }
 
-/// The runs as ranges, if they are in order, within `size` bytes, and as many bytes as are stored.
+/// Converts the runs to ranges, if they are in order, within `size` bytes, and cover the stored bytes.
 fn ranges(runs: &[(u64, u64)], size: u64, stored: u64) -> Option<Vec<Range<u64>>> {
     let (mut before, mut sum, mut ranges) = (0, 0_u64, Vec::with_capacity(runs.len()));
     for &(offset, len) in runs {
@@ -128,18 +128,18 @@ fn ranges(runs: &[(u64, u64)], size: u64, stored: u64) -> Option<Vec<Range<u64>>
             ranges.push(offset..end);
         }
     }
-    // Some pad the data of the last run.
+    // Some programs pad the data of the last run.
     (sum <= stored && stored - sum < to_u64(BLOCK)).then_some(ranges)
 }
 
-/// Decimal numbers, a line each: how many pairs, then offsets and lengths.
+/// Decimal numbers, one in each line: the number of pairs, then offsets and lengths.
 struct Lines {
     number: Vec<u8>,
     numbers: Vec<u64>,
 }
 
 impl Lines {
-    /// Takes a block up; whether it was the last. None if it is no map.
+    /// Adds a block. Returns whether it was the last, or `None` if it is not a map.
     fn take(&mut self, block: &Block) -> Option<bool> {
         for &byte in block {
             if byte != b'\n' {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a reader makes of an archive: members with their data, and what was wrong.
+/// Returns the members with their data, and the errors.
 fn read_all(archive: &[u8]) -> (Vec<(Member, Vec<u8>)>, Vec<String>) {
     let (mut members, mut errors) = (Vec::new(), Vec::new());
     let mut reader = TarReader::new(archive);
@@ -38,7 +38,7 @@ fn read_all(archive: &[u8]) -> (Vec<(Member, Vec<u8>)>, Vec<String>) {
     }
 }
 
-/// A header of an old archive, sealed.
+/// Returns a header of an old archive with its checksum.
 fn header(name: &str, flag: u8, size: &[u8]) -> Block {
     let mut block = [0; BLOCK];
     block[..name.len()].copy_from_slice(name.as_bytes());
@@ -166,7 +166,7 @@ fn what_a_header_claims_takes_no_memory() {
     }
 }
 
-/// A header of type `flag` with `data` behind it, padded.
+/// Returns a header of type `flag`, followed by `data` with padding.
 fn with_data(name: &str, flag: u8, data: &[u8]) -> Vec<u8> {
     let mut bytes = header(name, flag, format!("{:o}", data.len()).as_bytes()).to_vec();
     bytes.extend_from_slice(data);
