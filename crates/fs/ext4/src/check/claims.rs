@@ -48,8 +48,8 @@ impl Look<'_> {
         }
     }
 
-    /// Returns whether a file block has the offset in its volume cluster that it has in its file cluster, and whether
-    /// the file cluster is one volume cluster.
+    /// Returns whether a file block has the same offset in its volume cluster as in its file cluster, and whether the
+    /// file cluster is one volume cluster. The format's own files are exempt.
     fn is_cluster_rule_kept(&self, owned: &Owned, at: u64, start: u64) -> bool {
         let (sb, bits) = (&self.view.sb, self.view.sb.cluster_bits);
         let inside = u64::from(sb.cluster_blocks()).saturating_sub(1);

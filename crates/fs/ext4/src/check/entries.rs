@@ -57,8 +57,8 @@ impl Look<'_> {
         }
     }
 
-    /// Returns whether inode `ino` has the same encryption as this directory, or true if the directory itself is
-    /// damaged, which is already reported.
+    /// Returns whether inode `ino` is encrypted like this directory. If the context of the directory itself is
+    /// damaged, which is already reported, every encrypted inode matches.
     fn shares_policy(&mut self, ino: u32, marks: Marks) -> bool {
         let view = self.view;
         let own = self.policy.get_or_insert_with(|| encryption::policy_of(view, self.dir.ino));
