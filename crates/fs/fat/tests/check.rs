@@ -179,6 +179,12 @@ fn dots_that_lead_elsewhere_are_one_issue_each() {
     });
     one(&ALL, |volume| {
         let d = volume.first(D);
+        let at = volume.offset(d) + 32 + 12;
+        volume.bytes[at] |= 0x20;
+        vec![Issue::DotFlag { dir: volume.ino(D), name: ".." }]
+    });
+    one(&ALL, |volume| {
+        let d = volume.first(D);
         let at = volume.offset(d);
         volume.bytes[at] = 0xe5;
         vec![Issue::DotEntry { dir: volume.ino(D), name: ".", found: d, expected: d }]

@@ -56,6 +56,9 @@ obento_driver::issues! {
     /// `.` or `..` is missing or refers to another directory.
     DotEntry { dir: u64, name: &'static str, found: u32, expected: u32 } Safe "dot-entry",
         "directory {dir}: '{name}' leads to cluster {found}, expected {expected}";
+    /// `.` or `..` has the flag of a name that is only long.
+    DotFlag { dir: u64, name: &'static str } Safe "dot-flag",
+        "directory {dir}: '{name}' is marked as a long name only";
     /// Another entry is in the place of `.` or `..`.
     DotPlace { dir: u64, name: &'static str } Damage "dot-place",
         "directory {dir}: in the place of '{name}' is something else";

@@ -19,7 +19,7 @@ use crate::inode::Kind;
 use crate::name::{CodePage, Folded, ShortName, checksum, to_bytes};
 
 /// `DIR_NTRes`: there is only a long name (dosfstools, `FAT_NO_83`).
-const NO_SHORT_NAME: u8 = 0x20;
+pub(super) const NO_SHORT_NAME: u8 = 0x20;
 
 /// The treatment of the long name of an entry that gets another short name.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use obento_clusters::{Bits, Entry, ROOT};
 use super::chain::{self, Named, State};
 use super::long::{Fault, Gathering};
 use super::mend::Edit;
-use super::names::Names;
+use super::names::{NO_SHORT_NAME, Names};
 use super::view::View;
 use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
@@ -247,7 +247,8 @@ fn dots(slots: &mut Slots, dir: &Pending, pass: &mut Pass<'_>, view: &View) {
         let first = raw.first(view.sb.width).map_or(0, |first| first.0);
         let is_dir = raw.attributes().contains(Attributes::DIRECTORY);
         let is_free = matches!(raw.kind(), Kind::Free | Kind::End);
-        if raw.name() == short && is_dir && first == expected {
+        let is_marked = raw.name() == short && raw.DIR_NTRes & NO_SHORT_NAME != 0;
+        if raw.name() == short && is_dir && first == expected && !is_marked {
             continue;
         }
         let mut dot = RawEntry::new_zeroed();
@@ -255,9 +256,12 @@ fn dots(slots: &mut Slots, dir: &Pending, pass: &mut Pass<'_>, view: &View) {
             dot = raw;
         }
         (dot.DIR_Name, dot.DIR_Attr) = (short.0, Attributes::DIRECTORY.bits());
+        dot.DIR_NTRes &= !NO_SHORT_NAME;
         dot.set_first((expected != 0).then_some(Cluster(expected)));
         let mut edits = vec![Edit::write(offset, dot.as_bytes())];
-        if is_free || raw.name() == short {
+        if is_marked && is_dir && first == expected {
+            pass.found(Issue::DotFlag { dir: dir.ino, name }, edits);
+        } else if is_free || raw.name() == short {
             pass.found(Issue::DotEntry { dir: dir.ino, name, found: first, expected }, edits);
         } else {
             // The entry there moves to a free entry. If there is no free entry, its clusters become lost clusters.
