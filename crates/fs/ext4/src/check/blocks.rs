@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use obento_base::FileKind;
 use obento_base::wire::{FromBytes, to_u64};
 
+use super::claims::is_own;
 use super::issue::Issue;
 use super::look::{Look, Owned, RESIZE_INO};
 use crate::checksum::Crc;
@@ -267,6 +268,10 @@ impl Look<'_> {
                 self.illegal(at, block, owned);
                 continue;
             }
+            if !owned.is_resize && is_own(self.view, block) && !self.is_table(block) {
+                self.illegal(at, block, owned);
+                continue;
+            }
             let is_new = self.own_node(owned, at, block);
             let Some(bytes) = self.read_node(block, at, is_new) else { continue };
             let list: Vec<u32> = numbers(&bytes).iter().map(|number| number.get()).collect();
@@ -282,6 +287,17 @@ impl Look<'_> {
             // The first one is processed next.
             waiting.get_mut(older..).unwrap_or_default().reverse();
         }
+    }
+
+    /// Returns whether a metadata block may be a table of a file, because the location of the metadata is damaged: the block
+    /// contains pointers, and all of them refer to blocks outside of the metadata.
+    fn is_table(&self, block: u64) -> bool {
+        let Ok(bytes) = self.view.read(VolBlock(block), 1) else { return false };
+        let list = numbers(&bytes);
+        let mut pointers =
+            list.iter().map(|number| u64::from(number.get())).filter(|&number| number != 0).peekable();
+        pointers.peek().is_some()
+            && pointers.all(|number| on_volume(&self.view.sb, number, 1) && !is_own(self.view, number))
     }
 
     /// Checks block numbers of data, the first of which is for file block `at`.

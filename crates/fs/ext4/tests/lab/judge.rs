@@ -188,9 +188,20 @@ pub fn lost_to_us_alone(damaged: &[u8], mended: &[u8]) -> Vec<Ino> {
     if !ours.is_empty() {
         let once = e2fsck(damaged, &["-fy"]).1;
         let theirs = lost(&before, &contents(&e2fsck(&once, &["-fy"]).1));
-        ours.retain(|ino| !theirs.contains(ino));
+        ours.retain(|ino| !theirs.contains(ino) && !has_only_grown(&before, mended, *ino));
     }
     ours
+}
+
+/// Returns whether a file became longer and still begins with its old contents: our repair keeps an extent after the end of
+/// a file, which e2fsck removes.
+fn has_only_grown(before: &Contents, mended: &[u8], ino: Ino) -> bool {
+    let Some(Ok((FileKind::Regular, size, hash))) = before.get(&ino) else { return false };
+    let device = Arc::new(MemDevice::read_only(mended.to_vec()));
+    let Ok(volume) = open_volume(device, &common::options()) else { return false };
+    let fs = Ext4::new(volume);
+    let now = fs.getattr(ino).ok().filter(|attr| attr.kind == FileKind::Regular && attr.size > *size);
+    now.is_some() && content(&fs, ino, FileKind::Regular, *size) == Ok(*hash)
 }
 
 /// Returns the names on the volume, without `lost+found`, which e2fsck always creates, and its entries; and the

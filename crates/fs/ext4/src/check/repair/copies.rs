@@ -112,7 +112,13 @@ impl Edits {
         for &(from, to, len) in &plan.copies {
             for done in (0..len).step_by(to_usize(AT_ONCE)) {
                 let count = AT_ONCE.min(len.saturating_sub(done));
-                let bytes = self.view.read(VolBlock(from.saturating_add(done)), count)?;
+                let mut bytes = self.view.read(VolBlock(from.saturating_add(done)), count)?;
+                let blocks = bytes.chunks_exact_mut(to_usize(size));
+                for (block, bytes) in (from.saturating_add(done)..).zip(blocks) {
+                    if let Some(original) = self.originals.get(&block) {
+                        bytes.copy_from_slice(original);
+                    }
+                }
                 self.device.write_through(to.saturating_add(done).saturating_mul(size), &bytes)?;
             }
         }

@@ -4,7 +4,7 @@
 //! device.
 //! Invariant: the checksum of a changed structure is updated.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -34,6 +34,8 @@ pub(super) struct Edits {
     pub(super) rebuilt: BTreeSet<u32>,
     /// Number of groups, from the first on, that have no free block.
     pub(super) full_groups: u32,
+    /// Blocks of the volume that files claim too, as they were before any repair.
+    pub(super) originals: Arc<BTreeMap<u64, Vec<u8>>>,
 }
 
 impl Edits {
@@ -45,7 +47,7 @@ impl Edits {
         let copy: Arc<dyn BlockDevice> = Arc::<Copy>::clone(device);
         let view = View::open(copy, options, &mut told)?;
         let (device, now) = (Arc::clone(device), options.clock.now());
-        Ok(Self { view, device, now, rebuilt: BTreeSet::new(), full_groups: 0 })
+        Ok(Self { view, device, now, rebuilt: BTreeSet::new(), full_groups: 0, originals: Arc::default() })
     }
 
     /// Changes the bytes of a block.

@@ -48,11 +48,14 @@ use super::told::Event;
 use super::{passes, view};
 use crate::feature::Incompat;
 use crate::format::JOURNAL_INO as JOURNAL;
+use crate::unit::VolBlock;
 use commit::Target;
 use edits::{Copy, Edits};
 
 /// Maximum number of rounds: more than any damage needs whose repairs succeed.
 const MAX_ROUNDS: u32 = 100;
+/// Maximum number of metadata blocks whose contents are kept for files that claim them.
+const MAX_ORIGINALS: usize = 256;
 /// Maximum number of repairs of an issue that is found again.
 const MAX_TRIES: u32 = 3;
 /// `EXT4_VALID_FS`, `EXT4_ERROR_FS` of `s_state`.
@@ -81,6 +84,7 @@ pub(super) fn mend(
         told: Vec::new(),
         known: BTreeSet::new(),
         has_looked: false,
+        originals: Arc::default(),
     };
     rounds.told.extend(replayed);
     let mut first = CheckOptions { mending: Mending::Nothing, ..options.clone() };
@@ -90,11 +94,13 @@ pub(super) fn mend(
         if issues.iter().any(shares_journal) {
             target.spare_journal();
         }
+        rounds.keep_originals(&copy, &first, &issues)?;
         let todo = rounds.todo(issues, options.mending);
         if todo.is_empty() {
             break;
         }
         let mut edits = Edits::open(&copy, &first)?;
+        edits.originals = Arc::clone(&rounds.originals);
         let is_cloned = todo.first().is_some_and(|issue| issue.stage() == Stage::Twice) && {
             // Copies are written to the device at once, to blocks that are free there.
             if copy.changed_len() > 0 {
@@ -150,6 +156,9 @@ struct Rounds {
     told: Vec<Issue>,
     known: BTreeSet<String>,
     has_looked: bool,
+    /// Blocks of the volume that files claim too, as they were before any repair: bitmaps are written long before the files
+    /// get copies.
+    originals: Arc<BTreeMap<u64, Vec<u8>>>,
 }
 
 impl Rounds {
@@ -174,6 +183,25 @@ impl Rounds {
         }
         issues.retain(|issue| issue.severity() > Severity::Note);
         Ok((report, issues))
+    }
+
+    /// Keeps the contents of metadata blocks that files claim.
+    fn keep_originals(&mut self, copy: &Arc<Copy>, options: &CheckOptions, issues: &[Issue]) -> Result<()> {
+        let claimed = issues.iter().filter_map(|issue| match *issue {
+            Issue::BlockOfVolume { block, len, .. } => Some(block..block.saturating_add(len)),
+            _ => None,
+        });
+        let mut missing = claimed.flatten().filter(|block| !self.originals.contains_key(block)).peekable();
+        if missing.peek().is_none() || self.originals.len() >= MAX_ORIGINALS {
+            return Ok(());
+        }
+        let edits = Edits::open(copy, options)?;
+        let mut originals = BTreeMap::clone(&self.originals);
+        for block in missing.take(MAX_ORIGINALS.saturating_sub(self.originals.len())) {
+            originals.insert(block, edits.view.read(VolBlock(block), 1)?);
+        }
+        self.originals = Arc::new(originals);
+        Ok(())
     }
 
     /// Records whether an issue was repaired. An issue that is found again and again cannot be repaired.

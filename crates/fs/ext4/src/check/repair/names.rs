@@ -295,12 +295,14 @@ impl Edits {
             let mut spots = Vec::new();
             self.walk(Home::Block(block), &bytes, 0..bytes.len(), &mut spots);
             let is_node = matches!(&spots[..], [spot] if spot.ino == 0 && spot.len == bytes.len());
+            let end = bytes.len().saturating_sub(if has_tail { TAIL } else { 0 });
             let at = match &spots[..] {
+                // A leaf came to the place of the root, which was lost.
+                [_, _, others @ ..] if number == 0 && others.iter().any(|spot| spot.ino != 0) => continue,
                 [_, second, ..] if number == 0 => second.at,
                 _ if is_node => 0,
                 _ => continue,
             };
-            let end = bytes.len().saturating_sub(if has_tail { TAIL } else { 0 });
             self.edit_home(dir, Home::Block(block), |bytes| {
                 let name = if number == 0 { 4 } else { 0 };
                 let from = at.saturating_add(HEAD).saturating_add(name);

@@ -8,6 +8,7 @@ use obento_base::wire::{FromBytes, IntoBytes};
 use obento_base::{FileKind, Result};
 
 use super::super::blocks::on_volume;
+use super::super::claims::is_own;
 use super::super::issue::Issue;
 use super::super::look::RESIZE_INO;
 use super::edits::Edits;
@@ -226,7 +227,9 @@ impl Edits {
             let place = VolBlock(table.into());
             let Ok(bytes) = self.view.read(place, 1) else { continue };
             let mut list: Vec<u32> = numbers(&bytes).iter().map(|number| number.get()).collect();
-            if replace(&mut list, change) {
+            // The volume's own block keeps its contents, whatever claims it.
+            let may_change = ino == RESIZE_INO || !is_own(&self.view, table.into());
+            if replace(&mut list, change) && may_change {
                 any = true;
                 self.put(place, &to_bytes(&list, bytes.len()))?;
             }
