@@ -30,6 +30,13 @@ impl Bits {
         was_set
     }
 
+    /// Removes `cluster`.
+    pub fn unset(&mut self, cluster: Cluster) {
+        if let Some(word) = self.0.get_mut(to_usize(u64::from(cluster.0 >> 6))) {
+            *word &= !(1_u64 << (cluster.0 & 63));
+        }
+    }
+
     /// Returns whether the set contains `cluster`.
     pub fn has(&self, cluster: Cluster) -> bool {
         let word = self.0.get(to_usize(u64::from(cluster.0 >> 6)));

@@ -81,6 +81,12 @@ pub fn claim_run(look: &mut Look<'_>, first: Cluster, count: u32) -> Vec<Run> {
     Vec::from([Run { at: 0, start: first, len: count }])
 }
 
+/// Removes the clusters of `runs` from their owner.
+pub fn release(look: &mut Look<'_>, runs: &[Run]) {
+    let clusters = runs.iter().flat_map(|run| run.start.0..run.start.0.saturating_add(run.len));
+    clusters.for_each(|cluster| look.owned.unset(Cluster(cluster)));
+}
+
 /// Follows the clusters of `owner` and assigns them. Fails if the device fails.
 pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
     let Owner { ino, first, length, is_contiguous, .. } = owner;

@@ -221,6 +221,7 @@ impl<'t> Look<'t> {
                 this.directories = tree::directories(&view, &runs)?;
             }
             tree::check(&view, root, &mut this)?;
+            tables::keep_place_of_up_case(&mut this);
             tables::check_doubtful_bitmap(&mut view, &mut this)?;
             tables::mend_bitmap(&mut view, &mut this)?;
             let rescue = options.rescue && !this.is_damaged;

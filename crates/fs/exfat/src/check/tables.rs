@@ -278,6 +278,7 @@ fn check_up_case(
             }
             let walk = walk_table(view, raw.FirstCluster.get(), length, look)?;
             if walk.count < view.sb.clusters_for(length) {
+                chain::release(look, &walk.runs);
                 ("does not lie in clusters of its own", Vec::new())
             } else {
                 let bytes = read(view, &walk.runs, length)?;
@@ -286,7 +287,10 @@ fn check_up_case(
                         view.up_case = table;
                         return Ok(());
                     }
-                    _ => ("has another checksum", walk.runs),
+                    _ => {
+                        chain::release(look, &walk.runs);
+                        ("has another checksum", walk.runs)
+                    }
                 }
             }
         }
@@ -295,6 +299,22 @@ fn check_up_case(
     // Its new place is known once all clusters have their owners.
     (look.bad_up_case, look.is_damaged) = (Some((why, slot, runs)), true);
     Ok(())
+}
+
+/// Claims the clusters of a damaged up-case table for the new table, unless a file or a directory owns one of them: the entry
+/// may be damaged and refer to the clusters of another owner.
+pub fn keep_place_of_up_case(look: &mut Look<'_>) {
+    let Some((why, slot, runs)) = look.bad_up_case.take() else { return };
+    let is_free = |run: &Run| {
+        let mut clusters = run.start.0..run.start.0.saturating_add(run.len);
+        !clusters.any(|cluster| look.owned.has(Cluster(cluster)))
+    };
+    let is_kept = runs.iter().all(is_free);
+    let runs = if is_kept { runs } else { Vec::new() };
+    for run in &runs {
+        chain::claim_run(look, run.start, run.len);
+    }
+    look.bad_up_case = Some((why, slot, runs));
 }
 
 /// Reports the error of the up-case table, and writes another one.
