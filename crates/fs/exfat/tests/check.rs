@@ -605,6 +605,22 @@ fn clusters_of_files_are_marked() {
 }
 
 #[test]
+fn bad_clusters_that_the_bitmap_marks_are_not_lost() {
+    if !common::oracles() {
+        return;
+    }
+    let Some(mut volume) = Volume::new() else { return };
+    let clusters = volume.word(92);
+    for cluster in clusters - 9..clusters - 5 {
+        volume.mark(cluster, true);
+        volume.link(cluster, 0xffff_fff7);
+    }
+    assert_eq!(found(&volume.bytes), []);
+    let (after, left) = mended(&volume.bytes, Mending::All);
+    assert!(left == 0 && after == volume.bytes);
+}
+
+#[test]
 fn clusters_that_nobody_names_are_free() {
     one(Silent, |volume| {
         let clusters = volume.word(92);

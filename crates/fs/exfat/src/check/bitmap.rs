@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_base::wire::to_usize;
-use obento_clusters::Cluster;
+use obento_clusters::{Cluster, Entry, Links as _};
 
 use super::edit::Edit;
 use super::issue::Issue;
@@ -105,16 +105,25 @@ pub fn check(view: &View, look: &mut Look<'_>, mut rescue: Option<Rescue>) -> Re
     }
     let (mut unmarked, mut lost, mut used) = (Row::default(), Row::default(), 0_u64);
     let (mut unmarked_rows, mut lost_rows) = (Vec::new(), Vec::new());
+    let (mut table, mut failed) = (view.table(), None);
     each(view, |cluster, in_use| {
         let owned = look.owned.has(cluster);
         used = used.saturating_add(u64::from(owned));
         match (owned, in_use) {
             (true, false) => unmarked_rows.extend(unmarked.push(cluster)),
-            (false, true) => lost_rows.extend(lost.push(cluster)),
+            // The bitmap marks clusters that the FAT describes as bad, so that no file gets them.
+            (false, true) => match table.entry(cluster) {
+                Ok(Entry::Bad) => {}
+                Ok(_) => lost_rows.extend(lost.push(cluster)),
+                Err(error) => failed = Some(error),
+            },
             _ => {}
         }
-        unmarked_rows.len().max(lost_rows.len()) < super::BATCH
+        failed.is_none() && unmarked_rows.len().max(lost_rows.len()) < super::BATCH
     })?;
+    if let Some(error) = failed {
+        return Err(error);
+    }
     unmarked_rows.extend(Some(unmarked).filter(|row| row.len > 0));
     lost_rows.extend(Some(lost).filter(|row| row.len > 0));
     look.report.blocks.0 = used;
