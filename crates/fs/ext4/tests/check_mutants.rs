@@ -72,6 +72,8 @@ const KNOWN_SEALED: &[(&str, u64)] = &[
     ("PLAIN", 41_514),
     // A UUID that differs from that of the backups.
     ("UNINIT", 40_127),
+    // The resize inode, whose table is in metadata, copied over a file.
+    ("EXT4", 60_112),
     // A table of pointers in the descriptors or the super block.
     ("EXT2", 40_303),
     ("EXT2", 41_455),

@@ -290,14 +290,13 @@ impl Look<'_> {
     }
 
     /// Returns whether a metadata block may be a table of a file, because the location of the metadata is damaged: the block
-    /// contains pointers, and all of them refer to blocks outside of the metadata.
+    /// contains pointers, and all of them refer to blocks of the volume.
     fn is_table(&self, block: u64) -> bool {
         let Ok(bytes) = self.view.read(VolBlock(block), 1) else { return false };
         let list = numbers(&bytes);
         let mut pointers =
             list.iter().map(|number| u64::from(number.get())).filter(|&number| number != 0).peekable();
-        pointers.peek().is_some()
-            && pointers.all(|number| on_volume(&self.view.sb, number, 1) && !is_own(self.view, number))
+        pointers.peek().is_some() && pointers.all(|number| on_volume(&self.view.sb, number, 1))
     }
 
     /// Checks block numbers of data, the first of which is for file block `at`.

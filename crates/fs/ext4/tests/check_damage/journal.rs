@@ -218,6 +218,28 @@ fn a_descriptor_with_a_wrong_checksum_costs_the_whole_log() {
 }
 
 #[test]
+fn one_repair_is_enough_wherever_the_log_is_damaged() {
+    if !oracles() {
+        return;
+    }
+    let sound = dirty(&bases::EXT4);
+    let log = [1, 2].map(|kind| blocks_of_log(&sound, kind));
+    let label = label(&sound);
+    let places = log.iter().flatten().flat_map(|&at| [at, at + 4, at + 8, at + 16, at + 700, at + 1020]);
+    let copies = log[0].iter().map(|&at| at + 1024 + 300);
+    for at in places.chain(copies).chain([label, label + 4, label + 0x18, label + 0x1c, label + 0xfc]) {
+        let mut disk = sound.clone();
+        disk.bytes[at] ^= 0x41;
+        let mended = repaired(&disk.bytes).unwrap();
+        assert_eq!(findings(&mended).unwrap(), [], "byte {at}");
+        let second = e2fsck_is_clean(&mended);
+        assert!(second.is_clean(), "byte {at}: {}", second.text);
+        let (report, after) = crate::lab::judge::mended(&mended, Mending::All).unwrap();
+        assert_eq!((report.found, after == mended), (0, true), "byte {at}");
+    }
+}
+
+#[test]
 fn a_damaged_log_is_left_alone_where_only_what_is_safe_is_mended() {
     if oracles() {
         let mut disk = dirty(&bases::EXT4);

@@ -72,7 +72,7 @@ impl Disk {
     }
 
     pub fn groups(&self) -> u32 {
-        (self.super_block().s_blocks_count_lo.get() - self.first).div_ceil(self.per_group)
+        self.super_block().s_blocks_count_lo.get().saturating_sub(self.first).div_ceil(self.per_group)
     }
 
     /// Returns the byte range of a block.
