@@ -1,4 +1,4 @@
-//! Directories of the host and what is in them.
+//! Directories of the host and their entries.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use super::SourceFile;
 use crate::{FileId, HostDir, HostError, Xattr};
 
-/// What to do with symbolic links.
+/// How symbolic links are treated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Links {
     /// A link is an entry like any other.
     #[default]
     Keep,
-    /// An entry is what its link leads to; a link that leads nowhere is itself.
+    /// An entry is the target of its link. A dangling link is an entry itself.
     Follow,
 }
 
@@ -29,24 +29,24 @@ pub enum Links {
 #[derive(Clone, Debug)]
 pub struct SourceDir(Arc<OpenDir>);
 
-/// A directory that is open as long as somebody has a use for it.
+/// A directory that stays open while it is used.
 #[derive(Debug)]
 struct OpenDir {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-/// An entry of a directory, looked at once.
+/// An entry of a directory, with its attributes.
 #[derive(Clone, Debug)]
 pub struct SourceEntry {
     dir: SourceDir,
-    /// None for the root of a tree.
+    /// `None` for the root of a tree.
     name: Option<NameBuf>,
     attr: Attr,
     id: FileId,
     /// Whether a link of this name was followed.
     links: Links,
-    /// The file, if it was opened to look at it.
+    /// The file, if it was opened to read its attributes.
     opened: Option<Arc<OwnedFd>>,
 }
 
@@ -59,14 +59,14 @@ pub struct OpenEntry<'a> {
     blocks: u64,
 }
 
-/// Without NONBLOCK, opening what has become a FIFO would wait for a writer.
+/// Without NONBLOCK, opening a file that was replaced by a FIFO would wait for a writer.
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-/// Some processors copy several times as slowly to memory that begins a few bytes into a line of the cache.
+/// Some processors copy several times more slowly to memory that is not aligned to a cache line.
 const ALIGN: usize = 64;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// The most bytes of a file that is made when it is read: some never end.
+/// The most bytes of a generated file, because some never end.
 const MADE: usize = 16 << 20;
-/// What the kernel makes of it at a time.
+/// The bytes of a generated file that the kernel returns at once.
 const PAGE: usize = 4096;
 
 impl SourceDir {
@@ -74,32 +74,32 @@ impl SourceDir {
         Self(Arc::new(OpenDir { fd, path }))
     }
 
-    /// Opens a directory by a path of the caller's, in which links are followed. Errors: System.
+    /// Opens the directory `path` of the caller, and follows symbolic links in it. Errors: System.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         let fd = rustix::fs::open(path, DIRECTORY, rustix::fs::Mode::empty())
             .map_err(|errno| HostError::system("open", path, errno))?;
         Ok(Self::new(fd, path.into()))
     }
 
-    /// Opens `dir` for reading, wherever its path leads by now. Errors: System.
+    /// Opens `dir` for reading, even if its path leads elsewhere by now. Errors: System.
     pub fn of(dir: &HostDir) -> Result<Self, HostError> {
         // Paths in the current directory are shown without it.
         let path = if dir.path() == Path::new(".") { Path::new("") } else { dir.path() };
         Ok(Self::new(dir.to_readable()?, path.into()))
     }
 
-    /// Its path, for messages.
+    /// Returns the path, for messages.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// The names in it, in order. Errors: System.
+    /// Returns the names of the entries, sorted. Errors: System.
     pub fn names(&self) -> Result<Vec<NameBuf>, HostError> {
         Ok(self.listed()?.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The names in it, in order, and whether each is known to be of a regular file. A name that is longer than [`Name::MAX`] does
-    /// not exist on Linux. Errors: System.
+    /// Returns the names of the entries, sorted, and whether each is known to be a regular file. A name
+    /// longer than [`Name::MAX`] does not exist on Linux. Errors: System.
     pub(super) fn listed(&self) -> Result<Vec<(NameBuf, bool)>, HostError> {
         let failed = |errno| HostError::system("list", &self.0.path, errno);
         let mut names = Vec::new();
@@ -113,12 +113,12 @@ impl SourceDir {
         Ok(names)
     }
 
-    /// The entry `name`. Errors: System.
+    /// Returns the entry `name`. Errors: System.
     pub fn entry(&self, name: &Name) -> Result<SourceEntry, HostError> {
         self.look(name, Links::Keep)
     }
 
-    /// The entry `name`, or where it leads. Errors: System.
+    /// Returns the entry `name`, or its target. Errors: System.
     pub fn look(&self, name: &Name, links: Links) -> Result<SourceEntry, HostError> {
         let (mut links, mut found) = (links, look(&self.0.fd, name.as_bytes(), links));
         if links == Links::Follow && matches!(found, Err(Errno::NOENT | Errno::LOOP)) {
@@ -129,8 +129,9 @@ impl SourceDir {
         Ok(SourceEntry { dir: self.clone(), name: Some(name.to_buf()), attr, id, links, opened: None })
     }
 
-    /// The entry `name`, whose directory says that it is a regular file, opened on the way to spare a look; as
-    /// [`look`](Self::look) has it if it cannot be opened or is something else by now. Errors: System.
+    /// Returns the entry `name`, which is a regular file according to its directory, and opens it in the same
+    /// call. If it cannot be opened or has another kind by now, the result is that of [`look`](Self::look).
+    /// Errors: System.
     pub fn look_into(&self, name: &Name, links: Links) -> Result<SourceEntry, HostError> {
         let flags = if links == Links::Keep { FILE | OFlags::NOFOLLOW } else { FILE };
         let opened = rustix::fs::openat(&self.0.fd, name.as_bytes(), flags, rustix::fs::Mode::empty());
@@ -144,14 +145,14 @@ impl SourceDir {
         }
     }
 
-    /// The directory itself as an entry without a name. Errors: System.
+    /// Returns the directory itself as an entry without a name. Errors: System.
     pub fn as_entry(&self) -> Result<SourceEntry, HostError> {
         let (attr, id) = look(&self.0.fd, b"", Links::Keep)
             .map_err(|errno| HostError::system("examine", &self.0.path, errno))?;
         Ok(SourceEntry { dir: self.clone(), name: None, attr, id, links: Links::Keep, opened: None })
     }
 
-    /// The directory above, if it is still `expected`.
+    /// Returns the parent directory, if it is still `expected`.
     pub(super) fn parent(&self, expected: FileId, path: &Path) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("open", path, errno);
         let fd =
@@ -169,12 +170,12 @@ impl SourceDir {
 }
 
 impl SourceEntry {
-    /// Its name; none for the root of a tree.
+    /// Returns the name, or `None` for the root of a tree.
     pub fn name(&self) -> Option<&Name> {
         self.name.as_deref()
     }
 
-    /// Its path, for messages.
+    /// Returns the path, for messages.
     pub fn path(&self) -> PathBuf {
         match &self.name {
             Some(name) => self.dir.child(name),
@@ -182,30 +183,30 @@ impl SourceEntry {
         }
     }
 
-    /// Its attributes when it was looked at.
+    /// Returns the attributes at the time of the lookup.
     pub fn attr(&self) -> &Attr {
         &self.attr
     }
 
-    /// Which file it is: hard links have the same.
+    /// Returns the identity of the file. Hard links have the same identity.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// Opens a directory. Errors: System; Changed if it is not the one that was looked at.
+    /// Opens a directory. Errors: System; Changed if it is not the one that was looked up.
     pub fn open_dir(&self) -> Result<SourceDir, HostError> {
         let Some(name) = &self.name else { return Ok(self.dir.clone()) };
         let fd = self.open_as(name, DIRECTORY)?;
         Ok(SourceDir::new(fd, self.path()))
     }
 
-    /// Opens a regular file for reading. Errors: System, with EINVAL if it is no regular file; Changed.
+    /// Opens a regular file for reading. Errors: System, with EINVAL if it is not a regular file; Changed.
     pub fn open_file(&self) -> Result<SourceFile, HostError> {
         self.clone().open()?.into_file()
     }
 
-    /// Opens a regular file, to read it at once or to make a [`SourceFile`] of it. Errors: System, with EINVAL if it is
-    /// no regular file; Changed.
+    /// Opens a regular file, to read it at once or to create a [`SourceFile`] from it. Errors: System, with
+    /// EINVAL if it is not a regular file; Changed.
     pub fn open(&mut self) -> Result<OpenEntry<'_>, HostError> {
         if let Some(fd) = self.opened.take().and_then(Arc::into_inner) {
             let (size, blocks) = (self.attr.size, self.attr.blocks);
@@ -236,13 +237,13 @@ impl SourceEntry {
         }
     }
 
-    /// Whether it may hold more than the nothing that it says: files like those of /proc are made when they are read, and have no
-    /// size before. No disk has such.
+    /// Returns whether the file may contain bytes although its size is 0. Files like those of /proc are
+    /// generated when they are read. A disk has no such files.
     fn may_be_made(&self) -> bool {
         self.attr.kind == FileKind::Regular && self.attr.size == 0 && rustix::fs::major(self.id.dev) == 0
     }
 
-    /// The bytes of a regular file that says that it is empty, and yet has some. Errors: System; Limit; Changed.
+    /// Returns the bytes of a regular file with size 0 that contains some. Errors: System; Limit; Changed.
     pub fn made_bytes(&self) -> Result<Vec<u8>, HostError> {
         let mut bytes = Vec::new();
         if self.may_be_made() {
@@ -252,16 +253,17 @@ impl SourceEntry {
         Ok(bytes)
     }
 
-    /// Whether this process may read a regular file.
+    /// Returns whether this process may read a regular file.
     pub fn is_readable(&self) -> bool {
-        // What all may read needs no question; a list that says otherwise is told when the file is opened.
+        // A file that all users can read needs no query. If an access control list denies access, opening the
+        // file reports it.
         const ALL: u16 = 0o444;
         let name = self.name.as_deref().map_or(&b"."[..], Name::as_bytes);
         let ask = || rustix::fs::accessat(&self.dir.0.fd, name, Access::READ_OK, AtFlags::EACCESS).is_ok();
         self.attr.mode.bits() & ALL == ALL || ask()
     }
 
-    /// The target of a symbolic link. Errors: System.
+    /// Returns the target of a symbolic link. Errors: System.
     pub fn read_link(&self) -> Result<Vec<u8>, HostError> {
         let name = self.name.as_deref().map_or(&b""[..], Name::as_bytes);
         let target = rustix::fs::readlinkat(&self.dir.0.fd, name, Vec::new());
@@ -269,8 +271,8 @@ impl SourceEntry {
         Ok(target.into_bytes())
     }
 
-    /// The extended attributes that the caller may see, in the order of their names. None where the file system has
-    /// none. Errors: System.
+    /// Returns the extended attributes that the caller may read, sorted by name. Returns none if the file
+    /// system does not support them. Errors: System.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, HostError> {
         let failed = |errno| HostError::system("read the attributes of", self.path(), errno);
         match self.read_xattrs() {
@@ -280,7 +282,7 @@ impl SourceEntry {
     }
 
     fn read_xattrs(&self) -> Result<Vec<Xattr>, Errno> {
-        // There is no call that takes a directory and a name before Linux 6.13; this path leads to the same.
+        // Before Linux 6.13, no call takes a directory and a name. This path is equivalent.
         let mut path = format!("/proc/self/fd/{}/", self.dir.0.fd.as_fd().as_raw_fd()).into_bytes();
         path.extend(self.name.as_deref().map_or(&b"."[..], Name::as_bytes));
         let path = path.as_slice();
@@ -298,23 +300,23 @@ impl SourceEntry {
 }
 
 impl OpenEntry<'_> {
-    /// Its length now.
+    /// Returns the present length.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether some of its bytes may be holes.
+    /// Returns whether some bytes may be holes.
     pub fn may_have_holes(&self) -> bool {
         // st_blocks counts 512 bytes (stat(2)).
         self.blocks.saturating_mul(512) < self.size
     }
 
-    /// Appends all its bytes, which are few, to `bytes`; answers where they are there. Errors: System; Limit.
+    /// Appends all bytes of a small file to `bytes`, and returns their range. Errors: System; Limit.
     pub fn read(&self, bytes: &mut Vec<u8>) -> Result<Range<usize>, HostError> {
         let is_made = self.size == 0 && self.entry.may_be_made();
         let len = if is_made { MADE } else { usize::try_from(self.size).unwrap_or(usize::MAX) };
         let failed = |errno| HostError::system("read", self.entry.path(), errno);
-        // In large steps, since much follows.
+        // Grows in large steps, because more files follow.
         let room = if is_made { PAGE } else { len.saturating_add(ALIGN) };
         bytes.try_reserve(room).map_err(|_| failed(Errno::NOMEM))?;
         let start = bytes.len() + bytes.spare_capacity_mut().as_ptr().align_offset(ALIGN).min(ALIGN);
@@ -322,9 +324,9 @@ impl OpenEntry<'_> {
         let end = start.saturating_add(len);
         while bytes.len() < end {
             bytes.try_reserve(1).map_err(|_| failed(Errno::NOMEM))?;
-            // Into memory that nobody zeroed before.
+            // Reads into uninitialised memory, which saves zeroing it.
             match rustix::io::read(&self.fd, rustix::buffer::spare_capacity(bytes)) {
-                // It became shorter meanwhile.
+                // Another process shortened the file.
                 Ok(0) => break,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(failed(errno)),
@@ -337,7 +339,7 @@ impl OpenEntry<'_> {
         Ok(start..bytes.len())
     }
 
-    /// Its extended attributes, as [`SourceEntry::xattrs`]. Errors: System.
+    /// Returns the extended attributes, as [`SourceEntry::xattrs`]. Errors: System.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, HostError> {
         match xattrs_of(&self.fd) {
             Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
@@ -347,13 +349,13 @@ impl OpenEntry<'_> {
         }
     }
 
-    /// The file, to be read in parts. Errors: System.
+    /// Returns the file, to be read in parts. Errors: System.
     pub fn into_file(self) -> Result<SourceFile, HostError> {
         SourceFile::new(self.fd.into(), &self.entry.path())
     }
 }
 
-/// The extended attributes of the file that is open as `fd`.
+/// Returns the extended attributes of the open file `fd`.
 pub(crate) fn xattrs_of(fd: &OwnedFd) -> Result<Vec<Xattr>, Errno> {
     all_xattrs(
         |buffer| rustix::fs::flistxattr(fd, buffer),
@@ -370,7 +372,7 @@ fn all_xattrs(
     for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
         match grown(|buffer| get(name, buffer)) {
             Ok(value) => xattrs.push(Xattr { name: name.into(), value }),
-            // It went meanwhile, or is listed but not for the caller.
+            // The attribute was removed, or it is listed but the caller may not read it.
             Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
             Err(errno) => return Err(errno),
         }
@@ -379,7 +381,7 @@ fn all_xattrs(
     Ok(xattrs)
 }
 
-/// Calls `read` with a larger buffer each time until the answer fits. Linux allows 64 KiB (limits.h).
+/// Calls `read` with a larger buffer each time until the result fits. Linux allows 64 KiB (limits.h).
 fn grown(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0; 256];
     loop {
@@ -394,7 +396,7 @@ fn grown(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<
     }
 }
 
-/// Looks at `name` in `dir`, or at `dir` itself if the name is empty.
+/// Looks up `name` in `dir`, or `dir` itself if the name is empty.
 fn look(dir: &OwnedFd, name: &[u8], links: Links) -> Result<(Attr, FileId), Errno> {
     let mut flags = AtFlags::empty();
     flags.set(AtFlags::SYMLINK_NOFOLLOW, links == Links::Keep);
@@ -426,7 +428,7 @@ fn attr_of(stat: &Statx) -> Option<Attr> {
         mtime: time(stat.stx_mtime),
         ctime,
         btime: has_btime.then(|| time(stat.stx_btime)),
-        // Those of `statx` have the values of `FS_IOC_GETFLAGS` where both have one (include/uapi/linux/stat.h).
+        // Flags of `statx` have the values of `FS_IOC_GETFLAGS` where both exist (include/uapi/linux/stat.h).
         flags: FileFlags::from_bits_retain(
             u32::try_from(stat.stx_attributes.bits() & KNOWN_FLAGS).unwrap_or(0),
         ),

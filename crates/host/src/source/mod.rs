@@ -1,10 +1,9 @@
-//! A directory tree of the host as a source: to compare with an image, to copy into one.
+//! A directory tree of the host as a source, to compare with an image or to copy into one.
 //!
-//! Invariant: links are not followed unless that is asked for ([`Links::Follow`]), and directories are opened one component at a time, so that the tree that is read
-//! is the one below the root, whoever changes it meanwhile; and its depth is bounded by the file system, not by the
-//! length of a path.
-//! Entries come in the order of their names' bytes, a directory before what is in it, so that two trees can be read
-//! side by side.
+//! Invariant: links are followed only with [`Links::Follow`], and directories are opened one component at a
+//! time. So the tree that is read is the one below the root, even if another process changes it meanwhile.
+//! The file system bounds its depth, and not the length of a path. Entries are sorted by the bytes of their
+//! names, and a directory comes before its contents, so that two trees can be read in parallel.
 
 mod entry;
 mod runs;

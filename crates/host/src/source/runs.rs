@@ -17,37 +17,38 @@ pub struct SourceFile {
     device: FileDevice,
 }
 
-/// A part of a file, all data or all hole.
+/// A part of a file that is all data or all hole.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Run {
-    /// Bytes that are stored.
+    /// Stored bytes.
     Data(Range<u64>),
     /// Bytes that read as zeros and take no space.
     Hole(Range<u64>),
 }
 
 impl SourceFile {
-    /// The file that is open as `file`, and called `path` in errors. Errors: System.
+    /// Creates a source from the open `file`, whose path in errors is `path`. Errors: System.
     pub fn new(file: File, path: &Path) -> Result<Self, HostError> {
         Ok(Self { device: FileDevice::from_file(file, path)? })
     }
 
-    /// The file whose bytes are `device`.
+    /// Creates a source with the bytes of `device`.
     pub fn of(device: FileDevice) -> Self {
         Self { device }
     }
 
-    /// Its bytes.
+    /// Returns the bytes as a device.
     pub fn device(&self) -> &FileDevice {
         &self.device
     }
 
-    /// Its runs from the first byte to the last, as far as its file system tells; otherwise one run of data.
+    /// Returns the runs from the first byte to the last. If the file system does not report holes, returns
+    /// one run of data.
     pub fn runs(&self) -> Runs<'_> {
         Runs { file: self, path: self.device.path().into(), at: 0 }
     }
 
-    /// Where the first byte of data from `at` on is; the end if there is none.
+    /// Returns the first byte of data from `at` on, or the end if none follows.
     fn next_data(&self, at: u64) -> Result<u64, Errno> {
         self.seek(SeekFrom::Data(at), at)
     }
@@ -66,7 +67,7 @@ impl SourceFile {
     }
 }
 
-/// See [`SourceFile::runs`].
+/// The iterator of [`SourceFile::runs`].
 #[derive(Debug)]
 pub struct Runs<'a> {
     file: &'a SourceFile,
@@ -82,7 +83,7 @@ impl Runs<'_> {
             self.at = data;
             return Ok(Run::Hole(start..data));
         }
-        // A file that changes meanwhile must not keep this from getting on.
+        // A file that another process changes must not cause an endless loop.
         self.at = self.file.next_hole(start)?.max(start + 1);
         Ok(Run::Data(start..self.at))
     }

@@ -115,7 +115,7 @@ fn a_deep_tree_needs_few_open_files() {
         fs::create_dir(&path).unwrap();
         fs::write(path.join("z"), "").unwrap();
     }
-    // Other tests of this process open files, too: elsewhere.
+    // Other tests of this process open files in other places.
     let open_files = || {
         let links =
             fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
@@ -134,10 +134,10 @@ fn a_deep_tree_needs_few_open_files() {
     assert!((1..100).contains(&open_files()));
 }
 
-/// What several threads find below `root`: the paths, and those of directories left out.
+/// Returns the paths that several threads find below `root`, and the paths of excluded directories.
 fn together(root: &Path, threads: usize, leave_out: &str) -> (Vec<Vec<u8>>, usize) {
     let (mut found, mut left_out) = (Vec::new(), 0);
-    // The directory of each way, and those from it down.
+    // The directory of each way, and the directories from it down.
     let mut ways = std::collections::HashMap::from([(Way::FIRST, Vec::new())]);
     let is_left_out = |path: &[u8]| path.ends_with(leave_out.as_bytes());
     let taken = walk_together(Walk::new(root).unwrap(), threads, &is_left_out, |piece| {

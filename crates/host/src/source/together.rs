@@ -1,10 +1,11 @@
-//! A tree that several threads walk at once: looking at files is calls of the system, which as many do at a time as there are
+//! Walks a tree with several threads: reading attributes needs system calls, which run in parallel on several
 //! processors.
 //!
-//! A walker that finds a directory hands it to one that has nothing to do. What one of them finds comes in the order of a [`Walk`];
-//! what several find comes in any order, but a directory always before what is in it.
-//! Invariant: what waits is bounded: [`WAITING`] pieces of [`ENTRIES`] entries, which keep [`DIRECTORIES`] directories open each.
-//! Locking: one mutex, over the directories that wait for a walker; nothing else is done under it.
+//! A walker that finds a directory offers it to an idle walker. The findings of one walker have the order of
+//! a [`Walk`]. Those of several walkers have no order, except that a directory comes before its contents.
+//! Invariant: waiting data is bounded: [`WAITING`] pieces of [`ENTRIES`] entries, each of which keeps
+//! [`DIRECTORIES`] directories open.
+//! Locking: one mutex protects the directories that wait for a walker. No other work is done under it.
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,14 +17,14 @@ use crate::HostError;
 
 /// Entries that are handed over at once.
 const ENTRIES: usize = 256;
-/// Directories among which they lie, at most.
+/// The most directories that contain them.
 const DIRECTORIES: usize = 16;
-/// Pieces that wait for whoever takes them.
+/// Pieces that wait for the receiver.
 const WAITING: usize = 8;
 /// Directories that wait for a walker.
 const OFFERS: usize = 8;
 
-/// One walker's way through a directory.
+/// The path of one walker through a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Way(u64);
 
@@ -32,25 +33,25 @@ impl Way {
     pub const FIRST: Self = Self(0);
 }
 
-/// What a walker comes by.
+/// A finding of a walker.
 #[derive(Debug)]
 pub enum Step {
     /// An entry.
     Entry {
-        /// What it is.
+        /// The entry.
         entry: SourceEntry,
-        /// How many directories lie between the one in which the way begins and it.
+        /// The number of directories between the start of the way and the entry.
         depth: usize,
-        /// The way through it, if it is a directory that another walker goes into.
+        /// The way through it, if it is a directory that another walker enters.
         below: Option<Way>,
     },
-    /// An entry that is left out, with all that is in it.
+    /// An excluded entry. Its contents are excluded too.
     LeftOut,
-    /// Something that cannot be read.
+    /// An entry that cannot be read.
     Failed(HostError),
 }
 
-/// Steps that follow each other on one way.
+/// Consecutive steps of one way.
 #[derive(Debug)]
 pub struct Piece {
     /// The way.
@@ -61,8 +62,9 @@ pub struct Piece {
     pub is_end: bool,
 }
 
-/// Walks with so many threads, and hands to `take` what they find; with one, or where there are no more, this one does all. What
-/// `leave_out` says of a path, counted from the root with a slash before each name, is left out. Errors: those of `take`, which is not
+/// Walks with the given number of threads, and hands their findings to `take`. With one thread, or if no
+/// thread can be started, the calling thread does all the work. An entry is excluded if `leave_out` returns
+/// true for its path from the root, with a slash before each name. Errors: those of `take`, which is not
 /// called again.
 pub fn walk_together<E>(
     walk: Walk,
@@ -103,9 +105,9 @@ struct Offer {
 
 struct Offers {
     waiting: Vec<Offer>,
-    /// Walkers that wait for one.
+    /// Walkers that wait for a directory.
     idle: usize,
-    /// Walkers that may still make one.
+    /// Walkers that may still offer one.
     busy: usize,
     next: u64,
     is_over: bool,
@@ -128,7 +130,7 @@ impl<'a> Walkers<'a> {
         self.offers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Walks what is offered until all is done, or `send` takes no more.
+    /// Walks offered directories until none remain, or `send` returns false.
     fn work(&self, send: &mut dyn FnMut(Piece) -> bool) {
         while let Some(offer) = self.wait() {
             let is_wanted = self.walk(offer, send);
@@ -140,7 +142,7 @@ impl<'a> Walkers<'a> {
         }
     }
 
-    /// The next directory; none when no more can come.
+    /// Returns the next directory, or `None` if no more can be offered.
     fn wait(&self) -> Option<Offer> {
         let mut offers = self.lock();
         loop {
@@ -160,7 +162,7 @@ impl<'a> Walkers<'a> {
         }
     }
 
-    /// A way for a directory that somebody else could go into.
+    /// Returns a way for a directory that another walker could enter.
     fn new_way(&self) -> Option<Way> {
         let mut offers = self.lock();
         if offers.idle == 0 || offers.waiting.len() >= OFFERS {
@@ -176,10 +178,11 @@ impl<'a> Walkers<'a> {
         self.changed.notify_one();
     }
 
-    /// Walks one directory, but for those in it that others go into. Whether more is wanted.
+    /// Walks one directory, without those subdirectories that other walkers enter. Returns whether to
+    /// continue.
     fn walk(&self, offer: Offer, send: &mut dyn FnMut(Piece) -> bool) -> bool {
         let Offer { way, mut walk, mut path } = offer;
-        // How long the paths of the directories are, from that of the way down.
+        // The lengths of the paths of the directories, from the start of the way down.
         let mut lens = vec![path.len()];
         let (mut steps, mut directories) = (Vec::new(), 1);
         while let Some(found) = walk.next() {
@@ -219,7 +222,7 @@ impl<'a> Walkers<'a> {
             let below = self.new_way();
             steps.push(Step::Entry { entry, depth, below });
             if let (Some(below), Some(walk)) = (below, below.and_then(|_| walk.split())) {
-                // Before what is in it.
+                // Sent before the contents of the directory.
                 if !send(Piece { way, steps: std::mem::take(&mut steps), is_end: false }) {
                     return false;
                 }

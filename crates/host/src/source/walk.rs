@@ -1,4 +1,4 @@
-//! A tree from its root down.
+//! Walks a tree from its root down.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,12 @@ use rustix::io::Errno;
 use super::{Links, SourceDir, SourceEntry};
 use crate::{FileId, HostError};
 
-/// Directories kept open above the current one; a tree may be deeper than a process may have files open.
+/// Directories kept open above the current one. A tree may be deeper than the limit of open files of a
+/// process.
 const MAX_OPEN: usize = 64;
 
-/// Walks a tree in order: a directory, then what is in it, by the bytes of the names. What cannot be read is an `Err`
-/// among the entries, and the rest follows.
+/// Walks a tree in order: a directory, then its contents, sorted by the bytes of the names. An unreadable
+/// entry is an `Err` item, and the walk continues.
 pub struct Walk {
     root: Option<Root>,
     links: Links,
@@ -21,11 +22,11 @@ pub struct Walk {
     levels: Vec<Level>,
     /// The directories above the root, if it was part of a walk.
     above: Vec<FileId>,
-    /// The directory that was handed over last and is gone into next.
+    /// The directory that was returned last and is entered next.
     below: Option<SourceEntry>,
 }
 
-/// Where a walk starts.
+/// The start of a walk.
 enum Root {
     Dir(SourceDir),
     Entry(SourceEntry),
@@ -42,12 +43,12 @@ struct Level {
 }
 
 impl Walk {
-    /// Starts with the directory `root`, in which links are followed. Errors: System.
+    /// Starts with the directory `root`, in whose path links are followed. Errors: System.
     pub fn new(root: &Path) -> Result<Self, HostError> {
         Ok(Self::start(Root::Dir(SourceDir::open(root)?)))
     }
 
-    /// Starts with `entry`, which may be of any kind.
+    /// Starts with `entry`, which may have any kind.
     pub fn from_entry(entry: SourceEntry) -> Self {
         Self::start(Root::Entry(entry))
     }
@@ -63,26 +64,29 @@ impl Walk {
         }
     }
 
-    /// What to do with links below the start. With `Follow`, a directory that lies in itself is an error.
+    /// Sets how links below the start are treated. With `Follow`, a directory that contains itself is an
+    /// error.
     #[must_use]
     pub fn links(mut self, links: Links) -> Self {
         self.links = links;
         self
     }
 
-    /// Opens regular files to look at them, for who reads them all: one call a file less.
+    /// Opens regular files to read their attributes, which saves a system call for each file if the caller
+    /// reads them all.
     #[must_use]
     pub fn opening(mut self) -> Self {
         self.opens = true;
         self
     }
 
-    /// Does not go into the directory that was handed over last.
+    /// Skips the contents of the directory that was returned last.
     pub fn prune(&mut self) {
         self.below = None;
     }
 
-    /// A walk through what is in the directory that was handed over last, into which this one does not go then.
+    /// Returns a walk through the contents of the directory that was returned last. This walk then skips
+    /// them.
     pub(super) fn split(&mut self) -> Option<Self> {
         let below = self.below.take()?;
         let above = self.above.iter().copied().chain(self.levels.iter().map(|level| level.id)).collect();
@@ -96,7 +100,8 @@ impl Walk {
         })
     }
 
-    /// How many directories lie between the root and the entry that was handed over last; 0 for the root.
+    /// Returns the number of directories between the root and the entry that was returned last. 0 for the
+    /// root.
     pub fn depth(&self) -> usize {
         self.levels.len()
     }
@@ -113,7 +118,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Steps out of the directory that is done.
+    /// Leaves the directory that is finished.
     fn ascend(&mut self) -> Result<(), HostError> {
         let child = self.levels.pop().and_then(|level| level.dir);
         let (Some(top), Some(child)) = (self.levels.last_mut(), child) else { return Ok(()) };
@@ -121,7 +126,7 @@ impl Walk {
             match child.parent(top.id, &top.path) {
                 Ok(dir) => top.dir = Some(dir),
                 Err(error) => {
-                    // There is no way back to any of those above either.
+                    // The directories above cannot be reached either.
                     self.levels.clear();
                     return Err(error);
                 }
