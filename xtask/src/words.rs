@@ -60,6 +60,7 @@ const PLAIN: &[&str] = &[
     "crates/fs/ext4/src/writer",
     "crates/fs/ext4/src/xattr",
     "crates/fs/fat/src/dir",
+    "crates/fs/ntfs",
     "crates/fs/fat/src/format",
     "crates/fs/fat/src/inspect",
     "crates/fs/fat/src/lib.rs",

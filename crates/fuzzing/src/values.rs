@@ -60,20 +60,6 @@ pub fn engine_wire(data: &[u8]) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::seeds;
-
-    #[test]
-    fn the_seeds_are_lists_and_messages() {
-        assert!(seeds::acls().iter().all(|list| Acl::decode(list).is_ok()));
-        let is_message =
-            |bytes: &Vec<u8>| decode::<Answer>(bytes).is_some() || decode::<Envelope>(bytes).is_some();
-        assert!(seeds::messages().iter().all(is_message));
-    }
-}
-
 /// Decompresses data as NTFS stores it. The first byte chooses the method. Nothing outside of the output is written, and the same input
 /// gives the same output.
 pub fn ntfs_codecs(data: &[u8]) {
@@ -88,4 +74,18 @@ pub fn ntfs_codecs(data: &[u8]) {
         done.map(|()| output)
     };
     assert_eq!(run(0), run(0xff), "all of the output is written");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seeds;
+
+    #[test]
+    fn the_seeds_are_lists_and_messages() {
+        assert!(seeds::acls().iter().all(|list| Acl::decode(list).is_ok()));
+        let is_message =
+            |bytes: &Vec<u8>| decode::<Answer>(bytes).is_some() || decode::<Envelope>(bytes).is_some();
+        assert!(seeds::messages().iter().all(is_message));
+    }
 }

@@ -119,7 +119,7 @@ fn translate(path: &[u8], is_relative: bool) -> Target {
 
 impl Target {
     /// Returns the target as a path from a directory that is `depth` directories below the root.
-    pub fn from_depth(self, depth: usize) -> Vec<u8> {
+    pub fn seen_from(self, depth: usize) -> Vec<u8> {
         match self {
             Self::Exact(path) if path.is_empty() => Vec::from(*b"."),
             Self::Exact(path) => path,
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn links_with_a_drive_letter_stay_on_the_volume() {
-        let target = |path, depth| link(tag::MOUNT_POINT, path, &[]).target().unwrap().from_depth(depth);
+        let target = |path, depth| link(tag::MOUNT_POINT, path, &[]).target().unwrap().seen_from(depth);
         assert_eq!(target(r"\??\C:\Users\All Users", 2), b"../../Users/All Users");
         assert_eq!(target(r"\??\D:\", 1), b"..");
         assert_eq!(target(r"\??\D:\", 0), b".");
@@ -163,9 +163,9 @@ mod tests {
     #[test]
     fn relative_links_keep_their_path() {
         let target = |path, flags: &[u8]| link(tag::SYMLINK, path, flags).target().unwrap();
-        assert_eq!(target(r"..\a\b", &[1, 0, 0, 0]).from_depth(5), b"../a/b");
-        assert_eq!(target(r"\a\b", &[1, 0, 0, 0]).from_depth(1), b"../a/b");
-        assert_eq!(target(r"\??\C:\a", &[0; 4]).from_depth(0), b"a");
+        assert_eq!(target(r"..\a\b", &[1, 0, 0, 0]).seen_from(5), b"../a/b");
+        assert_eq!(target(r"\a\b", &[1, 0, 0, 0]).seen_from(1), b"../a/b");
+        assert_eq!(target(r"\??\C:\a", &[0; 4]).seen_from(0), b"a");
     }
 
     #[test]

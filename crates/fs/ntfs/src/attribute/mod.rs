@@ -142,7 +142,7 @@ impl<'a> Attributes<'a> {
         }
         let length = at.checked_add(4).and_then(|at| u32_at(bytes, at)).unwrap_or(0);
         let len = to_usize(length.into());
-        let is_aligned = at % 8 == 0 && len % 8 == 0 && len >= size_of::<RawAttribute>();
+        let is_aligned = at.is_multiple_of(8) && len.is_multiple_of(8) && len >= size_of::<RawAttribute>();
         let found = if is_aligned { Attribute::decode(bytes, at, len) } else { None };
         self.at = at.saturating_add(len);
         Some(found.ok_or_else(|| self.record.field("AttributeLength", at, length.into())))

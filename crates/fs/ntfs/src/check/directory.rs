@@ -138,7 +138,7 @@ impl Run<'_> {
         self.found(&Issue::IndexEntry { ino, name: to_utf8(name.name), file, why });
     }
 
-    /// Returns why an entry is not a name of its file, if it is none.
+    /// Returns why an entry is not a name of its file, or `None` if it is one.
     fn names_file(
         &self,
         dir: Ino,

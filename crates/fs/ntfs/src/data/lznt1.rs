@@ -73,7 +73,7 @@ fn expand(body: &[u8], chunk: &mut [u8]) -> Option<usize> {
 /// Returns the width of the distance at a position of a chunk: enough for each distance up to there, at least 4.
 pub fn distance_bits(at: usize) -> u32 {
     let last = at.saturating_sub(1);
-    usize::BITS.saturating_sub(last.leading_zeros()).max(4).min(12)
+    usize::BITS.saturating_sub(last.leading_zeros()).clamp(4, 12)
 }
 
 /// Copies `length` bytes from `distance` before `to`, which may overlap. Stops at the end of `output`. Returns the
@@ -146,7 +146,7 @@ mod tests {
             Vec::new(),
             b"a".to_vec(),
             b"abcabcabcabcabcab".repeat(700),
-            (0..20_000_u32).map(|n| (n * n >> 7) as u8).collect(),
+            (0..20_000_u32).map(|n| ((n * n) >> 7) as u8).collect(),
             std::vec![0; 65_536],
             (0..9000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect(),
         ];

@@ -232,3 +232,107 @@ fn undo_calls(data: &mut [u8]) {
         at = at.saturating_add(5);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::encode::{Item, Writer, code_lengths, codes, damage, items, texts};
+
+    fn slot(distance: usize) -> u16 {
+        (3..SLOTS as u16).rev().find(|&slot| slot_base(slot).unwrap().0 <= distance + 2).unwrap()
+    }
+
+    fn symbols(item: Item) -> (usize, Option<usize>) {
+        match item {
+            Item::Literal(byte) => (byte.into(), None),
+            Item::Copy(distance, length) => {
+                let header = (length - 2).min(7);
+                let main = 256 + (usize::from(slot(distance)) << 3 | header);
+                (main, (header == 7).then(|| length - 9))
+            }
+        }
+    }
+
+    /// Writes code lengths as differences from zeros, without repetitions.
+    fn write_lengths(writer: &mut Writer, lengths: &[u8]) {
+        let pre = code_lengths(0..17, PRE);
+        pre.iter().for_each(|&length| writer.bits((length.into(), 4)));
+        let codes = codes(&pre);
+        lengths.iter().for_each(|&length| writer.bits(codes[(17 - usize::from(length)) % 17]));
+    }
+
+    fn compress(data: &[u8], is_aligned: bool) -> Vec<u8> {
+        let items = items(data, 3, 257);
+        let main = code_lengths(items.iter().map(|&item| symbols(item).0), MAIN);
+        let long = code_lengths(items.iter().filter_map(|&item| symbols(item).1), LONG);
+        let mut writer = Writer::default();
+        writer.bits((if is_aligned { 2 } else { 1 }, 3));
+        if data.len() == CHUNK {
+            writer.bits((1, 1));
+        } else {
+            writer.bits((0, 1));
+            writer.bits((data.len() as u32, 16));
+        }
+        if is_aligned {
+            (0..8).for_each(|_| writer.bits((3, 3)));
+        }
+        write_lengths(&mut writer, &main[..256]);
+        write_lengths(&mut writer, &main[256..]);
+        write_lengths(&mut writer, &long);
+        let (main, long) = (codes(&main), codes(&long));
+        for item in items {
+            let (symbol, length) = symbols(item);
+            writer.bits(main[symbol]);
+            length.into_iter().for_each(|length| writer.bits(long[length]));
+            let Item::Copy(distance, _) = item else { continue };
+            let (base, extra) = slot_base(slot(distance)).unwrap();
+            let rest = (distance + 2 - base) as u32;
+            if is_aligned && extra >= 3 {
+                writer.bits((rest >> 3, extra - 3));
+                writer.bits((rest & 7, 3));
+            } else {
+                writer.bits((rest, extra));
+            }
+        }
+        writer.finish()
+    }
+
+    #[test]
+    fn what_an_encoder_writes_is_read() {
+        for text in texts(CHUNK) {
+            for is_aligned in [false, true] {
+                let mut found = std::vec![0; text.len()];
+                decompress(&compress(&text, is_aligned), &mut found).unwrap();
+                assert!(found == text, "{} bytes, aligned: {is_aligned}", text.len());
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_compressed_are_read() {
+        let mut packed = std::vec![0x00, 0x30, 0x50, 0x00];
+        // Kind 3, size 5 in 16 bits: 011 0 0000000000000101 and padding.
+        packed.extend([1, 0, 0, 0].repeat(3));
+        packed.extend(*b"hello\0");
+        packed[..4].copy_from_slice(&[0x00, 0x60, 0x00, 0x50]);
+        let mut found = [0; 5];
+        decompress(&packed, &mut found).unwrap();
+        assert_eq!(&found, b"hello");
+    }
+
+    #[test]
+    fn calls_become_relative_again() {
+        let mut data = std::vec![0; 64];
+        data[20..25].copy_from_slice(&[0xe8, 100, 0, 0, 0]);
+        data[40..45].copy_from_slice(&[0xe8, 0xff, 0xff, 0xff, 0xff]);
+        data[60] = 0xe8;
+        undo_calls(&mut data);
+        assert_eq!(data[21..25], 80_i32.to_le_bytes());
+        assert_eq!(data[41..45], (CALLS - 1).to_le_bytes());
+    }
+
+    #[test]
+    fn damaged_data_ends_with_a_result() {
+        texts(4096).iter().for_each(|text| damage(&compress(text, true), text.len(), decompress));
+    }
+}

@@ -3,6 +3,8 @@
 
 pub mod compressed;
 pub mod content;
+#[cfg(test)]
+mod encode;
 pub mod huffman;
 pub mod lznt1;
 pub mod lzx;

@@ -57,3 +57,66 @@ fn long_length(bits: &mut Bits<'_>) -> Option<usize> {
     let long = u32::from_le_bytes(*bits.bytes(4)?.first_chunk()?);
     Some(crate::layout::bytes::index(long)).filter(|&length| length >= 15)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::encode::{Item, Writer, code_lengths, codes, damage, items, texts};
+    use std::vec::Vec;
+
+    fn symbol(item: Item) -> usize {
+        match item {
+            Item::Literal(byte) => byte.into(),
+            Item::Copy(distance, length) => 256 + ((distance.ilog2() as usize) << 4 | (length - 3).min(15)),
+        }
+    }
+
+    fn compress(data: &[u8]) -> Vec<u8> {
+        let items = items(data, 3, 70_000);
+        let lengths = code_lengths(items.iter().map(|&item| symbol(item)), SYMBOLS);
+        let (codes, mut writer) = (codes(&lengths), Writer::default());
+        for item in items {
+            writer.bits(codes[symbol(item)]);
+            let Item::Copy(distance, length) = item else { continue };
+            if length >= 18 {
+                match length - 18 {
+                    short @ 0..255 => writer.byte(short as u8),
+                    _ => {
+                        writer.byte(255);
+                        let word = length - 3;
+                        let long = if word < 1 << 16 {
+                            (word as u16).to_le_bytes().to_vec()
+                        } else {
+                            [&[0, 0][..], &(word as u32).to_le_bytes()].concat()
+                        };
+                        long.into_iter().for_each(|byte| writer.byte(byte));
+                    }
+                }
+            }
+            let log = distance.ilog2();
+            writer.bits((distance as u32 - (1 << log), log));
+        }
+        let table = lengths.chunks(2).map(|pair| pair[0] | pair[1] << 4);
+        table.chain(writer.finish()).collect()
+    }
+
+    #[test]
+    fn what_an_encoder_writes_is_read() {
+        for text in texts(16_384) {
+            let mut found = std::vec![0; text.len()];
+            decompress(&compress(&text), &mut found).unwrap();
+            assert!(found == text, "{} bytes", text.len());
+        }
+        // A copy that needs 32 bits for its length.
+        let text = std::vec![9; 69_000];
+        let mut found = std::vec![0; text.len()];
+        decompress(&compress(&text), &mut found).unwrap();
+        assert!(found == text);
+    }
+
+    #[test]
+    fn damaged_data_ends_with_a_result() {
+        texts(4096).iter().for_each(|text| damage(&compress(text), text.len(), decompress));
+        assert_eq!(decompress(&[0; 300], &mut [0; 5]), None);
+    }
+}

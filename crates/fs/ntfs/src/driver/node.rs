@@ -163,9 +163,9 @@ impl Facts {
             (Some(Special::Link(target)), _) => target.clone(),
             (_, Some(reparse)) => match reparse.target().ok_or_else(damaged)? {
                 reparse::Target::FromRoot(path) => {
-                    reparse::Target::FromRoot(path).from_depth(volume.depth_of(file)?)
+                    reparse::Target::FromRoot(path).seen_from(volume.depth_of(file)?)
                 }
-                exact @ reparse::Target::Exact(_) => exact.from_depth(0),
+                exact @ reparse::Target::Exact(_) => exact.seen_from(0),
             },
             _ => return Err(damaged()),
         };

@@ -74,7 +74,7 @@ impl Node {
         let (raw, _) = raw.ok_or(("IndexHeader", to_u64(bytes.len())))?;
         let start = at.saturating_add(index(raw.entries_offset.get()));
         let end = at.saturating_add(index(raw.entries_end.get()));
-        if start % 8 != 0 || start < at.saturating_add(size_of::<RawIndexHeader>()) || start > end {
+        if !start.is_multiple_of(8) || start < at.saturating_add(size_of::<RawIndexHeader>()) || start > end {
             return Err(("EntriesOffset", raw.entries_offset.get().into()));
         }
         if end > bytes.len() {

@@ -201,7 +201,8 @@ mod tests {
 
     #[test]
     fn each_wrong_field_is_named() {
-        let cases: [(fn(&mut RawBoot), &str); 6] = [
+        type Change = fn(&mut RawBoot);
+        let cases: [(Change, &str); 6] = [
             (|raw| raw.bytes_per_sector = 513.into(), "BytesPerSector"),
             (|raw| raw.sectors_per_cluster = 3, "SectorsPerCluster"),
             (|raw| raw.sectors_per_cluster = 0xf0, "SectorsPerCluster"),
