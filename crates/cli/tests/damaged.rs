@@ -199,6 +199,25 @@ fn ignored_checksums_are_not_reported_and_forbid_changes() {
 }
 
 #[test]
+fn check_refuses_to_ignore_checksums_and_writes_nothing() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, _) = image_with_a_wrong_checksum(folder.path());
+    let before = fs::read(&image).unwrap();
+    let image = image.to_str().unwrap();
+    for arguments in
+        [&["check", "--ignore-checksums", image][..], &["check", "-y", "--ignore-checksums", image]]
+    {
+        let (code, _, report) = obento(arguments);
+        assert_eq!(code, Some(16), "{arguments:?}: {report}");
+        assert!(report.contains("--ignore-checksums is for reading only"), "{report}");
+    }
+    assert!(fs::read(image).unwrap() == before);
+}
+
+#[test]
 fn diff_of_a_file_whose_name_is_in_a_damaged_block_ends_with_exit_code_2() {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs")]) {
         return;

@@ -142,6 +142,10 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
         let report = Report::on("cannot check", shown, "this names a file in an image");
         return Err((report.help("name the image, or a partition: IMAGE@PART"), USAGE));
     }
+    if context.options().ignore_checksums {
+        let report = Report::on("cannot check", shown, "--ignore-checksums is for reading only");
+        return Err((report.help("leave it out: a check verifies checksums, and -y corrects them"), USAGE));
+    }
     let mending = match (args.safe, args.yes) {
         (true, _) => Mending::Safe,
         (_, true) => Mending::All,
