@@ -47,8 +47,8 @@ pub trait RemoveObserver {
 /// use std::sync::Arc;
 /// use obento::{Caller, Error, FileKind, Mode, Name, NewNode, RemoveObserver, SystemClock, Volume, remove_tree, tmpfs};
 ///
-/// struct Tell;
-/// impl RemoveObserver for Tell {
+/// struct Print;
+/// impl RemoveObserver for Print {
 ///     fn failed(&mut self, path: &[u8], error: Error) {
 ///         eprintln!("{}: {error}", obento::escaped(path));
 ///     }
@@ -60,7 +60,7 @@ pub trait RemoveObserver {
 ///     kind: FileKind::Directory, mode: Mode::new(0o755), uid: 0, gid: 0, rdev: Default::default(), target: b"",
 /// };
 /// volume.vfs().create(&Caller::Owner, &root, name, &new)?;
-/// assert!(remove_tree(&root, name, &mut Tell));
+/// assert!(remove_tree(&root, name, &mut Print));
 /// assert_eq!(root.lookup(name).unwrap_err(), Error::NotFound);
 /// # Ok::<(), Error>(())
 /// ```

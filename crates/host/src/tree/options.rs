@@ -154,7 +154,7 @@ impl Loss {
 pub struct Lost {
     /// The number of losses.
     pub count: u64,
-    /// The first few with their reasons. There are none if [`Trust::Untrusted`] was the reason, or if the
+    /// The first few with their reasons. The list is empty if [`Trust::Untrusted`] was the reason, or if the
     /// owner could not be kept either.
     pub examples: Vec<(PathBuf, Option<Errno>)>,
 }

@@ -11,7 +11,7 @@
 //! | `host:odd:/name` | a host path that looks like an address |
 //! | anything else | a host path |
 //!
-//! The first `:/` whose left side is an existing file or device splits the text. If there is none, a text in
+//! The first `:/` whose left side is an existing file or device splits the text. Otherwise a text in
 //! the form of an address is an error and not a new host path: a mistyped image must not become a directory.
 //! A text that is the path of an existing host file is a host path, unless an image splits it.
 //!
