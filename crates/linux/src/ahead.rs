@@ -1,6 +1,7 @@
-//! Small files that are read before they are asked for, many at a time: whoever reads one of a directory reads the next.
+//! Reads small files ahead in batches: a caller that reads one file of a directory usually reads the next
+//! one.
 //!
-//! Only of a volume that nobody changes.
+//! Applies only to a volume that is open for reading.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,24 +11,25 @@ use obento_linux_wire::{Answer, DATA_MAX, Envelope, Piece, Request};
 
 use crate::volume::{State, Volume, nonsense};
 
-/// Files of at most this size are read ahead, when one before them in their directory is read.
+/// The size up to which files are read ahead, when an earlier one of their directory is read.
 pub const SMALL: u64 = 128 << 10;
-/// How many at a time: their names fit a request.
+/// The most files of a batch: their names fit a request.
 const FILES: usize = 512;
-/// How many are looked at for that.
+/// The most files that are examined for a batch.
 const STEPS: usize = 4 * FILES;
-/// And how many bytes, so that the last one fits the data.
+/// The most bytes of a batch, so that the last file fits the data.
 const BYTES: u64 = DATA_MAX as u64 - SMALL;
-/// Files that wait to be asked for, at most, and bytes of them: who asks for one of a directory need not ask for the others.
+/// The most files, and bytes, that wait. A caller that reads one file of a directory may never read the
+/// others.
 const HELD_FILES: usize = 4 * FILES;
 const HELD_BYTES: usize = 4 * DATA_MAX;
 
 impl Volume {
-    /// Reads `ino` and the small files that follow it in its directory, whole.
+    /// Reads `ino` and the small files that follow it in its directory, completely.
     pub(crate) fn read_ahead(&self, state: &mut State, ino: Ino) -> Result<()> {
         make_room(&mut state.ahead);
         let wanted = wanted(state, ino);
-        // What can be found by its name is read by it, and needs not be held.
+        // A file that is found by its name is read by it, and need not be held.
         let mut found = Vec::new();
         let pieces = wanted.iter().map(|&(ino, size)| {
             let place = state.nodes.place(ino);
@@ -44,7 +46,7 @@ impl Volume {
         let mut at = 0;
         for ((ino, size), fill) in wanted.into_iter().zip(fills) {
             if fill.errno == 0 {
-                // No longer than was asked for, whatever the guest says.
+                // At most the requested length, whatever the guest returns.
                 let mut bytes = vec![0; to_usize(size.min(fill.len.into()))];
                 turn.data(at, &mut bytes);
                 state.ahead.insert(ino, bytes);
@@ -55,15 +57,15 @@ impl Volume {
     }
 }
 
-/// Lets go of what nobody has asked for, once that is much.
+/// Removes files that were not requested, if they exceed the limits.
 fn make_room(ahead: &mut HashMap<Ino, Vec<u8>>) {
     if ahead.len() >= HELD_FILES || ahead.values().map(Vec::len).sum::<usize>() >= HELD_BYTES {
         ahead.clear();
     }
 }
 
-/// `ino` and the small files that follow it and are not there yet, and their sizes. Files with several names may follow each other in
-/// a circle.
+/// Returns `ino` and the following small files that are not present yet, with their sizes. Files with several
+/// names may form a cycle.
 fn wanted(state: &State, ino: Ino) -> Vec<(Ino, u64)> {
     let (mut wanted, mut total, mut next) = (Vec::new(), 0, Some(ino));
     let mut seen = HashSet::new();
@@ -81,7 +83,7 @@ fn wanted(state: &State, ino: Ino) -> Vec<(Ino, u64)> {
     wanted
 }
 
-/// Takes bytes from what was read ahead. What was taken to its end is not kept.
+/// Returns bytes of a file that was read ahead. A file that was read to its end is removed.
 pub fn serve(state: &mut State, ino: Ino, offset: u64, buf: &mut [u8]) -> Option<usize> {
     let bytes = state.ahead.get(&ino)?;
     let rest = bytes.get(to_usize(offset)..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A driver a type.
+//! The drivers, one for each type.
 
 use std::fs;
 use std::sync::{Arc, OnceLock};
@@ -20,40 +20,41 @@ use crate::types::needs::Need;
 use crate::types::{OTHERS, TYPES, Type};
 use crate::volume::{Opening, Volume};
 
-/// MiB of memory of a guest, unless somebody says otherwise: at least, and at most. With 128 an XFS that 200,000 files were made in took five
-/// times as long as with 192, or its kernel died: inodes that are in its log cannot be let go.
+/// The smallest and the largest default memory of a guest in MiB. With 128 MiB, an XFS volume in which
+/// 200,000 files were created took five times as long as with 192 MiB, or its kernel failed: inodes in the
+/// log cannot be evicted.
 const MEMORY: (u32, u32) = (128, 1024);
 const MEMORY_TO_WRITE: u32 = 256;
-/// Volumes up to this have the least; each MiB more is for so many bytes more.
+/// Guest memory: the minimum for volumes up to this size, plus 1 MiB for each further number of bytes below.
 const SMALL: u64 = 64 << 30;
 const BYTES_A_MIB: u64 = 4 << 30;
 
-/// What Linux does not do with some types.
+/// The missing feature of types that Linux only reads.
 pub const ONLY_READS: &str = "changing this type, which Linux only reads,";
 
-/// What is missing where somebody names another kernel, and there is none.
+/// The message if the user names a kernel that does not exist.
 const NO_CHOICE: &str = "this type without the kernel engine, and OBENTO_LINUX names no program (`apt-get install user-mode-linux` installs one),";
 
-/// What is missing where the package is.
+/// The message if the kernel package is not installed.
 const NO_KERNEL: &str = if crate::kernel::RUNS_HERE {
     "this type without the kernel engine (`apt-get install user-mode-linux` installs it)"
 } else {
     "this type without the kernel engine, which runs on x86-64 alone,"
 };
 
-/// What is missing where the kernel must not be started.
+/// The message if the kernel must not be started.
 const NO_START: &str = "this type without the kernel engine, which --engine native shuts out,";
-/// What is missing where only the kernel may open volumes, and it does not know the type.
+/// The message if only the kernel may open volumes, and it does not support the type.
 const NO_TYPE: &str = "this type by the kernel engine, whose kernel does not know it (--engine linux),";
 
 /// How the kernel is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Use {
-    /// MiB of its memory; `None` for what suits the volume.
+    /// The memory in MiB, or `None` for a size that depends on the volume.
     pub memory: Option<u32>,
-    /// Whether it may be started at all; volumes are recognised all the same.
+    /// Whether the kernel may be started. Volumes are recognised in any case.
     pub start: Start,
-    /// Options of mount(8) besides those that a volume needs to be shown as obento shows it.
+    /// Options of mount(8) in addition to those that obento needs.
     pub options: &'static str,
 }
 
@@ -62,7 +63,7 @@ pub struct Use {
 pub enum Start {
     /// To open a volume.
     Allowed,
-    /// Not even for that.
+    /// Never.
     Forbidden,
 }
 
@@ -72,7 +73,7 @@ impl Default for Use {
     }
 }
 
-/// The driver of one type of the kernel's.
+/// The driver of one type of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct LinuxDriver {
     kind: &'static Type,
@@ -80,17 +81,17 @@ pub struct LinuxDriver {
 }
 
 impl LinuxDriver {
-    /// One for each type, the most telling signature first.
+    /// Returns a driver for each type, the longest signature first.
     pub fn all() -> impl DoubleEndedIterator<Item = Self> {
         Self::used(Use::default())
     }
 
-    /// [`all`](Self::all), the kernel used like this.
+    /// Like [`all`](Self::all), with the kernel used as in `how`.
     pub fn used(how: Use) -> impl DoubleEndedIterator<Item = Self> {
         TYPES.iter().map(move |kind| Self { kind, how })
     }
 
-    /// Its type.
+    /// Returns the type.
     pub fn kind(&self) -> &'static Type {
         self.kind
     }
@@ -122,10 +123,11 @@ impl LinuxDriver {
             return Err(Error::Unsupported(Feature::Named(reason)));
         }
         let found = device.len();
-        // What a truncated image lacks is an error of the device, and never reads as zeros.
+        // A read past the end of a truncated image is an error of the device, and never returns zeros.
         let device = if probe.len > found { device } else { padded::to_sectors(device) };
         let memory = self.how.memory.unwrap_or_else(|| memory_for(device.len(), writable));
-        // The kernel replays journals onto its disk: a volume that is only read gets one that the image does not see.
+        // The kernel replays journals onto its disk. For a volume that is only read, the disk stores writes
+        // in memory and not in the image.
         let disk: Arc<dyn BlockDevice> =
             if writable { device.clone() } else { Arc::new(Scratch::new(device.clone(), probe.len)) };
         let engine = match Starter::get() {
@@ -151,8 +153,8 @@ impl LinuxDriver {
         Ok(Arc::new(Volume::mount(engine, opening)?))
     }
 
-    /// The parts of a volume that begins with `start` which the kernel leaves out without an error. A kernel that does not print its
-    /// options is believed to leave nothing out.
+    /// Returns the parts of a volume beginning with `start` that the kernel omits without an error. A kernel
+    /// that does not print its build options is assumed to omit nothing.
     fn hidden(&self, start: &[u8]) -> Vec<Need> {
         let is_silent = |need: &Need| need.part.is_left_out_silently();
         if !self.kind.needs.iter().any(is_silent) || !(self.kind.may_have_xattrs)(start) {
@@ -164,7 +166,8 @@ impl LinuxDriver {
     }
 }
 
-/// The kernel that opens volumes of `kind`. Errors: Unsupported if none is installed, or does not know the type.
+/// Returns the kernel that opens volumes of `kind`. Errors: Unsupported if none is installed, or it does not
+/// support the type.
 pub fn kernel_of(kind: &Type) -> Result<Kernel> {
     let missing = if Kernel::is_chosen_wrongly() { NO_CHOICE } else { NO_KERNEL };
     let kernel = Kernel::installed().ok_or_else(|| lacking(missing))?;
@@ -172,7 +175,7 @@ pub fn kernel_of(kind: &Type) -> Result<Kernel> {
     if kernel.knows(kernel_name(name)) { Ok(kernel) } else { Err(lacking(NO_TYPE)) }
 }
 
-/// What somebody asks for that no option of mount(8) means for all types.
+/// Returns an option of the caller that has no equivalent in mount(8) for all types.
 fn not_asked_of_linux(options: &OpenOptions) -> Option<&'static str> {
     let asked = [
         (options.super_block.is_some(), "another super block (--superblock), by the kernel engine,"),
@@ -186,7 +189,7 @@ fn not_asked_of_linux(options: &OpenOptions) -> Option<&'static str> {
     asked.into_iter().find_map(|(is_asked, what)| is_asked.then_some(what))
 }
 
-/// What was looked for and not found, unless nothing can be found because no more files can be opened.
+/// Returns the error for a missing program or kernel, or the error that no more files can be opened.
 fn lacking(what: &'static str) -> Error {
     match fs::File::open("/") {
         Err(error) if is_of_descriptors(&error) => Trouble::not_started(&error).into(),
@@ -194,18 +197,20 @@ fn lacking(what: &'static str) -> Error {
     }
 }
 
-/// MiB for a volume of `len` bytes: its bitmaps and its log are held in memory while it is replayed, and what is cached counts, too.
+/// Returns the memory in MiB for a volume of `len` bytes: replay holds bitmaps and log in memory, and caches
+/// need memory too.
 fn memory_for(len: u64, writable: bool) -> u32 {
     let least = if writable { MEMORY_TO_WRITE } else { MEMORY.0 };
     let more = len.saturating_sub(SMALL) / BYTES_A_MIB;
     u32::try_from(more).unwrap_or(u32::MAX).saturating_add(least).min(MEMORY.1)
 }
 
-/// The options of mount(8) for a volume of `kind` that is shown so, and `more`.
+/// Returns the options of mount(8) for a volume of `kind`, with the properties in `shown` and the options in
+/// `more`.
 fn mount_options(kind: &Type, shown: &Shown, more: &str) -> String {
     let mut words = vec![kind.options.to_owned(), more.to_owned()];
     if kind.shows_owners {
-        // What obento's own drivers show without a word, as root's shell would.
+        // The default mask of the native drivers, which is the one of root's shell.
         let mask = |mask: Option<Mode>| mask.map_or(0o022, Mode::bits);
         let (uid, gid) = (shown.uid.unwrap_or(0), shown.gid.unwrap_or(0));
         let (files, folders) = (mask(shown.file_mask), mask(shown.dir_mask));
@@ -218,14 +223,15 @@ fn mount_options(kind: &Type, shown: &Shown, more: &str) -> String {
     words.join(",")
 }
 
-/// A driver of obento's own, whose volumes the kernel opens instead. Recognising, making and checking stay with it.
+/// A native driver whose volumes the kernel opens. Recognising, formatting and checking stay with the native
+/// driver.
 pub struct Instead {
     native: Arc<dyn Driver>,
     linux: Option<LinuxDriver>,
 }
 
 impl Instead {
-    /// Of `native`, the kernel used like this.
+    /// Wraps `native`, with the kernel used as in `how`.
     pub fn of(native: Arc<dyn Driver>, how: Use) -> Self {
         let kind = OTHERS.iter().find(|kind| kind.names.first() == native.names().first());
         Self { native, linux: kind.map(|kind| LinuxDriver { kind, how }) }
@@ -260,7 +266,7 @@ impl Driver for Instead {
     }
 }
 
-/// What the kernel calls a type.
+/// Returns the kernel's name of a type.
 pub(crate) fn kernel_name(name: &str) -> &str {
     match name {
         "ufs1" | "ufs-hp" => "ufs",
@@ -279,7 +285,7 @@ impl Driver for LinuxDriver {
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        // Also where the type was forced: a kernel is not started for what it will refuse.
+        // Applies to a requested type too: a kernel is not started for a volume that it will reject.
         let Some(probe) = probe(self.kind, &*device)? else { return Err(no_signature()) };
         self.open_probed(probe, device, options)
     }

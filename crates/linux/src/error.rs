@@ -1,4 +1,4 @@
-//! What the engine's trouble is in the words of the contract.
+//! Converts the errors of the engine to those of the driver interface.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -7,10 +7,10 @@ use obento_base::{DeviceError, Error, Refusal};
 
 use crate::engine::Trouble;
 
-/// How many reasons are kept.
+/// The most reasons that are stored.
 const KEPT_MAX: usize = 64;
 
-/// What is said of a guest that the watchdog ended.
+/// The reason for a guest that the watchdog ended.
 pub(crate) const HUNG: &str =
     "did not answer in time and was ended (if it had too little memory, --engine-memory gives it more)";
 
@@ -34,8 +34,8 @@ impl From<Trouble> for Error {
     }
 }
 
-/// `what` and its reason for good, the same words once: errors are copied, and own none. Some reasons come from images, which may be
-/// hostile, so the first few have to do.
+/// Stores `what` and its reason permanently, each text once: errors are copied and own no memory. Some
+/// reasons come from hostile images, so only the first ones are stored.
 fn kept(what: &'static str, reason: &str) -> &'static str {
     static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +51,7 @@ fn kept(what: &'static str, reason: &str) -> &'static str {
     }
 }
 
-/// The error that has this number: the inverse of [`Error::errno`].
+/// Returns the error with this number: the inverse of [`Error::errno`].
 fn of_errno(errno: u32) -> Error {
     Error::Refused(match errno {
         1 => Refusal::NotPermitted,
@@ -66,7 +66,7 @@ fn of_errno(errno: u32) -> Error {
         21 => Refusal::IsDirectory,
         22 => Refusal::Invalid,
         27 => Refusal::FileTooBig,
-        // And EDQUOT: there are no quotas that the caller could ask about.
+        // Also EDQUOT, because the caller cannot query quotas.
         28 | 122 => Refusal::NoSpace,
         30 => Refusal::ReadOnly,
         31 => Refusal::TooManyLinks,
@@ -75,11 +75,11 @@ fn of_errno(errno: u32) -> Error {
         39 => Refusal::NotEmpty,
         40 => Refusal::Loop,
         61 => Refusal::NoData,
-        // And ENOTTY, of a control that the type does not have.
+        // Also ENOTTY, for an ioctl that the type does not support.
         95 | 25 => Refusal::NotSupported,
         116 => Refusal::Stale,
         6 => Refusal::NoSuchOffset,
-        // EUCLEAN and EBADMSG, by which file systems of Linux tell damage and wrong checksums.
+        // EUCLEAN and EBADMSG, which file systems of Linux return for damage and wrong checksums.
         117 | 74 => return DeviceError::Engine("finds the volume damaged there").into(),
         5 => return DeviceError::Engine("reports an input/output error").into(),
         _ => {

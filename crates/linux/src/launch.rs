@@ -1,8 +1,8 @@
-//! Starting the kernel.
+//! Starts the kernel.
 //!
-//! Everything it gets is an open file: the archive it starts from, the memory it shares with us, its serial line, the socket of
-//! its disk and the pipe that tells it to end. Nothing of it has a name on the host but the socket, which loses its own before
-//! the kernel runs; so there is nothing to clean up, whatever is killed.
+//! All its resources are open files: the initial archive, the shared memory, the serial line, the socket of
+//! the disk, and the pipe that ends the kernel. None of them has a name on the host except the socket, which
+//! is unlinked before the kernel runs. So no cleanup is necessary, whichever process is killed.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -25,62 +25,63 @@ use crate::area::Area;
 use crate::initrd::Initrd;
 use crate::kernel::Kernel;
 
-/// The agent, which is the guest's `init` and the warden of the kernel: built by the build script.
+/// The agent, which is the guest's `init` and the warden of the kernel. The build script builds it.
 static AGENT: &[u8] = include_bytes!(env!("OBENTO_LINUX_AGENT"));
 
-/// Loops that pass in a hundredth of a second, as the kernel would measure in a tenth of one: a delay that is too long hurts
-/// nobody, and nothing here asks for any.
+/// The loops in a hundredth of a second, which the kernel would otherwise measure for a tenth of a second. A
+/// longer delay does no harm, and no driver in the guest needs one.
 const LOOPS_PER_JIFFY: &str = "lpj=20000000";
 
-/// What is left out of the start: a way into the host's files, and things that take time and that nobody uses. The last takes 0.8 s
-/// to find out how RAID6 is done best, which takes three disks of a Btrfs, and there is one.
+/// Initialisation that is skipped: access to the host's files, and slow steps that are not needed. The last
+/// one takes 0.8 s to choose the RAID6 implementation, which needs three disks of a Btrfs volume, and the
+/// guest has one.
 const BLACKLIST: &str = "initcall_blacklist=init_hostfs,strp_dev_init,init_zswap,raid6_select_algo";
 
-/// The user whom a warden becomes that root starts (`warden.rs` of the agent).
+/// The user that the warden becomes if root starts it (`warden.rs` of the agent).
 const NOBODY: u32 = 65534;
 
-/// What finds the disk.
+/// The module that drives the disk.
 const DISK_MODULE: &str = "virtio_blk";
 
-/// What a guest is started with.
+/// The settings of a guest.
 pub struct Settings<'a> {
     /// The kernel.
     pub kernel: &'a Kernel,
-    /// The modules it loads.
+    /// The modules to load.
     pub modules: &'a [&'a str],
-    /// Its memory in MiB.
+    /// The memory in MiB.
     pub memory: u32,
 }
 
-/// A kernel that runs.
+/// A running kernel.
 pub struct Guest {
-    /// What ends it.
+    /// Ends the kernel when it is dropped.
     warden: Warden,
-    /// Its serial line.
+    /// The serial line.
     pub bell: UnixStream,
-    /// The socket where it will ask for its disk, once.
+    /// The socket on which the kernel requests its disk once.
     pub disk: UnixListener,
-    /// What it prints.
+    /// The output of the kernel.
     pub console: File,
 }
 
 impl Guest {
-    /// Ends it.
+    /// Ends the kernel.
     pub fn end(&mut self) {
         drop(self.warden.lifeline.take());
     }
 
-    /// How many files it is.
+    /// The number of open files of a guest.
     pub const FILES: usize = 4;
 
-    /// Its files, and the process to wait for: whoever has them has the guest.
+    /// Returns its files, and the process to wait for. The owner of the files owns the guest.
     pub fn into_files(self) -> (Option<Child>, Vec<OwnedFd>) {
         let Self { mut warden, bell, disk, console } = self;
         let files = [bell.into(), disk.into(), console.into()];
         (warden.process.take(), warden.lifeline.take().into_iter().chain(files).collect())
     }
 
-    /// The guest that has these files, in the order of [`into_files`](Self::into_files).
+    /// Returns the guest with these files, in the order of [`into_files`](Self::into_files).
     pub fn of([lifeline, bell, disk, console]: [OwnedFd; Self::FILES]) -> Self {
         let warden = Warden { process: None, lifeline: Some(lifeline) };
         Self { warden, bell: bell.into(), disk: disk.into(), console: console.into() }
@@ -97,9 +98,9 @@ impl Drop for Warden {
     fn drop(&mut self) {
         drop(self.lifeline.take());
         let Some(mut process) = self.process.take() else { return };
-        // Aside, because nobody has to wait for that: a process that lives on is not to keep the entries of those that ended.
+        // A separate thread waits for the process, so that a long-lived caller does not collect zombies.
         let waiting = thread::Builder::new().name("obento-warden".to_owned());
-        // Without a thread, or the right to wait, the entry stays until this process ends.
+        // Without a thread, or the right to wait, the zombie stays until this process ends.
         let _ = waiting.spawn(move || process.wait());
     }
 }
@@ -126,7 +127,7 @@ pub fn launch(settings: &Settings<'_>, area: &Area) -> io::Result<Guest> {
     command.arg0("obento-warden").arg("warden").arg(cut_fd.to_string()).arg(&settings.kernel.program);
     command.args(words(settings, initrd_fd, area_fd, line_fd, socket_fd));
     command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console.try_clone()?);
-    // What ends a program of this terminal is not for the kernel of a shell that goes on.
+    // A signal to the process group of this terminal must not end the kernel of a shell that continues.
     command.process_group(0);
     inherit(&mut command, passed);
     let warden = command.spawn()?;
@@ -134,12 +135,12 @@ pub fn launch(settings: &Settings<'_>, area: &Area) -> io::Result<Guest> {
     Ok(Guest { warden, bell, disk, console })
 }
 
-/// The kernel's command line.
+/// Returns the kernel's command line.
 fn words(settings: &Settings<'_>, initrd: RawFd, area: RawFd, line: RawFd, socket: RawFd) -> Vec<OsString> {
     let memory = settings.memory;
     let words = [
         format!("mem={memory}M"),
-        // It wants a folder for its process number, which it need not get.
+        // The kernel wants a folder for its process number, and works without it.
         "uml_dir=/dev/null/".to_owned(),
         format!("initrd=/proc/self/fd/{initrd}"),
         format!("iomem=mmapper,/proc/self/fd/{area}"),
@@ -155,7 +156,7 @@ fn words(settings: &Settings<'_>, initrd: RawFd, area: RawFd, line: RawFd, socke
     words.into_iter().chain(fixed.map(str::to_owned)).map(OsString::from).collect()
 }
 
-/// The archive with the agent and its modules, numbered in their order.
+/// Returns the archive with the agent and its modules, numbered in load order.
 fn archive(settings: &Settings<'_>) -> io::Result<Vec<u8>> {
     let mut archive = Initrd::new();
     archive.file("init", AGENT);
@@ -179,7 +180,7 @@ fn in_memory(name: &std::ffi::CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// A socket that listens and has no name, and a descriptor of it to connect to by `/proc/self/fd`.
+/// Returns a listening socket without a name, and a descriptor of it to connect to through `/proc/self/fd`.
 fn unnamed_listener() -> io::Result<(UnixListener, OwnedFd)> {
     let folders = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into()];
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
@@ -195,7 +196,7 @@ fn unnamed_listener() -> io::Result<(UnixListener, OwnedFd)> {
     Err(io::Error::other(why))
 }
 
-/// Whether no more files can be opened, by this process or on this machine.
+/// Returns whether no more files can be opened, by this process or on this machine.
 pub fn is_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
@@ -203,15 +204,16 @@ pub fn is_of_descriptors(error: &io::Error) -> bool {
 fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd)> {
     let path = OFlags::PATH | OFlags::CLOEXEC;
     let folder = openat(CWD, folder, path | OFlags::DIRECTORY, Mode::empty())?;
-    // A name that nobody has; what was killed before it took its own away may have left one.
+    // A random name, because a killed process may have left its socket.
     let name: String = SystemRandom.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
     let name = format!(".obento-{name}");
-    // Of the whole path a socket takes some hundred bytes.
+    // The path of a socket is limited to about a hundred bytes.
     let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))?;
     let place = openat(&folder, &name, path, Mode::empty());
     if geteuid().is_root() {
-        // Whom the warden becomes then. Where that cannot be, or nobody could not start the kernel, it stays root, which in a name space of
-        // its own has no more rights to what is nobody's than its group has.
+        // The user that the warden becomes. If that is not possible, or if that user could not start the
+        // kernel, the warden stays root. In its own name space, it then has only the group's rights to files
+        // of that user.
         let user = Some(Uid::from_raw(NOBODY));
         if chownat(&folder, &name, user, None, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             chmodat(&folder, &name, Mode::RWXU | Mode::RWXG, AtFlags::empty())?;
@@ -221,22 +223,24 @@ fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd)> {
     Ok((listener, place?))
 }
 
-/// Has the program that `command` starts keep `passed` open, under the numbers they have here, and nothing else that this process has, or
-/// was given by whoever started it.
+/// Makes the program that `command` starts inherit `passed` under their present numbers, and no other
+/// descriptor of this process.
 fn inherit<const N: usize>(command: &mut Command, passed: [RawFd; N]) {
     let keep = move || {
-        // SAFETY: it closes nothing now; what belongs to this process is closed in the copy that becomes the program.
+        // SAFETY: the call closes nothing now; descriptors of this process are closed in the child when it
+        // executes the program.
         let marked =
             unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-        // Linux before 5.11 has no such call: what was opened without its mark stays.
+        // Linux before 5.11 has no such call: descriptors without the close-on-exec flag stay open.
         debug_assert!(marked == 0 || marked == -1);
         for fd in passed {
-            // SAFETY: open in the caller until the program is started, and this is a copy of its descriptors.
+            // SAFETY: open in the caller until the program is started, and the child has a copy of the
+            // descriptors.
             let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
             fcntl_setfd(fd, FdFlags::empty())?;
         }
         Ok(())
     };
-    // SAFETY: between fork and exec this only makes system calls.
+    // SAFETY: between fork and exec, the closure only makes system calls.
     unsafe { command.pre_exec(keep) };
 }

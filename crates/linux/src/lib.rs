@@ -1,19 +1,21 @@
-//! The kernel engine: the file systems of Linux, unmodified, in a process without rights, behind the contract of every
-//! driver.
+//! The kernel engine: the unmodified file systems of Linux, in a process without privileges, behind the
+//! driver interface.
 //!
-//! A volume of a type that obento has no driver of its own for is opened by a Linux kernel that runs as an ordinary process
-//! (`linux.uml` of Debian's package `user-mode-linux`). This crate starts it ([`launch`](crate)), is its disk, and speaks with the
-//! agent in it, which is its `init`: by batches, through memory that both have mapped. A bug of that kernel hits a process that may
-//! do nothing but run.
+//! A volume of a type without a native driver is opened by a Linux kernel that runs as an ordinary process
+//! (`linux.uml` of Debian's package `user-mode-linux`). This crate starts the kernel ([`launch`](crate)),
+//! serves its disk, and sends requests to the agent, which is its `init`, in batches through shared memory. A
+//! bug of that kernel affects a process that may do nothing but run.
 //!
-//! - `kernel`, `initrd`, `launch`: what is started, and with what.
-//! - `engine`, `area`: asking, under a watchdog. The other side of the wire is `agent/`; the wire itself is `wire/`.
-//! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice); `padded`: one of whole sectors; `scratch`: the one of a volume that is only read.
-//! - `types`, `probe`: what there is, and by which signature it is known.
-//! - `tools`: the programs of a type's own that make and check it.
-//! - `nodes`, `volume`, `contract`, `writable`: the driver; `ahead`, `bulk`: many small files in one request; `stream`, `proofs`: long ones.
+//! - `kernel`, `initrd`, `launch`: the kernel, its modules, and how they are started.
+//! - `engine`, `area`: requests, with a watchdog. The other side is `agent/`; the protocol is `wire/`.
+//! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice); `padded`: a
+//!   device of whole sectors; `scratch`: the device of a volume that is only read.
+//! - `types`, `probe`: the supported types and their signatures.
+//! - `tools`: the programs that create and check volumes of a type.
+//! - `nodes`, `volume`, `contract`, `writable`: the driver; `ahead`, `bulk`: many small files in one request;
+//!   `stream`, `proofs`: long files.
 //!
-//! This crate may contain `unsafe`: it maps memory that it shares with other processes, and starts one.
+//! This crate may contain `unsafe`: it maps memory that it shares with other processes, and starts a process.
 
 mod ahead;
 mod area;

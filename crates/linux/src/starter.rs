@@ -1,11 +1,12 @@
-//! A process that starts kernels and programs for one that has given up its rights to.
+//! A process that starts kernels and programs for a process that dropped its privileges.
 //!
-//! Whoever builds a volume reads what others wrote, and gives up its rights before. Only then it knows how large the volume must be,
-//! which a program makes and a kernel fills. So it forks before, and asks the other process.
-//! Wire: a request is two numbers, which [`Job`] and how much memory; a reply is its length and the words of an error, none of them
-//! if it went well.
-//! Invariant: what is started is settled when the process forks. Whoever asks chooses among the jobs, hands over files that are open
-//! for reading and writing already, and gets what talks to a kernel in its jail: no more than it had.
+//! A process that builds a volume reads hostile files, so it drops its privileges first. The size of the
+//! volume is known only afterwards, when a program must create it and a kernel must fill it. So the process
+//! forks before, and sends requests to the child. Wire: a request is two numbers, the index of the [`Job`]
+//! and the memory. A reply is its length and an error message, which is empty after success.
+//! Invariant: the possible jobs are fixed when the process forks. A request selects a job and passes files
+//! that are already open for reading and writing. Its result is access to a kernel in its jail: no more
+//! rights than the caller had.
 
 use std::fs;
 use std::io::{self, IoSlice};
@@ -27,23 +28,23 @@ use crate::types::Type;
 
 /// Bytes of a request.
 const REQUEST: usize = 8;
-/// The most words of an error, in bytes.
+/// The most bytes of an error message.
 const WORDS_MAX: usize = 4096;
 /// Files of a message: those of a guest, and its area.
 const FILES_MAX: usize = Guest::FILES + 1;
 
-/// What makes an empty volume in a file of zeros. Errors: what went wrong.
+/// Creates an empty volume in a file of zeros. Errors: a description of the failure.
 pub type Make = Arc<dyn Fn(BorrowedFd<'_>) -> Result<(), String> + Send + Sync>;
 
-/// A volume that will be made and filled.
+/// A volume that will be created and filled.
 pub struct Job {
-    /// Its type.
+    /// The type.
     pub kind: &'static Type,
-    /// What makes it.
+    /// Creates the volume.
     pub make: Make,
 }
 
-/// The process of this one.
+/// The starter of this process.
 static STARTER: OnceLock<Starter> = OnceLock::new();
 
 pub(crate) struct Starter {
@@ -51,8 +52,8 @@ pub(crate) struct Starter {
     kinds: Vec<&'static Type>,
 }
 
-/// Forks. From now on kernels are started by the other process, which ends with this one. Errors: there is one already; threads run
-/// in this process; those of the system.
+/// Forks. From now on the child starts all kernels; it ends with this process. Errors: a starter already
+/// exists; threads run in this process; those of the system.
 pub fn fork(jobs: Vec<Job>) -> io::Result<()> {
     if STARTER.get().is_some() {
         return Err(io::ErrorKind::AlreadyExists.into());
@@ -61,14 +62,15 @@ pub fn fork(jobs: Vec<Job>) -> io::Result<()> {
         return Err(io::Error::other("threads run already"));
     }
     let (ours, theirs) = UnixStream::pair()?;
-    // SAFETY: there is one thread, so the child finds everything as it is here.
+    // SAFETY: this process has one thread, so the child has a consistent copy of its memory.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(ours);
-            // Nothing of this is to come back into what the parent does; who asks learns by the end of the line.
+            // A panic must not continue in the code of the parent. The parent detects the end of the child by
+            // the closed socket.
             let _ = catch_unwind(AssertUnwindSafe(|| serve(&theirs, &jobs)));
-            // SAFETY: nothing is left to be cleaned up that is not the parent's.
+            // SAFETY: the child owns nothing that needs cleanup.
             unsafe { libc::_exit(0) }
         }
         _ => {
@@ -79,7 +81,7 @@ pub fn fork(jobs: Vec<Job>) -> io::Result<()> {
     }
 }
 
-/// Has the empty volume of job `number` made in `file`. Errors: what went wrong.
+/// Creates the empty volume of job `number` in `file`. Errors: a description of the failure.
 pub fn make(number: usize, file: BorrowedFd<'_>) -> Result<(), String> {
     let starter = STARTER.get().ok_or("nothing was forked")?;
     starter.ask(number, 0, &[file]).map(drop).map_err(|error| error.to_string())
@@ -87,7 +89,7 @@ pub fn make(number: usize, file: BorrowedFd<'_>) -> Result<(), String> {
 
 #[cfg(test)]
 impl Starter {
-    /// One that has started a kernel for volumes of `kind` already: it hands out `files`.
+    /// Creates a starter with a kernel for volumes of `kind` that already runs and has these `files`.
     pub(crate) fn handing_out(kind: &'static Type, files: [OwnedFd; FILES_MAX]) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         std::thread::spawn(move || {
@@ -99,12 +101,13 @@ impl Starter {
 }
 
 impl Starter {
-    /// That of this process, if it has forked.
+    /// Returns the starter of this process, if it has forked.
     pub(crate) fn get() -> Option<&'static Self> {
         STARTER.get()
     }
 
-    /// Starts a kernel for volumes of `kind`, with so many MiB. Errors: there is no such job; those of starting one.
+    /// Starts a kernel for volumes of `kind` with `memory` MiB. Errors: no such job exists; those of starting
+    /// a kernel.
     pub(crate) fn launch(&self, kind: &Type, memory: u32) -> io::Result<(Guest, Area)> {
         let number = self.kinds.iter().position(|known| known.names == kind.names);
         let number = number.ok_or_else(|| io::Error::other("it is no type that was to be filled"))?;
@@ -130,7 +133,7 @@ impl Starter {
     }
 }
 
-/// The other process: does what it is asked until nobody is there to ask.
+/// The loop of the child: serves requests until the socket is closed.
 fn serve(socket: &UnixStream, jobs: &[Job]) {
     let (mut request, mut wardens) = ([0; REQUEST], Vec::new());
     while let Ok(files) = receive_all(socket, &mut request) {
@@ -142,12 +145,12 @@ fn serve(socket: &UnixStream, jobs: &[Job]) {
         if send(socket, &[&len, words].concat(), &files).is_err() {
             return;
         }
-        // The entries of those that ended go.
+        // Removes the zombies of ended processes.
         wardens.retain_mut(|warden: &mut Child| !matches!(warden.try_wait(), Ok(Some(_))));
     }
 }
 
-/// Does what `request` says. Answers the files of a guest and its area, if it was to start one.
+/// Serves `request`. Returns the files of a guest and its area if the request started one.
 fn start(
     request: [u8; REQUEST],
     files: Vec<OwnedFd>,
@@ -161,7 +164,7 @@ fn start(
     let words = |error: io::Error| error.to_string();
     if memory == 0 {
         let file = files.into_iter().next().ok_or("there is no file")?;
-        // The program opens it anew; what can only be read is not to be written to in that way.
+        // The program reopens the file, which must not make a read-only file writable.
         let flags = fcntl_getfl(&file).map_err(|errno| errno.to_string())?;
         if flags & OFlags::RWMODE != OFlags::RDWR {
             return Err("the file is not open for reading and writing".into());
@@ -183,7 +186,7 @@ fn send(socket: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Resu
     if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // A process that ended is an error and no signal. It is short: the socket takes all of it.
+    // A closed socket is an error and not a signal. The message is short enough for a single send.
     let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
@@ -199,7 +202,7 @@ mod tests {
         Job { kind: &TYPES[0], make: Arc::new(|_| Err("was asked to".into())) }
     }
 
-    /// What the other process says to a request for job `number`, with `file` beside it.
+    /// Returns the child's reply to a request for job `number` with `file`.
     fn asked(number: u32, file: File) -> Result<Vec<OwnedFd>, String> {
         let mut request = [0; REQUEST];
         request[..4].copy_from_slice(&number.to_le_bytes());

@@ -1,6 +1,7 @@
-//! Files that are read from front to back: the guest reads on while the bytes before are used.
+//! Sequential reads: the guest reads ahead while the earlier bytes are used.
 //!
-//! What is read on is twice as much each time, up to the room that the data has. Only of a volume that nobody changes.
+//! The length of a read-ahead doubles each time, up to the space for data. Applies only to a volume that is
+//! open for reading.
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, Ino, Result};
@@ -12,17 +13,17 @@ use crate::volume::{State, Volume, nonsense};
 #[derive(Default)]
 pub struct Stream {
     ino: Option<Ino>,
-    /// Bytes of it, and where they begin.
+    /// Bytes of the file, and their position.
     start: u64,
     bytes: Vec<u8>,
-    /// Where the last read ended.
+    /// The end of the last read.
     end: u64,
-    /// What the guest was asked to read on.
+    /// The piece that the guest was asked to read ahead.
     early: Option<Piece>,
 }
 
 impl Stream {
-    /// Takes bytes that are here already.
+    /// Returns bytes that are already present.
     fn serve(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> usize {
         let skipped = offset.checked_sub(self.start).filter(|_| self.ino == Some(ino));
         let rest = skipped.and_then(|skipped| self.bytes.get(to_usize(skipped)..)).unwrap_or_default();
@@ -34,14 +35,14 @@ impl Stream {
         len
     }
 
-    /// The piece that was asked for early, if it begins there.
+    /// Returns the piece that was requested early, if it begins at `offset`.
     fn take_early(&mut self, ino: Ino, offset: u64) -> Option<Piece> {
         self.early.take_if(|piece| piece.ino == ino.0 && piece.offset == offset)
     }
 }
 
 impl Volume {
-    /// Reads a regular file from `offset` on, less than asked for where it suits; nothing at its end.
+    /// Reads a regular file from `offset` on. May return fewer bytes than requested, and none at its end.
     pub(crate) fn read_on(
         &self,
         state: &mut State,
@@ -69,7 +70,8 @@ impl Volume {
         Ok(len)
     }
 
-    /// Takes the bytes at `offset` that the guest was asked for early, and has it read on. `None`: it was not.
+    /// Returns the bytes at `offset` that were requested early, and requests the next ones. Returns `None` if
+    /// they were not requested.
     fn read_what_was_asked_early(
         &self,
         state: &mut State,
@@ -88,7 +90,8 @@ impl Volume {
         Ok(Some(len))
     }
 
-    /// Has the guest read on after `last`, of which it read `len` bytes: all, or it will say why not.
+    /// Asks the guest to read on after `last`, of which it read all `len` bytes. A short read is not
+    /// continued.
     fn read_early(&self, state: &mut State, attr: &Attr, last: &Piece, len: usize) {
         let next = piece(attr, last.offset.saturating_add(to_u64(len)), len.saturating_mul(2));
         let is_held = state.nodes.get(attr.ino).is_ok_and(|known| known.held);
@@ -98,7 +101,8 @@ impl Volume {
         }
     }
 
-    /// How many bytes of `piece` there are, no more than were asked for, whatever the guest says.
+    /// Returns the number of valid bytes of `piece`, at most the requested number, whatever the guest
+    /// returns.
     fn filled(&self, answer: Answer, piece: &Piece) -> Result<usize> {
         let Answer::Filled { fills } = answer else { return Err(nonsense()) };
         let fill = fills.first().ok_or_else(nonsense)?;
@@ -109,7 +113,7 @@ impl Volume {
     }
 }
 
-/// At most `len` bytes of a file, as the data has room for and the file has.
+/// Returns a piece of at most `len` bytes that fits the data and the file.
 fn piece(attr: &Attr, offset: u64, len: usize) -> Piece {
     let len = to_u64(len.min(DATA_MAX)).min(attr.size.saturating_sub(offset));
     Piece { ino: attr.ino.0, place: None, offset, len: u32::try_from(len).unwrap_or(0) }

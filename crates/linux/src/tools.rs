@@ -1,35 +1,36 @@
-//! The programs of a type's own that make and check its volumes.
+//! The programs that create and check volumes of a type.
 //!
-//! Source: the manual page of each, and what each was seen to answer with.
+//! Source: the manual page of each program, and its observed exit codes.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where programs for the administrator are, which are not in everybody's path.
+/// Folders of programs for the administrator, which are not in every user's path.
 const FOLDERS: [&str; 6] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"];
 
-/// A program, and the package of Debian that has it.
+/// A program, and its Debian package.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tool {
-    /// Its name.
+    /// The name of the program.
     pub program: &'static str,
     /// The package.
     pub package: &'static str,
 }
 
 impl Tool {
-    /// Where it is on this machine: in the path, or where programs for the administrator are.
+    /// Returns the path of the program: in `PATH`, or in the folders of programs for the administrator.
     pub fn find(&self) -> Option<PathBuf> {
         find_program(self.program)
     }
 
-    /// The line that installs it.
+    /// Returns the command that installs the package.
     pub fn install(&self) -> String {
         format!("apt-get install {}", self.package)
     }
 }
 
-/// Finds the program `name` in the path, or in the folders of programs for the administrator, which are not in an ordinary user's path.
+/// Finds the program `name` in `PATH`, or in the folders of programs for the administrator, which are not in
+/// an ordinary user's path.
 pub fn find_program(name: impl AsRef<Path>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
@@ -41,58 +42,58 @@ pub(crate) fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// What makes an empty volume, over whatever is there; its last argument is the image.
+/// A program that creates an empty volume over any existing data. Its last argument is the image.
 #[derive(Clone, Copy, Debug)]
 pub struct Maker {
-    /// It.
+    /// The program.
     pub tool: Tool,
-    /// Its arguments.
+    /// The arguments.
     pub arguments: &'static [&'static str],
-    /// The letter that a label follows, if it takes one.
+    /// The option letter of a label, if the program supports labels.
     pub label: Option<&'static str>,
-    /// Bytes of the smallest volume that it makes, or near them.
+    /// The approximate size in bytes of the smallest volume that the program creates.
     pub least: u64,
-    /// Whether it locks the image itself, so that it cannot have one that is locked.
+    /// Whether the program locks the image itself, so that it must not be locked before.
     pub locks: bool,
-    /// Whether it asks under which name the image lies, so that it cannot have one without a name.
+    /// Whether the program looks up the name of the image, so that the image must have a name.
     pub asks_name: bool,
 }
 
-/// What checks a volume; its last argument is the image.
+/// A program that checks a volume. Its last argument is the image.
 #[derive(Clone, Copy, Debug)]
 pub struct Checker {
-    /// It.
+    /// The program.
     pub tool: Tool,
-    /// The arguments that a volume needs which begins with these bytes, however it is checked.
+    /// Returns the arguments that a volume with these first bytes needs in every mode.
     pub of_volume: fn(&[u8]) -> &'static [&'static str],
-    /// Its arguments for looking only.
+    /// The arguments for checking without changes.
     pub look: &'static [&'static str],
-    /// Whether it replays the log even then.
+    /// Whether the program replays the log even without other changes.
     pub replays: bool,
-    /// Whether it looks past a log, which the kernel replays, or refuses to look at all.
+    /// Whether the program ignores or rejects a volume with a dirty log, which the kernel must replay first.
     pub needs_replay: bool,
-    /// Its arguments for mending what is safe.
+    /// The arguments for repairing only what is safe.
     pub safe: Option<&'static [&'static str]>,
-    /// Its arguments for mending all.
+    /// The arguments for repairing everything.
     pub all: Option<&'static [&'static str]>,
-    /// Whether what it mended, or left, may need it once more.
+    /// Whether a second run may be necessary after a repair.
     pub again: bool,
-    /// Why it has no such.
+    /// The reason why the program has no such mode.
     pub lacks: &'static str,
-    /// What its exit code means.
+    /// Interprets the exit code.
     pub verdict: fn(i32) -> Verdict,
 }
 
-/// What a checker found.
+/// The result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Nothing wrong.
+    /// No problem was found.
     Clean,
-    /// All that was wrong was mended.
+    /// All problems were repaired.
     Mended,
-    /// Something is wrong.
+    /// Problems remain.
     Left,
-    /// It could not do its work.
+    /// The program failed.
     Failed,
 }
 
@@ -123,12 +124,13 @@ const fn checker(program: &'static str, package: &'static str, look: &'static [&
     }
 }
 
-/// 0 for a clean volume, anything else for one that is not.
+/// 0 means a clean volume, any other code a damaged one.
 fn of_a_look(code: i32) -> Verdict {
     if code == 0 { Verdict::Clean } else { Verdict::Left }
 }
 
-/// xfs_repair(8), with `-n` and with `-e`: 1 is damage or a failure, 2 a log that is not replayed, 4 what was mended.
+/// xfs_repair(8), with `-n` and with `-e`: 1 is damage or a failure, 2 a log that is not replayed, 4 a
+/// repair.
 fn of_xfs_repair(code: i32) -> Verdict {
     match code {
         0 => Verdict::Clean,
@@ -138,12 +140,12 @@ fn of_xfs_repair(code: i32) -> Verdict {
     }
 }
 
-/// fsck(8), but that fsck.f2fs ends with -1 where it found damage and did not mend all of it.
+/// Like fsck(8), but fsck.f2fs returns -1 if it found damage and did not repair all of it.
 fn of_f2fs(code: i32) -> Verdict {
     if code == 255 { Verdict::Left } else { of_fsck(code) }
 }
 
-/// fsck(8): bits.
+/// fsck(8): a mask of bits.
 fn of_fsck(code: i32) -> Verdict {
     match code {
         0 => Verdict::Clean,
@@ -165,12 +167,13 @@ pub(crate) const MAKE_UDF: Maker = maker("mkudffs", "udftools", &[], "-l", 4 << 
 pub(crate) const MAKE_BFS: Maker = maker("mkfs.bfs", "util-linux", &[], "-V", 1 << 20);
 pub(crate) const MAKE_MINIX: Maker = maker("mkfs.minix", "util-linux", &["-3"], "", 1 << 20);
 
-/// Of one machine, whose journal is the smallest that there is.
+/// The options for a volume of a single machine with the smallest journal.
 const OWN: &[&str] = &["-O", "-q", "-p", "lock_nolock", "-j", "1", "-J", "8"];
 pub(crate) const MAKE_GFS2: Maker =
     Maker { asks_name: true, ..maker("mkfs.gfs2", "gfs2-utils", OWN, "-t", 16 << 20) };
 
-/// A volume of one allocation group has no other super block to compare its own with, without which xfs_repair(8) takes it only by this option.
+/// A volume of one allocation group has no second super block to compare with, and xfs_repair(8) requires
+/// this option for it.
 /// Source: Linux 6.1, fs/xfs/libxfs/xfs_format.h `struct xfs_dsb`: `sb_agcount`, big-endian.
 fn of_one_group(start: &[u8]) -> &'static [&'static str] {
     if start.get(88..92) == Some(&[0, 0, 0, 1]) { &["-o", "force_geometry"] } else { &[] }
@@ -179,7 +182,7 @@ fn of_one_group(start: &[u8]) -> &'static [&'static str] {
 pub(crate) const CHECK_XFS: Checker = Checker {
     of_volume: of_one_group,
     needs_replay: true,
-    // With this it tells by its exit code whether it mended something.
+    // With this option, the exit code reports whether a repair was made.
     all: Some(&["-e"]),
     lacks: "mends all or nothing: -y",
     verdict: of_xfs_repair,
@@ -196,8 +199,9 @@ pub(crate) const CHECK_F2FS: Checker = Checker {
     verdict: of_f2fs,
     ..checker("fsck.f2fs", "f2fs-tools", &["--dry-run"])
 };
-/// Jfsutils 1.1.15 replays no log in which it finds what it calls an invalid RedoPage record (its error 274), as a kernel that is killed leaves one now and then. It mends
-/// without the log then, leaves the index of the `lost+found` that it fills wrong, and may end early by an error of its own, after which the next run goes on.
+/// Jfsutils 1.1.15 does not replay a log with an "invalid RedoPage record" (its error 274), which a killed
+/// kernel sometimes leaves. It then repairs without the log, writes a wrong index of the `lost+found` that it
+/// fills, and may end early with an internal error. The next run continues.
 pub(crate) const CHECK_JFS: Checker = Checker {
     again: true,
     safe: Some(&["-f", "-p"]),
