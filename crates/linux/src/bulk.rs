@@ -1,4 +1,4 @@
-//! Many files in one request.
+//! Creates many files in one request.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use obento_linux_wire::{Answer, DATA_MAX, NewFile as Sent, Request, Times};
 
 use crate::volume::{State, Volume, nonsense};
 
-/// The most files of a request: their names fit it, however long they are.
+/// The most files of a request, so that their names fit it whatever their length.
 const FILES: usize = 512;
 
 impl Bulk for Volume {
@@ -34,8 +34,8 @@ impl Bulk for Volume {
     }
 }
 
-/// How many of the first of `files` one request takes. A name that comes twice waits for the next: those of one request may be made in
-/// any order.
+/// Returns how many of the first of `files` one request takes. A duplicate name waits for the next request,
+/// because the files of one request may be created in any order.
 fn portion(files: &[NewFile<'_>], limits: &Limits) -> usize {
     let (mut room, mut names) = (DATA_MAX, HashSet::new());
     let mut count = 0;

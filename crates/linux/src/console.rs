@@ -1,6 +1,7 @@
-//! What the kernel printed, as far as it tells why something failed.
+//! Extracts the reason of a failure from the output of the kernel.
 //!
-//! Invariant: the guest is not trusted. What is looked at and what is quoted have a bound, and nothing quoted acts on a terminal.
+//! Invariant: the guest is not trusted. The examined and the quoted text are bounded, and quoted text has no
+//! effect on a terminal.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -8,20 +9,20 @@ use std::os::unix::fs::FileExt as _;
 use obento_base::is_printable;
 use obento_linux_wire::MOUNTING;
 
-/// How much of what was printed is looked at, in bytes.
+/// The number of examined bytes.
 const LOOKED_AT: u64 = 64 << 10;
-/// How many lines tell why a volume is not mounted. The first says what is wrong, the others what came of that; some types warn of
-/// something else before.
+/// The number of lines that explain why a volume is not mounted. The first line contains the reason, and the
+/// others its consequences. Some types print an unrelated warning first.
 const LINES: usize = 3;
-/// How many characters are quoted.
+/// The number of quoted characters.
 const QUOTED: usize = 300;
 
-/// What says that there was too little memory. Source: Linux 6.1, mm/oom_kill.c.
+/// Messages about a lack of memory. Source: Linux 6.1, mm/oom_kill.c.
 const NO_MEMORY: [&str; 2] = ["Out of memory", "deadlocked on memory"];
-/// What helps then.
+/// The help for that case.
 const MORE_MEMORY: &str = " (--engine-memory gives it more)";
 
-/// The last of what was printed.
+/// Returns the end of the output.
 pub fn text(console: &File) -> String {
     let len = rustix::fs::fstat(console).map_or(0, |stat| stat.st_size.cast_unsigned());
     let mut text = vec![0; usize::try_from(len.min(LOOKED_AT)).unwrap_or(0)];
@@ -30,21 +31,21 @@ pub fn text(console: &File) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Why a volume is not mounted, of what was printed since that was begun.
+/// Returns the reason why a volume is not mounted, from the output since the mount began.
 pub fn of_mount(text: &str) -> Option<String> {
     let (_, since) = text.rsplit_once(MOUNTING)?;
     let lines: Vec<_> = lines(since).take(LINES).collect();
     (!lines.is_empty()).then(|| quoted(&lines.join("; ")))
 }
 
-/// Why a kernel ended: the line of its panic. It has none if it was killed, whatever it printed before.
+/// Returns the reason why a kernel ended: the line of its panic. A kernel that was killed has none.
 pub fn of_end(text: &str) -> Option<String> {
     let panic = quoted(lines(text).find(|line| line.contains("Kernel panic"))?);
     let advice = if NO_MEMORY.iter().any(|words| text.contains(words)) { MORE_MEMORY } else { "" };
     Some(panic + advice)
 }
 
-/// Why a kernel did not start: its panic, else the last that was printed.
+/// Returns the reason why a kernel did not start: its panic, or the end of the output.
 pub fn of_start(text: &str) -> Option<String> {
     of_end(text).or_else(|| lines(text).next_back().map(quoted))
 }

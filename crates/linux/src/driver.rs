@@ -25,7 +25,7 @@ use crate::volume::{Opening, Volume};
 /// log cannot be evicted.
 const MEMORY: (u32, u32) = (128, 1024);
 const MEMORY_TO_WRITE: u32 = 256;
-/// Guest memory: the minimum for volumes up to this size, plus 1 MiB for each further number of bytes below.
+/// Guest memory: the minimum for volumes up to this size, plus 1 MiB for each further `BYTES_A_MIB` bytes.
 const SMALL: u64 = 64 << 30;
 const BYTES_A_MIB: u64 = 4 << 30;
 

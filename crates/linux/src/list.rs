@@ -1,9 +1,12 @@
-//! Portions of directories, and the search for an inode of which its number alone is known.
+//! Lists directories in portions, and searches for an inode by its number alone.
 //!
-//! The guest opens nothing by number, so that all directories are listed, breadth first, until one names it.
-//! Invariant: a search lists a directory once, by its number; so it ends where a damaged volume leads back into itself.
-//! Invariant: it makes known what it finds and the directories on the way, not all that it sees.
-//! Locking: a search lets go of the state between two requests, so that nobody waits for longer than for a listing.
+//! The guest opens no inode by number, so a search lists all directories, breadth first, until an entry has
+//! the number.
+//! Invariant: a search lists each directory once, by its number. So it ends even if a damaged volume contains
+//! a cycle.
+//! Invariant: a search records the inode that it finds and the directories on the way, not all entries.
+//! Locking: a search releases the state between two requests, so that other threads wait for one listing at
+//! most.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -17,14 +20,14 @@ use crate::volume::{State, Volume, attr_of, nonsense};
 #[derive(Default)]
 pub(crate) struct Portion {
     pub(crate) entries: Vec<Entry>,
-    /// It is the last.
+    /// Whether it is the last portion.
     pub(crate) is_end: bool,
-    /// What the device failed to read meanwhile, where no entry tells of it: some types pass over a block that they cannot read.
+    /// An error of the device during the listing that no entry reports: some types skip an unreadable block.
     pub(crate) missing: Option<Error>,
 }
 
 impl Volume {
-    /// A portion of a directory. All that it shows is known from then on.
+    /// Lists a portion of a directory, and records all its entries.
     pub(crate) fn list(&self, dir: Ino, from: Cookie) -> Result<Portion> {
         let mut state = self.state();
         let portion = self.portion(&mut state, dir, from)?;
@@ -53,7 +56,8 @@ impl Volume {
         let Answer::Entries { entries, is_end } = self.ask(state, &[dir], request)? else {
             return Err(nonsense());
         };
-        // Cookies are the guest's, and go back to it only; what is refused here would break the contract above.
+        // Cookies come from the guest and are returned only to it. An invalid one would break the contract of
+        // the upper layers.
         if entries.iter().any(|entry| entry.next == 0 || entry.next > i64::MAX.unsigned_abs()) {
             return Err(nonsense());
         }
@@ -63,7 +67,7 @@ impl Volume {
         Ok(Portion { entries, is_end, missing })
     }
 
-    /// What an entry leads to. Errors: what the guest met there; of no kind that there is.
+    /// Returns the attributes of an entry. Errors: those of the guest; an unknown kind.
     pub(crate) fn attr_in(&self, entry: &Entry) -> Result<Attr> {
         match &entry.stat {
             Some(stat) => attr_of(self.kind, stat),
@@ -71,8 +75,8 @@ impl Volume {
         }
     }
 
-    /// The attributes of an inode that nobody was shown. Errors: Stale if no directory names it; where some could not be seen, so that
-    /// it may be there, why.
+    /// Returns the attributes of an inode that no caller has seen. Errors: Stale if no directory contains it.
+    /// If some directories could not be listed, the error of the listing.
     pub(crate) fn find(&self, ino: Ino) -> Result<Attr> {
         let mut search = Search {
             wanted: ino,
@@ -83,7 +87,7 @@ impl Volume {
         while let Some(dir) = search.waiting.pop_front() {
             match self.search_in(dir, &mut search) {
                 Ok(Some(attr)) => return Ok(attr),
-                // It went away meanwhile.
+                // Another thread removed it.
                 Ok(None) | Err(Error::Stale | Error::NotFound | Error::NotDirectory) => {}
                 Err(error) => {
                     search.hidden.get_or_insert(error);
@@ -95,7 +99,7 @@ impl Volume {
 
     fn search_in(&self, dir: Ino, search: &mut Search) -> Result<Option<Attr>> {
         let (mut from, mut asked) = (Cookie::START, HashSet::new());
-        // A damaged directory may lead back into itself.
+        // A damaged directory may contain a cycle.
         while asked.insert(from) {
             let mut state = self.state();
             let Portion { entries, is_end, missing } = self.portion(&mut state, dir, from)?;
@@ -132,6 +136,6 @@ struct Search {
     /// Directories that are listed, or will be.
     met: HashSet<Ino>,
     waiting: VecDeque<Ino>,
-    /// Why something could not be seen, the first time.
+    /// The first error that made a part of the tree invisible.
     hidden: Option<Error>,
 }

@@ -1,7 +1,8 @@
-//! An image whose length is no multiple of a sector, as a disk.
+//! Extends an image to whole sectors.
 //!
-//! A disk has whole sectors, and Linux refuses a volume whose last bytes lie past its end: a SquashFS that was not padded, a Btrfs that was made
-//! on a file of an odd length. Such an image is followed by zeros up to the end of a page.
+//! A disk has whole sectors, and Linux rejects a volume whose last bytes are past the end of the disk: for
+//! example a SquashFS volume without padding, or a Btrfs volume in a file of an odd length. Such an image is
+//! extended by zeros up to the end of a page.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::disk::SECTOR;
 /// Linux reads the end of a volume in blocks of up to this many bytes.
 const PAGE: u64 = 4096;
 
-/// The device with zeros behind it.
+/// A device that is followed by zeros.
 struct Padded {
     below: Arc<dyn BlockDevice>,
     len: u64,
@@ -30,7 +31,7 @@ pub fn to_sectors(device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
 }
 
 impl Padded {
-    /// How many of `len` bytes at `offset` are on the device below. Errors: OutOfBounds.
+    /// Returns how many of `len` bytes at `offset` are on the device below. Errors: OutOfBounds.
     fn stored(&self, offset: u64, len: usize) -> Result<usize> {
         let wanted = to_u64(len);
         if offset.checked_add(wanted).is_none_or(|end| end > self.len) {
@@ -64,7 +65,7 @@ impl BlockDevice for Padded {
         if stored.is_empty() { Ok(()) } else { self.below.read_at(offset, stored) }
     }
 
-    /// Zeros behind the image need no room. Errors: also OutOfBounds for anything else there.
+    /// A write of zeros after the image succeeds. Errors: also OutOfBounds for other bytes there.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         let (stored, padding) = buf.split_at(self.stored(offset, buf.len())?);
         if padding.iter().any(|byte| *byte != 0) {

@@ -1,4 +1,4 @@
-//! Recognising a volume by its signature, without starting anything.
+//! Recognises a volume by its signature, without starting a kernel.
 
 use obento_base::Result;
 use obento_base::wire::to_usize;
@@ -7,7 +7,7 @@ use obento_driver::Probe;
 
 use crate::types::{Label, Length, Type, WINDOW};
 
-/// What `device` says of itself, if it is of `kind`.
+/// Returns the properties of the volume on `device`, if it has the type `kind`.
 pub fn probe(kind: &Type, device: &dyn BlockDevice) -> Result<Option<Probe>> {
     let start = first_bytes(device)?;
     let has = |at: u64, bytes: &[u8]| start.get(to_usize(at)..).is_some_and(|rest| rest.starts_with(bytes));
@@ -21,7 +21,7 @@ pub fn probe(kind: &Type, device: &dyn BlockDevice) -> Result<Option<Probe>> {
     }))
 }
 
-/// Reads the bytes at the start of `device` that tell the type of a volume, and what its programs need to know of it.
+/// Reads the bytes at the start of `device` that identify the type of a volume, and that its programs need.
 pub fn first_bytes(device: &dyn BlockDevice) -> Result<Vec<u8>> {
     let mut start = vec![0; to_usize(device.len().min(WINDOW))];
     device.read_at(0, &mut start)?;
@@ -91,7 +91,7 @@ mod tests {
         }
     }
 
-    /// Which types a device of 128 KiB is that has these bytes, and zeros.
+    /// Returns the types of a device of 128 KiB with these bytes, and zeros elsewhere.
     fn types_of(bytes: &[(usize, &[u8])]) -> Vec<&'static str> {
         let mut start = vec![0; 128 << 10];
         for (at, bytes) in bytes {
@@ -106,7 +106,7 @@ mod tests {
     fn types_that_no_program_makes_are_known_by_their_marks() {
         assert_eq!(types_of(&[(0x1_0000, b"\x01\x16\x19\x70\0\0\0\x01")]), ["gfs2"]);
         assert_eq!(types_of(&[(272, b"\xc2\x99\x3d\x87")]), ["omfs"]);
-        // Of UnixWare and of HP-UX; not the other way round.
+        // The byte orders of UnixWare and HP-UX. The other combinations are invalid.
         assert_eq!(types_of(&[(1024, b"\xf5\xfc\x01\xa5")]), ["vxfs"]);
         assert_eq!(types_of(&[(8192, b"\xa5\x01\xfc\xf5")]), ["vxfs"]);
         assert_eq!(types_of(&[(1024, b"\xa5\x01\xfc\xf5")]), Vec::<&str>::new());

@@ -1,10 +1,11 @@
-//! The disk of a volume that is only read: what the kernel writes to it stays in memory, within a bound.
+//! The disk of a volume that is only read: writes of the kernel are stored in memory, up to a limit.
 //!
-//! A kernel replays the log of a volume before it shows it, and writes nothing else. One that was broken into writes what it likes, and
-//! is not to fill the host's memory.
+//! A kernel replays the log of a volume before it shows the volume, and writes nothing else. A compromised
+//! kernel writes arbitrary data, and must not exhaust the memory of the host.
 //!
-//! Of a volume that its image cuts short it is as long as the volume: a kernel shortens a request that crosses the end of its disk, and shows
-//! zeros for the rest (Linux 6.1, block/bio.c `guard_bio_eod`). What lies past the image fails.
+//! For a volume that is longer than its truncated image, the disk has the length of the volume: a kernel
+//! shortens a request that crosses the end of its disk, and returns zeros for the rest (Linux 6.1,
+//! block/bio.c `guard_bio_eod`). A read past the end of the image fails.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,19 +14,19 @@ use obento_base::wire::to_u64;
 use obento_base::{DeviceError, Result};
 use obento_block::{Backing, BlockDevice, Overlay};
 
-/// The most bytes that are kept: no log that Linux makes by itself is longer than that of an XFS. Source: Linux 6.1,
-/// fs/xfs/libxfs/xfs_fs.h `XFS_MAX_LOG_BYTES`.
+/// The most bytes that are stored: the longest log that Linux creates by default is that of XFS. Source:
+/// Linux 6.1, fs/xfs/libxfs/xfs_fs.h `XFS_MAX_LOG_BYTES`.
 const KEPT_MAX: u64 = 2 << 30;
 
-/// No volume is longer: what says so is damaged.
+/// The longest volume. A larger length in a super block is damage.
 const LEN_MAX: u64 = 1 << 56;
-/// What holds the end of a volume may be read as a whole.
+/// The page that contains the end of a volume may be read as a whole.
 const PAGE: u64 = 4096;
 
 /// `ENOSPC` of Linux.
 const NO_SPACE: i32 = 28;
 
-/// It.
+/// A device that stores writes in memory.
 pub struct Scratch {
     overlay: Overlay<Arc<dyn BlockDevice>>,
     kept_max: u64,
@@ -33,7 +34,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Over `below`, which is only read and begins a volume of `len` bytes.
+    /// Creates the disk over `below`, which is only read and contains the start of a volume of `len` bytes.
     pub fn new(below: Arc<dyn BlockDevice>, len: u64) -> Self {
         let is_cut = len > below.len() && len <= LEN_MAX;
         let len = if is_cut { len.next_multiple_of(PAGE) } else { below.len() };
@@ -71,7 +72,7 @@ impl BlockDevice for Scratch {
     }
 
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
-        // What is not there, nothing holds.
+        // A range past the end of the image has no backing.
         self.overlay.backing(range.start..range.end.min(self.overlay.len()))
     }
 }
