@@ -1,4 +1,4 @@
-//! A whole driver: ext4 with its journal, under `vfs`, with the thread that commits.
+//! A complete driver: ext4 with its journal, under `vfs`, with the thread that commits.
 #![cfg(obento_env = "shuttle")]
 
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ use obento_vfs::{Caller, Node, Vfs};
 
 const OWNER: Caller = Caller::Owner;
 
-/// The bytes of an empty volume with a journal of 1 MiB.
+/// Returns the bytes of an empty volume with a journal of 1 MiB.
 fn base() -> &'static [u8] {
     static BASE: OnceLock<Vec<u8>> = OnceLock::new();
     once(|| {
@@ -34,7 +34,7 @@ fn base() -> &'static [u8] {
     BASE.get().expect("it was just made")
 }
 
-/// What several threads do at once; the volume is closed and consistent afterwards.
+/// Runs `work` in parallel threads. The volume is closed and consistent afterwards.
 fn at_once(base: &'static [u8], before: fn(&Vfs), work: &[fn(&Vfs)]) {
     let device = Arc::new(MemDevice::new(base.to_vec()));
     let options =

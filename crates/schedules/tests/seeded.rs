@@ -1,4 +1,4 @@
-//! The explorer is no rubber stamp: it finds what was put in to be found.
+//! Tests of the explorer: it finds seeded bugs.
 #![cfg(obento_env = "shuttle")]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn both(first: impl FnOnce() + Send + 'static, second: impl FnOnce()) {
     first.join();
 }
 
-/// Takes both, in this order.
+/// Takes both locks, in this order.
 fn add(first: &Mutex<u64>, second: &Mutex<u64>) {
     let first = first.lock();
     *second.lock() += *first;
@@ -42,7 +42,7 @@ fn two_locks_that_are_taken_in_one_order_are_not() {
     });
 }
 
-/// A flag, and those who wait for it.
+/// A flag, and the threads that wait for it.
 #[derive(Default)]
 struct Gate {
     lock: Mutex<()>,
@@ -58,7 +58,7 @@ fn a_wake_up_that_comes_between_the_look_and_the_wait_is_found_lost() {
         let opener = Arc::clone(&gate);
         let open = move || {
             opener.is_open.store(true, Ordering::Release);
-            // Without the lock, nobody is kept from going to sleep just now.
+            // Without the lock, a thread may begin to wait after this notification.
             opener.opened.notify_all();
         };
         both(open, || {
@@ -101,7 +101,7 @@ fn an_addition_in_two_steps_is_found_lost() {
     });
 }
 
-/// The module of transactions says that nobody does this.
+/// The module of transactions forbids this.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_handle_whose_thread_waits_for_its_commit_is_found() {

@@ -1,4 +1,5 @@
-//! The transactions of a volume without a log, and the thread that commits: what several threads do at once is done, and all end.
+//! The transactions of a volume without a log, and the thread that commits: parallel changes succeed, and all
+//! threads end.
 #![cfg(obento_env = "shuttle")]
 
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use obento_schedules::explore;
 
 const BLOCK: usize = 1024;
 const THREADS: u8 = 3;
-/// What each thread does one after the other.
+/// The number of changes of each thread.
 const ROUNDS: u8 = 2;
 
-/// A device that fails from a write on.
+/// A device that fails from a certain write on.
 struct Failing {
     below: MemDevice,
     writes_left: AtomicU64,
@@ -52,7 +53,7 @@ struct World {
 }
 
 impl World {
-    /// Transactions that hold `budget` blocks in memory.
+    /// Creates transactions that hold `budget` blocks in memory.
     fn new(budget: usize, interval: Option<Duration>, writes_left: u64) -> Self {
         let below = MemDevice::new(vec![0; 16 * BLOCK]);
         let device = Arc::new(Failing { below, writes_left: AtomicU64::new(writes_left) });
@@ -62,7 +63,7 @@ impl World {
         Self { device, transactions: Transactions::new(cache, Log::None, options, Arc::new(NoHooks)) }
     }
 
-    /// Gives two blocks the same byte.
+    /// Fills two blocks with the same byte.
     fn change(&self, block: u8, byte: u8) -> Result<Tid> {
         let mut txn = self.transactions.begin(Credits(2))?;
         for number in [block, block + 8] {
@@ -118,7 +119,7 @@ fn what_was_waited_for_is_on_the_device_beside_a_thread_that_commits() {
     });
 }
 
-/// There is room for one of them at a time, so that the others wait for its commit.
+/// One transaction fits at a time, so the other threads wait for its commit.
 #[test]
 fn threads_for_whom_there_is_no_room_wait_and_go_on() {
     for interval in [None, SOON] {
@@ -154,7 +155,7 @@ fn closing_takes_with_it_what_was_changed_before_and_lets_nothing_in_after() {
     });
 }
 
-/// The last who has the transactions may be the thread that commits.
+/// The thread that commits may hold the last reference to the transactions.
 #[test]
 fn a_volume_that_is_dropped_ends_its_thread() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! The tables of `vfs`: inodes in use, names, guards of directories and files, bytes that are gathered.
+//! The tables of `vfs`: inodes in use, names, guards of directories and files, gathered bytes.
 #![cfg(obento_env = "shuttle")]
 
 use std::sync::Arc;
@@ -23,12 +23,12 @@ impl World {
     fn new() -> Self {
         let device = Arc::new(MemDevice::new(vec![0xdd; 1 << 20]));
         let fs = Arc::new(Tmpfs::new(Options { device: Some(device), ..Options::new(Arc::new(NO_CLOCK)) }));
-        // Four names, so that the cache gives some up.
+        // Four names, so that the cache evicts some.
         let vfs = Vfs::with(Arc::clone(&fs) as _, Config { names: 4, ..Config::default() });
         Self { fs, vfs }
     }
 
-    /// What several threads do at once; it ends with only the root in use.
+    /// Runs `work` in parallel threads. Afterwards only the root is in use.
     fn at_once(self, work: &[fn(&Vfs)]) -> Self {
         let start = |&work: &fn(&Vfs)| {
             let vfs = self.vfs.clone();
@@ -60,7 +60,7 @@ fn rename(vfs: &Vfs, from: (&str, &str), to: (&str, &str)) -> Result<()> {
     vfs.rename(&OWNER, (&source, name(from.1)), (&target, name(to.1)), RenameFlags::empty())
 }
 
-/// It was done, or another thread was there first.
+/// Expects success, or an error because another thread was first.
 #[track_caller]
 fn expect_one_of<T>(done: Result<T>, others: &[Error]) {
     if let Err(error) = done {
@@ -79,7 +79,7 @@ fn a_number_is_nobody_elses_while_a_file_is_made_looked_up_and_removed() {
         let look = |vfs: &Vfs| {
             for _ in 0..2 {
                 let Ok(node) = vfs.root().lookup(name("f")) else { continue };
-                // Also without a name it is the file that was found.
+                // The node is the file that was found, even after its name was removed.
                 assert_eq!(node.attr().expect("it is in use").kind, FileKind::Regular);
                 let mut bytes = [0; 5];
                 let len = node.read_at(0, &mut bytes).expect("it reads");
@@ -117,8 +117,8 @@ fn renames_between_two_directories_in_both_directions_end() {
     });
 }
 
-/// One of the two renames is refused, or both would leave two directories that lie in each other. No directory is touched by
-/// both, so that only the lock of all renames is between them.
+/// One of the two renames fails. Otherwise two directories would contain each other. The renames share no
+/// directory, so only the lock of all renames separates them.
 #[test]
 fn two_directories_do_not_come_to_lie_in_each_other() {
     explore(|| {
@@ -140,7 +140,8 @@ fn move_into(vfs: &Vfs, from: (&str, &str), to: &str) {
     expect_one_of(rename(vfs, from, (to, "in")), &[Error::NotFound, Error::Invalid]);
 }
 
-/// The number of an inode that is being forgotten is asked for, and given to another file meanwhile.
+/// Looks up the number of an inode that is being forgotten, while another thread gets the number for a new
+/// file.
 #[test]
 fn a_number_that_was_found_in_use_stays_so_for_who_found_it() {
     const FIRST: Ino = Ino(3);
@@ -185,7 +186,7 @@ fn a_directory_is_removed_or_gets_an_entry_and_not_both() {
 
 const PIECE: usize = 700;
 
-/// The thread that sees to the age of what is gathered ends with the volume.
+/// The thread that limits the age of gathered bytes ends with the volume.
 #[test]
 fn what_is_appended_while_others_look_sync_and_truncate_is_there_in_order() {
     explore(|| {
