@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 
+use obento_base::wire::IntoBytes;
 use obento_base::{Error, Feature, Result};
 use obento_block::BlockDevice;
 use obento_driver::{Access, Check, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
@@ -61,15 +62,22 @@ impl Driver for NtfsDriver {
             return Ok(None);
         }
         let raw = boot::read(device, 0)?;
-        let is_signed = raw.oem_id == OEM_ID;
+        let has_table = |geometry: &Geometry| {
+            let mut magic = [0; 4];
+            device.read_at(geometry.mft, &mut magic).is_ok() && magic == *b"FILE"
+        };
+        let has_copy = |geometry: &Geometry| Mft::first(device, geometry, record::MFT).is_some();
+        let is_blank = IntoBytes::as_bytes(&raw).iter().all(|&byte| byte == 0);
         let (geometry, evidence) = match Geometry::decode(&raw) {
-            Ok(geometry) => (Some(geometry), Evidence::Signature),
-            Err(_) if is_signed => (boot::backup(device).map(|(_, geometry)| geometry), Evidence::Signature),
-            // The copy is used only if the first sector contains nothing else.
-            Err(_) if obento_base::wire::IntoBytes::as_bytes(&raw).iter().all(|&byte| byte == 0) => {
-                (boot::backup(device).map(|(_, geometry)| geometry), Evidence::Traces)
+            // Another format may leave the boot sector as it is: only the table makes it a signature, as for libblkid.
+            Ok(geometry) if has_table(&geometry) => (Some(geometry), Evidence::Signature),
+            Ok(geometry) if has_copy(&geometry) => (Some(geometry), Evidence::Traces),
+            // The copy is used only if the first sector contains no other format.
+            _ if raw.oem_id == OEM_ID || is_blank => {
+                let copy = boot::backup(device).map(|(_, geometry)| geometry);
+                (copy.filter(has_copy), Evidence::Traces)
             }
-            Err(_) => (None, Evidence::Traces),
+            _ => (None, Evidence::Traces),
         };
         let Some(geometry) = geometry else { return Ok(None) };
         let label = label_of(device, geometry).unwrap_or_default();
