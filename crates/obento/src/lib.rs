@@ -47,6 +47,7 @@ mod import;
 pub mod partition;
 mod registry;
 mod remove;
+mod shortage;
 mod text;
 #[cfg(test)]
 mod toy;
@@ -112,6 +113,7 @@ pub use image::{
 pub use import::{ImportOptions, ImportReport, MemberTrouble, import};
 pub use registry::{Engine, Registry};
 pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};
+pub use shortage::Shortage;
 pub use text::{Escaped, escaped, human_size, uuid_text, volume_id_text};
 pub use unfinished::{free_name, unfinished_name};
 pub use volume::{GlobError, Owners, Volume, is_pattern, matches};

@@ -2,34 +2,26 @@
 //!
 //! A driver refuses, and says by its limits what it keeps; the words are these.
 
-use obento::{Error, Keeps, Place};
+use obento::{Error, Keeps, Place, Shortage};
 
 use crate::open::Location;
 use crate::report::Report;
 
 /// What names have where not every name can be one: those of FAT and exFAT.
 pub const NAMES: &str = "names there are UTF-8 without \" * / : < > ? \\ | and control characters, and end with neither a dot nor a space";
-const MORE_INODES: &str = "remove files, or create a volume with more inodes: obento mkfs -N COUNT";
 const LAST_DOT: &str = "names there do not end with a dot; --mount-options keep_last_dots allows it";
 
 impl Location {
     /// That `action`, which gives this name to something, failed; and what to do where the format lacks such names.
     pub fn failed(&self, action: &str, error: Error) -> Report {
-        if let Some(count) = self.inodes_in_use(error) {
-            let cause = format!("no inode is free: all {count} are in use");
-            return Report::on(action, self.shown(), cause).help(MORE_INODES);
+        if let Some(shortage) = Shortage::find(self.volume.vfs(), error) {
+            return Report::on(action, self.shown(), shortage).help(shortage.remedy());
         }
         let report = Report::on(action, self.shown(), error);
         match self.name_advice(error) {
             Some(advice) => report.help(advice),
             None => report,
         }
-    }
-
-    /// Returns the number of inodes, if `error` is that there is no room, and none of a fixed number of inodes is free.
-    fn inodes_in_use(&self, error: Error) -> Option<u64> {
-        let stat = (error == Error::NoSpace).then(|| self.volume.statfs().ok()).flatten()?;
-        (stat.inodes > 0 && stat.free_inodes == 0).then_some(stat.inodes)
     }
 
     /// What names there have, if `error` is that this is none.

@@ -11,7 +11,7 @@ use obento::{
     UnpackLimits, import, interrupt,
 };
 
-use super::cp::{incomplete, tell_losses};
+use super::cp::{incomplete, tell_losses, with_remedy};
 use crate::context::Context;
 use crate::open;
 use crate::output::{Outcome, Output};
@@ -211,6 +211,6 @@ impl Observer for Watch<'_> {
             }
             trouble => Report::on("cannot import", &problem.path, trouble),
         };
-        self.context.warn(&report);
+        self.context.warn(&with_remedy(report, &problem.trouble));
     }
 }

@@ -1,6 +1,6 @@
 //! Manifests that are packed, that never end, and that name what is not theirs.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 
 use obento_testkit::oracle::{Oracle, call, require};
@@ -86,4 +86,61 @@ fn a_manifest_names_contents_in_its_own_directory_and_in_those_that_are_allowed(
     fs::write(folder.join("disk.toml"), layout).unwrap();
     bench.run("build -q whole.img --disk manifests/disk.toml", 0);
     assert_eq!(text(&bench.command("cat whole.img:/f").output().unwrap().stdout), "elsewhere");
+}
+
+/// A file `tree/hole` that ends with a word, after a hole of `hole` bytes.
+fn with_hole(bench: &Bench, hole: u64) {
+    use std::os::unix::fs::FileExt;
+    fs::create_dir_all(bench.path("tree")).unwrap();
+    File::create(bench.path("tree/hole")).unwrap().write_all_at(b"word", hole).unwrap();
+    let tree = bench.path("tree");
+    let tar = bench.path("hole.tar");
+    call(
+        "tar",
+        ["-S".as_ref(), "-C".as_ref(), tree.as_os_str(), "-cf".as_ref(), tar.as_os_str(), "hole".as_ref()],
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_format_without_holes_gets_the_size_that_their_zeros_take() {
+    if !require(&[Oracle::Program("tar"), Oracle::Program("fsck.fat"), Oracle::Program("fsck.exfat")]) {
+        return;
+    }
+    let bench = Bench::new();
+    with_hole(&bench, 3 << 30);
+    for (kind, fsck) in [("vfat", "fsck.fat"), ("exfat", "fsck.exfat")] {
+        for source in ["--from tree", "--from hole.tar", "--from layer:hole.tar", "--from -"] {
+            let mut command = bench.command(&format!("build -F -q -t {kind} disk.img {source}"));
+            let output = command.stdin(File::open(bench.path("hole.tar")).unwrap()).output().unwrap();
+            assert!(output.status.success(), "{kind} {source}: {}", text(&output.stderr));
+            let image = bench.path("disk.img");
+            call(fsck, ["-n".as_ref(), image.as_os_str()]).unwrap();
+            let size = bench.run("stat -c %s disk.img:/hole", 0).0;
+            assert_eq!(size.trim(), ((3_u64 << 30) + 4).to_string(), "{kind} {source}");
+        }
+        let (_, said) = bench.run(&format!("build -F -q -t {kind} disk.img --size 64M --from tree"), 1);
+        assert!(said.contains("67108864 bytes are too few: it needs 3"), "{kind}: {said}");
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_for_fat_is_named() {
+    if !require(&[Oracle::Program("tar")]) {
+        return;
+    }
+    let bench = Bench::new();
+    with_hole(&bench, 4 << 30);
+    for source in ["tree", "hole.tar"] {
+        for size in ["", " --size 64M"] {
+            let (_, said) = bench.run(&format!("build -q -t vfat disk.img{size} --from {source}"), 1);
+            assert!(said.contains("/hole'") && said.contains("4294967295"), "{source}{size}: {said}");
+        }
+    }
+    bench.run("build -q -t exfat disk.img --from hole.tar", 0);
+    // The bytes of such a file are zeros in a format without holes.
+    with_hole(&bench, 100 << 20);
+    bench.run("build -F -q -t vfat disk.img --from hole.tar", 0);
+    bench.run("cp disk.img:/hole back", 0);
+    call("cmp", [bench.path("back"), bench.path("tree/hole")]).unwrap();
 }

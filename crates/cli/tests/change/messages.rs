@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use obento_testkit::oracle::{program, run};
+
 use crate::support::{Disk, text};
 
 /// Commands that change an image, each with one operand missing at its end.
@@ -229,6 +231,58 @@ fn a_full_volume_says_so_and_stays_whole() {
     let output = disk.obento(&["mkdir", "disk.img:/d"]);
     assert!(text(&output.stderr).contains("no inode is free"), "{}", text(&output.stderr));
     disk.quietly(&["rm -rf disk.img:/*", "mkdir disk.img:/d"]);
+}
+
+/// What creates one entry more in `disk.img`, in each way that there is.
+fn ways_in(disk: &Disk) -> Vec<(&'static str, Vec<u8>)> {
+    std::fs::write(disk.folder().join("file"), "text").unwrap();
+    let tar = run(program("tar").current_dir(disk.folder()).args(["-cf", "-", "file"])).unwrap().stdout;
+    let lines =
+        ["touch disk.img:/more", "mkdir disk.img:/more", "write disk.img:/more", "cp file disk.img:/more"];
+    let lines = lines.into_iter().chain(["cp - disk.img:/more", "cp -r . disk.img:/more"]);
+    let mut ways: Vec<_> = lines.map(|line| (line, b"text".to_vec())).collect();
+    ways.push(("import disk.img:/", tar));
+    ways
+}
+
+#[test]
+fn what_ran_out_is_named_where_blocks_are_free() {
+    let Some(disk) = Disk::new("4M", &["-N", "16"]) else { return };
+    let fill = |limit: usize| {
+        let paths: Vec<_> = (0..limit).map(|n| format!("disk.img:/{n}")).collect();
+        disk.obento(&[vec!["touch".to_owned()], paths].concat());
+    };
+    let expect = |kind: &str, words: &str, help: &str| {
+        for (line, input) in ways_in(&disk) {
+            let output = disk.obento_with(&line.split(' ').collect::<Vec<_>>(), &input);
+            let said = text(&output.stderr);
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{kind}: {line}: {said}");
+            assert!(said.contains(words) && said.contains(help), "{kind}: {line}: {said}");
+        }
+    };
+    fill(32);
+    expect("ext4", "no inode is free: all 16 are in use", "obento mkfs -N COUNT");
+    for (kind, words, help) in [
+        ("mkfs -q -t xv6 -N 32 -F disk.img 4M", "no inode is free: all ", "obento mkfs -N COUNT"),
+        (
+            "mkfs -q -t vfat -E fat=12,root_entries=32 -F disk.img 2M",
+            "the directory is full",
+            "root_entries=",
+        ),
+        (
+            "mkfs -q -t vfat -E fat=16,root_entries=32 -F disk.img 32M",
+            "the directory is full",
+            "root_entries=",
+        ),
+    ] {
+        std::fs::remove_file(disk.image()).unwrap();
+        disk.quietly(&[kind]);
+        fill(600);
+        expect(kind, words, help);
+    }
+    // What is checked at the end is ext4.
+    std::fs::remove_file(disk.image()).unwrap();
+    disk.quietly(&["mkfs -q -t ext4 disk.img 4M"]);
 }
 
 #[test]

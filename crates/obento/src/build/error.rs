@@ -101,6 +101,7 @@ impl BuildFailure {
     pub(super) fn of_plan(error: BuildError, tree: &Tree) -> Self {
         match error {
             BuildError::Format(error) => Self::Format(error),
+            BuildError::TooSmall { len, needed } if needed <= len => Self::Full { size: len },
             BuildError::TooSmall { len, needed } => Self::TooSmall { size: len, needed },
             BuildError::Unfit(files) => {
                 let problem = |(node, why): (_, obento_driver::Unfit)| SourceProblem {

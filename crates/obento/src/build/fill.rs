@@ -16,7 +16,7 @@ use obento_host::build::{Bytes, FreshFile, Reader};
 use obento_host::tree::{LinkKey, Report, TreeOptions};
 use obento_host::{HostError, Metadata, SinkError, Xattr};
 
-use super::generic::{data_ranges, estimate};
+use super::generic::{Holes, data_ranges, estimate};
 use super::source::{self, Read};
 use super::{BuildFailure, BuildSettings, BuildSource, SourceProblem};
 use crate::copy::image::ImageWriter;
@@ -79,7 +79,9 @@ pub(super) fn filled(
     make: &mut MakeEmpty<'_>,
     observer: &mut dyn Observer,
 ) -> Result<(FreshFile, FillReport), BuildFailure> {
-    let mut len = settings.size.unwrap_or_else(|| needed(&read.tree, settings.room).max(least));
+    let kept = registry.engine_type(&settings.fs_type).map(|kind| Holes::of(kind.keeps));
+    let holes = kept.unwrap_or(Holes::Kept);
+    let mut len = settings.size.unwrap_or_else(|| needed(&read.tree, holes, settings.room).max(least));
     for _ in 0..TRIES {
         len = len.next_multiple_of(STEP);
         match fill_fresh((out, len), read, settings, registry, make, observer) {
@@ -91,8 +93,8 @@ pub(super) fn filled(
 }
 
 /// Estimates the bytes of a volume of `tree`.
-fn needed(tree: &Tree, room: Room) -> u64 {
-    let least = estimate(tree).saturating_add(u64::from(tree.len()).saturating_mul(NODE));
+fn needed(tree: &Tree, holes: Holes, room: Room) -> u64 {
+    let least = estimate(tree, holes).saturating_add(u64::from(tree.len()).saturating_mul(NODE));
     match room {
         Room::Free(percent) => least.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1),
         _ => least,
@@ -151,7 +153,7 @@ impl<'a> Filler<'a> {
         let size = volume.statfs().map(|usage| usage.blocks.saturating_mul(usage.block_size.into()));
         let writer = ImageWriter::open(volume.vfs().root(), Vec::new(), TreeOptions::default());
         let (tree, files) = (&read.tree, read.tree.nodes().filter(|(_, node)| is_file(node)).count());
-        observer.total(files as u64, estimate(tree));
+        observer.total(files as u64, estimate(tree, Holes::Kept));
         Ok(Self {
             tree,
             reader: Reader::new(&read.supply),
@@ -194,7 +196,8 @@ impl<'a> Filler<'a> {
         }
         let size = self.size;
         self.writer.finish().map_err(|error| match error {
-            CopyError::Target { error: Error::NoSpace, .. } => full(size),
+            CopyError::Target { error: Error::NoSpace, .. }
+            | CopyError::Problem(Trouble::Exhausted { .. }) => full(size),
             CopyError::Host(error) => error.into(),
             error => BuildFailure::Other { why: error.to_string() },
         })
@@ -209,12 +212,14 @@ impl<'a> Filler<'a> {
     fn told(&mut self, id: NodeId, made: Result<(), Trouble>) -> Result<(), BuildFailure> {
         let late = self.writer.late_problems().into_iter().map(|problem| (problem.path, problem.trouble));
         let own = made.err().map(|trouble| match trouble {
-            Trouble::Target { ref path, .. } => (path.clone(), trouble),
+            Trouble::Target { ref path, .. } | Trouble::Exhausted { ref path, .. } => (path.clone(), trouble),
             trouble => (self.tree.path(id), trouble),
         });
         for (path, trouble) in late.chain(own) {
             match trouble {
-                Trouble::Target { error: Error::NoSpace, .. } => return Err(full(self.size)),
+                Trouble::Target { error: Error::NoSpace, .. } | Trouble::Exhausted { .. } => {
+                    return Err(full(self.size));
+                }
                 Trouble::Target { error: error @ (Error::ReadOnly | Error::Device(_)), .. } => {
                     return Err(BuildFailure::Other { why: error.to_string() });
                 }

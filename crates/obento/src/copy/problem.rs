@@ -7,10 +7,10 @@ use obento_base::Error;
 use obento_host::HostError;
 use obento_host::tree;
 
-use crate::Damage;
 use crate::data::Unread;
 use crate::import::MemberTrouble;
 use crate::text::escaped;
+use crate::{Damage, Shortage};
 
 /// The progress of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +53,13 @@ pub enum Trouble {
         path: Vec<u8>,
         /// The error.
         error: Error,
+    },
+    /// The image that is written to has no more of something other than blocks.
+    Exhausted {
+        /// The path in the target.
+        path: Vec<u8>,
+        /// The resource that ran out.
+        shortage: Shortage,
     },
     /// A dangling symbolic link has the name of the copy.
     Dangling(Vec<u8>),
@@ -97,6 +104,7 @@ impl fmt::Display for Trouble {
             }
             Self::DirectoryOmitted => f.write_str("is a directory and was left out; `-r` copies directories"),
             Self::Target { path, error } => write!(f, "{}: {error}", escaped(path)),
+            Self::Exhausted { path, shortage } => write!(f, "{}: {shortage}", escaped(path)),
             Self::Dangling(path) => {
                 write!(f, "{}: not written through: the symbolic link leads nowhere", escaped(path))
             }

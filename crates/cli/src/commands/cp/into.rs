@@ -13,7 +13,7 @@ use obento::{
 };
 use rustix::fs::{Mode, OFlags};
 
-use super::watch::{Names, Watch};
+use super::watch::{Names, Watch, with_remedy};
 use super::{Args, incomplete, source, tell_losses};
 use crate::context::Context;
 use crate::open::{self, Location};
@@ -203,6 +203,10 @@ fn from_stdin(sources: &[OsString], target: &ImageTarget, args: &Args, context: 
     match copied {
         Ok(_) => Ok(()),
         Err(CopyError::Input(error)) => Err(Report::new("cannot read standard input", error).into()),
+        Err(CopyError::Problem(trouble)) => {
+            let report = Report::new("cannot copy standard input", &trouble);
+            Err(with_remedy(report, &trouble).into())
+        }
         Err(error) => Err(Report::new("cannot copy standard input", error).into()),
     }
 }

@@ -24,6 +24,7 @@ use obento::{
 pub use self::args::Args;
 pub use self::into::open_target;
 use self::watch::Watch;
+pub use self::watch::with_remedy;
 use crate::context::Context;
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop};

@@ -2,13 +2,21 @@
 
 use std::io::{self, Write};
 
-use obento::{Observer, Problem, interrupt};
+use obento::{Observer, Problem, Trouble, interrupt};
 
 use crate::context::Context;
 use crate::open::join;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
 use crate::report::{Report, subject};
+
+/// `report`, with what can be done about `trouble`, if something can.
+pub fn with_remedy(report: Report, trouble: &Trouble) -> Report {
+    match trouble {
+        Trouble::Exhausted { shortage, .. } => report.help(shortage.remedy()),
+        _ => report,
+    }
+}
 
 /// Tells of a copy while it runs.
 pub struct Watch<'c> {
@@ -88,6 +96,7 @@ impl Observer for Watch<'_> {
     }
 
     fn problem(&mut self, problem: &Problem) {
-        self.context.warn(&Report::on("cannot copy", &problem.path, &problem.trouble));
+        let report = Report::on("cannot copy", &problem.path, &problem.trouble);
+        self.context.warn(&with_remedy(report, &problem.trouble));
     }
 }

@@ -11,6 +11,8 @@ use obento_driver::{
     TimeChange, Tree, Unfit, WritableFileSystem, XattrMode,
 };
 
+use super::Holes;
+
 /// Bytes written at once if the driver writes the data itself.
 const ZEROS: usize = 1 << 20;
 
@@ -20,6 +22,8 @@ pub(super) enum Trouble {
     Format(FormatError),
     /// The volume has too little space.
     Full,
+    /// The volume is shorter than the files in it, with or without their holes.
+    Short(Holes),
     /// The format cannot store these files.
     Unfit(Vec<(NodeId, Unfit)>),
     /// The driver failed.
@@ -29,14 +33,14 @@ pub(super) enum Trouble {
 impl Trouble {
     /// Returns whether a larger volume could help.
     pub(super) fn is_size(&self) -> bool {
-        matches!(self, Self::Full | Self::Format(FormatError::TooSmall { .. }))
+        matches!(self, Self::Full | Self::Short(_) | Self::Format(FormatError::TooSmall { .. }))
     }
 
     /// Converts to an error of the driver interface, for a volume of `len` bytes.
     pub(super) fn into_error(self, len: u64) -> BuildError {
         match self {
             Self::Format(error) => BuildError::Format(error),
-            Self::Full => BuildError::TooSmall { len, needed: len },
+            Self::Full | Self::Short(_) => BuildError::TooSmall { len, needed: len },
             Self::Unfit(files) => BuildError::Unfit(files),
             Self::Error(error) => error.into(),
         }

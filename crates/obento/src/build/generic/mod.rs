@@ -16,7 +16,7 @@ use obento_block::BlockDevice;
 use obento_driver::tree::Body;
 use obento_driver::{
     Access, Build, BuildError, BuildOptions, BuildPlan, Contents, Driver, FileSystem, Format, FormatError,
-    FormatOptions, Formatted, Journalling, LayoutLock, NodeId, OpenOptions, Room, Span, Tree,
+    FormatOptions, Formatted, Journalling, Keeps, LayoutLock, NodeId, OpenOptions, Room, Span, Tree,
 };
 
 pub(super) use fill::data_ranges;
@@ -56,6 +56,11 @@ impl<'d> Generic<'d> {
         let open = OpenOptions { access: Access::ReadWrite, journalling, ..open };
         let device: Arc<dyn BlockDevice> = paper.clone();
         let file_system = self.driver.open(device, &open).map_err(Trouble::Error)?;
+        let holes = Holes::of(file_system.limits().keeps);
+        if len < estimate(tree, holes) {
+            // Writing the tree would only find out later, and slowly.
+            return Err(Trouble::Short(holes));
+        }
         let filled = Fill::new(&*file_system, tree).and_then(|fill| fill.run());
         let (places, lost) = filled?;
         formatted.notices.extend(lost);
@@ -71,10 +76,11 @@ impl<'d> Generic<'d> {
 
     /// Returns the layout in the smallest of the tried sizes that is sufficient.
     fn search<'t>(&self, tree: &'t Tree, options: &BuildOptions) -> Result<Plan<'t>, BuildError> {
-        let mut len = estimate(tree);
-        if let Room::Free(percent) = options.room {
-            len = len.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1);
-        }
+        let with_room = |len: u64| match options.room {
+            Room::Free(percent) => len.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1),
+            Room::Least => len,
+        };
+        let mut len = with_room(estimate(tree, Holes::Kept));
         let mut last = BuildError::TooSmall { len, needed: len };
         for _ in 0..TRIES {
             len = len.next_multiple_of(STEP);
@@ -85,18 +91,39 @@ impl<'d> Generic<'d> {
             if !trouble.is_size() {
                 return Err(trouble.into_error(len));
             }
+            let larger = len.saturating_add((len / GROWTH).max(STEP));
+            len = match trouble {
+                Trouble::Short(holes) => with_room(estimate(tree, holes)).max(larger),
+                _ => larger,
+            };
             last = trouble.into_error(len);
-            len = len.saturating_add((len / GROWTH).max(STEP));
         }
         Err(last)
     }
 }
 
-/// Estimates a size that may be too small, but not by much.
-pub(super) fn estimate(tree: &Tree) -> u64 {
+/// What the holes of files take in a format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holes {
+    /// Nothing.
+    Kept,
+    /// As much as data: the format has no holes.
+    Filled,
+}
+
+impl Holes {
+    /// Of a format that stores these properties.
+    pub(super) fn of(keeps: Keeps) -> Self {
+        if keeps.contains(Keeps::HOLES) { Self::Kept } else { Self::Filled }
+    }
+}
+
+/// Returns a lower bound of the size of a volume with `tree`.
+pub(super) fn estimate(tree: &Tree, holes: Holes) -> u64 {
     let of = |(id, node): (NodeId, &obento_driver::tree::Node)| {
-        let data = match node.body {
-            Body::File { size, data: Some(_) } => match tree.data_ranges(id) {
+        let data = match (node.body, holes) {
+            (Body::File { size, .. }, Holes::Filled) => size,
+            (Body::File { size, data: Some(_) }, Holes::Kept) => match tree.data_ranges(id) {
                 Some(ranges) => ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum(),
                 None => size,
             },
@@ -118,7 +145,7 @@ impl Build for Generic<'_> {
         };
         match self.lay_out(tree, options, len) {
             Ok(plan) => Ok(Box::new(plan)),
-            Err(Trouble::Full) => {
+            Err(Trouble::Full | Trouble::Short(_)) => {
                 let format = FormatOptions { len: None, ..options.format.clone() };
                 let needed = self.search(tree, &BuildOptions { format, room: Room::Least })?.device_len();
                 // If the volume lacks something other than bytes, no sufficient size is known.

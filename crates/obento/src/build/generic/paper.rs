@@ -97,7 +97,7 @@ impl BlockDevice for Paper {
             let bytes = &buf[at..at + len];
             if let Some(grain) = grains.get_mut(&index) {
                 grain[inside..inside + len].copy_from_slice(bytes);
-            } else if bytes.iter().any(|&byte| byte != 0) {
+            } else if bytes != &[0; GRAIN][..len] {
                 let mut grain = Box::new([0; GRAIN]);
                 grain[inside..inside + len].copy_from_slice(bytes);
                 grains.insert(index, grain);

@@ -10,6 +10,7 @@ use super::attributes::Made;
 use super::sink::{Failure, ImageSink};
 use super::slot::{Slot, Taken};
 use super::{ImageWriter, Inherits, Names, OWNER};
+use crate::Shortage;
 use crate::backup::take_place;
 use crate::copy::Trouble;
 use crate::copy::tree::{FileError, Fill};
@@ -285,7 +286,15 @@ impl ImageWriter {
             (Names::Fresh, Error::Exists) => {
                 Trouble::Host(HostError::Duplicate { path: self.host_path(Some(name)) })
             }
-            (_, error) => self.failed(Some(name), error),
+            (_, error) => self.not_created(name, error),
+        }
+    }
+
+    /// An entry that was not created, perhaps because of something other than blocks.
+    fn not_created(&self, name: &Name, error: Error) -> Trouble {
+        match Shortage::find(&self.vfs, error) {
+            Some(shortage) => Trouble::Exhausted { path: self.path(Some(name)), shortage },
+            None => self.failed(Some(name), error),
         }
     }
 

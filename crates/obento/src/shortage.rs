@@ -1,0 +1,54 @@
+//! What a volume ran out of, where a driver reports only that there is no space.
+
+use std::fmt;
+
+use obento_base::Error;
+use obento_driver::Keeps;
+use obento_vfs::Vfs;
+
+/// Something other than blocks that a volume ran out of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shortage {
+    /// All inodes are in use: their number was fixed when the volume was created.
+    Inodes(u64),
+    /// A directory of a FAT or exFAT volume has no free entries, and it cannot grow.
+    Entries,
+}
+
+/// The blocks that a new entry takes at most in a FAT volume: its directory grows by one, and the entry is a directory.
+const NEW_ENTRY: u64 = 2;
+
+impl Shortage {
+    /// Returns what `vfs` ran out of, if `error` came of creating an entry and blocks are free.
+    pub fn find(vfs: &Vfs, error: Error) -> Option<Self> {
+        let usage = (error == Error::NoSpace).then(|| vfs.file_system().statfs().ok()).flatten()?;
+        if usage.inodes > 0 {
+            return (usage.free_inodes == 0).then_some(Self::Inodes(usage.inodes));
+        }
+        // FAT and exFAT store nothing of this; other formats without a fixed number of inodes store more.
+        let is_fat = vfs.limits().keeps == Keeps::DIRECTORIES;
+        (is_fat && usage.free >= NEW_ENTRY).then_some(Self::Entries)
+    }
+
+    /// Returns what can be done about it.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Inodes(_) => "remove files, or create a volume with more inodes: obento mkfs -N COUNT",
+            Self::Entries => {
+                "use a subdirectory, remove files, or create a volume with a larger root directory: obento mkfs \
+                 -t vfat -E root_entries=COUNT, or -E fat=32"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inodes(count) => write!(f, "no inode is free: all {count} are in use"),
+            Self::Entries => {
+                f.write_str("the directory is full: all its entries are in use, and it cannot grow")
+            }
+        }
+    }
+}
