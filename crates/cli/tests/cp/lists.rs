@@ -69,9 +69,61 @@ fn a_list_that_a_volume_cannot_keep_is_reported() {
     }
 }
 
+#[test]
+fn a_list_that_a_volume_with_modes_cannot_store_leaves_the_group_its_own_entry() {
+    let engine = [Oracle::Program("linux.uml"), Oracle::Program("mkfs.minix")];
+    let Some(bench) = Bench::new(&[TOOLS, &engine].concat()) else { return };
+    sources(&bench);
+    let folder = bench.path().to_str().unwrap();
+    call("tar", ["--acls", "-C", folder, "-cf", bench.at("t.tar").to_str().unwrap(), "s"]).unwrap();
+    let mode = |path: &str| bench.prints(&["stat", "-c", "%a", path]).trim().to_owned();
+    let empty = || {
+        fs::File::create(bench.at("m.img")).unwrap().set_len(16 << 20).unwrap();
+        call("mkfs.minix", [bench.at("m.img").to_str().unwrap()]).unwrap();
+    };
+    // The mode of the source shows the mask, rw-; its group has r-- only.
+    let ways: [&[&str]; 3] = [
+        &["cp", "-r", "-p", "s", "m.img:/"],
+        &["import", "m.img:/", "t.tar"],
+        &["build", "-q", "-F", "-t", "minix", "m.img", "--from", "t.tar"],
+    ];
+    for way in ways {
+        empty();
+        bench.fails(way, "access control list");
+        assert_eq!(mode("m.img:/s/acl"), "640", "{way:?}");
+    }
+    // A directory that gives its group to new files sets the mode once more.
+    empty();
+    bench.quiet(&["mkdir", "-m", "2775", "m.img:/g"]);
+    bench.fails(&["cp", "-p", "s/acl", "m.img:/g"], "access control list");
+    assert_eq!(mode("m.img:/g/acl"), "640");
+}
+
+#[test]
+fn a_list_that_a_mount_of_the_host_cannot_store_leaves_the_group_its_own_entry() {
+    let Some(bench) = Bench::new(&[TOOLS, &[Oracle::LoopMount]].concat()) else { return };
+    sources(&bench);
+    bench.ext4("t.img", &[]);
+    bench.quiet(&["cp", "-r", "-p", "s", "t.img:/"]);
+    // The ramfs of Linux has modes and no lists.
+    fs::create_dir(bench.at("m")).unwrap();
+    call("mount", ["-t", "ramfs", "none", bench.at("m").to_str().unwrap()]).unwrap();
+    let copied = bench.obento(&["cp", "-p", "t.img:/s/acl", "m/acl"]);
+    let mode = fs::metadata(bench.at("m/acl")).map(|meta| meta.permissions().mode() & 0o7777);
+    call("umount", [bench.at("m")]).unwrap();
+    assert_eq!(copied.status.code(), Some(1), "{}", text(&copied.stderr));
+    assert!(text(&copied.stderr).contains("access control list"), "{}", text(&copied.stderr));
+    assert_eq!(mode.unwrap(), 0o640);
+}
+
 /// An archive with a list that names `joe` and `staff`, as GNU tar and bsdtar write it where those have names.
 fn archive(bench: &Bench, with_owners: bool) {
     let list = "user::rw-\nuser:joe:rw-\ngroup::r--\ngroup:staff:r-x\nmask::rwx\nother::---\n";
+    archive_of(bench, list, with_owners);
+}
+
+/// The same with another list.
+fn archive_of(bench: &Bench, list: &str, with_owners: bool) {
     let record = |key: &str, value: &str| {
         let bare = key.len() + value.len() + 3;
         let len =
@@ -138,6 +190,29 @@ fn a_name_that_the_image_lacks_is_reported_and_nobody_gets_more() {
     // The mask stays, and so the group has what its own entry says.
     assert_eq!(lists(&bench, "t.img", "named"), "user::rw- group::r-- mask::rwx other::---");
     bench.fails(&["build", "-q", "-t", "ext4", "b.img", "--from", "a.tar"], "the image has no user 'joe'");
+    bench.fails(
+        &["build", "-q", "-F", "-t", "ext4", "--verify", "b.img", "--from", "a.tar"],
+        "the image has no group 'staff'",
+    );
+    assert_eq!(lists(&bench, "b.img", "named"), lists(&bench, "t.img", "named"));
+    call("e2fsck", ["-fn", bench.at("b.img").to_str().unwrap()]).unwrap();
+}
+
+#[test]
+fn a_number_in_the_list_of_an_archive_stands_for_a_name_that_the_image_lacks() {
+    let Some(bench) = Bench::new(&[TOOLS, &[Oracle::LoopMount]].concat()) else { return };
+    archive_of(
+        &bench,
+        "user::rw-,user:joe:rw-:1234,group::r--,group:staff:r-x:77,mask::rwx,other::---",
+        false,
+    );
+    bench.ext4("t.img", &[]);
+    bench.quiet(&["import", "t.img:/", "a.tar"]);
+    bench.prints(&["build", "-q", "-t", "ext4", "b.img", "--from", "a.tar"]);
+    for image in ["t.img", "b.img"] {
+        let expected = "user::rw- user:1234:rw- group::r-- group:77:r-x mask::rwx other::---";
+        assert_eq!(lists(&bench, image, "named"), expected, "{image}");
+    }
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub struct FillReport {
     pub excluded: u64,
     /// Notices about the sources.
     pub notes: Vec<String>,
+    /// As [`BuildReport::lost`](crate::BuildReport::lost).
+    pub lost: Vec<SourceProblem>,
 }
 
 /// Builds the image `out`. `make` creates its empty volume, of at least `least` bytes if the settings have no
@@ -123,7 +125,8 @@ fn fill_fresh(
     drop((volume, image));
     let probe = registry.probe(&*device).map_err(|error| failed(&error))?;
     let (_, probe) = probe.ok_or_else(|| failed(&"what was made is not recognised"))?;
-    let report = FillReport { probe, written, excluded: read.excluded, notes: read.notes.clone() };
+    let (notes, lost) = (read.notes.clone(), read.lost.clone());
+    let report = FillReport { probe, written, excluded: read.excluded, notes, lost };
     Ok((fresh, report))
 }
 

@@ -61,6 +61,8 @@ pub struct BuildReport {
     pub excluded: u64,
     /// Notices about the sources.
     pub notes: Vec<String>,
+    /// Files whose access control lists lack entries, because the tree lacks a user or group that the source names.
+    pub lost: Vec<SourceProblem>,
 }
 
 /// Builds the image `out` from `sources`, each one over the earlier ones. The image gets its name only when

@@ -67,6 +67,7 @@ pub(super) fn report(plan: &dyn BuildPlan, read: &Read, moved: u64) -> BuildRepo
         bytes: moved,
         excluded: read.excluded,
         notes: read.notes.clone(),
+        lost: read.lost.clone(),
     }
 }
 

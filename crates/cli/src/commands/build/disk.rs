@@ -12,7 +12,7 @@ use obento::{
 };
 
 use super::confine::confine_filled;
-use super::{Args, Watch, engine, layout, tell};
+use super::{Args, Watch, engine, layout, tell, warn_of_lists};
 use crate::commands::cp::tell_losses;
 use crate::context::Context;
 use crate::json::Line;
@@ -43,10 +43,12 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
         if let Some(volume) = &partition.volume {
             crate::commands::mkfs::notes(&name, &volume.formatted, context);
             tell(&volume.notes);
+            warn_of_lists(&volume.lost, context);
         }
         if let Some(filled) = &partition.filled {
             tell_losses(&filled.written, &name, false, context);
             tell(&filled.notes);
+            warn_of_lists(&filled.lost, context);
         }
     }
     let mut out = Output::stdout();

@@ -12,7 +12,7 @@ use obento::{FillReport, WriteReport, build_filled, human_size, uuid_text};
 
 use super::confine::confine_filled;
 use super::volume::VolumeArgs;
-use super::{Args, Watch, tell, write_counts};
+use super::{Args, Watch, tell, warn_of_lists, write_counts};
 use crate::commands::cp::tell_losses;
 use crate::commands::mkfs::own;
 use crate::context::Context;
@@ -44,6 +44,7 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     };
     tell_losses(&report.written, shown, false, context);
     report.notes.iter().for_each(|note| context.note(shown, note));
+    warn_of_lists(&report.lost, context);
     let mut out = Output::stdout();
     if context.json() {
         line(shown, &report, start).write(&mut out)?;
@@ -83,7 +84,7 @@ fn line(shown: &[u8], report: &FillReport, start: Instant) -> Line {
 
 /// What was made and what is in it.
 pub(super) fn filled_fields(line: Line, report: &FillReport) -> Line {
-    let FillReport { probe, written, excluded, notes } = report;
+    let FillReport { probe, written, excluded, notes, .. } = report;
     line.field("file_system", probe.fs_type)
         .field("uuid", probe.uuid.map(uuid_text))
         .bytes("label", &probe.label)

@@ -73,6 +73,7 @@ fn make(args: &Args, context: &Context) -> Outcome {
     };
     super::mkfs::notes(shown, &report.formatted, context);
     report.notes.iter().for_each(|note| context.note(shown, note));
+    warn_of_lists(&report.lost, context);
     let mut out = Output::stdout();
     if context.json() {
         line(args, &report, start.elapsed()).write(&mut out)?;
@@ -80,6 +81,13 @@ fn make(args: &Args, context: &Context) -> Outcome {
         write_summary(&mut out, shown, &report, start.elapsed())?;
     }
     out.finish()
+}
+
+/// Reports files whose access control lists lack entries. The image exists: exit code 1.
+fn warn_of_lists(lost: &[SourceProblem], context: &Context) {
+    for SourceProblem { path, why } in lost {
+        context.warn(&Report::on("cannot keep the whole access control list of", path, why));
+    }
 }
 
 /// What cannot be built.

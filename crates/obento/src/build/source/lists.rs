@@ -2,6 +2,7 @@
 //! and modes are made to agree with the lists.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use obento_base::Mode;
 use obento_driver::NodeId;
@@ -9,33 +10,41 @@ use obento_driver::tree::{Body, XattrsId};
 use obento_host::Xattr;
 use obento_host::build::Reader as Bytes;
 
-use super::Reader;
+use super::{Reader, TOLD};
+use crate::build::SourceProblem;
 use crate::build::model::names;
 use crate::{Owners, acls};
 
 /// The most bytes of `/etc/passwd` and `/etc/group`.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Resolves all lists of the tree. A name that the tree lacks is a problem of its file.
-pub(super) fn settle(reader: &mut Reader<'_>) {
-    let (mut owners, mut unresolved) = (None, HashMap::new());
+/// A list after its names were looked up.
+#[derive(Clone)]
+struct Settled {
+    xattrs: Option<XattrsId>,
+    mode: Mode,
+    /// The entries that were left out, with the reason.
+    lost: Option<Arc<str>>,
+}
+
+/// Settles all lists of the tree. An entry for a name that the tree lacks is left out, and returned with the path of its file. The
+/// mask stays, so that no other entry grants more than before.
+pub(super) fn settle(reader: &mut Reader<'_>) -> Vec<SourceProblem> {
+    let (mut owners, mut lost) = (None, HashMap::new());
     // Many files have the same list.
-    let mut known: HashMap<(XattrsId, Mode), (Option<XattrsId>, Mode)> = HashMap::new();
+    let mut known: HashMap<(XattrsId, Mode), Settled> = HashMap::new();
     let nodes = u32::try_from(reader.model.builder.len()).unwrap_or(u32::MAX);
     for id in (0..nodes).map(NodeId) {
         let attr = reader.model.builder.node(id).map(|node| node.attr);
         let Some((attr, set)) = attr.and_then(|attr| Some((attr, attr.xattrs?))) else { continue };
         let settled = match known.get(&(set, attr.mode)) {
-            Some(settled) => *settled,
+            Some(settled) => settled.clone(),
             None => {
                 let Some(mut xattrs) = lists_of(reader, set) else { continue };
+                let mut why = Vec::new();
                 if acls::has_words(&xattrs) {
                     let owners = owners.get_or_insert_with(|| owners_of(reader));
-                    let why = acls::resolve(&mut xattrs, owners);
-                    if !why.is_empty() {
-                        unresolved.insert(id, why.join(", "));
-                        continue;
-                    }
+                    why = acls::resolve(&mut xattrs, owners);
                 }
                 let mut mode = attr.mode;
                 match reader.settings.chmod.is_some() {
@@ -43,27 +52,37 @@ pub(super) fn settle(reader: &mut Reader<'_>) {
                     false => acls::settle(&mut mode, &mut xattrs),
                 }
                 let Ok(new) = reader.xattrs(&xattrs) else { continue };
-                known.insert((set, attr.mode), (new, mode));
-                (new, mode)
+                let lost = (!why.is_empty()).then(|| why.join(", ").into());
+                let settled = Settled { xattrs: new, mode, lost };
+                known.insert((set, attr.mode), settled.clone());
+                settled
             }
         };
         if let Some(attr) = reader.model.builder.attr_mut(id) {
-            (attr.xattrs, attr.mode) = settled;
+            (attr.xattrs, attr.mode) = (settled.xattrs, settled.mode);
+        }
+        if let Some(why) = settled.lost {
+            lost.insert(id, why);
         }
     }
-    report(reader, &unresolved);
+    with_paths(reader, &lost)
 }
 
-/// Reports the nodes of `unresolved` by their paths.
-fn report(reader: &mut Reader<'_>, unresolved: &HashMap<NodeId, String>) {
-    let mut waiting = if unresolved.is_empty() { vec![] } else { vec![(NodeId::ROOT, Vec::new())] };
+/// Returns the first [`TOLD`] files of `lost` with their paths, sorted.
+fn with_paths(reader: &Reader<'_>, lost: &HashMap<NodeId, Arc<str>>) -> Vec<SourceProblem> {
+    let mut found = Vec::new();
+    let mut waiting = if lost.is_empty() { vec![] } else { vec![(NodeId::ROOT, Vec::new())] };
     while let Some((id, path)) = waiting.pop() {
-        if let Some(why) = unresolved.get(&id) {
-            reader.problem(path.clone(), format!("its access control list cannot be kept: {why}"));
+        if let Some(why) = lost.get(&id) {
+            found.push(SourceProblem { path: path.clone(), why: why.to_string() });
         }
         let children = reader.model.builder.children(id);
         waiting.extend(children.map(|(name, child)| (child, [&path[..], b"/", name].concat())));
     }
+    found.sort_unstable();
+    found.dedup();
+    found.truncate(TOLD);
+    found
 }
 
 /// Returns the attributes of a set that contains a list, in text form or not.

@@ -40,6 +40,8 @@ pub(super) struct Read {
     pub supply: Supply,
     pub excluded: u64,
     pub notes: Vec<String>,
+    /// Entries of access control lists that were left out, by file.
+    pub lost: Vec<SourceProblem>,
     /// The image that already contains the files of a pipe.
     pub stream: Option<Stream>,
 }
@@ -79,7 +81,7 @@ pub(super) fn read_all(
             BuildSource::Dump(path) => dump::read(&mut reader, path)?,
         }
     }
-    lists::settle(&mut reader);
+    let lost = lists::settle(&mut reader);
     let Reader { model, supply, mut problems, excluded, mut notes, stream, .. } = reader;
     if !problems.is_empty() {
         problems.sort();
@@ -90,7 +92,7 @@ pub(super) fn read_all(
     if settings.epoch.is_none() && tree.nodes().any(|(_, node)| node.attr.mtime > now) {
         notes.push(OF_THE_FUTURE.to_owned());
     }
-    Ok(Read { tree, supply, excluded, notes, stream })
+    Ok(Read { tree, supply, excluded, notes, lost, stream })
 }
 
 /// The state of reading.

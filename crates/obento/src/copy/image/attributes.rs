@@ -56,8 +56,12 @@ impl ImageWriter {
             self.remove_lists(made.node, if is_kept { &LISTS } else { &LISTS[..1] }, name)?;
         }
         let kept = meta.xattrs.iter().filter(|xattr| acls::is_kept(&xattr.name, keep));
+        let mut lost_list = None;
         for xattr in kept {
-            self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
+            let is_stored = self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
+            if !is_stored && xattr.name == ACCESS_ACL {
+                lost_list = Some(&xattr.value);
+            }
         }
         let is_file = made.node.kind() == Ok(FileKind::Regular);
         if let Some((before, _)) = made.replaces.filter(|(_, attr)| is_file && attr.kind == FileKind::Regular)
@@ -67,7 +71,14 @@ impl ImageWriter {
                 self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
             }
         }
-        self.set_attr(made, meta, name)
+        self.set_attr(made, meta, name)?;
+        match lost_list {
+            // Last, because the mode of the source shows the mask where it would show the group.
+            Some(value) if self.limits.keeps.contains(Keeps::MODES) => {
+                self.narrow_mode(made.node, value, name)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns whether the entry gets a mode that does not depend on its directory.
@@ -195,29 +206,27 @@ impl ImageWriter {
         self.change(node, SetAttr { mode, ..SetAttr::default() }, name)
     }
 
+    /// Sets an attribute. Returns whether the volume stored it; a loss is counted.
     fn set_xattr(
         &mut self,
         node: &Node,
         attribute: &[u8],
         value: &[u8],
         name: Option<&Name>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<bool, Trouble> {
         let loss = if attribute == ACCESS_ACL || attribute == DEFAULT_ACL { Loss::Acl } else { Loss::Xattr };
         let guarded = attribute.starts_with(b"security.") || attribute.starts_with(b"trusted.");
         if guarded && self.options.trust == Trust::Untrusted {
             let path = self.host_path(name);
             self.report.lose(loss, None, || path);
-            return Ok(());
+            return Ok(false);
         }
         match self.vfs.set_xattr(OWNER, node, attribute, value, XattrMode::Set) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(true),
             Err(error @ (Error::NotSupported | Error::OutOfRange | Error::NotPermitted | Error::Invalid)) => {
                 let path = self.host_path(name);
                 self.report.refused(loss, error, || path);
-                if attribute == ACCESS_ACL && self.limits.keeps.contains(Keeps::MODES) {
-                    self.narrow_mode(node, value, name)?;
-                }
-                Ok(())
+                Ok(false)
             }
             Err(error) => Err(self.failed(name, error)),
         }

@@ -12,6 +12,7 @@ use obento_host::tree::Keep;
 
 use super::slot::Slot;
 use super::{ImageWriter, OWNER};
+use crate::acls;
 use crate::copy::{Problem, Trouble};
 
 /// The most files that wait.
@@ -82,7 +83,7 @@ impl ImageWriter {
             && !inherits.group
             && !self.created.returns
             && bytes.len() <= NEW_FILE_MAX
-            && (meta.xattrs.is_empty() || !self.options.keep.contains(Keep::XATTRS))
+            && !meta.xattrs.iter().any(|xattr| acls::is_kept(&xattr.name, self.options.keep))
             && self.limits.keeps.contains(Keeps::OWNERS | Keeps::MODES)
             && self.limits.fits_owner(meta.uid, meta.gid)
             && (!self.options.keep.contains(Keep::TIMES)
