@@ -59,7 +59,7 @@ pub fn run(sources: &[OsString], target: &Address, args: &Args, context: &Contex
     if from.is_empty() {
         return Ok(());
     }
-    expect_directory(&target, &from)?;
+    expect_directory(&target, &from, options.named_symlinks)?;
     copy(&from, &target, &options, (args.verbose, args.is_untrusted()), context).map(drop)
 }
 
@@ -146,13 +146,20 @@ fn folders(path: &Path, symlinks: Symlinks) -> impl Iterator<Item = OwnedFd> {
 }
 
 /// Errors: the target ends in a slash, and is no directory and cannot become one.
-fn expect_directory(target: &ImageTarget, sources: &[CopyFrom]) -> Result<(), Report> {
+fn expect_directory(target: &ImageTarget, sources: &[CopyFrom], symlinks: Symlinks) -> Result<(), Report> {
     let shown = target.shown();
     if !shown.ends_with(b"/") || target.directory().is_some() {
         return Ok(());
     }
     let is_directory = |source: &CopyFrom| match source {
-        CopyFrom::Host(path) => Path::new(std::ffi::OsStr::from_bytes(path)).is_dir(),
+        CopyFrom::Host(path) => {
+            let path = Path::new(std::ffi::OsStr::from_bytes(path));
+            let found = match symlinks {
+                Symlinks::Follow => path.metadata(),
+                Symlinks::Keep => path.symlink_metadata(),
+            };
+            found.is_ok_and(|found| found.is_dir())
+        }
         CopyFrom::HostEntry(dir, name) => dir.enter(name).is_ok(),
         CopyFrom::Image(source) => source.node.kind() == Ok(obento::FileKind::Directory),
     };

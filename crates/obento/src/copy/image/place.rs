@@ -61,8 +61,12 @@ impl ImageTarget {
         }
         let [source] = sources else { return Err(CopyError::NotDirectory { target: self.shown_path() }) };
         // The contents of a directory are copied into an existing directory, whatever the options say about
-        // the target.
-        if let Some(node) = directory.filter(|_| source.name().is_none() || self.is_root()) {
+        // the target, but not through a link to one, as in GNU cp.
+        let is_link = || {
+            let node = self.volume.resolve(&self.place, Symlinks::Keep);
+            node.is_ok_and(|node| node.kind() == Ok(FileKind::Symlink))
+        };
+        if let Some(node) = directory.filter(|_| self.is_root() || source.name().is_none() && !is_link()) {
             return Ok(Place::Into(node, self.shown()));
         }
         self.parent()
