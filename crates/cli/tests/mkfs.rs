@@ -1,5 +1,6 @@
 //! `obento mkfs`, run as a person would.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
@@ -311,4 +312,95 @@ fn has_super_block(image: &Path) -> bool {
     let mut magic = [0; 2];
     File::open(image).unwrap().read_exact_at(&mut magic, 1024 + 0x38).unwrap();
     magic == [0x53, 0xef]
+}
+
+/// What was on a device before. Some signatures overlap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Before {
+    PartitionTable,
+    Arrays,
+}
+
+impl Before {
+    /// What wipefs calls some of it.
+    fn kinds(self) -> &'static [&'static str] {
+        match self {
+            Self::PartitionTable => &["gpt", "PMBR", "iso9660", "VMFS"],
+            Self::Arrays => {
+                &["zfs_member", "linux_raid_member", "isw_raid_member", "btrfs", "VMFS_volume_member"]
+            }
+        }
+    }
+
+    /// Writes its signatures at both ends of an image, as they remain when a disk is used for something else.
+    fn plant(self, image: &Path) {
+        const LEN: u64 = 64 << 20;
+        let _ = fs::remove_file(image);
+        let file = File::create(image).unwrap();
+        file.set_len(LEN).unwrap();
+        let put = |bytes: &[u8], at: u64| file.write_all_at(bytes, at).unwrap();
+        if self == Self::PartitionTable {
+            call("sgdisk", ["-o".as_ref(), "-n".as_ref(), "1:2048:0".as_ref(), image.as_os_str()]).unwrap();
+            put(b"\x01CD001\x01", 32 << 10);
+            put(&0x2fab_f15e_u32.to_le_bytes(), 2 << 20);
+            return;
+        }
+        // mdraid: mdp_superblock_1 of version 1.0, 8 KiB before the end, with its own place as `super_offset`.
+        let mut array = [0_u8; 256];
+        array[..4].copy_from_slice(&0xa92b_4efc_u32.to_le_bytes());
+        array[4] = 1;
+        let at = LEN - (8 << 10);
+        array[144..152].copy_from_slice(&(at / 512).to_le_bytes());
+        put(&array, at);
+        // ZFS: the arrays of uberblocks of all four labels.
+        for label in [0, 256 << 10, LEN - (512 << 10), LEN - (256 << 10)] {
+            (0..32_u64).for_each(|n| put(&0x00ba_b10c_u64.to_le_bytes(), label + (128 << 10) + n * 1024));
+        }
+        put(&0xc001_d00d_u32.to_le_bytes(), 1 << 20);
+        put(b"_BHRfS_M", (64 << 10) + 64);
+        put(b"Intel Raid ISM Cfg Sig. 1.0.00", LEN - 1024);
+    }
+}
+
+#[test]
+fn a_new_file_system_leaves_no_signature_of_what_was_on_the_device() {
+    if !require(&[Oracle::Program("wipefs"), Oracle::Program("sgdisk")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let image = bench.path("disk.img");
+    let signatures = || {
+        let output =
+            call("wipefs", ["-n".as_ref(), "-i".as_ref(), "-p".as_ref(), image.as_os_str()]).unwrap();
+        let lines = text(&output.stdout);
+        let kinds = lines.lines().filter(|line| !line.starts_with('#'));
+        kinds.filter_map(|line| line.rsplit(',').next()).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let natives = ["ext2", "ext4", "vfat", "exfat", "xv6"].map(|kind| (kind, ""));
+    let engine = [("btrfs", "mkfs.btrfs"), ("f2fs", "mkfs.f2fs"), ("minix", "mkfs.minix")];
+    let kinds = natives.into_iter().chain(engine).filter(|(_, maker)| {
+        maker.is_empty() || require(&[Oracle::Program(maker), Oracle::Program("linux.uml")])
+    });
+    for (kind, maker) in kinds {
+        for before in [Before::PartitionTable, Before::Arrays] {
+            for options in
+                ["", " -E nodiscard"].into_iter().filter(|options| maker.is_empty() || options.is_empty())
+            {
+                before.plant(&image);
+                let planted = signatures();
+                let missing = before.kinds().iter().find(|kind| !planted.contains(**kind));
+                assert_eq!(missing, None, "{planted:?}");
+                let output = bench.obento(&format!("mkfs -q -F -t {kind}{options} disk.img"));
+                if !options.is_empty() && text(&output.stderr).contains("nodiscard") {
+                    // This type has no such option.
+                    continue;
+                }
+                assert!(output.status.success(), "{kind}{options}: {}", text(&output.stderr));
+                // The boot sectors of FAT and exFAT look like a partition table to wipefs.
+                let is_own = |found: &&String| *found == kind || kind.ends_with("fat") && *found == "dos";
+                let left: Vec<_> = signatures().into_iter().filter(|found| !is_own(&found)).collect();
+                assert_eq!(left, [""; 0], "{kind}{options} over {before:?}");
+            }
+        }
+    }
 }

@@ -98,10 +98,11 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
         let grown = len.filter(|_| target.part.is_none()).unwrap_or(0);
         format.plan(device.len().max(grown), &options)
     } else {
-        if options.contents == Contents::Unknown {
+        if contents == Contents::Unknown {
             // A signature of another type would make the image ambiguous. Wrong options leave it as it is.
             format.plan(device.len(), &options).map_err(failed)?;
-            own::clear(&*device).map_err(|error| failed(FormatError::Device(error)))?;
+            let discard = if host.keep { own::Discard::Forbidden } else { own::Discard::Allowed };
+            own::clear(&*device, discard).map_err(|error| failed(FormatError::Device(error)))?;
         }
         format.format(&Watched::new(device.clone(), &target.shown, context), &options)
     };

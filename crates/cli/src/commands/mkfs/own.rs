@@ -20,8 +20,12 @@ use crate::output::{Outcome, Output};
 use crate::own::{Nameless, Program};
 use crate::report::{Report, printable};
 
-/// As much as any mark of a type lies in: nothing that was there before is recognised afterwards.
-const MARKS: u64 = 1 << 20;
+/// The signatures at the start of a device: that of VMFS, at 2 MiB, is the last.
+/// Source: util-linux `libblkid/src/superblocks`.
+const HEAD: u64 = 4 << 20;
+/// The signatures at the end of a device: the backup of a GPT, members of RAID arrays (Promise: up to 3920 sectors from the end),
+/// the last two labels of ZFS, the second super block of NILFS2.
+const TAIL: u64 = 2 << 20;
 /// How many lines of a program that failed are told.
 const LINES: usize = 6;
 
@@ -96,7 +100,7 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
         copy.put_whole(&*device).map_err(|error| failed(&error))?;
     } else {
         note("");
-        clear(&*device).map_err(|error| failed(&error))?;
+        clear(&*device, Discard::Allowed).map_err(|error| failed(&error))?;
         on(&program, &target.path).map_err(|cause| failed(&cause))?;
         device.flush().map_err(|error| failed(&error))?;
     }
@@ -170,11 +174,22 @@ pub(in crate::commands) fn maker(program: Program, maker: &Maker) -> EmptyMaker 
     EmptyMaker { make: Arc::new(make), least }
 }
 
-/// Makes zeros of where marks of types are.
-pub(super) fn clear(device: &dyn BlockDevice) -> obento::Result<()> {
-    let len = MARKS.min(device.len());
-    if !device.punch(0..len)? {
-        device.write_at(0, &vec![0; usize::try_from(len).unwrap_or(0)])?;
+/// Whether bytes may be discarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Discard {
+    Allowed,
+    Forbidden,
+}
+
+/// Overwrites both ends of `device` with zeros, so that no signature of an earlier file system, partition table or array remains.
+pub(super) fn clear(device: &dyn BlockDevice, discard: Discard) -> obento::Result<()> {
+    let head = HEAD.min(device.len());
+    let tail = device.len().saturating_sub(TAIL).max(head)..device.len();
+    for range in [0..head, tail].into_iter().filter(|range| !range.is_empty()) {
+        if discard == Discard::Forbidden || !device.punch(range.clone())? {
+            let len = usize::try_from(range.end - range.start).unwrap_or(0);
+            device.write_at(range.start, &vec![0; len])?;
+        }
     }
     Ok(())
 }
