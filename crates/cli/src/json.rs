@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use obento::{Attr, Owners, StatFs, Timestamp, Volume, volume_id_text};
+use obento::{Attr, Owners, StatFs, Timestamp, Volume, probe_id_text};
 use serde::Serialize;
 
 use crate::escape::is_printable;
@@ -89,7 +89,7 @@ impl Line {
         let probe = volume.info().probe;
         self.field("type", probe.fs_type)
             .bytes("label", &probe.label)
-            .field("uuid", volume_id_text(probe.uuid, probe.serial))
+            .field("uuid", probe_id_text(&probe))
             .field("block_size", usage.block_size)
             .field("blocks", usage.blocks)
             .field("blocks_free", usage.free)

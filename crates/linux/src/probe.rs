@@ -5,17 +5,30 @@ use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
 use obento_driver::Probe;
 
-use crate::types::{Label, Length, Type, WINDOW};
+use crate::types::{Id, Label, Length, Type, WINDOW};
 
 /// Returns the properties of the volume on `device`, if it has the type `kind`.
 pub fn probe(kind: &Type, device: &dyn BlockDevice) -> Result<Option<Probe>> {
     let start = first_bytes(device)?;
     let has = |at: u64, bytes: &[u8]| start.get(to_usize(at)..).is_some_and(|rest| rest.starts_with(bytes));
     let is_it = kind.marks.iter().any(|mark| has(mark.at, mark.bytes)) && (kind.also)(&start);
-    Ok(is_it.then(|| Probe {
+    if !is_it {
+        return Ok(None);
+    }
+    let id = kind.id.and_then(|read| read(device));
+    let (of_id, serial, text_id) = match id {
+        Some(Id::Uuid(uuid)) => (Some(uuid), None, None),
+        Some(Id::Serial(serial)) => (None, Some(serial), None),
+        Some(Id::Text(text)) => (None, None, Some(text)),
+        None => (None, None, None),
+    };
+    let uuid = kind.uuid.and_then(|at| array(&start, at)).filter(|uuid| *uuid != [0; 16]);
+    Ok(Some(Probe {
         fs_type: kind.names.first().copied().unwrap_or_default(),
         label: label(kind.label, &start, device),
-        uuid: kind.uuid.and_then(|at| array(&start, at)).filter(|uuid| *uuid != [0; 16]),
+        uuid: uuid.or(of_id),
+        serial,
+        text_id,
         len: len(kind.len, &start, device).unwrap_or(device.len()),
         ..Probe::default()
     }))

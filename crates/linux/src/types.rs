@@ -12,10 +12,13 @@ use first_bytes::{
     hfsplus_len, hpfs_len, is_44bsd, is_hfs, is_minix, is_minix3, is_squashfs, is_udf, iso_len, jfs_len,
     log_of_jfs, minix_len, minix3_len, reiserfs_len, romfs_len, sysv_len,
 };
+pub use id::Id;
 use needs::Need;
 
 mod first_bytes;
+mod id;
 mod label;
+mod md5;
 pub mod needs;
 mod udf;
 
@@ -82,6 +85,8 @@ pub struct Type {
     pub label: Label,
     /// Where its UUID is.
     pub uuid: Option<u64>,
+    /// What reads its identifier, if that is not a UUID at a fixed place.
+    pub id: Option<fn(&dyn BlockDevice) -> Option<Id>>,
     /// Its length.
     pub len: Length,
     /// Whether a name, of a file or an attribute, is kept as it is told: of others Linux makes other ones, so that two become one.
@@ -171,6 +176,7 @@ const NONE: Type = Type {
     also: anything,
     label: Label::None,
     uuid: None,
+    id: None,
     len: Length::Device,
     keeps_name: anything,
     keeps_target: anything,
@@ -323,6 +329,7 @@ pub static TYPES: &[Type] = &[
         names: &["hfsplus"],
         modules: &["hfsplus", "nls_utf8"],
         label: Label::On(label::of_hfsplus),
+        id: Some(id::of_hfsplus),
         marks: &[mark(1024, b"H+\0\x04"), mark(1024, b"HX\0\x05")],
         keeps_name: is_unicode,
         writes: true,
@@ -342,6 +349,7 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(1024, b"BD")],
         also: is_hfs,
         label: Label::Pascal(1024 + 36, 27),
+        id: Some(id::of_hfs),
         len: Length::By(hfs_len),
         // What it does not keep is not asked of it.
         options: "quiet",
@@ -388,6 +396,7 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(0x8001, b"BEA01"), mark(0x8001, b"CD001")],
         also: is_udf,
         label: Label::On(udf::label),
+        id: Some(id::of_udf),
         len: Length::On(udf::len),
         keeps_name: is_unicode,
         options: "iocharset=utf8",
@@ -406,6 +415,7 @@ pub static TYPES: &[Type] = &[
         modules: &["isofs", "nls_utf8"],
         marks: &[mark(0x8001, b"CD001")],
         label: Label::On(label::of_iso),
+        id: Some(id::of_iso),
         len: Length::By(iso_len),
         options: "iocharset=utf8",
         needs: needs::ISO9660,
@@ -572,6 +582,7 @@ pub static TYPES: &[Type] = &[
         names: &["hpfs"],
         modules: &["hpfs"],
         label: Label::On(label::of_hpfs),
+        id: Some(id::of_hpfs),
         marks: &[mark(0x2000, b"\x49\xe8\x95\xf9\xc5\xe9\x53\xfa")],
         len: Length::By(hpfs_len),
         writes: true,

@@ -114,7 +114,7 @@ pub use import::{ImportOptions, ImportReport, MemberTrouble, import};
 pub use registry::{Engine, Registry};
 pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};
 pub use shortage::Shortage;
-pub use text::{Escaped, escaped, human_size, uuid_text, volume_id_text};
+pub use text::{Escaped, escaped, human_size, probe_id_text, uuid_text, volume_id_text};
 pub use unfinished::{free_name, unfinished_name};
 pub use volume::{GlobError, Owners, Volume, is_pattern, matches};
 pub use walk::{Damage, Entry, Order, Step, Walk};

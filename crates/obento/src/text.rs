@@ -3,6 +3,7 @@
 use std::fmt;
 
 use obento_base::write_escaped;
+use obento_driver::Probe;
 
 use crate::partition::Guid;
 
@@ -43,6 +44,11 @@ pub fn human_size(bytes: u64) -> String {
 pub fn volume_id_text(uuid: Option<[u8; 16]>, serial: Option<u32>) -> Option<String> {
     let serial = || serial.map(|serial| format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff));
     uuid.map(uuid_text).or_else(serial)
+}
+
+/// Returns the identifier of a recognised volume as it is written: its UUID, its serial number, or its own text.
+pub fn probe_id_text(probe: &Probe) -> Option<String> {
+    volume_id_text(probe.uuid, probe.serial).or_else(|| probe.text_id.clone())
 }
 
 /// Formats a UUID, as in `2f1d4f9e-0c5f-4e53-9d6b-0c2a7b0f5a11`.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use obento::partition::Partition;
-use obento::{Access, Content, Holds, Image, Part, StatFs, Volume, VolumeInfo, human_size, volume_id_text};
+use obento::{Access, Content, Holds, Image, Part, StatFs, Volume, VolumeInfo, human_size, probe_id_text};
 
 use crate::context::Context;
 use crate::json::Line;
@@ -208,7 +208,7 @@ fn file_system_text(out: &mut impl Write, indent: usize, found: &Found, image: &
     if !info.probe.label.is_empty() {
         fact(out, indent, "label", &printable(&info.probe.label))?;
     }
-    if let Some(id) = volume_id_text(info.probe.uuid, info.probe.serial) {
+    if let Some(id) = probe_id_text(&info.probe) {
         fact(out, indent, "UUID", &id)?;
     }
     fact(out, indent, "state", &info.state)?;
@@ -293,7 +293,7 @@ fn file_system_json(line: Line, found: &Found, image: &Image) -> Line {
     if !info.probe.label.is_empty() {
         line = line.bytes("label", &info.probe.label);
     }
-    if let Some(id) = volume_id_text(info.probe.uuid, info.probe.serial) {
+    if let Some(id) = probe_id_text(&info.probe) {
         line = line.field("uuid", id);
     }
     let notices: Vec<_> =

@@ -9,6 +9,7 @@ use obento_block::BlockDevice;
 use super::first_bytes::{u16_at, u32_at};
 
 /// Kinds of descriptors: `TAG_IDENT_*` of Linux 6.1, fs/udf/ecma_167.h.
+const PRIMARY: u16 = 1;
 const ANCHOR: u16 = 2;
 const PARTITION: u16 = 5;
 const LOGICAL_VOLUME: u16 = 6;
@@ -31,6 +32,13 @@ fn descriptors(device: &dyn BlockDevice) -> Option<(u64, Vec<Vec<u8>>)> {
     let sectors = (first..).take(to_usize((bytes / size).min(DESCRIPTORS)));
     let descriptors = sectors.map_while(|number| sector(device, number, size));
     Some((size, descriptors.take_while(|bytes| !is(bytes, END)).collect()))
+}
+
+/// Returns the identifier of the volume set, a field of 128 bytes (ECMA-167 3/10.1.6).
+pub(super) fn volume_set(device: &dyn BlockDevice) -> Option<Vec<u8>> {
+    let (_, descriptors) = descriptors(device)?;
+    let primary = descriptors.iter().find(|bytes| is(bytes, PRIMARY))?;
+    primary.get(72..200).map(<[u8]>::to_vec)
 }
 
 /// Returns the label: the identifier of the logical volume (ECMA-167 3/10.6.4), a string of OSTA compressed Unicode (UDF 2.60, 2.1.1

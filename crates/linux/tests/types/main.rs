@@ -3,6 +3,7 @@
 mod broken;
 mod contract;
 mod damaged;
+mod ids;
 mod image;
 mod needs;
 mod numbers;

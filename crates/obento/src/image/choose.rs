@@ -501,6 +501,6 @@ fn by_uuid(content: &Content, part: &Part) -> bool {
         _ => return false,
     };
     let of_partition = content.partition.as_ref().is_some_and(|partition| partition.uuid == wanted);
-    let of_volume = content.probe().and_then(|probe| crate::volume_id_text(probe.uuid, probe.serial));
+    let of_volume = content.probe().and_then(crate::probe_id_text);
     of_partition || of_volume.is_some_and(|id| id.eq_ignore_ascii_case(&wanted))
 }

@@ -1,0 +1,104 @@
+//! Identifiers that are not a UUID at a fixed place, as blkid prints them.
+//!
+//! Source of all rules: util-linux 2.38, `libblkid/src/superblocks`, in the file that each function names.
+
+use std::fmt::Write as _;
+
+use obento_block::BlockDevice;
+
+use super::md5;
+use crate::probe::first_bytes;
+
+/// An identifier.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Id {
+    /// A UUID.
+    Uuid([u8; 16]),
+    /// A serial number.
+    Serial(u32),
+    /// Text.
+    Text(String),
+}
+
+/// The first 16 bytes of the message whose digest is the UUID of an HFS volume (hfs.c `hash_init`).
+const HFS: [u8; 16] =
+    [0xb3, 0xe2, 0x0f, 0x39, 0xf2, 0x92, 0x11, 0xd6, 0x97, 0xa4, 0x00, 0x30, 0x65, 0x43, 0xec, 0xac];
+/// Where the Finder information of HFS has its identifier of 8 bytes, and where that of HFS+ has it.
+const HFS_ID: u64 = 1024 + 92 + 24;
+const HFSPLUS_ID: u64 = 1024 + 80 + 24;
+
+/// Of HFS (hfs.c `hfs_set_uuid`).
+pub(super) fn of_hfs(device: &dyn BlockDevice) -> Option<Id> {
+    of_finder(device, HFS_ID)
+}
+
+/// Of HFS+ (hfs.c `hfs_set_uuid`).
+pub(super) fn of_hfsplus(device: &dyn BlockDevice) -> Option<Id> {
+    of_finder(device, HFSPLUS_ID)
+}
+
+fn of_finder(device: &dyn BlockDevice, at: u64) -> Option<Id> {
+    let mut id = [0; 8];
+    device.read_at(at, &mut id).ok()?;
+    let mut uuid = md5::digest(&[&HFS[..], &id].concat()).filter(|_| id != [0; 8])?;
+    uuid[6] = 0x30 | uuid[6] & 0x0f;
+    uuid[8] = 0x80 | uuid[8] & 0x3f;
+    Some(Id::Uuid(uuid))
+}
+
+/// Of HPFS: in the boot sector, if that has one (hpfs.c `struct hpfs_boot_block`).
+pub(super) fn of_hpfs(device: &dyn BlockDevice) -> Option<Id> {
+    let start = first_bytes(device).ok()?;
+    let is_told = start.get(510..512) == Some(b"\x55\xaa") && start.get(0x26) == Some(&0x28);
+    let serial = start.get(0x27..)?.first_chunk().filter(|_| is_told)?;
+    Some(Id::Serial(u32::from_le_bytes(*serial)))
+}
+
+/// Of ISO 9660: the time of the last change, or else of creation (iso9660.c `probe_iso9660_set_uuid`; ECMA-119 8.4.26.1).
+pub(super) fn of_iso(device: &dyn BlockDevice) -> Option<Id> {
+    let start = first_bytes(device).ok()?;
+    [0x8000 + 830, 0x8000 + 813].into_iter().find_map(|at| date(start.get(at..at + 17)?)).map(Id::Text)
+}
+
+/// A time of 16 digits and a time zone; `None` if it is not set.
+fn date(bytes: &[u8]) -> Option<String> {
+    let (digits, zone) = bytes.split_at_checked(16)?;
+    let is_unset = digits.iter().all(|digit| *digit == b'0') && *zone == [0];
+    let text = std::str::from_utf8(digits).ok().filter(|_| !is_unset)?;
+    let is_digits = text.bytes().all(|digit| digit.is_ascii_digit());
+    let parts =
+        [0..4, 4..6, 6..8, 8..10, 10..12, 12..14, 14..16].map(|part| text.get(part).unwrap_or_default());
+    is_digits.then(|| parts.join("-"))
+}
+
+/// Of UDF: from the identifier of the volume set, of which the first 16 characters are to be hexadecimal (udf.c
+/// `gen_uuid_from_volset_id`; UDF 2.60, 2.2.2.5). Characters that are not become two digits.
+pub(super) fn of_udf(device: &dyn BlockDevice) -> Option<Id> {
+    let field = super::udf::volume_set(device)?;
+    let used = usize::from(*field.last()?).min(field.len() - 1);
+    let (bits, text) = field.get(..used)?.split_first()?;
+    let text = match bits {
+        8 => text.iter().map(|byte| char::from(*byte)).collect::<String>(),
+        16 => {
+            let units: Vec<u16> =
+                text.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]])).collect();
+            String::from_utf16_lossy(&units)
+        }
+        _ => return None,
+    };
+    let bytes = text.as_bytes();
+    let bytes = bytes.get(..bytes.len().min(16)).filter(|bytes| bytes.len() >= 8)?;
+    let digits = bytes.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    // So many characters are as they are, and the next ones in hexadecimal, until there are 16 digits.
+    let plain = match digits {
+        16 => 16,
+        8..16 => 8,
+        _ => 0,
+    };
+    let (plain, coded) = bytes.split_at_checked(plain)?;
+    let mut id = String::from_utf8(plain.to_ascii_lowercase()).ok()?;
+    for at in 0..(16 - plain.len()) / 2 {
+        let _ = write!(id, "{:02x}", coded.get(at).copied().unwrap_or(0));
+    }
+    Some(Id::Text(id))
+}
