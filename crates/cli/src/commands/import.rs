@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use obento::{
-    CopyError, Existing, HostError, ImportOptions, Observer, Operand, Problem, TreeOptions, Trouble,
+    Access, CopyError, Existing, HostError, ImportOptions, Observer, Operand, Problem, TreeOptions, Trouble,
     UnpackLimits, import, interrupt,
 };
 
@@ -94,14 +94,18 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let path = args.file.as_deref().or(args.archive.as_deref()).filter(|path| *path != Path::new("-"));
     let input = open_archive(path)?;
     let name = path.map_or(&b"standard input"[..], |path| path.as_os_str().as_bytes());
+    let total = path.and_then(|path| std::fs::metadata(path).ok()).filter(|meta| meta.is_file());
     if address.place.is_none() {
         // `open_for_change` says what to do.
         open::open_for_change(&args.target, context)?;
     }
+    if context.expect_changes_allowed(args.target.as_bytes()).is_ok() {
+        // The archive is open already.
+        open::seal_before_decoding([&args.target], open::Bare::Image, Access::ReadWrite, context);
+    }
     let target = super::cp::open_target(&address, context)?;
     context.seal();
     let shown = target.shown();
-    let total = path.and_then(|path| std::fs::metadata(path).ok()).filter(|meta| meta.is_file());
     let mut watch = Watch {
         context,
         progress: Progress::new(context, "importing"),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use obento::{
     Access, Address, CheckError, CheckObserver, CheckOptions, CheckProgress, CheckReport, DeviceError, Error,
-    FieldValue, Finding, Image, Locking, Mending, Options, Part, Severity, SystemClock, check,
+    FieldValue, Finding, Image, ImageFile, Locking, Mending, Options, Part, Severity, SystemClock, check,
 };
 
 use crate::context::Context;
@@ -166,8 +166,11 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
         unpack: global.unpack(),
         ..Options::default()
     };
-    let image = Image::open(&address.image, context.registry(), &options)
-        .map_err(|error| (cannot_open(error), FAILED))?;
+    let file = ImageFile::open(&address.image, &options).map_err(|error| (cannot_open(error), FAILED))?;
+    if !file.opens_others() && !own::may_start(context) {
+        context.seal();
+    }
+    let image = file.decode(context.registry()).map_err(|error| (cannot_open(error), FAILED))?;
     image.notices().iter().for_each(|notice| context.note(shown, notice));
     Ok(Opened { image, part: address.part, mending })
 }

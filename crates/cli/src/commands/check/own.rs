@@ -20,6 +20,17 @@ use crate::report::{Report, printable, subject};
 /// How often one mends that may need more than once.
 const MENDS: u32 = 3;
 
+/// Whether the check may start a program: the type is not given, and a program that checks one of the engine's types is installed.
+/// The type shows when the image is decoded.
+pub fn may_start(context: &Context) -> bool {
+    let registry = context.registry();
+    let of = |kind: &Type| kind.checker.is_some_and(|checker| checker.tool.find().is_some());
+    match context.options().fs_type.as_deref() {
+        Some(name) => registry.engine_type(name).is_some_and(of),
+        None => registry.engine_types().iter().any(of),
+    }
+}
+
 /// A volume of a type that a program of its own checks.
 pub struct Subject {
     kind: &'static Type,

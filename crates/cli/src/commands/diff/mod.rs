@@ -6,12 +6,12 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use obento::sandbox::Rights;
 use obento::{
-    Change, DeviceNumber, DiffOptions, DiffSide, Difference, FileKind, Operand, Problem, Symlinks, Timestamp,
-    diff,
+    Access, Change, DeviceNumber, DiffOptions, DiffSide, Difference, FileKind, Operand, Problem, Symlinks,
+    Timestamp, diff,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -57,11 +57,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.bytes {
         return bytes::run(&args.sides, context);
     }
+    let is_prepared = prepare(args, context)?;
     let as_trees = args.recursive && holds_trees(&args.sides, context)?;
+    // It reads the time zone, a file.
+    let clock = Clock::system();
     let open = |side| if as_trees { open_tree(side, context) } else { open_side(side, context) };
     let opened = args.sides.iter().map(|side| open(side)).collect::<Result<Vec<_>, _>>()?;
-    let clock = Clock::system();
-    confine(&opened, context);
+    if !is_prepared {
+        confine(opened.iter().filter_map(Side::host), context);
+    }
     let mut sides = opened.into_iter().map(Side::find);
     let (Some(left), Some(right)) = (sides.next(), sides.next()) else { return Ok(()) };
     let (left, right) = (left?, right?);
@@ -91,13 +95,33 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     teller.out.finish()
 }
 
+/// Opens the files of images and gives up rights before a byte of them is decoded, if every side is known to be an image or a file
+/// of the host without that. Returns whether it did.
+fn prepare(args: &Args, context: &Context) -> Result<bool, Report> {
+    let mut hosts = Vec::new();
+    for side in &args.sides {
+        match open::operand(side, context)? {
+            Operand::Image(_) => {}
+            // Whether a file is an image shows when it is decoded.
+            Operand::Host(path) if path.is_dir() || !args.recursive => hosts.push(path),
+            _ => return Ok(false),
+        }
+    }
+    let prepared = open::prepare(&args.sides, open::Bare::HostFile, Access::ReadOnly, context);
+    if prepared {
+        confine(hosts.iter().map(PathBuf::as_path), context);
+    }
+    Ok(prepared)
+}
+
 /// Gives up all rights but to read what lies beneath the sides that are on the host. A side that cannot be opened is
 /// for the comparison to tell, and where no image is read there is nothing to fear.
-fn confine(sides: &[Side], context: &Context) {
-    let hosts: Vec<_> = sides.iter().filter_map(Side::host).collect();
+fn confine<'p>(hosts: impl Iterator<Item = &'p Path>, context: &Context) {
+    const SIDES: usize = 2;
+    let hosts: Vec<_> = hosts.collect();
     if hosts.is_empty() {
         context.seal();
-    } else if hosts.len() < sides.len() {
+    } else if hosts.len() < SIDES {
         let folders: Option<Vec<_>> = hosts.into_iter().map(folder).collect();
         if let Some(folders) = folders {
             let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
