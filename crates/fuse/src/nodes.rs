@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
-use obento::{Node, Vfs};
+use obento::{Ino, Node, Vfs};
 use parking_lot::Mutex;
 
 /// The root's number in every FUSE file system.
@@ -67,6 +67,16 @@ impl Nodes {
             // As the first file of a squashfs.
             ROOT => node.vfs().root().ino().0,
             ino => ino,
+        }
+    }
+
+    /// The inode number for which `id` stands: the inverse of [`id`](Self::id).
+    pub(crate) fn ino(vfs: &Vfs, id: u64) -> Ino {
+        let root = vfs.root().ino();
+        match id {
+            ROOT => root,
+            _ if id == root.0 => Ino(ROOT),
+            _ => Ino(id),
         }
     }
 

@@ -32,6 +32,8 @@ pub struct Means {
     pub limits: Limits,
     /// Bytes that are free.
     pub free: u64,
+    /// Whether files have access control lists.
+    pub lists: bool,
     /// Whether what is in it is there when it is opened again.
     pub lasts: bool,
     /// Whether a case must do the same in each run.
@@ -68,6 +70,7 @@ kept! {
 }
 
 pub(crate) const HARD_LINKS: Need = Need::new("no hard links", |means| means.limits.link_max > 1);
+pub(crate) const LISTS: Need = Need::new("no access control lists", |means| means.lists);
 pub(crate) const LARGE_FILES: Need =
     Need::new("no files past 4 GiB", |means| means.limits.file_size_max > 5 << 30);
 pub(crate) const LARGE_ROOM: Need = Need::new("no holes, and no room for 4 GiB without", |means| {

@@ -30,6 +30,12 @@ struct RawEntry {
 }
 const _: () = assert!(size_of::<RawEntry>() == 8);
 
+/// Returns whether the value is a list without any entries, which stands for no list. Source: Linux fs/posix_acl.c
+/// `posix_acl_from_xattr`.
+pub(crate) fn is_empty_list(value: &[u8]) -> bool {
+    value == VERSION.to_le_bytes()
+}
+
 /// The subject of an entry, in the order of the entries of a list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Tag {

@@ -100,7 +100,9 @@ impl Vfs {
         node.get_xattr(name)
     }
 
-    /// Sets an extended attribute. Setting an access control list also sets the mode.
+    /// Sets an extended attribute. Setting an access control list also sets the mode, and clears set-group-ID if
+    /// the caller is not in the group of the file. A list that a mode represents completely is not stored: the
+    /// inode then has no list. A list without any entries removes the list that the inode has.
     ///
     /// # Errors
     ///
@@ -127,16 +129,26 @@ impl Vfs {
         if name == acl::DEFAULT && !attr.is_dir() {
             return Err(Error::Invalid);
         }
-        let list = if is_acl(name) { Some(Acl::decode(value)?) } else { None };
-        xattrs.set_xattr(node.ino(), name, value, mode)?;
-        match list {
-            Some(list) if name == acl::ACCESS => {
-                let bits = attr.mode.bits() & 0o7000 | list.mode().bits();
-                let change = SetAttr { mode: Some(Mode::new(bits)), ..SetAttr::default() };
-                fs.set_attr(node.ino(), &change).map(drop)
-            }
-            _ => Ok(()),
+        if !is_acl(name) {
+            return xattrs.set_xattr(node.ino(), name, value, mode);
         }
+        if acl::is_empty_list(value) {
+            return remove_list(xattrs, node, name);
+        }
+        let list = Acl::decode(value)?;
+        if name == acl::ACCESS && list.is_mode_alone() {
+            remove_list(xattrs, node, name)?;
+        } else {
+            xattrs.set_xattr(node.ino(), name, value, XattrMode::Set)?;
+        }
+        if name == acl::DEFAULT {
+            return Ok(());
+        }
+        // Source: Linux fs/posix_acl.c `posix_acl_update_mode`.
+        let kept = if caller.in_group(attr.gid) { attr.mode } else { attr.mode.without(Mode::SET_GID) };
+        let bits = kept.bits() & 0o7000 | list.mode().bits();
+        let change = SetAttr { mode: Some(Mode::new(bits)), ..SetAttr::default() };
+        fs.set_attr(node.ino(), &change).map(drop)
     }
 
     /// Removes an extended attribute.
@@ -146,13 +158,22 @@ impl Vfs {
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
     /// 3. `NotPermitted` or `AccessDenied`: as for [`set_xattr`](Self::set_xattr).
-    /// 4. `NoData`: the inode has no such attribute.
+    /// 4. `NoData`: the inode has no such attribute, and it is not an access control list. An inode without a list
+    ///    has the one that its mode represents, so that removing it succeeds.
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<()> {
         self.writable()?;
         let xattrs = node.file_system().xattrs().ok_or(Error::NotSupported)?;
         let _attributes = node.inode.guard.write();
         expect_xattr_allowed(caller, node, &node.stored()?, name)?;
-        xattrs.remove_xattr(node.ino(), name)
+        if is_acl(name) { remove_list(xattrs, node, name) } else { xattrs.remove_xattr(node.ino(), name) }
+    }
+}
+
+/// Removes an access control list, if the inode has one.
+fn remove_list(xattrs: &dyn Xattrs, node: &Node, name: &[u8]) -> Result<()> {
+    match xattrs.remove_xattr(node.ino(), name) {
+        Err(Error::NoData) => Ok(()),
+        removed => removed,
     }
 }
 
@@ -160,19 +181,20 @@ fn is_acl(name: &[u8]) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
+/// Returns the mode after a change of the data or the owner. Source: Linux fs/attr.c `setattr_should_drop_sgid`,
+/// fs/open.c `chown_common`.
 fn without_privileges(attr: &Attr) -> Mode {
     let executable_by_group = attr.mode.bits() & 0o010 != 0;
     match attr.kind {
-        FileKind::Regular if executable_by_group => attr.mode.without(Mode::SET_UID).without(Mode::SET_GID),
-        FileKind::Regular => attr.mode.without(Mode::SET_UID),
-        _ => attr.mode,
+        FileKind::Directory => attr.mode,
+        _ if executable_by_group => attr.mode.without(Mode::SET_UID).without(Mode::SET_GID),
+        _ => attr.mode.without(Mode::SET_UID),
     }
 }
 
 /// Checks that the caller may make the change. Fails with `NotPermitted` or `AccessDenied`.
 fn expect_allowed(caller: &Caller, node: &Node, attr: &Attr, change: &SetAttr) -> Result<()> {
-    let only_flags = SetAttr { flags: change.flags, ..SetAttr::default() };
-    if attr.flags.intersects(GUARDED) && *change != only_flags {
+    if attr.flags.intersects(GUARDED) && !is_allowed_by_flags(attr, change) {
         return Err(Error::NotPermitted);
     }
     if *caller == Caller::Owner {
@@ -184,15 +206,30 @@ fn expect_allowed(caller: &Caller, node: &Node, attr: &Attr, change: &SetAttr) -
     if other_owner || other_group || guarded || change.ctime.is_some() || change.btime.is_some() {
         return Err(Error::NotPermitted);
     }
-    let now = |time: Option<TimeChange>| matches!(time, None | Some(TimeChange::Now));
-    let only_touched = SetAttr { atime: change.atime, mtime: change.mtime, ..SetAttr::default() };
     match () {
         () if caller.owns(attr) => Ok(()),
-        () if *change == only_touched && now(change.atime) && now(change.mtime) => {
-            access::check(node, attr, caller, Want::WRITE)
-        }
+        () if is_touch(change) => access::check(node, attr, caller, Want::WRITE),
         () => Err(Error::NotPermitted),
     }
+}
+
+/// Returns whether the change only sets times to the current time.
+fn is_touch(change: &SetAttr) -> bool {
+    let is_now = |time: Option<TimeChange>| matches!(time, None | Some(TimeChange::Now));
+    let times = SetAttr { atime: change.atime, mtime: change.mtime, ..SetAttr::default() };
+    *change == times && is_now(change.atime) && is_now(change.mtime)
+}
+
+/// Returns whether an immutable or append-only inode may be changed like this: its flags may; its project with them if
+/// they end its protection; and an append-only inode takes the current time. Source: Linux fs/attr.c `may_setattr`,
+/// fs/ext4/ioctl.c `ext4_fileattr_set`.
+fn is_allowed_by_flags(attr: &Attr, change: &SetAttr) -> bool {
+    let flags = SetAttr { flags: change.flags, ..SetAttr::default() };
+    let flags_and_project = SetAttr { project: change.project, ..flags };
+    let ends_protection = change.flags.is_some_and(|flags| !flags.intersects(GUARDED));
+    *change == flags
+        || *change == flags_and_project && ends_protection
+        || is_touch(change) && !attr.flags.contains(FileFlags::IMMUTABLE)
 }
 
 /// Extends a change by its side effects: a new owner or group clears set-user-ID and set-group-ID, and a

@@ -37,7 +37,27 @@ pub(crate) struct Change {
     pub(crate) kill_privileges: bool,
 }
 
+/// What SETXATTR sets.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedValue<'b> {
+    pub(crate) name: &'b [u8],
+    pub(crate) value: &'b [u8],
+    pub(crate) flags: i32,
+    /// Set-group-ID is cleared, since the caller of a change of the access control list is not in the group.
+    pub(crate) kill_set_gid: bool,
+}
+
 impl Change {
+    /// The kernel keeps the times of a file itself while it gathers writes, so that touch(1) arrives as the current
+    /// time of access and two times that the kernel read from its clock.
+    fn is_touch(&self) -> bool {
+        let times = Self { atime: None, mtime: None, ctime: None, kill_privileges: false, ..*self };
+        matches!(self.atime, Some(Time::Now))
+            && self.mtime.is_some()
+            && self.ctime.is_some()
+            && times.is_none()
+    }
+
     /// These are times that the kernel kept and now hands over, and nothing else.
     fn is_handed_over(&self) -> bool {
         let others = Self { mtime: None, ctime: None, kill_privileges: false, ..*self };
@@ -68,6 +88,8 @@ impl Server {
                 return Ok(attr);
             }
         }
+        let touch = Change { mtime: Some(Time::Now), ctime: None, ..*change };
+        let change = if change.is_touch() { &touch } else { change };
         if let Some(size) = change.size {
             self.vfs.truncate(&OWNER, &node, size).map_err(errno)?;
             self.drop_privileges(id, change.kill_privileges)?;
@@ -140,13 +162,20 @@ impl Server {
     }
 
     /// Sets a named attribute.
-    pub(crate) fn set_xattr(&self, id: u64, name: &[u8], value: &[u8], flags: i32) -> Reply<()> {
+    pub(crate) fn set_xattr(&self, id: u64, set: &NamedValue<'_>) -> Reply<()> {
+        let NamedValue { name, value, flags, kill_set_gid } = *set;
         let mode = match flags {
             libc::XATTR_CREATE => XattrMode::Create,
             libc::XATTR_REPLACE => XattrMode::Replace,
             _ => XattrMode::Set,
         };
         let node = self.node(id)?;
+        let attr = node.attr().map_err(errno)?;
+        if kill_set_gid && attr.mode.contains(Mode::SET_GID) {
+            // Before the list grants anything.
+            let set = SetAttr { mode: Some(attr.mode.without(Mode::SET_GID)), ..SetAttr::default() };
+            self.vfs.set_attr(&OWNER, &node, &set).map_err(errno)?;
+        }
         self.vfs.set_xattr(&OWNER, &node, name, value, mode).map_err(errno)?;
         if name == CAPABILITY {
             self.nodes.set_plain(id, false);

@@ -1,8 +1,8 @@
-//! Per-file flags: `lsattr` and `chattr`, which ask by ioctl(2).
+//! Requests by ioctl(2): flags of files (`lsattr`, `chattr`), the label, and discarding free space (`fstrim`).
 //!
 //! Source: Linux include/uapi/linux/fs.h, `FS_IOC_GETFLAGS`; with `long` in its number and `int` in its data.
 
-use obento::{Attr, Error, FileFlags, Node, SetAttr};
+use obento::{Attr, Errno, Error, FileFlags, Node, SetAttr};
 
 use super::{OWNER, Reply, Server, errno};
 
@@ -12,10 +12,25 @@ const SET_FLAGS: u32 = 0x4008_6602;
 const GET_EXTENDED: u32 = 0x801c_581f;
 const SET_EXTENDED: u32 = 0x401c_5820;
 const GET_VERSION: u32 = 0x8008_7601;
+/// `FS_IOC_GETFSLABEL`, with room for `FSLABEL_MAX` bytes.
+const GET_LABEL: u32 = 0x8100_9431;
+const LABEL_MAX: usize = 256;
+/// `FITRIM`: `struct fstrim_range`, of a start, a length, and the shortest range to discard, in bytes.
+const TRIM: u32 = 0xc018_5879;
+
+/// Whether an ioctl changes attributes of the file.
+pub(crate) fn ioctl_changes(command: u32) -> bool {
+    matches!(command, SET_FLAGS | SET_EXTENDED)
+}
+
+/// Whether an ioctl only reads attributes of the file.
+pub(crate) fn ioctl_is_short(command: u32) -> bool {
+    matches!(command, GET_FLAGS | GET_EXTENDED | GET_VERSION)
+}
 
 impl Server {
-    /// Answers an ioctl; ENOTTY for what is none of a file system.
-    pub(crate) fn ioctl(&self, id: u64, command: u32, data: &[u8]) -> Reply<Vec<u8>> {
+    /// Answers an ioctl of the user `uid`. Fails with ENOTTY for an ioctl that no file system has.
+    pub(crate) fn ioctl(&self, id: u64, uid: u32, command: u32, data: &[u8]) -> Reply<Vec<u8>> {
         let node = self.node(id)?;
         match command {
             GET_FLAGS => Ok(node.attr().map_err(errno)?.flags.bits().to_le_bytes().to_vec()),
@@ -26,24 +41,61 @@ impl Server {
                 self.set_flags(id, &node, SetAttr { flags: Some(flags), ..SetAttr::default() })
             }
             SET_EXTENDED => {
-                let old = node.attr().map_err(errno)?.flags;
-                let flags = Some(EXTENDED.iter().fold(old, |flags, &(extended, flag)| {
+                let old = node.attr().map_err(errno)?;
+                let flags = Some(EXTENDED.iter().fold(old.flags, |flags, &(extended, flag)| {
                     let is_set = word(data, 0).is_ok_and(|bits| bits & extended != 0);
                     if is_set { flags | flag } else { flags - flag }
                 }));
-                let project = Some(word(data, 12)?);
+                let project = Some(word(data, 12)?).filter(|&project| project != old.project);
                 self.set_flags(id, &node, SetAttr { flags, project, ..SetAttr::default() })
             }
-            _ => Err(obento::Errno(libc::ENOTTY)),
+            GET_LABEL => {
+                let mut label = self.vfs.file_system().info().probe.label;
+                label.resize(LABEL_MAX, 0);
+                Ok(label)
+            }
+            TRIM => self.trim(uid, data),
+            _ => Err(Errno(libc::ENOTTY)),
         }
     }
 
+    /// Discards free space of the whole volume, for root and for the user who serves; answers the range with the number
+    /// of discarded bytes as its length. Fails with EPERM for other users, and with EOPNOTSUPP for a part of the volume.
+    fn trim(&self, uid: u32, data: &[u8]) -> Reply<Vec<u8>> {
+        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+            return Err(Error::NotPermitted.errno());
+        }
+        let (start, len, min_len) = (long(data, 0)?, long(data, 8)?, long(data, 16)?);
+        let stat = self.vfs.file_system().statfs().map_err(errno)?;
+        if start != 0 || len < stat.blocks.saturating_mul(stat.block_size.into()) {
+            return Err(Error::NotSupported.errno());
+        }
+        let discarded = self.vfs.trim(min_len).map_err(errno)?;
+        Ok([start, discarded, min_len].into_iter().flat_map(u64::to_le_bytes).collect())
+    }
+
+    /// Fails with EOPNOTSUPP, and changes nothing, if the format does not store one of the flags.
     fn set_flags(&self, id: u64, node: &Node, set: SetAttr) -> Reply<Vec<u8>> {
-        self.vfs.set_attr(&OWNER, node, &set).map_err(errno)?;
+        let old = node.attr().map_err(errno)?;
+        let new = self.vfs.set_attr(&OWNER, node, &set).map_err(errno)?;
         self.nodes.set_plain(id, false);
+        let lost = set.flags.unwrap_or_default() - new.flags - COMPUTED;
+        if !lost.is_empty() {
+            let back = SetAttr { flags: Some(old.flags), ..SetAttr::default() };
+            self.vfs.set_attr(&OWNER, node, &back).map_err(errno)?;
+            return Err(Error::NotSupported.errno());
+        }
         self.settled(node, Vec::new())
     }
 }
+
+/// Flags that say how a file is stored. A program that changes others hands them back as it read them.
+const COMPUTED: FileFlags = FileFlags::EXTENTS
+    .union(FileFlags::INDEX)
+    .union(FileFlags::INLINE_DATA)
+    .union(FileFlags::ENCRYPTED)
+    .union(FileFlags::VERITY)
+    .union(FileFlags::EA_INODE);
 
 /// Bits of `fsx_xflags`, and the flags that they stand for.
 const EXTENDED: [(u32, FileFlags); 6] = [
@@ -61,6 +113,12 @@ fn extended(attr: &Attr) -> Vec<u8> {
     let bits = set.fold(0, |bits, (extended, _)| bits | extended);
     let words = [bits, 0, 0, attr.project, 0, 0, 0];
     words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// The number of 64 bits at `offset`. Fails with Invalid if the data ends before it.
+fn long(data: &[u8], offset: usize) -> Reply<u64> {
+    let bytes = data.get(offset..).and_then(|data| data.first_chunk());
+    bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(|| Error::Invalid.errno())
 }
 
 /// The number at `offset`. Errors: Invalid if it is not there.

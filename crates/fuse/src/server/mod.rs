@@ -16,8 +16,9 @@ use obento::{Attr, Caller, Errno, Error, Name, NameError, Node, Refusal, StatFs,
 
 use crate::nodes::{Known, Nodes};
 
-pub(crate) use attributes::{Change, Time};
+pub(crate) use attributes::{Change, NamedValue, Time};
 pub(crate) use data::{Source, Written};
+pub(crate) use flags::{ioctl_changes, ioctl_is_short};
 pub(crate) use listing::Listed;
 pub(crate) use names::{Made, Moved};
 

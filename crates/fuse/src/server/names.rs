@@ -3,6 +3,7 @@
 use obento::{DeviceNumber, Error, FileFlags, FileKind, Mode, NewNode, Node, RenameFlags, Vfs};
 
 use super::{Found, OWNER, Reply, Server, errno, name};
+use crate::nodes::Nodes;
 
 /// Flags that forbid writes.
 const GUARDED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
@@ -40,12 +41,29 @@ fn permissions(mode: u32) -> Mode {
 impl Server {
     /// What `bytes` leads to in `dir`; none if it leads nowhere and the kernel may remember that.
     pub(crate) fn lookup(&self, dir: u64, bytes: &[u8]) -> Reply<Option<Found>> {
+        match bytes {
+            b"." => return self.find_again(dir).map(Some),
+            b".." => {
+                let parent = self.node(dir)?.parent().map_err(errno)?;
+                return self.introduce(&parent.clone(), parent).map(Some);
+            }
+            _ => {}
+        }
         let dir = self.node(dir)?;
         match dir.lookup(name(bytes)?) {
             Ok(node) => self.introduce(&dir, node).map(Some),
             Err(Error::NotFound) if self.stays(&dir) => Ok(None),
             Err(error) => Err(errno(error)),
         }
+    }
+
+    /// The inode of a file handle: the kernel may have forgotten it since it made the handle.
+    fn find_again(&self, id: u64) -> Reply<Found> {
+        let node = match self.nodes.get(id) {
+            Some(known) => known.node,
+            None => self.vfs.node(Nodes::ino(&self.vfs, id)).map_err(errno)?,
+        };
+        self.introduce(&node.clone(), node)
     }
 
     /// Makes an inode and names it.

@@ -47,6 +47,7 @@ pub(super) mod opcode {
     pub const LSEEK: u32 = 46;
     pub const COPY_FILE_RANGE: u32 = 47;
     pub const TMPFILE: u32 = 51;
+    pub const STATX: u32 = 52;
 }
 
 /// `FUSE_NOTIFY_INVAL_INODE` of `enum fuse_notify_code`.
@@ -270,12 +271,71 @@ pub(super) struct StatfsOut {
     pub spare: [u32; 6],
 }
 
-/// `FUSE_COMPAT_SETXATTR_IN_SIZE`: further flags are not asked for.
+/// The first `FUSE_COMPAT_SETXATTR_IN_SIZE` bytes of `struct fuse_setxattr_in`.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct SetxattrIn {
     pub size: u32,
     pub flags: i32,
+}
+
+/// The rest of it, which the kernel sends if `FUSE_SETXATTR_EXT` was agreed on.
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct SetxattrExtra {
+    pub setxattr_flags: u32,
+    pub padding: u32,
+}
+
+/// Of `setxattr_flags` in [`SetxattrExtra`]: the caller of a change of an access control list is not in the group of
+/// the file.
+pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
+
+/// `struct fuse_sx_time`.
+#[derive(IntoBytes, KnownLayout, Immutable, Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct StatxTime {
+    pub tv_sec: i64,
+    pub tv_nsec: u32,
+    pub reserved: i32,
+}
+
+/// `struct fuse_statx`.
+#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[repr(C)]
+pub(super) struct Statx {
+    pub mask: u32,
+    pub blksize: u32,
+    pub attributes: u64,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub mode: u16,
+    pub spare0: u16,
+    pub ino: u64,
+    pub size: u64,
+    pub blocks: u64,
+    pub attributes_mask: u64,
+    pub atime: StatxTime,
+    pub btime: StatxTime,
+    pub ctime: StatxTime,
+    pub mtime: StatxTime,
+    pub rdev_major: u32,
+    pub rdev_minor: u32,
+    pub dev_major: u32,
+    pub dev_minor: u32,
+    pub spare2: [u64; 14],
+}
+
+/// `struct fuse_statx_out`.
+#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[repr(C)]
+pub(super) struct StatxOut {
+    pub attr_valid: u64,
+    pub attr_valid_nsec: u32,
+    pub flags: u32,
+    pub spare: [u64; 2],
+    pub stat: Statx,
 }
 
 #[derive(FromBytes, KnownLayout, Immutable)]
@@ -387,4 +447,6 @@ const _: () = assert!(size_of::<StatfsOut>() == 80);
 const _: () = assert!(size_of::<InitIn>() == 64);
 const _: () = assert!(size_of::<InitOut>() == 64);
 const _: () = assert!(size_of::<IoctlIn>() == 32);
+const _: () = assert!(size_of::<Statx>() == 256);
+const _: () = assert!(size_of::<StatxOut>() == 288);
 const _: () = assert!(size_of::<CopyFileRangeIn>() == 56);

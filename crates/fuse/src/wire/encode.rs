@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use obento::{Attr, FileKind, Timestamp};
+use obento::{Attr, FileFlags, FileKind, Timestamp};
 
-use super::abi::{AttrOut, EntryOut, RawAttr};
+use super::abi::{AttrOut, EntryOut, RawAttr, Statx, StatxOut, StatxTime};
 use crate::attr::encode_device;
 use crate::server::Found;
 
@@ -44,6 +44,44 @@ pub(super) fn attr(attr: &Attr) -> RawAttr {
 
 pub(super) fn attr_out(of: &Attr, valid: Duration) -> AttrOut {
     AttrOut { attr_valid: valid.as_secs(), attr_valid_nsec: valid.subsec_nanos(), dummy: 0, attr: attr(of) }
+}
+
+/// The flags that are attributes of statx(2), which have the same values: Linux include/uapi/linux/stat.h.
+const STATX_ATTRIBUTES: FileFlags = FileFlags::COMPRESS
+    .union(FileFlags::IMMUTABLE)
+    .union(FileFlags::APPEND)
+    .union(FileFlags::NO_DUMP)
+    .union(FileFlags::ENCRYPTED)
+    .union(FileFlags::VERITY);
+
+pub(super) fn statx_out(of: &Attr, valid: Duration) -> StatxOut {
+    let time = |time: Timestamp| StatxTime { tv_sec: time.secs(), tv_nsec: time.nanos(), reserved: 0 };
+    let btime_mask = if of.btime.is_some() { libc::STATX_BTIME } else { 0 };
+    StatxOut {
+        attr_valid: valid.as_secs(),
+        attr_valid_nsec: valid.subsec_nanos(),
+        stat: Statx {
+            mask: libc::STATX_BASIC_STATS | btime_mask,
+            blksize: of.block_size,
+            attributes: of.flags.intersection(STATX_ATTRIBUTES).bits().into(),
+            attributes_mask: STATX_ATTRIBUTES.bits().into(),
+            nlink: of.nlink,
+            uid: of.uid,
+            gid: of.gid,
+            mode: of.st_mode(),
+            ino: of.ino.0,
+            size: of.size,
+            blocks: of.blocks,
+            atime: time(of.atime),
+            btime: of.btime.map(time).unwrap_or_default(),
+            ctime: time(of.ctime),
+            mtime: time(of.mtime),
+            rdev_major: of.rdev.major,
+            rdev_minor: of.rdev.minor,
+            ..Statx::default()
+        },
+        ..StatxOut::default()
+    }
 }
 
 pub(super) fn entry_out(found: &Found, valid: Validity) -> EntryOut {

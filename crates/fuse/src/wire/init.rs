@@ -9,6 +9,8 @@ use super::abi::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR};
 use super::request::Body;
 
 const ASYNC_READ: u64 = 1 << 0;
+/// LOOKUP of `.` and `..` by number, for file handles that outlive what the kernel remembers.
+const EXPORT_SUPPORT: u64 = 1 << 4;
 const BIG_WRITES: u64 = 1 << 5;
 const DONT_MASK: u64 = 1 << 6;
 const DO_READDIRPLUS: u64 = 1 << 13;
@@ -21,11 +23,14 @@ const MAX_PAGES: u64 = 1 << 22;
 const CACHE_SYMLINKS: u64 = 1 << 23;
 const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
 const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+/// SETXATTR has further flags.
+const SETXATTR_EXT: u64 = 1 << 29;
 /// There are flags beyond the 32nd.
 const INIT_EXT: u64 = 1 << 30;
 
 /// What is asked of the kernel, where it has it.
 const WANTED: u64 = ASYNC_READ
+    | EXPORT_SUPPORT
     | BIG_WRITES
     | DONT_MASK
     | DO_READDIRPLUS
@@ -37,6 +42,7 @@ const WANTED: u64 = ASYNC_READ
     | CACHE_SYMLINKS
     | NO_OPENDIR_SUPPORT
     | HANDLE_KILLPRIV_V2
+    | SETXATTR_EXT
     | INIT_EXT;
 
 /// Requests that the kernel sends without waiting for the answers: read-ahead, and writing back.
@@ -50,6 +56,8 @@ pub(super) struct Agreed {
     pub reply: InitOut,
     /// The kernel gathers writes.
     pub writeback: bool,
+    /// SETXATTR has further flags.
+    pub setxattr_flags: bool,
 }
 
 /// Agrees with a kernel that says `body`; the kernel is to gather writes if `writeback`, and to keep times in steps of
@@ -78,7 +86,7 @@ pub(super) fn agree(mut body: Body<'_>, writeback: bool, time_step: u32) -> io::
         max_pages: (MAX_IO / PAGE) as u16,
         ..InitOut::default()
     };
-    Ok(Agreed { reply, writeback: flags & WRITEBACK_CACHE != 0 })
+    Ok(Agreed { reply, writeback: flags & WRITEBACK_CACHE != 0, setxattr_flags: flags & SETXATTR_EXT != 0 })
 }
 
 #[cfg(test)]
@@ -97,12 +105,12 @@ mod tests {
     #[test]
     fn what_the_kernel_lacks_is_not_asked_for() {
         let agreed = agree(Body(&said(7, 45, u64::MAX)), true, 2_000_000_000).unwrap();
-        assert!(agreed.writeback);
+        assert!(agreed.writeback && agreed.setxattr_flags);
         assert_eq!(u64::from(agreed.reply.flags), WANTED | WRITEBACK_CACHE);
         assert_eq!((agreed.reply.max_readahead, agreed.reply.max_pages), (128 << 10, 256));
         assert_eq!(agreed.reply.time_gran, 1_000_000_000);
         let agreed = agree(Body(&said(7, 40, INIT_EXT | POSIX_ACL)), true, 1).unwrap();
-        assert!(!agreed.writeback);
+        assert!(!agreed.writeback && !agreed.setxattr_flags);
         assert_eq!((u64::from(agreed.reply.flags), agreed.reply.minor), (INIT_EXT | POSIX_ACL, 40));
     }
 

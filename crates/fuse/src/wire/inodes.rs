@@ -2,10 +2,14 @@
 
 use obento::{Attr, Errno};
 
-use super::abi::{GetxattrIn, InHeader, IoctlIn, IoctlOut, SetattrIn, SetxattrIn, SizeOut, StatfsOut, fattr};
-use super::encode::{attr_out, timestamp};
-use super::{Wire, reply, request};
-use crate::server::{Change, Reply, Time};
+use super::abi::{
+    GetxattrIn, InHeader, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrExtra, SetxattrIn,
+    SizeOut, StatfsOut, fattr,
+};
+use super::encode::{attr_out, statx_out, timestamp};
+use super::reply::ONLY_ATTRIBUTES;
+use super::{Place, Wire, reply, request};
+use crate::server::{Change, NamedValue, Reply, Time, ioctl_changes, ioctl_is_short};
 
 fn tell(wire: &Wire, attr: &Attr, out: &mut reply::Body) {
     out.push(&attr_out(attr, wire.attr_validity(attr, attr.ino.0)));
@@ -18,6 +22,18 @@ pub(super) fn getattr(
     out: &mut reply::Body,
 ) -> Reply<()> {
     tell(wire, &wire.server.getattr(header.nodeid)?, out);
+    Ok(())
+}
+
+/// As GETATTR, with the time of birth.
+pub(super) fn statx(
+    wire: &Wire,
+    header: &InHeader,
+    _: request::Body<'_>,
+    out: &mut reply::Body,
+) -> Reply<()> {
+    let attr = wire.server.getattr(header.nodeid)?;
+    out.push(&statx_out(&attr, wire.attr_validity(&attr, attr.ino.0)));
     Ok(())
 }
 
@@ -74,8 +90,10 @@ pub(super) fn setxattr(
     _: &mut reply::Body,
 ) -> Reply<()> {
     let SetxattrIn { size, flags } = body.take()?;
+    let extra = if wire.setxattr_flags { body.take::<SetxattrExtra>()?.setxattr_flags } else { 0 };
     let name = body.name()?;
-    wire.server.set_xattr(header.nodeid, name, body.bytes(size)?, flags)
+    let kill_set_gid = extra & SETXATTR_ACL_KILL_SGID != 0;
+    wire.server.set_xattr(header.nodeid, &NamedValue { name, value: body.bytes(size)?, flags, kill_set_gid })
 }
 
 pub(super) fn getxattr(
@@ -117,6 +135,15 @@ pub(super) fn removexattr(
     wire.server.remove_xattr(header.nodeid, body.name()?)
 }
 
+/// What changes attributes makes the kernel forget them, for which it may need answers; and what is not about the flags
+/// of a file may take long.
+pub(super) fn place_of_ioctl(mut body: request::Body<'_>) -> Place {
+    match body.take::<IoctlIn>() {
+        Ok(asked) if ioctl_is_short(asked.cmd) => Place::Here,
+        _ => Place::Pool,
+    }
+}
+
 pub(super) fn ioctl(
     wire: &Wire,
     header: &InHeader,
@@ -124,7 +151,10 @@ pub(super) fn ioctl(
     out: &mut reply::Body,
 ) -> Reply<()> {
     let IoctlIn { cmd, in_size, out_size, .. } = body.take()?;
-    let answer = wire.server.ioctl(header.nodeid, cmd, body.bytes(in_size)?)?;
+    let answer = wire.server.ioctl(header.nodeid, header.uid, cmd, body.bytes(in_size)?)?;
+    if ioctl_changes(cmd) {
+        wire.channel.make_old(header.nodeid, ONLY_ATTRIBUTES);
+    }
     out.push(&IoctlOut::default());
     out.extend(answer.get(..out_size as usize).unwrap_or(&answer));
     Ok(())

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use obento::{Attr, Errno, FileKind};
+use obento::{Attr, Errno, FileKind, Mode};
 
 use crate::pool::Jobs;
 use crate::server::{Reply, Server};
@@ -83,6 +83,8 @@ pub(crate) struct Wire {
     spares: Spares,
     syncs: Syncs,
     channel: Channel,
+    /// SETXATTR has further flags.
+    setxattr_flags: bool,
 }
 
 thread_local! {
@@ -107,7 +109,8 @@ impl Wire {
         let agreed = init::agree(body, options.writeback, server.time_step())?;
         pending.answer(Ok(zerocopy::IntoBytes::as_bytes(&agreed.reply)));
         let options = SessionOptions { writeback: agreed.writeback, ..options };
-        Ok(Self { server, options, pool, spares: Spares::default(), syncs: Syncs::default(), channel })
+        let (spares, syncs, setxattr_flags) = (Spares::default(), Syncs::default(), agreed.setxattr_flags);
+        Ok(Self { server, options, pool, spares, syncs, channel, setxattr_flags })
     }
 
     /// Answers the request in the first `len` bytes of `buffer`, or has it answered; then `buffer` may be another one.
@@ -186,8 +189,13 @@ impl Wire {
         });
     }
 
-    /// How long attributes hold: the kernel changes all of them itself, but for the space that written pages take.
+    /// How long attributes hold: the kernel changes all of them itself, except the space that written pages take, and
+    /// set-user-ID and set-group-ID, which a write by another user clears here. A program that is executed must not
+    /// get rights by bits that are gone, so that the kernel asks each time.
     fn attr_validity(&self, attr: &Attr, id: u64) -> Duration {
+        if !attr.is_dir() && attr.mode.bits() & (Mode::SET_UID.bits() | Mode::SET_GID.bits()) != 0 {
+            return NOT;
+        }
         let changes_below = attr.kind == FileKind::Regular && !self.server.options().read_only;
         match changes_below && self.options.writeback && !self.server.holds_for_long(id) {
             true => SHORT_TIME,
@@ -216,6 +224,7 @@ fn handler(request: Request<'_>) -> Option<(Handler, Place)> {
     match request.header.opcode {
         opcode::LOOKUP => here(names::lookup),
         opcode::GETATTR => here(inodes::getattr),
+        opcode::STATX => here(inodes::statx),
         opcode::SETATTR => here(inodes::setattr),
         opcode::READLINK => here(names::readlink),
         opcode::SYMLINK => here(names::symlink),
@@ -237,7 +246,7 @@ fn handler(request: Request<'_>) -> Option<(Handler, Place)> {
         opcode::REMOVEXATTR => here(inodes::removexattr),
         opcode::READDIR => here(listing::readdir),
         opcode::READDIRPLUS => here(listing::readdirplus),
-        opcode::IOCTL => here(inodes::ioctl),
+        opcode::IOCTL => Some((inodes::ioctl, inodes::place_of_ioctl(request.body))),
         opcode::FALLOCATE => pool(data::fallocate),
         opcode::LSEEK => pool(data::lseek),
         opcode::COPY_FILE_RANGE => pool(data::copy_file_range),

@@ -122,7 +122,8 @@ pub(crate) fn has(fs: &dyn FileSystem, kind: FileKind) -> bool {
 pub(crate) fn needs(fs: &dyn FileSystem, need: Need) -> Outcome {
     let stat = fs.statfs().expect("use");
     let free = stat.free * u64::from(stat.block_size);
-    need.check(&Means { limits: fs.limits(), free, lasts: true, repeats: false })
+    let lists = fs.xattrs().is_some();
+    need.check(&Means { limits: fs.limits(), free, lists, lasts: true, repeats: false })
 }
 
 /// Errors: where the format has none.

@@ -42,6 +42,20 @@ fn answer<T>(result: io::Result<T>) -> Answer<T> {
     })
 }
 
+/// Acts as the user and the group `id`.
+fn as_user<T: Send>(id: u32, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+    let act = || {
+        set_thread_groups(&[])?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+        act()
+    };
+    // A thread that ends, since it cannot take its rights back.
+    std::thread::scope(|scope| scope.spawn(act).join()).expect("it does not panic")
+}
+
 fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0xaa; len];
     let mut done = 0;
@@ -90,16 +104,20 @@ impl Host for Folder {
     }
 
     fn act_as(&mut self, id: u32, number: usize, op: &Op) -> Answer<()> {
-        use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-        let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
-        let act = || {
-            set_thread_groups(&[])?;
-            set_thread_res_gid(gid, gid, gid)?;
-            set_thread_res_uid(uid, uid, uid)?;
-            act_on_host(&self.root, number, op)
-        };
-        // A thread that ends, since it cannot take its rights back.
-        answer(std::thread::scope(|scope| scope.spawn(act).join()).expect("it does not panic"))
+        answer(as_user(id, || act_on_host(&self.root, number, op)))
+    }
+
+    fn xattr(&self, path: &str, name: &str) -> Answer<Vec<u8>> {
+        let mut value = vec![0; 4096];
+        let len = rustix::fs::lgetxattr(self.root.join(path), name, &mut value).map_err(Into::into);
+        value.truncate(answer(len)?);
+        Ok(value)
+    }
+
+    fn set_xattr_as(&mut self, id: Option<u32>, path: &str, name: &str, value: &[u8]) -> Answer<()> {
+        let path = self.root.join(path);
+        let set = || Ok(rustix::fs::lsetxattr(&path, name, value, rustix::fs::XattrFlags::empty())?);
+        answer(id.map_or_else(set, |id| as_user(id, set)))
     }
 
     fn together(&mut self, lists: &[Vec<Op>]) -> Vec<Vec<Answer<()>>> {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use obento_base::{FileKind, Mode, Result};
-use obento_driver::{Access, Cookie, FileSystem, Limits};
+use obento_driver::{Access, Cookie, FileSystem, Limits, XattrMode};
 use obento_vfs::{Caller, Config, Node, OpenFlags, Vfs};
 
 use super::{Answer, Host, Seen, each_in_a_thread};
@@ -113,6 +113,17 @@ impl Host for Library {
     fn act_as(&mut self, id: u32, number: usize, op: &Op) -> Answer<()> {
         let caller = Caller::User { uid: id, gid: id, groups: Vec::new() };
         answer(Actor::of(caller, self.actor().vfs().clone()).act(number, op))
+    }
+
+    fn xattr(&self, path: &str, name: &str) -> Answer<Vec<u8>> {
+        answer(self.node(path).and_then(|node| node.get_xattr(name.as_bytes())))
+    }
+
+    fn set_xattr_as(&mut self, id: Option<u32>, path: &str, name: &str, value: &[u8]) -> Answer<()> {
+        let user = |id| Caller::User { uid: id, gid: id, groups: Vec::new() };
+        let (caller, vfs) = (id.map_or(Caller::Owner, user), self.actor().vfs());
+        let set = |node| vfs.set_xattr(&caller, &node, name.as_bytes(), value, XattrMode::Set);
+        answer(self.node(path).and_then(set))
     }
 
     fn together(&mut self, lists: &[Vec<Op>]) -> Vec<Vec<Answer<()>>> {

@@ -9,6 +9,7 @@ mod folder;
 mod library;
 mod names;
 mod races;
+mod rights;
 
 use std::sync::Barrier;
 
@@ -44,6 +45,10 @@ pub trait Host {
     fn act_as(&mut self, id: u32, number: usize, op: &Op) -> Answer<()>;
     /// Does each of `lists` in a thread of its own, all at once, and says what each operation answered.
     fn together(&mut self, lists: &[Vec<Op>]) -> Vec<Vec<Answer<()>>>;
+    /// Returns the value of an extended attribute.
+    fn xattr(&self, path: &str, name: &str) -> Answer<Vec<u8>>;
+    /// Sets an extended attribute as the user `id`, or as the owner of the volume without one.
+    fn set_xattr_as(&mut self, id: Option<u32>, path: &str, name: &str, value: &[u8]) -> Answer<()>;
     /// Opens a file for writing, which empties it, and closes it.
     fn open_emptied(&mut self, path: &str) -> Answer<()>;
     /// Makes a file without a name in a directory, and lets it go.
@@ -109,7 +114,12 @@ pub struct Case {
 
 /// Every case, in the order of the page.
 pub fn cases() -> Vec<Case> {
-    names::CASES.iter().chain(data::CASES).map(|&(name, needs, run)| Case { name, needs, run }).collect()
+    names::CASES
+        .iter()
+        .chain(data::CASES)
+        .chain(rights::CASES)
+        .map(|&(name, needs, run)| Case { name, needs, run })
+        .collect()
 }
 
 /// Runs one case in a directory of its own.
@@ -118,7 +128,9 @@ pub fn run(case: &Case, number: usize, host: &mut dyn Host) -> End {
     let mut room = Room { host, dir: format!("case-{number}"), done: 0, limits };
     let end = End::of(|| {
         let free = room.host.free().expect("a volume tells its use");
-        let means = Means { limits, free, lasts: room.host.lasts(), repeats: room.host.repeats() };
+        // A mount point without attributes still answers that a file has no access control list.
+        let lists = room.host.xattr(".", "user.none") != Err(NOT_SUPPORTED);
+        let means = Means { limits, free, lists, lasts: room.host.lasts(), repeats: room.host.repeats() };
         case.needs.iter().try_for_each(|need| need.check(&means))?;
         let dir = room.dir.clone();
         room.host.act(0, &Op::Create(dir, FileKind::Directory, 0o755)).expect("a directory for the case");
@@ -268,5 +280,7 @@ const INVALID: Errno = Errno(22);
 const FILE_TOO_BIG: Errno = Errno(27);
 const NO_SPACE: Errno = Errno(28);
 const READ_ONLY: Errno = Errno(30);
+const NO_DATA: Errno = Errno(61);
+const NOT_SUPPORTED: Errno = Errno(95);
 const NAME_TOO_LONG: Errno = Errno(36);
 const NOT_EMPTY: Errno = Errno(39);

@@ -2,7 +2,7 @@
 
 use obento_base::{DeviceNumber, Error, FileFlags, FileKind, Mode, NameBuf, Result, Timestamp};
 use obento_driver::{NewNode, SetAttr, TimeChange};
-use obento_vfs::{Caller, Node, Symlinks, Vfs};
+use obento_vfs::{Caller, Node, OpenFlags, Symlinks, Vfs};
 
 use crate::plan::{Op, Space, bytes};
 
@@ -102,7 +102,10 @@ impl Actor {
     fn without_name(&mut self, number: usize, op: &Op) -> Result<()> {
         let last = self.nameless.last().ok_or(Error::Stale);
         match op {
-            Op::WriteNameless(at, len) => write_all(last?, *at, &bytes(number, *at, *len)),
+            Op::WriteNameless(at, len) => {
+                let node = last?;
+                write_all(&bytes(number, *at, *len), |done, bytes| node.write_at(at + done, bytes))
+            }
             Op::Name(path) => {
                 let (dir, name) = self.place(path)?;
                 self.vfs.name(&self.caller, last?, &dir, &name)?;
@@ -125,18 +128,23 @@ impl Actor {
 
     fn data(&self, number: usize, op: &Op) -> Result<()> {
         match op {
+            Op::Write(path, at, len) if self.caller != Caller::Owner => {
+                let file = self.vfs.open(&self.caller, &self.node(path)?, OpenFlags::WRITE)?;
+                write_all(&bytes(number, *at, *len), |done, bytes| file.write_at(at + done, bytes))
+            }
+            Op::Append(path, len) if self.caller != Caller::Owner => {
+                let flags = OpenFlags::WRITE | OpenFlags::APPEND;
+                let file = self.vfs.open(&self.caller, &self.node(path)?, flags)?;
+                write_all(&bytes(number, 0, *len), |done, bytes| file.write_at(done, bytes))
+            }
             Op::Write(path, at, len) => {
                 let node = self.node(path)?;
-                write_all(&node, *at, &bytes(number, *at, *len))
+                write_all(&bytes(number, *at, *len), |done, bytes| node.write_at(at + done, bytes))
             }
             Op::Append(path, len) => {
                 // Without asking where that is, or nothing would ever wait in memory.
-                let (node, bytes) = (self.node(path)?, bytes(number, 0, *len));
-                let mut done = 0;
-                while done < bytes.len() {
-                    done += node.append(&bytes[done..])?.1;
-                }
-                Ok(())
+                let node = self.node(path)?;
+                write_all(&bytes(number, 0, *len), |_, bytes| node.append(bytes).map(|(_, len)| len))
             }
             Op::Truncate(path, size) => self.vfs.truncate(&self.caller, &self.node(path)?, *size),
             Op::Space(path, space, range) => {
@@ -169,7 +177,8 @@ impl Actor {
             }
             Op::Flags(path, bits) => {
                 let node = self.node(path)?;
-                let changeable = FileFlags::NO_DUMP | FileFlags::NO_ATIME | FileFlags::IMMUTABLE;
+                let guards = FileFlags::IMMUTABLE | FileFlags::APPEND;
+                let changeable = FileFlags::NO_DUMP | FileFlags::NO_ATIME | guards;
                 let kept = node.attr()?.flags.difference(changeable);
                 let flags = Some(kept | FileFlags::from_bits_retain(*bits) & changeable);
                 (path, SetAttr { flags, ..SetAttr::default() })
@@ -192,10 +201,11 @@ pub(crate) fn target(len: usize) -> Vec<u8> {
     b"nowhere/".iter().copied().cycle().take(len).collect()
 }
 
-fn write_all(node: &Node, at: u64, bytes: &[u8]) -> Result<()> {
+/// Writes all bytes by `write`, which gets the number of bytes that are written and the rest.
+fn write_all(bytes: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Result<()> {
     let mut done = 0;
     while done < bytes.len() {
-        done += node.write_at(at + done as u64, &bytes[done..])?;
+        done += write(done as u64, &bytes[done..])?;
     }
     Ok(())
 }

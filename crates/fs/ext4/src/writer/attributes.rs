@@ -26,8 +26,15 @@ const MODIFIABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::DAX)
     .union(InodeFlags::PROJINHERIT)
     .union(InodeFlags::CASEFOLD);
+
+/// The flags that exclude direct access: Linux `EXT4_DAX_MUT_EXCL`.
+const NOT_WITH_DAX: InodeFlags = InodeFlags::VERITY
+    .union(InodeFlags::ENCRYPT)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::INLINE_DATA);
 
 impl Writer {
     /// [`obento_driver::WritableFileSystem::set_attr`].
@@ -86,6 +93,11 @@ impl Writer {
     fn new_flags(&self, inode: &Inode, flags: FileFlags) -> Result<InodeFlags> {
         let wanted = InodeFlags::from_bits_retain(flags.bits()) & MODIFIABLE;
         let new = inode.flags().difference(MODIFIABLE) | wanted;
+        // Linux `dax_compatible`: data inside a directory does not count.
+        let exclusive = if inode.is_dir() { NOT_WITH_DAX - InodeFlags::INLINE_DATA } else { NOT_WITH_DAX };
+        if new.contains(InodeFlags::DAX) && new.intersects(exclusive) && new != inode.flags() {
+            return Err(Error::NotSupported);
+        }
         if (new ^ inode.flags()).contains(InodeFlags::CASEFOLD) {
             if !self.volume().super_block().incompat.contains(Incompat::CASEFOLD) {
                 return Err(Error::NotSupported);
