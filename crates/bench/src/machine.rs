@@ -141,7 +141,7 @@ pub fn company() -> Option<String> {
     seen.sort_unstable();
     // This process is one of them.
     let others = seen.get(seen.len() / 2)?.saturating_sub(1);
-    (others > 0).then(|| format!("{others} other threads were running when it began"))
+    (others > 0).then(|| format!("the machine was busy ({others} runnable threads)"))
 }
 
 /// What went to the device of a file system, or to the file that it lies in.

@@ -1,38 +1,27 @@
-//! The command line: global options, the tree of subcommands, and what the process answers with.
+//! The command line: the options of every command, the tree of subcommands, and the exit code of the process.
 //!
-//! Exit codes follow coreutils: 0 all done, 1 something could not be done and the rest was, 2 wrong usage, and from `ls`
-//! also for what was named and cannot be accessed.
+//! Exit codes follow coreutils: 0 if everything succeeded, 1 if a part failed and the rest was done, 2 for wrong usage. `ls` also
+//! returns 2 for an operand that cannot be accessed, and `check` has the codes of fsck(8).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args, ColorChoice, CommandFactory, Parser, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, ValueEnum};
 
 use obento::{Engine, IoBackend, Registry, Shown, UnpackLimits};
 
 use crate::commands::Command;
 use crate::context::Context;
-use crate::format::size::parse_size;
 use crate::output::Stop;
+use crate::parse::size::{engine_memory, positive_size};
 use crate::shown::ShownWords;
 
-const AFTER_HELP: &str = "\
-Addresses:
-  disk.img:/etc/fstab          a path in an image (raw, qcow2, block device; also .bz2, .gz, .lzma, .xz, .zst)
-  disk.img@2:/etc/fstab        in partition 2; also @label=NAME, @name=NAME, @uuid=UUID, @+OFFSET
-  disk.img:#12                 an inode
-  host:a:/b                    a host path that looks like an address
-
-Exit status: 0 if all was done, 1 if something was not, 2 for wrong usage (ls: also if what was named
-cannot be accessed). check has those of fsck(8).";
-
-/// Lists, reads, copies, changes and examines files in disk images, and makes file systems: no root, no mount.
+/// Lists, reads, copies, changes, creates and checks file systems in disk images, without root and without mounting.
 #[derive(Parser, Debug)]
 #[command(
     name = "obento",
     version,
-    after_help = AFTER_HELP,
     args_override_self = true,
     disable_help_flag = true,
     disable_help_subcommand = true,
@@ -41,91 +30,87 @@ cannot be accessed). check has those of fsck(8).";
     max_term_width = 100
 )]
 pub struct Cli {
-    /// Take the volume for a TYPE (ext2, ext3, ext4, exfat, ntfs, vfat, xv6) instead of going by its signature; before the subcommand
-    #[arg(short = 't', value_name = "TYPE", help_heading = "Opening")]
+    /// The short form of --fs-type, before the subcommand
+    #[arg(short = 't', value_name = "TYPE", hide = true)]
     short_fs_type: Option<String>,
-    /// Show volumes as `mount -o WORDS` shows them, as --mount-options does; before the subcommand
-    #[arg(short = 'o', value_name = "WORDS", help_heading = "Opening")]
+    /// The short form of --mount-options, before the subcommand
+    #[arg(short = 'o', value_name = "WORDS", hide = true)]
     short_shown: Option<ShownWords>,
     #[command(flatten)]
     pub global: GlobalOptions,
-    /// Print help
-    #[arg(long, global = true, action = ArgAction::Help, display_order = 1000)]
-    help: Option<bool>,
-    /// Print help
-    #[arg(short = 'h', action = ArgAction::HelpShort, hide = true)]
-    short_help: Option<bool>,
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Options of every subcommand.
+/// The options of every subcommand.
 #[derive(Args, Debug, Default)]
 pub struct GlobalOptions {
-    /// Take the volume for a TYPE (ext2, ext3, ext4, exfat, ntfs, vfat, xv6) instead of going by its signature
-    #[arg(long, global = true, value_name = "TYPE", help_heading = "Opening", display_order = 900)]
+    /// Open the volume as TYPE (ext2, ext3, ext4, exfat, ntfs, vfat, xv6) without checking its signature
+    #[arg(long, global = true, value_name = "TYPE", help_heading = "Opening images", display_order = 900)]
     pub fs_type: Option<String>,
-    /// Show the state before the journal instead of replaying it in memory
-    #[arg(long, global = true, help_heading = "Opening", display_order = 901)]
+    /// Show the state before the journal instead of replaying the journal in memory
+    #[arg(long, global = true, help_heading = "Opening images", display_order = 901)]
     pub no_replay: bool,
-    /// Use the super block at block N of the volume
-    #[arg(long, global = true, value_name = "N", help_heading = "Opening", display_order = 902)]
+    /// Use the super block in block N of the volume
+    #[arg(long, global = true, value_name = "N", help_heading = "Opening images", display_order = 902)]
     pub superblock: Option<u64>,
-    /// Read metadata of ext2, ext3 and ext4 volumes without verifying its checksums
-    #[arg(long, global = true, help_heading = "Opening", display_order = 903)]
+    /// Read ext2, ext3 and ext4 volumes without verifying the checksums of metadata
+    #[arg(long, global = true, help_heading = "Opening images", display_order = 903)]
     pub ignore_checksums: bool,
-    /// Read an image even while somebody changes it
-    #[arg(long, global = true, help_heading = "Opening", display_order = 905)]
+    /// Read an image even while another process changes it
+    #[arg(long, global = true, help_heading = "Opening images", display_order = 905)]
     pub no_lock: bool,
-    /// Read and write images in this way
+    /// Set the method of reading and writing images
     #[arg(
         long,
         global = true,
-        value_name = "HOW",
+        value_name = "METHOD",
         default_value = "buffered",
-        help_heading = "Opening",
+        help_heading = "Opening images",
         display_order = 906
     )]
     pub io: Io,
     /// Open the backing files that a qcow2 image names
-    #[arg(long, global = true, help_heading = "Opening", display_order = 903)]
+    #[arg(long, global = true, help_heading = "Opening images", display_order = 903)]
     pub allow_backing: bool,
     /// Read an external journal from FILE
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Opening", display_order = 904)]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Opening images", display_order = 904)]
     pub journal: Option<PathBuf>,
-    /// Show volumes that keep no owners, permissions or time zone (FAT, exFAT, NTFS) as `mount -o WORDS` shows them: uid=, gid=,
-    /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard, streams=; or a subvolume of a Btrfs as if
-    /// it were all: subvolid=
+    /// Show volumes as `mount -o WORDS` does. Volumes without owners, permissions or time zone (FAT, exFAT, NTFS) support uid=, gid=,
+    /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard and streams=; Btrfs supports
+    /// subvolid=
     #[arg(
         id = "mount-options",
         long = "mount-options",
         global = true,
         value_name = "WORDS",
-        help_heading = "Opening",
+        help_heading = "Opening images",
         display_order = 907
     )]
     pub shown: Option<ShownWords>,
-    /// Open volumes by obento's own drivers only, or by the Linux kernel only; by default by the kernel what has no driver
-    #[arg(long, global = true, value_name = "WHICH", help_heading = "Opening", display_order = 908)]
+    /// Open volumes with obento's own drivers only, or with the Linux kernel only. By default the kernel opens the types that
+    /// have no driver
+    #[arg(long, global = true, value_name = "ENGINE", help_heading = "Opening images", display_order = 908)]
     pub engine: Option<EngineChoice>,
-    /// Give the kernel of the engine so much memory, from 48 to 65536 MiB; by default 128, and more for large volumes
+    /// Memory of the kernel engine, from 48M to 64G; a number without a unit counts MiB. The default is 128M, and more for large
+    /// volumes
     #[arg(
         long,
         global = true,
-        value_name = "MIB",
-        value_parser = clap::value_parser!(u32).range(48..=65536),
-        help_heading = "Opening",
+        value_name = "SIZE",
+        value_parser = engine_memory,
+        help_heading = "Opening images",
         display_order = 909
     )]
     pub engine_memory: Option<u32>,
-    /// Unpack at most SIZE bytes of a compressed image or archive, such as 20G; the default is 1 GiB plus 100 times its own length, without
-    /// the holes of an image
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size, help_heading = "Opening", display_order = 913)]
+    /// Decompress at most SIZE bytes of a compressed image or archive, such as 20G. The default is 1 GiB plus 100 times its
+    /// compressed size; holes of an image do not count
+    #[arg(long, global = true, value_name = "SIZE", value_parser = positive_size, help_heading = "Opening images", display_order = 913)]
     pub max_unpacked: Option<u64>,
-    /// Allow the decoder of a compressed image or archive a window of SIZE bytes of memory; the default is 256M
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size, help_heading = "Opening", display_order = 914)]
+    /// Limit the window of a decompressor to SIZE bytes of memory; the default is 256M
+    #[arg(long, global = true, value_name = "SIZE", value_parser = positive_size, help_heading = "Opening images", display_order = 914)]
     pub unpack_memory: Option<u64>,
-    /// Write JSON, a line an object
+    /// Print JSON, one object per line
     #[arg(long, global = true, help_heading = "Output", display_order = 910)]
     pub json: bool,
     /// Use colours
@@ -141,43 +126,43 @@ pub struct GlobalOptions {
         display_order = 911
     )]
     pub color: When,
-    /// Show no progress bar
+    /// Do not show a progress bar
     #[arg(long, global = true, help_heading = "Output", display_order = 912)]
     pub no_progress: bool,
 }
 
-/// When to use what only a terminal understands.
+/// When to use features that only a terminal supports.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum When {
-    /// On a terminal.
+    /// If the output is a terminal
     #[default]
     Auto,
-    /// Always.
+    /// Always
     Always,
-    /// Never.
+    /// Never
     Never,
 }
 
 /// Which drivers open volumes.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EngineChoice {
-    /// Those of obento: a kernel is never started.
+    /// Only obento's own drivers
     Native,
-    /// The kernel, also for what obento has a driver for.
+    /// Only the Linux kernel, even for types that have a driver
     Linux,
 }
 
 /// How images are read and written.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Io {
-    /// Through the page cache.
+    /// Through the page cache
     #[default]
     Buffered,
-    /// Past the page cache (O_DIRECT).
+    /// Without the page cache (O_DIRECT)
     Direct,
-    /// Reading from a mapping.
+    /// Read from a memory mapping
     Mmap,
-    /// Many requests at once (io_uring).
+    /// With many requests at once (io_uring)
     Uring,
 }
 
@@ -193,18 +178,18 @@ impl From<Io> for IoBackend {
 }
 
 impl GlobalOptions {
-    /// How volumes are shown whose format does not say it.
+    /// Returns the owners, permissions and time zone that volumes without them are shown with.
     pub fn shown(&self) -> Shown {
         self.shown.as_ref().map_or_else(Shown::default, |words| words.shown)
     }
 
-    /// Returns what unpacking may cost.
+    /// Returns the limits of decompression.
     pub fn unpack(&self) -> UnpackLimits {
         let default = UnpackLimits::default();
         UnpackLimits { bytes: self.max_unpacked, memory: self.unpack_memory.unwrap_or(default.memory) }
     }
 
-    /// `registry`, opening volumes as these options say.
+    /// Returns `registry` with the engine that these options choose.
     pub fn engine_of(&self, registry: Registry) -> Registry {
         let engine = match self.engine {
             None => Engine::Both,
@@ -214,7 +199,7 @@ impl GlobalOptions {
         registry.with_engine(engine, self.engine_memory)
     }
 
-    /// The arguments that say the same of opening an image, for another process of this program.
+    /// Returns the arguments with which another process of this program opens images in the same way.
     pub fn opening_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         let flags = [
@@ -241,7 +226,7 @@ impl GlobalOptions {
 }
 
 impl Cli {
-    /// The options as given before or after the subcommand.
+    /// Returns the options, given before or after the subcommand, and the subcommand.
     pub fn into_parts(self) -> (GlobalOptions, Command) {
         let mut global = self.global;
         global.fs_type = global.fs_type.or(self.short_fs_type);
@@ -250,14 +235,20 @@ impl Cli {
     }
 }
 
-/// The whole command tree, for completions and manual pages.
-pub fn command() -> clap::Command {
-    Cli::command().color(ColorChoice::Auto)
+/// Parses a command line, whose first word is the program.
+///
+/// # Errors
+///
+/// The arguments are wrong, or request help or the version.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = crate::help::command();
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Parses the arguments, runs the subcommand with the drivers of `registry`, and answers with the process's exit code.
+/// Parses the arguments, runs the subcommand with the drivers of `registry`, and returns the exit code of the process.
 ///
-/// The whole program of a driver that lives outside of obento:
+/// This is the complete program of a driver that is developed outside of obento:
 ///
 /// ```no_run
 /// # fn program(my_driver: impl obento::driver::Driver + 'static) -> std::process::ExitCode {
@@ -271,16 +262,16 @@ pub fn main(registry: Registry) -> ExitCode {
     run(std::env::args_os().collect(), registry).into()
 }
 
-/// Runs the subcommand that `arguments` name, the first of them this program; answers the exit code.
+/// Runs the subcommand that `arguments` name, and returns the exit code. The first argument is the program.
 pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             let usage = if is_check() { crate::commands::CHECK_USAGE } else { 2 };
             let code = u8::from(error.use_stderr()) * usage;
             return match error.print() {
                 Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => code.max(1),
-                // A closed pipe is no reason to complain about help that nobody reads.
+                // The reader of the help closed its pipe, which is not an error.
                 _ => code,
             };
         }
@@ -301,7 +292,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
     context.status()
 }
 
-/// Whether the arguments that are wrong are of `check`, which has exit codes of its own.
+/// Returns whether the arguments are those of `check`, which has its own exit codes.
 fn is_check() -> bool {
     std::env::args_os().skip(1).find(|argument| !argument.as_encoded_bytes().starts_with(b"-"))
         == Some("check".into())
@@ -309,10 +300,8 @@ fn is_check() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn the_command_tree_is_consistent() {
-        command().debug_assert();
+        crate::help::command().debug_assert();
     }
 }

@@ -1,5 +1,4 @@
-//! What every subcommand shares: the options, the colours' and the progress bar's permission, and the diagnostics with
-//! the exit code that follows from them.
+//! The state of a running subcommand: options, open images, diagnostics, and the exit code that follows from them.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
@@ -21,20 +20,20 @@ use crate::report::{Report, printable};
 /// The environment variable that forbids changes.
 const READ_ONLY: &str = "OBENTO_READONLY";
 
-/// What a subcommand runs in.
+/// The environment of a subcommand.
 pub struct Context {
     options: GlobalOptions,
     /// The drivers.
     registry: Registry,
     status: Cell<u8>,
-    /// What the host has at the paths of arguments.
+    /// The type of the file at each host path that was looked up.
     entries: RefCell<HashMap<PathBuf, HostEntry>>,
-    /// Whether rights were given up.
+    /// Whether the process has given up its rights.
     is_confined: Cell<bool>,
     opener: Rc<RefCell<Opener>>,
-    /// The image that paths are in, in a shell.
+    /// In a shell, the image that paths refer to.
     inside: Option<Rc<Inside>>,
-    /// What is to be out of the way while something is told.
+    /// The progress bar that is hidden while a message is printed.
     bar: RefCell<Option<ProgressBar>>,
 }
 
@@ -53,8 +52,8 @@ impl Context {
         }
     }
 
-    /// What one command of a shell runs in: the images of this context, paths in the image of the shell, and a status of
-    /// its own.
+    /// Creates the context of one command of a shell: it shares the open images, resolves paths in the image of the shell, and has its own
+    /// status.
     pub fn of_line(&self, options: GlobalOptions, inside: Rc<Inside>) -> Self {
         Self {
             opener: self.opener.clone(),
@@ -63,12 +62,13 @@ impl Context {
         }
     }
 
-    /// The image that paths are in, in a shell.
+    /// Returns the image that paths refer to, in a shell.
     pub fn inside(&self) -> Option<&Inside> {
         self.inside.as_deref()
     }
 
-    /// What the host has at `path`. It is asked once: an argument means the same after rights were given up.
+    /// Returns the type of the host file at `path`. The host is asked once per path, so that an argument keeps its meaning after the process
+    /// gave up its rights.
     pub fn look_up(&self, path: &Path) -> HostEntry {
         if self.inside.is_some() {
             return HostEntry::look_up(path);
@@ -76,73 +76,77 @@ impl Context {
         *self.entries.borrow_mut().entry(path.to_owned()).or_insert_with(|| HostEntry::look_up(path))
     }
 
-    /// The options of every subcommand.
+    /// Returns the options of every subcommand.
     pub fn options(&self) -> &GlobalOptions {
         &self.options
     }
 
-    /// The drivers that images are opened, made and checked with.
+    /// Returns the drivers that open, create and check images.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// The images that are open.
+    /// Returns the open images.
     pub fn opener(&self) -> RefMut<'_, Opener> {
         self.opener.borrow_mut()
     }
 
-    /// Ends the changes of all images: main does it after every command, and with exit code 0 they are on stable storage.
+    /// Ends the changes of all images. The main function calls this after every command; with exit code 0 all changes are on stable storage.
     pub fn close(&self) {
-        self.opener().tell_losses(|report| self.warn(report));
+        self.opener().report_hidden_attributes(|report| self.warn(report));
         self.opener().report_damage(self, |report| self.warn(report));
         self.opener().close(|report| self.warn(report));
     }
 
-    /// Errors: `OBENTO_READONLY` forbids to change `subject`, or anything else.
+    /// # Errors
+    ///
+    /// `OBENTO_READONLY` forbids changes of `subject`.
     pub fn expect_changes_allowed(&self, subject: &[u8]) -> Result<(), Report> {
         let forbids = std::env::var_os(READ_ONLY).is_some_and(|value| !value.is_empty() && value != "0");
         if forbids {
-            let cause = format!("{READ_ONLY} is set, which forbids every change");
+            let cause = format!("{READ_ONLY} is set, which forbids all changes");
             return Err(Report::on("cannot change", subject, cause).help(format!("unset {READ_ONLY}")));
         }
         Ok(())
     }
 
-    /// Errors: this is a shell that opened the image of `address`, written as `shown`, for reading only.
+    /// # Errors
+    ///
+    /// This is a shell that opened the image of `address`, written as `shown`, read-only.
     pub fn expect_open_for_change(&self, address: &Address, shown: &[u8]) -> Result<(), Report> {
         let is_shut =
             |inside: &Inside| inside.access == Access::ReadOnly && inside.root.image == address.image;
         match self.inside().is_some_and(is_shut) {
-            true => Err(Report::on("cannot change", shown, "the image is open for reading only")),
+            true => Err(Report::on("cannot change", shown, "the image is open read-only")),
             false => Ok(()),
         }
     }
 
-    /// Gives up what a command has no more use for once everything is open, be it for reading or for change: a bug in a
-    /// decoder is then of little use to whoever made the image. What is open stays as writable as it is. A kernel that
-    /// cannot do it is no reason to refuse the work.
+    /// Gives up the rights that a command no longer needs after everything is open, for reading and for changing, so that a bug in a
+    /// decoder is of little use to an attacker. Files that are open for writing stay writable. If the kernel cannot restrict the
+    /// process, the command continues.
     pub fn seal(&self) {
         self.confine(Rights::Read);
     }
 
-    /// Gives up all rights but these, unless that was done before. In a shell nothing: its next line may need them.
+    /// Gives up all rights except `rights`, once. Does nothing in a shell, whose next command may need them.
     pub fn confine(&self, rights: Rights<'_>) {
         if self.gives_up_rights() && !self.is_confined.replace(true) {
             sandbox::enter(rights);
         }
     }
 
-    /// Whether rights are given up: what a shell runs is to leave it its own.
+    /// Returns whether rights are given up: the programs that a shell runs inherit its rights, so a shell keeps them.
     pub fn gives_up_rights(&self) -> bool {
         self.inside.is_none()
     }
 
-    /// Whether lists are to be JSON.
+    /// Returns whether output is JSON.
     pub fn json(&self) -> bool {
         self.options.json
     }
 
-    /// Whether standard output takes colours.
+    /// Returns whether standard output has colours.
     pub fn colors(&self) -> bool {
         match self.options.color {
             When::Always => true,
@@ -155,42 +159,42 @@ impl Context {
         }
     }
 
-    /// Whether standard error takes a progress bar.
+    /// Returns whether standard error shows a progress bar.
     pub fn progress_wanted(&self) -> bool {
         !self.options.no_progress && !self.options.json && io::stderr().is_terminal()
     }
 
-    /// Tells of trouble that costs a part of what was asked: exit code 1.
+    /// Reports that a part of the work failed: exit code 1.
     pub fn warn(&self, report: &Report) {
         self.print(report, 1);
     }
 
-    /// Tells of trouble that costs all of it: exit code 2.
+    /// Reports that all of the work failed: exit code 2.
     pub fn fail(&self, report: &Report) {
         self.print(report, 2);
     }
 
-    /// Makes the exit code at least `code`, for trouble that is told in another way.
+    /// Raises the exit code to at least `code`, for a problem that was reported in another way.
     pub fn raise(&self, code: u8) {
         self.status.set(self.status.get().max(code));
     }
 
-    /// Sets the exit code, for a command that has codes of its own.
+    /// Sets the exit code, for a command with its own exit codes.
     pub fn set_status(&self, code: u8) {
         self.status.set(code);
     }
 
-    /// The exit code so far.
+    /// Returns the exit code so far.
     pub fn status(&self) -> u8 {
         self.status.get()
     }
 
-    /// Tells what a person should know about an image although it could be opened.
+    /// Prints a note about an image that was opened successfully.
     pub fn note(&self, image: &[u8], note: impl Display) {
-        self.tell(&format!("{}: note: {note}", printable(image)));
+        self.print_line(&format!("{}: note: {note}", printable(image)));
     }
 
-    /// Names the progress bar that is on the terminal.
+    /// Sets the progress bar that is on the terminal.
     pub fn set_bar(&self, bar: Option<ProgressBar>) {
         self.bar.replace(bar);
     }
@@ -198,15 +202,15 @@ impl Context {
     fn print(&self, report: &Report, code: u8) {
         self.raise(code);
         if interrupt::is_requested() {
-            // Whoever stopped a command knows that it did not do all; the shell says so once.
+            // The user who interrupted the command knows that it is incomplete; the shell reports it once.
             return;
         }
-        self.tell(&report.to_string());
+        self.print_line(&report.to_string());
     }
 
-    fn tell(&self, text: &str) {
+    fn print_line(&self, text: &str) {
         let tell = || {
-            // With standard error closed there is nobody left to tell.
+            // If standard error is closed, the message cannot be shown.
             let _ = writeln!(io::stderr().lock(), "obento: {text}");
         };
         match &*self.bar.borrow() {

@@ -1,6 +1,6 @@
-//! Names as a terminal may see them: GNU's quoting styles (gnulib's quotearg, as `ls --quoting-style` names them).
+//! Quoting of names for terminals: GNU's quoting styles (gnulib's quotearg, with the names of `ls --quoting-style`).
 //!
-//! Names are taken for UTF-8. What is not UTF-8, and what a terminal acts on or that turns the direction of text, counts
+//! Names are decoded as UTF-8. Bytes that are not UTF-8, and characters that control a terminal or change the direction of text, count
 //! as unprintable.
 
 use std::borrow::Cow;
@@ -9,24 +9,24 @@ pub use obento::is_printable;
 use obento::is_printable_after;
 use unicode_width::UnicodeWidthChar;
 
-/// How to write a name.
+/// A way to write a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
-    /// The bytes themselves (`ls -N`, and the default where no person reads).
+    /// The unchanged bytes (`ls -N`, and the default if the output is not a terminal).
     Literal,
-    /// `?` for what is unprintable (`ls -q`).
+    /// `?` for unprintable characters (`ls -q`).
     Question,
     /// C escapes and `\ ` for a space (`ls -b`).
     Escape,
     /// C escapes between double quotes (`ls -Q`).
     C,
-    /// Quotes of a shell where it needs them, `$'\n'` for what is unprintable (the default on a terminal).
+    /// Quotes of a shell if needed, and `$'\n'` for unprintable characters (the default on a terminal).
     Shell,
     /// C escapes, for names between quotes in a message.
     Backslash,
 }
 
-/// `name` in `style`; borrowed where nothing had to change.
+/// Returns `name` in `style`; borrowed if nothing changes.
 pub fn escape(name: &[u8], style: Style) -> Cow<'_, [u8]> {
     match style {
         Style::Literal => Cow::Borrowed(name),
@@ -49,7 +49,7 @@ pub fn escape(name: &[u8], style: Style) -> Cow<'_, [u8]> {
     }
 }
 
-/// Columns that `text`, already escaped, takes on a terminal.
+/// Returns the columns that `text`, which is escaped, takes on a terminal.
 pub fn width(text: &[u8]) -> usize {
     if text.is_ascii() {
         return text.iter().filter(|byte| !byte.is_ascii_control()).count();
@@ -58,7 +58,7 @@ pub fn width(text: &[u8]) -> usize {
     chunks.map(|c| c.valid().chars().map(|c| c.width().unwrap_or(0)).sum::<usize>() + c.invalid().len()).sum()
 }
 
-/// Bytes that no style but C changes: the fast path for nearly every name.
+/// Returns whether no style but C changes the bytes: the fast path for nearly every name.
 fn is_plain(name: &[u8]) -> bool {
     !name.is_empty()
         && name.iter().all(|b| {
@@ -79,7 +79,7 @@ fn pieces(name: &[u8]) -> impl Iterator<Item = Piece> {
         let mut pieces = Vec::with_capacity(chunk.valid().len() + chunk.invalid().len());
         for c in chunk.valid().chars() {
             if is_printable(c) && !is_printable_after(before, c) {
-                // A mark over a character that is not the name's: bytes, which no style shows as they are.
+                // A combining mark over a character that is not part of the name is shown as bytes.
                 pieces.extend(c.encode_utf8(&mut [0; 4]).bytes().map(Piece::Byte));
             } else {
                 pieces.push(Piece::Char(c));
@@ -102,7 +102,7 @@ fn push(out: &mut Vec<u8>, c: char) {
     out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
-/// A letter where C has one, otherwise three octal digits a byte.
+/// Writes a letter if C has one, and otherwise three octal digits per byte.
 fn backslash(out: &mut Vec<u8>, piece: Piece) {
     let letter = match piece {
         Piece::Char('\x07') => b'a',
@@ -150,7 +150,7 @@ fn shell(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(shell_always(name))
 }
 
-/// [`Style::Shell`] with quotes in any case.
+/// Returns `name` in [`Style::Shell`], always with quotes.
 pub fn shell_always(name: &[u8]) -> Vec<u8> {
     let all = || pieces(name).enumerate();
     let fits_double_quotes = all().all(|(at, piece)| match piece {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_can_read_back_what_the_shell_style_writes() {
+    fn a_shell_reads_back_the_names_in_the_shell_style() {
         for (name, expected) in [
             (&b"plain-1.txt"[..], "plain-1.txt"),
             (b"with space", "'with space'"),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn text_direction_cannot_be_turned_by_a_name() {
+    fn a_name_cannot_change_the_direction_of_text() {
         check(Style::Backslash, "a\u{202e}gpj.exe".as_bytes(), "a\\342\\200\\256gpj.exe");
     }
 

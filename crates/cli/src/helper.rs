@@ -1,4 +1,4 @@
-//! `mount.fuse.obento` and `umount.fuse.obento`: this program under the names by which mount(8) and umount(8) call it.
+//! `mount.fuse.obento` and `umount.fuse.obento`: the names by which mount(8) and umount(8) run this program.
 //!
 //! Source: mount(8), "EXTERNAL HELPERS": `mount.SUFFIX SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`;
 //! umount(8), "EXTERNAL HELPERS": `umount.SUFFIX DIR|DEVICE [-flnrv] [-N NAMESPACE] [-t TYPE]`; "EXIT STATUS".
@@ -12,12 +12,12 @@ use obento::Registry;
 
 use crate::cli::run;
 
-/// mount(8)'s code for wrong usage.
+/// The exit code of mount(8) for wrong usage.
 const USAGE: u8 = 1;
-/// mount(8)'s code for what could not be mounted or unmounted.
+/// The exit code of mount(8) for a failed mount or unmount.
 const FAILED: u8 = 32;
 
-/// Runs as a helper, if that is what this process was called as.
+/// Runs as a helper, if the process has the name of one.
 pub fn main(registry: &Registry) -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let program = arguments.next()?;
@@ -44,23 +44,23 @@ pub fn main(registry: &Registry) -> Option<ExitCode> {
     Some(ExitCode::from(code))
 }
 
-/// What a helper is to do.
+/// The task of a helper.
 #[derive(PartialEq, Eq, Debug)]
 enum Words {
-    /// Only look as if.
+    /// `-f`: do nothing.
     Nothing,
-    /// Run this program with these.
+    /// Run this program with these arguments.
     Run(Vec<OsString>),
 }
 
-/// The flags and values of a helper's arguments, and what is neither.
+/// The arguments of a helper: flags, values, and operands.
 struct Split {
     flags: Vec<u8>,
     options: Vec<OsString>,
     names: Vec<OsString>,
 }
 
-/// None for what no helper is called with.
+/// Returns `None` for arguments that mount(8) and umount(8) never pass.
 fn split(arguments: Vec<OsString>, flags: &[u8]) -> Option<Split> {
     let mut split = Split { flags: Vec::new(), options: Vec::new(), names: Vec::new() };
     let mut arguments = arguments.into_iter();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_calls_the_helper_with_becomes_a_subcommand() {
+    fn the_arguments_of_mount_become_those_of_the_subcommand() {
         let called = mount(words("disk.img /mnt -sn -o rw,noatime -t fuse.obento"));
         let run = words("obento mount --sloppy -o rw,noatime -- disk.img /mnt");
         assert_eq!(called, Some(Words::Run(run)));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_umount_calls_the_helper_with_becomes_a_subcommand() {
+    fn the_arguments_of_umount_become_those_of_the_subcommand() {
         let called = umount(words("/mnt -l -t fuse.obento"));
         assert_eq!(called, Some(Words::Run(words("obento umount --lazy -- /mnt"))));
     }

@@ -1,8 +1,8 @@
-//! The machine-readable form: one object a line, each with its schema and kind.
+//! Machine-readable output: one object per line, each with its schema and kind.
 //!
-//! Invariant: the lines hold no character that a terminal acts on; JSON has an escape for each.
+//! Invariant: a line contains no character that controls a terminal; JSON has an escape for each.
 //! Invariant: bytes are lossless. A string that is not UTF-8 is written readably under its own key, and exactly, in
-//! hexadecimal, under the key with `_hex` appended. docs/json.md is the schema's description.
+//! hexadecimal, under the key with `_hex` appended. docs/json.md describes the schema.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use crate::escape::is_printable;
 use crate::format::mode::kind_word;
 use crate::format::time::{Clock, Style};
 
-/// The version of the schema; it grows when a field changes its meaning or goes, not when one comes.
+/// The version of the schema. It changes when a field is removed or changes its meaning, not when a field is added.
 pub const SCHEMA: &str = "obento/1";
 
 /// One object on one line.
@@ -33,10 +33,10 @@ impl Line {
     pub fn field(mut self, key: &str, value: impl Serialize) -> Self {
         self.key(key);
         let start = self.text.len();
-        // Numbers, strings and lists of them cannot fail to serialise, and a Vec takes every byte.
+        // Numbers, strings and lists of them cannot fail to serialise, and writing to a Vec cannot fail.
         let _ = serde_json::to_writer(&mut self.text, &value);
         if self.text[start..].iter().any(|b| *b >= 0x7f) {
-            // Outside of strings JSON is ASCII, so that an escape is right wherever one is due.
+            // Outside of strings JSON is ASCII, so an escape can only be needed inside a string.
             let value = self.text.split_off(start);
             String::from_utf8_lossy(&value).chars().for_each(|c| self.character(c));
         }
@@ -83,7 +83,7 @@ impl Line {
         line.field("flags", flags)
     }
 
-    /// Adds what a volume is and how full it is.
+    /// Adds the identity and the use of a volume.
     #[must_use]
     pub fn volume(self, volume: &Volume, usage: &StatFs) -> Self {
         let probe = volume.info().probe;
@@ -106,7 +106,7 @@ impl Line {
         self.field(key, text.trim_end_matches(" +0000").replacen(' ', "T", 1) + "Z")
     }
 
-    /// Ends the object and its line.
+    /// Ends the object and writes its line.
     pub fn write(mut self, out: &mut impl Write) -> io::Result<()> {
         self.text.extend_from_slice(b"}\n");
         out.write_all(&self.text)
@@ -124,6 +124,7 @@ impl Line {
     }
 
     /// Adds a character, or the escape for it if a terminal would act on it.
+    /// Adds a character, or its escape if the character controls a terminal.
     fn character(&mut self, c: char) {
         if is_printable(c) {
             return self.text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
@@ -140,7 +141,7 @@ impl Line {
     }
 }
 
-/// Lower-case hexadecimal digits.
+/// Returns lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|d| char::from(DIGITS[usize::from(d)])).collect()
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_reads_back_and_cannot_speak_to_a_terminal() {
+    fn a_name_reads_back_and_cannot_control_a_terminal() {
         let name = "a\u{9b}2J\u{1b}\u{202e}\u{e0041}\\\"ü";
         let mut out = Vec::new();
         let line = Line::new("entry").bytes("name", name.as_bytes()).field("again", [name]);

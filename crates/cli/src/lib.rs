@@ -1,13 +1,11 @@
-//! The command `obento`: lists, reads, copies and examines what lies in disk images, without root and without
-//! mounting.
+//! The command `obento`: lists, reads, copies, changes and checks files in disk images, without root and without mounting.
 //!
-//! It is a library so that a driver in a repository of its own has every command too: its program passes [`main`] a registry with
-//! that driver in it. No other place of the command chooses drivers.
+//! It is a library so that a driver in another repository gets every command: its program passes [`main`] a registry that contains
+//! the driver. No other part of the command chooses drivers.
 //!
-//! `cli` is the command line, `commands` has a file for each subcommand, and the rest is what they share: `context`
-//! (options, opened images, diagnostics), `output` (standard output, and what a closed pipe means), `report` (the words
-//! of an error), `escape` (names on a terminal), `json` (the machine-readable form), `own` (programs of
-//! a type's own).
+//! `cli` is the command line, `help` its help, and `commands` has one file for each subcommand. They share `context` (options,
+//! open images, diagnostics), `parse` (values of options), `output` (standard output and closed pipes), `report` (error messages),
+//! `escape` (names on a terminal), `json` (machine-readable output) and `own` (the programs that create and check a type).
 
 mod change;
 mod cli;
@@ -16,11 +14,13 @@ mod context;
 mod escape;
 mod find;
 mod format;
+mod help;
 mod helper;
 mod json;
 mod open;
 mod output;
 mod own;
+mod parse;
 mod private;
 mod progress;
 mod report;

@@ -1,5 +1,5 @@
-//! From the arguments of a command to inodes: addresses are parsed, images opened once each, rights given up, and only
-//! then is anything inside an image looked at.
+//! From arguments to inodes: addresses are parsed, each image is opened once, rights are given up, and only then is the contents of an
+//! image read.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -20,42 +20,42 @@ use crate::progress::Meter;
 use crate::report::Report;
 use crate::shown::in_vain;
 
-/// What an argument names, its image opened.
+/// What an argument names, with its image opened.
 pub enum Opened {
     /// `-`: standard input.
     Stdio,
-    /// A place in an image.
+    /// A path or inode in an image.
     Image(Location),
 }
 
-/// A place in an open volume.
+/// A path or inode in an open volume.
 #[derive(Clone)]
 pub struct Location {
     pub volume: Rc<Volume>,
     pub place: Place,
-    /// What stands before the path in messages: `disk.img@2:`.
+    /// The text before the path in messages: `disk.img@2:`.
     pub prefix: Rc<[u8]>,
 }
 
-/// A file that an argument named, itself or by a pattern.
+/// A file that an argument names, directly or by a pattern.
 #[derive(Clone)]
 pub struct Found {
     pub location: Location,
     pub node: Node,
 }
 
-/// Images and volumes that are open already, so that each is opened, and its notices told, once.
+/// The open images and volumes, so that each is opened, and its notices are printed, once.
 #[derive(Default)]
 pub struct Opener {
     images: Vec<Known>,
-    /// Images whose files are open, and which are not decoded yet.
+    /// Images whose files are open but not decoded yet.
     prepared: Vec<Prepared>,
-    /// Which files paths led to, before the host could no longer be asked.
+    /// The files that paths led to, before the process lost access to the host.
     ids: Vec<(PathBuf, Option<FileId>)>,
     volumes: Vec<KnownVolume>,
 }
 
-/// The open files of an image, or why they cannot be opened.
+/// The open files of an image, or the error of opening them.
 struct Prepared {
     path: PathBuf,
     id: Option<FileId>,
@@ -65,33 +65,33 @@ struct Prepared {
 /// An open image.
 struct Known {
     path: PathBuf,
-    /// Which file of the host it is, by whatever path.
+    /// The identity of the host file, whatever its path.
     id: Option<FileId>,
     image: Rc<Image>,
-    /// Whether its notices were told.
+    /// Whether its notices were printed.
     is_told: bool,
 }
 
-/// An open volume, as one address names it.
+/// An open volume, with the address that names it.
 struct KnownVolume {
     path: PathBuf,
     part: Option<Part>,
     access: Access,
     prefix: Rc<[u8]>,
     volume: Rc<Volume>,
-    /// Whether the attributes that it hides were reported as lost.
+    /// Whether its hidden attributes were reported as lost.
     is_loss_told: bool,
     /// The number of its notices that were reported.
     reported: usize,
 }
 
 impl Opener {
-    /// The image at `path`, its notices not told: for who shows them in another way.
+    /// Returns the image at `path` without printing its notices, for a caller that shows them in another way.
     pub fn quiet_image(&mut self, path: &Path, context: &Context) -> Result<Rc<Image>, OpenError> {
         self.image_as(path, Access::ReadOnly, context).map(|known| known.image.clone())
     }
 
-    /// The image at `path`.
+    /// Returns the image at `path`.
     pub fn image(&mut self, path: &Path, context: &Context) -> Result<Rc<Image>, Report> {
         self.told_image(path, Access::ReadOnly, context)
     }
@@ -105,8 +105,8 @@ impl Opener {
         Ok(known.image.clone())
     }
 
-    /// The image at `path`, opened once by whatever path. Errors: InUse if it is to be changed and was opened for
-    /// reading.
+    /// Returns the image at `path`, which is opened once whatever its path. Errors: InUse if it was opened for reading and is to be
+    /// changed.
     fn image_as(&mut self, path: &Path, access: Access, context: &Context) -> Result<&mut Known, OpenError> {
         let id = self.id_of(path);
         let is_it = |known: &Known| known.path == path || id.is_some() && known.id == id;
@@ -131,7 +131,7 @@ impl Opener {
         Ok(&mut self.images[last])
     }
 
-    /// Opens the files of the image at `path` without decoding a byte of them, unless it is open already.
+    /// Opens the files of the image at `path` without decoding them, unless it is open already.
     pub fn prepare(&mut self, path: &Path, access: Access, context: &Context) {
         let id = FileId::of_path(path);
         self.ids.push((path.to_owned(), id));
@@ -145,13 +145,13 @@ impl Opener {
         }
     }
 
-    /// Which file of the host `path` leads to.
+    /// Returns the identity of the host file at `path`.
     fn id_of(&self, path: &Path) -> Option<FileId> {
         let known = self.ids.iter().find(|(known, _)| known == path);
         known.map_or_else(|| FileId::of_path(path), |(_, id)| *id)
     }
 
-    /// Closes an image that was read and that nobody uses any more: another line of a shell may change it.
+    /// Closes an image that was opened for reading and is no longer used, so that another line of a shell can change it.
     fn forget_unused(&mut self, is_it: impl Fn(&Known) -> bool) {
         let Some(index) = self.images.iter().position(|known| {
             is_it(known) && known.image.access() == Access::ReadOnly && Rc::strong_count(&known.image) == 1
@@ -166,43 +166,43 @@ impl Opener {
         }
     }
 
-    /// Brings to stable storage what was changed in all volumes; each failure goes to `failed`.
+    /// Writes the changes of all volumes to stable storage, and passes each failure to `failed`.
     pub fn sync(&self, failed: impl Fn(&Report)) {
         for known in self.volumes.iter().filter(|known| known.volume.is_writable()) {
             if let Err(error) = known.volume.sync() {
                 let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
-                failed(&Report::on("cannot bring the changes to stable storage in", shown, error));
+                failed(&Report::on("cannot write the changes to stable storage in", shown, error));
             }
         }
     }
 
-    /// The files of the host that all open images are read from.
+    /// Returns the host files that all open images are read from.
     pub fn host_files(&self) -> Vec<FileId> {
         let decoded = self.images.iter().flat_map(|known| known.image.host_files()).copied();
         let files = self.prepared.iter().filter_map(|prepared| prepared.file.as_ref().ok());
         decoded.chain(files.flat_map(ImageFile::host_files)).collect()
     }
 
-    /// The volume that `address` names, to be read; if it is open for change already, that one.
+    /// Returns the volume that `address` names, for reading; a volume that is open for change already is reused.
     pub fn volume(&mut self, address: &Address, context: &Context) -> Result<Rc<Volume>, Report> {
         self.volume_as(address, Access::ReadOnly, context)
     }
 
-    /// The volume that `address` names, to be changed. Open what is changed before what is only read: an image is opened
+    /// Returns the volume that `address` names, for change. Open volumes for change before those for reading, since an image is opened
     /// once. [`Context::close`] ends the changes. Errors: also if changes are forbidden.
     pub fn volume_for_change(&mut self, address: &Address, context: &Context) -> Result<Rc<Volume>, Report> {
         let shown = address.image.as_os_str().as_bytes();
         context.expect_changes_allowed(shown)?;
         let reason = match context.options() {
             GlobalOptions { no_replay: true, .. } => {
-                Some("--no-replay shows a state of the past, which nobody can change")
+                Some("--no-replay shows a past state, which cannot be changed")
             }
             GlobalOptions { ignore_checksums: true, .. } => Some("--ignore-checksums is for reading only"),
             GlobalOptions { no_lock: true, .. } => Some("--no-lock is for reading only"),
             _ => None,
         };
         if let Some(reason) = reason {
-            return Err(Report::on("cannot change", shown, reason).help("leave it out"));
+            return Err(Report::on("cannot change", shown, reason).help("omit this option"));
         }
         self.volume_as(address, Access::ReadWrite, context)
     }
@@ -236,12 +236,15 @@ impl Opener {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
             context.note(shown, crate::report::notice(&notice, access, &image));
             if matches!(notice, Notice::BackupSuperBlock { .. }) && can_be_checked(&volume, context) {
-                context.note(shown, "the super block is damaged; `obento check -y` can mend it from a copy");
+                context.note(
+                    shown,
+                    "the super block is damaged; run 'obento check -y' to restore it from a copy",
+                );
             }
         }
         if let Some(why) = in_vain(context.options().shown(), &volume) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
-            context.note(shown, format!("--mount-options say nothing of it: {why}"));
+            context.note(shown, format!("--mount-options has no effect: {why}"));
         }
         let (path, part) = (address.image.clone(), address.part.clone());
         let volume_again = volume.clone();
@@ -250,22 +253,23 @@ impl Opener {
         Ok(volume_again)
     }
 
-    /// Reports the attributes that a command asked for and a volume hides, once a volume.
-    pub fn tell_losses(&mut self, lost: impl Fn(&Report)) {
+    /// Reports the attributes that a command requested and a volume hides, once per volume.
+    pub fn report_hidden_attributes(&mut self, lost: impl Fn(&Report)) {
         let missed = |known: &&mut KnownVolume| known.volume.vfs().has_asked_for_xattrs();
         for known in self.volumes.iter_mut().filter(|known| !known.is_loss_told).filter(missed) {
             known.is_loss_told = true;
             for notice in known.volume.info().notices {
                 let Notice::Hidden { what, option } = notice else { continue };
                 let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
-                let cause = format!("the kernel engine's Linux was built without {option}");
+                let cause = format!("the kernel of the kernel engine was built without {option}");
                 let report = Report::on(&format!("cannot read the {what} of"), shown, cause);
-                lost(&report.help("name a kernel that has the option in OBENTO_LINUX"));
+                lost(&report.help("set OBENTO_LINUX to a kernel that has this option"));
             }
         }
     }
 
     /// Reports the damage that the drivers found since the volumes were opened, each damage once.
+    /// Reports the damage that the drivers found since the volumes were opened, once per problem.
     pub fn report_damage(&mut self, context: &Context, failed: impl Fn(&Report)) {
         for known in &mut self.volumes {
             let notices = known.volume.info().notices;
@@ -282,26 +286,26 @@ impl Opener {
         }
     }
 
-    /// Ends the changes of all volumes; each failure goes to `failed`.
+    /// Ends the changes of all volumes, and passes each failure to `failed`.
     pub fn close(&self, failed: impl Fn(&Report)) {
         for known in self.volumes.iter().filter(|known| known.volume.is_writable()) {
             if let Err(error) = known.volume.close() {
                 let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
                 let advice = crate::report::to_close(&error.to_string());
-                let report = Report::on("cannot bring the changes to stable storage in", shown, error);
+                let report = Report::on("cannot write the changes to stable storage in", shown, error);
                 failed(&report.help(advice));
             }
         }
     }
 }
 
-/// Whether `obento check` knows what the volume is.
+/// Returns whether `obento check` supports the volume.
 fn can_be_checked(volume: &Volume, context: &Context) -> bool {
     let driver = context.registry().find(volume.info().probe.fs_type);
     driver.is_some_and(|driver| driver.check().is_some())
 }
 
-/// Opens an image, with a progress bar where it has to be unpacked for long.
+/// Opens an image, with a progress bar if decompression takes long.
 fn open_image(
     path: &Path,
     prepared: Option<Result<ImageFile, OpenError>>,
@@ -323,24 +327,25 @@ fn open_image(
     opened
 }
 
-/// Why an image cannot be opened, and which option opens it.
+/// Returns the report of an image that cannot be opened, with the option that opens it.
 pub fn cannot_open(error: OpenError) -> Report {
     let report = Report::plain(&error);
     match error {
         OpenError::Host(HostError::Unsupported { format: "qcow2", path, .. }) => {
             let image = crate::report::subject(path.as_os_str().as_bytes());
-            report.help(format!("a plain image can be read: qemu-img convert -O qcow2 {image} plain.qcow2"))
+            report.help(format!("convert the image: qemu-img convert -O qcow2 {image} plain.qcow2"))
         }
-        OpenError::Host(HostError::Reference { .. }) => report
-            .help("--allow-backing opens it, if you trust the image: it can name any file that you can read"),
+        OpenError::Host(HostError::Reference { .. }) => {
+            report.help("use --allow-backing if you trust the image: it can name any file that you can read")
+        }
         OpenError::Host(HostError::InUse { purpose: Purpose::Read, .. }) => {
-            report.help("--no-lock reads it as it is at each moment, which may be a mixture of old and new")
+            report.help("use --no-lock to read it anyway; the result may mix old and new contents")
         }
         _ => report,
     }
 }
 
-/// How the options of every subcommand ask images to be opened.
+/// Returns the options for opening images.
 pub fn options(global: &GlobalOptions) -> Options {
     Options {
         fs_type: global.fs_type.clone(),
@@ -357,7 +362,7 @@ pub fn options(global: &GlobalOptions) -> Options {
     }
 }
 
-/// `disk.img@2:`, as the person wrote it.
+/// Returns `disk.img@2:`, as the user wrote it.
 fn prefix(address: &Address) -> Vec<u8> {
     let mut prefix = address.image.as_os_str().as_bytes().to_vec();
     if let Some(part) = &address.part {
@@ -367,18 +372,18 @@ fn prefix(address: &Address) -> Vec<u8> {
     prefix
 }
 
-/// The image that a shell is in.
+/// The image of a shell.
 pub struct Inside {
-    /// The image's root.
+    /// The root directory of the image.
     pub root: Address,
-    /// Whether it is open for change.
+    /// Whether the image is open for change.
     pub access: Access,
     /// The current directory, an absolute path.
     pub directory: RefCell<Vec<u8>>,
 }
 
 impl Inside {
-    /// What `argument` names in the shell: a path in its image, `<12>`, `host:PATH`, `image:ADDRESS` or `-`.
+    /// Returns what `argument` names in the shell: a path in its image, `<12>`, `host:PATH`, `image:ADDRESS` or `-`.
     fn operand(&self, argument: &OsStr) -> Result<Operand, Report> {
         let text = argument.as_bytes();
         if text == b"-" || text.starts_with(b"host:") {
@@ -394,7 +399,7 @@ impl Inside {
         Ok(Operand::Image(Address { place: Some(place), ..self.root.clone() }))
     }
 
-    /// `path`, counted from the current directory.
+    /// Returns `path` relative to the current directory as an absolute path.
     pub fn path(&self, path: &[u8]) -> Vec<u8> {
         match path {
             [b'/', ..] => path.to_vec(),
@@ -404,7 +409,7 @@ impl Inside {
     }
 }
 
-/// What an argument names.
+/// Returns what an argument names.
 pub fn operand(argument: &OsStr, context: &Context) -> Result<Operand, Report> {
     match context.inside() {
         Some(inside) => inside.operand(argument),
@@ -412,22 +417,22 @@ pub fn operand(argument: &OsStr, context: &Context) -> Result<Operand, Report> {
     }
 }
 
-/// The place in an image that an argument, which must not be on the host, names.
+/// Returns the place in an image that an argument names; a host file is an error.
 pub fn address(argument: &OsStr, context: &Context) -> Result<Address, Report> {
     match context.inside().map(|inside| inside.operand(argument)).transpose()? {
         Some(Operand::Image(address)) => Ok(address),
-        Some(_) => Err(Report::on("cannot open", argument.as_bytes(), "this names no file in the image")),
+        Some(_) => Err(Report::on("cannot open", argument.as_bytes(), "not a path inside the image")),
         None => Address::parse_with(argument, &|path| context.look_up(path)).map_err(Report::plain),
     }
 }
 
-/// Opens what `argument`, which must be in an image, names; a bare image is its root.
+/// Opens the file in an image that `argument` names; a bare image is its root.
 pub fn open(argument: &OsStr, context: &Context) -> Result<Location, Report> {
     let address = address(argument, context)?;
     open_address(address, context)
 }
 
-/// Opens what `argument` names; standard input is one choice, and a bare image is an error.
+/// Opens the file that `argument` names, or standard input. A bare image is an error.
 pub fn open_file(argument: &OsStr, context: &Context) -> Result<Opened, Report> {
     match operand(argument, context)? {
         Operand::Stdio => Ok(Opened::Stdio),
@@ -436,20 +441,20 @@ pub fn open_file(argument: &OsStr, context: &Context) -> Result<Opened, Report> 
     }
 }
 
-/// Opens what `argument` names, to be changed. What names no file in an image is refused, so that a forgotten `:/` costs
-/// nobody a file of the host. [`Context::close`] ends the changes.
+/// Opens the file that `argument` names, for change. An argument without a path inside an image is rejected, so that a forgotten `:/`
+/// never changes a host file. [`Context::close`] ends the changes.
 pub fn open_for_change(argument: &OsStr, context: &Context) -> Result<Location, Report> {
     let operand = operand(argument, context)?;
     match operand {
         Operand::Image(address) if address.place.is_some() => {
             open_address_for_change(address, argument, context)
         }
-        Operand::Stdio => Err(Report::new("cannot change standard input", "this names no file in an image")),
+        Operand::Stdio => Err(Report::new("cannot change standard input", "not a path inside an image")),
         Operand::Image(_) | Operand::Host(_) => Err(no_file("cannot change", argument.as_bytes())),
     }
 }
 
-/// Opens the volume that `argument` names, for what concerns all of it: nothing is lost where the `:/` is forgotten.
+/// Opens the volume that `argument` names, for an operation on the whole volume: a forgotten `:/` does no harm.
 pub fn open_volume_for_change(argument: &OsStr, context: &Context) -> Result<Location, Report> {
     open_address_for_change(address(argument, context)?, argument, context)
 }
@@ -466,8 +471,8 @@ fn open_address_for_change(
 
 fn no_file(action: &str, shown: &[u8]) -> Report {
     let example = format!("{}:/PATH", String::from_utf8_lossy(shown));
-    Report::on(action, shown, "this names no file in an image")
-        .help(format!("name one after the image: {}", crate::report::subject(example)))
+    Report::on(action, shown, "not a path inside an image")
+        .help(format!("add the path after the image: {}", crate::report::subject(example)))
 }
 
 fn open_address(address: Address, context: &Context) -> Result<Location, Report> {
@@ -475,17 +480,17 @@ fn open_address(address: Address, context: &Context) -> Result<Location, Report>
     Ok(location(volume, address))
 }
 
-/// What an argument without a path in an image names.
+/// The meaning of an argument without a path in an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bare {
-    /// An image: its root, or all of it.
+    /// The root of an image, or the whole image.
     Image,
-    /// A file of the host.
+    /// A host file.
     HostFile,
 }
 
-/// Opens the files of the images that `arguments` name, and gives up all rights before a byte of them is decoded. Does nothing where
-/// decoding needs rights: images may name other files (`--allow-backing`), or a kernel of the engine may have to be started.
+/// Opens the files of the images that `arguments` name, and gives up all rights before any byte of them is decoded. Does nothing if
+/// decoding needs rights: images may name other files (`--allow-backing`), or the kernel engine may have to start a kernel.
 pub fn seal_before_decoding<'a>(
     arguments: impl IntoIterator<Item = &'a OsString>,
     bare: Bare,
@@ -497,7 +502,7 @@ pub fn seal_before_decoding<'a>(
     }
 }
 
-/// Whether a kernel is installed that opens volumes of some type.
+/// Returns whether a kernel is installed that opens volumes of some type.
 fn has_kernel() -> bool {
     engine::types::TYPES.iter().any(|kind| engine::kernel_of(kind).is_ok())
 }
@@ -515,7 +520,7 @@ pub fn prepare<'a>(
         && (options.engine == Some(EngineChoice::Native) || !has_kernel());
     if needs_no_rights {
         for argument in arguments {
-            // Both ways to read it, so that both are known when the host can no longer be asked.
+            // Parse the argument in both ways, so that both results are known when the host cannot be read any more.
             let (operand, address) = (operand(argument, context), address(argument, context));
             let image = match operand {
                 Ok(Operand::Image(address)) => Some(address.image),
@@ -529,14 +534,13 @@ pub fn prepare<'a>(
     needs_no_rights
 }
 
-/// The place in `volume` that `address` names.
+/// Returns the place in `volume` that `address` names.
 pub fn location(volume: Rc<Volume>, address: Address) -> Location {
     let prefix = prefix(&address).into();
     Location { volume, place: address.place.unwrap_or(Place::Path(b"/".to_vec())), prefix }
 }
 
-/// Opens all of `arguments`, gives up rights, and finds what they name. Each failure goes to `failed`, and the rest goes
-/// on.
+/// Opens all of `arguments`, gives up rights, and finds the files. Passes each failure to `failed` and continues.
 pub fn find_all(
     arguments: &[OsString],
     symlinks: Symlinks,
@@ -557,12 +561,12 @@ pub fn find_all(
 }
 
 impl Location {
-    /// A place in `volume`, which `address` names.
+    /// Returns a place in `volume`, which `address` names.
     pub fn within(volume: Rc<Volume>, address: &Address, place: Place) -> Self {
         Self { volume, place, prefix: prefix(address).into() }
     }
 
-    /// The address of a path below this place's image, for messages and headers.
+    /// Returns the address of a path below this place's image, for messages and headers.
     pub fn shown(&self) -> Vec<u8> {
         let mut shown = self.prefix.to_vec();
         match &self.place {
@@ -572,8 +576,8 @@ impl Location {
         shown
     }
 
-    /// The file, or the files if there is none of that very name and it reads as a pattern. `action` begins the
-    /// message of an error: `cannot access`.
+    /// Returns the file, or the files that match if no file has exactly this name and the name is a pattern. `action`, such as
+    /// `cannot access`, starts the message of an error.
     pub fn find(self, symlinks: Symlinks, action: &str) -> Result<Vec<Found>, Report> {
         let error = match self.volume.resolve(&self.place, symlinks) {
             Ok(node) => return Ok(vec![Found { node, location: self }]),
@@ -590,15 +594,11 @@ impl Location {
         }
         let matches = self.volume.glob(pattern).map_err(|error| failed(&error))?;
         if matches.is_empty() {
-            return Err(Report::on(
-                action,
-                self.shown(),
-                "no file has such a name, and none matches it as a pattern",
-            ));
+            return Err(Report::on(action, self.shown(), "no file has this name or matches it as a pattern"));
         }
         let at = |path| Self { place: Place::Path(path), ..self.clone() };
         let follow = |path: Vec<u8>, node: Node| match symlinks {
-            // A link that leads nowhere is found all the same, as a shell would hand it over.
+            // A symbolic link to nothing is found too, as a shell would pass it.
             Symlinks::Follow => self.volume.resolve(&Place::Path(path), symlinks).unwrap_or(node),
             Symlinks::Keep => node,
         };
@@ -608,13 +608,13 @@ impl Location {
 }
 
 impl Found {
-    /// The address, for messages and headers.
+    /// Returns the address, for messages and headers.
     pub fn shown(&self) -> Vec<u8> {
         self.location.shown()
     }
 }
 
-/// `directory` and a name in it, with one slash between them.
+/// Joins `directory` and a name in it with one slash.
 pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(directory.len() + name.len() + 1);
     path.extend_from_slice(directory);

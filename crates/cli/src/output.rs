@@ -1,7 +1,7 @@
 //! Standard output.
 //!
-//! A terminal gets lines as they come, so that they stand in order with the errors among them; anything else gets
-//! 64 KiB at a time. A closed pipe ends the command quietly: it travels up as [`Stop::Output`].
+//! A terminal gets each line at once, so that lines appear in order with the errors among them; other outputs get 64 KiB at a time.
+//! A closed pipe ends the command quietly, as [`Stop::Output`].
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -16,34 +16,37 @@ use crate::report::Report;
 
 const BUFFER: usize = 64 << 10;
 
-/// Why a command ended before its end.
+/// The reason why a command ended early.
 #[derive(Debug)]
 pub enum Stop {
-    /// Standard output cannot be written; with `BrokenPipe` nobody wants more.
+    /// Standard output cannot be written; with `BrokenPipe` the reader has closed it.
     Output(io::Error),
     /// Ctrl-C in a shell.
     Interrupted,
-    /// Nothing more can be done.
+    /// An error that ends the command.
     Failed(Report),
 }
 
-/// What a subcommand answers. Trouble that costs a single operand or file is told to
-/// [`Context`](crate::context::Context) as it happens, and is no `Err`.
+/// The result of a subcommand. A problem with a single operand or file is reported to
+/// [`Context`](crate::context::Context) when it happens, and is not an `Err`.
 pub type Outcome = Result<(), Stop>;
 
-/// Opens the file of the host `path` to write to, or creates it. What is there keeps its bytes: the caller empties it once nothing speaks
-/// against it. Errors: it cannot be written, or is behind a symbolic link of another user.
+/// Opens the host file `path` for writing, or creates it. An existing file keeps its contents: the caller truncates it after its checks.
+///
+/// # Errors
+///
+/// The file cannot be written, or a symbolic link of another user leads to it.
 pub fn create_output(path: &Path) -> Result<File, Report> {
     open_output(path, 0o666).map_err(|error| {
         let shown = path.as_os_str().as_bytes();
         match error.errno() {
             Some(errno) => Report::on("cannot write to", shown, io::Error::from(errno)),
-            None => Report::on("cannot write to", shown, "a symbolic link of another user leads to it"),
+            None => Report::on("cannot write to", shown, "its path contains a symbolic link of another user"),
         }
     })
 }
 
-/// Opens the file of the host `path` to write to, emptied or new. Errors: as [`create_output`].
+/// Opens the host file `path` for writing, and truncates or creates it. Errors: as [`create_output`].
 pub fn empty_output(path: &Path) -> Result<File, Report> {
     let file = create_output(path)?;
     let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
@@ -53,7 +56,7 @@ pub fn empty_output(path: &Path) -> Result<File, Report> {
     Ok(file)
 }
 
-/// A place between two steps of long work. Errors: Ctrl-C was pressed in a shell.
+/// Marks a point between two steps of long work. Errors: Ctrl-C was pressed in a shell.
 pub fn go_on() -> Outcome {
     if interrupt::is_requested() { Err(Stop::Interrupted) } else { Ok(()) }
 }
@@ -70,7 +73,7 @@ impl From<Report> for Stop {
     }
 }
 
-/// Standard output, buffered as its kind asks for. Call [`Output::finish`] at the end, or a full disk goes unnoticed.
+/// Standard output, buffered by its type. Call [`Output::finish`] at the end, or an error of the last write is lost.
 pub enum Output {
     Terminal(LineWriter<StdoutLock<'static>>),
     Other(BufWriter<StdoutLock<'static>>),
@@ -86,23 +89,23 @@ impl Output {
         }
     }
 
-    /// Whether a person reads it.
+    /// Returns whether this is a terminal.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::Terminal(_))
     }
 
-    /// A name or path as it is written: its bytes, or on a terminal what cannot act on it.
+    /// Returns a name or path as it is written: unchanged, or escaped for a terminal.
     pub fn shown<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
         escape(name, if self.is_terminal() { Style::Backslash } else { Style::Literal })
     }
 
-    /// Writes a name or path as [`shown`](Self::shown) has it.
+    /// Writes a name or path as [`shown`](Self::shown) returns it.
     pub fn write_name(&mut self, name: &[u8]) -> io::Result<()> {
         let shown = self.shown(name);
         self.write_all(&shown)
     }
 
-    /// Writes out what is buffered.
+    /// Flushes the buffer.
     pub fn finish(mut self) -> Outcome {
         Ok(self.flush()?)
     }
@@ -111,7 +114,7 @@ impl Output {
 impl Write for Output {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         if interrupt::is_requested() {
-            // No `Interrupted`, which means to try again.
+            // Not `Interrupted`, which would mean to try again.
             return Err(io::Error::other("stopped"));
         }
         match self {

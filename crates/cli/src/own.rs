@@ -1,7 +1,7 @@
-//! Programs of a type's own, which make and check what only the kernel engine opens.
+//! The programs that create and check the types that only the kernel engine opens.
 //!
-//! No shell is between: arguments are what they are. What a program writes may come from the image, and is told line by line as
-//! names are. A program gets a file of the host; a partition, or what lies packed, is copied into one.
+//! No shell is involved: arguments are passed unchanged. The output of a program may contain text from the image, so it is printed line
+//! by line with control characters escaped. A program gets a host file; a partition or a compressed image is copied into one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,10 +17,10 @@ use obento::{BlockDevice, path_of_open};
 use crate::private::{PrivateFolder, no_room};
 use crate::report::{Report, printable};
 
-/// What is copied at once.
+/// The number of bytes that are copied at once.
 const CHUNK: usize = 1 << 20;
 
-/// A program that is installed, and what it is called with before the image.
+/// An installed program, and its arguments before the image.
 pub struct Program {
     tool: Tool,
     path: PathBuf,
@@ -28,63 +28,63 @@ pub struct Program {
 }
 
 impl Program {
-    /// Errors: it is not installed, and what installs it; `action` begins the message.
+    /// Finds a program. Errors: it is not installed, with the package that contains it; `action` starts the message.
     pub fn find(tool: Tool, action: &str, shown: &[u8]) -> Result<Self, Report> {
         let lacking = || {
             let report =
-                Report::on(action, shown, format!("{} does it, which is not installed", tool.program));
+                Report::on(action, shown, format!("this needs {}, which is not installed", tool.program));
             report.help(tool.install())
         };
         let path = tool.find().ok_or_else(lacking)?;
         Ok(Self { tool, path, arguments: Vec::new() })
     }
 
-    /// Adds arguments.
+    /// Appends arguments.
     #[must_use]
     pub fn with(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// Its name.
+    /// Returns the name of the program.
     pub fn name(&self) -> &'static str {
         self.tool.program
     }
 
-    /// How it is called, for a person.
+    /// Returns the command line, for messages.
     pub fn line(&self, image: &OsStr) -> String {
         let words = self.arguments.iter().map(OsString::as_os_str).chain([image]);
         let words = words.map(|word| printable(word.as_encoded_bytes()));
         words.fold(self.name().to_owned(), |line, word| format!("{line} {word}"))
     }
 
-    /// Runs it on `image`, and hands over each line that it writes. Answers its exit code; `None` if a signal ended it.
-    pub fn run(&self, image: &Path, mut told: impl FnMut(&[u8])) -> io::Result<Option<i32>> {
+    /// Runs the program on `image` and passes each line of its output to `on_line`. Returns the exit code, or `None` if a signal ended it.
+    pub fn run(&self, image: &Path, mut on_line: impl FnMut(&[u8])) -> io::Result<Option<i32>> {
         let (reader, writer) = io::pipe()?;
         let mut command = Command::new(&self.path);
-        // Absolute, so that no name is taken for an option.
+        // An absolute path is never taken for an option.
         command.args(&self.arguments).arg(std::path::absolute(image)?).env("LC_ALL", "C");
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn()?;
-        // With it goes our end of the pipe, so that the program's is the last.
+        // Drop our end of the pipe, so that the program has the last one.
         drop(command);
-        BufReader::new(reader).split(b'\n').try_for_each(|line| line.map(|line| told(&line)))?;
+        BufReader::new(reader).split(b'\n').try_for_each(|line| line.map(|line| on_line(&line)))?;
         Ok(child.wait()?.code())
     }
 }
 
-/// A file of the host without a name: whatever ends this process, nothing of it is left.
+/// A host file without a name: nothing of it is left when this process ends.
 pub struct Nameless(File);
 
 impl Nameless {
-    /// A file of zeros.
+    /// Creates a file of zeros.
     pub fn blank(len: u64) -> io::Result<Self> {
         let file = tempfile::tempfile().map_err(no_room)?;
         file.set_len(len)?;
         Ok(Self(file))
     }
 
-    /// The bytes of `device`; zeros take no room.
+    /// Copies the bytes of `device`; zeros become holes.
     pub fn copy_of(device: &dyn BlockDevice) -> io::Result<Self> {
         let copy = Self::blank(device.len())?;
         each_chunk(device, |offset, bytes| {
@@ -96,7 +96,7 @@ impl Nameless {
         Ok(copy)
     }
 
-    /// What `make` makes of a file of zeros that has a name until then.
+    /// Creates a file of zeros that has a name while `make` fills it.
     pub fn made_by(len: u64, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<Self, String> {
         let folder = PrivateFolder::new().map_err(|error| error.to_string())?;
         let (file, path) = folder.create("volume").map_err(|error| no_room(error).to_string())?;
@@ -105,12 +105,12 @@ impl Nameless {
         Ok(Self(file))
     }
 
-    /// A path by which a program that is started reaches it.
+    /// Returns a path by which a program that is started can open the file.
     pub fn path(&self) -> PathBuf {
         path_of_open(&self.0)
     }
 
-    /// Writes to `device` what differs here.
+    /// Writes the bytes that differ to `device`.
     pub fn put_back(&self, device: &dyn BlockDevice) -> io::Result<()> {
         let mut wanted = Vec::new();
         each_chunk(device, |offset, bytes| {
@@ -124,7 +124,7 @@ impl Nameless {
         device.flush().map_err(io::Error::other)
     }
 
-    /// Gives `device` these bytes, whatever it has: only what is no zeros is looked at where it can be made zeros at once.
+    /// Replaces the contents of `device`. If the device can be zeroed at once, only the bytes that are not zero are compared.
     pub fn put_whole(self, device: &dyn BlockDevice) -> io::Result<()> {
         if !device.punch(0..device.len()).map_err(io::Error::other)? {
             return self.put_back(device);
@@ -133,7 +133,7 @@ impl Nameless {
         device.flush().map_err(io::Error::other)
     }
 
-    /// Hands over its bytes, but zeros that were never written.
+    /// Passes the bytes to `write`, except for zeros that were never written.
     pub fn put_over_zeros(self, mut write: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
         let path = self.path();
         let file = SourceFile::new(self.0, &path).map_err(io::Error::other)?;
@@ -165,7 +165,7 @@ fn each_chunk(
     Ok(())
 }
 
-/// Writes a line that a program wrote.
-pub fn tell(out: &mut impl io::Write, line: &[u8]) -> io::Result<()> {
+/// Prints a line that a program wrote.
+pub fn print_line(out: &mut impl io::Write, line: &[u8]) -> io::Result<()> {
     writeln!(out, "{}", printable(line.strip_suffix(b"\r").unwrap_or(line)))
 }

@@ -1,8 +1,8 @@
-//! A folder for copies of files of an image, which other users cannot enter and which does not outlive this process.
+//! A folder for copies of files of an image that other users cannot enter and that does not outlive this process.
 //!
-//! Invariant: the folder has mode 0700 from its creation on, so that no other user opens a file in it, whatever the mode of that file.
-//! Invariant: the folder is removed however the process ends, `SIGKILL` included. A keeper, a shell, waits for the end of a pipe
-//! that only this process holds. A pipe that ends without a line means that the folder is left over.
+//! Invariant: the folder has mode 0700 from its creation on, so that no other user can open a file in it, whatever the mode of the file.
+//! Invariant: the folder is removed however the process ends, even by `SIGKILL`. A keeper, which is a shell, waits for the end of a
+//! pipe that only this process has open. If the pipe ends without a line, the folder is left over and the keeper removes it.
 //! Source: sh(1p) `read`, `trap`; pipe(7).
 
 use std::fs::{File, OpenOptions, Permissions};
@@ -16,43 +16,43 @@ use tempfile::TempDir;
 
 use crate::report::words;
 
-/// Only the owner enters the folder.
+/// Only the owner can enter the folder.
 const FOLDER_MODE: u32 = 0o700;
-/// Only the owner reads and writes a copy.
+/// Only the owner can read and write a copy.
 const FILE_MODE: u32 = 0o600;
 
-/// Removes the folder `$0` when its input ends without a line. Signals of the terminal are meant for the process that it watches.
+/// Removes the folder `$0` if the input ends without a line. Signals of the terminal are meant for the process that it watches.
 const KEEPER: &str = r#"trap '' HUP INT QUIT TERM; cd /; read -r line || rm -rf -- "$0""#;
 
 /// A folder that is removed with everything in it.
 pub struct PrivateFolder {
-    /// None once it is to be kept.
+    /// `None` after [`PrivateFolder::keep`].
     folder: Option<TempDir>,
     keeper: Option<Child>,
 }
 
 impl PrivateFolder {
-    /// Creates a folder in the directory for temporary files. Errors: those of creating it, with advice.
+    /// Creates a folder in the directory for temporary files.
     pub fn new() -> io::Result<Self> {
         let permissions = Permissions::from_mode(FOLDER_MODE);
         let folder = tempfile::Builder::new().prefix("obento-").permissions(permissions).tempdir();
         let folder = folder.map_err(no_room)?;
-        // Without a shell the folder still goes when this value is dropped.
+        // Without a shell, the folder is still removed when this value is dropped.
         let keeper = start_keeper(folder.path()).ok();
         Ok(Self { folder: Some(folder), keeper })
     }
 
-    /// Its path.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         self.folder.as_ref().map_or(Path::new(""), TempDir::path)
     }
 
-    /// Leaves the folder and its files in place.
+    /// Keeps the folder and its files after the process.
     pub fn keep(mut self) {
         let _ = self.folder.take().map(TempDir::keep);
     }
 
-    /// Creates the file `name` in it, which only the user can read.
+    /// Creates the file `name` in the folder, which only the user can read.
     pub fn create(&self, name: impl AsRef<Path>) -> io::Result<(File, PathBuf)> {
         let path = self.path().join(name);
         create_private(&path).map(|file| (file, path))
@@ -61,9 +61,9 @@ impl PrivateFolder {
 
 impl Drop for PrivateFolder {
     fn drop(&mut self) {
-        // What cannot be removed, such as a file system that a program mounted there, is not this program's.
+        // The program may have mounted a file system there; what cannot be removed stays.
         drop(self.folder.take());
-        // A line tells the keeper that nothing is left to remove: the name may soon belong to another process.
+        // The line signals the keeper that nothing is left to remove: another process may soon use the name.
         if let Some(mut keeper) = self.keeper.take() {
             let _ = keeper.stdin.take().map(|mut pipe| pipe.write_all(b"\n"));
             let _ = keeper.wait();
@@ -80,7 +80,7 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 pub fn no_room(error: io::Error) -> io::Error {
     let folder = std::env::temp_dir();
     let why = format!(
-        "no file can be made in {} ({}): set TMPDIR to another folder",
+        "cannot create a file in {} ({}): set TMPDIR to another directory",
         folder.display(),
         words(&error)
     );
@@ -90,7 +90,7 @@ pub fn no_room(error: io::Error) -> io::Error {
 fn start_keeper(folder: &Path) -> io::Result<Child> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", KEEPER]).arg(std::path::absolute(folder)?);
-    // Neither the caller's variables nor its terminal concern it. A group of its own keeps Ctrl-C away.
+    // The keeper needs neither the caller's variables nor its terminal. Its own process group keeps Ctrl-C away.
     command.env_clear().env("PATH", "/usr/bin:/bin").process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_folder_and_its_files_are_closed_to_other_users_and_go_together() {
+    fn a_private_folder_and_its_files_are_closed_to_other_users_and_removed_together() {
         let folder = PrivateFolder::new().unwrap();
         let (_, path) = folder.create("shadow").unwrap();
         let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;

@@ -1,7 +1,6 @@
-//! The progress bar: on standard error, only if that is a terminal, and only for what takes longer than half a second.
+//! The progress bar: on standard error, if it is a terminal, and only for work of more than half a second.
 //!
-//! It is drawn by whoever does the work, ten times a second at most: a thread of its own would have to be let into the
-//! sandbox.
+//! The thread that does the work draws it, ten times a second at most: the sandbox would have to admit another thread.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +12,19 @@ use crate::report::printable;
 const PATIENCE: Duration = Duration::from_millis(500);
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// How far a piece of work is. Gone from the terminal when it is dropped, and out of the way of messages.
+/// A progress bar that is removed from the terminal when it is dropped, and hidden while a message is printed.
 pub struct Progress<'c> {
     context: &'c Context,
     meter: Meter,
 }
 
 impl<'c> Progress<'c> {
-    /// For work called `action`: `copying`.
+    /// Creates a bar for `action`, such as `copying`.
     pub fn new(context: &'c Context, action: &'static str) -> Self {
         Self { context, meter: Meter::new(context, action) }
     }
 
-    /// `done` bytes of `total`, if that is known, are done; `name` is what is at work.
+    /// Shows that `done` bytes of `total`, if known, are done; `name` is the current file.
     pub fn update(&mut self, done: u64, total: Option<u64>, name: &[u8]) {
         let was_shown = self.meter.bar.is_some();
         self.meter.update(done, total, name);
@@ -41,22 +40,22 @@ impl Drop for Progress<'_> {
     }
 }
 
-/// A bar that nothing is told beside, for work that tells nothing.
+/// A bar for work that prints no messages.
 pub struct Meter {
     action: &'static str,
-    /// When to draw next; never, if nobody sees it.
+    /// When to draw next; `None` if the bar is not shown.
     next: Option<Instant>,
     bar: Option<ProgressBar>,
 }
 
 impl Meter {
-    /// For work called `action`: `unpacking`.
+    /// Creates a bar for `action`, such as `unpacking`.
     pub fn new(context: &Context, action: &'static str) -> Self {
         let next = context.progress_wanted().then(|| Instant::now() + PATIENCE);
         Self { action, next, bar: None }
     }
 
-    /// As [`Progress::update`].
+    /// Works like [`Progress::update`].
     pub fn update(&mut self, done: u64, total: Option<u64>, name: &[u8]) {
         let now = Instant::now();
         if self.next.is_none_or(|next| now < next) {
@@ -64,7 +63,7 @@ impl Meter {
         }
         self.next = Some(now + REDRAW);
         let bar = self.bar.get_or_insert_with(|| {
-            // What was done before the bar came counts as done, and not as done in this moment.
+            // The work before the first drawing must not count for the rate.
             let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_position(done);
             bar.reset_eta();
             bar.set_prefix(self.action);
@@ -76,7 +75,7 @@ impl Meter {
         bar.tick();
     }
 
-    /// Takes the bar off the terminal.
+    /// Removes the bar from the terminal.
     pub fn finish(&mut self) {
         self.next = None;
         if let Some(bar) = self.bar.take() {
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_templates_are_templates() {
+    fn the_templates_are_valid() {
         assert!(ProgressStyle::with_template(WITH_TOTAL).is_ok());
         assert!(ProgressStyle::with_template(WITHOUT_TOTAL).is_ok());
     }

@@ -1,23 +1,23 @@
-//! How volumes are shown whose format keeps no owners, permissions, code page or time zone, or has several trees: by words of `mount -o`,
-//! for every command.
+//! The options that show volumes without owners, permissions, code page or time zone, or with several trees: words of `mount -o` for every
+//! command.
 
 use std::str::FromStr;
 
 use obento::{Keeps, Shown, Volume};
 use obento_fuse::options::MountOptions;
 
-/// The words that say it, for those who are to leave them out.
+/// The supported words, for messages.
 pub const WORDS: &str =
     "uid, gid, umask, dmask, fmask, codepage, tz, time_offset, keep_last_dots, discard, streams and subvolid";
-/// Why they say nothing of a volume.
-pub const KEPT: &str = "the file system keeps owners, permissions and times itself";
-/// Why one of them says nothing.
-pub const ONE_TREE: &str = "subvolid says nothing of a file system that is no Btrfs";
+/// The reason why the words have no effect on a volume.
+pub const KEPT: &str = "the file system stores owners, permissions and times itself";
+/// The reason why `subvolid` has no effect.
+pub const ONE_TREE: &str = "subvolid requires a Btrfs volume";
 
-/// Such words, and what they say.
+/// Words of `mount -o`, parsed.
 #[derive(Clone, Debug)]
 pub struct ShownWords {
-    /// As they were given.
+    /// The words as they were given.
     pub words: String,
     pub shown: Shown,
 }
@@ -31,12 +31,12 @@ impl FromStr for ShownWords {
         let shown = options.shown;
         match options == (MountOptions { shown, ..MountOptions::default() }) {
             true => Ok(Self { words: words.into(), shown }),
-            false => Err(format!("without a mount only {WORDS} have a meaning")),
+            false => Err(format!("without a mount only {WORDS} are supported")),
         }
     }
 }
 
-/// Why some of `shown` says nothing of `volume`.
+/// Returns why a part of `shown` has no effect on `volume`.
 pub fn in_vain(shown: Shown, volume: &Volume) -> Option<&'static str> {
     let of_files = Shown { subvolume: None, ..shown };
     if of_files != Shown::default() && volume.vfs().limits().keeps.contains(Keeps::OWNERS) {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_say_how_files_are_shown_are_taken_and_those_of_a_mount_alone_are_not() {
+    fn words_that_change_how_files_are_shown_are_accepted_and_others_are_rejected() {
         let taken = |words: &str| words.parse::<ShownWords>().map(|taken| taken.shown);
         let expected = Shown { uid: Some(7), code_page: Some(850), ..Shown::default() };
         assert_eq!(taken("uid=7,iocharset=utf8,codepage=850"), Ok(expected));

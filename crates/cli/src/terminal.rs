@@ -1,6 +1,6 @@
-//! What standard output's terminal is like.
+//! The size of standard output's terminal.
 
-/// Columns: what `COLUMNS` says, or the terminal; 80 where neither tells.
+/// Returns the number of columns: the value of `COLUMNS`, that of the terminal, or 80.
 pub fn width() -> usize {
     let from_env = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     let asked = || {

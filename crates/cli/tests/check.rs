@@ -47,7 +47,7 @@ impl Bench {
 fn a_sound_volume_has_nothing_wrong_and_exit_code_0() {
     let bench = Bench::new();
     let (out, err) = bench.run("check disk.img", 0);
-    assert!(out.starts_with("'disk.img': nothing is wrong; 11 of 1024 inodes (2 directories) and "), "{out}");
+    assert!(out.starts_with("'disk.img': no problems; 11 of 1024 inodes (2 directories) and "), "{out}");
     assert_eq!(err, "");
     assert_eq!(bench.run("check -q disk.img", 0), (String::new(), String::new()));
 }
@@ -69,7 +69,7 @@ fn what_is_safe_is_mended_with_exit_code_1_and_then_nothing_is_wrong() {
     let bench = Bench::new();
     bench.damage();
     let (out, _) = bench.run("check -p disk.img", 1);
-    assert!(out.starts_with("1012 free inodes are counted, should be 1013: mended\n"), "{out}");
+    assert!(out.starts_with("1012 free inodes are counted, should be 1013: repaired\n"), "{out}");
     bench.run("check disk.img", 0);
 }
 
@@ -87,11 +87,14 @@ fn a_wiped_super_block_is_read_around_and_mended_from_a_copy() {
     wipe(&bench, 3072);
     let (out, err) = bench.run("ls wiped.img:/", 0);
     assert_eq!(out, "kept\nlost+found\n");
-    assert!(err.contains("the super block is damaged; `obento check -y` can mend it from a copy"), "{err}");
+    assert!(
+        err.contains("the super block is damaged; run 'obento check -y' to restore it from a copy"),
+        "{err}"
+    );
     let (_, err) = bench.run("mkdir wiped.img:/more", 1);
-    assert!(err.contains("`obento check -y` can mend it, by a copy of the super block"), "{err}");
+    assert!(err.contains("`obento check -y` can repair it with a copy of the super block"), "{err}");
     let (out, _) = bench.run("check -y wiped.img", 1);
-    assert!(out.contains("the copy at block 8193 is used: mended\n"), "{out}");
+    assert!(out.contains("the copy at block 8193 is used: repaired\n"), "{out}");
     bench.run("check wiped.img", 0);
     bench.run("mkdir wiped.img:/more", 0);
 }

@@ -82,7 +82,7 @@ fn a_copy_has_the_name_that_cp_would_give_it() {
         &["cp", "disk.img.zst:/etc/passwd", "gone/"],
         2,
         "",
-        "obento: cannot copy to 'gone/': there is no such directory\n",
+        "obento: cannot copy to 'gone/': no such directory\n",
     );
 }
 
@@ -137,17 +137,17 @@ fn what_cp_cannot_do_is_said_with_what_can_be() {
         "obento: cannot copy 'disk.img.zst:/etc': is a directory and was left out; `-r` copies directories\n"
     });
     check(at, &["cp", "a", "disk.img.zst:/"], 2, "", {
-        "obento: disk.img.zst: is packed as zstd, which obento reads but does not change; unpack it first: zstd -dc disk.img.zst > plain.img\n"
+        "obento: disk.img.zst: is packed as zstd, which obento reads but does not write; unpack it first: zstd -dc disk.img.zst > plain.img\n"
     });
     check(at, &["cp", "disk.img.zst", "."], 1, "", {
-        "obento: cannot copy 'disk.img.zst': this names no file in an image\n  help: all of the image is disk.img.zst:/\n"
+        "obento: cannot copy 'disk.img.zst': not a path inside an image\n  help: use disk.img.zst:/ for the root directory of the image\n"
     });
     check(at, &["cp", "disk.img.zst:/nowhere", "."], 1, "", {
         "obento: cannot copy 'disk.img.zst:/nowhere': no such file or directory\n"
     });
     check(at, &["cp", "--max-bytes", "10", "disk.img.zst:/etc/passwd", "x"], 1, "", {
-        "obento: the copy is not complete: ./x: more than 10 bytes, the limit that was set\n  \
-         help: --max-bytes sets the limit; what is there is what came before it\n"
+        "obento: the copy is incomplete: ./x: more than 10 bytes, the limit that was set\n  \
+         help: the limit is that of --max-bytes; the files copied so far stay\n"
     });
     assert!(!at.join("x").exists(), "half a file looks like a whole one");
 }
@@ -219,8 +219,8 @@ fn a_fifo_as_the_target_takes_the_bytes_and_stays() {
 #[test]
 fn the_limit_on_bytes_holds_for_standard_output_too() {
     let folder = folder();
-    let told = "obento: the copy is not complete: disk.img.zst:/etc/passwd: more than 10 bytes, the limit that was \
-                set\n  help: --max-bytes sets the limit; what is there is what came before it\n";
+    let told = "obento: the copy is incomplete: disk.img.zst:/etc/passwd: more than 10 bytes, the limit that was \
+                set\n  help: the limit is that of --max-bytes; the files copied so far stay\n";
     let passwd = obento(folder.path(), &["cat", "disk.img.zst:/etc/passwd"]).stdout;
     let start = String::from_utf8(passwd[..10].to_vec()).unwrap();
     check(folder.path(), &["cp", "--max-bytes=10", "disk.img.zst:/etc/passwd", "-"], 1, &start, told);
@@ -261,8 +261,7 @@ fn a_comparison_reads_like_diff_and_ends_with_0_1_or_2() {
     let mode = "Files disk.img.zst:/etc/os-release and etc/os-release differ in mode: 0664 and 0600\n";
     assert!(text.contains(mode), "{text}");
     check(at, &["diff", "disk.img.zst:/etc", "etc"], 2, "", {
-        "obento: cannot compare 'disk.img.zst:/etc': it is a directory\n  help: -r compares directories with all that \
-         is in them\n"
+        "obento: cannot compare 'disk.img.zst:/etc': is a directory\n  help: use -r to compare directories\n"
     });
     let output = obento(at, &["diff", "disk.img.zst:/etc/group", "etc/group", "--json"]);
     assert_eq!(
@@ -323,7 +322,7 @@ fn info_tells_the_layers_from_outside_inwards() {
     fs::write(folder.path().join("text"), "hello\n".repeat(1000)).unwrap();
     let output = obento(folder.path(), &["info", "text"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("no file system that obento knows"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no supported file system"));
 }
 
 #[test]
@@ -352,6 +351,6 @@ fn inspect_shows_fields_with_their_places() {
         &["inspect", "group", "disk.img.zst", "99999"],
         1,
         "       offset length  name                        value\n",
-        "obento: cannot inspect 'disk.img.zst': there is no group 99999\n",
+        "obento: cannot inspect 'disk.img.zst': no such group: 99999\n",
     );
 }

@@ -152,7 +152,7 @@ fn a_copy_in_an_image_has_the_name_that_cp_would_give_it() {
         &["cp", "one", "disk.img:/gone/"],
         2,
         "",
-        "obento: cannot copy to 'disk.img:/gone/': there is no such directory\n",
+        "obento: cannot copy to 'disk.img:/gone/': no such directory\n",
     );
     check(
         at,
@@ -279,8 +279,8 @@ fn what_cannot_be_copied_is_said_and_the_rest_goes_on() {
     });
     check(at, &["cp", "tree/file", "tree/disk.img:/tree/below/file"], 0, "", "");
     check(at, &["cp", "--reflink=always", "tree/file", "tree/disk.img:/f"], 2, "", {
-        "obento: cannot copy: blocks cannot be shared with an image, and ext4 shares none between its files\n  \
-         help: --reflink=auto copies them\n"
+        "obento: cannot copy: --reflink=always is not supported: obento cannot share blocks between files\n  \
+         help: use --reflink=auto to copy the data\n"
     });
     let mut forbidden = command(at, &["cp", "tree/file", "tree/disk.img:/f"]);
     let output = forbidden.env("OBENTO_READONLY", "1").output().unwrap();
@@ -327,7 +327,7 @@ fn a_directory_is_not_moved_onto_itself_under_another_name_of_its_image() {
     fs::hard_link(at.join("disk.img"), at.join("same.img")).unwrap();
     check(at, &["mkdir", "disk.img:/empty"], 0, "", "");
     check(at, &["mv", "-T", "disk.img:/empty", "same.img:/empty"], 1, "", {
-        "obento: cannot move 'disk.img:/empty' to 'same.img:/empty': they are the same file\n"
+        "obento: cannot move 'disk.img:/empty' to 'same.img:/empty': source and target are the same file\n"
     });
     let left = obento(at, &["ls", "-A", "disk.img:/"]);
     assert_eq!(String::from_utf8_lossy(&left.stdout), "empty\nlost+found\n");
@@ -360,15 +360,15 @@ fn a_move_across_the_border_leaves_nothing_behind_unless_something_could_not_be_
     fs::write(at.join("back/huge"), vec![1; 16 << 20]).unwrap();
     check(at, &["mv", "back", "disk.img:/"], 1, "", {
         "obento: cannot copy 'back/huge': disk.img:/.obento-unfinished-baccd65a/huge: no space left\n\
-         obento: cannot move 'back' to 'disk.img:/back': not all of it was copied\n  \
-         help: the source stays as it is\n"
+         obento: cannot move 'back' to 'disk.img:/back': not everything was copied\n  \
+         help: the source is unchanged\n"
     });
     assert!(at.join("back/below/file").exists() && at.join("back/huge").exists());
     fs::write(at.join("single"), "other").unwrap();
     check(at, &["mv", "-n", "single", "disk.img:/single"], 0, "", "");
     assert!(at.join("single").exists());
     check(at, &["mv", "single", "back"], 1, "", {
-        "obento: cannot change 'back': this names no file in an image\n  \
-         help: name one after the image: 'back:/PATH'\n"
+        "obento: cannot change 'back': not a path inside an image\n  \
+         help: add the path after the image: 'back:/PATH'\n"
     });
 }

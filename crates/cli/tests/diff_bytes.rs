@@ -35,7 +35,7 @@ impl Bench {
         fs::write(self.path("other.img"), other).unwrap();
         let said = self.run("diff --bytes one.img other.img", 1);
         let start = format!("one.img and other.img differ, first in byte {offset}: ");
-        assert!(said.contains("\n  one byte differs in one block of 4096 bytes\n"), "{said}");
+        assert!(said.contains("\n  1 byte differs in 1 block of 4096 bytes\n"), "{said}");
         said.strip_prefix(&start).unwrap_or_else(|| panic!("{said}")).lines().next().unwrap().to_owned()
     }
 }
@@ -116,7 +116,7 @@ fn all_that_differs_is_counted_and_a_shorter_image_is_told() {
     assert_eq!(
         bench.run("diff --bytes one.img other.img", 1),
         "one.img and other.img differ, first in byte 5: byte 5 of something unknown\n  \
-         1004 bytes differ in 3 blocks of 4096 bytes\n  they have 10000 and 9000 bytes\n"
+         1004 bytes differ in 3 blocks of 4096 bytes\n  the sizes are 10000 and 9000 bytes\n"
     );
     bench.run("diff --bytes one.img missing.img", 2);
     bench.run("diff --bytes -r one.img other.img", 2);

@@ -278,8 +278,8 @@ fn owners_are_those_of_the_image() {
         &["disk.img.zst:/home", "-user", "daemon"],
         1,
         "",
-        "obento: cannot search 'disk.img.zst:/home': the /etc/passwd of the image has no user 'daemon'\n  \
-         help: -uid takes a number\n",
+        "obento: cannot search 'disk.img.zst:/home': unknown user 'daemon': not in /etc/passwd of the image\n  \
+         help: use -uid with a number\n",
     );
 }
 
@@ -293,7 +293,7 @@ fn a_command_gets_a_copy_and_the_address() {
         "",
     );
     check(&["disk.img.zst", "-name", "box", "-exec", "ls", "{}", ";"], 1, "", {
-        "obento: cannot run a command on 'disk.img.zst:/home/bento/box': -exec hands on files, and this is a \
+        "obento: cannot run a command on 'disk.img.zst:/home/bento/box': -exec requires a regular file, and this is a \
          directory; add -type f\n"
     });
     check(&["disk.img.zst:/etc", "-type", "f", "-exec", "false", "{}", "+"], 1, "", "");
@@ -333,7 +333,7 @@ fn mistakes_end_with_what_to_write_instead() {
         &["-name", "x"],
         2,
         "",
-        "obento: cannot search: no image is named\n  help: name one before the expression: obento find disk.img -name \
+        "obento: cannot search: missing operand\n  help: name an image before the expression: obento find disk.img -name \
          '*.conf'\n",
     );
     check(
@@ -353,8 +353,8 @@ fn mistakes_end_with_what_to_write_instead() {
         &["--json", "disk.img.zst", "-ls"],
         2,
         "",
-        "obento: cannot search: --json writes what -print prints, and not what -printf, -print0 and -ls do\n  \
-         help: leave out one of the two\n",
+        "obento: cannot search: --json supports -print, but not -printf, -print0 and -ls\n  \
+         help: omit one of them\n",
     );
 }
 

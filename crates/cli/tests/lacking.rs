@@ -54,10 +54,10 @@ fn cp_counts_what_a_fat_cannot_hold_and_names_one_of_each() {
     let (status, _, err) = obento(folder, "cp -r --preserve=links tree fat.img:/");
     let lines: Vec<&str> = err.lines().collect();
     let beginnings = [
-        "obento: fat.img:/: note: 3 hard links made as files of their own (Too many links), such as 'fat.img:/tree/",
-        "obento: fat.img:/: note: 3 FIFOs and sockets not made (Operation not permitted), such as 'fat.img:/tree/socket",
-        "obento: fat.img:/: note: 3 symbolic links not made (Operation not permitted), such as 'fat.img:/tree/link",
-        "obento: fat.img:/: note: 4 entries whose names cannot be there not made (names there are UTF-8 without \" * / : < > ? \\ | and control characters, and end with neither a dot nor a space), such as 'fat.img:/tree/wh",
+        "obento: fat.img:/: note: 3 hard links copied as separate files (Too many links), such as 'fat.img:/tree/",
+        "obento: fat.img:/: note: 3 FIFOs and sockets not created (Operation not permitted), such as 'fat.img:/tree/socket",
+        "obento: fat.img:/: note: 3 symbolic links not created (Operation not permitted), such as 'fat.img:/tree/link",
+        "obento: fat.img:/: note: 4 entries with unsupported names not created (a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space), such as 'fat.img:/tree/wh",
     ];
     assert_eq!(lines.len(), beginnings.len(), "{err}");
     for (line, beginning) in lines.iter().zip(beginnings) {
@@ -88,7 +88,7 @@ fn import_makes_files_of_hard_links_and_counts_them_once() {
         says(folder, &format!("mkfs -q -t {kind} {kind}.img 8M"), 0, "");
         let (_, _, err) = obento(folder, &format!("import {kind}.img:/ tree.tar"));
         let links: Vec<&str> = err.lines().filter(|line| line.contains("oo many links")).collect();
-        let beginning = format!("obento: {kind}.img:/: note: 3 hard links made as files of their own");
+        let beginning = format!("obento: {kind}.img:/: note: 3 hard links copied as separate files");
         assert!(links.len() == 1 && links[0].starts_with(&beginning), "{err}");
         assert_eq!(obento(folder, &format!("ls {kind}.img:/")).1, "file\nsecond0\nsecond1\nsecond2\n");
         for name in ["file", "second0", "second1", "second2"] {
@@ -109,10 +109,10 @@ fn cp_counts_owners_and_modes_that_it_was_to_keep() {
     }
     fs::set_permissions(folder.join("tree"), fs::Permissions::from_mode(0o755)).unwrap();
     says(folder, "mkfs -q -t exfat exfat.img 4M", 0, "");
-    let modes = "obento: exfat.img:/: note: 2 files with other permissions (Operation not supported), such as 'exfat.img:/tree/a'\n";
+    let modes = "obento: exfat.img:/: note: 2 files with different permissions (Operation not supported), such as 'exfat.img:/tree/a'\n";
     let owners = match fs::metadata(folder).unwrap().uid() {
         0 => String::new(),
-        _ => "obento: exfat.img:/: note: 3 owners not kept (Operation not permitted), such as 'exfat.img:/tree/a'\n".into(),
+        _ => "obento: exfat.img:/: note: 3 owners not preserved (Operation not permitted), such as 'exfat.img:/tree/a'\n".into(),
     };
     says(folder, "cp -a tree exfat.img:/", 0, &(owners + modes));
     says(folder, "cp -r tree/a exfat.img:/", 0, "");
@@ -126,7 +126,7 @@ fn mv_keeps_a_source_of_which_something_cannot_be_moved() {
     says(folder, "mkfs -q -t vfat fat.img 4M", 0, "");
     let (status, _, err) = obento(folder, "mv tree fat.img:/tree");
     assert_eq!(status, Some(1), "{err}");
-    assert!(err.contains("not all of it was copied"), "{err}");
+    assert!(err.contains("not everything was copied"), "{err}");
     assert!(folder.join("tree/link0").is_symlink() && folder.join("tree/file").is_file());
 }
 
@@ -138,11 +138,11 @@ fn build_refuses_by_reasons_and_makes_files_of_hard_links() {
     let (status, _, err) = obento(folder, "build -q -t vfat fat.img --from tree");
     let lines: Vec<&str> = err.lines().collect();
     assert_eq!(lines.len(), 4, "{err}");
-    assert!(lines[0].starts_with("obento: cannot take 6 files, such as '/"), "{err}");
+    assert!(lines[0].starts_with("obento: cannot store 6 files, such as '/"), "{err}");
     assert!(lines[0].ends_with(": files of its type cannot be stored"), "{err}");
-    assert!(lines[1].starts_with("obento: cannot take 4 files, such as '/wh"), "{err}");
+    assert!(lines[1].starts_with("obento: cannot store 4 files, such as '/wh"), "{err}");
     assert!(lines[1].ends_with(": its name has characters that cannot be stored"), "{err}");
-    assert!(lines[2].contains("10 files cannot be taken, and nothing was written"), "{err}");
+    assert!(lines[2].contains("10 files cannot be stored; nothing was written"), "{err}");
     assert_eq!(status, Some(1));
     assert!(!folder.join("fat.img").exists());
     let excluded = "--exclude link* --exclude socket* --exclude what* --exclude why*";
@@ -166,14 +166,13 @@ fn names_that_end_with_dots_and_spaces_are_counted_and_one_of_them_is_named() {
     }
     for kind in ["vfat", "exfat"] {
         says(folder, &format!("mkfs -q -t {kind} {kind}.img 4M"), 0, "");
-        let why = "6 entries whose names cannot be there not made (names there are UTF-8 without \" * / : < > ? \\ | \
-                   and control characters, and end with neither a dot nor a space), such as";
+        let why = "6 entries with unsupported names not created (a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space), such as";
         let copied = format!("obento: {kind}.img:/: note: {why} '{kind}.img:/tree/...'\n");
         says(folder, &format!("cp -r tree {kind}.img:/"), 1, &copied);
         assert_eq!(obento(folder, &format!("ls -A {kind}.img:/tree")).1, "kept.txt\n");
-        let refused = "obento: cannot take 6 files, such as '/...': its name ends with a dot or a space\n\
-            obento: cannot build 'built.img': 6 files cannot be taken, and nothing was written\n  \
-            help: mend them, or leave them out with --exclude\n";
+        let refused = "obento: cannot store 6 files, such as '/...': its name ends with a dot or a space\n\
+            obento: cannot build 'built.img': 6 files cannot be stored; nothing was written\n  \
+            help: fix these files, or omit them with --exclude\n";
         says(folder, &format!("build -q -t {kind} built.img --from tree"), 1, refused);
         assert!(!folder.join("built.img").exists());
     }
@@ -235,16 +234,15 @@ fn options_of_mount_say_how_every_command_shows_a_fat() {
     }
     says(folder, "mkfs -q -t ext2 ext2.img 4M", 0, "");
     let (status, _, err) = obento(folder, "ls --mount-options uid=7 ext2.img");
-    assert!(status == Some(0) && err.contains("say nothing of it: the file system keeps owners"), "{err}");
+    assert!(status == Some(0) && err.contains("has no effect: the file system stores owners"), "{err}");
 }
 
 #[test]
 fn what_a_format_cannot_hold_is_refused_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let names = "names there are UTF-8 without \" * / : < > ? \\ | and control characters, \
-                 and end with neither a dot nor a space";
-    let dots = "names there do not end with a dot; --mount-options keep_last_dots allows it";
+    let names = "a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space";
+    let dots = "a name on this volume does not end with a dot; --mount-options keep_last_dots allows it";
     for (kind, last_dot) in [("vfat", names), ("exfat", dots)] {
         says(folder, &format!("mkfs -q -t {kind} {kind}.img 4M"), 0, "");
         says(folder, &format!("mkdir {kind}.img:/d"), 0, "");
@@ -259,25 +257,25 @@ fn what_a_format_cannot_hold_is_refused_with_what_to_do() {
                 "ln -s f @/l",
                 "create symbolic link '@/l'",
                 "operation not permitted",
-                "the file system has no links: obento cp makes a copy",
+                "the file system has no symbolic links; use 'obento cp' to create a copy",
             ),
             (
                 "ln @/f @/l",
                 "create hard link '@/l' to '@/f'",
                 "too many links",
-                "files there have one name: obento cp makes a copy",
+                "the file system has no hard links; use 'obento cp' to create a copy",
             ),
             (
                 "mkfifo @/p",
-                "make '@/p'",
+                "create '@/p'",
                 "operation not permitted",
-                "the file system has files and directories alone",
+                "the file system supports only files and directories",
             ),
             (
                 "chown 7 @/f",
                 "change the owner of '@/f'",
                 "operation not permitted",
-                "the file system keeps no owners; --mount-options uid=,gid= says whose files are shown",
+                "the file system stores no owners; use --mount-options uid=,gid= to set the shown owner",
             ),
         ] {
             let at = |text: &str| text.replace('@', &format!("{kind}.img:"));

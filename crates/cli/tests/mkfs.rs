@@ -87,8 +87,8 @@ huge_file dir_nlink extra_isize metadata_csum
 fn what_is_there_is_named_and_only_force_destroys_it() {
     let bench = Bench::new();
     bench.run("mkfs -q -t ext3 -L old -M /srv/old disk.img 20M", 0);
-    let refused = "obento: cannot make a file system on 'disk.img': there is an ext3 file system of 20 MiB labelled \
-                   'old', mounted last on '/srv/old'\n  help: --force (-F) destroys it\n";
+    let refused = "obento: cannot create a file system on 'disk.img': it contains an ext3 file system of 20 MiB labelled \
+                   'old', last mounted on '/srv/old'\n  help: use --force (-F) to overwrite it\n";
     bench.fails("mkfs disk.img", refused);
     bench.run("mkfs -q -F disk.img", 0);
     assert!(bench.run("info disk.img", 0).0.contains("ext4"));
@@ -97,7 +97,7 @@ fn what_is_there_is_named_and_only_force_destroys_it() {
     fs::write(bench.path("letter.txt"), "Dear all,\n".repeat(100_000)).unwrap();
     bench.fails(
         "mkfs letter.txt",
-        "obento: cannot make a file system on 'letter.txt': there is text\n  help: --force (-F) destroys it\n",
+        "obento: cannot create a file system on 'letter.txt': it contains text\n  help: use --force (-F) to overwrite it\n",
     );
     assert!(fs::read_to_string(bench.path("letter.txt")).unwrap().starts_with("Dear all,"));
 }
@@ -108,7 +108,7 @@ fn a_wrong_option_costs_nothing() {
     let said = |line: &str| bench.run(line, 1).1;
     assert_eq!(
         said("mkfs new.img"),
-        "obento: cannot make 'new.img': a new file needs a size\n  help: give one: obento mkfs new.img 1G\n"
+        "obento: cannot create 'new.img': missing size of a new file\n  help: add the size: obento mkfs new.img 1G\n"
     );
     assert!(said("mkfs -O extend new.img 1M").contains("there is no feature 'extend'"));
     assert!(said("mkfs -O ^extent new.img 10M").contains("64bit needs extent"));
@@ -118,13 +118,14 @@ fn a_wrong_option_costs_nothing() {
             .contains("'100' is no value for inode_size, which takes a power of two")
     );
     assert!(
-        said("mkfs -t floppyfs new.img 1M").contains("help: it makes: bfs, btrfs, exfat, ext2, ext3, ext4")
+        said("mkfs -t floppyfs new.img 1M")
+            .contains("help: supported types: bfs, btrfs, exfat, ext2, ext3, ext4")
     );
     assert!(said("mkfs -d folder new.img 1M").contains("obento build IMAGE --from FOLDER"));
     assert!(said("mkfs -t ext2 new.img 17T").contains("are too many for these features"));
     assert!(said("mkfs new.img 20k").contains("too few"));
-    assert!(said("mkfs new.img ten").contains("write a number with k, M, G or T"));
-    assert!(said("mkfs -U 12 new.img 1M").contains("it is no UUID"));
+    assert!(said("mkfs new.img ten").contains("invalid size 'ten' (try 10G)"));
+    assert!(said("mkfs -U 12 new.img 1M").contains("invalid UUID"));
     assert!(!bench.path("new.img").exists());
     assert_eq!(bench.run("mkfs", 2).0, "");
 }
@@ -221,12 +222,12 @@ fn a_partition_is_made_alone() {
     let (_, err) = bench.run("mkfs disk.img", 1);
     assert!(
         err.contains(
-            "there is a partition table (GPT) with 2 partitions: 1 (ext4 labelled \"one\"), 2 (ext2"
+            "it contains a partition table (GPT) with 2 partitions: 1 (ext4 labelled \"one\"), 2 (ext2"
         ),
         "{err}"
     );
     let (_, err) = bench.run("mkfs disk.img@2", 1);
-    assert!(err.contains("there is an ext2 file system of 40 MiB labelled 'two'"), "{err}");
+    assert!(err.contains("it contains an ext2 file system of 40 MiB labelled 'two'"), "{err}");
     assert!(bench.run("mkfs disk.img@7 8M", 1).1.contains("disk.img@1"));
     let part = bench.path("part.img");
     let mut bytes = vec![0; 16 << 20];
@@ -273,7 +274,7 @@ fn a_full_host_leaves_no_file_behind() {
     let (_, err) = bench.run("mkfs -t ext2 -b 1024 small/disk.img 200M", 1);
     let left = fs::read_dir(&small).unwrap().count();
     call("umount", [&small]).unwrap();
-    assert!(err.contains("no space left where the image lies"), "{err}");
+    assert!(err.contains("no space left on the disk of the image"), "{err}");
     assert_eq!(left, 0);
 }
 

@@ -34,7 +34,9 @@ fn types_of_obentos_own_come_first_and_those_of_the_kernel_name_their_programs()
 fn without_the_kernel_a_line_says_what_installs_it() {
     let text = types(&[], Some("/nowhere/linux.uml"));
     assert!(
-        text.contains("missing linux.uml to open all that is by linux: apt-get install user-mode-linux"),
+        text.contains(
+            "missing linux.uml to open the types of the engine linux: apt-get install user-mode-linux"
+        ),
         "{text}"
     );
 }

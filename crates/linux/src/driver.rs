@@ -30,7 +30,7 @@ const SMALL: u64 = 64 << 30;
 const BYTES_A_MIB: u64 = 4 << 30;
 
 /// The missing feature of types that Linux only reads.
-pub const ONLY_READS: &str = "changing this type, which Linux only reads,";
+pub const ONLY_READS: &str = "writing to this type";
 
 /// The message if the user names a kernel that does not exist.
 const NO_CHOICE: &str = "this type without the kernel engine, and OBENTO_LINUX names no program (`apt-get install user-mode-linux` installs one),";
@@ -39,13 +39,13 @@ const NO_CHOICE: &str = "this type without the kernel engine, and OBENTO_LINUX n
 const NO_KERNEL: &str = if crate::kernel::RUNS_HERE {
     "this type without the kernel engine (`apt-get install user-mode-linux` installs it)"
 } else {
-    "this type without the kernel engine, which runs on x86-64 alone,"
+    "this type without the kernel engine, which runs only on x86-64,"
 };
 
 /// The message if the kernel must not be started.
-const NO_START: &str = "this type without the kernel engine, which --engine native shuts out,";
+pub const NOT_STARTED: &str = "this type without the kernel engine, which --engine native excludes,";
 /// The message if only the kernel may open volumes, and it does not support the type.
-const NO_TYPE: &str = "this type by the kernel engine, whose kernel does not know it (--engine linux),";
+const NO_TYPE: &str = "this type with --engine linux, whose kernel does not support it,";
 
 /// How the kernel is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +113,7 @@ impl LinuxDriver {
             return Err(DeviceError::ReadOnly.into());
         }
         if self.how.start == Start::Forbidden {
-            return Err(Error::Unsupported(Feature::Named(NO_START)));
+            return Err(Error::Unsupported(Feature::Named(NOT_STARTED)));
         }
         if writable && probe.len > device.len() {
             let (len, device_len) = (probe.len, device.len());

@@ -1,4 +1,4 @@
-//! Access control lists in the words of setfacl(1) and getfacl(1).
+//! Access control lists in the text form of setfacl(1) and getfacl(1).
 //!
 //! Source: acl(5), "ACL text forms"; setfacl(1), "ACL entries".
 
@@ -8,36 +8,36 @@ use obento::{Owners, Want};
 use super::owner::{parse_group, parse_user};
 use crate::report::Report;
 
-/// One entry as a person writes it.
+/// An entry of a list, as text describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// Of the list that new files in a directory start with.
+    /// Whether it belongs to the default list of a directory.
     pub is_default: bool,
     pub tag: Tag,
-    /// None where only an entry to take away is named.
+    /// The permissions; `None` for an entry that only names what to remove.
     perm: Option<Want>,
-    /// `X`: execution, for directories and what somebody may execute.
+    /// `X`: execution for directories, and for files that some class may execute.
     executable_if_any: bool,
 }
 
 impl Spec {
-    /// What the entry grants for a file that is a directory, or that somebody may execute.
+    /// Returns the permissions for a directory, or for a file that some class may execute.
     pub fn perm(&self, has_execution: bool) -> Want {
         let perm = self.perm.unwrap_or(Want::empty());
         if self.executable_if_any && has_execution { perm | Want::EXEC } else { perm }
     }
 }
 
-/// What entries say.
+/// The form of entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Says {
-    /// Also what they grant.
+    /// With permissions.
     Permissions,
-    /// Only of whom they are.
+    /// Without permissions.
     WhomAlone,
 }
 
-/// Reads entries, between commas or on lines, `#` starting a comment.
+/// Parses entries that are separated by commas or newlines; `#` starts a comment.
 pub fn parse(text: &str, says: Says, owners: &Owners) -> Result<Vec<Spec>, Report> {
     let mut specs = Vec::new();
     for line in text.lines() {
@@ -51,8 +51,8 @@ pub fn parse(text: &str, says: Says, owners: &Owners) -> Result<Vec<Spec>, Repor
 
 fn parse_entry(text: &str, says: Says, owners: &Owners) -> Result<Spec, Report> {
     let bad = |cause: &str| {
-        Report::on("cannot use the entry", text, cause)
-            .help("write it as u:USER:rwx, g:GROUP:rx, m::rx or o::r, d: in front for the default list")
+        Report::on("invalid ACL entry", text, cause)
+            .help("write u:USER:rwx, g:GROUP:rx, m::rx or o::r; the prefix d: selects the default list")
     };
     let mut parts: Vec<&str> = text.split(':').map(str::trim).collect();
     let is_default = parts.len() > 1 && matches!(parts[0], "d" | "default");
@@ -60,7 +60,7 @@ fn parse_entry(text: &str, says: Says, owners: &Owners) -> Result<Spec, Report> 
         parts.remove(0);
     }
     let kind = parts[0];
-    // `u:name` to be taken away, and `m:rx`, `o:r`.
+    // `u:name` for removal, and `m:rx`, `o:r`.
     let has_name = matches!(kind, "u" | "user" | "g" | "group");
     let (name, perm) = match (says, parts.as_slice()) {
         (Says::WhomAlone, [_]) => ("", None),
@@ -68,7 +68,7 @@ fn parse_entry(text: &str, says: Says, owners: &Owners) -> Result<Spec, Report> 
         (Says::WhomAlone, [_, name, ""]) => (*name, None),
         (Says::Permissions, [_, perm]) if !has_name => ("", Some(*perm)),
         (Says::Permissions, [_, name, perm]) => (*name, Some(*perm)),
-        _ => return Err(bad("it is none")),
+        _ => return Err(bad("not an entry of an ACL")),
     };
     let tag = match (kind, name) {
         ("u" | "user", "") => Tag::Owner,
@@ -77,18 +77,18 @@ fn parse_entry(text: &str, says: Says, owners: &Owners) -> Result<Spec, Report> 
         ("g" | "group", name) => Tag::Group(parse_group(name.as_bytes(), owners)?),
         ("m" | "mask", "") => Tag::Mask,
         ("o" | "other", "") => Tag::Other,
-        _ => return Err(bad("it is none")),
+        _ => return Err(bad("not an entry of an ACL")),
     };
     let (perm, executable_if_any) = match perm {
         Some(letters) => parse_permissions(letters)
             .map(|(perm, x)| (Some(perm), x))
-            .ok_or_else(|| bad("its permissions are none"))?,
+            .ok_or_else(|| bad("the permissions must be a string such as rwx"))?,
         None => (None, false),
     };
     Ok(Spec { is_default, tag, perm, executable_if_any })
 }
 
-/// `rwx`, `r-x`, `rX`, `5`.
+/// Parses `rwx`, `r-x`, `rX` or `5`.
 fn parse_permissions(text: &str) -> Option<(Want, bool)> {
     if let [digit @ b'0'..=b'7'] = text.as_bytes() {
         return Some((Want::from_bits_truncate(digit - b'0'), false));
@@ -107,7 +107,7 @@ fn parse_permissions(text: &str) -> Option<(Want, bool)> {
     (!text.is_empty()).then_some((perm, executable_if_any))
 }
 
-/// `rw-`.
+/// Returns `rw-`.
 pub fn letters(perm: Want) -> String {
     [(Want::READ, 'r'), (Want::WRITE, 'w'), (Want::EXEC, 'x')]
         .map(|(bit, letter)| if perm.contains(bit) { letter } else { '-' })
@@ -115,11 +115,11 @@ pub fn letters(perm: Want) -> String {
         .collect()
 }
 
-/// The entries of a list while it is changed.
+/// The entries of a list that is being changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Draft(Vec<Entry>);
 
-/// Whether a list's mask is counted anew.
+/// Whether the mask is calculated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MaskIs {
     Counted,
@@ -131,12 +131,12 @@ impl Draft {
         Self(acl.entries().to_vec())
     }
 
-    /// No entries yet.
+    /// Creates a list without entries.
     pub fn empty() -> Self {
         Self(Vec::new())
     }
 
-    /// The three entries that every list has, as this one says them.
+    /// Returns the three entries that every list has.
     #[must_use]
     pub fn base(mut self) -> Self {
         self.strip();
@@ -153,7 +153,7 @@ impl Draft {
         self.0.retain(|entry| entry.tag != tag);
     }
 
-    /// Leaves the three entries that every list has.
+    /// Removes all but the three entries that every list has.
     pub fn strip(&mut self) {
         self.0.retain(|entry| matches!(entry.tag, Tag::Owner | Tag::OwningGroup | Tag::Other));
     }
@@ -162,7 +162,7 @@ impl Draft {
         self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.perm)
     }
 
-    /// Counts the mask: all that named users and the groups get. Where none is needed and none is there, none comes.
+    /// Calculates the mask: the union of the permissions of named users and all groups. A list that needs no mask gets none.
     pub fn count_mask(&mut self, mask: MaskIs) {
         let is_named = |entry: &Entry| matches!(entry.tag, Tag::User(_) | Tag::Group(_));
         let is_needed = self.0.iter().any(is_named);
@@ -179,27 +179,24 @@ impl Draft {
         self.set(Tag::Mask, union);
     }
 
-    /// The list. Errors: it lacks what every list has.
+    /// Returns the list. Errors: an entry that every list has is missing.
     pub fn finish(self) -> Result<Acl, Report> {
         Acl::new(self.0).map_err(|_| {
-            Report::new(
-                "cannot use the list",
-                "it lacks the owner's, the group's or the others' entry, or its mask",
-            )
+            Report::new("invalid ACL", "the entry of the owner, the group or others is missing, or the mask")
         })
     }
 }
 
-/// How getfacl writes a list.
+/// The output format of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Style {
     pub numeric: bool,
     pub effective: Effective,
-    /// Whether comments stand in a column, as they do on a terminal.
+    /// Whether comments are aligned in a column, as on a terminal.
     pub aligned: bool,
 }
 
-/// When to say what the mask leaves of an entry.
+/// When to show the permissions that the mask leaves of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effective {
     WhereLess,
@@ -207,7 +204,7 @@ pub enum Effective {
     Never,
 }
 
-/// The lines of a list, `prefix` in front of each.
+/// Returns the lines of a list, each with `prefix`.
 pub fn lines(acl: &Acl, prefix: &str, style: Style, owners: &Owners) -> String {
     let mask = acl.entries().iter().find(|entry| entry.tag == Tag::Mask).map(|entry| entry.perm);
     let name = |name: Option<&[u8]>, id: u32| match name.filter(|_| !style.numeric) {
@@ -235,7 +232,7 @@ pub fn lines(acl: &Acl, prefix: &str, style: Style, owners: &Owners) -> String {
                 Effective::Never => false,
             };
             if tells {
-                // Up to the column of the fourth tab.
+                // The column of the fourth tab stop.
                 let tabs = if style.aligned { 4_usize.saturating_sub(line.len() / 8).max(1) } else { 1 };
                 text.push_str(&"\t".repeat(tabs));
                 text.push_str(&format!("#effective:{}", letters(*perm & mask)));
@@ -260,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_read_in_every_form_that_setfacl_takes() {
+    fn entries_parse_in_every_form_of_setfacl() {
         let one = |text: &str| specs(text, Says::Permissions).unwrap()[0];
         assert_eq!((one("u:ann:rwx").tag, one("u:ann:rwx").perm(false)), (Tag::User(1000), Want::all()));
         assert_eq!(one("user:7:5").perm(false), Want::READ | Want::EXEC);
@@ -278,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_is_the_union_of_what_it_masks() {
+    fn the_mask_is_the_union_of_the_entries_that_it_masks() {
         let mut draft = Draft::of(&Acl::from_mode(Mode::new(0o640)));
         draft.count_mask(MaskIs::Counted);
         assert_eq!(draft.get(Tag::Mask), None);
@@ -295,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_look_as_getfacl_writes_them() {
+    fn lists_look_like_those_of_getfacl() {
         let mut draft = Draft::of(&Acl::from_mode(Mode::new(0o640)));
         draft.set(Tag::User(1000), Want::all());
         draft.set(Tag::Group(50), Want::READ);

@@ -9,22 +9,22 @@ use obento::Backup;
 
 use crate::report::Report;
 
-/// What these commands take.
+/// The options of backups.
 #[derive(clap::Args, Debug)]
 pub struct BackupArgs {
-    /// Keep what is replaced: none, simple (as FILE~), numbered (as FILE.~1~) or existing (numbered if there are such)
+    /// Back up files that are replaced: none, simple (FILE~), numbered (FILE.~1~) or existing (numbered if numbered backups exist)
     #[arg(long, value_name = "CONTROL", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     backup: Option<OsString>,
-    /// Like --backup, but takes no value
+    /// Back up files that are replaced, as $VERSION_CONTROL says
     #[arg(short = 'b')]
     existing: bool,
-    /// The end of a simple backup's name, in place of ~
+    /// The suffix of simple backups; the default is ~
     #[arg(short = 'S', long, value_name = "SUFFIX")]
     suffix: Option<OsString>,
 }
 
 impl BackupArgs {
-    /// What becomes of what is replaced. Where nothing is said of how, $VERSION_CONTROL says it. Errors: a word that means
+    /// Returns the kind of backup. Without --backup=CONTROL it follows $VERSION_CONTROL. Errors: an unknown word.
     /// nothing.
     pub fn backup(&self) -> Result<Backup, Report> {
         if self.backup.is_none() && !self.existing && self.suffix.is_none() {
@@ -37,7 +37,7 @@ impl BackupArgs {
     }
 }
 
-/// Of each word the first letters are enough, as long as no other begins so.
+/// Parses a kind of backup, which may be abbreviated to an unambiguous prefix.
 fn parse(control: &OsStr, suffix: Option<OsString>) -> Result<Backup, Report> {
     const WORDS: [(&str, usize); 8] = [
         ("none", 2),
@@ -61,9 +61,8 @@ fn parse(control: &OsStr, suffix: Option<OsString>) -> Result<Backup, Report> {
         Some(("numbered" | "t", _)) => Ok(Backup::Numbered),
         Some(_) => Ok(Backup::Existing(suffix())),
         None if control.is_empty() => Ok(Backup::Existing(suffix())),
-        None => Err(Report::on("cannot make backups by", control, "it is no way to do it").help(
-            "--backup takes none, simple, numbered or existing; $VERSION_CONTROL says it where it does not",
-        )),
+        None => Err(Report::on("invalid backup type", control, "unknown")
+            .help("use none, simple, numbered or existing in --backup or VERSION_CONTROL")),
     }
 }
 
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_suffixes_mean_what_they_mean_to_gnu() {
+    fn words_and_suffixes_have_the_meaning_of_gnu() {
         let parse =
             |control: &str, suffix: Option<&str>| parse(OsStr::new(control), suffix.map(Into::into)).ok();
         assert_eq!(parse("", None), Some(Backup::Existing(b"~".to_vec())));

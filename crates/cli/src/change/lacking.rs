@@ -1,18 +1,19 @@
-//! What to do where the format has no room for what was asked for.
+//! Hints for operations that a format cannot store.
 //!
-//! A driver refuses, and says by its limits what it keeps; the words are these.
+//! The driver rejects the operation and describes its limits; the hints are here.
 
 use obento::{Error, Keeps, Place, Shortage};
 
 use crate::open::Location;
 use crate::report::Report;
 
-/// What names have where not every name can be one: those of FAT and exFAT.
-pub const NAMES: &str = "names there are UTF-8 without \" * / : < > ? \\ | and control characters, and end with neither a dot nor a space";
-const LAST_DOT: &str = "names there do not end with a dot; --mount-options keep_last_dots allows it";
+/// The rule for names on FAT and exFAT volumes.
+pub const NAMES: &str = "a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space";
+const LAST_DOT: &str =
+    "a name on this volume does not end with a dot; --mount-options keep_last_dots allows it";
 
 impl Location {
-    /// That `action`, which gives this name to something, failed; and what to do where the format lacks such names.
+    /// Returns the report that `action`, which gives this name to a file, failed, with a hint if the format does not support the name.
     pub fn failed(&self, action: &str, error: Error) -> Report {
         if let Some(shortage) = Shortage::find(self.volume.vfs(), error) {
             return Report::on(action, self.shown(), shortage).help(shortage.remedy());
@@ -24,7 +25,7 @@ impl Location {
         }
     }
 
-    /// What names there have, if `error` is that this is none.
+    /// Returns the rule for names, if `error` is that the name is invalid.
     pub fn name_advice(&self, error: Error) -> Option<&'static str> {
         let Place::Path(path) = &self.place else { return None };
         if error != Error::Invalid || self.keeps(Keeps::NAMES) {
@@ -37,7 +38,7 @@ impl Location {
         })
     }
 
-    /// `report`, with `advice` if the format keeps nothing of the kind.
+    /// Returns `report`, with `advice` if the format cannot store `what`.
     pub fn without(&self, what: Keeps, report: Report, advice: &str) -> Report {
         if self.keeps(what) { report } else { report.help(advice) }
     }

@@ -1,8 +1,8 @@
-//! What the commands that change an image share: operands, the places where names come to be, modes, owners, consent,
-//! and what `-v` says.
+//! The parts that commands which change an image share: operands, the places of new names, modes, owners, questions, and the output of
+//! `-v`.
 //!
-//! Invariant: a command opens all that it changes, gives up rights, and only then looks at anything in an image; what
-//! fails is told, the rest is done, and the exit code is 1.
+//! Invariant: a command opens everything that it changes, gives up rights, and only then reads anything inside an image. A failure is
+//! reported, the rest is done, and the exit code is 1.
 
 pub mod acl;
 pub mod backup;
@@ -26,24 +26,24 @@ use crate::open::{
 use crate::output::Output;
 use crate::report::Report;
 
-/// What a command on one operand, or one file, answers: what failed in words.
+/// The result of a command for one operand or file.
 pub type Done = Result<(), Report>;
 
-/// Hands the place that each of `arguments` names to `act`, whether or not there is a file. No pattern is expanded.
+/// Passes the place that each of `arguments` names to `act`, whether or not a file exists there. Patterns are not expanded.
 pub fn each_place(arguments: &[OsString], context: &Context, act: impl FnMut(&Location) -> Done) {
     before_decoding(arguments, Bare::HostFile, context);
     let opened = arguments.iter().map(|argument| open_for_change(argument, context)).collect();
     each_opened(opened, context, act);
 }
 
-/// Hands the volume that each of `arguments` names to `act`: a path inside may be left out.
+/// Passes the volume that each of `arguments` names to `act`; the path inside is optional.
 pub fn each_volume(arguments: &[OsString], context: &Context, act: impl FnMut(&Location) -> Done) {
     before_decoding(arguments, Bare::Image, context);
     let opened = arguments.iter().map(|argument| open_volume_for_change(argument, context)).collect();
     each_opened(opened, context, act);
 }
 
-/// Gives up rights before images that may be changed are decoded. Where changes are forbidden, their files are not even opened.
+/// Gives up rights before images that may be changed are decoded. If changes are forbidden, their files are not opened at all.
 fn before_decoding(arguments: &[OsString], bare: Bare, context: &Context) {
     if context.expect_changes_allowed(b"").is_ok() {
         seal_before_decoding(arguments, bare, Access::ReadWrite, context);
@@ -63,8 +63,8 @@ fn each_opened(
     }
 }
 
-/// Hands each file that `arguments` name, patterns expanded, to `act`. `action` begins the message of what is not there:
-/// `cannot remove`.
+/// Passes each file that `arguments` name, with patterns expanded, to `act`. `action`, such as `cannot remove`, starts the message for
+/// a missing file.
 pub fn each_file(
     arguments: &[OsString],
     symlinks: Symlinks,
@@ -82,8 +82,8 @@ pub fn each_file(
     });
 }
 
-/// Walks through what `found` is the top of, and hands `act` each file with what it is called, a directory before what
-/// is in it. What fails is told.
+/// Walks the tree below `found` and passes each file with its displayed path to `act`, a directory before its entries. Failures are
+/// reported.
 pub fn each_below(walk: Walk, found: &Found, context: &Context, mut act: impl FnMut(&Entry, &[u8]) -> Done) {
     let top = found.shown();
     let name = |path: &[u8]| if path.is_empty() { top.clone() } else { join(&top, path) };
@@ -99,25 +99,25 @@ pub fn each_below(walk: Walk, found: &Found, context: &Context, mut act: impl Fn
     }
 }
 
-/// The bits that the process takes from the modes of new files.
+/// Returns the umask of the process.
 pub fn umask() -> u16 {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
     u16::try_from(mask.bits()).unwrap_or(0) & 0o777
 }
 
-/// What `-v` says, on standard output.
-pub struct Tell {
+/// The output of `-v` on standard output.
+pub struct Verbose {
     out: Output,
     wanted: bool,
 }
 
-impl Tell {
+impl Verbose {
     pub fn new(wanted: bool) -> Self {
         Self { out: Output::stdout(), wanted }
     }
 
-    /// Writes a line, if it is wanted. A closed pipe is no reason to leave a change half done.
+    /// Writes a line if `-v` was given. A closed pipe does not interrupt a change.
     pub fn say(&mut self, line: impl FnOnce() -> String) {
         if self.wanted {
             let _ = writeln!(self.out, "{}", line());
@@ -132,7 +132,7 @@ impl Tell {
     }
 }
 
-/// Whether `error` says that something is not there.
+/// Returns whether `error` is that a file does not exist.
 pub fn is_missing(error: Error) -> bool {
     error == Error::NotFound || error == Error::NotDirectory
 }

@@ -1,7 +1,7 @@
 //! Modes as chmod(1) takes them: octal, and symbolic ones such as `u+rw,g=u,o-x`.
 //!
-//! Invariant: a directory keeps its set-user-ID and set-group-ID bits unless the mode speaks of them: by letters, or by
-//! an octal mode of five digits and more.
+//! Invariant: a directory keeps its set-user-ID and set-group-ID bits unless the mode mentions them: by letters, or by an octal mode of
+//! at least five digits.
 //! Source: the GNU coreutils manual, "File permissions"; gnulib's modechange.c for what it leaves open.
 
 use obento::Mode;
@@ -13,27 +13,27 @@ const SET_IDS: u16 = 0o6000;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModeChange(Vec<Step>);
 
-/// One operator with what it acts on.
+/// An operator and its operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Step {
     operator: u8,
-    /// The bits of whom it names; 0 if of nobody, which means all that the umask lets through.
+    /// The bits of the named classes; 0 if none is named, which means all bits that the umask allows.
     affected: u16,
     value: Value,
-    /// Bits that a directory does not keep.
+    /// Bits that a directory keeps.
     mentioned: u16,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Value {
-    /// These bits; with `X` also execution, for directories and what somebody may execute.
+    /// These bits; `X` adds execution for directories and for files that some class may execute.
     Bits { bits: u16, executable_if_any: bool },
-    /// What one class has, for all.
+    /// The bits of one class, copied to the others.
     CopyOf(u16),
 }
 
 impl ModeChange {
-    /// Reads a mode; none if it is none.
+    /// Parses a mode; returns `None` if `text` is not a mode.
     pub fn parse(text: &str) -> Option<Self> {
         if text.starts_with(|c: char| c.is_ascii_digit()) {
             let bits = octal(text)?;
@@ -48,7 +48,7 @@ impl ModeChange {
         Some(Self(steps))
     }
 
-    /// What the change makes of `mode`.
+    /// Returns `mode` after the change.
     pub fn apply(&self, mode: Mode, is_dir: bool, umask: u16) -> Mode {
         Mode::new(self.0.iter().fold(mode.bits(), |mode, step| step.apply(mode, is_dir, umask)))
     }
@@ -74,7 +74,7 @@ impl Step {
     }
 }
 
-/// Up to 7777, with any number of zeros in front.
+/// Parses an octal number up to 7777, with any number of leading zeros.
 fn octal(text: &str) -> Option<u16> {
     let digits = !text.is_empty() && text.bytes().all(|digit| (b'0'..b'8').contains(&digit));
     u16::from_str_radix(text, 8).ok().filter(|&bits| digits && bits <= ALL)
@@ -127,7 +127,7 @@ fn parse_step(operator: u8, affected: u16, letters: &[u8]) -> Option<Step> {
     Some(Step { operator, affected, value: Value::Bits { bits, executable_if_any }, mentioned })
 }
 
-/// The bits that `u`, `g`, `o` or `a` may change.
+/// Returns the bits that `u`, `g`, `o` or `a` may change.
 fn reach(who: u8) -> u16 {
     match who {
         b'u' => 0o4700,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn octal_modes_leave_the_set_id_bits_of_directories_unless_they_say_five_digits() {
+    fn octal_modes_keep_the_set_id_bits_of_directories_unless_they_have_five_digits() {
         assert_eq!(apply("644", 0o4755, false), 0o644);
         assert_eq!(apply("755", 0o2770, true), 0o2755);
         assert_eq!(apply("4755", 0o2770, true), 0o6755);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_named_is_held_by_the_umask() {
+    fn a_mode_without_a_class_is_limited_by_the_umask() {
         assert_eq!(apply("+w", 0o444, false), 0o644);
         assert_eq!(apply("=rw", 0o777, false), 0o644);
         assert_eq!(apply("-w", 0o666, false), 0o466);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mode_is_refused() {
+    fn an_invalid_mode_is_rejected() {
         for bad in
             ["", ",", "u", "888", "77777", "z+x", "u+z", "u+x,", "u*x", "u+7", "+7x", "644,u+x", "u+ug"]
         {

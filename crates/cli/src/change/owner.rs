@@ -1,4 +1,4 @@
-//! `user:group` as chown(1) takes it, in the names that the image itself knows.
+//! `user:group` as chown(1) takes it, with the names of the image.
 //!
 //! Source: the GNU coreutils manual, "chown invocation".
 
@@ -6,7 +6,7 @@ use obento::Owners;
 
 use crate::report::{Report, subject};
 
-/// Whom a file is given to; nobody where nothing was said.
+/// A new owner and group; `None` keeps the present one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ownership {
     pub uid: Option<u32>,
@@ -14,9 +14,8 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Reads `user`, `user:group`, `:group`, and `user:`, which is the user's login group. A name that the image knows
-    /// counts before a number; `+1000` is always one. Without a colon `user.group` is read so too, as of old, if no user has
-    /// that name.
+    /// Parses `user`, `user:group`, `:group`, or `user:`, which means the login group of the user. A name of the image precedes a number;
+    /// `+1000` is always a number. `user.group` is accepted too, if no user has that name.
     pub fn parse(text: &[u8], owners: &Owners) -> Result<Self, Report> {
         let Some(colon) = text.iter().position(|&b| b == b':') else {
             let uid = some(text, |name| parse_user(name, owners));
@@ -31,18 +30,18 @@ impl Ownership {
         Ok(Self { uid, gid })
     }
 
-    /// Reads a group, for chgrp(1).
+    /// Parses a group, for chgrp(1).
     pub fn parse_group(text: &[u8], owners: &Owners) -> Result<Self, Report> {
         Ok(Self { uid: None, gid: some(text, |name| parse_group(name, owners))? })
     }
 
-    /// Whether a file of this owner and group is what `self` speaks of, for `--from`.
+    /// Returns whether a file of this owner and group matches `self`, for `--from`.
     pub fn covers(self, uid: u32, gid: u32) -> bool {
         self.uid.is_none_or(|own| own == uid) && self.gid.is_none_or(|own| own == gid)
     }
 }
 
-/// `user:group` of what `ownership` speaks of, names where the image has them.
+/// Returns `user:group`, with names if the image has them.
 pub fn words(ownership: Ownership, owners: &Owners) -> String {
     let name = |name: Option<&[u8]>, id: u32| name.map_or_else(|| id.to_string(), crate::report::printable);
     let user = ownership.uid.map(|uid| name(owners.user(uid), uid));
@@ -50,7 +49,7 @@ pub fn words(ownership: Ownership, owners: &Owners) -> String {
     [user, group].into_iter().flatten().collect::<Vec<_>>().join(":")
 }
 
-/// `user.group`, both of them known.
+/// Parses `user.group`, if both exist.
 fn dotted(text: &[u8], owners: &Owners) -> Option<Ownership> {
     let dot = text.iter().position(|&b| b == b'.')?;
     let (uid, gid) = (parse_user(&text[..dot], owners).ok()?, parse_group(&text[dot + 1..], owners).ok()?);
@@ -61,12 +60,12 @@ fn some(text: &[u8], parse: impl FnOnce(&[u8]) -> Result<u32, Report>) -> Result
     if text.is_empty() { Ok(None) } else { parse(text).map(Some) }
 }
 
-/// The number of a user, by name or as a number.
+/// Returns the number of a user, given by name or number.
 pub fn parse_user(name: &[u8], owners: &Owners) -> Result<u32, Report> {
     owners.uid(name).or_else(|| number(name)).ok_or_else(|| unknown("user", name, "/etc/passwd"))
 }
 
-/// The number of a group, by name or as a number.
+/// Returns the number of a group, given by name or number.
 pub fn parse_group(name: &[u8], owners: &Owners) -> Result<u32, Report> {
     owners.gid(name).or_else(|| number(name)).ok_or_else(|| unknown("group", name, "/etc/group"))
 }
@@ -78,13 +77,13 @@ fn login_group(uid: u32, user: &[u8], owners: &Owners) -> Result<u32, Report> {
 fn number(text: &[u8]) -> Option<u32> {
     let digits = text.strip_prefix(b"+").unwrap_or(text);
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    // -1 means nobody to chown(2).
+    // chown(2) takes -1 for "no change".
     str::from_utf8(digits).ok()?.parse().ok().filter(|&id| is_number && id != u32::MAX)
 }
 
 fn unknown(what: &str, name: &[u8], file: &str) -> Report {
-    Report::new(format!("no {what} {}", subject(name)), format!("the image's {file} does not name it"))
-        .help("a number is always understood")
+    Report::new(format!("unknown {what} {}", subject(name)), format!("not in {file} of the image"))
+        .help("use a number")
 }
 
 #[cfg(test)]
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_by_name_is_told_as_a_number() {
+    fn an_owner_without_a_name_is_shown_as_a_number() {
         let text = |uid, gid| words(Ownership { uid, gid }, &owners());
         assert_eq!(text(Some(1000), Some(50)), "ann:staff");
         assert_eq!(text(Some(5), None), "5");

@@ -1,11 +1,11 @@
-//! Where a name is, or comes to be.
+//! The directory and the name of a file that exists or is to be created.
 
 use obento::{Caller, Error, FileKind, Mode, NameBuf, NewNode, Node, Place, Symlinks, free_name};
 
 use crate::change::umask;
 use crate::open::{Location, join};
 
-/// Links that lead to where a file is to be made, one after another: Linux's `MAXSYMLINKS`.
+/// The number of symbolic links that are followed to a new file: `MAXSYMLINKS` of Linux.
 const MAX_SYMLINKS: u32 = 40;
 
 /// A name in a directory.
@@ -13,12 +13,12 @@ const MAX_SYMLINKS: u32 = 40;
 pub struct Spot {
     pub dir: Node,
     pub name: NameBuf,
-    /// Whether a slash follows: it must be, or become, a directory.
+    /// Whether a slash follows the name: the file must be, or become, a directory.
     pub slash: bool,
 }
 
 impl Spot {
-    /// What the name leads to now; none if nothing has it.
+    /// Returns the file that has the name, if any.
     pub fn occupant(&self) -> Result<Option<Node>, Error> {
         match self.dir.lookup(&self.name) {
             Ok(node) => Ok(Some(node)),
@@ -27,33 +27,32 @@ impl Spot {
         }
     }
 
-    /// Makes an inode of this name, as root in the image would under the process's umask.
+    /// Creates an inode with this name, as root in the image would under the process's umask.
     pub fn create(&self, new: &NewNode<'_>) -> Result<Node, Error> {
         self.dir.vfs().create(&Caller::Owner, &self.dir, &self.name, new)
     }
 
-    /// The same directory with a name that nothing has, for what is to take this one's place.
+    /// Returns an unused name in the same directory, for a file that will replace this one.
     pub fn temporary(&self) -> Result<Self, Error> {
         let name = free_name(&self.dir, &self.name, |_| false)?;
         Ok(Self { dir: self.dir.clone(), name, slash: false })
     }
 }
 
-/// A new inode that belongs to root.
+/// Returns a new inode that belongs to root.
 pub fn new_node(kind: FileKind, mode: Mode) -> NewNode<'static> {
     NewNode { kind, mode, uid: 0, gid: 0, rdev: obento::DeviceNumber::default(), target: b"" }
 }
 
-/// `mode` for what is made in `dir`: without the umask's bits, unless the directory's default access control list
-/// decides in its place (umask(2)).
+/// Returns `mode` for a new file in `dir`: without the bits of the umask, unless the directory has a default access control list, which
+/// applies instead (umask(2)).
 pub fn creation_mode(dir: &Node, mode: u16) -> Mode {
     let has_list = dir.get_xattr(b"system.posix_acl_default").is_ok();
     Mode::new(if has_list { mode } else { mode & !umask() })
 }
 
 impl Location {
-    /// The name that this place is. Errors: Invalid for the root, for `.` and `..` at the end, and for an inode's
-    /// number.
+    /// Returns the name at the end of the path. Errors: Invalid for the root, for a final `.` or `..`, and for an inode number.
     pub fn spot(&self) -> Result<Spot, Error> {
         let Place::Path(path) = &self.place else { return Err(Error::Invalid) };
         let vfs = self.volume.vfs();
@@ -61,8 +60,8 @@ impl Location {
         Ok(Spot { dir: last.dir, name: last.name, slash: last.slash })
     }
 
-    /// The name at the end of all links: that of the file, or the one that it would get. Errors: as [`Self::spot`];
-    /// Loop.
+    /// Follows the symbolic links at the end of the path and returns the name of the file that exists or would be created. Errors: as
+    /// [`Self::spot`]; Loop.
     pub fn end(&self) -> Result<Spot, Error> {
         let mut at = self.clone();
         for _ in 0..MAX_SYMLINKS {
@@ -77,8 +76,8 @@ impl Location {
         Err(Error::Loop)
     }
 
-    /// The file at this place, made if there is none: where a link leads nowhere, at its end. Answers also whether it
-    /// was made.
+    /// Opens the file at this place, or creates it; a symbolic link to nothing creates the file that it names. Returns also whether the
+    /// file was created.
     pub fn open_or_create(&self, mode: u16) -> Result<(Node, bool), Error> {
         match self.volume.resolve(&self.place, Symlinks::Follow) {
             Err(error) if error == Error::NotFound => {}
@@ -92,7 +91,7 @@ impl Location {
         spot.create(&new).map(|node| (node, true))
     }
 
-    /// The place of `name` in the directory that this is.
+    /// Returns the place of `name` in this directory.
     pub fn child(&self, name: &[u8]) -> Self {
         let path = match &self.place {
             Place::Path(path) => join(path, name),
@@ -101,7 +100,7 @@ impl Location {
         Self { place: Place::Path(path), ..self.clone() }
     }
 
-    /// The place of `name` in the directory that this one lies in.
+    /// Returns the place of `name` in the same directory.
     pub fn sibling(&self, name: &[u8]) -> Self {
         let above = match &self.place {
             Place::Path(path) => &path[..trimmed(path).len() - last_component(path).len()],
@@ -110,7 +109,7 @@ impl Location {
         Self { place: Place::Path([above, name].concat()), ..self.clone() }
     }
 
-    /// The last component of the path, without slashes.
+    /// Returns the last component of the path, without slashes.
     pub fn base_name(&self) -> &[u8] {
         match &self.place {
             Place::Path(path) => last_component(path),
@@ -119,14 +118,14 @@ impl Location {
     }
 }
 
-/// The last component of `path`, slashes behind it left out.
+/// Returns the last component of `path`, without trailing slashes.
 pub fn last_component(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
     let start = path[..end].iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     &path[start..end]
 }
 
-/// Where the link at `place` leads, as a path.
+/// Returns the path that the symbolic link at `place` refers to.
 fn link_path(place: &Place, target: &[u8]) -> Vec<u8> {
     let Place::Path(path) = place else { return target.to_vec() };
     if target.starts_with(b"/") {
@@ -136,7 +135,7 @@ fn link_path(place: &Place, target: &[u8]) -> Vec<u8> {
     join(&path[..directory], target)
 }
 
-/// `path` without slashes at its end.
+/// Returns `path` without trailing slashes.
 pub fn trimmed(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
     &path[..end]
@@ -147,14 +146,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_component_of_a_path_stands_before_its_slashes() {
+    fn the_last_component_precedes_trailing_slashes() {
         for (path, last) in [("/a/b", "b"), ("/a/b//", "b"), ("a", "a"), ("/", ""), ("", ""), ("//a", "a")] {
             assert_eq!(last_component(path.as_bytes()), last.as_bytes(), "{path:?}");
         }
     }
 
     #[test]
-    fn a_link_leads_on_from_the_directory_that_it_lies_in() {
+    fn a_relative_link_starts_at_its_own_directory() {
         let path = |at: &str, target: &str| {
             let path = link_path(&Place::Path(at.into()), target.as_bytes());
             String::from_utf8(path).unwrap()

@@ -1,11 +1,11 @@
-//! A file of an image in the hands of a program of the host: copied out, and copied back if it changed.
+//! Lending a file of an image to a program of the host: the file is copied out, and copied back if the program changed it.
 //!
-//! The copy is in a [`PrivateFolder`], under the file's own name if that name is harmless. What
-//! comes back is written to a new file beside the old one, with its owner, mode and extended attributes, and takes its
-//! name by a rename: a crash leaves one or the other. A file that has other names, which would keep the old contents, is
-//! written in place where it differs: first what it grows by, so that a full volume costs nothing of the old. A crash in
-//! between leaves some of the new blocks and some of the old, and the copy on the host.
-//! Invariant: the copy goes once what changed is on stable storage in the image; where it cannot be brought there, it stays.
+//! The copy is in a [`PrivateFolder`], under the file's own name if that name is harmless. The changed contents are written to a new file
+//! beside the old one, with its owner, mode and extended attributes, which replaces the old file by a rename: after a crash the file is
+//! the old or the new one. A file with further names, which would keep the old contents, is overwritten in place where it differs.
+//! The part by which it grows is written first, so that a full volume costs nothing of the old contents. After a crash it may have
+//! a mixture of old and new blocks, and the copy stays on the host.
+//! Invariant: the copy is removed only when the changes are on stable storage in the image.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,21 +20,21 @@ use crate::open::Location;
 use crate::private::PrivateFolder;
 use crate::report::{Report, subject};
 
-/// Bytes that are moved at once; zeros of that many become a hole.
+/// The number of bytes that are moved at once; that many zeros become a hole.
 const CHUNK: usize = 64 << 10;
 
 /// A copy of a file on the host.
 pub struct Borrowed {
-    /// Keeps the folder until the end.
+    /// The folder of the copy.
     folder: PrivateFolder,
     path: PathBuf,
     spot: Spot,
     shown: Vec<u8>,
-    /// The file; none if it is to be made.
+    /// The file; `None` if it is to be created.
     node: Option<Node>,
 }
 
-/// Whether a file that is not there is made.
+/// Whether a missing file is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IfMissing {
     Fail,
@@ -42,7 +42,7 @@ pub enum IfMissing {
 }
 
 impl Borrowed {
-    /// Copies the file at `location` out; where links lead, the file at their end.
+    /// Copies the file at `location` out, following symbolic links.
     pub fn new(location: &Location, missing: IfMissing) -> Result<Self, Report> {
         let shown = location.shown();
         let failed = |error: &dyn std::fmt::Display| Report::on("cannot copy out", &shown, error);
@@ -53,10 +53,10 @@ impl Borrowed {
         match node.as_ref().map(Node::kind).transpose().map_err(|error| failed(&error))? {
             None | Some(FileKind::Regular) => {}
             Some(FileKind::Directory) => return Err(failed(&Error::IsDirectory)),
-            Some(_) => return Err(failed(&"only a regular file holds data")),
+            Some(_) => return Err(failed(&"not a regular file")),
         }
         let spot = location.end().map_err(|error| failed(&error))?;
-        let on_host = |error: io::Error| Report::new("cannot make a copy on the host", error);
+        let on_host = |error: io::Error| Report::new("cannot create a copy on the host", error);
         let folder = PrivateFolder::new().map_err(on_host)?;
         let (mut file, path) = folder.create(host_name(spot.name.as_bytes())).map_err(on_host)?;
         if let Some(node) = &node {
@@ -65,18 +65,18 @@ impl Borrowed {
         Ok(Self { folder, path, spot, shown, node })
     }
 
-    /// The copy.
+    /// Returns the path of the copy.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Copies back what changed.
+    /// Copies the changes back.
     pub fn give_back(self) -> Result<(), Report> {
         let on_host = |error: io::Error| Report::on("cannot read the copy of", &self.shown, error);
-        // A program may have replaced the copy by another file, but not by a link to elsewhere.
+        // A program may replace the copy by another file, but not by a symbolic link.
         let is_file = std::fs::symlink_metadata(&self.path).map_err(on_host)?.is_file();
         if !is_file {
-            return Err(Report::on("cannot read the copy of", &self.shown, "it is no regular file any more"));
+            return Err(Report::on("cannot read the copy of", &self.shown, "no longer a regular file"));
         }
         let mut file = File::open(&self.path).map_err(on_host)?;
         if self.is_same(&mut file).map_err(on_host)? {
@@ -89,13 +89,13 @@ impl Borrowed {
         };
         written.map_err(|error| {
             let report = Report::on("cannot write back", &self.shown, error);
-            // It may be the work of hours.
+            // The changes may be the work of hours.
             self.folder.keep();
-            report.help(format!("what was to be written is in {}", subject(self.path.as_os_str().as_bytes())))
+            report.help(format!("the changed copy is {}", subject(self.path.as_os_str().as_bytes())))
         })
     }
 
-    /// Whether the copy still is what the image holds.
+    /// Returns whether the copy equals the file in the image.
     fn is_same(&self, file: &mut File) -> io::Result<bool> {
         let len = file.metadata()?.len();
         let Some(node) = &self.node else { return Ok(len == 0) };
@@ -114,7 +114,7 @@ impl Borrowed {
         Ok(true)
     }
 
-    /// The file and its size, if it has other names.
+    /// Returns the file and its size, if it has other names.
     fn shared(&self) -> Result<Option<(&Node, u64)>, Error> {
         let Some(node) = &self.node else { return Ok(None) };
         let attr = node.attr()?;
@@ -131,21 +131,21 @@ impl Borrowed {
             if let Some((node, attr)) = &old {
                 inherit(node, attr, &new)?;
             }
-            // The bytes are on the disk before the name leads to them.
+            // The bytes must be on the disk before the name refers to them.
             new.sync()?;
             let (from, to) = ((&temporary.dir, &*temporary.name), (&self.spot.dir, &*self.spot.name));
             vfs.rename(&Caller::Owner, from, to, RenameFlags::empty())?;
             Ok(vfs.sync()?)
         });
         if written.is_err() {
-            // The first error is the one to tell.
+            // Return the first error.
             let _ = vfs.unlink(&Caller::Owner, &temporary.dir, &temporary.name);
         }
         written
     }
 }
 
-/// Why a file could not be written back.
+/// The reason why a file was not written back.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -154,7 +154,7 @@ enum Failure {
     Host(#[from] io::Error),
 }
 
-/// A name that the host and its programs take for nothing else than a file.
+/// Returns a file name that programs of the host cannot mistake for an option.
 fn host_name(name: &[u8]) -> &OsStr {
     let is_harmless = !name.starts_with(b"-") && name.iter().all(|b| !b.is_ascii_control());
     OsStr::from_bytes(if is_harmless { name } else { b"file" })
@@ -197,7 +197,7 @@ fn copy_in(file: &mut File, node: &Node) -> Result<(), Failure> {
     Ok(node.truncate(at)?)
 }
 
-/// Writes what `file` holds over the contents of `node`, of `size` bytes, where they differ.
+/// Writes the contents of `file` over those of `node`, which has `size` bytes, where they differ.
 fn overwrite(node: &Node, size: u64, file: &mut File) -> Result<(), Failure> {
     let len = file.metadata()?.len();
     let (mut new, mut old) = (vec![0; CHUNK], vec![0; CHUNK]);
@@ -211,7 +211,7 @@ fn overwrite(node: &Node, size: u64, file: &mut File) -> Result<(), Failure> {
                 break;
             }
             let (new, old) = (&new[..count], &mut old[..count]);
-            // Beyond its end the file reads as zeros, once it is that long.
+            // Beyond its old end the file reads as zeros once it is extended.
             let is_same = match at < size {
                 true => read_exact(node, at, old).is_ok() && new == old,
                 false => new.iter().all(|&byte| byte == 0),
@@ -224,23 +224,23 @@ fn overwrite(node: &Node, size: u64, file: &mut File) -> Result<(), Failure> {
         Ok(())
     };
     if let Err(error) = write(size, len, node) {
-        // The first error is the one to tell.
+        // Return the first error.
         let _ = node.truncate(size);
         return Err(error);
     }
     write(0, size.min(len), node)?;
     node.truncate(len)?;
-    // Its owner counts on all of it.
+    // Other processes rely on the length of the file.
     Ok(node.vfs().sync()?)
 }
 
-/// Gives `new` what `old` has beside its contents. The time of creation stays the old one's, too.
+/// Copies the attributes of `old` to `new`. The time of creation is kept too.
 fn inherit(old: &Node, attr: &Attr, new: &Node) -> Result<(), Error> {
     let vfs = new.vfs();
     let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
     vfs.set_attr(&Caller::Owner, new, &owner)?;
     for name in new.list_xattrs()? {
-        // A list that the directory gave it.
+        // An access control list that `new` inherited from the directory.
         vfs.remove_xattr(&Caller::Owner, new, &name)?;
     }
     for name in old.list_xattrs()? {
@@ -275,7 +275,7 @@ fn read_exact(node: &Node, mut at: u64, mut buffer: &mut [u8]) -> Result<(), Err
     Ok(())
 }
 
-/// Reads until the buffer is full or there is no more.
+/// Reads until the buffer is full or the file ends.
 fn read_full(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut count = 0;
     while count < buffer.len() {

@@ -1,4 +1,4 @@
-//! `obento cat`: the bytes of files to standard output.
+//! `obento cat`: prints files.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -10,13 +10,13 @@ use crate::open::{Bare, Opened, open_file, seal_before_decoding};
 use crate::output::{Outcome, Output, go_on};
 use crate::report::Report;
 
-/// Bytes that are moved at once.
+/// The number of bytes that are moved at once.
 const CHUNK: usize = 1 << 20;
 
-/// Write files to standard output
+/// Print files to standard output
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Files in images; `-` is standard input
+    /// Files in images; - is standard input
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
 }
@@ -49,13 +49,13 @@ fn copy(node: &Node, shown: &[u8], out: &mut Output, buffer: &mut [u8], context:
     match node.kind() {
         Ok(FileKind::Regular) => {}
         Ok(FileKind::Directory) => {
-            let help = format!("obento ls {} shows what is in it", crate::report::subject(shown));
+            let help = format!("to list its contents: obento ls {}", crate::report::subject(shown));
             context.warn(&Report::on("cannot read", shown, "is a directory").help(help));
             return Ok(());
         }
         Ok(kind) => {
             let name = crate::format::mode::kind_name(kind, 1);
-            failed(&format_args!("it is a {name}, which holds no data in an image"));
+            failed(&format_args!("{name}: not a regular file"));
             return Ok(());
         }
         Err(error) => {
@@ -72,7 +72,7 @@ fn copy(node: &Node, shown: &[u8], out: &mut Output, buffer: &mut [u8], context:
                 offset += count as u64;
             }
             Err(error) => {
-                failed(&format_args!("{error} (the {offset} bytes before were written)"));
+                failed(&format_args!("{error} (after {offset} bytes)"));
                 return Ok(());
             }
         }

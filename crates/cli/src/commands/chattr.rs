@@ -1,46 +1,46 @@
-//! `obento chattr`: changes the flags of files, as chattr(1) of e2fsprogs.
+//! `obento chattr`: changes the flags of files as chattr(1) of e2fsprogs does.
 
 use std::ffi::OsString;
 
 use obento::{Attr, Caller, Error, FileFlags, FileKind, Node, SetAttr, Symlinks, Walk};
 
-use crate::change::{Done, Tell, each_below, each_file};
+use crate::change::{Done, Verbose, each_below, each_file};
 use crate::context::Context;
 use crate::format::flags::{by_letter, letters};
 use crate::output::Outcome;
 use crate::report::{Report, subject};
 
-/// Change the flags of files: chattr +i disk.img:/etc/passwd
+/// Change the flags of files
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Also what is in directories
+    /// Change the contents of directories too
     #[arg(short = 'R')]
     recursive: bool,
-    /// Name each file with its flags
+    /// Print each file with its flags
     #[arg(short = 'V')]
     verbose: bool,
-    /// Say nothing of what fails
+    /// Do not report failures
     #[arg(short = 'f')]
     silent: bool,
-    /// Set the number of the project for quotas
+    /// Set the project number for quotas
     #[arg(short = 'p', value_name = "PROJECT")]
     project: Option<u32>,
-    /// +FLAGS sets, -FLAGS takes away, =FLAGS sets just these, of aAcCdDeFijmPsStTux; then files in images
+    /// +FLAGS adds, -FLAGS removes, and =FLAGS sets exactly the flags of aAcCdDeFijmPsStTux; then files in images
     #[arg(required = true, value_name = "+-=FLAGS IMAGE:PATH", allow_hyphen_values = true)]
     operands: Vec<OsString>,
 }
 
-/// What is to become of flags.
+/// A change of flags.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Change {
     set: FileFlags,
     clear: FileFlags,
-    /// `=`: all others go, as far as they can.
+    /// `=`: removes all other flags that can be removed.
     exactly: Option<FileFlags>,
 }
 
 impl Change {
-    /// Takes the flags off the front of `operands`; answers what is left.
+    /// Takes the flags from the front of `operands`, and returns the rest.
     fn take<'a>(&mut self, mut operands: &'a [OsString]) -> Result<&'a [OsString], Report> {
         while let Some((first, rest)) = operands.split_first() {
             let text = first.to_string_lossy();
@@ -48,8 +48,8 @@ impl Change {
                 break;
             };
             let unknown = |letter| {
-                Report::on("cannot use the flags", text.as_bytes(), format!("'{letter}' is none"))
-                    .help("the letters are those that obento lsattr shows")
+                Report::on("invalid flags", text.as_bytes(), format!("unknown flag '{letter}'"))
+                    .help("run 'obento lsattr -l' to see the flags of a file")
             };
             let mut flags = FileFlags::empty();
             for letter in text.chars().skip(1) {
@@ -65,7 +65,10 @@ impl Change {
         let contradicts =
             self.set.intersects(self.clear) || self.exactly.is_some() && !(self.set | self.clear).is_empty();
         if contradicts {
-            return Err(Report::new("cannot use the flags", "they contradict each other"));
+            return Err(Report::new(
+                "invalid flags",
+                "= cannot be combined with + and -, and + cannot add what - removes",
+            ));
         }
         Ok(operands)
     }
@@ -74,7 +77,7 @@ impl Change {
         self.exactly.map_or((flags | self.set) - self.clear, |exactly| exactly)
     }
 
-    /// What of the wish the volume did not grant: for `=` only what was named.
+    /// Returns the requested flags that the volume did not set; for `=` only the named ones.
     fn refused(self, flags: FileFlags) -> FileFlags {
         let wanted = self.exactly.unwrap_or_default() | self.set;
         (wanted - flags) | (self.clear & flags)
@@ -86,11 +89,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let paths = change.take(&args.operands)?;
     let says_nothing = change == Change::default() && args.project.is_none();
     if paths.is_empty() || says_nothing {
-        let cause = if says_nothing { "no flag is named" } else { "no file is named" };
-        let report = Report::new("cannot change any flag", cause);
-        return Err(report.help("obento chattr +i disk.img:/FILE").into());
+        let cause = if says_nothing { "no flags given" } else { "missing operand" };
+        let report = Report::new("cannot change flags", cause);
+        return Err(report.help("usage: obento chattr +i disk.img:/FILE").into());
     }
-    let mut changer = Changer { args, context, change, tell: Tell::new(args.verbose) };
+    let mut changer = Changer { args, context, change, tell: Verbose::new(args.verbose) };
     each_file(paths, Symlinks::Follow, "cannot access", context, |found| {
         if !args.recursive {
             let attr = found.node.attr();
@@ -110,7 +113,7 @@ struct Changer<'a> {
     args: &'a Args,
     context: &'a Context,
     change: Change,
-    tell: Tell,
+    tell: Verbose,
 }
 
 impl Changer<'_> {
@@ -120,13 +123,13 @@ impl Changer<'_> {
             Err(error) => Err(failed(error.to_string())),
             Ok(after) if !self.change.refused(after.flags).is_empty() => {
                 let refused = letters(self.change.refused(after.flags)).replace('-', "");
-                Err(failed(format!("the file system decides of {refused} itself")))
+                Err(failed(format!("the file system controls {refused} itself")))
             }
             Ok(after) => {
                 self.tell.say(|| format!("Flags of {} set as {}", subject(shown), letters(after.flags)));
                 self.set_project(node).map_err(|error| match error {
                     Error::NotSupported => {
-                        Report::on("cannot set the project of", shown, "the volume keeps no projects")
+                        Report::on("cannot set the project of", shown, "the volume does not support projects")
                     }
                     error => Report::on("cannot set the project of", shown, error.to_string()),
                 })

@@ -6,7 +6,7 @@ use obento::{Attr, Caller, FileKind, Mode, Node, SetAttr, Symlinks, Walk};
 
 use crate::change::mode::ModeChange;
 use crate::change::scope::Scope;
-use crate::change::{Done, Tell, each_below, each_file, umask};
+use crate::change::{Done, Verbose, each_below, each_file, umask};
 use crate::context::Context;
 use crate::format::mode::mode_string;
 use crate::open::{Found, open};
@@ -18,15 +18,15 @@ use crate::report::{Report, subject};
 pub struct Args {
     #[command(flatten)]
     scope: Scope,
-    /// The bits of FILE in place of a mode
+    /// Use the mode of FILE
     #[arg(long, value_name = "IMAGE:FILE")]
     reference: Option<OsString>,
-    /// A mode, such as 755 or u+rw,g-w, unless --reference says it; then files in images
+    /// A mode such as 755 or u+rw,g-w, unless --reference is given; then files in images
     #[arg(required = true, value_name = "MODE IMAGE:PATH", allow_hyphen_values = true)]
     operands: Vec<OsString>,
 }
 
-/// What is to become of modes.
+/// A change of modes.
 enum Wanted {
     Change(ModeChange, u16),
     Exactly(Mode),
@@ -45,13 +45,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let (wanted, paths) = match (&args.reference, args.operands.split_first()) {
         (None, Some((mode, paths))) if !paths.is_empty() => (Some(parse(mode)?), paths),
         (None, _) => {
-            let report = Report::new("cannot change any mode", "no file is named after the mode");
-            return Err(report.help("obento chmod u+w disk.img:/FILE").into());
+            let report = Report::new("cannot change modes", "missing operand after the mode");
+            return Err(report.help("usage: obento chmod u+w disk.img:/FILE").into());
         }
         (Some(_), _) => (None, args.operands.as_slice()),
     };
     let mut changer =
-        Changer { args, context, wanted, tell: Tell::new(args.scope.verbose || args.scope.changes) };
+        Changer { args, context, wanted, tell: Verbose::new(args.scope.verbose || args.scope.changes) };
     each_file(paths, Symlinks::Follow, "cannot access", context, |found| changer.operand(found));
     changer.tell.finish()
 }
@@ -59,13 +59,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn parse(mode: &OsStr) -> Result<Wanted, Report> {
     let change = mode.to_str().and_then(ModeChange::parse);
     let failed = || {
-        Report::on("cannot use the mode", mode.as_encoded_bytes(), "it is none")
-            .help("write it as 755 or as u+rw,g-w; the files come after it")
+        Report::plain(format!("invalid mode {}", subject(mode.as_encoded_bytes())))
+            .help("write a mode such as 755 or u+rw,g-w, followed by the files")
     };
     Ok(Wanted::Change(change.ok_or_else(failed)?, umask()))
 }
 
-/// The mode of the file that `--reference` names.
+/// Returns the mode of the file that `--reference` names.
 fn referred(file: &OsStr, context: &Context) -> Result<Wanted, Report> {
     let location = open(file, context)?;
     let attr = location.volume.resolve(&location.place, Symlinks::Follow).and_then(|node| node.attr());
@@ -76,9 +76,9 @@ fn referred(file: &OsStr, context: &Context) -> Result<Wanted, Report> {
 struct Changer<'a> {
     args: &'a Args,
     context: &'a Context,
-    /// None until the reference was looked at.
+    /// `None` before the reference was read.
     wanted: Option<Wanted>,
-    tell: Tell,
+    tell: Verbose,
 }
 
 impl Changer<'_> {
@@ -92,7 +92,7 @@ impl Changer<'_> {
         self.args.scope.expect_no_root(found)?;
         let context = self.context;
         each_below(Walk::new(found.node.clone()), found, context, |entry, shown| {
-            // What a link leads to may be anywhere.
+            // The target of a link may be anywhere.
             if entry.attr.kind == FileKind::Symlink {
                 Ok(())
             } else {
@@ -126,7 +126,7 @@ impl Changer<'_> {
     }
 }
 
-/// `0644 (rw-r--r--)`.
+/// Returns `0644 (rw-r--r--)`.
 fn words(attr: &Attr) -> String {
     let letters = mode_string(attr.kind, attr.mode);
     format!("{:04o} ({})", attr.mode.bits(), String::from_utf8_lossy(&letters[1..]))

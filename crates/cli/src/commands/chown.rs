@@ -1,4 +1,4 @@
-//! `obento chown` and `obento chgrp`: give files to other owners, by the names that the image itself knows.
+//! `obento chown` and `obento chgrp`: change the owners of files, by the names of the image.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +7,7 @@ use obento::{Attr, Caller, FileKind, Keeps, Node, SetAttr, Symlinks, Walk};
 
 use crate::change::owner::{Ownership, words};
 use crate::change::scope::Scope;
-use crate::change::{Done, Tell, each_below, each_file};
+use crate::change::{Done, Verbose, each_below, each_file};
 use crate::context::Context;
 use crate::open::{Found, open};
 use crate::output::Outcome;
@@ -18,7 +18,7 @@ use crate::report::{Report, subject};
 pub struct Args {
     #[command(flatten)]
     how: How,
-    /// OWNER, OWNER:GROUP or :GROUP, unless --reference says it; then files in images
+    /// OWNER, OWNER:GROUP or :GROUP, unless --reference is given; then files in images
     #[arg(required = true, value_name = "OWNER IMAGE:PATH")]
     operands: Vec<OsString>,
 }
@@ -28,7 +28,7 @@ pub struct Args {
 pub struct GroupArgs {
     #[command(flatten)]
     how: How,
-    /// A group, unless --reference says it; then files in images
+    /// A group, unless --reference is given; then files in images
     #[arg(required = true, value_name = "GROUP IMAGE:PATH")]
     operands: Vec<OsString>,
 }
@@ -37,30 +37,30 @@ pub struct GroupArgs {
 struct How {
     #[command(flatten)]
     scope: Scope,
-    /// Change symbolic links and not what they lead to
+    /// Change symbolic links instead of their targets
     #[arg(short = 'h', long, overrides_with = "dereference")]
     no_dereference: bool,
-    /// Change what symbolic links lead to, which is the default
+    /// Change the targets of symbolic links (default)
     #[arg(long, overrides_with = "no_dereference")]
     dereference: bool,
-    /// With -R: go where a symbolic link that is named leads
+    /// With -R: follow symbolic links that are operands
     #[arg(short = 'H', overrides_with_all = ["logical", "physical"])]
     command_line: bool,
-    /// With -R: go where every symbolic link leads
+    /// With -R: follow all symbolic links
     #[arg(short = 'L', overrides_with_all = ["command_line", "physical"])]
     logical: bool,
-    /// With -R: follow no symbolic link, which is the default
+    /// With -R: do not follow symbolic links (default)
     #[arg(short = 'P', overrides_with_all = ["command_line", "logical"])]
     physical: bool,
-    /// Change only what has this owner and group now
+    /// Change only files with this owner and group
     #[arg(long, value_name = "OWNER:GROUP")]
     from: Option<OsString>,
-    /// The owner and group of FILE
+    /// Use the owner and group of FILE
     #[arg(long, value_name = "IMAGE:FILE")]
     reference: Option<OsString>,
 }
 
-/// Whose name the first operand is.
+/// Whether the first operand is an owner or a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Speaks {
     OfOwner,
@@ -79,12 +79,12 @@ fn change_all(how: &How, speaks: Speaks, operands: &[OsString], context: &Contex
     let (said, paths) = match (&how.reference, operands.split_first()) {
         (None, Some((said, paths))) if !paths.is_empty() => (said.as_os_str(), paths),
         (None, _) => {
-            let report = Report::new("cannot change any owner", "no file is named after the owner");
-            return Err(report.help("obento chown USER:GROUP disk.img:/FILE").into());
+            let report = Report::new("cannot change owners", "missing operand after the owner");
+            return Err(report.help("usage: obento chown USER:GROUP disk.img:/FILE").into());
         }
         (Some(_), _) => (OsStr::new(""), operands),
     };
-    let tell = Tell::new(how.scope.verbose || how.scope.changes);
+    let tell = Verbose::new(how.scope.verbose || how.scope.changes);
     let mut changer = Changer { how, speaks, said, context, tell };
     let follows_top = match how.scope.recursive {
         true => how.command_line || how.logical,
@@ -100,10 +100,10 @@ struct Changer<'a> {
     speaks: Speaks,
     said: &'a OsStr,
     context: &'a Context,
-    tell: Tell,
+    tell: Verbose,
 }
 
-/// What is to become of files of one volume.
+/// The changes of one volume.
 #[derive(Clone, Copy)]
 struct Wanted {
     to: Ownership,
@@ -121,7 +121,7 @@ impl Changer<'_> {
         let symlinks = if self.how.logical { Symlinks::Follow } else { Symlinks::Keep };
         let walk = Walk::new(found.node.clone()).symlinks(symlinks);
         each_below(walk, found, context, |entry, shown| {
-            // As chown -R does: with -H what a link leads to is changed, though not gone through.
+            // As chown -R: with -H the target of a link is changed, but not traversed.
             let leads =
                 self.how.command_line && !self.how.no_dereference && entry.attr.kind == FileKind::Symlink;
             match leads {
@@ -132,7 +132,7 @@ impl Changer<'_> {
         Ok(())
     }
 
-    /// What a link within a tree leads to is changed without being entered.
+    /// Changes the target of a link within a tree, without traversing it.
     fn behind_link(&mut self, found: &Found, link: &Node, wanted: Wanted, shown: &[u8]) -> Done {
         let target = found.location.volume.resolve(&place_of(found, shown), Symlinks::Follow);
         match target {
@@ -183,12 +183,12 @@ impl Changer<'_> {
                 };
                 let report = Report::on(what, shown, error);
                 let advice =
-                    "the file system keeps no owners; --mount-options uid=,gid= says whose files are shown";
+                    "the file system stores no owners; use --mount-options uid=,gid= to set the shown owner";
                 found.location.without(Keeps::OWNERS, report, advice)
             })?,
         };
         let owners = found.location.volume.owners();
-        // Only what was asked for is told of.
+        // Report only what was requested.
         let told = |attr: &Attr| {
             words(Ownership { uid: to.uid.map(|_| attr.uid), gid: to.gid.map(|_| attr.gid) }, owners)
         };
@@ -204,12 +204,12 @@ impl Changer<'_> {
     }
 }
 
-/// The place that `shown` names in the volume of `found`.
+/// Returns the place that `shown` names in the volume of `found`.
 fn place_of(found: &Found, shown: &[u8]) -> obento::Place {
     obento::Place::Path(shown.strip_prefix(&*found.location.prefix).unwrap_or(shown).to_vec())
 }
 
-/// The owner and group of the file that `--reference` names, as numbers.
+/// Returns the owner and group of the file that `--reference` names, as numbers.
 fn referred(file: &OsStr, speaks: Speaks, context: &Context) -> Result<Ownership, Report> {
     let location = open(file, context)?;
     let attr = location.volume.resolve(&location.place, Symlinks::Follow).and_then(|node| node.attr());

@@ -1,4 +1,4 @@
-//! `obento completions SHELL`.
+//! `obento completions SHELL`: a script that calls `obento complete` for the words of a command line.
 
 use std::io::Write;
 
@@ -6,20 +6,67 @@ use clap_complete::Shell;
 
 use crate::output::{Outcome, Output};
 
-/// Write a completion script for a shell
+/// Print the completion script of a shell
 ///
-/// For bash: obento completions bash > ~/.local/share/bash-completion/completions/obento
+/// The scripts of bash, zsh and fish complete commands, options, files of the host, and paths inside images.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Which shell
+    /// The shell
     shell: Shell,
 }
 
+/// Readline replaces the text after the last of its word breaks, such as `:`; the candidates lose what is before.
+const BASH: &str = r#"_obento() {
+    local candidate skip=
+    local typed=${COMP_LINE:0:COMP_POINT}
+    COMPREPLY=()
+    while IFS= read -r candidate; do
+        if [[ -z $skip ]]; then
+            skip=$candidate
+        else
+            COMPREPLY+=("${candidate:$skip}")
+        fi
+    done < <(obento complete --breaks "${COMP_WORDBREAKS//[!:=@]/}" -- "$typed" 2>/dev/null)
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == */ ]]; then
+        compopt -o nospace 2>/dev/null
+    fi
+}
+complete -o default -F _obento obento
+"#;
+
+const ZSH: &str = r#"#compdef obento
+_obento() {
+    local -a candidates
+    candidates=("${(@f)$(obento complete -- "${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null)}")
+    candidates=("${(@)candidates:#}")
+    if (( $#candidates )); then
+        compadd -Q -U -S '' -- "${(@)candidates}"
+    else
+        _files
+    fi
+}
+if [[ $funcstack[1] == _obento ]]; then
+    _obento "$@"
+else
+    compdef _obento obento
+fi
+"#;
+
+const FISH: &str =
+    "complete -c obento -a '(obento complete --plain -- (commandline -cp | string collect) 2>/dev/null)'\n";
+
 pub fn run(args: &Args) -> Outcome {
-    // Through a buffer, because the generator panics where it cannot write.
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::cli::command(), "obento", &mut script);
     let mut out = Output::stdout();
-    out.write_all(&script)?;
+    match args.shell {
+        Shell::Bash => out.write_all(BASH.as_bytes())?,
+        Shell::Zsh => out.write_all(ZSH.as_bytes())?,
+        Shell::Fish => out.write_all(FISH.as_bytes())?,
+        shell => {
+            // The generator panics if it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut crate::help::command(), "obento", &mut script);
+            out.write_all(&script)?;
+        }
+    }
     out.finish()
 }

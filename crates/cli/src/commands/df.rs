@@ -1,4 +1,4 @@
-//! `obento df`: how full the file systems of an image are.
+//! `obento df`: shows how full the file systems of an image are.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -9,32 +9,35 @@ use obento::{Address, Part, StatFs, Symlinks, Volume};
 
 use crate::context::Context;
 use crate::escape::width;
-use crate::format::size::{Unit, parse_size};
+use crate::format::size::Unit;
 use crate::format::{push_left, push_right};
 use crate::json::Line;
 use crate::open::{Location, open};
 use crate::output::{Outcome, Output};
+use crate::parse::size::positive_size;
 use crate::report::{Report, printable};
 
-/// Show how full file systems are: that of an image, or those of all its partitions
+/// Show how full file systems are
+///
+/// An image stands for all its partitions.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Images; with @PART only that file system
+    /// Images; IMAGE@PART is one partition
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<OsString>,
-    /// Sizes as 1K 234M 2G
+    /// Print sizes such as 1K, 234M or 2G
     #[arg(short = 'h', long, overrides_with_all = ["si", "kibibytes", "block_size"])]
     human_readable: bool,
-    /// Sizes in powers of 1000
+    /// Print sizes with powers of 1000
     #[arg(short = 'H', long, overrides_with_all = ["human_readable", "kibibytes", "block_size"])]
     si: bool,
-    /// Blocks of 1024 bytes, which is the default
+    /// Print sizes in blocks of 1024 bytes (default)
     #[arg(short, long, overrides_with_all = ["human_readable", "si", "block_size"])]
     kibibytes: bool,
-    /// Blocks of SIZE bytes, such as 512 or 1M
-    #[arg(short = 'B', long, value_name = "SIZE", value_parser = parse_size)]
+    /// Print sizes in blocks of SIZE bytes, such as 512 or 1M
+    #[arg(short = 'B', long, value_name = "SIZE", value_parser = positive_size)]
     block_size: Option<u64>,
-    /// Inodes instead of space
+    /// Show inodes instead of space
     #[arg(short, long)]
     inodes: bool,
     /// Show the type of each file system
@@ -42,11 +45,11 @@ pub struct Args {
     print_type: bool,
 }
 
-/// A file system and where it is.
+/// A file system and its address.
 struct Row {
     name: Vec<u8>,
     volume: Rc<Volume>,
-    /// The file that was named, which has to be there.
+    /// The file that is the operand, which must exist.
     file: Option<Location>,
 }
 
@@ -83,7 +86,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let usage = match row.volume.statfs() {
             Ok(usage) => usage,
             Err(error) => {
-                context.warn(&Report::on("cannot tell the use of", &row.name, error));
+                context.warn(&Report::on("cannot read the usage of", &row.name, error));
                 continue;
             }
         };
@@ -99,7 +102,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// The file systems that an operand names: that of a partition or a file, or all that its image holds.
+/// Returns the file systems that an operand names: that of a partition or file, or all file systems of an image.
 fn volumes(operand: &OsStr, context: &Context) -> Result<Vec<Row>, Report> {
     let address = crate::open::address(operand, context)?;
     let image = context.opener().image(&address.image, context)?;
@@ -121,7 +124,7 @@ fn volumes(operand: &OsStr, context: &Context) -> Result<Vec<Row>, Report> {
         }
     }
     if rows.is_empty() {
-        // The message lists what the partitions hold instead.
+        // The message lists the contents of the partitions.
         rows.push(Row::new(&address, context)?);
     }
     Ok(rows)
@@ -135,7 +138,7 @@ fn name(address: &Address) -> Vec<u8> {
     name
 }
 
-/// Cells in lines; the first of them is the header.
+/// Cells in rows; the first row is the header.
 struct Table {
     rows: Vec<Vec<Vec<u8>>>,
     left: Vec<bool>,
@@ -196,7 +199,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// As df.c: columns are as wide as their widest cell, the name at least 14 and a number at least 5.
+    /// Formats as df.c: columns are as wide as their widest cell; the name has at least 14 columns and a number at least 5.
     fn text(&self) -> Vec<u8> {
         let widths: Vec<usize> = (0..self.left.len())
             .map(|column| {
@@ -228,7 +231,7 @@ impl Table {
     }
 }
 
-/// What share of what users could have is used, rounded up.
+/// Returns the percentage that is used of the space that users can have, rounded up.
 fn percent(used: u64, available: u64) -> String {
     let all = u128::from(used) + u128::from(available);
     if all == 0 { "-".to_owned() } else { format!("{}%", (u128::from(used) * 100).div_ceil(all)) }

@@ -1,4 +1,4 @@
-//! `obento du`: the space that directories take, as GNU `du` counts it. A file with several names counts once.
+//! `obento du`: sums up disk usage as GNU `du` does. A file with several names counts once.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -8,49 +8,50 @@ use std::rc::Rc;
 use obento::{Attr, Ino, Step, Symlinks, Volume, Walk};
 
 use crate::context::Context;
-use crate::format::size::{Unit, parse_size};
+use crate::format::size::Unit;
 use crate::json::Line;
 use crate::open::{Found, find_all, join};
 use crate::output::{Outcome, Output, go_on};
+use crate::parse::size::positive_size;
 use crate::report::Report;
 
-/// Sum up the space that files and directories take
+/// Sum up the disk usage of files and directories
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Images, and directories and files in them
+    /// Images, and files and directories in them
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     paths: Vec<OsString>,
     /// Show files too, not only directories
     #[arg(short, long)]
     all: bool,
-    /// Show only a sum for each operand
+    /// Show only a total for each operand
     #[arg(short, long)]
     summarize: bool,
-    /// Show a total at the end
+    /// Show a grand total at the end
     #[arg(short = 'c', long)]
     total: bool,
-    /// Show only what lies at most N directories below an operand
+    /// Show only entries that are at most N levels below an operand
     #[arg(short = 'd', long, value_name = "N")]
     max_depth: Option<usize>,
-    /// Sizes as 1K 234M 2G
+    /// Print sizes such as 1K, 234M or 2G
     #[arg(short = 'h', long, overrides_with_all = ["si", "bytes", "kibibytes", "mebibytes", "block_size"])]
     human_readable: bool,
-    /// Sizes in powers of 1000
+    /// Print sizes with powers of 1000
     #[arg(long, overrides_with_all = ["human_readable", "bytes", "kibibytes", "mebibytes", "block_size"])]
     si: bool,
-    /// Sizes of the files' contents in bytes
+    /// Print apparent sizes in bytes
     #[arg(short, long)]
     bytes: bool,
-    /// Blocks of 1024 bytes, which is the default
+    /// Print sizes in blocks of 1024 bytes (default)
     #[arg(short, long, overrides_with_all = ["human_readable", "si", "mebibytes", "block_size"])]
     kibibytes: bool,
-    /// Blocks of 1048576 bytes
+    /// Print sizes in blocks of 1048576 bytes
     #[arg(short, long, overrides_with_all = ["human_readable", "si", "kibibytes", "block_size"])]
     mebibytes: bool,
-    /// Blocks of SIZE bytes, such as 512 or 1M
-    #[arg(short = 'B', long, value_name = "SIZE", value_parser = parse_size)]
+    /// Print sizes in blocks of SIZE bytes, such as 512 or 1M
+    #[arg(short = 'B', long, value_name = "SIZE", value_parser = positive_size)]
     block_size: Option<u64>,
-    /// Sizes of the files' contents instead of the space that they take
+    /// Print apparent sizes instead of disk usage
     #[arg(long)]
     apparent_size: bool,
     /// Count inodes instead of space
@@ -59,23 +60,21 @@ pub struct Args {
     /// Count a file once for each of its names
     #[arg(short = 'l', long)]
     count_links: bool,
-    /// Leave out of a directory's sum what is in its subdirectories
+    /// Exclude subdirectories from the size of a directory
     #[arg(short = 'S', long)]
     separate_dirs: bool,
-    /// Follow symbolic links on the command line
+    /// Follow symbolic links that are operands
     #[arg(short = 'D', long, visible_short_alias = 'H')]
     dereference_args: bool,
-    /// End each line with a NUL instead of a newline
+    /// End each line with NUL instead of a newline
     #[arg(short = '0', long)]
     null: bool,
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.summarize && args.all {
-        let help = "-a shows every file, -s only the sums: choose one";
-        return Err(Report::new("cannot use -a and -s together", "they contradict each other")
-            .help(help)
-            .into());
+        let help = "use -a to show every file, or -s to show only totals";
+        return Err(Report::new("cannot combine -a and -s", "they contradict each other").help(help).into());
     }
     let symlinks = if args.dereference_args { Symlinks::Follow } else { Symlinks::Keep };
     let found = find_all(&args.paths, symlinks, context, |report| context.warn(report));
@@ -95,7 +94,7 @@ struct Counter<'a> {
     args: &'a Args,
     context: &'a Context,
     out: Output,
-    /// Files with several names that were counted, by the position of their volume.
+    /// The files with several names that were counted, by the index of their volume.
     counted: HashSet<(usize, Ino)>,
     volumes: Vec<Rc<Volume>>,
 }
@@ -103,14 +102,14 @@ struct Counter<'a> {
 /// The sums of a directory that is being walked.
 #[derive(Default)]
 struct Sum {
-    /// The directory and the files in it.
+    /// The directory and its files.
     own: u64,
-    /// All below its subdirectories.
+    /// The subdirectories.
     below: u64,
 }
 
 impl Counter<'_> {
-    /// Counts an operand, shows what is asked for, and answers its size.
+    /// Counts an operand, prints the requested lines, and returns its size.
     fn operand(&mut self, operand: &Found) -> Result<u64, crate::output::Stop> {
         let shown = operand.shown();
         let volume = self.volume(&operand.location.volume);

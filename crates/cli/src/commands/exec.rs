@@ -1,6 +1,6 @@
 //! `obento exec` and `obento edit`: run a program of the host on a file of an image.
 //!
-//! The image stays open, and locked, while the program runs: nobody else changes what it is about to replace.
+//! The image stays open and locked while the program runs, so that no other process changes the file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -15,22 +15,24 @@ use crate::open::open_for_change;
 use crate::output::Outcome;
 use crate::report::Report;
 
-/// What runs where nothing else is named.
+/// The default editor.
 const EDITOR: &str = "vi";
-/// The exit code of a program that a signal ended is this and the signal's number, as in sh.
+/// The exit code of a program that a signal ended is this plus the number of the signal, as in sh.
 const SIGNALLED: i32 = 128;
 
-/// Run a program on a copy of a file, and copy it back if it changed: exec disk.img:/etc/fstab -- sed -i s/a/b/
+/// Run a program on a copy of a file, and copy changes back
 ///
-/// Other users cannot read the copy, and it is removed when this command ends, however it ends. The copy's path stands where the program's words say {}, or at their end. The exit status is the program's; what it
-/// changed is copied back whatever that is. Owner, mode and attributes stay, and so do further names of the file. If it has
-/// none it is the old one or the new one at any moment; otherwise it is written in place.
+/// Other users cannot read the copy, which is removed when this command ends. PROGRAM gets the path of the copy in place of {}, or as
+/// its last argument.
+///
+/// Changes are copied back whatever the exit status of PROGRAM. Owner, mode, attributes and further names of the file stay. A file with
+/// one name is replaced at once, so that a crash leaves the old or the new contents; a file with several names is overwritten in place.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A file in an image
     #[arg(value_name = "IMAGE:PATH")]
     path: OsString,
-    /// The program and its words
+    /// The program and its arguments
     #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
 }
@@ -38,7 +40,7 @@ pub struct Args {
 /// Edit a file with $VISUAL or $EDITOR
 #[derive(clap::Args, Debug)]
 pub struct EditArgs {
-    /// A file in an image; made if it is not there
+    /// A file in an image; created if it does not exist
     #[arg(value_name = "IMAGE:PATH")]
     path: OsString,
 }
@@ -60,7 +62,7 @@ pub fn run_edit(args: &EditArgs, context: &Context) -> Outcome {
     on_copy(&args.path, IfMissing::Make, context, |copy| {
         let named = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| EDITOR.into());
-        // It may hold words of its own: EDITOR='emacs -nw'.
+        // It may contain arguments: EDITOR='emacs -nw'.
         let mut script = editor;
         script.push(" \"$@\"");
         let mut command = Command::new("sh");
@@ -91,7 +93,7 @@ fn run_on_copy(
     let location = open_for_change(path, context)?;
     let borrowed = Borrowed::new(&location, missing)?;
     let mut command = command(borrowed.path().as_os_str());
-    // A shell stops its line.
+    // In a shell, a failure stops the line.
     let deferred = context.inside().is_none().then(Deferred::new);
     let status = command
         .status()
@@ -110,7 +112,7 @@ fn contains(word: &[u8]) -> bool {
     word.windows(2).any(|pair| pair == b"{}")
 }
 
-/// `word` with the copy's path where it says `{}`.
+/// Returns `word` with the path of the copy in place of `{}`.
 fn with_copy(word: &OsStr, copy: &OsStr) -> OsString {
     let mut out = OsString::new();
     let mut rest = word.as_bytes();
@@ -128,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_copy_stands_where_the_words_say_so() {
+    fn the_path_of_the_copy_replaces_braces() {
         let word = |text: &str| with_copy(OsStr::new(text), OsStr::new("/tmp/x"));
         assert_eq!(word("--in={}:{}"), OsStr::new("--in=/tmp/x:/tmp/x"));
         assert_eq!(word("{"), OsStr::new("{"));

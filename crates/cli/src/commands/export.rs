@@ -1,4 +1,4 @@
-//! `obento export`: a tree of an image as a tar archive.
+//! `obento export`: writes a tree of an image as a tar archive.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -21,10 +21,12 @@ use crate::output::{Outcome, Stop, create_output};
 use crate::progress::Progress;
 use crate::report::Report;
 
-/// Write a tree of an image as a tar archive (pax): times to the nanosecond, extended attributes, holes
+/// Write a tree of an image as a tar archive
+///
+/// The archive (pax format) contains times in nanoseconds, extended attributes and holes.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The image, or a directory or file in it
+    /// The image, or a file or directory in it
     #[arg(value_name = "IMAGE[:/PATH]")]
     source: OsString,
     /// Write to FILE instead of standard output
@@ -33,7 +35,7 @@ pub struct Args {
     /// The same, as an operand
     #[arg(value_name = "FILE", conflicts_with = "output")]
     file: Option<PathBuf>,
-    /// Leave extended attributes out
+    /// Omit extended attributes
     #[arg(long)]
     no_xattrs: bool,
 }
@@ -42,8 +44,8 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let path = args.output.as_ref().or(args.file.as_ref()).filter(|path| path.as_os_str() != "-");
     if path.is_none() && io::stdout().is_terminal() {
-        let report = Report::new("cannot export", "an archive is nothing for a terminal");
-        return Err(report.help("name a file, or send it on: obento export disk.img | tar -tv").into());
+        let report = Report::new("cannot export", "refusing to write an archive to a terminal");
+        return Err(report.help("name a file, or use a pipe: obento export disk.img | tar -tv").into());
     }
     if open::prepare([&args.source], open::Bare::Image, Access::ReadOnly, context) {
         confine(path.map(PathBuf::as_path), context)?;
@@ -51,14 +53,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let location = open::open(&args.source, context)?;
     let output = match path {
         Some(path) => create(path, &context.opener().host_files())?,
-        // Without the line buffering of the library's own standard output.
+        // Not the line-buffered standard output of the library.
         None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
     };
     context.seal();
     let mut found = location.find(Symlinks::Keep, "cannot export")?;
     let Some(first) = found.pop().filter(|_| found.is_empty()) else {
         let report = Report::on("cannot export", args.source.as_bytes(), "the pattern matches several files");
-        return Err(report.help("an archive has one start: name a directory").into());
+        return Err(report.help("name one directory").into());
     };
     let name = path.map_or_else(|| "standard output".into(), Clone::clone);
     write_archive(
@@ -69,14 +71,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     )
 }
 
-/// Gives up all rights but to create `path`. Errors: a symbolic link of another user leads to it.
+/// Gives up all rights except creating `path`. Errors: its path contains a symbolic link of another user.
 fn confine(path: Option<&Path>, context: &Context) -> Result<(), Report> {
     let Some(path) = path else {
         context.seal();
         return Ok(());
     };
     match HostDir::open_parent(path) {
-        // To open what is there takes the right to follow it.
+        // Opening an existing file requires the right to follow its path.
         Ok((dir, name)) if matches!(dir.stat(&name), Ok(None)) => {
             context.confine(Rights::WriteBeneath(&[dir.as_fd()]));
         }
@@ -86,7 +88,7 @@ fn confine(path: Option<&Path>, context: &Context) -> Result<(), Report> {
     Ok(())
 }
 
-/// Makes `path`, or empties it. Errors: it cannot be written, or is one of `spared`, from which the image is read.
+/// Creates or truncates `path`. Errors: it cannot be written, or is one of `spared`, from which the image is read.
 fn create(path: &Path, spared: &[FileId]) -> Result<File, Report> {
     let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
     let file = create_output(path)?;
@@ -99,7 +101,7 @@ fn create(path: &Path, spared: &[FileId]) -> Result<File, Report> {
     Ok(file)
 }
 
-/// What the start is called in the archive: `.`, or the name of a file.
+/// Returns the name of the top of the tree in the archive: `.`, or the name of a file.
 fn start(found: &Found) -> Vec<u8> {
     let shown = found.shown();
     match found.node.kind() {
@@ -124,8 +126,8 @@ fn write_archive(found: &Found, output: File, options: ExportOptions, context: &
                 context.note(
                     &found.shown(),
                     match report.sockets {
-                        1 => "left out a socket, which tar cannot hold".to_owned(),
-                        sockets => format!("left out {sockets} sockets, which tar cannot hold"),
+                        1 => "omitted 1 socket, which tar cannot store".to_owned(),
+                        sockets => format!("omitted {sockets} sockets, which tar cannot store"),
                     },
                 );
             }
@@ -134,7 +136,7 @@ fn write_archive(found: &Found, output: File, options: ExportOptions, context: &
                 context.note(
                     &found.shown(),
                     format!(
-                        "{count} files with several names: too many to link, each name is a file of its own"
+                        "{count} files with several names: too many to link, so each name became a separate file"
                     ),
                 );
             }
@@ -143,7 +145,7 @@ fn write_archive(found: &Found, output: File, options: ExportOptions, context: &
     }
 }
 
-/// The archive's output, which keeps the error that ended it.
+/// The output of the archive; it keeps the error that ended it.
 struct Output {
     file: File,
     failure: Rc<Cell<Option<io::Error>>>,
@@ -171,11 +173,11 @@ impl Write for Output {
     }
 }
 
-/// What a person sees meanwhile.
+/// The progress bar and the reports of problems.
 struct Watch<'c> {
     context: &'c Context,
     progress: Progress<'c>,
-    /// The address of the start.
+    /// The address of the top of the tree.
     prefix: Vec<u8>,
 }
 

@@ -1,70 +1,69 @@
-//! `obento fallocate`: takes and gives back the space of files, as fallocate(1) of util-linux.
+//! `obento fallocate`: allocates and frees space of files as fallocate(1) of util-linux does.
 
 use std::ffi::OsString;
 
 use obento::{Error, Node, Size, Symlinks, interrupt};
 
-use crate::change::{Done, Tell, each_place};
+use crate::change::{Done, Verbose, each_place};
 use crate::context::Context;
-use crate::format::size::parse_length;
 use crate::open::Location;
 use crate::output::Outcome;
+use crate::parse::size::size;
 use crate::report::{Report, subject};
 
-/// Bytes that are looked at at once for zeros.
+/// The number of bytes that are searched for zeros at once.
 const CHUNK: usize = 1 << 20;
 
-/// Take space for files, or give it back
+/// Allocate or free space of files
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("action").args(["collapse_range", "insert_range", "punch_hole", "zero_range", "dig_holes"]))]
 pub struct Args {
-    /// Files in images; where space is taken they are made if they are not there
+    /// Files in images; created if they do not exist and space is allocated
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// How many bytes, such as 4096 or 10MiB
-    #[arg(short, long, value_parser = parse_length, required_unless_present = "dig_holes")]
+    /// The length of the range, such as 4096 or 10MiB
+    #[arg(short, long, value_parser = size, required_unless_present = "dig_holes")]
     length: Option<u64>,
-    /// Where they start
-    #[arg(short, long, value_parser = parse_length, default_value = "0")]
+    /// The start of the range
+    #[arg(short, long, value_parser = size, default_value = "0")]
     offset: u64,
-    /// Leave the size of the file as it is
+    /// Keep the size of the file
     #[arg(short = 'n', long)]
     keep_size: bool,
-    /// Give the range back: it becomes a hole
+    /// Turn the range into a hole
     #[arg(short, long)]
     punch_hole: bool,
-    /// Make the range zeros that take space
+    /// Fill the range with allocated zeros
     #[arg(short, long)]
     zero_range: bool,
-    /// Cut the range out; what follows moves down
+    /// Remove the range; the following data moves to its start
     #[arg(short, long)]
     collapse_range: bool,
-    /// Put a hole there; what follows moves up
+    /// Insert a hole; the following data moves to its end
     #[arg(short, long)]
     insert_range: bool,
-    /// Give back what holds nothing but zeros, in the range or everywhere
+    /// Turn blocks of zeros into holes, in the range or in the whole file
     #[arg(short, long)]
     dig_holes: bool,
-    /// Tell what was done
+    /// Print what was done
     #[arg(short, long)]
     verbose: bool,
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.length == Some(0) && !args.dig_holes {
-        return Err(Report::new("cannot take or give back any space", "the length is 0").into());
+        return Err(Report::new("cannot change the space of files", "the length is 0").into());
     }
-    let mut tell = Tell::new(args.verbose);
+    let mut tell = Verbose::new(args.verbose);
     each_place(&args.paths, context, |location| allocate(location, args, &mut tell));
     tell.finish()
 }
 
-fn allocate(location: &Location, args: &Args, tell: &mut Tell) -> Done {
+fn allocate(location: &Location, args: &Args, tell: &mut Verbose) -> Done {
     let failed = |error: Error| {
         let report = Report::on("cannot change the space of", location.shown(), error);
         if error == Error::Invalid && (args.collapse_range || args.insert_range) {
-            return report
-                .help("the range is whole blocks of the file system, and lies before the end of the file");
+            return report.help("the range must consist of whole blocks and end before the end of the file");
         }
         report
     };
@@ -95,7 +94,7 @@ fn allocate(location: &Location, args: &Args, tell: &mut Tell) -> Done {
     Ok(())
 }
 
-/// Punches the blocks in `range` that hold nothing but zeros. Answers how many bytes that was.
+/// Punches the blocks of zeros in `range`. Returns the number of bytes.
 fn dig(node: &Node, range: std::ops::Range<u64>) -> Result<u64, Error> {
     let attr = node.attr()?;
     let block = usize::try_from(attr.block_size.max(1)).unwrap_or(CHUNK);
@@ -122,7 +121,7 @@ fn dig(node: &Node, range: std::ops::Range<u64>) -> Result<u64, Error> {
     Ok(dug)
 }
 
-/// Punches the zeros among `bytes`, which are at `start` of the file; neighbouring blocks in one go.
+/// Punches the zeros among `bytes`, which start at `start` in the file; adjacent blocks at once.
 fn dig_in(node: &Node, start: u64, bytes: &[u8], block: usize, size: u64) -> Result<u64, Error> {
     let (mut hole, mut dug) = (start..start, 0);
     for (index, chunk) in bytes.chunks(block).enumerate() {

@@ -1,6 +1,6 @@
 //! `obento getfacl`: access control lists, as getfacl(1) prints them; `setfacl --restore` reads it.
 //!
-//! A file is named by its path in the image without the leading slash, as getfacl names `/etc/fstab`.
+//! A file is named by its path in the image without the leading slash.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -18,37 +18,37 @@ use crate::report::Report;
 /// Show access control lists
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Images, and directories and files in them
+    /// Images, and files and directories in them
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     paths: Vec<OsString>,
-    /// The file's own list only
+    /// Show only the access ACL
     #[arg(short, long)]
     access: bool,
-    /// The list that new files in a directory start with only
+    /// Show only the default ACL
     #[arg(short, long)]
     default: bool,
-    /// Leave out the comments with name and owner
+    /// Omit the comments with name and owner
     #[arg(short = 'c', long)]
     omit_header: bool,
-    /// Say of all entries what the mask leaves of them
+    /// Show the effective permissions of all entries
     #[arg(short = 'e', long, overrides_with = "no_effective")]
     all_effective: bool,
-    /// Never say it
+    /// Do not show effective permissions
     #[arg(short = 'E', long, overrides_with = "all_effective")]
     no_effective: bool,
-    /// Leave out files whose mode says it all
+    /// Omit files that have no ACL beyond their mode
     #[arg(short, long)]
     skip_base: bool,
-    /// Also what is in directories
+    /// Show the contents of directories too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// With -R: go where every symbolic link leads
+    /// With -R: follow all symbolic links
     #[arg(short = 'L', long, overrides_with = "physical")]
     logical: bool,
-    /// Follow no symbolic link
+    /// Do not follow symbolic links
     #[arg(short = 'P', long, overrides_with = "logical")]
     physical: bool,
-    /// Owners as numbers
+    /// Show owners as numbers
     #[arg(short, long)]
     numeric: bool,
     /// Keep the leading slash of paths
@@ -56,7 +56,7 @@ pub struct Args {
     absolute_names: bool,
 }
 
-/// The two lists of a file: its own, and what new files in it start with.
+/// Returns the access ACL and the default ACL of a file.
 pub fn read(node: &Node, attr: &Attr) -> Result<(Acl, Option<Acl>), Error> {
     let list = |name: &[u8]| match node.get_xattr(name) {
         Ok(value) => Acl::decode(&value).map(Some),
@@ -77,7 +77,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let mut one = |node: &Node, attr: &Attr, shown: &[u8]| {
             let text = match read(node, attr) {
                 Ok(lists) => text(args, &file, attr, shown, lists, out.is_terminal()),
-                Err(error) => return Err(Report::on("cannot read the list of", shown, error)),
+                Err(error) => return Err(Report::on("cannot read the ACL of", shown, error)),
             };
             if stop.is_ok() {
                 stop = out.write_all(&text);
@@ -136,7 +136,7 @@ fn text(
         text.extend_from_slice(lines(&access, "", style, owners).as_bytes());
     }
     if let Some(default) = default.filter(|_| !args.access || args.default) {
-        // Alone, the list needs no word to tell it from the other.
+        // The default ACL alone needs no prefix.
         let prefix = if args.default && !args.access { "" } else { "default:" };
         text.extend_from_slice(lines(&default, prefix, style, owners).as_bytes());
     }

@@ -1,6 +1,6 @@
 //! `obento getfattr`: extended attributes, as getfattr(1) of the package attr prints them; `setfattr --restore` reads it.
 //!
-//! A file is named by its path in the image without the leading slash, as getfattr names `/etc/fstab`.
+//! A file is named by its path in the image without the leading slash.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -18,16 +18,16 @@ use crate::report::Report;
 /// Show extended attributes
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Images, and directories and files in them
+    /// Images, and files and directories in them
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     paths: Vec<OsString>,
     /// Show the values too
     #[arg(short, long)]
     dump: bool,
-    /// Show the attribute NAME
+    /// Show only the attribute NAME
     #[arg(short, long, value_name = "NAME")]
     name: Option<OsString>,
-    /// Show attributes whose name matches REGEX; - is all of them
+    /// Show attributes whose name matches REGEX; - matches all
     #[arg(
         short = 'm',
         long = "match",
@@ -36,26 +36,26 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     pattern: String,
-    /// How values are written; without it as text, or as base64 if they are hardly that
+    /// Set the encoding of values. By default values are text, or base64 if they are mostly unprintable
     #[arg(short, long, value_enum, value_name = "ENCODING")]
     encoding: Option<Encoding>,
-    /// Show the attributes of symbolic links and not of what they lead to
+    /// Show the attributes of symbolic links instead of their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Go through directories recursively
+    /// Show the contents of directories too
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Keep the leading slash of paths
     #[arg(long)]
     absolute_names: bool,
-    /// Write values only, as they are
+    /// Print only the values, unchanged
     #[arg(long)]
     only_values: bool,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Encoding {
-    /// Between double quotes
+    /// Text in double quotes
     Text,
     /// Hexadecimal digits
     Hex,
@@ -66,7 +66,7 @@ enum Encoding {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let pattern = if args.pattern == "-" { "" } else { &args.pattern };
     let pattern = Regex::new(pattern).map_err(|error| {
-        Report::on("cannot use the pattern", pattern, error).help("- shows all attributes")
+        Report::on("invalid pattern", pattern, error).help("use - to show all attributes")
     })?;
     let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
     let found = find_all(&args.paths, symlinks, context, |report| context.warn(report));
@@ -110,7 +110,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The attributes of one file. A file without any is not mentioned.
+    /// Prints the attributes of one file. A file without attributes is omitted.
     fn file(&mut self, node: &Node, path: &[u8], shown: &[u8]) -> Outcome {
         let attributes = match self.read(node) {
             Ok(attributes) => attributes,
@@ -153,7 +153,7 @@ impl Reader<'_> {
         Ok(self.out.write_all(b"\n")?)
     }
 
-    /// Names and values, sorted by name.
+    /// Returns names and values, sorted by name.
     #[expect(clippy::type_complexity, reason = "pairs, or which of them failed")]
     fn read(&self, node: &Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, (Option<Vec<u8>>, Error)> {
         let mut names = match &self.args.name {
@@ -172,7 +172,7 @@ impl Reader<'_> {
     }
 }
 
-/// A path as it stands behind `# file: `, without its slash unless that is wanted.
+/// Returns a path as it follows `# file: `, without its leading slash unless `absolute`.
 pub fn quoted_path(path: &[u8], absolute: bool, terminal: bool) -> Vec<u8> {
     let path = match path.strip_prefix(b"/").filter(|_| !absolute) {
         Some(b"") => b".",
@@ -182,7 +182,7 @@ pub fn quoted_path(path: &[u8], absolute: bool, terminal: bool) -> Vec<u8> {
     quote(path, b"\n\r", terminal)
 }
 
-/// Backslashes and what is in `special` in octal; on a terminal all that it would act on.
+/// Escapes backslashes and the bytes of `special` in octal; on a terminal all unprintable bytes.
 fn quote(text: &[u8], special: &[u8], terminal: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for &b in text {
@@ -195,7 +195,7 @@ fn quote(text: &[u8], special: &[u8], terminal: bool) -> Vec<u8> {
     out
 }
 
-/// On a terminal, what is not ASCII stands in octal too: a value is in no particular encoding.
+/// Returns whether a byte is escaped on a terminal: a value has no known encoding, so all bytes beyond ASCII are.
 fn is_unsafe(b: u8) -> bool {
     !(b' '..=b'~').contains(&b)
 }
@@ -210,7 +210,7 @@ fn encode(value: &[u8], encoding: Option<Encoding>, terminal: bool) -> Vec<u8> {
     match encoding {
         Encoding::Text => {
             let mut out = vec![b'"'];
-            // A final NUL belongs to the writer's language and not to the text.
+            // A final NUL is part of a C string, not of the text.
             for &b in value.strip_suffix(b"\0").unwrap_or(value) {
                 match b {
                     b'"' | b'\\' => out.extend_from_slice(&[b'\\', b]),
@@ -227,7 +227,7 @@ fn encode(value: &[u8], encoding: Option<Encoding>, terminal: bool) -> Vec<u8> {
     }
 }
 
-/// At most an eighth cannot be printed (well_enough_printable in getfattr.c).
+/// Returns whether at most an eighth of the bytes is unprintable (well_enough_printable in getfattr.c).
 fn is_mostly_text(value: &[u8]) -> bool {
     let text = value.strip_suffix(b"\0").unwrap_or(value);
     text.len() >= text.iter().filter(|b| is_unsafe(**b)).count() * 8
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_look_as_getfattr_writes_them() {
+    fn values_look_like_those_of_getfattr() {
         let text = |value: &[u8]| String::from_utf8(encode(value, None, false)).unwrap();
         assert_eq!(text(b"hello"), "\"hello\"");
         assert_eq!(text(b"a\"b\\c"), "\"a\\\"b\\\\c\"");

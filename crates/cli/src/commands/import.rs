@@ -1,4 +1,4 @@
-//! `obento import`: a tar archive into an image, as it is read.
+//! `obento import`: extracts a tar archive into an image while reading it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,53 +11,52 @@ use obento::{
     UnpackLimits, import, interrupt,
 };
 
-use super::cp::{incomplete, tell_losses, with_remedy};
+use super::cp::{incomplete, report_losses, with_remedy};
 use crate::context::Context;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
 use crate::report::Report;
 
-/// Unpack a tar archive into an image: obento import disk.img:/srv root.tar.zst
+/// Extract a tar archive into an image
 ///
-/// Everything is kept that the archive says: owners (as numbers), modes, times, links, devices, holes, extended
-/// attributes and access control lists. It may be packed with bzip2, gzip, lzma, xz or zstd, and is read once, from front to back.
-/// Nothing is written outside the directory that is named, whatever the archive's paths and links say.
+/// The archive may be compressed with bzip2, gzip, lzma, xz or zstd, and is read once. Owners (as numbers), modes, times, links, devices,
+/// holes, extended attributes and access control lists are kept. Nothing is written outside the named directory, whatever the paths and
+/// links of the archive.
 ///
-/// A member replaces the file that has its name, whatever types the two have, as in tar(1). Three cases differ: a directory keeps its
-/// entries when the member is a directory, only a directory replaces a directory that has entries, and a link to a directory stays when
-/// the member is a directory (tar --keep-directory-symlink).
+/// A member replaces an existing file of any type, as in tar(1), with three exceptions: a directory keeps its entries if the member is a
+/// directory; only a directory replaces a directory that has entries; and a link to a directory stays if the member is a directory (tar
+/// --keep-directory-symlink).
 ///
-/// Names of owners in the archive are passed over, as with tar --numeric-owner: the numbers are what the image's own
-/// /etc/passwd gives names to. Layers of container images are unpacked as plain archives: a whiteout (.wh.NAME) becomes a
-/// file and removes nothing.
+/// Names of owners are ignored (tar --numeric-owner): the /etc/passwd of the image names the numbers. Layers of container images are
+/// extracted as plain archives: a whiteout (.wh.NAME) becomes a file and removes nothing.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The directory to unpack into
+    /// The directory to extract into
     #[arg(value_name = "IMAGE:/DIR")]
     target: OsString,
-    /// The archive; standard input without it, and for -
+    /// The archive; - or nothing for standard input
     #[arg(value_name = "ARCHIVE", conflicts_with = "file")]
     archive: Option<PathBuf>,
-    /// The same, as tar(1) has it
+    /// The same, as an option of tar(1)
     #[arg(short, long, value_name = "ARCHIVE")]
     file: Option<PathBuf>,
-    /// Take N components off the front of each path
+    /// Remove N leading components from each path
     #[arg(long, value_name = "N", default_value_t = 0)]
     strip_components: usize,
-    /// Leave out what matches PATTERN, and what is below it
+    /// Omit members that match PATTERN, and everything below them
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
-    /// Leave files alone that exist
+    /// Keep existing files
     #[arg(short = 'k', long)]
     keep_old_files: bool,
-    /// Make everything the image owner's
+    /// Give all files to root
     #[arg(long)]
     no_same_owner: bool,
-    /// Leave extended attributes and access control lists out
+    /// Omit extended attributes and access control lists
     #[arg(long)]
     no_xattrs: bool,
-    /// Name each member
+    /// Print each member
     #[arg(short, long)]
     verbose: bool,
 }
@@ -87,8 +86,8 @@ impl Args {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let Operand::Image(address) = open::operand(&args.target, context)? else {
         let shown = args.target.as_bytes();
-        return Err(Report::on("cannot import into", shown, "this names no directory in an image")
-            .help(format!("all of the image is {}:/", crate::report::printable(shown)))
+        return Err(Report::on("cannot import into", shown, "not a path inside an image")
+            .help(format!("use {}:/ for the root directory of the image", crate::report::printable(shown)))
             .into());
     };
     let path = args.file.as_deref().or(args.archive.as_deref()).filter(|path| *path != Path::new("-"));
@@ -96,7 +95,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let name = path.map_or(&b"standard input"[..], |path| path.as_os_str().as_bytes());
     let total = path.and_then(|path| std::fs::metadata(path).ok()).filter(|meta| meta.is_file());
     if address.place.is_none() {
-        // `open_for_change` says what to do.
+        // `open_for_change` reports the problem.
         open::open_for_change(&args.target, context)?;
     }
     if context.expect_changes_allowed(args.target.as_bytes()).is_ok() {
@@ -109,7 +108,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let mut watch = Watch {
         context,
         progress: Progress::new(context, "importing"),
-        // What is packed is shorter than what is read of it.
+        // A compressed archive is shorter than the data that is read from it.
         total: total.map(|meta| meta.len()).filter(|_| name.ends_with(b".tar")),
         archive: name,
         names: args.verbose.then(Output::stdout),
@@ -122,22 +121,24 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     names.map_or(Ok(()), Output::finish)?;
     match imported {
         Ok(report) => {
-            tell_losses(&report.written, &shown, false, context);
+            report_losses(&report.written, &shown, false, context);
             if report.absolute > 0 {
-                context.note(name, "paths that start with `/` were put below the target");
+                context.note(name, "members with absolute paths were extracted below the target");
             }
             match report.unknown {
                 0 => {}
-                1 => context.note(name, "one member of an unknown type was unpacked as a regular file"),
+                1 => context.note(name, "1 member of an unknown type was extracted as a regular file"),
                 many => {
                     context.note(
                         name,
-                        format!("{many} members of unknown types were unpacked as regular files"),
+                        format!("{many} members of unknown types were extracted as regular files"),
                     );
                 }
             }
             if report.is_cut || is_broken {
-                context.note(&shown, format!("{} files and directories were unpacked", count(&report)));
+                let count = count(&report);
+                let entries = if count == 1 { "entry" } else { "entries" };
+                context.note(&shown, format!("extracted {count} {entries}"));
             }
             if report.is_cut {
                 context.raise(2);
@@ -167,8 +168,8 @@ fn open_archive(path: Option<&Path>) -> Result<File, Report> {
             File::open(path).map_err(|error| Report::on("cannot open", path.as_os_str().as_bytes(), error))
         }
         None if io::stdin().is_terminal() => {
-            let report = Report::new("cannot import", "an archive cannot be typed");
-            Err(report.help("name a file, or send it in: tar -c DIR | obento import disk.img:/"))
+            let report = Report::new("cannot import", "refusing to read an archive from a terminal");
+            Err(report.help("name a file, or use a pipe: tar -c DIR | obento import disk.img:/"))
         }
         None => {
             let stdin = io::stdin().as_fd().try_clone_to_owned();
@@ -177,17 +178,17 @@ fn open_archive(path: Option<&Path>) -> Result<File, Report> {
     }
 }
 
-/// What a person sees meanwhile.
+/// The progress bar and the reports of problems.
 struct Watch<'c> {
     context: &'c Context,
     progress: Progress<'c>,
     total: Option<u64>,
     archive: &'c [u8],
-    /// Where `-v` names what is unpacked.
+    /// The output of `-v`.
     names: Option<Output>,
-    /// The member named last: a long one reports more than once.
+    /// The last member that was printed: a long member reports more than once.
     last: Vec<u8>,
-    /// Whether the archive was damaged.
+    /// Whether the archive is damaged.
     is_broken: bool,
 }
 
@@ -196,7 +197,7 @@ impl Observer for Watch<'_> {
         self.progress.update(progress.bytes, self.total, progress.path);
         if let (Some(out), true) = (&mut self.names, self.last != progress.path) {
             self.last = progress.path.to_vec();
-            // Whoever closed the pipe wants no more names, and the import goes on.
+            // If the reader closed the pipe, the import continues without printing names.
             if out.write_name(progress.path).and_then(|()| out.write_all(b"\n")).is_err() {
                 self.names = None;
             }

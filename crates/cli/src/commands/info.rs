@@ -1,4 +1,4 @@
-//! `obento info`: what an image is packed in, how it is divided, and the file systems in it.
+//! `obento info`: shows the containers, the partitions and the file systems of an image.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -14,25 +14,27 @@ use crate::open;
 use crate::output::{Outcome, Output};
 use crate::report::{self, Report, printable};
 
-/// Show what an image contains: containers, partitions, file systems with features, label, use and state
+/// Show the partitions and file systems of an image
+///
+/// For each file system: type, label, UUID, state, use and features.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Images; with @PART only that file system
+    /// Images; IMAGE@PART is one file system
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<OsString>,
 }
 
-/// Width of the names of facts.
+/// The width of the names of facts.
 const NAME: usize = 22;
 
-/// An image and what was found in it.
+/// An image and its contents.
 struct Findings {
     shown: Vec<u8>,
     image: Rc<Image>,
-    /// Whether one part was asked for.
+    /// Whether one part was requested.
     one_part: bool,
     contents: Vec<(Content, Option<Found>)>,
-    /// Why a file system could not be opened, or that there is none.
+    /// The reason why a file system could not be opened.
     failures: Vec<Report>,
 }
 
@@ -70,7 +72,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// Opens the image and every file system in it, or the one that was asked for.
+/// Opens the image and every file system in it, or the requested one.
 fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
     let address = open::address(argument, context)?;
     let image = context.opener().quiet_image(&address.image, context).map_err(open::cannot_open)?;
@@ -97,7 +99,7 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
         if let Some(ambiguity) = image.ambiguity() {
             failures.push(Report::plain(ambiguity));
         } else if contents.iter().all(|(_, found)| found.is_none()) && failures.is_empty() {
-            // A forced type or super block opens what no signature tells of.
+            // A file system that is opened by --fs-type or --superblock has no signature.
             match image.volume(None) {
                 Ok(volume) => {
                     let found = Found::new(&volume);
@@ -117,7 +119,7 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
     })
 }
 
-/// The name by which to open `content`.
+/// Returns the name by which `content` is opened.
 fn part_of(image: &Image, content: &Content) -> Option<Part> {
     match &content.partition {
         Some(partition) => Some(Part::Number(partition.number)),
@@ -166,13 +168,13 @@ fn write_text(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
         };
         match found {
             Some(found) => file_system_text(out, indent, found, image)?,
-            None => fact(out, indent, "holds", &content.holds.to_string())?,
+            None => fact(out, indent, "contents", &content.holds.to_string())?,
         }
     }
     Ok(())
 }
 
-/// `  name      value`; a long value goes on below itself.
+/// Writes `  name      value`; a long value continues on the next line.
 fn fact(out: &mut impl Write, indent: usize, name: &str, value: &str) -> io::Result<()> {
     const WIDTH: usize = 100;
     let column = NAME + 4;
@@ -197,7 +199,7 @@ fn partition_text(out: &mut impl Write, partition: &Partition) -> io::Result<()>
     let Partition { number, start, len, kind, name, uuid, .. } = partition;
     let name = if name.is_empty() { String::new() } else { format!(" \"{}\"", printable(name)) };
     writeln!(out, "\n  partition {number}{name}")?;
-    fact(out, 4, "place", &format!("{} ({len} bytes) at byte {start}", human_size(*len)))?;
+    fact(out, 4, "location", &format!("{} ({len} bytes) at byte {start}", human_size(*len)))?;
     fact(out, 4, "type", &kind.to_string())?;
     fact(out, 4, "partition UUID", uuid)
 }
@@ -238,7 +240,7 @@ fn file_system_text(out: &mut impl Write, indent: usize, found: &Found, image: &
     Ok(())
 }
 
-/// `, 12%`, rounded up as df does; nothing of nothing has none.
+/// Returns `, 12%`, rounded up as df does, or nothing if `all` is 0.
 fn percent(used: u64, all: u64) -> String {
     let share = u128::from(used) * 100;
     share
@@ -246,7 +248,7 @@ fn percent(used: u64, all: u64) -> String {
         .map_or_else(String::new, |up| format!(", {}%", up / u128::from(all).max(1)))
 }
 
-/// A line for the image, and one for each partition or file system.
+/// Writes one line for the image, and one for each partition or file system.
 fn write_json(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
     let Findings { shown, image, contents, .. } = findings;
     let notices: Vec<_> = image.notices().iter().map(ToString::to_string).collect();
@@ -317,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_value_goes_on_below_itself() {
+    fn a_long_value_continues_on_the_next_line() {
         let mut out = Vec::new();
         fact(&mut out, 2, "features", &"large_feature ".repeat(8)).unwrap();
         let text = String::from_utf8(out).unwrap();
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_round_up() {
+    fn percentages_are_rounded_up() {
         assert_eq!(
             [percent(0, 7), percent(1, 1000), percent(7, 7), percent(0, 0)],
             [", 0%", ", 1%", ", 100%", ""]

@@ -1,4 +1,4 @@
-//! `obento inspect`: the structures on disk, field by field with their places.
+//! `obento inspect`: shows the structures on disk, field by field with their byte offsets.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use crate::open::{self, Location};
 use crate::output::{Outcome, Output};
 use crate::report::Report;
 
-/// Show the structures on disk, field by field, with their byte offsets on the volume
+/// Show structures on disk, field by field with their offsets
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -23,35 +23,35 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Structure {
-    /// The super block
+    /// Show the super block
     Super {
         /// The image
         image: OsString,
-        /// A copy of it, by its position among the copies; 0 is the primary
+        /// Show the copy with this index; 0 is the primary super block
         #[arg(long, value_name = "N", default_value_t = 0)]
         copy: u32,
     },
-    /// Descriptors of block groups
+    /// Show descriptors of block groups
     Group {
         /// The image
         image: OsString,
-        /// Numbers of groups
+        /// Numbers of block groups
         #[arg(value_name = "GROUP", required = true)]
         numbers: Vec<u64>,
     },
-    /// Inodes, with their mappings
+    /// Show inodes and their mappings
     Inode {
-        /// Files: IMAGE:/PATH or IMAGE:NUMBER
+        /// Files: IMAGE:/PATH or IMAGE:#NUMBER
         #[arg(value_name = "IMAGE:/PATH", required = true)]
         files: Vec<OsString>,
     },
-    /// The blocks of directories, entry by entry
+    /// Show the blocks of directories, entry by entry
     Dir {
-        /// Directories: IMAGE:/PATH or IMAGE:NUMBER
+        /// Directories: IMAGE:/PATH or IMAGE:#NUMBER
         #[arg(value_name = "IMAGE:/PATH", required = true)]
         files: Vec<OsString>,
     },
-    /// Blocks: what they are used for, and their bytes
+    /// Show the use of blocks and their bytes
     Block {
         /// The image
         image: OsString,
@@ -59,14 +59,14 @@ enum Structure {
         #[arg(value_name = "BLOCK", required = true)]
         numbers: Vec<u64>,
     },
-    /// The journal: its super block and transactions
+    /// Show the journal: its super block and transactions
     Journal {
         /// The image
         image: OsString,
     },
 }
 
-/// A structure to show: whose message it is, and which.
+/// A structure to show, with the text that names it in messages.
 struct Wanted {
     shown: Vec<u8>,
     location: Location,
@@ -91,7 +91,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// Opens what the arguments name, gives up rights, and finds the files.
+/// Opens the images that the arguments name, gives up rights, and finds the files.
 fn wanted(structure: &Structure, context: &Context) -> Result<Vec<Wanted>, crate::output::Stop> {
     let (images, files): (Vec<_>, &[OsString]) = match structure {
         Structure::Super { image, .. }
@@ -123,7 +123,7 @@ fn wanted(structure: &Structure, context: &Context) -> Result<Vec<Wanted>, crate
     context.seal();
     let mut wanted = Vec::new();
     for location in opened {
-        // Inodes without a name, such as the journal's, have a number all the same.
+        // Inodes without a name, such as that of the journal, are found by number.
         if let Ok(Location { place: Place::Inode(ino), .. }) = location {
             let location = location?;
             wanted.push(Wanted { shown: location.shown(), target: target(structure, ino), location });
@@ -154,7 +154,7 @@ fn show(wanted: &Wanted, context: &Context, out: &mut Output) -> Outcome {
     };
     let file_system = wanted.location.volume.file_system().clone();
     let Some(inspect) = file_system.inspect() else {
-        failed(&"the driver does not show its structures");
+        failed(&"not supported for this type");
         return Ok(());
     };
     let mut written = Ok(());
@@ -166,11 +166,11 @@ fn show(wanted: &Wanted, context: &Context, out: &mut Output) -> Outcome {
         Err(error) => failed(&error),
     });
     match (inspected, wanted.target) {
-        (Err(Error::NotFound), Target::Group(number)) => failed(&format!("there is no group {number}")),
-        (Err(Error::NotFound), Target::Block(number)) => failed(&format!("there is no block {number}")),
-        (Err(Error::NotFound), Target::SuperBlock(number)) => failed(&format!("there is no copy {number}")),
+        (Err(Error::NotFound), Target::Group(number)) => failed(&format!("no such group: {number}")),
+        (Err(Error::NotFound), Target::Block(number)) => failed(&format!("no such block: {number}")),
+        (Err(Error::NotFound), Target::SuperBlock(number)) => failed(&format!("no such copy: {number}")),
         (Err(Error::NotFound), Target::Inode(ino) | Target::Directory(ino)) => {
-            failed(&format!("there is no inode {ino}"));
+            failed(&format!("no such inode: {ino}"));
         }
         (Err(Error::NotSupported), Target::Journal) => failed(&"the file system has no journal"),
         (Err(Error::Invalid), Target::Directory(_)) => failed(&Error::NotDirectory),
@@ -180,20 +180,20 @@ fn show(wanted: &Wanted, context: &Context, out: &mut Output) -> Outcome {
     Ok(written?)
 }
 
-/// The columns of the table, as wide as most fields need: byte offset, length, name.
+/// The widths of the columns for most fields: byte offset, length, name.
 const OFFSET: usize = 13;
 const LENGTH: usize = 6;
 const NAME: usize = 26;
 
-/// Bytes that one line of a dump shows.
+/// The number of bytes on a line of a dump.
 const DUMP: usize = 16;
 
-/// The heading of the columns.
+/// Writes the heading.
 fn heading(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{:>OFFSET$} {:>LENGTH$}  {:<NAME$}  value", "offset", "length", "name")
 }
 
-/// One structure: what it is, then a line a field.
+/// Writes one structure: its type, then one line per field.
 fn write_record(out: &mut impl Write, record: &Record) -> io::Result<()> {
     let indent = usize::from(record.depth) * 2;
     writeln!(out, "{:indent$}{}", "", record.kind)?;
@@ -212,7 +212,7 @@ fn write_record(out: &mut impl Write, record: &Record) -> io::Result<()> {
     Ok(())
 }
 
-/// A value as a person reads it.
+/// Returns a value as text.
 fn text(name: &str, value: &FieldValue) -> String {
     match value {
         FieldValue::Number(number) => number.to_string(),
@@ -231,13 +231,13 @@ fn text(name: &str, value: &FieldValue) -> String {
     }
 }
 
-/// Whether bytes are a name: printable, with zeros at the end at most.
+/// Returns whether bytes are a name: printable, with zeros at the end only.
 fn is_text(bytes: &[u8]) -> bool {
     let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
     end > 0 && std::str::from_utf8(&bytes[..end]).is_ok_and(|text| !text.chars().any(char::is_control))
 }
 
-/// Offset, hexadecimal and text, 16 bytes a line. Lines that repeat the one before are left out, as `hexdump` does.
+/// Writes offset, hexadecimal and text, 16 bytes per line. Lines that repeat the previous line are omitted, as in `hexdump`.
 fn dump(out: &mut impl Write, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let mut before: Option<&[u8]> = None;
     let mut skipping = false;
@@ -261,7 +261,7 @@ fn dump(out: &mut impl Write, offset: u64, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A field in JSON: the value's form is told by its type.
+/// A field in JSON; its type determines the form of the value.
 #[derive(Serialize)]
 struct JsonField<'a> {
     name: &'a str,

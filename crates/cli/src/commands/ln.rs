@@ -1,7 +1,7 @@
-//! `obento ln`: gives files further names, and makes symbolic links.
+//! `obento ln`: creates hard links and symbolic links.
 //!
-//! What a symbolic link says is text, and taken as it is; written as an address of the same image it is that address's
-//! path. A link that replaces a file takes its place by a rename, so that the name is never missing.
+//! The target of a symbolic link is stored as it is given; an address in the same image becomes its path. A link that replaces a file
+//! is created under another name and renamed, so that the name always exists.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,48 +11,48 @@ use obento::{Backup, Caller, Error, FileKind, Keeps, Mode, NewNode, Node, Place,
 use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
 use crate::change::place::{Spot, last_component, new_node};
-use crate::change::{Done, Tell};
+use crate::change::{Done, Verbose};
 use crate::context::Context;
 use crate::open::{Location, open_for_change};
 use crate::output::Outcome;
 use crate::report::{Report, printable, subject};
 
-/// Make links: ln -s TARGET disk.img:/LINK
+/// Create links
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Make symbolic links, in place of further names
+    /// Create symbolic links instead of hard links
     #[arg(short, long)]
     symbolic: bool,
-    /// Replace what is there
+    /// Replace existing files
     #[arg(short, long, overrides_with = "interactive")]
     force: bool,
-    /// Ask before something is replaced
+    /// Ask before replacing a file
     #[arg(short, long, overrides_with = "force")]
     interactive: bool,
-    /// Take a symbolic link to a directory for a file of that name
+    /// Treat LINK as a file if it is a symbolic link to a directory
     #[arg(short, long)]
     no_dereference: bool,
-    /// With -s: write the target relative to where the link lies
+    /// With -s: make the target relative to the directory of the link
     #[arg(short, long, requires = "symbolic")]
     relative: bool,
-    /// Link to what a symbolic link leads to
+    /// Link to the targets of symbolic links
     #[arg(short = 'L', long, overrides_with = "physical")]
     logical: bool,
-    /// Link to symbolic links themselves, which is the default
+    /// Link to symbolic links themselves (default)
     #[arg(short = 'P', long, overrides_with = "logical")]
     physical: bool,
-    /// The last operand is a link of this very name, and not a directory to put links into
+    /// Treat the last operand as the link, even if it is a directory
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     no_target_directory: bool,
-    /// Make the links in DIR
+    /// Create the links in DIR
     #[arg(short = 't', long, value_name = "IMAGE:DIR")]
     target_directory: Option<OsString>,
     #[command(flatten)]
     backup: BackupArgs,
-    /// Name each link
+    /// Print each link
     #[arg(short, long)]
     verbose: bool,
-    /// What to link to, and where the links are to be
+    /// The targets, and the link or directory
     #[arg(required = true, value_name = "TARGET... IMAGE:LINK")]
     operands: Vec<OsString>,
 }
@@ -62,14 +62,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (Some(dir), _) => (args.operands.as_slice(), dir),
         (None, Some((last, targets))) if !targets.is_empty() => (targets, last),
         (None, _) => {
-            let report = Report::new("cannot link", "it is not said where the link is to be");
-            return Err(report.help("obento ln TARGET IMAGE:LINK").into());
+            let report = Report::new("cannot link", "missing operand for the link");
+            return Err(report.help("usage: obento ln TARGET IMAGE:LINK").into());
         }
     };
     if args.no_target_directory && targets.len() > 1 {
-        return Err(Report::new("cannot link", "with -T there is one target and one link").into());
+        return Err(Report::new("cannot link", "-T requires exactly one target and one link").into());
     }
-    let mut linker = Linker { args, backup: args.backup.backup()?, tell: Tell::new(args.verbose) };
+    let mut linker = Linker { args, backup: args.backup.backup()?, tell: Verbose::new(args.verbose) };
     if let Err(report) = linker.all(targets, last, context) {
         context.warn(&report);
     }
@@ -78,9 +78,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 struct Linker<'a> {
     args: &'a Args,
-    /// What becomes of what is replaced.
+    /// The treatment of files that are replaced.
     backup: Backup,
-    tell: Tell,
+    tell: Verbose,
 }
 
 impl Linker<'_> {
@@ -130,7 +130,11 @@ impl Linker<'_> {
     fn symlink(&mut self, target: &[u8], link: &Location) -> Done {
         let failed = |error: Error| {
             let report = Report::on("cannot create symbolic link", link.shown(), error);
-            link.without(Keeps::SYMLINKS, report, "the file system has no links: obento cp makes a copy")
+            link.without(
+                Keeps::SYMLINKS,
+                report,
+                "the file system has no symbolic links; use 'obento cp' to create a copy",
+            )
         };
         let target =
             if self.args.relative { relative(target, link).map_err(failed)? } else { target.to_vec() };
@@ -149,10 +153,14 @@ impl Linker<'_> {
             let what = format!("cannot create hard link {} to", subject(link.shown()));
             let report = Report::on(&what, target.shown(), error);
             match (error == Error::NotPermitted, error == Error::TooManyLinks) {
-                (true, _) => report.help("a directory has one name; -s makes a symbolic link"),
-                (_, true) => {
-                    link.without(Keeps::SYMLINKS, report, "files there have one name: obento cp makes a copy")
+                (true, _) => {
+                    report.help("a directory cannot have several names; use -s to create a symbolic link")
                 }
+                (_, true) => link.without(
+                    Keeps::SYMLINKS,
+                    report,
+                    "the file system has no hard links; use 'obento cp' to create a copy",
+                ),
                 _ => report,
             }
         };
@@ -171,7 +179,7 @@ impl Linker<'_> {
         Ok(())
     }
 
-    /// Makes a link at `link`, in place of what is there if that is wanted. Answers whether it did.
+    /// Creates a link at `link`, replacing a file if requested. Returns whether the link was created.
     fn put(
         &self,
         link: &Location,
@@ -185,7 +193,7 @@ impl Linker<'_> {
         }
         let occupant = spot.occupant()?;
         if occupant.is_some() && occupant.as_ref() == target {
-            // It is this file already, and a rename between two names of a file would leave both.
+            // The target already has this name, and a rename between two names of a file would keep both.
             return if self.args.force { Ok(false) } else { Err(Error::Exists) };
         }
         let agreed = match self.args.interactive {
@@ -205,14 +213,14 @@ impl Linker<'_> {
         let from = (&temporary.dir, &*temporary.name);
         let renamed = take_place(from, (&spot.dir, &spot.name), &self.backup, |_| false);
         if renamed.is_err() {
-            // The first error is the one to tell.
+            // Return the first error.
             let _ = vfs.unlink(&Caller::Owner, &temporary.dir, &temporary.name);
         }
         renamed.map(|_| true)
     }
 }
 
-/// `target`, a path in the image, as it is to be written into a link at `link`.
+/// Returns `target`, a path in the image, relative to the directory of `link`.
 fn relative(target: &[u8], link: &Location) -> Result<Vec<u8>, Error> {
     let Place::Path(at) = &link.place else { return Err(Error::Invalid) };
     let (at, target) = (components(at), components(target));
@@ -226,7 +234,7 @@ fn relative(target: &[u8], link: &Location) -> Result<Vec<u8>, Error> {
     Ok(parts.join(&b'/'))
 }
 
-/// The components of a path, `.` and `..` resolved as far as words can.
+/// Returns the components of a path, with `.` and `..` removed.
 fn components(path: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     for part in path.split(|&b| b == b'/') {

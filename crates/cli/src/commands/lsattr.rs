@@ -1,4 +1,4 @@
-//! `obento lsattr`: the flags of files, as lsattr(1) of e2fsprogs shows them.
+//! `obento lsattr`: shows the flags of files as lsattr(1) of e2fsprogs does.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -15,28 +15,28 @@ use crate::report::Report;
 /// Show the flags of files
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Images, and directories and files in them
+    /// Images, and files and directories in them
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     paths: Vec<OsString>,
-    /// Also what starts with a dot
+    /// Show names that start with a dot
     #[arg(short = 'a')]
     all: bool,
-    /// Directories themselves and not what is in them
+    /// Show directories themselves, not their contents
     #[arg(short = 'd')]
     directory: bool,
-    /// Words in place of letters
+    /// Print words instead of letters
     #[arg(short = 'l')]
     long: bool,
-    /// Also what is in directories
+    /// Show the contents of directories too
     #[arg(short = 'R')]
     recursive: bool,
-    /// The number of the project
+    /// Print the project number
     #[arg(short = 'p')]
     project: bool,
-    /// The generation of the inode
+    /// Print the generation of the inode
     #[arg(short = 'v')]
     version: bool,
-    /// Accepted and ignored
+    /// Ignored, for compatibility
     #[arg(short = 'V', hide = true)]
     banner: bool,
 }
@@ -71,7 +71,7 @@ impl Lister<'_> {
         self.directory(found)
     }
 
-    /// What is in a directory, with `-R` all of it: each directory's list stands behind its line.
+    /// Lists a directory, with `-R` recursively: the list of a directory follows its line.
     fn directory(&mut self, found: &Found) -> Outcome {
         let top = found.shown();
         let depth = if self.args.recursive { usize::MAX } else { 1 };
@@ -113,7 +113,7 @@ impl Lister<'_> {
             self.context.warn(&Report::on(
                 "cannot read the flags of",
                 shown,
-                "only files and directories have them",
+                "only files and directories have flags",
             ));
             return Ok(());
         }

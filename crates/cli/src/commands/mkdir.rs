@@ -1,4 +1,4 @@
-//! `obento mkdir`: makes directories.
+//! `obento mkdir`: creates directories.
 
 use std::ffi::OsString;
 
@@ -6,43 +6,39 @@ use obento::{Error, FileKind, Mode, Node, Place, SetAttr, Symlinks};
 
 use crate::change::mode::ModeChange;
 use crate::change::place::{creation_mode, new_node, trimmed};
-use crate::change::{Done, Tell, each_place, umask};
+use crate::change::{Done, Verbose, each_place, umask};
 use crate::context::Context;
 use crate::open::Location;
 use crate::output::Outcome;
+use crate::parse::mode::mode as parse_mode;
 use crate::report::{Report, subject};
 
-/// Make directories
+/// Create directories
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Directories in images
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// Make what is missing above, too, and do not mind a directory that is there
+    /// Create missing parents too, and accept existing directories
     #[arg(short, long)]
     parents: bool,
-    /// The mode, as for chmod
+    /// The mode, as in chmod
     #[arg(short, long, value_parser = parse_mode)]
     mode: Option<ModeChange>,
-    /// Name each directory that is made
+    /// Print each created directory
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// The mode of a new file, `a=rw` and the like counting from `0777` or `0666`.
-pub fn parse_mode(text: &str) -> Result<ModeChange, String> {
-    ModeChange::parse(text).ok_or_else(|| format!("'{text}' is no mode such as 755 or u+rw,g-w"))
-}
-
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let mut maker = Maker { args, tell: Tell::new(args.verbose) };
+    let mut maker = Maker { args, tell: Verbose::new(args.verbose) };
     each_place(&args.paths, context, |location| maker.make(location));
     maker.tell.finish()
 }
 
 struct Maker<'a> {
     args: &'a Args,
-    tell: Tell,
+    tell: Verbose,
 }
 
 impl Maker<'_> {
@@ -55,7 +51,7 @@ impl Maker<'_> {
 
     fn make_one(&mut self, location: &Location, mode: Option<&ModeChange>) -> Result<Node, Error> {
         let spot = match location.spot() {
-            // The root, and what ends in `.` or `..`.
+            // The root, and paths that end with `.` or `..`.
             Err(error) if error == Error::Invalid => return Err(Error::Exists),
             spot => spot?,
         };
@@ -64,7 +60,7 @@ impl Maker<'_> {
         if let Some(change) = mode {
             let made = node.attr()?.mode;
             let asked = change.apply(Mode::new(0o777), true, umask());
-            // The group's bit of the directory above is not what the mode speaks of.
+            // The mode does not affect the set-group-ID bit that the parent passed on.
             let mode = Mode::new(asked.bits() | made.bits() & Mode::SET_GID.bits());
             let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
             node.vfs().set_attr(&obento::Caller::Owner, &node, &change)?;
@@ -100,5 +96,5 @@ impl Maker<'_> {
 
 fn failed(location: &Location, error: Error) -> Report {
     let report = location.failed("cannot create directory", error);
-    if error == Error::NotFound { report.help("-p makes the directories above it, too") } else { report }
+    if error == Error::NotFound { report.help("use -p to create the parent directories too") } else { report }
 }

@@ -1,4 +1,4 @@
-//! `obento mknod` and `obento mkfifo`: make device nodes and named pipes.
+//! `obento mknod` and `obento mkfifo`: create device nodes and named pipes.
 
 use std::ffi::OsString;
 
@@ -7,39 +7,39 @@ use obento::{Caller, DeviceNumber, Error, FileKind, Keeps, Mode, NewNode, SetAtt
 use crate::change::mode::ModeChange;
 use crate::change::place::{creation_mode, new_node};
 use crate::change::{Done, each_place, umask};
-use crate::commands::mkdir::parse_mode;
 use crate::context::Context;
 use crate::open::Location;
 use crate::output::Outcome;
+use crate::parse::mode::mode as parse_mode;
 use crate::report::Report;
 
-/// Make device nodes and named pipes: mknod disk.img:/dev/null c 1 3
+/// Create device nodes and named pipes
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where, in an image
+    /// The path of the new file
     #[arg(value_name = "IMAGE:PATH")]
     path: OsString,
     /// b for a block device, c or u for a character device, p for a named pipe
     #[arg(value_name = "TYPE", value_parser = parse_kind)]
     kind: FileKind,
-    /// Number of the driver; 0x and 0 in front as in C
+    /// The major number; 0x starts a hexadecimal and 0 an octal number
     #[arg(value_parser = parse_number)]
     major: Option<u32>,
-    /// Number of the device
+    /// The minor number
     #[arg(value_parser = parse_number)]
     minor: Option<u32>,
-    /// The mode, as for chmod
+    /// The mode, as in chmod
     #[arg(short, long, value_parser = parse_mode)]
     mode: Option<ModeChange>,
 }
 
-/// Make named pipes
+/// Create named pipes
 #[derive(clap::Args, Debug)]
 pub struct FifoArgs {
-    /// Where, in images
+    /// The paths of the new files
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// The mode, as for chmod
+    /// The mode, as in chmod
     #[arg(short, long, value_parser = parse_mode)]
     mode: Option<ModeChange>,
 }
@@ -49,7 +49,7 @@ fn parse_kind(text: &str) -> Result<FileKind, String> {
         "b" => FileKind::BlockDevice,
         "c" | "u" => FileKind::CharDevice,
         "p" => FileKind::Fifo,
-        _ => return Err(format!("'{text}' is none of b, c, u and p")),
+        _ => return Err(format!("not b, c, u or p")),
     })
 }
 
@@ -59,19 +59,19 @@ fn parse_number(text: &str) -> Result<u32, String> {
         (None, Some(digits)) if !digits.is_empty() => u32::from_str_radix(digits, 8),
         _ => text.parse(),
     };
-    parsed.map_err(|_| format!("'{text}' is no number"))
+    parsed.map_err(|_| format!("not a number"))
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let rdev = match (args.kind, args.major, args.minor) {
         (FileKind::Fifo, None, None) => DeviceNumber::default(),
         (FileKind::Fifo, ..) => {
-            return Err(Report::new("cannot make it", "a named pipe has no device numbers").into());
+            return Err(Report::new("cannot create the named pipe", "it has no device numbers").into());
         }
         (_, Some(major), Some(minor)) => DeviceNumber { major, minor },
         _ => {
-            let report = Report::new("cannot make it", "a device has a major and a minor number");
-            return Err(report.help("obento mknod disk.img:/dev/null c 1 3").into());
+            let report = Report::new("cannot create the device", "missing major and minor number");
+            return Err(report.help("usage: obento mknod disk.img:/dev/null c 1 3").into());
         }
     };
     each_place(std::slice::from_ref(&args.path), context, |location| {
@@ -101,10 +101,10 @@ fn make(location: &Location, kind: FileKind, rdev: DeviceNumber, mode: Option<&M
         Ok(())
     });
     made.map_err(|error| match error == Error::Invalid {
-        true => Report::on("cannot make", location.shown(), Error::Exists),
+        true => Report::on("cannot create", location.shown(), Error::Exists),
         false => {
-            let report = Report::on("cannot make", location.shown(), error);
-            location.without(Keeps::SPECIAL, report, "the file system has files and directories alone")
+            let report = Report::on("cannot create", location.shown(), error);
+            location.without(Keeps::SPECIAL, report, "the file system supports only files and directories")
         }
     })
 }

@@ -1,4 +1,4 @@
-//! The subcommands, a file each: `Args` is what clap parses, `run` does it.
+//! The subcommands, one file each: clap parses `Args`, and `run` executes them.
 
 mod bench;
 mod build;
@@ -7,6 +7,7 @@ mod chattr;
 mod check;
 mod chmod;
 mod chown;
+mod complete;
 mod completions;
 mod cp;
 mod df;
@@ -18,6 +19,7 @@ mod fallocate;
 mod find;
 mod getfacl;
 mod getfattr;
+mod help;
 mod import;
 mod info;
 mod inspect;
@@ -35,7 +37,7 @@ mod rm;
 mod rmdir;
 mod setfacl;
 mod setfattr;
-mod shell;
+pub mod shell;
 mod stat;
 mod sync;
 mod touch;
@@ -52,7 +54,7 @@ use clap::Subcommand;
 use crate::context::Context;
 use crate::output::Outcome;
 
-/// The subcommands in the order in which help lists them.
+/// The subcommands. `help::pages` groups them for the overview.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Ls(ls::Args),
@@ -105,8 +107,11 @@ pub enum Command {
     Types(types::Args),
     Inspect(inspect::Args),
     Shell(shell::Args),
+    Help(help::Args),
     Completions(completions::Args),
     Man(man::Args),
+    #[command(hide = true)]
+    Complete(complete::Args),
 }
 
 impl Command {
@@ -161,8 +166,10 @@ impl Command {
             Self::Info(args) => info::run(&args, context),
             Self::Inspect(args) => inspect::run(&args, context),
             Self::Shell(args) => shell::run(&args, context),
+            Self::Help(args) => help::run(&args),
             Self::Completions(args) => completions::run(&args),
             Self::Man(args) => man::run(&args),
+            Self::Complete(args) => complete::run(&args, context),
         }
     }
 }

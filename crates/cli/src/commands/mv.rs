@@ -1,7 +1,7 @@
-//! `obento mv`: gives files other names within an image, and moves them between the host and images.
+//! `obento mv`: renames files within an image, and moves files between the host and images.
 //!
-//! A move within an image is one rename: it is there wholly or not at all, also after a crash. Any other is a copy, after
-//! which the source goes.
+//! A move within an image is one rename, which a crash leaves done or not done. Any other move is a copy, after which the source is
+//! removed.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use super::cp::across::{self, Moves, Replace};
 use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
 use crate::change::place::{Spot, trimmed};
-use crate::change::{Done, Tell};
+use crate::change::{Done, Verbose};
 use crate::context::Context;
 use crate::open::{Found, Location, open_for_change};
 use crate::output::Outcome;
@@ -21,56 +21,56 @@ use crate::report::{Report, subject};
 
 /// Move and rename files
 ///
-/// Between the host and an image, and from one image to another, all is copied first, under a name that starts with
-/// .obento-unfinished- beside the target, which it takes the place of once it is whole; only then the source goes.
+/// Between the host and an image, or between images, everything is copied first, to a name that starts with .obento-unfinished- beside
+/// the target. The complete copy is renamed to the target, and then the source is removed.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Replace what is there, which is the default
+    /// Replace existing files (default)
     #[arg(short, long, overrides_with_all = ["interactive", "no_clobber"])]
     force: bool,
-    /// Ask before something is replaced
+    /// Ask before replacing a file
     #[arg(short, long, overrides_with_all = ["force", "no_clobber"])]
     interactive: bool,
-    /// Replace nothing
+    /// Do not replace files
     #[arg(short, long, overrides_with_all = ["force", "interactive"], conflicts_with_all = ["backup", "existing"])]
     no_clobber: bool,
-    /// What to replace; -u is --update=older
+    /// Select which files are replaced; -u is --update=older
     #[arg(short, long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "older")]
     update: Option<Update>,
-    /// Let the two change places
+    /// Exchange source and target
     #[arg(long, conflicts_with_all = ["no_clobber", "update"])]
     exchange: bool,
     #[command(flatten)]
     backup: BackupArgs,
-    /// Name each file that is moved
+    /// Print each moved file
     #[arg(short, long)]
     verbose: bool,
-    /// The last operand is a file or directory of this very name, and not a directory to move into
+    /// Treat the last operand as the new name, even if it is a directory
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     no_target_directory: bool,
-    /// Move everything into DIR
+    /// Move all sources into DIR
     #[arg(short = 't', long, value_name = "IMAGE:DIR")]
     target_directory: Option<OsString>,
-    /// Take slashes off the ends of sources
+    /// Remove trailing slashes from sources
     #[arg(long)]
     strip_trailing_slashes: bool,
-    /// Accepted and ignored: within an image nothing is copied
+    /// Ignored, for compatibility: a move within an image never copies
     #[arg(long, hide = true)]
     no_copy: bool,
-    /// What to move, and where to
+    /// The sources, and the target
     #[arg(required = true, value_name = "IMAGE:SOURCE... IMAGE:TARGET")]
     operands: Vec<OsString>,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Update {
-    /// Everything
+    /// All files
     All,
-    /// Nothing
+    /// No files
     None,
-    /// Nothing, and it is an error
+    /// No files, and an existing file is an error
     NoneFail,
-    /// What is older than the source
+    /// Files that are older than the source
     Older,
 }
 
@@ -79,12 +79,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (Some(dir), _) => (args.operands.as_slice(), dir),
         (None, Some((last, sources))) if !sources.is_empty() => (sources, last),
         (None, _) => {
-            let report = Report::new("cannot move", "it is not said where to");
-            return Err(report.help("obento mv IMAGE:SOURCE IMAGE:TARGET").into());
+            let report = Report::new("cannot move", "missing target operand");
+            return Err(report.help("usage: obento mv IMAGE:SOURCE IMAGE:TARGET").into());
         }
     };
     if args.no_target_directory && sources.len() > 1 {
-        return Err(Report::new("cannot move", "with -T there is one source and one target").into());
+        return Err(Report::new("cannot move", "-T requires exactly one source and one target").into());
     }
     if across::concerns(sources, last, context) {
         return move_across(args, sources, last, context);
@@ -93,7 +93,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         args,
         context,
         backup: args.backup.backup()?,
-        tell: Tell::new(args.verbose),
+        tell: Verbose::new(args.verbose),
         moved: Vec::new(),
     };
     if let Err(report) = mover.all(sources, last) {
@@ -104,8 +104,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 fn move_across(args: &Args, sources: &[OsString], target: &OsStr, context: &Context) -> Outcome {
     if args.exchange || args.no_copy {
-        let what = if args.exchange { "change places" } else { "be moved without a copy" };
-        return Err(Report::new("cannot move", format!("only what is in one image can {what}")).into());
+        let what = if args.exchange { "--exchange" } else { "--no-copy" };
+        return Err(Report::new(
+            "cannot move",
+            format!("{what} requires that source and target are in one image"),
+        )
+        .into());
     }
     let replace = match args.update {
         _ if args.no_clobber => Replace::Never,
@@ -116,17 +120,17 @@ fn move_across(args: &Args, sources: &[OsString], target: &OsStr, context: &Cont
     };
     let (is_copy, into) = (args.no_target_directory, args.target_directory.is_some());
     let moves = Moves { replace, is_copy, into, backup: args.backup.backup()? };
-    let mut tell = Tell::new(args.verbose);
+    let mut tell = Verbose::new(args.verbose);
     if let Err(report) = across::run(sources, target, &moves, &mut tell, context) {
         context.warn(&report);
     }
     tell.finish()
 }
 
-/// Why a second source of one name stays where it is.
-pub const JUST_MOVED: &str = "this command has just moved another source there";
+/// The reason why a second source with the same name is not moved.
+pub const JUST_MOVED: &str = "this command has already moved another source there";
 
-/// Whether the directory has an entry of exactly this name.
+/// Returns whether the directory has an entry with exactly this name.
 fn is_listed(spot: &Spot) -> Result<bool, Error> {
     let mut is_listed = false;
     spot.dir.read_dir(Cookie::START, &mut |entry| {
@@ -139,10 +143,10 @@ fn is_listed(spot: &Spot) -> Result<bool, Error> {
 struct Mover<'a> {
     args: &'a Args,
     context: &'a Context,
-    /// What becomes of what is replaced.
+    /// The treatment of files that are replaced.
     backup: Backup,
-    tell: Tell,
-    /// What was moved, and is not replaced by another source.
+    tell: Verbose,
+    /// The files that were moved, which another source must not replace.
     moved: Vec<Node>,
 }
 
@@ -199,10 +203,10 @@ impl Mover<'_> {
         };
         if source.location.volume.vfs().root() != to.volume.vfs().root() {
             return Err(failed(&Error::CrossDevice)
-                .help("obento cp -a and then obento rm -r move from one image to another"));
+                .help("use 'obento cp -a' and then 'obento rm -r' to move a file to another image"));
         }
         let from = source.location.spot().map_err(|error| match error == Error::Invalid {
-            true => failed(&"it has no name of its own: name it by its path, without . or .. at the end"),
+            true => failed(&"the path must end with a name, not with . or .."),
             false => failed(&error),
         })?;
         let spot = to.spot().map_err(|error| match error == Error::Invalid {
@@ -214,9 +218,7 @@ impl Mover<'_> {
             return Err(failed(&Error::NotDirectory));
         }
         if from.slash && from.occupant().is_ok_and(|link| link.is_some_and(|link| link != source.node)) {
-            return Err(
-                failed(&Error::NotDirectory).help("without the slash at its end the link itself is moved")
-            );
+            return Err(failed(&Error::NotDirectory).help("omit the trailing slash to move the link itself"));
         }
         let occupant = spot.occupant().map_err(|error| failed(&error))?;
         if let Some(occupant) = &occupant
@@ -229,8 +231,8 @@ impl Mover<'_> {
                 return failed(&error).help(advice);
             }
             match (error == Error::Invalid && is_dir, error == Error::NotEmpty) {
-                (true, _) => failed(&"a directory cannot come to lie below itself"),
-                (_, true) => failed(&error).help("obento rm -r removes what is in the way"),
+                (true, _) => failed(&"a directory cannot be moved into itself"),
+                (_, true) => failed(&error).help("use 'obento rm -r' to remove the target first"),
                 _ => failed(&error),
             }
         })?;
@@ -245,7 +247,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Answers under which name what was there is kept.
+    /// Renames the file, and returns the name of the backup.
     fn rename(
         &self,
         source: &Found,
@@ -256,7 +258,7 @@ impl Mover<'_> {
         let vfs = source.node.vfs();
         let ends = ((&from.dir, &*from.name), (&to.dir, &*to.name));
         if occupant == Some(&source.node) && !self.args.exchange {
-            // Where the volume takes both names for one, that name changes. Of two names a rename would leave both.
+            // If the volume treats both names as equal, the name changes. Between two names of a file, a rename would keep both.
             if from.dir == to.dir && !(is_listed(from)? && is_listed(to)?) {
                 return vfs.rename(&Caller::Owner, ends.0, ends.1, RenameFlags::empty()).map(|()| None);
             }
@@ -268,7 +270,7 @@ impl Mover<'_> {
         take_place(ends.0, ends.1, &self.backup, |_| false)
     }
 
-    /// Whether what is at the target may go. Errors: it must not.
+    /// Returns whether the target may be replaced. Errors: it must not be replaced.
     fn may_replace(
         &self,
         source: &Found,
@@ -305,9 +307,9 @@ impl Mover<'_> {
         }
         if is_dir(&source.node) != is_dir(occupant) && self.backup == Backup::None {
             let cause = if is_dir(occupant) {
-                "it is a directory, and the source is none"
+                "the target is a directory, but the source is not"
             } else {
-                "it is no directory, and the source is one"
+                "the source is a directory, but the target is not"
             };
             return Err(Report::new(format!("cannot replace {target} with {shown}"), cause));
         }

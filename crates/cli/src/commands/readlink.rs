@@ -1,4 +1,4 @@
-//! `obento readlink`: where symbolic links lead, and what a path is called without them.
+//! `obento readlink`: prints the targets of symbolic links, and paths without symbolic links.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -14,33 +14,33 @@ use crate::report::Report;
 /// As Linux (include/linux/namei.h, MAXSYMLINKS).
 const MAX_LINKS: usize = 40;
 
-/// Print where symbolic links lead, or canonical paths
+/// Print the targets of symbolic links, or canonical paths
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Symbolic links, or with -f, -e and -m any paths
+    /// Symbolic links; with -f, -e and -m any paths
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// The path without symbolic links; all but its last component must exist
+    /// Print the path without symbolic links; all but its last component must exist
     #[arg(short = 'f', long, overrides_with_all = ["canonicalize_existing", "canonicalize_missing"])]
     canonicalize: bool,
-    /// The path without symbolic links; all of it must exist
+    /// Print the path without symbolic links; all components must exist
     #[arg(short = 'e', long, overrides_with_all = ["canonicalize", "canonicalize_missing"])]
     canonicalize_existing: bool,
-    /// The path without symbolic links; none of it need exist
+    /// Print the path without symbolic links; no component need exist
     #[arg(short = 'm', long, overrides_with_all = ["canonicalize", "canonicalize_existing"])]
     canonicalize_missing: bool,
-    /// No newline at the end, with a single operand
+    /// Omit the newline at the end, if there is one operand
     #[arg(short, long)]
     no_newline: bool,
-    /// End each with a NUL instead of a newline
+    /// End each line with NUL instead of a newline
     #[arg(short, long)]
     zero: bool,
-    /// No messages
+    /// Do not print error messages
     #[arg(short, long, visible_short_alias = 's', visible_alias = "silent")]
     quiet: bool,
 }
 
-/// How much of a path must exist.
+/// Which components of a path must exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum MustExist {
     AllButLast,
@@ -88,7 +88,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 fn target(location: &Location) -> Result<Vec<u8>, Report> {
     let failed = |error| match error {
-        Error::Invalid => Report::on("cannot read link", location.shown(), "it is no symbolic link"),
+        Error::Invalid => Report::on("cannot read link", location.shown(), "not a symbolic link"),
         error => Report::on("cannot read link", location.shown(), error),
     };
     location.volume.resolve(&location.place, Symlinks::Keep).and_then(|node| node.read_link()).map_err(failed)
@@ -96,18 +96,18 @@ fn target(location: &Location) -> Result<Vec<u8>, Report> {
 
 fn canonical(location: &Location, must_exist: MustExist) -> Result<Vec<u8>, Report> {
     let Place::Path(path) = &location.place else {
-        return Err(Report::on("cannot canonicalize", location.shown(), "an inode has no path of its own"));
+        return Err(Report::on("cannot canonicalize", location.shown(), "an inode number has no path"));
     };
     let path = canonicalize(location.volume.root(), path, must_exist)
         .map_err(|error| Report::on("cannot canonicalize", location.shown(), error))?;
     Ok([&location.prefix, path.as_slice()].concat())
 }
 
-/// The path of what `path` leads to. Errors: NotFound; NotDirectory; Loop; those of the volume.
+/// Returns the canonical form of `path`. Errors: NotFound; NotDirectory; Loop; those of the volume.
 fn canonicalize(root: Node, path: &[u8], must_exist: MustExist) -> Result<Vec<u8>, Error> {
     let mut ahead: VecDeque<Vec<u8>> = components(path).collect();
     let must_be_directory = path.ends_with(b"/");
-    // The way down: below the first name that does not exist there are names without nodes.
+    // Below the first component that does not exist, names have no nodes.
     let mut way: Vec<(NameBuf, Option<Node>)> = Vec::new();
     let mut links = 0;
     while let Some(component) = ahead.pop_front() {

@@ -1,6 +1,6 @@
-//! `obento rm`: removes files, and with `-r` trees.
+//! `obento rm`: removes files, and with `-r` directory trees.
 //!
-//! As in coreutils, what cannot be removed is told once, and not again for each directory above it.
+//! As in coreutils, a file that cannot be removed is reported once, and not again for each parent directory.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ use obento::{
 };
 
 use crate::change::consent::agrees;
-use crate::change::{Done, Tell, each_place};
+use crate::change::{Done, Verbose, each_place};
 use crate::context::Context;
 use crate::format::mode::kind_name;
 use crate::open::{Found, Location, join};
@@ -23,22 +23,22 @@ pub struct Args {
     /// Files in images
     #[arg(value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// Directories with all that is in them
+    /// Remove directories and their contents recursively
     #[arg(short = 'r', short_alias = 'R', long)]
     recursive: bool,
-    /// Do not mind what is not there, and never ask
+    /// Ignore missing files, and never ask
     #[arg(short, long, overrides_with_all = ["ask", "ask_once", "interactive"])]
     force: bool,
-    /// Empty directories, too
+    /// Remove empty directories too
     #[arg(short, long)]
     dir: bool,
-    /// Ask before each
+    /// Ask before each removal
     #[arg(short = 'i', overrides_with_all = ["force", "ask_once", "interactive"])]
     ask: bool,
-    /// Ask once, before more than three files or a tree
+    /// Ask once before removing more than three files, or recursively
     #[arg(short = 'I', overrides_with_all = ["force", "ask", "interactive"])]
     ask_once: bool,
-    /// When to ask
+    /// Set when to ask
     #[arg(
         long,
         value_name = "WHEN",
@@ -48,16 +48,16 @@ pub struct Args {
         overrides_with_all = ["force", "ask", "ask_once"]
     )]
     interactive: Option<Interactive>,
-    /// Name each file that is removed
+    /// Print each removed file
     #[arg(short, long)]
     verbose: bool,
-    /// Do not refuse to empty the root directory
+    /// Allow the removal of all files of the root directory
     #[arg(long, overrides_with = "preserve_root")]
     no_preserve_root: bool,
-    /// Refuse to empty the root directory, which is the default
+    /// Refuse to remove the files of the root directory (default)
     #[arg(long, overrides_with = "no_preserve_root")]
     preserve_root: bool,
-    /// Accepted and ignored: an image has one file system
+    /// Ignored, for compatibility: an image has one file system
     #[arg(long)]
     one_file_system: bool,
 }
@@ -84,13 +84,14 @@ impl Args {
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.paths.is_empty() {
-        let report = Report::new("cannot remove anything", "no file is named").help("obento rm IMAGE:PATH");
+        let report =
+            Report::new("cannot remove files", "missing operand").help("usage: obento rm IMAGE:PATH");
         return if args.force { Ok(()) } else { Err(report.into()) };
     }
     if args.interactive() == Interactive::Once && !agrees_once(args) {
         return Ok(());
     }
-    let mut remover = Remover { args, context, tell: Tell::new(args.verbose), shown: Vec::new() };
+    let mut remover = Remover { args, context, tell: Verbose::new(args.verbose), shown: Vec::new() };
     each_place(&args.paths, context, |location| remover.operand(location));
     remover.tell.finish()
 }
@@ -108,8 +109,8 @@ fn agrees_once(args: &Args) -> bool {
 struct Remover<'a> {
     args: &'a Args,
     context: &'a Context,
-    tell: Tell,
-    /// The operand in words.
+    tell: Verbose,
+    /// The operand, for messages.
     shown: Vec<u8>,
 }
 
@@ -136,14 +137,15 @@ impl Remover<'_> {
         }
         let spot = match found.location.spot() {
             Err(error) if error == Error::Invalid => {
-                return Err(failed(&"this ends in no name that could be removed")
-                    .help("name the file by its path, without . or .. at the end"));
+                return Err(
+                    failed(&"the path does not end with a name").help("use a path without a final . or ..")
+                );
             }
             spot => spot.map_err(|error| failed(&error))?,
         };
         if kind == FileKind::Directory && !self.args.recursive {
             if !self.args.dir {
-                return Err(failed(&Error::IsDirectory).help("-r removes it with all that is in it"));
+                return Err(failed(&Error::IsDirectory).help("use -r to remove it with its contents"));
             }
             if !self.asks("remove directory", b"", None) {
                 return Ok(());
@@ -163,18 +165,18 @@ impl Remover<'_> {
             return Err(failed("is a directory"));
         }
         if !self.args.no_preserve_root {
-            return Err(failed("this is the root directory, and with it all that the volume holds")
-                .help("--no-preserve-root removes what is in it"));
+            return Err(failed("this is the root directory of the volume")
+                .help("use --no-preserve-root to remove its contents"));
         }
         remove_children(&found.node, self);
-        Err(failed("the root directory itself stays"))
+        Err(failed("the root directory itself cannot be removed"))
     }
 
     fn name(&self, path: &[u8]) -> Vec<u8> {
         if path.is_empty() { self.shown.clone() } else { join(&self.shown, path) }
     }
 
-    /// Whether the person agrees, or is not asked.
+    /// Returns whether the user agrees, or is not asked.
     fn asks(&self, action: &str, path: &[u8], kind: Option<FileKind>) -> bool {
         if self.args.interactive() != Interactive::Always {
             return true;

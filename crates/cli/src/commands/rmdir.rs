@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use obento::{Caller, Error, Place, Symlinks};
 
 use crate::change::place::{last_component, trimmed};
-use crate::change::{Done, Tell, each_file};
+use crate::change::{Done, Verbose, each_file};
 use crate::context::Context;
 use crate::open::Location;
 use crate::output::Outcome;
@@ -17,19 +17,19 @@ pub struct Args {
     /// Directories in images
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// Also the directories above, as far as the path names them
+    /// Remove the parent directories in the path too
     #[arg(short, long)]
     parents: bool,
-    /// Say nothing of what is not empty
+    /// Do not report directories that are not empty
     #[arg(long)]
     ignore_fail_on_non_empty: bool,
-    /// Name each directory
+    /// Print each directory
     #[arg(short, long)]
     verbose: bool,
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let mut tell = Tell::new(args.verbose);
+    let mut tell = Verbose::new(args.verbose);
     each_file(&args.paths, Symlinks::Keep, "cannot remove directory", context, |found| {
         let mut at = found.location.clone();
         remove(&at, args, &mut tell)?;
@@ -42,7 +42,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     tell.finish()
 }
 
-fn remove(location: &Location, args: &Args, tell: &mut Tell) -> Done {
+fn remove(location: &Location, args: &Args, tell: &mut Verbose) -> Done {
     tell.say(|| format!("rmdir: removing directory, {}", subject(location.shown())));
     let removed =
         location.spot().and_then(|spot| spot.dir.vfs().rmdir(&Caller::Owner, &spot.dir, &spot.name));
@@ -51,7 +51,7 @@ fn remove(location: &Location, args: &Args, tell: &mut Tell) -> Done {
         Err(error) => {
             let report = Report::on("cannot remove directory", location.shown(), error);
             Err(if error == Error::NotEmpty {
-                report.help("obento rm -r removes what is in it, too")
+                report.help("use 'obento rm -r' to remove it with its contents")
             } else {
                 report
             })
@@ -60,7 +60,7 @@ fn remove(location: &Location, args: &Args, tell: &mut Tell) -> Done {
     }
 }
 
-/// The directory above, if the path names one that is not the root.
+/// Returns the parent directory, if the path names one that is not the root.
 fn above(location: &Location) -> Option<Location> {
     let Place::Path(path) = &location.place else { return None };
     let path = trimmed(path);

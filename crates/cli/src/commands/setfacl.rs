@@ -1,4 +1,4 @@
-//! `obento setfacl`: changes access control lists, as setfacl(1).
+//! `obento setfacl`: changes access control lists as setfacl(1) does.
 
 use std::ffi::OsString;
 
@@ -14,47 +14,47 @@ use crate::open::{Found, Location};
 use crate::output::Outcome;
 use crate::report::Report;
 
-/// Change access control lists: setfacl -m u:ann:rw disk.img:/FILE
+/// Change access control lists
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Directories and files in images
+    /// Files and directories in images
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// Set these entries: u:USER:rwx, g:GROUP:rx, m::rx, o::r, with d: in front those of the default list
+    /// Set these entries: u:USER:rwx, g:GROUP:rx, m::rx, o::r; the prefix d: selects the default ACL
     #[arg(short, long, value_name = "ENTRIES")]
     modify: Vec<String>,
-    /// Take these entries away
+    /// Remove these entries
     #[arg(short = 'x', long, value_name = "ENTRIES")]
     remove: Vec<String>,
-    /// Make these the list
+    /// Replace the ACL by these entries
     #[arg(long, value_name = "ENTRIES", conflicts_with_all = ["modify", "remove"])]
     set: Vec<String>,
-    /// Take away all that the mode does not say
+    /// Remove all entries except those of the mode
     #[arg(short = 'b', long)]
     remove_all: bool,
-    /// Take the default list away
+    /// Remove the default ACL
     #[arg(short = 'k', long)]
     remove_default: bool,
-    /// Do not count the mask anew
+    /// Do not recalculate the mask
     #[arg(short = 'n', long, overrides_with = "mask")]
     no_mask: bool,
-    /// Count the mask anew even if an entry sets it
+    /// Recalculate the mask even if an entry sets it
     #[arg(long, overrides_with = "no_mask")]
     mask: bool,
-    /// All entries are of the default list
+    /// Apply all entries to the default ACL
     #[arg(short, long)]
     default: bool,
-    /// Also what is in directories
+    /// Change the contents of directories too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// With -R: go where every symbolic link leads
+    /// With -R: follow all symbolic links
     #[arg(short = 'L', long, overrides_with = "physical")]
     logical: bool,
-    /// Follow no symbolic link
+    /// Do not follow symbolic links
     #[arg(short = 'P', long, overrides_with = "logical")]
     physical: bool,
-    /// Set the lists, owners and modes that getfacl -R wrote to FILE of the host; - is standard input. The operand is
-    /// the directory that the paths count from
+    /// Restore the ACLs, owners and modes from FILE, which getfacl -R wrote; - is standard input. The operand is the
+    /// directory to which the paths are relative
     #[arg(long, value_name = "FILE", conflicts_with_all = ["modify", "remove", "set", "remove_all", "remove_default"])]
     restore: Option<OsString>,
 }
@@ -65,8 +65,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let does_nothing = args.modify.is_empty() && args.remove.is_empty() && args.set.is_empty();
     if does_nothing && !args.remove_all && !args.remove_default {
-        let report = Report::new("cannot change any list", "it is not said how");
-        return Err(report.help("obento setfacl -m u:USER:rw disk.img:/FILE").into());
+        let report = Report::new("cannot change ACLs", "no change given");
+        return Err(report.help("usage: obento setfacl -m u:USER:rw disk.img:/FILE").into());
     }
     let symlinks = if args.physical { Symlinks::Keep } else { Symlinks::Follow };
     each_file(&args.paths, symlinks, "cannot access", context, |found| {
@@ -88,7 +88,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     Ok(())
 }
 
-/// What the options ask for, in numbers.
+/// The changes that the options request, in numbers.
 struct Wish {
     set: Vec<Spec>,
     modify: Vec<Spec>,
@@ -119,15 +119,15 @@ impl Wish {
     }
 
     fn change(&self, node: &Node, attr: &Attr, shown: &[u8], args: &Args) -> Done {
-        let failed = |cause: &dyn std::fmt::Display| Report::on("cannot change the list of", shown, cause);
+        let failed = |cause: &dyn std::fmt::Display| Report::on("cannot set ACL on", shown, cause);
         if attr.kind == FileKind::Symlink {
-            return Err(failed(&"a symbolic link has none"));
+            return Err(failed(&"a symbolic link has no ACL"));
         }
         let (access, default) = read(node, attr).map_err(|error| failed(&error))?;
         if self.speaks_of(true) && !attr.is_dir() {
-            // As setfacl -R does: what is no directory has no default list, and that is no error.
+            // As setfacl -R: a file that is not a directory has no default ACL, which is not an error.
             if !args.recursive {
-                return Err(failed(&"only directories have a default list"));
+                return Err(failed(&"only directories have a default ACL"));
             }
         }
         let executes = attr.is_dir() || access.entries().iter().any(|entry| entry.perm.contains(Want::EXEC));
@@ -148,7 +148,7 @@ impl Wish {
         }
         if attr.is_dir() && self.speaks_of(true) {
             let kept = default.filter(|_| args.set.is_empty() && !args.remove_all && !args.remove_default);
-            // What a default list lacks it has from the directory's own.
+            // Entries that a default ACL lacks are taken from the ACL of the directory.
             let mut draft = kept.as_ref().map_or_else(|| Draft::of(&access).base(), Draft::of);
             self.apply(&mut draft, true, executes, args);
             let list = draft.finish().map_err(|report| failed(&report))?;
@@ -178,7 +178,7 @@ impl Wish {
     }
 }
 
-/// Stores a file's own list; one that the mode says as well is the mode.
+/// Stores the ACL of a file; an ACL that equals the mode is stored as the mode.
 fn store_access(node: &Node, list: &Acl, mode: Mode) -> Result<(), Error> {
     let vfs = node.vfs();
     if !list.is_mode_alone() {
@@ -211,18 +211,18 @@ fn restore(args: &Args, file: &OsString, context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Sets what one block of getfacl's output says: name, owner, group, flags, and the lists.
+/// Restores one block of getfacl's output: name, owner, group, flags, and the ACLs.
 fn restore_one(base: &Location, block: &str) -> Done {
     let comment = |key: &str| {
         block.lines().find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": "))
     };
     let name = comment("file")
-        .ok_or_else(|| Report::new("cannot restore a list", "it does not say of which file"))?;
+        .ok_or_else(|| Report::new("cannot restore an ACL", "a block has no '# file:' line"))?;
     let place = super::setfattr::place_below(base, &super::setfattr::unescape(name.as_bytes()));
     let found = place.clone().find(Symlinks::Keep, "cannot access")?;
     let Some(Found { node, .. }) = found.first() else { return Ok(()) };
     let failed =
-        |cause: &dyn std::fmt::Display| Report::on("cannot restore the list of", place.shown(), cause);
+        |cause: &dyn std::fmt::Display| Report::on("cannot restore the ACL of", place.shown(), cause);
     let owners = place.volume.owners();
     let uid = comment("owner").map(|name| parse_user(name.as_bytes(), owners)).transpose()?;
     let gid = comment("group").map(|name| parse_group(name.as_bytes(), owners)).transpose()?;

@@ -1,4 +1,4 @@
-//! `obento setfattr`: sets and removes extended attributes, as setfattr(1) of the package attr.
+//! `obento setfattr`: sets and removes extended attributes as setfattr(1) of the package attr does.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -15,23 +15,23 @@ use crate::report::{Report, subject};
 /// Set and remove extended attributes
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Directories and files in images
+    /// Files and directories in images
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
     /// Set the attribute NAME
     #[arg(short, long, required_unless_present_any = ["remove", "restore"])]
     name: Option<OsString>,
-    /// Its value: text, "text" with \" \\ and \ooo, 0xHEX or 0sBASE64
+    /// The value: text, "text" with \" \\ and \ooo, 0xHEX or 0sBASE64
     #[arg(short, long, requires = "name", allow_hyphen_values = true)]
     value: Option<OsString>,
     /// Remove the attribute NAME
     #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
     remove: Option<OsString>,
-    /// Change symbolic links and not what they lead to
+    /// Change symbolic links instead of their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Set the attributes that getfattr -d wrote to FILE of the host; - is standard input. The operand is the directory
-    /// that the paths count from
+    /// Restore the attributes from FILE, which getfattr -d wrote; - is standard input. The operand is the directory
+    /// to which the paths are relative
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "remove"])]
     restore: Option<OsString>,
 }
@@ -42,7 +42,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let value = args.value.as_deref().unwrap_or_default().as_bytes();
     let value = decode(value).ok_or_else(|| {
-        Report::on("cannot use the value", value, "it is not as 0x and 0s announce, or ends in its middle")
+        Report::on("invalid value", value, "incomplete, or not in the encoding that 0x or 0s selects")
     })?;
     let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
     each_file(&args.paths, symlinks, "cannot access", context, |found| match (&args.name, &args.remove) {
@@ -62,13 +62,13 @@ fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
     done.map_err(|error| {
         let report = Report::on(&format!("cannot set attribute {} of", subject(name)), shown, error);
         match error == Error::NotSupported {
-            true => report.help("its name begins with user., trusted., security. or system."),
+            true => report.help("the name of an attribute starts with user., trusted., security. or system."),
             false => report,
         }
     })
 }
 
-/// The bytes that a value stands for.
+/// Returns the bytes that a value stands for.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     match text {
         [b'0', b'x' | b'X', digits @ ..] => hex(digits),
@@ -78,7 +78,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// `\"`, `\\` and `\ooo` as what they stand for.
+/// Replaces `\"`, `\\` and `\ooo`.
 pub fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -115,7 +115,7 @@ fn hex(digits: &[u8]) -> Option<Vec<u8>> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// What a host file, or standard input, holds.
+/// Reads a host file, or standard input.
 pub fn read_dump(file: &OsStr) -> Result<Vec<u8>, Report> {
     let mut text = Vec::new();
     let read = match file.as_bytes() {
@@ -125,7 +125,7 @@ pub fn read_dump(file: &OsStr) -> Result<Vec<u8>, Report> {
     read.map(|()| text).map_err(|error| Report::on("cannot read", file.as_bytes(), error))
 }
 
-/// The place of a dump's path below `base`.
+/// Returns the place of a path of a dump below `base`.
 pub fn place_below(base: &Location, name: &[u8]) -> Location {
     let name = name.strip_prefix(b"/").unwrap_or(name);
     let path = match &base.place {
@@ -159,7 +159,7 @@ fn restore(args: &Args, file: &OsString, context: &Context) -> Outcome {
     Ok(())
 }
 
-/// The file of a dump's path, with what it is called.
+/// Finds the file of a path of a dump.
 fn find(base: &Location, name: &[u8], symlinks: Symlinks) -> Result<Option<(Node, Vec<u8>)>, Report> {
     let place = place_below(base, &unescape(name));
     let shown = place.shown();
@@ -168,7 +168,8 @@ fn find(base: &Location, name: &[u8], symlinks: Symlinks) -> Result<Option<(Node
 }
 
 fn restore_line(node: &Node, shown: &[u8], line: &[u8]) -> Done {
-    let failed = || Report::on("cannot restore an attribute of", shown, format!("{} is none", subject(line)));
+    let failed =
+        || Report::on("cannot restore an attribute of", shown, format!("invalid line {}", subject(line)));
     let at = line.iter().position(|&b| b == b'=').ok_or_else(failed)?;
     let value = decode(&line[at + 1..]).ok_or_else(failed)?;
     set(node, &unescape(&line[..at]), &value, shown)
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_as_setfattr_reads_them() {
+    fn values_parse_as_in_setfattr() {
         let value = |text: &str| decode(text.as_bytes());
         assert_eq!(value("plain\\n"), Some(b"plain\\n".to_vec()));
         assert_eq!(value("\"a\\\"b\\\\c\\001\\0\""), Some(b"a\"b\\c\x01\0".to_vec()));

@@ -1,7 +1,7 @@
-//! `obento stat`: all that is known of a file, or with `-f` of the file system, as GNU `stat` prints it.
+//! `obento stat`: shows the attributes of a file, or with `-f` of the file system, as GNU `stat` does.
 //!
-//! Differences from GNU, by intent: the default output shows the file's flags in place of the device that it would be
-//! on, and `-f` names the type by what it is (`ext4`, not `ext2/ext3`).
+//! Intended differences from GNU: the default output shows the file's flags in place of the device number, and `-f` prints the name of
+//! the type (`ext4`, not `ext2/ext3`).
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -32,21 +32,21 @@ const FILE_SYSTEM: &str = "  File: \"%n\"\n    ID: %-8i Namelen: %-7l Type: %T\n
 const FILE_SYSTEM_TERSE: &str = "%n %i %l %t %s %S %b %f %a %c %d\n";
 
 const DIRECTIVES: &str = "\
-Directives for files: %a mode in octal, %A mode for people, %b blocks, %B their size (512), %C security context,
+Directives for files: %a octal mode, %A mode as text, %b blocks, %B their size (512), %C security context,
   %E flags (obento's own), %f mode in hexadecimal, %F type, %g %G group, %h links, %i inode, %m root of the volume,
   %n name, %N name with target, %o size of an I/O, %r %R %t %T %Hr %Lr device type, %s size, %u %U owner,
   %w %x %y %z birth, access, modification, change; %W %X %Y %Z the same in seconds
 Directives with -f: %a free blocks for users, %b blocks, %c inodes, %d free inodes, %f free blocks, %i ID,
   %l longest name, %n name, %s %S block size, %t %T type";
 
-/// Show what is known of files, or of a file system
+/// Show the attributes of files or file systems
 #[derive(clap::Args, Debug)]
 #[command(after_help = DIRECTIVES)]
 pub struct Args {
-    /// Images, and directories and files in them
+    /// Images, and files and directories in them
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     paths: Vec<OsString>,
-    /// Show what symbolic links lead to
+    /// Show the targets of symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
     /// Show the file system instead of the file
@@ -55,10 +55,10 @@ pub struct Args {
     /// Print FORMAT and a newline for each file
     #[arg(short = 'c', long, value_name = "FORMAT", overrides_with_all = ["printf", "terse"])]
     format: Option<OsString>,
-    /// Print FORMAT, in which backslashes escape, and no newline
+    /// Print FORMAT for each file, interpreting backslash escapes, without a newline
     #[arg(long, value_name = "FORMAT", overrides_with_all = ["format", "terse"])]
     printf: Option<OsString>,
-    /// Print everything on one line
+    /// Print all attributes on one line
     #[arg(short, long, overrides_with_all = ["format", "printf"])]
     terse: bool,
 }
@@ -84,19 +84,19 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// What to print for a file, and for a device node.
+/// The formats for a file and for a device node.
 struct Formats {
     file: Format,
     device: Format,
     newline: bool,
-    /// Whether names in `%N` have quotes in any case.
+    /// Whether `%N` always quotes names.
     own: bool,
 }
 
 impl Formats {
     fn new(args: &Args) -> Result<Self, Report> {
         let parse = |text: &[u8], escapes| {
-            Format::parse(text, escapes).map_err(|error| Report::on("cannot use the format", text, error))
+            Format::parse(text, escapes).map_err(|error| Report::on("invalid format", text, error))
         };
         if let Some(format) = &args.format {
             let format = parse(format.as_bytes(), Escapes::Keep)?;
@@ -169,7 +169,7 @@ fn inode(
     Ok(())
 }
 
-/// What the directives for a file show.
+/// The source of the values of directives for a file.
 struct Inode<'a> {
     file: &'a Found,
     attr: &'a Attr,
@@ -243,7 +243,7 @@ impl Inode<'_> {
     }
 }
 
-/// Names of the flags that are set.
+/// Returns the names of the flags that are set.
 fn flags(attr: &Attr) -> String {
     let names: Vec<String> = attr.flags.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect();
     if names.is_empty() { "-".to_owned() } else { names.join(",") }
@@ -277,7 +277,7 @@ fn volume(file: &Found, usage: &StatFs, formats: &Formats, out: &mut Output, con
     Ok(())
 }
 
-/// As the kernel makes `f_fsid` of a UUID (uuid_to_fsid in include/linux/statfs.h), the halves as stat(1) prints them.
+/// Returns `f_fsid` as the kernel derives it from a UUID (uuid_to_fsid in include/linux/statfs.h), with the halves in the order of stat(1).
 fn file_system_id(uuid: [u8; 16]) -> u64 {
     let word = |at: usize| uuid[at..at + 8].iter().rev().fold(0_u64, |word, b| word << 8 | u64::from(*b));
     let id = word(0) ^ word(8);

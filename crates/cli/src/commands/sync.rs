@@ -1,4 +1,4 @@
-//! `obento sync`: brings a volume into order on stable storage.
+//! `obento sync`: replays the journal of a volume.
 
 use std::ffi::OsString;
 
@@ -7,19 +7,19 @@ use crate::context::Context;
 use crate::output::Outcome;
 use crate::report::Report;
 
-/// Replay what an image's journal holds, and bring all of it to stable storage
+/// Replay the journal of an image
 ///
-/// Every command that changes an image does so at its end. This is for an image that was left in use: by a power cut,
-/// or by a copy of a disk that was mounted.
+/// Every command that changes an image does this at its end. Use this command for an image that was not closed: after a power failure,
+/// or a copy of a mounted disk.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Images; the whole volume is synchronised
     #[arg(required = true, value_name = "IMAGE")]
     paths: Vec<OsString>,
-    /// Accepted and ignored: always the whole volume
+    /// Ignored, for compatibility
     #[arg(short, long, hide = true)]
     data: bool,
-    /// Accepted and ignored: always the whole volume
+    /// Ignored, for compatibility
     #[arg(short, long, hide = true)]
     file_system: bool,
 }

@@ -1,4 +1,4 @@
-//! `obento touch`: sets the times of files, and makes files that are not there.
+//! `obento touch`: sets the times of files, and creates missing files.
 
 use std::ffi::OsString;
 
@@ -13,36 +13,36 @@ use crate::open::{Location, open};
 use crate::output::Outcome;
 use crate::report::Report;
 
-/// Set the times of files to now, and make files that are not there
+/// Set the times of files to now, and create missing files
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Files in images
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// Set the time of the last access only
+    /// Set only the time of the last access
     #[arg(short)]
     access: bool,
-    /// Set the time of the last change only
+    /// Set only the time of the last modification
     #[arg(short)]
     modification: bool,
-    /// Which time to set
+    /// Select the time
     #[arg(long, value_name = "WORD")]
     time: Option<Which>,
-    /// Do not make files
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// Set DATE: '2026-11-21 13:48', @1795268933, '3 days ago'; with --reference counted from its times
+    /// Set DATE: '2026-11-21 13:48', @1795268933, '3 days ago'; with --reference relative to its times
     #[arg(short, long, allow_hyphen_values = true)]
     date: Option<String>,
-    #[arg(short = 't', help = "Set [[CC]YY]MMDDhhmm[.ss]", value_name = "STAMP", conflicts_with_all = ["date", "reference"])]
+    #[arg(short = 't', help = "Set the time [[CC]YY]MMDDhhmm[.ss]", value_name = "STAMP", conflicts_with_all = ["date", "reference"])]
     stamp: Option<String>,
     /// Set the times of FILE
     #[arg(short, long, value_name = "IMAGE:FILE")]
     reference: Option<OsString>,
-    /// Set the times of symbolic links and not of what they lead to; implies --no-create
+    /// Set the times of symbolic links instead of their targets; implies --no-create
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Accepted and ignored, as by other touches
+    /// Ignored, for compatibility
     #[arg(short = 'f', hide = true)]
     ignored: bool,
 }
@@ -63,7 +63,7 @@ struct Times {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    // Also reads the file that describes the zone, which is possible only now.
+    // Reads the file of the time zone too, which is possible only now.
     let zone = TimeZone::system();
     let mut times = match args.reference {
         None => Some(spoken_times(args, SystemClock.now(), &zone)?),
@@ -79,16 +79,16 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     Ok(())
 }
 
-/// What `-d`, `-t` or nothing at all says.
+/// Returns the times of `-d`, `-t`, or now.
 fn spoken_times(args: &Args, now: Timestamp, zone: &TimeZone) -> Result<Times, Report> {
     let time = match (&args.date, &args.stamp) {
         (Some(date), _) => TimeChange::At(parse_date(date, now, zone)?),
         (None, Some(stamp)) => {
             let time = date::parse_stamp(stamp, now, zone);
             let help = "write [[CC]YY]MMDDhhmm[.ss], such as 202611211348.53";
-            TimeChange::At(
-                time.ok_or_else(|| Report::on("cannot use the time", stamp, "it is none").help(help))?,
-            )
+            TimeChange::At(time.ok_or_else(|| {
+                Report::plain(format!("invalid time '{}'", stamp.escape_default())).help(help)
+            })?)
         }
         (None, None) => TimeChange::Now,
     };
@@ -97,12 +97,12 @@ fn spoken_times(args: &Args, now: Timestamp, zone: &TimeZone) -> Result<Times, R
 
 fn parse_date(text: &str, from: Timestamp, zone: &TimeZone) -> Result<Timestamp, Report> {
     date::parse(text, from, zone).ok_or_else(|| {
-        Report::on("cannot use the date", text, "it is not understood")
-            .help("write it as '2026-11-21 13:48:53', with a zone such as +02:00 if it is not the local one")
+        Report::plain(format!("invalid date '{}'", text.escape_default()))
+            .help("write a date such as '2026-11-21 13:48:53', or '2026-11-21 13:48:53 +02:00' for another time zone")
     })
 }
 
-/// What the reference says, and `-d` of it.
+/// Returns the times of the reference, changed by `-d`.
 fn referred_times(args: &Args, zone: &TimeZone, context: &Context) -> Result<Times, Report> {
     let location = open(args.reference.as_deref().unwrap_or_default(), context)?;
     let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
@@ -139,7 +139,7 @@ fn set(node: &Node, args: &Args, times: Times) -> Result<(), Error> {
         ..SetAttr::default()
     };
     let held = node.vfs().set_attr(&Caller::Owner, node, &change)?;
-    // The volume sets the nearest time that it can hold.
+    // The volume stores the nearest time that it supports.
     match change.mtime {
         Some(TimeChange::At(asked)) if !node.vfs().file_system().limits().is_same_time(held.mtime, asked) => {
             Err(Error::OutOfRange)

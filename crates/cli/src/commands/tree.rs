@@ -1,4 +1,4 @@
-//! `obento tree`: a directory and all below it, drawn as a tree, as the program of that name does.
+//! `obento tree`: draws a directory tree, as tree(1) does.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -16,13 +16,13 @@ use crate::open::{Found, find_all};
 use crate::output::{Outcome, Output};
 use crate::report::Report;
 
-/// Draw directories as trees
+/// Draw directory trees
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Images, and directories in them
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     paths: Vec<OsString>,
-    /// Show names that begin with a dot
+    /// Show names that start with a dot
     #[arg(short, long)]
     all: bool,
     /// Show directories only
@@ -31,43 +31,43 @@ pub struct Args {
     /// Show at most N levels
     #[arg(short = 'L', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     level: Option<u32>,
-    /// Show the type and mode
+    /// Show types and modes
     #[arg(short, long)]
     perm: bool,
-    /// Show the owner
+    /// Show owners
     #[arg(short, long)]
     user: bool,
-    /// Show the group
+    /// Show groups
     #[arg(short, long)]
     group: bool,
     /// Show sizes in bytes
     #[arg(short, long)]
     size: bool,
-    /// Show sizes as 1.5K
+    /// Show sizes such as 1.5K
     #[arg(short = 'h', long)]
     human: bool,
     /// Append one of */=>| to names, by type
     #[arg(short = 'F', long)]
     classify: bool,
-    /// Show the whole path of each file
+    /// Show the full path of each file
     #[arg(short = 'f', long)]
     full_path: bool,
-    /// Directories before files
+    /// List directories before files
     #[arg(long)]
     dirsfirst: bool,
-    /// No lines, only the names
+    /// Show only names, without lines
     #[arg(short = 'i', long)]
     no_indent: bool,
-    /// No counts at the end
+    /// Omit the counts at the end
     #[arg(long)]
     noreport: bool,
     /// Draw with ASCII characters
     #[arg(long)]
     ascii: bool,
-    /// No colours
+    /// Do not use colours
     #[arg(short, overrides_with = "colors")]
     no_colors: bool,
-    /// Colours in any case
+    /// Use colours even if the output is not a terminal
     #[arg(short = 'C', overrides_with = "no_colors")]
     colors: bool,
 }
@@ -100,37 +100,38 @@ struct Drawer<'a> {
 }
 
 /// A directory that is being drawn: what is left of it. Path and strokes of all levels are in one buffer each, since
-/// those of a deep tree would take the square of its depth.
+/// A directory that is being drawn. The paths and the line prefixes of all levels share one buffer each, since those of a deep tree
+/// would need the square of its depth.
 struct Level {
-    /// The rest of the entries, the next one last.
+    /// The remaining entries, in reverse order.
     entries: Vec<Child>,
-    /// Length of its path.
+    /// The length of its path.
     path: usize,
-    /// Length of what stands before each of its lines.
+    /// The length of the prefix of its lines.
     lead: usize,
 }
 
-/// An entry as it is listed. Its inode is taken into use only when it is drawn.
+/// An entry of a directory. Its inode is referenced only when it is drawn.
 struct Child {
     name: NameBuf,
     ino: Ino,
     kind: Option<FileKind>,
 }
 
-/// More entries than are drawn at once, in all directories on the way down together.
+/// The number of entries of all directories on the current path that are held at once.
 const MAX_NAMES: usize = 1 << 20;
-/// Deeper than Linux can name in one path.
+/// Deeper than one path in Linux can be.
 const MAX_DEPTH: usize = 1 << 14;
 
 impl Drawer<'_> {
-    /// Draws one operand. Iterative, and a directory is entered once: a damaged volume may have it in itself.
+    /// Draws one operand. Not recursive, and a directory is drawn once: a damaged volume may contain cycles.
     fn tree(&mut self, top: &Found) -> Outcome {
         let owners = top.location.volume.owners();
         let shown = top.shown();
         let attr = top.node.attr().ok();
         self.line("", &shown, &shown, attr.as_ref(), &top.node, owners)?;
         if !attr.is_some_and(|attr| attr.is_dir()) {
-            self.context.fail(&Report::on("cannot draw", &shown, "it is no directory"));
+            self.context.fail(&Report::on("cannot draw", &shown, "not a directory"));
             return Ok(());
         }
         self.directories += 1;
@@ -171,8 +172,8 @@ impl Drawer<'_> {
                 levels.push(Level { entries, path: path.len(), lead: lead.len() });
             } else {
                 let cause = match depth {
-                    ..MAX_DEPTH => "the same directory was shown before; the directories run in a circle",
-                    _ => "it lies too deep; name it to see what is in it",
+                    ..MAX_DEPTH => "already shown: the directories form a cycle",
+                    _ => "too deep; run 'obento tree' on this directory",
                 };
                 self.context.fail(&Report::on("cannot draw", &path, cause));
             }
@@ -180,7 +181,7 @@ impl Drawer<'_> {
         Ok(())
     }
 
-    /// The file that an entry leads to, and its attributes if they can be read.
+    /// Returns the file of an entry, and its attributes if they can be read.
     fn meet(&self, top: &Node, child: &Child, path: &[u8]) -> Option<(Node, Option<Attr>)> {
         let warn = |error| self.context.warn(&Report::on("cannot access", path, error));
         let node = top.vfs().node(child.ino).map_err(warn).ok()?;
@@ -188,7 +189,7 @@ impl Drawer<'_> {
         Some((node, attr))
     }
 
-    /// The entries of a directory, the first one last; at most `room`.
+    /// Returns at most `room` entries of a directory, in reverse order.
     fn children(&self, directory: &Node, path: &[u8], room: usize) -> Vec<Child> {
         let mut children: Vec<Child> = Vec::new();
         let damage = |error| self.context.warn(&Report::on("cannot read all of directory", path, error));
@@ -223,7 +224,7 @@ impl Drawer<'_> {
         children
     }
 
-    /// What stands before a name, and what before the names below it.
+    /// Returns the prefix of a name, and that of the names below it.
     fn strokes(&self, last: bool) -> (&'static str, &'static str) {
         match (self.args.no_indent, self.args.ascii, last) {
             (true, ..) => ("", ""),
@@ -286,7 +287,7 @@ impl Drawer<'_> {
         Ok(self.out.write_all(&text)?)
     }
 
-    /// What stands between brackets: mode, owner, group, size.
+    /// Returns the text in brackets: mode, owner, group, size.
     fn facts(&self, attr: &Attr, owners: &Owners) -> Option<Vec<u8>> {
         let mut facts: Vec<Vec<u8>> = Vec::new();
         let owner = |name: Option<&[u8]>, id: u32| {
@@ -322,7 +323,7 @@ impl Drawer<'_> {
     }
 }
 
-/// Rounded to the nearest, as tree.c does and coreutils do not.
+/// Returns a size rounded to the nearest unit, as tree.c does; coreutils rounds up.
 fn human(size: u64) -> String {
     let mut rest = size;
     let mut power = usize::from(rest >= 1024);
@@ -344,7 +345,7 @@ mod tests {
     use super::human;
 
     #[test]
-    fn sizes_are_rounded_to_the_nearest() {
+    fn sizes_are_rounded_to_the_nearest_unit() {
         for (size, expected) in
             [(0, "   0"), (1023, "1023"), (1650, "1.6K"), (15_000, " 15K"), (3 << 30, "3.0G")]
         {

@@ -1,4 +1,4 @@
-//! `obento truncate`: makes files shorter or longer.
+//! `obento truncate`: sets the size of files.
 
 use std::ffi::OsString;
 
@@ -6,26 +6,26 @@ use obento::{Caller, Error, FileKind, Node, Symlinks};
 
 use crate::change::{Done, each_place};
 use crate::context::Context;
-use crate::format::size::parse_length;
 use crate::open::{Location, open};
 use crate::output::Outcome;
+use crate::parse::size;
 use crate::report::Report;
 
-/// Make files shorter, or longer by a hole
+/// Set the size of files
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Files in images; made if they are not there
+    /// Files in images; created if they do not exist
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    #[arg(short, long, help = "The size, such as 4096 or 1M; +SIZE and -SIZE change it, <SIZE and >SIZE bound it, /SIZE and %SIZE round it", value_parser = SizeChange::parse, allow_hyphen_values = true, required_unless_present = "reference")]
+    #[arg(short, long, help = "The new size, such as 4096 or 1M; +SIZE and -SIZE extend and reduce, <SIZE and >SIZE set a maximum and a minimum, /SIZE and %SIZE round down and up to a multiple", value_parser = SizeChange::parse, allow_hyphen_values = true, required_unless_present = "reference")]
     size: Option<SizeChange>,
-    /// Take the size of FILE, which SIZE then changes
+    /// Use the size of FILE, which SIZE then changes
     #[arg(short, long, value_name = "IMAGE:FILE")]
     reference: Option<OsString>,
-    /// Do not make files
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// SIZE counts blocks of the file system
+    /// Let SIZE count blocks of the file system
     #[arg(short = 'o', long)]
     io_blocks: bool,
 }
@@ -59,14 +59,14 @@ impl SizeChange {
             Some(b'%') => (How::RoundUp, &text[1..]),
             _ => (How::Set, text),
         };
-        let amount = parse_length(size)?;
+        let amount = size::size(size)?;
         if amount == 0 && matches!(how, How::RoundDown | How::RoundUp) {
-            return Err("nothing is rounded to a multiple of 0".to_owned());
+            return Err("not a multiple to round to".to_owned());
         }
         Ok(Self { how, amount })
     }
 
-    /// The new size of a file of `size` bytes; `unit` is what the amount counts. None if it is too large.
+    /// Returns the new size of a file of `size` bytes; the amount counts `unit` bytes. `None` if it is too large.
     fn apply(self, size: u64, unit: u64) -> Option<u64> {
         let amount = self.amount.checked_mul(unit)?;
         Some(match self.how {
@@ -83,9 +83,8 @@ impl SizeChange {
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     if let (Some(SizeChange { how: How::Set, .. }), Some(_)) = (args.size, &args.reference) {
-        let report =
-            Report::new("cannot use --size with --reference", "it does not change the size of the reference");
-        return Err(report.help("begin the size with + - < > / or %").into());
+        let report = Report::new("cannot combine --size with --reference", "--size is not relative");
+        return Err(report.help("start the size with + - < > / or %").into());
     }
     let mut reference = None;
     each_place(&args.paths, context, |location| {
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_change_as_coreutils_has_them() {
+    fn sizes_change_as_in_coreutils() {
         let size = |text: &str, unit| SizeChange::parse(text).unwrap().apply(1000, unit);
         for (text, expected) in [
             ("0", 0),

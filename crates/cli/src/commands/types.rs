@@ -1,4 +1,4 @@
-//! `obento types`: every type of file system, who opens it, what can be done with it, and what is missing here for that.
+//! `obento types`: lists the types of file systems, which engine opens each, and what this machine lacks to use it.
 
 use std::io::Write;
 
@@ -15,36 +15,36 @@ use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
 
-/// List the types of file systems: who opens each, what can be done with it, and what is missing here
+/// List the supported types of file systems
 ///
-/// native: by obento's own driver; linux: by the kernel engine (user-mode-linux). What is made or checked by a program of the
-/// type's own names it. Columns tell what can be done at all; a line that begins with `missing` says what of it cannot be done on this
-/// machine, and what installs it.
+/// BY is the engine: native for obento's own drivers, linux for the kernel engine (user-mode Linux). MAKE and CHECK name a program if
+/// the type needs one. The columns show what obento supports at all; a line that starts with 'missing' shows what this machine lacks, and
+/// what installs it.
 #[derive(clap::Args, Debug)]
 pub struct Args {}
 
-/// The program of the engine.
+/// The kernel of the kernel engine.
 const KERNEL: &str = "linux.uml";
-/// What the host's kernel mounts by.
+/// The device with which the host's kernel mounts.
 const FUSE: &str = "/dev/fuse";
-/// What mounts for those who may not.
+/// The program that mounts for users other than root.
 const HELPER: Tool = Tool { program: "fusermount3", package: "fuse3" };
 
-/// What is known of a type.
+/// The facts of a type.
 struct Row {
     names: Vec<&'static str>,
     engine: &'static str,
-    /// Nothing where only opening one tells.
+    /// `None` if only opening a volume shows it.
     write: Option<bool>,
     make: How,
     check: How,
-    /// What the engine's kernel has not, if there is one.
+    /// The option that the engine's kernel lacks, if a kernel exists.
     unknown: Option<&'static str>,
-    /// The parts of the type that the engine's kernel does not show.
+    /// The features of the type that the engine's kernel does not show.
     lacks: Vec<Need>,
 }
 
-/// How something is done.
+/// How an operation is done.
 #[derive(Clone, Copy)]
 enum How {
     No,
@@ -69,7 +69,7 @@ impl How {
     }
 }
 
-/// What cannot be done for the lack of what.
+/// An operation that is not possible, and what it needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Missing {
     what: String,
@@ -77,7 +77,7 @@ struct Missing {
     install: String,
 }
 
-/// What is said of a file system or an option that a kernel lacks.
+/// The reason why a kernel cannot open a type or show a feature.
 const BUILT_WITHOUT: &str = "the kernel was built without it";
 
 /// Runs the subcommand.
@@ -108,13 +108,13 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
 
 /// What this machine has for all types.
 struct Here {
-    /// Whether there is a kernel for the engine.
+    /// Whether a kernel for the engine exists.
     kernel: bool,
     /// What is missing to mount.
     mount: Option<Missing>,
 }
 
-/// What is missing to mount, where this user may use the host's FUSE or not.
+/// Returns what is missing to mount, given the result of opening the host's FUSE device.
 fn mounting(fuse: rustix::io::Result<()>, is_root: bool, helper: Tool) -> Option<Missing> {
     let missing = |program, install| Some(Missing { what: "mount".to_owned(), program, install });
     match fuse {
@@ -130,7 +130,7 @@ fn native(driver: &dyn Driver) -> Row {
     Row {
         names: driver.names().to_vec(),
         engine: "native",
-        // A driver that makes volumes fills them, too.
+        // A driver that creates volumes also fills them.
         write: driver.format().map(|_| true),
         make: how(driver.format().is_some()),
         check: how(driver.check().is_some()),
@@ -152,7 +152,7 @@ fn of_engine(kind: &Type, kernel: bool, config: Option<&Config>) -> Row {
     }
 }
 
-/// What is missing for a type, besides what is for all.
+/// Returns what is missing for a type, besides what is missing for all types.
 fn missing(row: &Row, here: &Here) -> Vec<Missing> {
     let lack = |what: &str, program, install: &str| Missing {
         what: what.to_owned(),
@@ -195,7 +195,7 @@ fn table(rows: &[Row], here: &Here, out: &mut Output) -> std::io::Result<()> {
     let lacking: Vec<_> = rows.iter().map(|row| (row, missing(row, here))).collect();
     let is_kernel = |lack: &Missing| lack.program == KERNEL;
     if lacking.iter().any(|(_, lacks)| lacks.iter().any(is_kernel)) {
-        writeln!(out, "missing {KERNEL} to open all that is by linux: {INSTALL}")?;
+        writeln!(out, "missing {KERNEL} to open the types of the engine linux: {INSTALL}")?;
     }
     for (row, lacks) in &lacking {
         for lack in lacks.iter().filter(|lack| !is_kernel(lack)) {
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_to_mount_has_the_line_that_brings_it() {
+    fn what_is_missing_to_mount_has_the_command_that_installs_it() {
         let (there, nowhere) = (
             Tool { program: "sh", package: "any" },
             Tool { program: "obento-has-no-such-program", ..HELPER },

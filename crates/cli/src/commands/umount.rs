@@ -1,4 +1,4 @@
-//! `obento umount`: ends a mount, and returns once everything is on stable storage.
+//! `obento umount`: ends a mount, and returns when everything is on stable storage.
 
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -13,19 +13,19 @@ use crate::context::Context;
 use crate::output::Outcome;
 use crate::report::Report;
 
-/// How long a server may take to write what it has: longer than any disk.
+/// The time for which a server may write its changes: longer than any disk needs.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 
-/// The type of mounts that `obento mount` makes.
+/// The type of mounts that `obento mount` creates.
 const FS_TYPE: &str = "fuse.obento";
 
-/// Unmount what `obento mount` mounted, and wait until all is on stable storage
+/// Unmount a volume, and wait until all changes are written
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where it is mounted
+    /// The mount point
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
-    /// Take it out of sight now, and end when nobody uses it any more; waits for nothing
+    /// Detach the mount now, and end it when it is no longer used; do not wait
     #[arg(short, long)]
     lazy: bool,
     /// Unmount even if the server does not answer
@@ -33,13 +33,13 @@ pub struct Args {
     force: bool,
     /// For a server that gave up the right to unmount: wait for a byte on standard input
     #[arg(long, hide = true)]
-    when_told: bool,
+    on_request: bool,
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     for directory in &args.directories {
-        let done = match args.when_told {
+        let done = match args.on_request {
             true => serve_to_the_end(directory),
             false => end(directory, args),
         };
@@ -59,34 +59,34 @@ fn end(directory: &Path, args: &Args) -> Result<(), Report> {
     let waiting = Waiting::connect(&mount);
     let how = Unmounter { lazy: args.lazy, force: args.force };
     unmount(&mount.path, how).map_err(|error| match error {
-        MountError::Busy => {
-            cannot(directory, error).help("close what uses it (`fuser -vm DIR` names it), or use --lazy")
-        }
+        MountError::Busy => cannot(directory, error).help(
+            "close the files that are in use (run 'fuser -vm DIR' to list the processes), or use --lazy",
+        ),
         error => cannot(directory, error),
     })?;
     if args.lazy {
         return Ok(());
     }
-    let what = "the changes were not brought to stable storage";
+    let what = "the changes were not written to stable storage";
     let waiting = match waiting {
         Ok(waiting) => waiting,
-        // Servers of other programs tell nobody how they end.
+        // Servers of other programs do not report how they end.
         Err(NoServer::Nobody) if mount.fs_type != FS_TYPE => return Ok(()),
         Err(error) => {
             let report = Report::on("unmounted", directory.as_os_str().as_bytes(), error);
-            return Err(report.help("changes since the last sync may be lost: check the image"));
+            return Err(report.help("changes since the last sync may be lost; check the image"));
         }
     };
     match waiting.finish(LONGEST) {
         Ending::Durable => Ok(()),
         Ending::Failed(why) => {
             let advice = crate::report::to_close(&why);
-            Err(Report::on("unmounted, but lost changes of", mount.source.as_os_str().as_bytes(), why)
+            Err(Report::on("unmounted, but changes are lost on", mount.source.as_os_str().as_bytes(), why)
                 .help(advice))
         }
         Ending::Gone => {
             Err(Report::on("unmounted", directory.as_os_str().as_bytes(), "its server was killed")
-                .help(format!("{what} at its end; what was synced is there")))
+                .help(format!("{what} when it ended; synced changes are present")))
         }
         Ending::Late => {
             Err(Report::on("unmounted", directory.as_os_str().as_bytes(), "its server is still writing"))
@@ -94,7 +94,7 @@ fn end(directory: &Path, args: &Args) -> Result<(), Report> {
     }
 }
 
-/// The mount at `directory`, which a server that is gone no longer answers for.
+/// Returns the mount at `directory`, even if its server has ended.
 fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
     let by_parent = || {
         let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -102,16 +102,16 @@ fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
     };
     let path = directory.canonicalize().or_else(|_| by_parent());
     let path = path.map_err(|error: std::io::Error| cannot(directory, error))?;
-    let mount = find_mount(&path).ok_or_else(|| cannot(directory, "nothing is mounted there"))?;
+    let mount = find_mount(&path).ok_or_else(|| cannot(directory, "not mounted"))?;
     if !mount.is_fuse() {
-        let cause = format!("it is a mount of the kernel's, of type {}", mount.fs_type);
+        let cause = format!("it is a kernel mount of type {}", mount.fs_type);
         return Err(cannot(directory, cause).help("use umount(8)"));
     }
     Ok(mount)
 }
 
-/// Unmounts when told; what is in use is taken out of sight. Without a word the server is gone, and so is our task.
-fn when_told(directory: &Path) -> Result<(), Report> {
+/// Waits for the command to unmount; a mount that is in use is detached. If the input ends without the command, the server has ended.
+fn on_request(directory: &Path) -> Result<(), Report> {
     let mut byte = [0];
     if std::io::stdin().read_exact(&mut byte).is_err() {
         return Ok(());
@@ -123,9 +123,9 @@ fn when_told(directory: &Path) -> Result<(), Report> {
     }
 }
 
-/// Waits for a word of the server, and after its end removes the socket that it could not remove itself.
+/// Waits for the command of the server, and removes its socket after it ended.
 fn serve_to_the_end(directory: &Path) -> Result<(), Report> {
-    let done = when_told(directory);
+    let done = on_request(directory);
     // Nothing more is said: this is the end of the server.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     Folders::of(rustix::process::geteuid().as_raw()).sweep();

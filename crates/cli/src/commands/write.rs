@@ -1,4 +1,4 @@
-//! `obento write`: standard input into a file of an image.
+//! `obento write`: writes standard input to a file of an image.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -13,13 +13,13 @@ use crate::report::Report;
 /// Bytes that are moved at once.
 const CHUNK: usize = 1 << 20;
 
-/// Write standard input into a file, which is emptied first
+/// Write standard input to a file
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A file in an image; made if it is not there
+    /// A file in an image; created if it does not exist
     #[arg(value_name = "IMAGE:PATH")]
     path: OsString,
-    /// Write behind what the file holds
+    /// Append to the file
     #[arg(short, long)]
     append: bool,
 }
@@ -49,7 +49,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), Report> {
     let failed = |error: &dyn std::fmt::Display| Report::on("cannot write to", location.shown(), error);
     let mut buffer = vec![0; CHUNK];
-    // What cannot be read is known before anything is lost.
+    // Read first: an error of the input must not cost the old contents.
     let mut len =
         read_full(input, &mut buffer).map_err(|error| Report::new("cannot read standard input", error))?;
     let (node, is_new) =
@@ -60,10 +60,10 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), R
     let mut written = 0;
     while len > 0 {
         append(&node, &buffer[..len], &mut written)
-            .map_err(|error| failed(&format_args!("{error} (the {written} bytes before were written)")))?;
+            .map_err(|error| failed(&format_args!("{error} (after {written} bytes)")))?;
         len = read_full(input, &mut buffer).map_err(|error| {
             Report::new("cannot read standard input", error)
-                .help(format!("{written} bytes were written before it failed"))
+                .help(format!("{written} bytes were written before the failure"))
         })?;
     }
     Ok(())

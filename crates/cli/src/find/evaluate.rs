@@ -39,7 +39,7 @@ pub trait File {
     fn owner_id(&self, owner: Owner, name: &[u8]) -> Option<u32>;
     /// `ext4` and the like.
     fn fs_type(&self) -> &str;
-    /// Tells the volume from others, as [`Reference::volume`] does.
+    /// Returns a number that identifies the volume, as [`Reference::volume`] does.
     fn volume(&self) -> usize;
     /// Writes the file as a line of JSON.
     fn write_json(&self, address: &[u8], name: &[u8], out: &mut dyn Write) -> Result<(), Trouble>;
@@ -128,7 +128,7 @@ pub struct Verdict {
 /// Why an expression has no answer for one file.
 #[derive(Debug)]
 pub enum Trouble {
-    /// The image would not tell.
+    /// The image cannot be read.
     File(Error),
     /// An output cannot be written.
     Output(io::Error),

@@ -209,7 +209,7 @@ fn agrees(command: &Command, address: &[u8]) -> bool {
     let program = command.words.first().map_or(&b""[..], |word| word.as_bytes());
     eprint!("< {} ... {} > ? ", printable(program), printable(address));
     let mut answer = String::new();
-    // With nobody to answer, the answer is no.
+    // Without a user who can answer, the answer is no.
     io::stdin().read_line(&mut answer).is_ok() && answer.starts_with(['y', 'Y'])
 }
 
@@ -219,9 +219,9 @@ fn failure(failure: &CopyFailure) -> Trouble {
         CopyFailure::Target(error) => format!("the temporary copy: {error}"),
         CopyFailure::NoContents(None) => "the symbolic link leads nowhere".into(),
         CopyFailure::NoContents(Some(FileKind::Directory)) => {
-            "-exec hands on files, and this is a directory; add -type f".into()
+            "-exec requires a regular file, and this is a directory; add -type f".into()
         }
-        CopyFailure::NoContents(Some(_)) => "-exec hands on files, and this is none; add -type f".into(),
+        CopyFailure::NoContents(Some(_)) => "-exec requires a regular file; add -type f".into(),
     })
 }
 

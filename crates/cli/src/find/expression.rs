@@ -153,7 +153,7 @@ pub enum Stamp {
 /// A file that an argument names, to compare others with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reference {
-    /// Tells the volume from others.
+    /// A number that identifies the volume.
     pub volume: usize,
     /// The inode.
     pub ino: obento::Ino,

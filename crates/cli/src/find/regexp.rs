@@ -1,4 +1,4 @@
-//! `-regex`: find's regular expression dialects, written anew in the syntax of the crate `regex`, which matches in
+//! `-regex`: find's regular expression dialects, rewritten in the syntax of the crate `regex`, which matches in
 //! linear time whatever the pattern.
 //!
 //! Source: the GNU findutils manual, "Regular Expressions", one section a dialect. Back-references are the one thing

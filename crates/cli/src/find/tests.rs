@@ -270,7 +270,7 @@ fn exec_runs_a_command_on_a_copy_and_answers_how_it_ended() {
     assert_eq!(found("-name a.txt -exec grep -q /a.txt {} ; -print"), "i:/a.txt");
     assert_eq!(
         found("-type d -exec test -d {} ;"),
-        "<-exec hands on files, and this is a directory; add -type f>".repeat(2)
+        "<-exec requires a regular file, and this is a directory; add -type f>".repeat(2)
     );
     assert_eq!(found("-type l -exec cat {} ;"), "<the symbolic link leads nowhere>");
 }

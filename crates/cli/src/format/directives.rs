@@ -44,7 +44,7 @@ pub enum Value {
     Seconds(Timestamp),
 }
 
-/// Widths beyond this are somebody's mistake and would fill the memory.
+/// Larger widths are a mistake and would exhaust the memory.
 const MAX_WIDTH: usize = 4096;
 
 /// Whether `\n` and its like mean something (`--printf`) or stand for themselves (`-c`).

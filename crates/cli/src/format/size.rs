@@ -45,37 +45,6 @@ fn human(bytes: u64, base: u128, letters: &[u8; 7]) -> String {
     }
 }
 
-/// Parses coreutils' SIZE: `1K`, `4096`, `1MB` (powers of 1000), `KiB`, `M`. 0 is none.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    parse_length(text).and_then(|size| if size > 0 { Ok(size) } else { Err(no_size(text)) })
-}
-
-/// [`parse_size`] where 0 is one, too.
-pub fn parse_length(text: &str) -> Result<u64, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, suffix) = text.split_at(digits);
-    let bad = || no_size(text);
-    let number = if number.is_empty() { Ok(1) } else { number.parse::<u64>() };
-    let number = number.map_err(|_| bad())?;
-    let mut letters = suffix.chars();
-    let power = match letters.next() {
-        None if text.is_empty() => return Err(bad()),
-        None => return Ok(number),
-        Some(letter) => "KMGTPE".find(letter.to_ascii_uppercase()).ok_or_else(bad)? + 1,
-    };
-    let base: u64 = match letters.as_str() {
-        "" | "iB" => 1024,
-        "B" => 1000,
-        _ => return Err(bad()),
-    };
-    let factor = base.checked_pow(u32::try_from(power).map_err(|_| bad())?);
-    factor.and_then(|f| number.checked_mul(f)).ok_or_else(bad)
-}
-
-fn no_size(text: &str) -> String {
-    format!("'{text}' is not a size such as 4096, 64K or 1MB")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,17 +64,5 @@ mod tests {
         ] {
             assert_eq!((Unit::Human.text(bytes), Unit::Si.text(bytes)), (human.into(), si.into()));
         }
-    }
-
-    #[test]
-    fn sizes_are_read_as_coreutils_reads_them() {
-        assert_eq!(parse_size("4096"), Ok(4096));
-        assert_eq!(parse_size("K"), Ok(1024));
-        assert_eq!(parse_size("2MB"), Ok(2_000_000));
-        assert_eq!(parse_size("1GiB"), Ok(1 << 30));
-        assert!(parse_size("").is_err());
-        assert!(parse_size("1X").is_err());
-        assert!(parse_size("0").is_err() && parse_size("0K").is_err());
-        assert_eq!(parse_length("0"), Ok(0));
     }
 }

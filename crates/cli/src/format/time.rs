@@ -1,4 +1,4 @@
-//! Times in the time zone of whoever asks, as `ls --time-style` and `stat` show them.
+//! Times in the time zone of the user, as `ls --time-style` and `stat` show them.
 //!
 //! A listing has a time on each line, and few of the changes of a zone: the offset is kept from one change of the zone
 //! to the next, and the fixed styles are written from it digit by digit.
@@ -44,7 +44,7 @@ impl Style {
             }
             _ => {
                 return Err(format!(
-                    "'{text}' is none of full-iso, long-iso, iso, locale and +FORMAT (as of date(1))"
+                    "'{text}' is not full-iso, long-iso, iso, locale or +FORMAT (see date(1))"
                 ));
             }
         })
@@ -109,7 +109,7 @@ impl Clock {
         Self::new(TimeZone::system(), now)
     }
 
-    /// In `zone`, with `now` to tell what is recent.
+    /// In `zone`, with `now` as the present time.
     pub fn new(zone: TimeZone, now: Timestamp) -> Self {
         Self { zone, now, periods: Vec::new(), last: (0, Civil::new(0)) }
     }

@@ -30,7 +30,7 @@ fn a_directory_that_could_not_be_moved_onto_an_empty_one_leaves_it_where_it_was(
     let output = disk.obento(&["mv", "-T", "tree", "disk.img:/empty"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).ends_with(
-        "obento: cannot move 'tree' to 'disk.img:/empty': not all of it was copied\n  help: the source stays as it is\n"
+        "obento: cannot move 'tree' to 'disk.img:/empty': not everything was copied\n  help: the source is unchanged\n"
     ));
     assert_eq!(disk.read("stat -c %i.%a disk.img:/empty"), ino);
     assert_eq!(listed(&disk, "disk.img:/"), "empty\nlost+found\nsource\n");
@@ -60,7 +60,7 @@ fn a_directory_by_the_name_of_a_link_is_not_moved() {
     symlink("real", at.join("link")).unwrap();
     disk.quietly(&["mkdir disk.img:/real disk.img:/real/in", "ln -s real disk.img:/link"]);
     let refused = |from: &str, to: &str| {
-        let help = "help: without the slash at its end the link itself is moved";
+        let help = "help: omit the trailing slash to move the link itself";
         let error = format!("obento: cannot move '{from}' to '{to}': not a directory\n  {help}\n");
         disk.check(&format!("mv {from} {to}"), 1, "", &error);
     };
@@ -129,8 +129,8 @@ fn copies_keep_what_they_replace_as_told_on_both_sides() {
     assert_eq!(fs::read_to_string(at.join("f~")).unwrap(), "mine");
     assert_eq!(fs::read_to_string(at.join("f")).unwrap(), "two");
     disk.check("cp --backup=sometimes f disk.img:/f", 2, "", {
-        "obento: cannot make backups by 'sometimes': it is no way to do it\n  help: --backup takes none, simple, \
-         numbered or existing; $VERSION_CONTROL says it where it does not\n"
+        "obento: invalid backup type 'sometimes': unknown\n  help: use none, simple, numbered or \
+         existing in --backup or VERSION_CONTROL\n"
     });
     assert_eq!(disk.obento(&["cp", "-nb", "f", "disk.img:/f"]).status.code(), Some(2));
     // What was just copied is not what a backup may replace.

@@ -70,7 +70,7 @@ fn a_copy_that_became_a_link_is_not_followed_to_the_host() {
     disk.obento_with(&["write", "disk.img:/f"], b"mine");
     let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", "ln -sf /etc/passwd {}"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("it is no regular file any more"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no longer a regular file"), "{}", text(&output.stderr));
     assert_eq!(disk.read("cat disk.img:/f"), "mine");
 }
 
@@ -147,7 +147,7 @@ fn a_file_that_does_not_fit_back_stays_as_it_was() {
     assert_eq!(output.status.code(), Some(1));
     let folder = std::fs::read_dir(kept.path()).unwrap().next().expect("the work is not lost").unwrap();
     let copy = folder.path().join("f");
-    let help = format!("  help: what was to be written is in '{}'\n", copy.display());
+    let help = format!("  help: the changed copy is '{}'\n", copy.display());
     let error = "obento: cannot write back 'disk.img:/f': no space left\n";
     assert_eq!(text(&output.stderr), format!("{error}{help}"));
     assert!(std::fs::read(copy).unwrap() == vec![b'x'; 4_000_000]);

@@ -46,7 +46,7 @@ fn an_image_that_is_being_changed_is_refused_and_the_message_says_who_and_what_t
         "",
         &format!(
             "obento: disk.img: is being changed by {who}; try again when it has ended\n  \
-             help: --no-lock reads it as it is at each moment, which may be a mixture of old and new\n"
+             help: use --no-lock to read it anyway; the result may mix old and new contents\n"
         ),
     );
     disk.check(
@@ -93,9 +93,9 @@ fn changes_are_refused_where_reading_was_asked_for() {
     let Some(disk) = Disk::new("8M", &[]) else { return };
     for (option, reason) in [
         ("--no-lock", "--no-lock is for reading only"),
-        ("--no-replay", "--no-replay shows a state of the past, which nobody can change"),
+        ("--no-replay", "--no-replay shows a past state, which cannot be changed"),
     ] {
-        let errors = format!("obento: cannot change 'disk.img': {reason}\n  help: leave it out\n");
+        let errors = format!("obento: cannot change 'disk.img': {reason}\n  help: omit this option\n");
         disk.check(&format!("touch {option} disk.img:/new"), 1, "", &errors);
     }
 }

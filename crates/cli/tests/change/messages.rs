@@ -43,7 +43,7 @@ fn a_forgotten_path_costs_nobody_a_file_of_the_host() {
             let output = disk.obento(&line.split(' ').collect::<Vec<_>>());
             let errors = text(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{line}: {errors}");
-            assert!(errors.contains("this names no file in an image"), "{line}: {errors}");
+            assert!(errors.contains("not a path inside an image"), "{line}: {errors}");
         }
     }
     assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
@@ -51,8 +51,8 @@ fn a_forgotten_path_costs_nobody_a_file_of_the_host() {
         "rm -rf disk.img",
         1,
         "",
-        "obento: cannot change 'disk.img': this names no file in an image\n  \
-         help: name one after the image: 'disk.img:/PATH'\n",
+        "obento: cannot change 'disk.img': not a path inside an image\n  \
+         help: add the path after the image: 'disk.img:/PATH'\n",
     );
 }
 
@@ -80,15 +80,15 @@ fn what_fails_is_named_and_the_rest_is_done() {
         1,
         "",
         "obento: cannot create directory 'disk.img:/no/b': no such file or directory\n  \
-         help: -p makes the directories above it, too\n",
+         help: use -p to create the parent directories too\n",
     );
     disk.check(
         "rm disk.img:/a disk.img:/none disk.img:/c",
         1,
         "",
-        "obento: cannot remove 'disk.img:/a': is a directory\n  help: -r removes it with all that is in it\n\
+        "obento: cannot remove 'disk.img:/a': is a directory\n  help: use -r to remove it with its contents\n\
          obento: cannot remove 'disk.img:/none': no such file or directory\n\
-         obento: cannot remove 'disk.img:/c': is a directory\n  help: -r removes it with all that is in it\n",
+         obento: cannot remove 'disk.img:/c': is a directory\n  help: use -r to remove it with its contents\n",
     );
     disk.check(
         "rm -rv disk.img:/a disk.img:/none disk.img:/c",
@@ -108,7 +108,7 @@ fn directories_go_with_those_above_them_until_one_holds_something() {
         "rmdir: removing directory, 'disk.img:/a/b/c/d'\nrmdir: removing directory, 'disk.img:/a/b/c'\n\
          rmdir: removing directory, 'disk.img:/a/b'\nrmdir: removing directory, 'disk.img:/a'\n",
         "obento: cannot remove directory 'disk.img:/a': directory not empty\n  \
-         help: obento rm -r removes what is in it, too\n",
+         help: use 'obento rm -r' to remove it with its contents\n",
     );
     disk.quietly(&["mkdir disk.img:/a/b", "rmdir -p --ignore-fail-on-non-empty disk.img:/a/b"]);
     assert_eq!(disk.read("find disk.img:/a"), "disk.img:/a\ndisk.img:/a/file\n");
@@ -125,7 +125,10 @@ fn the_root_is_not_removed_by_accident() {
     }
     assert_eq!(disk.read("ls disk.img:/"), "a\nlost+found\n");
     let output = disk.obento(&["rm", "-rf", "--no-preserve-root", "disk.img:/"]);
-    assert_eq!(text(&output.stderr), "obento: cannot remove 'disk.img:/': the root directory itself stays\n");
+    assert_eq!(
+        text(&output.stderr),
+        "obento: cannot remove 'disk.img:/': the root directory itself cannot be removed\n"
+    );
     assert_eq!(disk.read("ls -a disk.img:/"), ".\n..\n");
 }
 
@@ -146,7 +149,7 @@ fn patterns_name_what_is_there_and_never_what_is_made() {
         "rm -v disk.img:/*.c",
         1,
         "",
-        "obento: cannot remove 'disk.img:/*.c': no file has such a name, and none matches it as a pattern\n",
+        "obento: cannot remove 'disk.img:/*.c': no file has this name or matches it as a pattern\n",
     );
     disk.quietly(&["rm -f disk.img:/*.c"]);
 }
@@ -219,7 +222,7 @@ fn a_full_volume_says_so_and_stays_whole() {
     let output = disk.obento_with(&["write", "disk.img:/f"], &vec![7; 4 << 20]);
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(errors.contains("cannot write to 'disk.img:/f': no space left (the "), "{errors}");
+    assert!(errors.contains("cannot write to 'disk.img:/f': no space left (after "), "{errors}");
     disk.fsck();
     let paths: Vec<_> = (0..40).map(|n| format!("disk.img:/{n}")).collect();
     let output = disk.obento(&[vec!["touch".to_owned()], paths].concat());
@@ -335,7 +338,7 @@ fn owners_are_called_as_the_image_calls_them() {
         "chown bob disk.img:/f",
         1,
         "",
-        "obento: no user 'bob': the image's /etc/passwd does not name it\n  help: a number is always understood\n",
+        "obento: unknown user 'bob': not in /etc/passwd of the image\n  help: use a number\n",
     );
 }
 
@@ -378,7 +381,7 @@ fn space_moves_within_a_file_by_whole_blocks() {
         1,
         "",
         "obento: cannot change the space of 'disk.img:/f': invalid argument\n  \
-         help: the range is whole blocks of the file system, and lies before the end of the file\n",
+         help: the range must consist of whole blocks and end before the end of the file\n",
     );
     disk.quietly(&["fallocate -z -l 12288 disk.img:/f"]);
     disk.check("fallocate -dv disk.img:/f", 0, "'disk.img:/f': 0 bytes converted to sparse holes.\n", "");

@@ -87,7 +87,7 @@ fn an_image_that_must_not_change_can_still_be_looked_at() {
     let before = std::fs::read(disk.image()).unwrap();
     let (stdout, stderr, code) = script(&disk, &["--read-only"], "ls\ntouch a\n");
     assert_eq!(stdout, "lost+found\n");
-    assert_eq!(stderr, "obento: cannot change 'a': the image is open for reading only\n");
+    assert_eq!(stderr, "obento: cannot change 'a': the image is open read-only\n");
     assert_eq!(code, Some(1));
     let mut command = disk.command(&["shell", "disk.img", "-c", "ls; rm -r lost+found"]);
     let output = command.env("OBENTO_READONLY", "1").output().unwrap();
@@ -102,7 +102,7 @@ fn the_shell_starts_where_it_is_told_and_says_where_it_cannot() {
     disk.quietly(&["mkdir -p disk.img:/x/y"]);
     let output = disk.obento(&["shell", "disk.img:/x", "-c", "pwd; cd y; pwd; cd; pwd; cd none; pwd"]);
     assert_eq!(text(&output.stdout), "/x\n/x/y\n/\n/\n");
-    assert_eq!(text(&output.stderr), "obento: cannot go to '/none': no such file or directory\n");
+    assert_eq!(text(&output.stderr), "obento: cannot change to '/none': no such file or directory\n");
     disk.check(
         "shell disk.img:/none -c ls",
         2,
@@ -135,7 +135,7 @@ rm image:none.img:/x
     assert_eq!(code, Some(1));
     let (_, stderr, code) =
         script(&disk, &["--read-only"], "cp -r d image:other.img:/again\ncp image:other.img:/again/f /\n");
-    assert_eq!(stderr, "obento: cannot change 'disk.img': the image is open for reading only\n");
+    assert_eq!(stderr, "obento: cannot change 'disk.img': the image is open read-only\n");
     assert_eq!(code, Some(2));
     assert_eq!(disk.read("cat other.img:/again/f"), "hello\n");
 }

@@ -201,7 +201,7 @@ fn errors_end_no_shell_and_control_d_does_with_the_last_status() {
     let said = terminal.line("rm none", "disk.img:/> ");
     assert_eq!(said, "obento: cannot remove 'disk.img:/none': no such file or directory\r\n");
     assert!(terminal.line("frobnicate", "disk.img:/> ").contains("unrecognized subcommand 'frobnicate'"));
-    assert!(terminal.line("ls 'a", "disk.img:/> ").contains("a quote is not closed"));
+    assert!(terminal.line("ls 'a", "disk.img:/> ").contains("missing closing quote"));
     assert!(terminal.line("mkdir d; cd d", "disk.img:/d> ").is_empty());
     assert!(terminal.line("help rm", "disk.img:/d> ").contains("Usage: obento rm"));
     terminal.line("cat none", "disk.img:/d> ");
@@ -223,17 +223,17 @@ fn control_c_abandons_a_line_and_stops_a_command_and_the_image_stays_open_and_wh
     terminal.press("half a li");
     terminal.expect("half a li");
     terminal.press(CTRL_C);
-    assert!(terminal.expect("disk.img:/> ").contains("obento: stopped; what was done before stays\r\n"));
+    assert!(terminal.expect("disk.img:/> ").contains("obento: interrupted; completed changes stay\r\n"));
     // One that ends only if it is stopped.
     terminal.press("truncate -s 3T big; echo; cp big host:/dev/null; mkdir never\r");
     terminal.expect("unrecognized subcommand 'echo'");
     terminal.press(CTRL_C);
-    assert!(terminal.expect("disk.img:/> ").contains("stopped"));
+    assert!(terminal.expect("disk.img:/> ").contains("interrupted"));
     // A program of the host's.
     terminal.press("touch f; exec f -- sh -c 'echo runs; read line' || mkdir failed\r");
     terminal.expect("runs\r\n");
     terminal.press(CTRL_C);
-    assert!(terminal.expect("disk.img:/> ").contains("stopped"));
+    assert!(terminal.expect("disk.img:/> ").contains("interrupted"));
     assert_eq!(terminal.line("ls -1", "disk.img:/> "), "big\r\nd\r\nf\r\nlost+found\r\n");
     terminal.press(CTRL_D);
     assert_eq!(terminal.end(), Some(0));
@@ -259,7 +259,7 @@ fn control_c_stops_a_command_and_not_the_kernel_that_has_the_image_open() {
     terminal.press("half a li");
     terminal.expect("half a li");
     terminal.press(CTRL_C);
-    assert!(terminal.expect("disk.img:/> ").contains("obento: stopped; what was done before stays\r\n"));
+    assert!(terminal.expect("disk.img:/> ").contains("obento: interrupted; completed changes stay\r\n"));
     assert_eq!(terminal.line("mkdir after", "disk.img:/> "), "");
     assert_eq!(terminal.line("ls -1", "disk.img:/> "), "after\r\nbefore\r\nlost+found\r\n");
     terminal.press(CTRL_D);

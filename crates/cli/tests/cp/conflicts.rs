@@ -139,8 +139,8 @@ fn a_move_does_not_replace_what_the_same_command_has_just_moved() {
     bench.ext4("t.img", &[]);
     bench.quiet(&["cp", "-r", "A", "B", "t.img:/"]);
     bench.quiet(&["mkdir", "t.img:/to", "t.img:/from-host"]);
-    bench.fails(&["mv", "t.img:/A/f", "t.img:/B/f", "t.img:/to"], "has just moved");
-    bench.fails(&["mv", "A/f", "B/f", "t.img:/from-host"], "has just moved");
+    bench.fails(&["mv", "t.img:/A/f", "t.img:/B/f", "t.img:/to"], "has already moved");
+    bench.fails(&["mv", "A/f", "B/f", "t.img:/from-host"], "has already moved");
     assert_eq!(bench.prints(&["cat", "t.img:/to/f", "t.img:/B/f", "t.img:/from-host/f"]), "aba");
     assert_eq!(fs::read_to_string(bench.at("B/f")).unwrap(), "b");
 }

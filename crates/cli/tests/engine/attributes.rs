@@ -21,7 +21,7 @@ fn said(output: &Output) -> String {
 }
 
 const LOST: &str = "cannot read the extended attributes (capabilities and security labels among them) of 'image': \
-    the kernel engine's Linux was built without CONFIG_SQUASHFS_XATTR";
+    the kernel of the kernel engine was built without CONFIG_SQUASHFS_XATTR";
 
 #[test]
 fn attributes_of_a_squashfs_that_the_kernel_hides_are_reported_as_lost_once_a_command() {

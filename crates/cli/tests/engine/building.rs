@@ -113,8 +113,8 @@ fn counts_times(kind: &str, make: &str, days: &[&str], lost: usize) {
     bench.shell("touch -d 2001-02-03 old && tar cf old.tar -C old .");
     let words = match lost {
         0 => None,
-        1 => Some("1 file with other times".to_owned()),
-        lost => Some(format!("{lost} files with other times")),
+        1 => Some("1 file with different times".to_owned()),
+        lost => Some(format!("{lost} files with different times")),
     };
     let expect = |output: std::process::Output, what: &str| {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -157,7 +157,7 @@ fn a_time_that_one_volume_holds_and_another_of_its_type_does_not_is_counted_ther
     let bench = Bench::new();
     bench.shell("mkdir old && echo a > old/a && echo b > old/b");
     bench.shell("touch -d 2040-01-01 old/a && touch -d 1965-01-01 old/b && touch -d 2001-02-03 old");
-    for (bigtime, words) in [(0, "1 file with other times"), (1, "")] {
+    for (bigtime, words) in [(0, "1 file with different times"), (1, "")] {
         bench.shell(&format!("rm -f image; truncate -s 310M image; mkfs.xfs -q -m bigtime={bigtime} image"));
         let output = bench.obento("cp -a old image:/");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -204,13 +204,13 @@ fn what_cannot_be_built_leaves_nothing_and_says_why() {
     };
     refused("build image -t xfs --from tree --size 1M", "mkfs.xfs ended with exit code");
     refused("build image -t minix --from tree --size 300k", "too few");
-    refused("build image -t xfs --from tree --verify", "cannot use --verify");
+    refused("build image -t xfs --from tree --verify", "--verify is not supported");
     refused(
         "build image -t xfs --from tree --uuid 00000000-0000-0000-0000-000000000001",
-        "cannot use --uuid",
+        "--uuid is not available for",
     );
-    refused("build image -t minix --from tree -L name", "cannot use --label");
-    refused("build image -t erofs --from tree", "no program is known");
+    refused("build image -t minix --from tree -L name", "--label is not available for");
+    refused("build image -t erofs --from tree", "no program for creating erofs volumes is known");
     fs::write(bench.path(&format!("tree/{}", "n".repeat(61))), "").unwrap();
     refused("build image -t minix --from tree", "name too long");
     let left = fs::read_dir(bench.path(".")).unwrap().count();

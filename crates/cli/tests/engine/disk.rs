@@ -125,11 +125,15 @@ fn what_a_partition_cannot_be_is_told_with_its_line_and_leaves_nothing() {
     refused(
         &format!("content = \"xfs\"\nfs-uuid = \"{uuid}\""),
         "",
-        "'layout.toml:5': fs-uuid: mkfs.xfs makes this type, and does not get it",
+        "'layout.toml:5': fs-uuid: mkfs.xfs creates this type and does not support it",
     );
-    refused("content = \"minix\"\nfs-label = \"name\"", "", "'layout.toml:5': fs-label: mkfs.minix makes");
-    refused("content = \"erofs\"", "", "'layout.toml:4': content: no program is known");
-    refused("content = \"xfs\"", "--verify", "cannot use --verify");
+    refused("content = \"minix\"\nfs-label = \"name\"", "", "'layout.toml:5': fs-label: mkfs.minix creates");
+    refused(
+        "content = \"erofs\"",
+        "",
+        "'layout.toml:4': content: no program for creating erofs volumes is known",
+    );
+    refused("content = \"xfs\"", "--verify", "--verify is not supported");
     refused("content = \"xfs\"\nsize = \"2M\"", "", "partition 1: mkfs.xfs ended with exit code");
     refused("content = \"minix\"\nsize = \"1M\"", "", " bytes are too few for it");
     let left = fs::read_dir(bench.path(".")).unwrap().count();

@@ -165,8 +165,8 @@ fn a_hostile_archive_stays_below_the_target_and_its_good_members_are_there() {
          obento: cannot import 'self/x': too many levels of symbolic links\n\
          obento: cannot import 'hard': it is another name of gone, which is not there\n\
          obento: cannot import 'hard2': its path has `..` in it, which could lead out of the target; it was left out\n\
-         obento: hostile.tar: note: paths that start with `/` were put below the target\n\
-         obento: hostile.tar: note: one member of an unknown type was unpacked as a regular file\n",
+         obento: hostile.tar: note: members with absolute paths were extracted below the target\n\
+         obento: hostile.tar: note: 1 member of an unknown type was extracted as a regular file\n",
     );
     let found = obento(at, &["find", "disk.img:/", "-type", "f", "-printf", "%p\n"]);
     let mut files: Vec<_> = std::str::from_utf8(&found.stdout).unwrap().lines().collect();
@@ -198,7 +198,7 @@ fn of_an_archive_that_is_damaged_or_cut_what_was_read_is_kept_and_told() {
         &["import", "disk.img:/", "damaged.tar"],
         1,
         "obento: cannot import all of 'damaged.tar': the archive is damaged at byte 1024: a header whose checksum is wrong\n\
-         obento: disk.img:/: note: 2 files and directories were unpacked\n",
+         obento: disk.img:/: note: extracted 2 entries\n",
     );
     fs::write(at.join("cut.tar"), &bytes[2048..4000]).unwrap();
     check(
@@ -212,7 +212,7 @@ fn of_an_archive_that_is_damaged_or_cut_what_was_read_is_kept_and_told() {
         &["import", "disk.img:/", "cut.tar"],
         2,
         "obento: cannot import all of 'cut.tar': the archive ends too early, after 1952 bytes\n\
-         obento: disk.img:/: note: 0 files and directories were unpacked\n",
+         obento: disk.img:/: note: extracted 0 entries\n",
     );
     fs::write(at.join("none.tar"), "no archive, but some text").unwrap();
     check(

@@ -59,7 +59,7 @@ fn options_of_vfat_are_refused_where_the_format_keeps_them_itself() {
     fs::create_dir(folder.path().join("mnt")).unwrap();
     obento(folder.path(), &["mkfs", "-t", "ext4", "disk.img", "16M"]);
     for (options, word) in
-        [("uid=1000", "keeps owners"), ("uid=me", "wants a number"), ("unask=022", "unask")]
+        [("uid=1000", "stores owners"), ("uid=me", "wants a number"), ("unask=022", "unask")]
     {
         let refused = Command::new(env!("CARGO_BIN_EXE_obento"))
             .current_dir(folder.path())

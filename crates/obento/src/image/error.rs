@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use obento_base::{Corrupt, DeviceError, Error, Feature};
 use obento_driver::Probe;
 use obento_host::HostError;
+use obento_linux::{NOT_STARTED, ONLY_READS};
 
 use super::Looks;
 use crate::partition::Partition;
@@ -25,7 +26,7 @@ pub enum OpenError {
     },
     /// The host does not permit reading the image.
     #[error(
-        "{}: not allowed to read it; check who owns it (`ls -l`), or ask as a user who may",
+        "{}: permission denied; check the owner and mode of the file (`ls -l`), or run as another user",
         shown(image)
     )]
     NotPermitted {
@@ -34,7 +35,7 @@ pub enum OpenError {
     },
     /// The host does not permit changing the image.
     #[error(
-        "{}: not allowed to change it; check who owns it and its permissions (`ls -l`), or ask as a user who may",
+        "{}: permission denied for writing; check the owner and mode of the file (`ls -l`), or run as another user",
         shown(image)
     )]
     NotChangeable {
@@ -43,7 +44,7 @@ pub enum OpenError {
     },
     /// The image is on a host file system that is mounted read-only.
     #[error(
-        "{}: lies on a file system that is mounted read-only; copy it to another place, or remount that one",
+        "{}: is on a file system that is mounted read-only; copy the image, or remount the file system",
         shown(image)
     )]
     ReadOnlyHost {
@@ -52,7 +53,7 @@ pub enum OpenError {
     },
     /// The image has a compression or a format that obento can only read.
     #[error(
-        "{}: is packed as {layer}, which obento reads but does not change; unpack it first: {}",
+        "{}: is packed as {layer}, which obento reads but does not write; unpack it first: {}",
         shown(image),
         Unpack(image, layer)
     )]
@@ -64,7 +65,7 @@ pub enum OpenError {
     },
     /// This process has the volume, or a part of it, open in a way that excludes the request.
     #[error(
-        "{}: is in use in this process: what is changed can be open only once; close it first",
+        "{}: is already open in this process; an image that is changed can be open only once",
         At(image, part)
     )]
     InUse {
@@ -77,13 +78,13 @@ pub enum OpenError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The image has a length of 0 bytes.
-    #[error("{}: the file is empty; perhaps it was never written", shown(image))]
+    #[error("{}: the file is empty", shown(image))]
     Empty {
         /// The image.
         image: PathBuf,
     },
     /// The image has too many containers inside each other.
-    #[error("{}: more than {limit} containers inside each other; unpack it by other means", shown(image))]
+    #[error("{}: more than {limit} nested containers; unpack it with other tools", shown(image))]
     Nested {
         /// The image.
         image: PathBuf,
@@ -91,7 +92,7 @@ pub enum OpenError {
         limit: usize,
     },
     /// Reading failed before anything was recognised.
-    #[error("{}: {error}; check the medium, and copy what can be read with ddrescue", shown(image))]
+    #[error("{}: {error}; check the medium, and copy the readable part with ddrescue", shown(image))]
     Unreadable {
         /// The image.
         image: PathBuf,
@@ -99,7 +100,7 @@ pub enum OpenError {
         error: Error,
     },
     /// No driver has the requested name.
-    #[error("there is no file system type `{name}`; known are: {}", known.join(", "))]
+    #[error("unknown file system type `{name}`; known types: {}", known.join(", "))]
     UnknownType {
         /// The requested name.
         name: String,
@@ -117,7 +118,7 @@ pub enum OpenError {
         looks: Looks,
     },
     /// The image has partitions, but no driver recognises any of them.
-    #[error("{}: no partition holds a file system that obento knows:{}", shown(image), List(image, list))]
+    #[error("{}: no partition contains a supported file system:{}", shown(image), List(image, list))]
     NoneOfThese {
         /// The image.
         image: PathBuf,
@@ -125,7 +126,7 @@ pub enum OpenError {
         list: Vec<Content>,
     },
     /// Several partitions contain a file system, and the caller named none.
-    #[error("{}: several partitions hold a file system; name one:{}", shown(image), List(image, list))]
+    #[error("{}: several partitions contain a file system; name one:{}", shown(image), List(image, list))]
     SeveralFileSystems {
         /// The image.
         image: PathBuf,
@@ -149,7 +150,7 @@ pub enum OpenError {
         candidates: Vec<Candidate>,
     },
     /// No partition has the requested name.
-    #[error("{}: there is no such partition{}", At(image, &Some(part.clone())), Choices(image, list))]
+    #[error("{}: no such partition{}", At(image, &Some(part.clone())), Choices(image, list))]
     NoSuchPart {
         /// The image.
         image: PathBuf,
@@ -159,7 +160,7 @@ pub enum OpenError {
         list: Vec<Content>,
     },
     /// Several partitions have the requested name.
-    #[error("{}: more than one partition is called so; name one by its number:{}", At(image, &Some(part.clone())), List(image, list))]
+    #[error("{}: more than one partition has this name; use its number:{}", At(image, &Some(part.clone())), List(image, list))]
     AmbiguousPart {
         /// The image.
         image: PathBuf,
@@ -169,7 +170,7 @@ pub enum OpenError {
         list: Vec<Content>,
     },
     /// The driver could not open the volume.
-    #[error("{}: cannot open the {fs_type} file system: {error}{}", At(image, part), advice(fs_type, error))]
+    #[error("{}: {}", At(image, part), CannotOpen { fs_type, error })]
     Volume {
         /// The image.
         image: PathBuf,
@@ -269,7 +270,10 @@ impl fmt::Display for Unknown<'_> {
         if looks.is_unsupported() {
             return write!(f, "{} is not supported; {}", looks.name, looks.advice);
         }
-        write!(f, "no file system that obento knows; it looks like {looks}")
+        match looks.is_unrecognised() {
+            true => write!(f, "unrecognised format; {}", looks.advice),
+            false => write!(f, "no supported file system; it looks like {looks}"),
+        }
     }
 }
 
@@ -289,7 +293,7 @@ impl fmt::Display for Otherwise {
         match self {
             Self::Opens => f.write_str("without `--superblock` it opens"),
             Self::OpensByCopy(block) => {
-                write!(f, "without `--superblock` it opens, by the copy at block {block}")
+                write!(f, "without `--superblock` it opens with the copy at block {block}")
             }
             Self::Fails => f.write_str(
                 "copies are usually at blocks 32768, 98304 and 163840, or with blocks of 1 KiB at 8193, 24577 and 40961",
@@ -308,9 +312,32 @@ impl fmt::Display for Why<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ends {
             Some(len) => {
-                write!(f, "that is past the end of the volume, which has {} ({len} bytes)", human_size(len))
+                write!(
+                    f,
+                    "the block is past the end of the volume, which has {} ({len} bytes)",
+                    human_size(len)
+                )
             }
             None => self.error.fmt(f),
+        }
+    }
+}
+
+/// Why a driver cannot open a volume, and what to do.
+struct CannotOpen<'a> {
+    fs_type: &'a str,
+    error: &'a Error,
+}
+
+impl fmt::Display for CannotOpen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { fs_type, error } = self;
+        match error {
+            Error::Unsupported(Feature::Named(ONLY_READS)) => write!(f, "{fs_type} is read-only"),
+            Error::Unsupported(Feature::Named(NOT_STARTED)) => {
+                write!(f, "{} needs the kernel engine; omit `--engine native`", fs_type.to_uppercase())
+            }
+            error => write!(f, "cannot open the {fs_type} file system: {error}{}", advice(fs_type, error)),
         }
     }
 }
@@ -322,7 +349,7 @@ const NO_MAGIC: &str = "magic number";
 fn advice(fs_type: &str, error: &Error) -> &'static str {
     match error {
         Error::Corrupt(Corrupt::Field { field: NO_MAGIC, .. }) => {
-            "; it is no volume of this type: without `--fs-type` it is told what it is"
+            "; this is not a volume of this type; omit `--fs-type` to detect its type"
         }
         Error::Corrupt(_) if ["vfat", "exfat", "xv6"].contains(&fs_type) => {
             "; `obento check -y` can repair some damage"
@@ -332,25 +359,23 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
             "; `obento check` reports the damage if a program checks this type"
         }
         Error::Corrupt(_) => {
-            "; `obento check -y` can mend it, by a copy of the super block if there is one; to look at it, try such a copy: \
+            "; `obento check -y` can repair it with a copy of the super block; to read it, select a copy: \
              `--superblock 32768` (or 8193, 98304, 163840)"
         }
         Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }) => {
-            "; see to the disk that the image lies on: it may be full"
+            "; check the disk of the image: it may be full"
         }
         // An error of the kernel engine itself has no help about the image.
         Error::Device(DeviceError::Engine(_)) => "",
         Error::Device(_) => {
-            "; the image or its partition may end too early: compare the size with that of the original"
+            "; the image or its partition may be truncated: compare its size with that of the original"
         }
         Error::Unsupported(Feature::Named(name)) if name.contains("external journal") => {
-            "; name the file or device that holds it: --journal FILE"
+            "; name its file or device: --journal FILE"
         }
         // The message names the missing feature, and no other Linux would help.
         Error::Unsupported(Feature::Named(name))
-            if ["kernel engine", "which Linux only reads", "`obento check", "read-only"]
-                .iter()
-                .any(|told| name.contains(told)) =>
+            if ["kernel engine", "`obento check", "read-only"].iter().any(|told| name.contains(told)) =>
         {
             ""
         }
@@ -444,8 +469,8 @@ struct Choices<'a>(&'a Path, &'a [Content]);
 impl fmt::Display for Choices<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
-            [] => f.write_str("; the image has no partition table that can be used: leave out the `@`, or write @+OFFSET for what starts at that byte"),
-            list => write!(f, "; there are:{}", List(self.0, list)),
+            [] => f.write_str("; the image has no valid partition table: omit the `@`, or use @+OFFSET for a volume at that byte"),
+            list => write!(f, "; the partitions are:{}", List(self.0, list)),
         }
     }
 }
@@ -472,7 +497,7 @@ mod tests {
         let write = DeviceError::Write { offset: 0, len: 512, errno: 28 };
         assert!(advice("ext4", &write.into()).contains("may be full"));
         let read = DeviceError::Read { offset: 0, len: 512, errno: 5 };
-        assert!(advice("ext4", &read.into()).contains("end too early"));
+        assert!(advice("ext4", &read.into()).contains("may be truncated"));
         assert_eq!(advice("xfs", &DeviceError::Engine("did not start").into()), "");
     }
 }

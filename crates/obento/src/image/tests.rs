@@ -85,7 +85,9 @@ fn a_partition_that_is_missing_ambiguous_or_holds_nothing_known_is_told() {
     let luks = label(&image, Some("3")).unwrap_err().to_string();
     assert!(luks.contains("LUKS") && luks.contains("cryptsetup"), "{luks}");
     assert!(label(&image, Some("+99999999")).is_err());
-    assert!(label(&open(toy("bare")), Some("1")).unwrap_err().to_string().contains("no partition table"));
+    assert!(
+        label(&open(toy("bare")), Some("1")).unwrap_err().to_string().contains("no valid partition table")
+    );
 }
 
 #[test]
@@ -252,7 +254,7 @@ fn a_volume_that_is_open_for_reading_is_not_opened_for_change_beside_it() {
     let error = image.volume(part("1").as_ref()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "disk.img@1: is in use in this process: what is changed can be open only once; close it first"
+        "disk.img@1: is already open in this process; an image that is changed can be open only once"
     );
     assert!(image.volume(part("2").as_ref()).unwrap().is_writable());
     drop(reading);
@@ -266,6 +268,6 @@ fn an_image_in_a_container_is_not_opened_for_change_and_the_error_says_how_to_un
     let error = open_with(encoder.finish().unwrap(), &Options::default().for_change()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "disk.img: is packed as gzip, which obento reads but does not change; unpack it first: gzip -dc disk.img > plain.img"
+        "disk.img: is packed as gzip, which obento reads but does not write; unpack it first: gzip -dc disk.img > plain.img"
     );
 }

@@ -7,7 +7,7 @@ use obento_bench::workload::all;
 
 use crate::output::{Outcome, Output};
 
-/// Name the suites and the workloads
+/// List the suites and workloads
 #[derive(clap::Args, Debug)]
 pub struct Args {}
 
@@ -17,7 +17,7 @@ pub fn run(_: &Args) -> Outcome {
     for suite in SUITES {
         writeln!(out, "  {:<12} {} ({} workloads)", suite.name, suite.about, suite.workloads().len())?;
     }
-    writeln!(out, "\nWorkloads (T=N: with as many threads as --threads says):")?;
+    writeln!(out, "\nWorkloads (T=N: the number of threads is that of --threads):")?;
     for (name, _) in all() {
         writeln!(out, "  {name}")?;
     }

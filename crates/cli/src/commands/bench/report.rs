@@ -10,16 +10,16 @@ use crate::context::Context;
 use crate::output::{Outcome, Output, Stop, empty_output};
 use crate::report::Report;
 
-/// Make a page or a table of results
+/// Print a table or page of results
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Files of results
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// As what
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Format,
-    /// Write it to FILE (one that ends in .html, .md or .csv says the format too)
+    /// Write to FILE; the ending .html, .md or .csv selects the format
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Compare with this target
@@ -29,13 +29,13 @@ pub struct Args {
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Format {
-    /// A table for a terminal.
+    /// A table for a terminal
     Text,
-    /// A table for documentation.
+    /// A table for documentation
     Markdown,
-    /// Every sample on a line.
+    /// One sample per line
     Csv,
-    /// One page that needs nothing else.
+    /// A self-contained page
     Html,
 }
 
@@ -68,19 +68,19 @@ pub fn run(args: &Args, _: &Context) -> Outcome {
     out.finish()
 }
 
-/// Say what changed between two runs beyond noise
+/// Compare two runs
 ///
-/// Exit status: 0 if nothing became slower or was lost, 1 otherwise.
+/// Only changes beyond the noise are reported.
 #[derive(clap::Args, Debug)]
 pub struct CompareArgs {
-    /// The results of before
+    /// The earlier results
     base: PathBuf,
-    /// The results of now
+    /// The later results
     new: PathBuf,
-    /// Changes of fewer than N percent count as none
+    /// Ignore changes of less than N percent
     #[arg(long, value_name = "N", default_value_t = 5.0)]
     least: f64,
-    /// Name also what did not change
+    /// List workloads without a change too
     #[arg(short, long)]
     all: bool,
 }
@@ -118,10 +118,14 @@ pub fn compare(args: &CompareArgs, context: &Context) -> Outcome {
                 "{word:<7} {name} on {target}: {:.2}x ({:.2} to {:.2})",
                 speed.value, speed.low, speed.high
             )?,
-            None => writeln!(out, "{word:<7} {name} on {target}: no figure any more")?,
+            None => writeln!(out, "{word:<7} {name} on {target}: no result")?,
         }
     }
-    writeln!(out, "{slower} slower, {faster} faster, {same} the same within noise and {} %", args.least)?;
+    writeln!(
+        out,
+        "{slower} slower, {faster} faster, {same} unchanged within the noise and {} %",
+        args.least
+    )?;
     out.finish()?;
     if slower > 0 {
         context.raise(1);

@@ -17,66 +17,66 @@ use obento_bench::{BenchError, Target};
 
 use super::watch::Shown;
 use crate::context::Context;
-use crate::format::size::parse_size;
 use crate::output::{Outcome, Output, Stop};
+use crate::parse::size::positive_size;
 use crate::report::Report;
 
-/// What is run, on what, how often.
+/// The workloads, the targets and the limits of a run.
 #[derive(clap::Args, Debug)]
 #[group(id = "measure")]
 pub struct Args {
-    /// Suites, or workloads by their names
+    /// Suites, or names of workloads
     #[arg(required = true, value_name = "SUITE|WORKLOAD")]
     names: Vec<String>,
-    /// What is measured; may be given several times (default: the targets of the suite, or kernel:ext4, image:ext4 and fuse:ext4)
+    /// What to measure; may be repeated. The default is the targets of the suite, or kernel:ext4, image:ext4 and fuse:ext4
     #[arg(short = 'T', long = "target", value_name = "TARGET")]
     targets: Vec<String>,
     /// Compare with this target in the table at the end
     #[arg(long, value_name = "TARGET")]
     baseline: Option<String>,
-    /// Keep the results in FILE, after each run
+    /// Store the results in FILE, after each run
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Go on with the results in the file that --output names
+    /// Continue with the results in the file of --output
     #[arg(long, requires = "output")]
     resume: bool,
-    /// Put the images into a folder in DIR
+    /// Create the images in a folder in DIR
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Size of each file system
-    #[arg(long, value_parser = parse_size)]
+    /// The size of each file system
+    #[arg(long, value_parser = positive_size)]
     size: Option<u64>,
-    /// Size of large files; to see the disk it must be larger than the memory
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// The size of large files; it must exceed the memory to measure the disk
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     file_size: Option<u64>,
-    /// Threads of the workloads with T=N
+    /// The number of threads of workloads with T=N
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// How long workloads run that have no end of their own
+    /// The time of workloads that do not end by themselves
     #[arg(long, value_name = "SECONDS")]
     run_time: Option<f64>,
     /// Divide the numbers of files and operations by N
     #[arg(long, value_name = "N")]
     scale: Option<u64>,
-    /// Where random numbers start
+    /// The seed of random numbers
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Threads, sizes and times of a study: bento, reproduction or filebench
+    /// Use the threads, sizes and times of a study: bento, reproduction or filebench
     #[arg(long, value_name = "STUDY", value_parser = parse_preset)]
     preset: Option<Settings>,
-    /// Fill so many percent of each file system with a history of files first
+    /// Age each file system first: fill PERCENT of it with a history of files
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=80))]
     age: Option<u8>,
-    /// Put the file systems on disks of compressed memory (root)
+    /// Use disks of compressed memory (zram; requires root)
     #[arg(long)]
     zram: bool,
-    /// Repeat at least so often
+    /// The minimum number of repetitions
     #[arg(long, value_name = "N")]
     repeat: Option<usize>,
-    /// Repeat at most so often, however unsure the figures are
+    /// The maximum number of repetitions
     #[arg(long, value_name = "N")]
     repeat_most: Option<usize>,
-    /// Stop a run after so many minutes
+    /// The time limit of a run
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0)]
     limit: f64,
 }
@@ -86,7 +86,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let (suite, workloads) = chosen(args)?;
     let mut results = begin(args, suite)?;
     let targets = targets(args, suite)?;
-    // Servers of databases are not root's, and must come through.
+    // Database servers run as other users, and must be able to enter the folder.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     let folder = tempfile::Builder::new().prefix("obento-bench-").permissions(open).tempdir_in(&args.dir);
     let folder = folder.map_err(|error| {
@@ -95,8 +95,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let path =
         folder.path().canonicalize().map_err(|error| fail(Report::new("cannot find the folder", error)))?;
     results.machine = Machine::this(&path);
-    let obento =
-        std::env::current_exe().map_err(|error| fail(Report::new("cannot find obento itself", error)))?;
+    let obento = std::env::current_exe()
+        .map_err(|error| fail(Report::new("cannot find the program of obento", error)))?;
     let registry = context.registry().clone();
     let ground = Ground { folder: path, size: results.size, obento, registry, zram: args.zram };
     let size = results.size.to_string();
@@ -121,7 +121,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     let mut watch = Shown::new(context, &plan);
     if results.settings.file_size < machine::memory() {
-        context.note(b"bench", "large files fit the memory: what is read after it was written comes from the cache (--file-size)");
+        context.note(b"bench", "large files fit in memory, so reads come from the cache; use a larger --file-size to measure the disk");
     }
     let mut save = |results: &Results| args.output.as_ref().map_or(Ok(()), |path| results.save(path));
     let whole = lab::run(&plan, &processes, &mut results, &mut watch, &mut save)
@@ -132,10 +132,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     out.finish()?;
     if !whole {
         let help = match &args.output {
-            Some(path) => format!("the same command with --resume goes on with {}", path.display()),
-            None => "with --output FILE it could go on".to_owned(),
+            Some(path) => format!("add --resume to the command to continue with {}", path.display()),
+            None => "use --output FILE to be able to continue".to_owned(),
         };
-        return Err(fail(Report::plain("interrupted: the table holds what was done").help(help)));
+        return Err(fail(Report::plain("interrupted: the table shows the completed runs").help(help)));
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ fn fail(report: Report) -> Stop {
 fn parse_preset(name: &str) -> Result<Settings, String> {
     let found = PRESETS.iter().find(|preset| preset.name == name);
     let names = || PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ");
-    found.map(|preset| preset.settings()).ok_or_else(|| format!("there are {}", names()))
+    found.map(|preset| preset.settings()).ok_or_else(|| format!("the studies are {}", names()))
 }
 
 /// The first suite that is named, and all workloads in the order in which they are named.
@@ -202,7 +202,7 @@ fn begin(args: &Args, suite: Option<&'static Suite>) -> Result<Results, Stop> {
     settings.seed = args.seed.unwrap_or(settings.seed);
     if let Some(seconds) = args.run_time {
         settings.run_time = Duration::try_from_secs_f64(seconds)
-            .map_err(|_| fail(Report::plain(format!("--run-time: {seconds} is no number of seconds"))))?;
+            .map_err(|_| fail(Report::plain(format!("invalid --run-time '{seconds}'"))))?;
     }
     let mut enough = suite.map_or_else(Enough::default, |suite| suite.enough);
     enough.least = args.repeat.unwrap_or(enough.least).max(1);
@@ -214,13 +214,13 @@ fn begin(args: &Args, suite: Option<&'static Suite>) -> Result<Results, Stop> {
             let known = Results::load(path).map_err(|error| fail(Report::plain(error)))?;
             if (&known.settings, known.size) != (&fresh.settings, fresh.size) {
                 let report = Report::plain(format!("'{}' was measured with other settings", path.display()));
-                return Err(fail(report.help("give the same options, or another --output")));
+                return Err(fail(report.help("use the same options, or another file for --output")));
             }
             Ok(Results { enough, ..known })
         }
         Some(path) if path.exists() => {
             let report = Report::plain(format!("'{}' exists", path.display()));
-            Err(fail(report.help("--resume goes on with it; or name another file")))
+            Err(fail(report.help("use --resume to continue with it, or name another file")))
         }
         _ => Ok(fresh),
     }

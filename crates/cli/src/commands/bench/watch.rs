@@ -1,4 +1,4 @@
-//! What is seen of a run: on a terminal a table that lives, of the workload that is measured now, below those that are done;
+//! The progress of a run: on a terminal a live table of the current workload, elsewhere one line per result.
 //! elsewhere a line for each figure.
 
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ impl Watch for Shown<'_> {
         match &known.ended {
             Some(Outcome::Absent(why)) => {
                 self.context.note(known.target.as_bytes(), why);
-                lines = vec!["cannot be run here".to_owned()];
+                lines = vec!["not available on this machine".to_owned()];
             }
             Some(Outcome::Failed(why)) => {
                 self.context.fail(&Report::on("cannot measure", known.target.as_bytes(), why));
@@ -91,7 +91,7 @@ impl Watch for Shown<'_> {
             Some(Outcome::Measured(_)) | None => {}
         }
         let disturbed = known.samples.last().and_then(|sample| sample.disturbed.as_deref());
-        lines.extend(disturbed.map(|why| format!("disturbed: {why}")));
+        lines.extend(disturbed.map(|why| format!("unreliable: {why}")));
         match &self.live {
             Some(live) => live.ended(known, &lines),
             None => lines.iter().for_each(|line| eprintln!("  {line}")),

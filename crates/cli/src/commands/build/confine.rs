@@ -34,7 +34,7 @@ pub(super) fn confine<'a>(
         BuildSource::Mtree(path) | BuildSource::Dump(path) => Some(folder_of(path)),
         _ => None,
     });
-    // What cannot be opened is told when it is read.
+    // A file that cannot be opened is reported when it is read.
     let paths = sources.iter().filter_map(|source| source.path()).chain(folders).chain(files);
     let read: Vec<OwnedFd> = paths.filter_map(open).collect();
     let read: Vec<_> = read.iter().map(OwnedFd::as_fd).collect();

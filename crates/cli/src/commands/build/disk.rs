@@ -13,7 +13,7 @@ use obento::{
 
 use super::confine::confine_filled;
 use super::{Args, Watch, engine, layout, tell, warn_of_lists};
-use crate::commands::cp::tell_losses;
+use crate::commands::cp::report_losses;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
@@ -46,7 +46,7 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
             warn_of_lists(&volume.lost, context);
         }
         if let Some(filled) = &partition.filled {
-            tell_losses(&filled.written, &name, false, context);
+            report_losses(&filled.written, &name, false, context);
             tell(&filled.notes);
             warn_of_lists(&filled.lost, context);
         }

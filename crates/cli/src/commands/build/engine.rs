@@ -1,4 +1,4 @@
-//! Building a type that only the kernel engine opens: its own program makes the volume, Linux takes the tree.
+//! Building types that only the kernel engine opens: their own program creates the volume, and Linux fills it.
 
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use obento::{FillReport, WriteReport, build_filled, human_size, uuid_text};
 use super::confine::confine_filled;
 use super::volume::VolumeArgs;
 use super::{Args, Watch, tell, warn_of_lists, write_counts};
-use crate::commands::cp::tell_losses;
+use crate::commands::cp::report_losses;
 use crate::commands::mkfs::own;
 use crate::context::Context;
 use crate::json::Line;
@@ -42,7 +42,7 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
         Ok(report) => report,
         Err(failure) => return tell(failure, shown, context),
     };
-    tell_losses(&report.written, shown, false, context);
+    report_losses(&report.written, shown, false, context);
     report.notes.iter().for_each(|note| context.note(shown, note));
     warn_of_lists(&report.lost, context);
     let mut out = Output::stdout();
@@ -55,7 +55,7 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
         if !probe.label.is_empty() {
             write!(out, " '{}'", printable(&probe.label))?;
         }
-        writeln!(out, ", {}, made by {}", human_size(probe.len), maker.tool.program)?;
+        writeln!(out, ", {}, created by {}", human_size(probe.len), maker.tool.program)?;
         write_counts(
             &mut out,
             (files(written), written.directories),
@@ -73,7 +73,7 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
 /// What makes an empty volume of `kind`. Errors: nothing that is known.
 pub(super) fn maker(kind: &Type) -> Result<Maker, String> {
     let name = kind.names.first().copied().unwrap_or_default();
-    kind.maker.ok_or_else(|| format!("no program is known that makes an empty {name}"))
+    kind.maker.ok_or_else(|| format!("no program for creating {name} volumes is known"))
 }
 
 fn line(shown: &[u8], report: &FillReport, start: Instant) -> Line {
@@ -103,8 +103,8 @@ pub(super) fn files(written: &WriteReport) -> u64 {
 /// Why two builds of a type differ that `program` makes.
 pub(super) fn differs(program: &str) -> Report {
     let cause =
-        format!("{program} and Linux, which make this type, write their own time and a new UUID each time");
-    Report::new("cannot use --verify", cause)
+        format!("{program} and Linux write the current time and a new UUID in each build of this type");
+    Report::new("--verify is not supported", cause)
 }
 
 /// What of `volume` the program does not get: as an option, and as a key of the file of a disk.
@@ -130,7 +130,7 @@ fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
         return Err(differs(program));
     }
     let Some((option, _)) = not_passed(&args.volume, maker) else { return Ok(()) };
-    let cause = format!("{program} makes this type, and does not get it");
-    Err(Report::new(format!("cannot use {option}"), cause)
-        .help(format!("make the volume by {program} itself, and fill it: obento cp -a FOLDER/. IMAGE:/")))
+    let name = args.volume.fs_type.to_uppercase();
+    Err(Report::plain(format!("{option} is not available for {name}"))
+        .help(format!("create the volume with {program}, and fill it with 'obento cp -a FOLDER/. IMAGE:/'")))
 }

@@ -1,4 +1,4 @@
-//! A TOML file read key by key: what is wrong is told with its line and key, and what nobody asked for is refused.
+//! Reading a TOML file key by key: errors name the line and the key, and unknown keys are errors.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -76,13 +76,13 @@ impl<'f, 'a> Keys<'f, 'a> {
         match value {
             DeValue::String(text) => Ok(text.to_string()),
             DeValue::Integer(number) => Ok(number.to_string()),
-            _ => Err(self.wrong(key, "it is no text")),
+            _ => Err(self.wrong(key, "not a string")),
         }
     }
 
     /// The text of `key`, which has to be there.
     pub fn required(&self, key: &'static str) -> Result<String, Report> {
-        self.text(key)?.ok_or_else(|| self.wrong(key, "it is missing"))
+        self.text(key)?.ok_or_else(|| self.wrong(key, "missing"))
     }
 
     /// The texts of `key`: a list, or one.
@@ -106,7 +106,7 @@ impl<'f, 'a> Keys<'f, 'a> {
         match self.find(key).map(Spanned::get_ref) {
             None => Ok(false),
             Some(DeValue::Boolean(set)) => Ok(*set),
-            Some(_) => Err(self.wrong(key, "it is neither true nor false")),
+            Some(_) => Err(self.wrong(key, "not true or false")),
         }
     }
 
@@ -115,13 +115,13 @@ impl<'f, 'a> Keys<'f, 'a> {
         match self.find(key).map(|value| (value.span(), value.get_ref())) {
             None => Ok(None),
             Some((span, DeValue::Table(table))) => Ok(Some(Keys::new(self.source, span, table))),
-            Some(_) => Err(self.wrong(key, format!("it is no table; write [{key}]"))),
+            Some(_) => Err(self.wrong(key, format!("not a table; write [{key}]"))),
         }
     }
 
     /// The tables `key`.
     pub fn tables(&self, key: &'static str) -> Result<Vec<Keys<'f, 'a>>, Report> {
-        let wrong = || self.wrong(key, format!("it is no list of tables; write [[{key}]]"));
+        let wrong = || self.wrong(key, format!("not a list of tables; write [[{key}]]"));
         let Some(value) = self.find(key) else { return Ok(Vec::new()) };
         let DeValue::Array(list) = value.get_ref() else { return Err(wrong()) };
         let tables = list.iter().map(|value| match value.get_ref() {
@@ -136,7 +136,7 @@ impl<'f, 'a> Keys<'f, 'a> {
         self.table.keys().any(|known| known.get_ref() == key)
     }
 
-    /// Errors: the first key, in the order of the file, that nobody asked for.
+    /// Errors: the first unknown key, in the order of the file.
     pub fn finish(&self) -> Result<(), Report> {
         let asked = self.asked.borrow();
         let unknown = self.table.keys().filter(|key| !asked.contains(&**key.get_ref()));
@@ -144,8 +144,8 @@ impl<'f, 'a> Keys<'f, 'a> {
             None => Ok(()),
             Some(key) => {
                 let known: Vec<&str> = asked.iter().copied().collect();
-                let report = self.wrong(key.get_ref(), "there is no such key here");
-                Err(report.help(format!("there are: {}", known.join(", "))))
+                let report = self.wrong(key.get_ref(), "unknown key");
+                Err(report.help(format!("the keys here are {}", known.join(", "))))
             }
         }
     }

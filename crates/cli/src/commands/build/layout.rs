@@ -1,4 +1,4 @@
-//! The file of a disk: what `docs/disk.md` describes, as settings.
+//! The layout file of a disk, as `obento help layout` describes it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,9 +15,11 @@ use obento::{
 use super::engine;
 use super::keys::{Keys, Source};
 use super::volume::VolumeArgs;
-use crate::commands::mkfs::args::{epoch, size, uuid};
 use crate::commands::mkfs::own;
 use crate::context::Context;
+use crate::parse::size::size_in;
+use crate::parse::time::source_date_epoch;
+use crate::parse::uuid::uuid;
 use crate::report::Report;
 
 /// Attributes by their names: those of the UEFI specification, table 5.8, and of the Discoverable Partitions Specification, 3.
@@ -42,7 +44,7 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
     let read = opened.take(MAX_LEN + 1).read_to_string(&mut text);
     read.map_err(|error| Report::on("cannot read", shown, error))?;
     if text.len() as u64 > MAX_LEN {
-        return Err(Report::on("cannot use", shown, format!("it has more than {MAX_LEN} bytes")));
+        return Err(Report::on("cannot use", shown, format!("larger than {MAX_LEN} bytes")));
     }
     let source = Source::new(path, &text);
     let parsed = source.parse()?;
@@ -55,7 +57,7 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
     let partitions = root.tables("partition")?;
     root.finish()?;
     if partitions.is_empty() {
-        return Err(root.wrong("partition", "there is none; write [[partition]]"));
+        return Err(root.wrong("partition", "missing; write [[partition]]"));
     }
     let (unpack, registry) = (context.options().unpack(), context.registry());
     let context = Reader { scheme: settings.scheme, folder, threads, unpack, registry };
@@ -64,11 +66,11 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
     let mut rests = partitions.iter().zip(&settings.partitions).filter(|(_, held)| rest(held));
     match (rests.next(), rests.next()) {
         (Some((keys, _)), _) if settings.size.is_none() => {
-            let report = keys.wrong("size", "'rest' is of a disk that has a size");
-            return Err(report.help("write a size into [disk]: size = \"4G\""));
+            let report = keys.wrong("size", "'rest' requires the size of the disk");
+            return Err(report.help("set it in [disk]: size = \"4G\""));
         }
         (Some(_), Some((keys, _))) => {
-            return Err(keys.wrong("size", "another partition has the rest already"));
+            return Err(keys.wrong("size", "another partition uses the rest already"));
         }
         _ => {}
     }
@@ -92,7 +94,7 @@ fn disk(keys: &Keys<'_, '_>) -> Result<DiskSettings, Report> {
         (Some(text), Scheme::Gpt) => Some(DiskId::Guid(guid(keys, "uuid", &text)?)),
         (Some(text), Scheme::Mbr) => {
             let number = u32::from_str_radix(text.strip_prefix("0x").unwrap_or(&text), 16);
-            let wrong = |_| keys.wrong("uuid", "an MBR has a number of 8 digits in base 16: \"0x1234abcd\"");
+            let wrong = |_| keys.wrong("uuid", "an MBR has a number of 8 hexadecimal digits: \"0x1234abcd\"");
             Some(DiskId::Signature(number.map_err(wrong)?))
         }
     };
@@ -101,12 +103,12 @@ fn disk(keys: &Keys<'_, '_>) -> Result<DiskSettings, Report> {
 }
 
 fn length(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<u64, Report> {
-    let len = size(text, 0).filter(|&len| len > 0);
-    len.ok_or_else(|| keys.wrong(key, format!("'{}' is no size; write 10G", text.escape_default())))
+    let len = size_in(text, 1).filter(|&len| len > 0);
+    len.ok_or_else(|| keys.wrong(key, format!("invalid size '{}' (try 10G)", text.escape_default())))
 }
 
 fn guid(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<Guid, Report> {
-    Guid::parse(text).ok_or_else(|| keys.wrong(key, format!("'{}' is no UUID", text.escape_default())))
+    Guid::parse(text).ok_or_else(|| keys.wrong(key, format!("invalid UUID '{}'", text.escape_default())))
 }
 
 /// What all partitions of a file have in common.
@@ -133,7 +135,7 @@ impl Reader<'_> {
         if self.scheme == Scheme::Mbr {
             let mut of_gpt = ["uuid", "label"].into_iter().filter(|key| keys.has(key));
             if let Some(key) = of_gpt.next() {
-                return Err(keys.wrong(key, "partitions of an MBR have none"));
+                return Err(keys.wrong(key, "not supported for partitions of an MBR"));
             }
         }
         let attributes = self.attributes(keys)?;
@@ -141,7 +143,7 @@ impl Reader<'_> {
         let content = self.content(keys, &content)?;
         let needs_size = matches!(content, PartitionContent::Empty | PartitionContent::Swap { .. });
         if needs_size && size == PartitionSize::Auto {
-            return Err(keys.wrong("size", "what is empty or for swapping says not how long it is"));
+            return Err(keys.wrong("size", "a partition that is empty or a swap area requires a size"));
         }
         keys.finish()?;
         Ok(PartitionSettings { kind, name, uuid, attributes, size, content })
@@ -150,10 +152,10 @@ impl Reader<'_> {
     fn kind(&self, keys: &Keys<'_, '_>) -> Result<PartitionType, Report> {
         let text = keys.required("type")?;
         PartitionType::parse(&text, self.scheme).ok_or_else(|| {
-            let why = format!("there is no type '{}' for {}", text.escape_default(), self.scheme);
+            let why = format!("unknown type '{}' for {}", text.escape_default(), self.scheme);
             let known: Vec<&str> = PartitionType::known(self.scheme).collect();
             let other = if self.scheme == Scheme::Gpt { "a GUID" } else { "a number: 0x83" };
-            keys.wrong("type", why).help(format!("there are {}, or {other}", known.join(", ")))
+            keys.wrong("type", why).help(format!("the types are {}, or {other}", known.join(", ")))
         })
     }
 
@@ -164,9 +166,9 @@ impl Reader<'_> {
             let is_known = |bit: &u32| self.scheme == Scheme::Gpt || *bit == 2;
             let bit = bit.filter(is_known).ok_or_else(|| {
                 let known = ATTRIBUTES.iter().filter(|(_, bit)| is_known(bit)).map(|(name, _)| *name);
-                let why = format!("there is no attribute '{}'", text.escape_default());
+                let why = format!("unknown attribute '{}'", text.escape_default());
                 keys.wrong("attributes", why)
-                    .help(format!("there are: {}", known.collect::<Vec<_>>().join(", ")))
+                    .help(format!("the attributes are {}", known.collect::<Vec<_>>().join(", ")))
             })?;
             attributes |= 1 << bit;
         }
@@ -186,7 +188,7 @@ impl Reader<'_> {
             "swap" => {
                 let label = keys.text("fs-label")?.unwrap_or_default().into_bytes();
                 let text = keys.text("fs-uuid")?;
-                let wrong = |_| keys.wrong("fs-uuid", "it is no UUID");
+                let wrong = |_| keys.wrong("fs-uuid", "not a UUID");
                 let uuid = text.filter(|text| text != "random").map(|text| uuid(&text)).transpose();
                 Ok(PartitionContent::Swap { label, uuid: uuid.map_err(wrong)?.flatten() })
             }
@@ -218,7 +220,7 @@ impl Reader<'_> {
             keys.wrong(key, bad.words())
         });
         let mut settings = settings?;
-        settings.epoch = epoch()?;
+        settings.epoch = source_date_epoch()?;
         settings.threads = self.threads;
         settings.unpack = self.unpack;
         settings.contents = volume.contents.iter().map(|folder| self.folder.join(folder)).collect();
@@ -230,7 +232,7 @@ impl Reader<'_> {
 fn maker(keys: &Keys<'_, '_>, volume: &VolumeArgs, kind: &Type) -> Result<EmptyMaker, Report> {
     let maker = engine::maker(kind).map_err(|cause| keys.wrong("content", cause))?;
     if let Some((_, key)) = engine::not_passed(volume, &maker) {
-        let cause = format!("{} makes this type, and does not get it", maker.tool.program);
+        let cause = format!("{} creates this type and does not support it", maker.tool.program);
         return Err(keys.wrong(key, cause));
     }
     let program = own::program(&maker, volume.label.as_ref(), "cannot make", volume.fs_type.as_bytes());
@@ -243,7 +245,7 @@ fn volume(keys: &Keys<'_, '_>, fs_type: &str) -> Result<VolumeArgs, Report> {
     let minimize = keys.is_set("minimize")?;
     let free = keys.text("free")?;
     if minimize && free.is_some() {
-        return Err(keys.wrong("free", "it cannot be together with minimize"));
+        return Err(keys.wrong("free", "cannot be combined with minimize"));
     }
     Ok(VolumeArgs {
         fs_type: fs_type.into(),

@@ -1,4 +1,4 @@
-//! `obento build`: an image out of directories, archives and manifests.
+//! `obento build`: builds images from directories, archives and manifests.
 
 mod args;
 mod confine;
@@ -43,12 +43,12 @@ fn make(args: &Args, context: &Context) -> Outcome {
     context.expect_changes_allowed(shown)?;
     if let Ok(there) = std::fs::symlink_metadata(args.out()) {
         if !args.force {
-            let report = Report::on("cannot build", shown, "something has the name already");
-            return Err(report.help("--force (-F) replaces it").into());
+            let report = Report::on("cannot build", shown, "file already exists");
+            return Err(report.help("use --force to overwrite it").into());
         }
         if !there.is_file() && !there.is_symlink() {
-            let report = Report::on("cannot build", shown, "what has the name is no regular file");
-            return Err(report.help("--force (-F) replaces images alone; give another name").into());
+            let report = Report::on("cannot build", shown, "exists and is not a regular file");
+            return Err(report.help("choose another name: --force overwrites only regular files").into());
         }
     }
     if let Some(layout) = &args.disk {
@@ -103,7 +103,7 @@ impl Cannot<'_> {
     }
 }
 
-/// Tells why nothing was built, every reason of it.
+/// Reports every reason why nothing was built.
 fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
     let (failure, cannot) = match failure {
         BuildFailure::Partition { number, failure } => {
@@ -118,8 +118,8 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
             for (why, paths) in by_reason(&problems) {
                 let (count, first) = (paths.len(), paths.first().copied().unwrap_or_default());
                 let what = match count {
-                    1 => "cannot take".into(),
-                    _ => format!("cannot take {count} files, such as"),
+                    1 => "cannot store".into(),
+                    _ => format!("cannot store {count} files, such as"),
                 };
                 context.warn(&Report::on(&what, first, why));
             }
@@ -127,47 +127,47 @@ fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         }
         BuildFailure::Sources(problems) => {
             for problem in &problems {
-                context.warn(&Report::on("cannot take", &problem.path, &problem.why));
+                context.warn(&Report::on("cannot store", &problem.path, &problem.why));
             }
             because(&none_taken(problems.len())).help(LEAVE_OUT)
         }
         BuildFailure::TooSmall { size, needed } if needed > size => {
-            because(&format!("{size} bytes are too few: it needs {needed}"))
-                .help(format!("a size of {}k suffices, or auto", needed.div_ceil(1024)))
+            because(&format!("a size of {size} bytes is too small: {needed} are needed"))
+                .help(format!("use a size of {}k, or auto", needed.div_ceil(1024)))
         }
         BuildFailure::NotSound(findings) => {
             for finding in &findings {
-                context.warn(&Report::on("the check of the image reports", cannot.shown, finding));
+                context.warn(&Report::on("the check reports a problem of", cannot.shown, finding));
             }
-            because(&"the finished image is damaged, and was not kept").help(OUR_FAULT)
+            because(&"the new image is damaged and was removed").help(OUR_FAULT)
         }
         BuildFailure::Differs(problems) => {
             for problem in &problems {
-                context.warn(&Report::on("not built as its source has it:", &problem.path, &problem.why));
+                context.warn(&Report::on("differs from its source:", &problem.path, &problem.why));
             }
-            because(&"the finished image differs from its sources, and was not kept").help(OUR_FAULT)
+            because(&"the new image differs from its sources and was removed").help(OUR_FAULT)
         }
         BuildFailure::Host(HostError::Exists { .. }) => {
-            because(&"something has got the name meanwhile").help("--force (-F) replaces it")
+            because(&"file already exists").help("use --force to overwrite it")
         }
         BuildFailure::UnknownType { .. } => {
-            because(&failure).help(format!("it builds: {}", types(context.registry()).join(", ")))
+            because(&failure).help(format!("supported types: {}", types(context.registry()).join(", ")))
         }
-        BuildFailure::Full { .. } => because(&failure).help("with the size auto one is found that suffices"),
+        BuildFailure::Full { .. } => because(&failure).help("use the size auto, or a larger size"),
         BuildFailure::Format(FormatError::Needs { needs, .. }) => {
-            because(&failure).help(format!("add {needs}, or leave the other out"))
+            because(&failure).help(format!("add {needs}, or omit the other feature"))
         }
         failure => because(&failure),
     };
     Err(report.into())
 }
 
-const OUR_FAULT: &str = "this is a bug in obento: please report it, with the sources if you can";
-const LEAVE_OUT: &str = "mend them, or leave them out with --exclude";
+const OUR_FAULT: &str = "this is a bug in obento; please report it, with the sources if possible";
+const LEAVE_OUT: &str = "fix these files, or omit them with --exclude";
 
 fn none_taken(count: usize) -> String {
     let s = if count == 1 { "" } else { "s" };
-    format!("{count} file{s} cannot be taken, and nothing was written")
+    format!("{count} file{s} cannot be stored; nothing was written")
 }
 
 /// The paths that cannot be held, for each reason.
@@ -225,7 +225,7 @@ fn write_counts(
         human_size(rate(bytes, time)),
     )?;
     if excluded > 0 {
-        writeln!(out, "  {excluded} left out by --exclude")?;
+        writeln!(out, "  {excluded} omitted by --exclude")?;
     }
     Ok(())
 }

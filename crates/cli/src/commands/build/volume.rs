@@ -1,4 +1,4 @@
-//! What makes one file system, on the command line or in the file of a disk: sources, and how they become a volume.
+//! The options of one file system, on the command line or in a layout file: sources, and how they become a volume.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -10,81 +10,83 @@ use std::sync::Arc;
 use obento::{BuildSettings, BuildSource, FileKind, IdMap, Input, Mode, Owner, Room};
 
 use crate::change::mode::ModeChange;
-use crate::commands::mkfs::args::{size, split, uuid};
+use crate::parse::settings::{split, value_for_driver};
+use crate::parse::size::size_in;
+use crate::parse::uuid::uuid;
 use crate::report::Report;
 
-/// The sources of a volume and its options.
+/// The sources and options of a volume.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct VolumeArgs {
-    /// The type: ext4, ext3, ext2, exfat, vfat, xv6, or one that Linux fills, such as xfs: see `obento types`
+    /// Type: ext4, ext3, ext2, exfat, vfat, xv6, or a type that the kernel engine fills, such as xfs (see 'obento types')
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
-    /// What is in it
+    /// Contents of the image; later sources replace files of earlier ones
     #[arg(long, value_name = "SRC", num_args = 1..)]
     pub from: Vec<OsString>,
     /// A file or directory of the host, at a path in the image
     #[arg(long, value_name = "SRC:DST")]
     pub add: Vec<OsString>,
-    /// Its size, or auto for as much as is needed
+    /// Size of the volume, or auto for the minimum
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub size: String,
-    /// How much of it stays free, where its size is found
+    /// Free space of a volume whose size is auto
     #[arg(long, value_name = "PERCENT", default_value = "10%", conflicts_with = "minimize")]
     pub free: String,
-    /// As small as can be: nothing free, nothing kept, no room to grow
+    /// Make the volume as small as possible, without free space and room to grow
     #[arg(long)]
     pub minimize: bool,
-    /// Whose files are: UID:GID, or keep for whose they are on the host
+    /// Set owner UID:GID, or keep the host's owners
     #[arg(long, value_name = "UID:GID|keep")]
     pub owner: Option<String>,
-    /// Users that become others: FROM:TO, or FROM:TO:COUNT
+    /// Change user IDs
     #[arg(long, value_name = "FROM:TO[:COUNT]")]
     pub map_uid: Vec<String>,
-    /// Groups that become others
+    /// Change group IDs
     #[arg(long, value_name = "FROM:TO[:COUNT]")]
     pub map_gid: Vec<String>,
     /// Change permission bits, as chmod(1) does
     #[arg(long, value_name = "MODE", allow_hyphen_values = true)]
     pub chmod: Option<String>,
-    /// Leave out what matches PATTERN, and what is below it
+    /// Omit files that match PATTERN, and everything below them
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<OsString>,
-    /// Take extended attributes of directories of the host too
+    /// Include extended attributes of host directories
     #[arg(long)]
     pub xattrs: bool,
-    /// Which image of an OCI layout or docker save that has several: a tag, a platform such as linux/arm64, or a digest
+    /// Select an image of an OCI layout or docker save: a tag, a platform such as linux/arm64, or a digest
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// Allow manifests to name contents in DIR, besides the directory of the manifest
+    /// Allow manifests to refer to files in DIR, besides those beside the manifest
     #[arg(long, value_name = "DIR")]
     pub contents: Vec<PathBuf>,
-    /// The label
+    /// Label
     #[arg(short = 'L', long, value_name = "TEXT")]
     pub label: Option<OsString>,
-    /// The UUID, or clear
+    /// UUID, or clear
     #[arg(short = 'U', long, value_name = "UUID")]
     pub uuid: Option<String>,
-    /// Bytes a block
+    /// Block size in bytes
     #[arg(short, long, value_name = "BYTES")]
     pub block_size: Option<String>,
-    /// Features to add, or with ^ to take away, with commas between
+    /// Features to add, or with ^ to remove, separated by commas
     #[arg(short = 'O', long, value_name = "[^]FEATURE", allow_hyphen_values = true)]
     pub features: Vec<String>,
-    /// More settings, with commas between, as mkfs has them
+    /// Further settings, separated by commas, as in mkfs
     #[arg(short = 'E', long = "extended", value_name = "NAME=VALUE")]
     pub extended: Vec<String>,
-    /// How many inodes
+    /// Number of inodes
     #[arg(short = 'N', long, value_name = "N")]
     pub inodes: Option<String>,
-    /// Bytes an inode
+    /// Inode size in bytes
     #[arg(short = 'I', long, value_name = "BYTES")]
     pub inode_size: Option<String>,
-    /// How much is kept for the super user, in percent
+    /// Percentage of blocks reserved for the super user
     #[arg(short = 'm', long, value_name = "PERCENT")]
     pub reserved_percent: Option<String>,
 }
 
-/// A value that an option cannot have.
+/// An invalid value of an option.
 #[derive(Debug)]
 pub struct Bad {
     /// The option, without its dashes.
@@ -98,49 +100,49 @@ impl Bad {
         Self { option, text: text.into(), example: example.to_string() }
     }
 
-    /// For the command line.
+    /// Returns the error for the command line.
     pub fn report(&self) -> Report {
-        let what = format!("cannot use '{}' for --{}", self.text.escape_default(), self.option);
-        Report::new(what, "it is no such value").help(format!("write {}", self.example))
+        Report::plain(format!("invalid {} {}", self.option.replace('-', " "), self.words()))
     }
 
-    /// For a file, which says itself which key it is.
+    /// Returns the error for a layout file, which names the key.
     pub fn words(&self) -> String {
-        format!("'{}' cannot be: write {}", self.text.escape_default(), self.example)
+        format!("'{}' (try {})", self.text.escape_default(), self.example)
     }
 }
 
 impl VolumeArgs {
-    /// What is built of; paths are counted from `folder`. Errors: a source that is none.
+    /// Returns the sources; paths are relative to `folder`. Errors: an invalid source.
     pub fn sources(&self, folder: &Path) -> Result<Vec<BuildSource>, Report> {
         let sources = self.from.iter().map(|source| self::source(source, folder));
         sources.chain(self.add.iter().map(|add| self::add(add, folder))).collect()
     }
 
-    /// How it is built. Errors: a value that is none.
+    /// Returns the settings. Errors: an invalid value.
     pub fn settings(&self) -> Result<BuildSettings, Bad> {
         let mut settings = BuildSettings::new(&self.fs_type);
         settings.size = match self.size.as_str() {
             "auto" => None,
             text => Some(
-                size(text, 0).filter(|&len| len > 0).ok_or_else(|| Bad::new("size", text, "10G, or auto"))?,
+                size_in(text, 1)
+                    .filter(|&len| len > 0)
+                    .ok_or_else(|| Bad::new("size", text, "10G or auto"))?,
             ),
         };
         settings.room = match self.minimize {
             true => Room::Least,
             false => Room::Free(
-                percent(&self.free)
-                    .ok_or_else(|| Bad::new("free", &self.free, "20%, or any other from 0% to 95%"))?,
+                percent(&self.free).ok_or_else(|| Bad::new("free", &self.free, "20%; at most 95%"))?,
             ),
         };
         settings.owner = match self.owner.as_deref() {
             None => Owner::Source,
             Some("keep") => Owner::Keep,
             Some(text) => {
-                // The last number is nobody's: chown(2) takes it for no change.
+                // chown(2) takes the last number for "no change".
                 let id = |text: &str| text.parse().ok().filter(|&id: &u32| id != u32::MAX);
                 let ids = text.split_once(':').and_then(|(uid, gid)| Some((id(uid)?, id(gid)?)));
-                let (uid, gid) = ids.ok_or_else(|| Bad::new("owner", text, "1000:1000, or keep"))?;
+                let (uid, gid) = ids.ok_or_else(|| Bad::new("owner", text, "1000:1000 or keep"))?;
                 Owner::Is(uid, gid)
             }
         };
@@ -148,7 +150,7 @@ impl VolumeArgs {
         settings.map_gid = maps("map-gid", &self.map_gid)?;
         if let Some(text) = &self.chmod {
             let change =
-                ModeChange::parse(text).ok_or_else(|| Bad::new("chmod", text, "u+rwX,go-w, or 755"))?;
+                ModeChange::parse(text).ok_or_else(|| Bad::new("chmod", text, "u+rwX,go-w or 755"))?;
             let apply = move |kind, mode: Mode| change.apply(mode, kind == FileKind::Directory, 0);
             settings.chmod = Some(Arc::new(apply));
         }
@@ -159,18 +161,14 @@ impl VolumeArgs {
         settings.label = self.label.as_ref().map(|label| label.as_bytes().to_vec()).unwrap_or_default();
         settings.uuid = match self.uuid.as_deref() {
             Some("random") => {
-                return Err(Bad::new(
-                    "uuid",
-                    "random",
-                    "a UUID, or clear: the same sources make the same image",
-                ));
+                return Err(Bad::new("uuid", "random", "a UUID or clear; builds are reproducible"));
             }
-            Some(text) => uuid(text).map_err(|_| Bad::new("uuid", text, "a UUID, or clear"))?,
+            Some(text) => uuid(text).map_err(|_| Bad::new("uuid", text, "a UUID or clear"))?,
             None => None,
         };
         settings.block_size = match &self.block_size {
             Some(text) => {
-                let bytes = size(text, 0).and_then(|bytes| u32::try_from(bytes).ok());
+                let bytes = size_in(text, 1).and_then(|bytes| u32::try_from(bytes).ok());
                 Some(bytes.ok_or_else(|| Bad::new("block-size", text, "4096"))?)
             }
             None => None,
@@ -181,7 +179,9 @@ impl VolumeArgs {
             ("inode_size", &self.inode_size),
             ("reserved_percent", &self.reserved_percent),
         ];
-        let given = letters.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
+        let given = letters
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value_for_driver(name, value.clone()?))));
         settings.settings.extend(given);
         settings.settings.extend(split(&self.extended));
         Ok(settings)
@@ -200,13 +200,13 @@ fn maps(option: &'static str, texts: &[String]) -> Result<Vec<IdMap>, Bad> {
             Some(&[from, to, count]) => (from, to, count),
             _ => return None,
         };
-        // The last number is nobody's: chown(2) takes it for "as it is".
+        // chown(2) takes the last number for "no change".
         let fits = |first: u32| first.checked_add(count).is_some();
         (fits(from) && fits(to)).then_some(IdMap { from, to, count })
     };
     texts
         .iter()
-        .map(|text| parse(text).ok_or_else(|| Bad::new(option, text, "1000:0, or 0:100000:65536")))
+        .map(|text| parse(text).ok_or_else(|| Bad::new(option, text, "1000:0 or 0:100000:65536")))
         .collect()
 }
 

@@ -1,8 +1,8 @@
-//! `obento check`: finds what is wrong with a file system, and mends it.
+//! `obento check`: finds and repairs the problems of a file system.
 //!
-//! What only the kernel engine opens is checked by the program of the type's own (`own`).
+//! A type that only the kernel engine opens is checked by its own program (`own`).
 //!
-//! Exit codes are those of fsck(8), not of the other commands: scripts know them.
+//! Exit codes are those of fsck(8), which scripts expect, not those of the other commands.
 
 mod own;
 
@@ -23,51 +23,50 @@ use crate::output::{Outcome, Output, Stop};
 use crate::progress::Progress;
 use crate::report::{Report, sentence, subject};
 
-/// Of fsck(8).
+/// The exit codes of fsck(8).
 const MENDED: u8 = 1;
 const LEFT: u8 = 4;
 const FAILED: u8 = 8;
 pub const USAGE: u8 = 16;
 
-/// Check a file system, and mend it
+/// Check a file system, and repair it
 ///
-/// Without an option nothing is written. Exit status, as of fsck(8): 0 nothing is wrong, 1 all was mended, 4 something is
-/// left, 8 the check could not be done, 16 wrong usage.
+/// Without an option nothing is written.
 ///
-/// What only the kernel engine opens is checked by the program of its type, which is named: xfs_repair, btrfs, fsck.f2fs, ...
+/// A type that only the kernel engine opens is checked by its own program, such as xfs_repair, btrfs or fsck.f2fs.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Look only, and write nothing (default)
+    /// Only check, and write nothing (default)
     #[arg(short = 'n', long, conflicts_with_all = ["safe", "yes"])]
     look: bool,
-    /// Mend what is safe without asking: what is right is known, and nothing is lost
+    /// Fix only problems with one certain, lossless repair
     #[arg(short = 'p', long, visible_short_alias = 'a', conflicts_with = "yes")]
     safe: bool,
-    /// Mend all
+    /// Fix all problems
     #[arg(short = 'y', long)]
     yes: bool,
-    /// With -p or -y: make files of clusters that belong to none, instead of freeing them (exfat)
+    /// With -p or -y: turn clusters that belong to no file into files instead of freeing them (exfat)
     #[arg(short = 's', long)]
     rescue: bool,
-    /// Accepted and ignored: a volume that says it is clean is looked at all the same
+    /// Ignored, for compatibility: a volume is always checked, even if it is marked clean
     #[arg(short = 'f', long, hide = true)]
     force: bool,
-    /// Use the super block at block N
+    /// Use the super block in block N
     #[arg(short = 'b', long = "backup", value_name = "N")]
     backup: Option<u64>,
-    /// Blocks are of SIZE bytes, to find that super block
+    /// Block size in bytes, to find that super block
     #[arg(short = 'B', long, value_name = "SIZE", requires = "backup")]
     block_size: Option<u32>,
-    /// Tell what is worth knowing and not wrong, too
+    /// Report remarks too
     #[arg(short, long)]
     verbose: bool,
-    /// Tell findings only, and no summary
+    /// Print only problems, without a summary
     #[arg(short, long)]
     quiet: bool,
-    /// How many threads work at once
+    /// Number of threads
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: u32,
-    /// The image, or a partition of it
+    /// The image, or a partition
     #[arg(required = true, value_name = "IMAGE[@PART]")]
     image: OsString,
 }
@@ -85,7 +84,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             return Ok(());
         }
     };
-    // Before rights are given up: a program is started.
+    // Before rights are given up, because a program is started.
     if let Some(subject) = own::Subject::of(&opened, context) {
         return subject.check(args, opened.mending, context).unwrap_or_else(|failure| {
             told(failure);
@@ -139,7 +138,7 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
     let address: Address = address(&args.image, context).map_err(|report| (report, FAILED))?;
     let shown = args.image.as_bytes();
     if address.place.is_some() {
-        let report = Report::on("cannot check", shown, "this names a file in an image");
+        let report = Report::on("cannot check", shown, "this is a path inside an image");
         return Err((report.help("name the image, or a partition: IMAGE@PART"), USAGE));
     }
     if context.options().ignore_checksums {
@@ -201,14 +200,17 @@ fn examine(
 fn failure(shown: &[u8], error: &CheckError) -> Report {
     let report = Report::on("cannot check", shown, error);
     match error {
-        CheckError::Failed(Error::Corrupt(_)) => report
-            .help("if another copy of the super block is known, name its block with -b: 8193, 32768, 98304"),
-        CheckError::Failed(Error::Device(DeviceError::ReadOnly)) => report.help("-n writes nothing"),
+        CheckError::Failed(Error::Corrupt(_)) => {
+            report.help("use -b with the block of a copy of the super block: 8193, 32768, 98304")
+        }
+        CheckError::Failed(Error::Device(DeviceError::ReadOnly)) => {
+            report.help("use -n to check without writing")
+        }
         _ => report,
     }
 }
 
-/// Tells findings as they come.
+/// Prints findings as they are found.
 struct Teller<'a> {
     out: Output,
     args: &'a Args,
@@ -225,7 +227,7 @@ impl CheckObserver for Teller<'_> {
         let written = if self.context.json() {
             finding_line(&finding).write(&mut self.out)
         } else {
-            let end = if finding.mended { ": mended" } else { "" };
+            let end = if finding.mended { ": repaired" } else { "" };
             writeln!(self.out, "{}{end}", sentence(&finding.text))
         };
         if let Err(error) = written {
@@ -255,10 +257,10 @@ fn finding_line(finding: &Finding) -> Line {
 fn summary(out: &mut Output, shown: &[u8], report: &CheckReport) -> std::io::Result<()> {
     let CheckReport { inodes, blocks, directories, .. } = report;
     let state = match (report.left(), report.mended) {
-        (0, 0) => "nothing is wrong".to_owned(),
-        (0, mended) => format!("{}, all mended", things(mended)),
+        (0, 0) => "no problems".to_owned(),
+        (0, mended) => format!("{}, all repaired", things(mended)),
         (left, 0) => format!("{} found", things(left)),
-        (left, mended) => format!("{} mended, {} left", things(mended), things(left)),
+        (left, mended) => format!("{} repaired, {} left", things(mended), things(left)),
     };
     writeln!(
         out,

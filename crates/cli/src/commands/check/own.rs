@@ -1,4 +1,4 @@
-//! Checking what only the kernel engine opens: by the program of the type's own.
+//! Checking types that only the kernel engine opens: by their own programs.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,14 +14,14 @@ use super::{Args, FAILED, LEFT, MENDED, Opened, USAGE};
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output, Stop};
-use crate::own::{Nameless, Program, tell};
+use crate::own::{Nameless, Program, print_line};
 use crate::report::{Report, printable, subject};
 
-/// How often one mends that may need more than once.
+/// How often a program is run that may need several runs to repair.
 const MENDS: u32 = 3;
 
-/// Whether the check may start a program: the type is not given, and a program that checks one of the engine's types is installed.
-/// The type shows when the image is decoded.
+/// Returns whether the check may start a program: the type is not given, and a program that checks one of the engine's types is
+/// installed. The type is known only when the image is decoded.
 pub fn may_start(context: &Context) -> bool {
     let registry = context.registry();
     let of = |kind: &Type| kind.checker.is_some_and(|checker| checker.tool.find().is_some());
@@ -31,12 +31,12 @@ pub fn may_start(context: &Context) -> bool {
     }
 }
 
-/// A volume of a type that a program of its own checks.
+/// A volume of a type that has its own program.
 pub struct Subject {
     kind: &'static Type,
     probe: Option<Probe>,
     device: Arc<dyn BlockDevice>,
-    /// Whether it is all of a file of the host.
+    /// Whether it is a complete host file.
     is_whole: bool,
 }
 
@@ -58,7 +58,7 @@ impl Subject {
         let shown = args.image.as_bytes();
         let name = self.kind.names.first().copied().unwrap_or_default();
         let cannot = |cause: &dyn std::fmt::Display| Report::on("cannot check", shown, cause);
-        let lacking = || (cannot(&format!("no program is known that checks {name}")), FAILED);
+        let lacking = || (cannot(&format!("no program for checking {name} is known")), FAILED);
         let checker = self.kind.checker.ok_or_else(lacking)?;
         refuse(args, &checker).map_err(|report| (report, USAGE))?;
         let arguments = match mending {
@@ -68,7 +68,7 @@ impl Subject {
         };
         let refused = || {
             let cause = format!("{} {}", checker.tool.program, checker.lacks);
-            (Report::on("cannot mend", shown, cause), USAGE)
+            (Report::on("cannot repair", shown, cause), USAGE)
         };
         let program =
             Program::find(checker.tool, "cannot check", shown).map_err(|report| (report, FAILED))?;
@@ -96,7 +96,7 @@ impl Subject {
             let end = code
                 .map_or("was ended by a signal".to_owned(), |code| format!("failed with exit code {code}"));
             let report = cannot(&format!("{} {end}", program.name()));
-            let help = format!("if its log is to be replayed first: obento sync {}", printable(shown));
+            let help = format!("run 'obento sync {}' first if its log must be replayed", printable(shown));
             return Err((if checker.needs_replay { report.help(help) } else { report }, FAILED));
         }
         Ok(self.told(teller, verdict, (shown, &program), context, args))
@@ -115,9 +115,9 @@ impl Subject {
             return Err(Stop::Output(error));
         }
         let (state, status) = match verdict {
-            Verdict::Clean => ("nothing is wrong", 0),
-            Verdict::Mended => ("all that was wrong was mended", MENDED),
-            Verdict::Left | Verdict::Failed => ("something is wrong", LEFT),
+            Verdict::Clean => ("no problems", 0),
+            Verdict::Mended => ("all problems were repaired", MENDED),
+            Verdict::Left | Verdict::Failed => ("problems were found", LEFT),
         };
         if context.json() {
             let label = self.probe.as_ref().map_or(&[][..], |probe| &probe.label);
@@ -131,14 +131,14 @@ impl Subject {
                 .write(&mut out)?;
         } else if !args.quiet {
             use std::io::Write as _;
-            writeln!(out, "{}: {state}, says {}", subject(shown), program.name())?;
+            writeln!(out, "{}: {state} (checked by {})", subject(shown), program.name())?;
         }
-        // Without its log a sound volume looks damaged.
+        // Without its log, an undamaged volume looks damaged.
         if verdict == Verdict::Left && self.kind.checker.is_some_and(|checker| checker.needs_replay) {
             let shown = printable(shown);
             context.note(
                 shown.as_bytes(),
-                format!("if it was not closed, its log is to be replayed first: obento sync {shown}"),
+                format!("if the volume was not closed, run 'obento sync {shown}' first to replay its log"),
             );
         }
         context.set_status(status);
@@ -169,20 +169,20 @@ fn refuse(args: &Args, checker: &Checker) -> Result<(), Report> {
     let options = [(args.rescue, "-s"), (args.backup.is_some(), "-b")];
     match options.iter().find(|(given, _)| *given) {
         Some((_, option)) => Err(Report::new(
-            format!("cannot use {option}"),
+            format!("{option} is not supported"),
             format!("{} checks this type", checker.tool.program),
         )),
         None => Ok(()),
     }
 }
 
-/// Without the prefix that tells a path of the host.
+/// Returns the path without the prefix of a host path.
 fn host_path(path: &std::path::Path) -> &std::path::Path {
     let bytes = path.as_os_str().as_bytes();
     bytes.strip_prefix(b"host:").map_or(path, |rest| std::path::Path::new(OsStr::from_bytes(rest)))
 }
 
-/// Tells what a program writes.
+/// Prints the output of a program.
 struct Teller {
     out: Output,
     lines: Vec<String>,
@@ -194,7 +194,7 @@ impl Teller {
         if context.json() {
             self.lines.push(String::from_utf8_lossy(line).into_owned());
         } else if !args.quiet
-            && let Err(error) = tell(&mut self.out, line)
+            && let Err(error) = print_line(&mut self.out, line)
         {
             self.failed.get_or_insert(error);
         }

@@ -1,8 +1,8 @@
-//! Moves between the host and an image, and from one image to another: a copy of everything, and then the source goes.
+//! Moves between the host and an image, or between images: everything is copied, and then the source is removed.
 //!
-//! Invariant: a source is removed only once all of it was copied and the copy is on stable storage.
-//! Invariant: the copy is made beside the target and takes its place by a rename once it is whole: what was there stays until
-//! then, and a move that failed or was killed can be begun again.
+//! Invariant: a source is removed only after all of it was copied and the copy is on stable storage.
+//! Invariant: the copy is created beside the target and renamed when it is complete. The old target stays until then, and a move that
+//! failed or was killed can be repeated.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
@@ -17,38 +17,38 @@ use obento::{
 
 use super::super::mv::JUST_MOVED;
 use super::end::{End, HostEnd, Identity, source_of, target_of};
-use super::tell_losses;
+use super::report_losses;
 use super::watch::Watch;
 use crate::change::consent::agrees;
-use crate::change::{Done, Tell};
+use crate::change::{Done, Verbose};
 use crate::context::Context;
 use crate::open::{self, open_for_change, prepare};
 use crate::report::{Report, subject};
 
-/// How to move.
+/// The options of a move.
 pub struct Moves {
-    /// Whether anything that is there may be replaced; asked for each.
+    /// Which files may be replaced.
     pub replace: Replace,
-    /// Whether the target is what it says, even if it is a directory.
+    /// Whether the target is a name, even if it is a directory.
     pub is_copy: bool,
     /// Whether the target must be a directory.
     pub into: bool,
-    /// What becomes of what is replaced.
+    /// The treatment of files that are replaced.
     pub backup: Backup,
 }
 
-/// What happens to what is there.
+/// Whether an existing file is replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replace {
     Always,
     Never,
-    /// The person is asked.
+    /// After the user agrees.
     Ask,
     /// If it is older than the source.
     Older,
 }
 
-/// Whether a move between these leaves an image.
+/// Returns whether a move between these operands leaves an image.
 pub fn concerns(sources: &[OsString], target: &OsStr, context: &Context) -> bool {
     let image = |operand: &OsStr| match open::operand(operand, context) {
         Ok(Operand::Image(address)) if address.place.is_some() => Some((address.image, address.part)),
@@ -59,7 +59,13 @@ pub fn concerns(sources: &[OsString], target: &OsStr, context: &Context) -> bool
 }
 
 /// Moves `sources` to `target`.
-pub fn run(sources: &[OsString], target: &OsStr, moves: &Moves, tell: &mut Tell, context: &Context) -> Done {
+pub fn run(
+    sources: &[OsString],
+    target: &OsStr,
+    moves: &Moves,
+    tell: &mut Verbose,
+    context: &Context,
+) -> Done {
     let target_word = target.to_owned();
     let can_wait =
         prepare(sources.iter().chain([&target_word]), open::Bare::HostFile, Access::ReadWrite, context);
@@ -89,7 +95,7 @@ pub fn run(sources: &[OsString], target: &OsStr, moves: &Moves, tell: &mut Tell,
     let mut moved = Vec::new();
     for source in found {
         let into = must || is_dir && !moves.is_copy;
-        // A source without a name of its own is refused before the target is looked at.
+        // A source without a name is rejected before the target is read.
         let to =
             if into && !source.name().is_empty() { target.child(source.name()) } else { Ok(target.clone()) };
         let done = to.map_err(|cause| cannot_move(&source, &target, cause)).and_then(|to| {
@@ -104,13 +110,13 @@ pub fn run(sources: &[OsString], target: &OsStr, moves: &Moves, tell: &mut Tell,
     Ok(())
 }
 
-/// Gives up all rights but to read and change what is below the directories of the host that take part.
+/// Gives up all rights except reading and changing what is below the host directories of the operands.
 fn confine<'e>(ends: impl Iterator<Item = &'e HostEnd>, context: &Context) {
     let grounds: Vec<_> = ends.flat_map(HostEnd::grounds).map(AsFd::as_fd).collect();
     context.confine(if grounds.is_empty() { Rights::Read } else { Rights::WriteBeneath(&grounds) });
 }
 
-/// Follows an operand that is a path of the host; `None` for others. Errors: a symbolic link of another user.
+/// Follows an operand that is a host path; `None` for others. Errors: its path contains a symbolic link of another user.
 fn host(
     operand: &OsStr,
     context: &Context,
@@ -118,7 +124,7 @@ fn host(
 ) -> Result<Option<HostEnd>, Report> {
     match open::operand(operand, context) {
         Ok(Operand::Host(path)) => follow(path).map(Some).map_err(Report::plain),
-        // What is wrong with it is told when it is opened.
+        // Other problems are reported when the operand is opened.
         _ => Ok(None),
     }
 }
@@ -151,20 +157,18 @@ fn one(
     source: &End,
     to: &End,
     (moves, moved): (&Moves, &[Identity]),
-    tell: &mut Tell,
+    tell: &mut Verbose,
     context: &Context,
 ) -> Done {
     let failed = |cause: &dyn std::fmt::Display| cannot_move(source, to, cause);
     if let (End::Host(_), End::Host(_)) = (source, to) {
-        return Err(failed(&"both are on the host").help("mv(1) moves those"));
+        return Err(failed(&"source and target are both on the host").help("use mv(1)"));
     }
     if source.name().is_empty() {
-        return Err(failed(&"it has no name of its own: name it by its path, without . or .. at the end"));
+        return Err(failed(&"the path must end with a name, not with . or .."));
     }
     if source.is_behind_link() {
-        return Err(
-            failed(&Error::NotDirectory).help("without the slash at its end the link itself is moved")
-        );
+        return Err(failed(&Error::NotDirectory).help("omit the trailing slash to move the link itself"));
     }
     let moved = match way(source, to, moves).map_err(|cause| failed(&cause))? {
         Way::Barred => return Ok(()),
@@ -177,10 +181,11 @@ fn one(
     };
     let kept = moved.map_err(|trouble| match trouble {
         Trouble::Failed(cause) => failed(&cause),
-        Trouble::InPart => failed(&"not all of it was copied").help("the source stays as it is"),
+        Trouble::InPart => failed(&"not everything was copied").help("the source is unchanged"),
     })?;
     source.remove().map_err(|cause| {
-        Report::on("cannot remove", source.shown(), cause).help("its copy is whole: remove it by hand")
+        Report::on("cannot remove", source.shown(), cause)
+            .help("the copy is complete; remove the source manually")
     })?;
     let backup = kept.map_or_else(String::new, |kept| format!(" (backup: {})", subject(kept)));
     tell.say(|| format!("moved {} -> {}{backup}", subject(source.shown()), subject(to.shown())));
@@ -191,18 +196,18 @@ fn cannot_move(source: &End, to: &End, cause: impl std::fmt::Display) -> Report 
     Report::on(&format!("cannot move {} to", subject(source.shown())), to.shown(), cause)
 }
 
-/// Whether the target may be taken.
+/// Whether the target may be replaced.
 enum Way {
-    /// Nothing is there, or something that is to be replaced.
+    /// No file exists, or it is to be replaced.
     Open,
-    /// Something that stays.
+    /// The existing file stays.
     Barred,
 }
 
 fn way(source: &End, to: &End, moves: &Moves) -> Result<Way, String> {
     let Some(there) = to.kind(Symlinks::Keep)? else { return Ok(Way::Open) };
     if source.is_same(to) {
-        return Err("they are the same file".into());
+        return Err("source and target are the same file".into());
     }
     let is_older = || Ok::<_, String>(to.modified()? < source.modified()?);
     let may = match moves.replace {
@@ -220,15 +225,15 @@ fn way(source: &End, to: &End, moves: &Moves) -> Result<Way, String> {
         (false, false) => Ok(Way::Open),
         (true, true) if to.is_empty()? => Ok(Way::Open),
         (true, true) => Err(Error::NotEmpty.to_string()),
-        (false, true) => Err("it is a directory, and the source is none".into()),
-        (true, false) => Err("it is no directory, and the source is one".into()),
+        (false, true) => Err("the target is a directory, but the source is not".into()),
+        (true, false) => Err("the source is a directory, but the target is not".into()),
     }
 }
 
-/// Why a source stays.
+/// The reason why a source stays.
 enum Trouble {
     Failed(String),
-    /// What is missing was told.
+    /// The missing parts were reported.
     InPart,
 }
 
@@ -238,21 +243,20 @@ impl From<String> for Trouble {
     }
 }
 
-/// Copies `source` to beside `to`, and puts it there once it is whole and on stable storage. Answers under which name what
-/// was there is kept.
+/// Copies `source` beside `to`, and renames the copy when it is complete and on stable storage. Returns the name of the backup.
 fn take_place(source: &End, to: &End, moves: &Moves, context: &Context) -> Result<Option<Vec<u8>>, Trouble> {
     let beside = to.beside()?;
     let placed = copy_whole(source, (&beside, to), context)
         .and_then(|()| Ok(beside.rename_onto(to, &moves.backup)?))
         .and_then(|kept| Ok(to.sync().map(|()| kept)?));
     if placed.is_err() && matches!(beside.kind(Symlinks::Keep), Ok(Some(_))) {
-        // The first error is the one to tell.
+        // Return the first error.
         let _ = beside.remove();
     }
     placed
 }
 
-/// Copies all of `source` to `to`, where nothing is, and brings it to stable storage. In the end it will be `at`.
+/// Copies all of `source` to the unused name `to`, and writes it to stable storage. Messages show `at`.
 fn copy_whole(source: &End, (to, at): (&End, &End), context: &Context) -> Result<(), Trouble> {
     let mut watch = Watch::new(context, None, None);
     let copied = copy(source, to, context, &mut watch);
@@ -263,7 +267,7 @@ fn copy_whole(source: &End, (to, at): (&End, &End), context: &Context) -> Result
             *path = OsString::from_vec([&at.shown(), below].concat()).into();
         }
     }
-    tell_losses(&written, &at.shown(), false, context);
+    report_losses(&written, &at.shown(), false, context);
     if problems > 0 || written.lost.keys().any(|loss| loss.is_entry()) {
         return Err(Trouble::InPart);
     }
@@ -283,7 +287,7 @@ fn copy(
         (End::Image(location), End::Host(host)) => {
             copy_out_to(&[source_of(location)?], &host.as_target()?, &options, watch)
         }
-        (End::Host(_), End::Host(_)) => return Err("both are on the host".into()),
+        (End::Host(_), End::Host(_)) => return Err("source and target are both on the host".into()),
     };
     report.map(|report| (report.written, report.problems)).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! The options of `obento cp`, which are those of GNU cp, and what they mean together.
+//! The options of `obento cp`, which are those of GNU cp.
 
 use std::ffi::OsString;
 
@@ -6,27 +6,28 @@ use clap::{ArgAction, ValueEnum};
 use obento::{CopyOptions, Existing, HardLinks, Keep, NewMode, Symlinks, TargetIs, TreeOptions, Trust};
 
 use crate::change::backup::BackupArgs;
-use crate::format::size::parse_size;
+use crate::parse::size::positive_size;
 use crate::report::Report;
 
-/// Copy files out of images and into them: cp -a disk.img:/etc DIR, cp -a DIR disk.img:/srv
+/// Copy files out of images and into them
 ///
-/// Whatever an image says, nothing is written outside the target. A file of an image that is replaced is the old one or
-/// the new one at any moment; until then the new one is called .obento-unfinished- and a number that is made of where it
-/// belongs, and the next copy to there removes what a killed one left. A file of an image with several names is written in
-/// place, so that all its names have the new contents, unless links are kept (-d, -a). A file that the command has just
-/// created is not overwritten by another source, also where the volume takes two names for one. What cannot be kept (the
-/// owner on the host, for who is not root) is counted at the end; what cannot be read or written, and an access control list
-/// that is lost, makes the exit status 1.
+/// Nothing is written outside the target, whatever an image contains. A file of an image is replaced at once: a crash leaves the old or
+/// the new file. Until then the new file has a name that starts with .obento-unfinished-, and the next copy to this place removes what a
+/// killed command left. A file of an image with several names is overwritten in place, so that all its names get the new contents,
+/// unless links are preserved (-d, -a).
+///
+/// A file that the command has created is not overwritten by another source, also if the volume treats two names as equal. Attributes
+/// that cannot be preserved (such as the owner on the host, if the user is not root) are counted at the end. The exit status is 1 if a
+/// file cannot be read or written, or if an access control list is lost.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Keep everything: -dR --preserve=all
+    /// Preserve everything: -dR --preserve=all
     #[arg(short, long)]
     archive: bool,
-    /// Copy directories with all that is in them
+    /// Copy directories recursively
     #[arg(short = 'R', short_alias = 'r', long)]
     recursive: bool,
-    /// Keep links: --no-dereference --preserve=links
+    /// Preserve links: --no-dereference --preserve=links
     #[arg(short = 'd')]
     links: bool,
     /// Follow symbolic links; those of an image inside it
@@ -35,13 +36,13 @@ pub struct Args {
     /// Copy symbolic links as links
     #[arg(short = 'P', long, overrides_with_all = ["dereference", "named_links"])]
     no_dereference: bool,
-    /// Follow symbolic links that are named as sources
+    /// Follow symbolic links that are sources
     #[arg(short = 'H', overrides_with_all = ["dereference", "no_dereference"])]
     named_links: bool,
-    /// Keep mode, owner and times
+    /// Preserve mode, owner and times
     #[arg(short = 'p')]
     attributes: bool,
-    /// Keep these: mode, ownership, timestamps, links, xattr, all; without a list the first three
+    /// Preserve mode, ownership, timestamps, links, xattr or all; without a list the first three
     #[arg(
         long,
         value_name = "LIST",
@@ -52,50 +53,50 @@ pub struct Args {
         action = ArgAction::Append
     )]
     preserve: Vec<Attribute>,
-    /// Do not keep these
+    /// Do not preserve these attributes
     #[arg(long, value_name = "LIST", value_delimiter = ',', action = ArgAction::Append)]
     no_preserve: Vec<Attribute>,
-    /// Leave files alone that exist
+    /// Keep existing files
     #[arg(short = 'n', long, overrides_with_all = ["force", "update"], conflicts_with_all = ["backup", "existing"])]
     no_clobber: bool,
-    /// Replace files that exist, which is the default
+    /// Replace existing files (default)
     #[arg(short, long, overrides_with_all = ["no_clobber", "update"])]
     force: bool,
-    /// Replace files that exist only if they are older
+    /// Replace only files that are older than the source
     #[arg(short, long, overrides_with_all = ["no_clobber", "force"])]
     update: bool,
     #[command(flatten)]
     backup: BackupArgs,
-    /// Name each file as it is copied
+    /// Print each copied file
     #[arg(short, long)]
     pub verbose: bool,
-    /// Holes: as in the image (auto), also where there are zeros (always), or nowhere (never)
+    /// Create holes: as in the source (auto), for all zeros (always), or not at all (never)
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     sparse: Sparse,
-    /// Share blocks with the source: if it can be done (auto), or copy (never)
+    /// Share blocks with the source: if possible (auto), or not at all (never)
     #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     reflink: Reflink,
-    /// Leave directories of the host empty on which another file system is mounted
+    /// Do not enter host directories on which another file system is mounted
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// The target is a file or directory of this very name, and not a directory to copy into
+    /// Treat the target as a name, even if it is a directory
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     no_target_directory: bool,
-    /// Copy everything into DIR
+    /// Copy all sources into DIR
     #[arg(short = 't', long, value_name = "DIR")]
     pub target_directory: Option<OsString>,
-    /// Stop after so many bytes of data, such as 500M or 2G
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// Stop after SIZE bytes of data, such as 500M or 2G
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     max_bytes: Option<u64>,
-    /// Do not believe the image: no set-user-ID bits, no capabilities, no device nodes
+    /// Do not trust the image: copy no set-user-ID bits, capabilities and device nodes
     #[arg(long)]
     untrusted: bool,
-    /// What to copy, and where to: host paths, places in images, - for standard input or output
+    /// The sources and the target: host paths, addresses, or - for standard input or output
     #[arg(value_name = "SOURCE... TARGET", required = true)]
     pub operands: Vec<OsString>,
 }
 
-/// What `--preserve` names.
+/// The values of `--preserve`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Attribute {
     Mode,
@@ -123,7 +124,7 @@ enum Reflink {
 }
 
 impl Attribute {
-    /// As metadata, and whether it also means hard links.
+    /// Returns the metadata that it means, and whether it includes hard links.
     fn meaning(self) -> (Keep, bool) {
         match self {
             Self::Mode => (Keep::MODE, false),
@@ -137,34 +138,34 @@ impl Attribute {
 }
 
 impl Args {
-    /// Whether directories are copied.
+    /// Returns whether directories are copied.
     pub fn is_recursive(&self) -> bool {
         self.recursive || self.archive
     }
 
-    /// Whether the image is not believed.
+    /// Returns whether the image is not trusted.
     pub fn is_untrusted(&self) -> bool {
         self.untrusted
     }
 
-    /// Whether blocks must be shared or nothing be copied.
+    /// Returns whether blocks must be shared.
     pub fn insists_on_sharing(&self) -> bool {
         self.reflink == Reflink::Always
     }
 
-    /// What becomes of symbolic links below the sources: cp follows them unless it copies trees or is told otherwise.
+    /// Returns the treatment of symbolic links below the sources: followed, except in recursive copies or with -P.
     pub fn symlinks(&self) -> Symlinks {
         let keeps = self.links || self.is_recursive() || self.named_links;
         let keep = self.no_dereference || (!self.dereference && keeps);
         if keep { Symlinks::Keep } else { Symlinks::Follow }
     }
 
-    /// What becomes of symbolic links that are sources.
+    /// Returns the treatment of symbolic links that are sources.
     pub fn named_symlinks(&self) -> Symlinks {
         if self.named_links { Symlinks::Follow } else { self.symlinks() }
     }
 
-    /// All of it as the library has it. Errors: backups that nobody knows.
+    /// Returns all options in the form of the library. Errors: an unknown type of backup.
     pub fn options(&self) -> Result<CopyOptions, Report> {
         let (keep, links) = self.kept();
         Ok(CopyOptions {
@@ -199,12 +200,12 @@ impl Args {
         })
     }
 
-    /// Whether modes of the sources are not to be used for new files either.
+    /// Returns whether modes of the sources are not used for new files either.
     fn refuses_mode(&self) -> bool {
         self.no_preserve.iter().any(|what| what.meaning().0.contains(Keep::MODE))
     }
 
-    /// What metadata is kept, and whether hard links are.
+    /// Returns the metadata that is preserved, and whether hard links are.
     fn kept(&self) -> (Keep, bool) {
         let basic = [Attribute::Mode, Attribute::Ownership, Attribute::Timestamps];
         let archive = self.archive.then_some(Attribute::All);
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_mean_what_they_mean_to_gnu_cp() {
+    fn options_have_the_meaning_of_gnu_cp() {
         assert_eq!(options("-a"), CopyOptions::archive());
         assert_eq!(options("-dR --preserve=all"), CopyOptions::archive());
         assert_eq!(options(""), CopyOptions::plain());
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn of_contradicting_flags_the_last_counts() {
+    fn the_last_of_contradicting_options_counts() {
         assert_eq!(options("-n -f").tree.existing, Existing::Replace);
         assert_eq!(options("-f -u").tree.existing, Existing::Update);
         assert_eq!(options("-u -n").tree.existing, Existing::Keep);

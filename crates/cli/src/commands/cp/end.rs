@@ -1,4 +1,4 @@
-//! The two ends of a move: a path of the host, or a place in an image.
+//! The two ends of a move: a host path, or a place in an image.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -65,7 +65,7 @@ impl HostEnd {
                 let missing = || HostError::system("find", &self.path, rustix::io::Errno::NOENT);
                 self.id = Some(FileId::of(&dir.stat(name)?.ok_or_else(missing)?));
             }
-            // It has no name of its own, which is told later.
+            // The path ends without a name, which is reported later.
             Err(error) if error.errno() == Some(rustix::io::Errno::INVAL) => {}
             Err(error) => return Err(error.clone()),
         }
@@ -122,7 +122,7 @@ impl HostEnd {
         let (dir, name) = self.spot()?;
         let found = self.stat()?.map(|stat| FileId::of(&stat));
         if self.id.is_some() && found != self.id {
-            return Err("another user replaced it meanwhile".into());
+            return Err("another user has replaced it".into());
         }
         dir.remove(name).map_err(|error| reason(&error))
     }
@@ -141,7 +141,7 @@ pub enum Identity {
 }
 
 impl End {
-    /// The file that is here, not followed if it is a link; none if there is none.
+    /// Returns the file that exists here, without following a symbolic link.
     pub fn identity(&self) -> Option<Identity> {
         match self {
             Self::Host(host) => host.stat().ok().flatten().map(|stat| Identity::Host(FileId::of(&stat))),
@@ -158,7 +158,7 @@ impl End {
         }
     }
 
-    /// The last component; empty if it is none.
+    /// Returns the last component; empty if the path ends without a name.
     pub fn name(&self) -> &[u8] {
         match self {
             Self::Host(host) => host.spot.as_ref().map_or(b"", |(_, name)| name.as_bytes()),

@@ -1,4 +1,4 @@
-//! Copies that go into an image.
+//! Copies into an image.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +14,7 @@ use obento::{
 use rustix::fs::{Mode, OFlags};
 
 use super::watch::{Names, Watch, with_remedy};
-use super::{Args, incomplete, source, tell_losses};
+use super::{Args, incomplete, report_losses, source};
 use crate::context::Context;
 use crate::open::{self, Location};
 use crate::output::{Outcome, Stop};
@@ -113,8 +113,8 @@ fn prepare_images(target: &Path, sources: &[OsString], context: &Context) -> boo
     open::prepare(sources.iter().filter(is_image), open::Bare::HostFile, Access::ReadOnly, context)
 }
 
-/// Gives up all rights but to read what lies beneath the sources. Links that are followed may lead anywhere, and a source
-/// that cannot be opened is for the copy to tell.
+/// Gives up all rights except reading below the sources. Links that are followed may lead anywhere. A source that cannot be opened is
+/// reported by the copy.
 fn confine(hosts: &[PathBuf], options: &CopyOptions, context: &Context) {
     if hosts.is_empty() {
         return context.seal();
@@ -166,10 +166,10 @@ fn expect_directory(target: &ImageTarget, sources: &[CopyFrom], symlinks: Symlin
     if sources.iter().all(is_directory) {
         return Ok(());
     }
-    Err(Report::on("cannot copy to", shown, "there is no such directory"))
+    Err(Report::on("cannot copy to", shown, "no such directory"))
 }
 
-/// Copies what was found; answers what was done, or `None` if the copy ended before its end, which was told.
+/// Copies the sources. Returns the result, or `None` if the copy ended early, which was reported.
 pub fn copy(
     from: &[CopyFrom],
     target: &ImageTarget,
@@ -186,7 +186,7 @@ pub fn copy(
     watch.finish()?;
     match copied {
         Ok(report) => {
-            tell_losses(&report.written, &shown, is_untrusted, context);
+            report_losses(&report.written, &shown, is_untrusted, context);
             Ok(Some(report))
         }
         Err(CopyError::Host(error @ HostError::Limit { .. })) => {
@@ -200,8 +200,10 @@ pub fn copy(
 /// Writes standard input to a file of the image.
 fn from_stdin(sources: &[OsString], target: &ImageTarget, args: &Args, context: &Context) -> Outcome {
     if sources.len() > 1 {
-        let cause = "standard input is one file, and goes to one";
-        return Err(Report::new("cannot copy", cause).help("copy the others by themselves").into());
+        let cause = "standard input cannot be combined with other sources";
+        return Err(Report::new("cannot copy", cause)
+            .help("copy the other sources with another command")
+            .into());
     }
     context.seal();
     let mut watch = Watch::new(context, None, None);

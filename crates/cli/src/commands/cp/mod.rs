@@ -1,5 +1,5 @@
-//! `obento cp`: files out of images (into a directory of the host, to standard output, into a device or FIFO), and from
-//! the host, standard input and images into images.
+//! `obento cp`: copies files out of images (to a directory of the host, standard output, a device or FIFO), and from the host, standard
+//! input and images into images.
 
 pub mod across;
 mod args;
@@ -30,13 +30,13 @@ use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop};
 use crate::report::{Report, printable, subject};
 
-/// Where the copies go.
+/// The target of copies.
 enum Target {
     Stdout,
     /// A device or FIFO of the host.
     Stream(File),
     Host(PathBuf),
-    /// A place of the host, followed once, or why it cannot be.
+    /// A place on the host, or the error of following its path.
     Place(Result<HostTarget, CopyError>),
     Image(Address),
 }
@@ -45,14 +45,14 @@ enum Target {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let (sources, target) = operands(args, context)?;
     if args.insists_on_sharing() {
-        let cause = "blocks cannot be shared with an image, and ext4 shares none between its files";
-        return Err(Report::new("cannot copy", cause).help("--reflink=auto copies them").into());
+        let cause = "--reflink=always is not supported: obento cannot share blocks between files";
+        return Err(Report::new("cannot copy", cause).help("use --reflink=auto to copy the data").into());
     }
     let target = match target {
         Target::Image(target) => return into::run(sources, &target, args, context),
         target => target,
     };
-    // Only sources in images can be copied from here; others are told, which takes a look at the host.
+    // Only sources in images are copied here; others are reported, which reads the host.
     let are_images =
         sources.iter().all(|source| matches!(open::operand(source, context), Ok(Operand::Image(_))));
     let can_wait = are_images && open::prepare(sources, open::Bare::HostFile, Access::ReadOnly, context);
@@ -106,16 +106,16 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
 }
 
-/// Tells the sources from the target.
+/// Separates the sources from the target.
 fn operands<'a>(args: &'a Args, context: &Context) -> Result<(&'a [OsString], Target), Stop> {
-    let missing = |what: &str| Report::new("cannot copy", format!("{what} is missing"));
+    let missing = |what: &str| Report::new("cannot copy", format!("missing {what}"));
     let (sources, target) = match &args.target_directory {
         Some(target) => (args.operands.as_slice(), target),
         None => match args.operands.split_last() {
             Some((target, sources)) if !sources.is_empty() => (sources, target),
             _ => {
-                return Err(missing("the target")
-                    .help("cp SOURCE TARGET; `.` is the directory you are in")
+                return Err(missing("target")
+                    .help("usage: obento cp SOURCE... TARGET; . is the current directory")
                     .into());
             }
         },
@@ -133,18 +133,19 @@ fn open_source(source: &OsStr, context: &Context) -> Result<Location, Report> {
     let failed = |cause: &str| Report::on("cannot copy", source.as_bytes(), cause);
     match open::operand(source, context)? {
         Operand::Image(_) => open::open(source, context),
-        Operand::Stdio => Err(failed("standard input can only go into an image")
-            .help("name a file of one as the target: cp - disk.img:/FILE")),
+        Operand::Stdio => Err(failed("standard input can only be copied into an image")
+            .help("name a file in an image as the target: obento cp - disk.img:/FILE")),
         Operand::Host(path) if is_image(&path, context)? => {
             let path = format!("{}:/", printable(source.as_bytes()));
-            Err(failed("this names no file in an image").help(format!("all of the image is {path}")))
+            Err(failed("not a path inside an image")
+                .help(format!("use {path} for the root directory of the image")))
         }
-        Operand::Host(_) => Err(failed("source and target are both on the host").help("cp(1) copies those")),
+        Operand::Host(_) => Err(failed("source and target are both on the host").help("use cp(1)")),
     }
 }
 
-/// Whether a source without a path is an image, opened as the options say. Errors: it is one in a container that
-/// cannot be opened so.
+/// Returns whether a source without a path is an image that the options can open. Errors: it is one, but its container cannot be opened
+/// with these options.
 pub fn is_image(path: &Path, context: &Context) -> Result<bool, Report> {
     if path.is_dir() {
         return Ok(false);
@@ -173,7 +174,7 @@ fn to_host(
     let shown = target.path().as_os_str().as_bytes();
     let needs_directory = shown.ends_with(b"/") && !target.is_directory();
     if needs_directory && found.iter().any(|found| found.node.kind() != Ok(FileKind::Directory)) {
-        return Err(Report::on("cannot copy to", shown, "there is no such directory").into());
+        return Err(Report::on("cannot copy to", shown, "no such directory").into());
     }
     let sources: Vec<_> = found.into_iter().map(source).collect();
     let into = match options.target {
@@ -189,7 +190,7 @@ fn to_host(
     let copied = copy_out_to(&sources, target, options, &mut watch);
     watch.finish()?;
     match copied {
-        Ok(report) => tell_losses(&report.written, shown, args.is_untrusted(), context),
+        Ok(report) => report_losses(&report.written, shown, args.is_untrusted(), context),
         Err(CopyError::Host(error @ HostError::Limit { .. })) => {
             context.warn(&incomplete(error));
         }
@@ -198,10 +199,10 @@ fn to_host(
     Ok(())
 }
 
-/// What is told where the limit ended the copy.
+/// Returns the report that the limit ended the copy.
 pub fn incomplete(error: HostError) -> Report {
-    Report::new("the copy is not complete", error)
-        .help("--max-bytes sets the limit; what is there is what came before it")
+    Report::new("the copy is incomplete", error)
+        .help("the limit is that of --max-bytes; the files copied so far stay")
 }
 
 fn source(found: Found) -> CopySource {
@@ -211,7 +212,7 @@ fn source(found: Found) -> CopySource {
     CopySource { node, path, prefix }
 }
 
-/// The bytes that there are to copy, where that is known without a walk.
+/// Returns the bytes to copy, if they are known without a walk.
 fn total(found: &[Found]) -> Option<u64> {
     found.iter().try_fold(0_u64, |total, found| {
         let attr = found.node.attr().ok().filter(|attr| attr.kind == FileKind::Regular)?;
@@ -219,16 +220,16 @@ fn total(found: &[Found]) -> Option<u64> {
     })
 }
 
-/// Says what could not be kept. Entries that are missing make the exit code 1; what only differs is told.
-pub fn tell_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, context: &Context) {
+/// Reports the attributes that were not preserved. Missing entries set the exit code 1; differences are notes.
+pub fn report_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, context: &Context) {
     for (loss, lost) in &report.lost {
         let reason = lost.examples.iter().find_map(|(_, errno)| *errno);
         let because = match reason {
-            Some(_) if matches!(loss, Loss::Flags | Loss::Project) => "chattr sets them".to_owned(),
+            Some(_) if matches!(loss, Loss::Flags | Loss::Project) => "use chattr to set them".to_owned(),
             Some(_) if *loss == Loss::Name => crate::change::lacking::NAMES.to_owned(),
             Some(errno) => crate::report::words(std::io::Error::from(errno)),
             None if is_untrusted => "--untrusted".to_owned(),
-            None => "the owner is another one".to_owned(),
+            None => "the owner differs".to_owned(),
         };
         let example = lost.examples.first().map_or_else(String::new, |(path, _)| {
             format!(", such as {}", subject(path.as_os_str().as_bytes()))
@@ -241,28 +242,28 @@ pub fn tell_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, cont
     }
 }
 
-/// What was lost so many times.
+/// Returns the words for `count` losses.
 fn words(loss: Loss, count: u64) -> &'static str {
     let (one, many) = match loss {
-        Loss::Owner => ("owner not kept", "owners not kept"),
+        Loss::Owner => ("owner not preserved", "owners not preserved"),
         Loss::SpecialBits => (
             "file without its set-user-ID or set-group-ID bit",
             "files without their set-user-ID or set-group-ID bits",
         ),
-        Loss::Mode => ("file with other permissions", "files with other permissions"),
-        Loss::Xattr => ("extended attribute not kept", "extended attributes not kept"),
-        Loss::Acl => ("access control list not kept", "access control lists not kept"),
+        Loss::Mode => ("file with different permissions", "files with different permissions"),
+        Loss::Xattr => ("extended attribute not preserved", "extended attributes not preserved"),
+        Loss::Acl => ("access control list not preserved", "access control lists not preserved"),
         Loss::Flags => ("file without its attribute flags", "files without their attribute flags"),
         Loss::Project => ("file without its project", "files without their projects"),
-        Loss::Times => ("file with other times", "files with other times"),
-        Loss::HardLink => ("hard link made as a file of its own", "hard links made as files of their own"),
-        Loss::Device => ("device node not made", "device nodes not made"),
-        Loss::Special => ("FIFO or socket not made", "FIFOs and sockets not made"),
-        Loss::Symlink => ("symbolic link not made", "symbolic links not made"),
+        Loss::Times => ("file with different times", "files with different times"),
+        Loss::HardLink => ("hard link copied as a separate file", "hard links copied as separate files"),
+        Loss::Device => ("device node not created", "device nodes not created"),
+        Loss::Special => ("FIFO or socket not created", "FIFOs and sockets not created"),
+        Loss::Symlink => ("symbolic link not created", "symbolic links not created"),
         Loss::Name => {
-            ("entry whose name cannot be there not made", "entries whose names cannot be there not made")
+            ("entry with an unsupported name not created", "entries with unsupported names not created")
         }
-        _ => ("thing not kept", "things not kept"),
+        _ => ("attribute not preserved", "attributes not preserved"),
     };
     if count == 1 { one } else { many }
 }

@@ -1,4 +1,4 @@
-//! Copies that go to standard output, a device or a FIFO: the bytes of files, one after another.
+//! Copies to standard output, a device or a FIFO: the contents of files, one after another.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,8 +15,8 @@ use crate::open::Found;
 use crate::output::Outcome;
 use crate::report::Report;
 
-/// Opens `target` if it is a device or FIFO, which takes the bytes and is not replaced, as with cp(1). The file that was examined is the one
-/// that is opened, even if another user replaces it meanwhile. Errors: it cannot be opened, or is one of `spared`, from which the source is
+/// Opens `target` if it is a device or FIFO, which is written to and not replaced, as with cp(1). The file that was examined is opened,
+/// even if another user replaces it. Errors: it cannot be opened, or is one of `spared`, from which the source is
 /// read.
 pub fn open(target: &HostTarget, spared: &[FileId]) -> Result<Option<File>, Report> {
     let Some((dir, name)) = target.parent().filter(|_| !target.is_directory()) else { return Ok(None) };
@@ -57,11 +57,11 @@ pub fn write(found: &[Found], out: impl Write, options: &CopyOptions, context: &
     Ok(out.flush()?)
 }
 
-/// Takes so many bytes and no more.
+/// A writer with a limit of bytes.
 struct Limited<W> {
     out: W,
     left: u64,
-    /// More came.
+    /// Whether the limit was exceeded.
     is_full: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a person sees while files are copied: problems, progress, and with `-v` every name.
+//! The output of a copy: problems, progress, and with `-v` every name.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::output::{Outcome, Output};
 use crate::progress::Progress;
 use crate::report::{Report, subject};
 
-/// `report`, with what can be done about `trouble`, if something can.
+/// Returns `report` with the remedy for `trouble`, if there is one.
 pub fn with_remedy(report: Report, trouble: &Trouble) -> Report {
     match trouble {
         Trouble::Exhausted { shortage, .. } => report.help(shortage.remedy()),
@@ -18,7 +18,7 @@ pub fn with_remedy(report: Report, trouble: &Trouble) -> Report {
     }
 }
 
-/// Tells of a copy while it runs.
+/// Reports on a copy while it runs.
 pub struct Watch<'c> {
     context: &'c Context,
     progress: Progress<'c>,

@@ -1,4 +1,4 @@
-//! `obento diff --bytes`: two images compared byte by byte, and the first difference named.
+//! `obento diff --bytes`: compares two images byte by byte, and names the first difference.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -51,20 +51,20 @@ pub(super) fn run(sides: &[OsString], context: &Context) -> Outcome {
     out.finish()
 }
 
-/// The image that an argument names. Errors: it names something in an image, or none.
+/// Opens the image that an argument names. Errors: it names a place in an image, or no image.
 fn open_image(side: &OsStr, context: &Context) -> Result<Rc<Image>, Report> {
     let path: PathBuf = match open::operand(side, context)? {
         Operand::Host(path) => path,
         Operand::Image(Address { image, part: None, place: None }) => image,
         Operand::Image(_) | Operand::Stdio => {
-            let report = Report::on("cannot compare", side.as_encoded_bytes(), "this names no whole image");
-            return Err(report.help("--bytes compares two images: obento diff --bytes one.img other.img"));
+            let report = Report::on("cannot compare", side.as_encoded_bytes(), "not an image");
+            return Err(report.help("use --bytes with two images: obento diff --bytes one.img other.img"));
         }
     };
     context.opener().quiet_image(&path, context).map_err(open::cannot_open)
 }
 
-/// In the manner of `cmp`, and what lies there.
+/// Writes the difference in the format of `cmp`, and the structure where it is.
 fn text(out: &mut Output, found: &ByteDifference, one: &[u8], other: &[u8]) -> std::io::Result<()> {
     out.write_name(one)?;
     out.write_all(b" and ")?;
@@ -76,16 +76,16 @@ fn text(out: &mut Output, found: &ByteDifference, one: &[u8], other: &[u8]) -> s
         writeln!(out, "  {a} and {b}")?;
     }
     let bytes =
-        if found.bytes == 1 { "one byte differs".into() } else { format!("{} bytes differ", found.bytes) };
-    let blocks = if found.blocks == 1 { "one block".into() } else { format!("{} blocks", found.blocks) };
+        if found.bytes == 1 { "1 byte differs".into() } else { format!("{} bytes differ", found.bytes) };
+    let blocks = if found.blocks == 1 { "1 block".into() } else { format!("{} blocks", found.blocks) };
     writeln!(out, "  {bytes} in {blocks} of 4096 bytes")?;
     if found.lens.0 != found.lens.1 {
-        writeln!(out, "  they have {} and {} bytes", found.lens.0, found.lens.1)?;
+        writeln!(out, "  the sizes are {} and {} bytes", found.lens.0, found.lens.1)?;
     }
     Ok(())
 }
 
-/// What stands in the field where a difference is.
+/// Returns the value of the field at a difference.
 fn value(place: &Option<BytePlace>) -> Option<String> {
     let Field { value, .. } = place.as_ref()?.field.as_ref()?;
     Some(match value {

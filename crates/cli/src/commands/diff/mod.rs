@@ -1,4 +1,4 @@
-//! `obento diff`: two trees compared, each on the host or in an image.
+//! `obento diff`: compares two trees, each on the host or in an image.
 
 mod bytes;
 
@@ -24,27 +24,26 @@ use crate::open::{self, Location, join};
 use crate::output::{Outcome, Output};
 use crate::report::{Report, subject};
 
-/// Compare two trees, each on the host or in an image: obento diff -r disk.img:/etc /etc
+/// Compare two trees, each on the host or in an image
 ///
-/// With -r an image stands for the tree in it: obento diff -r one.img other.img compares the files of both. Without -r
-/// the images themselves are compared, as files.
+/// With -r, an image stands for its files: 'obento diff -r one.img other.img' compares the files of both. Without -r, images are
+/// compared as files.
 ///
-/// With --bytes two images, byte by byte: obento diff --bytes one.img other.img names what lies where they first differ, and
+/// With --bytes, two images are compared byte by byte; the output names the structure of the first difference and counts the
+/// differences.
 /// counts what differs in all.
-///
-/// Exit status: 0 if they are the same, 1 if they differ, 2 if something could not be compared.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Compare directories with all that is in them
+    /// Compare directories recursively
     #[arg(short, long)]
     recursive: bool,
-    /// Say only that files differ, which is all obento says
+    /// Report only whether files differ; obento does this always
     #[arg(short = 'q', long)]
     brief: bool,
     /// Also compare permissions, owners, times of modification and extended attributes
     #[arg(short, long)]
     metadata: bool,
-    /// Compare two images byte by byte, and name the structure in which they first differ
+    /// Compare two images byte by byte, and name the structure of the first difference
     #[arg(long, conflicts_with_all = ["recursive", "brief", "metadata"])]
     bytes: bool,
     /// Host paths or addresses
@@ -82,15 +81,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let options = if args.metadata { DiffOptions::ALL } else { DiffOptions::CONTENT };
     let mut written = Ok(());
     let report = diff(&left, &right, &options, &mut |found| {
-        written = teller.tell(found);
+        written = teller.report(found);
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     written?;
     if report.differences > 0 {
         context.raise(1);
     }
-    // What cannot be read was not compared.
-    context.opener().tell_losses(|report| context.fail(report));
+    // A part that cannot be read was not compared.
+    context.opener().report_hidden_attributes(|report| context.fail(report));
     context.opener().report_damage(context, |report| context.fail(report));
     teller.out.finish()
 }
@@ -114,8 +113,8 @@ fn prepare(args: &Args, context: &Context) -> Result<bool, Report> {
     Ok(prepared)
 }
 
-/// Gives up all rights but to read what lies beneath the sides that are on the host. A side that cannot be opened is
-/// for the comparison to tell, and where no image is read there is nothing to fear.
+/// Gives up all rights except reading below the operands that are on the host. An operand that cannot be opened is reported by the
+/// comparison. If no image is read, nothing is decoded and the rights stay.
 fn confine<'p>(hosts: impl Iterator<Item = &'p Path>, context: &Context) {
     const SIDES: usize = 2;
     let hosts: Vec<_> = hosts.collect();
@@ -130,20 +129,20 @@ fn confine<'p>(hosts: impl Iterator<Item = &'p Path>, context: &Context) {
     }
 }
 
-/// The directory at `path`, or the one that the file there lies in.
+/// Opens the directory at `path`, or the directory of the file `path`.
 fn folder(path: &Path) -> Option<OwnedFd> {
     let path = path.canonicalize().ok()?;
     let directory = if path.is_dir() { &path } else { path.parent()? };
     rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// A side whose image is open.
+/// An operand whose image is open.
 enum Side {
     Host(DiffSide),
     Image(Location),
 }
 
-/// Whether each of `sides` holds a tree: a directory, a place in an image, or an image.
+/// Returns whether each of `sides` is a tree: a directory, a place in an image, or an image.
 fn holds_trees(sides: &[OsString], context: &Context) -> Result<bool, Report> {
     for side in sides {
         let holds = match open::operand(side, context)? {
@@ -158,7 +157,7 @@ fn holds_trees(sides: &[OsString], context: &Context) -> Result<bool, Report> {
     Ok(true)
 }
 
-/// Opens a side that holds a tree; an image stands for its root.
+/// Opens an operand that is a tree; an image stands for its root.
 fn open_tree(side: &OsStr, context: &Context) -> Result<Side, Report> {
     match open::operand(side, context)? {
         Operand::Host(path) if path.is_dir() => Ok(Side::Host(DiffSide::Host(path))),
@@ -205,14 +204,14 @@ fn refuse_directories(sides: &[&DiffSide]) -> Result<(), Report> {
             DiffSide::Image { node, .. } => node.kind() == Ok(FileKind::Directory),
         };
         if is_dir {
-            let report = Report::on("cannot compare", side.path(), "it is a directory");
-            return Err(report.help("-r compares directories with all that is in them"));
+            let report = Report::on("cannot compare", side.path(), "is a directory");
+            return Err(report.help("use -r to compare directories"));
         }
     }
     Ok(())
 }
 
-/// Writes what a comparison finds.
+/// Writes the differences.
 struct Teller<'c> {
     context: &'c Context,
     left: Vec<u8>,
@@ -222,7 +221,7 @@ struct Teller<'c> {
 }
 
 impl Teller<'_> {
-    fn tell(&mut self, found: Result<Difference, Problem>) -> io::Result<()> {
+    fn report(&mut self, found: Result<Difference, Problem>) -> io::Result<()> {
         match found {
             Err(problem) => {
                 self.context.fail(&Report::on("cannot compare", &problem.path, &problem.trouble));
@@ -237,7 +236,7 @@ impl Teller<'_> {
         if below.is_empty() { base.to_vec() } else { join(base, below) }
     }
 
-    /// A line in the manner of `diff -rq`.
+    /// Returns a line in the format of `diff -rq`.
     fn text(&mut self, found: &Difference) -> io::Result<()> {
         let (left, right) = (Self::path(&self.left, &found.path), Self::path(&self.right, &found.path));
         let (left, right) = (self.shown(&left), self.shown(&right));
@@ -272,12 +271,12 @@ impl Teller<'_> {
         [b"Only in ", &self.shown(&directory)[..], b": ", &self.shown(name)].concat()
     }
 
-    /// A name as it is, or on a terminal what cannot act on it.
+    /// Returns a name as it is written: escaped on a terminal.
     fn shown(&self, name: &[u8]) -> Vec<u8> {
         self.out.shown(name).into_owned()
     }
 
-    /// What differs, and both values in words.
+    /// Returns the attribute that differs, and both values as text.
     fn attribute(&mut self, change: &Change) -> (String, String, String) {
         match change {
             Change::Mode(a, b) => {
@@ -342,7 +341,7 @@ impl Teller<'_> {
     }
 }
 
-/// The words of diff(1).
+/// Returns the words of diff(1).
 fn article(kind: FileKind) -> &'static [u8] {
     match kind {
         FileKind::Regular => b"a regular file",
@@ -355,7 +354,7 @@ fn article(kind: FileKind) -> &'static [u8] {
     }
 }
 
-/// Words where the bytes are words, hexadecimal otherwise; the start alone of a long value.
+/// Returns text if the bytes are printable, and otherwise hexadecimal; a long value is truncated.
 fn value_text(value: &[u8]) -> String {
     const SHOWN: usize = 32;
     let start = &value[..value.len().min(SHOWN)];

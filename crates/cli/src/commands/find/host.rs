@@ -15,24 +15,24 @@ use crate::find::{Reference, Stamp, World, Zone, time_of};
 use crate::format::time::Clock;
 use crate::open::{self, Location};
 
-/// What the parser asks about files that arguments name.
+/// The answers that the parser needs about files that arguments name.
 pub struct Host<'a> {
     pub context: &'a Context,
     pub zone: Zone,
     pub now: Timestamp,
-    /// What to do with a file that is named to compare with and is a link.
+    /// Whether a symbolic link that is named for a comparison is followed.
     symlinks: Symlinks,
     volumes: RefCell<Vec<Rc<Volume>>>,
 }
 
 impl<'a> Host<'a> {
-    /// The world as it is now.
+    /// Creates a view of the present state.
     pub fn new(context: &'a Context, symlinks: Symlinks) -> Self {
         let clock = Clock::system();
         Self { context, zone: Zone::system(), now: clock.now(), symlinks, volumes: RefCell::default() }
     }
 
-    /// A number that tells `volume` from others.
+    /// Returns a number that identifies `volume`.
     pub fn number(&self, volume: &Rc<Volume>) -> usize {
         let mut volumes = self.volumes.borrow_mut();
         let known = volumes.iter().position(|known| Rc::ptr_eq(known, volume));
@@ -45,7 +45,7 @@ impl<'a> Host<'a> {
     fn node(&self, operand: &OsStr) -> Result<(Node, usize), String> {
         let Location { volume, place, .. } =
             open::open(operand, self.context).map_err(|report| report.to_string())?;
-        // A link that leads nowhere is itself.
+        // A symbolic link to nothing is used itself.
         let node = volume.resolve(&place, self.symlinks).or_else(|_| volume.resolve(&place, Symlinks::Keep));
         let node = node.map_err(|error| error.to_string())?;
         Ok((node, self.number(&volume)))
@@ -68,7 +68,7 @@ impl World for Host<'_> {
                 Ok(time_of(&node.attr().map_err(|error| error.to_string())?, stamp))
             }
             Operand::Host(path) => host_time(&path, stamp, self.symlinks).map_err(|error| error.to_string()),
-            Operand::Stdio => Err("standard input has no times to compare with".into()),
+            Operand::Stdio => Err("standard input has no times".into()),
         }
     }
 

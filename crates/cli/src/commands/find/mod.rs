@@ -1,4 +1,4 @@
-//! `obento find`: the files below a start point that an expression is true of.
+//! `obento find`: finds the files below start points for which an expression is true.
 
 mod host;
 mod view;
@@ -20,19 +20,19 @@ use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop, empty_output, go_on};
 use crate::report::{Report, subject};
 
-/// Find files in images by name, type, size, time, owner, permissions, ...
+/// Find files by name, type, size, time, owner, permissions, ...
 ///
-/// The expression is GNU find's; paths in -path and -regex are those inside the image (/etc/passwd). -exec hands a
-/// temporary copy of the file to the command, and its address in OBENTO_ADDRESS.
+/// The expression is that of GNU find; -path and -regex match the path inside the image (/etc/passwd). -exec passes a temporary copy of
+/// the file to the command, and its address in OBENTO_ADDRESS.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Never follow symbolic links (the default)
+    /// Do not follow symbolic links (default)
     #[arg(short = 'P', overrides_with_all = ["follow_start", "follow"])]
     physical: bool,
     /// Follow symbolic links that are start points
     #[arg(short = 'H', overrides_with_all = ["physical", "follow"])]
     follow_start: bool,
-    /// Follow symbolic links, inside the image
+    /// Follow all symbolic links, inside the image
     #[arg(short = 'L', overrides_with_all = ["physical", "follow_start"])]
     follow: bool,
     /// Start points (IMAGE[:/PATH]), then tests (-name -type -size -mtime -newer -perm -user -empty ...), operators
@@ -50,9 +50,9 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let (starts, expression) = split_start_points(&args.words);
     if starts.is_empty() {
-        let report = Report::new("cannot search", "no image is named");
+        let report = Report::new("cannot search", "missing operand");
         return Err(report
-            .help("name one before the expression: obento find disk.img -name '*.conf'")
+            .help("name an image before the expression: obento find disk.img -name '*.conf'")
             .into());
     }
     let references = if args.follow || args.follow_start { Symlinks::Follow } else { Symlinks::Keep };
@@ -64,11 +64,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     parsed.warnings.iter().for_each(|warning| context.note(b"find", warning));
     let json = context.json() || parsed.options.json;
     if json && parsed.formatted {
-        let report = Report::new(
-            "cannot search",
-            "--json writes what -print prints, and not what -printf, -print0 and -ls do",
-        );
-        return Err(report.help("leave out one of the two").into());
+        let report = Report::new("cannot search", "--json supports -print, but not -printf, -print0 and -ls");
+        return Err(report.help("omit one of them").into());
     }
     let sinks = sinks(&parsed)?;
     let starts = start_points(starts, args, &parsed, &world);
@@ -100,7 +97,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Standard output, and the files of `-fprint` and its like.
+/// Returns standard output and the files of `-fprint` and similar actions.
 fn sinks(parsed: &Parsed) -> Result<Vec<Sink<'static>>, Stop> {
     let stdout = Box::new(Output::stdout());
     let style = if io::stdout().is_terminal() { Style::Question } else { Style::Literal };
@@ -112,11 +109,11 @@ fn sinks(parsed: &Parsed) -> Result<Vec<Sink<'static>>, Stop> {
     Ok(sinks)
 }
 
-/// A start point, opened.
+/// A start point whose image is open.
 struct Start {
     /// The address.
     shown: Vec<u8>,
-    /// The part of it before the path.
+    /// The part of the address before the path.
     prefix: Rc<[u8]>,
     /// The path inside the image.
     path: Vec<u8>,
@@ -126,7 +123,7 @@ struct Start {
     node: Node,
 }
 
-/// Opens what `arguments` name, gives up rights unless there are commands to run, and finds the files.
+/// Opens the images that `arguments` name, gives up rights unless commands will run, and finds the start points.
 fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &Host<'_>) -> Vec<Start> {
     let context = world.context;
     if parsed.commands.is_empty() {
@@ -150,7 +147,7 @@ fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &Ho
     starts
 }
 
-/// A user that the image does not know is a mistake, and no search that finds nothing.
+/// Errors: a test names a user or group that the image does not have, so that the search could only fail.
 fn knows_owners(location: &Location, parsed: &Parsed) -> Result<(), Report> {
     let owners = location.volume.owners();
     let unknown = parsed.owners.iter().find(|(owner, name)| owner_id(owners, *owner, name).is_none());
@@ -159,8 +156,8 @@ fn knows_owners(location: &Location, parsed: &Parsed) -> Result<(), Report> {
         Owner::User => ("user", "passwd", "-uid"),
         Owner::Group => ("group", "group", "-gid"),
     };
-    let cause = format!("the /etc/{file} of the image has no {word} {}", subject(name));
-    Err(Report::on("cannot search", location.shown(), cause).help(format!("{test} takes a number")))
+    let cause = format!("unknown {word} {}: not in /etc/{file} of the image", subject(name));
+    Err(Report::on("cannot search", location.shown(), cause).help(format!("use {test} with a number")))
 }
 
 fn owner_id(owners: &Owners, owner: Owner, name: &[u8]) -> Option<u32> {
@@ -170,14 +167,14 @@ fn owner_id(owners: &Owners, owner: Owner, name: &[u8]) -> Option<u32> {
     }
 }
 
-/// What the search does with symbolic links.
+/// Returns the treatment of symbolic links.
 fn symlinks(args: &Args, parsed: &Parsed) -> Symlinks {
     if args.follow || parsed.options.follow { Symlinks::Follow } else { Symlinks::Keep }
 }
 
 fn find_start(location: Location, args: &Args, symlinks: Symlinks) -> Result<Vec<Found>, Report> {
     if args.follow_start || symlinks == Symlinks::Follow {
-        // A link that leads nowhere is itself.
+        // A symbolic link to nothing is its own start point.
         if let Ok(found) = location.clone().find(Symlinks::Follow, "cannot search") {
             return Ok(found);
         }
@@ -195,7 +192,7 @@ impl Start {
         Self { shown, prefix, path, volume, number, fs_type, node }
     }
 
-    /// The path inside the image of what lies at `below` under the start point.
+    /// Returns the path inside the image of the file `below` the start point.
     fn path_of(&self, below: &[u8]) -> Vec<u8> {
         if below.is_empty() { self.path.clone() } else { open::join(&self.path, below) }
     }
@@ -227,7 +224,7 @@ impl Search<'_, '_> {
                 Ok(entry) => entry,
                 Err(damage) if damage.error == Error::Loop && self.symlinks == Symlinks::Follow => {
                     let path = [&self.start.prefix, self.start.path_of(&damage.path).as_slice()].concat();
-                    let cause = "it leads back to a directory above it, or to itself";
+                    let cause = "the symbolic link forms a cycle";
                     self.context.warn(&Report::on("cannot follow", path, cause));
                     continue;
                 }
@@ -255,7 +252,7 @@ impl Search<'_, '_> {
         Ok(Quit::No)
     }
 
-    /// Asks the expression of a file.
+    /// Evaluates the expression for a file.
     fn visit(&mut self, met: &obento::Entry) -> Result<Verdict, Stop> {
         let path = self.start.path_of(&met.path);
         let view = View { met, start: self.start, symlinks: self.symlinks };

@@ -1,4 +1,4 @@
-//! A file in an image, as the expression sees it.
+//! A file in an image, as an expression sees it.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -10,11 +10,11 @@ use crate::find::{CopyFailure, File, Owner, Trouble};
 use crate::json::Line;
 use crate::private::create_private;
 
-/// A file of the walk as the expression sees it.
+/// A file that the walk found.
 pub struct View<'a> {
     pub met: &'a obento::Entry,
     pub start: &'a Start,
-    /// Whether the walk follows links.
+    /// Whether the walk follows symbolic links.
     pub symlinks: Symlinks,
 }
 
@@ -23,7 +23,7 @@ impl View<'_> {
         &self.met.node
     }
 
-    /// What a link leads to, or the file itself; none for a link that leads nowhere.
+    /// Returns the target of a symbolic link, or the file itself; `None` for a link to nothing.
     fn target(&self) -> Result<Option<Node>, Error> {
         if self.met.attr.kind != FileKind::Symlink {
             return Ok(Some(self.node().clone()));
@@ -35,7 +35,7 @@ impl View<'_> {
         }
     }
 
-    /// What the path leads to.
+    /// Returns the file that the path refers to.
     fn resolve(&self, symlinks: Symlinks) -> Result<Node, Error> {
         let (vfs, root) = (self.node().vfs(), self.node().vfs().root());
         let (from, path) = match self.met.path.as_slice() {
@@ -133,7 +133,7 @@ impl File for View<'_> {
     }
 }
 
-/// Writes the contents of `node` to the new host file `to`: holes stay holes. Nobody but the user may read it.
+/// Copies the contents of `node` to the new host file `to`, which only the user can read. Holes stay holes.
 fn copy_contents(node: &Node, to: &Path) -> Result<u64, CopyFailure> {
     const CHUNK: usize = 256 << 10;
     let size = node.attr().map_err(CopyFailure::Source)?.size;

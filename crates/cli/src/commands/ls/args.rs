@@ -1,103 +1,103 @@
-//! The flags of `ls`. Of flags that exclude each other the last one counts.
+//! The options of `ls`. Of options that exclude each other, the last one counts.
 
 use std::ffi::OsString;
 
 use clap::ValueEnum;
 
-/// List directories and files
+/// List files and directories
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "The time zone is that of TZ, colours come from LS_COLORS, TIME_STYLE and QUOTING_STYLE work as in GNU ls."
 )]
 pub struct Args {
-    /// Images, and directories and files in them; patterns ('disk.img:/etc/*.conf') are matched inside the image
+    /// Images, and files and directories in them; patterns ('disk.img:/etc/*.conf') match inside the image
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     pub paths: Vec<OsString>,
-    /// Show names that begin with a dot, `.` and `..` too
+    /// Show names that start with a dot, including . and ..
     #[arg(short, long, overrides_with = "almost_all")]
     pub all: bool,
-    /// Show names that begin with a dot, but not `.` and `..`
+    /// Show names that start with a dot, except . and ..
     #[arg(short = 'A', long, overrides_with = "all")]
     pub almost_all: bool,
-    /// Long format: type, mode, links, owner, group, size, time, name
+    /// Use the long format: type, mode, links, owner, group, size, time, name
     #[arg(short, overrides_with_all = ["one", "columns", "across", "commas", "format"])]
     pub long: bool,
-    /// One name a line
+    /// Print one name per line
     #[arg(short = '1', overrides_with_all = ["columns", "across", "commas", "format"])]
     pub one: bool,
-    /// Columns, sorted downwards
+    /// Print columns, sorted downwards
     #[arg(short = 'C', overrides_with_all = ["long", "one", "across", "commas", "format"])]
     pub columns: bool,
-    /// Columns, sorted across
+    /// Print columns, sorted across
     #[arg(short = 'x', overrides_with_all = ["long", "one", "columns", "commas", "format"])]
     pub across: bool,
-    /// Names one after the other with commas between them
+    /// Print names separated by commas
     #[arg(short = 'm', overrides_with_all = ["long", "one", "columns", "across", "format"])]
     pub commas: bool,
-    /// How to lay out: long, single-column, vertical, across, commas
+    /// Set the layout: long, single-column, vertical, across, commas
     #[arg(long, value_name = "WORD", overrides_with_all = ["long", "one", "columns", "across", "commas"])]
     pub format: Option<Format>,
     /// List directories recursively
     #[arg(short = 'R', long)]
     pub recursive: bool,
-    /// Directories themselves, not what is in them
+    /// List directories themselves, not their contents
     #[arg(short, long)]
     pub directory: bool,
-    /// Show what symbolic links lead to
+    /// Show the targets of symbolic links
     #[arg(short = 'L', long, overrides_with_all = ["dereference_command_line", "dereference_command_line_symlink_to_dir"])]
     pub dereference: bool,
-    /// Show what symbolic links lead to that are named on the command line
+    /// Show the targets of symbolic links that are operands
     #[arg(short = 'H', long, overrides_with_all = ["dereference", "dereference_command_line_symlink_to_dir"])]
     pub dereference_command_line: bool,
-    /// The same for those that lead to a directory only
+    /// Show the targets of operands that are symbolic links to directories
     #[arg(long, overrides_with_all = ["dereference", "dereference_command_line"])]
     pub dereference_command_line_symlink_to_dir: bool,
-    /// Leave out names that match PATTERN
+    /// Omit names that match PATTERN
     #[arg(short = 'I', long, value_name = "PATTERN")]
     pub ignore: Vec<OsString>,
-    /// Leave out names that match PATTERN, unless -a or -A is given
+    /// Omit names that match PATTERN, unless -a or -A is given
     #[arg(long, value_name = "PATTERN")]
     pub hide: Vec<OsString>,
-    /// Leave out names that end in ~
+    /// Omit names that end with ~
     #[arg(short = 'B', long)]
     pub ignore_backups: bool,
     /// Append one of */=>@| to names, by type
     #[arg(short = 'F', long, overrides_with_all = ["slash", "file_type", "indicator_style"])]
     pub classify: bool,
-    /// Append / to directories
+    /// Append / to the names of directories
     #[arg(short = 'p', overrides_with_all = ["classify", "file_type", "indicator_style"])]
     pub slash: bool,
     /// Append one of /=>@| to names, by type
     #[arg(long, overrides_with_all = ["classify", "slash", "indicator_style"])]
     pub file_type: bool,
-    /// What to append to names: none, slash, file-type, classify
+    /// Set the style of appended characters: none, slash, file-type, classify
     #[arg(long, value_name = "WORD", overrides_with_all = ["classify", "slash", "file_type"])]
     pub indicator_style: Option<Marks>,
-    /// Sizes as 1K 234M 2G
+    /// Print sizes such as 1K, 234M or 2G
     #[arg(short = 'h', long, overrides_with_all = ["si", "kibibytes"])]
     pub human_readable: bool,
-    /// Sizes in powers of 1000
+    /// Print sizes with powers of 1000
     #[arg(long, overrides_with_all = ["human_readable", "kibibytes"])]
     pub si: bool,
-    /// Blocks of 1024 bytes, which is the default
+    /// Print sizes in blocks of 1024 bytes (default)
     #[arg(short = 'k', long)]
     pub kibibytes: bool,
-    /// Show inode numbers
+    /// Print inode numbers
     #[arg(short, long)]
     pub inode: bool,
-    /// Show the space taken, in blocks
+    /// Print the allocated size in blocks
     #[arg(short, long)]
     pub size: bool,
-    /// Long format with numbers for owner and group
+    /// Use the long format with numeric owners and groups
     #[arg(short, long)]
     pub numeric_uid_gid: bool,
-    /// Long format without the owner
+    /// Use the long format without owners
     #[arg(short = 'g')]
     pub no_owner: bool,
-    /// Long format without the group
+    /// Use the long format without groups
     #[arg(short = 'o')]
     pub no_group_long: bool,
-    /// Without the group, in long format
+    /// Omit groups from the long format
     #[arg(short = 'G', long)]
     pub no_group: bool,
     /// Sort by time, newest first
@@ -109,69 +109,69 @@ pub struct Args {
     /// Sort by extension
     #[arg(short = 'X', overrides_with_all = ["by_time", "by_size", "unsorted", "by_version", "sort"])]
     pub by_extension: bool,
-    /// Do not sort: the order of the directory
+    /// Do not sort; keep the order of the directory
     #[arg(short = 'U', overrides_with_all = ["by_time", "by_size", "by_extension", "by_version", "sort"])]
     pub unsorted: bool,
-    /// Sort numbers in names by their value
+    /// Sort numbers in names by value
     #[arg(short = 'v', overrides_with_all = ["by_time", "by_size", "by_extension", "unsorted", "sort"])]
     pub by_version: bool,
-    /// By what to sort: name, none, size, time, version, extension, width
+    /// Set the sort key: name, none, size, time, version, extension, width
     #[arg(long, value_name = "WORD", overrides_with_all = ["by_time", "by_size", "by_extension", "unsorted", "by_version"])]
     pub sort: Option<Sort>,
-    /// Do not sort, show all
+    /// Do not sort, and show all names
     #[arg(short = 'f')]
     pub raw: bool,
     /// Reverse the order
     #[arg(short, long)]
     pub reverse: bool,
-    /// Directories first
+    /// List directories before files
     #[arg(long)]
     pub group_directories_first: bool,
-    /// Use the time of the last change of the inode
+    /// Show and sort by the time of the last change of the inode
     #[arg(short = 'c', overrides_with = "access")]
     pub change: bool,
-    /// Use the time of the last access
+    /// Show and sort by the time of the last access
     #[arg(short = 'u', overrides_with = "change")]
     pub access: bool,
-    /// Which time: atime, ctime, mtime, birth
+    /// Select the time: atime, ctime, mtime, birth
     #[arg(long, value_name = "WORD")]
     pub time: Option<String>,
-    /// Long format with the whole time
+    /// Use the long format with full times
     #[arg(long)]
     pub full_time: bool,
-    /// How times look: full-iso, long-iso, iso, locale, +FORMAT
+    /// Set the format of times: full-iso, long-iso, iso, locale, +FORMAT
     #[arg(long, value_name = "STYLE")]
     pub time_style: Option<String>,
-    /// Names between double quotes
+    /// Quote names with double quotes
     #[arg(short = 'Q', long, overrides_with_all = ["escape", "literal", "quoting_style"])]
     pub quote_name: bool,
-    /// C escapes for what cannot be printed
+    /// Print C escapes for unprintable characters
     #[arg(short = 'b', long, overrides_with_all = ["quote_name", "literal", "quoting_style"])]
     pub escape: bool,
-    /// Names as they are
+    /// Print names without quotes
     #[arg(short = 'N', long, overrides_with_all = ["quote_name", "escape", "quoting_style"])]
     pub literal: bool,
-    /// How names are quoted: literal, shell-escape, c, escape
+    /// Set the quoting style: literal, shell-escape, c, escape
     #[arg(long, value_name = "WORD", overrides_with_all = ["quote_name", "escape", "literal"])]
     pub quoting_style: Option<String>,
-    /// ? for what cannot be printed
+    /// Print ? for unprintable characters
     #[arg(short = 'q', long, overrides_with = "show_control_chars")]
     pub hide_control_chars: bool,
-    /// What cannot be printed as it is, on a terminal too
+    /// Print unprintable characters unchanged, also on a terminal
     #[arg(long, overrides_with = "hide_control_chars")]
     pub show_control_chars: bool,
-    /// Length of a line; 0 is no limit
+    /// Set the line width; 0 means no limit
     #[arg(short, long, value_name = "COLS")]
     pub width: Option<usize>,
-    /// Columns between the stops of tabs; 0 is no tabs
+    /// Set the distance of tab stops; 0 means no tabs
     #[arg(short = 'T', long, value_name = "COLS")]
     pub tabsize: Option<usize>,
-    /// End each line with a NUL
+    /// End each line with NUL
     #[arg(long)]
     pub zero: bool,
 }
 
-/// What `--format` takes.
+/// The values of `--format`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// `-l`.
@@ -188,7 +188,7 @@ pub enum Format {
     Commas,
 }
 
-/// What `--sort` takes.
+/// The values of `--sort`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sort {
     /// The default.
@@ -207,7 +207,7 @@ pub enum Sort {
     Width,
 }
 
-/// What `--indicator-style` takes.
+/// The values of `--indicator-style`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Marks {
     /// The default.

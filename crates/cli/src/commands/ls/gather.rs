@@ -1,10 +1,10 @@
-//! What is listed together: the entries of a directory, or the operands that are none.
+//! Collecting the entries of a listing: those of a directory, or the operands that are not directories.
 //!
-//! A directory is read to its end before anything is asked about its entries, and their names lie in one buffer: a
-//! listing of many thousands costs a few allocations.
+//! A directory is read completely before the inodes of its entries, and the names share one buffer: a listing of thousands of entries
+//! costs few allocations.
 //!
-//! Invariant: what is held of one directory, with the text that is written of it, stays within [`BUDGET`]. Of a larger
-//! one the first entries are listed, and it is told.
+//! Invariant: the memory for one directory, with its output, stays within [`BUDGET`]. Of a larger directory the first entries are
+//! listed, and the rest is reported.
 
 use std::ops::ControlFlow;
 
@@ -17,30 +17,30 @@ use crate::format::colors::{Look, Painter};
 use crate::open::{Found, join};
 use crate::report::Report;
 
-/// Bytes that are held of one directory: more than 200,000 entries with short names.
+/// The memory for one directory in bytes: enough for more than 200,000 entries with short names.
 pub const BUDGET: usize = 72 << 20;
-/// What the text of an entry takes beside its name.
+/// The output of an entry without its name.
 const TEXT: usize = 100;
 
-/// A line of the listing.
+/// An entry of the listing.
 pub struct Entry {
     start: usize,
     len: usize,
     pub ino: Ino,
-    /// What the directory says of the kind.
+    /// The type according to the directory.
     kind: Option<FileKind>,
-    /// None where nothing of it is shown, and where it cannot be read.
+    /// `None` if no attribute is shown, or if the inode cannot be read.
     pub attr: Option<Attr>,
-    /// Where a symbolic link leads, and what is there.
+    /// The target of a symbolic link, and its state.
     pub target: Option<Vec<u8>>,
     pub at_target: AtTarget,
-    /// What stands after the mode: `+` for an access control list, `.` for a security context.
+    /// The character after the mode: `+` for an access control list, `.` for a security context.
     pub mark: u8,
-    /// `.` or `..`.
+    /// Whether this is `.` or `..`.
     pub is_dots: bool,
 }
 
-/// What a symbolic link leads to, where that matters: for few entries, and kept small for the others.
+/// The target of a symbolic link, boxed because few entries need it.
 pub enum AtTarget {
     NotAsked,
     Missing,
@@ -48,12 +48,12 @@ pub enum AtTarget {
 }
 
 impl Entry {
-    /// The kind, by the inode if it was read.
+    /// Returns the type: that of the inode if it was read.
     pub fn kind(&self) -> Option<FileKind> {
         self.attr.map(|attr| attr.kind).or(self.kind)
     }
 
-    /// By what the name is coloured.
+    /// Returns the facts that determine the colour of the name.
     pub fn look(&self, links_as_targets: bool) -> Option<Look> {
         match (&self.at_target, self.attr) {
             (AtTarget::Missing, _) => Some(Look::Orphan),
@@ -63,7 +63,7 @@ impl Entry {
         }
     }
 
-    /// By what the target's name is coloured.
+    /// Returns the facts that determine the colour of the target's name.
     pub fn target_look(&self) -> Option<Look> {
         match &self.at_target {
             AtTarget::NotAsked => None,
@@ -77,11 +77,11 @@ fn look(attr: &Attr) -> Look {
     Look::File { kind: attr.kind, mode: attr.mode, nlink: attr.nlink }
 }
 
-/// What is listed together.
+/// Entries that are listed together.
 pub struct Listing {
     names: Vec<u8>,
     pub entries: Vec<Entry>,
-    /// Whether the entries are those of one directory.
+    /// Whether these are the entries of one directory.
     pub is_directory: bool,
     /// The address of the directory.
     pub path: Vec<u8>,
@@ -89,8 +89,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The entries of a directory, in its own order, of which at most `budget` bytes are held. Damage within it is told,
-    /// and costs what it hit.
+    /// Reads the entries of a directory in its own order, up to `budget` bytes. Damage is reported, and costs only the damaged entries.
     pub fn read(
         node: &Node,
         path: &[u8],
@@ -138,7 +137,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Operands that are shown themselves.
+    /// Creates a listing of operands.
     pub fn of_operands(operands: &[Found], context: &Context) -> Self {
         let mut listing = Self {
             names: Vec::new(),
@@ -176,18 +175,18 @@ impl Listing {
         self.names.extend_from_slice(name);
     }
 
-    /// The name of one of the entries.
+    /// Returns the name of an entry.
     pub fn name(&self, entry: &Entry) -> &[u8] {
         &self.names[entry.start..entry.start + entry.len]
     }
 
-    /// The space that the entries take.
+    /// Returns the space that the entries use.
     pub fn total_bytes(&self) -> u64 {
         let blocks = self.entries.iter().filter_map(|entry| entry.attr).map(|attr| attr.blocks);
         blocks.fold(0, u64::saturating_add).saturating_mul(512)
     }
 
-    /// Adds what the settings ask for to each entry, and brings them in order.
+    /// Adds the attributes that the settings require to each entry, and sorts the entries.
     pub fn finish(
         &mut self,
         volume: &Volume,
@@ -263,13 +262,13 @@ impl Listing {
         }
     }
 
-    /// As GNU `ls`: an access control list that says more than the mode, or a security context alone.
+    /// Marks entries as GNU `ls` does: for an access control list beyond the mode, or for a security context alone.
     fn read_marks(&mut self, volume: &Volume) {
         let fs = volume.vfs().file_system().clone();
         let Some(xattrs) = fs.xattrs() else { return };
         for entry in self.entries.iter_mut().filter(|entry| entry.kind() != Some(FileKind::Symlink)) {
             let mut mark = b' ';
-            // Attributes that cannot be read leave no mark; getfattr tells what is wrong with them.
+            // Attributes that cannot be read leave no mark; getfattr reports the error.
             let _ = xattrs.list_xattrs(entry.ino, &mut |name| match name {
                 b"system.posix_acl_access" | b"system.posix_acl_default" => mark = b'+',
                 b"security.selinux" if mark == b' ' => mark = b'.',
@@ -287,10 +286,10 @@ impl Listing {
     }
 }
 
-/// That a directory has more entries than are held in memory, of which `shown` are shown.
+/// Returns the report that a directory has more than the `shown` entries that fit in memory.
 fn too_large(path: &[u8], shown: usize) -> Report {
-    let cause = format!("it has more entries than are held in memory; the first {shown} are shown");
-    let help = format!("obento find {} -maxdepth 1 names all of them", crate::report::subject(path));
+    let cause = format!("too many entries for the memory limit; the first {shown} are shown");
+    let help = format!("to list all entries: obento find {} -maxdepth 1", crate::report::subject(path));
     Report::on("cannot list all of directory", path, cause).help(help)
 }
 
@@ -310,7 +309,7 @@ mod tests {
     use crate::commands::Command;
 
     #[test]
-    fn a_directory_that_is_too_large_is_cut_off_and_told() {
+    fn a_directory_that_is_too_large_is_truncated_and_reported() {
         let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
         for number in 0..500 {
             let name = format!("file{number}");

@@ -11,7 +11,7 @@ use crate::format::mode::{kind_letter, mode_string};
 use crate::format::time::Clock;
 use crate::format::{digits, push_left, push_number, push_right};
 
-/// How wide the columns of a listing are.
+/// The widths of the columns.
 #[derive(Default)]
 struct Widths {
     inode: usize,
@@ -27,7 +27,7 @@ struct Widths {
     quoted: bool,
 }
 
-/// Adds the listing to `out`, a line an entry.
+/// Appends the listing to `out`, one line per entry.
 pub fn write(
     out: &mut Vec<u8>,
     listing: &Listing,
@@ -82,7 +82,7 @@ impl Line<'_> {
                 fit(&mut widths.time, 1);
             }
         }
-        // Times are all of one width but for formats of one's own, which stand as they are.
+        // All times have the same width, except those of a user-defined format, which are not aligned.
         let sample = self.clock.text(&self.settings.time_style, self.clock.now());
         widths.time = sample.chars().count();
         self.widths = widths;
@@ -144,7 +144,7 @@ impl Line<'_> {
         out.push(b' ');
     }
 
-    /// Names stand on the left, numbers on the right.
+    /// Writes a name left-aligned or a number right-aligned.
     fn write_owner(&self, out: &mut Vec<u8>, name: Option<&[u8]>, id: u32, width_: usize) {
         match name.filter(|_| !self.settings.numeric) {
             Some(name) => {
@@ -171,7 +171,7 @@ impl Line<'_> {
         }
     }
 
-    /// An inode that cannot be read: a question mark for all that is not known.
+    /// Writes question marks for an inode that cannot be read.
     fn write_unknown(&self, out: &mut Vec<u8>, entry: &Entry) {
         let widths = &self.widths;
         if self.settings.blocks {
@@ -191,7 +191,7 @@ impl Line<'_> {
         push_right(out, b"? ", widths.time + 1);
     }
 
-    /// What follows the name: a link's target, or a letter for the type.
+    /// Writes the text after the name: the target of a link, or a letter for the type.
     fn write_end(&self, out: &mut Vec<u8>, entry: &Entry, painter: &mut Option<Painter>) {
         let Some(target) = &entry.target else {
             return out.extend(indicator(entry, self.settings));
@@ -211,7 +211,7 @@ impl Line<'_> {
     }
 }
 
-/// A size, which is nearly always a number.
+/// A size; a number except for devices.
 enum Text {
     Number(u64),
     Text(String),

@@ -1,9 +1,9 @@
-//! `obento ls`: the listing of GNU `ls`, of what is in an image.
+//! `obento ls`: lists the contents of an image as GNU `ls` does.
 //!
-//! `settings` is what the flags come to, `gather` reads a directory, `sort` orders it, `long` and `short` write it.
+//! `settings` combines the options, `gather` reads a directory, `sort` sorts it, `long` and `short` write it.
 //!
-//! Differences from GNU, by intent: names sort by their bytes in every locale, and owners have the names that the
-//! image's own passwd and group give them.
+//! Intended differences from GNU: names are sorted by their bytes in every locale, and owners have the names of the passwd and group
+//! files of the image.
 
 mod args;
 mod gather;
@@ -30,16 +30,16 @@ use crate::report::Report;
 use gather::Listing;
 use settings::{Dereference, Settings, Shape};
 
-/// Everything a listing is written with.
+/// The state of a listing.
 struct Lister<'c> {
     context: &'c Context,
     settings: Settings,
     clock: Clock,
     painter: Option<Painter>,
     out: Output,
-    /// What was written before: directories after it are set off by an empty line.
+    /// Whether a listing was written; an empty line separates the next one.
     begun: bool,
-    /// The text of one directory, used again for the next.
+    /// The output of one directory; the buffer is reused.
     text: Vec<u8>,
 }
 
@@ -58,29 +58,29 @@ pub fn run(args: Args, context: &Context) -> Outcome {
     lister.out.finish()
 }
 
-/// A directory that is still to be listed.
+/// A directory that is not listed yet.
 struct Pending {
     at: Location,
     path: Vec<u8>,
     node: Node,
-    /// Whether it was named on the command line.
+    /// Whether it is an operand.
     is_operand: bool,
 }
 
-/// Bytes of directories that wait to be listed.
+/// The memory for directories that are not listed yet, in bytes.
 const WAITING: usize = 32 << 20;
-/// Directories that were listed and are remembered, so that a circle of them ends.
+/// The directories that were listed, so that a cycle of directories ends.
 const LISTED: usize = 1 << 20;
 
 impl Pending {
-    /// Bytes that it takes, with the node.
+    /// Returns the memory that it uses, with its node.
     fn cost(&self) -> usize {
         256 + self.path.len()
     }
 }
 
 impl Lister<'_> {
-    /// First what is no directory, as one listing; then each directory.
+    /// Lists the operands that are not directories together, and then each directory.
     fn operands(&mut self, found: Vec<Found>, arguments: usize) -> Outcome {
         let mut files = Vec::new();
         let mut directories = Vec::new();
@@ -102,7 +102,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// A link on the command line that leads to a directory stands for it, where only names are asked for.
+    /// Follows a symbolic link to a directory that is an operand, if only names are shown.
     fn follow_to_directory(&self, operand: &mut Found) {
         if self.settings.dereference != Dereference::OperandsToDirectories
             || operand.node.kind() != Ok(FileKind::Symlink)
@@ -117,7 +117,7 @@ impl Lister<'_> {
         }
     }
 
-    /// The operands that are shown themselves, in groups of one volume each.
+    /// Lists the operands that are not directories, grouped by volume.
     fn files(&mut self, files: Vec<Found>) -> Outcome {
         let mut rest = files.as_slice();
         while let Some(first) = rest.first() {
@@ -132,7 +132,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// One directory, and with `-R` all below it. A directory is listed once: a damaged volume may have it in itself.
+    /// Lists a directory, with `-R` recursively. A directory is listed once: a damaged volume may contain cycles.
     fn tree(&mut self, top: Found, headers: bool) -> Outcome {
         let volume = top.location.volume.clone();
         let owners = volume.owners();
@@ -142,7 +142,7 @@ impl Lister<'_> {
         let mut held = 0_usize;
         while let Some(directory) = pending.pop() {
             if self.settings.recursive && !listed.insert(directory.node.ino()) {
-                let cause = "the same directory was listed before; the directories run in a circle";
+                let cause = "already listed: the directories form a cycle";
                 self.context.fail(&Report::on("cannot list", &directory.path, cause));
                 continue;
             }
@@ -150,8 +150,8 @@ impl Lister<'_> {
             held = held.saturating_sub(directory.cost());
             let cost: usize = below.iter().map(Pending::cost).sum();
             if held + cost > WAITING || listed.len() > LISTED {
-                let cause = "too many directories wait to be listed";
-                self.context.warn(&Report::on("cannot list what is below", &directory.path, cause));
+                let cause = "too many directories";
+                self.context.warn(&Report::on("cannot list the directories below", &directory.path, cause));
                 continue;
             }
             held += cost;
@@ -160,7 +160,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// One directory. Answers the directories in it, if they are to follow.
+    /// Lists one directory. Returns its subdirectories, if they are to be listed too.
     fn directory(
         &mut self,
         directory: &Pending,

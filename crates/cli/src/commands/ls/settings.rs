@@ -1,4 +1,4 @@
-//! What the flags, the environment and the terminal come to.
+//! The settings that follow from the options, the environment and the terminal.
 
 use std::io::{IsTerminal, stdout};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use crate::format::size::Unit;
 use crate::format::time;
 use crate::report::Report;
 
-/// How the entries are laid out.
+/// The layout of the entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
     Long,
@@ -25,18 +25,18 @@ pub enum Shape {
     Json,
 }
 
-/// What to do about symbolic links.
+/// The treatment of symbolic links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dereference {
     Never,
-    /// Those on the command line that lead to a directory.
+    /// Follow operands that are links to directories.
     OperandsToDirectories,
-    /// Those on the command line.
+    /// Follow operands.
     Operands,
     Always,
 }
 
-/// Which names are left out.
+/// Which names are omitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hide {
     Dotted,
@@ -55,7 +55,7 @@ pub enum SortBy {
     Nothing,
 }
 
-/// Which of an inode's times.
+/// Which time of an inode is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhichTime {
     Modified,
@@ -65,7 +65,7 @@ pub enum WhichTime {
 }
 
 impl WhichTime {
-    /// That time; none where the format does not store when files were made.
+    /// Returns that time; `None` if the format does not store the time of creation.
     pub fn of(self, attr: &Attr) -> Option<Timestamp> {
         match self {
             Self::Modified => Some(attr.mtime),
@@ -76,21 +76,21 @@ impl WhichTime {
     }
 }
 
-/// What is put after names.
+/// What is appended to names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Indicator {
     Nothing,
     Slash,
-    /// By type, without `*` for what can be executed.
+    /// By type, but without `*` for executable files.
     Type,
     All,
 }
 
-/// What the flags come to.
+/// The settings of a listing.
 pub struct Settings {
     pub shape: Shape,
     pub hide: Hide,
-    /// Names that are left out.
+    /// Patterns of names that are omitted.
     pub ignored: Vec<Pattern>,
     pub sort: SortBy,
     pub reverse: bool,
@@ -109,7 +109,7 @@ pub struct Settings {
     pub time: WhichTime,
     pub time_style: time::Style,
     pub quoting: Style,
-    /// Names without quotes are moved by a blank to stand in line with those that have some.
+    /// Whether unquoted names are indented by a blank if other names have quotes.
     pub align_quotes: bool,
     pub width: usize,
     pub tab: usize,
@@ -157,20 +157,20 @@ impl Settings {
             quoting,
             align_quotes: quoting == Style::Shell && (shape == Shape::Long || (columns && width != 0)),
             width,
-            // A tab loses the background of a colour, and a line without an end has no tab stops.
+            // A tab would lose the background colour, and a line of unlimited width has no tab stops.
             tab: if context.colors() || width == 0 { 0 } else { args.tabsize.unwrap_or(8) },
             end: if args.zero { 0 } else { b'\n' },
             targets: matches!(shape, Shape::Long | Shape::Json),
         })
     }
 
-    /// Whether `name` is left out. A leading dot is only matched by a dot.
+    /// Returns whether `name` is omitted. Only a dot matches a leading dot.
     pub fn ignores(&self, name: &[u8]) -> bool {
         let is_hidden = name.starts_with(b".");
         self.ignored.iter().any(|pattern| (!is_hidden || pattern.begins_with_dot()) && pattern.matches(name))
     }
 
-    /// Whether an entry's attributes are needed, and not only what its directory says of it.
+    /// Returns whether the attributes of entries are needed.
     pub fn wants_attr(&self, colors: bool) -> bool {
         matches!(self.shape, Shape::Long | Shape::Json)
             || self.blocks
@@ -220,7 +220,7 @@ fn indicator(args: &Args) -> Indicator {
     }
 }
 
-/// The patterns of names that are left out.
+/// Returns the patterns of names that are omitted.
 fn ignored(args: &Args, hide: Hide) -> Vec<Pattern> {
     let hidden = if hide == Hide::Dotted { args.hide.as_slice() } else { &[] };
     let backups: &[&[u8]] = if args.ignore_backups { &[b"*~", b".*~"] } else { &[] };
@@ -245,7 +245,7 @@ fn sort(args: &Args, shape: Shape) -> SortBy {
         () if args.by_version => SortBy::Version,
         () if args.unsorted || args.raw => SortBy::Nothing,
         () if by_word.is_some() => by_word.unwrap_or(SortBy::Name),
-        // -c and -u without -l also sort by the time that they name.
+        // Without -l, -c and -u also sort by their time.
         () if (args.change || args.access || args.time.is_some()) && shape != Shape::Long => SortBy::Time,
         () => SortBy::Name,
     }
@@ -258,8 +258,8 @@ fn which_time(args: &Args) -> Result<WhichTime, Report> {
         Some("mtime" | "modification") => WhichTime::Modified,
         Some("birth" | "creation") => WhichTime::Born,
         Some(word) => {
-            let help = "it is one of atime, ctime, mtime and birth";
-            return Err(Report::on("cannot use", word, "no such time").help(help));
+            let help = "use atime, ctime, mtime or birth";
+            return Err(Report::plain(format!("invalid time '{word}'")).help(help));
         }
         None if args.change => WhichTime::Changed,
         None if args.access => WhichTime::Accessed,
@@ -273,8 +273,8 @@ fn time_style(args: &Args) -> Result<time::Style, Report> {
     }
     let from_env = || std::env::var("TIME_STYLE").ok().filter(|s| !s.is_empty());
     match (&args.time_style, from_env()) {
-        (Some(style), _) => time::Style::parse(style).map_err(|e| Report::new("cannot use --time-style", e)),
-        // As in GNU, a variable that makes no sense does not stop a listing.
+        (Some(style), _) => time::Style::parse(style).map_err(|e| Report::new("invalid --time-style", e)),
+        // As in GNU, an invalid variable does not stop a listing.
         (None, Some(style)) => Ok(time::Style::parse(&style).unwrap_or(time::Style::Locale)),
         (None, None) => Ok(time::Style::Locale),
     }
@@ -294,8 +294,8 @@ fn quoting(args: &Args, terminal: bool) -> Result<Style, Report> {
         () if args.literal => Style::Literal,
         () => match &args.quoting_style {
             Some(word) => named(word).ok_or_else(|| {
-                Report::on("cannot use", word, "no such quoting style")
-                    .help("it is one of literal, shell-escape, c and escape")
+                Report::plain(format!("invalid quoting style '{word}'"))
+                    .help("use literal, shell-escape, c or escape")
             })?,
             None => {
                 let from_env = std::env::var("QUOTING_STYLE").ok();

@@ -1,4 +1,4 @@
-//! Names alone: one a line, or in columns.
+//! Listings of names: one per line, or in columns.
 
 use std::borrow::Cow;
 
@@ -12,14 +12,14 @@ use crate::format::columns::{Layout, indent};
 use crate::format::mode::classify;
 use crate::format::{digits, push_number, push_right};
 
-/// What stands before the names, and whether any of them has quotes.
+/// The width of the fields before the names, and whether any name has quotes.
 struct Frills {
     inode: usize,
     blocks: usize,
     quoted: bool,
 }
 
-/// Adds the listing to `out`.
+/// Appends the listing to `out`.
 pub fn write(out: &mut Vec<u8>, listing: &Listing, settings: &Settings, painter: &mut Option<Painter>) {
     let frills = Frills::new(listing, settings);
     let cell = |out: &mut Vec<u8>, entry: &Entry, painter: &mut Option<Painter>| {
@@ -53,7 +53,7 @@ pub fn write(out: &mut Vec<u8>, listing: &Listing, settings: &Settings, painter:
     }
 }
 
-/// Names with commas between them, in lines as long as they may be.
+/// Writes names separated by commas, in lines of the line width.
 fn commas(
     out: &mut Vec<u8>,
     listing: &Listing,
@@ -124,14 +124,14 @@ fn blocks(entry: &Entry, settings: &Settings) -> String {
     entry.attr.map_or_else(|| "?".to_owned(), text)
 }
 
-/// A name as it is written, and whether it has got quotes.
+/// Returns a name as it is written, and whether it is quoted.
 pub fn shown<'n>(name: &'n [u8], settings: &Settings) -> (Cow<'n, [u8]>, bool) {
     let text = escape(name, settings.quoting);
     let quoted = matches!(text.first(), Some(b'\'' | b'"')) && text.len() != name.len();
     (text, quoted)
 }
 
-/// Adds the name, in its colour, in line with names that have quotes.
+/// Appends the name in its colour, aligned with names that have quotes.
 pub fn paint(
     out: &mut Vec<u8>,
     name: &[u8],
@@ -152,7 +152,7 @@ pub fn paint(
     out.extend_from_slice(&text);
 }
 
-/// What `-F`, `-p` and their like put after the name.
+/// Returns the character that `-F`, `-p` and similar options append.
 pub fn indicator(entry: &Entry, settings: &Settings) -> Option<u8> {
     match settings.indicator {
         Indicator::Nothing => None,
@@ -164,7 +164,7 @@ pub fn indicator(entry: &Entry, settings: &Settings) -> Option<u8> {
     }
 }
 
-/// The letter of a kind, and `*` for what can be executed where that is asked for.
+/// Returns the character of a type, and `*` for an executable file if requested.
 pub fn mark(kind: FileKind, mode: obento::Mode, settings: &Settings) -> Option<u8> {
     classify(kind, mode).filter(|&mark| settings.indicator == Indicator::All || mark != b'*')
 }

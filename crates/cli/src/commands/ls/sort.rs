@@ -10,7 +10,7 @@ use super::version;
 use crate::escape::{escape, width};
 use crate::open::Found;
 
-/// Brings the entries in the order that the settings ask for.
+/// Sorts the entries as the settings require.
 pub fn sort(listing: &mut Listing, settings: &Settings) {
     let mut entries = std::mem::take(&mut listing.entries);
     if settings.sort != SortBy::Nothing {
@@ -23,7 +23,7 @@ pub fn sort(listing: &mut Listing, settings: &Settings) {
     listing.entries = entries;
 }
 
-/// The order of two directories on the command line.
+/// Compares two directories that are operands.
 pub fn compare_operands(a: &Found, b: &Found, settings: &Settings) -> Ordering {
     if settings.sort == SortBy::Nothing {
         return Ordering::Equal;
@@ -56,7 +56,7 @@ fn compare(settings: &Settings, a: (&[u8], Option<&Attr>), b: (&[u8], Option<&At
     if settings.reverse { order.reverse() } else { order }
 }
 
-/// From the last dot on, as ls.c has it.
+/// Returns the extension: the name from its last dot, as in ls.c.
 fn extension(name: &[u8]) -> &[u8] {
     name.iter().rposition(|&b| b == b'.').map_or(b"", |at| &name[at..])
 }

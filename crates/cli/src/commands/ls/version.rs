@@ -1,4 +1,4 @@
-//! The order of `ls -v`: numbers in names by their value, and endings such as `.tar.gz` after the rest.
+//! The order of `ls -v`: numbers in names compare by value, and suffixes such as `.tar.gz` after the rest.
 //!
 //! Source: GNU coreutils manual, "Version sort ordering".
 
@@ -16,7 +16,7 @@ pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
     if order == Ordering::Equal && has_endings { by_parts(a, b) } else { order }
 }
 
-/// What comes before anything else counts.
+/// The first criterion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Empty,
@@ -36,8 +36,8 @@ fn rank(name: &[u8]) -> Rank {
     }
 }
 
-/// The name without its endings: dots with a letter or `~` after them, then letters, digits and `~`. The first byte is
-/// never part of one.
+/// Returns the name without its suffixes: dots followed by a letter or `~`, and then letters, digits and `~`. The first byte is never
+/// part of a suffix.
 fn stem(name: &[u8]) -> &[u8] {
     let mut end = name.len();
     loop {
@@ -56,13 +56,13 @@ fn is_ending(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'~'
 }
 
-/// Compares by turns: what is no number by its bytes, numbers by their value.
+/// Compares text and numbers in turns: text by its bytes, numbers by their value.
 fn by_parts(mut a: &[u8], mut b: &[u8]) -> Ordering {
     while !(a.is_empty() && b.is_empty()) {
         let (text_a, rest_a) = split(a, |byte| !byte.is_ascii_digit());
         let (text_b, rest_b) = split(b, |byte| !byte.is_ascii_digit());
         let weights = |text: &[u8]| -> Vec<i16> {
-            // The end comes after `~` and a digit's place before letters.
+            // The end sorts after `~`, and a number before letters.
             text.iter().map(|&byte| weight(byte)).collect()
         };
         let (end_a, end_b) = (end(rest_a), end(rest_b));
@@ -87,12 +87,12 @@ fn split(text: &[u8], is_part: fn(u8) -> bool) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|&byte| !is_part(byte)).unwrap_or(text.len()))
 }
 
-/// What stands where the text before a number ends: the number, or the end of the name.
+/// Returns the weight of the position after the text: of a number, or of the end of the name.
 fn end(rest: &[u8]) -> i16 {
     if rest.is_empty() { -1 } else { 0 }
 }
 
-/// `~` before the end, the end before digits, then letters, then everything else.
+/// Returns the weight of a byte: `~`, the end, digits, letters, everything else.
 fn weight(byte: u8) -> i16 {
     match byte {
         b'~' => -2,
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_ordered_as_the_manual_of_coreutils_says() {
+    fn names_are_ordered_as_in_the_coreutils_manual() {
         let sorted = [
             "",
             ".",

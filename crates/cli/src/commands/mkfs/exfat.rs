@@ -1,4 +1,4 @@
-//! `obento mkfs.exfat`: `obento mkfs -t exfat` with the letters of mkfs.exfat(8) of exfatprogs.
+//! `obento mkfs.exfat`: `obento mkfs -t exfat` with the options of mkfs.exfat(8) of exfatprogs.
 
 use std::ffi::OsString;
 
@@ -6,47 +6,47 @@ use super::args::Args as Common;
 use crate::context::Context;
 use crate::output::Outcome;
 
-/// Make an empty exFAT file system, with the letters of mkfs.exfat(8) of exfatprogs
+/// Create an empty exFAT volume (options of mkfs.exfat)
 ///
-/// The same as `obento mkfs -t exfat`, which has its own letters. Unlike that program it destroys what is there already
-/// only with --force, and makes a file of SIZE where there is none.
+/// This is 'obento mkfs -t exfat' with the options of mkfs.exfat(8) of exfatprogs. Unlike that program, it overwrites existing contents
+/// only with --force, and creates a missing file of SIZE.
 #[derive(clap::Args, Debug)]
 #[command(version)]
 pub struct Args {
-    /// The file, device or partition; a file is made where there is none
+    /// The file, device or partition; a missing file is created
     #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
-    /// Its size: a number with k, M, G or T
+    /// Size of the volume
     #[arg(value_name = "SIZE")]
     size: Option<String>,
-    /// The label, of at most eleven units of UTF-16
+    /// Label, at most 11 UTF-16 units
     #[arg(short = 'L', long = "volume-label", value_name = "LABEL")]
     label: Option<OsString>,
-    /// Bytes a cluster, with K or M for the unit
+    /// Cluster size in bytes
     #[arg(short = 'c', long, value_name = "SIZE")]
     cluster_size: Option<String>,
-    /// What FAT and clusters begin at a multiple of, with K or M for the unit
+    /// Alignment of the FAT and the clusters
     #[arg(short = 'b', long, value_name = "SIZE")]
     boundary_align: Option<String>,
-    /// Bytes a sector: 512 to 4096
+    /// Sector size in bytes: 512 to 4096
     #[arg(short = 's', long, value_name = "SIZE")]
     sector_size: Option<String>,
-    /// The GUID, or none if not given
+    /// GUID; by default the volume has none
     #[arg(short = 'U', long = "volume-guid", value_name = "GUID")]
     guid: Option<String>,
-    /// The serial number, in base 16
+    /// Serial number, in hexadecimal
     #[arg(long, value_name = "ID")]
     volume_id: Option<String>,
-    /// Put the bitmap beside the FAT
+    /// Store the allocation bitmap after the FAT
     #[arg(long)]
     pack_bitmap: bool,
-    /// Make zeros of all that is there
+    /// Zero the whole volume
     #[arg(short = 'f', long)]
     full_format: bool,
-    /// Over what is there already
+    /// Overwrite existing contents
     #[arg(long)]
     force: bool,
-    /// Accepted and ignored
+    /// Ignored, for compatibility
     #[arg(short = 'v', long, hide = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }

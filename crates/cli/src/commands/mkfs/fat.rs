@@ -1,4 +1,4 @@
-//! `obento mkfs.fat`: `obento mkfs -t vfat` with the letters of mkfs.fat(8).
+//! `obento mkfs.fat`: `obento mkfs -t vfat` with the options of mkfs.fat(8).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,100 +11,97 @@ use crate::context::Context;
 use crate::output::Outcome;
 use crate::report::Report;
 
-/// Make an empty FAT file system, with the letters of mkfs.fat(8)
+/// Create an empty FAT volume (options of mkfs.fat)
 ///
-/// The same as `obento mkfs -t vfat`, which has its own letters. What is there already is destroyed only with -I.
+/// This is 'obento mkfs -t vfat' with the options of mkfs.fat(8). It overwrites existing contents only with -I.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Args {
-    /// The file, device or partition; a file is made where there is none
+    /// The file, device or partition; a missing file is created
     #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
-    /// Its size in blocks of 1024 bytes
+    /// Size in blocks of 1024 bytes
     #[arg(value_name = "BLOCKS")]
     blocks: Option<u64>,
-    /// Do not align parts to clusters
+    /// Do not align structures to clusters
     #[arg(short = 'a')]
     no_align: bool,
-    /// The sector of the copy of the boot sector; 0 for none
+    /// Sector of the copy of the boot sector; 0 for none
     #[arg(short = 'b', value_name = "SECTOR")]
     backup_boot_sector: Option<String>,
-    /// Make the file, which must not be there
+    /// Create the file, which must not exist
     #[arg(short = 'C', requires = "blocks")]
     create: bool,
-    /// The BIOS' number of the drive
+    /// BIOS drive number
     #[arg(short = 'D', value_name = "NUMBER")]
     drive_number: Option<String>,
-    /// How many FATs
+    /// Number of FATs
     #[arg(short = 'f', value_name = "COUNT")]
     fats: Option<String>,
-    /// Bits an entry of the FAT: 12, 16 or 32
+    /// Bits per FAT entry: 12, 16 or 32
     #[arg(short = 'F', value_name = "SIZE")]
     fat: Option<String>,
-    /// Heads, and sectors a track
+    /// Heads, and sectors per track
     #[arg(short = 'g', value_name = "HEADS/SECTORS")]
     geometry: Option<String>,
-    /// Sectors before the volume
+    /// Number of hidden sectors before the volume
     #[arg(short = 'h', value_name = "NUMBER")]
     hidden_sectors: Option<String>,
-    /// The volume ID, in base 16
+    /// Volume ID, in hexadecimal
     #[arg(short = 'i', value_name = "ID")]
     volume_id: Option<String>,
-    /// Over what is there already
+    /// Overwrite existing contents
     #[arg(short = 'I')]
     force: bool,
-    /// The medium's kind: 0xf0, or 0xf8 to 0xff
+    /// Media type: 0xf0, or 0xf8 to 0xff
     #[arg(short = 'M', value_name = "TYPE")]
     media: Option<String>,
-    /// The label
+    /// Label
     #[arg(short = 'n', value_name = "LABEL")]
     label: Option<OsString>,
-    /// The code page of the label: 437, 850, 1252
+    /// Code page of the label: 437, 850, 1252
     #[arg(long, value_name = "N")]
     codepage: Option<String>,
-    /// Entries of the root directory, at least
+    /// Minimum number of root directory entries
     #[arg(short = 'r', value_name = "COUNT")]
     root_entries: Option<String>,
-    /// Reserved sectors, at least
+    /// Minimum number of reserved sectors
     #[arg(short = 'R', value_name = "COUNT")]
     reserved_sectors: Option<String>,
-    /// Sectors a cluster
+    /// Sectors per cluster
     #[arg(short = 's', value_name = "COUNT")]
     sectors_per_cluster: Option<String>,
-    /// Bytes a sector
+    /// Sector size in bytes
     #[arg(short = 'S', value_name = "SIZE")]
     sector_size: Option<String>,
-    /// The sector of the image in which the volume begins
+    /// Sector of the image at which the volume starts
     #[arg(long, value_name = "SECTOR")]
     offset: Option<u64>,
-    /// The same bytes each time: the time and the volume ID are constants
+    /// Write the same bytes each time: time and volume ID are constants
     #[arg(long)]
     invariant: bool,
-    /// Accepted and ignored
+    /// Ignored, for compatibility
     #[arg(short = 'v', hide = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Read all clusters first; those that cannot be read are not used
+    /// Read all clusters first, and mark unreadable ones as bad
     #[arg(short = 'c')]
     check_blocks: bool,
-    /// A file with the numbers of bad blocks of 1024 bytes, one a line, as badblocks(8) writes it
+    /// A file with the numbers of bad blocks of 1024 bytes, one per line, as badblocks(8) writes it
     #[arg(short = 'l', value_name = "FILE")]
     bad_blocks: Option<PathBuf>,
-    /// A file with what the boot sector says when somebody starts it; - for standard input
+    /// A file with the message that the boot sector prints; - for standard input
     #[arg(short = 'm', value_name = "FILE")]
     message: Option<PathBuf>,
-    /// Whether the boot sector tells of a partition that is the volume: y, n; a for n
+    /// Write a partition table with one entry for the volume to the boot sector: y, n; a means n
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true, default_missing_value = "y")]
     #[arg(value_parser = ["y", "yes", "n", "no", "a", "auto"])]
     mbr: Option<String>,
-    /// The variant, of which there is one: standard
+    /// Variant; only 'standard' is supported
     #[arg(long, value_name = "TYPE")]
     variant: Option<String>,
-    /// What `mkfs.fat` has and obento does not, to be refused by name
+    /// An option of mkfs.fat that obento rejects with an explanation.
     #[arg(short = 'A', hide = true)]
     atari: bool,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// What `--invariant` takes for the time, in seconds, and for the volume ID. Source: dosfstools 4.2, src/mkfs.fat.c.
@@ -179,20 +176,19 @@ impl Args {
     fn refuse(&self) -> Result<(), Report> {
         if self.create && std::path::Path::new(&self.image).exists() {
             let shown = self.image.as_bytes();
-            return Err(Report::on("cannot make", shown, "it is there").help("leave -C out to use it"));
+            return Err(Report::on("cannot create", shown, "file already exists").help("omit -C to use it"));
         }
         let lacking = [
-            (self.atari, "-A", "no system but that of the Atari reads its variant"),
+            (self.atari, "-A", "only Atari systems read this variant"),
             (
                 self.variant.as_ref().is_some_and(|name| !name.eq_ignore_ascii_case("standard")),
                 "--variant",
-                "no system but that of the Atari reads its variant",
+                "only Atari systems read this variant",
             ),
         ];
         match lacking.iter().find(|(given, ..)| *given) {
             Some((_, letter, help)) => {
-                Err(Report::new(format!("cannot use {letter}"), "mkfs.fat has it and obento does not")
-                    .help(*help))
+                Err(Report::plain(format!("option {letter} of mkfs.fat is not supported")).help(*help))
             }
             None => Ok(()),
         }

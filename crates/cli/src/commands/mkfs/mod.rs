@@ -1,7 +1,7 @@
-//! `obento mkfs`: makes an empty file system in a file, a device or a partition.
+//! `obento mkfs`: creates an empty file system in a file, a device or a partition.
 //!
-//! Order: all options are tried on paper first, so that a wrong one costs nothing; then the image is opened, locked and
-//! looked at; then written. A file that was made for it is removed again if anything fails.
+//! Order: the options are tried without a device first, so that a wrong option changes nothing. Then the image is opened, locked and
+//! examined, and then it is written. A file that was created for it is removed if anything fails.
 
 pub(super) mod args;
 pub(super) mod exfat;
@@ -83,23 +83,23 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
         return Err(needs_size(&target.shown));
     }
     if let Some(len) = len {
-        // Wrong options are told before a file is made or lengthened.
+        // Report wrong options before a file is created or extended.
         format.plan(len, &options).map_err(failed)?;
     }
     let ground = Ground::open(&target.path, needed).map_err(cannot_open)?;
     if !ground.is_new() {
-        // From here on bytes are read that anybody may have written. A new file must stay removable.
+        // From here on, bytes are read that any user may have written. A new file must stay removable.
         context.seal();
     }
     let (device, contents) = place(&ground, &target, &host, args, context)?;
     options.contents = if host.keep { Contents::Kept } else { contents };
     let formatted = if args.dry_run {
-        // A file is lengthened as needed, when it is done.
+        // A file is extended when the file system is complete.
         let grown = len.filter(|_| target.part.is_none()).unwrap_or(0);
         format.plan(device.len().max(grown), &options)
     } else {
         if contents == Contents::Unknown {
-            // A signature of another type would make the image ambiguous. Wrong options leave it as it is.
+            // The signature of another type would make the image ambiguous. Wrong options leave it unchanged.
             format.plan(device.len(), &options).map_err(failed)?;
             let discard = if host.keep { own::Discard::Forbidden } else { own::Discard::Allowed };
             own::clear(&*device, discard).map_err(|error| failed(FormatError::Device(error)))?;
@@ -127,10 +127,10 @@ impl Target {
             Ok(Address { image, part, place: None }) => (image, part),
             Ok(_) => {
                 let report =
-                    Report::on("cannot make a file system at", &shown, "this names a file in an image");
+                    Report::on("cannot create a file system at", &shown, "this is a path inside an image");
                 return Err(report.help("name the image, or a partition: IMAGE@PART"));
             }
-            // A file that is to be made; what looks like a part of an image is none.
+            // A file that is to be created; a name that looks like a part of an image is not one.
             Err(error) => match shown.strip_prefix(b"host:") {
                 Some(path) => (Path::new(std::ffi::OsStr::from_bytes(path)).to_owned(), None),
                 None if is_new_file(&args.image) => (PathBuf::from(&args.image), None),
@@ -156,8 +156,8 @@ fn format_of<'r>(registry: &'r Registry, fs_type: &str) -> Result<&'r dyn Format
         known.extend(by_others.filter_map(|kind| kind.names.first()));
         known.sort_unstable();
         let known = known.join(", ");
-        let what = format!("cannot make a file system of the type '{}'", printable(fs_type.as_bytes()));
-        Report::new(what, "obento does not know how").help(format!("it makes: {known}"))
+        let what = format!("cannot create a file system of type '{}'", printable(fs_type.as_bytes()));
+        Report::new(what, "unknown type").help(format!("supported types: {known}"))
     })
 }
 
@@ -170,8 +170,8 @@ fn place(
     context: &Context,
 ) -> Result<(Arc<dyn BlockDevice>, Contents), Report> {
     if target.part.is_some() && host.offset > 0 {
-        let report = Report::on("cannot begin within", &target.shown, "a partition has its own beginning");
-        return Err(report.help("leave -E offset out"));
+        let report = Report::on("cannot set an offset in", &target.shown, "a partition has its own start");
+        return Err(report.help("omit -E offset"));
     }
     let part = if host.offset > 0 { Some(Part::Offset(host.offset)) } else { target.part.clone() };
     if ground.contents() == Contents::Zeros && part.is_none() {
@@ -197,8 +197,8 @@ fn refuse_to_destroy(
     shown: &[u8],
 ) -> Result<(), Report> {
     let refuse = |what: String| {
-        let report = Report::on("cannot make a file system on", shown, format!("there is {what}"));
-        Err(report.help("--force (-F) destroys it"))
+        let report = Report::on("cannot create a file system on", shown, format!("it contains {what}"));
+        Err(report.help("use --force (-F) to overwrite it"))
     };
     if let (Some(table), None) = (image.table(), part) {
         let count = table.partitions.len();
@@ -215,7 +215,7 @@ fn refuse_to_destroy(
                     what = format!("{what} labelled '{}'", printable(&probe.label));
                 }
                 if let Some(mounted) = last_mounted(image, part) {
-                    what = format!("{what}, mounted last on {mounted}");
+                    what = format!("{what}, last mounted on {mounted}");
                 }
                 return refuse(what);
             }
@@ -259,28 +259,30 @@ fn open_journal(path: &Path, dry_run: bool, context: &Context) -> Result<Arc<dyn
 }
 
 fn needs_size(shown: &[u8]) -> Report {
-    Report::on("cannot make", shown, "a new file needs a size")
-        .help(format!("give one: obento mkfs {} 1G", printable(shown)))
+    Report::on("cannot create", shown, "missing size of a new file")
+        .help(format!("add the size: obento mkfs {} 1G", printable(shown)))
 }
 
 /// Why it was not made, and what to do.
 fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format) -> Report {
-    let report = |cause: &dyn std::fmt::Display| Report::on("cannot make a file system on", shown, cause);
+    let report = |cause: &dyn std::fmt::Display| Report::on("cannot create a file system on", shown, cause);
     match error {
         FormatError::Device(Error::Device(
             DeviceError::Write { errno: NO_SPACE, .. } | DeviceError::Flush { errno: NO_SPACE },
-        )) => report(&"no space left where the image lies").help("make room there, or name another place"),
-        FormatError::Needs { needs, .. } => {
-            report(error).help(format!("add {needs}, or leave the other out"))
+        )) => {
+            report(&"no space left on the disk of the image").help("free space there, or choose another disk")
         }
-        FormatError::UnknownFeature { .. } => report(error).help("ext4(5) and mke2fs(8) list them"),
+        FormatError::Needs { needs, .. } => {
+            report(error).help(format!("add {needs}, or omit the other feature"))
+        }
+        FormatError::UnknownFeature { .. } => report(error).help("see ext4(5) and mke2fs(8)"),
         FormatError::UnknownSetting { .. } => {
             let known: Vec<&str> = format.settings().iter().map(|setting| setting.name).collect();
             let fs_type = format.types().first().copied().unwrap_or_default();
-            report(error).help(format!("{fs_type} has: {}", known.join(", ")))
+            report(error).help(format!("supported settings of {fs_type}: {}", known.join(", ")))
         }
-        FormatError::TooSmall { .. } => report(error).help("give it more, or fewer features and inodes"),
-        FormatError::PastDevice { .. } => report(error).help("leave SIZE out to use all of it"),
+        FormatError::TooSmall { .. } => report(error).help("use a larger size, or fewer features and inodes"),
+        FormatError::PastDevice { .. } => report(error).help("omit SIZE to use the whole device"),
         _ => report(error),
     }
 }
@@ -294,23 +296,21 @@ pub(super) fn id_text(formatted: &Formatted) -> String {
 pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
     for notice in &formatted.notices {
         let text = match notice {
-            FormatNotice::MessageCut(len) => format!("the message was cut to {len} bytes"),
+            FormatNotice::MessageCut(len) => format!("the message was truncated to {len} bytes"),
             FormatNotice::BadUnits(1) => "1 cluster is bad and will not be used".to_owned(),
             FormatNotice::BadUnits(count) => format!("{count} clusters are bad and will not be used"),
-            FormatNotice::LabelCut(label) => format!("the label was cut to '{}'", printable(label)),
-            FormatNotice::NoJournal => "too small for a journal, and has none".to_owned(),
-            FormatNotice::Unused(blocks) => format!("{blocks} blocks at the end are not used"),
+            FormatNotice::LabelCut(label) => format!("the label was truncated to '{}'", printable(label)),
+            FormatNotice::NoJournal => "too small for a journal; created without one".to_owned(),
+            FormatNotice::Unused(blocks) => format!("{blocks} blocks at the end are unused"),
             FormatNotice::LargeBlocks(size) => {
-                format!(
-                    "blocks of {size} bytes are more than a page of most machines, which cannot mount them"
-                )
+                format!("most machines have smaller pages than {size} bytes and cannot mount this block size")
             }
             FormatNotice::Lost { what, files } => {
-                let files = if *files == 1 { "one file".into() } else { format!("{files} files") };
-                format!("the {what} of {files} could not be kept")
+                let files = if *files == 1 { "1 file".into() } else { format!("{files} files") };
+                format!("the {what} of {files} could not be stored")
             }
             FormatNotice::ShortInodes(size) => {
-                format!("inodes of {size} bytes cannot hold times after the year 2038")
+                format!("inodes of {size} bytes cannot store times after the year 2038")
             }
         };
         context.note(shown, text);

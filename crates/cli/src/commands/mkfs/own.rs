@@ -1,4 +1,4 @@
-//! Making what only the kernel engine opens: by the program of the type's own.
+//! Creating types that only the kernel engine opens: by their own programs.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,7 +26,7 @@ const HEAD: u64 = 4 << 20;
 /// The signatures at the end of a device: the backup of a GPT, members of RAID arrays (Promise: up to 3920 sectors from the end),
 /// the last two labels of ZFS, the second super block of NILFS2.
 const TAIL: u64 = 2 << 20;
-/// How many lines of a program that failed are told.
+/// The number of lines that are shown of a program that failed.
 const LINES: usize = 6;
 
 /// Makes a volume of `kind`.
@@ -52,7 +52,7 @@ pub fn run(args: &Args, kind: &Type, context: &Context) -> Outcome {
         if !probe.label.is_empty() {
             write!(out, " '{}'", printable(&probe.label))?;
         }
-        writeln!(out, ", {}, made by {}", human_size(probe.len), program.name())?;
+        writeln!(out, ", {}, created by {}", human_size(probe.len), program.name())?;
         if let Some(uuid) = uuid {
             writeln!(out, "  UUID      {uuid}")?;
         }
@@ -66,14 +66,14 @@ type Made = (Vec<u8>, Probe, Program);
 fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Report> {
     let name = kind.names.first().copied().unwrap_or_default();
     let maker = kind.maker.ok_or_else(|| {
-        let what = format!("cannot make a file system of the type '{name}'");
-        Report::new(what, "no program is known that makes an empty one")
+        let what = format!("cannot create a file system of type '{name}'");
+        Report::new(what, "no program for creating it is known")
     })?;
     refuse(args, &maker)?;
     let target = Target::parse(args)?;
-    let program = program(&maker, args.label.as_ref(), "cannot make a file system on", &target.shown)?;
+    let program = program(&maker, args.label.as_ref(), "cannot create a file system on", &target.shown)?;
     if args.dry_run {
-        context.note(&target.shown, format!("would be made by `{}`", program.line(&args.image)));
+        context.note(&target.shown, format!("would be created by `{}`", program.line(&args.image)));
         return Ok(None);
     }
     context.expect_changes_allowed(&target.shown)?;
@@ -85,17 +85,17 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     let ground = Ground::open(&target.path, needed).map_err(cannot_open)?;
     let (device, _) = place(&ground, &target, &super::Host::default(), args, context)?;
     if let Some(len) = len.filter(|len| *len != device.len()) {
-        let cause = format!("{name} takes all {} bytes, and {len} were asked for", device.len());
-        let report = Report::on("cannot make a file system on", &target.shown, cause);
-        return Err(report.help("leave SIZE out, or change the length first: truncate -s SIZE IMAGE"));
+        let cause = format!("{name} uses all {} bytes, but the size is {len}", device.len());
+        let report = Report::on("cannot create a file system on", &target.shown, cause);
+        return Err(report.help("omit SIZE, or change the length of the image first: truncate -s SIZE IMAGE"));
     }
     let failed =
-        |error: &dyn std::fmt::Display| Report::on("cannot make a file system on", &target.shown, error);
+        |error: &dyn std::fmt::Display| Report::on("cannot create a file system on", &target.shown, error);
     let note = |place: &str| {
-        context.note(&target.shown, format!("made by `{}`{place}", program.line(&args.image)));
+        context.note(&target.shown, format!("created by `{}`{place}", program.line(&args.image)));
     };
     if target.part.is_some() || maker.locks {
-        note(", on a copy that is put there");
+        note(", on a copy that is written back");
         let copy = made(&program, &maker, device.len()).map_err(|cause| failed(&cause))?;
         copy.put_whole(&*device).map_err(|error| failed(&error))?;
     } else {
@@ -106,7 +106,7 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     }
     let driver = context.registry().find(name);
     let probe = driver.map_or(Ok(None), |driver| driver.probe(&*device)).map_err(|error| failed(&error))?;
-    let probe = probe.ok_or_else(|| failed(&format!("{} made no {name}", program.name())))?;
+    let probe = probe.ok_or_else(|| failed(&format!("{} did not create {name}", program.name())))?;
     drop(device);
     ground.keep();
     Ok(Some((target.shown, probe, program)))
@@ -218,9 +218,9 @@ fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
         (!args.journal_options.is_empty(), "-J"),
     ];
     if let Some((_, option)) = options.iter().find(|(given, _)| *given) {
-        let cause = format!("{} makes this type, and does not get it", maker.tool.program);
-        return Err(Report::new(format!("cannot use {option}"), cause)
-            .help(format!("make it by {} itself, which has options of its own", maker.tool.program)));
+        let name = args.fs_type.to_uppercase();
+        return Err(Report::plain(format!("{option} is not available for {name}"))
+            .help(format!("use {} itself, which has its own options", maker.tool.program)));
     }
     args.refuse()
 }

@@ -1,4 +1,4 @@
-//! What a server has to tell while nobody listens.
+//! The log of a server.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -8,16 +8,16 @@ use rustix::fs::OFlags;
 
 use tracing_subscriber::fmt;
 
-/// How much is told.
+/// The variable of the log level.
 const LEVEL: &str = "OBENTO_LOG";
 
-/// Sends what the server tells to the end of `file`, or else to standard error. Errors: the file cannot be opened.
+/// Appends the log to `file`, or writes it to standard error. Errors: the file cannot be opened.
 pub fn start(file: Option<&Path>) -> std::io::Result<()> {
     let level = std::env::var(LEVEL).ok().and_then(|level| level.parse().ok());
     let lines = fmt()
         .with_max_level(level.unwrap_or(tracing_subscriber::filter::LevelFilter::WARN))
         .with_target(false);
-    // It stands already where one process serves twice.
+    // A process that serves twice has started the log already.
     let _ = match file {
         Some(path) => {
             let file = open_output(path, 0o666).map_err(|error| match error.errno() {

@@ -1,7 +1,7 @@
-//! `obento mount`: a volume at a directory of the host.
+//! `obento mount`: mounts a volume at a directory of the host.
 //!
-//! Who calls it starts a server, the same program with the same words, and waits until it says that the mount is there,
-//! or ends and has said why not. `--foreground` is the server itself.
+//! The caller starts a server, which is this program with the same arguments, and waits until the server reports that the mount exists,
+//! or ends with an error. `--foreground` is the server itself.
 
 mod janitor;
 mod log;
@@ -21,33 +21,32 @@ use crate::report::Report;
 
 /// Mount a volume at a directory, through FUSE
 ///
-/// The command returns once the mount is there; `obento umount` ends it, and returns once everything is on stable
-/// storage. Root mounts by itself, others through fusermount3.
+/// The command returns when the mount exists. `obento umount` ends it, and returns when everything is on stable storage. Root mounts
+/// directly, other users through fusermount3.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The volume
     #[arg(value_name = "IMAGE[@PART]")]
     pub image: OsString,
-    /// Where to mount it
+    /// The mount point
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
     /// Mount options, separated by commas: ro, rw, noatime, relatime, sync, data=, commit=, allow_other, fsname=, ...
     #[arg(short, long, value_name = "LIST")]
     pub options: Vec<String>,
-    /// Mount it for reading only
+    /// Mount read-only
     #[arg(short, long)]
     pub read_only: bool,
-    /// Leave out options that nobody knows
+    /// Ignore unknown mount options
     #[arg(short, long)]
     pub sloppy: bool,
-    /// Append what the server has to tell to FILE; in the foreground it goes to standard error. `OBENTO_LOG` says how
-    /// much: error, warn (the default), info, debug
+    /// Append the log of the server to FILE instead of standard error. OBENTO_LOG sets the level: error, warn (the default), info, debug
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Serve it in this process, until it is unmounted or a signal comes
+    /// Serve in this process, until the volume is unmounted or a signal arrives
     #[arg(short, long)]
     pub foreground: bool,
-    /// This is the server that was started: say when the mount is there
+    /// Be the server that was started, and report when the mount exists
     #[arg(long, hide = true)]
     pub detached: bool,
 }
@@ -71,7 +70,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let options = args.mount_options(context.options().shown())?;
     let address = Address::parse(&args.image).map_err(Report::plain)?;
     if address.place.is_some() {
-        let report = Report::on("cannot mount", args.image.as_bytes(), "this names a file in an image");
+        let report = Report::on("cannot mount", args.image.as_bytes(), "this is a path inside an image");
         return Err(report.help("name the image, or a partition: IMAGE@PART").into());
     }
     let done = match args.foreground || args.detached {

@@ -1,8 +1,8 @@
-//! The server of one mount: opens, mounts, answers, and brings all to stable storage at the end.
+//! The server of a mount: opens the volume, mounts it, serves requests, and writes everything to stable storage at the end.
 //!
-//! Order: signals are held back before any thread is started; the volume is opened before anything is mounted, so that
-//! what is wrong with it is told and costs nothing; the kernel was greeted before anybody is told that the mount is there;
-//! rights are given up before the first request is answered.
+//! Order: signals are blocked before any thread starts. The volume is opened before anything is mounted, so that its errors are reported
+//! at no cost. The kernel has answered before the caller learns that the mount exists. Rights are given up before the first request is
+//! served.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -50,14 +50,14 @@ pub fn serve(
     if args.detached {
         start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
     }
-    // From here on what comes is from the image and from whoever uses it.
+    // From here on, the input is from the image and from the users of the mount.
     context.confine(Rights::Serve);
     let farewell = farewell.map(Farewell::attend).transpose().map_err(failed)?;
     let for_signals = volume.clone();
     std::thread::spawn(move || {
         signals::wait();
         let _ = janitor.unmount();
-        // Asked twice: whoever uses it is left behind.
+        // A second signal does not wait for the users.
         signals::wait();
         let code = i32::from(for_signals.sync().is_err());
         std::process::exit(code);
@@ -65,23 +65,23 @@ pub fn serve(
     let served = session.serve();
     end(&volume, &server, farewell, served).map_err(|error| {
         let advice = crate::report::to_close(&error);
-        Report::on("cannot bring the changes to stable storage in", args.image.as_bytes(), error).help(advice)
+        Report::on("cannot write the changes to stable storage in", args.image.as_bytes(), error).help(advice)
     })
 }
 
-/// Ends the changes, and tells who waits for that.
+/// Ends the changes, and reports the result to waiting processes.
 fn end(
     volume: &Volume,
     server: &Server,
     farewell: Option<Attended>,
     served: io::Result<()>,
 ) -> Result<(), String> {
-    // Seen by the next who opens the image, who then waits.
+    // The next process that opens the image sees this, and waits.
     let _ = rustix::thread::set_name(obento::ENDING);
     server.end();
     let closed = match (volume.close(), served) {
         (Err(error), _) => Err(error.to_string()),
-        (Ok(()), Err(error)) => Err(format!("the connection to the kernel broke: {error}")),
+        (Ok(()), Err(error)) => Err(format!("the connection to the kernel failed: {error}")),
         (Ok(()), Ok(())) => Ok(()),
     };
     if let Some(farewell) = farewell {
@@ -90,8 +90,7 @@ fn end(
     closed
 }
 
-/// Opens the volume, for changes if that is asked for, or possible and not forbidden. What became of it is noted in
-/// `options`.
+/// Opens the volume: for change if requested, or if possible and not forbidden. Records the choice in `options`.
 fn open(
     args: &Args,
     address: &Address,
@@ -107,7 +106,7 @@ fn open(
             allowed?;
             if ignores_checksums {
                 let cause = "--ignore-checksums is for reading only";
-                return Err(Report::on("cannot change", shown, cause).help("leave it out"));
+                return Err(Report::on("cannot change", shown, cause).help("omit this option"));
             }
             Access::ReadWrite
         }
@@ -126,10 +125,10 @@ fn open(
     image.notices().iter().for_each(|notice| context.note(shown, notice));
     volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access, &image)));
     if let Some(why) = in_vain(options.shown, &volume) {
-        return Err(Report::on("cannot mount", shown, why).help(format!("leave {WORDS} out")));
+        return Err(Report::on("cannot mount", shown, why).help(format!("omit {WORDS}")));
     }
     if access == Access::ReadOnly && is_free && !args.detached {
-        context.note(shown, "cannot be changed, and is mounted for reading only");
+        context.note(shown, "this type is read-only; mounted read-only");
     }
     options.access = Some(match access {
         Access::ReadOnly => ReadWrite::Read,
@@ -138,7 +137,7 @@ fn open(
     Ok(volume)
 }
 
-/// Whether what it is packed in, or its driver, does not write at all.
+/// Returns whether the container or the driver does not support writing.
 fn can_only_be_read(error: &OpenError) -> bool {
     match error {
         OpenError::Packed { .. } => true,
@@ -175,19 +174,19 @@ fn volume(
     Ok((image, volume))
 }
 
-/// Whether the file of the image could be written to.
+/// Returns whether the file of the image is writable.
 fn is_writable(address: &Address) -> bool {
     rustix::fs::access(&address.image, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// A mount whose requests wait to be answered.
+/// A mount whose requests wait to be served.
 struct Greeted {
     path: PathBuf,
     session: Box<dyn Session>,
     server: Arc<Server>,
 }
 
-/// Mounts, and agrees with the kernel on how to talk.
+/// Mounts, and negotiates the protocol with the kernel.
 fn greet(args: &Args, volume: &Volume, options: &MountOptions) -> Result<Greeted, Report> {
     let failed = |error: &dyn std::fmt::Display| {
         let what = crate::report::subject(args.directory.as_os_str().as_bytes());
@@ -225,7 +224,7 @@ mod tests {
     use super::*;
     use crate::cli::GlobalOptions;
 
-    /// One that writes nothing.
+    /// A driver that does not write.
     struct Reader;
 
     impl Driver for Reader {
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_only_reads_is_opened_for_reading_unless_changes_are_asked_for() {
+    fn a_type_without_writing_is_opened_read_only_unless_changes_are_requested() {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("null.img");
         std::fs::write(&image, MAGIC).unwrap();

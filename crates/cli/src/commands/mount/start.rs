@@ -1,4 +1,4 @@
-//! Starting a server and waiting until its mount is there.
+//! Starting a server, and waiting until its mount exists.
 
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -9,14 +9,14 @@ use super::Args;
 use crate::context::Context;
 use crate::report::Report;
 
-/// What a server says when its mount is there.
+/// The byte that a server writes when its mount exists.
 const READY: u8 = b'+';
 
-/// Starts a server for what `args` ask; it tells what goes wrong itself, and its exit code becomes ours.
+/// Starts a server for `args`. The server reports its own errors, and its exit code becomes ours.
 pub fn start(args: &Args, context: &Context) -> Result<(), Report> {
     let failed = |error: io::Error| Report::on("cannot start a server for", args.image.as_bytes(), error);
     let mut command = Command::new("/proc/self/exe");
-    // Who finds the image in use is told this name.
+    // Messages about an image in use show this name.
     command.arg0("obento").arg("mount").args(context.options().opening_arguments()).arg("--detached");
     for list in &args.options {
         command.arg("-o").arg(list);
@@ -38,22 +38,24 @@ pub fn start(args: &Args, context: &Context) -> Result<(), Report> {
     if !ready {
         let status = child.wait().map_err(failed)?;
         match status.code() {
-            Some(0) | None => return Err(failed(io::Error::other(format!("it ended early: {status}")))),
-            // It has said why.
+            Some(0) | None => {
+                return Err(failed(io::Error::other(format!("the server ended early: {status}"))));
+            }
+            // The server has reported the reason.
             Some(code) => context.raise(u8::try_from(code).unwrap_or(1)),
         }
     }
     Ok(())
 }
 
-/// Leaves the terminal and the folder of who started this server.
+/// Detaches from the terminal and the working directory of the caller.
 pub fn detach() -> io::Result<()> {
-    // Fails for who leads a group already, and then nothing is lost.
+    // Fails for the leader of a process group, which does no harm.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/")
 }
 
-/// Says to who started this server that the mount is there, and speaks to nobody from then on.
+/// Reports to the caller that the mount exists, and closes the output.
 pub fn say_ready() -> io::Result<()> {
     rustix::io::write(rustix::stdio::stdout(), &[READY])?;
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;

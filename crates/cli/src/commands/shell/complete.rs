@@ -1,4 +1,4 @@
-//! What the tabulator key offers: commands, their options, and names in the image.
+//! Completion at the prompt of the shell: commands, their options, and names in the image.
 
 use std::rc::Rc;
 
@@ -14,10 +14,10 @@ use crate::open::Inside;
 
 use super::words::{Unfinished, quoted, unfinished};
 
-/// Names that are looked at at most, so that a key does not take long in a directory of millions.
+/// The number of entries that are read at most, so that completion is fast in a directory with millions of entries.
 const MAX_NAMES: usize = 10_000;
 
-/// Knows what may come at the end of a line.
+/// Completes the end of a line.
 pub struct Completion {
     pub inside: Rc<Inside>,
     pub volume: Rc<Volume>,
@@ -29,40 +29,48 @@ pub struct Completion {
 impl Completion {
     fn options(&self, command: &str, start: &str) -> Vec<Pair> {
         let Some(definition) = self.definition.find_subcommand(command) else { return Vec::new() };
-        let all =
-            definition.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long());
+        let all = definition
+            .get_arguments()
+            .chain(self.definition.get_arguments())
+            .filter(|arg| !arg.is_hide_set() || arg.is_global_set())
+            .filter_map(|arg| arg.get_long());
         let mut options: Vec<_> =
             all.map(|long| format!("--{long}")).filter(|long| long.starts_with(start)).collect();
         options.sort();
+        options.dedup();
         options.into_iter().map(|text| Pair { display: text.clone(), replacement: text + " " }).collect()
     }
 
-    /// Names in the directory that `start` leads to which begin like its last component.
+    /// Returns the entries that the path `start` can be completed to.
     fn names(&self, start: &[u8]) -> Vec<Pair> {
         let at = start.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
         let (directory, prefix) = start.split_at(at);
         let place = Place::Path(self.inside.path(directory));
-        let Ok(node) = self.volume.resolve(&place, Symlinks::Follow) else { return Vec::new() };
-        let entries = Walk::new(node).max_depth(1).take(MAX_NAMES).flatten();
-        let mut pairs = Vec::new();
-        for entry in entries.filter(|entry| entry.depth == 1) {
-            let name = last_component(&entry.path);
-            let is_hidden = name.starts_with(b".") && !prefix.starts_with(b".");
-            if is_hidden || !name.starts_with(prefix) {
-                continue;
-            }
-            let (name, directory) = (quoted(name), quoted(directory));
-            let (shown_end, end) =
-                if entry.attr.kind == FileKind::Directory { ("/", "/") } else { ("", " ") };
-            pairs.push(Pair {
-                display: format!("{name}{shown_end}"),
-                replacement: format!("{directory}{name}{end}"),
-            });
-        }
+        let pairs = entries(&self.volume, &place, prefix).into_iter().map(|(name, kind)| {
+            let (name, directory) = (quoted(&name), quoted(directory));
+            let (shown_end, end) = if kind == FileKind::Directory { ("/", "/") } else { ("", " ") };
+            Pair { display: format!("{name}{shown_end}"), replacement: format!("{directory}{name}{end}") }
+        });
+        let mut pairs: Vec<Pair> = pairs.collect();
         pairs.sort_by(|a, b| a.display.cmp(&b.display));
         pairs.dedup_by(|a, b| a.replacement == b.replacement);
         pairs
     }
+}
+
+/// Returns the entries of the directory at `place` whose names start with `prefix`, sorted by name. Entries that start with a dot
+/// require a prefix that does.
+pub fn entries(volume: &Volume, place: &Place, prefix: &[u8]) -> Vec<(Vec<u8>, FileKind)> {
+    let Ok(node) = volume.resolve(place, Symlinks::Follow) else { return Vec::new() };
+    let entries = Walk::new(node).max_depth(1).take(MAX_NAMES).flatten();
+    let mut found: Vec<(Vec<u8>, FileKind)> = entries
+        .filter(|entry| entry.depth == 1)
+        .map(|entry| (last_component(&entry.path).to_vec(), entry.attr.kind))
+        .filter(|(name, _)| name.starts_with(prefix) && (!name.starts_with(b".") || prefix.starts_with(b".")))
+        .collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found.dedup_by(|a, b| a.0 == b.0);
+    found
 }
 
 impl Completer for Completion {

@@ -1,14 +1,14 @@
-//! `obento shell`: a prompt over one open image, whose commands are those of the command line.
+//! `obento shell`: a prompt for one open image, with the commands of the command line.
 //!
-//! Each line is parsed by the same definitions and run by the same functions; only what a word names differs: a path in
-//! the image, from the current directory on. At a prompt, what a command changed is on stable storage before the next
-//! one; a script is, as any command, at its end.
+//! Lines are parsed by the same definitions and run by the same functions; only operands differ: a path is in the image, relative to the
+//! current directory. At a prompt, the changes of a command are on stable storage before the next prompt; a script writes them at its
+//! end, like any command.
 //!
-//! At a prompt Ctrl-C ends the command that runs and not the shell, which would leave the image to be replayed: what takes long asks
-//! between two steps whether to go on. A script ends with it, as any command.
+//! At a prompt, Ctrl-C ends the running command and not the shell, which would leave the journal to be replayed: long work asks
+//! between two steps whether to continue. A script ends with Ctrl-C, like any command.
 
-mod complete;
-mod words;
+pub mod complete;
+pub mod words;
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -17,7 +17,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 use obento::{Access, FileKind, Place, Symlinks, Volume, interrupt};
 use rustyline::error::ReadlineError;
@@ -32,38 +31,38 @@ use crate::report::{Report, printable, subject};
 use complete::Completion;
 use words::{Statement, When};
 
-/// Lines that are remembered.
+/// The number of lines in the history.
 const HISTORY: usize = 1000;
 /// The exit code of a command that Ctrl-C ended, as in sh.
 const INTERRUPTED: u8 = 130;
 /// Commands of the shell alone.
 const BUILT_IN: [&str; 6] = ["cd", "exit", "help", "lcd", "pwd", "quit"];
 
-/// Give commands at a prompt, or from a script, over one open image
+/// Run commands on one open image
 ///
-/// Paths are those in the image; host:PATH is one of the host, and image:ADDRESS names a place in another image, as in
-/// cp -a etc image:other.img@2:/. Further commands: cd, pwd, lcd (the directory of the host), help, exit. Words are quoted
-/// as in sh; a; b, a && b and a || b join commands.
+/// Paths are in the image; host:PATH is a host path, and image:ADDRESS a path in another image, as in 'cp -a etc
+/// image:other.img@2:/'. Further commands: cd, pwd, lcd (change the directory of the host), help, exit. Quotes work as in sh; a; b, a
+/// && b and a || b join commands.
 ///
-/// At a prompt the tabulator key completes commands, options and names in the image. Lines are remembered in
-/// ~/.local/state/obento/history ($XDG_STATE_HOME). Ctrl-C ends the command that runs, Ctrl-D the shell. Without a terminal
-/// the lines of standard input are the commands; the exit code is that of the last one.
+/// At a prompt, Tab completes commands, options and names in the image. The history is in ~/.local/state/obento/history
+/// ($XDG_STATE_HOME). Ctrl-C ends the running command, Ctrl-D the shell. Without a terminal, the lines of standard input are the
+/// commands, and the exit status is that of the last command.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// An image, and where in it to start
+    /// The image, and the directory to start in
     #[arg(value_name = "IMAGE[:PATH]")]
     image: OsString,
-    /// Run these commands, between `;` or on lines, and end
+    /// Run these commands, separated by ; or newlines, and exit
     #[arg(short = 'c', value_name = "COMMANDS")]
     commands: Option<OsString>,
-    /// Open the image for reading only
+    /// Open the image read-only
     #[arg(short, long)]
     read_only: bool,
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     if context.inside().is_some() {
-        return Err(Report::new("cannot start a shell", "this is one already").into());
+        return Err(Report::new("cannot start a shell", "already in a shell").into());
     }
     let shell = Shell::open(args, context)?;
     let status = match &args.commands {
@@ -82,7 +81,7 @@ struct Shell<'a> {
     /// `disk.img@2:`.
     prefix: Rc<[u8]>,
     status: std::cell::Cell<u8>,
-    /// Whether `exit` was said.
+    /// Whether `exit` was run.
     is_over: std::cell::Cell<bool>,
 }
 
@@ -100,7 +99,7 @@ impl<'a> Shell<'a> {
             not_for_change => {
                 let volume = context.opener().volume(&address, context)?;
                 if let Some(Err(report)) = not_for_change {
-                    context.note(&shown, format_args!("open for reading only: {report}"));
+                    context.note(&shown, format_args!("opened read-only: {report}"));
                 }
                 (volume, Access::ReadOnly)
             }
@@ -128,22 +127,25 @@ impl<'a> Shell<'a> {
         })
     }
 
-    /// Lines from a person.
+    /// Runs the lines that a user types.
     fn prompt(&self) -> u8 {
         let config = Config::builder().completion_type(CompletionType::List).max_history_size(HISTORY);
         let config = config.map(|config| config.auto_add_history(true).build());
         let editor = config.and_then(Editor::<Completion, FileHistory>::with_config);
         let Ok(mut editor) = editor else { return self.standard_input() };
-        let definition = crate::cli::command();
-        let mut commands: Vec<_> =
-            definition.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        let definition = crate::help::command();
+        let mut commands: Vec<_> = definition
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+            .map(|command| command.get_name().to_owned())
+            .collect();
         commands.extend(BUILT_IN.map(str::to_owned));
         commands.sort();
         let (inside, volume) = (self.inside.clone(), self.volume.clone());
         editor.set_helper(Some(Completion { inside, volume, commands, definition }));
         let history = history_file();
         if let Some(file) = &history {
-            // There is none the first time.
+            // The history does not exist at first.
             let _ = editor.load_history(file);
             let _ = file.parent().map(std::fs::create_dir_all);
         }
@@ -153,7 +155,7 @@ impl<'a> Shell<'a> {
             match editor.readline(&prompt) {
                 Ok(line) => {
                     if let Some(file) = &history {
-                        // A history that cannot be kept is no reason to fail.
+                        // An error of the history is ignored.
                         let _ = editor.append_history(file);
                     }
                     let _caught = interrupt::Caught::new();
@@ -171,17 +173,17 @@ impl<'a> Shell<'a> {
         self.status.get()
     }
 
-    /// Brings to stable storage what the line changed.
+    /// Writes the changes of the line to stable storage.
     fn settle(&self) {
         self.context.opener().sync(|report| self.fail(report));
     }
 
-    /// Lines of standard input. Each is taken alone, so that what a command reads from it is what follows.
+    /// Runs the lines of standard input. Each is read alone, so that a command reads the following lines.
     fn standard_input(&self) -> u8 {
         let mut line = Vec::new();
         while !self.is_over.get() {
             line.clear();
-            // The lock ends here: the command that the line names may read on.
+            // Release the lock: the command may read on.
             let read = io::stdin().lock().read_until(b'\n', &mut line);
             match read {
                 Ok(0) => break,
@@ -222,8 +224,8 @@ impl<'a> Shell<'a> {
         }
         if interrupt::is_requested() {
             self.status.set(INTERRUPTED);
-            // With standard error closed there is nobody left to tell.
-            let _ = writeln!(io::stderr().lock(), "obento: stopped; what was done before stays");
+            // If standard error is closed, the message cannot be shown.
+            let _ = writeln!(io::stderr().lock(), "obento: interrupted; completed changes stay");
         }
     }
 
@@ -233,7 +235,7 @@ impl<'a> Shell<'a> {
         self.status.set(line.status());
     }
 
-    /// Runs one command; answers its exit code.
+    /// Runs one command and returns its exit code.
     fn command(&self, words: &[OsString]) -> u8 {
         let (name, rest) = words.split_first().map_or((OsStr::new(""), words), |(name, rest)| (name, rest));
         let built_in = match (name.as_bytes(), rest) {
@@ -243,12 +245,8 @@ impl<'a> Shell<'a> {
             }
             (b"lcd", [directory]) => change_host_directory(directory),
             (b"pwd", []) => self.print_directory(),
-            (b"help", []) => return self.parsed([OsString::from("--help")].into_iter()),
-            (b"help", [command, ..]) => {
-                return self.parsed([command.clone(), OsString::from("--help")].into_iter());
-            }
             (b"cd" | b"lcd" | b"pwd", _) => {
-                Err(Report::on("cannot run", name.as_bytes(), "it takes another number of words"))
+                Err(Report::on("cannot run", name.as_bytes(), "wrong number of operands"))
             }
             _ => return self.parsed(words.iter().cloned()),
         };
@@ -267,7 +265,7 @@ impl<'a> Shell<'a> {
         let cli = match parse_here(words) {
             Ok(cli) => cli,
             Err(error) => {
-                // Help on a closed pipe is no trouble.
+                // Help on a closed pipe is not an error.
                 let _ = error.print();
                 return u8::from(error.use_stderr()) * 2;
             }
@@ -295,7 +293,7 @@ impl<'a> Shell<'a> {
             [code, ..] => {
                 let number = code.to_str().and_then(|code| code.parse().ok());
                 number.ok_or_else(|| {
-                    Report::on("cannot exit with", code.as_bytes(), "it is no number up to 255")
+                    Report::on("invalid exit code", code.as_bytes(), "not a number from 0 to 255")
                 })?
             }
         };
@@ -312,8 +310,8 @@ impl<'a> Shell<'a> {
                 self.inside.directory.replace(path);
                 Ok(0)
             }
-            Ok(_) => Err(Report::on("cannot go to", path, obento::Error::NotDirectory)),
-            Err(error) => Err(Report::on("cannot go to", path, error)),
+            Ok(_) => Err(Report::on("cannot change to", path, obento::Error::NotDirectory)),
+            Err(error) => Err(Report::on("cannot change to", path, error)),
         }
     }
 
@@ -327,7 +325,7 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// Parses the words of a command. One that lists, and is told no place, lists the current directory.
+/// Parses the words of a command. A command that lists, without an operand, lists the current directory.
 fn parse_here(mut words: Vec<OsString>) -> Result<Cli, clap::Error> {
     let name = words.get(1).map_or_else(Vec::new, |name| name.as_bytes().to_vec());
     let starts_with_test = |word: &OsString| matches!(word.as_bytes(), [b'-' | b'(' | b'!', ..]);
@@ -335,10 +333,10 @@ fn parse_here(mut words: Vec<OsString>) -> Result<Cli, clap::Error> {
         words.insert(2, OsString::from("."));
     }
     let lists = matches!(&*name, b"ls" | b"tree" | b"du" | b"df" | b"lsattr");
-    match Cli::try_parse_from(&words) {
+    match crate::cli::parse(words.clone()) {
         Err(error) if lists && error.kind() == ErrorKind::MissingRequiredArgument => {
             words.push(OsString::from("."));
-            Cli::try_parse_from(words)
+            crate::cli::parse(words)
         }
         parsed => parsed,
     }
@@ -346,12 +344,12 @@ fn parse_here(mut words: Vec<OsString>) -> Result<Cli, clap::Error> {
 
 fn change_host_directory(to: &OsStr) -> Result<u8, Report> {
     let moved = std::env::set_current_dir(to);
-    moved
-        .map(|()| 0)
-        .map_err(|error| Report::new(format!("cannot go to {} on the host", subject(to.as_bytes())), error))
+    moved.map(|()| 0).map_err(|error| {
+        Report::new(format!("cannot change to {} on the host", subject(to.as_bytes())), error)
+    })
 }
 
-/// An absolute path without `.`, `..` and double slashes, as words go.
+/// Returns an absolute path without `.`, `..` and double slashes.
 fn normal(path: &[u8]) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in path.split(|&b| b == b'/') {
@@ -364,7 +362,7 @@ fn normal(path: &[u8]) -> Vec<u8> {
     [b"/".as_slice(), &parts.join(&b'/')].concat()
 }
 
-/// Where lines are remembered, as the XDG base directory specification has it.
+/// Returns the path of the history, as the XDG base directory specification defines it.
 fn history_file() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
     let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
@@ -376,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_normal_without_its_detours() {
+    fn a_normal_path_has_no_dots_and_double_slashes() {
         for (path, expected) in [("/", "/"), ("/a//b/./c/..", "/a/b"), ("/..", "/"), ("a", "/a")] {
             assert_eq!(normal(path.as_bytes()), expected.as_bytes());
         }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use obento::is_printable;
 
-/// A command with what decides whether it runs.
+/// A command, and the condition for running it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
     pub when: When,
@@ -20,20 +20,22 @@ pub struct Statement {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     Always,
-    /// If the one before succeeded.
+    /// If the previous command succeeded.
     AfterSuccess,
-    /// If it did not.
+    /// If the previous command failed.
     AfterFailure,
 }
 
-/// Why a line is none.
+/// The reason why a line is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadLine {
-    #[error("a quote is not closed")]
+    #[error("missing closing quote")]
     OpenQuote,
-    #[error("there is nothing between two commands")]
+    #[error("missing command")]
     Nothing,
-    #[error("pipes and redirections are the host's shell's: obento COMMAND IMAGE:PATH can be used there")]
+    #[error(
+        "pipes and redirections are not supported; use 'obento COMMAND IMAGE:PATH' in a shell of the host"
+    )]
     Pipe,
 }
 
@@ -42,13 +44,13 @@ pub enum BadLine {
 pub struct Unfinished {
     /// The words of the last command before the last word.
     pub words: Vec<OsString>,
-    /// The last word so far, its quotes taken away; empty if it is yet to begin.
+    /// The last word so far, without its quotes; empty if it has not started.
     pub word: Vec<u8>,
-    /// Where in the line it begins.
+    /// The offset at which the word starts.
     pub start: usize,
 }
 
-/// What stands at the end of `line`, in an open quote or not; nothing that could be completed in a comment.
+/// Returns the end of `line`, in an open quote or not; `None` in a comment.
 pub fn unfinished(line: &[u8]) -> Option<Unfinished> {
     let mut lexer = Lexer::new(line);
     let mut start = 0;
@@ -60,7 +62,7 @@ pub fn unfinished(line: &[u8]) -> Option<Unfinished> {
             }
         }
         match lexer.take(byte) {
-            // A quote that is open takes the rest of the line.
+            // An open quote extends to the end of the line.
             Ok(()) | Err(BadLine::OpenQuote) => {}
             Err(BadLine::Nothing | BadLine::Pipe) => return None,
         }
@@ -69,8 +71,8 @@ pub fn unfinished(line: &[u8]) -> Option<Unfinished> {
     Some(Unfinished { words: lexer.words, word: lexer.word.unwrap_or_default(), start })
 }
 
-/// `name` as a word, each character quoted for itself, so that the beginning of a name is the beginning of its word. What acts on
-/// a terminal is an escape.
+/// Returns `name` as a word, each character quoted on its own, so that a prefix of the name is a prefix of the word. Control characters
+/// become escapes.
 pub fn quoted(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -91,7 +93,7 @@ fn octal(out: &mut String, byte: u8) {
     write!(out, "$'\\{byte:03o}'").expect("a string takes all");
 }
 
-/// Takes a line apart.
+/// Splits a line into commands.
 pub fn parse(line: &[u8]) -> Result<Vec<Statement>, BadLine> {
     let mut lexer = Lexer::new(line);
     while let Some(byte) = lexer.next() {
@@ -109,7 +111,7 @@ struct Lexer<'a> {
     rest: &'a [u8],
     statements: Vec<Statement>,
     words: Vec<OsString>,
-    /// The word so far; an empty one in quotes is one.
+    /// The current word; `Some` for an empty word in quotes.
     word: Option<Vec<u8>>,
     when: When,
 }
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_told() {
+    fn an_invalid_line_is_reported() {
         for (line, error) in [
             ("'a", BadLine::OpenQuote),
             ("\"a", BadLine::OpenQuote),

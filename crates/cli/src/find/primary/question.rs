@@ -128,7 +128,7 @@ fn newer(parser: &mut Parser<'_>, name: &str, stamp: Stamp, reference: Option<St
         .world
         .time_of(operand, reference)
         .map_err(|error| SyntaxError::new(format!("{name} {}: {error}", operand.display())))?;
-    // A file without that time is older than everything, as nothing can be told from it.
+    // A file without that time counts as older than every other file.
     Ok(time.map_or(always(false), |time| Expr::Test(Test::Newer(stamp, time))))
 }
 

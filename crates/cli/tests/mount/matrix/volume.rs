@@ -176,7 +176,7 @@ impl Mount {
         wait_until("the unmount", || succeeds(self.0.path(), &["umount", "mnt"]));
     }
 
-    /// Panics if something is wrong with the volume, which is not mounted.
+    /// Panics if problems were found with the volume, which is not mounted.
     pub fn check(&self) {
         obento(self.0.path(), &["check", "disk.img"]);
     }

@@ -28,13 +28,13 @@ const ZEROS: Looks = Looks { name: "", like: "nothing: its first bytes are all z
 const TEXT: Looks = Looks { name: "text", like: "text", advice: "name a disk image" };
 const BOOT: Looks = Looks {
     name: "",
-    like: "a boot sector without a file system that is known",
-    advice: "if a file system starts further on, name its place: IMAGE@+OFFSET",
+    like: "a boot sector without a known file system",
+    advice: "if a file system starts at another byte, use IMAGE@+OFFSET",
 };
 const NOTHING: Looks = Looks {
     name: "",
-    like: "nothing that is known",
-    advice: "if its super block is lost, name a copy: `--superblock 32768` (or 8193, 98304, 163840); if a file system starts further on, its place: IMAGE@+OFFSET",
+    like: "unrecognised format",
+    advice: "if its super block is lost, select a copy: `--superblock 32768` (or 8193, 98304, 163840); if the file system starts at another byte, use IMAGE@+OFFSET",
 };
 
 /// The bytes of a device.
@@ -140,6 +140,11 @@ impl Looks {
         [ZEROS, BOOT, NOTHING].contains(self)
     }
 
+    /// Returns whether no signature matches.
+    pub fn is_unrecognised(&self) -> bool {
+        *self == NOTHING
+    }
+
     /// Returns whether this is a type that claims a device and that obento does not open.
     pub fn is_unsupported(&self) -> bool {
         self.advice == UNSUPPORTED
@@ -206,7 +211,7 @@ mod tests {
         let like = |bytes: &[u8]| Looks::of(&MemDevice::read_only(bytes.to_vec())).unwrap().like;
         assert!(like(&[0; 100]).contains("zeros"));
         assert_eq!(like(b"hello\n"), "text");
-        assert!(like(&[1, 0, 2]).contains("nothing that is known"));
+        assert!(like(&[1, 0, 2]).contains("unrecognised format"));
         let mut boot = [0; 512];
         boot[510..].copy_from_slice(b"\x55\xaa");
         assert!(like(&boot).contains("boot sector"));

@@ -1,0 +1,7 @@
+//! Parsers of option values that several commands take: each kind of value is read in one place.
+
+pub mod mode;
+pub mod settings;
+pub mod size;
+pub mod time;
+pub mod uuid;
