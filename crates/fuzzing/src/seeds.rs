@@ -285,7 +285,7 @@ pub fn requests() -> Seeds {
     let rest = [
         ask(1, 1, b"file\0"),
         ask(4, FILE, &[&[8][..], &zeros[..87]].concat()),
-        ask(21, FILE, &[&[5][..], &zeros[..7], b"user.a\0value"].concat()),
+        ask(21, FILE, &[&[5][..], &zeros[..15], b"user.a\0value"].concat()),
         ask(23, FILE, &[&[64][..], &zeros[..7]].concat()),
         ask(22, FILE, &[&[64][..], &zeros[..7], b"user.a\0"].concat()),
         ask(43, FILE, &[&zeros[..16], &[0, 4], &zeros[..14]].concat()),

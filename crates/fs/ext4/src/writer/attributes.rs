@@ -94,7 +94,8 @@ impl Writer {
         let wanted = InodeFlags::from_bits_retain(flags.bits()) & MODIFIABLE;
         let new = inode.flags().difference(MODIFIABLE) | wanted;
         // Linux `dax_compatible`: data inside a directory does not count.
-        let exclusive = if inode.is_dir() { NOT_WITH_DAX - InodeFlags::INLINE_DATA } else { NOT_WITH_DAX };
+        let exclusive =
+            if inode.is_dir() { NOT_WITH_DAX.difference(InodeFlags::INLINE_DATA) } else { NOT_WITH_DAX };
         if new.contains(InodeFlags::DAX) && new.intersects(exclusive) && new != inode.flags() {
             return Err(Error::NotSupported);
         }
