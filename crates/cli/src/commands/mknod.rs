@@ -49,7 +49,7 @@ fn parse_kind(text: &str) -> Result<FileKind, String> {
         "b" => FileKind::BlockDevice,
         "c" | "u" => FileKind::CharDevice,
         "p" => FileKind::Fifo,
-        _ => return Err(format!("not b, c, u or p")),
+        _ => return Err("not b, c, u or p".to_owned()),
     })
 }
 
@@ -59,7 +59,7 @@ fn parse_number(text: &str) -> Result<u32, String> {
         (None, Some(digits)) if !digits.is_empty() => u32::from_str_radix(digits, 8),
         _ => text.parse(),
     };
-    parsed.map_err(|_| format!("not a number"))
+    parsed.map_err(|_| "not a number".to_owned())
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
