@@ -49,7 +49,9 @@ fn labels_and_identifiers_in_images_of_the_recipes_are_those_of_blkid() {
     let id: &[u8] = &[0x12, 0xab, 0x34, 0xcd, 0x56, 0xef, 0x78, 0x90];
     let of_hpfs: &[(usize, &[u8])] =
         &[(0x26, b"\x28"), (0x27, b"\xef\xbe\xad\xde"), (0x2b, b"OS2 DISK   HPFS    "), (510, b"\x55\xaa")];
-    let cases: [(&str, &[(usize, &[u8])]); 3] =
+    /// Bytes, each with its place.
+    type Bytes = [(usize, &'static [u8])];
+    let cases: [(&str, &Bytes); 3] =
         [("hfsplus", &[(1024 + 104, id)]), ("hfs", &[(1024 + 116, id)]), ("hpfs", of_hpfs)];
     for (name, fields) in cases {
         let Some(found) = Image::new(name) else { continue };
