@@ -84,6 +84,12 @@ pub enum Feature {
     /// A named feature, for example `encrypted file name`.
     #[error("{0}")]
     Named(&'static str),
+    /// Changing volumes of this type, which the driver only reads.
+    #[error("writing to this type")]
+    Writing,
+    /// Repairing volumes of this type, which the driver only checks.
+    #[error("repairing this type")]
+    Repairing,
     /// Undocumented feature bits. `set` names the field that contains them.
     #[error("unknown {set} feature bits {bits:#x}")]
     Bits {

@@ -29,9 +29,6 @@ const MEMORY_TO_WRITE: u32 = 256;
 const SMALL: u64 = 64 << 30;
 const BYTES_A_MIB: u64 = 4 << 30;
 
-/// The missing feature of types that Linux only reads.
-pub const ONLY_READS: &str = "writing to this type";
-
 /// The message if the user names a kernel that does not exist.
 const NO_CHOICE: &str = "this type without the kernel engine, and OBENTO_LINUX names no program (`apt-get install user-mode-linux` installs one),";
 
@@ -107,7 +104,7 @@ impl LinuxDriver {
             return Err(Error::Unsupported(Feature::Named(asked)));
         }
         if writable && !self.kind.writes {
-            return Err(Error::Unsupported(Feature::Named(ONLY_READS)));
+            return Err(Error::Unsupported(Feature::Writing));
         }
         if writable && device.is_read_only() {
             return Err(DeviceError::ReadOnly.into());

@@ -90,7 +90,7 @@ pub enum Verdict {
     /// No problem was found.
     Clean,
     /// All problems were repaired.
-    Mended,
+    Repaired,
     /// Problems remain.
     Left,
     /// The program failed.
@@ -135,7 +135,7 @@ fn of_xfs_repair(code: i32) -> Verdict {
     match code {
         0 => Verdict::Clean,
         1 => Verdict::Left,
-        4 => Verdict::Mended,
+        4 => Verdict::Repaired,
         _ => Verdict::Failed,
     }
 }
@@ -151,7 +151,7 @@ fn of_fsck(code: i32) -> Verdict {
         0 => Verdict::Clean,
         _ if !(0..8).contains(&code) => Verdict::Failed,
         _ if code & 4 != 0 => Verdict::Left,
-        _ => Verdict::Mended,
+        _ => Verdict::Repaired,
     }
 }
 

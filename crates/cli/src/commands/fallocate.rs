@@ -54,12 +54,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.length == Some(0) && !args.dig_holes {
         return Err(Report::new("cannot change the space of files", "the length is 0").into());
     }
-    let mut tell = Verbose::new(args.verbose);
-    each_place(&args.paths, context, |location| allocate(location, args, &mut tell));
-    tell.finish()
+    let mut verbose = Verbose::new(args.verbose);
+    each_place(&args.paths, context, |location| allocate(location, args, &mut verbose));
+    verbose.finish()
 }
 
-fn allocate(location: &Location, args: &Args, tell: &mut Verbose) -> Done {
+fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
     let failed = |error: Error| {
         let report = Report::on("cannot change the space of", location.shown(), error);
         if error == Error::Invalid && (args.collapse_range || args.insert_range) {
@@ -80,7 +80,7 @@ fn allocate(location: &Location, args: &Args, tell: &mut Verbose) -> Done {
     let (done, what) = match () {
         () if args.dig_holes => {
             let dug = dig(&node, range).map_err(failed)?;
-            tell.say(|| format!("{}: {dug} bytes converted to sparse holes.", subject(location.shown())));
+            verbose.say(|| format!("{}: {dug} bytes converted to sparse holes.", subject(location.shown())));
             return Ok(());
         }
         () if args.punch_hole => (node.punch(range), "hole created"),
@@ -90,7 +90,7 @@ fn allocate(location: &Location, args: &Args, tell: &mut Verbose) -> Done {
         () => (node.allocate(range, size), "allocated"),
     };
     done.map_err(failed)?;
-    tell.say(|| format!("{}: {len} bytes {what}.", subject(location.shown())));
+    verbose.say(|| format!("{}: {len} bytes {what}.", subject(location.shown())));
     Ok(())
 }
 

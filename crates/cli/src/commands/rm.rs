@@ -91,9 +91,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.interactive() == Interactive::Once && !agrees_once(args) {
         return Ok(());
     }
-    let mut remover = Remover { args, context, tell: Verbose::new(args.verbose), shown: Vec::new() };
+    let mut remover = Remover { args, context, verbose: Verbose::new(args.verbose), shown: Vec::new() };
     each_place(&args.paths, context, |location| remover.operand(location));
-    remover.tell.finish()
+    remover.verbose.finish()
 }
 
 fn agrees_once(args: &Args) -> bool {
@@ -109,7 +109,7 @@ fn agrees_once(args: &Args) -> bool {
 struct Remover<'a> {
     args: &'a Args,
     context: &'a Context,
-    tell: Verbose,
+    verbose: Verbose,
     /// The operand, for messages.
     shown: Vec<u8>,
 }
@@ -199,7 +199,7 @@ impl RemoveObserver for Remover<'_> {
 
     fn removed(&mut self, path: &[u8], kind: FileKind) {
         let name = &self.shown;
-        self.tell.say(|| {
+        self.verbose.say(|| {
             let what = if kind == FileKind::Directory { "removed directory" } else { "removed" };
             let name = if path.is_empty() { name.clone() } else { join(name, path) };
             format!("{what} {}", subject(name))

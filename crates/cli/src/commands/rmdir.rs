@@ -29,21 +29,21 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let mut tell = Verbose::new(args.verbose);
+    let mut verbose = Verbose::new(args.verbose);
     each_file(&args.paths, Symlinks::Keep, "cannot remove directory", context, |found| {
         let mut at = found.location.clone();
-        remove(&at, args, &mut tell)?;
+        remove(&at, args, &mut verbose)?;
         while let Some(above) = above(&at).filter(|_| args.parents) {
-            remove(&above, args, &mut tell)?;
+            remove(&above, args, &mut verbose)?;
             at = above;
         }
         Ok(())
     });
-    tell.finish()
+    verbose.finish()
 }
 
-fn remove(location: &Location, args: &Args, tell: &mut Verbose) -> Done {
-    tell.say(|| format!("rmdir: removing directory, {}", subject(location.shown())));
+fn remove(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
+    verbose.say(|| format!("rmdir: removing directory, {}", subject(location.shown())));
     let removed =
         location.spot().and_then(|spot| spot.dir.vfs().rmdir(&Caller::Owner, &spot.dir, &spot.name));
     match removed {

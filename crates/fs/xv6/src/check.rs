@@ -19,7 +19,7 @@ impl Check for Xv6Driver {
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport> {
         if options.mending != Mending::Nothing {
-            return Err(Error::Unsupported(Feature::Named("mending an xv6 volume")));
+            return Err(Error::Unsupported(Feature::Repairing));
         }
         let super_block = SuperBlock::of(&*device)?;
         let options = OpenOptions::new(Arc::clone(&options.clock));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use obento_base::{Corrupt, DeviceError, Error, Feature};
 use obento_driver::Probe;
 use obento_host::HostError;
-use obento_linux::{NOT_STARTED, ONLY_READS};
+use obento_linux::NOT_STARTED;
 
 use super::Looks;
 use crate::partition::Partition;
@@ -333,7 +333,7 @@ impl fmt::Display for CannotOpen<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { fs_type, error } = self;
         match error {
-            Error::Unsupported(Feature::Named(ONLY_READS)) => write!(f, "{fs_type} is read-only"),
+            Error::Unsupported(Feature::Writing) => write!(f, "{fs_type} is read-only"),
             Error::Unsupported(Feature::Named(NOT_STARTED)) => {
                 write!(f, "{} needs the kernel engine; omit `--engine native`", fs_type.to_uppercase())
             }

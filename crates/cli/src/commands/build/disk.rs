@@ -12,7 +12,7 @@ use obento::{
 };
 
 use super::confine::confine_filled;
-use super::{Args, Watch, engine, layout, tell, warn_of_lists};
+use super::{Args, Watch, engine, failed, layout, warn_of_lists};
 use crate::commands::cp::report_losses;
 use crate::context::Context;
 use crate::json::Line;
@@ -35,19 +35,19 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     drop(watch);
     let report = match built {
         Ok(report) => report,
-        Err(failure) => return tell(failure, shown, context),
+        Err(failure) => return failed(failure, shown, context),
     };
     for partition in &report.partitions {
         let name = [shown, format!("@{}", partition.number).as_bytes()].concat();
-        let tell = |notes: &[String]| notes.iter().for_each(|note| context.note(&name, note));
+        let print = |notes: &[String]| notes.iter().for_each(|note| context.note(&name, note));
         if let Some(volume) = &partition.volume {
             crate::commands::mkfs::notes(&name, &volume.formatted, context);
-            tell(&volume.notes);
+            print(&volume.notes);
             warn_of_lists(&volume.lost, context);
         }
         if let Some(filled) = &partition.filled {
             report_losses(&filled.written, &name, false, context);
-            tell(&filled.notes);
+            print(&filled.notes);
             warn_of_lists(&filled.lost, context);
         }
     }

@@ -12,7 +12,7 @@ use obento::{FillReport, WriteReport, build_filled, human_size, uuid_text};
 
 use super::confine::confine_filled;
 use super::volume::VolumeArgs;
-use super::{Args, Watch, tell, warn_of_lists, write_counts};
+use super::{Args, Watch, failed, warn_of_lists, write_counts};
 use crate::commands::cp::report_losses;
 use crate::commands::mkfs::own;
 use crate::context::Context;
@@ -40,7 +40,7 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     drop(watch);
     let report = match built {
         Ok(report) => report,
-        Err(failure) => return tell(failure, shown, context),
+        Err(failure) => return failed(failure, shown, context),
     };
     report_losses(&report.written, shown, false, context);
     report.notes.iter().for_each(|note| context.note(shown, note));

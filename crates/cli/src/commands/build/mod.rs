@@ -69,7 +69,7 @@ fn make(args: &Args, context: &Context) -> Outcome {
     drop(watch);
     let report = match built {
         Ok(report) => report,
-        Err(failure) => return tell(failure, shown, context),
+        Err(failure) => return failed(failure, shown, context),
     };
     super::mkfs::notes(shown, &report.formatted, context);
     report.notes.iter().for_each(|note| context.note(shown, note));
@@ -104,7 +104,7 @@ impl Cannot<'_> {
 }
 
 /// Reports every reason why nothing was built.
-fn tell(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
+fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
     let (failure, cannot) = match failure {
         BuildFailure::Partition { number, failure } => {
             let words = format!("partition {number}: ");

@@ -24,7 +24,7 @@ use crate::progress::Progress;
 use crate::report::{Report, sentence, subject};
 
 /// The exit codes of fsck(8).
-const MENDED: u8 = 1;
+const REPAIRED: u8 = 1;
 const LEFT: u8 = 4;
 const FAILED: u8 = 8;
 pub const USAGE: u8 = 16;
@@ -120,7 +120,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     context.set_status(match (report.left(), report.mended) {
         (0, 0) => 0,
-        (0, _) => MENDED,
+        (0, _) => REPAIRED,
         _ => LEFT,
     });
     out.finish()
@@ -258,9 +258,9 @@ fn summary(out: &mut Output, shown: &[u8], report: &CheckReport) -> std::io::Res
     let CheckReport { inodes, blocks, directories, .. } = report;
     let state = match (report.left(), report.mended) {
         (0, 0) => "no problems".to_owned(),
-        (0, mended) => format!("{}, all repaired", things(mended)),
+        (0, repaired) => format!("{}, all repaired", things(repaired)),
         (left, 0) => format!("{} found", things(left)),
-        (left, mended) => format!("{} repaired, {} left", things(mended), things(left)),
+        (left, repaired) => format!("{} repaired, {} left", things(repaired), things(left)),
     };
     writeln!(
         out,

@@ -10,7 +10,7 @@ use obento::engine::tools::{Checker, Verdict};
 use obento::engine::types::Type;
 use obento::{BlockDevice, Mending, Probe};
 
-use super::{Args, FAILED, LEFT, MENDED, Opened, USAGE};
+use super::{Args, FAILED, LEFT, Opened, REPAIRED, USAGE};
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output, Stop};
@@ -116,7 +116,7 @@ impl Subject {
         }
         let (state, status) = match verdict {
             Verdict::Clean => ("no problems", 0),
-            Verdict::Mended => ("all problems were repaired", MENDED),
+            Verdict::Repaired => ("all problems were repaired", REPAIRED),
             Verdict::Left | Verdict::Failed => ("problems were found", LEFT),
         };
         if context.json() {
@@ -124,7 +124,7 @@ impl Subject {
             Line::new("checked")
                 .bytes("path", shown)
                 .bytes("label", label)
-                .field("clean", matches!(verdict, Verdict::Clean | Verdict::Mended))
+                .field("clean", matches!(verdict, Verdict::Clean | Verdict::Repaired))
                 .field("file_system", self.kind.names.first())
                 .field("program", program.name())
                 .field("output", lines)
@@ -153,11 +153,11 @@ fn last_word<E>(
 ) -> Result<(Option<i32>, Verdict), E> {
     let mut said = run()?;
     for _ in 1..runs {
-        if !matches!(said.1, Verdict::Mended | Verdict::Left) {
+        if !matches!(said.1, Verdict::Repaired | Verdict::Left) {
             break;
         }
         match run()? {
-            (code, Verdict::Clean) => return Ok((code, Verdict::Mended)),
+            (code, Verdict::Clean) => return Ok((code, Verdict::Repaired)),
             then => said = then,
         }
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::sandbox::Rights;
-use obento::{Access, Address, Atime, Error, Feature, Image, OpenError, Options, Replay, Volume, engine};
+use obento::{Access, Address, Atime, Error, Feature, Image, OpenError, Options, Replay, Volume};
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
     Attended, Farewell, KernelClock, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount,
@@ -142,7 +142,7 @@ fn can_only_be_read(error: &OpenError) -> bool {
     match error {
         OpenError::Packed { .. } => true,
         OpenError::Volume { error, .. } => {
-            **error == Error::ReadOnly || **error == Error::Unsupported(Feature::Named(engine::ONLY_READS))
+            matches!(**error, Error::ReadOnly | Error::Unsupported(Feature::Writing))
         }
         _ => false,
     }

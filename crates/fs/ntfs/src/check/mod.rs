@@ -50,7 +50,7 @@ impl Check for NtfsDriver {
     ) -> Result<CheckReport, Error> {
         let located = locate(&*device)?;
         if options.mending != Mending::Nothing {
-            return Err(Error::Unsupported(Feature::Named("repairing NTFS, which is read-only here,")));
+            return Err(Error::Unsupported(Feature::Repairing));
         }
         let geometry = located.geometry;
         let volume = Volume::open(device.clone(), geometry, NtfsOptions::default(), CACHE)?;

@@ -91,7 +91,7 @@ impl Driver for NtfsDriver {
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
         let Located { geometry, damage } = locate(&*device)?;
         if options.access == Access::ReadWrite {
-            return Err(Error::Unsupported(Feature::Named("writing to NTFS, which is read-only here,")));
+            return Err(Error::Unsupported(Feature::Writing));
         }
         let (expected, found) = (geometry.len, device.len());
         let mut volume = Volume::open(device, geometry, self.options.with(&options.shown), options.cache)?;
