@@ -23,7 +23,7 @@ pub struct Probe {
     pub uuid: Option<[u8; 16]>,
     /// Serial number, for a format that has no UUID; displayed as `1234-ABCD`.
     pub serial: Option<u32>,
-    /// Identifier as text, for a format that has neither: the time of the last change of ISO 9660, 16 digits of UDF.
+    /// Identifier as text, for a format that has neither: the time of the last change of ISO 9660, 16 digits of UDF and NTFS.
     pub text_id: Option<String>,
     /// Length in bytes according to the volume. Greater than the length of the device if the image is
     /// truncated.

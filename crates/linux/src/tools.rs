@@ -232,7 +232,8 @@ mod tests {
     fn exit_codes_of_fsck_are_bits() {
         let verdicts = [0, 1, 2, 3, 4, 5, 6, 8, 16, 255, -1].map(of_fsck);
         use Verdict::{Clean, Failed, Left, Repaired};
-        let expected = [Clean, Repaired, Repaired, Repaired, Left, Left, Left, Failed, Failed, Failed, Failed];
+        let expected =
+            [Clean, Repaired, Repaired, Repaired, Left, Left, Left, Failed, Failed, Failed, Failed];
         assert_eq!(verdicts, expected);
         assert_eq!([0, 1, 8, 255].map(of_f2fs), [Clean, Repaired, Failed, Left]);
     }

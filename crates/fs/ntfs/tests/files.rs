@@ -7,12 +7,13 @@ use std::io::Write as _;
 use std::path::Path;
 
 use common::{Mount, compare, host_tree, open_image, shape_of, tree_of};
-use obento_base::{Error, FileKind, Mode};
+use obento_base::{Error, Feature, FileKind, Mode};
 use obento_driver::{Driver as _, LayoutLock, OpenOptions, Shown, Span};
 use obento_env::NO_CLOCK;
 use obento_ntfs::NtfsDriver;
 use obento_testkit::changes::resolve;
 use obento_testkit::oracle::{call, program, run};
+use obento_testkit::{Oracle, require};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -215,7 +216,20 @@ fn writing_is_refused_by_name() {
     let Some(bytes) = common::FORMAT.filled("4k") else { return };
     let device = std::sync::Arc::new(obento_block::MemDevice::new(bytes.to_vec()));
     let error = NtfsDriver::default().open(device, &common::FORMAT.writing()).err().expect("it is read-only");
-    assert!(error.to_string().contains("NTFS, which is read-only"), "{error}");
+    assert_eq!(error, Error::Unsupported(Feature::Writing));
+}
+
+#[test]
+fn the_identifier_of_a_volume_is_that_of_blkid() {
+    if !require(&[Oracle::Program("blkid")]) {
+        return;
+    }
+    let Some(bytes) = common::FORMAT.filled("4k") else { return };
+    let image = tempfile::NamedTempFile::new().unwrap();
+    fs::write(image.path(), &bytes).unwrap();
+    let found = run(program("blkid").args(["-p", "-o", "value", "-s", "UUID"]).arg(image.path())).unwrap();
+    let id = common::FORMAT.open_bytes(&bytes).unwrap().info().probe.text_id;
+    assert_eq!(id.as_deref(), Some(String::from_utf8(found.stdout).unwrap().trim()));
 }
 
 #[test]
