@@ -14,7 +14,7 @@ impl fmt::Display for Ino {
     }
 }
 
-/// A counter that distinguishes successive uses of one inode number (NFS handles, stale FUSE nodes).
+/// A counter that distinguishes successive uses of one inode number, for NFS handles and FUSE nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u32);
 
@@ -131,15 +131,15 @@ bitflags::bitflags! {
         const IMMUTABLE = 0x10;
         /// Only appending (`a`).
         const APPEND = 0x20;
-        /// Not dumped (`d`).
+        /// Not backed up by dump(8) (`d`).
         const NO_DUMP = 0x40;
-        /// No access times (`A`).
+        /// Access times not updated (`A`).
         const NO_ATIME = 0x80;
         /// Encrypted (`E`).
         const ENCRYPTED = 0x800;
         /// Directory with a hashed index (`I`).
         const INDEX = 0x1000;
-        /// Data through the journal (`j`).
+        /// Data written to the journal (`j`).
         const JOURNAL_DATA = 0x4000;
         /// Tail not merged (`t`).
         const NO_TAIL = 0x8000;
@@ -202,7 +202,7 @@ pub struct Attr {
     pub btime: Option<Timestamp>,
     /// File flags.
     pub flags: FileFlags,
-    /// Change counter: increases with every change if the format has a counter, otherwise derived from
+    /// Change counter. If the format has a counter, it increases with every change. Otherwise, it is derived from
     /// `ctime`.
     pub change: u64,
     /// Project ID for quotas; 0 if the format has no projects.
@@ -220,13 +220,13 @@ impl Attr {
         self.kind == FileKind::Directory
     }
 
-    /// Records a change of the attributes.
+    /// Records a change of the attributes: sets the change time to `now`, and increments the change counter.
     pub fn touch(&mut self, now: Timestamp) {
         self.ctime = now;
         self.change = self.change.saturating_add(1);
     }
 
-    /// Records a change of the data.
+    /// Records a change of the data: sets the modification time to `now`, and records a change of the attributes.
     pub fn touch_data(&mut self, now: Timestamp) {
         self.mtime = now;
         self.touch(now);

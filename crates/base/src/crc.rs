@@ -1,7 +1,8 @@
 //! The checksums of disk formats, one function each, so that a kernel host can substitute its own.
 //!
-//! All functions continue from a running value as Linux's `crc32c(seed, ..)` does: neither the seed nor the
-//! result is inverted, so `f(f(seed, a), b) == f(seed, a ++ b)`. A format that inverts does so itself.
+//! All functions continue from a running value, as `crc32c(seed, ..)` of Linux does. They invert neither the seed nor
+//! the result, so `f(f(seed, a), b) == f(seed, a ++ b)`. If a format requires an inversion, its driver inverts the
+//! values.
 //! Source of the polynomials: Linux `include/linux/crc32.h`, `lib/crc16.c`.
 
 use ::crc::{CRC_16_ARC, CRC_32_BZIP2, CRC_32_ISO_HDLC, Crc, Table};
@@ -38,6 +39,15 @@ pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
     !digest.finalize()
 }
 
+/// Returns the CRC-32 (IEEE, reflected; Linux `crc32_le`), used by JFFS2.
+pub fn crc32_le(seed: u32, bytes: &[u8]) -> u32 {
+    static TABLE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
+    // The crate inverts its result, and reflects the initial value.
+    let mut digest = TABLE.digest_with_initial(seed.reverse_bits());
+    digest.update(bytes);
+    !digest.finalize()
+}
+
 /// Returns the CRC-32 (IEEE, reflected), inverted at both ends as UEFI requires for GPT headers and
 /// entries.
 pub fn crc32(bytes: &[u8]) -> u32 {
@@ -58,6 +68,7 @@ mod tests {
         assert_eq!(crc16(0, CHECK), 0xbb3d);
         assert_eq!(!crc32_be(!0, CHECK), 0xfc89_1918);
         assert_eq!(crc32(CHECK), 0xcbf4_3926);
+        assert_eq!(!crc32_le(!0, CHECK), 0xcbf4_3926);
     }
 
     #[test]
@@ -66,5 +77,6 @@ mod tests {
         assert_eq!(crc32c(crc32c(7, a), b), crc32c(7, CHECK));
         assert_eq!(crc16(crc16(7, a), b), crc16(7, CHECK));
         assert_eq!(crc32_be(crc32_be(7, a), b), crc32_be(7, CHECK));
+        assert_eq!(crc32_le(crc32_le(7, a), b), crc32_le(7, CHECK));
     }
 }

@@ -1,4 +1,4 @@
-//! The mapping from errors to POSIX error numbers. No other module has one.
+//! The mapping from errors to POSIX error numbers. No other module contains such a mapping.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use crate::{Error, Refusal};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Errno(pub i32);
 
-/// Describes the error as it applies to a device, which usually is a file of the host.
+/// Prints the error as it applies to a device, which usually is a file of the host.
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {

@@ -1,8 +1,11 @@
-//! The error type of all crates, with four classes for four different readers.
+//! The error type of all crates. Each of its four classes has another cause:
 //!
-//! `Refused` concerns the caller, whose request is impossible. `Unsupported` concerns obento. `Corrupt`
-//! concerns the volume and names the location. `Device` concerns the hardware or the host. Errors consist
-//! of typed fields; only `Display` turns them into text.
+//! - `Refused`: the request of the caller is impossible.
+//! - `Unsupported`: obento does not support a feature of the volume.
+//! - `Corrupt`: the volume is damaged. The error contains the location.
+//! - `Device`: the hardware or the host failed.
+//!
+//! Errors consist of typed fields. Only `Display` converts them to text.
 
 use crate::{Errno, Ino};
 
@@ -26,7 +29,7 @@ pub enum Error {
     Device(#[from] DeviceError),
 }
 
-/// Errors of the caller. Each has one POSIX error number.
+/// Reasons to refuse a request. Each reason corresponds to one POSIX error number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each variant's text says it")]
 pub enum Refusal {
@@ -84,13 +87,13 @@ pub enum Feature {
     /// A named feature, for example `encrypted file name`.
     #[error("{0}")]
     Named(&'static str),
-    /// Changing volumes of this type, which the driver only reads.
+    /// Changing volumes of this type, which the driver can only read.
     #[error("writing to this type")]
     Writing,
-    /// Repairing volumes of this type, which the driver only checks.
+    /// Repairing volumes of this type, which the driver can only check.
     #[error("repairing this type")]
     Repairing,
-    /// Undocumented feature bits. `set` names the field that contains them.
+    /// Feature bits without documentation. `set` is the name of the field that contains the bits.
     #[error("unknown {set} feature bits {bits:#x}")]
     Bits {
         /// Name of the field: `incompatible`, `read-only compatible`, ...
@@ -146,10 +149,14 @@ pub enum Structure {
     AllocationTable,
     #[error("up-case table")]
     UpCaseTable,
+    #[error("node of B-tree {0}")]
+    Tree(&'static &'static str),
+    #[error("node of flash memory")]
+    Node,
 }
 
-/// A violation of the format and its location. `block` is a block number of the volume, `offset` a byte
-/// offset within the structure.
+/// A violation of the format and its location. `block` is a block number of the volume. `offset` is a byte offset
+/// within the structure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
@@ -288,7 +295,7 @@ pub enum Corrupt {
         /// Level that the parent requires.
         expected: u16,
     },
-    /// A structure announces more bytes than it has.
+    /// The length that a structure states is greater than its actual length.
     #[error("{structure}: {len} bytes at byte {offset} of block {block} run past its end")]
     Truncated {
         /// Damaged structure.
@@ -297,7 +304,7 @@ pub enum Corrupt {
         block: u64,
         /// Byte offset within the block.
         offset: u32,
-        /// Announced length.
+        /// Stated length.
         len: u64,
     },
 }
@@ -306,14 +313,14 @@ pub enum Corrupt {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// A read failed. `errno` is the error number of the host, or 0 if the host returned none.
+    /// A read failed.
     #[error("reading {len} bytes at {offset} failed: {}", Errno(*errno))]
     Read {
         /// Byte offset on the device.
         offset: u64,
         /// Length in bytes.
         len: u64,
-        /// Error number of the host.
+        /// Error number of the host; 0 if the host returned none.
         errno: i32,
     },
     /// A write failed.
@@ -332,8 +339,8 @@ pub enum DeviceError {
         /// Error number of the host.
         errno: i32,
     },
-    /// The range is not on the device: the image is truncated, or a structure refers to a location past its
-    /// end.
+    /// The range is not on the device. Either the image is truncated, or a structure refers to a location past the
+    /// end of the device.
     #[error("{len} bytes at {offset} are past the end of the image, which has {device_len} bytes")]
     OutOfBounds {
         /// Byte offset on the device.
@@ -346,13 +353,19 @@ pub enum DeviceError {
     /// The device was opened read-only.
     #[error("the device is open for reading only")]
     ReadOnly,
-    /// The kernel that serves this volume failed. The text says how.
+    /// The kernel that serves this volume failed, for the reason in the text.
     #[error("the kernel engine {0}")]
     Engine(&'static str),
+    /// The FUSE server that serves this volume failed, for the reason in the text.
+    #[error("the FUSE server {0}")]
+    Server(&'static str),
+    /// The NFS server that serves this volume failed, for the reason in the text.
+    #[error("the NFS server {0}")]
+    Nfs(&'static str),
 }
 
 impl Error {
-    /// Returns whether the volume or the device is at fault, and not the request.
+    /// Returns whether the volume or the device is the cause of the error, and not the request.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt(_) | Self::Device(_))
     }

@@ -1,7 +1,7 @@
-//! The types that all layers of obento share: inode numbers, names, attributes, times, errors, wire
-//! integers, a checked cursor, a bitmap view, and the checksums of disk formats.
+//! The types that all layers of obento share: inode numbers, names, attributes, times and errors, and tools to decode
+//! disk formats.
 //!
-//! This crate does not access the operating system, and no contents of a disk can make it panic.
+//! This crate does not access the operating system. Whatever a disk contains, no function of this crate panics.
 #![no_std]
 #![cfg_attr(
     not(test),

@@ -1,8 +1,8 @@
 //! A component of a path.
 //!
-//! Invariant: a `Name` has 1 to 1024 bytes, contains neither `/` nor NUL, and is neither `.` nor `..`,
-//! since its constructor is the only way to create one. The layers below need no further checks, and a
-//! damaged directory cannot refer to its parent.
+//! Invariant: a `Name` has 1 to 1024 bytes, contains neither `/` nor NUL, and is neither `.` nor `..`. Its
+//! constructor is the only way to create one. Lower layers therefore need no further checks, and a damaged directory
+//! cannot refer to its parent.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use tables::{HIDDEN, MARKS};
 
 mod tables;
 
-/// A component of a path: bytes in an unspecified encoding.
+/// A component of a path: bytes in any encoding.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, RefCastCustom)]
 #[repr(transparent)]
 pub struct Name([u8]);
@@ -31,7 +31,7 @@ pub enum NameError {
     /// The name has more than [`Name::MAX`] bytes.
     #[error("the name has more than {} bytes", Name::MAX)]
     TooLong,
-    /// The name is `.` or `..`, which are path steps and not names.
+    /// The name is `.` or `..`, which have a special meaning in paths.
     #[error("the name is `.` or `..`")]
     Dots,
     /// The name contains a `/` or a NUL.
@@ -68,14 +68,15 @@ impl Name {
     }
 }
 
-/// Returns whether a terminal displays `c` without any other effect. Returns `false` for control characters, characters that change the
-/// direction of text, line separators, and characters that take no room or are not assigned.
+/// Returns whether a terminal displays `c` as a visible character. Returns `false` for control characters, characters
+/// that change the direction of text, line separators, characters without width, and unassigned characters.
 pub fn is_printable(c: char) -> bool {
     if c.is_ascii() { !c.is_ascii_control() } else { !is_in(&HIDDEN, c) }
 }
 
-/// Returns whether a terminal displays `c` as part of the text that continues with it after `before`. A terminal draws a combining mark over
-/// the preceding character: at the start of a name, over a character of other text.
+/// Returns whether a terminal displays `c` as a part of the text that contains it, where `before` is the preceding
+/// character of that text. A terminal draws a combining mark over the preceding character. At the start of a name,
+/// that character would belong to other text.
 pub fn is_printable_after(before: Option<char>, c: char) -> bool {
     let carries = |before: char| before != '/' && is_printable(before);
     is_printable(c) && (c.is_ascii() || !is_in(&MARKS, c) || before.is_some_and(carries))
@@ -94,8 +95,8 @@ fn is_in(table: &[(u32, u32)], c: char) -> bool {
     place.is_ok()
 }
 
-/// Writes `bytes`. Backslashes, characters that are not [printable](is_printable_after) and bytes that are not UTF-8 appear as `\xNN`, so that
-/// hostile bytes cannot control a terminal.
+/// Writes `bytes` so that they cannot control a terminal. Backslashes, characters that are not
+/// [printable](is_printable_after), and bytes that are not UTF-8 are written as `\xNN`.
 pub fn write_escaped(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         let mut before = None;

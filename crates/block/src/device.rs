@@ -1,7 +1,8 @@
 //! The contract of a block device.
 //!
-//! Invariant: only `flush` orders writes. Data written since the last flush may be applied, lost or torn at
-//! sector granularity, in any order. Data written before the last flush is on stable storage.
+//! Invariant: only `flush` orders writes. Data written before the last flush is on stable storage. Of the data
+//! written since the last flush, each sector may be applied or lost, in any order. A sector of
+//! [`BlockDevice::sector_size`] bytes is never torn.
 
 use alloc::sync::Arc;
 use core::any::Any;
@@ -10,7 +11,7 @@ use core::ops::Range;
 use obento_base::wire::to_u64;
 use obento_base::{DeviceError, Result};
 
-/// A range of bytes on a medium. All methods take `&self`: a device locks internally if it has to.
+/// A range of bytes on a medium. All methods take `&self`; a device locks internally if necessary.
 pub trait BlockDevice: Send + Sync {
     /// Returns the length in bytes.
     fn len(&self) -> u64;
@@ -20,8 +21,8 @@ pub trait BlockDevice: Send + Sync {
         self.len() == 0
     }
 
-    /// Returns the granularity in bytes at which a write may be torn when the power fails: 512 or 4096 on
-    /// real disks.
+    /// Returns the sector size: the unit in bytes that a power failure never leaves partially written. Real disks
+    /// have 512 or 4096.
     fn sector_size(&self) -> u32 {
         512
     }
@@ -37,8 +38,8 @@ pub trait BlockDevice: Send + Sync {
     /// 2. `Read`: the medium failed.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Performs several reads, in any order or in parallel. Stops at the first error; the contents of the
-    /// other buffers are then unspecified.
+    /// Performs several reads, in any order or in parallel. Stops at the first error. The contents of all buffers are
+    /// then unspecified.
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
         requests.iter_mut().try_for_each(|request| self.read_at(request.offset, request.buf))
     }
@@ -55,14 +56,14 @@ pub trait BlockDevice: Send + Sync {
     /// Returns once all data written before the call is on stable storage.
     fn flush(&self) -> Result<()>;
 
-    /// Declares that the bytes of `range` are not needed. Their contents are unspecified afterwards. A
-    /// device without support for discarding does nothing.
+    /// Declares that the bytes of `range` are not needed. Their contents are unspecified afterwards. A device that
+    /// does not support discarding does nothing.
     fn discard(&self, range: Range<u64>) -> Result<()> {
         check_range(self.len(), range.start, range.end.saturating_sub(range.start))
     }
 
-    /// Makes the bytes of `range` read as zeros, if the medium can do that without writing them. Returns
-    /// whether it did.
+    /// Makes the bytes of `range` read as zeros, if the device can do that without writing the bytes. Returns whether
+    /// the bytes now read as zeros.
     ///
     /// # Errors
     ///
@@ -77,8 +78,15 @@ pub trait BlockDevice: Send + Sync {
         Ok(false)
     }
 
-    /// Returns the object of the host that contains the bytes at the start of `range`, so that a host can
-    /// copy them without passing them through memory. Returns `None` if the bytes must be read.
+    /// Returns the number of bytes at the start of `range` that read as zeros. The device does not read the bytes to
+    /// find out, and returns 0 if it does not know. `range` must be on the device.
+    fn known_zeros(&self, range: Range<u64>) -> u64 {
+        let _ = range;
+        0
+    }
+
+    /// Returns the object of the host that contains the bytes at the start of `range`. A host can copy the bytes from
+    /// that object without passing them through the memory of the process. Returns `None` if the bytes must be read.
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         let _ = range;
         None
@@ -97,7 +105,7 @@ pub struct ReadRequest<'a> {
 /// The location of a range of a device in the host.
 #[derive(Clone)]
 pub struct Backing {
-    /// Object of the host; `obento-host` knows its type.
+    /// Object of the host. Only `obento-host` interprets it.
     pub object: Arc<dyn Any + Send + Sync>,
     /// Byte offset in the object.
     pub offset: u64,
@@ -105,8 +113,7 @@ pub struct Backing {
     pub len: u64,
 }
 
-/// Checks that `len` bytes at `offset` are on a device of `device_len` bytes. Fails with `OutOfBounds`
-/// otherwise.
+/// Checks that `len` bytes at `offset` are on a device of `device_len` bytes. Fails with `OutOfBounds` otherwise.
 pub fn check_range(device_len: u64, offset: u64, len: u64) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= device_len => Ok(()),
@@ -146,6 +153,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn punch(&self, range: Range<u64>) -> Result<bool> {
         (**self).punch(range)
+    }
+    fn known_zeros(&self, range: Range<u64>) -> u64 {
+        (**self).known_zeros(range)
     }
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         (**self).backing(range)

@@ -1,9 +1,12 @@
 //! Block devices and the cache of their blocks.
 //!
-//! A [`BlockDevice`] is a range of bytes that supports reading, writing, flushing and discarding. Devices
-//! compose: a [`Slice`] is a partition of a disk, an [`Overlay`] protects a volume from changes, and a
-//! [`Remap`] shows a journal as if it had been replayed. The devices of the operating system are in
-//! `obento-host`.
+//! A [`BlockDevice`] is a range of bytes that supports reading, writing, flushing and discarding. The devices of the
+//! operating system are in `obento-host`. Other devices are built on top of a device:
+//!
+//! - a [`Slice`] is a partition of a disk;
+//! - an [`Overlay`] keeps changes in memory, so that the volume does not change;
+//! - a [`Remap`] presents a volume as if its journal had been replayed;
+//! - a [`Handoff`] can be passed from one process to another.
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -23,14 +26,18 @@ extern crate std;
 
 pub mod cache;
 mod device;
+mod handoff;
 mod mem;
 mod overlay;
 mod remap;
 mod slice;
+mod slots;
 
 pub use cache::{Block, Cache, Changed, Edit, Seal};
 pub use device::{Backing, BlockDevice, ReadRequest, check_range};
+pub use handoff::{Frozen, Handoff};
 pub use mem::MemDevice;
 pub use overlay::Overlay;
 pub use remap::{Remap, Source};
 pub use slice::Slice;
+pub use slots::{Key, Slots};

@@ -77,7 +77,7 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn a_read_past_the_end_is_refused_whole() {
+    fn a_read_past_the_end_is_refused_completely() {
         let device = MemDevice::new(vec![7; 10]);
         let mut buf = [0; 4];
         device.read_at(6, &mut buf).unwrap();

@@ -1,7 +1,7 @@
 //! A device whose writes stay in memory.
 //!
-//! Invariant: only [`Overlay::write_through`] writes to the underlying device. Locking: one lock for the
-//! changed blocks; readers share it.
+//! Invariant: only [`Overlay::write_through`] writes to the underlying device.
+//! Locking: one lock for the changed blocks, which readers share.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::device::{Backing, BlockDevice, check_buf};
 /// The granularity of the overlay in bytes: a page, the usual size of a write.
 const GRAIN: u64 = 4096;
 
-/// A copy-on-write overlay of a device that is only read. It uses 4 KiB of memory for each changed page.
+/// A copy-on-write overlay of a device. Writes are stored in memory: 4 KiB for each changed page.
 #[derive(Debug)]
 pub struct Overlay<D> {
     below: D,
@@ -31,7 +31,7 @@ impl<D: BlockDevice> Overlay<D> {
         Self { below, changed: RwLock::new(BTreeMap::new()) }
     }
 
-    /// Returns the ranges that may differ from the underlying device, sorted, in units of the granularity.
+    /// Returns the ranges that may differ from the underlying device, sorted. Each range is one page of 4 KiB.
     pub fn changed(&self) -> Vec<Range<u64>> {
         let range = |index: u64| index.saturating_mul(GRAIN)..index.saturating_add(1).saturating_mul(GRAIN);
         self.changed.read().keys().map(|&index| range(index)).collect()
@@ -42,13 +42,13 @@ impl<D: BlockDevice> Overlay<D> {
         to_u64(self.changed.read().len()).saturating_mul(GRAIN)
     }
 
-    /// Discards all changes, after the caller has written them to the underlying device.
+    /// Discards all changes. For use after the caller has written them to the underlying device.
     pub fn forget(&self) {
         self.changed.write().clear();
     }
 
-    /// Writes to the underlying device. Such data uses no memory and cannot be discarded. It is durable
-    /// after a flush of that device.
+    /// Writes to the underlying device. The data uses no memory, and [`forget`](Self::forget) does not discard it. It
+    /// is durable after a flush of the underlying device.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_through_is_seen_at_once_and_stays_when_changes_are_given_up(
+        fn writes_through_the_cache_are_visible_at_once_and_stay_when_changes_are_dropped(
             writes in prop::collection::vec(
                 (any::<bool>(), 0u64..20_000, prop::collection::vec(any::<u8>(), 1..9000)),
                 1..12,

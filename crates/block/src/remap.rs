@@ -1,5 +1,6 @@
-//! A device that reads some of its blocks from other locations, on the same device or on one other device.
-//! It shows a journal as if it had been replayed, at the cost of an index instead of a copy.
+//! A device that reads some of its blocks from other locations, on the same device or on one other device. With the
+//! blocks of a journal as the other locations, it presents a volume as if the journal had been replayed. It uses
+//! memory for an index, but not for copies of blocks.
 //!
 //! Invariant: the underlying device is never written, and the index never changes.
 

@@ -15,12 +15,12 @@ pub struct Slice<D> {
 }
 
 impl<D: BlockDevice> Slice<D> {
-    /// Creates a slice of `range`. The part of `range` past the end of `inner` is cut off, so that the rest
-    /// of a truncated image stays readable.
+    /// Creates a slice of `range`. If `range` extends past the end of `inner`, the slice ends at the end of `inner`.
+    /// The rest of a truncated image therefore stays readable.
     ///
     /// # Errors
     ///
-    /// - `OutOfBounds`: nothing is left of the range.
+    /// - `OutOfBounds`: no part of `range` is on `inner`.
     pub fn new(inner: D, range: Range<u64>) -> Result<Self> {
         let device_len = inner.len();
         let len = range.end.min(device_len).checked_sub(range.start).filter(|&len| len > 0);
@@ -75,6 +75,11 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.inner.punch(self.below(range.start)..self.below(range.end))
     }
 
+    fn known_zeros(&self, range: Range<u64>) -> u64 {
+        let end = range.end.min(self.len);
+        self.inner.known_zeros(self.below(range.start)..self.below(end))
+    }
+
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         check_range(self.len, range.start, range.end.checked_sub(range.start)?).ok()?;
         self.inner.backing(self.below(range.start)..self.below(range.end))
@@ -98,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_past_the_end_is_cut_to_what_is_there() {
+    fn a_slice_past_the_end_is_shortened_to_the_device() {
         assert_eq!(Slice::new(MemDevice::new(Vec::from([0; 10])), 8..100).unwrap().len(), 2);
         assert!(Slice::new(MemDevice::new(Vec::from([0; 10])), 10..100).is_err());
     }

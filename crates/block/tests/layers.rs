@@ -112,7 +112,7 @@ fn a_shared_device_answers_as_itself() {
 }
 
 #[test]
-fn a_slice_answers_as_what_it_is_of_from_where_it_begins() {
+fn a_slice_behaves_like_its_device_from_its_start_on() {
     let below = Arc::new(Unusual::default());
     let slice = Slice::new(below.clone(), 4096..12288).unwrap();
     assert_eq!((slice.len(), slice.sector_size(), slice.is_read_only()), (8192, 4096, true));
@@ -123,7 +123,7 @@ fn a_slice_answers_as_what_it_is_of_from_where_it_begins() {
 }
 
 #[test]
-fn an_overlay_lies_on_what_is_below_up_to_the_first_change() {
+fn an_overlay_reports_the_backing_of_the_device_below_until_the_first_change() {
     let overlay = Overlay::new(Unusual::default());
     assert_eq!((overlay.sector_size(), overlay.is_read_only()), (4096, false));
     assert_eq!(backing(&overlay, 100..LEN), Some((100, LEN - 100)));
@@ -144,7 +144,7 @@ fn many_reads_are_each_done() {
 }
 
 #[test]
-fn what_need_not_be_kept_is_told_below_where_it_lies_there() {
+fn discards_are_passed_on_at_their_place_in_the_device_below() {
     let below = Arc::new(Forgetful::default());
     let shared: Arc<dyn BlockDevice> = below.clone();
     shared.discard(1..2).unwrap();
@@ -153,12 +153,12 @@ fn what_need_not_be_kept_is_told_below_where_it_lies_there() {
     slice.discard(10..20).unwrap();
     assert!(slice.punch(0..8192).unwrap());
     assert!(is_outside(slice.discard(8000..8193)) && is_outside(slice.punch(8192..8193)));
-    let told = [("discard", 1..2), ("punch", 3..4), ("discard", 4106..4116), ("punch", 4096..12288)];
-    assert_eq!(*below.forgotten.lock().unwrap(), told);
+    let reported = [("discard", 1..2), ("punch", 3..4), ("discard", 4106..4116), ("punch", 4096..12288)];
+    assert_eq!(*below.forgotten.lock().unwrap(), reported);
 }
 
 #[test]
-fn a_device_that_can_forget_nothing_says_so_after_it_looked_at_the_range() {
+fn a_device_without_discard_checks_the_range_first() {
     let device = MemDevice::new(vec![1; 100]);
     assert_eq!((device.discard(0..100), device.punch(0..100)), (Ok(()), Ok(false)));
     assert!(is_outside(device.discard(0..101)) && is_outside(device.punch(0..101)));
@@ -185,7 +185,7 @@ fn displaced_blocks_are_read_from_elsewhere_and_nothing_is_written() {
 }
 
 #[test]
-fn an_overlay_tells_what_may_differ() {
+fn an_overlay_reports_the_ranges_that_may_differ() {
     let overlay = Overlay::new(Unusual::default());
     overlay.write_at(40_000, &[1]).unwrap();
     let changed = overlay.changed();

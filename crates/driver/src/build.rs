@@ -10,11 +10,11 @@ use obento_block::BlockDevice;
 use crate::tree::DataId;
 use crate::{FormatError, FormatOptions, Formatted, NodeId, Tree};
 
-/// Builds a volume that contains a tree. The whole volume is planned before the first byte is written. On
-/// devices that read as zeros, equal trees, options, clocks and seeds produce identical bytes.
+/// Builds a volume that contains a tree. The whole volume is planned before the first byte is written. On devices
+/// that contain only zeros, equal trees, options, clocks and seeds produce identical bytes.
 ///
-/// The driver lays out the volume and writes the metadata. The caller moves the data of files to the
-/// locations that [`BuildPlan::places`] returns, before, after, or while the driver writes.
+/// The driver defines the layout of the volume and writes the metadata. The caller copies the data of files to the
+/// locations that [`BuildPlan::places`] returns. The caller may do so before, after, or while the driver writes.
 pub trait Build: Send + Sync {
     /// Plans a volume for `tree`. Writes nothing.
     ///
@@ -26,9 +26,27 @@ pub trait Build: Send + Sync {
     fn plan<'t>(&self, tree: &'t Tree, options: &BuildOptions)
     -> Result<Box<dyn BuildPlan + 't>, BuildError>;
 
-    /// Starts a volume whose files arrive before the rest of the tree is known: their data is placed at its
-    /// final location, and the volume is planned around it. Returns `None` if the driver does not support
-    /// this; the caller then plans the complete tree.
+    /// Plans a volume like [`Build::plan`], for a format that compresses files. The layout of such a volume depends
+    /// on the bytes of the files. [`BuildPlan::places`] then returns no locations for compressed bytes, since the
+    /// driver writes them. Other formats ignore `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// 1. As for [`Build::plan`].
+    /// 2. The errors of `bytes`.
+    fn plan_with<'t>(
+        &self,
+        tree: &'t Tree,
+        options: &BuildOptions,
+        bytes: &dyn FileBytes,
+    ) -> Result<Box<dyn BuildPlan + 't>, BuildError> {
+        let _ = bytes;
+        self.plan(tree, options)
+    }
+
+    /// Starts a volume whose files arrive before the rest of the tree is known. The driver assigns the final location
+    /// of their data, and later plans the rest of the volume around the data. Returns `None` if the driver does not
+    /// support this operation. The caller then plans the complete tree.
     ///
     /// # Errors
     ///
@@ -39,12 +57,22 @@ pub trait Build: Send + Sync {
     }
 }
 
-/// A volume under construction of which only the files received so far are known. The location of a file
-/// depends on the files received before it, and not on how they were transferred.
+/// Access to the contents of the regular files of a tree.
+pub trait FileBytes: Sync {
+    /// Fills `buf` with the bytes from `offset` on of the contents `data`.
+    ///
+    /// # Errors
+    ///
+    /// - `Device`: the source cannot be read, or is shorter than `offset + buf.len()`.
+    fn read_at(&self, data: DataId, offset: u64, buf: &mut [u8]) -> obento_base::Result<()>;
+}
+
+/// A volume under construction whose tree is not complete yet. The location of a file depends only on the files that
+/// were received before it, not on the order or timing of data transfers.
 pub trait Receive: Send {
-    /// Allocates space for a regular file of `size` bytes with data in `ranges`, and passes the locations
-    /// to `sink` as [`BuildPlan::places`] does. The ranges are sorted, do not overlap, and lie within the
-    /// file. `data` must be greater than that of every earlier file.
+    /// Allocates space for a regular file of `size` bytes with data in `ranges`, and passes the locations to `sink`
+    /// as [`BuildPlan::places`] does. The ranges are sorted, do not overlap, and lie within the file. The identifier
+    /// `data` must be greater than the identifiers of all files received earlier.
     ///
     /// # Errors
     ///
@@ -57,9 +85,11 @@ pub trait Receive: Send {
         sink: &mut dyn FnMut(Range<u64>, u64),
     ) -> Result<(), BuildError>;
 
-    /// Plans a volume for `tree` around the received files, as [`Build::plan`] does. The plan has no
-    /// locations for received files. Received data that `tree` no longer contains is passed to `gone` as
-    /// ranges of the device; the caller must zero them before it writes the plan.
+    /// Plans a volume for `tree` around the received files, as [`Build::plan`] does. [`BuildPlan::places`] then
+    /// returns no locations for received files.
+    ///
+    /// `tree` need not contain all received files. The data of the missing files is passed to `gone` as ranges of the
+    /// device. The caller must write zeros to these ranges before it writes the plan.
     ///
     /// # Errors
     ///
@@ -75,10 +105,10 @@ pub trait Receive: Send {
 /// Options of a build.
 #[derive(Clone)]
 pub struct BuildOptions {
-    /// Options of the volume. If the length is `None`, the driver computes it. `contents` is ignored: the
-    /// device must read as zeros.
+    /// Options of the volume. If the length is `None`, the driver computes the length. The driver ignores `contents`:
+    /// the device must read as zeros.
     pub format: FormatOptions,
-    /// Free space to add when the driver computes the length.
+    /// Free space to include when the driver computes the length.
     pub room: Room,
 }
 
@@ -87,7 +117,7 @@ pub struct BuildOptions {
 pub enum Room {
     /// This percentage of the blocks and of the inodes is free.
     Free(u8),
-    /// As little as possible: the journal has its minimum size, and the volume has no room to grow.
+    /// As little as possible: the journal has its minimum size, and no space is reserved for growing the volume.
     Least,
 }
 
@@ -99,13 +129,13 @@ pub trait BuildPlan: Send + Sync {
     /// Returns the required length of the device in bytes.
     fn device_len(&self) -> u64;
 
-    /// Passes the locations of the data of the regular file `node` to `sink`: a range of the file and its
-    /// offset on the device. The ranges are sorted and do not overlap. Files without data, and files whose
-    /// data the driver writes itself, have no locations.
+    /// Passes the locations of the data of the regular file `node` to `sink`. A location consists of a range of the
+    /// file, and the offset of its first byte on the device. The ranges are sorted and do not overlap. A file without
+    /// data has no locations, and neither has data that the driver writes itself.
     fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64));
 
-    /// Writes everything except the data of files to `device`. The device must read as zeros where the
-    /// caller has not written file data. The signature of the volume is written last.
+    /// Writes everything except the data of files to `device`. Apart from file data that the caller has written, the
+    /// device must read as zeros. The signature of the volume is written last.
     ///
     /// # Errors
     ///
@@ -116,9 +146,9 @@ pub trait BuildPlan: Send + Sync {
 /// The reason why a volume cannot be built.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BuildError {
-    /// The volume itself is impossible.
+    /// The options of the volume are invalid, independent of the tree.
     Format(FormatError),
-    /// The tree does not fit.
+    /// The tree does not fit into the requested size.
     TooSmall {
         /// Size of the volume in bytes.
         len: u64,
@@ -134,8 +164,7 @@ pub enum BuildError {
 pub enum Unfit {
     /// The name is longer than this number of bytes.
     Name(u32),
-    /// The file has more than this number of links, or the directory more than this number of
-    /// subdirectories.
+    /// The file has more links than this number, or the directory has more subdirectories.
     Links(u32),
     /// The file is larger than this number of bytes.
     Size(u64),
@@ -145,8 +174,7 @@ pub enum Unfit {
     Time,
     /// The device number is out of range.
     Device,
-    /// An extended attribute is in a namespace that the format does not support, or an access control list
-    /// is malformed.
+    /// The namespace of an extended attribute is not supported by the format, or an access control list is malformed.
     XattrName,
     /// The extended attributes are too large.
     Xattrs,
@@ -158,11 +186,11 @@ pub enum Unfit {
     Characters,
     /// The name ends with a dot or a space, which the format does not allow.
     LastCharacter,
-    /// The name equals the name of another file in the directory, except for case.
+    /// Another name in the directory differs only in case.
     Twice,
     /// The format does not support files of this type.
     Kind,
-    /// The name is that of a directory that the format reserves, and the file is not that directory.
+    /// The format reserves the name for a certain directory, and the file is not that directory.
     Reserved,
 }
 
@@ -196,8 +224,8 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Format(error) => error.fmt(f),
-            Self::TooSmall { len, needed } => write!(f, "{len} bytes are too few, {needed} suffice"),
-            Self::Unfit(files) => write!(f, "{} files cannot be held", files.len()),
+            Self::TooSmall { len, needed } => write!(f, "{len} bytes are too few; {needed} are required"),
+            Self::Unfit(files) => write!(f, "{} files cannot be stored", files.len()),
         }
     }
 }

@@ -4,11 +4,13 @@ use alloc::vec::Vec;
 
 use obento_base::{Attr, Ino, Name, Result, Timestamp};
 
-use crate::{NewNode, XattrMode};
+use crate::{NewNode, RenameFlags, XattrMode};
 
-/// Extended attributes. Names include the namespace in Linux spelling: `user.note`, `security.capability`,
-/// `system.posix_acl_access`. Values are the bytes that Linux returns from `getxattr(2)`, also for access
-/// control lists.
+/// Extended attributes.
+///
+/// A name includes the namespace in the spelling of Linux: `user.note`, `security.capability`,
+/// `system.posix_acl_access`. A value consists of the bytes that Linux returns from `getxattr(2)`. This includes the
+/// values of access control lists.
 pub trait Xattrs: Send + Sync {
     /// Returns the value of the attribute `name`.
     ///
@@ -17,8 +19,8 @@ pub trait Xattrs: Send + Sync {
     /// - `NoData`: the inode has no such attribute.
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
 
-    /// Passes the name of every attribute to `sink`, in the order of the format. Attributes that Linux does
-    /// not list are omitted.
+    /// Passes the name of every attribute to `sink`, in the order in which the format stores them. Omits the
+    /// attributes that Linux hides from `listxattr(2)`.
     fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()>;
 
     /// Sets the attribute `name`.
@@ -42,7 +44,7 @@ pub trait Xattrs: Send + Sync {
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
 }
 
-/// Discarding the free space of a volume.
+/// The operation that discards the free space of a volume.
 pub trait Trim: Send + Sync {
     /// Writes all changes to stable storage, then discards free ranges of the device that are at least
     /// `min_len` bytes long. Returns the number of discarded bytes. Free space cannot be allocated while it
@@ -56,11 +58,35 @@ pub trait Trim: Send + Sync {
     fn trim(&self, min_len: u64) -> Result<u64>;
 }
 
+/// Renames that leave a whiteout, as `RENAME_WHITEOUT` of rename(2). Union file systems such as overlayfs
+/// require them of their upper layer.
+pub trait Whiteouts: Send + Sync {
+    /// [Moves a name](crate::WritableFileSystem::rename), and gives the old name to a new inode with the
+    /// attributes of `whiteout`, in one atomic change: the old name exists at every moment. If both names
+    /// refer to the same inode, both stay and no inode is created.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Invalid`: `flags` contain `EXCHANGE`.
+    /// 2. The errors of [`rename`](crate::WritableFileSystem::rename).
+    /// 3. `NoSpace`: no inode is free.
+    fn rename_leaving(
+        &self,
+        from: Ino,
+        name: &Name,
+        to: Ino,
+        new_name: &Name,
+        flags: RenameFlags,
+        whiteout: &NewNode<'_>,
+    ) -> Result<()>;
+}
+
 /// Files without a name, as `O_TMPFILE` creates them (open(2)).
 pub trait Nameless: Send + Sync {
-    /// Creates a regular file with link count 0. Its attributes are those of a file created in `dir`. The
-    /// caller must call `forget` once; unless the file has been named by then, that frees the file. A crash
-    /// also frees it.
+    /// Creates a regular file with link count 0. Its attributes are those of a file that is created in `dir`.
+    ///
+    /// The caller must call `forget` once. If the file has no name by then, `forget` frees the file. If a crash
+    /// occurs before the file has a name, the next open for writing frees the file.
     ///
     /// # Errors
     ///
@@ -81,6 +107,26 @@ pub trait Nameless: Send + Sync {
     fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr>;
 }
 
+/// Passing an open volume to another process, which continues to use it.
+///
+/// A driver offers this capability only if every inode number and generation has the same meaning in both processes.
+pub trait Handover: Send + Sync {
+    /// Writes all changes to their final place on stable storage. Frees no inode that is in use, and does not mark
+    /// the volume clean. Returns the part of the driver's state that is not stored on the volume, for
+    /// [`Adoption::state`].
+    ///
+    /// The volume remains usable. Another process may open the volume with
+    /// [`OpenOptions::adopt`](crate::OpenOptions::adopt). If this process makes no change before then, the other
+    /// process finds the same files, including files without a name.
+    ///
+    /// [`Adoption::state`]: crate::Adoption::state
+    ///
+    /// # Errors
+    ///
+    /// As for [`sync`](crate::WritableFileSystem::sync).
+    fn prepare(&self) -> Result<Vec<u8>>;
+}
+
 /// Maximum length of the contents of a [`NewFile`] in bytes.
 pub const NEW_FILE_MAX: usize = 1 << 20;
 
@@ -99,17 +145,21 @@ pub struct NewFile<'a> {
     pub mtime: Option<Timestamp>,
 }
 
-/// Operations on many files in one call, for drivers where a call is expensive. For other drivers, `vfs`
-/// performs the same operations one by one.
+/// Operations on many files in one call, for drivers whose calls are expensive. For all other drivers, `vfs` performs
+/// the same operations one by one.
 pub trait Bulk: Send + Sync {
-    /// Creates `files` in `dir`, with the effect of [`create`](crate::WritableFileSystem::create), `write`
-    /// and `set_attr` for each file in turn. Returns one result per file, in the same order. A file whose
-    /// creation fails does not exist afterwards; the other files do. No `forget` is due for the created
-    /// files.
+    /// Creates `files` in `dir`. For each file in turn, the effect is that of
+    /// [`create`](crate::WritableFileSystem::create), `write` and `set_attr`. Returns one result per file, in the
+    /// same order.
+    ///
+    /// If the creation of a file fails, that file does not exist afterwards. The failure does not affect the other
+    /// files. The caller must not call `forget` for the created files.
     ///
     /// # Errors
     ///
-    /// Each result has the errors of the three methods, `ReadOnly`, or `Invalid` if the contents are too
-    /// long.
+    /// The result of a file is one of the errors of the three methods, or:
+    ///
+    /// - `ReadOnly`: the volume cannot be changed.
+    /// - `Invalid`: the contents are longer than [`NEW_FILE_MAX`].
     fn create_files(&self, dir: Ino, files: &[NewFile<'_>]) -> Vec<Result<()>>;
 }

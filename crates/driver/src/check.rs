@@ -13,15 +13,15 @@ use crate::FieldValue;
 
 /// Checks a volume that may be too damaged to open.
 ///
-/// Time and memory are bounded by the size of the device, for any contents of the device: a check never
-/// panics, never loops forever, and never exceeds its memory budget.
+/// For any contents of the device, a check terminates and does not panic. Its time and memory are bounded by the size
+/// of the device.
 pub trait Check: Send + Sync {
-    /// Checks the volume that occupies `device`, passes each finding to `observer`, and repairs what
-    /// `options.mending` allows.
+    /// Checks the volume that occupies `device`, passes each finding to `observer`, and makes the repairs that
+    /// `options.repair_mode` allows.
     ///
-    /// With [`Mending::Nothing`], the device is not written. Repairs are written as transactions of the
-    /// journal of the format, if it has one. After a crash in the middle of a repair, another run completes
-    /// it.
+    /// With [`RepairMode::Nothing`], the check never writes to the device. If the format has a journal, repairs are
+    /// written as transactions of the journal. If a crash interrupts a repair, the next check with the same options
+    /// completes the repair.
     ///
     /// # Errors
     ///
@@ -36,9 +36,9 @@ pub trait Check: Send + Sync {
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport, Error>;
 
-    /// Returns whether `device` contains a volume that [`Driver::probe`](crate::Driver::probe) does not
-    /// recognise because its signature is lost. Uses the super block that `options` select, or any backup
-    /// copy. Writes nothing.
+    /// Returns whether `device` contains a volume that [`Driver::probe`](crate::Driver::probe) does not recognise
+    /// because its signature is lost. Uses the super block that `options` selects. If `options` selects none, uses
+    /// any backup copy. Writes nothing.
     fn finds(&self, _device: &Arc<dyn BlockDevice>, _options: &CheckOptions) -> bool {
         false
     }
@@ -46,11 +46,11 @@ pub trait Check: Send + Sync {
 
 /// The repairs that a check may make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Mending {
-    /// None; only report findings.
+pub enum RepairMode {
+    /// No repairs; only findings are reported.
     #[default]
     Nothing,
-    /// Repairs that need no decision: nothing that a file states about itself is lost.
+    /// Repairs whose correct result is certain. No information about a file is lost.
     Safe,
     /// All repairs.
     All,
@@ -60,14 +60,14 @@ pub enum Mending {
 #[derive(Clone)]
 pub struct CheckOptions {
     /// Permitted repairs.
-    pub mending: Mending,
+    pub repair_mode: RepairMode,
     /// Check a volume even if it is marked clean.
     pub force: bool,
-    /// Create files from unreferenced data, for formats whose own checker makes that optional (exFAT).
+    /// Whether to create files from unreferenced data, for formats whose own checker has an option for it (exFAT).
     pub rescue: bool,
     /// Block number of the super block to use instead of the primary one.
     pub super_block: Option<u64>,
-    /// Block size in bytes, used to locate `super_block`; `None` tries every size.
+    /// Block size in bytes, which locates `super_block`. `None` tries every size.
     pub block_size: Option<u32>,
     /// Maximum number of threads; with 0 or 1, only the calling thread works.
     pub threads: u32,
@@ -81,7 +81,7 @@ impl CheckOptions {
     /// Returns options that check everything, repair nothing, and use two threads.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            mending: Mending::Nothing,
+            repair_mode: RepairMode::Nothing,
             force: true,
             rescue: false,
             super_block: None,
@@ -98,9 +98,9 @@ impl CheckOptions {
 pub enum Severity {
     /// Information; the volume is consistent.
     Note,
-    /// An inconsistency with a safe repair: the correct value is known, and nothing is lost.
+    /// An inconsistency with a safe repair: the correct value is certain, and no information is lost.
     Safe,
-    /// An inconsistency whose repair requires a decision or loses something.
+    /// An inconsistency whose repair requires a decision or loses information.
     Damage,
 }
 
@@ -124,10 +124,10 @@ pub struct Finding {
     pub severity: Severity,
     /// Location and values by name: `ino`, `block`, `group`, `offset`, `name`, `found`, `expected`.
     pub fields: Vec<(&'static str, FieldValue)>,
-    /// Description, one sentence without a full stop.
+    /// Description: one sentence without a full stop.
     pub text: String,
-    /// Whether the check repaired it.
-    pub mended: bool,
+    /// Whether the check repaired the inconsistency.
+    pub repaired: bool,
 }
 
 impl Finding {
@@ -227,13 +227,13 @@ pub struct CheckReport {
     /// Number of findings, without notes.
     pub found: u64,
     /// Number of repaired findings.
-    pub mended: u64,
+    pub repaired: u64,
 }
 
 impl CheckReport {
     /// Returns the number of findings that were not repaired.
     pub fn left(&self) -> u64 {
-        self.found.saturating_sub(self.mended)
+        self.found.saturating_sub(self.repaired)
     }
 
     /// Returns whether the volume is consistent now.

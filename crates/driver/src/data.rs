@@ -1,7 +1,7 @@
 //! The location of file data.
 
-/// The result of [`FileSystem::map`](crate::FileSystem::map): an extent of the file that starts at the
-/// start of the requested range and has one kind throughout.
+/// The result of [`FileSystem::map`](crate::FileSystem::map): an extent that starts at the start of the requested
+/// range. All bytes of the extent have the same kind of location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// Length in bytes: at least 1, at most the requested length.
@@ -10,7 +10,7 @@ pub struct Extent {
     pub span: Span,
 }
 
-/// The kinds of extents.
+/// The location of the data of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Span {
     /// The data is on [`FileSystem::device`](crate::FileSystem::device), starting at this byte offset.
@@ -19,14 +19,13 @@ pub enum Span {
     Hole,
     /// Blocks are allocated but were never written; the data reads as zeros.
     Unwritten,
-    /// Only the driver can access the data (inline, compressed or journalled data): call
-    /// [`FileSystem::read`](crate::FileSystem::read).
+    /// Only the driver can access the data, because the data is inline, compressed or journalled. The caller must
+    /// call [`FileSystem::read`](crate::FileSystem::read).
     Driver,
 }
 
 impl Span {
-    /// Returns whether the data is known to be zeros without reading it. `lseek(SEEK_DATA)` skips such
-    /// extents.
+    /// Returns whether the data is all zeros. No data is read. `lseek(SEEK_DATA)` skips such extents.
     pub fn is_zeros(self) -> bool {
         matches!(self, Self::Hole | Self::Unwritten)
     }

@@ -8,10 +8,11 @@ use obento_base::{Attr, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 
 use crate::{
-    Bulk, Cookie, EntrySink, Extent, Inspect, Layout, Nameless, Trim, VolumeInfo, WritableFileSystem, Xattrs,
+    Bulk, Cookie, EntrySink, Extent, Handover, Inspect, Layout, Nameless, Trim, VolumeInfo, Whiteouts,
+    WritableFileSystem, Xattrs,
 };
 
-/// The limits of a format and the guarantees that it gives.
+/// The limits and the guarantees of a format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Maximum length of a name in bytes.
@@ -40,7 +41,7 @@ impl Limits {
         uid <= self.uid_max && gid <= self.gid_max
     }
 
-    /// Returns whether `held` equals `asked` at the resolution of the format.
+    /// Returns whether `held` and `asked` differ by less than the resolution of the format.
     pub fn is_same_time(&self, held: Timestamp, asked: Timestamp) -> bool {
         let nanos = |time: Timestamp| {
             i128::from(time.secs()).saturating_mul(1_000_000_000).saturating_add(time.nanos().into())
@@ -50,59 +51,67 @@ impl Limits {
 }
 
 bitflags::bitflags! {
-    /// The properties of Linux files that a format stores. Each flag documents what happens when the format
-    /// does not store the property: the value is the same for all files, or the driver refuses to set it.
+    /// The properties of Linux files that a format stores. Each flag documents the behaviour of a driver whose format
+    /// does not store the property. Either the value is the same for all files, or the driver refuses to set it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Keeps: u16 {
-        /// All permission bits. Without this flag, a format stores at most one bit that says whether the
-        /// file is writable, and the driver drops the other bits of a mode.
+        /// All permission bits. Without this flag, a format stores at most one bit, which decides whether the file is
+        /// writable. The driver ignores the other bits of a mode.
         const MODES = 1;
-        /// Owner and group. Without this flag, every file has the owner of the mount, and setting another
-        /// owner fails with `NotPermitted`.
+        /// Owner and group. Without this flag, all files have the same owner and group, which
+        /// [`Shown`](crate::Shown) may select. Setting another owner fails with `NotPermitted`.
         const OWNERS = 1 << 1;
-        /// Symbolic links. Without this flag, creating one fails with `NotPermitted`.
+        /// Symbolic links. Without this flag, creating a symbolic link fails with `NotPermitted`.
         const SYMLINKS = 1 << 2;
-        /// FIFOs, sockets and device nodes. Without this flag, creating one fails with `NotPermitted`.
+        /// FIFOs, sockets and device nodes. Without this flag, creating such a file fails with `NotPermitted`.
         const SPECIAL = 1 << 3;
-        /// Ranges without blocks. Without this flag, a file that grows is filled with zeros that take
-        /// space, and space that is reserved within the size of a file is allocated at once.
+        /// Ranges of a file without blocks. Without this flag, a file that grows is filled with zeros, which take
+        /// space. Space that is reserved within the size of a file is allocated at once.
         const HOLES = 1 << 4;
-        /// Names of arbitrary bytes, each different from all others. Without this flag, some names are
-        /// `Invalid`, and different byte strings can be the same name.
+        /// Names of arbitrary bytes, where two names are the same only if their bytes are equal. Without this flag,
+        /// some names are `Invalid`, and different byte strings can be the same name.
         const NAMES = 1 << 5;
         /// A change time that is separate from the modification time.
         const CTIME = 1 << 6;
         /// Access times at the resolution of the format. Without this flag, access times have a resolution
         /// of one day, or are not stored.
         const ATIME = 1 << 8;
-        /// Link counts of directories that include their subdirectories. Without this flag, a directory has
-        /// link count 1.
+        /// Link counts of directories that count subdirectories: 2 plus the number of subdirectories. Without this
+        /// flag, the link count of every directory is 1.
         const SUBDIRECTORIES = 1 << 7;
-        /// Directories other than the root. Without this flag, creating one fails with `NotPermitted`.
+        /// Directories other than the root. Without this flag, creating a directory fails with `NotPermitted`.
         const DIRECTORIES = 1 << 9;
     }
 }
 
-/// The state of a volume after a power cut while the volume was open for changes.
+/// The state of a volume after a power failure while the volume was open for writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crash {
-    /// Each change is present in full or not at all, in the order in which the changes were made. Opening
-    /// the volume is enough to recover it.
+    /// Each change, that is, each call of a method of [`WritableFileSystem`], is present in full or not at all. If a
+    /// change is present, all earlier changes are present. Opening the volume recovers this state.
+    ///
+    /// Data that the caller wrote to mapped blocks is not ordered. Each sector of a file holds a value that the
+    /// sector had since the last sync of the file. With [`DataMode::Writeback`](crate::DataMode::Writeback), a new
+    /// block may also hold old contents of the device.
     Whole,
-    /// A file that was synced and not changed since is intact, including its attributes. A change made
-    /// after the last sync may be present in full, in part, or not at all. A written file keeps its name;
-    /// each of its sectors holds a value that it had since the sync, and its length lies between the old
-    /// and the new one. A file that was renamed or removed after the sync may have no name. No file shows
-    /// the data of another file. A [check](crate::Check) repairs the rest.
+    /// A file that was synced and not changed since is intact, including its attributes. A change made after the last
+    /// sync may be present in full, in part, or not at all:
+    ///
+    /// - A written file keeps its name. Each of its sectors holds a value that the sector had since the sync. Its
+    ///   length lies between the old and the new length.
+    /// - A file that was renamed or removed after the sync may have no name.
+    /// - No file contains the data of another file.
+    ///
+    /// A [check](crate::Check) repairs the volume.
     Repairable,
 }
 
 /// Usage of a volume, as `statvfs(3)` reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatFs {
-    /// Unit of the block counts in bytes; a power of two. It is also the granularity of mappings: a hole or
-    /// an unwritten extent that `map` returns starts and ends at a multiple of it, or at the end of the
-    /// requested range.
+    /// Unit of the block counts in bytes; a power of two. It is also the granularity of mappings. A hole or an
+    /// unwritten extent that `map` returns starts at a multiple of this size or at the start of the requested range.
+    /// It ends at a multiple of this size or at the end of the requested range.
     pub block_size: u32,
     /// Number of blocks for files, without the overhead of the format.
     pub blocks: u64,
@@ -130,16 +139,16 @@ pub trait FileSystem: Send + Sync {
     /// Returns the usage of the volume.
     fn statfs(&self) -> Result<StatFs>;
 
-    /// Returns the device to which the offsets in [`Span::Mapped`](crate::Span::Mapped) refer, or `None` if
-    /// the driver never maps data. If the journal has not been replayed, the returned device shows the
-    /// volume as if it had been.
+    /// Returns the device to which the offsets in [`Span::Mapped`](crate::Span::Mapped) refer, or `None` if the
+    /// driver never maps data. If a dirty journal was replayed in memory, the returned device has the contents of the
+    /// volume after the replay.
     fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
 
     /// Returns the inode that `name` refers to in the directory `dir`.
     ///
-    /// After success, the caller must call [`FileSystem::forget`] once when it no longer uses the inode,
-    /// regardless of how often it looked the inode up. A directory that compares names without regard to
-    /// case has the flag `FileFlags::CASEFOLD`.
+    /// After success, the caller must call [`FileSystem::forget`] once when it no longer uses the inode, even if it
+    /// looked up the inode several times. A directory that ignores case when it compares names has the flag
+    /// `FileFlags::CASEFOLD`.
     ///
     /// # Errors
     ///
@@ -156,22 +165,23 @@ pub trait FileSystem: Send + Sync {
     /// - `NotDirectory`: `dir` is not a directory.
     fn parent(&self, dir: Ino) -> Result<Ino>;
 
-    /// Returns the attributes of `ino`. `atime` is the stored value, whatever atime policy the host
-    /// applies.
+    /// Returns the attributes of `ino`. `atime` is the stored access time: the policy of the host for access times
+    /// does not change it.
     ///
     /// # Errors
     ///
     /// - `Stale`: the inode is not in use.
     fn getattr(&self, ino: Ino) -> Result<Attr>;
 
-    /// Passes the entries of `dir` after the position `from` to `sink`, until `sink` breaks or no entry is
-    /// left.
+    /// Passes the entries of `dir` at and after the position `from` to `sink`, until `sink` breaks or the directory
+    /// ends.
     ///
-    /// The order is defined by the format, and stays the same while the directory does not change. An entry
-    /// that exists during the whole listing is passed exactly once. An entry that is created or removed
-    /// during the listing is passed at most once. The driver reports damage inside the directory to `sink`
-    /// and then continues with the rest of the directory. The driver holds no lock while it calls `sink`,
-    /// so `sink` may call the file system.
+    /// The format defines the order, and the order stays the same while the directory does not change. An entry that
+    /// exists during the whole listing is passed exactly once. An entry that is created or removed during the listing
+    /// is passed at most once.
+    ///
+    /// The driver reports damage inside the directory to `sink`, and then continues with the rest of the directory.
+    /// The driver holds no lock while it calls `sink`, so `sink` may call the file system.
     ///
     /// # Errors
     ///
@@ -185,8 +195,8 @@ pub trait FileSystem: Send + Sync {
     /// - `Invalid`: `ino` is not a symbolic link.
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
 
-    /// Returns the location of the data of `ino` at `range.start`, as one extent that starts there. Past
-    /// the end of the file, the result is a hole; `vfs` limits reads to the size of the file.
+    /// Returns the location of the data of `ino` from `range.start` on. The result is one extent that starts at
+    /// `range.start`. Past the end of the file, the result is a hole. `vfs` does not read past the end of the file.
     ///
     /// # Errors
     ///
@@ -205,12 +215,12 @@ pub trait FileSystem: Send + Sync {
     /// As for [`map`](Self::map).
     fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Informs the driver that the caller no longer uses `ino`. If the link count is 0, the driver frees
-    /// the inode; otherwise the driver may drop the state that it caches for the inode.
+    /// Informs the driver that the caller no longer uses `ino`. If the link count is 0, the driver frees the inode.
+    /// Otherwise, the driver may drop the state that it caches for the inode.
     ///
-    /// `vfs` counts the uses of an inode, so that a driver does not have to. `vfs` calls `forget` once
-    /// after the last use. It may also call `forget` for an inode that it reached by number and never
-    /// looked up. This method cannot fail: the next `sync` reports an error that occurs here.
+    /// `vfs` counts the uses of an inode, so that a driver does not have to. `vfs` calls `forget` once after the last
+    /// use. `vfs` may also call `forget` for an inode that it used by number, without a `lookup`. This method cannot
+    /// fail: the next `sync` reports an error that occurs here.
     fn forget(&self, ino: Ino);
 
     /// Returns the operations that change the volume, if the volume is open for writing.
@@ -223,21 +233,31 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
-    /// Returns the operations on files without a name, if the volume is open for writing and the format
-    /// supports them. After a crash, the next writable open frees such files.
+    /// Returns the operations on files without a name, if the volume is open for writing and the format supports such
+    /// files. After a crash, the next open for writing frees these files.
     fn nameless(&self) -> Option<&dyn Nameless> {
         None
     }
 
-    /// Returns the operations on many files at once, if a call to the driver is expensive. For such a
-    /// driver, a caller that reads many files reads ahead in a separate thread.
+    /// Returns the renames that leave a whiteout, if the volume is open for writing and the format supports them.
+    fn whiteouts(&self) -> Option<&dyn Whiteouts> {
+        None
+    }
+
+    /// Returns the operations on many files at once, if a call to the driver is expensive. A caller that reads many
+    /// files should then read ahead in a separate thread.
     fn bulk(&self) -> Option<&dyn Bulk> {
         None
     }
 
-    /// Returns the operation that discards free space, if the volume is open for writing and the driver can
-    /// determine what is free.
+    /// Returns the operation that discards free space, if the volume is open for writing and the driver can find the
+    /// free space.
     fn trim(&self) -> Option<&dyn Trim> {
+        None
+    }
+
+    /// Returns the operation that prepares the volume for use by another process, if the driver supports it.
+    fn handover(&self) -> Option<&dyn Handover> {
         None
     }
 

@@ -11,12 +11,13 @@ use obento_env::{Clock, Random};
 
 use crate::Fact;
 
-/// Creates empty volumes of a format. With the same options, UUID, seeds and clock, two volumes are
-/// byte-identical on devices of the same length, if both devices support discarding or both contain zeros.
+/// Creates empty volumes of a format. Two volumes are byte-identical if the lengths of the devices, the options, the
+/// UUID, the seeds and the clock are equal. This requires that both devices support discarding, or that both contain
+/// only zeros.
 ///
-/// Options that every format has are typed. All other options are pairs of a name and a text, as the
-/// format's own tool spells them, so that a caller needs no knowledge of the format; [`Format::settings`]
-/// lists the names.
+/// Options that every format has are typed fields. Each other option is a pair of a name and a text, in the spelling
+/// of the format's own tool. A caller therefore needs no knowledge of the format. [`Format::settings`] returns the
+/// names.
 pub trait Format: Send + Sync {
     /// Returns the types that this format can create, as `-t TYPE` names them, the default first.
     fn types(&self) -> &'static [&'static str];
@@ -32,11 +33,10 @@ pub trait Format: Send + Sync {
     /// As for [`Format::format`], except `Device`.
     fn plan(&self, device_len: u64, options: &FormatOptions) -> Result<Formatted, FormatError>;
 
-    /// Creates a volume at the start of `device`. None of the previous contents remains visible in the
-    /// volume.
+    /// Creates a volume at the start of `device`. No part of the previous contents is visible in the volume.
     ///
-    /// Afterwards the volume is on stable storage. After an error of the device or a crash, no volume is
-    /// recognised, since the signature is written last.
+    /// Afterwards, the volume is on stable storage. The signature is written last. After a device error or a crash,
+    /// no driver recognises a volume on the device.
     ///
     /// # Errors
     ///
@@ -52,34 +52,35 @@ pub struct FormatOptions {
     pub fs_type: String,
     /// Length in bytes; `None` uses the whole device.
     pub len: Option<u64>,
-    /// Label. A label that is too long is truncated, and a notice reports that.
+    /// Label. If a label is too long, it is truncated, and [`FormatNotice::LabelCut`] reports the truncation.
     pub label: Vec<u8>,
     /// UUID or serial number; `None` generates a random one.
     pub uuid: Option<[u8; 16]>,
     /// Block size in bytes.
     pub block_size: Option<u32>,
-    /// Features to add to the defaults of the type, or to remove if prefixed with `^`, applied in order.
+    /// Changes to the default features of the type, applied in order. A name adds a feature; a name after `^` removes
+    /// a feature.
     pub features: Vec<String>,
-    /// All other settings as names and values, applied in order. The value is empty for a name without `=`.
+    /// All other settings as names and values, applied in order. The value of a setting without `=` is empty.
     pub settings: Vec<(String, String)>,
     /// Previous contents of the device.
     pub contents: Contents,
-    /// Device of an external journal. The device is changed to refer to the new volume.
+    /// Device of an external journal. Formatting changes the journal so that it refers to the new volume.
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
-    /// Source of the UUID and of all seeds that are not given.
+    /// Source of the UUID and of all seeds that the options do not contain.
     pub random: Arc<dyn Random>,
 }
 
 /// The contents of a device before a volume is created on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Contents {
-    /// Unknown. The whole device is discarded first if it then reads as zeros; otherwise the necessary
-    /// zeros are written.
+    /// Unknown. If the device can be zeroed without writing ([`BlockDevice::punch`]), the driver may zero the whole
+    /// volume in this way. Otherwise, it writes the necessary zeros.
     #[default]
     Unknown,
-    /// Unknown, and the device is not discarded.
+    /// Unknown. The driver does not zero the device as a whole.
     Kept,
     /// Zeros only, as in a new file.
     Zeros,
@@ -158,7 +159,7 @@ pub enum Allowed {
     PowerOfTwo(u64, u64),
     /// One of these words.
     Words(&'static [&'static str]),
-    /// A text of this description.
+    /// A text. The string describes the accepted texts.
     Text(&'static str),
     /// No value.
     Nothing,
@@ -278,24 +279,24 @@ impl FormatError {
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownSetting { name } => write!(f, "there is no option '{}'", name.escape_default()),
+            Self::UnknownSetting { name } => write!(f, "unknown option '{}'", name.escape_default()),
             Self::BadValue { name, value, allowed } => {
-                write!(f, "'{}' is no value for {name}, which takes {allowed}", value.escape_default())
+                write!(f, "invalid value '{}' for {name} (expected {allowed})", value.escape_default())
             }
-            Self::UnknownFeature { name } => write!(f, "there is no feature '{}'", name.escape_default()),
+            Self::UnknownFeature { name } => write!(f, "unknown feature '{}'", name.escape_default()),
             Self::Needs { what, needs } => write!(f, "{what} needs {needs}"),
             Self::Excludes { what, other } => write!(f, "{what} excludes {other}"),
-            Self::TooSmall { what, len } => write!(f, "{len} bytes are too few for {what}"),
+            Self::TooSmall { what, len } => write!(f, "a size of {len} bytes is too small for {what}"),
             Self::TooLarge { len, max } => {
-                write!(f, "{len} bytes are too many for these features, which allow {max}")
+                write!(f, "a size of {len} bytes is too large for these features, which allow {max}")
             }
             Self::TooMany { what, found, max } => {
-                write!(f, "{found} {what} are too many, {max} are possible")
+                write!(f, "{found} {what} are too many; {max} are possible")
             }
             Self::PastDevice { len, device_len } => {
-                write!(f, "{len} bytes are more than the device has, which are {device_len}")
+                write!(f, "a size of {len} bytes is larger than the device, which has {device_len} bytes")
             }
-            Self::Unsupported(feature) => write!(f, "making {feature} is not supported"),
+            Self::Unsupported(feature) => write!(f, "creating {feature} is not supported"),
             Self::Journal(why) => write!(f, "the device for the journal {why}"),
             Self::Device(error) => error.fmt(f),
         }
@@ -310,7 +311,7 @@ impl From<Error> for FormatError {
     }
 }
 
-/// A remark about a volume that was created nevertheless.
+/// A remark about a new volume. The volume was created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FormatNotice {
     /// The label was truncated to these bytes.
@@ -327,7 +328,7 @@ pub enum FormatNotice {
     LargeBlocks(u32),
     /// Inodes of this size cannot store times after 2038.
     ShortInodes(u16),
-    /// The format could not store a property of this number of files.
+    /// The format could not store a property of some files.
     Lost {
         /// The property: `owners`, `modes`.
         what: &'static str,

@@ -1,5 +1,5 @@
-//! Decoding of on-disk structures field by field, with their locations, for users and for tests that damage
-//! a field.
+//! Decoding of on-disk structures with the location of each field. Users inspect volumes with it, and tests find the
+//! fields that they damage.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use obento_base::{Error, Ino, Result};
 /// The structure to decode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// The super block, by its index among the copies; 0 is the primary one.
+    /// A super block, by its index among the copies. Index 0 is the primary super block.
     SuperBlock(u32),
     /// The descriptor of a block group.
     Group(u64),
@@ -62,7 +62,7 @@ pub struct Record {
 
 /// The use of a byte of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Spot {
+pub enum ByteUse {
     /// The byte belongs to a structure of the volume.
     Structure {
         /// Name of the structure: `inode 12`, `block bitmap of group 3`.
@@ -70,8 +70,8 @@ pub enum Spot {
         /// Target that decodes the structure, if one exists.
         target: Option<Target>,
     },
-    /// The byte belongs to a file: its data, the entries of a directory, or the nodes of a mapping. Walk
-    /// the tree to find the file.
+    /// The byte belongs to a file: its data, the entries of a directory, or the nodes of its mapping. The driver does
+    /// not know the file; a caller finds it by walking the tree.
     OfFiles,
     /// The byte is unused.
     Unused,
@@ -79,8 +79,8 @@ pub enum Spot {
 
 /// A view of the on-disk structures.
 pub trait Inspect: Send + Sync {
-    /// Passes the records of `target` to `sink`. Damage inside the structure is passed to `sink` as an
-    /// error, followed by the records that can still be decoded.
+    /// Passes the records of `target` to `sink`. If the structure is damaged, passes an error, and then the records
+    /// that can still be decoded.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ pub trait Inspect: Send + Sync {
     /// - `NotFound`: `offset` is past the end of the volume.
     /// - `NotSupported`: the driver cannot determine the use.
     /// - `Corrupt`: the structure that determines the use is damaged.
-    fn locate(&self, offset: u64) -> Result<Spot> {
+    fn locate(&self, offset: u64) -> Result<ByteUse> {
         let _ = offset;
         Err(Error::NotSupported)
     }

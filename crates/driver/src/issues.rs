@@ -1,12 +1,12 @@
-//! Declaration of the findings of a check as one list, from which the enum, the stable names and the
-//! messages are generated.
+//! A macro that declares the findings of a check as one list. The macro generates the enum, the stable names and the
+//! messages from the list.
 
-/// Declares the enum `Issue`: documentation, fields, severity, stable name, message. If the list starts
-/// with `mended by Stage;`, each severity is followed by the variant of `Stage` in which the issue is
-/// repaired. The calling crate must have `extern crate alloc`.
+/// Declares the enum `Issue`. Each entry of the list consists of documentation, fields, severity, stable name and
+/// message. If the list starts with `repaired by Stage;`, each severity is followed by a variant of `Stage`: the
+/// stage that repairs the issue. The calling crate must have `extern crate alloc`.
 #[macro_export]
 macro_rules! issues {
-    (mended by $stages:ident; $($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $stage:ident $code:literal, $($text:expr),+;)*) => {
+    (repaired by $stages:ident; $($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $stage:ident $code:literal, $($text:expr),+;)*) => {
         $crate::issues! {
             $($(#[doc = $doc])+ $name { $($field: $type),* } $severity $code, $($text),+;)*
         }
@@ -47,13 +47,13 @@ macro_rules! issues {
             }
 
             /// Converts the issue to a finding.
-            pub fn finding(&self, mended: bool) -> $crate::Finding {
+            pub fn finding(&self, repaired: bool) -> $crate::Finding {
                 $crate::Finding {
                     code: self.code(),
                     severity: self.severity(),
                     fields: self.fields(),
                     text: alloc::string::ToString::to_string(self),
-                    mended,
+                    repaired,
                 }
             }
 

@@ -1,8 +1,8 @@
-//! The guard that keeps a mapping valid while data is transferred.
+//! The guard that keeps the mapping of a file valid while data is transferred.
 //!
-//! Locking: `vfs` owns one [`LayoutLock`] per inode. It is held shared from `map` until the I/O and
-//! `end_write` have completed, and exclusively for truncate, punch, collapse, insert and eviction. A commit
-//! never takes it. It is acquired before every lock inside a driver.
+//! Locking: `vfs` owns one [`LayoutLock`] per inode. A thread holds the lock shared from `map` until the I/O and
+//! `end_write` have completed. A thread holds the lock exclusively for truncate, punch, collapse, insert and
+//! eviction. A commit never takes the lock. The lock is acquired before every lock inside a driver.
 
 use obento_env::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -10,7 +10,9 @@ use obento_env::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[derive(Debug, Default)]
 pub struct LayoutLock(RwLock<()>);
 
-/// A shared guard. The mapping does not change while this guard exists.
+/// A shared guard. While this guard exists, mapped data does not move, and its blocks are not freed. Between two
+/// guards, the location of mapped data changes only under an exclusive guard, or when the flags of the inode change.
+/// `vfs` may therefore read the data again without another call of `map`.
 #[derive(Debug)]
 pub struct Layout<'a> {
     _guard: RwLockReadGuard<'a, ()>,

@@ -1,21 +1,32 @@
 //! The contract between file systems and the layers above them. This documentation is the specification;
 //! the conformance cases are named after its sentences.
 //!
-//! A *driver* supports one format. It implements [`Driver`] (recognise and open a volume), [`FileSystem`]
-//! (an open volume), and the capabilities that its format has: [`Build`], [`Check`], [`Format`],
-//! [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Bulk`], [`Trim`], [`Inspect`]. Each capability has
-//! an accessor that returns an `Option`, so that a missing capability is visible in the type.
+//! A *driver* supports one format. It implements two traits: [`Driver`] recognises and opens volumes, and
+//! [`FileSystem`] is an open volume. A format may have further capabilities, each of which is a trait:
 //!
-//! - Files are identified by inode number, never by path. Names are [`Name`](obento_base::Name)s. Paths
-//!   exist in `obento-vfs` and above.
-//! - Methods are synchronous and take `&self`; implementations are `Send + Sync`. A driver locks
-//!   internally, and the host owns the threads. Two operations on different files run in parallel.
-//! - A driver returns the location of file data ([`FileSystem::map`]); the layer above reads and writes it.
-//! - Each method lists its errors in the order in which they are checked. In addition, every method can
-//!   fail with `Corrupt` or `Device` if the volume is damaged, with `Unsupported` if the inode uses a
-//!   feature that the driver lacks, and with `NoMemory`.
-//! - Damage affects the files that contain it, never the whole volume. For any contents of the device, no
-//!   method panics, hangs, or allocates more than its budget.
+//! - of the format: [`Format`], [`Build`], [`Check`], [`Tune`], [`Undelete`];
+//! - of an open volume: [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Whiteouts`], [`Bulk`], [`Trim`],
+//!   [`Handover`], [`Inspect`].
+//!
+//! For each capability, `Driver` or `FileSystem` has an accessor that returns an `Option`. A missing capability is
+//! therefore visible in the type.
+//!
+//! - Files are identified by inode number, never by path. Names are [`Name`](obento_base::Name)s. Paths exist in
+//!   `obento-vfs` and above.
+//! - Methods are synchronous and take `&self`; implementations are `Send + Sync`. A driver locks internally, and the
+//!   host owns the threads. Operations on different files may run in parallel.
+//! - A driver returns the location of file data ([`FileSystem::map`]). The layer above reads and writes the data.
+//! - Each method lists its errors in the order in which they are checked. In addition, every method can fail with:
+//!   - `Corrupt`, if the volume is damaged;
+//!   - `Device`, if the device fails;
+//!   - `Unsupported`, if the inode uses a feature that the driver does not support;
+//!   - `NoMemory`, if memory is exhausted.
+//! - Damage affects only the files that contain it, never the whole volume.
+//! - For any contents of the device, no method panics, hangs, or exceeds its memory budget. The budget is
+//!   [`OpenOptions::cache`] plus fixed limits of the driver.
+//!
+//! The driver `tmpfs` (`obento-tmpfs`) is the reference implementation. It supports every property of a POSIX file
+//! system, since it has no on-disk format that could restrict it.
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -46,25 +57,31 @@ mod layout;
 mod open;
 pub mod record;
 pub mod tree;
+mod tune;
+mod undelete;
 mod writable;
+mod write;
 
-pub use build::{Build, BuildError, BuildOptions, BuildPlan, Receive, Room, Unfit};
-pub use capability::{Bulk, NEW_FILE_MAX, Nameless, NewFile, Trim, Xattrs};
+pub use build::{Build, BuildError, BuildOptions, BuildPlan, FileBytes, Receive, Room, Unfit};
+pub use capability::{Bulk, Handover, NEW_FILE_MAX, Nameless, NewFile, Trim, Whiteouts, Xattrs};
 pub use check::{
-    Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, Mending, Severity, ToField,
+    Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, RepairMode, Severity, ToField,
 };
 pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};
 pub use file_system::{Crash, FileSystem, Keeps, Limits, StatFs};
 pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
-pub use inspect::{Field, FieldValue, Inspect, Record, Spot, Target};
+pub use inspect::{ByteUse, Field, FieldValue, Inspect, Record, Target};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{
-    Access, Checksums, DataMode, Driver, Evidence, Fact, Journalling, Notice, OpenOptions, Probe, Replay,
-    Shown, VolumeInfo,
+    Access, Adoption, Checksums, DataMode, Driver, Evidence, Fact, Journalling, Notice, OpenOptions, Probe,
+    Replay, Shown, VolumeInfo,
 };
 pub use tree::{NodeId, Tree, TreeBuilder};
+pub use tune::{Tune, TuneError, TuneOptions};
+pub use undelete::{Certainty, DeletedFile, Undelete};
 pub use writable::{
     AskUsage, INHERITED, NewNode, RenameFlags, SetAttr, Size, TimeChange, Usage, Victim, WritableFileSystem,
     XattrMode,
 };
+pub use write::{Reserves, WritePlace, WriteTicket};

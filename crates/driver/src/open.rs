@@ -5,17 +5,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use obento_base::{Error, Mode, Result};
+use obento_base::{Error, Ino, Mode, Result};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
-use crate::{Build, Check, FileSystem, Format};
+use crate::{Build, Check, FileSystem, Format, Tune, Undelete};
 
-/// The properties of a volume that are known without opening it.
+/// The properties of a volume that a driver finds without opening the volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Probe {
-    /// Type. More specific than the name of the driver if one driver supports several types: `ext2`,
-    /// `ext3`, `ext4`.
+    /// Type. If one driver supports several types, this is the specific type: `ext2`, `ext3` or `ext4`.
     pub fs_type: &'static str,
     /// Label; empty if the volume has none.
     pub label: Vec<u8>,
@@ -23,10 +22,10 @@ pub struct Probe {
     pub uuid: Option<[u8; 16]>,
     /// Serial number, for a format that has no UUID; displayed as `1234-ABCD`.
     pub serial: Option<u32>,
-    /// Identifier as text, for a format that has neither: the time of the last change of ISO 9660, 16 digits of UDF and NTFS.
+    /// Identifier as text, for a format that has neither a UUID nor a serial number. For ISO 9660 this is the
+    /// modification time of the volume; for UDF and NTFS, an identifier of 16 digits.
     pub text_id: Option<String>,
-    /// Length in bytes according to the volume. Greater than the length of the device if the image is
-    /// truncated.
+    /// Length of the volume in bytes. The length is greater than that of the device if the image is truncated.
     pub len: u64,
     /// How the driver recognised the volume.
     pub evidence: Evidence,
@@ -38,40 +37,41 @@ pub enum Evidence {
     /// The signature of the format is where the format requires it.
     #[default]
     Signature,
-    /// The signature is missing, and a copy of the super block or plausible fields are present. The signature of any other
-    /// format outweighs such traces.
+    /// The signature of the format is missing, but the device contains a copy of the super block or a super block
+    /// with valid fields. If another format has a signature on the same device, the other format takes precedence.
     Traces,
 }
 
 /// The intended use of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
-    /// Reading. The device is never written; a dirty journal is replayed in memory.
+    /// Reading. The driver never writes to the device. It replays a dirty journal in memory.
     #[default]
     ReadOnly,
-    /// Reading and writing. A dirty journal is replayed onto the device first.
+    /// Reading and writing. The driver first replays a dirty journal onto the device.
     ReadWrite,
 }
 
 /// Treatment of a dirty journal when a volume is opened read-only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Replay {
-    /// Show the volume as if the journal had been replayed.
+    /// Presents the volume as if the journal had been replayed.
     #[default]
     InMemory,
-    /// Show the volume without the changes in the journal.
+    /// Presents the volume without the changes in the journal.
     Skip,
 }
 
 /// The guarantee of a journal for file data, as in the mount option `data=` of ext4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DataMode {
-    /// Data is durable before the commit that makes it reachable.
+    /// The driver makes data durable before it commits the metadata that refers to the data.
     #[default]
     Ordered,
-    /// Data is written to the journal, like metadata.
+    /// The driver writes data to the journal, like metadata.
     Journal,
-    /// Data is written in any order: after a crash, new blocks may contain stale data.
+    /// The driver writes data in any order. After a crash, new blocks of a file may contain old contents of the
+    /// device.
     Writeback,
 }
 
@@ -81,11 +81,11 @@ pub enum DataMode {
 pub struct Journalling {
     /// Guarantee for file data.
     pub mode: DataMode,
-    /// Whether commits flush the device. Without flushes, a power cut may destroy the volume; disable them
-    /// only for images that are created in one go.
+    /// Whether commits flush the device. Without flushes, a power failure may destroy the volume. Disable flushes
+    /// only while creating an image that would be created again after a failure.
     pub barrier: bool,
-    /// Maximum age of a change before it is committed, if the environment provides a thread for that. Zero
-    /// disables periodic commits.
+    /// Maximum age of a change before the driver commits it. This requires an environment with threads. Zero disables
+    /// periodic commits.
     pub commit_interval: Duration,
 }
 
@@ -96,9 +96,8 @@ impl Default for Journalling {
     }
 }
 
-/// Presentation of a volume whose format stores no owners, permissions, code page or time zone. `None`
-/// selects the default of the driver. A driver of a format that stores these properties ignores the
-/// options.
+/// Options that only some formats support. `None` selects the default of the driver. A driver ignores the options
+/// that its format does not need, for example `uid` if the format stores owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shown {
     /// Owner of all files.
@@ -109,30 +108,30 @@ pub struct Shown {
     pub file_mask: Option<Mode>,
     /// Permission bits to remove from directories.
     pub dir_mask: Option<Mode>,
-    /// Code page of short names.
+    /// Code page of the short names of FAT.
     pub code_page: Option<u16>,
-    /// Offset from UTC in minutes of the clocks that wrote the timestamps.
+    /// Offset from UTC, in minutes, of the clocks that wrote the timestamps. For formats that store local times.
     pub time_offset: Option<i16>,
-    /// Whether to keep trailing dots of names, which Windows and Linux remove.
+    /// Whether to preserve trailing dots in names. By default, trailing dots are removed, as in Windows and Linux.
     pub keep_last_dots: bool,
-    /// Whether to discard freed space once its release is durable.
+    /// Whether to discard freed space after the change that freed the space is durable.
     pub discard: bool,
-    /// Number of the tree to use as the root, for a format with several trees; for Btrfs, the `subvolid` of
+    /// Number of the tree to use as the root, for a format with several trees. For Btrfs, this is the `subvolid` of
     /// Linux.
     pub subvolume: Option<u64>,
-    /// Whether to hide the alternate data streams of NTFS, which are extended attributes otherwise.
+    /// Whether to hide the alternate data streams of NTFS. By default, streams are extended attributes.
     pub hide_streams: bool,
 }
 
 /// Options for opening a volume.
 #[derive(Clone)]
 pub struct OpenOptions {
-    /// Intended use.
+    /// Whether the caller reads, or reads and writes.
     pub access: Access,
     /// Treatment of a dirty journal.
     pub replay: Replay,
-    /// Block number of the super block to use instead of the primary one, as for `e2fsck -b`: in units of
-    /// the block size of the volume; every size is tried.
+    /// Block number of the super block to use instead of the primary one, as for `e2fsck -b`. The unit is the block
+    /// size of the volume; the driver tries every block size.
     pub super_block: Option<u64>,
     /// Whether a volume that is opened for reading verifies the checksums of its metadata.
     pub checksums: Checksums,
@@ -144,8 +143,28 @@ pub struct OpenOptions {
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// Journal options for a writable volume.
     pub journalling: Journalling,
-    /// Properties that the format does not store.
+    /// Options that only some formats support.
     pub shown: Shown,
+    /// The state that another process passed on, if that process has the volume open.
+    pub adopt: Option<Arc<Adoption>>,
+}
+
+/// The state of a volume that one process passes to another ([`Handover`](crate::Handover)). The driver of the second
+/// process continues where the driver of the first process stopped.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Adoption {
+    /// The inodes in use, sorted by number. Opening the volume does not free the inodes of this list that have no
+    /// name. The caller must call `forget` for every inode of the list.
+    pub inodes: Vec<Ino>,
+    /// The state that [`Handover::prepare`](crate::Handover::prepare) returned.
+    pub state: Vec<u8>,
+}
+
+impl Adoption {
+    /// Returns whether `ino` is in use.
+    pub fn uses(&self, ino: Ino) -> bool {
+        self.inodes.binary_search(&ino).is_ok()
+    }
 }
 
 impl OpenOptions {
@@ -161,6 +180,7 @@ impl OpenOptions {
             journal: None,
             journalling: Journalling::default(),
             shown: Shown::default(),
+            adopt: None,
         }
     }
 }
@@ -171,16 +191,16 @@ pub enum Checksums {
     /// A structure with a wrong checksum is damaged.
     #[default]
     Verify,
-    /// A reader shows whatever decodes. A volume that is opened for changes verifies all the same.
+    /// Reading ignores wrong checksums. A volume that is opened for changes verifies them in any case.
     Ignore,
 }
 
-/// A remark about a volume that was opened nevertheless.
+/// A remark about a volume. The volume was opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A structure is damaged, and a substitute was used.
+    /// A structure is damaged. The driver used a substitute.
     Damaged(Error),
-    /// The primary super block is damaged, and the backup at this block was used.
+    /// The primary super block is damaged. The driver used the backup at this block.
     BackupSuperBlock {
         /// Block number of the backup.
         block: u64,
@@ -192,27 +212,27 @@ pub enum Notice {
         /// Length of the image in bytes.
         found: u64,
     },
-    /// The journal was dirty; the volume is shown with this number of transactions replayed in memory.
+    /// The journal was dirty. The driver replayed this number of transactions in memory.
     Replayed {
         /// Number of replayed transactions.
         transactions: u64,
     },
     /// The journal is dirty and was not replayed at the request of the caller.
     NotReplayed,
-    /// The journal is dirty and cannot be replayed; the volume is shown without its changes.
+    /// The journal is dirty and cannot be replayed. The volume lacks the changes in the journal.
     ReplayFailed(Error),
-    /// The journal is on another device, which was not given.
+    /// The journal is on another device, which the caller did not provide.
     JournalMissing {
         /// UUID of the journal device.
         uuid: [u8; 16],
     },
     /// The previous user marked the volume as containing errors.
     MarkedWithErrors,
-    /// The program that opened the volume leaves out a part of it.
+    /// The kernel that reads the volume was built without support for a part of the volume, and omits that part.
     Hidden {
-        /// The part, for people: `access control lists`.
+        /// Name of the omitted part, such as `access control lists`.
         what: &'static str,
-        /// The option that the program was built without.
+        /// Build option of the kernel that enables the part.
         option: &'static str,
     },
 }
@@ -246,8 +266,8 @@ pub trait Driver: Send + Sync {
     /// Returns the names that `-t TYPE` accepts, the most general first: `["ext4", "ext3", "ext2"]`.
     fn names(&self) -> &'static [&'static str];
 
-    /// Checks the signature on `device`. Returns `None` if the device contains no volume of this format.
-    /// Reads a few blocks and trusts little: `open` reports a wrong checksum, not `probe`.
+    /// Checks the signature on `device`. Returns `None` if the device contains no volume of this format. Reads only a
+    /// few blocks. Verifies no checksums; `open` verifies them.
     ///
     /// # Errors
     ///
@@ -258,10 +278,13 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     ///
-    /// 1. `Corrupt`: no usable super block exists.
-    /// 2. `Unsupported`: the volume has an incompatible feature that the driver does not support.
-    /// 3. `ReadOnly`, with `Access::ReadWrite`: the device or the driver cannot write.
-    /// 4. `Unsupported`, with `Access::ReadWrite`: the volume has a feature that the driver can only read.
+    /// 1. `NotSupported`: the driver does not support a value in [`OpenOptions::shown`].
+    /// 2. `Corrupt`: no usable super block exists.
+    /// 3. `Unsupported`: the volume has an incompatible feature that the driver does not support.
+    /// 4. `ReadOnly`, with `Access::ReadWrite`: the device or the driver cannot write.
+    /// 5. `Unsupported`, with `Access::ReadWrite`: the volume has a feature that the driver can only read.
+    /// 6. `NotFound`: the volume has no tree with the number [`Shown::subvolume`].
+    /// 7. `Invalid`, with [`OpenOptions::adopt`]: the state is not from this driver.
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>>;
 
     /// Returns the operations that create empty volumes, if the driver has them.
@@ -276,6 +299,16 @@ pub trait Driver: Send + Sync {
 
     /// Returns the operations that check volumes, if the driver has them.
     fn check(&self) -> Option<&dyn Check> {
+        None
+    }
+
+    /// Returns the operations that find deleted files, if the driver has them.
+    fn undelete(&self) -> Option<&dyn Undelete> {
+        None
+    }
+
+    /// Returns the operations that change the settings of volumes, if the driver has them.
+    fn tune(&self) -> Option<&dyn Tune> {
         None
     }
 }

@@ -7,7 +7,7 @@ use obento_base::wire::{IntoBytes, be, le, to_u64};
 
 use crate::{Field, FieldValue, Record};
 
-/// A raw field as a displayable value.
+/// A field of a raw structure, which can be converted to a displayable value.
 pub trait RawField {
     /// Returns the field as a number; 0 for an array of bytes.
     fn number(&self) -> u64;
@@ -59,7 +59,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Starts a record of this kind for the structure at byte `start` of the volume.
+    /// Starts a record of the kind `kind`, for the structure at byte `start` of the volume.
     pub fn new(kind: &'static str, depth: u8, start: u64) -> Self {
         Self { record: Record { kind, depth, fields: Vec::new() }, start }
     }

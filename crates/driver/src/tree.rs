@@ -1,13 +1,13 @@
-//! A tree of files as data: the contents of a volume to build ([`Build`](crate::Build)).
+//! A tree of files in memory: the contents of a volume to build ([`Build`](crate::Build)).
 //!
-//! A [`TreeBuilder`] accepts files in any order, layer over layer. [`TreeBuilder::finish`] converts it to a
-//! [`Tree`], whose order and numbers depend on the names alone.
+//! A [`TreeBuilder`] accepts files in any order. A later file replaces an earlier file with the same path.
+//! [`TreeBuilder::finish`] converts the builder to a [`Tree`]. The order and the numbers of the nodes depend only on
+//! the names.
 //!
-//! Invariant: names are checked [`Name`]s, and lead from directories of the tree to nodes of the tree. A
-//! source therefore cannot refer to anything outside of the tree.
-//! Invariant: a directory has exactly one name, except for the root, which has none. The tree therefore has
-//! no cycle.
-//! Memory: about 110 bytes per file plus its name, since a million files must fit into 256 MiB.
+//! Invariant: names are checked [`Name`]s. Each name is in a directory of the tree and refers to a node of the tree.
+//! A source therefore cannot refer to anything outside of the tree.
+//! Invariant: the root has no name, and every other directory has exactly one name. The tree therefore has no cycle.
+//! Memory: about 110 bytes per file plus its name. The limit is 256 MiB for a million files.
 
 mod builder;
 mod finish;
@@ -55,7 +55,7 @@ impl XattrsId {
     }
 }
 
-/// The attributes of a file that its source defines.
+/// The attributes of a file that the source of the file defines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeAttr {
     /// Permission bits.
@@ -64,7 +64,7 @@ pub struct NodeAttr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Modification time; also used for all other times of the file.
+    /// Modification time. It is also used for all other times of the file.
     pub mtime: Timestamp,
     /// Extended attributes, if the file has any.
     pub xattrs: Option<XattrsId>,
@@ -79,7 +79,7 @@ pub enum Body {
     File {
         /// Size in bytes.
         size: u64,
-        /// Contents; `None` if the file consists of a hole.
+        /// Identifier of the contents, or `None` if the file contains no data.
         data: Option<DataId>,
     },
     /// A symbolic link; [`Tree::target`] returns its target.
@@ -116,7 +116,7 @@ pub struct Node {
     pub body: Body,
     /// Mode, owner, time and extended attributes.
     pub attr: NodeAttr,
-    /// Number of names; for a directory, number of its subdirectories.
+    /// Number of names. For a directory: number of subdirectories.
     pub links: u32,
     /// For a symbolic link, its target; for a directory, the index of its first child.
     extra: u32,
@@ -131,14 +131,15 @@ struct Child {
     node: NodeId,
 }
 
-/// An extended attribute: its name including the namespace, and its value as `getxattr(2)` returns it.
+/// An extended attribute. The first element is the name including the namespace. The second element is the value that
+/// `getxattr(2)` returns.
 pub type XattrPair = (Box<[u8]>, Box<[u8]>);
 
 /// Extended attributes, sorted by name.
 pub type XattrList = Box<[XattrPair]>;
 
-/// A complete tree. Nodes are numbered so that the nodes of one directory are consecutive and precede the
-/// nodes of its subdirectories. Names are sorted by their bytes.
+/// A complete tree. Names are sorted by their bytes. The nodes of a directory have consecutive numbers, which are
+/// smaller than those of the nodes of its subdirectories.
 #[derive(Debug)]
 pub struct Tree {
     texts: Texts,
@@ -170,7 +171,7 @@ impl Tree {
         self.nodes.get(id.index())
     }
 
-    /// Returns the names in the directory `id`, sorted; nothing if `id` is not a directory.
+    /// Returns the names in the directory `id`, sorted. Returns no names if `id` is not a directory.
     pub fn children(&self, id: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> + Clone {
         self.child_list(id).iter().map(|child| (self.texts.get(child.name), child.node))
     }
@@ -189,7 +190,7 @@ impl Tree {
         list.get(at).map(|child| child.node)
     }
 
-    /// Returns the target of a symbolic link; empty for other types.
+    /// Returns the target of a symbolic link. Returns an empty target for other types.
     pub fn target(&self, node: &Node) -> &[u8] {
         match node.body {
             Body::Symlink => self.texts.get(Text(node.extra)),
@@ -208,7 +209,8 @@ impl Tree {
         self.holes.get(&id).map(|ranges| &**ranges)
     }
 
-    /// Returns a path of `id` from the root, for messages. Of several names, the first one counts.
+    /// Returns the path of `id` from the root, for messages. If the node has several names, uses the name that comes
+    /// first in the tree.
     pub fn path(&self, id: NodeId) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = id;

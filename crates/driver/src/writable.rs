@@ -1,9 +1,12 @@
 //! The operations that change a volume.
 //!
-//! The driver sets `mtime` and `ctime` from the clock that it was opened with. `vfs` sets `atime` through
-//! `set_attr`, and passes the time of a delayed write to `end_write`. `vfs` also checks permissions,
-//! rejects names that are too long, orders renames, and prevents a directory from becoming its own
-//! descendant.
+//! The driver sets `mtime` and `ctime` from the clock that it was opened with. `vfs` sets `atime` through `set_attr`,
+//! and passes the time of a delayed write to `end_write`. In addition, `vfs`:
+//!
+//! - checks permissions;
+//! - rejects names that are too long;
+//! - serialises renames between directories;
+//! - prevents a directory from becoming its own descendant.
 
 use core::ops::Range;
 
@@ -12,7 +15,7 @@ use obento_base::{
     Attr, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Name, Result, Timestamp,
 };
 
-use crate::{ExclusiveLayout, Extent, Layout};
+use crate::{ExclusiveLayout, Layout, WriteTicket};
 
 /// The attributes of a new inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +35,7 @@ pub struct NewNode<'a> {
 }
 
 impl NewNode<'_> {
-    /// Returns the attributes of such an inode, without names and contents, for a format that stores all
+    /// Returns the attributes of a new inode that has no name and no contents, for a format that stores all
     /// attributes.
     pub fn attr(&self, ino: Ino, generation: Generation, now: Timestamp) -> Attr {
         Attr {
@@ -67,14 +70,14 @@ pub const INHERITED: FileFlags = FileFlags::NO_DUMP.union(FileFlags::NO_ATIME);
 pub enum TimeChange {
     /// The current time of the clock of the driver.
     Now,
-    /// This time, truncated to the resolution of the format. A time outside of the range of the format
-    /// fails with `OutOfRange`, or becomes the nearest time in the range for formats where Linux does that
-    /// (FAT).
+    /// This time, truncated to the resolution of the format. If the format cannot store the time, the change fails
+    /// with `OutOfRange`. For formats where Linux instead selects the nearest time that can be stored (FAT), the
+    /// driver does so too.
     At(Timestamp),
 }
 
 impl TimeChange {
-    /// Returns the time, where `now` is the current time.
+    /// Returns the time that this change sets, where `now` is the current time.
     pub fn moment(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Now => now,
@@ -82,8 +85,8 @@ impl TimeChange {
         }
     }
 
-    /// Records in `attr` that the data changed at this time. The change time never moves backwards, since
-    /// the attributes may have changed after the data.
+    /// Records in `attr` that the data changed at the time of this change. The change time never moves backwards,
+    /// since the attributes may have changed after the data.
     pub fn touch_data(self, attr: &mut Attr, now: Timestamp) {
         let Self::At(moment) = self else { return attr.touch_data(now) };
         attr.touch(moment.max(attr.ctime));
@@ -106,17 +109,17 @@ pub struct SetAttr {
     pub mtime: Option<TimeChange>,
     /// Change time, for tools that restore a tree. `None` uses the clock of the driver.
     pub ctime: Option<TimeChange>,
-    /// Birth time. Ignored if the format has no birth time, or none that can be set.
+    /// Birth time. The driver ignores it if the format stores no birth time, or a birth time that cannot be changed.
     pub btime: Option<TimeChange>,
-    /// File flags. Flags that the format computes are ignored.
+    /// File flags. The driver ignores flags that the format computes.
     pub flags: Option<FileFlags>,
-    /// Project ID for quotas. A value other than 0 fails with `NotSupported` if the format has no project
-    /// IDs.
+    /// Project ID for quotas. A value other than 0 fails with `NotSupported` if the format stores no project IDs.
     pub project: Option<u32>,
 }
 
 impl SetAttr {
-    /// Applies the changes to `attr` and updates its change time, for a format that stores all attributes.
+    /// Applies the changes to `attr`, for a format that stores all attributes. Updates the change time, unless only
+    /// the access time changes.
     pub fn apply(&self, attr: &mut Attr, now: Timestamp) {
         // An access is not a change.
         if *self != (Self { atime: self.atime, ..Self::default() }) {
@@ -134,7 +137,7 @@ impl SetAttr {
         attr.btime = self.btime.map_or(attr.btime, |to| Some(to.moment(now)));
     }
 
-    /// Checks the project ID for a format without projects.
+    /// Checks that the change sets no project ID other than 0, for a format that stores no project IDs.
     ///
     /// # Errors
     ///
@@ -145,7 +148,7 @@ impl SetAttr {
 }
 
 bitflags! {
-    /// Flags of `rename`. They exclude each other.
+    /// Flags of `rename`. At most one flag may be set.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct RenameFlags: u32 {
         /// Fail with `Exists` if the new name exists.
@@ -185,7 +188,7 @@ pub enum XattrMode {
     Replace,
 }
 
-/// The kind of file whose name is removed.
+/// The kind of file whose name `remove` removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Victim {
     /// Any file except a directory.
@@ -194,32 +197,34 @@ pub enum Victim {
     EmptyDirectory,
 }
 
-/// Whether an inode that is about to lose a name is in use.
+/// Whether an inode is in use. `remove` asks this question before it removes a name of the inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Usage {
-    /// The inode is in use; its user will call `forget`.
+    /// The inode is in use. The caller of `remove` will call `forget` for the inode.
     Used,
-    /// The inode is not in use and will not be before the call returns. The `forget` of its last user has
-    /// returned.
+    /// The inode is not in use, and no use begins before `remove` returns. If the inode was in use earlier, its
+    /// `forget` has returned.
     Unused,
 }
 
-/// A function that a driver calls with the attributes of an inode before it removes a name of that inode.
-/// If the function returns an error, the driver keeps the name and returns the error. The driver may hold
-/// locks, so the function must not call the driver.
+/// A function that a driver calls with the attributes of an inode before it removes a name of the inode. If the
+/// function returns an error, the driver keeps the name and returns the error. The function must not call the driver,
+/// since the driver may hold locks.
 pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 
 /// A volume that is open for writing.
 ///
-/// Each call is one atomic change, also with respect to crashes, unless its documentation says otherwise.
-/// In addition to its documented errors, every method fails with `ReadOnly` once the volume has become
-/// read-only after a write error, or has been closed. A method for space allocation that fails with
-/// `NotSupported` for all files need not check its range first.
+/// Unless its documentation says otherwise, each call is one atomic change, also with respect to crashes.
+///
+/// In addition to its documented errors, every method fails with `ReadOnly` after the volume was closed, or became
+/// read-only because of a write error.
+///
+/// Exception from the order of errors: a driver that never supports `punch`, `allocate`, `zero_range`, `collapse` or
+/// `insert` may return `NotSupported` before it checks the range.
 pub trait WritableFileSystem: Send + Sync {
-    /// Creates an inode and its entry in `dir`. The caller must call `forget` once. A new directory has
-    /// link count 2 and increases the link count of `dir`. Files and directories inherit the flags
-    /// `NO_DUMP` and `NO_ATIME` from `dir` if the format has them, and other flags that the format defines
-    /// as inherited.
+    /// Creates an inode and its entry in `dir`. The caller must call `forget` once. A new directory has link count 2
+    /// and increases the link count of `dir`. A file or directory inherits the flags `NO_DUMP` and `NO_ATIME` from
+    /// `dir` if the format has them. It also inherits the flags that the format defines as inherited.
     ///
     /// # Errors
     ///
@@ -245,11 +250,11 @@ pub trait WritableFileSystem: Send + Sync {
     /// 6. `NoSpace`: the directory cannot grow.
     fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr>;
 
-    /// Removes a name. Calls `ask` once, after it has found the inode and before it changes anything.
+    /// Removes a name. Calls `ask` once, after the driver has found the inode and before it changes anything.
     ///
-    /// Afterwards `lookup(dir, name)` returns `NotFound`, the link count is one less, and a removed
-    /// directory accepts no new entries. An inode in use can be read and written until its `forget`. An
-    /// inode that is not in use and has no other name is freed, as by `forget`.
+    /// Afterwards, `lookup(dir, name)` returns `NotFound`, and the link count of the inode is one less. A removed
+    /// directory accepts no new entries. If the inode is in use, it can be read and written until its `forget`. If
+    /// the inode is not in use and has no other name, the driver frees it.
     ///
     /// # Errors
     ///
@@ -273,8 +278,8 @@ pub trait WritableFileSystem: Send + Sync {
         self.remove(dir, name, Victim::EmptyDirectory, &mut |_| Ok(Usage::Used))
     }
 
-    /// Moves a name. An existing file at the new name is removed as by `unlink` or `rmdir`. A moved
-    /// directory gets its new parent. If both names refer to the same inode, both stay.
+    /// Moves a name. If `new_name` exists, its file is removed as by `unlink` or `rmdir`. A moved directory gets `to`
+    /// as its parent. If both names refer to the same inode, the call succeeds and changes nothing.
     ///
     /// # Errors
     ///
@@ -290,7 +295,7 @@ pub trait WritableFileSystem: Send + Sync {
     /// 10. `NoSpace`: the directory cannot grow.
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()>;
 
-    /// Changes all given attributes or none, and returns the new attributes.
+    /// Changes all given attributes or none. Returns the new attributes.
     ///
     /// # Errors
     ///
@@ -298,10 +303,12 @@ pub trait WritableFileSystem: Send + Sync {
     /// - `NotSupported`: the project ID is not 0 and the format has no projects.
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr>;
 
-    /// Sets the size in one atomic change, even if that frees many blocks. Data past the new size is
-    /// discarded; nothing is allocated. If the file grows again, the discarded range reads as zeros, except
-    /// for the rest of the last block if that block is mapped: a caller that grows a file must zero that
-    /// rest first.
+    /// Sets the size in one atomic change, even if the change frees many blocks. Allocates nothing. Discards the data
+    /// past the new size.
+    ///
+    /// If the file grows again, the discarded range reads as zeros, with one exception. If the last block is mapped,
+    /// its bytes past the end of the file are undefined. A caller that grows a file must therefore write zeros to
+    /// these bytes first.
     ///
     /// # Errors
     ///
@@ -310,12 +317,16 @@ pub trait WritableFileSystem: Send + Sync {
     /// 3. `FileTooBig`: `size` exceeds the limit of the format.
     fn truncate(&self, layout: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()>;
 
-    /// Returns where to write the data at `range.start`, as one extent that starts there: `Mapped`, or
-    /// `Driver` for [`write`](Self::write).
+    /// Begins a write to `range`. Returns a ticket with the place of the data and the state of the file before the
+    /// write. The caller transfers the data, and passes the ticket to [`end_write`](Self::end_write). If the extent of
+    /// the ticket is `Driver`, the caller drops the ticket and calls [`write`](Self::write) instead.
     ///
-    /// This call only reserves blocks: until `end_write`, readers and a crash see the old contents. A block
-    /// that was a hole or unwritten has undefined contents. The caller must zero the part of it that
-    /// `range` does not cover, and therefore asks for whole blocks.
+    /// This call only reserves blocks: until `end_write`, readers and a crash see the old contents. Dropping the ticket
+    /// releases the blocks. A block that was a hole or unwritten has undefined contents: the caller writes the whole
+    /// [frame](WriteTicket::frame), with zeros around the data. A caller that writes after a gap must also have zeroed
+    /// the rest of the old last block.
+    ///
+    /// The driver holds no lock while the ticket exists.
     ///
     /// # Errors
     ///
@@ -323,33 +334,41 @@ pub trait WritableFileSystem: Send + Sync {
     /// 2. `Invalid`: `ino` is not a regular file, or `range` is empty.
     /// 3. `FileTooBig`: `range.end` exceeds `file_size_max` rounded up to a block.
     /// 4. `NoSpace`: not even the first block can be allocated.
-    fn map_for_write(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
+    fn begin_write<'a>(
+        &'a self,
+        layout: &'a Layout<'_>,
+        ino: Ino,
+        range: Range<u64>,
+    ) -> Result<WriteTicket<'a>>;
 
-    /// Publishes data written through `map_for_write`, after the I/O has completed: all blocks that
-    /// `written` touches become part of the file. The size becomes at least `written.end`. On failure, the
-    /// reservation of these blocks is released.
+    /// Takes up a write whose ticket was [detached](WriteTicket::detach), for a caller that cannot store the ticket,
+    /// such as the page cache of a kernel. `range` is the part of that write to publish with `end_write`, or to release
+    /// by dropping the ticket.
+    fn resume_write<'a>(&'a self, layout: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> WriteTicket<'a>;
+
+    /// Publishes the data of `ticket`, after the I/O has completed: all blocks that its range touches become part of the
+    /// file. The size becomes at least the end of the range. On failure, the reservation of these blocks is released.
     ///
     /// `mtime` becomes `when`, and so does `ctime` unless it is already later. A caller that accepted the
-    /// data earlier passes the result of [`now`](Self::now) at that time.
-    fn end_write(&self, layout: &Layout<'_>, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()>;
+    /// data earlier passes the result of [`now`](Self::now) at that time. A caller that maintains the times itself passes
+    /// the time of the ticket.
+    fn end_write(&self, ticket: WriteTicket<'_>, when: TimeChange) -> Result<()>;
 
-    /// Releases blocks that `map_for_write` reserved and the caller did not write.
-    fn abandon(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>);
-
-    /// Writes data for which `map_for_write` returned `Driver`, or for which `map` returned `Driver` for
-    /// the whole range. Zeroes what it must, extends the size to the end of the written data, and returns
-    /// the number of bytes written, which is at least one unless `bytes` is empty.
+    /// Writes data for which `begin_write` returned `Driver`, or for which `map` returned `Driver` for the whole
+    /// range. Bytes of the file that were never written read as zeros afterwards. Extends the size to the end of the
+    /// written data if that is larger. Returns the number of bytes written, which is at least 1 unless `bytes` is
+    /// empty.
     ///
     /// # Errors
     ///
-    /// As for `map_for_write`.
+    /// As for `begin_write`.
     fn write(&self, layout: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
 
-    /// Turns `range` into a hole. The size does not change. `range` must consist of whole blocks or reach
-    /// the end of the file.
+    /// Turns `range` into a hole. The size does not change. `range` must consist of whole blocks or reach the end of
+    /// the file.
     ///
-    /// The change is atomic if all its extents fit into one transaction. Otherwise it is a sequence of
-    /// transactions: during it, and after a failure or a crash, each block is unchanged or a hole.
+    /// The change is atomic if all its extents fit into one transaction. Otherwise, it is a sequence of transactions.
+    /// During the call, and after a failure or a crash, each block is unchanged or a hole.
     ///
     /// # Errors
     ///
@@ -358,12 +377,12 @@ pub trait WritableFileSystem: Send + Sync {
     /// 3. `NotSupported`: the format has no holes.
     fn punch(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
-    /// Allocates every block that `range` touches. Holes become unwritten or zeroed blocks: they read as
-    /// zeros, and writing them needs no further space. With [`Size::Grow`], the caller must have zeroed the
-    /// rest of the old last block.
+    /// Allocates every block that `range` touches. Holes become unwritten or zeroed blocks: they read as zeros, and
+    /// writing to them needs no further space. With [`Size::Grow`], the caller must first write zeros to the bytes
+    /// between the old end of the file and the end of its last block.
     ///
-    /// This is a sequence of changes: after `NoSpace` or a crash, a part of the blocks may be allocated.
-    /// The size changes last.
+    /// The call is a sequence of changes, of which the last one changes the size. After `NoSpace` or a crash, only
+    /// some of the blocks may be allocated.
     ///
     /// # Errors
     ///
@@ -374,10 +393,10 @@ pub trait WritableFileSystem: Send + Sync {
     /// 5. `NoSpace`: not enough blocks are free.
     fn allocate(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()>;
 
-    /// Makes `range` read as zeros, with blocks allocated as by [`allocate`](Self::allocate). `range` must
-    /// consist of whole blocks or reach the end of the file.
+    /// Makes `range` read as zeros, with blocks allocated as by [`allocate`](Self::allocate). `range` must consist of
+    /// whole blocks or reach the end of the file.
     ///
-    /// This is a sequence of changes, like `allocate`. During it and after a failure, each block is
+    /// The call is a sequence of changes, as for `allocate`. During the call, and after a failure, each block is
     /// unchanged or zero.
     ///
     /// # Errors
@@ -390,62 +409,62 @@ pub trait WritableFileSystem: Send + Sync {
     fn zero_range(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>, size: Size)
     -> Result<()>;
 
-    /// Removes `range` from the file: the data after it moves down, and the size shrinks by its length.
+    /// Removes `range` from the file. The data after `range` moves to `range.start`, and the size shrinks by the
+    /// length of `range`.
     ///
-    /// The change is atomic if the extents to move fit into one transaction. Otherwise, after a failure or
-    /// a crash, the size is the old one and a part of the following data has moved.
+    /// The change is atomic if the extents to move fit into one transaction. Otherwise, after a failure or a crash,
+    /// the file has its old size, and a part of the following data has moved.
     ///
     /// # Errors
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
-    /// 2. `Invalid`: `ino` is not a regular file; `range` is empty, covers a part of a block, or reaches
-    ///    the end of the file (use `truncate` for that).
+    /// 2. `Invalid`: `ino` is not a regular file. Or: `range` is empty, covers a part of a block, or reaches the end
+    ///    of the file (use `truncate` instead).
     /// 3. `NotSupported`: the driver cannot move data within a file.
     fn collapse(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
-    /// Inserts a hole at `range.start` that is as long as `range`: the data at and after that position
-    /// moves up, and the size grows.
+    /// Inserts a hole at `range.start` that is as long as `range`. The data at and after `range.start` moves to
+    /// `range.end`, and the size grows by the length of `range`.
     ///
-    /// The change is atomic if the extents to move fit into one transaction. Otherwise, after a failure or
-    /// a crash, the size is the new one and a part of the following data has moved.
+    /// The change is atomic if the extents to move fit into one transaction. Otherwise, after a failure or a crash,
+    /// the file has its new size, and a part of the following data has moved.
     ///
     /// # Errors
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
-    /// 2. `Invalid`: `ino` is not a regular file; `range` is empty, covers a part of a block, or starts at
-    ///    or past the end of the file.
+    /// 2. `Invalid`: `ino` is not a regular file. Or: `range` is empty, covers a part of a block, or starts at or
+    ///    past the end of the file.
     /// 3. `NotSupported`: the driver cannot move data within a file.
     /// 4. `FileTooBig`: the new size exceeds the limit of the format.
-    /// 5. `NoSpace`: the mapping cannot grow.
+    /// 5. `NoSpace`: no space is left for the mapping of the file.
     fn insert(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
     /// Returns the current time of the clock that the driver uses for timestamps.
     fn now(&self) -> Timestamp;
 
-    /// Returns once `ino`, its data and its names are on stable storage. A directory above it that was
-    /// renamed since may still have its old name. After a write error, every call fails with that error.
+    /// Returns once `ino`, its data and its names are on stable storage. If a parent directory was renamed since the
+    /// last sync, the stable storage may still contain the old name of that directory. After a write error, every
+    /// call returns the write error.
     fn sync_file(&self, ino: Ino) -> Result<()>;
 
-    /// [Syncs](Self::sync_file) all `inos`, for callers that wait at the same time: a journal needs one
-    /// commit for all of them.
+    /// [Syncs](Self::sync_file) all `inos`, for callers that wait at the same time. A driver with a journal needs
+    /// only one commit for all inodes.
     ///
     /// # Errors
     ///
-    /// The error of one of the inodes. Each of the inodes may then be on stable storage or not.
+    /// The error of one of the inodes. Whether each inode is on stable storage is then unspecified.
     fn sync_files(&self, inos: &[Ino]) -> Result<()> {
         inos.iter().try_for_each(|&ino| self.sync_file(ino))
     }
 
-    /// Returns once all changes so far are on stable storage.
+    /// Returns once all changes that were made before the call are on stable storage.
     fn sync(&self) -> Result<()>;
 
-    /// Writes all changes to their final place on stable storage and marks the volume clean, as an unmount
-    /// does.
+    /// Writes all changes to their final place on stable storage and marks the volume clean, like an unmount.
     ///
-    /// Afterwards the volume can still be read, and [`FileSystem::writable`](crate::FileSystem::writable)
-    /// returns `None`. No other change may run at the same time. Inodes without a name may be freed, even
-    /// if they are in use. A volume that is dropped without `close` is in the state of a volume after a
-    /// crash.
+    /// Afterwards, the volume can still be read, and [`FileSystem::writable`](crate::FileSystem::writable) returns
+    /// `None`. No other change may run at the same time. Inodes without a name may be freed, even if they are in use.
+    /// A volume that is dropped without `close` is in the same state as after a crash.
     ///
     /// # Errors
     ///

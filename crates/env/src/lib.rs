@@ -4,13 +4,15 @@
 //! The clock and random numbers are objects that are passed when a volume is opened or created, so that a
 //! run is a function of its inputs.
 #![no_std]
-#![forbid(unsafe_code)]
+#![cfg_attr(not(obento_env = "kernel"), forbid(unsafe_code))]
 
 extern crate alloc;
 #[cfg(any(feature = "std", obento_env = "shuttle"))]
 extern crate std;
 
 mod clock;
+#[cfg(obento_env = "kernel")]
+mod hyper;
 mod random;
 pub mod sync;
 pub mod thread;

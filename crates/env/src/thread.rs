@@ -10,11 +10,15 @@ use std::thread as threads;
 pub struct Thread {
     #[cfg(feature = "std")]
     inner: threads::JoinHandle<()>,
+    #[cfg(obento_env = "kernel")]
+    task: crate::hyper::Task,
 }
 
 impl Thread {
     /// Returns once the thread has ended; immediately if the thread itself calls this method.
     pub fn join(self) {
+        #[cfg(obento_env = "kernel")]
+        self.task.join();
         #[cfg(feature = "std")]
         if self.inner.thread().id() != threads::current().id() {
             // The panic of the thread has been reported already.
@@ -31,7 +35,11 @@ pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Option
         let builder = threads::Builder::new().name(alloc::string::String::from(name));
         builder.spawn(work).ok().map(|inner| Thread { inner })
     }
-    #[cfg(not(feature = "std"))]
+    #[cfg(obento_env = "kernel")]
+    {
+        crate::hyper::spawn(name, alloc::boxed::Box::new(work)).map(|task| Thread { task })
+    }
+    #[cfg(not(any(feature = "std", obento_env = "kernel")))]
     {
         let _ = (name, work);
         None

@@ -1,7 +1,8 @@
-//! What a transaction costs in memory: nanoseconds a handle that changes so many cached blocks of 4 KiB, and a commit.
+//! The cost of a transaction in memory: nanoseconds for a handle that changes a number of cached blocks of 4
+//! KiB, and for a commit.
 //!
-//! `cargo bench -p obento-journal`. Each line is the best of many short rounds: a longer one is interrupted by whatever else
-//! the machine does.
+//! `cargo bench -p obento-journal`. Each line is the best of many short rounds, because other processes
+//! interrupt longer ones.
 
 use std::hint::black_box;
 use std::sync::Arc;

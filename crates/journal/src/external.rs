@@ -58,8 +58,8 @@ pub struct ExternalJournal {
 }
 
 impl ExternalJournal {
-    /// Reads the super block of the device. Returns `None` if it is not a journal device. Fails with
-    /// `Corrupt` for an invalid block size, and with the errors of the device.
+    /// Reads the super block of the device. Returns `None` if the device is not a journal device. Fails with
+    /// `Corrupt` if the block size is invalid, and with the errors of the device.
     pub fn probe(device: &dyn BlockDevice) -> Result<Option<Self>> {
         let mut raw = RawLabel::new_zeroed();
         if device.len() < LABEL_OFFSET.saturating_mul(2) {
@@ -91,7 +91,7 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn a_label_tells_uuid_and_block_size_and_an_ordinary_volume_has_none() {
+    fn a_label_contains_uuid_and_block_size_and_an_ordinary_volume_has_no_label() {
         let mut bytes = vec![0; 8192];
         bytes[1024 + 0x38..][..2].copy_from_slice(&[0x53, 0xef]);
         bytes[1024 + 0x4] = 2;

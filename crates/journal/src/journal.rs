@@ -19,9 +19,13 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in the blocks `runs` of `device`, whose blocks have `block_size` bytes. Fails with
-    /// the errors of [`SuperBlock::decode`], with `Corrupt` if a block occurs twice or the first block is a
-    /// hole, and with the errors of the device.
+    /// Opens the journal in the blocks `runs` of `device`, whose blocks have `block_size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// - `Corrupt`: a block occurs twice, or the first block is a hole.
+    /// - `Device`: the device failed.
+    /// - The errors of [`SuperBlock::decode`].
     pub fn open(device: Arc<dyn BlockDevice>, block_size: u32, runs: Runs) -> Result<Self> {
         Self::open_at(device, block_size, runs, 0)
     }
@@ -80,8 +84,8 @@ impl Journal {
         &self.runs
     }
 
-    /// Returns the block of the device that contains block `at` of the journal. Fails with `Corrupt` if
-    /// none does.
+    /// Returns the block of the device that contains block `at` of the journal. Fails with `Corrupt` if `at` is in a
+    /// hole or past the end.
     pub fn locate(&self, at: u32) -> Result<u64> {
         locate(&self.runs, at)
     }

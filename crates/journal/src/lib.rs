@@ -1,9 +1,11 @@
 //! The journal of ext3 and ext4 (jbd2): its format, replay, and transactions.
 //!
-//! A journal is stored in the blocks of an inode or on a separate device. The caller provides the locations
-//! ([`Runs`]), so that this crate is independent of file systems. For a volume that must not be written,
-//! the log is not replayed but *indexed*: [`Journal::replay_index`] returns the blocks of the volume that
-//! have a newer copy in the log, and [`Remap`](obento_block::Remap) shows the volume through that index.
+//! A journal is stored in the blocks of an inode or on a separate device. The caller provides the locations of the
+//! blocks ([`Runs`]), so this crate is independent of file systems.
+//!
+//! If a volume must not be written, the log is *indexed* instead of replayed. [`Journal::replay_index`] returns the
+//! blocks of the volume that have a newer copy in the log. [`Remap`](obento_block::Remap) presents the volume with
+//! these copies.
 //!
 //! Recovery follows Linux `fs/jbd2/recovery.c`; `recovery.rs` lists the differences.
 #![no_std]

@@ -73,8 +73,8 @@ impl Runs {
         Ok(())
     }
 
-    /// Checks that no block of the device occurs twice in the journal; fails with `Corrupt` otherwise.
-    /// Without this check, a small image could contain a log that takes hours to read.
+    /// Checks that no block of the device occurs twice in the journal. Fails with `Corrupt` otherwise. Without this
+    /// check, a small image could contain a log that takes hours to read.
     pub fn check_distinct(&self) -> Result<()> {
         let mut places: Vec<(u64, &Run)> = Vec::new();
         places.try_reserve_exact(self.0.len())?;

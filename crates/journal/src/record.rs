@@ -1,4 +1,4 @@
-//! The records of the log for display. Nothing is validated, and everything is shown.
+//! The records of the log for display. They are not validated, so damaged records are displayed too.
 
 use alloc::vec::Vec;
 
@@ -40,8 +40,8 @@ pub enum LogRecordKind {
 }
 
 impl Journal {
-    /// Returns the control blocks from the start of the log to the first block that is not part of it,
-    /// including those of an incomplete last transaction. Returns nothing if the journal is clean.
+    /// Returns the control blocks of the log, including those of an incomplete last transaction. The first block that
+    /// does not belong to the log ends the list. Returns no blocks if the journal is clean.
     pub fn records(&self) -> Result<LogRecords<'_>> {
         Ok(LogRecords { walk: Some(Walk::new(self)?), seed: self.super_block().seed() })
     }

@@ -1,23 +1,25 @@
 //! Recovery: the state of the volume after the log has been replayed.
 //!
-//! Recovery consists of four passes, where jbd2 has three. *Scan* finds the end of the log: a transaction
-//! counts if its commit block is present and valid. *Collect* records the blocks that have copies in the
-//! log, so that memory is bounded by the log. *Revoke* records the last transaction that revoked each of
-//! those blocks. *Replay* selects the last valid copy of each block from a later transaction.
+//! Recovery consists of four passes (jbd2 has three):
+//!
+//! 1. *Scan* finds the end of the log. A transaction counts if its commit block is present and valid.
+//! 2. *Collect* records the blocks that have copies in the log. Memory is therefore bounded by the size of the log.
+//! 3. *Revoke* records, for each of those blocks, the last transaction that revoked the block.
+//! 4. *Replay* selects the last valid copy of each block from a transaction after that one.
 //!
 //! The end of the log and errors:
-//! - A block that is not a control block of the expected transaction ends the log. Blocks before it without
-//!   a commit block belong to an incomplete transaction and are dropped. This is the normal end.
-//! - A wrong checksum of a descriptor or revoke block fails the whole replay if the commit block of its
-//!   transaction is present. Exception: if that commit is older than the previous one, it is a remnant of
-//!   an earlier use of the journal, and the log ended before it.
-//! - A wrong checksum of a commit block ends the log and is reported as damage. With `ASYNC_COMMIT` and v1
+//! - A block that is not a control block of the expected transaction ends the log. Blocks before it that no commit
+//!   block follows belong to an incomplete transaction and are dropped. This is the normal end.
+//! - If a descriptor or revoke block has a wrong checksum and the commit block of its transaction is present, the
+//!   whole replay fails. Exception: the time of that commit is earlier than the time of the previous commit. The
+//!   block is then a remnant of an earlier use of the journal, and the log ended before it.
+//! - A commit block with a wrong checksum ends the log and is reported as damage. With `ASYNC_COMMIT` and v1
 //!   checksums, it is damage only if another commit follows, since an interrupted commit looks the same.
-//! - A data block with a wrong checksum, or with a tag that names a block outside of the volume, is lost.
-//!   The rest is replayed, and the damage is reported.
+//! - A data block is lost if its checksum is wrong, or if its tag contains a block number outside of the volume. The
+//!   rest is replayed, and the damage is reported.
 //!
-//! Differences from jbd2: a pass ends after one round of the log; a block outside of the volume does not
-//! stop the replay.
+//! Differences from jbd2: each pass visits each block of the log at most once. A block number outside of the volume
+//! does not stop the replay.
 //! Source: Linux `fs/jbd2/recovery.c`, `fs/jbd2/revoke.c`.
 
 use alloc::collections::BTreeMap;
@@ -54,13 +56,13 @@ pub struct Summary {
     pub transactions: u32,
     /// The first expected transaction.
     pub first: Tid,
-    /// The transaction after the last complete one. Fast commits belong to it.
+    /// The transaction after the last complete one. The fast commits of the journal belong to this transaction.
     pub next: Tid,
     /// The block of the journal at which the log continues.
     pub head: u32,
     /// Number of replayed copies. A block that several transactions wrote counts several times.
     pub blocks: u64,
-    /// Number of copies not replayed, because their block was revoked later.
+    /// Number of copies that were not replayed because a later transaction revoked their block.
     pub revoked: u64,
     /// Number of copies lost to a wrong checksum or a block number outside of the volume.
     pub lost: u64,
@@ -92,7 +94,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// - `Corrupt`: the log cannot be trusted at all.
+    /// - `Corrupt`: the damage makes the whole log unusable.
     /// - `Unsupported`: the log contains more than 2^20 different blocks.
     /// - `Device`: the device failed.
     pub fn replay_index(&self, volume_blocks: u64) -> Result<Replayed> {

@@ -1,8 +1,7 @@
 //! The super block of the journal.
 //!
-//! Invariant: `first < log_end <= len`, and `start` is 0 or less than `log_end`, so that positions in the
-//! log need no further checks. jbd2 permits a `start` below `first`; the log is then read forward from
-//! there.
+//! Invariant: `first < log_end <= len`, and `start` is 0 or less than `log_end`. Positions in the log therefore need
+//! no further checks. As in jbd2, `start` may be less than `first`; the log is then read forward from `start`.
 //! Source: Linux `fs/jbd2/journal.c` (`journal_check_superblock`), `include/linux/jbd2.h`.
 
 use core::ops::Range;
@@ -31,8 +30,8 @@ bitflags! {
         const REVOKE = 0x1;
         /// `JBD2_FEATURE_INCOMPAT_64BIT`: block numbers have 64 bits.
         const BITS_64 = 0x2;
-        /// `JBD2_FEATURE_INCOMPAT_ASYNC_COMMIT`: a commit block is written without waiting for the blocks
-        /// that it commits.
+        /// `JBD2_FEATURE_INCOMPAT_ASYNC_COMMIT`: a commit block may be written before the blocks that it commits are
+        /// on the device.
         const ASYNC_COMMIT = 0x4;
         /// `JBD2_FEATURE_INCOMPAT_CSUM_V2`
         const CSUM_V2 = 0x8;

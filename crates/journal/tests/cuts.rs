@@ -1,13 +1,13 @@
-//! Power cuts at every write of random transactions: recovery leaves a state that was promised.
+//! Power cuts at every write of random transactions: recovery restores a permitted state.
 
 mod common;
 
 use common::world::{World, options};
 use obento_journal::{Checksums, JournalFeatures};
-use obento_testkit::crash::{Options, Seen, Summary, explore};
+use obento_testkit::crash::{Options, SeenStates, Summary, explore};
 use obento_testkit::mutants::Random;
 
-/// A journal so small that it wraps and is checkpointed all the time.
+/// A journal so small that it wraps and is checkpointed often.
 const JOURNAL: u32 = 26;
 
 fn cut(seed: u64, features: JournalFeatures) -> Summary {
@@ -16,7 +16,9 @@ fn cut(seed: u64, features: JournalFeatures) -> Summary {
     let stats = world.transactions.stats();
     assert!(stats.commits > 15 && stats.checkpoints > 3 && stats.revoked > 3, "{stats:?}");
     let events = world.events();
-    explore(world.base(), &events, &Options::new(seed), &Seen::default(), &mut |state| world.judge(state))
+    explore(world.base(), &events, &Options::new(seed), &SeenStates::default(), &mut |state| {
+        world.judge(state)
+    })
 }
 
 fn survives(features: JournalFeatures) {

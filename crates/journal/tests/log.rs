@@ -1,4 +1,4 @@
-//! What transactions leave in the log, in which order, and what becomes of an error.
+//! The writes of transactions to the log, their order, and the handling of errors.
 
 mod common;
 
@@ -13,7 +13,7 @@ use obento_journal::{
     Checksums, CommitHooks, Credits, JournalFeatures, JournalWriter, Log, LogRecordKind, Tid, Transactions,
     Txn,
 };
-use obento_testkit::fault::{Failure, Fault, FaultDevice, Lasting, Request};
+use obento_testkit::fault::{Fault, FaultDevice, FaultKind, Lasting, Request};
 use obento_testkit::record::{Event, RecordDevice};
 
 const V3: JournalFeatures = JournalFeatures { checksums: Checksums::V3, wide: true };
@@ -30,7 +30,7 @@ fn change(transactions: &Transactions, numbers: &[u64], version: u64) -> Tid {
     txn.commit()
 }
 
-/// What was done, in short: `L` a write to the log, `S` to its super block, `H` to the volume, `F` a flush.
+/// The operations in short: `L` a write to the log, `S` to its super block, `H` to the volume, `F` a flush.
 fn order(events: &[Event]) -> String {
     let letter = |event: &Event| match event {
         Event::Flush => 'F',
@@ -59,7 +59,7 @@ fn copies_are_flushed_before_the_commit_block_and_homes_are_written_after_it() {
     transactions.sync().unwrap();
     assert_eq!(order(&device.take_events()), "LFLF");
     transactions.checkpoint().unwrap();
-    // Blocks that follow each other go home in one write; the tail moves after they are there.
+    // Adjacent blocks are checkpointed in one write; the tail moves afterwards.
     assert_eq!(order(&device.take_events()), "HFSF");
     transactions.sync().unwrap();
     assert_eq!(order(&device.take_events()), "F");
@@ -78,15 +78,15 @@ fn a_full_log_is_written_home_before_it_is_written_over() {
         let tid = change(&transactions, &[1, 2, 3, 4, 5], version);
         transactions.wait_durable(tid).unwrap();
     }
-    // Three times seven blocks do not fit into twenty. All of the first were changed again by the second, so that its
-    // space is had by moving the tail alone.
+    // Three times seven blocks do not fit into twenty. The second transaction changed all blocks of the first
+    // again, so moving the tail is enough to free its space.
     assert_eq!(order(&device.take_events()), ["SLFLF", "LFLF", "SFLFLF", "SFLFLF"].concat());
     assert_eq!(transactions.stats().homes, 0);
     for numbers in [&[11, 12][..], &[21, 22, 23, 24, 25], &[31, 32, 33, 34, 35]] {
         let tid = change(&transactions, numbers, 9);
         transactions.wait_durable(tid).unwrap();
     }
-    // The last goes round the end of the log, in two writes.
+    // The last transaction wraps around the end of the log, in two writes.
     assert_eq!(order(&device.take_events()), ["LFLF", "SFLFLF", "HHHFSFLLFLF"].concat());
     assert_eq!(transactions.stats().homes, 12);
 }
@@ -141,7 +141,7 @@ fn the_log_says_what_jbd2_would_say() {
     assert!(kinds.iter().all(|record| record.tid == tid && record.damage.is_none()));
     assert_eq!(kinds[0].kind, LogRecordKind::Revoke(vec![8]));
     let LogRecordKind::Descriptor(tags) = &kinds[1].kind else { panic!("{kinds:?}") };
-    // Escaped, alone, the last; its UUID follows.
+    // Escaped, the only tag, the last tag; the UUID follows.
     assert_eq!(
         tags.iter().map(|(tag, at)| (tag.block, tag.flags.bits(), *at)).collect::<Vec<_>>(),
         [(7, 9, 3)]
@@ -154,7 +154,7 @@ fn the_log_says_what_jbd2_would_say() {
 fn an_old_journal_gets_a_super_block_of_version_2_with_the_first_transaction() {
     let mut bytes = clean(64);
     bytes[JOURNAL_AT as usize + 7] = 3;
-    // What stands behind the fields of version 1 means nothing.
+    // The bytes after the fields of version 1 have no meaning.
     bytes[JOURNAL_AT as usize + 0x28..][..8].fill(0xee);
     let device = Arc::new(MemDevice::new(bytes));
     let none = JournalFeatures { checksums: Checksums::None, wide: false };
@@ -191,7 +191,7 @@ fn a_journal_of_its_own_device_is_committed_after_the_data_is_flushed() {
     assert_eq!((order(&volume.take_events()), order(&log.take_events())), ("HF".into(), "SF".into()));
 }
 
-/// Counts what it is told, and adds a block to each transaction.
+/// Counts its calls, and adds a block to each transaction.
 #[derive(Default)]
 struct Adds {
     commits: AtomicU32,
@@ -242,7 +242,7 @@ fn threads_join_one_transaction_and_share_its_commit() {
             scope.spawn(move || {
                 for round in 0..200 {
                     let mut txn = transactions.begin(Credits(2)).unwrap();
-                    // A block of its own, and a field of one that all change.
+                    // A separate block, and a field of a block that all transactions change.
                     let own = txn.take(10 + thread).unwrap();
                     let shared = txn.take(30).unwrap();
                     txn.edit(&own).copy_from_slice(&content(round));
@@ -285,7 +285,7 @@ fn changed_blocks_stay_within_their_budget() {
 }
 
 #[test]
-fn what_nobody_syncs_is_committed_by_age() {
+fn unsynced_changes_are_committed_by_age() {
     let device = Arc::new(MemDevice::new(clean(64)));
     let mut options = options();
     options.interval = Some(std::time::Duration::from_millis(1));
@@ -329,22 +329,22 @@ fn with_a_thread_full_transactions_and_full_memory_are_its_work() {
 }
 
 #[test]
-fn every_write_and_flush_that_fails_is_told_to_every_later_sync() {
+fn every_failed_write_and_flush_is_reported_by_every_later_sync() {
     let probe = Arc::new(FaultDevice::new(MemDevice::new(clean(22)), None));
     assert!(eventful(Arc::clone(&probe) as _).is_none());
     for request in [Request::Write, Request::Flush] {
         for lasting in [Lasting::Once, Lasting::ForGood] {
-            let failures = |nth| Failure::of(request).iter().map(move |&failure| (nth, failure));
+            let failures = |nth| FaultKind::of(request).iter().map(move |&failure| (nth, failure));
             for (nth, failure) in (0..probe.count(request)).flat_map(failures) {
                 let memory = Arc::new(MemDevice::new(clean(22)));
                 let fault = Fault { request, nth, lasting, failure };
                 let failed = eventful(Arc::new(FaultDevice::new(Arc::clone(&memory), Some(fault))));
-                let (version, transactions) = failed.unwrap_or_else(|| panic!("{fault:?} is not told"));
+                let (version, transactions) = failed.unwrap_or_else(|| panic!("{fault:?} is not reported"));
                 let error = transactions.sync().unwrap_err();
                 assert!(matches!(error, Error::Device(_)), "{fault:?}: {error}");
                 assert_eq!(transactions.sync(), Err(error));
                 assert_eq!(transactions.begin(Credits(1)).err(), Some(Error::ReadOnly));
-                // What was acknowledged is there, and what was not is there wholly or not at all.
+                // Acknowledged changes are present; other changes are present completely or not at all.
                 let mut journal = journal(Arc::clone(&memory) as _, 22);
                 journal.recover(&memory, VOLUME.into()).unwrap();
                 let found: Vec<_> = (1..4).map(|number| block(&*memory, number)).collect();
@@ -359,7 +359,8 @@ fn every_write_and_flush_that_fails_is_told_to_every_later_sync() {
     }
 }
 
-/// Syncs versions 1 to 8 of three blocks and closes. At an error: the last version that was acknowledged.
+/// Syncs versions 1 to 8 of three blocks and closes the volume. On an error, returns the last acknowledged
+/// version.
 fn eventful(device: Arc<dyn BlockDevice>) -> Option<(u64, Arc<Transactions>)> {
     let transactions = transactions(device, 22, V3, options());
     for version in 1..9 {

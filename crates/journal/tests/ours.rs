@@ -1,4 +1,4 @@
-//! Journals that obento wrote: e2fsck and the kernel replay them to what was committed.
+//! Journals that obento wrote: e2fsck and the kernel replay them to the committed state.
 
 mod common;
 mod images;
@@ -17,7 +17,7 @@ use obento_journal::{
 use obento_testkit::mutants::Random;
 use obento_testkit::oracle::{LoopMount, Oracle, call, require};
 
-/// Blocks of the file whose blocks stand in for metadata: nobody minds what is in them.
+/// Blocks of the file that take the role of metadata; their contents do not matter.
 const BLOCKS: usize = 400;
 
 /// A volume with one file, whose blocks are changed by transactions.
@@ -25,7 +25,7 @@ struct Volume {
     sample: Sample,
     device: Arc<MemDevice>,
     transactions: Arc<Transactions>,
-    /// Where the file's blocks are, what is in them, and since when they are free of metadata.
+    /// The blocks of the file, their contents, and the transaction in which they were freed.
     blocks: Vec<(u64, u64, Option<Tid>)>,
     version: u64,
     size: usize,
@@ -62,7 +62,7 @@ impl Volume {
         let numbers: Vec<u64> = list.split_whitespace().map(|number| number.parse().unwrap()).collect();
         let device = Arc::new(MemDevice::new(fs::read(&sample.image).unwrap()));
         let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        // An indirect file's own blocks are among them, and are not to be changed.
+        // The indirect blocks of the file are among them, and must not be changed.
         let holds_data = |number: &u64| {
             let mut block = vec![0xff; size];
             shared.read_at(number * size as u64, &mut block).unwrap();
@@ -78,7 +78,7 @@ impl Volume {
         Self { sample, device, transactions, blocks, version: 1, size }
     }
 
-    /// Changes, gives up and overwrites blocks at random.
+    /// Changes, frees and overwrites blocks at random.
     fn be_busy(&mut self, random: &mut Random, steps: usize) {
         let some = |random: &mut Random, below: usize| usize::try_from(random.below(below as u64)).unwrap();
         for _ in 0..steps {
@@ -111,7 +111,7 @@ impl Volume {
         self.overwrite_free();
     }
 
-    /// What is free for good gets data, around the journal.
+    /// Writes data to durably freed blocks, without the journal.
     fn overwrite_free(&mut self) {
         for (number, version, _) in self.blocks.iter_mut().filter(|(_, _, free)| free.is_some()) {
             self.version += 1;
@@ -120,7 +120,7 @@ impl Volume {
         }
     }
 
-    /// Writes the image as it is, in want of recovery.
+    /// Writes the image, which requires recovery.
     fn crash(&self) -> std::path::PathBuf {
         let mut bytes = self.device.snapshot();
         let super_block = &mut bytes[1024..2048];
@@ -134,7 +134,7 @@ impl Volume {
         image
     }
 
-    /// Whether the file is as it was committed, in the eyes of the kernel, which replays first.
+    /// Returns whether the kernel, which replays first, finds the committed contents of the file.
     fn judge_by_kernel(&self, image: &Path) {
         let copy = image.with_extension("kernel");
         fs::copy(image, &copy).unwrap();
@@ -152,7 +152,7 @@ impl Volume {
 }
 
 #[test]
-fn the_kernel_and_e2fsck_replay_what_we_committed() {
+fn the_kernel_and_e2fsck_replay_our_commits() {
     if !kernel_oracles() {
         return;
     }
@@ -179,7 +179,7 @@ fn the_kernel_and_e2fsck_replay_what_we_committed() {
             let journal = images::open(&image);
             let replayed = compare(&image, &journal, &[]);
             volume.judge_by_kernel(&image);
-            // Ours onto the device, then as it is read back.
+            // The journal of obento is written to the device, then read back.
             let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(fs::read(&image).unwrap()));
             let size = block_size(&image);
             let mut journal = Journal::open(Arc::clone(&device), size, journal_runs(&image)).unwrap();

@@ -1,4 +1,4 @@
-//! Dirty journals that the kernel and debugfs wrote, against what `e2fsck` makes of them.
+//! Dirty journals that the kernel and debugfs wrote: the replay equals that of `e2fsck`.
 
 mod images;
 
@@ -21,7 +21,7 @@ fn magic_file(path: &Path, blocks: usize) {
     file.sync_all().unwrap();
 }
 
-/// Makes and removes things in `root`, a step a transaction; leaves the journal dirty.
+/// Creates and removes files in `root`, one step per transaction, and leaves the journal dirty.
 fn be_busy(root: &Path, rounds: usize) {
     for round in 0..rounds {
         let dir = root.join(format!("dir{round}"));
@@ -31,16 +31,16 @@ fn be_busy(root: &Path, rounds: usize) {
         }
         magic_file(&root.join(format!("magic{}", round % 3)), 20);
         if round > 1 {
-            // Directories that go leave revokes of their blocks.
+            // Removed directories leave revokes of their blocks.
             fs::remove_dir_all(root.join(format!("dir{}", round - 2))).unwrap();
         }
-        // Younger than the end of all that was removed: an inode that a commit caught between its name's end and its own
-        // is freed by e2fsck, besides replaying.
+        // Synced after the end of all removed files: e2fsck frees an inode if the commit fell between the
+        // removal of its name and its own removal, in addition to the replay.
         File::create(root.join(format!("end{round}"))).unwrap().sync_all().unwrap();
     }
 }
 
-/// Mounts with `options`, is busy, and compares snapshots taken on the way.
+/// Mounts with `options`, changes the volume, and compares snapshots taken meanwhile.
 fn judge_kernel(mke2fs: &[&str], options: &str) -> Vec<(Journal, Replayed)> {
     let sample = Sample::new(mke2fs);
     let mount = LoopMount::new(&sample.image, options).unwrap();
@@ -63,7 +63,7 @@ fn journals_left_by_the_kernel_replay_to_what_e2fsck_leaves() {
     if !kernel_oracles() {
         return;
     }
-    // The smallest journals, which are soon full.
+    // The smallest journals, which are full soon.
     let plain: &[(&[&str], &str, Checksums)] = &[
         (&["-t", "ext4", "-b", "4096"], "", Checksums::V3),
         (&["-t", "ext4", "-b", "1024"], "data=journal", Checksums::V3),
@@ -118,7 +118,7 @@ fn journals_written_by_debugfs_replay_to_what_e2fsck_leaves() {
             sample.debugfs(&[&opened, &first, &second, revoke, &third, "jc"]);
             let journal = open(&sample.image);
             let found = journal.super_block().checksums();
-            // Without metadata_csum, debugfs offers the checksums of v1 alone.
+            // Without metadata_csum, debugfs supports only the checksums of v1.
             assert_eq!(found, if old { Checksums::V1 } else { checksums }, "{features} {version}");
             let replayed = compare(&sample.image, &journal, &[]);
             let summary = replayed.summary;

@@ -1,4 +1,4 @@
-//! Journals made by hand, each with one peculiarity, and exactly what a replay makes of it.
+//! Journals written byte by byte, each with one peculiarity, and the exact result of a replay.
 
 mod common;
 
@@ -134,7 +134,7 @@ fn a_torn_transaction_ends_the_log_without_damage() {
         let mut maker = Maker::new(checksums, 32);
         maker.copies(&[(3, full(0xaa))]).commit();
         maker.copies(&[(4, full(0xab))]);
-        // Torn in the middle: the descriptor is there, its block is not.
+        // Torn in the middle: the descriptor is present, its block is not.
         let last = maker.at() - 1;
         *maker.block_mut(last) = full(0);
         let replayed = maker.replay().unwrap();
@@ -152,7 +152,7 @@ fn blocks_of_an_earlier_turn_end_the_log() {
     assert_eq!(maker.changes(), [(3, full(0xaa))]);
 }
 
-/// Damages one byte of the first transaction's block `at` and answers what the replay then says.
+/// Damages one byte of block `at` of the first transaction, and returns the result of the replay.
 fn damaged(checksums: Checksums, at: u32, byte: usize) -> (Maker, obento_base::Result<Option<Error>>) {
     let mut maker = Maker::new(checksums, 32);
     maker.copies(&[(3, full(0xaa)), (4, full(0xab))]).revoke(&[9]).commit();
@@ -179,8 +179,8 @@ fn a_bad_data_block_costs_that_block_alone() {
 
 #[test]
 fn a_bad_tag_checksum_costs_that_block_alone() {
-    // The second tag of a v2 descriptor: after header, first tag and UUID; its checksum is at 4. The block's own
-    // checksum has to be right again.
+    // The second tag of a v2 descriptor follows the header, the first tag and the UUID; its checksum is at 4.
+    // The checksum of the block must be correct again.
     let mut maker = Maker::new(Checksums::V2, 32);
     maker.copies(&[(3, full(0xaa)), (4, full(0xab))]).commit();
     let block = maker.block_mut(1);

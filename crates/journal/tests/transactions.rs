@@ -1,4 +1,4 @@
-//! Transactions, without a log where its kind does not matter.
+//! Transactions, without a log if its kind does not matter.
 
 mod common;
 
@@ -14,7 +14,7 @@ use obento_journal::{
     Checksums, CommitOptions, Credits, Extended, JournalFeatures, Log, NoHooks, Transactions,
 };
 
-/// A bound against a hang, and nothing to be measured.
+/// A bound against hangs, not a measurement.
 const SOON: Duration = Duration::from_secs(60);
 
 const BLOCK: u32 = 1024;
@@ -89,7 +89,7 @@ fn a_handle_gets_more_credits_as_long_as_its_transaction_has_room_and_is_not_bei
 }
 
 #[test]
-fn who_commits_waits_for_the_last_handle_and_is_woken_by_its_end() {
+fn a_commit_waits_for_the_last_handle_and_is_woken_by_its_end() {
     let (_, transactions) = transactions(8);
     change(&transactions, 3..4);
     let mut txn = transactions.begin(Credits(1)).unwrap();
@@ -97,7 +97,7 @@ fn who_commits_waits_for_the_last_handle_and_is_woken_by_its_end() {
     let committing = Arc::clone(&transactions);
     let tid = transactions.running();
     thread::spawn(move || done.send(committing.wait_durable(tid)));
-    // There is room: what is refused tells that the commit has begun.
+    // There is room, so a refusal shows that the commit has begun.
     while txn.extend(Credits(0)) == Ok(Extended::Yes) {
         assert!(waits.try_recv().is_err(), "it waits");
         thread::yield_now();
@@ -107,7 +107,7 @@ fn who_commits_waits_for_the_last_handle_and_is_woken_by_its_end() {
 }
 
 #[test]
-fn who_begins_writes_home_what_is_too_much_in_memory() {
+fn a_new_transaction_writes_excess_blocks_to_their_home_locations() {
     let transactions = logged(CommitOptions { budget: 4 << 10, ..world::options() });
     change(&transactions, 0..4);
     transactions.sync().unwrap();

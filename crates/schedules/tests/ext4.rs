@@ -77,12 +77,12 @@ fn files_that_are_made_synced_and_removed_at_once_leave_a_consistent_volume() {
     let base = base();
     explore(move || {
         let make_and_sync = |vfs: &Vfs| {
-            let file = make(vfs, &vfs.root(), "a", FileKind::Regular).expect("nobody else makes it");
+            let file = make(vfs, &vfs.root(), "a", FileKind::Regular).expect("no other thread creates it");
             file.write_at(0, &[7; 3000]).expect("there is room");
             file.sync().expect("a sound device");
         };
         let make_and_remove = |vfs: &Vfs| {
-            drop(make(vfs, &vfs.root(), "b", FileKind::Directory).expect("nobody else makes it"));
+            drop(make(vfs, &vfs.root(), "b", FileKind::Directory).expect("no other thread creates it"));
             vfs.rmdir(&OWNER, &vfs.root(), name("b")).expect("it is empty");
         };
         let remove = |vfs: &Vfs| {

@@ -106,12 +106,12 @@ fn write_and_wait(world: &World, n: u8) {
 }
 
 #[test]
-fn what_was_waited_for_is_on_the_device_whoever_committed_it() {
+fn awaited_transactions_are_on_the_device_whichever_thread_commits() {
     explore(|| World::new(64, None, u64::MAX).each(write_and_wait));
 }
 
 #[test]
-fn what_was_waited_for_is_on_the_device_beside_a_thread_that_commits() {
+fn awaited_transactions_are_on_the_device_beside_a_committing_thread() {
     explore(|| {
         let world = World::new(64, SOON, u64::MAX);
         world.each(write_and_wait);
@@ -121,7 +121,7 @@ fn what_was_waited_for_is_on_the_device_beside_a_thread_that_commits() {
 
 /// One transaction fits at a time, so the other threads wait for its commit.
 #[test]
-fn threads_for_whom_there_is_no_room_wait_and_go_on() {
+fn threads_without_space_wait_and_continue() {
     for interval in [None, SOON] {
         explore(move || {
             let world = World::new(2, interval, u64::MAX);
@@ -137,7 +137,7 @@ fn threads_for_whom_there_is_no_room_wait_and_go_on() {
 }
 
 #[test]
-fn closing_takes_with_it_what_was_changed_before_and_lets_nothing_in_after() {
+fn closing_writes_earlier_changes_and_refuses_later_ones() {
     explore(|| {
         let world = World::new(64, SOON, u64::MAX);
         world.each(|world, n| match n {
@@ -167,7 +167,7 @@ fn a_volume_that_is_dropped_ends_its_thread() {
 }
 
 #[test]
-fn an_error_of_the_device_reaches_everybody_who_waits() {
+fn an_error_of_the_device_reaches_every_waiting_caller() {
     for interval in [None, SOON] {
         explore(move || {
             let world = World::new(4, interval, 3);
@@ -186,7 +186,7 @@ fn an_error_of_the_device_reaches_everybody_who_waits() {
 }
 
 #[test]
-fn syncing_beside_changes_and_a_checkpoint_waits_for_what_came_before() {
+fn a_sync_beside_changes_and_a_checkpoint_waits_for_earlier_changes() {
     explore(|| {
         let world = World::new(64, SOON, u64::MAX);
         world.each(|world, n| match n {

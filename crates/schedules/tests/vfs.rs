@@ -37,7 +37,7 @@ impl World {
         let threads: Vec<Thread> = work.iter().map(start).collect();
         threads.into_iter().for_each(Thread::join);
         self.vfs.drop_names();
-        assert_eq!(self.vfs.nodes_in_use(), 1, "nobody uses any other");
+        assert_eq!(self.vfs.nodes_in_use(), 1, "no other node is in use");
         self
     }
 }
@@ -69,7 +69,7 @@ fn expect_one_of<T>(done: Result<T>, others: &[Error]) {
 }
 
 #[test]
-fn a_number_is_nobody_elses_while_a_file_is_made_looked_up_and_removed() {
+fn a_number_belongs_to_one_file_while_files_are_created_looked_up_and_removed() {
     explore(|| {
         let make_file = |vfs: &Vfs| {
             let file = make(vfs, &vfs.root(), "f", FileKind::Regular);
@@ -104,8 +104,8 @@ fn renames_between_two_directories_in_both_directions_end() {
             let dir = make(&world.vfs, &world.vfs.root(), dir, FileKind::Directory).expect("it is made");
             drop(make(&world.vfs, &dir, "x", FileKind::Directory).expect("it is made"));
         }
-        let there = |vfs: &Vfs| rename(vfs, ("a", "x"), ("b", "y")).expect("nobody is in the way");
-        let back = |vfs: &Vfs| rename(vfs, ("b", "x"), ("a", "y")).expect("nobody is in the way");
+        let there = |vfs: &Vfs| rename(vfs, ("a", "x"), ("b", "y")).expect("no other rename interferes");
+        let back = |vfs: &Vfs| rename(vfs, ("b", "x"), ("a", "y")).expect("no other rename interferes");
         let look = |vfs: &Vfs| {
             expect_one_of(walk(vfs, "a/x"), &[Error::NotFound]);
             expect_one_of(walk(vfs, "a/y").and_then(|node| node.parent()), &[Error::NotFound]);
@@ -120,7 +120,7 @@ fn renames_between_two_directories_in_both_directions_end() {
 /// One of the two renames fails. Otherwise two directories would contain each other. The renames share no
 /// directory, so only the lock of all renames separates them.
 #[test]
-fn two_directories_do_not_come_to_lie_in_each_other() {
+fn two_directories_are_never_moved_into_each_other() {
     explore(|| {
         let world = World::new();
         for (parent, dir) in [("x", "a"), ("y", "b")] {
@@ -188,7 +188,7 @@ const PIECE: usize = 700;
 
 /// The thread that limits the age of gathered bytes ends with the volume.
 #[test]
-fn what_is_appended_while_others_look_sync_and_truncate_is_there_in_order() {
+fn bytes_appended_beside_readers_syncs_and_truncates_are_in_order() {
     explore(|| {
         let world = World::new();
         drop(make(&world.vfs, &world.vfs.root(), "f", FileKind::Regular).expect("it is made"));

@@ -126,7 +126,7 @@ fn list(root: &Node) -> Result<u64> {
     Ok(count)
 }
 
-/// A volume that nobody changes.
+/// A volume that does not change.
 struct ReadOnly(Arc<dyn FileSystem>);
 
 impl FileSystem for ReadOnly {

@@ -10,12 +10,12 @@ use obento_base::{Attr, Error, FileKind, Mode, Result};
 use crate::acl::{self, Acl};
 use crate::node::Node;
 
-/// The identity on whose behalf an operation is performed.
+/// The user for whom an operation is performed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Caller {
-    /// The owner of the image, who has all rights in it, like root.
+    /// The owner of the image, who has the rights of root.
     Owner,
-    /// A user of the image.
+    /// A user that is defined in the image.
     User {
         /// User ID in the image.
         uid: u32,
@@ -29,23 +29,23 @@ pub enum Caller {
 bitflags! {
     /// The requested kinds of access, with the values of the permission bits.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Want: u8 {
-        /// Execute; for a directory, look names up.
+    pub struct AccessRequest: u8 {
+        /// Execute a file, or look up names in a directory.
         const EXEC = 1;
-        /// Write; for a directory, create and remove names.
+        /// Write a file, or create and remove names in a directory.
         const WRITE = 2;
-        /// Read; for a directory, list the names.
+        /// Read a file, or list the names in a directory.
         const READ = 4;
     }
 }
 
 impl Caller {
-    /// Returns whether the caller is the user `uid`. The owner of the image is not any particular user.
+    /// Returns whether the caller is the user `uid`. Returns `false` for the owner of the image, whatever `uid` is.
     pub fn is_user(&self, uid: u32) -> bool {
         matches!(self, Self::User { uid: own, .. } if *own == uid)
     }
 
-    /// Returns whether the caller is in the group `gid`, or has the rights of a member.
+    /// Returns whether the caller is in the group `gid`. Returns `true` for the owner of the image.
     pub fn in_group(&self, gid: u32) -> bool {
         match self {
             Self::Owner => true,
@@ -53,33 +53,33 @@ impl Caller {
         }
     }
 
-    /// Returns whether the caller may change what only the owner of a file may change: mode, times, flags,
-    /// access control lists.
+    /// Returns whether the caller has the rights of the owner of a file. Only the owner may change the mode, the
+    /// times, the flags and the access control lists of the file.
     pub fn owns(&self, attr: &Attr) -> bool {
         *self == Self::Owner || self.is_user(attr.uid)
     }
 }
 
 /// Returns whether the mode grants `want` to a caller other than the superuser.
-fn mode_grants(caller: &Caller, attr: &Attr, want: Want) -> bool {
+fn mode_grants(caller: &Caller, attr: &Attr, want: AccessRequest) -> bool {
     let shift = match () {
         () if caller.is_user(attr.uid) => 6,
         () if caller.in_group(attr.gid) => 3,
         () => 0,
     };
     let bits = attr.mode.bits() >> shift & 7;
-    u8::try_from(bits).is_ok_and(|bits| Want::from_bits_truncate(bits).contains(want))
+    u8::try_from(bits).is_ok_and(|bits| AccessRequest::from_bits_truncate(bits).contains(want))
 }
 
 /// Returns whether the superuser has the access. The superuser may do everything except execute a file
 /// without any execute bit.
-fn owner_may(attr: &Attr, want: Want) -> bool {
+fn owner_may(attr: &Attr, want: AccessRequest) -> bool {
     let executable = attr.is_dir() || attr.mode.bits() & 0o111 != 0;
-    executable || !want.contains(Want::EXEC)
+    executable || !want.contains(AccessRequest::EXEC)
 }
 
 /// Checks the access. Fails with `AccessDenied`, also if the deciding access control list is damaged.
-pub(crate) fn check(node: &Node, attr: &Attr, caller: &Caller, want: Want) -> Result<()> {
+pub(crate) fn check(node: &Node, attr: &Attr, caller: &Caller, want: AccessRequest) -> Result<()> {
     let granted = match caller {
         Caller::Owner => owner_may(attr, want),
         Caller::User { .. } => match acl_of(node, attr, caller)? {

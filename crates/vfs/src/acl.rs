@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, le};
 use obento_base::{Cursor, Error, Mode, Result};
 
-use crate::access::{Caller, Want};
+use crate::access::{AccessRequest, Caller};
 
 /// Name of the attribute with the access list.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -47,7 +47,7 @@ pub enum Tag {
     OwningGroup,
     /// A named group.
     Group(u32),
-    /// The maximum rights of named users and of all groups.
+    /// The maximum rights of named users, of named groups and of the owning group.
     Mask,
     /// All other users.
     Other,
@@ -59,11 +59,13 @@ pub struct Entry {
     /// Subject.
     pub tag: Tag,
     /// Rights.
-    pub perm: Want,
+    pub perm: AccessRequest,
 }
 
-/// An access control list. Invariant: it has exactly one entry for each of the owner, the owning group and
-/// the others, and at most one mask, which is present if a user or a group is named.
+/// An access control list.
+///
+/// Invariant: the list has exactly one entry each for the owner, the owning group and all other users. It has at most
+/// one mask, and it has a mask if it names a user or a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acl(Vec<Entry>);
 
@@ -81,9 +83,9 @@ impl Acl {
         if acl.is_complete() && !is_double { Ok(acl) } else { Err(Error::Invalid) }
     }
 
-    /// Returns the list that is equivalent to permission bits.
+    /// Returns the list that grants the same rights as permission bits.
     pub fn from_mode(mode: Mode) -> Self {
-        let entry = |tag| Entry { tag, perm: Want::empty() };
+        let entry = |tag| Entry { tag, perm: AccessRequest::empty() };
         Self([Tag::Owner, Tag::OwningGroup, Tag::Other].map(entry).into()).with_mode(mode)
     }
 
@@ -92,7 +94,8 @@ impl Acl {
         &self.0
     }
 
-    /// Decodes the value of an attribute. Fails with `Invalid`.
+    /// Decodes the value of an attribute. Fails with `Invalid` if the value is malformed or [`new`](Self::new)
+    /// rejects the entries.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes);
         let version = cursor.take_raw::<le::U32>().ok_or(Error::Invalid)?;
@@ -119,7 +122,7 @@ impl Acl {
             && (masks == 1 || masks == 0 && !names)
     }
 
-    fn perm_of(&self, tag: Tag) -> Option<Want> {
+    fn perm_of(&self, tag: Tag) -> Option<AccessRequest> {
         self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.perm)
     }
 
@@ -128,13 +131,15 @@ impl Acl {
         if self.count(Tag::Mask) == 0 { Tag::OwningGroup } else { Tag::Mask }
     }
 
-    /// Returns the permission bits that correspond to the list.
+    /// Returns the permission bits of a file with this list. The group bits are those of the mask, if the list has a
+    /// mask.
     pub fn mode(&self) -> Mode {
-        let class = |tag: Tag| u16::from(self.perm_of(tag).unwrap_or(Want::empty()).bits());
+        let class = |tag: Tag| u16::from(self.perm_of(tag).unwrap_or(AccessRequest::empty()).bits());
         Mode::new(class(Tag::Owner) << 6 | class(self.group_class()) << 3 | class(Tag::Other))
     }
 
-    /// Returns whether permission bits represent the list completely.
+    /// Returns whether permission bits can replace the list: it has no entries besides those of the owner, the owning
+    /// group and all other users.
     pub fn is_mode_alone(&self) -> bool {
         self.0.len() == 3
     }
@@ -144,7 +149,7 @@ impl Acl {
         Mode::new(mode.bits() & (self.mode().bits() | 0o7000))
     }
 
-    /// Returns the list after `chmod`.
+    /// Returns the list after a change of the mode to `mode`. The group bits change the mask, if the list has a mask.
     pub fn with_mode(&self, mode: Mode) -> Self {
         let group = self.group_class();
         let change = |entry: &Entry| {
@@ -155,12 +160,12 @@ impl Acl {
                 _ => return *entry,
             };
             let bits = u8::try_from(mode.bits() >> shift & 7).unwrap_or(0);
-            Entry { perm: Want::from_bits_truncate(bits), ..*entry }
+            Entry { perm: AccessRequest::from_bits_truncate(bits), ..*entry }
         };
         Self(self.0.iter().map(change).collect())
     }
 
-    /// Returns the value of the attribute.
+    /// Returns the list as the value of an attribute.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for entry in &self.0 {
@@ -171,8 +176,8 @@ impl Acl {
 
     /// Returns whether the list grants `want` to a caller other than the superuser. `owner` and `group` are
     /// those of the file.
-    pub(crate) fn grants(&self, caller: &Caller, owner: u32, group: u32, want: Want) -> bool {
-        let mask = self.perm_of(Tag::Mask).unwrap_or(Want::all());
+    pub(crate) fn grants(&self, caller: &Caller, owner: u32, group: u32, want: AccessRequest) -> bool {
+        let mask = self.perm_of(Tag::Mask).unwrap_or(AccessRequest::all());
         if caller.is_user(owner) {
             return self.perm_of(Tag::Owner).is_some_and(|perm| perm.contains(want));
         }
@@ -209,7 +214,7 @@ fn decode_entry(raw: &RawEntry) -> Result<Entry> {
         0x20 => Tag::Other,
         _ => return Err(Error::Invalid),
     };
-    let perm = u8::try_from(raw.perm.get()).ok().and_then(Want::from_bits).ok_or(Error::Invalid)?;
+    let perm = u8::try_from(raw.perm.get()).ok().and_then(AccessRequest::from_bits).ok_or(Error::Invalid)?;
     Ok(Entry { tag, perm })
 }
 
@@ -234,7 +239,8 @@ mod tests {
     use std::vec;
 
     fn acl(entries: &[(Tag, u8)]) -> Acl {
-        let entries = entries.iter().map(|&(tag, perm)| Entry { tag, perm: Want::from_bits(perm).unwrap() });
+        let entries =
+            entries.iter().map(|&(tag, perm)| Entry { tag, perm: AccessRequest::from_bits(perm).unwrap() });
         Acl(entries.collect())
     }
 
@@ -245,7 +251,7 @@ mod tests {
     const BASE: [(Tag, u8); 3] = [(Tag::Owner, 6), (Tag::OwningGroup, 4), (Tag::Other, 0)];
 
     #[test]
-    fn a_list_survives_its_bytes_and_stands_for_a_mode() {
+    fn a_list_round_trips_and_corresponds_to_a_mode() {
         let list = acl(&[BASE[0], (Tag::User(7), 6), BASE[1], (Tag::Group(9), 2), (Tag::Mask, 6), BASE[2]]);
         assert_eq!(Acl::decode(&list.encode()), Ok(list.clone()));
         assert_eq!(list.mode(), Mode::new(0o660));
@@ -254,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_its_three_classes_or_its_mask_is_none() {
+    fn a_list_without_its_three_classes_or_its_mask_is_invalid() {
         let no_mask = acl(&[BASE[0], (Tag::User(7), 6), BASE[1], BASE[2]]);
         assert_eq!(Acl::decode(&no_mask.encode()), Err(Error::Invalid));
         assert_eq!(Acl::decode(&acl(&BASE[..2]).encode()), Err(Error::Invalid));
@@ -267,10 +273,10 @@ mod tests {
     #[test]
     fn the_mask_limits_named_users_and_groups_but_not_the_owner_and_the_others() {
         let list = acl(&[(Tag::Owner, 7), (Tag::User(7), 7), BASE[1], (Tag::Mask, 4), (Tag::Other, 1)]);
-        assert!(list.grants(&user(1, 1), 1, 2, Want::all()));
-        assert!(list.grants(&user(7, 1), 1, 2, Want::READ));
-        assert!(!list.grants(&user(7, 1), 1, 2, Want::WRITE));
-        assert!(list.grants(&user(8, 8), 1, 2, Want::EXEC));
+        assert!(list.grants(&user(1, 1), 1, 2, AccessRequest::all()));
+        assert!(list.grants(&user(7, 1), 1, 2, AccessRequest::READ));
+        assert!(!list.grants(&user(7, 1), 1, 2, AccessRequest::WRITE));
+        assert!(list.grants(&user(8, 8), 1, 2, AccessRequest::EXEC));
     }
 
     #[test]
@@ -278,14 +284,20 @@ mod tests {
         let list =
             acl(&[BASE[0], (Tag::OwningGroup, 4), (Tag::Group(9), 2), (Tag::Mask, 7), (Tag::Other, 7)]);
         let caller = Caller::User { uid: 5, gid: 2, groups: vec![9] };
-        assert!(list.grants(&caller, 1, 2, Want::READ) && list.grants(&caller, 1, 2, Want::WRITE));
-        assert!(!list.grants(&caller, 1, 2, Want::READ | Want::WRITE));
-        assert!(!list.grants(&caller, 1, 2, Want::EXEC), "who is in a group is not one of the others");
+        assert!(
+            list.grants(&caller, 1, 2, AccessRequest::READ)
+                && list.grants(&caller, 1, 2, AccessRequest::WRITE)
+        );
+        assert!(!list.grants(&caller, 1, 2, AccessRequest::READ | AccessRequest::WRITE));
+        assert!(
+            !list.grants(&caller, 1, 2, AccessRequest::EXEC),
+            "who is in a group is not one of the others"
+        );
     }
 
     proptest::proptest! {
         #[test]
-        fn whatever_the_bytes_a_list_that_is_one_stays_itself(
+        fn any_bytes_that_are_a_list_round_trip(
             entries in proptest::collection::vec((0..0x30_u16, 0..9_u16, 0..3_u32), 0..8),
             cut in 0..9_usize,
         ) {

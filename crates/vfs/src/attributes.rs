@@ -1,16 +1,16 @@
 //! Changes of attributes on behalf of a caller.
 //!
-//! Invariant: the mode and the access control list of an inode agree. The owner bits and the other bits
-//! equal those entries; the group bits equal the mask, or the owning group if there is no mask.
-//! Source: Linux fs/attr.c `setattr_prepare`, fs/posix_acl.c; xattr(7) for the permissions of each
-//! namespace.
+//! Invariant: the mode and the access control list of an inode agree. The owner bits equal the entry of the owner,
+//! and the other bits equal the entry of all other users. The group bits equal the mask, or the entry of the owning
+//! group if there is no mask.
+//! Source: Linux fs/attr.c `setattr_prepare`, fs/posix_acl.c; xattr(7) for the permissions of each namespace.
 
 use alloc::vec::Vec;
 
 use obento_base::{Attr, Error, FileFlags, FileKind, Mode, Result};
 use obento_driver::{NewNode, SetAttr, TimeChange, XattrMode, Xattrs};
 
-use crate::access::{self, Caller, Want};
+use crate::access::{self, AccessRequest, Caller};
 use crate::acl::{self, Acl};
 use crate::node::Node;
 use crate::vfs::Vfs;
@@ -19,13 +19,12 @@ use crate::vfs::Vfs;
 const GUARDED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
 impl Vfs {
-    /// Changes all given attributes or none, and returns the new attributes.
+    /// Changes all given attributes or none. Returns the new attributes.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
-    /// 2. `NotPermitted`: the inode is immutable, or the change is reserved for its owner or the owner of
-    ///    the image.
+    /// 2. `NotPermitted`: the inode is immutable, or only the owner of the inode or of the image may make the change.
     /// 3. `AccessDenied`: the caller may not set the times to the current time.
     /// 4. `OutOfRange`: the format cannot store a value.
     pub fn set_attr(&self, caller: &Caller, node: &Node, change: &SetAttr) -> Result<Attr> {
@@ -38,6 +37,10 @@ impl Vfs {
         let change = adjust(caller, &attr, change);
         let list = node.list_after_chmod(change.mode)?;
         let after = fs.set_attr(node.ino(), &change)?;
+        if change.flags.is_some() {
+            // With FS_JOURNAL_DATA_FL, data passes through the driver from now on.
+            drop(node.inode.exclusive());
+        }
         if after.flags.contains(FileFlags::CASEFOLD) != attr.flags.contains(FileFlags::CASEFOLD) {
             // The names of this directory are compared differently from now on.
             self.drop_names();
@@ -62,7 +65,7 @@ impl Vfs {
     pub fn truncate(&self, caller: &Caller, node: &Node, size: u64) -> Result<()> {
         self.writable()?;
         node.data_size()?;
-        node.access(caller, Want::WRITE)?;
+        node.access(caller, AccessRequest::WRITE)?;
         if node.stored()?.flags.intersects(GUARDED) {
             return Err(Error::NotPermitted);
         }
@@ -87,31 +90,34 @@ impl Vfs {
     ///
     /// # Errors
     ///
-    /// 1. `NotSupported`: the format has no extended attributes.
-    /// 2. `AccessDenied`: the caller may not read the attribute.
-    /// 3. `NoData`: the inode has no such attribute.
+    /// 1. `NoData`: the name is in the namespace `trusted`, and the caller is not the owner of the image.
+    /// 2. `AccessDenied`: the name is in the namespace `user`, and the caller may not read the file.
+    /// 3. `NotSupported`: the format has no extended attributes.
+    /// 4. `NoData`: the inode has no such attribute.
     pub fn get_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         if name.starts_with(b"trusted.") && *caller != Caller::Owner {
             return Err(Error::NoData);
         }
         if name.starts_with(b"user.") {
-            node.access(caller, Want::READ)?;
+            node.access(caller, AccessRequest::READ)?;
         }
         node.get_xattr(name)
     }
 
-    /// Sets an extended attribute. Setting an access control list also sets the mode, and clears set-group-ID if
-    /// the caller is not in the group of the file. A list that a mode represents completely is not stored: the
-    /// inode then has no list. A list without any entries removes the list that the inode has.
+    /// Sets an extended attribute.
+    ///
+    /// Setting an access list also sets the mode, and clears set-group-ID if the caller is not in the group of the
+    /// file. If the mode alone can represent the access list, only the mode is set, and the inode has no access list
+    /// afterwards. A list without entries removes the list of the inode. `mode` has no effect on access control
+    /// lists.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
-    /// 3. `NotPermitted` or `AccessDenied`: the caller lacks the permission that xattr(7) defines for the
-    ///    namespace.
-    /// 4. `Invalid`: the value is not an access control list, or a default list is set on something other
-    ///    than a directory.
+    /// 3. `NotPermitted` or `AccessDenied`: the caller lacks the permission that xattr(7) defines for the namespace.
+    /// 4. `Invalid`: the value is not an access control list, or a default list is set on a file that is not a
+    ///    directory.
     /// 5. The errors of [`set_xattr`](Xattrs::set_xattr).
     pub fn set_xattr(
         &self,
@@ -158,8 +164,8 @@ impl Vfs {
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
     /// 3. `NotPermitted` or `AccessDenied`: as for [`set_xattr`](Self::set_xattr).
-    /// 4. `NoData`: the inode has no such attribute, and it is not an access control list. An inode without a list
-    ///    has the one that its mode represents, so that removing it succeeds.
+    /// 4. `NoData`: the inode has no such attribute. Exception: removing an access control list always succeeds,
+    ///    since the mode of every inode represents a list.
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<()> {
         self.writable()?;
         let xattrs = node.file_system().xattrs().ok_or(Error::NotSupported)?;
@@ -208,7 +214,7 @@ fn expect_allowed(caller: &Caller, node: &Node, attr: &Attr, change: &SetAttr) -
     }
     match () {
         () if caller.owns(attr) => Ok(()),
-        () if is_touch(change) => access::check(node, attr, caller, Want::WRITE),
+        () if is_touch(change) => access::check(node, attr, caller, AccessRequest::WRITE),
         () => Err(Error::NotPermitted),
     }
 }
@@ -220,9 +226,12 @@ fn is_touch(change: &SetAttr) -> bool {
     *change == times && is_now(change.atime) && is_now(change.mtime)
 }
 
-/// Returns whether an immutable or append-only inode may be changed like this: its flags may; its project with them if
-/// they end its protection; and an append-only inode takes the current time. Source: Linux fs/attr.c `may_setattr`,
-/// fs/ext4/ioctl.c `ext4_fileattr_set`.
+/// Returns whether an immutable or append-only inode permits the change. Three changes are permitted:
+/// - of the flags;
+/// - of the flags and the project, if the new flags are neither immutable nor append-only;
+/// - of times to the current time, if the inode is append-only and not immutable.
+///
+/// Source: Linux fs/attr.c `may_setattr`, fs/ext4/ioctl.c `ext4_fileattr_set`.
 fn is_allowed_by_flags(attr: &Attr, change: &SetAttr) -> bool {
     let flags = SetAttr { flags: change.flags, ..SetAttr::default() };
     let flags_and_project = SetAttr { project: change.project, ..flags };
@@ -232,8 +241,8 @@ fn is_allowed_by_flags(attr: &Attr, change: &SetAttr) -> bool {
         || is_touch(change) && !attr.flags.contains(FileFlags::IMMUTABLE)
 }
 
-/// Extends a change by its side effects: a new owner or group clears set-user-ID and set-group-ID, and a
-/// caller outside of the group of a file cannot set its set-group-ID bit.
+/// Adds side effects to a change. A new owner or group clears set-user-ID and set-group-ID. A caller that is not in
+/// the group of a file cannot set the set-group-ID bit of the file.
 fn adjust(caller: &Caller, attr: &Attr, change: &SetAttr) -> SetAttr {
     let mut change = *change;
     let group = change.gid.unwrap_or(attr.gid);
@@ -258,7 +267,7 @@ fn expect_xattr_allowed(caller: &Caller, node: &Node, attr: &Attr, name: &[u8]) 
         if sticky || !matches!(attr.kind, FileKind::Regular | FileKind::Directory) {
             return Err(Error::NotPermitted);
         }
-        return access::check(node, attr, caller, Want::WRITE);
+        return access::check(node, attr, caller, AccessRequest::WRITE);
     }
     let allowed = if is_acl(name) { caller.owns(attr) } else { *caller == Caller::Owner };
     if allowed { Ok(()) } else { Err(Error::NotPermitted) }
@@ -273,7 +282,7 @@ impl Node {
         }
     }
 
-    /// Returns the access control list for the new mode, if the inode has a list and the mode changes.
+    /// Returns the access control list for the new mode, if `mode` is given and the inode has a list.
     fn list_after_chmod(&self, mode: Option<Mode>) -> Result<Option<Acl>> {
         let (Some(mode), Some(xattrs)) = (mode, self.file_system().xattrs()) else { return Ok(None) };
         Ok(self.acl(xattrs, acl::ACCESS)?.map(|acl| acl.with_mode(mode)))

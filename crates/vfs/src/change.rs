@@ -1,14 +1,14 @@
 //! Changes of names on behalf of a caller.
 //!
-//! Invariant: no directory becomes its own descendant. A name that moves to another directory moves under
-//! the rename lock, which keeps all parents unchanged while they are checked.
-//! Locking: the rename lock, then the exclusive guards of the directories in ascending order of inode
-//! numbers. An inode that has lost its name is released after the guards, since freeing it may take long.
+//! Invariant: no directory becomes its own descendant. A name moves to another directory only under the rename lock.
+//! Therefore, the parents of the target directory do not change while they are checked.
+//! Locking: the rename lock, then the exclusive guards of the directories in ascending order of inode numbers. If an
+//! inode has lost its name, the guards are released before the inode is, since freeing it may take long.
 
-use obento_base::{Attr, Error, FileFlags, FileKind, Ino, Mode, Name, Result};
+use obento_base::{Attr, DeviceNumber, Error, FileFlags, FileKind, Ino, Mode, Name, Result};
 use obento_driver::{NewNode, RenameFlags, Usage, Victim};
 
-use crate::access::{self, Caller, Want};
+use crate::access::{self, AccessRequest, Caller};
 use crate::node::Node;
 use crate::table::{Facts, Users};
 use crate::vfs::Vfs;
@@ -21,10 +21,12 @@ const MAX_DEPTH: u32 = 1 << 20;
 const FROZEN: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
 impl Vfs {
-    /// Creates an inode with a name in `dir`. The owner of the inode is the caller; if the caller is the
-    /// owner of the image, `new` determines the owner. In a directory with set-group-ID, the inode gets the
-    /// group of the directory, and a new directory also gets the bit. In a directory with a default access
-    /// control list, the inode gets that list.
+    /// Creates an inode with a name in `dir`.
+    ///
+    /// - The owner of the inode is the caller. If the caller is the owner of the image, `new` determines the owner.
+    /// - If `dir` has set-group-ID, the inode gets the group of `dir`. A new directory also gets set-group-ID.
+    /// - If `dir` has a default access control list, that list becomes the access list of the inode, with the
+    ///   permissions in `new` as a limit. A new directory also gets it as its default list.
     ///
     /// # Errors
     ///
@@ -39,8 +41,8 @@ impl Vfs {
         self.create_masked(caller, dir, name, new, Mode::new(0))
     }
 
-    /// [Creates](Self::create) an inode with a umask that has not been applied to its mode. A default
-    /// access control list replaces the umask.
+    /// Creates an inode as [`create`](Self::create) does, with a umask that has not been applied to `new.mode`. If
+    /// `dir` has a default access control list, the umask has no effect.
     pub fn create_masked(
         &self,
         caller: &Caller,
@@ -77,8 +79,8 @@ impl Vfs {
         Ok(made)
     }
 
-    /// Creates a regular file without a name, with the attributes of a file in `dir`. Its last user frees
-    /// it, unless it got a [name](Self::name) before. `umask` has not been applied, as for
+    /// Creates a regular file without a name. Its attributes are those of a file that is created in `dir`. The file
+    /// is freed after its last use, unless [`name`](Self::name) has given it a name. `umask` is applied as by
     /// [`create_masked`](Self::create_masked).
     ///
     /// # Errors
@@ -117,15 +119,17 @@ impl Vfs {
     ///
     /// # Errors
     ///
-    /// As for [`link`](Self::link), and `Invalid` if the file has a name, `NotSupported` if the format has
-    /// no files without names.
+    /// Those of [`link`](Self::link), and:
+    ///
+    /// - `NotSupported`: the format does not support files without names.
+    /// - `Invalid`: the file has a name.
     pub fn name(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
         self.writable()?;
         let nameless = self.0.fs.nameless().ok_or(Error::NotSupported)?;
         self.link_by(caller, node, dir, name, || nameless.name(node.ino(), dir.ino(), name))
     }
 
-    /// Gives `node` another name.
+    /// Creates another name for `node`.
     ///
     /// # Errors
     ///
@@ -158,7 +162,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Removes a name of something other than a directory.
+    /// Removes a name of a file that is not a directory.
     ///
     /// # Errors
     ///
@@ -261,7 +265,49 @@ impl Vfs {
         to: (&Node, &Name),
         flags: RenameFlags,
     ) -> Result<()> {
+        self.rename_with(caller, from, to, flags, None)
+    }
+
+    /// Moves a name, and gives the old name to a whiteout: a character device with the number 0:0 that
+    /// belongs to `owner` and `group`, as `RENAME_WHITEOUT` of rename(2).
+    ///
+    /// # Errors
+    ///
+    /// 1. `Invalid`: the driver does not support whiteouts.
+    /// 2. The errors of [`rename`](Self::rename).
+    /// 3. `NoSpace`: no inode is free.
+    pub fn rename_leaving_whiteout(
+        &self,
+        caller: &Caller,
+        from: (&Node, &Name),
+        to: (&Node, &Name),
+        flags: RenameFlags,
+        (owner, group): (u32, u32),
+    ) -> Result<()> {
+        let whiteout = NewNode {
+            kind: FileKind::CharDevice,
+            mode: Mode::new(0),
+            uid: owner,
+            gid: group,
+            rdev: DeviceNumber::default(),
+            target: &[],
+        };
+        self.rename_with(caller, from, to, flags, Some(&whiteout))
+    }
+
+    fn rename_with(
+        &self,
+        caller: &Caller,
+        from: (&Node, &Name),
+        to: (&Node, &Name),
+        flags: RenameFlags,
+        whiteout: Option<&NewNode<'_>>,
+    ) -> Result<()> {
         let fs = self.writable()?;
+        let whiteouts = match whiteout {
+            Some(node) => Some((self.0.fs.whiteouts().ok_or(Error::Invalid)?, node)),
+            None => None,
+        };
         let crosses = from.0 != to.0;
         let _rename = crosses.then(|| self.0.rename.lock());
         let mut dirs = [from.0, to.0];
@@ -277,6 +323,20 @@ impl Vfs {
                 false => return Err(Error::NameTooLong),
             }
         };
+        let whiteout = whiteouts.map(|(whiteouts, node)| (whiteouts, inherit(caller, &attrs.0, node)));
+        let apply = |flags| {
+            let (from_dir, to_dir) = (from.0.ino(), to.0.ino());
+            match &whiteout {
+                Some((whiteouts, node)) => {
+                    whiteouts.rename_leaving(from_dir, from.1, to_dir, to.1, flags, node)
+                }
+                None => fs.rename(from_dir, from.1, to_dir, to.1, flags),
+            }
+        };
+        let note_left = || match &whiteout {
+            Some(_) => from.0.drop_cached(from.1),
+            None => from.0.note_gone(from.1),
+        };
         let moved = from.0.lookup_to_change(from.1)?;
         expect_removable(caller, &attrs.0, &moved.attr()?)?;
         if flags.is_empty() && to.0.known(to.1).is_none_or(|known| known.is_err()) {
@@ -284,11 +344,11 @@ impl Vfs {
             if crosses {
                 self.expect_no_cycle(caller, &moved, to.0)?;
             }
-            match fs.rename(from.0.ino(), from.1, to.0.ino(), to.1, RenameFlags::NO_REPLACE) {
+            match apply(RenameFlags::NO_REPLACE) {
                 Err(Error::Exists) => {}
                 renamed => {
                     if renamed.is_ok() {
-                        from.0.note_gone(from.1);
+                        note_left();
                         to.0.note(to.1, Some(&moved));
                     }
                     drop(guards);
@@ -309,11 +369,11 @@ impl Vfs {
                 self.expect_no_cycle(caller, target, from.0)?;
             }
         }
-        fs.rename(from.0.ino(), from.1, to.0.ino(), to.1, flags)?;
+        apply(flags)?;
         if target.as_ref() != Some(&moved) {
             match target.as_ref().filter(|_| flags.contains(RenameFlags::EXCHANGE)) {
                 Some(target) => from.0.note(from.1, Some(target)),
-                None => from.0.note_gone(from.1),
+                None => note_left(),
             }
             to.0.note(to.1, Some(&moved));
         }
@@ -331,7 +391,7 @@ impl Vfs {
         if moved.kind()? != FileKind::Directory {
             return Ok(());
         }
-        moved.access(caller, Want::WRITE)?;
+        moved.access(caller, AccessRequest::WRITE)?;
         if self.is_at_or_below(to.ino(), moved.ino())? { Err(Error::Invalid) } else { Ok(()) }
     }
 
@@ -363,19 +423,19 @@ impl Node {
         self.expect_open_to_change(caller, self.vfs.name_fits(name))
     }
 
-    /// Does the same for a name whose length has been checked: `name_fits`.
+    /// Checks as [`expect_changeable`](Self::expect_changeable) does. `name_fits` is the result of checking the
+    /// length of the name.
     fn expect_open_to_change(&self, caller: &Caller, name_fits: bool) -> Result<Attr> {
         let attr = self.attr()?;
         match () {
             () if !attr.is_dir() => return Err(Error::NotDirectory),
             () if !name_fits => return Err(Error::NameTooLong),
-            () => access::check(self, &attr, caller, Want::WRITE | Want::EXEC)?,
+            () => access::check(self, &attr, caller, AccessRequest::WRITE | AccessRequest::EXEC)?,
         }
         if attr.flags.contains(FileFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(attr) }
     }
 
-    /// Returns a node for an inode that was just created in this directory, counted with the other nodes of
-    /// the directory.
+    /// Returns a node for an inode that was just created in this directory.
     fn made(&self, attr: &Attr) -> Node {
         let made = self.vfs().take(attr.ino);
         made.inode.learn(Facts::of(attr));
@@ -383,7 +443,7 @@ impl Node {
     }
 }
 
-/// Checks that the caller may remove a name of `victim`. Fails with `NotPermitted`.
+/// Checks that the caller may remove a name of the inode `victim`. Fails with `NotPermitted`.
 fn expect_removable(caller: &Caller, dir: &Attr, victim: &Attr) -> Result<()> {
     let frozen = victim.flags.intersects(FROZEN) || dir.flags.contains(FileFlags::APPEND);
     if frozen || access::sticky_forbids(dir, victim, caller) { Err(Error::NotPermitted) } else { Ok(()) }

@@ -1,14 +1,10 @@
 //! Open files. Access is checked when a file is opened.
 
-use alloc::sync::Arc;
-
 use bitflags::bitflags;
-use hashbrown::HashMap;
 use obento_base::{Attr, Error, FileFlags, FileKind, Result, Timestamp};
 use obento_driver::{Cookie, EntrySink, SetAttr, TimeChange};
-use obento_env::sync::Mutex;
 
-use crate::access::{Caller, Want};
+use crate::access::{AccessRequest, Caller};
 use crate::node::Node;
 use crate::vfs::{Atime, Vfs};
 
@@ -24,14 +20,14 @@ bitflags! {
         const READ = 1;
         /// Open for writing.
         const WRITE = 2;
-        /// Write at the current end of the file.
+        /// Write every time at the current end of the file.
         const APPEND = 4;
-        /// Truncate the file to length 0 first.
+        /// Truncate the file to length 0 when it is opened.
         const TRUNCATE = 8;
     }
 }
 
-/// An open file. It stays usable after its last name is removed, until its last owner drops it.
+/// An open file. It remains usable after its last name is removed, until it is dropped.
 #[derive(Debug)]
 pub struct File {
     node: Node,
@@ -49,7 +45,8 @@ impl Vfs {
     /// 3. `IsDirectory`: a directory is opened for writing.
     /// 4. `AccessDenied`: the caller lacks the permission.
     /// 5. `ReadOnly`: the volume cannot be changed.
-    /// 6. `NotPermitted`: an immutable file is opened for writing, or an append-only file without `APPEND`.
+    /// 6. `NotPermitted`: an immutable file is opened for writing, or an append-only file is opened for writing
+    ///    without `APPEND`.
     pub fn open(&self, caller: &Caller, node: &Node, flags: OpenFlags) -> Result<File> {
         let attr = node.stored()?;
         let writes = flags.contains(OpenFlags::WRITE);
@@ -60,9 +57,9 @@ impl Vfs {
             FileKind::Directory if writes => return Err(Error::IsDirectory),
             _ => {}
         }
-        let mut want = Want::empty();
-        want.set(Want::READ, flags.contains(OpenFlags::READ));
-        want.set(Want::WRITE, writes);
+        let mut want = AccessRequest::empty();
+        want.set(AccessRequest::READ, flags.contains(OpenFlags::READ));
+        want.set(AccessRequest::WRITE, writes);
         node.access(caller, want)?;
         if writes {
             self.writable()?;
@@ -95,8 +92,8 @@ impl File {
         if self.flags.contains(flag) { Ok(()) } else { Err(Error::BadHandle) }
     }
 
-    /// Reads as [`Node::read_at`] does and updates the access time. Also fails with `BadHandle` if the file
-    /// is not open for reading.
+    /// Reads as [`Node::read_at`] does and updates the access time. Fails with `BadHandle` if the file is not open
+    /// for reading.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.expect(OpenFlags::READ)?;
         let len = self.node.read_at(offset, buf)?;
@@ -104,16 +101,16 @@ impl File {
         Ok(len)
     }
 
-    /// Lists as [`Node::read_dir`] does and updates the access time. Also fails with `BadHandle` if the
-    /// directory is not open for reading.
+    /// Lists as [`Node::read_dir`] does and updates the access time. Fails with `BadHandle` if the directory is not
+    /// open for reading.
     pub fn read_dir(&self, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.expect(OpenFlags::READ)?;
         self.node.read_dir(from, sink)?;
         self.node.stamp_access()
     }
 
-    /// Writes as [`Node::write_at`] does. A file opened with `APPEND` is written at its end, whatever
-    /// `offset` is. Also fails with `BadHandle` if the file is not open for writing.
+    /// Writes as [`Node::write_at`] does. If the file was opened with `APPEND`, ignores `offset` and writes at the
+    /// end. Fails with `BadHandle` if the file is not open for writing.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.expect(OpenFlags::WRITE)?;
         let len = if self.flags.contains(OpenFlags::APPEND) {
@@ -125,8 +122,7 @@ impl File {
         Ok(len)
     }
 
-    /// Sets the size as [`Node::truncate`] does. Also fails with `BadHandle` if the file is not open for
-    /// writing.
+    /// Sets the size as [`Node::truncate`] does. Fails with `BadHandle` if the file is not open for writing.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.expect(OpenFlags::WRITE)?;
         self.node.truncate(size)?;
@@ -135,8 +131,8 @@ impl File {
 }
 
 impl Node {
-    /// Updates the access time according to the policy of the volume, for a caller that reads through the
-    /// node on behalf of another program.
+    /// Updates the access time according to the policy of the volume. For a caller that reads through the node
+    /// instead of an open file.
     pub fn stamp_access(&self) -> Result<()> {
         let config = &self.vfs.0.config;
         let Some(fs) = self.file_system().writable().filter(|_| config.atime != Atime::Never) else {
@@ -154,49 +150,4 @@ impl Node {
 fn is_stale(attr: &Attr, now: Timestamp) -> bool {
     let age = now.secs().saturating_sub(attr.atime.secs());
     attr.atime <= attr.mtime || attr.atime <= attr.ctime || age >= RELATIVE_AGE
-}
-
-/// Open files by number, for hosts whose clients refer to files by number.
-///
-/// Invariant: a number is never reused, so that a late request fails with `BadHandle` instead of reaching
-/// another file.
-#[derive(Debug, Default)]
-pub struct Handles(Mutex<Open>);
-
-#[derive(Debug, Default)]
-struct Open {
-    last: u64,
-    files: HashMap<Handle, Arc<File>>,
-}
-
-/// The number of an open file; never 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Handle(pub u64);
-
-impl Handles {
-    /// Creates an empty table.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds `file` and returns its number.
-    pub fn insert(&self, file: File) -> Handle {
-        let mut open = self.0.lock();
-        open.last = open.last.saturating_add(1);
-        let handle = Handle(open.last);
-        open.files.insert(handle, Arc::new(file));
-        handle
-    }
-
-    /// Returns the file with this number. Fails with `BadHandle`.
-    pub fn get(&self, handle: Handle) -> Result<Arc<File>> {
-        self.0.lock().files.get(&handle).cloned().ok_or(Error::BadHandle)
-    }
-
-    /// Removes the file with this number; it is closed when its last user drops it. Fails with `BadHandle`.
-    pub fn remove(&self, handle: Handle) -> Result<()> {
-        // Drop the file without holding the lock, since closing the last file of an inode may take long.
-        let file = self.0.lock().files.remove(&handle);
-        file.map(drop).ok_or(Error::BadHandle)
-    }
 }

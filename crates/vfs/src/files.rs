@@ -11,10 +11,11 @@ use crate::node::Node;
 use crate::vfs::Vfs;
 
 impl Vfs {
-    /// Creates regular files in `dir`, with the effect of [`create`](Self::create),
-    /// [`write_at`](Node::write_at) and [`set_attr`](Self::set_attr) for each. Returns one result per file.
-    /// A file that cannot be created completely does not exist afterwards; the other files do. Each result
-    /// has the errors of the three methods.
+    /// Creates regular files in `dir`. For each file, the effect is that of [`create`](Self::create),
+    /// [`write_at`](Node::write_at) and [`set_attr`](Self::set_attr). Returns one result per file, in the same order;
+    /// an error is one of those of the three methods.
+    ///
+    /// If a file cannot be created completely, it does not exist afterwards. This does not affect the other files.
     pub fn create_files(&self, caller: &Caller, dir: &Node, files: &[NewFile<'_>]) -> Vec<Result<()>> {
         // A list that new files inherit must be set on each file.
         let bulk =

@@ -1,20 +1,24 @@
-//! Gathering of small appends: consecutive small writes at the end of a file are collected in memory and
-//! passed to the driver as one write.
+//! Gathering of small appends. Consecutive small writes at the end of a file are collected in memory and passed to
+//! the driver as one write. To *settle* a file is to pass its gathered data to the driver.
 //!
-//! The first write goes to the driver; a write that continues where the last one ended starts to gather.
-//! Gathered data is written out when the buffer is full, when a caller reads or otherwise changes the file,
-//! when the file is synced or its last user drops it, and when the data reaches its maximum age.
-//! Invariant: `map_for_write` has reserved the space for gathered data, so that the write itself reports
-//! NoSpace.
-//! Invariant: a file starts to gather only under the guard of its inode. A caller that holds the guard and
-//! has settled the file therefore finds it settled, and no thread waits for its exclusive layout while data
-//! is gathered.
-//! Invariant: the modification time of a file is the time at which the last bytes were accepted, not the
-//! time at which they were written out. The driver receives this time, according to its own clock.
-//! Invariant: the loss of acknowledged data is reported. If gathered data cannot be written, the volume
-//! accepts no further changes, and every sync returns the error.
-//! Locking: one lock per inode, held while its data is written out: after the guard of the inode, before
-//! its layout lock. The list of gathering files is a leaf lock.
+//! The first write is passed to the driver directly. A write that continues where the last write ended starts to
+//! gather. A file is settled:
+//! - when the buffer is full;
+//! - before a caller reads the file, or changes it other than by an append;
+//! - before a sync, and when the last user drops the file;
+//! - when the data reaches its maximum age.
+//!
+//! Invariant: `begin_write` has reserved the space for gathered data before the data is accepted. A lack of space
+//! is therefore reported by the write, not later.
+//! Invariant: a file starts to gather only under the guard of its inode. If a caller holds the guard and has settled
+//! the file, the file gathers nothing. Therefore, no thread waits for the exclusive layout lock of a file that is
+//! gathering.
+//! Invariant: the modification time of a file is the time at which its last bytes were accepted, not the time at
+//! which it was settled. The clock of the driver provides this time.
+//! Invariant: a loss of gathered data is reported. If settling fails, the volume accepts no further changes, and
+//! every sync returns the error.
+//! Locking: one lock per inode, which is held while the file is settled. It is acquired after the guard of the inode
+//! and before its layout lock. The lock of the list of gathering files is a leaf lock.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -23,8 +27,8 @@ use core::ops::Range;
 use core::time::Duration;
 
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Error, Result, Timestamp};
-use obento_driver::{Span, TimeChange};
+use obento_base::{Error, Result};
+use obento_driver::Span;
 use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_env::sync::{Condvar, Mutex};
 use obento_env::thread::{self, Thread};
@@ -32,10 +36,10 @@ use obento_env::thread::{self, Thread};
 use crate::node::Node;
 use crate::table::Inode;
 use crate::vfs::Shared;
-use crate::write::Writer;
+use crate::write::{Times, Writer};
 
-/// Maximum amount of gathered data per file: enough to amortise a call to the driver over many blocks,
-/// small enough to stay in the cache of the processor.
+/// Maximum amount of gathered data per file. It spreads the cost of a call to the driver over many blocks, and still
+/// fits into the cache of the processor.
 pub(crate) const MOST: usize = 64 << 10;
 /// Maximum length of a gathered write. Copying longer writes costs more than gathering saves.
 const LONGEST: usize = MOST / 4;
@@ -57,7 +61,7 @@ struct State {
     gathered: Option<Gathered>,
     /// The end of the file, if the last write ended there.
     end: Option<u64>,
-    /// The driver accepts no gathered data for a file shorter than this.
+    /// The file gathers nothing while it is shorter than this, since the driver could not reserve space.
     not_below: u64,
 }
 
@@ -67,9 +71,9 @@ struct Gathered {
     start: u64,
     bytes: Vec<u8>,
     /// Whole blocks that the driver has reserved. The data ends within them or before them.
-    promised: Range<u64>,
+    reserved: Range<u64>,
     /// The time at which the last bytes were accepted, according to the clock of the driver.
-    taken: Timestamp,
+    times: Times,
 }
 
 impl Gathered {
@@ -78,7 +82,7 @@ impl Gathered {
     }
 
     fn room(&self) -> usize {
-        to_usize(self.promised.end.saturating_sub(self.end()))
+        to_usize(self.reserved.end.saturating_sub(self.end()))
     }
 }
 
@@ -99,7 +103,7 @@ impl Node {
     /// ended. Returns the number of accepted bytes. The caller must write the rest directly, after
     /// [`settle_to_change`](Self::settle_to_change). The caller holds the guard of the inode. Fails with
     /// the errors of writing previously gathered data.
-    pub(crate) fn gather(&self, offset: u64, bytes: &[u8], when: TimeChange) -> Result<usize> {
+    pub(crate) fn gather(&self, offset: u64, bytes: &[u8], times: Times) -> Result<usize> {
         let gather = &self.inode.gather;
         let mut state = gather.state.lock();
         let end = state.gathered.as_ref().map(Gathered::end).or(state.end);
@@ -115,10 +119,10 @@ impl Node {
             }
             let Some(gathered) = &mut state.gathered else { break };
             let part = rest.get(..rest.len().min(gathered.room())).unwrap_or_default();
-            gathered.taken = match when {
-                TimeChange::Now => self.vfs.writable()?.now(),
-                // The later of the two times counts.
-                TimeChange::At(moment) => gathered.taken.max(moment),
+            gathered.times = match times {
+                Times::Now => Times::Accepted(self.vfs.writable()?.now()),
+                Times::Accepted(moment) => Times::Accepted(moment),
+                Times::Kept => gathered.times,
             };
             gathered.bytes.extend_from_slice(part);
             done = done.saturating_add(part.len());
@@ -136,20 +140,17 @@ impl Node {
             return None;
         }
         let bytes = shared.gathering.admit(shared)?;
-        let Some(promised) = self.promise(at) else {
+        let Some(reserved) = self.reserve(at) else {
             state.not_below = at.saturating_mul(2);
             return None;
         };
         shared.gathering.add(&self.inode);
-        Some(Gathered { start: at, bytes, promised, taken: Timestamp::EPOCH })
+        Some(Gathered { start: at, bytes, reserved, times: Times::Kept })
     }
 
     /// Reserves blocks for the data after `at`, which is the end of the file.
-    fn promise(&self, at: u64) -> Option<Range<u64>> {
-        let writer = Writer::new(&self.vfs.0, &self.inode, self.vfs.writable().ok()?).ok()?;
-        if writer.size != at {
-            return None;
-        }
+    fn reserve(&self, at: u64) -> Option<Range<u64>> {
+        let writer = Writer::of(self, self.vfs.writable().ok()?);
         // The last byte of the file must be in a block. If the file ends within a block, the rest of that
         // block is available.
         let last = self.vfs.0.map(&writer.layout, self.ino(), at.checked_sub(1)?..at).ok()?;
@@ -158,25 +159,24 @@ impl Node {
         if !matches!(last.span, Span::Mapped(_)) || start >= most {
             return None;
         }
-        let mut end = start;
-        for _ in 0..RUNS {
+        let (mut end, mut tickets) = (start, Vec::new());
+        tickets.try_reserve_exact(RUNS).ok()?;
+        while end < most && tickets.len() < RUNS {
             // An error is reported when the bytes are written directly.
-            let Ok(extent) = writer.fs.map_for_write(&writer.layout, self.ino(), end..most) else { break };
-            if !matches!(extent.span, Span::Mapped(_)) {
+            let Ok(ticket) = writer.fs.begin_write(&writer.layout, self.ino(), end..most) else { break };
+            if !matches!(ticket.extent().span, Span::Mapped(_)) || ticket.size() != at {
                 break;
             }
-            end = end.saturating_add(extent.len).min(most);
-            if end == most {
-                break;
-            }
+            end = ticket.range().end;
+            tickets.push(ticket);
         }
-        if end.saturating_sub(start) >= to_u64(LONGEST) {
-            return Some(start..end);
+        if end.saturating_sub(start) < to_u64(LONGEST) {
+            return None;
         }
-        if start < end {
-            writer.fs.abandon(&writer.layout, self.ino(), start..end);
+        for ticket in tickets {
+            ticket.detach();
         }
-        None
+        Some(start..end)
     }
 
     /// Passes gathered data to the driver before the file is read.
@@ -237,15 +237,14 @@ impl Shared {
     }
 
     fn write_gathered(&self, inode: &Inode, gathered: &Gathered) -> Result<()> {
-        let mut writer = Writer::new(self, inode, self.fs.writable().ok_or(Error::ReadOnly)?)?;
-        writer.when = TimeChange::At(gathered.taken);
-        let (len, written) = writer.write_all(gathered.start, &gathered.bytes);
-        let end = writer.ceil(gathered.start.saturating_add(to_u64(len)));
-        let rest = end.max(gathered.promised.start)..gathered.promised.end;
+        let writer = Writer::new(self, inode, self.fs.writable().ok_or(Error::ReadOnly)?);
+        let written = writer.write_all(gathered.start, &gathered.bytes, gathered.times);
+        let end = writer.ceil(gathered.start.saturating_add(to_u64(written.len)));
+        let rest = end.max(gathered.reserved.start)..gathered.reserved.end;
         if !rest.is_empty() {
-            writer.fs.abandon(&writer.layout, inode.ino, rest);
+            drop(writer.fs.resume_write(&writer.layout, inode.ino, rest));
         }
-        written
+        written.rest
     }
 }
 
@@ -266,13 +265,13 @@ struct List {
     inodes: Vec<(Arc<Inode>, u64)>,
     spare: Vec<Vec<u8>>,
     tick: u64,
-    ager: Ager,
+    ager: WriterThread,
     lost: Option<Error>,
 }
 
 /// The state of the thread that writes out old data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Ager {
+enum WriterThread {
     #[default]
     None,
     /// A file is gathering.
@@ -293,14 +292,14 @@ impl Gathering {
         if list.inodes.len() >= most {
             return None;
         }
-        if list.ager == Ager::Stopped {
+        if list.ager == WriterThread::Stopped {
             return None;
         }
         if let Some(age) = shared.config.gather_age {
-            if list.ager == Ager::None {
+            if list.ager == WriterThread::None {
                 list.ager = self.start(Arc::downgrade(shared), age);
             }
-            if list.ager == Ager::Refused {
+            if list.ager == WriterThread::Refused {
                 return None;
             }
         }
@@ -319,8 +318,8 @@ impl Gathering {
         let mut list = self.list.lock();
         let tick = list.tick;
         list.inodes.push((Arc::clone(inode), tick));
-        if list.ager == Ager::Asleep {
-            list.ager = Ager::Awake;
+        if list.ager == WriterThread::Asleep {
+            list.ager = WriterThread::Awake;
             self.wanted.notify_all();
         }
     }
@@ -351,7 +350,7 @@ impl Gathering {
         if self.has_lost.load(Ordering::Acquire) { self.list.lock().lost } else { None }
     }
 
-    fn start(self: &Arc<Self>, shared: Weak<Shared>, age: Duration) -> Ager {
+    fn start(self: &Arc<Self>, shared: Weak<Shared>, age: Duration) -> WriterThread {
         let this = Arc::clone(self);
         let run = move || {
             while this.wait(age) {
@@ -362,24 +361,24 @@ impl Gathering {
         match thread::spawn("obento-gather", run) {
             Some(thread) => {
                 *self.thread.lock() = Some(thread);
-                Ager::Awake
+                WriterThread::Awake
             }
-            None => Ager::Refused,
+            None => WriterThread::Refused,
         }
     }
 
     /// Waits for one tick while a file is gathering. Returns whether to continue.
     fn wait(&self, age: Duration) -> bool {
         let mut list = self.list.lock();
-        while list.inodes.is_empty() && list.ager != Ager::Stopped {
-            list.ager = Ager::Asleep;
+        while list.inodes.is_empty() && list.ager != WriterThread::Stopped {
+            list.ager = WriterThread::Asleep;
             list = self.wanted.wait(&self.list, list);
         }
-        if list.ager != Ager::Stopped {
+        if list.ager != WriterThread::Stopped {
             list = self.wanted.wait_for(&self.list, list, age.checked_div(2).unwrap_or(age));
         }
         list.tick = list.tick.saturating_add(1);
-        list.ager != Ager::Stopped
+        list.ager != WriterThread::Stopped
     }
 
     /// Returns the inodes that have been gathering for at least one tick.
@@ -391,7 +390,7 @@ impl Gathering {
 
     /// Stops the thread and all gathering.
     pub(crate) fn stop(&self) {
-        self.list.lock().ager = Ager::Stopped;
+        self.list.lock().ager = WriterThread::Stopped;
         self.wanted.notify_all();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {

@@ -1,12 +1,13 @@
-//! The name cache: the inodes that names refer to, and names that do not exist.
+//! The name cache. For a name in a directory, it stores the inode that the name refers to, or that the name does not
+//! exist.
 //!
-//! The cache consists of sets with a few entries each, so that memory is bounded and entries never move. An
-//! entry for an existing name holds a reference to its inode.
+//! The cache consists of sets with a few entries each, so that memory is bounded and entries never move. An entry for
+//! an existing name holds a reference to its inode. A clock hand per set selects the entry to replace.
 //!
-//! Invariant: an entry is inserted under the shared guard of its directory, by the thread that looked it up
-//! under the same guard, and removed under the exclusive guard. Entries are therefore never stale.
-//! Invariant: a removed directory leaves only entries for names that do not exist. They stay valid for the
-//! next directory with that inode number, since it starts empty.
+//! Invariant: a thread inserts an entry under the shared guard of its directory, and keeps the guard from the lookup
+//! to the insertion. An entry is removed only under the exclusive guard. Entries are therefore never stale.
+//! Invariant: after a directory is removed, only entries for names that do not exist remain. These entries stay valid
+//! for a later directory with the same inode number, since it starts empty.
 //! Locking: one leaf lock per set.
 
 use alloc::sync::Arc;
@@ -30,7 +31,7 @@ struct Entry {
     dir: Ino,
     name: NameBuf,
     target: Option<Arc<Inode>>,
-    /// Whether the entry was found again since the hand last passed it.
+    /// Whether the entry was found since the clock hand last passed it.
     hot: bool,
 }
 
@@ -51,8 +52,8 @@ impl Set {
         self.entries.iter_mut().find(|entry| entry.is(key))
     }
 
-    /// Inserts `entry`. Returns the entry that it replaces: the first one that was not found again since
-    /// the hand last passed it.
+    /// Inserts `entry`. Returns the entry that it replaces: the first entry that was not found since the clock hand
+    /// last passed it.
     fn insert(&mut self, entry: Entry) -> Option<Entry> {
         if self.entries.len() < WAYS {
             self.entries.push(entry);
@@ -78,8 +79,8 @@ pub(crate) struct Key<'a> {
 }
 
 /// The cached result of a lookup.
-pub(crate) enum Known {
-    /// The name refers to this inode. The reference passes to the caller.
+pub(crate) enum CachedName {
+    /// The name refers to this inode. The caller must release the reference.
     Leads(Arc<Inode>),
     /// The name does not exist.
     Nowhere,
@@ -114,16 +115,16 @@ impl Names {
         self.sets.get(to_usize(index))
     }
 
-    pub(crate) fn get(&self, key: &Key<'_>) -> Option<Known> {
+    pub(crate) fn get(&self, key: &Key<'_>) -> Option<CachedName> {
         let mut set = self.set(key)?.lock();
         let entry = set.find(key)?;
         entry.hot = true;
         Some(match &entry.target {
             Some(inode) => {
                 inode.use_again();
-                Known::Leads(Arc::clone(inode))
+                CachedName::Leads(Arc::clone(inode))
             }
-            None => Known::Nowhere,
+            None => CachedName::Nowhere,
         })
     }
 

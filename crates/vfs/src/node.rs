@@ -8,13 +8,13 @@ use core::sync::atomic::Ordering;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_driver::{Cookie, DirEntry, EntrySink, FileSystem};
 
-use crate::access::{self, Caller, Want};
-use crate::names::{Key, Known};
+use crate::access::{self, AccessRequest, Caller};
+use crate::names::{CachedName, Key};
 use crate::table::{Facts, Inode};
 use crate::vfs::Vfs;
 
-/// A reference to an inode, which stays alive at least as long as the reference. Clones refer to the same
-/// inode. Two nodes are equal if they refer to the same inode of the same [`Vfs`].
+/// A reference to an inode. The inode stays alive while the reference exists. Clones refer to the same inode. Two
+/// nodes are equal if they refer to the same inode of the same [`Vfs`].
 pub struct Node {
     pub(crate) vfs: Vfs,
     pub(crate) inode: Arc<Inode>,
@@ -40,7 +40,8 @@ impl Node {
         self.inode.ino
     }
 
-    /// Returns the current attributes. Fails with `Stale` if the inode is not in use on the volume.
+    /// Returns the current attributes. Fails with `Stale` if the inode is not in use on the volume, for example
+    /// because the volume is damaged.
     pub fn attr(&self) -> Result<Attr> {
         self.settle();
         self.stored()
@@ -66,8 +67,8 @@ impl Node {
         self.facts().map(|facts| facts.kind)
     }
 
-    /// Returns whether this is a directory that compares names without regard to case. Fails as
-    /// [`attr`](Self::attr) does.
+    /// Returns whether this is a directory that ignores case when it compares names. Fails as [`attr`](Self::attr)
+    /// does.
     pub fn is_casefold(&self) -> Result<bool> {
         self.facts().map(|facts| facts.casefold)
     }
@@ -78,12 +79,12 @@ impl Node {
     }
 
     /// Checks that the permission bits and the access control list grant `want` to `caller`. Fails with
-    /// `AccessDenied`.
-    pub fn access(&self, caller: &Caller, want: Want) -> Result<()> {
+    /// `AccessDenied` otherwise.
+    pub fn access(&self, caller: &Caller, want: AccessRequest) -> Result<()> {
         access::check(self, &self.stored()?, caller, want)
     }
 
-    /// Returns the inode that `name` refers to in this directory, using the cache.
+    /// Returns the inode that `name` refers to in this directory. Uses the name cache.
     ///
     /// # Errors
     ///
@@ -94,7 +95,7 @@ impl Node {
         let names = &self.vfs.0.names;
         let key = names.key(self.ino(), name);
         let known = names.get(&key);
-        if let Some(Known::Leads(inode)) = known {
+        if let Some(CachedName::Leads(inode)) = known {
             return Ok(self.child_of(inode));
         }
         // Entries of an inode number that was a directory before do not apply to a file.
@@ -132,8 +133,8 @@ impl Node {
     pub(crate) fn known(&self, name: &Name) -> Option<Result<Node>> {
         let key = self.vfs.0.names.key(self.ino(), name);
         Some(match self.vfs.0.names.get(&key)? {
-            Known::Leads(inode) => Ok(self.child_of(inode)),
-            Known::Nowhere => Err(Error::NotFound),
+            CachedName::Leads(inode) => Ok(self.child_of(inode)),
+            CachedName::Nowhere => Err(Error::NotFound),
         })
     }
 
@@ -167,8 +168,17 @@ impl Node {
         }
     }
 
-    /// Caches a result. If several spellings refer to one entry because the directory ignores case, a
-    /// change could not update all of them in the cache; such a directory is cached only while the volume
+    /// Removes `name` from the cache, since it refers to another inode now. The caller holds the guard of this
+    /// directory.
+    pub(crate) fn drop_cached(&self, name: &Name) {
+        let key = self.vfs.0.names.key(self.ino(), name);
+        if let Some(Some(left)) = self.vfs.0.names.take(&key) {
+            self.vfs.0.release(&left);
+        }
+    }
+
+    /// Caches the result of a lookup. In a directory that ignores case, several spellings refer to one entry, and a
+    /// change could not update all of them in the cache. Names of such a directory are cached only if the volume
     /// cannot change.
     pub(crate) fn note_key(&self, key: &Key<'_>, target: Option<&Node>) {
         if self.file_system().writable().is_some() && self.facts().map_or(true, |facts| facts.casefold) {
@@ -183,8 +193,8 @@ impl Node {
         }
     }
 
-    /// Returns the inode that an entry of a listing refers to. On a volume that cannot change, this uses
-    /// the inode number in the entry, without another lookup. Fails as [`lookup`](Self::lookup) does.
+    /// Returns the inode that an entry of a listing refers to. On a volume that cannot change, uses the inode number
+    /// in the entry and performs no lookup. Fails as [`lookup`](Self::lookup) does.
     pub fn child(&self, entry: &DirEntry<'_>) -> Result<Node> {
         if self.file_system().writable().is_some() {
             return self.lookup(entry.name);
@@ -199,7 +209,7 @@ impl Node {
     /// 1. `NotDirectory`: this is not a directory.
     /// 2. `NotFound`: this directory was removed.
     pub fn parent(&self) -> Result<Node> {
-        /// Maximum number of attempts before concurrent renames are treated as a failure.
+        /// Maximum number of attempts. More concurrent renames are treated as a failure.
         const TRIES: u32 = 64;
         if self.is_root() {
             return Ok(self.clone());
@@ -218,8 +228,8 @@ impl Node {
         Err(Error::Busy)
     }
 
-    /// Passes the entries after `from` to `sink`, as [`FileSystem::read_dir`] does. No lock is held
-    /// meanwhile.
+    /// Passes the entries at and after the position `from` to `sink`, as [`FileSystem::read_dir`] does. Holds no lock
+    /// during the calls of `sink`.
     pub fn read_dir(&self, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.file_system().read_dir(self.ino(), from, sink)
     }

@@ -12,8 +12,8 @@ use obento_driver::{Extent, Layout, Span};
 use crate::node::Node;
 use crate::vfs::Shared;
 
-/// An extent of a file. The mapping stays valid while the run exists. The same thread must not read, write
-/// or map the same file through its [`Node`] meanwhile; it uses [`Run::read`].
+/// An extent of a file. The mapping stays valid while the run exists. While the run exists, its thread must not read,
+/// write or map the same file through its [`Node`], except with [`Run::read`].
 pub struct Run<'a> {
     node: &'a Node,
     layout: Layout<'a>,
@@ -38,7 +38,8 @@ impl Run<'_> {
         self.extent.span
     }
 
-    /// Returns the device of a [`Span::Mapped`] run. Its `backing` allows copying without reading.
+    /// Returns the device of a [`Span::Mapped`] run. A host can copy the data without reading it into memory, if
+    /// [`BlockDevice::backing`] returns a location.
     pub fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.node.file_system().device()
     }
@@ -65,8 +66,8 @@ fn read_mapped(node: &Node, at: u64, buf: &mut [u8]) -> Result<()> {
 }
 
 impl Node {
-    /// Reads from byte `offset`. Returns the number of bytes, which is less than `buf.len()` only at the
-    /// end of the file or before data that cannot be read. The next read reports the error of such data.
+    /// Reads from byte `offset`. Returns the number of bytes. The number is less than `buf.len()` only at the end of
+    /// the file, or before data that cannot be read. In the second case, the next read returns the error.
     ///
     /// # Errors
     ///
@@ -76,12 +77,18 @@ impl Node {
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.settle();
         let layout = self.inode.layout.shared();
-        let end = self.data_size()?.min(offset.saturating_add(to_u64(buf.len())));
+        let asked = offset.saturating_add(to_u64(buf.len()));
+        if let Some(at) = self.inode.places.find(&(offset..asked)).filter(|_| !buf.is_empty()) {
+            read_mapped(self, at, buf)?;
+            return Ok(buf.len());
+        }
+        let size = self.data_size()?;
+        let end = size.min(asked);
         let want = to_usize(end.saturating_sub(offset));
         let mut done = 0;
         while let Some(buf) = buf.get_mut(done..want).filter(|buf| !buf.is_empty()) {
             let at = offset.saturating_add(to_u64(done));
-            match self.read_run(&layout, at..end, buf) {
+            match self.read_run(&layout, at..size, buf) {
                 Ok(0) => break,
                 Ok(len) => done = done.saturating_add(len),
                 Err(error) if done == 0 => return Err(error),
@@ -91,10 +98,14 @@ impl Node {
         Ok(done)
     }
 
-    /// Reads the run at `range.start` into `buf`, as far as it fits.
-    fn read_run(&self, layout: &Layout<'_>, range: Range<u64>, buf: &mut [u8]) -> Result<usize> {
-        let start = range.start;
-        let extent = self.map(layout, range)?;
+    /// Reads the run at `rest.start` into `buf`, as far as it fits. `rest` ends with the file, and `buf` before that.
+    fn read_run(&self, layout: &Layout<'_>, rest: Range<u64>, buf: &mut [u8]) -> Result<usize> {
+        let start = rest.start;
+        let ahead = start.saturating_add(self.inode.places.ahead().max(to_u64(buf.len()))).min(rest.end);
+        let extent = self.map(layout, start..ahead)?;
+        if let Span::Mapped(at) = extent.span {
+            self.inode.places.note(start..start.saturating_add(extent.len), at);
+        }
         let len = to_usize(extent.len).min(buf.len());
         let buf = buf.get_mut(..len).unwrap_or_default();
         match extent.span {
@@ -120,8 +131,8 @@ impl Node {
         self.vfs.0.data_size(self.ino())
     }
 
-    /// Returns the run of at most `max_len` bytes that starts at `offset`, or `None` at the end of the file
-    /// and for an empty range. Fails as [`read_at`](Self::read_at) does.
+    /// Returns the run that starts at `offset` and has at most `max_len` bytes. Returns `None` at or past the end of
+    /// the file, or if `max_len` is 0. Fails as [`read_at`](Self::read_at) does.
     pub fn run(&self, offset: u64, max_len: u64) -> Result<Option<Run<'_>>> {
         self.settle();
         let layout = self.inode.layout.shared();
@@ -139,9 +150,9 @@ impl Node {
         self.seek(offset, |span| !span.is_zeros()).and_then(|found| found.ok_or(Error::NoSuchOffset))
     }
 
-    /// Returns the first byte at or after `offset` that is in a hole, as `lseek(2)` with `SEEK_HOLE` does.
-    /// The end of the file counts as a hole. Fails as [`seek_data`](Self::seek_data) does if `offset` is
-    /// not within the file.
+    /// Returns the first byte at or after `offset` that is in a hole, as `lseek(2)` with `SEEK_HOLE` does. The end of
+    /// the file counts as a hole. Fails with `NoSuchOffset` if `offset` is at or past the end of the file, and as
+    /// [`read_at`](Self::read_at) does.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.settle();
         let size = self.data_size()?;

@@ -1,7 +1,6 @@
 //! Allocating, freeing and moving the space of files: `fallocate(2)`.
 //!
-//! Invariant: the driver receives whole blocks only; the partial blocks at the edges of a range are
-//! written.
+//! Invariant: the driver receives only whole blocks. The partial blocks at the edges of a range are written.
 //! Locking: as in `write.rs`.
 
 use core::ops::Range;
@@ -13,7 +12,7 @@ use crate::node::Node;
 use crate::write::Writer;
 
 impl Node {
-    /// Makes `range` read as zeros and frees its blocks. The size does not change.
+    /// Makes `range` read as zeros, and frees the whole blocks inside it. The size does not change.
     ///
     /// # Errors
     ///
@@ -25,20 +24,21 @@ impl Node {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
         self.settle_to_change()?;
-        let mut writer = Writer::of(self, fs)?;
-        let range = range.start..range.end.min(writer.size);
+        let size = self.data_size()?;
+        let writer = Writer::of(self, fs);
+        let range = range.start..range.end.min(size);
         if range.is_empty() {
             return Ok(());
         }
         let start = writer.ceil(range.start);
-        let end = if range.end == writer.size { range.end } else { writer.floor(range.end) };
+        let end = if range.end == size { range.end } else { writer.floor(range.end) };
         if start >= end {
             return writer.zero(range);
         }
         writer.zero(range.start..start)?;
         writer.zero(end..range.end)?;
         drop(writer);
-        fs.punch(&self.inode.layout.exclusive(), self.ino(), start..end)
+        fs.punch(&self.inode.exclusive(), self.ino(), start..end)
     }
 
     /// Ensures that writing to `range` needs no further space. Holes in the range keep reading as zeros.
@@ -55,28 +55,30 @@ impl Node {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
         self.settle_to_change()?;
-        let writer = Writer::of(self, fs)?;
+        let old = self.data_size()?;
         self.check_range(&range)?;
-        if size.after(writer.size, &range) > writer.size {
-            writer.zero_last_block()?;
+        let writer = Writer::of(self, fs);
+        if size.after(old, &range) > old {
+            writer.zero_last_block(old)?;
         }
         fs.allocate(&writer.layout, self.ino(), range, size)
     }
 
-    /// Makes `range` read as zeros without freeing its blocks, and allocates missing blocks. Fails as
+    /// Makes `range` read as zeros, keeps its blocks, and allocates missing blocks. Fails as
     /// [`allocate`](Self::allocate) does.
     pub fn zero_range(&self, range: Range<u64>, size: Size) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
         self.settle_to_change()?;
-        let mut writer = Writer::of(self, fs)?;
+        let old = self.data_size()?;
         self.check_range(&range)?;
-        if size.after(writer.size, &range) > writer.size {
-            writer.zero_last_block()?;
+        let writer = Writer::of(self, fs);
+        if size.after(old, &range) > old {
+            writer.zero_last_block(old)?;
         }
         let start = writer.ceil(range.start);
-        let end = if range.end >= writer.size { range.end } else { writer.floor(range.end) };
-        let (old, inside) = (writer.size, |range: Range<u64>, size: u64| range.start..range.end.min(size));
+        let end = if range.end >= old { range.end } else { writer.floor(range.end) };
+        let inside = |range: Range<u64>, size: u64| range.start..range.end.min(size);
         if start >= end {
             writer.zero(inside(range.clone(), old))?;
             return fs.allocate(&writer.layout, self.ino(), range, size);
@@ -84,39 +86,41 @@ impl Node {
         writer.zero(inside(range.start..start, old))?;
         writer.zero(inside(end..range.end, old))?;
         drop(writer);
-        fs.zero_range(&self.inode.layout.exclusive(), self.ino(), start..end, size)?;
+        fs.zero_range(&self.inode.exclusive(), self.ino(), start..end, size)?;
         if start > range.start {
-            let writer = Writer::of(self, fs)?;
+            let writer = Writer::of(self, fs);
             fs.allocate(&writer.layout, self.ino(), range.start..start, Size::Keep)?;
         }
         Ok(())
     }
 
-    /// Removes `range` from the file. The range consists of whole blocks before the end of the file.
+    /// Removes `range` from the file. `range` must consist of whole blocks before the end of the file.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `IsDirectory`: the inode is a directory.
-    /// 3. `Invalid`: the inode is not a regular file, or the range is not of that kind.
+    /// 3. `Invalid`: the inode is not a regular file. Or: `range` is empty, covers a part of a block, or reaches the
+    ///    end of the file.
     /// 4. `NotSupported`: the driver cannot move data within a file.
     pub fn collapse(&self, range: Range<u64>) -> Result<()> {
-        self.rearrange(|fs| fs.collapse(&self.inode.layout.exclusive(), self.ino(), range))
+        self.rearrange(|fs| fs.collapse(&self.inode.exclusive(), self.ino(), range))
     }
 
-    /// Inserts a hole that is as long as `range` at its start, and moves up the data after it. The range
-    /// consists of whole blocks and starts within the file.
+    /// Inserts a hole at `range.start` that is as long as `range`. The data at and after `range.start` moves to
+    /// `range.end`. `range` must consist of whole blocks and start before the end of the file.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `IsDirectory`: the inode is a directory.
-    /// 3. `Invalid`: the inode is not a regular file, or the range is not of that kind.
+    /// 3. `Invalid`: the inode is not a regular file. Or: `range` is empty, covers a part of a block, or starts at or
+    ///    past the end of the file.
     /// 4. `NotSupported`: the driver cannot move data within a file.
     /// 5. `FileTooBig`: the new size exceeds the limit of the format.
     /// 6. `NoSpace`: the mapping cannot grow.
     pub fn insert(&self, range: Range<u64>) -> Result<()> {
-        self.rearrange(|fs| fs.insert(&self.inode.layout.exclusive(), self.ino(), range))
+        self.rearrange(|fs| fs.insert(&self.inode.exclusive(), self.ino(), range))
     }
 
     fn rearrange(&self, act: impl FnOnce(&dyn WritableFileSystem) -> Result<()>) -> Result<()> {

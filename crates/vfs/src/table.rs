@@ -1,12 +1,13 @@
 //! The table of inodes in use.
 //!
-//! Invariant: an inode is in the table from its first use to its last one. Its number is then listed as
-//! leaving until the driver has forgotten or freed the inode, so that a number that the driver may reassign
-//! is not used meanwhile.
-//! Invariant: the use count drops from 1 to 0 only under the lock of the shard, which then removes the
-//! inode. A thread that finds an inode in the table may therefore increment its count.
-//! Locking: shards are leaf locks. They may be taken below the locks of the driver, which asks for the
-//! users of an inode ([`Table::users`]). A thread that waits for a leaving number holds neither.
+//! Invariant: an inode is in the table from its first use to its last use. Afterwards, its number is in the list of
+//! leaving numbers until the driver has forgotten or freed the inode. No thread uses a leaving number, since the
+//! driver may assign it to another inode.
+//! Invariant: the use count drops from 1 to 0 only under the lock of the shard, and the inode is then removed from
+//! the table. A thread that finds an inode in the table may therefore increment its count.
+//! Locking: shards are leaf locks. A thread may lock a shard while it holds locks of the driver, since the driver
+//! asks for the users of an inode ([`Table::users`]). A thread that waits for a leaving number holds neither a lock
+//! of the driver nor a shard.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,11 +16,12 @@ use core::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, FileFlags, FileKind, Ino};
-use obento_driver::LayoutLock;
+use obento_driver::{ExclusiveLayout, LayoutLock};
 use obento_env::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use obento_env::sync::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::gather::Gather;
+use crate::places::Places;
 
 /// Number of shards: enough that threads rarely collide.
 const SHARDS: u64 = 16;
@@ -33,6 +35,7 @@ pub(crate) struct Inode {
     /// Protects the names of a directory, and serialises the writers of a file.
     pub(crate) guard: RwLock<()>,
     pub(crate) layout: LayoutLock,
+    pub(crate) places: Places,
     pub(crate) gather: Gather,
 }
 
@@ -87,6 +90,7 @@ impl Inode {
             uses: AtomicUsize::new(1),
             guard: RwLock::new(()),
             layout: LayoutLock::new(),
+            places: Places::default(),
             gather: Gather::default(),
         }
     }
@@ -94,6 +98,13 @@ impl Inode {
     /// Adds a use. The caller already has one.
     pub(crate) fn use_again(&self) {
         self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Locks the mapping for removing or moving blocks.
+    pub(crate) fn exclusive(&self) -> ExclusiveLayout<'_> {
+        let layout = self.layout.exclusive();
+        self.places.clear();
+        layout
     }
 
     /// Returns the facts that are known.

@@ -1,4 +1,4 @@
-//! An open volume and the state that its users share.
+//! An open volume and the state that all its users share.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -24,7 +24,8 @@ pub enum Atime {
     /// Never update (`noatime`).
     #[default]
     Never,
-    /// Update if the access time is not later than the last change, or older than a day (`relatime`).
+    /// Update if the access time is not later than the modification time or the change time, or is at least a day old
+    /// (`relatime`).
     Relative,
     /// Always update (`strictatime`).
     Always,
@@ -39,18 +40,17 @@ pub struct Config {
     pub atime: Atime,
     /// Clock to which `Atime::Relative` compares access times.
     pub clock: Arc<dyn Clock>,
-    /// Maximum amount of gathered data of all files in bytes; 0 passes each write to the driver
-    /// immediately.
+    /// Maximum amount of gathered data of all files in bytes. With 0, each write is passed to the driver immediately.
     pub gather: usize,
-    /// Maximum age of gathered data. A thread enforces it; without threads, no data is gathered. `None`
-    /// sets no maximum: data is written out when a caller reads, otherwise changes, syncs, or drops the
-    /// file.
+    /// Maximum age of gathered data. A thread enforces the maximum; without threads, no data is gathered. With
+    /// `None`, data has no maximum age. The other reasons to pass data to the driver remain: a full buffer, a read, a
+    /// change other than an append, a sync, and the last drop of the file.
     pub gather_age: Option<Duration>,
 }
 
 impl Default for Config {
-    /// Returns the defaults: 32768 names, which use about 10 MiB with their inodes; no access times; 8 MiB
-    /// of gathered data for at most one second.
+    /// Returns the defaults: 32768 names, no updates of access times, and up to 8 MiB of gathered data for at most
+    /// one second. The names and their inodes use about 10 MiB.
     fn default() -> Self {
         Self {
             names: 32768,
@@ -108,12 +108,12 @@ pub(crate) struct Shared {
 }
 
 impl Vfs {
-    /// Takes over `fs`. From now on, only this object may change the volume.
+    /// Creates a [`Vfs`] with default options. From now on, only the returned object and its clones may change `fs`.
     pub fn new(fs: Arc<dyn FileSystem>) -> Self {
         Self::with(fs, Config::default())
     }
 
-    /// Creates a [`Vfs`] with these options.
+    /// Creates a [`Vfs`] with the options `config`. Otherwise like [`new`](Self::new).
     pub fn with(fs: Arc<dyn FileSystem>, config: Config) -> Self {
         let table = Table::new();
         Self(Arc::new(Stripe(Arc::new(Shared {
@@ -137,15 +137,16 @@ impl Vfs {
         WeakVfs(Arc::downgrade(&self.0.0))
     }
 
-    /// Writes out gathered data and returns the underlying file system, for reading only: changes must go
-    /// through the `Vfs`.
-    pub fn file_system(&self) -> &Arc<dyn FileSystem> {
+    /// Passes the gathered data of all files to the driver, and returns the file system. Its sizes and contents are
+    /// then current. The caller may only read through it: all changes must be made through the `Vfs`. To read only
+    /// the limits, use [`limits`](Self::limits), which passes nothing to the driver.
+    pub fn flushed_file_system(&self) -> &Arc<dyn FileSystem> {
         self.0.settle_all();
         &self.0.fs
     }
 
-    /// Returns whether [`Node::get_xattr`] or [`Node::list_xattrs`] was called for any file, so that attributes which the volume
-    /// [hides](obento_driver::Notice::Hidden) were missed.
+    /// Returns whether [`Node::get_xattr`] or [`Node::list_xattrs`] was called for any file. If the volume
+    /// [hides](obento_driver::Notice::Hidden) attributes, such a call may have missed some.
     pub fn has_asked_for_xattrs(&self) -> bool {
         self.0.asked_xattrs.load(Ordering::Relaxed)
     }
@@ -155,17 +156,52 @@ impl Vfs {
         self.0.limits
     }
 
+    /// Returns whether a rename can leave a whiteout at the old name.
+    pub fn has_whiteouts(&self) -> bool {
+        self.0.fs.whiteouts().is_some()
+    }
+
     /// Returns the root directory.
     pub fn root(&self) -> Node {
         self.0.root.use_again();
         Node::new(self.clone(), Arc::clone(&self.0.root))
     }
 
-    /// Returns the inode with this number. Fails with `Stale` if the inode is not in use.
+    /// Returns the inode with the number `ino`. Fails with `Stale` if the inode is not in use on the volume.
     pub fn node(&self, ino: Ino) -> Result<Node> {
         let node = self.take(ino);
         node.attr()?;
         Ok(node)
+    }
+
+    /// Returns the inode with the number `ino`, which was in use in the process that passed the volume to this one.
+    /// Reads nothing.
+    pub fn adopt(&self, ino: Ino) -> Node {
+        if ino == self.0.root.ino { self.root() } else { self.take(ino) }
+    }
+
+    /// Prepares the volume for use by another process: writes all changes to their final place, after releasing the
+    /// inodes that only the name cache uses. Returns the state that the other process needs to open the volume with
+    /// [`OpenOptions::adopt`](obento_driver::OpenOptions::adopt).
+    ///
+    /// The caller must not change the volume again until the other process has ended.
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotSupported`: the driver does not support passing on a volume.
+    /// 2. The error with which gathered data was lost.
+    /// 3. The errors of [`Handover::prepare`](obento_driver::Handover::prepare).
+    pub fn prepare_handover(&self) -> Result<Vec<u8>> {
+        let handover = self.0.fs.handover().ok_or(Error::NotSupported)?;
+        self.drop_names();
+        self.0.settle_all();
+        self.0.gathering.lost().map_or(Ok(()), Err)?;
+        handover.prepare()
+    }
+
+    /// Returns whether the driver supports passing the volume to another process.
+    pub fn can_be_passed_on(&self) -> bool {
+        self.0.fs.handover().is_some()
     }
 
     /// Returns the number of inodes in use by nodes, open files and the name cache.
@@ -178,24 +214,27 @@ impl Vfs {
         self.0.names.drain().into_iter().for_each(|inode| self.0.release(&inode));
     }
 
-    /// Writes all changes to stable storage. Has no effect on a volume that is open read-only. Fails with
-    /// the error by which acknowledged data was lost, and with the errors of the volume.
+    /// Writes all changes to stable storage. Has no effect on a volume that is open read-only.
+    ///
+    /// # Errors
+    ///
+    /// 1. The error with which gathered data was lost.
+    /// 2. The errors of the volume.
     pub fn sync(&self) -> Result<()> {
         self.0.settle_all();
         if self.0.fs.writable().is_none() { Ok(()) } else { self.0.syncable()?.sync() }
     }
 
-    /// [Syncs](Node::sync) all `nodes`, for callers that wait at the same time: a journal needs one commit
-    /// for all of them. Fails with the error of one of the nodes; each of them may then be on stable
-    /// storage or not.
+    /// [Syncs](Node::sync) all `nodes`, for callers that wait at the same time. A driver with a journal needs only
+    /// one commit for all nodes. Fails with the error of one of the nodes; whether each node is on stable storage is
+    /// then unspecified.
     pub fn sync_nodes(&self, nodes: &[Node]) -> Result<()> {
         nodes.iter().for_each(Node::settle);
         let inos: Vec<_> = nodes.iter().map(Node::ino).collect();
         self.0.syncable()?.sync_files(&inos)
     }
 
-    /// Discards free ranges that are at least `min_len` bytes long, and returns the number of discarded
-    /// bytes.
+    /// Discards free ranges that are at least `min_len` bytes long. Returns the number of discarded bytes.
     ///
     /// # Errors
     ///
@@ -209,9 +248,9 @@ impl Vfs {
         self.0.fs.trim().ok_or(Error::NotSupported)?.trim(min_len)
     }
 
-    /// Ends all changes: empties the name cache, so that inodes without names and users are freed, and
-    /// marks the volume clean. Has no effect on a volume that is open read-only. Fails as
-    /// [`sync`](Self::sync) does.
+    /// Ends all changes and marks the volume clean. Empties the name cache first, so that inodes that have no name
+    /// and no other user are freed. Has no effect on a volume that is open read-only. Fails as [`sync`](Self::sync)
+    /// does.
     pub fn close(&self) -> Result<()> {
         self.drop_names();
         self.0.gathering.stop();
@@ -265,7 +304,7 @@ impl Shared {
     }
 }
 
-/// Releases the references of the cache and of the root too, so that the driver frees inodes without names.
+/// Releases the references of the name cache and of the root. The driver then frees inodes without names.
 impl Drop for Shared {
     fn drop(&mut self) {
         self.names.drain().iter().for_each(|inode| self.release(inode));

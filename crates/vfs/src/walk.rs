@@ -8,14 +8,14 @@ use alloc::borrow::Cow;
 
 use obento_base::{Error, FileKind, Name, NameBuf, NameError, Result};
 
-use crate::access::{Caller, Want};
+use crate::access::{AccessRequest, Caller};
 use crate::node::Node;
 use crate::vfs::Vfs;
 
 /// Maximum number of symbolic links in one walk: Linux include/linux/namei.h `MAXSYMLINKS`.
 const MAX_SYMLINKS: u32 = 40;
-/// Maximum length of the rest of a path in bytes, with links replaced: 16 times `PATH_MAX` of Linux, since
-/// an image can contain deeper trees than a single system call can name.
+/// Maximum length of the rest of a path in bytes, after links were replaced by their targets: 16 times `PATH_MAX` of
+/// Linux. An image can contain deeper trees than a single system call can name.
 const MAX_PATH: usize = 16 * 4096;
 
 /// The treatment of a symbolic link at the end of a path.
@@ -34,7 +34,7 @@ pub struct Last {
     pub dir: Node,
     /// Last component.
     pub name: NameBuf,
-    /// Whether a slash follows, which requires a directory.
+    /// Whether a slash follows the component. The slash requires the file to be a directory.
     pub slash: bool,
 }
 
@@ -55,13 +55,13 @@ struct Component {
 }
 
 impl Vfs {
-    /// Returns the inode that `path` refers to, relative to `from`, or to the root if `path` starts with
-    /// `/`.
+    /// Returns the inode that `path` refers to. A path that starts with `/` starts at the root, any other path at
+    /// `from`.
     ///
     /// # Errors
     ///
-    /// The first that applies at each step:
-    /// 1. `NotDirectory`: a component or a slash follows something other than a directory.
+    /// At each component, the first error that applies:
+    /// 1. `NotDirectory`: the component or a slash follows the name of a file that is not a directory.
     /// 2. `AccessDenied`: `caller` may not look up names in the directory.
     /// 3. `NameTooLong`: the component exceeds the limit of the format.
     /// 4. `NotFound`: the component does not exist, or the path is empty.
@@ -78,15 +78,15 @@ impl Vfs {
         Ok(walk.at)
     }
 
-    /// Returns the directory that contains, or would contain, the last component of `path`. Symbolic links
+    /// Returns the directory of the last component of `path`. The last component need not exist. Symbolic links
     /// before the last component are followed.
     ///
     /// # Errors
     ///
-    /// 1. The errors of [`resolve`](Self::resolve) for the directory, in which `caller` must be allowed to
-    ///    look up names.
-    /// 2. `Invalid`: the last component is `.`, `..`, or missing.
+    /// 1. The errors of [`resolve`](Self::resolve) for the directory.
+    /// 2. `Invalid`: the last component is missing, is `.` or `..`, or contains a NUL.
     /// 3. `NameTooLong`: the last component exceeds the limit of the format.
+    /// 4. `AccessDenied`: `caller` may not look up names in the directory.
     pub fn resolve_parent(&self, from: &Node, path: &[u8], caller: &Caller) -> Result<Last> {
         let mut walk = Walk::start(self, from, path)?;
         while let Some(component) = walk.next() {
@@ -100,7 +100,7 @@ impl Vfs {
                 Ok(_) | Err(NameError::TooLong) => return Err(Error::NameTooLong),
                 Err(_) => return Err(Error::Invalid),
             };
-            walk.at.access(caller, Want::EXEC)?;
+            walk.at.access(caller, AccessRequest::EXEC)?;
             return Ok(Last { dir: walk.at, name, slash: component.slash });
         }
         Err(Error::Invalid)
@@ -137,7 +137,7 @@ impl<'p> Walk<'p> {
     fn step(&mut self, component: &Component, follow: bool, caller: &Caller) -> Result<()> {
         self.at.expect_directory()?;
         if *caller != Caller::Owner {
-            self.at.access(caller, Want::EXEC)?;
+            self.at.access(caller, AccessRequest::EXEC)?;
         }
         let next = match Name::new(self.bytes(component)) {
             Ok(name) => self.at.lookup(name)?,

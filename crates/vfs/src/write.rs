@@ -1,21 +1,27 @@
 //! Writing files: the driver reserves and publishes blocks, and the data goes directly to the device.
 //!
+//! A write is two calls of the driver: [`begin_write`] returns the place and the state of the file, and [`end_write`]
+//! publishes the data. Nothing else is asked, unless the write leaves a gap after the end of the file.
 //! Invariant: the parts of a new block that a write does not cover are zeroed before `end_write` makes the
-//! block readable. The rest of the last block is zeroed before the file grows beyond it. A block is new if
-//! it was a hole, unwritten, or past the end of the file.
-//! Invariant: zeros and data of one sector are written together, and the rest of the last block is zeroed
-//! when a file shrinks, so that a power cut never leaves a sector with old and new data.
+//! block readable ([`WriteTicket::frame`]). The rest of the last block is zeroed before the file grows beyond it.
+//! Invariant: zeros and data of one sector are written together, and the rest of the last block is zeroed when a file
+//! shrinks. A power failure therefore never leaves a sector with old and new data.
+//!
 //! Small appends are gathered in memory: [`crate::gather`].
-//! Locking: the exclusive guard of the inode, so that writes, appends and truncations are serialised; below
-//! it the layout lock, shared while data is transferred and exclusive for removing blocks.
+//!
+//! Locking: the exclusive guard of the inode serialises writes, appends and truncations. Below it is the layout lock,
+//! which is shared while data is transferred and exclusive for removing blocks.
+//!
+//! [`begin_write`]: WritableFileSystem::begin_write
+//! [`end_write`]: WritableFileSystem::end_write
 
 use core::ops::Range;
 use core::slice;
 
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Error, Result};
+use obento_base::{Error, Result, Timestamp};
 use obento_block::BlockDevice;
-use obento_driver::{Extent, Layout, SetAttr, Span, TimeChange, WritableFileSystem};
+use obento_driver::{Extent, Layout, SetAttr, Span, TimeChange, WritableFileSystem, WriteTicket};
 
 use crate::node::Node;
 use crate::table::Inode;
@@ -30,35 +36,23 @@ pub(crate) struct Writer<'a> {
     inode: &'a Inode,
     pub(crate) fs: &'a dyn WritableFileSystem,
     pub(crate) layout: Layout<'a>,
-    pub(crate) size: u64,
-    /// The time at which the data was accepted.
-    pub(crate) when: TimeChange,
     block: u64,
 }
 
-/// The target of one step of a write.
-struct Target {
-    /// Range to request from the driver.
-    range: Range<u64>,
-    /// End of the data in this step.
-    end: u64,
-    there: There,
-}
-
-/// The previous contents of the target.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum There {
-    /// Nothing: the parts of the range without data must be zeroed.
-    Nothing,
-    /// Data.
-    Bytes,
-    /// Data that only the driver can access.
-    Driver,
+/// The times of a file after a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Times {
+    /// The time at which the driver writes.
+    Now,
+    /// The time at which the data was accepted.
+    Accepted(Timestamp),
+    /// The old times: a cache above maintains them.
+    Kept,
 }
 
 impl Node {
-    /// Writes at byte `offset`. Returns the number of bytes written, which is less than `bytes.len()` only
-    /// if the space, the maximum size or the device is exhausted.
+    /// Writes at byte `offset`. Returns the number of bytes written. The number is less than `bytes.len()` only if
+    /// the space, the maximum file size or the device is exhausted.
     ///
     /// # Errors
     ///
@@ -71,25 +65,24 @@ impl Node {
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
-        self.write_guarded(offset, bytes, TimeChange::Now)
+        self.write_guarded(offset, bytes, Times::Now)
     }
 
-    /// Writes data from a write-back cache above, as [`write_at`](Self::write_at) does. The times of the
-    /// file do not change: the cache maintains them and sets them explicitly.
+    /// Writes data from a write-back cache above this layer, as [`write_at`](Self::write_at) does. The times of the
+    /// file do not change, since the cache sets them explicitly.
     pub fn write_back(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
-        let when = TimeChange::At(self.stored()?.mtime);
-        self.write_guarded(offset, bytes, when)
+        self.write_guarded(offset, bytes, Times::Kept)
     }
 
-    /// Writes at the end of the file, whatever other threads append meanwhile. Returns the offset and the
-    /// number of bytes. Fails as [`write_at`](Self::write_at) does.
+    /// Writes at the end of the file. Concurrent appends by other threads do not overlap this write. Returns the
+    /// offset and the number of bytes. Fails as [`write_at`](Self::write_at) does.
     pub fn append(&self, bytes: &[u8]) -> Result<(u64, usize)> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
         let end = self.inode.gather.end().map_or_else(|| self.data_size(), Ok)?;
-        self.write_guarded(end, bytes, TimeChange::Now).map(|len| (end, len))
+        self.write_guarded(end, bytes, Times::Now).map(|len| (end, len))
     }
 
     /// Sets the size. Added data reads as zeros.
@@ -104,37 +97,35 @@ impl Node {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
         self.settle_to_change()?;
-        let writer = Writer::of(self, fs)?;
+        let old = self.data_size()?;
         if size > self.vfs.limits().file_size_max {
             return Err(Error::FileTooBig);
         }
-        let shrinks = size < writer.size;
-        if size > writer.size {
-            writer.zero_last_block()?;
+        if size > old {
+            Writer::of(self, fs).zero_last_block(old)?;
         }
-        drop(writer);
-        fs.truncate(&self.inode.layout.exclusive(), self.ino(), size)?;
-        if shrinks { Writer::of(self, fs)?.zero_last_block() } else { Ok(()) }
+        fs.truncate(&self.inode.exclusive(), self.ino(), size)?;
+        if size < old { Writer::of(self, fs).zero_last_block(size) } else { Ok(()) }
     }
 
     /// Returns once the file and its names are on stable storage.
     ///
     /// # Errors
     ///
-    /// 1. `ReadOnly`: the volume is open read-only.
-    /// 2. The error by which acknowledged data of any file was lost.
+    /// 1. The error with which gathered data of any file was lost.
+    /// 2. `ReadOnly`: the volume is open read-only.
     /// 3. The errors of the volume.
     pub fn sync(&self) -> Result<()> {
         self.vfs.sync_nodes(slice::from_ref(self))
     }
 
-    fn write_guarded(&self, offset: u64, bytes: &[u8], when: TimeChange) -> Result<usize> {
-        let gathered = self.gather(offset, bytes, when)?;
+    fn write_guarded(&self, offset: u64, bytes: &[u8], times: Times) -> Result<usize> {
+        let gathered = self.gather(offset, bytes, times)?;
         match bytes.get(gathered..) {
             Some([]) if gathered > 0 => Ok(gathered),
             rest => {
                 let offset = offset.saturating_add(to_u64(gathered));
-                match self.write_through(offset, rest.unwrap_or_default(), when) {
+                match self.write_through(offset, rest.unwrap_or_default(), times) {
                     Err(_) if gathered > 0 => Ok(gathered),
                     written => written.map(|len| gathered.saturating_add(len)),
                 }
@@ -143,43 +134,49 @@ impl Node {
     }
 
     /// Passes a write to the driver.
-    fn write_through(&self, offset: u64, bytes: &[u8], when: TimeChange) -> Result<usize> {
+    fn write_through(&self, offset: u64, bytes: &[u8], times: Times) -> Result<usize> {
         self.settle_to_change()?;
-        let mut writer = Writer::of(self, self.vfs.writable()?)?;
-        writer.when = when;
+        let writer = Writer::of(self, self.vfs.writable()?);
         let room = self.vfs.limits().file_size_max.saturating_sub(offset);
         let bytes = bytes.get(..bytes.len().min(to_usize(room))).unwrap_or_default();
-        match bytes {
-            [] if room == 0 => Err(Error::FileTooBig),
-            [] => Ok(0),
-            _ => {
-                let len = writer.write(offset, bytes)?;
-                let end = offset.saturating_add(to_u64(len));
-                self.inode.gather.set_end(Some(end).filter(|&end| end == writer.size));
-                Ok(len)
-            }
+        if bytes.is_empty() {
+            // The driver is not asked for a place, which would check the type of the inode.
+            self.data_size()?;
+            return if room == 0 { Err(Error::FileTooBig) } else { Ok(0) };
         }
+        let written = writer.write_all(offset, bytes, times);
+        let end = offset.saturating_add(to_u64(written.len));
+        self.inode.gather.set_end(Some(end).filter(|&end| written.len > 0 && end == written.size));
+        written.into_len()
+    }
+}
+
+/// The outcome of a write.
+pub(crate) struct Written {
+    /// The number of bytes that were written.
+    pub(crate) len: usize,
+    /// The size of the file afterwards, if a byte was written.
+    size: u64,
+    /// The reason why not all bytes were written.
+    pub(crate) rest: Result<()>,
+}
+
+impl Written {
+    /// Returns the number of bytes, or the error if no byte was written.
+    fn into_len(self) -> Result<usize> {
+        if self.len == 0 { self.rest.map(|()| 0) } else { Ok(self.len) }
     }
 }
 
 impl<'a> Writer<'a> {
     /// Creates a writer for a settled file.
-    pub(crate) fn of(node: &'a Node, fs: &'a dyn WritableFileSystem) -> Result<Self> {
+    pub(crate) fn of(node: &'a Node, fs: &'a dyn WritableFileSystem) -> Self {
         Self::new(&node.vfs.0, &node.inode, fs)
     }
 
-    pub(crate) fn new(shared: &'a Shared, inode: &'a Inode, fs: &'a dyn WritableFileSystem) -> Result<Self> {
-        let layout = inode.layout.shared();
-        let block = u64::from(shared.block_size);
-        Ok(Self {
-            size: shared.data_size(inode.ino)?,
-            shared,
-            inode,
-            fs,
-            layout,
-            when: TimeChange::Now,
-            block,
-        })
+    pub(crate) fn new(shared: &'a Shared, inode: &'a Inode, fs: &'a dyn WritableFileSystem) -> Self {
+        let (layout, block) = (inode.layout.shared(), u64::from(shared.block_size));
+        Self { shared, inode, fs, layout, block }
     }
 
     fn device(&self) -> Result<&dyn BlockDevice> {
@@ -199,138 +196,105 @@ impl<'a> Writer<'a> {
         offset.checked_next_multiple_of(self.block).unwrap_or(u64::MAX)
     }
 
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
-        if offset > self.size {
-            self.zero_last_block()?;
-        }
-        match self.write_all(offset, bytes) {
-            (0, Err(error)) => Err(error),
-            (done, _) => Ok(done),
-        }
-    }
-
-    /// Writes at `offset`, which is at most the end of the file. Returns the number of bytes and the reason
-    /// why it is not all of them.
-    pub(crate) fn write_all(&mut self, offset: u64, bytes: &[u8]) -> (usize, Result<()>) {
-        let mut done = 0;
-        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
-            match self.write_run(offset.saturating_add(to_u64(done)), rest) {
-                Ok(len) => done = done.saturating_add(len),
-                Err(error) => return (done, Err(error)),
+    /// Writes at `offset`.
+    pub(crate) fn write_all(&self, offset: u64, bytes: &[u8], times: Times) -> Written {
+        let mut written = Written { len: 0, size: 0, rest: Ok(()) };
+        while let Some(rest) = bytes.get(written.len..).filter(|rest| !rest.is_empty()) {
+            match self.write_run(offset.saturating_add(to_u64(written.len)), rest, times) {
+                Ok((len, size)) => {
+                    written = Written { len: written.len.saturating_add(len), size, rest: Ok(()) };
+                }
+                Err(error) => return Written { rest: Err(error), ..written },
             }
-        }
-        (done, Ok(()))
-    }
-
-    /// Writes the first extent of `bytes`, at least one byte.
-    fn write_run(&mut self, at: u64, bytes: &[u8]) -> Result<usize> {
-        let target = self.target(at, at.saturating_add(to_u64(bytes.len())))?;
-        if target.there == There::Driver {
-            return self.write_driver(at, bytes);
-        }
-        let start = target.range.start;
-        let extent = self.fs.map_for_write(&self.layout, self.inode.ino, target.range)?;
-        let end = start.saturating_add(extent.len);
-        let len = to_usize(end.min(target.end).saturating_sub(at)).min(bytes.len());
-        let bytes = bytes.get(..len).filter(|bytes| !bytes.is_empty()).ok_or(Error::Invalid)?;
-        match extent.span {
-            Span::Driver => return self.write_driver(at, bytes),
-            Span::Mapped(to) => {
-                let data = at..at.saturating_add(to_u64(len));
-                let frame = if target.there == There::Nothing { start..end } else { data };
-                self.write_mapped(to.saturating_add(frame.start.saturating_sub(start)), frame, at, bytes)?;
-            }
-            Span::Hole | Span::Unwritten => return Err(Error::NotSupported),
-        }
-        Ok(self.wrote(at, len))
-    }
-
-    fn write_driver(&mut self, at: u64, bytes: &[u8]) -> Result<usize> {
-        let before = match self.when {
-            TimeChange::Now => None,
-            TimeChange::At(_) => Some(self.shared.fs.getattr(self.inode.ino)?),
-        };
-        let written = match self.fs.write(&self.layout, self.inode.ino, at, bytes)?.min(bytes.len()) {
-            0 => Err(Error::NoSpace),
-            len => Ok(self.wrote(at, len)),
-        };
-        if let (TimeChange::At(moment), Some(before)) = (self.when, before) {
-            // The driver has used the current time. If this fails, the data is written nevertheless.
-            let (mtime, ctime) = (Some(self.when), Some(TimeChange::At(before.ctime.max(moment))));
-            let _ = self.fs.set_attr(self.inode.ino, &SetAttr { mtime, ctime, ..SetAttr::default() });
         }
         written
     }
 
-    fn wrote(&mut self, at: u64, len: usize) -> usize {
-        self.size = self.size.max(at.saturating_add(to_u64(len)));
-        len
-    }
-
-    /// Returns the part of `at..end` that one step can write. A block at or past the end of the file is
-    /// new, whatever the driver has allocated there, since it was never readable.
-    fn target(&self, at: u64, end: u64) -> Result<Target> {
-        let block = self.floor(at);
-        let fresh = |end: u64| Target { range: block..self.ceil(end), end, there: There::Nothing };
-        if block >= self.size {
-            return Ok(fresh(end));
-        }
-        let inside = at.min(self.size.saturating_sub(1));
-        let extent = self.map(inside..end.min(self.size).max(inside.saturating_add(1)))?;
-        let known = inside.saturating_add(extent.len.max(1));
-        if extent.span.is_zeros() {
-            return Ok(fresh(if known >= self.size { end } else { end.min(known) }));
-        }
-        // If the driver holds the whole range, nothing else needs to be checked.
-        let there = if extent.span == Span::Driver && end <= known { There::Driver } else { There::Bytes };
-        let end = if known >= self.size { self.ceil(self.size) } else { known }.min(end);
-        Ok(Target { range: at..end, end, there })
-    }
-
-    /// Writes `bytes` at `at` and zeros to the rest of `frame`, which is at `to` on the device, and
-    /// publishes the blocks.
-    fn write_mapped(&self, to: u64, frame: Range<u64>, at: u64, bytes: &[u8]) -> Result<()> {
+    /// Writes the first extent of `bytes`, at least one byte. Returns the number of bytes, and the size of the file.
+    fn write_run(&self, at: u64, bytes: &[u8], times: Times) -> Result<(usize, u64)> {
         let end = at.saturating_add(to_u64(bytes.len()));
-        let device = self.device()?;
-        let write = || match frame == (at..end) {
-            true => device.write_at(to, bytes),
-            false => write_framed(device, to, frame.clone(), at, bytes),
-        };
-        if let Err(error) = write() {
-            self.fs.abandon(&self.layout, self.inode.ino, frame);
-            return Err(error);
+        let ticket = self.fs.begin_write(&self.layout, self.inode.ino, at..end)?;
+        let (extent, size) = (ticket.extent(), ticket.size());
+        if self.floor(size) < self.floor(at) {
+            self.zero_last_block(size)?;
         }
-        self.fs.end_write(&self.layout, self.inode.ino, at..end, self.when)
+        let bytes = bytes.get(..to_usize(extent.len)).unwrap_or(bytes);
+        let len = match extent.span {
+            _ if bytes.is_empty() => return Err(Error::Invalid),
+            Span::Mapped(to) => {
+                self.transfer(&ticket, to, bytes)?;
+                let when = match times {
+                    Times::Now => TimeChange::Now,
+                    Times::Accepted(moment) => TimeChange::At(moment),
+                    Times::Kept => TimeChange::At(ticket.mtime()),
+                };
+                self.fs.end_write(ticket, when)?;
+                bytes.len()
+            }
+            Span::Driver => {
+                drop(ticket);
+                self.write_driver(at, bytes, times)?
+            }
+            Span::Hole | Span::Unwritten => return Err(Error::NotSupported),
+        };
+        Ok((len, size.max(at.saturating_add(to_u64(len)))))
     }
 
-    /// Zeroes the part of the last block past the end of the file.
-    pub(crate) fn zero_last_block(&self) -> Result<()> {
-        let block = self.floor(self.size);
-        if block == self.size {
+    /// Writes `bytes` to the extent of a ticket, which is at `to` on the device, and zeros to the rest of its frame.
+    fn transfer(&self, ticket: &WriteTicket<'_>, to: u64, bytes: &[u8]) -> Result<()> {
+        let (range, frame, device) = (ticket.range(), ticket.frame(self.block), self.device()?);
+        match frame == range {
+            true => device.write_at(to, bytes),
+            false => {
+                let to = to.saturating_sub(range.start.saturating_sub(frame.start));
+                write_framed(device, to, frame, range.start, bytes)
+            }
+        }
+    }
+
+    fn write_driver(&self, at: u64, bytes: &[u8], times: Times) -> Result<usize> {
+        let before = match times {
+            Times::Now => None,
+            Times::Accepted(_) | Times::Kept => Some(self.shared.fs.getattr(self.inode.ino)?),
+        };
+        let written = match self.fs.write(&self.layout, self.inode.ino, at, bytes)?.min(bytes.len()) {
+            0 => Err(Error::NoSpace),
+            len => Ok(len),
+        };
+        if let Some(before) = before {
+            // The driver has used the current time. If this fails, the data is written nevertheless.
+            let moment = if let Times::Accepted(moment) = times { moment } else { before.mtime };
+            let (mtime, ctime) = (TimeChange::At(moment), TimeChange::At(before.ctime.max(moment)));
+            let change = SetAttr { mtime: Some(mtime), ctime: Some(ctime), ..SetAttr::default() };
+            let _ = self.fs.set_attr(self.inode.ino, &change);
+        }
+        written
+    }
+
+    /// Zeroes the rest of the last block of a file of `size` bytes.
+    pub(crate) fn zero_last_block(&self, size: u64) -> Result<()> {
+        let block = self.floor(size);
+        if block == size || !matches!(self.map(block..size)?.span, Span::Mapped(_)) {
             return Ok(());
         }
-        if !matches!(self.map(block..self.size)?.span, Span::Mapped(_)) {
-            return Ok(());
-        }
-        let rest = self.size..block.saturating_add(self.block);
-        let extent = self.fs.map_for_write(&self.layout, self.inode.ino, rest.clone())?;
-        let zeroed = match extent.span {
+        let rest = size..block.saturating_add(self.block);
+        let ticket = self.fs.begin_write(&self.layout, self.inode.ino, rest.clone())?;
+        match ticket.extent().span {
             Span::Mapped(at) => write_zeros(self.device()?, at, rest.end.saturating_sub(rest.start)),
             _ => Ok(()),
-        };
-        self.fs.abandon(&self.layout, self.inode.ino, rest);
-        zeroed
+        }
     }
 
     /// Writes zeros to the parts of `range` that are not zeros already. The range is within the file.
-    pub(crate) fn zero(&mut self, range: Range<u64>) -> Result<()> {
+    pub(crate) fn zero(&self, range: Range<u64>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
             let extent = self.map(at..range.end)?;
             let len = if extent.span.is_zeros() {
                 extent.len.max(1)
             } else {
-                to_u64(self.write_run(at, zeros(at, extent.len))?)
+                let (len, _) = self.write_run(at, zeros(at, extent.len), Times::Now)?;
+                to_u64(len)
             };
             at = at.saturating_add(len);
         }
@@ -338,21 +302,19 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes `frame`, which starts at a block boundary at `to` on the device: `bytes` at `at`, and zeros
-/// before and after them. No sector is written twice.
+/// Writes `frame`, which is at `to` on the device: `bytes` at `at`, and zeros before and after them. No sector is
+/// written twice.
 fn write_framed(device: &dyn BlockDevice, to: u64, frame: Range<u64>, at: u64, bytes: &[u8]) -> Result<()> {
     let (end, piece_len) = (at.saturating_add(to_u64(bytes.len())), to_u64(ZEROS.len()));
     let mut from = frame.start;
     while from < frame.end {
         let place = to.saturating_add(from.saturating_sub(frame.start));
-        let piece = from..from.saturating_add(piece_len).min(frame.end);
+        let piece = from..from.saturating_add(1).next_multiple_of(piece_len).min(frame.end);
         let skip = to_usize(from.saturating_sub(at));
         if at <= piece.start && piece.end <= end {
             // Only data: as many whole pieces as possible.
-            let rest = end.saturating_sub(from);
-            let whole = rest
-                .saturating_sub(rest.checked_rem(piece_len).unwrap_or(0))
-                .max(piece.end.saturating_sub(from));
+            let last = end.saturating_sub(end.checked_rem(piece_len).unwrap_or(0)).max(piece.end);
+            let whole = last.saturating_sub(from);
             let data = bytes.get(skip..skip.saturating_add(to_usize(whole))).unwrap_or_default();
             device.write_at(place, data)?;
             from = from.saturating_add(whole);

@@ -5,7 +5,7 @@ mod common;
 use common::{Short, name, new_node, user, volume};
 use obento_base::{Error, FileKind, Mode};
 use obento_driver::{SetAttr, TimeChange, XattrMode};
-use obento_vfs::{Caller, Want};
+use obento_vfs::{AccessRequest, Caller};
 
 const OWNER: Caller = Caller::Owner;
 const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -34,9 +34,9 @@ fn an_access_control_list_decides_and_sets_the_mode() {
     let file = vfs.root().file("f");
     vfs.set_xattr(&OWNER, &file, ACCESS, &list(), XattrMode::Set).unwrap();
     assert_eq!(file.attr().unwrap().mode, Mode::new(0o660));
-    assert_eq!(file.access(&user(7, 7), Want::WRITE), Ok(()));
-    assert_eq!(file.access(&user(8, 8), Want::READ), Err(Error::AccessDenied));
-    assert_eq!(file.access(&user(8, 0), Want::READ), Ok(()));
+    assert_eq!(file.access(&user(7, 7), AccessRequest::WRITE), Ok(()));
+    assert_eq!(file.access(&user(8, 8), AccessRequest::READ), Err(Error::AccessDenied));
+    assert_eq!(file.access(&user(8, 0), AccessRequest::READ), Ok(()));
     assert_eq!(vfs.set_xattr(&OWNER, &file, ACCESS, b"junk", XattrMode::Set), Err(Error::Invalid));
 }
 
@@ -47,8 +47,8 @@ fn changing_the_mode_changes_the_mask_of_the_list() {
     vfs.set_xattr(&OWNER, &file, ACCESS, &list(), XattrMode::Set).unwrap();
     let change = SetAttr { mode: Some(Mode::new(0o640)), ..SetAttr::default() };
     vfs.set_attr(&OWNER, &file, &change).unwrap();
-    assert_eq!(file.access(&user(7, 7), Want::WRITE), Err(Error::AccessDenied));
-    assert_eq!(file.access(&user(7, 7), Want::READ), Ok(()));
+    assert_eq!(file.access(&user(7, 7), AccessRequest::WRITE), Err(Error::AccessDenied));
+    assert_eq!(file.access(&user(7, 7), AccessRequest::READ), Ok(()));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn new_files_start_with_the_default_list_of_their_directory() {
 }
 
 #[test]
-fn only_the_owner_changes_mode_and_times_and_nobody_gives_a_file_away() {
+fn only_the_owner_changes_mode_and_times_and_no_user_gives_a_file_away() {
     let (_, vfs) = volume();
     let root = vfs.root();
     let dir = vfs.create(&OWNER, &root, name("d"), &new_node(FileKind::Directory, 0o777)).unwrap();

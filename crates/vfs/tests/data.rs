@@ -10,7 +10,7 @@ use obento_base::{Error, FileKind, Mode, Result};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{FileSystem, SetAttr, Size, Span, TimeChange};
 use obento_tmpfs::Options;
-use obento_vfs::{Atime, Caller, Config, Handles, OpenFlags, Vfs};
+use obento_vfs::{Atime, Caller, Config, OpenFlags, Vfs};
 
 const OWNER: Caller = Caller::Owner;
 
@@ -20,7 +20,7 @@ fn on_both(test: impl Fn(Vfs)) {
 }
 
 #[test]
-fn bytes_that_nobody_wrote_are_zeros_wherever_a_file_grows() {
+fn unwritten_bytes_are_zeros_wherever_a_file_grows() {
     on_both(|vfs| {
         let file = vfs.root().file("f");
         file.write_at(5000, b"abc").unwrap();
@@ -50,7 +50,7 @@ fn bytes_that_nobody_wrote_are_zeros_wherever_a_file_grows() {
 }
 
 #[test]
-fn a_write_over_what_is_there_leaves_its_neighbours_alone() {
+fn an_overwrite_leaves_the_neighbouring_bytes_unchanged() {
     on_both(|vfs| {
         let file = vfs.root().file("f");
         let mut model: Vec<u8> = (0..10_000_u32).map(|n| n as u8).collect();
@@ -131,7 +131,7 @@ fn zeros_over_the_border_of_two_blocks_are_written_sector_by_sector_and_none_in_
 }
 
 #[test]
-fn runs_tell_holes_from_data_and_end_with_the_file() {
+fn runs_distinguish_holes_from_data_and_end_with_the_file() {
     on_both(|vfs| {
         let file = vfs.root().file("f");
         file.write_at(8192, &[1; 5000]).unwrap();
@@ -164,7 +164,7 @@ fn seeking_past_the_end_finds_nothing_and_the_end_is_a_hole() {
 }
 
 #[test]
-fn what_is_no_regular_file_has_no_bytes() {
+fn other_files_than_regular_ones_have_no_bytes() {
     let (_, vfs) = volume();
     let root = vfs.root();
     let fifo = vfs.create(&OWNER, &root, name("p"), &new_node(FileKind::Fifo, 0o600)).unwrap();
@@ -189,7 +189,7 @@ fn a_file_ends_where_the_format_says() {
 }
 
 #[test]
-fn a_write_that_finds_no_space_tells_how_far_it_came() {
+fn a_write_without_space_returns_the_number_of_written_bytes() {
     let device = std::sync::Arc::new(obento_block::MemDevice::new(vec![0xdd; 8192]));
     let limited = Options { size: 8192, ..Options::new(clock()) };
     for options in [limited.clone(), Options { device: Some(device), ..limited }] {
@@ -220,7 +220,7 @@ fn appends_on_many_threads_lose_nothing() {
 }
 
 #[test]
-fn an_open_file_does_what_it_was_opened_for() {
+fn an_open_file_supports_the_access_that_it_was_opened_for() {
     let (_, vfs) = volume();
     let root = vfs.root();
     let node = root.file("f");
@@ -239,21 +239,6 @@ fn an_open_file_does_what_it_was_opened_for() {
 }
 
 #[test]
-fn a_closed_handle_is_never_another_file() {
-    let (_, vfs) = volume();
-    let node = vfs.root().file("f");
-    let handles = Handles::new();
-    let open = || vfs.open(&OWNER, &node, OpenFlags::READ).unwrap();
-    let first = handles.insert(open());
-    assert_eq!(handles.get(first).unwrap().node(), &node);
-    handles.remove(first).unwrap();
-    let second = handles.insert(open());
-    assert_ne!(first, second);
-    assert_eq!(handles.get(first).err(), Some(Error::BadHandle));
-    assert_eq!(handles.remove(first), Err(Error::BadHandle));
-}
-
-#[test]
 fn a_write_by_a_user_takes_set_user_id_from_the_file() {
     let (_, vfs) = volume();
     let root = vfs.root();
@@ -265,7 +250,7 @@ fn a_write_by_a_user_takes_set_user_id_from_the_file() {
 }
 
 #[test]
-fn reading_stamps_the_access_time_as_the_volume_was_told() {
+fn reading_sets_the_access_time_as_the_volume_is_configured() {
     use obento_base::Timestamp;
     let old = Timestamp::new(10, 0);
     let now = clock().now();

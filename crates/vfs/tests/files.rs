@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Short, name, new_node, user, volume};
-use obento_base::{Error, FileKind, Timestamp};
+use obento_base::{Error, FileKind, Mode, Timestamp};
 use obento_driver::NewFile;
 use obento_vfs::Caller;
 
@@ -36,10 +36,26 @@ fn files_are_made_with_all_that_is_in_them_and_a_failure_costs_one() {
 }
 
 #[test]
-fn who_may_not_make_a_file_makes_none_of_many() {
+fn a_caller_without_permission_creates_none_of_many_files() {
     let (_, vfs) = volume();
     let root = vfs.root();
     let made = vfs.create_files(&user(5, 5), &root, &[file("a", b"1"), file("b", b"2")]);
     assert_eq!(made, [Err(Error::AccessDenied); 2]);
     assert_eq!(root.names(), Vec::<String>::new());
+}
+
+#[test]
+fn a_file_without_a_name_gets_its_first_name_later() {
+    let (_, vfs) = volume();
+    let root = vfs.root();
+    let (new, umask) = (new_node(FileKind::Regular, 0o666), Mode::new(0o022));
+    let node = vfs.create_nameless(&Caller::Owner, &root, &new, umask).unwrap();
+    node.write_at(0, b"bytes").unwrap();
+    assert_eq!((node.attr().unwrap().mode.bits(), node.attr().unwrap().nlink), (0o644, 0));
+    assert_eq!(root.names(), Vec::<String>::new());
+    vfs.name(&Caller::Owner, &node, &root, name("named")).unwrap();
+    assert_eq!(root.get("named").unwrap().bytes(), b"bytes");
+    assert_eq!(vfs.name(&Caller::Owner, &node, &root, name("other")), Err(Error::Invalid));
+    let refused = vfs.create_nameless(&user(5, 5), &root, &new, umask);
+    assert_eq!(refused.map(drop), Err(Error::AccessDenied));
 }

@@ -1,4 +1,4 @@
-//! Small writes at the end of a file wait in memory, and nobody can tell.
+//! Small writes at the end of a file wait in memory, without a visible difference.
 
 mod common;
 
@@ -20,7 +20,7 @@ const OWNER: Caller = Caller::Owner;
 const BLOCK: usize = 4096;
 const EIO: Error = Error::Device(DeviceError::Write { offset: 0, len: 0, errno: 5 });
 
-/// A device that tells of each write, and can break.
+/// A device that reports each write, and can fail.
 struct Watched {
     below: MemDevice,
     broken: AtomicBool,
@@ -41,7 +41,7 @@ impl BlockDevice for Watched {
         if self.broken.load(Ordering::Relaxed) {
             return Err(EIO);
         }
-        // Nobody may be listening any more.
+        // The receiver may be gone.
         let _ = self.writes.send(bytes.len());
         self.below.write_at(offset, bytes)
     }
@@ -61,7 +61,7 @@ struct Bench {
     vfs: Vfs,
 }
 
-/// As many pages as nobody has touched yet lie together; pages that were given back do not.
+/// This number of untouched pages is contiguous; freed pages are not.
 fn bench(pages: usize, age: Option<Duration>) -> Bench {
     bench_with(pages, age, clock())
 }
@@ -100,7 +100,7 @@ impl Bench {
 }
 
 #[test]
-fn what_is_gathered_goes_out_as_one_write_and_readers_see_it_at_once() {
+fn gathered_data_is_one_write_and_readers_see_it_at_once() {
     let bench = bench(1000, None);
     let (node, model) = bench.gathering("f");
     assert_eq!(bench.written(), [BLOCK]);
@@ -112,7 +112,7 @@ fn what_is_gathered_goes_out_as_one_write_and_readers_see_it_at_once() {
 }
 
 #[test]
-fn whoever_looks_at_a_file_finds_what_was_gathered() {
+fn every_reader_of_a_file_finds_gathered_data() {
     type Look<'a> = (&'a str, &'a dyn Fn(&Node));
     let looks: [Look<'_>; 5] = [
         ("attr", &|node| assert_eq!(node.attr().unwrap().size, (3 * BLOCK + 100) as u64)),
@@ -131,7 +131,7 @@ fn whoever_looks_at_a_file_finds_what_was_gathered() {
 }
 
 #[test]
-fn every_other_change_finds_what_was_gathered() {
+fn every_other_change_finds_gathered_data() {
     type Change<'a> = (&'a str, &'a dyn Fn(&Node), &'a dyn Fn(&mut Vec<u8>));
     let changes: [Change<'_>; 8] = [
         ("truncate", &|node| node.truncate(5000).unwrap(), &|model| model.truncate(5000)),
@@ -171,7 +171,7 @@ fn a_time_that_was_set_is_not_that_of_a_later_write() {
     assert_eq!(node.attr().unwrap().mtime, then);
 }
 
-/// A clock whose time is told by whoever reads the test.
+/// A clock whose time the test sets.
 #[derive(Default)]
 struct Steps(AtomicI64);
 
@@ -237,7 +237,7 @@ fn a_file_that_does_not_end_with_a_block_gathers_too() {
 }
 
 #[test]
-fn sync_and_close_bring_out_what_is_gathered() {
+fn sync_and_close_write_gathered_data() {
     let sync: fn(&Bench, &Node) = |_, node| node.sync().unwrap();
     for act in [sync, |bench, _| bench.vfs.sync().unwrap(), |bench, _| bench.vfs.close().unwrap()] {
         let bench = bench(1000, None);
@@ -249,10 +249,10 @@ fn sync_and_close_bring_out_what_is_gathered() {
 }
 
 #[test]
-fn who_asks_for_the_driver_finds_in_it_what_was_written() {
+fn the_returned_driver_contains_all_written_data() {
     let bench = bench(1000, None);
     let (node, model) = bench.gathering("f");
-    assert_eq!(bench.vfs.file_system().getattr(node.ino()).unwrap().size, model.len() as u64);
+    assert_eq!(bench.vfs.flushed_file_system().getattr(node.ino()).unwrap().size, model.len() as u64);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn the_last_user_of_a_file_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_volume_that_nobody_closes_keeps_what_was_gathered() {
+fn an_unclosed_volume_keeps_gathered_data() {
     let bench = bench(1000, None);
     let (node, model) = bench.gathering("f");
     let Bench { fs, vfs, .. } = bench;
@@ -276,7 +276,7 @@ fn a_volume_that_nobody_closes_keeps_what_was_gathered() {
 }
 
 #[test]
-fn what_has_no_name_and_no_user_is_never_written() {
+fn an_unnamed_unused_file_is_never_written() {
     let bench = bench(1000, None);
     let free = bench.fs.statfs().unwrap().free;
     let node = bench.vfs.root().file("f");
@@ -290,7 +290,7 @@ fn what_has_no_name_and_no_user_is_never_written() {
 }
 
 #[test]
-fn a_write_is_told_that_there_is_no_space_and_what_it_took_is_never_lost() {
+fn a_write_without_space_fails_and_accepted_bytes_are_never_lost() {
     let bench = bench(40, None);
     let (first, mut model) = bench.gathering("f");
     // Takes what is left but for what was promised.
@@ -307,7 +307,7 @@ fn a_write_is_told_that_there_is_no_space_and_what_it_took_is_never_lost() {
 }
 
 #[test]
-fn space_that_was_promised_and_not_used_is_given_back() {
+fn unused_reserved_space_is_released() {
     let bench = bench(40, None);
     let (node, _) = bench.gathering("f");
     node.sync().unwrap();
@@ -315,12 +315,12 @@ fn space_that_was_promised_and_not_used_is_given_back() {
 }
 
 #[test]
-fn lost_bytes_are_told_by_every_later_sync_and_nothing_changes_any_more() {
+fn lost_bytes_are_reported_by_every_later_sync_and_changes_end() {
     let bench = bench(1000, None);
     let other = bench.vfs.root().file("g");
     let (node, _) = bench.gathering("f");
     bench.device.broken.store(true, Ordering::Relaxed);
-    assert_eq!(node.attr().unwrap().size, BLOCK as u64, "looking is no place to tell");
+    assert_eq!(node.attr().unwrap().size, BLOCK as u64, "a lookup does not report the error");
     bench.device.broken.store(false, Ordering::Relaxed);
     for _ in 0..2 {
         assert_eq!((node.sync(), other.sync(), bench.vfs.sync()), (Err(EIO), Err(EIO), Err(EIO)));
@@ -331,7 +331,7 @@ fn lost_bytes_are_told_by_every_later_sync_and_nothing_changes_any_more() {
 }
 
 #[test]
-fn the_write_that_fills_a_buffer_is_told_that_it_could_not_be_written() {
+fn the_write_that_fills_a_buffer_returns_its_write_error() {
     let bench = bench(1000, None);
     let (node, model) = bench.gathering("f");
     bench.device.broken.store(true, Ordering::Relaxed);
@@ -341,7 +341,7 @@ fn the_write_that_fills_a_buffer_is_told_that_it_could_not_be_written() {
 }
 
 #[test]
-fn what_nobody_asks_for_goes_out_after_a_while() {
+fn gathered_data_is_written_after_a_time_without_a_request() {
     let bench = bench(1000, Some(Duration::from_millis(2)));
     let node = bench.vfs.root().file("f");
     for n in 0..3 {

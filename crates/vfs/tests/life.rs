@@ -19,7 +19,8 @@ use obento_vfs::{Caller, Config, Vfs};
 /// Turns that the other thread gets: far more than it needs, if nothing holds it back.
 const TURNS: u32 = 20_000;
 
-/// A tmpfs that, once each, tells another thread when it looked up or is about to forget, and lets it run.
+/// A tmpfs that signals another thread, once each, when it has looked up an inode or is about to forget one, and lets
+/// it run.
 struct Paused {
     fs: Tmpfs,
     in_lookup: Mutex<Option<Sender<()>>>,
@@ -91,7 +92,7 @@ fn a_number_is_not_taken_up_while_its_inode_is_being_forgotten() {
 }
 
 #[test]
-fn what_only_the_cache_knew_is_free_when_its_name_is_gone_and_what_stays_is_found_again() {
+fn inodes_known_only_to_the_cache_are_freed_with_their_name_and_others_are_found_again() {
     let (fs, vfs) = common::volume();
     let root = vfs.root();
     drop((root.file("f"), root.dir("d").file("x")));

@@ -98,7 +98,7 @@ impl Model {
             let inode = &self.inodes[&at];
             match inode.kind {
                 FileKind::Directory => inode.entries.get(name).copied().ok_or(Error::NotFound),
-                // All links dangle: nobody makes their target.
+                // All links dangle, because their targets are never created.
                 FileKind::Symlink => Err(Error::NotFound),
                 _ => Err(Error::NotDirectory),
             }
@@ -350,7 +350,7 @@ proptest! {
     }
 
     #[test]
-    fn one_file_holds_what_the_model_holds_however_it_grows_and_shrinks(
+    fn one_file_matches_the_model_however_it_grows_and_shrinks(
         ops in prop::collection::vec(data_op(Just(vec![0])), 1..30)
     ) {
         let create = Op::Create(vec![0], FileKind::Regular);

@@ -69,7 +69,7 @@ fn an_unlinked_file_reads_and_writes_until_its_last_node_goes() {
 }
 
 #[test]
-fn what_is_replaced_or_removed_without_being_open_is_freed_at_once() {
+fn replaced_and_removed_files_that_are_not_open_are_freed_at_once() {
     let (fs, vfs) = volume();
     let root = vfs.root();
     root.file("a").write_at(0, &[1; 9000]).unwrap();
@@ -96,7 +96,7 @@ fn a_number_that_is_used_again_is_another_generation() {
 }
 
 #[test]
-fn no_directory_comes_to_lie_below_itself() {
+fn no_directory_is_moved_below_itself() {
     let (_, vfs) = volume();
     let root = vfs.root();
     let a = root.dir("a");
@@ -153,7 +153,7 @@ fn a_set_group_id_directory_gives_its_group_and_to_directories_its_bit() {
 }
 
 #[test]
-fn what_is_immutable_keeps_its_names_and_its_bytes() {
+fn immutable_files_keep_their_names_and_bytes() {
     let (_, vfs) = volume();
     let root = vfs.root();
     let file = root.file("f");
@@ -277,14 +277,14 @@ fn a_user_changes_names_only_where_he_may_write() {
 }
 
 #[test]
-fn the_owner_of_the_image_may_do_all_but_execute_what_nobody_may() {
-    use obento_vfs::Want;
+fn the_owner_of_the_image_may_do_everything_except_execute_a_file_without_execute_bits() {
+    use obento_vfs::AccessRequest;
     let (_, vfs) = volume();
     let root = vfs.root();
     let make =
         |text: &str, mode| vfs.create(&OWNER, &root, name(text), &new_node(FileKind::Regular, mode)).unwrap();
-    assert_eq!(make("none", 0).access(&OWNER, Want::READ | Want::WRITE), Ok(()));
-    assert_eq!(make("plain", 0o666).access(&OWNER, Want::EXEC), Err(Error::AccessDenied));
-    assert_eq!(make("program", 0o001).access(&OWNER, Want::EXEC), Ok(()));
-    assert_eq!(root.access(&OWNER, Want::all()), Ok(()));
+    assert_eq!(make("none", 0).access(&OWNER, AccessRequest::READ | AccessRequest::WRITE), Ok(()));
+    assert_eq!(make("plain", 0o666).access(&OWNER, AccessRequest::EXEC), Err(Error::AccessDenied));
+    assert_eq!(make("program", 0o001).access(&OWNER, AccessRequest::EXEC), Ok(()));
+    assert_eq!(root.access(&OWNER, AccessRequest::all()), Ok(()));
 }

@@ -23,7 +23,7 @@ fn slashes_dots_and_parents_lead_where_posix_says() {
 }
 
 #[test]
-fn what_is_no_directory_ends_a_walk_before_the_missing_name_after_it() {
+fn a_file_in_place_of_a_directory_ends_a_walk_before_the_missing_name_after_it() {
     let (_, vfs) = volume();
     let root = vfs.root();
     root.file("f");
@@ -94,7 +94,7 @@ fn links_that_double_the_path_end_in_an_error_and_not_in_memory() {
 }
 
 #[test]
-fn the_parent_of_what_need_not_exist_is_found_with_its_name() {
+fn the_parent_of_a_possibly_missing_file_is_found_with_its_name() {
     let (_, vfs) = volume();
     let root = vfs.root();
     let a = root.dir("a");

@@ -1,4 +1,4 @@
-//! Characters that a terminal does not show by themselves.
+//! Characters that a terminal does not show as a character of their own.
 //!
 //! Each table has inclusive ranges of code points in ascending order. Source: Unicode 14.0.0, UnicodeData.txt (general categories),
 //! DerivedCoreProperties.txt (`Default_Ignorable_Code_Point`), PropList.txt (`Prepended_Concatenation_Mark`).

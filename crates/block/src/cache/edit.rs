@@ -1,14 +1,12 @@
-//! Modification of cached blocks: an edit builds a new version of a block and then replaces the old
-//! version.
+//! Modification of cached blocks: an edit builds a new version of a block, and then replaces the old version.
 //!
-//! A changed block is pinned: it is not evicted until [`Cache::unpin`] reports that the device holds it.
-//! Every change carries a mark that identifies its transaction, so that writing an old version never unpins
-//! a newer one.
+//! A changed block is *pinned*: the cache does not evict it. A caller that has written the block to the device calls
+//! [`Cache::unpin`]. Every change carries a *mark*, which identifies its transaction. Therefore, writing an old
+//! version never unpins a newer version.
 //!
-//! A block that changes often can defer its checksum ([`Edit::seal_later`]) until [`Cache::seal`], which
-//! the caller must call before it writes the block.
-//! Locking: an [`Edit`] excludes other edits of the same block for as long as it exists. Readers never
-//! wait.
+//! A block that changes often can defer its checksum ([`Edit::seal_later`]). The caller must call [`Cache::seal`]
+//! before it writes such a block.
+//! Locking: an [`Edit`] excludes other edits of the same block for as long as it exists. Readers never wait.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -31,13 +29,13 @@ pub struct Edit<'c> {
 }
 
 impl Edit<'_> {
-    /// Replaces the old version by the new one and marks the block as changed by `mark`.
+    /// Replaces the old version of the block with the new version, and records `mark` as the mark of the change.
     pub fn publish(mut self, mark: u32) -> Changed {
         self.publish_once(mark)
     }
 
-    /// [Publishes](Edit::publish) from a context that cannot give up the edit, such as `Drop`. Only the
-    /// first call has an effect.
+    /// [Publishes](Edit::publish) the edit without consuming it, for a context such as `Drop`. Only the first call
+    /// has an effect.
     pub fn publish_once(&mut self, mark: u32) -> Changed {
         if self.published {
             return Changed::Again;
@@ -63,8 +61,8 @@ impl Edit<'_> {
         (self.verified, self.seal) = (true, None);
     }
 
-    /// Defers the checksum of the new version: `seal` computes it before the block is written. Until then
-    /// no reader verifies it.
+    /// Defers the checksum of the new version: [`Cache::seal`] computes it later. Until then, readers treat the block
+    /// as verified.
     pub fn seal_later(&mut self, seal: Seal) {
         (self.verified, self.seal) = (true, Some(seal));
     }
@@ -102,12 +100,11 @@ impl fmt::Debug for Edit<'_> {
 }
 
 impl Cache {
-    /// Starts a change of a block from its newest version, and pins the block. `base` is the version that
-    /// the caller read. The cache uses it only if it has evicted the block since, which implies that the
-    /// block is unchanged on the device.
+    /// Starts a change of a block from its newest version, and pins the block. `base` is the version that the caller
+    /// read. If the cache has evicted the block since then, the block is unchanged on the device, and the change
+    /// starts from `base`.
     ///
-    /// Waits while another thread edits the block. A thread that already holds an [`Edit`] of the block
-    /// deadlocks.
+    /// Waits while another thread edits the block. A thread that already holds an [`Edit`] of the block deadlocks.
     pub fn edit(&self, base: &Block) -> Edit<'_> {
         let newest = self.start(base);
         let bytes = self.shard(base.number()).spares.copy(&newest);
@@ -115,7 +112,7 @@ impl Cache {
         Edit { cache: self, number, bytes, verified, seal, published: false }
     }
 
-    /// Starts a change as [`Cache::edit`] does, with `bytes` as the contents. `bytes` has the length of a
+    /// Starts a change as [`Cache::edit`] does, with `bytes` as the contents. `bytes` must have the length of a
     /// block.
     pub fn edit_as(&self, base: &Block, bytes: &[u8]) -> Edit<'_> {
         let number = self.start(base).number();
@@ -151,8 +148,8 @@ impl Cache {
         Ok(block)
     }
 
-    /// Returns the newest version of the block `number` with its deferred checksum applied, if `mark` made
-    /// that version. The caller must ensure that no other thread changes the block meanwhile.
+    /// If the newest version of the block `number` has the mark `mark`, applies its deferred checksum and returns it.
+    /// The caller must ensure that no other thread changes the block during the call.
     pub fn seal(&self, number: u64, mark: u32) -> Option<Block> {
         let block = self.changed_by(number, mark)?;
         let Some(seal) = block.0.seal else { return Some(block) };
@@ -163,13 +160,13 @@ impl Cache {
         self.changed_by(number, mark)
     }
 
-    /// Returns the newest version of the block `number`, if `mark` made it.
+    /// Returns the newest version of the block `number`, if it has the mark `mark`.
     pub fn changed_by(&self, number: u64, mark: u32) -> Option<Block> {
         self.shard(number).lock.lock().changed_by(number, mark)
     }
 
-    /// Unpins the block `number`, since the device holds it as `mark` left it. Has no effect if the block
-    /// has changed since.
+    /// Unpins the block `number`, after the caller has written the version with the mark `mark` to the device. Has no
+    /// effect if the newest version has another mark.
     pub fn unpin(&self, number: u64, mark: u32) {
         let cell = self.shard(number);
         self.outdate();
@@ -177,7 +174,7 @@ impl Cache {
         self.count_unpinned(unpinned);
     }
 
-    /// Drops the block `number`, even if it is changed, since it is no longer needed.
+    /// Drops the block `number`, even if it was changed, because its contents are no longer needed.
     pub fn forget(&self, number: u64) {
         let cell = self.shard(number);
         self.outdate();
@@ -220,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_block_stays_until_the_device_holds_what_its_last_mark_made() {
+    fn a_changed_block_stays_until_the_device_has_its_last_version() {
         let cache = cache();
         assert_eq!(change(&cache, 3, 0xa1, 7), Changed::First);
         assert_eq!(change(&cache, 3, 0xa2, 7), Changed::Again);
@@ -248,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_replaced_holds_what_it_was_given() {
+    fn a_replaced_block_contains_the_given_bytes() {
         let cache = cache();
         let base = cache.get(3).unwrap();
         base.set_verified();
@@ -259,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_was_evicted_since_is_changed_from_what_was_seen() {
+    fn a_block_that_was_evicted_meanwhile_is_changed_from_the_version_that_was_read() {
         let cache = cache();
         let base = cache.get(3).unwrap();
         flood(&cache);
@@ -280,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_a_block_was_written_back_is_not_kept() {
+    fn bytes_read_before_a_writeback_are_not_cached() {
         /// A device on which block 3 is changed, written back and evicted while it is being read.
         struct Slow(MemDevice);
         static CACHE: obento_env::sync::RwLock<Option<Arc<Cache>>> = obento_env::sync::RwLock::new(None);

@@ -1,13 +1,12 @@
 //! The cache of the metadata blocks of a volume. File data bypasses it.
 //!
-//! Invariant: the number of cached blocks is at most the budget, plus the blocks that callers hold and the
-//! blocks that are pinned because they were changed.
-//! Invariant: the bytes of a block never change while a caller holds it; a changed block is a new `Block`.
-//! Invariant: a block with a deferred checksum has been changed and is therefore pinned; readers treat it
-//! as verified.
-//! Invariant: bytes read before a block was written or dropped are not cached afterwards, since they would
-//! be stale.
-//! Locking: one leaf lock per shard, never held during I/O. If two threads miss the same block, both read
+//! Invariant: the number of cached blocks is at most the budget, not counting blocks that callers hold and changed
+//! blocks, which are pinned.
+//! Invariant: the bytes of a block never change while a caller holds the block. A changed block is a new `Block`.
+//! Invariant: a block with a deferred checksum was changed, and is therefore pinned. Readers treat it as verified.
+//! Invariant: bytes from the device are not cached if the block was written or dropped during the read, since they
+//! may be stale.
+//! Locking: one leaf lock per shard, which is never held during I/O. If two threads miss the same block, both read
 //! it, and the cache keeps the copy that arrives first.
 
 mod edit;
@@ -40,7 +39,7 @@ const MIN_BLOCKS_PER_SHARD: usize = 8;
 /// Maximum length of a read-ahead in bytes: one large request of a disk.
 const MAX_AHEAD: u64 = 256 * 1024;
 
-/// An immutable, shared block of the volume. It stays in memory as long as a reference exists.
+/// An immutable, shared block of the volume. It stays in memory while a reference to it exists.
 #[derive(Clone)]
 pub struct Block(Arc<Buffer>);
 
@@ -94,7 +93,7 @@ impl Block {
         self.0.verified.load(Ordering::Relaxed)
     }
 
-    /// Records that the checksum is correct, so that it is verified only once while the block is in memory.
+    /// Records that the checksum of this version is correct. Later readers need not verify it.
     pub fn set_verified(&self) {
         self.0.verified.store(true, Ordering::Relaxed);
     }
@@ -198,7 +197,7 @@ impl Cache {
         self.peek(block.number()).is_some_and(|held| Arc::ptr_eq(&held.0, &block.0))
     }
 
-    /// Drops all blocks that are not pinned, after the device was changed by other means.
+    /// Drops all blocks that are not pinned. For use after the device was changed without this cache.
     pub fn clear(&self) {
         self.outdate();
         self.cells().for_each(|cell| cell.lock.lock().clear());
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cache_evicts_what_was_not_used_and_never_what_is_held() {
+    fn a_full_cache_evicts_unused_blocks_and_never_held_ones() {
         let cache = cache(250, 0);
         let held = cache.get(0).unwrap();
         for n in 0..250 {

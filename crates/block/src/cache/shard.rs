@@ -228,11 +228,11 @@ impl Shard {
     }
 }
 
-/// Whether a change is the first of its mark to a block.
+/// Whether a change is the first change of a block with its mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Changed {
-    /// The mark had not changed the block, or another mark changed it in between.
+    /// The previous version has another mark, or is not a changed version.
     First,
-    /// The mark had changed the block before.
+    /// The previous version has the same mark.
     Again,
 }

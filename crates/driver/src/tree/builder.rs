@@ -1,4 +1,4 @@
-//! Construction of a tree, layer over layer.
+//! Construction of a tree.
 //!
 //! Invariant: a live entry is in the table of names and in the list of its directory; a removed entry is
 //! only in the list.
@@ -84,7 +84,7 @@ impl TreeBuilder {
         }
     }
 
-    /// Returns the attributes of a directory that no source describes: owner root, mode 0755.
+    /// Returns the attributes of a directory that no source describes: owner 0, group 0, mode 0755.
     pub fn bare_directory(mtime: Timestamp) -> NodeAttr {
         NodeAttr { mode: Mode::new(0o755), uid: 0, gid: 0, mtime, xattrs: None }
     }
@@ -109,7 +109,7 @@ impl TreeBuilder {
         self.nodes.get_mut(id.index()).map(|node| &mut node.attr)
     }
 
-    /// Returns the target of a symbolic link; empty for other types.
+    /// Returns the target of a symbolic link. Returns an empty target for other types.
     pub fn target(&self, id: NodeId) -> &[u8] {
         match self.node(id) {
             Some(Node { body: Body::Symlink, extra, .. }) => self.texts.get(Text(*extra)),
@@ -136,7 +136,7 @@ impl TreeBuilder {
         self.entries.get(to_usize(at.into())).map(|entry| NodeId(entry.node))
     }
 
-    /// Returns the names in `dir`, the newest first.
+    /// Returns the names in `dir`, the newest name first.
     pub fn children(&self, dir: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
         self.live(dir).map(|(_, entry)| (self.texts.get(entry.name), NodeId(entry.node)))
     }
@@ -151,9 +151,9 @@ impl TreeBuilder {
             .filter(|(_, entry)| entry.node != NONE)
     }
 
-    /// Adds a file to `dir`, and replaces an existing file with this name including everything below it. If
-    /// both are directories, the existing directory stays and gets the new attributes. `target` is the
-    /// target of a symbolic link.
+    /// Adds a file to `dir`. If the name exists, replaces the existing file. An existing directory is removed with
+    /// its tree. Exception: if both files are directories, the existing directory stays with its contents and gets
+    /// the new attributes. `target` is the target of a symbolic link.
     ///
     /// # Errors
     ///
@@ -237,14 +237,14 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Removes `name` from `dir` with everything below it. Returns whether the name existed.
+    /// Removes `name` from `dir`. A directory is removed with its tree. Returns whether the name existed.
     pub fn remove(&mut self, dir: NodeId, name: &Name) -> bool {
         let Some(at) = self.find(dir, name.as_bytes()) else { return false };
         self.remove_entry(at);
         true
     }
 
-    /// Removes the children of `dir` for which `keep` returns `false`.
+    /// Removes the children of `dir` for which `keep` returns `false`, directories with their trees.
     pub fn remove_children(&mut self, dir: NodeId, mut keep: impl FnMut(NodeId) -> bool) {
         let doomed: Vec<u32> =
             self.live(dir).filter(|(_, entry)| !keep(NodeId(entry.node))).map(|(at, _)| at).collect();
@@ -294,13 +294,14 @@ impl TreeBuilder {
         }
     }
 
-    /// Sets the ranges of a regular file that contain data. `ranges` are sorted, do not overlap, and lie
+    /// Sets the ranges of a regular file that contain data. The ranges must be sorted, must not overlap, and must lie
     /// within the file.
     pub fn set_data_ranges(&mut self, id: NodeId, ranges: impl Into<Box<[Range<u64>]>>) {
         self.holes.insert(id, ranges.into());
     }
 
-    /// Stores a set of extended attributes; equal sets are stored once. Returns `None` for an empty set.
+    /// Stores a set of extended attributes. Equal sets are stored once. If a name occurs several times, the last
+    /// value counts. Returns `None` for an empty set.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Conversion of a tree under construction to a complete tree: sorting and numbering.
 //!
-//! Invariant: the result depends on names, types and attributes alone, not on the order in which they were
-//! added.
+//! Invariant: the result depends only on the names, types and attributes of the files, not on the order in which the
+//! files were added.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -52,7 +52,7 @@ fn order_and_numbers_follow_from_names_alone() {
 }
 
 #[test]
-fn what_is_removed_or_replaced_is_gone_with_all_that_was_in_it() {
+fn removed_and_replaced_files_are_gone_with_their_contents() {
     let mut tree = builder();
     let dir = put(&mut tree, NodeId::ROOT, "dir", Body::Directory);
     let below = put(&mut tree, dir, "below", Body::Directory);
@@ -71,7 +71,7 @@ fn what_is_removed_or_replaced_is_gone_with_all_that_was_in_it() {
 }
 
 #[test]
-fn a_directory_that_comes_again_keeps_what_is_in_it() {
+fn a_directory_that_occurs_twice_keeps_its_contents() {
     let mut tree = builder();
     let dir = put(&mut tree, NodeId::ROOT, "dir", Body::Directory);
     put(&mut tree, dir, "file", FILE);

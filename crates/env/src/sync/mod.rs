@@ -2,13 +2,14 @@
 //! and its journal, not its locks, turns a volume read-only.
 //!
 //! With `std`, the locks are those of `parking_lot`. Without it, they spin, which suits single-threaded
-//! environments until a kernel host provides its own. With `--cfg obento_env="shuttle"`, they belong to a
-//! scheduler that explores orders of threads. State that crosses threads without a lock uses the atomics of
+//! environments. With `--cfg obento_env="kernel"`, they are words on which the kernel lets threads sleep.
+//! With `--cfg obento_env="shuttle"`, they belong to a scheduler that explores orders of threads. State that crosses threads without a lock uses the atomics of
 //! this module, so that the scheduler controls them too.
 
 #[cfg_attr(obento_env = "shuttle", path = "explored.rs")]
 #[cfg_attr(all(feature = "std", not(obento_env = "shuttle")), path = "parked.rs")]
-#[cfg_attr(not(any(feature = "std", obento_env = "shuttle")), path = "spinning.rs")]
+#[cfg_attr(obento_env = "kernel", path = "kernel.rs")]
+#[cfg_attr(not(any(feature = "std", obento_env = "shuttle", obento_env = "kernel")), path = "spinning.rs")]
 mod chosen;
 
 pub use chosen::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};

@@ -1,9 +1,8 @@
-//! The destination of committed blocks: first the log and later their home locations, or their home
-//! locations directly.
+//! The destination of committed blocks. With a log, blocks are written to the log first, and to their home locations
+//! later. Without a log, they are written to their home locations directly.
 //!
-//! Only the leader uses this module, so that commits and checkpoints never overlap. A block that a
-//! transaction revokes is therefore not being written to its home location when the transaction becomes
-//! durable.
+//! Only the leader uses this module, so commits and checkpoints never overlap. When a transaction that revokes a
+//! block becomes durable, the block is therefore not being written to its home location.
 
 use alloc::sync::Arc;
 

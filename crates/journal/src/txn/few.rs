@@ -49,7 +49,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn what_was_pushed_comes_back_in_order_in_place_and_beyond() {
+    fn pushed_elements_are_returned_in_order_inline_and_beyond() {
         let mut few = Few::<u64, 4>::new();
         for n in 0..11 {
             assert_eq!(few.len(), n as usize);

@@ -24,11 +24,11 @@ pub(super) enum Event {
     Revoked(u64),
 }
 
-/// The part of one caller in the running transaction. The documentation of the module lists what the thread
-/// must not do while it has a handle.
+/// The handle of one caller in the running transaction. The documentation of the module lists what a thread must not
+/// do while it has a handle.
 ///
-/// Dropping a handle before its first [`Txn::edit`] has no effect. Dropping it afterwards makes the volume
-/// read-only.
+/// If a handle is dropped before its first [`Txn::edit`], the drop has no effect. If it is dropped later, the volume
+/// becomes read-only.
 #[must_use]
 pub struct Txn<'t> {
     owner: &'t Transactions,
@@ -65,7 +65,7 @@ impl Taken {
         self.block.number()
     }
 
-    /// Returns the version that was taken; [`Txn::view`] returns the newest version.
+    /// Returns the version of the block when it was taken. [`Txn::view`] returns the newest version.
     pub fn block(&self) -> &Block {
         &self.block
     }
@@ -77,8 +77,8 @@ impl Taken {
 pub enum Extended {
     /// The credits were granted.
     Yes,
-    /// The transaction is full or about to be committed. The caller must end this handle at a consistent
-    /// point and begin another one.
+    /// The transaction is full, or about to be committed. The caller must bring its changes to a consistent point,
+    /// end this handle, and begin another one.
     No,
 }
 
@@ -122,22 +122,22 @@ impl<'t> Txn<'t> {
         self.owner.cache().get(number)
     }
 
-    /// Prepares to change block `number`. This costs one credit, unless the block was taken recently. Fails
-    /// with the errors of the device and with `NoMemory`.
+    /// Prepares to change block `number`. This uses one credit, unless the block was taken recently. Fails with the
+    /// errors of the device and with `NoMemory`.
     pub fn take(&mut self, number: u64) -> Result<Taken> {
         let block = self.owner.cache().get(number)?;
         self.spend(number)?;
         Ok(Taken { block })
     }
 
-    /// [Takes](Txn::take) a block that the caller has just read and that no other thread has changed since.
+    /// [Takes](Txn::take) a block that the caller has just read. No other thread may have changed the block since
+    /// then.
     pub fn take_seen(&mut self, block: &Block) -> Result<Taken> {
         self.spend(block.number())?;
         Ok(Taken { block: block.clone() })
     }
 
-    /// [Takes](Txn::take) a newly allocated block: it is not read and contains zeros. Fails with
-    /// `NoMemory`.
+    /// [Takes](Txn::take) a newly allocated block. The block is not read, and contains zeros. Fails with `NoMemory`.
     pub fn take_new(&mut self, number: u64) -> Result<Taken> {
         self.spend(number)?;
         let block = self.owner.cache().renew(number)?;
@@ -163,7 +163,8 @@ impl<'t> Txn<'t> {
         drop(BlockMut { edit, mark: self.tid.0, events: &mut self.events });
     }
 
-    /// Adds a taken block to the transaction, for [`CommitHooks::before_commit`] to change.
+    /// Adds a taken block to the transaction without changing it, so that [`CommitHooks::before_commit`] can change
+    /// it.
     ///
     /// [`CommitHooks::before_commit`]: super::CommitHooks::before_commit
     pub fn note(&mut self, taken: &Taken) {
@@ -171,17 +172,17 @@ impl<'t> Txn<'t> {
         self.events.push(Event::Changed(taken.number()));
     }
 
-    /// Revokes block `number`, which contained metadata or journalled data and is free once this
-    /// transaction is durable. Changes of the block are dropped, and older copies in the log are not
-    /// replayed over its new contents.
+    /// Revokes block `number`, which contained metadata or journalled data. The block is free once this transaction
+    /// is durable. Changes of the block are dropped, and older copies in the log are not replayed over its new
+    /// contents.
     pub fn revoke(&mut self, number: u64) {
         self.changed = true;
         self.owner.cache().forget(number);
         self.events.push(Event::Revoked(number));
     }
 
-    /// Ends the handle and returns its transaction. The changes are not durable yet: see
-    /// [`Transactions::wait_durable`].
+    /// Ends the handle and returns the number of its transaction. The changes are not durable yet;
+    /// [`Transactions::wait_durable`] waits for that.
     pub fn commit(mut self) -> Tid {
         self.leave();
         self.tid
@@ -225,7 +226,7 @@ impl fmt::Debug for Txn<'_> {
     }
 }
 
-/// Write access to the bytes of a block. Readers see the change when this guard is dropped.
+/// Write access to the bytes of a block. Readers see the new bytes after this guard is dropped.
 pub struct BlockMut<'a> {
     edit: Edit<'a>,
     mark: u32,
@@ -233,12 +234,12 @@ pub struct BlockMut<'a> {
 }
 
 impl BlockMut<'_> {
-    /// Records that the checksum is correct, so that no reader verifies it.
+    /// Records that the checksum is correct. Readers need not verify it.
     pub fn set_verified(&mut self) {
         self.edit.set_verified();
     }
 
-    /// Defers the checksum to the commit, so that it is computed once, however often the block changes.
+    /// Defers the checksum to the commit. It is computed once, even if the block changes often.
     pub fn seal_later(&mut self, seal: Seal) {
         self.edit.seal_later(seal);
     }

@@ -10,7 +10,7 @@ use obento_env::Clock;
 use super::Txn;
 use crate::{JournalWriter, Tid};
 
-/// A number of different blocks that a [`Txn`] may take.
+/// A number of different blocks, which a [`Txn`] may take.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Credits(pub u32);
 
@@ -31,8 +31,8 @@ impl Mul<u32> for Credits {
 /// The destination of transactions.
 #[expect(clippy::large_enum_variant, reason = "there is one a volume")]
 pub enum Log {
-    /// No log: a commit writes the blocks to their home locations. After a crash during a commit, the
-    /// volume needs a check.
+    /// No log. A commit writes the blocks to their home locations. After a crash during a commit, the volume must be
+    /// checked.
     None,
     /// A journal in the format of ext3 and ext4.
     Jbd2(JournalWriter),
@@ -43,11 +43,11 @@ pub enum Log {
 pub struct CommitOptions {
     /// Whether commits flush the device.
     pub barrier: bool,
-    /// Maximum age of a change before a thread commits it. With `None`, and in environments without
-    /// threads, changes are committed on request only.
+    /// Maximum age of a change before a thread commits it. With `None`, or in an environment without threads, changes
+    /// are committed only on request.
     pub interval: Option<Duration>,
-    /// Maximum amount of changed blocks in memory in bytes, before they are committed and written to their
-    /// home locations.
+    /// Maximum size in bytes of the changed blocks in memory. If it is exceeded, the blocks are committed and written
+    /// to their home locations.
     pub budget: usize,
     /// Clock for the times in commit records.
     pub clock: Arc<dyn Clock>,
@@ -60,14 +60,14 @@ impl CommitOptions {
     }
 }
 
-/// Functions of the file system that run around a commit.
+/// Functions of the file system that the leader calls before and after a commit.
 pub trait CommitHooks: Send + Sync {
-    /// Adds changes to a transaction that were deferred until it is complete. No other caller is in the
-    /// transaction. The credits of `txn` are unlimited, but it must not take more blocks than the
-    /// transaction has changed already plus a few. An error makes the volume read-only.
+    /// Adds deferred changes to the transaction that is about to be committed. No other caller is in the transaction.
+    /// The credits of `txn` are unlimited. However, the function must take only blocks that the transaction has
+    /// already changed, and a few others. An error makes the volume read-only.
     fn before_commit(&self, txn: &mut Txn<'_>) -> Result<()>;
 
-    /// Informs the file system that transaction `tid` is durable: what it freed may be reused.
+    /// Informs the file system that transaction `tid` is durable. Space that the transaction freed may now be reused.
     fn durable(&self, tid: Tid);
 }
 
@@ -86,7 +86,7 @@ impl CommitHooks for NoHooks {
 /// Statistics for tests and benchmarks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CommitStats {
-    /// Number of commits that were not empty.
+    /// Number of commits with changes.
     pub commits: u64,
     /// Number of flushes of all devices.
     pub flushes: u64,

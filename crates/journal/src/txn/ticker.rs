@@ -1,9 +1,8 @@
-//! The thread that commits changes by age and writes blocks back when memory fills up, in environments with
-//! threads.
+//! The thread that commits changes after some time, and writes blocks back when too many are in memory. It exists
+//! only in environments with threads.
 //!
-//! The thread starts with the first change, so that it has no privilege that its process dropped before.
-//! Without the thread, callers do the work: a sync commits, and the start of a transaction writes blocks
-//! back.
+//! The thread starts with the first change. If the process drops privileges before then, the thread does not have
+//! them. Without the thread, callers do the work: a sync commits, and the start of a transaction writes blocks back.
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};

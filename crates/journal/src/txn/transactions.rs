@@ -130,8 +130,8 @@ impl Transactions {
         Credits(self.limit)
     }
 
-    /// Joins the running transaction. If it has no room for `credits`, it is committed first; if too many
-    /// blocks are in memory, they are written back first. Fails with `ReadOnly` after an error or after
+    /// Joins the running transaction. If the transaction has no room for `credits`, it is committed first. If too
+    /// many blocks are in memory, they are written back first. Fails with `ReadOnly` after an error or after
     /// [`close`](Self::close).
     pub fn begin(&self, credits: Credits) -> Result<Txn<'_>> {
         debug_assert!(
@@ -175,8 +175,8 @@ impl Transactions {
         self.state.lock().durable
     }
 
-    /// Returns once transaction `tid` is durable, and commits it if no other thread does. Fails with the
-    /// error that made the volume read-only, even if it occurred earlier.
+    /// Returns once transaction `tid` is durable. Commits the transaction if no other thread does. Fails with the
+    /// error that made the volume read-only, even if the error is older than the transaction.
     pub fn wait_durable(&self, tid: Tid) -> Result<()> {
         let mut state = self.state.lock();
         loop {
@@ -194,7 +194,7 @@ impl Transactions {
         }
     }
 
-    /// Returns once transaction `tid`, and all data written to the device before the call, are on stable
+    /// Returns once transaction `tid` and all data that was written to the device before the call are on stable
     /// storage, as `fsync` requires. Fails as [`Transactions::wait_durable`] does.
     pub fn sync_to(&self, tid: Tid) -> Result<()> {
         let state = self.state.lock();
@@ -205,7 +205,7 @@ impl Transactions {
         if covered { Ok(()) } else { self.flush() }
     }
 
-    /// Returns once all changes so far, and all data written to the device before the call, are on stable
+    /// Returns once all earlier changes, and all data that was written to the device before the call, are on stable
     /// storage. Fails as [`Transactions::wait_durable`] does.
     pub fn sync(&self) -> Result<()> {
         self.sync_to(self.running())
@@ -224,7 +224,8 @@ impl Transactions {
         self.work(Work::Close)
     }
 
-    /// Makes the volume read-only. Every later sync fails with `error`, or with an earlier error.
+    /// Makes the volume read-only. Every later sync fails with `error`, or with the error that made the volume
+    /// read-only earlier.
     pub fn abort(&self, error: Error) {
         self.state.lock().error.get_or_insert(error);
         self.changed.notify_all();
@@ -235,7 +236,7 @@ impl Transactions {
         self.state.lock().error
     }
 
-    /// Returns the statistics. Waits for a commit in progress.
+    /// Returns the statistics. Waits for a commit that is in progress.
     pub fn stats(&self) -> CommitStats {
         self.backend.lock().stats()
     }

@@ -1,7 +1,8 @@
 //! The super block for writing.
 //!
-//! Invariant: the bytes describe a recoverable state at any time, so that they can always be written, even
-//! after an error. All fields that change are in the first 512 bytes: a sector, which is never torn.
+//! Invariant: at any time, the bytes describe a state from which the journal can be recovered. They can therefore be
+//! written at any time, even after an error. All fields that change are in the first 512 bytes, which are one sector
+//! and therefore never torn.
 
 use obento_base::Result;
 use obento_base::wire::be::U32;

@@ -1,7 +1,7 @@
 //! Recovery onto the device, for a volume that is opened for writing.
 //!
-//! Order: the blocks are written to their home locations, a flush, the log is marked empty, a flush. After
-//! a crash in between, the log is replayed again.
+//! The blocks are written to their home locations, followed by a flush. Then the log is marked empty, followed by a
+//! flush. If a crash occurs before the second flush, the log is replayed again.
 
 use obento_base::{Error, Feature, Result, Timestamp};
 use obento_block::{Block, BlockDevice, Source};
@@ -12,13 +12,13 @@ use super::label::Label;
 use crate::{Journal, Replayed, Summary, Tid};
 
 impl Journal {
-    /// Replays the log onto `volume`, a device of `volume_blocks` blocks, and marks it empty. Writes
-    /// nothing if there is nothing to replay.
+    /// Replays the log onto `volume`, a device of `volume_blocks` blocks, and marks the log empty. Writes nothing if
+    /// the log is empty.
     ///
     /// # Errors
     ///
     /// 1. The errors of [`Journal::replay_index`].
-    /// 2. `Corrupt`: damage has lost blocks or transactions. Nothing was written.
+    /// 2. `Corrupt`: blocks or transactions are lost because of damage. Nothing was written.
     /// 3. `Device`: a device failed.
     pub fn recover(&mut self, volume: &dyn BlockDevice, volume_blocks: u64) -> Result<Summary> {
         let summary = self.replay_onto(volume, volume_blocks)?;
@@ -30,8 +30,8 @@ impl Journal {
         Ok(summary)
     }
 
-    /// Performs the first half of [`Journal::recover`]: afterwards, the contents of the log are in their
-    /// home locations on stable storage.
+    /// Performs the first half of [`Journal::recover`]. Afterwards, the contents of the log are in their home
+    /// locations on stable storage.
     pub fn replay_onto(&self, volume: &dyn BlockDevice, volume_blocks: u64) -> Result<Summary> {
         let replayed = self.replay_index(volume_blocks)?;
         if let Some(damage) = replayed.damage {
@@ -41,9 +41,9 @@ impl Journal {
         Ok(replayed.summary)
     }
 
-    /// Recovers as [`Journal::recover`] does, for a repair: blocks and transactions that are damaged are
-    /// lost, everything else is replayed, and the damage is returned. The log is empty afterwards. Fails
-    /// with `Unsupported`, and with the errors of the devices while something is written.
+    /// Recovers as [`Journal::recover`] does, for a repair. Damaged blocks and transactions are lost, and the damage
+    /// is returned. All other blocks are replayed. The log is empty afterwards. Fails with `Unsupported`, and with
+    /// the errors of the devices during a write.
     pub fn recover_sound_part(
         &mut self,
         volume: &dyn BlockDevice,
@@ -87,7 +87,8 @@ impl Journal {
         volume.flush()
     }
 
-    /// Performs the second half: marks the log empty. The next transaction will be `next` or later.
+    /// Performs the second half of [`Journal::recover`]: marks the log empty. The next transaction will be `next` or
+    /// a later one.
     pub fn mark_empty(&mut self, next: Tid, head: u32) -> Result<()> {
         let mut label = Label::read(self)?;
         label.set_empty(next, head);
@@ -97,8 +98,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends `blocks` to the log as one durable transaction, after [`Journal::replay_onto`] has returned
-    /// `summary`. After a crash in between, none of the blocks is in the log.
+    /// Appends `blocks` to the log as one durable transaction. For use after [`Journal::replay_onto`] has returned
+    /// `summary`. If a crash occurs during the call, the log contains all of the blocks or none.
     ///
     /// # Errors
     ///
@@ -117,8 +118,8 @@ impl Journal {
         writer.device().flush()
     }
 
-    /// Clears the error of the journal on stable storage, after the caller has recorded it in the volume
-    /// (`jbd2_journal_clear_err`).
+    /// Clears the error of the journal on stable storage. For use after the caller has recorded the error in the
+    /// volume (`jbd2_journal_clear_err`).
     pub fn clear_error(&self) -> Result<()> {
         let mut label = Label::read(self)?;
         label.clear_error();

@@ -1,9 +1,13 @@
 //! Writing transactions to the log.
 //!
-//! Order, with a flush wherever two writes must not be reordered: control blocks and copies, flush, commit
-//! block, flush. If the log was empty, the super block is written together with the copies; until the
-//! commit block exists, it refers to an incomplete transaction. A new tail is durable before the blocks
-//! before it are overwritten.
+//! The writer writes a transaction in this order:
+//!
+//! 1. the control blocks, except the commit block, and the copies of the blocks; a flush;
+//! 2. the commit block; a flush.
+//!
+//! If the log was empty, the super block is written in the first step. Until the commit block exists, it refers to an
+//! incomplete transaction. When the start of the log moves, the new start is durable before the blocks before it are
+//! overwritten.
 //! Source: Linux `fs/jbd2/commit.c`, `fs/jbd2/journal.c`, `fs/jbd2/checkpoint.c`.
 
 use alloc::sync::Arc;
@@ -21,7 +25,7 @@ use crate::{Checksums, Compat, Incompat, Journal, Summary, SuperBlock, Tag, TagF
 /// The features with which a journal is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JournalFeatures {
-    /// No checksums, v2 or v3. jbd2 uses v3 for volumes with `metadata_csum`, and v1 on request only.
+    /// Kind of checksums: none, v2 or v3. jbd2 uses v3 for volumes with `metadata_csum`, and v1 only on request.
     pub checksums: Checksums,
     /// 64-bit block numbers, for volumes that have them.
     pub wide: bool,
@@ -41,12 +45,11 @@ pub struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Opens a journal for writing that has nothing to replay. Writes nothing before the first transaction.
+    /// Opens a journal for writing. Writes nothing before the first transaction.
     ///
     /// # Errors
     ///
-    /// 1. `Invalid`: there is something to replay, or v1 checksums are requested, which are not supported
-    ///    for writing.
+    /// 1. `Invalid`: the log is not empty, or v1 checksums are requested, which are not supported for writing.
     /// 2. `Device`: the device failed.
     pub fn open(journal: Journal, features: JournalFeatures) -> Result<Self> {
         if journal.super_block().needs_replay() || features.checksums == Checksums::V1 {
@@ -70,10 +73,10 @@ impl JournalWriter {
         })
     }
 
-    /// Opens a journal whose contents, described by `summary`, are all in their home locations, for a
-    /// transaction after the last one. The log durably starts there from now on: until that transaction is
-    /// complete, there is nothing to replay, and the fast commits that follow the log stay valid. Fails
-    /// with `Unsupported` for v1 checksums, and with the errors of the device.
+    /// Opens a journal for a transaction after the last one in the log. `summary` describes the log, whose contents
+    /// must all be in their home locations. Writes a new start of the log to stable storage: until the new
+    /// transaction is complete, a replay finds nothing. The fast commits that follow the log stay valid. Fails with
+    /// `Unsupported` for v1 checksums, and with the errors of the device.
     pub(crate) fn after(journal: Journal, summary: &Summary) -> Result<Self> {
         let super_block = journal.super_block().clone();
         if super_block.checksums() == Checksums::V1 {
@@ -87,7 +90,7 @@ impl JournalWriter {
         Ok(Self { journal, super_block, label, stale: false, encoder, ring, next, block: Vec::new() })
     }
 
-    /// Returns the super block from the time when the journal was opened, with the current features.
+    /// Returns the super block as it was when the journal was opened, with the features of this writer.
     pub fn super_block(&self) -> &SuperBlock {
         &self.super_block
     }

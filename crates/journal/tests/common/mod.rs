@@ -1,4 +1,4 @@
-//! A volume with a journal, made by hand: blocks of 1 KiB, the volume first and the journal after it.
+//! A volume with a journal, written byte by byte: blocks of 1 KiB, the volume first and the journal after it.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Maker {
         &mut self.blocks[usize::try_from(at).unwrap()]
     }
 
-    /// Where the next block of the log goes.
+    /// The position of the next block of the log.
     pub fn at(&self) -> u32 {
         self.at
     }
@@ -109,7 +109,7 @@ impl Maker {
         bytes
     }
 
-    /// A descriptor and its blocks; one that begins with the magic number is escaped.
+    /// Appends a descriptor and its blocks; a block that begins with the magic number is escaped.
     pub fn copies(&mut self, copies: &[(u64, [u8; BLOCK])]) -> &mut Self {
         let mut descriptor = self.header(raw::DESCRIPTOR_BLOCK).as_bytes().to_vec();
         let mut data = Vec::new();
@@ -208,7 +208,8 @@ impl Maker {
         self.open()?.replay_index(VOLUME.into())
     }
 
-    /// The first byte and the first four bytes' magic-ness of each block of the replayed volume that changed.
+    /// Returns for each changed block of the replayed volume the first byte, and whether it begins with the
+    /// magic number.
     pub fn changes(&self) -> Vec<(u64, [u8; BLOCK])> {
         let before = MemDevice::read_only(self.bytes());
         let index = self.replay().unwrap().index;

@@ -1,4 +1,4 @@
-//! A volume and its journal on one recording device, and a model of what may be on it after a cut.
+//! A volume and its journal on one recording device, and a model of its permitted contents after a cut.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use obento_testkit::record::{Event, RecordDevice};
 
 use super::{BLOCK, Maker, VOLUME};
 
-/// What block holds version `version`; every fifth looks like a control block.
+/// Returns the contents of version `version`; every fifth looks like a control block.
 pub fn content(version: u64) -> [u8; BLOCK] {
     let mut bytes = [0; BLOCK];
     bytes.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&version.to_be_bytes()));
@@ -25,7 +25,7 @@ pub fn content(version: u64) -> [u8; BLOCK] {
     bytes
 }
 
-/// The journal behind the volume on `device`.
+/// The journal after the volume on `device`.
 pub fn journal(device: Arc<dyn BlockDevice>, len: u32) -> Journal {
     let mut runs = Runs::new();
     runs.push(Run { at: 0, block: VOLUME.into(), len }).unwrap();
@@ -74,32 +74,32 @@ pub fn clean(len: u32) -> Vec<u8> {
     maker.bytes()
 }
 
-/// What a block of the volume is.
+/// The contents of a block of the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Use {
-    /// As it was made.
+    /// The initial contents.
     Untouched,
     /// Metadata of this version.
     Meta(u64),
-    /// Given up by this transaction; it holds anything.
+    /// Freed by this transaction; any contents.
     Free(Tid),
-    /// Data, written around the journal, for the first time as this version.
+    /// Data, written without the journal, for the first time as this version.
     Data(u64),
 }
 
-/// What was promised to whoever synced last.
+/// The state of the last sync.
 #[derive(Clone, Default)]
 struct Promise {
-    /// How many steps were durable.
+    /// The number of durable steps.
     steps: usize,
-    /// The data that was synced.
+    /// The synced data.
     data: BTreeMap<usize, Data>,
 }
 
-/// Data in a block that is free of metadata.
+/// Data in a freed block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Data {
-    /// The first version since it was.
+    /// The first version since the block was freed.
     since: u64,
     version: u64,
 }
@@ -110,10 +110,10 @@ pub struct World {
     base: Vec<u8>,
     len: u32,
     pub transactions: Arc<Transactions>,
-    /// What the volume is after so many steps.
+    /// The volume after each number of steps.
     states: Vec<Vec<Use>>,
     promises: Vec<Promise>,
-    /// Data that was written since.
+    /// The data written since the last sync.
     data: BTreeMap<usize, Data>,
     version: u64,
 }
@@ -138,7 +138,7 @@ impl World {
         self.device.take_events()
     }
 
-    /// Does `steps` random things.
+    /// Executes `steps` random operations.
     pub fn run(&mut self, random: &mut Random, steps: usize) {
         for _ in 0..steps {
             match random.below(8) {
@@ -150,7 +150,7 @@ impl World {
         self.sync();
     }
 
-    /// One handle: some blocks change, some are given up.
+    /// Executes one handle, which changes some blocks and frees others.
     fn change(&mut self, random: &mut Random) {
         let mut uses = self.states.last().unwrap().clone();
         let credits = self.transactions.credits_max().0.min(4);
@@ -187,7 +187,7 @@ impl World {
         self.states.push(uses);
     }
 
-    /// A free block gets data at once.
+    /// Writes data to a free block immediately.
     fn write_data(&mut self, random: &mut Random) {
         let durable = self.transactions.durable();
         let mut uses = self.states.last().unwrap().clone();
@@ -207,7 +207,7 @@ impl World {
         uses[at] = Use::Data(since);
         self.states.push(uses);
         self.data.insert(at, Data { since, version: self.version });
-        // Nobody was promised what is written over.
+        // The contents of overwritten blocks were not synced.
         let mut promise = self.promises.last().unwrap().clone();
         promise.data.remove(&at);
         self.promise(promise);
@@ -225,19 +225,19 @@ impl World {
         self.device.mark(self.promises.len() - 1);
     }
 
-    /// The mark of the last promise.
+    /// The position of the last sync.
     pub fn last_promise(&self) -> usize {
         self.promises.len() - 1
     }
 
-    /// Recovers the disk of `state`, and says what is wrong with it then.
+    /// Recovers the disk of `state`, and returns its problem, if any.
     pub fn judge(&self, state: &State) -> Result<(), String> {
         let mut journal = scattered(Arc::clone(&state.device), self.len);
         journal.recover(&state.device, VOLUME.into()).map_err(|error| format!("recovery: {error}"))?;
         self.compare(&*state.device, state.mark)
     }
 
-    /// Whether `device` shows what the promise that was made at `mark` allows.
+    /// Returns whether `device` has contents that are permitted after the sync at `mark`.
     pub fn compare(&self, device: &dyn BlockDevice, mark: Option<usize>) -> Result<(), String> {
         let promise = &self.promises[mark.unwrap_or(0)];
         let mut bytes = vec![0; BLOCK * usize::try_from(VOLUME).unwrap()];

@@ -1,4 +1,5 @@
-//! Images of ext3 and ext4 and their journals, and what e2fsck makes of them: the whole device, block by block.
+//! Images of ext3 and ext4 with their journals, and the result of e2fsck for them: the whole device, block by
+//! block.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::fs::{self, File};
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 
 pub const MIB: u64 = 1 << 20;
 
-/// An image, dirty or to be made so.
+/// An image whose journal is dirty or is to become dirty.
 pub struct Sample {
     pub folder: TempDir,
     pub image: PathBuf,
@@ -28,7 +29,7 @@ impl Sample {
         Self { folder, image }
     }
 
-    /// A copy of the image as it is now: while it is mounted, what a power cut would leave.
+    /// Copies the image in its present state: for a mounted image, the state after a power cut.
     pub fn snapshot(&self, name: &str) -> PathBuf {
         let copy = self.folder.path().join(name);
         fs::copy(&self.image, &copy).unwrap();
@@ -81,7 +82,7 @@ pub fn open(image: &Path) -> Journal {
     Journal::open(device, block_size(image), journal_runs(image)).unwrap()
 }
 
-/// What the journal of `image` replays, and the volume as it is then.
+/// Returns the replay of the journal of `image`, and the volume after it.
 fn replay(image: &Path, journal: &Journal) -> (Replayed, Remap<Arc<dyn BlockDevice>>) {
     let below: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(fs::read(image).unwrap()));
     let volume: u64 = dumped(image, "Block count:").parse().unwrap();
@@ -91,22 +92,23 @@ fn replay(image: &Path, journal: &Journal) -> (Replayed, Remap<Arc<dyn BlockDevi
     (replayed, remap)
 }
 
-/// Whether a commit fell between the end of a file's name and its own (`s_last_orphan` of the super block).
+/// Returns whether a commit fell between the removal of a file's name and of the file (`s_last_orphan` of the
+/// super block).
 pub fn has_orphans(image: &Path, journal: &Journal) -> bool {
     let mut first = [0; 4];
     replay(image, journal).1.read_at(1024 + 0xe8, &mut first).unwrap();
     first != [0; 4]
 }
 
-/// Replays the journal of `image` in memory and compares the volume with what `e2fsck` leaves. With `-j` it must be
-/// one without orphans.
+/// Replays the journal of `image` in memory, and compares the volume with the result of `e2fsck`, or of
+/// debugfs with `-j` for an image without orphans.
 pub fn compare(image: &Path, journal: &Journal, e2fsck: &[&str]) -> Replayed {
     let size = block_size(image);
     let (replayed, remap) = replay(image, journal);
     let judged = image.with_extension("e2fsck");
     fs::copy(image, &judged).unwrap();
     if has_orphans(image, journal) {
-        // e2fsck would free them besides; debugfs only replays, but knows no `-j`.
+        // e2fsck also frees orphans; debugfs only replays, but does not support `-j`.
         assert!(e2fsck.is_empty(), "{} has orphans", image.display());
         let jr = ["-w", "-R", "jr"].map(std::ffi::OsStr::new);
         call("debugfs", jr.into_iter().chain([judged.as_os_str()])).unwrap();
@@ -122,7 +124,7 @@ pub fn compare(image: &Path, journal: &Journal, e2fsck: &[&str]) -> Replayed {
         let mut found = vec![0; len];
         remap.read_at(number * u64::from(size), &mut found).unwrap();
         let mut expected = expected.to_vec();
-        // e2fsck clears flags and counts what it did in the super block, and empties the journal.
+        // e2fsck clears flags and updates counters in the super block, and empties the journal.
         if number * u64::from(size) <= 1024 && 1024 < (number + 1) * u64::from(size) {
             let at = usize::try_from(1024 - number * u64::from(size)).unwrap();
             found[at..at + 1024].fill(0);

@@ -19,7 +19,7 @@ pub fn volume() -> (Arc<Tmpfs>, Vfs) {
     with(Options::new(clock()))
 }
 
-/// A volume whose files are on a device full of bytes that nobody wrote.
+/// A volume whose files are on a device full of bytes that were never written.
 pub fn volume_on_device() -> (Arc<Tmpfs>, Vfs) {
     let device = Arc::new(MemDevice::new(vec![0xdd; 4 << 20]));
     with(Options { device: Some(device), ..Options::new(clock()) })

@@ -1,0 +1,99 @@
+//! Changing the settings of an existing volume.
+
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use obento_base::Error;
+use obento_block::BlockDevice;
+use obento_env::Clock;
+
+/// The settings to change. All other settings keep their values.
+#[derive(Clone)]
+pub struct TuneOptions {
+    /// The new label. An empty label removes the existing label.
+    pub label: Option<Vec<u8>>,
+    /// The new UUID.
+    pub uuid: Option<[u8; 16]>,
+    /// The new serial number, for a format that has a serial number instead of a UUID.
+    pub serial: Option<u32>,
+    /// Settings of the format as names and values.
+    pub settings: Vec<(String, String)>,
+    /// The clock for times that are written.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl TuneOptions {
+    /// Returns options that change nothing.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { label: None, uuid: None, serial: None, settings: Vec::new(), clock }
+    }
+
+    /// Checks that the options change nothing except the label and the serial number, for FAT and exFAT, which have
+    /// no other settings.
+    ///
+    /// # Errors
+    ///
+    /// - `Refused`: another setting is given. The reason contains `format`.
+    pub fn expect_label_and_serial(&self, format: &str) -> Result<(), TuneError> {
+        if self.uuid.is_some() {
+            let why = format_args!("{format} has a serial number instead, such as 1234-ABCD");
+            return Err(TuneError::refused("uuid", why));
+        }
+        match self.settings.first() {
+            Some((name, _)) => Err(TuneError::refused(name, format_args!("not a setting of {format}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The reason why settings were not changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TuneError {
+    /// The setting cannot have this value on this volume.
+    Refused {
+        /// The setting.
+        setting: String,
+        /// The reason.
+        why: String,
+    },
+    /// The volume is damaged, or the device failed.
+    Failed(Error),
+}
+
+impl TuneError {
+    /// Returns the error for a setting that is refused.
+    pub fn refused(setting: &str, why: impl fmt::Display) -> Self {
+        Self::Refused { setting: setting.to_string(), why: why.to_string() }
+    }
+}
+
+impl fmt::Display for TuneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { setting, why } => write!(f, "{setting}: {why}"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for TuneError {}
+
+impl From<Error> for TuneError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Changes the settings of a volume that is not open.
+pub trait Tune: Send + Sync {
+    /// Changes the settings of the volume on `device`. Returns notes for the user. All settings are checked
+    /// before the first one is written.
+    ///
+    /// # Errors
+    ///
+    /// - `Refused`: a setting is unknown, or its value is not possible on this volume. Nothing was changed.
+    /// - `Failed`: the volume is damaged, or the device failed.
+    fn tune(&self, device: Arc<dyn BlockDevice>, options: &TuneOptions) -> Result<Vec<String>, TuneError>;
+}

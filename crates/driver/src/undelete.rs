@@ -1,0 +1,66 @@
+//! Finding deleted files.
+
+use alloc::vec::Vec;
+use core::ops::{ControlFlow, Range};
+
+use obento_base::{Result, Timestamp};
+use obento_block::BlockDevice;
+
+/// Finds files that were deleted from a volume.
+///
+/// The search writes nothing. For any contents of the device, time and memory are bounded by the size of the device.
+pub trait Undelete: Send + Sync {
+    /// Passes each deleted file of the volume on `device` to `found`, until `found` breaks. Skips damaged parts of
+    /// the volume.
+    ///
+    /// # Errors
+    ///
+    /// - `Corrupt`: no usable super block exists.
+    /// - `Unsupported`: the volume uses a feature that the search does not support.
+    fn deleted(
+        &self,
+        device: &dyn BlockDevice,
+        found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
+    ) -> Result<()>;
+}
+
+/// A regular file that was deleted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeletedFile {
+    /// The path from the root, without a leading `/`. A character of the path that was lost is replaced by `_`.
+    pub path: Vec<u8>,
+    /// The length in bytes.
+    pub size: u64,
+    /// The time of the last change, if it is known.
+    pub modified: Option<Timestamp>,
+    /// The ranges of the device that contain the data, in the order of the file. Their total length may be greater
+    /// than `size`, because the last block is complete, or smaller, if not all data was found.
+    pub extents: Vec<Range<u64>>,
+    /// How likely it is that the extents contain the data of the file.
+    pub certainty: Certainty,
+}
+
+/// How likely it is that the extents of a deleted file contain its data.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Certainty {
+    /// The start of the file's space is in use by another file, or its location is lost.
+    Overwritten,
+    /// A part of the space is in use, belongs to another deleted file as well, or was not found.
+    Doubtful,
+    /// All of the space is free, but its location is a guess or may be outdated.
+    Likely,
+    /// All of the space is free, and its location is recorded. Also for an empty file.
+    Certain,
+}
+
+impl Certainty {
+    /// Returns the name: `overwritten`, `doubtful`, `likely` or `certain`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Overwritten => "overwritten",
+            Self::Doubtful => "doubtful",
+            Self::Likely => "likely",
+            Self::Certain => "certain",
+        }
+    }
+}
