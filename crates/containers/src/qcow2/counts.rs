@@ -1,0 +1,182 @@
+//! The reference counts of the clusters of a file, of 16 bits each.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{DeviceError, Result};
+use obento_block::BlockDevice;
+
+use super::header::Header;
+use super::state::words;
+use super::table::OFFSET;
+use crate::error::Opening;
+use crate::{TABLE_MAX, read_bytes};
+
+/// No space left on device. Source: include/uapi/asm-generic/errno-base.h.
+const ENOSPC: i32 = 28;
+const COUNTS: &str = "reference counts";
+
+/// A block of counts.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub at: u64,
+    pub counts: Vec<u16>,
+    /// The block differs from the file.
+    pub is_dirty: bool,
+}
+
+/// All counts.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// The places of the blocks, and the place of this table.
+    pub table: Vec<u64>,
+    pub table_at: u64,
+    /// The table differs from the file.
+    pub is_table_dirty: bool,
+    pub blocks: BTreeMap<u64, Block>,
+    /// The cluster after the last one in use.
+    end: u64,
+    /// Clusters before the end without a reference, the lowest last.
+    free: Vec<u64>,
+}
+
+impl Counts {
+    /// Reads all counts.
+    ///
+    /// # Errors
+    ///
+    /// Unsupported if they need more than 64 MiB (a file of 2 TiB), or do not count the tables themselves.
+    pub fn read(file: &dyn BlockDevice, header: &Header) -> Result<Self, Opening> {
+        let len = u64::from(header.counts_clusters).saturating_mul(header.cluster());
+        let table = words(&read_bytes(file, header.counts_at, len, "table of reference counts")?);
+        let mut this = Self { table, table_at: header.counts_at, ..Self::default() };
+        let used = this.table.iter().filter(|&&at| at & OFFSET != 0).count();
+        if to_u64(used).saturating_mul(header.cluster()) > TABLE_MAX {
+            return Err(Opening::Unsupported("changes of a file of more than 2 TiB"));
+        }
+        for (index, at) in (0..).zip(this.table.clone()) {
+            let at = at & OFFSET;
+            if at == 0 {
+                continue;
+            }
+            if header.inside(at) != 0 {
+                return Err(Opening::damaged(COUNTS, "a block is not at a cluster"));
+            }
+            let bytes = read_bytes(file, at, header.cluster(), COUNTS)?;
+            let counts = bytes.as_chunks::<2>().0.iter().map(|&bytes| u16::from_be_bytes(bytes)).collect();
+            this.blocks.insert(index, Block { at, counts, is_dirty: false });
+        }
+        this.find_free(header);
+        this.check(header)?;
+        Ok(this)
+    }
+
+    fn find_free(&mut self, header: &Header) {
+        let per_block = Self::per_block(header);
+        for (&index, block) in &self.blocks {
+            let first = index.saturating_mul(per_block);
+            for (cluster, &count) in (first..).zip(&block.counts) {
+                if count > 0 {
+                    self.end = cluster.saturating_add(1);
+                } else {
+                    self.free.push(cluster);
+                }
+            }
+        }
+        let end = self.end;
+        self.free.retain(|&cluster| cluster < end);
+        self.free.reverse();
+    }
+
+    /// Checks that the tables are counted: otherwise they would be overwritten.
+    fn check(&self, header: &Header) -> Result<(), Opening> {
+        let l1 = (header.l1_at, u64::from(header.l1_len).saturating_mul(8));
+        let table = (self.table_at, to_u64(self.table.len()).saturating_mul(8));
+        let blocks = self.blocks.values().map(|block| (block.at, header.cluster()));
+        for (at, len) in [(0, 1), l1, table].into_iter().chain(blocks) {
+            if Self::clusters(header, at, len).any(|cluster| self.get(header, cluster) == 0) {
+                return Err(Opening::Unsupported(
+                    "reference counts that have to be repaired first (qemu-img check -r all)",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn per_block(header: &Header) -> u64 {
+        header.cluster() / 2
+    }
+
+    fn split(header: &Header, cluster: u64) -> (u64, usize) {
+        let per_block = Self::per_block(header);
+        let inside = cluster.checked_rem(per_block).unwrap_or(0);
+        (cluster.checked_div(per_block).unwrap_or(0), to_usize(inside))
+    }
+
+    fn clusters(header: &Header, at: u64, len: u64) -> core::ops::Range<u64> {
+        let shift = header.cluster_bits();
+        let end = at.saturating_add(len).div_ceil(header.cluster());
+        at.checked_shr(shift).unwrap_or(0)..end
+    }
+
+    fn get(&self, header: &Header, cluster: u64) -> u16 {
+        let (block, inside) = Self::split(header, cluster);
+        self.blocks.get(&block).and_then(|block| block.counts.get(inside)).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, header: &Header, cluster: u64, count: u16) {
+        let (block, inside) = Self::split(header, cluster);
+        let Some(block) = self.blocks.get_mut(&block) else { return };
+        if let Some(place) = block.counts.get_mut(inside) {
+            *place = count;
+            block.is_dirty = true;
+        }
+    }
+
+    /// Returns the cluster after the last one in use.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Allocates a cluster, whose count becomes 1. Errors: no space, if the table of counts is full.
+    pub fn allocate(&mut self, header: &Header) -> Result<u64> {
+        if let Some(cluster) = self.free.pop() {
+            self.set(header, cluster, 1);
+            return Ok(cluster);
+        }
+        let cluster = self.end;
+        let (index, _) = Self::split(header, cluster);
+        let mut next = cluster.saturating_add(1);
+        if !self.blocks.contains_key(&index) {
+            let full = DeviceError::Write {
+                offset: cluster.saturating_mul(header.cluster()),
+                len: header.cluster(),
+                errno: ENOSPC,
+            };
+            // The block follows the cluster, and counts itself.
+            let at = next.saturating_mul(header.cluster());
+            *self.table.get_mut(to_usize(index)).ok_or(full)? = at;
+            self.is_table_dirty = true;
+            let counts = vec![0; to_usize(Self::per_block(header))];
+            self.blocks.insert(index, Block { at, counts, is_dirty: true });
+            self.set(header, next, 1);
+            next = next.saturating_add(1);
+        }
+        self.set(header, cluster, 1);
+        self.end = next;
+        Ok(cluster)
+    }
+
+    /// Removes a reference to each cluster of `len` bytes at `at`.
+    pub fn release(&mut self, header: &Header, at: u64, len: u64) {
+        for cluster in Self::clusters(header, at, len) {
+            let count = self.get(header, cluster);
+            if count == 1 {
+                self.free.push(cluster);
+            }
+            self.set(header, cluster, count.saturating_sub(1));
+        }
+    }
+}

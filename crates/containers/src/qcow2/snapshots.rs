@@ -1,0 +1,80 @@
+//! The table of internal snapshots.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes, Immutable, KnownLayout, Unaligned, be, to_u64};
+use obento_block::BlockDevice;
+
+use super::header::Header;
+use crate::error::Opening;
+use crate::{read_bytes, read_raw};
+
+/// qemu reads at most 65,536 snapshots.
+const SNAPSHOTS_MAX: u32 = 65_536;
+const EXTRA_MAX: u32 = 1024;
+const TABLE: &str = "snapshot table";
+
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned, Clone)]
+#[repr(C)]
+struct RawSnapshot {
+    l1_at: be::U64,
+    l1_len: be::U32,
+    id_len: be::U16,
+    name_len: be::U16,
+    seconds: be::U32,
+    nanoseconds: be::U32,
+    clock: be::U64,
+    vm_len: be::U32,
+    extra_len: be::U32,
+}
+const ENTRY_LEN: u64 = 40;
+const _: () = assert!(to_u64(size_of::<RawSnapshot>()) == ENTRY_LEN);
+
+/// An internal snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// The identifier: a number.
+    pub id: String,
+    /// The name.
+    pub name: String,
+    /// Seconds since 1970.
+    pub seconds: u32,
+    /// The size of the disk, if the image stores it.
+    pub disk_len: Option<u64>,
+    pub(super) l1_at: u64,
+    pub(super) l1_len: u32,
+}
+
+pub(super) fn read(file: &dyn BlockDevice, header: &Header) -> Result<Vec<Snapshot>, Opening> {
+    if header.snapshots > SNAPSHOTS_MAX {
+        return Err(Opening::damaged(TABLE, "the number of snapshots is impossible"));
+    }
+    let (mut all, mut at) = (Vec::new(), header.snapshots_at);
+    for _ in 0..header.snapshots {
+        let raw: RawSnapshot = read_raw(file, at, TABLE)?;
+        let extra_len = raw.extra_len.get();
+        if extra_len > EXTRA_MAX {
+            return Err(Opening::damaged(TABLE, "an entry is too long"));
+        }
+        let (id_len, name_len) = (u64::from(raw.id_len.get()), u64::from(raw.name_len.get()));
+        let rest = u64::from(extra_len).saturating_add(id_len).saturating_add(name_len);
+        let bytes = read_bytes(file, at.saturating_add(ENTRY_LEN), rest, TABLE)?;
+        let mut cursor = obento_base::Cursor::new(&bytes);
+        let text = |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
+        let extra = cursor.take(crate::to_usize(extra_len.into())).unwrap_or_default();
+        let id = text(cursor.take(crate::to_usize(id_len)));
+        let name = text(cursor.take(crate::to_usize(name_len)));
+        let disk_len = extra.get(8..).and_then(<[u8]>::first_chunk).map(|&bytes| u64::from_be_bytes(bytes));
+        all.push(Snapshot {
+            id,
+            name,
+            seconds: raw.seconds.get(),
+            disk_len: disk_len.filter(|&len| len > 0),
+            l1_at: raw.l1_at.get(),
+            l1_len: raw.l1_len.get(),
+        });
+        at = at.saturating_add(ENTRY_LEN).saturating_add(rest).next_multiple_of(8);
+    }
+    Ok(all)
+}
