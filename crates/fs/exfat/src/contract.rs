@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use obento_base::{Ino, Name, Result};
-use obento_clusters::{Cluster, Grain, Kept, Listed, Mounted, Owner};
+use obento_clusters::{Cluster, Grain, Listed, MountState, Mounted, Owner};
 use obento_driver::{Cookie, Extent, Inspect, VolumeInfo};
 
 use crate::dir::{Directory, Location};
 use crate::inode::Inode;
 use crate::set::EntrySet;
-use crate::super_block::FILE_SIZE_MAX;
+use crate::super_block::CLUSTERS_MAX;
 use crate::volume::Volume;
 use crate::writer::Writer;
 
@@ -32,8 +32,9 @@ impl obento_clusters::Volume for Volume {
 
     const TIME_GRANULARITY: u32 = 10_000_000;
 
+    /// As many clusters as the format can number, as for the kernel (`s_maxbytes`).
     fn file_size_max(&self) -> u64 {
-        FILE_SIZE_MAX
+        u64::from(CLUSTERS_MAX).saturating_mul(self.super_block().cluster_size.into())
     }
 
     fn grain(&self) -> Grain {
@@ -49,8 +50,8 @@ impl obento_clusters::Volume for Volume {
         &self.options().owner
     }
 
-    fn kept(&self) -> &Kept<EntrySet> {
-        self.kept()
+    fn mount_state(&self) -> &MountState<EntrySet> {
+        self.mount_state()
     }
 
     fn describe(&self) -> VolumeInfo {

@@ -70,7 +70,7 @@ impl Volume {
             probe: self.probe(),
             features,
             state: State::of(sb.flags).name().to_string(),
-            notices: self.kept().notices.clone(),
+            notices: self.mount_state().notices.clone(),
             facts,
         }
     }

@@ -45,6 +45,8 @@ mod super_block;
 mod table;
 mod tables;
 mod time;
+mod tune;
+mod undelete;
 mod up_case;
 mod volume;
 mod writer;

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_name_holds_is_refused() {
+    fn characters_that_no_name_can_contain_are_refused() {
         for name in ["a:b", "a*", "q?", "a\"", "<", "a|b", "a\\b", "tab\t", "dot.", "space ", ""] {
             assert_eq!(
                 check(&to_units(name.as_bytes()).unwrap(), LastDots::Refuse),

@@ -6,7 +6,9 @@ use alloc::vec;
 use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Error, Feature, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe};
+use obento_driver::{
+    Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe, Tune, Undelete,
+};
 
 use crate::boot::{self, BootRegion, Region};
 use crate::contract::ExFat;
@@ -32,10 +34,10 @@ const SMALL_CACHE: usize = 64 << 10;
 const PROBED: u32 = 4096;
 
 /// A boot region, and how it was found.
-struct Located {
-    sb: SuperBlock,
+pub(crate) struct Located {
+    pub(crate) sb: SuperBlock,
     /// The damage of the main region.
-    damage: Option<Error>,
+    pub(crate) damage: Option<Error>,
     /// Whether the backup is used instead.
     is_backup: bool,
 }
@@ -43,7 +45,7 @@ struct Located {
 /// Returns the main boot region, or its backup if only that is intact. For reading, a plausible main boot sector
 /// suffices if neither region has a correct checksum. Fails with the error of the main boot sector, or if the device
 /// fails.
-fn locate(device: &dyn BlockDevice) -> Result<Located> {
+pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
     let size = boot::sector_size(device).unwrap_or(512);
     let main = BootRegion::read(device, Region::Main, size);
     let whole = main.as_ref().map_err(|error| *error).and_then(|region| region.verify(Region::Main));
@@ -91,6 +93,14 @@ impl Driver for ExFatDriver {
                 ExFat::writing(volume, options.clock.clone(), options.journalling.commit_interval)?
             }
         })
+    }
+
+    fn undelete(&self) -> Option<&dyn Undelete> {
+        Some(self)
+    }
+
+    fn tune(&self) -> Option<&dyn Tune> {
+        Some(self)
     }
 
     fn format(&self) -> Option<&dyn Format> {

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_refused_by_its_flaw() {
+    fn an_invalid_set_is_refused_with_its_flaw() {
         let flaw = |change: fn(&mut Vec<RawEntry>)| {
             let mut entries = named("a name of two parts").entries();
             change(&mut entries);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_put_behind_a_name_is_kept_by_a_rename() {
+    fn entries_after_a_name_from_other_systems_survive_a_rename() {
         let mut set = named("short");
         let vendor = RawEntry { EntryType: kind::VENDOR, rest: [9; 31] };
         set.rest.push(vendor);

@@ -14,9 +14,6 @@ use crate::raw::RawBoot;
 
 /// Maximum number of clusters (3.1.9).
 pub const CLUSTERS_MAX: u32 = 0xffff_fff5;
-/// Maximum file size: the maximum number of clusters with their maximum size. A file that is longer than its volume
-/// fails with `NoSpace`.
-pub const FILE_SIZE_MAX: u64 = 0xffff_fff5 << 25;
 /// Maximum size of a cluster: 32 MiB (3.1.15).
 const CLUSTER_SHIFT_MAX: u8 = 25;
 /// Number of sectors of the two boot regions, which precede the FAT (3.1.6).

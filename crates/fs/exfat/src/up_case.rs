@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_none_is_refused() {
+    fn an_invalid_table_is_refused() {
         assert_eq!(UpCase::decode(&[0; 4]), Ok(None), "ASCII is not as it must be");
         assert_eq!(UpCase::decode(&[]), Ok(None));
         let mut long = UpCase::standard().unwrap().encode();

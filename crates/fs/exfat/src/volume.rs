@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use obento_base::{Corrupt, Error, Generation, Ino, Result};
 use obento_block::BlockDevice;
 use obento_clusters::unit::{ENTRY, ENTRY_LEN};
-use obento_clusters::{Chain, Cluster, Kept, Known, ROOT, Slot, Volume as _};
+use obento_clusters::{Chain, Cluster, DirectoryOwners, MountState, ROOT, Slot, Volume as _};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
@@ -31,10 +31,10 @@ const MAX_INDEXED: usize = 4 << 20;
 /// An open volume.
 pub struct Volume {
     sb: SuperBlock,
-    kept: Kept<EntrySet>,
+    mount_state: MountState<EntrySet>,
     options: ExFatOptions,
     tables: Tables,
-    known: RwLock<Known<Directory>>,
+    owners: RwLock<DirectoryOwners<Directory>>,
     /// Number of names in all indexes when these were created.
     indexed: Mutex<usize>,
 }
@@ -48,24 +48,24 @@ impl Volume {
         cache: usize,
     ) -> Result<Self> {
         let mut volume = Self {
-            kept: Kept::new(device, sb.sector_size, cache),
+            mount_state: MountState::new(device, sb.sector_size, cache),
             sb,
             options,
             tables: Tables { up_case: UpCase::standard()?, ..Tables::default() },
-            known: RwLock::default(),
+            owners: RwLock::default(),
             indexed: Mutex::default(),
         };
         let root = volume.load(ROOT, ROOT, &EntrySet::root(&volume.sb, 0))?;
         let (tables, mut notices) = volume.read_tables(&root)?;
         volume.tables = tables;
-        volume.kept.notices.append(&mut notices);
+        volume.mount_state.notices.append(&mut notices);
         let claimed = {
-            let mut known = volume.known.write();
+            let mut known = volume.owners.write();
             let of_tables = known.claim(SYSTEM, &volume.tables.bitmap);
             of_tables.and_then(|()| known.claim(SYSTEM, &volume.tables.up_case_runs))
         };
         if let Err(error) = claimed {
-            volume.kept.notices.push(Notice::Damaged(error));
+            volume.mount_state.notices.push(Notice::Damaged(error));
         }
         volume.learn(root)?;
         Ok(volume)
@@ -77,8 +77,8 @@ impl Volume {
     }
 
     /// Returns the state that every mounted volume has.
-    pub fn kept(&self) -> &Kept<EntrySet> {
-        &self.kept
+    pub fn mount_state(&self) -> &MountState<EntrySet> {
+        &self.mount_state
     }
 
     /// Returns the options.
@@ -88,7 +88,7 @@ impl Volume {
 
     /// Adds a notice for the user.
     pub fn notice(&mut self, notice: Notice) {
-        self.kept.notices.push(notice);
+        self.mount_state.notices.push(notice);
     }
 
     /// Returns the properties of the volume in the root directory.
@@ -103,18 +103,18 @@ impl Volume {
 
     /// Returns a reader of the FAT.
     pub fn table(&self) -> Reader<'_> {
-        Reader::new(&self.sb, &self.kept.cache)
+        Reader::new(&self.sb, &self.mount_state.cache)
     }
 
     /// Returns the slot of the first entry of `ino`, its directory, and its index there, if the directory has been
     /// read.
     pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino, u32)> {
-        let slot = self.kept.numbers.read().slot_of(ino)?;
+        let slot = self.mount_state.numbers.read().slot_of(ino)?;
         if slot.0.checked_mul(ENTRY_LEN).is_none_or(|offset| offset >= self.sb.len) {
             return None;
         }
         let (cluster, within) = self.sb.cluster_at(slot.offset())?;
-        let (dir, at) = self.known.read().owner(cluster).filter(|&(dir, _)| dir != SYSTEM)?;
+        let (dir, at) = self.owners.read().owner(cluster).filter(|&(dir, _)| dir != SYSTEM)?;
         let before = at.checked_mul(self.sb.cluster_size / ENTRY)?;
         Some((slot, dir, before.checked_add(within / ENTRY)?))
     }
@@ -122,12 +122,12 @@ impl Volume {
     /// Returns the inode `ino`, and its current or former directory. Fails with `Stale` if it is not in use.
     pub fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
         if ino == ROOT {
-            let len = self.known.read().directory(ROOT).map_or(0, |dir| dir.len());
+            let len = self.owners.read().directory(ROOT).map_or(0, |dir| dir.len());
             let entry = EntrySet::root(&self.sb, len);
             return Ok((Inode { ino, entry, generation: Generation(0), is_named: true }, ROOT));
         }
         let (orphan, generation) = {
-            let numbers = self.kept.numbers.read();
+            let numbers = self.mount_state.numbers.read();
             (numbers.orphan(ino), numbers.generation(ino))
         };
         if let Some((set, dir)) = orphan {
@@ -138,14 +138,14 @@ impl Volume {
         if self.entry(slot)?.EntryType != kind::FILE || self.ino_at(slot) != ino {
             return Err(Error::Stale);
         }
-        let known = self.known.read().directory(dir).cloned().ok_or(Error::Stale)?;
+        let known = self.owners.read().directory(dir).cloned().ok_or(Error::Stale)?;
         let (_, set) = self.set_at(&known, index)?;
         Ok((Inode { ino, entry: set, generation, is_named: true }, dir))
     }
 
     /// Returns the bytes of an entry.
     pub fn entry(&self, slot: Slot) -> Result<RawEntry> {
-        self.kept.entry(slot)
+        self.mount_state.entry(slot)
     }
 
     /// Returns the set that begins with entry `index` of `dir`. Fails with `Corrupt`, or with `Stale` if no set
@@ -156,7 +156,7 @@ impl Volume {
         if raw.EntryType != kind::FILE {
             return Err(Error::Stale);
         }
-        let entries = Scan::new(dir, &self.sb, &self.kept.cache, index).gather(index, raw)?;
+        let entries = Scan::new(dir, &self.sb, &self.mount_state.cache, index).gather(index, raw)?;
         let set = EntrySet::decode(&entries, &self.sb);
         set.map(|set| (slot, set)).map_err(|flaw| dir.corrupt(slot, flaw, self.sb.sector_size))
     }
@@ -164,7 +164,7 @@ impl Volume {
     /// Returns the directory `ino`. Fails with `Stale`, `NotDirectory`, or with `Corrupt` if its clusters belong to
     /// another directory.
     pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
-        if let Some(dir) = self.known.read().directory(ino) {
+        if let Some(dir) = self.owners.read().directory(ino) {
             return Ok(dir.clone());
         }
         let (inode, parent) = self.inode_and_parent(ino)?;
@@ -206,12 +206,12 @@ impl Volume {
     /// Records the clusters of a directory. Fails with `NoMemory`, or with `Corrupt` if one of them belongs to
     /// another directory.
     pub fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
-        self.known.write().learn(dir)
+        self.owners.write().learn(dir)
     }
 
     /// Replaces the known state of a directory that grew, moved or was removed. Its index is preserved.
     pub fn relearn(&self, ino: Ino, dir: Option<Directory>) -> Result<()> {
-        let old = self.known.write().forget(ino);
+        let old = self.owners.write().forget(ino);
         let Some(dir) = dir else { return Ok(()) };
         *dir.index.lock() = old.and_then(|old| old.index.lock().take());
         self.learn(dir).map(drop)
@@ -219,12 +219,12 @@ impl Volume {
 
     /// Returns the owner of a cluster, if that is a known directory or a table.
     pub fn owner_of(&self, cluster: Cluster) -> Option<Ino> {
-        self.known.read().owner(cluster).map(|(ino, _)| ino)
+        self.owners.read().owner(cluster).map(|(ino, _)| ino)
     }
 
     /// Returns whether a run overlaps a known directory or a table.
     pub fn is_metadata(&self, start: Cluster, len: u32) -> bool {
-        self.known.read().overlaps(start, len)
+        self.owners.read().overlaps(start, len)
     }
 
     /// Enforces the limit on the memory of indexes, after the index of `ino` got `names` names.
@@ -234,7 +234,7 @@ impl Volume {
         if *indexed <= MAX_INDEXED {
             return;
         }
-        for dir in self.known.read().directories().filter(|dir| dir.ino != ino) {
+        for dir in self.owners.read().directories().filter(|dir| dir.ino != ino) {
             *dir.index.lock() = None;
         }
         *indexed = names;
@@ -260,7 +260,7 @@ impl Volume {
 
     /// Returns the known part of the chain of a file. Fails in the same cases as [`Volume::chain_of`].
     pub fn chain(&self, inode: &Inode) -> Result<Arc<Mutex<Chain>>> {
-        self.kept.chain(inode.ino, || self.chain_of(inode.ino, &inode.entry))
+        self.mount_state.chain(inode.ino, || self.chain_of(inode.ino, &inode.entry))
     }
 
     /// Counts the free clusters. Fails if the device fails.

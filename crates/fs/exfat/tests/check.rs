@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{is_sound, shape};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{CheckOptions, Mending, Severity};
+use obento_driver::{CheckOptions, RepairMode, Severity};
 use obento_env::NO_CLOCK;
 use obento_exfat::check::{Issue, check_volume, issues};
 use obento_testkit::changes::{resolve, walk};
@@ -125,9 +125,9 @@ fn found(bytes: &[u8]) -> Vec<Issue> {
 }
 
 /// Returns the bytes after a repair, and the number of issues left.
-fn mended(bytes: &[u8], mending: Mending) -> (Vec<u8>, u64) {
+fn repair_copy(bytes: &[u8], repair_mode: RepairMode) -> (Vec<u8>, u64) {
     let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(bytes.to_vec()));
-    let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+    let options = CheckOptions { repair_mode, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
     let report = check_volume(&device, &options, &mut |_| ()).unwrap();
     let mut after = vec![0; bytes.len()];
     device.read_at(0, &mut after).unwrap();
@@ -150,9 +150,9 @@ fn one(theirs: Theirs, damage: impl FnOnce(&mut Volume) -> Issue) {
     let expected = damage(&mut volume);
     assert_eq!(found(&volume.bytes), std::slice::from_ref(&expected));
     assert_eq!(clean_to_fsck(&volume.bytes, folder.path()), theirs == Theirs::Silent, "{expected}");
-    let safe = mended(&volume.bytes, Mending::Safe);
+    let safe = repair_copy(&volume.bytes, RepairMode::Safe);
     assert_eq!(safe.1 == 0, expected.severity() == Severity::Safe, "{expected}");
-    let (after, left) = mended(&volume.bytes, Mending::All);
+    let (after, left) = repair_copy(&volume.bytes, RepairMode::All);
     assert_eq!((left, found(&after)), (0, vec![]), "{expected}");
     assert!(clean_to_fsck(&after, folder.path()), "{expected}");
     // Nothing else was lost.
@@ -177,7 +177,7 @@ fn a_boot_region_comes_back_from_its_copy() {
         let all = found(&volume.bytes);
         assert!(matches!(all[..], [Issue::BootRegion { .. }]), "{at}: {all:?}");
         assert!(!clean_to_fsck(&volume.bytes, folder.path()));
-        let (after, left) = mended(&volume.bytes, Mending::All);
+        let (after, left) = repair_copy(&volume.bytes, RepairMode::All);
         assert!(left == 0 && clean_to_fsck(&after, folder.path()), "{at}");
         let differs: Vec<_> = (0..sound.len()).filter(|&at| sound[at] != after[at]).collect();
         assert!(differs.is_empty() || differs == [112], "{at}: {differs:?}");
@@ -212,12 +212,12 @@ fn a_bitmap_of_another_length_gets_its_own() {
 }
 
 #[test]
-fn an_up_case_table_with_another_checksum_is_written_anew() {
+fn an_up_case_table_with_a_wrong_checksum_is_rewritten() {
     one(Found, |volume| {
         let first = volume.word(volume.root_entry(0x82) + 20);
         let at = volume.at(first) + 2000;
         volume.bytes[at] ^= 1;
-        Issue::UpCaseTable { why: "has another checksum" }
+        Issue::UpCaseTable { why: "has a wrong checksum" }
     });
 }
 
@@ -269,7 +269,7 @@ fn a_set_that_is_counted_wrongly_or_has_entries_of_others_stays() {
         damage(&mut volume, at);
         volume.sum(at);
         assert!(!found(&volume.bytes).is_empty(), "{n}");
-        let (after, left) = mended(&volume.bytes, Mending::All);
+        let (after, left) = repair_copy(&volume.bytes, RepairMode::All);
         assert_eq!((left, found(&after)), (0, vec![]), "{n}");
         assert!(clean_to_fsck(&after, folder.path()), "{n}");
         let names = walk(&*common::open_bytes(&after).unwrap());
@@ -308,7 +308,7 @@ fn an_entry_that_belongs_to_nothing_goes() {
 }
 
 #[test]
-fn a_name_that_is_none_gets_other_characters() {
+fn an_invalid_name_gets_other_characters() {
     one(Silent, |volume| {
         let (ino, dir) = (volume.ino("511"), volume.ino("sizes"));
         let at = volume.set("511");
@@ -366,7 +366,7 @@ fn many_files_of_one_bad_name_all_get_their_own_in_one_run() {
         // Names that a repair could choose exist already, after the others.
         rename(&mut volume, "entry number 200", "_~3");
         rename(&mut volume, "entry number 201", "_");
-        let (after, left) = mended(&volume.bytes, Mending::All);
+        let (after, left) = repair_copy(&volume.bytes, RepairMode::All);
         assert_eq!((left, found(&after)), (0, vec![]), "{bad}");
         assert!(clean_to_fsck(&after, folder.path()), "{bad}");
         let fs = common::open_bytes(&after).unwrap();
@@ -436,9 +436,9 @@ fn a_flag_is_not_believed_where_only_the_opposite_fits() {
     let mut volume = sound.clone();
     volume.change("100000", 33, &[1]);
     let ino = volume.ino("100000");
-    let why = "the FAT has none of its clusters, which follow each other";
+    let why = "it is not marked as contiguous, but the FAT has no chain for it";
     assert_eq!(found(&volume.bytes), [Issue::Arrangement { ino, why }]);
-    let (after, left) = mended(&volume.bytes, Mending::All);
+    let (after, left) = repair_copy(&volume.bytes, RepairMode::All);
     assert!(left == 0 && read(&after, path) == before);
     // It claims that its clusters are contiguous, but they are not.
     let mut volume = sound.clone();
@@ -462,9 +462,9 @@ fn a_flag_is_not_believed_where_only_the_opposite_fits() {
     assert!(found(&volume.bytes).is_empty() && read(&volume.bytes, path) == before);
     volume.change("100000", 33, &[3]);
     let ino = volume.ino("100000");
-    let why = "its clusters do not follow each other, as it says, and the FAT has them";
+    let why = "it is marked as contiguous, but its chain in the FAT is not";
     assert_eq!(found(&volume.bytes), [Issue::Arrangement { ino, why }]);
-    let (after, left) = mended(&volume.bytes, Mending::All);
+    let (after, left) = repair_copy(&volume.bytes, RepairMode::All);
     assert!(left == 0 && read(&after, path) == before);
 }
 
@@ -487,7 +487,7 @@ fn no_more_is_valid_than_there_is() {
 }
 
 #[test]
-fn nothing_of_an_empty_file_is_valid() {
+fn an_empty_file_has_no_valid_part() {
     one(Found, |volume| {
         volume.change("0", 40, &[7]);
         Issue::ValidLength { ino: volume.ino("0"), found: 7, expected: 0 }
@@ -500,7 +500,7 @@ fn an_entry_that_goes_does_not_end_its_directory() {
     let at = volume.root_entry(0x82);
     volume.bytes[at] = 0x80;
     let before = walk(&*common::open_bytes(&Volume::new().unwrap().bytes).unwrap());
-    let (after, left) = mended(&volume.bytes, Mending::All);
+    let (after, left) = repair_copy(&volume.bytes, RepairMode::All);
     assert_eq!((left, found(&after)), (0, vec![]));
     assert!(walk(&*common::open_bytes(&after).unwrap()) == before);
 }
@@ -541,7 +541,7 @@ fn a_chain_that_cannot_be_followed_ends_there() {
         for cluster in first + 4..first + 9 {
             volume.mark(cluster, false);
         }
-        Issue::Chain { ino: volume.ino("32769"), at: 3, cluster: first + 3, why: "is a bad one" }
+        Issue::Chain { ino: volume.ino("32769"), at: 3, cluster: first + 3, why: "is marked as bad" }
     });
 }
 
@@ -558,7 +558,7 @@ fn a_chain_that_comes_back_to_itself_ends_before() {
 }
 
 #[test]
-fn of_two_files_with_one_cluster_the_second_ends_before_it() {
+fn the_second_of_two_files_with_one_cluster_ends_before_it() {
     one(Found, |volume| {
         let other = volume.first("32768");
         for cluster in volume.first("32769")..volume.first("32769") + 9 {
@@ -616,12 +616,12 @@ fn bad_clusters_that_the_bitmap_marks_are_not_lost() {
         volume.link(cluster, 0xffff_fff7);
     }
     assert_eq!(found(&volume.bytes), []);
-    let (after, left) = mended(&volume.bytes, Mending::All);
+    let (after, left) = repair_copy(&volume.bytes, RepairMode::All);
     assert!(left == 0 && after == volume.bytes);
 }
 
 #[test]
-fn clusters_that_nobody_names_are_free() {
+fn unreferenced_clusters_are_free() {
     one(Silent, |volume| {
         let clusters = volume.word(92);
         volume.mark(clusters - 9, true);
@@ -631,7 +631,7 @@ fn clusters_that_nobody_names_are_free() {
 }
 
 #[test]
-fn clusters_that_nobody_names_become_files_if_that_is_asked_for() {
+fn unreferenced_clusters_become_files_on_request() {
     let Some(mut volume) = Volume::new() else { return };
     let folder = tempfile::tempdir().unwrap();
     let last = (volume.bytes.len() - volume.heap) / volume.cluster + 1;
@@ -642,9 +642,9 @@ fn clusters_that_nobody_names_become_files_if_that_is_asked_for() {
     }
     let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(volume.bytes.clone()));
     let options =
-        CheckOptions { mending: Mending::Safe, rescue: true, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+        CheckOptions { repair_mode: RepairMode::Safe, rescue: true, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
     let report = check_volume(&device, &options, &mut |_| ()).unwrap();
-    assert_eq!((report.found, report.mended), (2, 2));
+    assert_eq!((report.found, report.repaired), (2, 2));
     let mut after = vec![0; volume.bytes.len()];
     device.read_at(0, &mut after).unwrap();
     assert!(clean_to_fsck(&after, folder.path()) && found(&after).is_empty());
@@ -661,7 +661,7 @@ fn clusters_that_nobody_names_become_files_if_that_is_asked_for() {
 }
 
 #[test]
-fn the_entry_of_the_bitmap_comes_back_where_its_place_can_be_told() {
+fn the_entry_of_the_bitmap_is_restored_if_its_place_is_known() {
     // A removed entry with all its other bytes, and an erased one.
     for is_removed in [true, false] {
         one(Found, |volume| {
@@ -671,7 +671,7 @@ fn the_entry_of_the_bitmap_comes_back_where_its_place_can_be_told() {
             } else {
                 volume.put(at, &[[5].as_slice(), &[0; 31]].concat());
             }
-            Issue::BitmapEntry { why: "is not there" }
+            Issue::BitmapEntry { why: "is missing" }
         });
     }
 }
@@ -682,12 +682,12 @@ fn an_entry_of_the_bitmap_that_names_a_files_clusters_is_made_right() {
     one(Found, |volume| {
         let (at, first) = (volume.root_entry(0x81), volume.first("100000"));
         volume.put(at + 20, &first.to_le_bytes());
-        Issue::BitmapEntry { why: "does not lie in clusters of its own" }
+        Issue::BitmapEntry { why: "is not in clusters of its own" }
     });
 }
 
 #[test]
-fn a_bitmap_that_cannot_be_found_is_written_anew() {
+fn a_missing_bitmap_is_written_again() {
     let Some(mut volume) = Volume::new() else { return };
     let at = volume.root_entry(0x81);
     volume.put(at, &[[5].as_slice(), &[0; 31]].concat());
@@ -699,18 +699,18 @@ fn a_bitmap_that_cannot_be_found_is_written_anew() {
     let issues = found(&volume.bytes);
     assert!(matches!(issues[..], [Issue::NoBitmap { .. }]), "{issues:?}");
     let before = walk(&*common::open_bytes(&Volume::new().unwrap().bytes).unwrap());
-    let (after, left) = mended(&volume.bytes, Mending::All);
+    let (after, left) = repair_copy(&volume.bytes, RepairMode::All);
     let folder = tempfile::tempdir().unwrap();
     assert!(left == 0 && found(&after).is_empty() && clean_to_fsck(&after, folder.path()));
     assert!(walk(&*common::open_bytes(&after).unwrap()) == before);
 }
 
 #[test]
-fn a_chain_of_the_root_directory_that_goes_on_nowhere_ends() {
+fn a_chain_of_the_root_directory_without_a_next_cluster_ends() {
     one(Found, |volume| {
         let root = volume.root;
         volume.link(root, 0xffff_0000);
-        Issue::Chain { ino: 1, at: 0, cluster: root, why: "is followed by a number that no cluster has" }
+        Issue::Chain { ino: 1, at: 0, cluster: root, why: "is followed by an invalid number" }
     });
 }
 
@@ -723,7 +723,7 @@ fn without_a_boot_region_there_is_no_volume() {
 }
 
 #[test]
-fn of_random_damage_fsck_exfat_finds_the_same_volumes_clean_and_what_is_mended_is() {
+fn after_random_damage_fsck_exfat_agrees_about_clean_volumes_and_accepts_repairs() {
     let Some(volume) = Volume::new() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (mut clean, mut judged) = (0, 0);
@@ -755,11 +755,11 @@ fn of_random_damage_fsck_exfat_finds_the_same_volumes_clean_and_what_is_mended_i
             assert!(!theirs, "seed {seed}: fsck.exfat finds nothing: {ours:?}");
         }
         assert!(theirs || !ours.is_empty(), "seed {seed}: fsck.exfat alone finds fault");
-        let (after, left) = mended(&bytes, Mending::All);
+        let (after, left) = repair_copy(&bytes, RepairMode::All);
         assert_eq!((left, found(&after)), (0, vec![]), "seed {seed}: {ours:?}");
         assert!(
             clean_to_fsck(&after, folder.path()),
-            "seed {seed}: mended {ours:?}, and fsck.exfat finds fault"
+            "seed {seed}: repaired {ours:?}, but fsck.exfat reports damage"
         );
         judged += 1;
         clean += usize::from(ours.is_empty());
@@ -768,13 +768,13 @@ fn of_random_damage_fsck_exfat_finds_the_same_volumes_clean_and_what_is_mended_i
 }
 
 #[test]
-fn what_was_left_by_a_cut_is_mended_without_a_loss() {
+fn the_leftovers_of_a_cut_are_repaired_without_a_loss() {
     let Some(mut volume) = Volume::new() else { return };
     let before = walk(&*common::open_bytes(&volume.bytes).unwrap());
     let clusters = volume.word(92);
     volume.mark(clusters - 4, true);
     volume.bytes[106] |= 2;
-    let (after, left) = mended(&volume.bytes, Mending::Safe);
+    let (after, left) = repair_copy(&volume.bytes, RepairMode::Safe);
     assert_eq!((left, found(&after)), (0, vec![]));
     let fs = common::open_bytes(&after).unwrap();
     assert!(walk(&*fs) == before && resolve(&*fs, "/sizes/32769").is_ok());

@@ -66,7 +66,7 @@ impl Victim {
 }
 
 #[test]
-fn a_directory_lies_below_itself_nowhere() {
+fn no_directory_is_below_itself() {
     let Some(mut victim) = Victim::new("p") else { return };
     let fs = victim.open();
     assert!(obento_testkit::changes::resolve(&*fs, "/d/e/e/p/file").is_ok());
@@ -110,7 +110,7 @@ fn a_set_with_another_checksum_costs_its_file() {
 }
 
 #[test]
-fn what_others_put_behind_a_name_is_skipped_and_what_nobody_knows_is_not() {
+fn known_entries_after_a_name_are_skipped_and_unknown_ones_are_not() {
     for (kind, is_read) in [(0xe0, true), (0xe1, true), (0xc5, false)] {
         let Some(mut victim) = Victim::new("gone") else { return };
         // The entry replaces what follows the set.
@@ -134,7 +134,7 @@ fn a_boot_region_that_is_damaged_is_read_from_its_copy() {
         assert!(fs.info().notices.contains(&Notice::BackupSuperBlock { block: 12 }), "{at}");
         let options = FORMAT.writing();
         let refused = ExFatDriver::default().open(Arc::new(MemDevice::new(bytes)), &options);
-        assert!(refused.is_err(), "{at}: it is not changed before it is mended");
+        assert!(refused.is_err(), "{at}: it is not changed before it is repaired");
     }
     // Both regions, so that neither is known to be right: the plausible one is read.
     victim.bytes[300] ^= 1;

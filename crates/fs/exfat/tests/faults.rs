@@ -9,7 +9,7 @@ use obento_exfat::ExFatDriver;
 use obento_testkit::trials;
 
 #[test]
-fn a_full_volume_answers_no_space_and_keeps_what_it_has() {
+fn a_full_volume_returns_no_space_and_keeps_its_files() {
     for volume in ["tiny", "page", "packed"].into_iter().filter_map(cuts::volume) {
         trials::faults::full(&volume, 30_000);
     }
@@ -37,9 +37,9 @@ fn a_slow_device_changes_no_answer() {
 }
 
 #[test]
-fn whichever_read_fails_a_check_mends_nothing_of_a_sound_volume() {
+fn a_check_of_a_sound_volume_repairs_nothing_whichever_read_fails() {
     for volume in ["tiny", "packed"].into_iter().filter_map(cuts::volume) {
-        trials::faults::mending(&volume, &ExFatDriver::default());
+        trials::faults::repair_mode(&volume, &ExFatDriver::default());
     }
 }
 

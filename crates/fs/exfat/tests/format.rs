@@ -103,7 +103,7 @@ fn a_volume_of_two_tebibytes_is_the_same_where_it_has_bytes() {
 }
 
 #[test]
-fn large_sectors_a_guid_and_whatever_was_there_make_a_sound_volume() {
+fn large_sectors_a_guid_and_old_contents_result_in_a_sound_volume() {
     if !oracles() {
         return;
     }
@@ -131,7 +131,7 @@ fn large_sectors_a_guid_and_whatever_was_there_make_a_sound_volume() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_is_written() {
+fn an_impossible_layout_is_refused_before_any_write() {
     let device = MemDevice::new(vec![0; 4 << 20]);
     let refused =
         |options: &FormatOptions| Format::format(&ExFatDriver::default(), &device, options).unwrap_err();

@@ -59,7 +59,7 @@ fn a_directory_holds_sixty_thousand_names() {
 }
 
 #[test]
-fn a_file_of_more_than_four_gibibytes_lies_on_a_volume_of_two_tebibytes() {
+fn a_volume_of_two_tebibytes_stores_a_file_of_more_than_four_gibibytes() {
     if !oracles() {
         return;
     }

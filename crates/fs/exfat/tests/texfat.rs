@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{bytes_of, open_bytes, shape};
 use obento_base::{Error, Feature};
 use obento_block::MemDevice;
-use obento_driver::{CheckOptions, Driver as _, Mending};
+use obento_driver::{CheckOptions, Driver as _, RepairMode};
 use obento_env::NO_CLOCK;
 use obento_exfat::ExFatDriver;
 use obento_exfat::check::check_volume;
@@ -78,8 +78,8 @@ fn a_volume_with_two_fats_is_neither_changed_nor_checked() {
         let device = Arc::new(MemDevice::new(bytes.clone()));
         let opened = ExFatDriver::default().open(device.clone(), &common::FORMAT.writing()).map(drop);
         assert!(matches!(opened, Err(Error::Unsupported(Feature::Named(name))) if name.contains("TexFAT")));
-        for mending in [Mending::Nothing, Mending::All] {
-            let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+        for repair_mode in [RepairMode::Nothing, RepairMode::All] {
+            let options = CheckOptions { repair_mode, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
             let device: Arc<dyn obento_block::BlockDevice> = device.clone();
             let checked = check_volume(&device, &options, &mut |_| ()).map(drop);
             assert!(

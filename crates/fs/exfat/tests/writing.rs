@@ -55,12 +55,12 @@ fn a_volume_is_marked_while_it_is_changed_and_only_then() {
 }
 
 #[test]
-fn what_the_format_cannot_hold_is_refused() {
+fn values_that_the_format_cannot_store_are_refused() {
     FORMAT.refuses("page");
 }
 
 #[test]
-fn nothing_stale_is_read_behind_what_was_written() {
+fn no_stale_bytes_are_read_after_the_written_ones() {
     if !oracles() {
         return;
     }
@@ -98,7 +98,7 @@ fn nothing_stale_is_read_behind_what_was_written() {
 }
 
 #[test]
-fn what_lies_together_stays_contiguous_and_what_cannot_becomes_a_chain() {
+fn contiguous_files_stay_contiguous_and_others_become_chains() {
     if !oracles() {
         return;
     }
@@ -198,7 +198,7 @@ fn a_vendors_entry_goes_with_its_file_when_two_are_exchanged_and_when_one_replac
 }
 
 #[test]
-fn a_second_implementation_reads_what_was_written_and_we_what_it_wrote() {
+fn another_implementation_reads_our_output_and_we_read_its() {
     if !oracles() || !second::has_exfat() {
         return;
     }

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_and_is_no_acl_is_invalid() {
+    fn a_given_value_that_is_not_an_acl_is_invalid() {
         for given in [
             vec![],
             vec![2, 0, 0, 0],
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_acl_is_not_taken_for_one() {
+    fn a_value_that_is_not_an_acl_is_rejected() {
         for disk in [
             vec![],
             vec![1, 0, 0],

@@ -10,8 +10,8 @@ use core::ops::{ControlFlow, Range};
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Nameless, Span, StatFs, Trim,
-    VolumeInfo, WritableFileSystem, XattrMode, Xattrs,
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, Nameless, Span,
+    StatFs, Trim, VolumeInfo, Whiteouts, WritableFileSystem, XattrMode, Xattrs,
 };
 use obento_env::sync::RwLockReadGuard;
 use obento_env::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +67,7 @@ impl Ext4 {
     }
 
     /// Locks `ino` against changes for one step over blocks that belong together. The lock must not be taken twice.
-    pub(crate) fn shared(&self, ino: Ino) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn shared(&self, ino: Ino) -> Option<RwLockReadGuard<'_, u64>> {
         self.writer().map(|writer| writer.locks().read(ino))
     }
 
@@ -261,8 +261,16 @@ impl FileSystem for Ext4 {
         self.writer().map(|_| -> &dyn Nameless { self })
     }
 
+    fn whiteouts(&self) -> Option<&dyn Whiteouts> {
+        self.writer().map(|_| -> &dyn Whiteouts { self })
+    }
+
     fn trim(&self) -> Option<&dyn Trim> {
         self.writer().map(|_| -> &dyn Trim { self })
+    }
+
+    fn handover(&self) -> Option<&dyn Handover> {
+        Some(self)
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
@@ -271,6 +279,12 @@ impl FileSystem for Ext4 {
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
         Some(self)
+    }
+}
+
+impl Handover for Ext4 {
+    fn prepare(&self) -> Result<Vec<u8>> {
+        self.writer().map_or(Ok(Vec::new()), |writer| writer.prepare_handover().map(Vec::from))
     }
 }
 

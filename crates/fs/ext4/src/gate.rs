@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_right_is_refused_by_name() {
+    fn features_that_cannot_be_maintained_are_refused_by_name() {
         let plain = small_super_block();
         assert_eq!(plain.check_writable(), Ok(()));
         let with = |change: &dyn Fn(&mut SuperBlock)| {

@@ -10,7 +10,7 @@
 
 use core::mem::offset_of;
 
-use obento_base::wire::IntoBytes;
+use obento_base::wire::{IntoBytes, join};
 use obento_base::{Corrupt, Error, Structure};
 use obento_block::BlockDevice;
 
@@ -18,7 +18,7 @@ use crate::dir::UTF8_12_1;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::format::JOURNAL_INO;
 use crate::gate::HURD;
-use crate::locate::{self, Found};
+use crate::locate::{self, FoundSuperBlock};
 use crate::raw::RawSuperBlock;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 
@@ -122,11 +122,11 @@ impl Wrong {
 }
 
 /// Returns the primary super block with corrected fields, or `found` if it is correct or is a backup.
-pub(crate) fn agreeing(device: &dyn BlockDevice, found: Found) -> Found {
+pub(crate) fn agreeing(device: &dyn BlockDevice, found: FoundSuperBlock) -> FoundSuperBlock {
     if found.is_copy() {
         return found;
     }
-    let raw = found.super_block.raw;
+    let raw = *found.super_block.raw;
     let mut right = as_copies(device, &found.super_block).unwrap_or(raw);
     straighten(&mut right);
     corrected(&raw, &right).unwrap_or(found)
@@ -134,18 +134,19 @@ pub(crate) fn agreeing(device: &dyn BlockDevice, found: Found) -> Found {
 
 /// Returns the primary super block if it is unusable only because of a field whose value follows from other fields.
 /// Otherwise fails with `error`.
-pub(crate) fn find_straight(device: &dyn BlockDevice, error: Error) -> Result<Found, Error> {
-    let raw = locate::read_raw(device, PRIMARY_OFFSET)?.filter(locate::has_magic).ok_or(error)?;
-    let mut right = raw;
+pub(crate) fn find_straight(device: &dyn BlockDevice, error: Error) -> Result<FoundSuperBlock, Error> {
+    let raw = locate::read_raw(device, PRIMARY_OFFSET)?.filter(|raw| locate::has_magic(raw)).ok_or(error)?;
+    let mut right = raw.clone();
+    straighten_block_size(&mut right, device.len());
     straighten(&mut right);
     corrected(&raw, &right).ok_or(error)
 }
 
 /// Returns `right` in place of the primary super block `raw`, if they differ and it is usable.
-fn corrected(raw: &RawSuperBlock, right: &RawSuperBlock) -> Option<Found> {
+fn corrected(raw: &RawSuperBlock, right: &RawSuperBlock) -> Option<FoundSuperBlock> {
     let wrong = Wrong::first(raw, right)?;
     let super_block = SuperBlock::decode(right.as_bytes(), locate::place(1024, PRIMARY_OFFSET)).ok()?;
-    Some(Found { super_block, offset: PRIMARY_OFFSET, instead_of: Some(wrong.error()) })
+    Some(FoundSuperBlock { super_block, offset: PRIMARY_OFFSET, instead_of: Some(wrong.error()) })
 }
 
 /// Returns `raw` with the corrected fields of `right`.
@@ -191,7 +192,7 @@ fn is_same_volume(sb: &SuperBlock, copy: &SuperBlock) -> bool {
 
 /// Returns the primary super block `sb` with the layout of `copy`.
 fn laid_out_as(sb: &SuperBlock, copy: &SuperBlock, device_len: u64) -> RawSuperBlock {
-    let (from, mut right) = (&copy.raw, sb.raw);
+    let (from, mut right) = (&copy.raw, *sb.raw);
     macro_rules! take {
         ($($field:ident)*) => { $(right.$field = from.$field;)* };
     }
@@ -263,6 +264,25 @@ fn features_as(sb: &SuperBlock, copy: &SuperBlock) -> (Compat, Incompat, RoCompa
     let kept = if has_quotas { RoCompat::QUOTA | RoCompat::PROJECT } else { RoCompat::empty() };
     let ro_compat = sb.ro_compat.difference(RO_COMPAT) | copy.ro_compat & (RO_COMPAT | kept);
     (compat, incompat, ro_compat)
+}
+
+/// Takes the block size from the cluster size of a volume without clusters, if the volume fits the device and
+/// `s_first_data_block` fits the size only then.
+fn straighten_block_size(raw: &mut RawSuperBlock, device_len: u64) {
+    if RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()).contains(RoCompat::BIGALLOC) {
+        return;
+    }
+    let is_wide = Incompat::from_bits_retain(raw.s_feature_incompat.get()).contains(Incompat::SIXTY_FOUR_BIT);
+    let high = if is_wide { raw.s_blocks_count_hi.get() } else { 0 };
+    let blocks = join(raw.s_blocks_count_lo.get(), high);
+    let fits = |log: u32| {
+        let size = 1024_u64.checked_shl(log).filter(|&size| size <= 64 << 10);
+        let len = size.and_then(|size| blocks.checked_mul(size));
+        raw.s_first_data_block.get() == u32::from(log == 0) && len.is_some_and(|len| len <= device_len)
+    };
+    if !fits(raw.s_log_block_size.get()) && fits(raw.s_log_cluster_size.get()) {
+        raw.s_log_block_size = raw.s_log_cluster_size;
+    }
 }
 
 /// Corrects the fields whose values follow from others, or that belong to features that the volume lacks.
@@ -369,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_super_block_stays_as_it_is() {
+    fn a_sound_super_block_is_not_changed() {
         assert_eq!(straightened(|_| {}), None);
     }
 

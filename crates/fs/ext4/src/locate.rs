@@ -5,6 +5,7 @@
 //! places. Source of the places: e2fsprogs `misc/mke2fs.c`, `lib/ext2fs/initialize.c` (default group size 8 x block
 //! size); `e2fsck/util.c` `get_backup_sb`. Of `s_first_meta_bg`: `lib/ext2fs/openfs.c` `ext2fs_open2`.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromZeros, IntoBytes, to_u64};
@@ -28,7 +29,7 @@ const CLUSTER_SHIFTS: u32 = 10;
 
 /// A super block that was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundSuperBlock {
     /// The super block.
     pub super_block: SuperBlock,
     /// Its byte offset on the device.
@@ -37,7 +38,7 @@ pub struct Found {
     pub instead_of: Option<Error>,
 }
 
-impl Found {
+impl FoundSuperBlock {
     /// Returns the block that contains it.
     pub fn block(&self) -> VolBlock {
         VolBlock(self.offset.checked_div(self.super_block.block_size.into()).unwrap_or(0))
@@ -50,8 +51,8 @@ impl Found {
 }
 
 /// Returns the raw super block at byte `offset`, or `None` if the device ends before it.
-pub fn read_raw(device: &dyn BlockDevice, offset: u64) -> Result<Option<RawSuperBlock>> {
-    let mut raw = RawSuperBlock::new_zeroed();
+pub fn read_raw(device: &dyn BlockDevice, offset: u64) -> Result<Option<Box<RawSuperBlock>>> {
+    let mut raw = Box::new(RawSuperBlock::new_zeroed());
     let end = offset.checked_add(to_u64(size_of::<RawSuperBlock>()));
     if end.is_none_or(|end| end > device.len()) {
         return Ok(None);
@@ -65,32 +66,37 @@ pub fn read_raw(device: &dyn BlockDevice, offset: u64) -> Result<Option<RawSuper
 ///
 /// Fails with the first error: `Unsupported` for a feature of the primary super block; the error of the primary super
 /// block.
-pub fn find(device: &dyn BlockDevice) -> Result<Found> {
+#[inline(never)]
+pub fn find(device: &dyn BlockDevice) -> Result<FoundSuperBlock> {
     let error = match check_at(device, PRIMARY_OFFSET) {
-        Ok(super_block) => return Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: None }),
+        Ok(super_block) => {
+            return Ok(FoundSuperBlock { super_block, offset: PRIMARY_OFFSET, instead_of: None });
+        }
         Err(error) => error,
     };
     let hint = read_raw(device, PRIMARY_OFFSET).ok().flatten();
     // An unknown feature is believed, unless the checksum is wrong.
-    let error = match (error, hint.as_ref().and_then(wrong_checksum)) {
+    let error = match (error, hint.as_deref().and_then(wrong_checksum)) {
         (Error::Unsupported(_), None) => return Err(error),
         (Error::Unsupported(_), Some(checksum)) => checksum,
         (error, _) => error,
     };
-    if let Some((super_block, offset)) = find_copy(device, hint.as_ref()) {
-        return Ok(Found { super_block, offset, instead_of: Some(error) });
+    if let Some((super_block, offset)) = find_copy(device, hint.as_deref()) {
+        return Ok(FoundSuperBlock { super_block, offset, instead_of: Some(error) });
     }
     match decode_at(device, PRIMARY_OFFSET) {
-        Ok(super_block) => Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: Some(error) }),
+        Ok(super_block) => {
+            Ok(FoundSuperBlock { super_block, offset: PRIMARY_OFFSET, instead_of: Some(error) })
+        }
         Err(_) => Err(error),
     }
 }
 
 /// Returns the primary super block without verifying its checksum, if it can be decoded. Otherwise the same as
 /// [`find`].
-pub fn find_unverified(device: &dyn BlockDevice) -> Result<Found> {
+pub fn find_unverified(device: &dyn BlockDevice) -> Result<FoundSuperBlock> {
     match decode_at(device, PRIMARY_OFFSET) {
-        Ok(super_block) => Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: None }),
+        Ok(super_block) => Ok(FoundSuperBlock { super_block, offset: PRIMARY_OFFSET, instead_of: None }),
         Err(_) => find(device),
     }
 }
@@ -103,7 +109,7 @@ fn wrong_checksum(raw: &RawSuperBlock) -> Option<Error> {
 }
 
 /// Returns the super block at block `number`, in units of the block size that it contains.
-pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<Found> {
+pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<FoundSuperBlock> {
     let mut error = Error::Invalid;
     for block_size in BLOCK_SIZES {
         let primary = number == u64::from(block_size == 1024);
@@ -114,7 +120,7 @@ pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<Found> {
         };
         match check_at(device, offset) {
             Ok(super_block) if super_block.block_size == block_size => {
-                return Ok(Found { super_block, offset, instead_of: None });
+                return Ok(FoundSuperBlock { super_block, offset, instead_of: None });
             }
             Ok(_) => {}
             // The error of a found magic number is more precise than that of a missing one.
@@ -126,6 +132,7 @@ pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<Found> {
 }
 
 /// Returns a backup that is where it claims to be.
+#[inline(never)]
 pub fn find_copy(device: &dyn BlockDevice, hint: Option<&RawSuperBlock>) -> Option<(SuperBlock, u64)> {
     candidates(device.len(), hint).into_iter().find_map(|offset| copy_at(device, offset))
 }
@@ -133,13 +140,13 @@ pub fn find_copy(device: &dyn BlockDevice, hint: Option<&RawSuperBlock>) -> Opti
 /// Returns the primary super block as one without `meta_bg`, if only `s_first_meta_bg` is impossible: libext2fs takes
 /// such a large number to mean that all descriptors are where they are without the feature. Otherwise fails with
 /// `error`, or if the device fails.
-pub(crate) fn find_plain(device: &dyn BlockDevice, error: Error) -> Result<Found> {
+pub(crate) fn find_plain(device: &dyn BlockDevice, error: Error) -> Result<FoundSuperBlock> {
     let is_it = matches!(error, Error::Corrupt(Corrupt::Field { field: "s_first_meta_bg", .. }));
     let raw = read_raw(device, PRIMARY_OFFSET)?.filter(|_| is_it);
     let mut raw = raw.ok_or(error)?;
     drop_meta_groups(&mut raw);
     let super_block = SuperBlock::decode(raw.as_bytes(), place(1024, PRIMARY_OFFSET)).map_err(|_| error)?;
-    Ok(Found { super_block, offset: PRIMARY_OFFSET, instead_of: Some(error) })
+    Ok(FoundSuperBlock { super_block, offset: PRIMARY_OFFSET, instead_of: Some(error) })
 }
 
 /// Removes `meta_bg` from a super block.
@@ -150,7 +157,7 @@ pub(crate) fn drop_meta_groups(raw: &mut RawSuperBlock) {
 
 /// Returns the first backup for groups of any size, for a volume of which nothing is known and whose groups or
 /// clusters do not have the default size. Otherwise fails with `error`.
-pub(crate) fn find_copy_anywhere(device: &dyn BlockDevice, error: Error) -> Result<Found> {
+pub(crate) fn find_copy_anywhere(device: &dyn BlockDevice, error: Error) -> Result<FoundSuperBlock> {
     let copy = BLOCK_SIZES.into_iter().find_map(|block_size| {
         // The size of a group is a multiple of eight blocks, since its bitmap is one block.
         let sizes = (1..=block_size).map(|eighth| u64::from(eighth).saturating_mul(8));
@@ -159,7 +166,7 @@ pub(crate) fn find_copy_anywhere(device: &dyn BlockDevice, error: Error) -> Resu
         offsets.take_while(|&offset| offset < device.len()).find_map(|offset| copy_at(device, offset))
     });
     let (super_block, offset) = copy.or_else(|| find_old_copy(device)).ok_or(error)?;
-    Ok(Found { super_block, offset, instead_of: Some(error) })
+    Ok(FoundSuperBlock { super_block, offset, instead_of: Some(error) })
 }
 
 /// Returns a backup of revision 0, which does not contain its group number. It is valid where a group begins
@@ -171,7 +178,7 @@ fn find_old_copy(device: &dyn BlockDevice) -> Option<(SuperBlock, u64)> {
         return None;
     }
     let hint = read_raw(device, PRIMARY_OFFSET).ok().flatten();
-    candidates(device.len(), hint.as_ref()).into_iter().find_map(|offset| old_copy_at(device, offset))
+    candidates(device.len(), hint.as_deref()).into_iter().find_map(|offset| old_copy_at(device, offset))
 }
 
 fn old_copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64)> {

@@ -14,7 +14,7 @@ use obento_driver::{
 
 use crate::contract::Ext4;
 use crate::feature::Incompat;
-use crate::locate::{self, Found};
+use crate::locate::{self, FoundSuperBlock};
 use crate::raw::RawSuperBlock;
 use crate::replay::look_behind;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
@@ -63,16 +63,21 @@ impl Driver for Ext4Driver {
     fn check(&self) -> Option<&dyn Check> {
         Some(self)
     }
+
+    fn tune(&self) -> Option<&dyn obento_driver::Tune> {
+        Some(self)
+    }
 }
 
 /// Opens the volume on `device` for reading.
+#[inline(never)]
 pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Volume> {
     let found = match (options.super_block, options.checksums) {
         (Some(number), _) => locate::find_at(&*device, number)?,
         (None, Checksums::Verify) => locate::find(&*device)?,
         (None, Checksums::Ignore) => locate::find_unverified(&*device)?,
     };
-    let found = Found { super_block: found.super_block.verified_as(options.checksums), ..found };
+    let found = FoundSuperBlock { super_block: found.super_block.verified_as(options.checksums), ..found };
     let mut notices = Vec::new();
     if let Some(error) = found.instead_of {
         notices.push(Notice::Damaged(error));
@@ -103,10 +108,11 @@ pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
 }
 
 /// Returns the super block with the journal applied, or the previous one if that is unusable.
-fn reread(device: &dyn BlockDevice, found: Found, notices: &mut Vec<Notice>) -> SuperBlock {
+#[inline(never)]
+fn reread(device: &dyn BlockDevice, found: FoundSuperBlock, notices: &mut Vec<Notice>) -> SuperBlock {
     let block = found.block();
     let again = locate::read_raw(device, found.offset).and_then(|raw| match raw {
-        Some(raw) => SuperBlock::decode(obento_base::wire::IntoBytes::as_bytes(&raw), block).map(Some),
+        Some(raw) => SuperBlock::decode(obento_base::wire::IntoBytes::as_bytes(&*raw), block).map(Some),
         None => Ok(None),
     });
     match again {

@@ -256,11 +256,11 @@ pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entr
         return Err("its magic number is wrong");
     }
     if header.dqh_version.get() != VERSION {
-        return Err("its version is not known");
+        return Err("its version is unknown");
     }
     let blocks = header.dqi_blocks.get();
     if to_usize(blocks.into()).saturating_mul(BLOCK) > bytes.len() {
-        return Err("it is shorter than it says");
+        return Err("it is truncated");
     }
     let block = |number: u32| {
         let start = to_usize(number.into()).checked_mul(BLOCK)?;
@@ -268,7 +268,7 @@ pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entr
     };
     let (mut all, mut waiting, mut seen) = (Entries::new(), Vec::from([(ROOT, 0_u32)]), 0_u32);
     while let Some((number, depth)) = waiting.pop() {
-        let node = block(number).ok_or("its tree leads outside")?;
+        let node = block(number).ok_or("its tree refers to a block outside the file")?;
         if depth == DEPTH {
             for raw in entries_of(node) {
                 // Several IDs lead to the same block of entries.
@@ -278,12 +278,12 @@ pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entr
         }
         seen = seen.saturating_add(1);
         if seen > blocks {
-            return Err("its tree runs in a circle");
+            return Err("its tree is circular");
         }
         let numbers = node.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
         let mut below: Vec<u32> = numbers.filter(|&number| number != 0).collect();
         if below.iter().any(|&number| number <= ROOT || number >= blocks) {
-            return Err("its tree leads outside");
+            return Err("its tree refers to a block outside the file");
         }
         below.dedup();
         waiting.extend(below.into_iter().map(|number| (number, depth.saturating_add(1))));
@@ -330,6 +330,6 @@ mod tests {
                 || decode(QuotaKind::Group, &bytes).is_err()
         );
         bytes[BLOCK..BLOCK + 4].copy_from_slice(&900_u32.to_le_bytes());
-        assert_eq!(decode(QuotaKind::Group, &bytes), Err("its tree leads outside"));
+        assert_eq!(decode(QuotaKind::Group, &bytes), Err("its tree refers to a block outside the file"));
     }
 }

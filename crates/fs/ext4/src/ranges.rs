@@ -8,12 +8,12 @@ use core::ops::Range;
 
 /// A set of numbers, many of which are contiguous.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Ranges {
+pub(crate) struct NumberRanges {
     /// Start and end of each run.
     runs: BTreeMap<u64, u64>,
 }
 
-impl Ranges {
+impl NumberRanges {
     /// Start and end of each run.
     pub fn runs(&self) -> &BTreeMap<u64, u64> {
         &self.runs
@@ -77,12 +77,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_hold_what_a_set_of_numbers_holds(
+        fn ranges_contain_the_same_numbers_as_a_set(
             steps in prop::collection::vec((any::<bool>(), 0_u64..60, 0_u64..20), 0..60),
             start in 0_u64..60,
             len in 0_u64..30,
         ) {
-            let (mut runs, mut numbers) = (Ranges::default(), BTreeSet::new());
+            let (mut runs, mut numbers) = (NumberRanges::default(), BTreeSet::new());
             for (inserts, start, len) in steps {
                 let run = start..start + len;
                 if inserts {

@@ -31,7 +31,7 @@ pub(crate) const JNL_BACKUP_BLOCKS: u8 = 1;
 const S_JOURNAL_INUM: u32 = 0xe0;
 
 /// A device with its journal applied.
-pub struct Behind {
+pub struct ReplayedDevice {
     /// The device with the journal applied.
     pub device: Arc<dyn BlockDevice>,
     /// The journal, if it was replayed. Fast commits may follow in it.
@@ -46,8 +46,8 @@ pub fn look_behind(
     is_copy: bool,
     options: &OpenOptions,
     notices: &mut Vec<Notice>,
-) -> Behind {
-    let untouched = Behind { device: Arc::clone(&device), replayed: None };
+) -> ReplayedDevice {
+    let untouched = ReplayedDevice { device: Arc::clone(&device), replayed: None };
     // A backup of the super block is too old to say whether the journal is dirty. The journal's own super block is
     // current.
     let may_be_dirty = sb.incompat.contains(Incompat::NEEDS_RECOVERY) || is_copy;
@@ -93,14 +93,14 @@ pub(crate) fn behind(
     device: Arc<dyn BlockDevice>,
     sb: &SuperBlock,
     journal: Journal,
-) -> Result<(Behind, Option<Error>)> {
+) -> Result<(ReplayedDevice, Option<Error>)> {
     let Replayed { index, summary, damage } = journal.replay_index(sb.blocks_count)?;
     if index.is_empty() {
-        return Ok((Behind { device, replayed: Some((journal, summary)) }, damage));
+        return Ok((ReplayedDevice { device, replayed: Some((journal, summary)) }, damage));
     }
     let sources = Arc::clone(journal.device());
     let remap = Remap::from_other(device, sources, sb.block_size, index);
-    Ok((Behind { device: Arc::new(remap), replayed: Some((journal, summary)) }, damage))
+    Ok((ReplayedDevice { device: Arc::new(remap), replayed: Some((journal, summary)) }, damage))
 }
 
 /// Opens the internal or external journal of a volume. Returns `None`, with a notice, if its device was not given.
@@ -122,16 +122,23 @@ pub fn open_journal(
     let volume = Volume::bare(Arc::clone(device), sb.clone(), SMALL_CACHE);
     let ino = Ino(inum.into());
     let found = volume.inode(ino).map_err(|error| unused_inode(error, inum));
-    let runs = match found.and_then(|inode| journal_runs(&volume, &inode)) {
-        Ok(runs) => runs,
-        Err(error) => {
-            let copy = journal_inode_copy(sb, ino).ok_or(error)?;
-            let runs = journal_runs(&volume, &copy).map_err(|_| error)?;
-            notices.push(Notice::Damaged(error));
-            runs
-        }
+    let open = |runs| Journal::open(Arc::clone(device), sb.block_size, runs);
+    let error = match found.and_then(|inode| journal_runs(&volume, &inode)) {
+        Ok((runs, None)) => return open(runs).map(Some),
+        // The inode may be longer than the journal in it.
+        Ok((runs, Some(hole))) => match open(runs) {
+            Ok(journal) => return Ok(Some(journal)),
+            Err(_) => hole,
+        },
+        Err(error) => error,
     };
-    Journal::open(Arc::clone(device), sb.block_size, runs).map(Some)
+    let copy = journal_inode_copy(sb, ino).ok_or(error)?;
+    let (runs, hole) = journal_runs(&volume, &copy).map_err(|_| error)?;
+    if hole.is_some() {
+        return Err(error);
+    }
+    notices.push(Notice::Damaged(error));
+    open(runs).map(Some)
 }
 
 /// Attributes an unused inode to the number in the super block.
@@ -143,9 +150,9 @@ fn unused_inode(error: Error, inum: u32) -> Error {
     }
 }
 
-/// Returns the blocks of the journal inode, which must be a regular file without holes and at least the minimum size
-/// of a journal.
-fn journal_runs(volume: &Volume, inode: &Inode) -> Result<Runs> {
+/// Returns the blocks of the journal inode up to its first hole, and an error that describes the hole. The inode must
+/// be a regular file of at least the minimum size of a journal.
+fn journal_runs(volume: &Volume, inode: &Inode) -> Result<(Runs, Option<Error>)> {
     let structure = Structure::Inode(inode.ino());
     if inode.kind() != FileKind::Regular {
         return Err(inode.bad_field("i_mode", offset_of!(RawInode, i_mode), inode.mode()));
@@ -163,12 +170,13 @@ fn journal_runs(volume: &Volume, inode: &Inode) -> Result<Runs> {
         let run = volume.map_run(inode, FileBlock(at))?;
         let len = run.len.min(blocks.saturating_sub(at));
         let Blocks::Mapped(start) = run.place else {
-            return Err(Corrupt::BlockRange { structure, at: at.into(), start: 0, len: len.into() }.into());
+            let hole = Corrupt::BlockRange { structure, at: at.into(), start: 0, len: len.into() };
+            return Ok((runs, Some(hole.into())));
         };
         runs.push(Run { at, block: start.0, len })?;
         at = at.saturating_add(len);
     }
-    Ok(runs)
+    Ok((runs, None))
 }
 
 /// Restores the map and the size of the journal inode from their copy in the super block. Returns false if there is
@@ -199,6 +207,6 @@ fn journal_inode_copy(sb: &SuperBlock, ino: Ino) -> Option<Inode> {
     record.try_reserve_exact(sb.inode_size.into()).ok()?;
     record.extend_from_slice(raw.as_bytes());
     record.resize(sb.inode_size.into(), 0);
-    let place = crate::inode::Place { block: VolBlock(0), offset: 0 };
+    let place = crate::inode::InodePlace { block: VolBlock(0), offset: 0 };
     Inode::from_replay(sb, ino, record.into(), place).ok().filter(|inode| inode.size() > 0)
 }

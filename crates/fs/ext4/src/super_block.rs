@@ -7,6 +7,7 @@
 //! `ext4_check_geometry`, `ext4_handle_clustersize`).
 //! Invariant: the index of a bit in a group fits u32, and the bitmap of a group fits one block.
 
+use alloc::boxed::Box;
 use core::mem::offset_of;
 use core::ops::Range;
 
@@ -53,7 +54,7 @@ pub enum Checksums {
 #[derive(Clone, Debug)]
 pub struct SuperBlock {
     /// The raw super block, for fields that are not used in computations.
-    pub raw: RawSuperBlock,
+    pub raw: Box<RawSuperBlock>,
     /// Compatible features.
     pub compat: Compat,
     /// Incompatible features.
@@ -130,7 +131,7 @@ impl SuperBlock {
             .ok_or_else(|| bad_field!(block, s_log_block_size, log_block_size))?;
         let (inode_size, first_ino) = decode_inode_size(raw, block_size, block)?;
         let mut this = Self {
-            raw: *raw,
+            raw: Box::new(*raw),
             compat: Compat::from_bits_retain(raw.s_feature_compat.get()),
             incompat,
             ro_compat,

@@ -15,10 +15,10 @@ use obento_env::sync::Mutex;
 use obento_journal::{Journal, Runs, Tid};
 
 use crate::dir::Fold;
-use crate::fast_commit::{Base, FastCommits, Geometry, Node};
+use crate::fast_commit::{AreaGeometry, BaseVolume, FastCommits, ReplayedInode};
 use crate::feature::{Compat, Incompat};
 use crate::group::{GroupDescriptor, Groups, Totals};
-use crate::inode::{Inode, InodeFlags, Live, Place};
+use crate::inode::{Inode, InodeFlags, InodePlace, Live};
 use crate::map::Blocks;
 use crate::raw::RawInode;
 use crate::replay::open_journal;
@@ -51,6 +51,7 @@ pub struct Volume {
 
 impl Volume {
     /// Creates a volume on `device`, which has the journal applied. Reads all group descriptors.
+    #[inline(never)]
     pub(crate) fn new(device: Arc<dyn BlockDevice>, super_block: SuperBlock, cache: usize) -> Result<Self> {
         let mut this = Self::bare(device, super_block, cache);
         let notices = &this.notices;
@@ -236,8 +237,8 @@ impl Volume {
             return Ok(None);
         }
         // Problems of the journal inode were reported when the volume was opened.
-        let mut told = Vec::new();
-        open_journal(self.device(), &self.super_block, self.external_journal.as_ref(), &mut told)
+        let mut reported = Vec::new();
+        open_journal(self.device(), &self.super_block, self.external_journal.as_ref(), &mut reported)
     }
 
     /// Returns the place of `block` in the journal, if that is on this volume and can be opened. The place is
@@ -265,7 +266,7 @@ impl Volume {
             return 0;
         }
         let sb = &self.super_block;
-        let geometry = Geometry { block_size: sb.block_size, inode_size: sb.inode_size };
+        let geometry = AreaGeometry { block_size: sb.block_size, inode_size: sb.inode_size };
         match FastCommits::load(journal, geometry, next, self) {
             Ok(changes) => {
                 if let Some(damage) = changes.damage {
@@ -279,7 +280,7 @@ impl Volume {
     }
 
     /// Returns the place of an inode's record.
-    pub(crate) fn inode_slot(&self, ino: Ino) -> Result<Slot> {
+    pub(crate) fn inode_slot(&self, ino: Ino) -> Result<InodeTableSlot> {
         let sb = &self.super_block;
         let index = ino.0.checked_sub(1).filter(|_| ino.0 <= sb.inodes_count.into()).ok_or(Error::Stale)?;
         let group = index.checked_div(sb.inodes_per_group.into()).unwrap_or(0);
@@ -289,7 +290,7 @@ impl Volume {
         let per_block = u64::from(sb.inodes_per_block());
         let at = inside.checked_div(per_block).unwrap_or(0);
         let within = inside.checked_rem(per_block).unwrap_or(0).saturating_mul(sb.inode_size.into());
-        Ok(Slot {
+        Ok(InodeTableSlot {
             block: VolBlock(table.0.saturating_add(at)),
             offset: to_usize(within),
             table_end: table.0.saturating_add(sb.inode_table_blocks().into()),
@@ -391,11 +392,11 @@ impl Volume {
 }
 
 /// The volume before fast commits are applied.
-impl Base for Volume {
-    fn node(&self, ino: Ino) -> Option<Node> {
+impl BaseVolume for Volume {
+    fn node(&self, ino: Ino) -> Option<ReplayedInode> {
         let inode = self.inode(ino).ok()?;
         let folds = inode.has(InodeFlags::CASEFOLD);
-        Some(Node { links: inode.links(), is_dir: inode.is_dir(), folds })
+        Some(ReplayedInode { links: inode.links(), is_dir: inode.is_dir(), folds })
     }
 
     fn fold(&self) -> Option<Fold> {
@@ -407,7 +408,7 @@ impl Base for Volume {
 
 /// The place of an inode's record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct InodeTableSlot {
     /// Block of the inode table.
     pub block: VolBlock,
     /// Byte offset within the block.
@@ -416,10 +417,10 @@ pub(crate) struct Slot {
     pub table_end: u64,
 }
 
-impl Slot {
+impl InodeTableSlot {
     /// Converts the place to the form that an inode stores.
-    pub(crate) fn place(&self) -> Place {
-        Place { block: self.block, offset: u32::try_from(self.offset).unwrap_or(u32::MAX) }
+    pub(crate) fn place(&self) -> InodePlace {
+        InodePlace { block: self.block, offset: u32::try_from(self.offset).unwrap_or(u32::MAX) }
     }
 }
 

@@ -5,23 +5,23 @@ use core::ops::Range;
 
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    AskUsage, ExclusiveLayout, Extent, Layout, Nameless, NewNode, RenameFlags, SetAttr, Size, TimeChange,
-    Trim, Victim, WritableFileSystem,
+    AskUsage, ExclusiveLayout, Layout, Nameless, NewNode, RenameFlags, Reserves, SetAttr, Size, TimeChange,
+    Trim, Victim, Whiteouts, WritableFileSystem, WriteTicket,
 };
 
 use crate::contract::Ext4;
-use crate::ops::End;
+use crate::ops::{OldName, RenameEnd};
 use crate::writer::Writer;
 
 impl Ext4 {
     /// Changes the volume. Fails with `ReadOnly`, or with the errors of `act`.
-    pub(crate) fn write_with<T>(&self, act: impl FnOnce(&Writer) -> Result<T>) -> Result<T> {
+    pub(crate) fn write_with<'a, T>(&'a self, act: impl FnOnce(&'a Writer) -> Result<T>) -> Result<T> {
         let writer = self.writer().ok_or(Error::ReadOnly)?;
         act(writer).inspect_err(|&error| writer.note_error(error))
     }
 
     /// Changes the volume. If `act` fails with `NoSpace`, commits and tries again, since that may free space.
-    fn with_space<T>(&self, act: impl Fn(&Writer) -> Result<T>) -> Result<T> {
+    fn with_space<'a, T>(&'a self, act: impl Fn(&'a Writer) -> Result<T>) -> Result<T> {
         self.write_with(|writer| writer.with_space(|| act(writer)))
     }
 }
@@ -40,7 +40,7 @@ impl WritableFileSystem for Ext4 {
     }
 
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {
-        let (from, to) = (End { dir: from, name }, End { dir: to, name: new_name });
+        let (from, to) = (RenameEnd { dir: from, name }, RenameEnd { dir: to, name: new_name });
         self.write_with(|writer| writer.rename(from, to, flags))
     }
 
@@ -52,18 +52,16 @@ impl WritableFileSystem for Ext4 {
         self.with_space(|writer| writer.truncate(ino, size))
     }
 
-    fn map_for_write(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
-        self.with_space(|writer| writer.map_for_write(ino, range.clone()))
+    fn begin_write<'a>(&'a self, _: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> Result<WriteTicket<'a>> {
+        self.with_space(|writer| writer.begin_write(ino, &range))
     }
 
-    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
-        self.with_space(|writer| writer.end_write(ino, written.clone(), when))
+    fn resume_write<'a>(&'a self, _: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> WriteTicket<'a> {
+        WriteTicket::resumed(ino, &range, self.writer().map(|writer| -> &dyn Reserves { writer }))
     }
 
-    fn abandon(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) {
-        if let Some(writer) = self.writer() {
-            writer.abandon(ino, &range);
-        }
+    fn end_write(&self, ticket: WriteTicket<'_>, when: TimeChange) -> Result<()> {
+        ticket.publish(|ticket| self.with_space(|writer| writer.end_write(ticket, when)))
     }
 
     fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
@@ -118,6 +116,21 @@ impl Nameless for Ext4 {
 
     fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
         self.write_with(|writer| writer.name(ino, dir, name))
+    }
+}
+
+impl Whiteouts for Ext4 {
+    fn rename_leaving(
+        &self,
+        from: Ino,
+        name: &Name,
+        to: Ino,
+        new_name: &Name,
+        flags: RenameFlags,
+        whiteout: &NewNode<'_>,
+    ) -> Result<()> {
+        let (from, to) = (RenameEnd { dir: from, name }, RenameEnd { dir: to, name: new_name });
+        self.write_with(|writer| writer.rename_with(from, to, flags, OldName::Whiteout(whiteout)))
     }
 }
 

@@ -35,19 +35,19 @@ fn images_made_to_cost_much_take_no_more_than_others() {
         let started = processor_time();
         assert!(!findings(&bytes).unwrap().is_empty(), "{name}: nothing is found");
         let looked = processor_time() - started;
-        let mended = repaired(&bytes).unwrap();
+        let fixed = repaired(&bytes).unwrap();
         let (took, taken) = (processor_time() - started - looked, memory("VmHWM:") - before);
         println!("{name}: {looked:?}, {took:?}, {} MiB", taken >> 20);
         // The image exists four times: as it is read, as it is repaired, as the judge reads it, and the original.
         let images = 4 * bytes.len() as u64;
         assert!(taken < MEMORY + images, "{name}: {} MiB", taken >> 20);
         assert!(looked < TIME && took < TIME, "{name}: {looked:?}, {took:?}");
-        assert_eq!(findings(&mended).unwrap(), [], "{name}: something is left");
-        let second = e2fsck_is_clean(&mended);
+        assert_eq!(findings(&fixed).unwrap(), [], "{name}: something is left");
+        let second = e2fsck_is_clean(&fixed);
         assert!(second.is_clean(), "{name}: e2fsck says {}", second.text);
-        let (sound, mended) = (sound.disk(), Disk::new(mended));
+        let (sound, fixed) = (sound.disk(), Disk::new(fixed));
         for path in ["file", "twice", "dir/inner", "slow"] {
-            assert!(held(&sound, path) == held(&mended, path), "{name}: {path} holds something else");
+            assert!(held(&sound, path) == held(&fixed, path), "{name}: {path} holds something else");
         }
     }
 }

@@ -91,9 +91,9 @@ fn compare(bytes: &Arc<Vec<u8>>) -> Vec<(&'static str, String)> {
     match within(move || judge::repaired(&copy)) {
         Err(what) => differences.push(("the repair", what.into())),
         // e2fsck does not repair an image that cannot be opened, either.
-        Ok(Err(_)) if e2fsck_mended(bytes).is_none() => {}
-        Ok(Err(error)) => differences.push(("we cannot mend", error.to_string())),
-        Ok(Ok(mended)) => differences.extend(compare_mended(bytes, &mended)),
+        Ok(Err(_)) if e2fsck_repaired(bytes).is_none() => {}
+        Ok(Err(error)) => differences.push(("we cannot repair", error.to_string())),
+        Ok(Ok(fixed)) => differences.extend(compare_repaired(bytes, &fixed)),
     }
     differences
 }
@@ -102,19 +102,19 @@ fn lines(found: &[obento_driver::Finding]) -> String {
     found.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn compare_mended(bytes: &[u8], mended: &[u8]) -> Vec<(&'static str, String)> {
+fn compare_repaired(bytes: &[u8], fixed: &[u8]) -> Vec<(&'static str, String)> {
     let mut differences = Vec::new();
-    let second = judge::e2fsck_is_clean(mended);
+    let second = judge::e2fsck_is_clean(fixed);
     if !second.is_silent() {
         differences.push(("e2fsck finds something after our repair", second.text));
     }
-    match judge::findings(mended) {
+    match judge::findings(fixed) {
         Ok(found) if found.is_empty() => {}
         Ok(found) => differences.push(("we find something after our repair", lines(&found))),
         Err(error) => differences.push(("we find something after our repair", error.to_string())),
     }
-    let Some((said, theirs)) = e2fsck_mended(bytes) else { return differences };
-    let (before, theirs, ours) = (Kept::of(bytes), Kept::of(&theirs), Kept::of(mended));
+    let Some((said, theirs)) = e2fsck_repaired(bytes) else { return differences };
+    let (before, theirs, ours) = (Kept::of(bytes), Kept::of(&theirs), Kept::of(fixed));
     let mut files = lost(&before.contents, &ours.contents);
     let lost_by_both = lost(&before.contents, &theirs.contents);
     files.retain(|ino| !lost_by_both.contains(ino));
@@ -130,10 +130,10 @@ fn compare_mended(bytes: &[u8], mended: &[u8]) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the output of two runs of e2fsck and the resulting image, if both runs end.
-fn e2fsck_mended(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
+fn e2fsck_repaired(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
     let (verdict, first) = e2fsck(bytes, &["-fy"]);
-    let (second, mended) = e2fsck(&first, &["-fy"]);
-    matches!(second.code, 0..=1).then_some((verdict.text, mended))
+    let (second, fixed) = e2fsck(&first, &["-fy"]);
+    matches!(second.code, 0..=1).then_some((verdict.text, fixed))
 }
 
 /// The contents of a volume.
@@ -154,7 +154,7 @@ impl Kept {
 }
 
 #[test]
-fn check_and_repair_agree_with_e2fsck_on_every_image_but_for_what_the_documentation_tells() {
+fn check_and_repair_agree_with_e2fsck_on_every_image_except_for_documented_differences() {
     if !require(&[Oracle::Corpus, Oracle::Program("e2fsck"), Oracle::Program("timeout")]) {
         return;
     }

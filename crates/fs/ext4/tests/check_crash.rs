@@ -9,8 +9,8 @@ use lab::Disk;
 use lab::bases::{self, Base, oracles};
 use lab::judge::{Contents, check, contents, e2fsck_is_clean, findings, line, lost, repaired};
 use obento_block::{BlockDevice as _, MemDevice};
-use obento_driver::Mending;
-use obento_testkit::crash::{Options, Seen, State, explore};
+use obento_driver::RepairMode;
+use obento_testkit::crash::{Options, SeenStates, State, explore};
 use obento_testkit::record::{Event, RecordDevice};
 
 /// A damage whose repair is interrupted.
@@ -126,7 +126,7 @@ const CASES: &[Case] = &[
         transactions: 2,
     },
     Case {
-        name: "a journal made anew in its place",
+        name: "a journal recreated in its place",
         base: &bases::EXT4,
         damage: |disk| {
             let label = disk.range(disk.file_block(8, 0));
@@ -136,7 +136,7 @@ const CASES: &[Case] = &[
         transactions: 0,
     },
     Case {
-        name: "a journal made anew elsewhere",
+        name: "a journal recreated elsewhere",
         base: &bases::EXT3,
         damage: |disk| {
             disk.edit_super_block(|sb| sb.s_jnl_backup_type = 0);
@@ -180,16 +180,16 @@ const CASES: &[Case] = &[
 /// Tests that a second run completes an interrupted repair, and loses no file that an uninterrupted repair keeps.
 fn second_run(state: &State<'_>, kept: &Contents) -> Result<(), String> {
     let bytes = state.with_bytes(<[u8]>::to_vec);
-    let mended = repaired(&bytes).map_err(|error| format!("the second run fails: {error}"))?;
-    let left: Vec<String> = findings(&mended).map_err(|e| e.to_string())?.iter().map(line).collect();
+    let fixed = repaired(&bytes).map_err(|error| format!("the second run fails: {error}"))?;
+    let left: Vec<String> = findings(&fixed).map_err(|e| e.to_string())?.iter().map(line).collect();
     if !left.is_empty() {
         return Err(format!("the third run finds {left:?}"));
     }
-    let second = e2fsck_is_clean(&mended);
+    let second = e2fsck_is_clean(&fixed);
     if !second.is_clean() {
         return Err(second.text);
     }
-    let gone = lost(kept, &contents(&mended));
+    let gone = lost(kept, &contents(&fixed));
     if gone.is_empty() { Ok(()) } else { Err(format!("lost {gone:?}")) }
 }
 
@@ -203,7 +203,7 @@ fn cut(case: &Case, options: &Options) -> usize {
     let mut disk = case.base.disk();
     (case.damage)(&mut disk);
     let device = Arc::new(RecordDevice::new(MemDevice::new(disk.bytes.clone())));
-    check(device.clone(), Mending::All).unwrap();
+    check(device.clone(), RepairMode::All).unwrap();
     device.flush().unwrap();
     let mut whole = vec![0; disk.bytes.len()];
     device.read_at(0, &mut whole).unwrap();
@@ -213,11 +213,11 @@ fn cut(case: &Case, options: &Options) -> usize {
     let gone = lost(&kept, &contents(&whole));
     kept.retain(|ino, _| !gone.contains(ino));
     assert_eq!(events.iter().map(commits).sum::<usize>(), case.transactions, "{}", case.name);
-    let seen = Seen::default();
+    let seen = SeenStates::default();
     let summary =
         explore(&disk.bytes, &events, options, &seen, &mut |state: &State<'_>| second_run(state, &kept));
-    let told: Vec<String> = summary.failures.iter().map(ToString::to_string).collect();
-    assert!(told.is_empty(), "{}: {}", case.name, told.join("\n"));
+    let reported: Vec<String> = summary.failures.iter().map(ToString::to_string).collect();
+    assert!(reported.is_empty(), "{}: {}", case.name, reported.join("\n"));
     assert!(summary.judged > 0, "{}: nothing was written", case.name);
     summary.judged
 }

@@ -15,8 +15,10 @@ use std::path::Path;
 
 use lab::Disk;
 use lab::bases::{memory, oracles};
-use lab::judge::{e2fsck, e2fsck_is_clean, findings, line, mended, names, names_lost_to_us_alone, repaired};
-use obento_driver::Mending;
+use lab::judge::{
+    e2fsck, e2fsck_is_clean, findings, line, names, names_lost_to_us_alone, repair_copy, repaired,
+};
+use obento_driver::RepairMode;
 use obento_testkit::oracle::{LoopMount, program, run};
 
 /// Arguments of `mke2fs`, and the size of the image in MiB: several groups with backups.
@@ -67,8 +69,8 @@ fn judge(sound: &BTreeSet<Vec<u8>>, bytes: &[u8], is_mounted: bool) -> Result<()
             Err(format!("is not checked, and e2fsck says {}", second.text))
         };
     };
-    let told: Vec<String> = found.iter().map(line).collect();
-    if told.is_empty() {
+    let reported: Vec<String> = found.iter().map(line).collect();
+    if reported.is_empty() {
         if !second.is_clean() {
             return Err(format!("only e2fsck finds something: {}", second.text));
         }
@@ -76,28 +78,29 @@ fn judge(sound: &BTreeSet<Vec<u8>>, bytes: &[u8], is_mounted: bool) -> Result<()
             names(bytes).map_err(|error| format!("is clean, and does not open: {error}"))?;
         return if unreadable.is_empty() { Ok(()) } else { Err(format!("is clean, but {unreadable:?}")) };
     }
-    if told.iter().any(|told| told.starts_with("truncated ")) {
+    if reported.iter().any(|reported| reported.starts_with("truncated ")) {
         // Neither repairs a volume whose end is missing.
         return Ok(());
     }
-    let (report, mended) = mended(bytes, Mending::All).map_err(|error| format!("{error} after {told:?}"))?;
-    let left: Vec<String> = findings(&mended).map_err(|error| error.to_string())?.iter().map(line).collect();
+    let (report, fixed) =
+        repair_copy(bytes, RepairMode::All).map_err(|error| format!("{error} after {reported:?}"))?;
+    let left: Vec<String> = findings(&fixed).map_err(|error| error.to_string())?.iter().map(line).collect();
     if report.left() > 0 || !left.is_empty() {
-        return Err(format!("after the repair of {told:?} we find {left:?}"));
+        return Err(format!("after the repair of {reported:?} we find {left:?}"));
     }
-    let second = e2fsck_is_clean(&mended);
+    let second = e2fsck_is_clean(&fixed);
     if !second.is_clean() {
-        return Err(format!("after the repair of {told:?} e2fsck says {}", second.text));
+        return Err(format!("after the repair of {reported:?} e2fsck says {}", second.text));
     }
-    let (ours, unreadable) = names(&mended).map_err(|error| format!("after {told:?}: {error}"))?;
+    let (ours, unreadable) = names(&fixed).map_err(|error| format!("after {reported:?}: {error}"))?;
     if !unreadable.is_empty() {
-        return Err(format!("after the repair of {told:?} {unreadable:?}"));
+        return Err(format!("after the repair of {reported:?} {unreadable:?}"));
     }
     let lost = names_lost_to_us_alone(sound, bytes, &ours);
     if !lost.is_empty() {
-        return Err(format!("the repair of {told:?} loses {lost:?}"));
+        return Err(format!("the repair of {reported:?} loses {lost:?}"));
     }
-    if is_mounted { mounts(&mended).map_err(|error| format!("after {told:?} {error}")) } else { Ok(()) }
+    if is_mounted { mounts(&fixed).map_err(|error| format!("after {reported:?} {error}")) } else { Ok(()) }
 }
 
 /// Mounts the volume writable with the kernel. Fails with the error of the mount.
@@ -162,8 +165,8 @@ fn a_block_bitmap_in_another_group_is_found_and_moved_where_groups_do_not_share(
     let bitmap = disk.bytes[disk.range(disk.group_of(1).bg_block_bitmap_lo.get())].to_vec();
     disk.put(disk.range(block).start, &bitmap);
     disk.edit_group(1, |group| group.bg_block_bitmap_lo = block.into());
-    let told: Vec<String> = findings(&disk.bytes).unwrap().iter().map(line).collect();
-    assert!(told.contains(&format!("block-bitmap-place group=1 block={block}")), "{told:?}");
+    let reported: Vec<String> = findings(&disk.bytes).unwrap().iter().map(line).collect();
+    assert!(reported.contains(&format!("block-bitmap-place group=1 block={block}")), "{reported:?}");
     let all = names(&sound.bytes).unwrap().0;
     assert_eq!(judge(&all, &disk.bytes, rustix::process::geteuid().is_root()), Ok(()));
 }

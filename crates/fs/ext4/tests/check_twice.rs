@@ -19,13 +19,13 @@ fn a_pointer_into_another_file_gets_a_block_of_its_own() {
     let before = disk.bytes[disk.range(taken)].to_vec();
     let found = findings(&disk.bytes).unwrap();
     assert!(found.iter().any(|finding| finding.code == "block-twice"), "{found:?}");
-    let mended = lab::Disk::new(repaired(&disk.bytes).unwrap());
-    assert_eq!(findings(&mended.bytes).unwrap(), []);
-    let verdict = e2fsck_is_clean(&mended.bytes);
+    let fixed = lab::Disk::new(repaired(&disk.bytes).unwrap());
+    assert_eq!(findings(&fixed.bytes).unwrap(), []);
+    let verdict = e2fsck_is_clean(&fixed.bytes);
     assert!(verdict.is_clean(), "{}", verdict.text);
-    let blocks = ["file", "twice"].map(|path| mended.file_block(mended.ino(path), 0));
+    let blocks = ["file", "twice"].map(|path| fixed.file_block(fixed.ino(path), 0));
     assert_ne!(blocks[0], blocks[1]);
-    assert_eq!(blocks.map(|block| mended.bytes[mended.range(block)].to_vec()), [before.clone(), before]);
+    assert_eq!(blocks.map(|block| fixed.bytes[fixed.range(block)].to_vec()), [before.clone(), before]);
 }
 
 /// The inode of the bad blocks.
@@ -65,19 +65,19 @@ fn filled(base: &'static Base, keep: impl Fn(usize) -> bool) -> Disk {
 }
 
 /// Repairs the image. Neither checker finds anything afterwards, and no file is lost that e2fsck keeps.
-fn mended_as_e2fsck(damaged: &[u8]) -> Vec<u8> {
-    let mended = mended(damaged);
-    assert_eq!(lost_to_us_alone(damaged, &mended), []);
-    mended
+fn repaired_as_e2fsck(damaged: &[u8]) -> Vec<u8> {
+    let fixed = repair_copy(damaged);
+    assert_eq!(lost_to_us_alone(damaged, &fixed), []);
+    fixed
 }
 
 /// Repairs the image. Neither checker finds anything afterwards.
-fn mended(damaged: &[u8]) -> Vec<u8> {
-    let mended = repaired(damaged).unwrap();
-    assert_eq!(findings(&mended).unwrap(), []);
-    let verdict = e2fsck_is_clean(&mended);
+fn repair_copy(damaged: &[u8]) -> Vec<u8> {
+    let fixed = repaired(damaged).unwrap();
+    assert_eq!(findings(&fixed).unwrap(), []);
+    let verdict = e2fsck_is_clean(&fixed);
     assert!(verdict.is_clean(), "{}", verdict.text);
-    mended
+    fixed
 }
 
 #[test]
@@ -101,9 +101,9 @@ fn files_that_claim_each_others_blocks_keep_their_own_where_there_is_no_room() {
         disk.edit_inode(path, |inode| inode.i_size_lo = 4096.into());
     }
     // e2fsck deletes two of the files, and copies the third into their space.
-    let mended = Disk::new(mended(&disk.bytes));
+    let fixed = Disk::new(repair_copy(&disk.bytes));
     // Each block still has an owner, and only one.
-    let of = |path: &str, at: u32| mended.file_block(mended.ino(path), at);
+    let of = |path: &str, at: u32| fixed.file_block(fixed.ino(path), at);
     for (own, other) in [
         (("twice", 0), ("file", 3)),
         (("pieces", 0), ("twice", 2)),
@@ -114,11 +114,11 @@ fn files_that_claim_each_others_blocks_keep_their_own_where_there_is_no_room() {
         let left = [own, other].map(|(path, at)| of(path, at));
         assert!(left == [before, 0] || left == [0, before], "{own:?} {other:?} {left:?}, {before} before");
     }
-    assert_eq!(of("pieces", 3), block("pieces", 3), "what nobody else claims stays");
+    assert_eq!(of("pieces", 3), block("pieces", 3), "a block without another claim stays");
 }
 
 #[test]
-fn of_two_files_of_one_block_the_last_keeps_it_where_there_is_no_room() {
+fn the_last_of_two_files_with_one_block_keeps_it_without_free_space() {
     if !bases::oracles() {
         return;
     }
@@ -130,13 +130,13 @@ fn of_two_files_of_one_block_the_last_keeps_it_where_there_is_no_room() {
     let end = disk.file_blocks(disk.ino(first)).len() as u32;
     disk.edit_pointer(first, end as usize, own);
     disk.edit_inode(first, |inode| inode.i_size_lo = ((end + 1) * 1024).into());
-    let mended = Disk::new(mended_as_e2fsck(&disk.bytes));
-    assert_eq!(mended.file_block(mended.ino(last), 0), own);
-    assert_eq!(mended.file_block(mended.ino(first), end), 0);
+    let fixed = Disk::new(repaired_as_e2fsck(&disk.bytes));
+    assert_eq!(fixed.file_block(fixed.ino(last), 0), own);
+    assert_eq!(fixed.file_block(fixed.ino(first), end), 0);
 }
 
 #[test]
-fn a_file_with_extents_keeps_what_is_its_alone_where_there_is_no_room() {
+fn a_file_with_extents_keeps_its_unshared_blocks_without_free_space() {
     if !bases::oracles() {
         return;
     }
@@ -144,11 +144,11 @@ fn a_file_with_extents_keeps_what_is_its_alone_where_there_is_no_room() {
     let sound = disk.clone();
     // Over the blocks of the next extent, so that no block becomes free.
     disk.edit_extent("pieces", &[0], 0, |extent| extent.ee_len = 6.into());
-    let mended = Disk::new(mended_as_e2fsck(&disk.bytes));
-    let ino = mended.ino("pieces");
+    let fixed = Disk::new(repaired_as_e2fsck(&disk.bytes));
+    let ino = fixed.ino("pieces");
     let blocks = |disk: &Disk, nth: u32| [0, 1, 2, 3].map(|at| disk.file_block(ino, nth * 64 + at));
     for nth in [0, 2, 3, 4, 5] {
-        assert_eq!(blocks(&mended, nth), blocks(&sound, nth), "extent {nth}");
+        assert_eq!(blocks(&fixed, nth), blocks(&sound, nth), "extent {nth}");
     }
 }
 
@@ -162,7 +162,7 @@ fn an_extent_is_copied_in_pieces_where_there_is_no_room_for_it_in_a_row() {
     let [file, twice] = ["file", "twice"].map(|path| disk.file_block(disk.ino(path), 0));
     disk.edit_extent("pieces", &[0], 2, |extent| extent.ee_start_lo = (file + 1).into());
     disk.edit_extent("pieces", &[0], 4, |extent| extent.ee_start_lo = twice.into());
-    let after = mended_as_e2fsck(&disk.bytes);
+    let after = repaired_as_e2fsck(&disk.bytes);
     assert_eq!(contents(&after), contents(&disk.bytes));
 }
 
@@ -179,6 +179,6 @@ fn a_table_that_two_files_share_is_copied_as_it_was() {
         disk.edit_pointer(path, 12, table);
         disk.edit_inode(path, |inode| inode.i_size_lo = size.into());
     }
-    let after = mended_as_e2fsck(&disk.bytes);
+    let after = repaired_as_e2fsck(&disk.bytes);
     assert_eq!(contents(&after), contents(&disk.bytes));
 }

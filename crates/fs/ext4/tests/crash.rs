@@ -14,7 +14,7 @@ use common::volumes::{SMALL, Shape};
 use cutting::{MODES, openers, volumes};
 use obento_driver::{DataMode, Journalling};
 use obento_testkit::crash::campaign::{self, Depth};
-use obento_testkit::crash::volume::End;
+use obento_testkit::crash::volume::PlanEnd;
 use obento_testkit::plan::Plan;
 use obento_testkit::{Oracle, require, trials};
 
@@ -22,7 +22,7 @@ fn oracles() -> bool {
     require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")])
 }
 
-fn survives(shape: Shape, mode: DataMode, end: End) {
+fn survives(shape: Shape, mode: DataMode, end: PlanEnd) {
     if oracles() {
         let openers = openers(&[mode], Journalling::default());
         let volume = &volumes(&[shape], &openers)[0];
@@ -32,28 +32,28 @@ fn survives(shape: Shape, mode: DataMode, end: End) {
 
 #[test]
 fn every_operation_survives_every_cut_with_ordered_data() {
-    survives(SMALL[0], DataMode::Ordered, End::Dropped);
+    survives(SMALL[0], DataMode::Ordered, PlanEnd::Dropped);
 }
 
 #[test]
 fn every_operation_survives_every_cut_with_journalled_data() {
-    survives(SMALL[0], DataMode::Journal, End::Dropped);
+    survives(SMALL[0], DataMode::Journal, PlanEnd::Dropped);
 }
 
 #[test]
 fn every_operation_survives_every_cut_with_data_in_no_order() {
-    survives(SMALL[0], DataMode::Writeback, End::Closed);
+    survives(SMALL[0], DataMode::Writeback, PlanEnd::Closed);
 }
 
 #[test]
 fn every_operation_survives_every_cut_on_an_ext3() {
-    survives(SMALL[1], DataMode::Ordered, End::Closed);
+    survives(SMALL[1], DataMode::Ordered, PlanEnd::Closed);
 }
 
 /// No process reads the files until the power fails: appends stay in memory, and only these may be missing.
 #[test]
 fn every_operation_survives_every_cut_while_appends_wait_in_memory() {
-    survives(SMALL[0], DataMode::Ordered, End::Unwatched);
+    survives(SMALL[0], DataMode::Ordered, PlanEnd::Unwatched);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn short_plans_with_every_sync_survive_every_cut() {
     if oracles() {
         let openers = openers(&[DataMode::Ordered], Journalling::default());
         let volume = &volumes(&SMALL[..1], &openers)[0];
-        campaign::all(volume, &volume.bounds.sample(), End::Dropped, &Depth::quick()).expect_clean();
+        campaign::all(volume, &volume.bounds.sample(), PlanEnd::Dropped, &Depth::quick()).expect_clean();
     }
 }
 
@@ -82,19 +82,19 @@ fn a_model_without_waiting_appends_misses_them() {
         let plans: Vec<Plan> =
             volume.named.iter().filter(|plan| plan.name == "appends-that-wait").cloned().collect();
         let depth = Depth { may_wait: false, ..Depth::quick() };
-        let outcome = campaign::all(volume, &plans, End::Unwatched, &depth);
+        let outcome = campaign::all(volume, &plans, PlanEnd::Unwatched, &depth);
         assert!(!outcome.failures.is_empty(), "{outcome:?}");
     }
 }
 
 /// The explorer can fail: if barriers are omitted, by the driver or by its device, it finds the loss.
 #[test]
-fn without_barriers_what_was_synced_is_lost() {
+fn without_barriers_synced_data_is_lost() {
     if oracles() {
         let journalling = Journalling { barrier: false, ..Journalling::default() };
         let openers = [journalling, Journalling::default()].map(|how| openers(&[DataMode::Ordered], how));
         let [unasked, asked] = openers.each_ref().map(|openers| volumes(&SMALL[..1], openers).remove(0));
-        let outcome = campaign::all(&unasked, &unasked.named[..8], End::Dropped, &Depth::quick());
+        let outcome = campaign::all(&unasked, &unasked.named[..8], PlanEnd::Dropped, &Depth::quick());
         assert!(!outcome.failures.is_empty(), "{outcome:?}");
         trials::cuts::without_barriers(&asked);
     }

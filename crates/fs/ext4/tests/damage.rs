@@ -171,7 +171,7 @@ fn a_super_block_with_only_its_checksum_wrong_is_used_with_a_notice() {
 }
 
 #[test]
-fn a_copy_stands_in_for_a_wiped_super_block_and_says_so() {
+fn a_copy_replaces_a_wiped_super_block_with_a_notice() {
     for (args, block, mib) in [
         (&["-b", "1024"][..], 8193, 20),
         (&["-b", "2048"], 16384, 40),
@@ -235,7 +235,7 @@ fn inodes_that_are_not_the_users_are_stale() {
 }
 
 #[test]
-fn a_name_of_an_unused_inode_is_told_as_such() {
+fn a_name_of_an_unused_inode_is_reported_as_such() {
     let Some(mut image) = Image::make(FEATURES, 2 << 20) else { return };
     let (ino, _) = image.damage_inode("file", offset_of!(RawInode, i_links_count), &[0, 0]);
     let fs = image.open().unwrap();
@@ -285,7 +285,7 @@ const I_BLOCK: usize = offset_of!(RawInode, i_block);
 const HEADER: usize = size_of::<RawExtentHeader>();
 
 #[test]
-fn each_wrong_field_of_an_extent_root_is_told() {
+fn each_wrong_field_of_an_extent_root_is_reported() {
     let Some(sound) = Image::make(FEATURES, 2 << 20) else { return };
     let (ino, _) = sound.inode("file");
     let structure = Structure::ExtentTree(ino);
@@ -362,7 +362,7 @@ fn block_maps_are_bounded_and_refuse_metadata() {
 }
 
 #[test]
-fn a_cut_image_shows_what_it_has_and_names_what_it_lacks() {
+fn a_truncated_image_shows_its_contents_and_names_the_missing_ones() {
     let Some(mut image) = Image::make(FEATURES, 2 << 20) else { return };
     let fs = image.open().unwrap();
     let root = fs.volume().inode(fs.root()).unwrap();

@@ -13,9 +13,9 @@ use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Access, DataMode, Driver, FileSystem, OpenOptions};
 use obento_env::Clock;
 use obento_ext4::Ext4Driver;
-use obento_linux::{Instead, Use};
+use obento_linux::{KernelOpened, KernelUse};
 use obento_testkit::crash::volume::{Recording, Subject};
-use obento_testkit::crash::{Options, Seen};
+use obento_testkit::crash::{Options, SeenStates};
 use obento_testkit::model::{Run, StepClock};
 use obento_testkit::plan::{Limits, Op, Plan, Space, catalogue, random};
 use obento_testkit::{Oracle, require};
@@ -46,7 +46,7 @@ fn linux(
     device: Arc<dyn BlockDevice>,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<dyn FileSystem>> {
-    let driver = Instead::of(Arc::new(Ext4Driver), Use { options, ..Use::default() });
+    let driver = KernelOpened::of(Arc::new(Ext4Driver), KernelUse { options, ..KernelUse::default() });
     driver.open(device, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) })
 }
 
@@ -87,7 +87,7 @@ fn cut(mode: DataMode, options: &'static str, plans: &[Plan]) -> (usize, Vec<Str
         recovery_every: 0,
         data: mode,
     };
-    let (seen, mut failures) = (Seen::default(), Vec::new());
+    let (seen, mut failures) = (SeenStates::default(), Vec::new());
     for plan in plans {
         let recorded = subject.record_of(&|device, clock| linux(options, device, clock), &base, plan);
         let recording: Recording = match recorded {
@@ -105,7 +105,7 @@ fn cut(mode: DataMode, options: &'static str, plans: &[Plan]) -> (usize, Vec<Str
 }
 
 #[test]
-fn what_linux_wrote_before_a_cut_is_read_as_what_it_promised() {
+fn files_that_linux_synced_before_a_cut_read_as_synced() {
     if !oracles() {
         return;
     }

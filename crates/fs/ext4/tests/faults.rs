@@ -16,7 +16,7 @@ use obento_driver::{DataMode, Journalling, LayoutLock, NewNode, Size, TimeChange
 use obento_ext4::Ext4Driver;
 use obento_testkit::crash::campaign::Volume;
 use obento_testkit::crash::volume::Subject;
-use obento_testkit::fault::{Failure, Fault, FaultDevice, Lasting, Request};
+use obento_testkit::fault::{Fault, FaultDevice, FaultKind, Lasting, Request};
 use obento_testkit::model::StepClock;
 use obento_testkit::plan::{Actor, Op, Space};
 use obento_testkit::snapshot::{Snapshot, Times};
@@ -61,7 +61,7 @@ fn on_each(test: impl Fn(&Shape, &Arc<MemDevice>)) {
 }
 
 #[test]
-fn a_full_volume_answers_no_space_and_keeps_what_it_has() {
+fn a_full_volume_returns_no_space_and_keeps_its_files() {
     on_each(|shape, device| {
         let mut actor = Actor::new(volume(device));
         for round in 0..3 {
@@ -87,7 +87,7 @@ fn a_full_volume_answers_no_space_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_full_inode_table_answers_no_space_and_keeps_what_it_has() {
+fn a_full_inode_table_returns_no_space_and_keeps_its_files() {
     on_each(|_, device| {
         let mut actor = Actor::new(volume(device));
         let made = actor.fill(|n| create(&format!("f{n}")));
@@ -102,7 +102,7 @@ fn a_full_inode_table_answers_no_space_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_write_that_cannot_be_published_gives_back_what_it_reserved() {
+fn a_write_that_cannot_be_published_releases_its_reservation() {
     if !oracles() {
         return;
     }
@@ -121,18 +121,16 @@ fn a_write_that_cannot_be_published_gives_back_what_it_reserved() {
         };
         let file = writable.create(root, Name::new(b"f").unwrap(), &node).unwrap().ino;
         let free = fs.statfs().unwrap().free;
-        writable.map_for_write(&lock.shared(), file, 0..9000).unwrap();
+        let layout = lock.shared();
+        let ticket = writable.begin_write(&layout, file, 0..9000).unwrap();
         assert_eq!(fs.statfs().unwrap().free, free - 9);
         let synced = writable.sync();
-        (
-            synced,
-            writable.end_write(&lock.shared(), file, 0..9000, TimeChange::Now),
-            free - fs.statfs().unwrap().free,
-        )
+        let ended = writable.end_write(ticket, TimeChange::Now);
+        (synced, ended, free - fs.statfs().unwrap().free)
     };
     let counting = device(None);
     assert_eq!(until_sync(&counting), (Ok(()), Ok(()), 9));
-    let fault = Fault { request: Request::Flush, nth: 1, lasting: Lasting::ForGood, failure: Failure::Io };
+    let fault = Fault { request: Request::Flush, nth: 1, lasting: Lasting::ForGood, failure: FaultKind::Io };
     let (synced, ended, taken) = until_sync(&device(Some(fault)));
     assert!(synced.is_err());
     assert_eq!((ended, taken), (Err(Error::ReadOnly), 0));
@@ -145,7 +143,7 @@ fn a_journal_that_was_given_up_is_taken_up_again_and_the_volume_stays_marked() {
         return;
     }
     let memory = Arc::new(MemDevice::new(SMALL[0].bytes().to_vec()));
-    let fault = Fault { request: Request::Flush, nth: 2, lasting: Lasting::ForGood, failure: Failure::Io };
+    let fault = Fault { request: Request::Flush, nth: 2, lasting: Lasting::ForGood, failure: FaultKind::Io };
     let broken = Arc::new(FaultDevice::new(Arc::clone(&memory), Some(fault)));
     let vfs = Vfs::new(open(broken, Arc::new(StepClock::default()), DataMode::Ordered).unwrap());
     Actor::new(vfs.clone()).act(0, &create("f")).unwrap();
@@ -184,7 +182,7 @@ fn a_punch_that_fails_midway_leaves_each_block_old_or_zeros() {
     let mut midway = 0;
     for nth in 0.. {
         let memory = Arc::new(MemDevice::new(base.clone()));
-        let fault = Fault { request: Request::Read, nth, lasting: Lasting::Once, failure: Failure::Io };
+        let fault = Fault { request: Request::Read, nth, lasting: Lasting::Once, failure: FaultKind::Io };
         let broken = Arc::new(FaultDevice::new(Arc::clone(&memory), Some(fault)));
         let Ok(fs) = open(broken.clone(), Arc::new(StepClock::default()), DataMode::Ordered) else {
             continue;
@@ -240,10 +238,10 @@ fn a_slow_device_changes_no_answer() {
 }
 
 #[test]
-fn whichever_read_fails_a_check_mends_nothing_of_a_sound_volume() {
+fn a_check_of_a_sound_volume_repairs_nothing_whichever_read_fails() {
     on_volumes(|volume| {
         if volume.subject.data == DataMode::Ordered {
-            trials::faults::mending(volume, &Ext4Driver);
+            trials::faults::repair_mode(volume, &Ext4Driver);
         }
     });
 }

@@ -165,12 +165,13 @@ fn write_file(fs: &dyn FileSystem, file: Ino, lock: &LayoutLock, len: u64) -> Re
     let layout = lock.shared();
     let mut at = 0;
     while at < len {
-        let extent = writable.map_for_write(&layout, file, at..len)?;
+        let ticket = writable.begin_write(&layout, file, at..len)?;
+        let extent = ticket.extent();
         let bytes = vec![7; extent.len as usize];
         let done = match extent.span {
             Span::Mapped(offset) => {
                 fs.device().context("it has a device")?.write_at(offset, &bytes)?;
-                writable.end_write(&layout, file, at..at + extent.len, TimeChange::Now)?;
+                writable.end_write(ticket, TimeChange::Now)?;
                 extent.len
             }
             _ => writable.write(&layout, file, at, &bytes)? as u64,
@@ -208,7 +209,7 @@ fn fill(image: &Path) -> Result<()> {
 }
 
 #[test]
-fn our_driver_changes_what_was_made() {
+fn our_driver_changes_the_new_volume() {
     if !require(&[Oracle::Program("e2fsck")]) {
         return;
     }
@@ -227,7 +228,7 @@ fn our_driver_changes_what_was_made() {
 }
 
 #[test]
-fn the_kernel_mounts_what_was_made_and_writes_to_it() {
+fn the_kernel_mounts_a_new_volume_and_writes_to_it() {
     if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
         return;
     }

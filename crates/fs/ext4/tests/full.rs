@@ -77,16 +77,17 @@ fn write(fs: &dyn FileSystem, ino: Ino, range: std::ops::Range<u64>) -> Result<(
     let layout = lock.shared();
     let mut at = range.start;
     while at < range.end {
-        let extent = writable.map_for_write(&layout, ino, at..range.end)?;
+        let ticket = writable.begin_write(&layout, ino, at..range.end)?;
+        let extent = ticket.extent();
         let bytes = vec![7; usize::try_from(extent.len).unwrap()];
         at += match extent.span {
             Span::Mapped(to) => {
                 fs.device().unwrap().write_at(to, &bytes)?;
-                writable.end_write(&layout, ino, at..at + extent.len, TimeChange::Now)?;
+                writable.end_write(ticket, TimeChange::Now)?;
                 extent.len
             }
             Span::Driver => writable.write(&layout, ino, at, &bytes)? as u64,
-            span => panic!("map_for_write answered {span:?}"),
+            span => panic!("begin_write answered {span:?}"),
         };
     }
     Ok(())
@@ -195,7 +196,7 @@ fn fill(options: &[&str], size: &str, mode: DataMode, threads: u64) -> usize {
 }
 
 #[test]
-fn a_volume_that_threads_fill_up_refuses_what_it_has_no_room_for_and_stays_clean() {
+fn a_volume_that_threads_fill_refuses_further_files_and_stays_clean() {
     if !require(TOOLS) {
         return;
     }

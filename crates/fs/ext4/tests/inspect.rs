@@ -97,7 +97,7 @@ fn image(folder: &Path, mke2fs: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn every_field_stands_where_it_says() {
+fn every_field_is_at_its_offset() {
     if !require(&[
         Oracle::LoopMount,
         Oracle::Program("mke2fs"),
@@ -164,7 +164,7 @@ fn every_field_stands_where_it_says() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn missing_files_are_not_found() {
     if !require(&[Oracle::Program("mke2fs")]) {
         return;
     }
@@ -215,7 +215,7 @@ fn damaged_images_are_inspected_to_the_end() {
 }
 
 #[test]
-fn a_directory_block_with_a_wrong_checksum_is_told_after_its_records() {
+fn a_directory_block_with_a_wrong_checksum_is_reported_after_its_records() {
     use std::os::unix::fs::FileExt as _;
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::LoopMount]) {
         return;

@@ -16,7 +16,7 @@ use obento_driver::{DataMode, FileSystem as _, LayoutLock, Notice, Span};
 use obento_env::SystemClock;
 use obento_ext4::Ext4;
 use obento_host::FileDevice;
-use obento_testkit::crash::{Options, Seen, explore};
+use obento_testkit::crash::{Options, SeenStates, explore};
 use obento_testkit::oracle::{LoopMount, Oracle, call, corpus, require};
 use obento_testkit::record::RecordDevice;
 use obento_testkit::snapshot::{Snapshot, Times};
@@ -247,7 +247,7 @@ fn a_power_cut_while_fast_commits_are_brought_home_loses_none_of_them() {
     assert!(expected.get(b"old/sub/deeper/most").is_some());
     let options = Options { samples: 40, torn: 40, whole: 1024..2048, ..Options::new(1) };
     let mut judged = 0;
-    let summary = explore(&base, &device.take_events(), &options, &Seen::default(), &mut |state| {
+    let summary = explore(&base, &device.take_events(), &options, &SeenStates::default(), &mut |state| {
         let tree = read(Arc::clone(&state.device))?;
         let difference = expected.difference(&tree, Times::Ignored, None);
         difference.or_else(|| expected.content_difference(&tree)).map_or(Ok(()), Err)?;
@@ -288,7 +288,7 @@ fn notices(folder: &TempDir, name: &str) -> Result<Vec<Notice>, Error> {
 }
 
 #[test]
-fn damaged_journals_of_the_corpus_are_told_exactly() {
+fn damaged_journals_of_the_corpus_are_reported_exactly() {
     if !require(&[Oracle::Corpus]) {
         return;
     }

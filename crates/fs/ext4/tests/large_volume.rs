@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use obento_base::{DeviceNumber, Error, FileKind, Mode, Name, Result};
-use obento_driver::{Access, CheckOptions, Driver as _, Mending, NewNode, OpenOptions};
+use obento_driver::{Access, CheckOptions, Driver as _, NewNode, OpenOptions, RepairMode};
 use obento_env::NO_CLOCK;
 use obento_ext4::{Ext4Driver, check_volume};
 use obento_host::FileDevice;
@@ -48,10 +48,10 @@ fn add_directory(image: &Path) -> Result<()> {
     fs.writable().unwrap().close()
 }
 
-/// Returns the number of issues after a repair with `mending`.
-fn check(image: &Path, mending: Mending) -> Result<u64> {
+/// Returns the number of issues after a repair with `repair_mode`.
+fn check(image: &Path, repair_mode: RepairMode) -> Result<u64> {
     let device = Arc::new(FileDevice::open_writable(image).unwrap());
-    let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+    let options = CheckOptions { repair_mode, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
     check_volume(device, &options, &mut |_| {}).map(|report| report.found)
 }
 
@@ -70,14 +70,14 @@ fn volumes_of_many_groups_are_read_changed_and_checked_within_bounded_memory() {
     ];
     for (len, options) in volumes {
         make(&image, len, options);
-        assert_eq!(check(&image, Mending::Nothing), Ok(0), "{options}");
+        assert_eq!(check(&image, RepairMode::Nothing), Ok(0), "{options}");
         add_directory(&image).unwrap();
         // A wrong count of free inodes.
         let file = File::options().read(true).write(true).open(&image).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 2], 1024 + 0x34).unwrap();
-        assert_ne!(check(&image, Mending::Nothing), Ok(0), "{options}");
-        assert_ne!(check(&image, Mending::All), Ok(0), "{options}");
-        assert_eq!(check(&image, Mending::Nothing), Ok(0), "{options}");
+        assert_ne!(check(&image, RepairMode::Nothing), Ok(0), "{options}");
+        assert_ne!(check(&image, RepairMode::All), Ok(0), "{options}");
+        assert_eq!(check(&image, RepairMode::Nothing), Ok(0), "{options}");
         call("e2fsck", ["-fn", image.to_str().unwrap()]).unwrap();
         println!("{options}: {} KiB", peak());
         assert!(peak() < MOST_KIB, "{options}: {} KiB", peak());
@@ -98,9 +98,9 @@ fn files_that_share_more_than_memory_holds_get_copies_within_bounded_memory() {
     std::fs::write(&script, lines).unwrap();
     let (script, path) = (script.to_str().unwrap(), image.to_str().unwrap());
     call("debugfs", ["-w", "-f", script, path]).unwrap();
-    assert_ne!(check(&image, Mending::Nothing), Ok(0));
-    assert_ne!(check(&image, Mending::All), Ok(0));
-    assert_eq!(check(&image, Mending::Nothing), Ok(0));
+    assert_ne!(check(&image, RepairMode::Nothing), Ok(0));
+    assert_ne!(check(&image, RepairMode::All), Ok(0));
+    assert_eq!(check(&image, RepairMode::Nothing), Ok(0));
     call("e2fsck", ["-fn", path]).unwrap();
     let sizes = call("debugfs", ["-R", "stat two", path]).unwrap().stdout;
     assert!(String::from_utf8_lossy(&sizes).contains("Size: 419430400"));
@@ -115,6 +115,6 @@ fn a_volume_of_one_group_too_many_is_refused_by_name() {
     let folder = folder();
     let image = folder.path().join("image");
     make(&image, TIB + TIB / 2 + (32 << 20), "-b 1024 -O sparse_super2,meta_bg,^resize_inode");
-    assert!(matches!(check(&image, Mending::Nothing), Err(Error::Unsupported(_))));
+    assert!(matches!(check(&image, RepairMode::Nothing), Err(Error::Unsupported(_))));
     assert!(matches!(add_directory(&image), Err(Error::Unsupported(_))));
 }

@@ -105,7 +105,19 @@ fn an_unlinked_file_is_read_until_it_is_forgotten_and_then_its_space_is_free() {
 }
 
 #[test]
-fn a_crash_frees_what_had_no_name() {
+fn an_open_volume_passes_to_another_process_with_its_nameless_files() {
+    if !require(TOOLS) {
+        return;
+    }
+    for options in VOLUMES.iter().chain(&[&["-t", "ext2", "-b", "1024"][..]]) {
+        let folder = tempfile::tempdir().unwrap();
+        let base = std::fs::read(make(folder.path(), options)).unwrap();
+        obento_testkit::trials::handover::passes_on(&Ext4Driver, &base, true);
+    }
+}
+
+#[test]
+fn a_crash_frees_inodes_without_names() {
     if !require(TOOLS) {
         return;
     }
@@ -126,8 +138,8 @@ fn a_crash_frees_what_had_no_name() {
         fs.writable().unwrap().close().unwrap();
         check(&image);
         // e2fsck returns 1 if it repaired something, which includes orphans.
-        let mended = obento_testkit::oracle::program("e2fsck").arg("-fp").arg(&by_e2fsck).output().unwrap();
-        assert!(matches!(mended.status.code(), Some(0 | 1)), "{options:?} {mended:?}");
+        let fixed = obento_testkit::oracle::program("e2fsck").arg("-fp").arg(&by_e2fsck).output().unwrap();
+        assert!(matches!(fixed.status.code(), Some(0 | 1)), "{options:?} {fixed:?}");
         check(&by_e2fsck);
         let ours = common::open(&by_e2fsck).unwrap();
         assert_eq!(free(ours.statfs().unwrap()), after, "{options:?}");
@@ -135,7 +147,7 @@ fn a_crash_frees_what_had_no_name() {
 }
 
 #[test]
-fn the_kernel_frees_what_obento_left_and_obento_what_the_kernel_left() {
+fn the_kernel_and_obento_free_the_orphans_of_each_other() {
     if !require(KERNEL) {
         return;
     }

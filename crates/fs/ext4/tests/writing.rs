@@ -118,7 +118,7 @@ fn attributes_that_were_set_are_there_in_the_next_mount() {
 }
 
 #[test]
-fn a_volume_that_was_dropped_is_replayed_by_whoever_opens_it_next() {
+fn a_dropped_volume_is_replayed_by_the_next_open() {
     if !require(TOOLS) {
         return;
     }
@@ -168,7 +168,7 @@ fn many_who_sync_at_once_wait_for_one_commit() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_by_name_and_not_touched() {
+fn volumes_that_cannot_be_written_are_refused_by_name_and_not_changed() {
     if !require(TOOLS) {
         return;
     }

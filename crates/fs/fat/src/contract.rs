@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use obento_base::{Ino, Name, Result};
-use obento_clusters::{Cluster, Grain, Kept, Listed, Mounted, Owner};
+use obento_clusters::{Cluster, Grain, Listed, MountState, Mounted, Owner};
 use obento_driver::{Cookie, Extent, Inspect, VolumeInfo};
 
 use crate::dir::{Directory, Location};
@@ -51,8 +51,8 @@ impl obento_clusters::Volume for Volume {
         &self.options().owner
     }
 
-    fn kept(&self) -> &Kept<RawEntry> {
-        self.kept()
+    fn mount_state(&self) -> &MountState<RawEntry> {
+        self.mount_state()
     }
 
     fn describe(&self) -> VolumeInfo {

@@ -12,7 +12,7 @@ use crate::volume::Volume;
 
 /// The state of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum VolumeState {
     /// Unmounted cleanly.
     Clean,
     /// In use, or not unmounted.
@@ -21,7 +21,7 @@ pub enum State {
     Errors,
 }
 
-impl State {
+impl VolumeState {
     fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean",
@@ -50,7 +50,7 @@ impl Width {
 
 impl Volume {
     /// Returns the state of the volume from the boot sector and the FAT.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> VolumeState {
         let sb = self.super_block();
         let bits = sb.width.shutdown_bits().zip(self.table().value(Cluster(1)).ok());
         let (mut is_clean, mut is_sound) = (sb.state & DIRTY == 0, sb.state & ERRORS == 0);
@@ -59,9 +59,9 @@ impl Volume {
             is_sound &= value & sound != 0;
         }
         match (is_sound, is_clean) {
-            (false, _) => State::Errors,
-            (true, false) => State::InUse,
-            (true, true) => State::Clean,
+            (false, _) => VolumeState::Errors,
+            (true, false) => VolumeState::InUse,
+            (true, true) => VolumeState::Clean,
         }
     }
 
@@ -96,7 +96,7 @@ impl Volume {
             probe: self.probe(),
             features: Vec::from([sb.width.name().to_string()]),
             state: self.state().name().to_string(),
-            notices: self.kept().notices.clone(),
+            notices: self.mount_state().notices.clone(),
             facts,
         }
     }

@@ -39,6 +39,8 @@ mod options;
 pub mod raw;
 mod super_block;
 mod table;
+mod tune;
+mod undelete;
 mod volume;
 mod writer;
 

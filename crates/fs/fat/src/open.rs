@@ -6,7 +6,9 @@ use alloc::vec;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe};
+use obento_driver::{
+    Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe, Tune, Undelete,
+};
 
 use crate::contract::Fat;
 use crate::options::FatOptions;
@@ -115,6 +117,14 @@ impl Driver for FatDriver {
         })
     }
 
+    fn undelete(&self) -> Option<&dyn Undelete> {
+        Some(self)
+    }
+
+    fn tune(&self) -> Option<&dyn Tune> {
+        Some(self)
+    }
+
     fn format(&self) -> Option<&dyn Format> {
         Some(self)
     }
@@ -150,7 +160,7 @@ pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions, shown: F
     if expected > found {
         volume.notice(Notice::Truncated { expected, found });
     }
-    if volume.state() == crate::info::State::Errors {
+    if volume.state() == crate::info::VolumeState::Errors {
         volume.notice(Notice::MarkedWithErrors);
     }
     Ok(volume)

@@ -10,7 +10,9 @@ use core::convert::Infallible;
 use hashbrown::HashMap;
 use obento_base::{Corrupt, Error, FileKind, Generation, Ino, Result};
 use obento_block::BlockDevice;
-use obento_clusters::{Chain, FileEntry as _, Kept, Known, ROOT, Run, Volume as _, cut_at_return};
+use obento_clusters::{
+    Chain, DirectoryOwners, FileEntry as _, MountState, ROOT, Run, Volume as _, cut_at_return,
+};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
@@ -25,9 +27,9 @@ use crate::unit::{Cluster, ENTRY, ENTRY_LEN, Slot};
 /// An open volume.
 pub struct Volume {
     sb: SuperBlock,
-    kept: Kept<RawEntry>,
+    mount_state: MountState<RawEntry>,
     options: FatOptions,
-    known: RwLock<Known<Directory>>,
+    owners: RwLock<DirectoryOwners<Directory>>,
     /// The indexes of large directories.
     indexes: Mutex<HashMap<Ino, Index>>,
 }
@@ -41,10 +43,10 @@ impl Volume {
         cache: usize,
     ) -> Result<Self> {
         let volume = Self {
-            kept: Kept::new(device, sb.sector_size, cache),
+            mount_state: MountState::new(device, sb.sector_size, cache),
             sb,
             options,
-            known: RwLock::default(),
+            owners: RwLock::default(),
             indexes: Mutex::default(),
         };
         let root = volume.load_root()?;
@@ -58,8 +60,8 @@ impl Volume {
     }
 
     /// Returns the state that every mounted volume has.
-    pub fn kept(&self) -> &Kept<RawEntry> {
-        &self.kept
+    pub fn mount_state(&self) -> &MountState<RawEntry> {
+        &self.mount_state
     }
 
     /// Returns the options.
@@ -69,17 +71,17 @@ impl Volume {
 
     /// Adds a notice for the user.
     pub fn notice(&mut self, notice: Notice) {
-        self.kept.notices.push(notice);
+        self.mount_state.notices.push(notice);
     }
 
     /// Returns a reader of the FAT.
     pub fn table(&self) -> Reader<'_> {
-        Reader::new(&self.sb, &self.kept.cache)
+        Reader::new(&self.sb, &self.mount_state.cache)
     }
 
     /// Returns the place of the entry of `ino` and its directory, if the directory has been read.
     pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino)> {
-        let slot = self.kept.numbers.read().slot_of(ino)?;
+        let slot = self.mount_state.numbers.read().slot_of(ino)?;
         if slot.0.checked_mul(ENTRY.into()).is_none_or(|offset| offset >= self.sb.len) {
             return None;
         }
@@ -89,7 +91,7 @@ impl Volume {
             return Some((slot, ROOT));
         }
         let (cluster, _) = self.sb.cluster_at(slot.offset())?;
-        self.known.read().owner(cluster).map(|(dir, _)| (slot, dir))
+        self.owners.read().owner(cluster).map(|(dir, _)| (slot, dir))
     }
 
     /// Returns the inode `ino`, and its current or former directory. Fails with `Stale` if it is not in use.
@@ -99,7 +101,7 @@ impl Volume {
             return Ok((Inode { ino, entry, generation: Generation(0), is_named: true }, ROOT));
         }
         let (orphan, generation) = {
-            let numbers = self.kept.numbers.read();
+            let numbers = self.mount_state.numbers.read();
             (numbers.orphan(ino), numbers.generation(ino))
         };
         if let Some((raw, dir)) = orphan {
@@ -116,13 +118,13 @@ impl Volume {
 
     /// Returns the bytes of an entry.
     pub fn entry(&self, slot: Slot) -> Result<RawEntry> {
-        self.kept.entry(slot)
+        self.mount_state.entry(slot)
     }
 
     /// Returns the directory `ino`. Fails with `Stale`, `NotDirectory`, or with `Corrupt` if its clusters belong to
     /// another directory.
     pub fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
-        if let Some(dir) = self.known.read().directory(ino) {
+        if let Some(dir) = self.owners.read().directory(ino) {
             return Ok(dir.clone());
         }
         let (inode, parent) = self.inode_and_parent(ino)?;
@@ -176,7 +178,7 @@ impl Volume {
     /// Records the clusters of a directory. Fails with `NoMemory`, or with `Corrupt` if one of them belongs to
     /// another directory.
     pub fn learn(&self, dir: Directory) -> Result<Arc<Directory>> {
-        self.known.write().learn(dir)
+        self.owners.write().learn(dir)
     }
 
     /// Replaces the known state of a directory that grew, moved or was removed.
@@ -184,7 +186,7 @@ impl Volume {
         if dir.is_none() {
             self.indexes.lock().remove(&ino);
         }
-        self.known.write().forget(ino);
+        self.owners.write().forget(ino);
         dir.map_or(Ok(()), |dir| self.learn(dir).map(drop))
     }
 
@@ -197,7 +199,8 @@ impl Volume {
         let mut indexes = self.indexes.lock();
         if !indexes.contains_key(&dir.ino) {
             let kind = |at| self.entry(dir.slot(at).ok_or(Error::Stale)?).map(|raw| raw.kind());
-            let Ok(Some(index)) = Index::read(dir, &self.kept.cache, self.options.code_page, kind) else {
+            let Ok(Some(index)) = Index::read(dir, &self.mount_state.cache, self.options.code_page, kind)
+            else {
                 return None;
             };
             let names = indexes.values().fold(index.len(), |sum, index| sum.saturating_add(index.len()));
@@ -220,7 +223,7 @@ impl Volume {
     /// Returns the known part of the chain of a file.
     pub fn chain(&self, inode: &Inode) -> Arc<Mutex<Chain>> {
         let start = || Ok::<_, Infallible>(Chain::new(inode.entry.first(self.sb.width)));
-        let Ok(chain) = self.kept.chain(inode.ino, start);
+        let Ok(chain) = self.mount_state.chain(inode.ino, start);
         chain
     }
 

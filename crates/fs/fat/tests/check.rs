@@ -7,9 +7,9 @@ mod damage;
 
 use std::sync::Arc;
 
-use damage::{D, E, F, LONG, Volume, clean_to_fsck, found, mended, options};
+use damage::{D, E, F, LONG, Volume, clean_to_fsck, found, options, repair_copy};
 use obento_block::MemDevice;
-use obento_driver::Mending;
+use obento_driver::RepairMode;
 use obento_fat::check::{Event, Issue, check_volume, issues};
 use obento_testkit::mutants::Random;
 
@@ -28,15 +28,15 @@ fn one(shapes: &[&str], damage: impl Fn(&mut Volume) -> Vec<Issue>) {
         let fsck = clean_to_fsck(&volume.bytes, folder.path());
         let is_stricter = matches!(expected[..], [Issue::HiddenEntries { .. }]);
         assert!(fsck.is_err() || is_stricter, "{name}: fsck.fat finds nothing");
-        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        let (bytes, left) = repair_copy(&volume.bytes, RepairMode::All);
         assert_eq!((found(&bytes), left), (vec![], 0), "{name}");
         clean_to_fsck(&bytes, folder.path()).unwrap_or_else(|said| panic!("{name}: {said}"));
         let is_safe = expected.iter().all(|issue| issue.severity() <= obento_driver::Severity::Safe);
-        let (bytes, left) = mended(&volume.bytes, Mending::Safe);
+        let (bytes, left) = repair_copy(&volume.bytes, RepairMode::Safe);
         assert_eq!(left == 0, is_safe, "{name}");
         let unsafe_ones = |issue: &Issue| issue.severity() > obento_driver::Severity::Safe;
         let kept: Vec<Issue> = expected.into_iter().filter(unsafe_ones).collect();
-        assert_eq!(found(&bytes), kept, "{name}: nothing but what is safe is mended");
+        assert_eq!(found(&bytes), kept, "{name}: only safe problems are repaired");
     }
 }
 
@@ -50,7 +50,7 @@ fn a_sound_volume_is_clean_and_not_written() {
     for name in ["fat12", "fat12-4k", "fat12-sector-2k", "fat16", "fat16-sector-4k", "fat32"] {
         let Some(bytes) = common::FORMAT.filled(name) else { return };
         assert_eq!(found(&bytes), [], "{name}");
-        let (after, left) = mended(&bytes, Mending::All);
+        let (after, left) = repair_copy(&bytes, RepairMode::All);
         assert!(left == 0 && after == *bytes, "{name}");
     }
 }
@@ -67,7 +67,7 @@ fn a_file_in_a_free_bad_or_impossible_cluster_is_one_issue() {
     one(&ALL, |volume| {
         let cluster = volume.first(F) + 2;
         volume.link(cluster, 1);
-        let why = "leads to a number that no cluster has";
+        let why = "is followed by an invalid number";
         vec![Issue::Chain { ino: volume.ino(F), at: 2, cluster, why }]
     });
     // The clusters after the damage are then lost.
@@ -131,7 +131,7 @@ fn lost_clusters_are_one_issue_a_chain_and_become_files() {
     let mut volume = Volume::new("fat16");
     let at = volume.entry(F);
     volume.bytes[at] = 0xe5;
-    let (bytes, _) = mended(&volume.bytes, Mending::Safe);
+    let (bytes, _) = repair_copy(&volume.bytes, RepairMode::Safe);
     let fs = common::open(Arc::new(MemDevice::read_only(bytes))).unwrap();
     let ino = common::resolve(&*fs, "/FSCK0000.REC").unwrap();
     let size = fs.getattr(ino).unwrap().size;
@@ -159,13 +159,17 @@ fn a_start_that_no_cluster_has_is_one_issue() {
         let old = volume.first(E);
         volume.set_first(E, 0);
         volume.free(old);
-        vec![Issue::DirectoryStart { ino: volume.ino(E), cluster: 0, why: "leads to the root directory" }]
+        vec![Issue::DirectoryStart { ino: volume.ino(E), cluster: 0, why: "refers to the root directory" }]
     });
     one(&ALL, |volume| {
         let (old, d) = (volume.first(E), volume.first(D));
         volume.set_first(E, d);
         volume.free(old);
-        vec![Issue::DirectoryStart { ino: volume.ino(E), cluster: d, why: "has not this for its own" }]
+        vec![Issue::DirectoryStart {
+            ino: volume.ino(E),
+            cluster: d,
+            why: "has no '.' entry that refers to it",
+        }]
     });
 }
 
@@ -206,7 +210,7 @@ fn a_directory_with_a_size_is_one_issue() {
 }
 
 #[test]
-fn names_that_are_none_or_are_there_twice_are_one_issue_each() {
+fn invalid_and_duplicate_names_are_one_issue_each() {
     one(&ALL, |volume| {
         let (at, ino) = (volume.entry(F), volume.ino(F));
         volume.bytes[at + 3] = b'*';
@@ -222,7 +226,7 @@ fn names_that_are_none_or_are_there_twice_are_one_issue_each() {
 }
 
 #[test]
-fn long_names_that_are_not_whole_or_belong_to_nobody_are_one_issue_each() {
+fn incomplete_and_orphaned_long_names_are_one_issue_each() {
     let part = |volume: &Volume| volume.entry(LONG) - 32;
     let index = |volume: &Volume, at: usize| {
         let d = volume.first(D);
@@ -291,11 +295,11 @@ fn fats_that_differ_are_one_issue() {
     });
 }
 
-/// Returns the bytes after `damage` to an intact volume and a repair with `mending`, and the number of findings left.
-fn repaired(sound: &Volume, mending: Mending, damage: impl Fn(&mut Volume)) -> (Vec<u8>, u64) {
+/// Returns the bytes after `damage` to an intact volume and a repair with `repair_mode`, and the number of findings left.
+fn repaired(sound: &Volume, repair_mode: RepairMode, damage: impl Fn(&mut Volume)) -> (Vec<u8>, u64) {
     let mut volume = sound.clone();
     damage(&mut volume);
-    mended(&volume.bytes, mending)
+    repair_copy(&volume.bytes, repair_mode)
 }
 
 #[test]
@@ -310,7 +314,7 @@ fn an_entry_that_is_broken_in_one_fat_comes_back_from_the_other() {
         for (value, copy, at) in
             values.into_iter().flat_map(|value| (0..6).map(move |at| (value, at / 3, at as u32 % 3)))
         {
-            let (bytes, left) = repaired(&sound, Mending::Safe, |volume| {
+            let (bytes, left) = repaired(&sound, RepairMode::Safe, |volume| {
                 let cluster = volume.first(F) + at;
                 let value = if value == 2 { volume.first(F) } else { value };
                 volume.link_in(copy, cluster, value);
@@ -323,13 +327,13 @@ fn an_entry_that_is_broken_in_one_fat_comes_back_from_the_other() {
 }
 
 #[test]
-fn a_chain_of_which_each_fat_has_lost_another_entry_is_put_together() {
+fn a_chain_is_assembled_if_each_fat_lost_another_entry() {
     if !common::oracles() {
         return;
     }
     for name in ALL {
         let sound = Volume::new(name);
-        let (bytes, left) = repaired(&sound, Mending::Safe, |volume| {
+        let (bytes, left) = repaired(&sound, RepairMode::Safe, |volume| {
             let cluster = volume.first(F);
             volume.link_in(0, cluster, 0);
             volume.link_in(1, cluster + 1, 0);
@@ -339,7 +343,7 @@ fn a_chain_of_which_each_fat_has_lost_another_entry_is_put_together() {
 }
 
 #[test]
-fn two_whole_chains_of_one_file_are_left_to_whoever_decides() {
+fn two_complete_chains_of_one_file_are_left_to_the_user() {
     if !common::oracles() {
         return;
     }
@@ -358,11 +362,11 @@ fn two_whole_chains_of_one_file_are_left_to_whoever_decides() {
         let mut volume = Volume::new(name);
         let sound = volume.bytes.clone();
         damage(&mut volume);
-        let (bytes, left) = mended(&volume.bytes, Mending::Safe);
+        let (bytes, left) = repair_copy(&volume.bytes, RepairMode::Safe);
         let (cluster, second) = (volume.first(F) as usize, volume.fat + volume.fat_len);
         let at = second + (cluster + 1) * volume.width as usize / 8;
         assert!(left == 1 && bytes[at] == volume.bytes[at], "{name}: -p leaves both");
-        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        let (bytes, left) = repair_copy(&volume.bytes, RepairMode::All);
         assert!(left == 0 && bytes == sound, "{name}: -y takes the first");
     }
 }
@@ -374,7 +378,7 @@ fn the_second_fat_wins_where_the_first_is_wiped() {
     }
     for name in ALL {
         let sound = Volume::new(name);
-        let (bytes, left) = repaired(&sound, Mending::All, |volume| {
+        let (bytes, left) = repaired(&sound, RepairMode::All, |volume| {
             let start = volume.fat + 8;
             let end = volume.fat + volume.fat_len;
             volume.bytes[start..end].fill(0);
@@ -396,7 +400,7 @@ fn a_directory_that_ends_too_early_in_one_fat_keeps_its_names() {
         let mut volume = Volume::of(sound.to_vec());
         let many = volume.first(b"MANY       ");
         volume.link_in(copy, many, u32::MAX);
-        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        let (bytes, left) = repair_copy(&volume.bytes, RepairMode::All);
         let names = |bytes| common::walk(&*common::open(Arc::new(MemDevice::read_only(bytes))).unwrap());
         assert!(left == 0 && names(bytes) == names(sound.to_vec()), "{copy}");
     }
@@ -456,9 +460,9 @@ fn two_files_with_one_long_name_are_found_and_both_stay() {
                 panic!("{name}: {issues:?}");
             };
             assert_eq!(first, second.as_bytes());
-            let (_, left) = mended(&volume.bytes, Mending::Safe);
+            let (_, left) = repair_copy(&volume.bytes, RepairMode::Safe);
             assert_eq!(left, 2, "{name}: a name that goes is left to -y");
-            let (bytes, left) = mended(&volume.bytes, Mending::All);
+            let (bytes, left) = repair_copy(&volume.bytes, RepairMode::All);
             assert_eq!((left, found(&bytes)), (0, vec![]));
             clean_to_fsck(&bytes, folder.path()).unwrap();
             assert_eq!(names_of(&bytes), ["/THREE", "/TWO", "/a long name"], "{name}");
@@ -476,12 +480,12 @@ fn a_long_name_that_is_the_short_name_of_another_file_is_found() {
         // The long name is after the short one, and before it.
         let (mut volume, [_, two, _]) = three_files(&sound);
         set_long(&mut volume, two, "one");
-        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        let (bytes, left) = repair_copy(&volume.bytes, RepairMode::All);
         assert_eq!((left, found(&volume.bytes).len(), found(&bytes)), (0, 1, vec![]));
         assert_eq!(names_of(&bytes), ["/ONE", "/THREE", "/TWO"], "{name}");
         let (mut volume, [one, ..]) = three_files(&sound);
         set_long(&mut volume, one, "two");
-        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        let (bytes, left) = repair_copy(&volume.bytes, RepairMode::All);
         assert_eq!((left, found(&volume.bytes).len(), found(&bytes)), (0, 1, vec![]));
         assert_eq!(names_of(&bytes), ["/FSCK0000.000", "/THREE", "/two"], "{name}");
     }
@@ -499,10 +503,10 @@ fn a_long_name_that_no_file_can_have_goes() {
         let (mut volume, [one, ..]) = three_files(sound);
         set_long(&mut volume, one, long);
         let issues = found(&volume.bytes);
-        let [Issue::LongName { why: "is none that a file can have", .. }] = &issues[..] else {
+        let [Issue::LongName { why: "is not a valid file name", .. }] = &issues[..] else {
             panic!("{name}, {long:?}: {issues:?}");
         };
-        let (bytes, left) = mended(&volume.bytes, Mending::All);
+        let (bytes, left) = repair_copy(&volume.bytes, RepairMode::All);
         assert_eq!((left, found(&bytes)), (0, vec![]), "{name}, {long:?}");
         assert_eq!(names_of(&bytes), ["/ONE", "/THREE", "/TWO"], "{name}, {long:?}");
     }
@@ -557,14 +561,14 @@ fn a_wiped_boot_sector_comes_back_from_its_copy() {
     volume.bytes[..512].fill(0);
     let issues = found(&volume.bytes);
     assert!(matches!(issues[..], [Issue::BootSector { sector: 6, .. }]), "{issues:?}");
-    let (bytes, left) = mended(&volume.bytes, Mending::All);
+    let (bytes, left) = repair_copy(&volume.bytes, RepairMode::All);
     assert_eq!(left, 0);
     assert!(bytes == sound);
     clean_to_fsck(&bytes, folder.path()).unwrap();
 }
 
 #[test]
-fn a_volume_that_is_cut_short_is_told_and_not_written() {
+fn a_truncated_volume_is_reported_and_not_written() {
     if !common::oracles() {
         return;
     }
@@ -572,7 +576,7 @@ fn a_volume_that_is_cut_short_is_told_and_not_written() {
     let cut = &volume.bytes[..volume.bytes.len() / 2];
     let expected = vec![Issue::Truncated { found: cut.len() as u64, expected: volume.bytes.len() as u64 }];
     assert_eq!(found(cut), expected);
-    let (bytes, left) = mended(cut, Mending::All);
+    let (bytes, left) = repair_copy(cut, RepairMode::All);
     assert!(bytes == cut && left == 1);
 }
 
@@ -621,10 +625,10 @@ fn random_damage(name: &'static str, seeds: std::ops::Range<u64>) {
             }
             _ => {}
         }
-        let (after, left) = mended(&bytes, Mending::All);
+        let (after, left) = repair_copy(&bytes, RepairMode::All);
         assert!(left == 0 && found(&after).is_empty(), "{name}, seed {seed}: {}", shown(&ours));
         clean_to_fsck(&after, folder.path()).unwrap_or_else(|said| {
-            panic!("{name}, seed {seed}: mended {}, but fsck.fat says:\n{said:.500}", shown(&ours))
+            panic!("{name}, seed {seed}: repaired {}, but fsck.fat reports:\n{said:.500}", shown(&ours))
         });
         judged += 1;
         clean += usize::from(ours.is_empty());
@@ -635,22 +639,22 @@ fn random_damage(name: &'static str, seeds: std::ops::Range<u64>) {
 }
 
 #[test]
-fn of_random_damage_to_fat12_fsck_fat_finds_the_same_volumes_clean() {
+fn after_random_damage_to_fat12_fsck_fat_finds_the_same_volumes_clean() {
     random_damage("fat12", 0..200);
 }
 
 #[test]
-fn of_random_damage_to_fat16_fsck_fat_finds_the_same_volumes_clean() {
+fn after_random_damage_to_fat16_fsck_fat_finds_the_same_volumes_clean() {
     random_damage("fat16", 1000..1100);
 }
 
 #[test]
-fn of_random_damage_to_fat32_fsck_fat_finds_the_same_volumes_clean() {
+fn after_random_damage_to_fat32_fsck_fat_finds_the_same_volumes_clean() {
     random_damage("fat32", 2000..2040);
 }
 
 #[test]
-fn whatever_the_bytes_a_check_ends_and_what_it_mends_it_need_not_mend_again() {
+fn a_check_of_any_bytes_ends_and_a_repair_need_not_be_repeated() {
     if !common::oracles() {
         return;
     }
@@ -661,12 +665,12 @@ fn whatever_the_bytes_a_check_ends_and_what_it_mends_it_need_not_mend_again() {
         println!("seed {seed}");
         let device = Arc::new(MemDevice::new(bytes));
         let mut last = None;
-        let mended = check_volume(device.clone(), &options(Mending::All), &mut |event| {
+        let fixed = check_volume(device.clone(), &options(RepairMode::All), &mut |event| {
             if let Event::Found(issue, false) = event {
                 last = Some(issue);
             }
         });
-        let Ok(report) = mended else { continue };
+        let Ok(report) = fixed else { continue };
         let left = issues(device).map(|left| left.len() as u64);
         assert_eq!(left, Ok(report.left()), "seed {seed}: {last:?}");
     }

@@ -33,6 +33,11 @@ const KNOWN: &[(&str, u64)] = &[
     ("fat12-one", 24_478),
     ("fat16", 20_332),
     ("fat32", 20_356),
+    // A chain of the root directory that one copy of the FAT leads into another directory.
+    ("fat32", 23_119),
+    // The second FAT is not in use any more.
+    ("fat32", 26_283),
+    ("fat32", 29_436),
 ];
 
 fn bases() -> Vec<Base> {

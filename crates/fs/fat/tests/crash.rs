@@ -7,7 +7,7 @@ mod cuts;
 
 use obento_fat::check::{Issue, issues};
 use obento_testkit::crash::campaign;
-use obento_testkit::crash::volume::End;
+use obento_testkit::crash::volume::PlanEnd;
 use obento_testkit::trials;
 
 obento_testkit::crash_trials!(crate::cuts::volume("fat12"), 5, 8);
@@ -15,7 +15,7 @@ obento_testkit::crash_trials!(crate::cuts::volume("fat12"), 5, 8);
 #[test]
 fn every_operation_with_large_sectors_survives_every_cut_until_the_volume_is_closed() {
     if let Some(volume) = cuts::volume("fat12-sector-2k") {
-        trials::cuts::every_operation(&volume, End::Closed, 5);
+        trials::cuts::every_operation(&volume, PlanEnd::Closed, 5);
     }
 }
 

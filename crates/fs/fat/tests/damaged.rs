@@ -67,7 +67,7 @@ fn read(fs: &dyn FileSystem, path: &str) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn a_directory_that_lies_below_itself_costs_that_entry() {
+fn a_directory_below_itself_loses_that_entry() {
     if !common::oracles() {
         return;
     }
@@ -132,7 +132,7 @@ fn a_chain_in_a_circle_ends() {
 }
 
 #[test]
-fn names_that_are_none_are_told_and_the_rest_follows() {
+fn invalid_names_are_reported_and_the_rest_is_listed() {
     if !common::oracles() {
         return;
     }

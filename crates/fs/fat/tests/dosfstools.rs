@@ -9,17 +9,17 @@ mod damage;
 use std::path::Path;
 use std::sync::Arc;
 
-use damage::{D, E, F, LONG, Volume, clean_to_fsck, found, mended};
+use damage::{D, E, F, LONG, Volume, clean_to_fsck, found, repair_copy};
 use obento_block::MemDevice;
-use obento_driver::Mending;
+use obento_driver::RepairMode;
 use obento_fat::check::Issue;
 use obento_testkit::oracle::program;
 
 const ALL: &[&str] = &["fat12", "fat16", "fat32"];
 
 /// Returns the volume after `fsck.fat -a` with these arguments, and its exit status: 1 if it repaired something.
-fn mended_by_fsck(args: &[&str], bytes: &[u8], folder: &Path) -> (Vec<u8>, Option<i32>) {
-    let image = folder.join("mended.img");
+fn repaired_by_fsck(args: &[&str], bytes: &[u8], folder: &Path) -> (Vec<u8>, Option<i32>) {
+    let image = folder.join("repaired.img");
     std::fs::write(&image, bytes).unwrap();
     let output = program("fsck.fat").arg("-a").args(args).arg(&image).output().unwrap();
     (std::fs::read(&image).unwrap(), output.status.code())
@@ -50,11 +50,11 @@ fn case_with(args: &[&str], shapes: &[&str], harm: impl Fn(&mut Volume)) {
         assert!(clean_to_fsck(&volume.bytes, folder.path()).is_err(), "{name}: fsck.fat finds nothing");
         assert!(opens(&volume.bytes), "{name}");
 
-        let (ours, left) = mended(&volume.bytes, Mending::All);
+        let (ours, left) = repair_copy(&volume.bytes, RepairMode::All);
         assert_eq!((left, found(&ours)), (0, vec![]), "{name}: {issues:?}");
         clean_to_fsck(&ours, folder.path()).unwrap_or_else(|said| panic!("{name}: {said}"));
 
-        let (theirs, status) = mended_by_fsck(args, &volume.bytes, folder.path());
+        let (theirs, status) = repaired_by_fsck(args, &volume.bytes, folder.path());
         assert_eq!(status, Some(1), "{name}");
         // It may need another run for consequences of the first, as for a `.` in the root directory.
         let is_clean = clean_to_fsck(&theirs, folder.path());
@@ -236,7 +236,7 @@ fn wiped_boot_sector(copy: u16) {
     let issues = found(&volume.bytes);
     assert!(matches!(issues[..], [Issue::BootSector { sector, .. }] if sector == copy), "{issues:?}");
     assert!(opens(&volume.bytes));
-    let (bytes, left) = mended(&volume.bytes, Mending::All);
+    let (bytes, left) = repair_copy(&volume.bytes, RepairMode::All);
     assert_eq!(left, 0);
     assert!(bytes == sound);
 }
@@ -252,7 +252,7 @@ fn backup_boot_sector_mismatch() {
 }
 
 #[test]
-fn what_fsck_fat_cannot_read_is_refused() {
+fn volumes_that_fsck_fat_cannot_read_are_refused() {
     if !common::oracles() {
         return;
     }

@@ -16,7 +16,7 @@ use obento_testkit::trials;
 use obento_vfs::Vfs;
 
 #[test]
-fn a_full_volume_answers_no_space_and_keeps_what_it_has() {
+fn a_full_volume_returns_no_space_and_keeps_its_files() {
     for volume in ["fat12", "fat12-sector-2k", "fat16", "fat32"].into_iter().filter_map(cuts::volume) {
         trials::faults::full(&volume, 90_000);
     }
@@ -47,9 +47,9 @@ fn a_slow_device_changes_no_answer() {
 }
 
 #[test]
-fn whichever_read_fails_a_check_mends_nothing_of_a_sound_volume() {
+fn a_check_of_a_sound_volume_repairs_nothing_whichever_read_fails() {
     for volume in ["fat12", "fat16"].into_iter().filter_map(cuts::volume) {
-        trials::faults::mending(&volume, &FatDriver::default());
+        trials::faults::repair_mode(&volume, &FatDriver::default());
     }
 }
 

@@ -283,7 +283,7 @@ fn labels_are_those_of_mkfs_fat() {
 }
 
 #[test]
-fn what_is_made_over_other_bytes_shows_none_of_them_and_is_clean() {
+fn a_volume_created_over_other_bytes_shows_none_of_them_and_is_clean() {
     if !common::oracles() {
         return;
     }
@@ -316,7 +316,7 @@ fn what_is_made_over_other_bytes_shows_none_of_them_and_is_clean() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name_before_a_byte_is_written() {
+fn impossible_settings_are_refused_by_name_before_any_write() {
     let device = MemDevice::new(vec![0; 4 << 20]);
     let refused = |name: &str, value: &str| format(&device, &options(&[(name, value)])).unwrap_err();
     assert!(matches!(refused("fatt", "12"), FormatError::UnknownSetting { name } if name == "fatt"));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use damage::{E, F, LONG, Volume};
 use obento_base::{Error, Ino};
 use obento_block::MemDevice;
-use obento_driver::{FieldValue, FileSystem, Record, Spot, Target};
+use obento_driver::{ByteUse, FieldValue, FileSystem, Record, Target};
 
 const ALL: &[&str] = &["fat12", "fat16", "fat32"];
 
@@ -130,7 +130,7 @@ fn a_directory_is_all_its_entries_up_to_its_end() {
 }
 
 #[test]
-fn a_cluster_is_its_bytes_and_what_the_fat_says() {
+fn a_cluster_is_shown_with_its_bytes_and_its_fat_entry() {
     each(|volume, fs| {
         let first = volume.first(F);
         let cluster = records(fs, Target::Block(first.into()));
@@ -144,21 +144,21 @@ fn a_cluster_is_its_bytes_and_what_the_fat_says() {
 }
 
 #[test]
-fn each_byte_of_the_volume_belongs_to_what_lies_there() {
+fn each_byte_of_the_volume_belongs_to_its_structure() {
     each(|volume, fs| {
         let at = |offset: usize| fs.inspect().unwrap().locate(offset as u64);
         let named = |offset: usize| match at(offset) {
-            Ok(Spot::Structure { name, target }) => (name, target),
+            Ok(ByteUse::Structure { name, target }) => (name, target),
             other => panic!("{offset}: {other:?}"),
         };
         assert_eq!(named(511), ("the boot sector".into(), Some(Target::SuperBlock(0))));
         let cluster = volume.first(F);
         let within = cluster as usize * volume.width as usize / 8;
         // If two entries share a byte, the first one is reported.
-        let told = within * 8 / volume.width as usize;
+        let reported = within * 8 / volume.width as usize;
         for copy in 0..2 {
             let expected =
-                (format!("FAT {copy}'s entry of cluster {told}"), Some(Target::Block(told as u64)));
+                (format!("FAT {copy}'s entry of cluster {reported}"), Some(Target::Block(reported as u64)));
             assert_eq!(named(volume.fat + copy * volume.fat_len + within), expected);
         }
         if volume.width == 32 {
@@ -168,8 +168,8 @@ fn each_byte_of_the_volume_belongs_to_what_lies_there() {
             let expected = ("entry 1 of the root directory".into(), Some(Target::Directory(Ino(1))));
             assert_eq!(named(volume.root + 33), expected);
         }
-        assert_eq!(at(volume.offset(cluster)), Ok(Spot::OfFiles));
-        assert_eq!(at(volume.offset(cluster + 100)), Ok(Spot::Unused));
+        assert_eq!(at(volume.offset(cluster)), Ok(ByteUse::OfFiles));
+        assert_eq!(at(volume.offset(cluster + 100)), Ok(ByteUse::Unused));
         assert_eq!(at(volume.bytes.len()), Err(Error::NotFound));
     });
 }

@@ -75,7 +75,7 @@ shapes! {
 }
 
 #[test]
-fn a_volume_tells_label_serial_number_and_width() {
+fn a_volume_reports_label_serial_number_and_width() {
     if !oracles() {
         return;
     }
@@ -117,7 +117,7 @@ fn a_name_is_found_whatever_its_case_and_by_its_short_form() {
 }
 
 #[test]
-fn options_say_what_the_volume_does_not() {
+fn options_define_the_properties_that_the_volume_lacks() {
     if !oracles() {
         return;
     }
@@ -223,7 +223,7 @@ fn a_volume_without_jump_and_signature_is_recognised_by_its_type_or_by_its_fat()
 }
 
 #[test]
-fn what_is_no_fat_is_not_recognised() {
+fn other_data_than_fat_is_not_recognised() {
     let probe = |bytes: Vec<u8>| {
         FatDriver::default().probe(&obento_block::MemDevice::read_only(bytes)).unwrap().is_some()
     };
@@ -238,7 +238,7 @@ fn what_is_no_fat_is_not_recognised() {
 }
 
 #[test]
-fn an_image_that_is_cut_short_tells_so_and_reads_as_far_as_it_goes() {
+fn a_truncated_image_is_reported_and_read_up_to_its_end() {
     if !oracles() {
         return;
     }

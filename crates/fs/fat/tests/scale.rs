@@ -137,8 +137,9 @@ fn a_file_of_4_gib_less_a_byte_is_held_and_a_byte_more_is_refused() {
     assert_eq!(node.write_at(last + 1, b"y"), Err(Error::FileTooBig));
     assert_eq!(node.truncate(1 << 32), Err(Error::FileTooBig));
     let lock = LayoutLock::new();
-    let past = fs.writable().unwrap().map_for_write(&lock.shared(), ino, last + 1..(1 << 32) + 1);
-    assert_eq!(past, Err(Error::FileTooBig));
+    let layout = lock.shared();
+    let past = fs.writable().unwrap().begin_write(&layout, ino, last + 1..(1 << 32) + 1);
+    assert_eq!(past.map(drop), Err(Error::FileTooBig));
     let mut byte = [0];
     assert_eq!((node.read_at(last, &mut byte), byte), (Ok(1), *b"x"));
     drop((node, vfs));

@@ -74,7 +74,7 @@ fn a_volume_is_marked_while_it_is_changed_and_only_then() {
 }
 
 #[test]
-fn what_the_format_cannot_hold_is_refused() {
+fn values_that_the_format_cannot_store_are_refused() {
     FORMAT.refuses("fat16");
 }
 

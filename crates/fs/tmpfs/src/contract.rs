@@ -10,8 +10,8 @@ use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::{
     AskUsage, Cookie, DirEntry, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, Nameless,
-    NewNode, Probe, RenameFlags, SetAttr, Size, Span, StatFs, TimeChange, Victim, VolumeInfo,
-    WritableFileSystem, Xattrs,
+    NewNode, Probe, RenameFlags, Reserves, SetAttr, Size, Span, StatFs, TimeChange, Victim, VolumeInfo,
+    Whiteouts, WritableFileSystem, WritePlace, WriteTicket, Xattrs,
 };
 use obento_env::sync::atomic::Ordering;
 
@@ -154,6 +154,10 @@ impl FileSystem for Tmpfs {
     fn nameless(&self) -> Option<&dyn Nameless> {
         self.expect_open().is_ok().then_some(self)
     }
+
+    fn whiteouts(&self) -> Option<&dyn Whiteouts> {
+        self.expect_open().is_ok().then_some(self)
+    }
 }
 
 impl Nameless for Tmpfs {
@@ -165,6 +169,31 @@ impl Nameless for Tmpfs {
     fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr> {
         self.expect_open()?;
         self.add_link(ino, dir, name, Names::None)
+    }
+}
+
+impl Whiteouts for Tmpfs {
+    fn rename_leaving(
+        &self,
+        from: Ino,
+        name: &Name,
+        to: Ino,
+        new_name: &Name,
+        flags: RenameFlags,
+        whiteout: &NewNode<'_>,
+    ) -> Result<()> {
+        self.expect_open()?;
+        self.move_name(from, name, to, new_name, flags, Some(whiteout))
+    }
+}
+
+impl Reserves for Tmpfs {
+    fn release(&self, ino: Ino, range: &Range<u64>) {
+        // An inode that is not a file, or no longer exists, has nothing reserved.
+        let _ = self.act(ino, |_, state| {
+            state.data_mut()?.abandon(&self.space, range);
+            Ok(())
+        });
     }
 }
 
@@ -186,7 +215,7 @@ impl WritableFileSystem for Tmpfs {
 
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {
         self.expect_open()?;
-        self.move_name(from, name, to, new_name, flags)
+        self.move_name(from, name, to, new_name, flags, None)
     }
 
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
@@ -209,8 +238,9 @@ impl WritableFileSystem for Tmpfs {
         })
     }
 
-    fn map_for_write(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
-        self.act(ino, |_, state| {
+    fn begin_write<'a>(&'a self, _: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> Result<WriteTicket<'a>> {
+        let place = self.act(ino, |_, state| {
+            let Attr { size, mtime, .. } = state.attr;
             let data = state.data_mut()?;
             if range.is_empty() {
                 return Err(Error::Invalid);
@@ -218,26 +248,29 @@ impl WritableFileSystem for Tmpfs {
             if range.end > FILE_SIZE_MAX.next_multiple_of(PAGE) {
                 return Err(Error::FileTooBig);
             }
-            data.reserve(&self.space, range)
-        })
+            // Past the end of the file no page has contents.
+            let was = data.map(range.clone());
+            let extent = data.reserve(&self.space, range.start..range.start.saturating_add(was.len))?;
+            Ok(WritePlace { extent, was: was.span, size, mtime })
+        })?;
+        Ok(WriteTicket::new(ino, &range, place, Some(self)))
     }
 
-    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
+    fn resume_write<'a>(&'a self, _: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> WriteTicket<'a> {
+        WriteTicket::resumed(ino, &range, Some(self))
+    }
+
+    fn end_write(&self, ticket: WriteTicket<'_>, when: TimeChange) -> Result<()> {
         let now = self.now();
-        self.act(ino, |_, state| {
-            state.data_mut()?.publish(&written);
-            grow(state, written.end);
-            when.touch_data(&mut state.attr, now);
-            Ok(())
+        ticket.publish(|ticket| {
+            self.act(ticket.ino(), |_, state| {
+                let written = ticket.range();
+                state.data_mut()?.publish(&written);
+                grow(state, written.end);
+                when.touch_data(&mut state.attr, now);
+                Ok(())
+            })
         })
-    }
-
-    fn abandon(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) {
-        // An inode that is not a file, or no longer exists, has nothing reserved.
-        let _ = self.act(ino, |_, state| {
-            state.data_mut()?.abandon(&self.space, &range);
-            Ok(())
-        });
     }
 
     fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {

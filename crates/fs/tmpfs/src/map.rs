@@ -202,7 +202,7 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn pages_that_lie_apart_leave_a_hole_between_them() {
+    fn separate_pages_leave_a_hole_between_them() {
         let space = Space::new(9, None);
         let mut data = Data::default();
         data.write(&space, 0, b"a").unwrap();

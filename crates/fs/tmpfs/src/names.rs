@@ -67,7 +67,7 @@ impl Tmpfs {
     }
 
     /// Creates an inode with the attributes of a file in a directory. Fails with `NoSpace`.
-    fn add_child(&self, dir: Ino, parent: &State, node: &NewNode<'_>, nlink: u32) -> Result<Attr> {
+    pub(crate) fn add_child(&self, dir: Ino, parent: &State, node: &NewNode<'_>, nlink: u32) -> Result<Attr> {
         self.reserve_inode()?;
         let mut made = State::new(node, dir, self.now());
         made.attr.flags = parent.attr.flags & INHERITED;

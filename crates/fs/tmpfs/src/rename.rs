@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use obento_base::{Error, Ino, Name, Result};
-use obento_driver::{RenameFlags, WritableFileSystem};
+use obento_driver::{NewNode, RenameFlags, WritableFileSystem};
 
 use crate::dir::Entry;
 use crate::inode::{Inode, LockSet};
@@ -28,8 +28,10 @@ impl Tmpfs {
         to: Ino,
         new_name: &Name,
         flags: RenameFlags,
+        whiteout: Option<&NewNode<'_>>,
     ) -> Result<()> {
-        if flags == RenameFlags::all() {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if flags == RenameFlags::all() || (exchange && whiteout.is_some()) {
             return Err(Error::Invalid);
         }
         let (from, to) = (self.inode(from)?, self.inode(to)?);
@@ -41,12 +43,10 @@ impl Tmpfs {
             }
             return match &plan.target {
                 Some(_) if flags.contains(RenameFlags::NO_REPLACE) => Err(Error::Exists),
-                None if flags.contains(RenameFlags::EXCHANGE) => Err(Error::NotFound),
+                None if exchange => Err(Error::NotFound),
                 Some(target) if target.ino == plan.moved.ino => Ok(()),
-                Some(target) if flags.contains(RenameFlags::EXCHANGE) => {
-                    plan.exchange(self, &mut locked, target)
-                }
-                _ => plan.replace(self, &mut locked),
+                Some(target) if exchange => plan.exchange(self, &mut locked, target),
+                _ => plan.replace(self, &mut locked, whiteout),
             };
         }
     }
@@ -97,7 +97,12 @@ impl Plan<'_> {
         Ok(())
     }
 
-    fn replace(&self, volume: &Tmpfs, locked: &mut LockSet<'_>) -> Result<()> {
+    fn replace(
+        &self,
+        volume: &Tmpfs,
+        locked: &mut LockSet<'_>,
+        whiteout: Option<&NewNode<'_>>,
+    ) -> Result<()> {
         if let Some(target) = &self.target {
             match (self.moved.is_directory(), target.is_directory()) {
                 (false, true) => return Err(Error::IsDirectory),
@@ -108,12 +113,20 @@ impl Plan<'_> {
         }
         self.check_links(locked, &self.moved, self.target.as_deref())?;
         let now = volume.now();
+        let from = locked.of(self.from)?;
+        from.directory()?;
+        let left = match whiteout {
+            Some(node) => Some(volume.add_child(self.from.ino, from, node, 1)?),
+            None => None,
+        };
+        from.directory_mut()?.remove(self.name);
+        if let Some(left) = left {
+            from.directory_mut()?.insert(Entry { name: self.name.to_buf(), ino: left.ino, kind: left.kind });
+        }
+        from.attr.touch_data(now);
         if let Some(target) = &self.target {
             unname(locked.of(target)?, now);
         }
-        let from = locked.of(self.from)?;
-        from.directory_mut()?.remove(self.name);
-        from.attr.touch_data(now);
         let entry = Entry { name: self.new_name.to_buf(), ino: self.moved.ino, kind: self.moved.kind };
         let to = locked.of(self.to)?;
         to.directory_mut()?.remove(self.new_name);

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use obento_base::{Error, Feature, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Check, CheckObserver, CheckOptions, CheckReport, Mending, OpenOptions};
+use obento_driver::{Check, CheckObserver, CheckOptions, CheckReport, OpenOptions, RepairMode};
 use obento_inodes::{Volume, census};
 
 use crate::open::Xv6Driver;
@@ -18,7 +18,7 @@ impl Check for Xv6Driver {
         options: &CheckOptions,
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport> {
-        if options.mending != Mending::Nothing {
+        if options.repair_mode != RepairMode::Nothing {
             return Err(Error::Unsupported(Feature::Repairing));
         }
         let super_block = SuperBlock::of(&*device)?;

@@ -52,7 +52,7 @@ fn plan(device_len: u64, options: &FormatOptions) -> Result<(SuperBlock, Formatt
     if len > max {
         return Err(FormatError::TooLarge { len, max });
     }
-    let too_small = FormatError::TooSmall { what: "a log, inodes and a file", len };
+    let too_small = FormatError::TooSmall { what: "an xv6 volume", len };
     let size = u32::try_from(len >> BLOCK_BITS).map_err(|_| FormatError::TooLarge { len, max })?;
     let inodes = inodes.unwrap_or(len / BYTES_PER_INODE).max(u64::from(INODES_PER_BLOCK));
     let inodes = u32::try_from(inodes).ok().and_then(|n| n.checked_next_multiple_of(INODES_PER_BLOCK));

@@ -43,28 +43,28 @@ impl Addrs {
 }
 
 /// The path to a block of a file: a number in the inode, then one in each block of numbers.
-struct Way {
+struct PointerPath {
     slot: usize,
     tables: [usize; 2],
     depth: usize,
 }
 
 /// Returns the path to block `at`. Fails with `FileTooBig`.
-fn way(at: u64) -> Result<Way> {
+fn way(at: u64) -> Result<PointerPath> {
     let (direct, table) = (to_u64(DIRECT), to_u64(PER_TABLE));
     if at < direct {
-        return Ok(Way { slot: to_usize(at), tables: [0; 2], depth: 0 });
+        return Ok(PointerPath { slot: to_usize(at), tables: [0; 2], depth: 0 });
     }
     let at = at.saturating_sub(direct);
     if at < table {
-        return Ok(Way { slot: DIRECT, tables: [to_usize(at), 0], depth: 1 });
+        return Ok(PointerPath { slot: DIRECT, tables: [to_usize(at), 0], depth: 1 });
     }
     let at = at.saturating_sub(table);
     if at >= table.saturating_mul(table) {
         return Err(Error::FileTooBig);
     }
     let slot = DIRECT.saturating_add(1);
-    Ok(Way { slot, tables: [to_usize(at >> 10), to_usize(at & 1023)], depth: 2 })
+    Ok(PointerPath { slot, tables: [to_usize(at >> 10), to_usize(at & 1023)], depth: 2 })
 }
 
 /// Returns number `index` of a block of numbers.
@@ -182,7 +182,7 @@ fn each_in_table(op: &Op<'_>, table: u32, own: &mut dyn FnMut(u32) -> bool) -> R
 }
 
 /// Returns the number of blocks to allocate on the path to a hole.
-fn missing(op: &Op<'_>, inode: &Inode, way: &Way) -> Result<u32> {
+fn missing(op: &Op<'_>, inode: &Inode, way: &PointerPath) -> Result<u32> {
     let mut block = inode.map.get(way.slot);
     let mut missing = u32::from(block == 0);
     for &index in way.tables.iter().take(way.depth) {

@@ -39,12 +39,12 @@ fn read(vfs: &Vfs, path: &str) -> Vec<u8> {
 }
 
 fn free(vfs: &Vfs) -> StatFs {
-    vfs.file_system().statfs().unwrap()
+    vfs.flushed_file_system().statfs().unwrap()
 }
 
 /// "Allocation state lost at restart": what was in use was handed out once more.
 #[test]
-fn what_is_in_use_stays_in_use_over_a_restart() {
+fn inode_numbers_in_use_stay_in_use_after_a_reopen() {
     let device = device();
     let mut actor = Actor::new(volume(&device));
     act(&mut actor, [create("old"), Op::Write("old".into(), 0, 300_000), Op::Sync]);

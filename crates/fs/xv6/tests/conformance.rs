@@ -27,9 +27,9 @@ mod an_empty_volume {
 
 /// The volumes of the other cases have no room for as many.
 #[test]
-fn a_directory_holds_no_more_directories_than_its_link_count_tells() {
+fn a_directory_has_no_more_subdirectories_than_its_link_count_allows() {
     let volume = judged(format(192 << 20, 40_000));
-    renames::a_directory_holds_no_more_directories_than_its_link_count_tells(&*volume).unwrap();
+    renames::a_directory_has_no_more_subdirectories_than_its_link_count_allows(&*volume).unwrap();
 }
 
 fn create(

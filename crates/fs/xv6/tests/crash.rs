@@ -3,14 +3,14 @@
 mod common;
 
 use obento_testkit::crash::campaign;
-use obento_testkit::crash::volume::End;
+use obento_testkit::crash::volume::PlanEnd;
 use obento_testkit::trials;
 
 obento_testkit::crash_trials!(Some(crate::common::volume()), 20, 12);
 
 #[test]
 fn every_operation_survives_every_cut_while_appends_wait_in_memory() {
-    trials::cuts::every_operation(&common::volume(), End::Unwatched, 20);
+    trials::cuts::every_operation(&common::volume(), PlanEnd::Unwatched, 20);
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn a_super_block_with_a_wrong_byte_is_corrupt_and_one_of_mit_is_not_ours() {
     bytes[BLOCK + 5] ^= 1;
     let device = Arc::new(MemDevice::new(bytes.clone()));
     assert!(matches!(open(device.clone(), clock()), Err(obento_base::Error::Corrupt(_))));
-    assert!(Xv6Driver.probe(&*device).unwrap().is_some(), "what it is can be told");
+    assert!(Xv6Driver.probe(&*device).unwrap().is_some(), "the type is recognised");
     bytes[BLOCK + 32] ^= 1;
     assert!(Xv6Driver.probe(&MemDevice::new(bytes)).unwrap().is_none());
     assert!(device.len() > 0);

@@ -30,7 +30,7 @@ fn every_single_request_fails_in_turn() {
 }
 
 #[test]
-fn a_full_volume_answers_no_space_and_keeps_what_it_has() {
+fn a_full_volume_returns_no_space_and_keeps_its_files() {
     let volume = volume();
     let device = Arc::new(MemDevice::new(volume.base.to_vec()));
     let opened = open(device.clone(), Arc::new(StepClock::default())).expect("it opens");
@@ -46,6 +46,11 @@ fn a_full_volume_answers_no_space_and_keeps_what_it_has() {
         (1..made / 2).for_each(|n| actor.act(0, &Op::Unlink(path(n))).unwrap());
     }
     trials::faults::keeps_all(&volume, &device, actor);
+}
+
+#[test]
+fn an_open_volume_passes_to_another_process_with_its_nameless_files() {
+    trials::handover::passes_on(&obento_xv6::Xv6Driver, &volume().base, true);
 }
 
 #[test]

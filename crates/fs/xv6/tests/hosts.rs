@@ -13,7 +13,7 @@ use obento_testkit::trials;
 use obento_xv6::Xv6Driver;
 
 #[test]
-fn programs_see_what_they_should() {
+fn programs_get_the_expected_results() {
     let device = Arc::new(MemDevice::new(format(32 << 20, 4096)));
     let kept = device.clone();
     let mut library = Library::new(move |access| {

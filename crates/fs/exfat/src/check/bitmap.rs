@@ -10,7 +10,7 @@ use obento_clusters::{Cluster, Entry, Links as _};
 use super::edit::Edit;
 use super::issue::Issue;
 use super::rescue::Rescue;
-use super::{Look, View};
+use super::{Pass, View};
 
 /// Number of bytes of the bitmap that are read at a time.
 const STEP: u64 = 64 << 10;
@@ -67,7 +67,7 @@ pub fn is_marked(view: &View, first: Cluster, count: u32) -> Result<bool> {
 }
 
 /// Returns the first of `count` contiguous free clusters.
-pub fn free_run(view: &View, look: &Look<'_>, count: u32) -> Result<Option<Cluster>> {
+pub fn free_run(view: &View, look: &Pass<'_>, count: u32) -> Result<Option<Cluster>> {
     let (mut len, mut found) = (0_u32, None);
     each(view, |cluster, in_use| {
         len = if in_use || look.owned.has(cluster) { 0 } else { len.saturating_add(1) };
@@ -99,7 +99,7 @@ impl Row {
 }
 
 /// Compares the bitmap. Clusters without an owner are freed, or become files.
-pub fn check(view: &View, look: &mut Look<'_>, mut rescue: Option<Rescue>) -> Result<()> {
+pub fn check(view: &View, look: &mut Pass<'_>, mut rescue: Option<Rescue>) -> Result<()> {
     if view.bitmap.is_empty() {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use obento_base::{Error, Result};
 use obento_block::{BlockDevice, Cache};
 use obento_clusters::Cluster;
 
-use super::Look;
+use super::Pass;
 use super::edit::Edit;
 use super::issue::Issue;
 use crate::boot::{self, BootRegion, Region, SECTORS, UNSUMMED, checksum};
@@ -29,7 +29,7 @@ const FIT_CACHE: usize = 64 << 10;
 
 /// Checks the boot regions and returns the boot sector. Fails with `Corrupt` if neither region is usable, or with
 /// `Unsupported` for two FATs.
-pub fn check(device: &Arc<dyn BlockDevice>, look: &mut Look<'_>) -> Result<SuperBlock> {
+pub fn check(device: &Arc<dyn BlockDevice>, look: &mut Pass<'_>) -> Result<SuperBlock> {
     let size = boot::sector_size(&**device).unwrap_or(512);
     let main = BootRegion::read(&**device, Region::Main, size);
     let verified = main.as_ref().map_err(|error| *error).and_then(|region| region.verify(Region::Main));
@@ -135,7 +135,7 @@ fn sum_up(main: &BootRegion) -> Vec<Edit> {
     Vec::from([Edit::Write(u64::from(main.sb.sector_size).saturating_mul(11), words)])
 }
 
-fn backup(device: &Arc<dyn BlockDevice>, main: &BootRegion, look: &mut Look<'_>) -> Result<()> {
+fn backup(device: &Arc<dyn BlockDevice>, main: &BootRegion, look: &mut Pass<'_>) -> Result<()> {
     let size = u64::from(main.sb.sector_size);
     let mut copy = main.bytes.clone();
     device.read_at(size.saturating_mul(SECTORS), &mut copy)?;
@@ -156,7 +156,7 @@ fn backup(device: &Arc<dyn BlockDevice>, main: &BootRegion, look: &mut Look<'_>)
     Ok(())
 }
 
-fn marks(device: &Arc<dyn BlockDevice>, main: &BootRegion, look: &mut Look<'_>) {
+fn marks(device: &Arc<dyn BlockDevice>, main: &BootRegion, look: &mut Pass<'_>) {
     let (expected, found) = (main.sb.len, device.len());
     if expected > found {
         look.found(Issue::Truncated { found, expected }, Vec::new());

@@ -6,7 +6,7 @@ use obento_base::{FileKind, Result};
 use obento_clusters::{Cluster, Entry, Links as _, Run};
 
 use super::issue::Issue;
-use super::{Look, View};
+use super::{Pass, View};
 
 /// The result of a walk.
 pub struct Walk {
@@ -50,7 +50,7 @@ pub struct Owner {
 
 /// Returns whether the FAT chains exactly `count` clusters from `first` on, none of which has an owner. Fails if the
 /// device fails.
-pub fn is_whole(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> Result<bool> {
+pub fn is_whole(view: &View, look: &Pass<'_>, first: Cluster, count: u32) -> Result<bool> {
     let (mut table, mut cluster) = (view.table(), first);
     for at in 1..=count {
         if !view.sb.has(cluster) || look.owned.has(cluster) {
@@ -66,7 +66,7 @@ pub fn is_whole(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> Res
 }
 
 /// Returns whether `count` clusters from `first` on are on the volume and have no owner.
-pub fn is_free_run(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> bool {
+pub fn is_free_run(view: &View, look: &Pass<'_>, first: Cluster, count: u32) -> bool {
     let end = first.0.saturating_add(count);
     count > 0
         && view.sb.has_run(first, count)
@@ -74,7 +74,7 @@ pub fn is_free_run(view: &View, look: &Look<'_>, first: Cluster, count: u32) -> 
 }
 
 /// Assigns `count` clusters from `first` on.
-pub fn claim_run(look: &mut Look<'_>, first: Cluster, count: u32) -> Vec<Run> {
+pub fn claim_run(look: &mut Pass<'_>, first: Cluster, count: u32) -> Vec<Run> {
     for cluster in first.0..first.0.saturating_add(count) {
         look.claim(Cluster(cluster));
     }
@@ -82,13 +82,13 @@ pub fn claim_run(look: &mut Look<'_>, first: Cluster, count: u32) -> Vec<Run> {
 }
 
 /// Removes the clusters of `runs` from their owner.
-pub fn release(look: &mut Look<'_>, runs: &[Run]) {
+pub fn release(look: &mut Pass<'_>, runs: &[Run]) {
     let clusters = runs.iter().flat_map(|run| run.start.0..run.start.0.saturating_add(run.len));
     clusters.for_each(|cluster| look.owned.unset(Cluster(cluster)));
 }
 
 /// Follows the clusters of `owner` and assigns them. Fails if the device fails.
-pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
+pub fn claim(view: &View, owner: Owner, look: &mut Pass<'_>) -> Result<Walk> {
     let Owner { ino, first, length, is_contiguous, .. } = owner;
     let want = length.map(|length| view.sb.clusters_for(length));
     let mut walk = Walk { runs: Vec::new(), count: 0, issue: None };
@@ -103,7 +103,7 @@ pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
             break;
         }
         if !view.sb.has(next) {
-            walk.issue = Some(Issue::Chain { ino, at, cluster, why: "is none of the volume's" });
+            walk.issue = Some(Issue::Chain { ino, at, cluster, why: "does not exist" });
             break;
         }
         let is_directorys = owner.kind != FileKind::Directory && look.directories.has(next);
@@ -122,9 +122,9 @@ pub fn claim(view: &View, owner: Owner, look: &mut Look<'_>) -> Result<Walk> {
                 continue;
             }
             Entry::Last => break,
-            Entry::Free => "is followed by nothing",
-            Entry::Bad => "is a bad one",
-            Entry::Invalid(_) => "is followed by a number that no cluster has",
+            Entry::Free => "has no successor",
+            Entry::Bad => "is marked as bad",
+            Entry::Invalid(_) => "is followed by an invalid number",
         };
         walk.issue = Some(Issue::Chain { ino, at, cluster, why });
         break;

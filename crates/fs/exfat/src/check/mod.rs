@@ -6,7 +6,7 @@
 //!    (`chain`).
 //! 4. `bitmap`: clusters in use without an owner, and the other way round.
 //!
-//! An issue contains the edits that repair it (`mend`), which are applied at the end of a pass. Then the volume is
+//! An issue contains the edits that repair it (`repair`), which are applied at the end of a pass. Then the volume is
 //! checked again, since one damage hides another, until nothing is left that may be repaired. One issue of a set is
 //! repaired at a time.
 //! Invariant: each cluster is followed once per pass, so that a pass ends. It stores one bit per cluster and the
@@ -19,8 +19,8 @@ mod boot;
 mod chain;
 mod edit;
 mod issue;
-mod mend;
 mod names;
+mod repair;
 mod rescue;
 mod sets;
 mod tables;
@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use obento_base::{DeviceError, Result};
 use obento_block::{BlockDevice, Cache};
 use obento_clusters::{Bits, Cluster, ROOT, Run, Slot};
-use obento_driver::{Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Mending, Severity};
+use obento_driver::{Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, RepairMode, Severity};
 
 use self::edit::Edit;
 use self::rescue::Rescue;
@@ -59,7 +59,7 @@ impl Check for ExFatDriver {
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport> {
         check_volume(&device, options, &mut |event| match event {
-            Event::Found(issue, mended) => observer.found(issue.finding(mended)),
+            Event::Found(issue, repaired) => observer.found(issue.finding(repaired)),
             Event::Progress(progress) => observer.progress(progress),
         })
     }
@@ -89,45 +89,45 @@ pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
 pub fn check_volume(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<CheckReport> {
-    if options.mending != Mending::Nothing && device.is_read_only() {
+    if options.repair_mode != RepairMode::Nothing && device.is_read_only() {
         return Err(DeviceError::ReadOnly.into());
     }
-    let most = match options.mending {
-        Mending::Nothing => Severity::Note,
-        Mending::Safe => Severity::Safe,
-        Mending::All => Severity::Damage,
+    let most = match options.repair_mode {
+        RepairMode::Nothing => Severity::Note,
+        RepairMode::Safe => Severity::Safe,
+        RepairMode::All => Severity::Damage,
     };
-    let (mut mended, mut before) = (0_u64, Vec::new());
+    let (mut repaired, mut before) = (0_u64, Vec::new());
     for round in 1..=MAX_ROUNDS {
-        let (view, look) = Look::at(device, options, &mut *tell, Claims::AsMet)?;
+        let (view, look) = Pass::at(device, options, &mut *emit, Claims::AsMet)?;
         // If clusters have two owners, the order of the owners matters.
         let (view, look) = if look.is_crossed() {
             drop(look);
-            Look::at(device, options, &mut *tell, Claims::DirectoriesFirst)?
+            Pass::at(device, options, &mut *emit, Claims::DirectoriesFirst)?
         } else {
             (view, look)
         };
-        let may_mend = |item: &&Item| !item.edits.is_empty() && item.issue.severity() <= most;
-        let now: Vec<Issue> = look.found.iter().filter(may_mend).map(|item| item.issue.clone()).collect();
+        let may_repair = |item: &&Item| !item.edits.is_empty() && item.issue.severity() <= most;
+        let now: Vec<Issue> = look.found.iter().filter(may_repair).map(|item| item.issue.clone()).collect();
         if now.is_empty() || now == before || round == MAX_ROUNDS {
             let mut report = look.report;
             for Item { issue, .. } in look.found {
                 report.found = report.found.saturating_add(u64::from(issue.severity() > Severity::Note));
-                tell(Event::Found(issue, false));
+                emit(Event::Found(issue, false));
             }
-            (report.found, report.mended) = (report.found.saturating_add(mended), mended);
+            (report.found, report.repaired) = (report.found.saturating_add(repaired), repaired);
             return Ok(report);
         }
-        mend::apply(&view, look.found.iter().filter(may_mend).flat_map(|item| &item.edits))?;
+        repair::apply(&view, look.found.iter().filter(may_repair).flat_map(|item| &item.edits))?;
         for issue in &now {
-            mended = mended.saturating_add(1);
-            tell(Event::Found(issue.clone(), true));
+            repaired = repaired.saturating_add(1);
+            emit(Event::Found(issue.clone(), true));
         }
         before = now;
     }
-    Ok(CheckReport { mended, found: mended, ..CheckReport::default() })
+    Ok(CheckReport { repaired, found: repaired, ..CheckReport::default() })
 }
 
 /// An issue and its edits.
@@ -165,9 +165,9 @@ enum Claims {
 }
 
 /// One pass over the volume.
-struct Look<'t> {
-    tell: &'t mut dyn FnMut(Event),
-    mending: Mending,
+struct Pass<'t> {
+    emit: &'t mut dyn FnMut(Event),
+    repair_mode: RepairMode,
     found: Vec<Item>,
     /// Whether damage was found that may explain clusters without an owner.
     is_damaged: bool,
@@ -187,17 +187,17 @@ struct Look<'t> {
     bad_up_case: Option<(&'static str, Option<Slot>, Vec<Run>)>,
 }
 
-impl<'t> Look<'t> {
+impl<'t> Pass<'t> {
     /// Runs one pass.
     fn at(
         device: &Arc<dyn BlockDevice>,
         options: &CheckOptions,
-        tell: &'t mut dyn FnMut(Event),
+        emit: &'t mut dyn FnMut(Event),
         claims: Claims,
     ) -> Result<(View, Self)> {
         let mut this = Self {
-            tell,
-            mending: options.mending,
+            emit,
+            repair_mode: options.repair_mode,
             found: Vec::new(),
             is_damaged: false,
             report: CheckReport::default(),
@@ -223,12 +223,12 @@ impl<'t> Look<'t> {
             tree::check(&view, root, &mut this)?;
             tables::keep_place_of_up_case(&mut this);
             tables::check_doubtful_bitmap(&mut view, &mut this)?;
-            tables::mend_bitmap(&mut view, &mut this)?;
+            tables::repair_bitmap(&mut view, &mut this)?;
             let rescue = options.rescue && !this.is_damaged;
             let root = rescue.then(|| tables::directory(&view, ROOT, ROOT, runs));
             let root = root.map(|root| Rescue::new(&view, root, options.clock.now())).transpose()?;
             bitmap::check(&view, &mut this, root)?;
-            tables::mend_up_case(&view, &mut this)?;
+            tables::repair_up_case(&view, &mut this)?;
         }
         this.report.inodes.1 = this.report.inodes.0;
         Ok((view, this))
@@ -237,7 +237,7 @@ impl<'t> Look<'t> {
     /// Stores an issue.
     fn found(&mut self, issue: Issue, edits: Vec<Edit>) {
         self.is_damaged |= issue.severity() == Severity::Damage;
-        if self.mending == Mending::Nothing || self.found.len() < BATCH {
+        if self.repair_mode == RepairMode::Nothing || self.found.len() < BATCH {
             self.found.push(Item { issue, edits });
         } else {
             self.is_damaged = true;
@@ -255,7 +255,7 @@ impl<'t> Look<'t> {
     }
 
     fn progress(&mut self, pass: &'static str, done: u64, total: u64) {
-        (self.tell)(Event::Progress(CheckProgress { pass, done, total }));
+        (self.emit)(Event::Progress(CheckProgress { pass, done, total }));
     }
 
     /// Assigns `cluster`. Returns whether it had no owner.

@@ -11,7 +11,7 @@ use super::edit::{self, Edit};
 use super::issue::Issue;
 use super::names::Among;
 use super::tree::{Context, Pending};
-use super::{Claims, Look, View, bitmap};
+use super::{Claims, Pass, View, bitmap};
 use crate::dir::Scan;
 use crate::inode::Attributes;
 use crate::name::{Folded, is_valid, to_bytes};
@@ -30,7 +30,7 @@ struct Subject<'a, 'd> {
     set: EntrySet,
     /// Number of its entries on the volume.
     room: u32,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Subject<'_, '_> {
@@ -40,10 +40,10 @@ impl Subject<'_, '_> {
         issue: Issue,
         change: impl FnOnce(&mut EntrySet),
         more: Vec<Edit>,
-        look: &mut Look<'_>,
+        look: &mut Pass<'_>,
     ) {
-        let is_mended = look.mending != obento_driver::Mending::Nothing;
-        if is_mended && self.is_told {
+        let is_repaired = look.repair_mode != obento_driver::RepairMode::Nothing;
+        if is_repaired && self.is_reported {
             look.is_damaged = true;
             return;
         }
@@ -58,7 +58,7 @@ impl Subject<'_, '_> {
             edits.extend(slot.map(|slot| edit::free(slot, &unused)));
         }
         edits.extend(more);
-        self.is_told = true;
+        self.is_reported = true;
         look.found(issue, edits);
     }
 }
@@ -70,7 +70,7 @@ pub fn check(
     context: &mut Context<'_>,
     index: u32,
     entries: &[RawEntry],
-    look: &mut Look<'_>,
+    look: &mut Pass<'_>,
 ) -> Result<(u32, Option<Pending>)> {
     let Some(slot) = context.dir.slot(index) else { return Ok((1, None)) };
     let (ino, dir) = (slot.ino().0, context.dir.ino.0);
@@ -90,7 +90,7 @@ pub fn check(
         let flaw = flaw.unwrap_or(Flaw::Cut);
         return Ok((drop_set(view, context, index, flaw, look), None));
     };
-    let mut subject = Subject { view, context, index, ino, set, room, is_told: false };
+    let mut subject = Subject { view, context, index, ino, set, room, is_reported: false };
     match flaw {
         Some(Flaw::Checksum { found, expected }) => {
             let (found, expected) = (found.into(), expected.into());
@@ -151,7 +151,7 @@ fn rescued(view: &View, context: &Context<'_>, index: u32) -> Result<(Option<Ent
 
 /// Removes entries that do not form a set: the first one, and the following ones up to the next free or primary one.
 /// Returns their number.
-fn drop_set(view: &View, context: &Context<'_>, index: u32, flaw: Flaw, look: &mut Look<'_>) -> u32 {
+fn drop_set(view: &View, context: &Context<'_>, index: u32, flaw: Flaw, look: &mut Pass<'_>) -> u32 {
     let dir = context.dir;
     let mut scan = Scan::new(dir, &view.sb, &view.cache, index);
     let (mut edits, mut count) = (Vec::new(), 0_u32);
@@ -173,14 +173,14 @@ impl Subject<'_, '_> {
     }
 
     /// Reports an issue that is repaired by another name, similar to `units`.
-    fn rename(&mut self, issue: Issue, units: &[u16], look: &mut Look<'_>) -> Result<()> {
+    fn rename(&mut self, issue: Issue, units: &[u16], look: &mut Pass<'_>) -> Result<()> {
         let name = self.context.names.another(self.view, self.context.dir, self.index, units)?;
         let hash = self.hash(&name);
         self.found(issue, |set| set.rename(&name, hash), Vec::new(), look);
         Ok(())
     }
 
-    fn name(&mut self, look: &mut Look<'_>) -> Result<()> {
+    fn name(&mut self, look: &mut Pass<'_>) -> Result<()> {
         let units: Vec<u16> = self.set.units().collect();
         let (ino, dir) = (self.ino, self.context.dir.ino.0);
         let stored = self.set.stored_units();
@@ -210,7 +210,7 @@ impl Subject<'_, '_> {
 
     /// Handles a name whose length differs from its entries: the hash decides which is right, and otherwise the
     /// entries are.
-    fn length(&mut self, units: &[u16], stored: &[u16], look: &mut Look<'_>) {
+    fn length(&mut self, units: &[u16], stored: &[u16], look: &mut Pass<'_>) {
         let hash = self.set.stream.NameHash.get();
         let by_length = is_valid(units) && self.hash(units) == hash;
         let name = if by_length { units } else { stored };
@@ -220,7 +220,7 @@ impl Subject<'_, '_> {
     }
 
     /// Checks the clusters, and the fields of the set about them.
-    fn clusters(&mut self, look: &mut Look<'_>) -> Result<Option<Walk>> {
+    fn clusters(&mut self, look: &mut Pass<'_>) -> Result<Option<Walk>> {
         let (ino, stream) = (self.ino, self.set.stream);
         let (length, valid) = (stream.DataLength.get(), stream.ValidDataLength.get());
         let cluster = stream.FirstCluster.get();
@@ -278,7 +278,7 @@ impl Subject<'_, '_> {
 
     /// Checks the flags of a stream: whether it may have clusters, and whether the FAT chains them. Linux compares
     /// all bits, so no others may be set.
-    fn flags(&mut self, look: &mut Look<'_>) {
+    fn flags(&mut self, look: &mut Pass<'_>) {
         let found = self.set.stream.GeneralSecondaryFlags;
         let expected = found & NO_FAT_CHAIN | ALLOCATION;
         if found != expected {
@@ -289,7 +289,7 @@ impl Subject<'_, '_> {
 
     /// Returns whether the clusters are contiguous. The flag is not believed if only the opposite fits the FAT and
     /// the bitmap.
-    fn arrange(&mut self, look: &mut Look<'_>) -> Result<bool> {
+    fn arrange(&mut self, look: &mut Pass<'_>) -> Result<bool> {
         let (view, ino, says) = (self.view, self.ino, self.set.is_contiguous());
         let first = Cluster(self.set.stream.FirstCluster.get());
         let count = view.sb.clusters_for(self.set.stream.DataLength.get());
@@ -306,9 +306,9 @@ impl Subject<'_, '_> {
         let run = is_free_run(view, look, first, count) && bitmap::is_marked(view, first, count)?;
         let (why, flag) = match says {
             true if !run && is_whole(view, look, first, count)? => {
-                ("its clusters do not follow each other, as it says, and the FAT has them", 0)
+                ("it is marked as contiguous, but its chain in the FAT is not", 0)
             }
-            false if run => ("the FAT has none of its clusters, which follow each other", NO_FAT_CHAIN),
+            false if run => ("it is not marked as contiguous, but the FAT has no chain for it", NO_FAT_CHAIN),
             _ => return Ok(says),
         };
         let change = |set: &mut EntrySet| {
@@ -319,7 +319,7 @@ impl Subject<'_, '_> {
     }
 
     /// Checks the clusters of vendor entries.
-    fn others(&mut self, look: &mut Look<'_>) -> Result<()> {
+    fn others(&mut self, look: &mut Pass<'_>) -> Result<()> {
         let parts = self.set.parts();
         let allocations: Vec<_> = self.set.other_allocations().collect();
         for (first, is_contiguous, length) in allocations {

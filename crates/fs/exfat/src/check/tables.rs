@@ -11,7 +11,7 @@ use obento_env::sync::Mutex;
 use super::chain::{self, Owner, Walk, claim};
 use super::edit::{self, Edit};
 use super::issue::Issue;
-use super::{Look, View};
+use super::{Pass, View};
 use crate::dir::{Directory, MAX_SLOTS, Scan};
 use crate::raw::{RawBitmap, RawEntry, RawUpCase, kind};
 use crate::table::LAST;
@@ -30,8 +30,8 @@ pub fn directory(view: &View, ino: Ino, parent: Ino, runs: Vec<Run>) -> Director
     Directory { ino, parent, runs, per_cluster, data_start, slots, damage: None, index: Mutex::default() }
 }
 
-/// Checks the structures of the volume other than files. Returns `None` if there is no root directory.
-pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> {
+/// Checks the structures of the volume other than files. Returns `None` if the root directory is missing.
+pub fn check(view: &mut View, look: &mut Pass<'_>) -> Result<Option<Directory>> {
     let kind = FileKind::Directory;
     let owner = Owner { ino: ROOT.0, first: view.sb.root, length: None, is_contiguous: false, kind };
     let walk = claim(view, owner, look)?;
@@ -66,7 +66,7 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
     }
     let bitmap = choose_bitmap(bitmaps, look)?;
     if bitmap.is_none() {
-        look.no_bitmap = Some(("is not there", end, removed.map(|raw| Cluster(raw.FirstCluster.get()))));
+        look.no_bitmap = Some(("is missing", end, removed.map(|raw| Cluster(raw.FirstCluster.get()))));
     }
     if let Some((slot, raw)) = bitmap {
         let count = view.sb.clusters_for(view.sb.bitmap_len());
@@ -84,7 +84,7 @@ pub fn check(view: &mut View, look: &mut Look<'_>) -> Result<Option<Directory>> 
 /// Chooses the entry of the bitmap of the only FAT: Linux accepts none with flags. The others are removed.
 fn choose_bitmap(
     found: Vec<(u32, Slot, RawEntry)>,
-    look: &mut Look<'_>,
+    look: &mut Pass<'_>,
 ) -> Result<Option<(Slot, RawBitmap)>> {
     let flags = |raw: &RawEntry| raw.rest.first().copied().unwrap_or(0);
     let chosen = found.iter().position(|(.., raw)| flags(raw) == 0).unwrap_or(0);
@@ -107,39 +107,39 @@ fn choose_bitmap(
 }
 
 /// Reports a second entry of a kind that may occur once, and removes it.
-fn second(index: u32, slot: Slot, raw: &RawEntry, look: &mut Look<'_>) {
+fn second(index: u32, slot: Slot, raw: &RawEntry, look: &mut Pass<'_>) {
     look.found(Issue::SecondTable { index, kind: raw.EntryType }, Vec::from([edit::free(slot, raw)]));
 }
 
 /// Checks the bitmap whose place was doubtful, after all files have their clusters.
-pub fn check_doubtful_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
+pub fn check_doubtful_bitmap(view: &mut View, look: &mut Pass<'_>) -> Result<()> {
     match look.doubtful_bitmap.take() {
         Some((slot, raw)) => check_bitmap(view, slot, raw, look),
         None => Ok(()),
     }
 }
 
-fn check_bitmap(view: &mut View, slot: Slot, raw: RawBitmap, look: &mut Look<'_>) -> Result<()> {
+fn check_bitmap(view: &mut View, slot: Slot, raw: RawBitmap, look: &mut Pass<'_>) -> Result<()> {
     let expected = view.sb.bitmap_len();
     let (first, count) = (Cluster(raw.FirstCluster.get()), view.sb.clusters_for(expected));
     if !chain::is_whole(view, look, first, count)? && is_bitmap(view, look, first, count)? {
         look.found(Issue::TableChain { table: "allocation bitmap", cluster: first.0 }, link(first, count));
         view.bitmap = chain::claim_run(look, first, count);
-        tell_length(slot, raw, expected, look);
+        report_length(slot, raw, expected, look);
         return Ok(());
     }
     let walk = walk_table(view, first.0, expected, look)?;
     if walk.count < count {
-        look.no_bitmap = Some(("does not lie in clusters of its own", Some(slot), None));
+        look.no_bitmap = Some(("is not in clusters of its own", Some(slot), None));
         look.is_damaged = true;
         return Ok(());
     }
-    tell_length(slot, raw, expected, look);
+    report_length(slot, raw, expected, look);
     view.bitmap = walk.runs;
     Ok(())
 }
 
-fn tell_length(slot: Slot, mut raw: RawBitmap, expected: u64, look: &mut Look<'_>) {
+fn report_length(slot: Slot, mut raw: RawBitmap, expected: u64, look: &mut Pass<'_>) {
     let found = raw.DataLength.get();
     if found != expected {
         raw.DataLength = le::U64::new(expected);
@@ -150,7 +150,7 @@ fn tell_length(slot: Slot, mut raw: RawBitmap, expected: u64, look: &mut Look<'_
 
 /// Reports that the entry of the bitmap is missing or wrong, and writes one if its place can be determined: from a
 /// removed entry, or else the place on a new volume, if the bytes there mark all clusters with an owner, and its own.
-pub fn mend_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
+pub fn repair_bitmap(view: &mut View, look: &mut Pass<'_>) -> Result<()> {
     let Some((why, room, removed)) = look.no_bitmap.take() else { return Ok(()) };
     let len = view.sb.bitmap_len();
     let count = view.sb.clusters_for(len);
@@ -190,7 +190,7 @@ pub fn mend_bitmap(view: &mut View, look: &mut Look<'_>) -> Result<()> {
 }
 
 /// Returns the first of `count` contiguous clusters without an owner.
-fn unowned_run(view: &View, look: &Look<'_>, count: u32) -> Option<Cluster> {
+fn unowned_run(view: &View, look: &Pass<'_>, count: u32) -> Option<Cluster> {
     let (mut start, end) = (2_u32, view.sb.clusters.saturating_add(2));
     let mut cluster = start;
     while cluster < end && cluster.saturating_sub(start) < count {
@@ -203,7 +203,7 @@ fn unowned_run(view: &View, look: &Look<'_>, count: u32) -> Option<Cluster> {
 }
 
 /// Returns a bitmap that marks all clusters with an owner, and its own.
-fn new_bitmap(view: &View, look: &Look<'_>, start: Cluster, count: u32) -> Result<Vec<u8>> {
+fn new_bitmap(view: &View, look: &Pass<'_>, start: Cluster, count: u32) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(to_usize(view.sb.bitmap_len()))?;
     bytes.resize(to_usize(view.sb.bitmap_len()), 0);
@@ -220,7 +220,7 @@ fn new_bitmap(view: &View, look: &Look<'_>, start: Cluster, count: u32) -> Resul
 }
 
 /// Returns whether the bitmap may be in `count` clusters from `start` on.
-fn is_bitmap(view: &mut View, look: &Look<'_>, start: Cluster, count: u32) -> Result<bool> {
+fn is_bitmap(view: &mut View, look: &Pass<'_>, start: Cluster, count: u32) -> Result<bool> {
     let own = start.0..start.0.saturating_add(count);
     if !view.sb.has_run(start, count) || own.clone().any(|cluster| look.owned.has(Cluster(cluster))) {
         return Ok(false);
@@ -242,7 +242,7 @@ fn link(start: Cluster, count: u32) -> Vec<Edit> {
     inner.chain([Edit::Link(Cluster(last), LAST)]).collect()
 }
 
-fn walk_table(view: &View, first: u32, length: u64, look: &mut Look<'_>) -> Result<Walk> {
+fn walk_table(view: &View, first: u32, length: u64, look: &mut Pass<'_>) -> Result<Walk> {
     let (first, kind) = (Cluster(first), FileKind::Regular);
     let owner = Owner { ino: 0, first, length: Some(length), is_contiguous: false, kind };
     claim(view, owner, look)
@@ -252,15 +252,13 @@ fn check_up_case(
     view: &mut View,
     found: Option<(Slot, RawEntry)>,
     room: Option<Slot>,
-    look: &mut Look<'_>,
+    look: &mut Pass<'_>,
 ) -> Result<()> {
     let raw =
         found.and_then(|(slot, raw)| RawUpCase::read_from_bytes(raw.as_bytes()).ok().map(|raw| (slot, raw)));
     let (why, runs) = match &raw {
-        None => ("is not there", Vec::new()),
-        Some((_, raw)) if !up_case::is_len(raw.DataLength.get()) => {
-            ("has a length that none has", Vec::new())
-        }
+        None => ("is missing", Vec::new()),
+        Some((_, raw)) if !up_case::is_len(raw.DataLength.get()) => ("has an invalid length", Vec::new()),
         Some((_, raw)) => {
             let length = raw.DataLength.get();
             let (first, count) = (Cluster(raw.FirstCluster.get()), view.sb.clusters_for(length));
@@ -279,7 +277,7 @@ fn check_up_case(
             let walk = walk_table(view, raw.FirstCluster.get(), length, look)?;
             if walk.count < view.sb.clusters_for(length) {
                 chain::release(look, &walk.runs);
-                ("does not lie in clusters of its own", Vec::new())
+                ("is not in clusters of its own", Vec::new())
             } else {
                 let bytes = read(view, &walk.runs, length)?;
                 match UpCase::decode(&bytes)? {
@@ -289,7 +287,7 @@ fn check_up_case(
                     }
                     _ => {
                         chain::release(look, &walk.runs);
-                        ("has another checksum", walk.runs)
+                        ("has a wrong checksum", walk.runs)
                     }
                 }
             }
@@ -303,7 +301,7 @@ fn check_up_case(
 
 /// Claims the clusters of a damaged up-case table for the new table, unless a file or a directory owns one of them: the entry
 /// may be damaged and refer to the clusters of another owner.
-pub fn keep_place_of_up_case(look: &mut Look<'_>) {
+pub fn keep_place_of_up_case(look: &mut Pass<'_>) {
     let Some((why, slot, runs)) = look.bad_up_case.take() else { return };
     let is_free = |run: &Run| {
         let mut clusters = run.start.0..run.start.0.saturating_add(run.len);
@@ -318,7 +316,7 @@ pub fn keep_place_of_up_case(look: &mut Look<'_>) {
 }
 
 /// Reports the error of the up-case table, and writes another one.
-pub fn mend_up_case(view: &View, look: &mut Look<'_>) -> Result<()> {
+pub fn repair_up_case(view: &View, look: &mut Pass<'_>) -> Result<()> {
     let Some((why, slot, runs)) = look.bad_up_case.take() else { return Ok(()) };
     let edits = slot.map_or(Ok(Vec::new()), |slot| write_standard(view, slot, &runs, look))?;
     look.found(Issue::UpCaseTable { why }, edits);
@@ -340,7 +338,7 @@ fn read(view: &View, runs: &[Run], length: u64) -> Result<Vec<u8>> {
 }
 
 /// Returns edits that write the recommended table to the place of the old one, or else to unused clusters.
-fn write_standard(view: &View, slot: Slot, runs: &[Run], look: &Look<'_>) -> Result<Vec<Edit>> {
+fn write_standard(view: &View, slot: Slot, runs: &[Run], look: &Pass<'_>) -> Result<Vec<Edit>> {
     let table = UpCase::standard()?.encode();
     let count = view.sb.clusters_for(to_u64(table.len()));
     let there = runs.first().filter(|run| run.len >= count).map(|run| run.start);

@@ -10,7 +10,7 @@ use super::edit::{self, Edit};
 use super::issue::Issue;
 use super::names::Names;
 use super::tables::directory;
-use super::{Look, View, sets};
+use super::{Pass, View, sets};
 use crate::dir::{Directory, Scan};
 use crate::raw::{RawEntry, kind};
 use crate::set::EntrySet;
@@ -87,7 +87,7 @@ fn runs_of(view: &View, set: &EntrySet, found: &mut Bits) -> Result<Vec<Run>> {
 
 /// Checks all directories, those nearer to the root first, as `fsck.exfat` does: of two owners of a cluster, both
 /// checkers prefer the same one.
-pub fn check(view: &View, root: Directory, look: &mut Look<'_>) -> Result<()> {
+pub fn check(view: &View, root: Directory, look: &mut Pass<'_>) -> Result<()> {
     let mut todo = VecDeque::new();
     let mut next = Some(root);
     while let Some(dir) = next {
@@ -107,7 +107,7 @@ fn is_of_volume(dir: &Directory, kind: u8) -> bool {
 }
 
 /// Checks the entries of one directory. Returns the directories in it.
-fn entries(view: &View, dir: &Directory, look: &mut Look<'_>) -> Result<Vec<Pending>> {
+fn entries(view: &View, dir: &Directory, look: &mut Pass<'_>) -> Result<Vec<Pending>> {
     let mut context = Context { dir, names: Names::of(view, dir)? };
     let mut below = Vec::new();
     let mut scan = Scan::new(dir, &view.sb, &view.cache, 0);
@@ -136,7 +136,7 @@ fn entries(view: &View, dir: &Directory, look: &mut Look<'_>) -> Result<Vec<Pend
 }
 
 /// Reports the first entry after the end of a directory. It is repaired by writing an end marker.
-fn hidden(scan: &mut Scan<'_>, dir: &Directory, end: u32, look: &mut Look<'_>) -> Result<()> {
+fn hidden(scan: &mut Scan<'_>, dir: &Directory, end: u32, look: &mut Pass<'_>) -> Result<()> {
     let mut edits: Vec<Edit> = Vec::new();
     while let Some(found) = scan.next_entry() {
         let (index, raw): (u32, RawEntry) = found?;

@@ -44,7 +44,7 @@ fn usual_cluster(len: u64) -> u32 {
 impl Geometry {
     /// Computes the layout of a volume of `len` bytes.
     pub fn plan(len: u64, settings: &Settings) -> Result<Self, FormatError> {
-        let too_small = FormatError::TooSmall { what: "two boot regions, a FAT and clusters", len };
+        let too_small = FormatError::TooSmall { what: "an exFAT volume", len };
         let sector = u64::from(settings.sector_size);
         let len = len.saturating_sub(len.checked_rem(sector).unwrap_or(0));
         let cluster_size =

@@ -6,7 +6,7 @@ use alloc::string::String;
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_clusters::{Cluster, Volume as _};
-use obento_driver::{Spot, Target};
+use obento_driver::{ByteUse, Target};
 
 use crate::boot::SECTORS;
 use crate::volume::{SYSTEM, Volume};
@@ -21,12 +21,12 @@ pub(super) fn is_used(volume: &Volume, cluster: Cluster) -> Result<bool> {
     Ok(byte >> (bit & 7) & 1 != 0)
 }
 
-fn structure(name: impl Into<String>, target: Option<Target>) -> Result<Spot> {
-    Ok(Spot::Structure { name: name.into(), target })
+fn structure(name: impl Into<String>, target: Option<Target>) -> Result<ByteUse> {
+    Ok(ByteUse::Structure { name: name.into(), target })
 }
 
 /// Returns the structure at `offset`, as the contract requires.
-pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
+pub(super) fn locate(volume: &Volume, offset: u64) -> Result<ByteUse> {
     let sb = volume.super_block();
     let region = SECTORS.saturating_mul(sb.sector_size.into());
     let fat_end = sb.fat_start.saturating_add(sb.fat_len);
@@ -43,14 +43,14 @@ pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
         }
         _ => {}
     }
-    let Some((cluster, _)) = sb.cluster_at(offset) else { return Ok(Spot::Unused) };
+    let Some((cluster, _)) = sb.cluster_at(offset) else { return Ok(ByteUse::Unused) };
     let tables = volume.tables();
     let lies_in =
         |runs: &[obento_clusters::Run]| runs.iter().any(|run| (run.start..=run.last()).contains(&cluster));
     match volume.owner_of(cluster) {
         Some(SYSTEM) if lies_in(&tables.bitmap) => structure("the allocation bitmap", None),
         Some(SYSTEM) => structure("the up-case table", None),
-        _ if is_used(volume, cluster)? => Ok(Spot::OfFiles),
-        _ => Ok(Spot::Unused),
+        _ if is_used(volume, cluster)? => Ok(ByteUse::OfFiles),
+        _ => Ok(ByteUse::Unused),
     }
 }

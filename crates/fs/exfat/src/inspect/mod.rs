@@ -12,7 +12,7 @@ use obento_block::BlockDevice as _;
 use obento_clusters::inspect::{cluster_bytes, root_record, runs};
 use obento_clusters::{Cluster, Links as _, ROOT, Volume as _};
 use obento_driver::record::Builder;
-use obento_driver::{FieldValue, Inspect, Record, Spot, Target, fields};
+use obento_driver::{ByteUse, FieldValue, Inspect, Record, Target, fields};
 
 use crate::boot::{Region, SECTORS, checksum};
 use crate::dir::Scan;
@@ -35,7 +35,7 @@ impl Inspect for Volume {
         }
     }
 
-    fn locate(&self, offset: u64) -> Result<Spot> {
+    fn locate(&self, offset: u64) -> Result<ByteUse> {
         locate::locate(self, offset)
     }
 }

@@ -11,13 +11,12 @@ use obento_block::BlockDevice as _;
 use obento_clusters::ops::stamp_data;
 use obento_clusters::sectors::zero;
 use obento_clusters::{
-    Cluster, Commit as _, Data, Entries as _, Piece, Promise, Volume as _, last_of, split,
+    Cluster, Commit as _, Data, Entries as _, Piece, Reservation, Volume as _, last_of, split,
 };
 use obento_driver::{Extent, Span, TimeChange};
 
 use super::Writer;
 use crate::inode::Inode;
-use crate::super_block::FILE_SIZE_MAX;
 use crate::volume::Volume;
 
 /// Maximum number of bytes of one write by the driver.
@@ -34,17 +33,27 @@ fn check_data(volume: &Volume, ino: Ino, at: u32, (start, len): Piece) -> Result
 }
 
 impl Data<Volume> for Writer {
-    fn map_for_write(&mut self, volume: &Volume, ino: Ino, range: Range<u64>) -> Result<Extent> {
+    fn begin_write(&mut self, volume: &Volume, ino: Ino, range: Range<u64>) -> Result<(Extent, Span)> {
         let inode = volume.file(ino)?;
         let sb = volume.super_block();
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
-        if range.end > FILE_SIZE_MAX {
+        if range.end > volume.file_size_max() {
             return Err(Error::FileTooBig);
         }
-        // The bytes between the valid length and this place were never written.
-        if range.start > inode.entry.valid() {
-            return Ok(Extent { len: asked, span: Span::Driver });
+        let by_driver = |was| Ok((Extent { len: asked, span: Span::Driver }, was));
+        // A block in which the valid length ends, or that precedes it, has contents.
+        let (valid, block) = (inode.entry.valid(), u64::from(sb.block_size()));
+        let block_start = range.start.saturating_sub(range.start.checked_rem(block).unwrap_or(0));
+        let is_new = block_start >= valid;
+        // The bytes between the valid length and this place were never written. The caller zeroes those of a new block.
+        if (if is_new { block_start } else { range.start }) > valid {
+            return by_driver(if is_new { Span::Unwritten } else { Span::Driver });
         }
+        let valid_end = valid.next_multiple_of(block);
+        let asked = match is_new || valid == inode.entry.size() {
+            true => asked,
+            false => asked.min(valid_end.saturating_sub(range.start)),
+        };
         self.waiting.data_written = true;
         let size = u64::from(sb.cluster_size);
         let at =
@@ -57,32 +66,35 @@ impl Data<Volume> for Writer {
             let (first, _) = sb.cluster_at(bytes.start).ok_or(Error::Invalid)?;
             let count = sb.clusters_for(bytes.end.saturating_sub(bytes.start));
             check_data(volume, ino, at, (first, count))?;
-            return Ok(Extent { len: run.end.saturating_sub(run.start), span: Span::Mapped(run.start) });
+            let span = Span::Mapped(run.start);
+            let extent = Extent { len: run.end.saturating_sub(run.start), span };
+            return Ok((extent, if is_new { Span::Unwritten } else { span }));
         }
         let want = sb.clusters_for(within.saturating_add(asked));
-        let piece = match self.waiting.promises.at(ino, at.saturating_sub(linked)) {
-            Promise::Has(start, len) => (start, len),
-            Promise::Next(after) => {
+        let piece = match self.waiting.reservations.at(ino, at.saturating_sub(linked)) {
+            Reservation::Has(start, len) => (start, len),
+            Reservation::Next(after) => {
                 let after = match after {
                     Some(after) => Some(after),
                     None => last_cluster(volume, &inode, linked)?,
                 };
                 let piece = self.take_with(volume, |allocator| allocator.take(after, want))?;
-                self.waiting.promises.push(ino, piece);
+                self.waiting.reservations.push(ino, piece);
                 piece
             }
-            Promise::Beyond => return Ok(Extent { len: asked, span: Span::Driver }),
+            Reservation::Beyond => return by_driver(Span::Hole),
         };
         let bytes = volume.bytes_of(piece)?;
         let place = bytes.start.saturating_add(within);
-        Ok(Extent { len: asked.min(bytes.end.saturating_sub(place)), span: Span::Mapped(place) })
+        let extent = Extent { len: asked.min(bytes.end.saturating_sub(place)), span: Span::Mapped(place) };
+        Ok((extent, Span::Hole))
     }
 
     fn end_write(&mut self, volume: &Volume, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
         let mut inode = volume.file(ino)?;
         let sb = volume.super_block();
         let missing = sb.clusters_for(written.end).saturating_sub(sb.clusters_for(inode.entry.size()));
-        let pieces = self.waiting.promises.redeem(ino, missing);
+        let pieces = self.waiting.reservations.redeem(ino, missing);
         if pieces.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.1)) < missing {
             self.give_back(volume, &pieces);
             return Err(Error::Invalid);
@@ -104,20 +116,21 @@ impl Data<Volume> for Writer {
         if first < linked && sb.clusters_for(range.end) <= linked {
             return;
         }
-        let given = self.waiting.promises.take_back(ino, keep);
+        let given = self.waiting.reservations.take_back(ino, keep);
         self.give_back(volume, &given);
     }
 
     fn write(&mut self, volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
         let mut inode = volume.file(ino)?;
-        let room = FILE_SIZE_MAX.checked_sub(offset).filter(|&room| room > 0).ok_or(Error::FileTooBig)?;
+        let room =
+            volume.file_size_max().checked_sub(offset).filter(|&room| room > 0).ok_or(Error::FileTooBig)?;
         let len = to_u64(bytes.len()).min(room).min(MAX_STEP);
         if len == 0 {
             return Ok(0);
         }
         let end = offset.saturating_add(len);
         self.waiting.data_written = true;
-        self.drop_promises(volume, ino);
+        self.drop_reservations(volume, ino);
         self.fill(volume, &mut inode, end)?;
         grow(&mut inode, end);
         let valid = inode.entry.valid();
@@ -137,10 +150,10 @@ impl Data<Volume> for Writer {
     fn truncate(&mut self, volume: &Volume, ino: Ino, size: u64) -> Result<()> {
         let mut inode = volume.file(ino)?;
         let sb = volume.super_block();
-        if size > FILE_SIZE_MAX {
+        if size > volume.file_size_max() {
             return Err(Error::FileTooBig);
         }
-        self.drop_promises(volume, ino);
+        self.drop_reservations(volume, ino);
         if size > inode.entry.size() {
             self.fill(volume, &mut inode, size)?;
         } else if sb.clusters_for(size) < sb.clusters_for(inode.entry.size()) {
@@ -153,7 +166,7 @@ impl Data<Volume> for Writer {
     }
 
     fn forget(&mut self, volume: &Volume, ino: Ino) -> Result<()> {
-        self.drop_promises(volume, ino);
+        self.drop_reservations(volume, ino);
         volume.forget(ino);
         let Some((set, _)) = volume.numbers().read().orphan(ino) else { return Ok(()) };
         volume.relearn(ino, None)?;
@@ -238,8 +251,8 @@ impl Writer {
         self.free(volume, &pieces)
     }
 
-    fn drop_promises(&mut self, volume: &Volume, ino: Ino) {
-        let pieces = self.waiting.promises.take_back(ino, 0);
+    fn drop_reservations(&mut self, volume: &Volume, ino: Ino) {
+        let pieces = self.waiting.reservations.take_back(ino, 0);
         self.give_back(volume, &pieces);
     }
 }

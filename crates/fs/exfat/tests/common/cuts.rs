@@ -16,7 +16,7 @@ use super::common;
 
 /// Repairs a volume after a power cut, and opens it.
 pub fn open(device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-    trials::mend_and_open(&ExFatDriver::default(), device, clock)
+    trials::repair_and_open(&ExFatDriver::default(), device, clock)
 }
 
 /// Fails with the inconsistencies of a volume.
@@ -38,6 +38,6 @@ pub fn base(shape: &str) -> Arc<[u8]> {
 /// Returns an empty volume for cuts and faults, if the checkers are installed.
 pub fn volume(shape: &str) -> Option<Volume<'static>> {
     let bounds = Bounds { len: 2, space: false, links: false, xattrs: false };
-    let subject = || trials::mended(&open, &check, &second);
+    let subject = || trials::repaired_subject(&open, &check, &second);
     common::oracles().then(|| trials::volume(shape, base(shape), subject(), bounds))
 }

@@ -111,7 +111,7 @@ pub static FORMAT: Format = Format {
     make: |name, folder| oracles().then(|| shape(name).make(folder)),
     fill: |name, folder| oracles().then(|| shape(name).filled(folder)),
     judge: "fsck.exfat",
-    mend: "-y",
+    repair: "-y",
     now: Timestamp::new(1_700_000_000, 250_000_000),
 };
 

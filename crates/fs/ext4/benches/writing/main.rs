@@ -97,11 +97,11 @@ fn measure(
     let samples = RefCell::new(Samples::default());
     let mut group = criterion.benchmark_group(format!("{}, {threads} threads", operation.name()));
     group.sampling_mode(SamplingMode::Flat);
-    for (told, side) in sides.iter().enumerate() {
+    for (reported, side) in sides.iter().enumerate() {
         group.bench_function(side.name(), |bencher| {
             bencher.iter_custom(|count| {
                 let pair = run_pair(sides, operation, threads, count, &mut samples.borrow_mut());
-                pair.expect("the volumes are sound and have room")[told]
+                pair.expect("the volumes are sound and have room")[reported]
             });
         });
     }

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn words_find_and_count_what_single_bits_say() {
+    fn words_find_and_count_the_same_bits_as_single_steps() {
         for len in [1, 7, 8, 9, 128, 131] {
             let map = bytes(len as u64, len);
             for start in 0..len as u32 * 8 + 3 {

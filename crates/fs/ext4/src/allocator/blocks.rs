@@ -11,7 +11,7 @@ use obento_base::{Corrupt, Error, Result, Structure};
 use obento_env::sync::atomic::Ordering;
 use obento_journal::{Taken, Tid, Txn};
 
-use super::group::{Bits, Group, State};
+use super::group::{BitmapState, Bits, Group};
 use super::{Allocator, bits, count};
 use crate::group::GroupFlags;
 use crate::unit::VolBlock;
@@ -268,7 +268,7 @@ impl Allocator {
         let stored = core::mem::replace(&mut group.descriptor.free_blocks, free);
         count(&self.free_clusters, free, stored);
         count(&self.available, free, stored);
-        group.blocks = State::Sound;
+        group.blocks = BitmapState::Sound;
         self.note_dirty(index);
         Ok(taken)
     }
@@ -387,7 +387,7 @@ impl Allocator {
         match group.block_bits(&self.volume, index) {
             Ok(bitmap) => Ok(Some(bitmap)),
             Err(error @ Error::Corrupt(_)) => {
-                if group.blocks == State::Damaged(error) {
+                if group.blocks == BitmapState::Damaged(error) {
                     count(
                         &self.available,
                         0,

@@ -15,7 +15,7 @@ use obento_block::Block;
 use obento_journal::{Taken, Txn};
 
 use super::bits;
-use super::held::Held;
+use super::held::HeldRanges;
 use crate::checksum::Crc;
 use crate::group::{GroupDescriptor, GroupFlags};
 use crate::raw::{RawGroup32, RawGroupHigh};
@@ -25,7 +25,7 @@ use crate::volume::Volume;
 
 /// Whether a bitmap has been verified since the volume was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum BitmapState {
     /// Not yet.
     Unknown,
     /// It agrees with its checksum and its descriptor.
@@ -38,9 +38,9 @@ pub enum State {
 #[derive(Debug)]
 pub struct Group {
     pub descriptor: GroupDescriptor,
-    pub held: Held,
-    pub blocks: State,
-    pub inodes: State,
+    pub held: HeldRanges,
+    pub blocks: BitmapState,
+    pub inodes: BitmapState,
     pub changed_inodes: Option<Bitmap>,
     /// All inodes before this one are in use.
     pub first_inode: u32,
@@ -91,14 +91,14 @@ impl Deref for Bits {
 
 impl Group {
     pub fn new(descriptor: GroupDescriptor) -> Self {
-        let (blocks, inodes) = (State::Unknown, State::Unknown);
-        Self { descriptor, held: Held::default(), blocks, inodes, changed_inodes: None, first_inode: 0 }
+        let (blocks, inodes) = (BitmapState::Unknown, BitmapState::Unknown);
+        Self { descriptor, held: HeldRanges::default(), blocks, inodes, changed_inodes: None, first_inode: 0 }
     }
 
     /// Returns the number of clusters that can be allocated now.
     pub fn available(&self) -> u32 {
         match self.blocks {
-            State::Damaged(_) => 0,
+            BitmapState::Damaged(_) => 0,
             _ => self.descriptor.free_blocks.saturating_sub(self.held.count()),
         }
     }
@@ -124,14 +124,14 @@ impl Group {
         if self.has_fresh_blocks(sb) {
             return fresh_block_bitmap(sb, index, &self.descriptor).map(Bits::Fresh);
         }
-        if let State::Damaged(error) = self.blocks {
+        if let BitmapState::Damaged(error) = self.blocks {
             return Err(error);
         }
         let block = volume.cache().get(self.descriptor.block_bitmap.0)?;
-        if self.blocks == State::Unknown {
-            self.blocks = State::Sound;
+        if self.blocks == BitmapState::Unknown {
+            self.blocks = BitmapState::Sound;
             if let Err(error) = self.check_blocks(volume, index, &block) {
-                self.blocks = State::Damaged(error);
+                self.blocks = BitmapState::Damaged(error);
                 return Err(error);
             }
         }
@@ -140,7 +140,7 @@ impl Group {
 
     fn check_blocks(&self, volume: &Volume, index: u32, block: &Block) -> Result<()> {
         let (sb, structure) = (volume.super_block(), Structure::BlockBitmap(index.into()));
-        check_sum(volume, index, Kind::Blocks, block)?;
+        check_sum(volume, index, BitmapKind::Blocks, block)?;
         for range in own_clusters(sb, index, &self.descriptor) {
             if bits::next_clear(block, range.clone()) < range.end {
                 let (start, len) = (block.number(), u64::from(range.end.saturating_sub(range.start)));
@@ -157,19 +157,19 @@ impl Group {
         if self.has_fresh_inodes(sb) {
             return fresh_inode_bitmap(sb).map(Bits::Fresh);
         }
-        if let State::Damaged(error) = self.inodes {
+        if let BitmapState::Damaged(error) = self.inodes {
             return Err(error);
         }
         let block = volume.cache().get(self.descriptor.inode_bitmap.0)?;
-        if self.inodes == State::Unknown {
-            self.inodes = State::Sound;
+        if self.inodes == BitmapState::Unknown {
+            self.inodes = BitmapState::Sound;
             let free = bits::count_clear(&block, 0..sb.inodes_per_group);
-            let counted = check_sum(volume, index, Kind::Inodes, &block).and_then(|()| {
+            let counted = check_sum(volume, index, BitmapKind::Inodes, &block).and_then(|()| {
                 let stored = self.descriptor.free_inodes;
                 self.check_count(volume, index, ("bg_free_inodes_count", 0xe), stored, free)
             });
             if let Err(error) = counted {
-                self.inodes = State::Damaged(error);
+                self.inodes = BitmapState::Damaged(error);
                 return Err(error);
             }
         }
@@ -217,7 +217,7 @@ impl Group {
 
 /// One of a group's two bitmaps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum BitmapKind {
     Blocks,
     Inodes,
 }
@@ -291,10 +291,10 @@ fn zeros(sb: &SuperBlock) -> Result<Vec<u8>> {
 
 /// Returns the checksum of a bitmap, over as many bytes as the group has bits, or `None` if bitmaps have no
 /// checksums.
-pub fn bitmap_checksum(sb: &SuperBlock, kind: Kind, bitmap: &[u8]) -> Option<u32> {
+pub fn bitmap_checksum(sb: &SuperBlock, kind: BitmapKind, bitmap: &[u8]) -> Option<u32> {
     let bits = match kind {
-        Kind::Blocks => sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0),
-        Kind::Inodes => sb.inodes_per_group,
+        BitmapKind::Blocks => sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0),
+        BitmapKind::Inodes => sb.inodes_per_group,
     };
     let covered = bitmap.get(..to_usize((bits / 8).into()))?;
     sb.has_metadata_csum().then(|| Crc::new(sb.checksum_seed).add(covered).get())
@@ -302,19 +302,19 @@ pub fn bitmap_checksum(sb: &SuperBlock, kind: Kind, bitmap: &[u8]) -> Option<u32
 
 /// Returns the checksum of a bitmap in the bytes of a descriptor, and the part of `expected` for which the descriptor
 /// has space.
-pub fn compare_sum(kind: Kind, descriptor: &[u8], expected: u32) -> Option<(u32, u32)> {
+pub fn compare_sum(kind: BitmapKind, descriptor: &[u8], expected: u32) -> Option<(u32, u32)> {
     let (low, rest) = RawGroup32::ref_from_prefix(descriptor).ok()?;
     let high = RawGroupHigh::ref_from_prefix(rest).ok().map(|(high, _)| high);
     let (low, high) = match kind {
-        Kind::Blocks => (&low.bg_block_bitmap_csum_lo, high.map(|high| &high.bg_block_bitmap_csum_hi)),
-        Kind::Inodes => (&low.bg_inode_bitmap_csum_lo, high.map(|high| &high.bg_inode_bitmap_csum_hi)),
+        BitmapKind::Blocks => (&low.bg_block_bitmap_csum_lo, high.map(|high| &high.bg_block_bitmap_csum_hi)),
+        BitmapKind::Inodes => (&low.bg_inode_bitmap_csum_lo, high.map(|high| &high.bg_inode_bitmap_csum_hi)),
     };
     let expected = if high.is_some() { expected } else { expected & 0xffff };
     Some((u32::from(low.get()) | u32::from(high.map_or(0, |high| high.get())) << 16, expected))
 }
 
 /// Verifies a bitmap against the checksum in its group's descriptor.
-fn check_sum(volume: &Volume, index: u32, kind: Kind, bitmap: &Block) -> Result<()> {
+fn check_sum(volume: &Volume, index: u32, kind: BitmapKind, bitmap: &Block) -> Result<()> {
     let sb = volume.super_block();
     let Some(expected) = bitmap_checksum(sb, kind, bitmap) else { return Ok(()) };
     let (at, start) = sb.desc_place(index);
@@ -325,8 +325,8 @@ fn check_sum(volume: &Volume, index: u32, kind: Kind, bitmap: &Block) -> Result<
         return Ok(());
     }
     let structure = match kind {
-        Kind::Blocks => Structure::BlockBitmap(index.into()),
-        Kind::Inodes => Structure::InodeBitmap(index.into()),
+        BitmapKind::Blocks => Structure::BlockBitmap(index.into()),
+        BitmapKind::Inodes => Structure::InodeBitmap(index.into()),
     };
     Err(Corrupt::Checksum { structure, block: bitmap.number(), found, expected }.into())
 }

@@ -10,21 +10,21 @@ use super::bits;
 
 /// Ranges of clusters by their start.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct HeldRanges {
     ranges: BTreeMap<u32, u32>,
     count: u32,
 }
 
 /// The result of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Search {
+pub struct HeldSearch {
     /// The run to use; empty if no run was found.
     pub run: Range<u32>,
     /// The longest run of the group, if all of it was examined.
     pub largest: Option<u32>,
 }
 
-impl Held {
+impl HeldRanges {
     /// Returns the number of held clusters.
     pub fn count(&self) -> u32 {
         self.count
@@ -104,7 +104,7 @@ impl Held {
 
     /// Returns a run of `want` clusters among the first `end`: the first one from `goal` on, then from the start, or
     /// else the longest run. `want` is not 0.
-    pub fn search(&self, bitmap: &[u8], goal: u32, want: u32, end: u32) -> Search {
+    pub fn search(&self, bitmap: &[u8], goal: u32, want: u32, end: u32) -> HeldSearch {
         let mut best = 0..0;
         let goal = if goal < end { goal } else { 0 };
         let mut largest = 0;
@@ -116,7 +116,7 @@ impl Held {
                 let len = run.end.saturating_sub(run.start);
                 if len >= want {
                     let run = run.start..run.start.saturating_add(want);
-                    return Search { run, largest: None };
+                    return HeldSearch { run, largest: None };
                 }
                 if len > largest {
                     (best, largest) = (run.clone(), len);
@@ -127,7 +127,7 @@ impl Held {
                 break;
             }
         }
-        Search { run: best, largest: Some(largest) }
+        HeldSearch { run: best, largest: Some(largest) }
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn held_ranges_merge_split_and_are_counted() {
-        let mut held = Held::default();
+        let mut held = HeldRanges::default();
         for range in [10..20, 30..40, 20..30] {
             held.insert(range);
         }
@@ -156,7 +156,7 @@ mod tests {
         bits::set(&mut map, 0..16);
         bits::set(&mut map, 20..40);
         bits::set(&mut map, 100..256);
-        let mut held = Held::default();
+        let mut held = HeldRanges::default();
         held.insert(50..60);
         let search = |goal, want| held.search(&map, goal, want, 256).run;
         assert_eq!(search(0, 4), 16..20);
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(search(0, 10), 40..50);
         assert_eq!(search(0, 11), 60..71);
         assert_eq!(search(90, 11), 60..71);
-        assert_eq!(held.search(&map, 90, 41, 256), Search { run: 60..100, largest: Some(40) });
+        assert_eq!(held.search(&map, 90, 41, 256), HeldSearch { run: 60..100, largest: Some(40) });
         assert_eq!(held.run_at(&map, 45, 20, 256), 45..50);
         assert_eq!(held.run_at(&map, 55, 20, 256), 55..55);
         assert_eq!(held.run_at(&map, 60, 20, 70), 60..70);
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn a_full_group_has_no_run() {
-        let held = Held::default();
-        assert_eq!(held.search(&[0xff; 8], 3, 1, 64), Search { run: 0..0, largest: Some(0) });
-        assert_eq!(held.search(&[0; 8], 3, 1, 3), Search { run: 0..1, largest: None });
+        let held = HeldRanges::default();
+        assert_eq!(held.search(&[0xff; 8], 3, 1, 64), HeldSearch { run: 0..0, largest: Some(0) });
+        assert_eq!(held.search(&[0; 8], 3, 1, 3), HeldSearch { run: 0..1, largest: None });
     }
 }

@@ -11,10 +11,10 @@ use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_env::sync::atomic::Ordering;
 use obento_journal::{Taken, Txn};
 
-use super::group::{Group, State};
+use super::group::{BitmapState, Group};
 use super::{Allocator, bits, count};
 use crate::group::GroupFlags;
-use crate::inode::Place;
+use crate::inode::InodePlace;
 use crate::super_block::{Checksums, ROOT_INO, SuperBlock};
 use crate::unit::VolBlock;
 
@@ -23,18 +23,18 @@ const COMPARED: u64 = 16;
 
 /// An inode that was just allocated.
 #[derive(Clone, Debug)]
-pub struct NewInode {
+pub struct AllocatedInode {
     /// Inode number.
     pub ino: Ino,
     /// The place of its record.
-    pub place: Place,
+    pub place: InodePlace,
     /// Its block of the inode table, taken for a change.
     pub table: Taken,
 }
 
 /// The kind of inode, as far as it decides the place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum InodeClass {
     /// A directory in the root, or in another directory at the top of a hierarchy.
     TopDirectory,
     /// A directory.
@@ -46,8 +46,13 @@ pub enum Wanted {
 impl Allocator {
     /// Allocates an inode for an entry of directory `parent`. Changes at most three blocks of `txn`.
     /// [`Self::free_inode`] undoes it. Fails with `NoSpace`.
-    pub fn allocate_inode(&self, txn: &mut Txn<'_>, parent: Ino, wanted: Wanted) -> Result<NewInode> {
-        if wanted == Wanted::Other {
+    pub fn allocate_inode(
+        &self,
+        txn: &mut Txn<'_>,
+        parent: Ino,
+        wanted: InodeClass,
+    ) -> Result<AllocatedInode> {
+        if wanted == InodeClass::Other {
             // The most frequent case, which needs no lock on shared state.
             let home = self.group_of_inode(parent);
             let mut group = self.group(home)?.lock();
@@ -79,8 +84,8 @@ impl Allocator {
         txn: &mut Txn<'_>,
         index: u32,
         group: &mut Group,
-        wanted: Wanted,
-    ) -> Result<Option<NewInode>> {
+        wanted: InodeClass,
+    ) -> Result<Option<AllocatedInode>> {
         let sb = self.super_block();
         let from = group.first_inode;
         let bitmap = group.change_inodes(txn, &self.volume, index)?;
@@ -96,13 +101,13 @@ impl Allocator {
         }
         let (table, place) = self.take_bit(txn, (index, group), bit, wanted)?;
         group.first_inode = bit.saturating_add(1);
-        Ok(Some(NewInode { ino, place, table }))
+        Ok(Some(AllocatedInode { ino, place, table }))
     }
 
     /// Allocates inode `ino`, whose number is given. Changes the same blocks as [`Self::allocate_inode`], and
     /// [`Self::unwritten_before`] more. Fails with `Stale` if the volume has no such inode, or with `Corrupt` if it
     /// is in use.
-    pub fn take_inode(&self, txn: &mut Txn<'_>, ino: Ino, wanted: Wanted) -> Result<NewInode> {
+    pub fn take_inode(&self, txn: &mut Txn<'_>, ino: Ino, wanted: InodeClass) -> Result<AllocatedInode> {
         let (index, bit) = self.bit_of(ino)?;
         let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
         let bitmap = group.change_inodes(txn, &self.volume, index)?;
@@ -114,7 +119,7 @@ impl Allocator {
             txn.take_new(block.0).map(|taken| txn.edit(&taken).fill(0))?;
         }
         let (table, place) = self.take_bit(txn, (index, &mut group), bit, wanted)?;
-        Ok(NewInode { ino, place, table })
+        Ok(AllocatedInode { ino, place, table })
     }
 
     /// Returns the number of blocks of the inode table between those that have been written and that of `ino`.
@@ -138,8 +143,8 @@ impl Allocator {
         txn: &mut Txn<'_>,
         (index, group): (u32, &mut Group),
         bit: u32,
-        wanted: Wanted,
-    ) -> Result<(Taken, Place)> {
+        wanted: InodeClass,
+    ) -> Result<(Taken, InodePlace)> {
         let (table, place, is_blank) = self.take_table(txn, group, bit)?;
         // All that can fail precedes the first change.
         if group.has_fresh_blocks(self.super_block()) {
@@ -155,7 +160,7 @@ impl Allocator {
             self.note_dirty(index);
         }
         // The bitmap is now initialised.
-        group.inodes = State::Sound;
+        group.inodes = BitmapState::Sound;
         self.note_taken(index, group, bit, wanted);
         Ok((table, place))
     }
@@ -170,7 +175,7 @@ impl Allocator {
 
     /// Returns the inode table block of this bit, taken for a change, and whether it contains no inode that was ever
     /// in use, so that it is zeroed.
-    fn take_table(&self, txn: &mut Txn<'_>, group: &Group, bit: u32) -> Result<(Taken, Place, bool)> {
+    fn take_table(&self, txn: &mut Txn<'_>, group: &Group, bit: u32) -> Result<(Taken, InodePlace, bool)> {
         let sb = self.super_block();
         let per_block = sb.inodes_per_block().max(1);
         let at = bit.checked_div(per_block).unwrap_or(0);
@@ -178,15 +183,15 @@ impl Allocator {
         let offset = bit.checked_rem(per_block).unwrap_or(0).saturating_mul(sb.inode_size.into());
         let was_used = at.saturating_mul(per_block) < used_inodes(sb, group);
         let taken = if was_used { txn.take(block.0)? } else { txn.take_new(block.0)? };
-        Ok((taken, Place { block, offset }, !was_used))
+        Ok((taken, InodePlace { block, offset }, !was_used))
     }
 
-    fn note_taken(&self, index: u32, group: &mut Group, bit: u32, wanted: Wanted) {
+    fn note_taken(&self, index: u32, group: &mut Group, bit: u32, wanted: InodeClass) {
         let sb = self.super_block();
         let used = used_inodes(sb, group).max(bit.saturating_add(1));
         let descriptor = &mut group.descriptor;
         descriptor.free_inodes = descriptor.free_inodes.saturating_sub(1);
-        if wanted != Wanted::Other {
+        if wanted != InodeClass::Other {
             descriptor.used_dirs = descriptor.used_dirs.saturating_add(1);
             count(&self.directories, 1, 0);
         }
@@ -247,12 +252,12 @@ impl Allocator {
     }
 
     /// Returns the group to try first.
-    fn first_choice(&self, parent: Ino, wanted: Wanted) -> u32 {
+    fn first_choice(&self, parent: Ino, wanted: InodeClass) -> u32 {
         let home = self.group_of_inode(parent);
         match wanted {
-            Wanted::Other => self.nearby(home, parent),
-            Wanted::Directory => self.not_worse_than_most(home),
-            Wanted::TopDirectory => self.roomiest(),
+            InodeClass::Other => self.nearby(home, parent),
+            InodeClass::Directory => self.not_worse_than_most(home),
+            InodeClass::TopDirectory => self.roomiest(),
         }
     }
 
@@ -329,7 +334,7 @@ fn used_inodes(sb: &SuperBlock, group: &Group) -> u32 {
     sb.inodes_per_group.saturating_sub(group.descriptor.itable_unused)
 }
 
-impl Wanted {
+impl InodeClass {
     /// Returns the kind for a file of type `kind` in `parent`.
     pub fn new(kind: obento_base::FileKind, parent: Ino, parent_is_top: bool) -> Self {
         match kind {

@@ -45,9 +45,9 @@ use tree::MaxTree;
 
 pub use blocks::{BlockRun, Freed};
 pub(crate) use group::{
-    Kind, bitmap_checksum, compare_sum, encode_descriptor, fresh_block_bitmap, fresh_inode_bitmap,
+    BitmapKind, bitmap_checksum, compare_sum, encode_descriptor, fresh_block_bitmap, fresh_inode_bitmap,
 };
-pub use inodes::Wanted;
+pub use inodes::InodeClass;
 
 /// The clusters that one transaction freed, by groups.
 type FreedBy = (Tid, Vec<(u32, Range<u32>)>);

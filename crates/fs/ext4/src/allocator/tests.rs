@@ -12,7 +12,7 @@ use obento_host::FileDevice;
 use obento_journal::Credits;
 use obento_testkit::oracle::{Oracle, call, require};
 
-use super::{BlockRun, Freed, Wanted};
+use super::{BlockRun, Freed, InodeClass};
 use crate::super_block::ROOT_INO;
 use crate::unit::VolBlock;
 use crate::writer::{Writer, open_writer};
@@ -77,7 +77,7 @@ fn on_each(test: impl Fn(&Writer)) {
 }
 
 #[test]
-fn a_run_starts_at_its_goal_if_that_is_free_and_goes_on_after_it() {
+fn a_run_starts_at_its_goal_if_that_is_free_and_continues_after_it() {
     on_each(|writer| {
         let first = allocate(writer, 5000, 16).unwrap();
         assert!(first.len >= 16);
@@ -98,7 +98,7 @@ fn a_run_starts_at_its_goal_if_that_is_free_and_goes_on_after_it() {
 }
 
 #[test]
-fn what_of_a_run_is_free_is_reserved_where_it_is() {
+fn the_free_part_of_a_run_is_reserved_in_place() {
     on_each(|writer| {
         let allocator = writer.allocator();
         let run = allocate(writer, 5000, 32).unwrap();
@@ -122,7 +122,7 @@ fn what_of_a_run_is_free_is_reserved_where_it_is() {
 }
 
 #[test]
-fn what_is_free_is_in_the_super_block_once_it_is_durable() {
+fn durable_free_counts_are_in_the_super_block() {
     if !require(TOOLS) {
         return;
     }
@@ -179,7 +179,7 @@ fn a_group_whose_bitmap_contradicts_itself_gives_nothing_away() {
 }
 
 #[test]
-fn what_was_freed_is_not_given_away_before_its_transaction_is_durable() {
+fn freed_blocks_are_not_reused_before_their_transaction_is_durable() {
     on_each(|writer| {
         let run = allocate(writer, 5000, 8).unwrap();
         writer.txns().sync().unwrap();
@@ -232,7 +232,7 @@ fn every_block_is_given_away_once_and_then_there_is_no_space() {
 }
 
 #[test]
-fn what_is_reserved_is_nobody_elses_and_leaves_no_trace_when_it_is_released() {
+fn reserved_blocks_are_exclusive_and_leave_no_trace_when_released() {
     on_each(|writer| {
         let allocator = writer.allocator();
         let before = allocator.totals();
@@ -256,7 +256,7 @@ fn what_is_reserved_is_nobody_elses_and_leaves_no_trace_when_it_is_released() {
 }
 
 #[test]
-fn freeing_what_is_free_or_metadata_is_refused_as_damage() {
+fn freeing_free_blocks_or_metadata_is_refused_as_damage() {
     on_each(|writer| {
         let run = allocate(writer, 5000, 8).unwrap();
         free(writer, run, Freed::Data).unwrap();
@@ -266,7 +266,7 @@ fn freeing_what_is_free_or_metadata_is_refused_as_damage() {
             free(writer, BlockRun { start: table, len: 1 }, Freed::Data),
             Err(Error::Corrupt(_))
         ));
-        let ino = take_inode(writer, ROOT_INO, Wanted::Other).unwrap();
+        let ino = take_inode(writer, ROOT_INO, InodeClass::Other).unwrap();
         give_inode(writer, ino, false);
         let before = writer.allocator().totals();
         let mut txn = writer.begin(Credits(8)).unwrap();
@@ -277,7 +277,7 @@ fn freeing_what_is_free_or_metadata_is_refused_as_damage() {
     });
 }
 
-fn take_inode(writer: &Writer, parent: Ino, wanted: Wanted) -> Result<Ino, Error> {
+fn take_inode(writer: &Writer, parent: Ino, wanted: InodeClass) -> Result<Ino, Error> {
     let mut txn = writer.begin(Credits(8)).unwrap();
     let new = writer.allocator().allocate_inode(&mut txn, parent, wanted);
     txn.commit();
@@ -295,10 +295,10 @@ fn directories_leave_a_group_that_has_more_of_them_than_others() {
     on_each(|writer| {
         let sb = writer.volume().super_block();
         let group = |ino: Ino| (ino.0 - 1) / u64::from(sb.inodes_per_group);
-        let parent = take_inode(writer, ROOT_INO, Wanted::TopDirectory).unwrap();
+        let parent = take_inode(writer, ROOT_INO, InodeClass::TopDirectory).unwrap();
         let many = sb.inodes_per_group / 2;
         let dirs: Vec<_> =
-            (0..many).map(|_| take_inode(writer, parent, Wanted::Directory).unwrap()).collect();
+            (0..many).map(|_| take_inode(writer, parent, InodeClass::Directory).unwrap()).collect();
         let beside = dirs.iter().filter(|&&dir| group(dir) == group(parent)).count();
         // The parent's group has more free inodes than others, by a sixteenth of a group, and others get some as
         // well.
@@ -314,21 +314,21 @@ fn every_inode_is_given_away_once_files_near_their_directory_and_directories_apa
         let free_before = writer.allocator().totals().free_inodes;
         let take = |parent, wanted| take_inode(writer, parent, wanted);
         let group = |ino: Ino| (ino.0 - 1) / u64::from(sb.inodes_per_group);
-        let dirs: Vec<_> = (0..4).map(|_| take(ROOT_INO, Wanted::TopDirectory).unwrap()).collect();
+        let dirs: Vec<_> = (0..4).map(|_| take(ROOT_INO, InodeClass::TopDirectory).unwrap()).collect();
         let groups: HashSet<_> = dirs.iter().map(|&ino| group(ino)).collect();
         assert!(groups.len() > 1 || sb.groups == 1, "{groups:?}");
-        let file = take(dirs[1], Wanted::Other).unwrap();
+        let file = take(dirs[1], InodeClass::Other).unwrap();
         assert_eq!(group(file), group(dirs[1]));
         let mut taken: HashSet<_> = dirs.iter().copied().chain([file]).collect();
         // Files without space there stay together, too, at the first distance that depends on the directory.
         let home = group(dirs[1]);
         let far = (home + dirs[1].0 + 1) % u64::from(sb.groups);
         if far != home {
-            let mut others = std::iter::repeat_with(|| take(dirs[1], Wanted::Other).unwrap());
+            let mut others = std::iter::repeat_with(|| take(dirs[1], InodeClass::Other).unwrap());
             let first = others.find(|&ino| taken.insert(ino) && group(ino) != home);
             assert_eq!(first.map(group), Some(far));
         }
-        while let Ok(ino) = take(file, Wanted::Other) {
+        while let Ok(ino) = take(file, InodeClass::Other) {
             assert!(ino.0 >= sb.first_ino.into() && ino.0 <= sb.inodes_count.into());
             assert!(taken.insert(ino), "{ino} twice");
         }

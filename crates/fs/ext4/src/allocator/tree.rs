@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_there_is_neither_set_nor_found() {
+    fn a_missing_place_is_neither_set_nor_found() {
         let mut tree = MaxTree::new(3).unwrap();
         tree.set(3, 9);
         assert_eq!((tree.max(), tree.next_with(0, 1), tree.get(3)), (0, None, 0));

@@ -5,7 +5,7 @@ use obento_base::Result;
 use obento_journal::Txn;
 
 use super::Allocator;
-use super::group::{Kind, bitmap_checksum, encode_descriptor};
+use super::group::{BitmapKind, bitmap_checksum, encode_descriptor};
 
 impl Allocator {
     /// Writes the descriptors of all changed groups to `txn`, which no other thread has joined. Returns whether there
@@ -30,11 +30,11 @@ impl Allocator {
             // The checksum of an uninitialised bitmap is not used.
             if !group.has_fresh_blocks(sb) {
                 let bitmap = txn.get(descriptor.block_bitmap.0)?;
-                sums[0] = bitmap_checksum(sb, Kind::Blocks, &bitmap);
+                sums[0] = bitmap_checksum(sb, BitmapKind::Blocks, &bitmap);
             }
             if !group.has_fresh_inodes(sb) {
                 let bitmap = txn.get(descriptor.inode_bitmap.0)?;
-                sums[1] = bitmap_checksum(sb, Kind::Inodes, &bitmap);
+                sums[1] = bitmap_checksum(sb, BitmapKind::Inodes, &bitmap);
             }
         }
         let (at, start) = sb.desc_place(index);

@@ -13,7 +13,7 @@ use super::layout::Layout;
 use super::map;
 use super::needs::{Needs, body_blocks};
 use super::record::{self, Facts};
-use crate::dir::{DirLayout, NewEntry, Shape};
+use crate::dir::{DirLayout, DirShape, NewEntry};
 use crate::format::{Draft, FIRST_INO, LOST_AND_FOUND_NAME, Output, zeroed};
 use crate::inode::InodeFlags;
 use crate::unit::VolBlock;
@@ -94,7 +94,7 @@ impl Emit<'_> {
         parent: NodeId,
     ) -> Result<(), FormatError> {
         let ino = self.layout.ino(id);
-        let shape = Shape::of_new(&self.draft.sb, ino);
+        let shape = DirShape::of_new(&self.draft.sb, ino);
         let layout = DirLayout::new(&shape, self.needs.names(self.tree, id))?;
         let children: Vec<(&[u8], NodeId)> = self.tree.children(id).collect();
         let entry = |at: u32| match children.get(to_usize(at.into())) {
@@ -276,7 +276,7 @@ impl Emit<'_> {
                 facts.size = self.byte_of(own);
                 facts.flags = record::map_flags(sb);
                 let is_large = own > 1 && Some(id) != self.needs.lost_and_found;
-                let has_index = Shape::of_new(sb, facts.ino).new_index.is_some();
+                let has_index = DirShape::of_new(sb, facts.ino).new_index.is_some();
                 facts.flags.set(InodeFlags::INDEX, is_large && has_index || self.is_indexed(id, own));
             }
             Body::File { size, .. } => {
@@ -312,7 +312,7 @@ impl Emit<'_> {
     fn is_indexed(&self, id: NodeId, blocks: u64) -> bool {
         blocks > 1
             && Some(id) == self.needs.lost_and_found
-            && DirLayout::new(&Shape::of_new(&self.draft.sb, FIRST_INO), self.needs.names(self.tree, id))
+            && DirLayout::new(&DirShape::of_new(&self.draft.sb, FIRST_INO), self.needs.names(self.tree, id))
                 .is_ok_and(|layout| layout.is_indexed())
     }
 

@@ -12,7 +12,7 @@ use obento_base::wire::to_usize;
 use obento_driver::tree::Body;
 use obento_driver::{FormatError, NodeId, Tree};
 
-use super::map::{self, FileMap, index};
+use super::map::{self, PlannedMap, index};
 use super::needs::{Needs, body_blocks, data_blocks};
 use super::received::Received;
 use crate::format::{Draft, FIRST_INO, Piece, ROOT_INO};
@@ -26,13 +26,13 @@ pub(super) struct Layout {
     lost_and_found: Option<NodeId>,
     /// The first block of each node all of whose blocks are one run; 0 for other nodes.
     starts: Vec<u64>,
-    maps: BTreeMap<NodeId, FileMap>,
+    maps: BTreeMap<NodeId, PlannedMap>,
     /// The blocks of attributes by their set.
     attributes: Vec<Vec<u64>>,
     /// The first inode of a value, after those of the tree.
     first_value: u32,
     /// The maps of values.
-    values: Vec<FileMap>,
+    values: Vec<PlannedMap>,
     goal: u64,
 }
 
@@ -217,7 +217,7 @@ impl Layout {
         ino: u32,
         ranges: &[Range<u64>],
         mut taken: Option<Range<u64>>,
-    ) -> Result<FileMap, FormatError> {
+    ) -> Result<PlannedMap, FormatError> {
         let cluster = u64::from(draft.sb.cluster_blocks()).max(1);
         let mut pieces = Vec::new();
         let mut owned = 0_u64;
@@ -252,7 +252,7 @@ impl Layout {
     }
 
     /// Returns the map of a node in several pieces.
-    pub fn map(&self, id: NodeId) -> Option<&FileMap> {
+    pub fn map(&self, id: NodeId) -> Option<&PlannedMap> {
         self.maps.get(&id)
     }
 
@@ -268,7 +268,7 @@ impl Layout {
     }
 
     /// Returns the map of the value at index `at`.
-    pub fn value_map(&self, at: usize) -> Option<&FileMap> {
+    pub fn value_map(&self, at: usize) -> Option<&PlannedMap> {
         self.values.get(at)
     }
 

@@ -22,7 +22,7 @@ const LEVELS: u32 = 3;
 
 /// The blocks of a file that one number cannot describe.
 #[derive(Clone, Debug)]
-pub(super) struct FileMap {
+pub(super) struct PlannedMap {
     pub i_block: [u8; 60],
     /// The pieces in the order of the file.
     pub pieces: Vec<Piece>,
@@ -81,10 +81,10 @@ pub(super) fn map(
     goal: u64,
     pieces: Vec<Piece>,
     owned: u64,
-) -> Result<FileMap, FormatError> {
+) -> Result<PlannedMap, FormatError> {
     if draft.sb.incompat.contains(Incompat::EXTENT) {
         let (i_block, nodes) = draft.extent_tree(ino, &pieces, None)?;
-        return Ok(FileMap { i_block, pieces, owned: owned.saturating_add(nodes) });
+        return Ok(PlannedMap { i_block, pieces, owned: owned.saturating_add(nodes) });
     }
     let mut indirect = Indirect {
         per_block: u64::from(draft.sb.block_size / 4).max(1),
@@ -108,7 +108,7 @@ pub(super) fn map(
         .chunks_exact_mut(4)
         .zip(numbers)
         .for_each(|(to, number)| to.copy_from_slice(&number.to_le_bytes()));
-    Ok(FileMap { i_block, pieces, owned })
+    Ok(PlannedMap { i_block, pieces, owned })
 }
 
 /// Creates the indirect blocks of a file.
@@ -176,7 +176,7 @@ pub(super) fn simple(sb: &SuperBlock, start: u64, len: u64) -> Option<[u8; 60]> 
     (len <= DIRECT).then_some(i_block)
 }
 
-/// Returns whether a file of `len` blocks in one piece needs no [`FileMap`].
+/// Returns whether a file of `len` blocks in one piece needs no [`PlannedMap`].
 pub(super) fn is_simple(sb: &SuperBlock, len: u64) -> bool {
     len <= if sb.incompat.contains(Incompat::EXTENT) { MAX_EXTENT } else { DIRECT }
 }

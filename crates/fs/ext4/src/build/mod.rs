@@ -47,7 +47,7 @@ impl Build for Ext4Driver {
 }
 
 /// A volume with a tree, before it is written.
-struct Plan<'t> {
+struct VolumePlan<'t> {
     tree: &'t Tree,
     needs: Needs,
     draft: Draft,
@@ -57,7 +57,7 @@ struct Plan<'t> {
     journal: Option<Arc<dyn BlockDevice>>,
 }
 
-impl BuildPlan for Plan<'_> {
+impl BuildPlan for VolumePlan<'_> {
     fn formatted(&self) -> &Formatted {
         &self.formatted
     }

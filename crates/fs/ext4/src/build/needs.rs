@@ -13,7 +13,7 @@ use obento_driver::{BuildError, NodeId, Tree, Unfit};
 use super::map;
 use super::received::Received;
 use super::record;
-use crate::dir::{DirLayout, NAME_MAX, Shape};
+use crate::dir::{DirLayout, DirShape, NAME_MAX};
 use crate::feature::{Incompat, RoCompat};
 use crate::format::{LOST_AND_FOUND, LOST_AND_FOUND_NAME, ROOT_INO};
 use crate::super_block::SuperBlock;
@@ -69,9 +69,9 @@ impl Needs {
             }
             match this.node(tree, (sb, received), &sets, id, node) {
                 Ok(()) => {}
-                Err(Trouble::Unfit(why)) if unfit.len() < TOLD => unfit.push((id, why)),
-                Err(Trouble::Unfit(_)) => {}
-                Err(Trouble::Error(error)) => return Err(error.into()),
+                Err(NeedsError::Unfit(why)) if unfit.len() < TOLD => unfit.push((id, why)),
+                Err(NeedsError::Unfit(_)) => {}
+                Err(NeedsError::Error(error)) => return Err(error.into()),
             }
         }
         for (set, users) in &this.attributes {
@@ -161,10 +161,10 @@ impl Needs {
         sets: &[Option<Unfit>],
         id: NodeId,
         node: &Node,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), NeedsError> {
         if let Some(set) = node.attr.xattrs {
             if let Some(Some(unfit)) = sets.get(set.index()) {
-                return Err(Trouble::Unfit(*unfit));
+                return Err(NeedsError::Unfit(*unfit));
             }
             if let Some((_, users)) = self.attributes.get_mut(set.index()) {
                 *users = users.saturating_add(1);
@@ -173,10 +173,10 @@ impl Needs {
             if node.body == Body::Symlink && held.is_some_and(|(set, _)| set.named().next().is_some()) {
                 // e2fsck 1.47 recognises a target in the inode by `i_blocks` 0, and would take the target for block
                 // numbers.
-                return Err(Trouble::Unfit(Unfit::Xattrs));
+                return Err(NeedsError::Unfit(Unfit::Xattrs));
             }
         }
-        record::expect_fit(sb, node).map_err(Trouble::Unfit)?;
+        record::expect_fit(sb, node).map_err(NeedsError::Unfit)?;
         let blocks = match node.body {
             Body::Directory => self.directory(tree, sb, id, node)?,
             Body::File { size, .. } => file_blocks(tree, (sb, received), id, node, size)?,
@@ -184,7 +184,7 @@ impl Needs {
                 let target = tree.target(node);
                 let max = sb.symlink_max();
                 if target.is_empty() || target.len() > to_usize(max.into()) {
-                    return Err(Trouble::Unfit(Unfit::Target(max)));
+                    return Err(NeedsError::Unfit(Unfit::Target(max)));
                 }
                 u64::from(target.len() >= FAST_TARGET)
             }
@@ -198,19 +198,25 @@ impl Needs {
         Ok(())
     }
 
-    fn directory(&mut self, tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node) -> Result<u64, Trouble> {
+    fn directory(
+        &mut self,
+        tree: &Tree,
+        sb: &SuperBlock,
+        id: NodeId,
+        node: &Node,
+    ) -> Result<u64, NeedsError> {
         let most = sb.link_max();
         if !sb.ro_compat.contains(RoCompat::DIR_NLINK) && node.links > most.saturating_sub(2) {
-            return Err(Trouble::Unfit(Unfit::Links(most)));
+            return Err(NeedsError::Unfit(Unfit::Links(most)));
         }
         let names = || self.names(tree, id);
-        let shape = Shape::of_new(sb, ROOT_INO);
+        let shape = DirShape::of_new(sb, ROOT_INO);
         let mut blocks = 1;
         if !DirLayout::fits_one(&shape, names()) {
             blocks = match DirLayout::new(&shape, names()) {
                 Ok(layout) => layout.blocks(),
-                Err(Error::NoSpace) => return Err(Trouble::Unfit(Unfit::Directory)),
-                Err(error) => return Err(Trouble::Error(error)),
+                Err(Error::NoSpace) => return Err(NeedsError::Unfit(Unfit::Directory)),
+                Err(error) => return Err(NeedsError::Error(error)),
             };
         }
         if Some(id) == self.lost_and_found && blocks == 1 {
@@ -235,7 +241,7 @@ impl Needs {
     }
 }
 
-enum Trouble {
+enum NeedsError {
     Unfit(Unfit),
     Error(Error),
 }
@@ -247,15 +253,15 @@ fn file_blocks(
     id: NodeId,
     node: &Node,
     size: u64,
-) -> Result<u64, Trouble> {
+) -> Result<u64, NeedsError> {
     let extents = sb.incompat.contains(Incompat::EXTENT);
     let max = sb.file_size_max(extents);
     if size > max {
-        return Err(Trouble::Unfit(Unfit::Size(max)));
+        return Err(NeedsError::Unfit(Unfit::Size(max)));
     }
     let most = sb.link_max();
     if node.links > most {
-        return Err(Trouble::Unfit(Unfit::Links(most)));
+        return Err(NeedsError::Unfit(Unfit::Links(most)));
     }
     let cluster = u64::from(sb.cluster_blocks()).max(1);
     let mut blocks = 0_u64;

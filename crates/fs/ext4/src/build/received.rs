@@ -107,7 +107,7 @@ impl Received {
             }
             _ => {
                 return Err(FormatError::TooSmall {
-                    what: "the files that came",
+                    what: "the received files",
                     len: self.draft.sb.volume_len(),
                 });
             }
@@ -161,7 +161,7 @@ impl Received {
         let is_same = draft.sb.blocks_per_group == self.draft.sb.blocks_per_group;
         for run in &self.kept {
             if !is_same || run.end > draft.sb.blocks_count || draft.space.count_in(run.clone()) > 0 {
-                return Err(FormatError::TooSmall { what: "the files that came", len });
+                return Err(FormatError::TooSmall { what: "the received files", len });
             }
             draft.space.take(run.clone());
             draft.note_run(run);

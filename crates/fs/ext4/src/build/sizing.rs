@@ -9,13 +9,15 @@ use alloc::vec::Vec;
 use obento_driver::tree::Node;
 use obento_driver::{BuildError, BuildOptions, FormatError, FormatNotice, Room, Tree};
 
-use super::Plan;
+use super::VolumePlan;
 use super::emit::Emit;
 use super::layout::Layout;
 use super::needs::Needs;
 use super::received::Received;
 use crate::feature::{Compat, Incompat, RoCompat};
-use crate::format::{Draft, Geometry, Identity, JournalRoom, Root, TYPES, Wishes, describe, identity};
+use crate::format::{
+    Draft, Geometry, Identity, JournalRoom, RequestedSettings, Root, TYPES, describe, identity,
+};
 use crate::quota::{Entries, entry};
 
 /// Default block size, whatever the size of the volume: the page size of nearly all machines.
@@ -44,7 +46,7 @@ pub(super) fn plan<'t>(
     tree: &'t Tree,
     options: &BuildOptions,
     received: Option<&Received>,
-) -> Result<Plan<'t>, BuildError> {
+) -> Result<VolumePlan<'t>, BuildError> {
     let search = Search::new(tree, options, received)?;
     match options.format.len {
         Some(len) => search.in_length(len),
@@ -86,7 +88,7 @@ fn receive_again<'t>(
     options: &BuildOptions,
     received: &Received,
     len: u64,
-) -> Result<Plan<'t>, BuildError> {
+) -> Result<VolumePlan<'t>, BuildError> {
     let mut options = options.clone();
     options.format.len = Some(len);
     let mut again = receive(&options)?.ok_or(BuildError::TooSmall { len, needed: len })?;
@@ -95,8 +97,8 @@ fn receive_again<'t>(
 }
 
 /// Returns the requested settings.
-fn wishes(options: &BuildOptions) -> Result<Wishes, BuildError> {
-    let mut wishes = Wishes::new(&options.format)?;
+fn wishes(options: &BuildOptions) -> Result<RequestedSettings, BuildError> {
+    let mut wishes = RequestedSettings::new(&options.format)?;
     refuse(&wishes)?;
     wishes.block_size.get_or_insert(BLOCK);
     // At the front, where it divides no file.
@@ -118,7 +120,7 @@ fn wishes(options: &BuildOptions) -> Result<Wishes, BuildError> {
 }
 
 /// Refuses settings that are impossible for a volume with a tree.
-fn refuse(wishes: &Wishes) -> Result<(), FormatError> {
+fn refuse(wishes: &RequestedSettings) -> Result<(), FormatError> {
     if wishes.features.needs(Incompat::JOURNAL_DEV) {
         return Err(FormatError::Excludes { what: "journal_dev", other: "files" });
     }
@@ -129,7 +131,7 @@ struct Search<'t, 'o> {
     tree: &'t Tree,
     options: &'o BuildOptions,
     received: Option<&'o Received>,
-    wishes: Wishes,
+    wishes: RequestedSettings,
     identity: Identity,
     notices: Vec<FormatNotice>,
     /// Known once there is a super block.
@@ -137,7 +139,7 @@ struct Search<'t, 'o> {
 }
 
 /// A volume without the tree.
-struct Draught {
+struct EmptyVolume {
     draft: Draft,
     notices: Vec<FormatNotice>,
     journal_blocks: u64,
@@ -158,7 +160,7 @@ impl<'t, 'o> Search<'t, 'o> {
     }
 
     /// Plans a volume of the given length. Fails with `TooSmall`, which contains a length that suffices.
-    fn in_length(mut self, len: u64) -> Result<Plan<'t>, BuildError> {
+    fn in_length(mut self, len: u64) -> Result<VolumePlan<'t>, BuildError> {
         let has_inode_wish = self.has_inode_wish();
         let full = match self.fit(len) {
             // The number of inodes is given, and another length does not help.
@@ -175,7 +177,7 @@ impl<'t, 'o> Search<'t, 'o> {
     }
 
     /// Tries the default number of inodes, then a quarter more than needed, then exactly the needed number.
-    fn fit(&mut self, len: u64) -> Result<Plan<'t>, BuildError> {
+    fn fit(&mut self, len: u64) -> Result<VolumePlan<'t>, BuildError> {
         type Attempt = fn(u32) -> Option<u32>;
         let asked = self.wishes.inodes;
         let attempts: &[Attempt] = &[|_| None, |least| Some(least.saturating_add(least / 4)), Some];
@@ -213,7 +215,7 @@ impl<'t, 'o> Search<'t, 'o> {
         Some(high)
     }
 
-    fn try_length(&mut self, len: u64) -> Result<Plan<'t>, BuildError> {
+    fn try_length(&mut self, len: u64) -> Result<VolumePlan<'t>, BuildError> {
         let draught = self.draft(len)?;
         match self.missing(&draught, Room::Free(0))? {
             (0, 0) => self.lay_out(draught),
@@ -233,7 +235,7 @@ impl<'t, 'o> Search<'t, 'o> {
         self.tree.len().saturating_add(crate::format::FIRST_INO).saturating_add(2).saturating_add(values)
     }
 
-    fn too_many(&self, draught: &Draught) -> FormatError {
+    fn too_many(&self, draught: &EmptyVolume) -> FormatError {
         let (found, max) = (self.tree.len().into(), draught.draft.sb.inodes_count.into());
         FormatError::TooMany { what: "files", found, max }
     }
@@ -243,7 +245,7 @@ impl<'t, 'o> Search<'t, 'o> {
     }
 
     /// Plans the smallest volume with the requested free space.
-    fn for_length(mut self) -> Result<Plan<'t>, BuildError> {
+    fn for_length(mut self) -> Result<VolumePlan<'t>, BuildError> {
         let block = u64::from(self.wishes.block_size.unwrap_or(BLOCK));
         let is_given = self.options.format.len.is_some();
         let fixed_inodes = match is_given {
@@ -290,7 +292,7 @@ impl<'t, 'o> Search<'t, 'o> {
 
     /// Returns the draft of the shortest volume of at least `blocks` blocks that contains its own structures and the
     /// received files. `blocks` becomes its length.
-    fn shortest_draft(&mut self, blocks: &mut u64, block: u64) -> Result<Draught, BuildError> {
+    fn shortest_draft(&mut self, blocks: &mut u64, block: u64) -> Result<EmptyVolume, BuildError> {
         let mut failed = None;
         let mut found = loop {
             match self.draft(blocks.saturating_mul(block)) {
@@ -315,7 +317,7 @@ impl<'t, 'o> Search<'t, 'o> {
         Ok(found)
     }
 
-    fn draft(&mut self, len: u64) -> Result<Draught, BuildError> {
+    fn draft(&mut self, len: u64) -> Result<EmptyVolume, BuildError> {
         let mut notices = self.notices.clone();
         let is_found = self.options.format.len.is_none();
         let geometry = Geometry::new(&self.wishes, len, false, &mut notices)?;
@@ -336,11 +338,11 @@ impl<'t, 'o> Search<'t, 'o> {
         if is_found {
             notices.retain(|notice| !matches!(notice, FormatNotice::Unused(_)));
         }
-        Ok(Draught { draft, notices, journal_blocks })
+        Ok(EmptyVolume { draft, notices, journal_blocks })
     }
 
     /// Returns the number of missing blocks and inodes.
-    fn missing(&self, draught: &Draught, room: Room) -> Result<(u64, u32), BuildError> {
+    fn missing(&self, draught: &EmptyVolume, room: Room) -> Result<(u64, u32), BuildError> {
         let Some(needs) = &self.needs else { return Ok((0, 0)) };
         let sb = &draught.draft.sb;
         let (mut blocks, mut inodes) = (needs.blocks, u64::from(needs.inodes));
@@ -355,8 +357,8 @@ impl<'t, 'o> Search<'t, 'o> {
         Ok((blocks.saturating_sub(free), u32::try_from(missing).unwrap_or(u32::MAX)))
     }
 
-    fn lay_out(&mut self, draught: Draught) -> Result<Plan<'t>, BuildError> {
-        let Draught { mut draft, notices, journal_blocks } = draught;
+    fn lay_out(&mut self, draught: EmptyVolume) -> Result<VolumePlan<'t>, BuildError> {
+        let EmptyVolume { mut draft, notices, journal_blocks } = draught;
         let mut needs = self.needs.take().ok_or(obento_base::Error::Invalid)?;
         let laid_out = Layout::new(self.tree, &needs, self.received, &mut draft);
         let layout = match laid_out {
@@ -376,7 +378,7 @@ impl<'t, 'o> Search<'t, 'o> {
             TYPES.iter().find(|name| **name == self.options.format.fs_type).copied().unwrap_or_default();
         let formatted = describe(&draft, fs_type, journal_blocks, notices);
         let journal = self.options.format.journal.clone();
-        Ok(Plan { tree: self.tree, needs, draft, layout, formatted, journal })
+        Ok(VolumePlan { tree: self.tree, needs, draft, layout, formatted, journal })
     }
 }
 

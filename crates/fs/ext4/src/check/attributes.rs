@@ -11,17 +11,17 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, IntoBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Structure};
 
+use super::events::EventSink;
+use super::inode_check::{InodeCheck, Mode};
 use super::issue::Issue;
-use super::look::{Look, Mode};
 use super::part::{Attributes, Holder, ValueUse};
-use super::state::{Marks, State};
-use super::told::Told;
+use super::state::{CheckState, Marks};
 use super::view::View;
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat};
 use crate::raw::{RawInode, RawXattrHeader};
 use crate::unit::VolBlock;
-use crate::xattr::{Area, Entry, MAGIC, VALUE_MAX, entry_hash, signed_entry_hash, words};
+use crate::xattr::{AttributeArea, AttributeEntry, MAGIC, VALUE_MAX, entry_hash, signed_entry_hash, words};
 
 /// Maximum number of sizes of a value that are tried. Without damage, all its attributes contain the same size.
 const MAX_SIZES: usize = 4;
@@ -36,7 +36,7 @@ struct Wrong {
 /// clusters of the value. Returns the number of these clusters.
 fn table(
     view: &View,
-    area: &Area<'_>,
+    area: &AttributeArea<'_>,
     in_block: bool,
     value: &mut dyn FnMut(ValueUse) -> bool,
 ) -> Result<u64, Result<Wrong, Error>> {
@@ -83,18 +83,18 @@ fn table(
     taken.sort_unstable();
     let overlap = taken.iter().zip(taken.iter().skip(1)).any(|(one, next)| one.1 > next.0);
     if overlap {
-        return Err(Ok(Wrong { name: Vec::new(), why: "two overlap" }));
+        return Err(Ok(Wrong { name: Vec::new(), why: "two values overlap" }));
     }
     Ok(clusters)
 }
 
-fn value_range(entry: &Entry<'_>) -> (usize, usize) {
+fn value_range(entry: &AttributeEntry<'_>) -> (usize, usize) {
     let start = usize::from(entry.raw.e_value_offs.get());
     let size = to_usize(entry.raw.e_value_size.get().into());
     if size == 0 { (0, 0) } else { (start, start.saturating_add(size)) }
 }
 
-fn is_hash_right(entry: &Entry<'_>, value: &[u8], in_block: bool) -> bool {
+fn is_hash_right(entry: &AttributeEntry<'_>, value: &[u8], in_block: bool) -> bool {
     let found = entry.raw.e_hash.get();
     // Attributes in inodes had no hash for a long time.
     !in_block && found == 0
@@ -102,7 +102,7 @@ fn is_hash_right(entry: &Entry<'_>, value: &[u8], in_block: bool) -> bool {
         || found == signed_entry_hash(entry.name, words(value))
 }
 
-impl Look<'_> {
+impl InodeCheck<'_> {
     /// Checks the attributes in the inode, which begin at byte `start` of its record. Returns the number of clusters
     /// of values in inodes.
     pub(super) fn attributes_inside(&mut self, start: usize) -> u64 {
@@ -114,7 +114,7 @@ impl Look<'_> {
             return 0;
         }
         let base = u32::try_from(start).unwrap_or(0).saturating_add(4);
-        let area = Area { ino: Ino(self.ino.into()), block: self.place.0, base, bytes, table: 0 };
+        let area = AttributeArea { ino: Ino(self.ino.into()), block: self.place.0, base, bytes, table: 0 };
         let (ino, mut values) = (self.ino, Vec::new());
         let result = table(self.view, &area, false, &mut |user| {
             values.push(user);
@@ -125,11 +125,11 @@ impl Look<'_> {
         match result {
             Ok(clusters) => clusters,
             Err(Ok(Wrong { name, why })) => {
-                self.tell(Issue::XattrEntry { ino, block: 0, name, why });
+                self.emit(Issue::XattrEntry { ino, block: 0, name, why });
                 0
             }
             Err(Err(why)) => {
-                self.tell(Issue::Xattr { ino, why });
+                self.emit(Issue::Xattr { ino, why });
                 0
             }
         }
@@ -148,7 +148,7 @@ impl Look<'_> {
             if self.view.is_own(self.ino) {
                 return 0;
             }
-            self.tell_bad(Issue::InodeField { ino: self.ino, field: "i_file_acl", found: block });
+            self.report_bad(Issue::InodeField { ino: self.ino, field: "i_file_acl", found: block });
             return 0;
         }
         if self.mode == Mode::Claim {
@@ -182,12 +182,17 @@ impl Look<'_> {
     }
 }
 
-pub(super) fn in_block(ino: u32, block: u64, bytes: &[u8]) -> Area<'_> {
-    Area { ino: Ino(ino.into()), block, base: 0, bytes, table: size_of::<RawXattrHeader>() }
+pub(super) fn in_block(ino: u32, block: u64, bytes: &[u8]) -> AttributeArea<'_> {
+    AttributeArea { ino: Ino(ino.into()), block, base: 0, bytes, table: size_of::<RawXattrHeader>() }
 }
 
 /// Checks every block of attributes, and counts its users and the users of every value.
-pub(super) fn shared(view: &View, state: &mut State, attributes: &mut Attributes, told: &mut Told<'_>) {
+pub(super) fn shared(
+    view: &View,
+    state: &mut CheckState,
+    attributes: &mut Attributes,
+    reported: &mut EventSink<'_>,
+) {
     attributes.blocks.sort_unstable();
     for users in attributes.blocks.chunk_by(|one, next| one.0 == next.0) {
         let Some(&(block, ino)) = users.first() else { continue };
@@ -195,12 +200,12 @@ pub(super) fn shared(view: &View, state: &mut State, attributes: &mut Attributes
         let bytes = match view.read(VolBlock(block), 1) {
             Ok(bytes) => bytes,
             Err(why) => {
-                told.found(Issue::XattrBlock { ino, block, why });
+                reported.found(Issue::XattrBlock { ino, block, why });
                 continue;
             }
         };
         if let Err(why) = header(view, ino, block, &bytes) {
-            told.found(Issue::XattrBlock { ino, block, why });
+            reported.found(Issue::XattrBlock { ino, block, why });
             continue;
         }
         let mut named = Vec::new();
@@ -209,17 +214,17 @@ pub(super) fn shared(view: &View, state: &mut State, attributes: &mut Attributes
             true
         }) {
             Ok(_) => {}
-            Err(Ok(Wrong { name, why })) => told.found(Issue::XattrEntry { ino, block, name, why }),
-            Err(Err(why)) => told.found(Issue::XattrBlock { ino, block, why }),
+            Err(Ok(Wrong { name, why })) => reported.found(Issue::XattrEntry { ino, block, name, why }),
+            Err(Err(why)) => reported.found(Issue::XattrBlock { ino, block, why }),
         }
         attributes.values.extend(named);
         let found = RawXattrHeader::ref_from_prefix(&bytes).map_or(0, |(header, _)| header.h_refcount.get());
         let expected = u32::try_from(users.len()).unwrap_or(u32::MAX);
         if found != expected {
-            told.found(Issue::XattrUsers { block, found, expected });
+            reported.found(Issue::XattrUsers { block, found, expected });
         }
     }
-    values(view, state, attributes, told);
+    values(view, state, attributes, reported);
 }
 
 /// Returns the error in the header of a block.
@@ -250,7 +255,7 @@ fn header(view: &View, ino: u32, block: u64, bytes: &[u8]) -> Result<(), Error> 
 
 /// Checks that every value is in an inode for values, with the right reference count. An inode with the flag of
 /// values that no attribute confirms may be a file, which its names show.
-fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mut Told<'_>) {
+fn values(view: &View, state: &mut CheckState, attributes: &mut Attributes, reported: &mut EventSink<'_>) {
     attributes.values.sort_unstable();
     attributes.holders.sort_unstable_by_key(|holder| holder.ino);
     let mut known = BTreeSet::new();
@@ -261,7 +266,7 @@ fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mu
         let slot = state.slot(value).filter(|slot| slot.is_used() && slot.marks.contains(Marks::VALUE));
         let (Some(holder), Some(slot)) = (holder, slot) else {
             for user in users {
-                told.found(Issue::XattrInode { ino: user.owner, value });
+                reported.found(Issue::XattrInode { ino: user.owner, value });
             }
             continue;
         };
@@ -269,21 +274,21 @@ fn values(view: &View, state: &mut State, attributes: &mut Attributes, told: &mu
         if let Some(expected) = size_by_hash(view, state, holder, users, hash) {
             slot.add_name();
             known.insert(value);
-            told.found(Issue::ValueSize { ino: value, found: holder.size, expected });
+            reported.found(Issue::ValueSize { ino: value, found: holder.size, expected });
             continue;
         }
         let issues = value_issues(holder, users, hash);
         if is_named_by(holder, users, hash) {
             slot.add_name();
             known.insert(value);
-            issues.into_iter().for_each(|issue| told.found(issue));
+            issues.into_iter().for_each(|issue| reported.found(issue));
         } else {
             attributes.doubtful.insert(value, issues);
         }
     }
     if !known.is_empty() && !view.sb.incompat.contains(Incompat::EA_INODE) {
-        let why = "it is not set, and values of attributes are in inodes";
-        told.found(Issue::Feature { feature: "ea_inode", why });
+        let why = "it is not set, but values of attributes are in inodes";
+        reported.found(Issue::Feature { feature: "ea_inode", why });
     }
     for holder in attributes.holders.iter().filter(|holder| !known.contains(&holder.ino)) {
         state.doubt_value(holder.ino);
@@ -341,7 +346,7 @@ fn each_place<'a>(users: impl Iterator<Item = &'a ValueUse>) -> Vec<&'a ValueUse
 /// inode's own size do not.
 fn size_by_hash(
     view: &View,
-    state: &State,
+    state: &CheckState,
     holder: &Holder,
     users: &[ValueUse],
     hash: Option<u32>,
@@ -354,7 +359,7 @@ fn size_by_hash(
 }
 
 /// Returns the hash of the first `size` bytes of a value, or `None` if they cannot be read.
-fn value_hash(view: &View, state: &State, holder: &Holder, size: u64) -> Option<u32> {
+fn value_hash(view: &View, state: &CheckState, holder: &Holder, size: u64) -> Option<u32> {
     if size > VALUE_MAX.into() {
         return None;
     }

@@ -11,8 +11,8 @@ use obento_base::FileKind;
 use obento_base::wire::{FromBytes, to_u64};
 
 use super::claims::is_own;
+use super::inode_check::{InodeCheck, Owned, RESIZE_INO};
 use super::issue::Issue;
-use super::look::{Look, Owned, RESIZE_INO};
 use crate::checksum::Crc;
 use crate::feature::Incompat;
 use crate::inode::InodeFlags;
@@ -65,21 +65,21 @@ pub(super) fn is_tree(map: &[u8]) -> bool {
     RawExtentHeader::ref_from_prefix(map).is_ok_and(|(header, _)| bad_header(header, map.len()).is_none())
 }
 
-impl Look<'_> {
+impl InodeCheck<'_> {
     /// Walks the extent tree in `i_block`.
     pub(super) fn extents(&mut self, owned: &mut Owned) {
         let Some(root) = self.node(self.raw.i_block.to_vec(), 0, None) else { return };
         if root.depth > MAX_DEPTH {
             // Linux refuses it, but its blocks are nevertheless in use.
             let found = root.depth.into();
-            self.tell(Issue::ExtentHeader { ino: self.ino, block: 0, field: "eh_depth", found });
+            self.emit(Issue::ExtentHeader { ino: self.ino, block: 0, field: "eh_depth", found });
         }
         let mut stack = Vec::from([root]);
         while let Some(frame) = stack.last_mut() {
             if frame.next >= frame.entries {
                 if let Some((found, expected)) = frame.sum {
                     let block = frame.block;
-                    self.tell(Issue::ExtentChecksum { ino: self.ino, block, found, expected });
+                    self.emit(Issue::ExtentChecksum { ino: self.ino, block, found, expected });
                 }
                 stack.pop();
                 continue;
@@ -105,7 +105,7 @@ impl Look<'_> {
             bad = bad.or(Some(("eh_entries", 0)));
         }
         if let Some((field, found)) = bad {
-            self.tell(Issue::ExtentHeader { ino: self.ino, block, field, found });
+            self.emit(Issue::ExtentHeader { ino: self.ino, block, field, found });
             return None;
         }
         let sum = depth.and_then(|_| self.bad_sum(&bytes, header.eh_max.get()));
@@ -113,7 +113,7 @@ impl Look<'_> {
         let depth = depth.unwrap_or(said);
         if said != depth {
             // Linux refuses it. e2fsck uses only the levels of the tree.
-            self.tell(Issue::ExtentHeader { ino: self.ino, block, field: "eh_depth", found: said.into() });
+            self.emit(Issue::ExtentHeader { ino: self.ino, block, field: "eh_depth", found: said.into() });
         }
         Some(Frame {
             bytes,
@@ -153,16 +153,16 @@ impl Look<'_> {
         let may_pass_eof = !written || self.has(InodeFlags::VERITY);
         let past = frame.end.is_some_and(|most| end > most) && !(end > eof && may_pass_eof);
         if !on_volume(sb, start, len) || len == 0 {
-            return self.tell(Issue::BadExtent { ino, at, block: start, len });
+            return self.emit(Issue::BadExtent { ino, at, block: start, len });
         }
         if at < frame.start || at < owned.end || past {
-            return self.tell(Issue::ExtentOrder { ino, block: frame.block, index, at });
+            return self.emit(Issue::ExtentOrder { ino, block: frame.block, index, at });
         }
         if self.is_dir() && end > self.most_dir_blocks() {
-            return self.tell(Issue::BadExtent { ino, at, block: start, len });
+            return self.emit(Issue::BadExtent { ino, at, block: start, len });
         }
         if self.is_dir() && !written {
-            self.tell(Issue::ExtentUnwritten { ino, at });
+            self.emit(Issue::ExtentUnwritten { ino, at });
         }
         frame.start = end;
         self.own(owned, at, start, len);
@@ -184,16 +184,16 @@ impl Look<'_> {
         let end = next.map_or(frame.end, |next| Some(next.ei_block.get().into()));
         let (ino, block) = (self.ino, index_leaf(&entry).0);
         if !on_volume(&self.view.sb, block, 1) {
-            self.tell(Issue::IllegalBlock { ino, at, block });
+            self.emit(Issue::IllegalBlock { ino, at, block });
             return None;
         }
         let past = end.is_some_and(|end| end <= at) || frame.end.is_some_and(|most| at >= most);
         if at < frame.start || past {
-            self.tell(Issue::ExtentOrder { ino, block: frame.block, index, at });
+            self.emit(Issue::ExtentOrder { ino, block: frame.block, index, at });
             return None;
         }
         if frame.path.contains(&block) {
-            self.tell(Issue::ExtentCircle { ino, block: frame.block, below: block });
+            self.emit(Issue::ExtentCircle { ino, block: frame.block, below: block });
             return None;
         }
         frame.start = at.saturating_add(1);
@@ -204,7 +204,7 @@ impl Look<'_> {
         let first = child.bytes.get(ENTRY..).and_then(|bytes| bytes.first_chunk().copied());
         let first = u64::from(u32::from_le_bytes(first.unwrap_or_default()));
         if first != at {
-            self.tell(Issue::ExtentStart { ino, block, found: first, expected: at });
+            self.emit(Issue::ExtentStart { ino, block, found: first, expected: at });
         }
         (child.start, child.end) = (first, end);
         child.path.extend_from_slice(&frame.path);
@@ -217,14 +217,14 @@ impl Look<'_> {
         if self.view.zones.overlap(VolBlock(block), 1) {
             return None;
         }
-        if !is_new && !self.purse.node(&self.state.budget) {
-            self.tell(Issue::TooManyIllegal { ino: self.ino });
+        if !is_new && !self.allowance.node(&self.state.budget) {
+            self.emit(Issue::TooManyIllegal { ino: self.ino });
             return None;
         }
         match self.view.read(VolBlock(block), 1) {
             Ok(bytes) => Some(bytes),
             Err(_) => {
-                self.tell(Issue::IllegalBlock { ino: self.ino, at, block });
+                self.emit(Issue::IllegalBlock { ino: self.ino, at, block });
                 None
             }
         }
@@ -331,8 +331,8 @@ impl Look<'_> {
         const MANY: u32 = 12;
         owned.illegal = owned.illegal.saturating_add(1);
         match owned.illegal {
-            MANY => self.tell(Issue::TooManyIllegal { ino: self.ino }),
-            few if few < MANY => self.tell(Issue::IllegalBlock { ino: self.ino, at, block }),
+            MANY => self.emit(Issue::TooManyIllegal { ino: self.ino }),
+            few if few < MANY => self.emit(Issue::IllegalBlock { ino: self.ino, at, block }),
             _ => {}
         }
     }

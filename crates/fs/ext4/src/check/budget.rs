@@ -2,7 +2,7 @@
 //!
 //! Invariant: an intact file or directory is read whatever other files cost. Blocks that no other file has claimed
 //! are read without limit, since there are no more of them than the volume has. For other blocks each inode has a
-//! small allowance ([`Purse`]), that of the root is the number of blocks of the device, and only reads beyond it use
+//! small allowance ([`InodeBudget`]), that of the root is the number of blocks of the device, and only reads beyond it use
 //! the shared allowance ([`Budget`]).
 //! Invariant: the allowances of trees and of directories are separate.
 
@@ -65,13 +65,13 @@ impl Budget {
 
 /// The allowance of one inode.
 #[derive(Debug)]
-pub(super) struct Purse {
+pub(super) struct InodeBudget {
     nodes: u64,
     blocks: u64,
     runs: u64,
 }
 
-impl Purse {
+impl InodeBudget {
     pub(super) fn new() -> Self {
         Self { nodes: OWN_NODES, blocks: OWN_BLOCKS, runs: OWN_RUNS }
     }
@@ -126,21 +126,21 @@ mod tests {
     #[test]
     fn everybody_reads_a_little_after_another_has_spent_all_that_is_shared() {
         let budget = Budget::new(10);
-        let mut hostile = Purse::new();
+        let mut hostile = InodeBudget::new();
         while hostile.node(&budget) {}
         while hostile.blocks(&budget, 1) {}
-        assert!(!Purse::new().blocks(&budget, OWN_BLOCKS + 1));
-        let mut sound = Purse::new();
+        assert!(!InodeBudget::new().blocks(&budget, OWN_BLOCKS + 1));
+        let mut sound = InodeBudget::new();
         assert!((0..OWN_NODES).all(|_| sound.node(&budget)) && !sound.node(&budget));
         assert!(sound.blocks(&budget, OWN_BLOCKS) && !sound.blocks(&budget, 1));
-        assert!(Purse::of_root(&Budget::new(1 << 20)).blocks(&budget, 1 << 20));
+        assert!(InodeBudget::of_root(&Budget::new(1 << 20)).blocks(&budget, 1 << 20));
     }
 
     #[test]
-    fn what_trees_cost_takes_nothing_from_directories() {
+    fn the_cost_of_trees_takes_nothing_from_directories() {
         let budget = Budget::new(10);
-        let mut hostile = Purse::new();
+        let mut hostile = InodeBudget::new();
         while hostile.node(&budget) {}
-        assert!(Purse::new().blocks(&budget, 1 << 10));
+        assert!(InodeBudget::new().blocks(&budget, 1 << 10));
     }
 }

@@ -5,16 +5,16 @@
 
 use alloc::vec::Vec;
 
+use super::inode_check::Owned;
+use super::inode_check::{InodeCheck, Mode};
 use super::issue::Issue;
-use super::look::Owned;
-use super::look::{Look, Mode};
-use super::state::{DirRun, State, own_copies};
+use super::state::{CheckState, DirRun, own_copies};
 use super::view::View;
 use crate::feature::Incompat;
 use crate::map::check::numbers;
 use crate::unit::VolBlock;
 
-impl Look<'_> {
+impl InodeCheck<'_> {
     /// Claims data blocks for this inode.
     pub(super) fn own(&mut self, owned: &mut Owned, at: u64, start: u64, len: u64) {
         let bits = self.view.sb.cluster_bits;
@@ -22,7 +22,7 @@ impl Look<'_> {
         let first_of = |cluster: u64| cluster.checked_shl(bits).unwrap_or(u64::MAX);
         let end = start.saturating_add(len);
         if bits > 0 && !self.is_cluster_rule_kept(owned, at, start) {
-            self.tell(Issue::ClusterRule { ino: self.ino, at, block: start });
+            self.emit(Issue::ClusterRule { ino: self.ino, at, block: start });
         }
         let shares = bits > 0 && owned.previous != 0 && cluster(owned.previous) == cluster(start);
         let from = if shares { first_of(cluster(start).saturating_add(1)) } else { first_of(cluster(start)) };
@@ -38,9 +38,9 @@ impl Look<'_> {
         owned.end = owned.end.max(at.saturating_add(len));
         owned.previous = end.saturating_sub(1);
         owned.next = at.saturating_add(len);
-        if owned.keep_runs && !self.purse.run(&self.state.budget, is_shared) {
+        if owned.keep_runs && !self.allowance.run(&self.state.budget, is_shared) {
             owned.keep_runs = false;
-            self.tell(Issue::TooManyIllegal { ino: self.ino });
+            self.emit(Issue::TooManyIllegal { ino: self.ino });
         }
         if owned.keep_runs {
             let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -84,12 +84,15 @@ impl Look<'_> {
         // If many files share many blocks, whole runs are reported.
         let runs = match state.budget.may_detail(len) {
             true => twice_runs(self.view, state, start, at, len),
-            false => {
-                Vec::from([Run { start, at, len, is_own: self.view.zones.overlap(VolBlock(start), len) }])
-            }
+            false => Vec::from([ClaimedRun {
+                start,
+                at,
+                len,
+                is_own: self.view.zones.overlap(VolBlock(start), len),
+            }]),
         };
-        for Run { start, at, len, is_own } in runs {
-            self.tell_twice(match is_own {
+        for ClaimedRun { start, at, len, is_own } in runs {
+            self.report_twice(match is_own {
                 true => Issue::BlockOfVolume { ino, at, block: start, len },
                 false => Issue::BlockTwice { ino, at, block: start, len },
             });
@@ -105,14 +108,14 @@ fn keeps(view: &View, block: u64) -> bool {
     block >= start.0 && block < start.0.saturating_add(len)
 }
 
-/// Returns whether a block belongs to the volume itself, as in [`State::take_metadata`].
+/// Returns whether a block belongs to the volume itself, as in [`CheckState::take_metadata`].
 pub(super) fn is_own(view: &View, block: u64) -> bool {
     let mmp = view.sb.incompat.contains(Incompat::MMP) && view.sb.raw.s_mmp_block.get() == block;
     mmp || view.zones.overlap(VolBlock(block), 1) || keeps(view, block)
 }
 
 /// Contiguous blocks that were claimed twice.
-struct Run {
+struct ClaimedRun {
     start: u64,
     at: u64,
     len: u64,
@@ -121,8 +124,8 @@ struct Run {
 }
 
 /// Returns the parts of a run that were claimed twice.
-fn twice_runs(view: &View, state: &State, start: u64, at: u64, len: u64) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn twice_runs(view: &View, state: &CheckState, start: u64, at: u64, len: u64) -> Vec<ClaimedRun> {
+    let mut runs: Vec<ClaimedRun> = Vec::new();
     for inside in 0..len {
         let block = start.saturating_add(inside);
         if !state.is_twice(VolBlock(block), 1) {
@@ -133,7 +136,7 @@ fn twice_runs(view: &View, state: &State, start: u64, at: u64, len: u64) -> Vec<
             Some(run) if run.start.saturating_add(run.len) == block && run.is_own == is_own => {
                 run.len = run.len.saturating_add(1);
             }
-            _ => runs.push(Run { start: block, at: at.saturating_add(inside), len: 1, is_own }),
+            _ => runs.push(ClaimedRun { start: block, at: at.saturating_add(inside), len: 1, is_own }),
         }
     }
     runs

@@ -10,12 +10,12 @@ use alloc::vec::Vec;
 use obento_base::Bitmap;
 use obento_base::wire::{to_u64, to_usize};
 
+use super::events::EventSink;
 use super::issue::Issue;
 use super::parallel::each_part;
-use super::state::{Slot, State, count};
-use super::told::Told;
+use super::state::{CheckState, InodeSlot, count};
 use super::view::View;
-use crate::allocator::{Kind, bitmap_checksum, compare_sum, fresh_block_bitmap};
+use crate::allocator::{BitmapKind, bitmap_checksum, compare_sum, fresh_block_bitmap};
 use crate::group::GroupFlags;
 use crate::unit::VolBlock;
 
@@ -26,7 +26,7 @@ const MAX_RUNS: usize = 16;
 
 /// The results of some groups.
 #[derive(Default)]
-struct Part {
+struct CountedGroups {
     issues: Vec<Issue>,
     free_blocks: u64,
     free_inodes: u64,
@@ -34,55 +34,55 @@ struct Part {
 }
 
 /// Checks all groups, and the counts of the super block.
-pub(super) fn check(view: &Arc<View>, state: &Arc<State>, threads: u32, told: &mut Told<'_>) {
+pub(super) fn check(view: &Arc<View>, state: &Arc<CheckState>, threads: u32, reported: &mut EventSink<'_>) {
     let groups = view.sb.groups;
     let shares = groups.div_ceil(SHARE);
     let work = {
         let (view, state) = (Arc::clone(view), Arc::clone(state));
         Arc::new(move |share: u32| {
             let first = share.saturating_mul(SHARE);
-            Share { view: &view, state: &state, part: Part::default() }
+            Share { view: &view, state: &state, part: CountedGroups::default() }
                 .all(first, first.saturating_add(SHARE).min(groups))
         })
     };
     let (mut free_blocks, mut free_inodes, mut directories) = (0_u64, 0_u64, 0_u64);
-    each_part(threads, shares, &work, |share, part: Part| {
-        part.issues.into_iter().for_each(|issue| told.found(issue));
+    each_part(threads, shares, &work, |share, part: CountedGroups| {
+        part.issues.into_iter().for_each(|issue| reported.found(issue));
         free_blocks = free_blocks.saturating_add(part.free_blocks);
         free_inodes = free_inodes.saturating_add(part.free_inodes);
         directories = directories.saturating_add(part.directories);
-        told.progress("bitmaps", share.saturating_add(1).into(), shares.into());
+        reported.progress("bitmaps", share.saturating_add(1).into(), shares.into());
     });
     let sb = &view.sb;
     let expected = free_blocks.saturating_mul(sb.cluster_blocks().into());
     if sb.free_blocks() != expected {
-        told.found(Issue::FreeBlocks { found: sb.free_blocks(), expected });
+        reported.found(Issue::FreeBlocks { found: sb.free_blocks(), expected });
     }
     let found = u64::from(sb.raw.s_free_inodes_count.get());
     if found != free_inodes {
-        told.found(Issue::FreeInodes { found, expected: free_inodes });
+        reported.found(Issue::FreeInodes { found, expected: free_inodes });
     }
-    told.report.blocks = (sb.blocks_count.saturating_sub(expected), sb.blocks_count);
-    told.report.inodes = (u64::from(sb.inodes_count).saturating_sub(free_inodes), sb.inodes_count.into());
-    told.report.directories = directories;
+    reported.report.blocks = (sb.blocks_count.saturating_sub(expected), sb.blocks_count);
+    reported.report.inodes = (u64::from(sb.inodes_count).saturating_sub(free_inodes), sb.inodes_count.into());
+    reported.report.directories = directories;
 }
 
 struct Share<'a> {
     view: &'a View,
-    state: &'a State,
-    part: Part,
+    state: &'a CheckState,
+    part: CountedGroups,
 }
 
 impl Share<'_> {
-    fn all(mut self, first: u32, end: u32) -> Part {
+    fn all(mut self, first: u32, end: u32) -> CountedGroups {
         let place = |kind| {
             move |group: &crate::group::GroupDescriptor| match kind {
-                Kind::Blocks => group.block_bitmap,
-                Kind::Inodes => group.inode_bitmap,
+                BitmapKind::Blocks => group.block_bitmap,
+                BitmapKind::Inodes => group.inode_bitmap,
             }
         };
-        let blocks = self.bitmaps(first, end, GroupFlags::BLOCK_UNINIT, place(Kind::Blocks));
-        let inodes = self.bitmaps(first, end, GroupFlags::INODE_UNINIT, place(Kind::Inodes));
+        let blocks = self.bitmaps(first, end, GroupFlags::BLOCK_UNINIT, place(BitmapKind::Blocks));
+        let inodes = self.bitmaps(first, end, GroupFlags::INODE_UNINIT, place(BitmapKind::Inodes));
         for ((group, blocks), inodes) in (first..end).zip(blocks).zip(inodes) {
             self.blocks(group, blocks);
             self.inodes(group, inodes);
@@ -145,7 +145,7 @@ impl Share<'_> {
         self.part.free_blocks = self.part.free_blocks.saturating_add(free);
         let descriptor = view.group(group);
         if let Some(bitmap) = &bitmap {
-            self.checksum(group, Kind::Blocks, bitmap);
+            self.checksum(group, BitmapKind::Blocks, bitmap);
         }
         let bitmap = match (bitmap, uninit) {
             (None, true) => fresh_block_bitmap(sb, group, descriptor).ok(),
@@ -161,7 +161,7 @@ impl Share<'_> {
                 self.part.issues.push(Issue::GroupUninit { group, what: "blocks" });
                 runs.clear();
             }
-            for Run { first, len, stored } in runs {
+            for WrongBits { first, len, stored } in runs {
                 let len = len.checked_shl(sb.cluster_bits).unwrap_or(0);
                 self.part.issues.push(Issue::BlockBitmap { group, block: block(first), len, stored });
             }
@@ -182,7 +182,7 @@ impl Share<'_> {
         let (view, sb) = (self.view, &self.view.sb);
         let slots = self.state.inodes.get(to_usize(group.into())).map(|slots| &**slots).unwrap_or_default();
         let first = group.saturating_mul(sb.inodes_per_group).saturating_add(1);
-        let is_used = |(ino, slot): (u32, &Slot)| slot.is_used() || view.is_own(ino);
+        let is_used = |(ino, slot): (u32, &InodeSlot)| slot.is_used() || view.is_own(ino);
         let used = (first..).zip(slots).filter(|&(ino, slot)| is_used((ino, slot))).count();
         // Inodes of the format itself after the known slots are in use, too.
         let free = u64::from(sb.inodes_per_group).saturating_sub(to_u64(used));
@@ -190,11 +190,11 @@ impl Share<'_> {
         self.part.free_inodes = self.part.free_inodes.saturating_add(free);
         self.part.directories = self.part.directories.saturating_add(directories);
         if let Some(bitmap) = &bitmap {
-            self.checksum(group, Kind::Inodes, bitmap);
+            self.checksum(group, BitmapKind::Inodes, bitmap);
             let words = words_of((first..).zip(slots).map(is_used), sb.inodes_per_group);
             let mut runs = Vec::new();
             differences(bitmap, &words, sb.inodes_per_group, &mut runs);
-            for Run { first: bit, len, stored } in runs {
+            for WrongBits { first: bit, len, stored } in runs {
                 let ino = first.saturating_add(u32::try_from(bit).unwrap_or(0));
                 let len = u32::try_from(len).unwrap_or(u32::MAX);
                 self.part.issues.push(Issue::InodeBitmap { group, ino, len, stored });
@@ -216,28 +216,28 @@ impl Share<'_> {
         }
     }
 
-    fn checksum(&mut self, group: u32, kind: Kind, bitmap: &[u8]) {
+    fn checksum(&mut self, group: u32, kind: BitmapKind, bitmap: &[u8]) {
         let Some(expected) = bitmap_checksum(&self.view.sb, kind, bitmap) else { return };
         let descriptor = self.view.descriptor_bytes(group);
         let Some((found, expected)) = compare_sum(kind, descriptor, expected) else { return };
         if found != expected {
             self.part.issues.push(match kind {
-                Kind::Blocks => Issue::BlockBitmapChecksum { group, found, expected },
-                Kind::Inodes => Issue::InodeBitmapChecksum { group, found, expected },
+                BitmapKind::Blocks => Issue::BlockBitmapChecksum { group, found, expected },
+                BitmapKind::Inodes => Issue::InodeBitmapChecksum { group, found, expected },
             });
         }
     }
 }
 
 /// Wrong bits, and their stored value.
-struct Run {
+struct WrongBits {
     first: u64,
     len: u64,
     stored: u8,
 }
 
 /// Finds the runs in the first `bits` bits in which `stored` differs from `expected`, up to the maximum.
-fn differences(stored: &[u8], expected: &[u64], bits: u32, runs: &mut Vec<Run>) {
+fn differences(stored: &[u8], expected: &[u64], bits: u32, runs: &mut Vec<WrongBits>) {
     let mut words = expected.iter().copied().chain(core::iter::repeat(0));
     for (base, bytes) in (0_u32..).step_by(64).zip(stored.chunks(8)).take_while(|(base, _)| *base < bits) {
         let mut word = [0; 8];
@@ -257,7 +257,7 @@ fn differences(stored: &[u8], expected: &[u64], bits: u32, runs: &mut Vec<Run>) 
                     run.len = run.len.saturating_add(1);
                 }
                 _ if is_full => return,
-                _ => runs.push(Run { first: at, len: 1, stored }),
+                _ => runs.push(WrongBits { first: at, len: 1, stored }),
             }
         }
     }

@@ -10,12 +10,12 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{Corrupt, Error, Ino};
 
-use super::budget::Purse;
-use super::htree::{Kind, Tree};
+use super::budget::InodeBudget;
+use super::events::EventSink;
+use super::htree::{CheckedIndex, IndexBlockKind};
 use super::issue::Issue;
 use super::parallel::each_part;
-use super::state::{Dir, DirRun, State};
-use super::told::Told;
+use super::state::{CheckState, Dir, DirRun};
 use super::view::View;
 use crate::checksum::Crc;
 use crate::dir::{Fold, Folder, Record, Records, UTF8_12_1};
@@ -39,7 +39,7 @@ const HEAD: usize = size_of::<RawDirEntry>();
 const CHECKSUM_KIND: u8 = 0xde;
 
 /// Checks all directories.
-pub(super) fn check(view: &Arc<View>, state: &Arc<State>, threads: u32, told: &mut Told<'_>) {
+pub(super) fn check(view: &Arc<View>, state: &Arc<CheckState>, threads: u32, reported: &mut EventSink<'_>) {
     let shares = state.dirs.len().div_ceil(SHARE);
     let shares = u32::try_from(shares).unwrap_or(u32::MAX);
     let work = {
@@ -49,7 +49,7 @@ pub(super) fn check(view: &Arc<View>, state: &Arc<State>, threads: u32, told: &m
             let mut issues = Vec::new();
             let mut bytes = Vec::new();
             for dir in state.dirs.iter().skip(first).take(SHARE) {
-                let mut look = Look::new(&view, &state, dir);
+                let mut look = DirectoryCheck::new(&view, &state, dir);
                 look.all(&mut bytes);
                 issues.append(&mut look.issues);
             }
@@ -57,15 +57,15 @@ pub(super) fn check(view: &Arc<View>, state: &Arc<State>, threads: u32, told: &m
         })
     };
     each_part(threads, shares, &work, |share, issues: Vec<Issue>| {
-        issues.into_iter().for_each(|issue| told.found(issue));
-        told.progress("directories", share.saturating_add(1).into(), shares.into());
+        issues.into_iter().for_each(|issue| reported.found(issue));
+        reported.progress("directories", share.saturating_add(1).into(), shares.into());
     });
-    tell_twice(view, state, told);
+    report_twice(view, state, reported);
 }
 
 /// Reports all names but one of directories that have several. The name in the directory that `..` refers to is kept,
 /// or the first name if that directory has none.
-fn tell_twice(view: &View, state: &State, told: &mut Told<'_>) {
+fn report_twice(view: &View, state: &CheckState, reported: &mut EventSink<'_>) {
     let twice: Vec<&Dir> = state.dirs.iter().filter(|dir| dir.is_twice()).collect();
     let wanted: BTreeSet<u32> = twice.iter().map(|dir| dir.ino).collect();
     if wanted.is_empty() {
@@ -73,7 +73,7 @@ fn tell_twice(view: &View, state: &State, told: &mut Told<'_>) {
     }
     let mut bytes = Vec::new();
     let mut names_of = |dir: &Dir| {
-        let mut look = Look::new(view, state, dir);
+        let mut look = DirectoryCheck::new(view, state, dir);
         look.wanted = Some(&wanted);
         look.all(&mut bytes);
         look.names
@@ -95,14 +95,14 @@ fn tell_twice(view: &View, state: &State, told: &mut Told<'_>) {
         for (ino, name) in names_of(dir) {
             let is_kept = state.dir(ino).is_some_and(|child| child.parent() == dir.ino) && seen.insert(ino);
             if !is_kept {
-                told.found(Issue::DirectoryTwice { dir: dir.ino, name, ino });
+                reported.found(Issue::DirectoryTwice { dir: dir.ino, name, ino });
             }
         }
     }
 }
 
 /// Returns whether the path from `dir` to the root does not contain `below`. Returns false when `steps` are used up.
-fn leads_to_root(state: &State, dir: u32, below: u32, steps: &mut usize) -> bool {
+fn leads_to_root(state: &CheckState, dir: u32, below: u32, steps: &mut usize) -> bool {
     let mut at = dir;
     while at != ROOT && at != below && *steps > 0 {
         *steps = steps.saturating_sub(1);
@@ -113,14 +113,14 @@ fn leads_to_root(state: &State, dir: u32, below: u32, steps: &mut usize) -> bool
 }
 
 /// The state of checking a directory.
-pub(super) struct Look<'a> {
+pub(super) struct DirectoryCheck<'a> {
     pub(super) view: &'a View,
-    pub(super) state: &'a State,
+    pub(super) state: &'a CheckState,
     pub(super) dir: &'a Dir,
     issues: Vec<Issue>,
     /// Hashes of the names of a block, with their offsets.
     pub(super) hashes: Vec<(u64, u32)>,
-    pub(super) tree: Option<Tree>,
+    pub(super) tree: Option<CheckedIndex>,
     /// If set, only entries that refer to one of these directories are collected, and nothing is reported or counted.
     pub(super) wanted: Option<&'a BTreeSet<u32>>,
     pub(super) names: Vec<(u32, Vec<u8>)>,
@@ -128,13 +128,14 @@ pub(super) struct Look<'a> {
     pub(super) policy: Option<Option<Vec<u8>>>,
     /// Set if names must be UTF-8 and are compared without case.
     pub(super) folder: Option<Folder>,
-    purse: Purse,
+    allowance: InodeBudget,
 }
 
-impl<'a> Look<'a> {
-    fn new(view: &'a View, state: &'a State, dir: &'a Dir) -> Self {
+impl<'a> DirectoryCheck<'a> {
+    fn new(view: &'a View, state: &'a CheckState, dir: &'a Dir) -> Self {
         let (issues, hashes, names) = (Vec::new(), Vec::new(), Vec::new());
-        let purse = if dir.ino == ROOT { Purse::of_root(&state.budget) } else { Purse::new() };
+        let allowance =
+            if dir.ino == ROOT { InodeBudget::of_root(&state.budget) } else { InodeBudget::new() };
         let folder = is_strict(view, dir).then(Folder::default);
         Self {
             view,
@@ -147,11 +148,11 @@ impl<'a> Look<'a> {
             names,
             policy: None,
             folder,
-            purse,
+            allowance,
         }
     }
 
-    pub(super) fn tell(&mut self, issue: Issue) {
+    pub(super) fn emit(&mut self, issue: Issue) {
         if self.wanted.is_none() && self.issues.len() < MAX_TOLD {
             self.issues.push(issue);
         }
@@ -171,18 +172,18 @@ impl<'a> Look<'a> {
         let dir = self.dir;
         for run in &dir.runs {
             if run.at > next {
-                self.tell(Issue::DirectoryHole { dir: dir.ino, at: next });
+                self.emit(Issue::DirectoryHole { dir: dir.ino, at: next });
             }
             self.run(run, indexed, bytes);
             next = run.at.saturating_add(run.len.into());
         }
         if dir.runs.first().is_some_and(|run| run.at > 0) {
-            self.tell(Issue::Dot { dir: dir.ino, block: 0, name: ".", why: "is missing" });
+            self.emit(Issue::Dot { dir: dir.ino, block: 0, name: ".", why: "is missing" });
         }
         if let Some(tree) = self.tree.take() {
             let mut issues = Vec::new();
             tree.check(dir, &mut |issue| issues.push(issue));
-            issues.into_iter().for_each(|issue| self.tell(issue));
+            issues.into_iter().for_each(|issue| self.emit(issue));
         }
     }
 
@@ -192,8 +193,8 @@ impl<'a> Look<'a> {
         while done < len {
             let count = len.saturating_sub(done).min(BATCH);
             let start = VolBlock(run.start.0.saturating_add(done));
-            if run.is_shared && !self.purse.blocks(&self.state.budget, count) {
-                return self.tell(Issue::TooManyIllegal { ino: self.dir.ino });
+            if run.is_shared && !self.allowance.blocks(&self.state.budget, count) {
+                return self.emit(Issue::TooManyIllegal { ino: self.dir.ino });
             }
             let mut place = (start.0, run.at.saturating_add(done));
             match self.view.read_into(start, count, bytes) {
@@ -203,7 +204,7 @@ impl<'a> Look<'a> {
                         place = (place.0.saturating_add(1), place.1.saturating_add(1));
                     }
                 }
-                Err(why) => self.tell(Issue::DirectoryUnreadable { dir: self.dir.ino, block: start.0, why }),
+                Err(why) => self.emit(Issue::DirectoryUnreadable { dir: self.dir.ino, block: start.0, why }),
             }
             done = done.saturating_add(count);
         }
@@ -214,16 +215,16 @@ impl<'a> Look<'a> {
         if indexed {
             if at == 0 {
                 let mut issues = Vec::new();
-                self.tree = Tree::root(self.view, self.dir, bytes, &mut |issue| issues.push(issue));
-                issues.into_iter().for_each(|issue| self.tell(issue));
+                self.tree = CheckedIndex::root(self.view, self.dir, bytes, &mut |issue| issues.push(issue));
+                issues.into_iter().for_each(|issue| self.emit(issue));
                 self.records(bytes, number, at, false);
                 return;
             }
             if let Some(tree) = &mut self.tree {
                 let mut issues = Vec::new();
                 let kind = tree.block(self.view, self.dir, bytes, at, &mut |issue| issues.push(issue));
-                issues.into_iter().for_each(|issue| self.tell(issue));
-                if kind == Kind::Node {
+                issues.into_iter().for_each(|issue| self.emit(issue));
+                if kind == IndexBlockKind::Node {
                     return;
                 }
             }
@@ -238,12 +239,12 @@ impl<'a> Look<'a> {
         }
         let dir = self.dir.ino;
         if !self.has_tail(bytes) {
-            return self.tell(Issue::DirectoryNoTail { dir, block });
+            return self.emit(Issue::DirectoryNoTail { dir, block });
         }
         let Ok((covered, tail)) = RawDirTail::ref_from_suffix(bytes) else { return };
         let (found, expected) = (tail.det_checksum.get(), Crc::new(self.dir.seed).add(covered).get());
         if found != expected {
-            self.tell(Issue::DirectoryChecksum { dir, block, found, expected });
+            self.emit(Issue::DirectoryChecksum { dir, block, found, expected });
         }
     }
 
@@ -273,10 +274,10 @@ impl<'a> Look<'a> {
                 Ok(record) => record,
                 Err(error) => {
                     let (offset, rec_len) = bad_record(&error);
-                    self.tell(Issue::DirectoryRecord { dir: self.dir.ino, block, offset, rec_len });
+                    self.emit(Issue::DirectoryRecord { dir: self.dir.ino, block, offset, rec_len });
                     if at == 0 && position < 2 {
                         let name = if position == 0 { "." } else { ".." };
-                        self.tell(Issue::Dot { dir: self.dir.ino, block, name, why: "cannot be read" });
+                        self.emit(Issue::Dot { dir: self.dir.ino, block, name, why: "cannot be read" });
                     }
                     whole = false;
                     break;
@@ -285,7 +286,7 @@ impl<'a> Look<'a> {
             last = record.offset;
             if at == 0 && position < 2 && !is_followed_by_zero(bytes, &record) {
                 let name = if position == 0 { "." } else { ".." };
-                self.tell(Issue::Dot { dir: self.dir.ino, block, name, why: "is not followed by a zero" });
+                self.emit(Issue::Dot { dir: self.dir.ino, block, name, why: "is not followed by a zero" });
             }
             match (at, position) {
                 (0, 0) => self.dot(&record, block),
@@ -294,11 +295,11 @@ impl<'a> Look<'a> {
             }
         }
         if at == 0 && whole && last == 0 {
-            self.tell(Issue::Dot { dir: self.dir.ino, block, name: "..", why: "is missing" });
+            self.emit(Issue::Dot { dir: self.dir.ino, block, name: "..", why: "is missing" });
         }
         let tail = bytes.len().saturating_sub(size_of::<RawDirTail>());
         if whole && is_leaf && self.has_tail(bytes) && to_usize(last.into()) != tail {
-            self.tell(Issue::DirectoryNoTail { dir: self.dir.ino, block });
+            self.emit(Issue::DirectoryNoTail { dir: self.dir.ino, block });
         }
         self.duplicates(&records, block);
     }
@@ -326,7 +327,7 @@ impl<'a> Look<'a> {
             if let (Ok(one), Ok(next)) = (records.at(one), records.at(next))
                 && self.folded(one.name) == self.folded(next.name)
             {
-                self.tell(Issue::DuplicateName { dir: self.dir.ino, block, name: one.name.to_vec() });
+                self.emit(Issue::DuplicateName { dir: self.dir.ino, block, name: one.name.to_vec() });
             }
         }
     }

@@ -9,20 +9,20 @@ use obento_base::Ino;
 use obento_base::wire::{FromBytes, join};
 
 use super::attributes::in_block;
-use super::look::Look;
+use super::inode_check::InodeCheck;
 use super::view::View;
 use crate::raw::RawInode;
 use crate::unit::VolBlock;
-use crate::xattr::{Area, Entry};
+use crate::xattr::{AttributeArea, AttributeEntry};
 
 /// `EXT4_XATTR_INDEX_ENCRYPTION` and the name of its one attribute.
 const ENCRYPTION: (u8, &[u8]) = (9, b"c");
 /// The error of an encrypted file without a context.
-pub(super) const NO_CONTEXT: &str = "it is encrypted and has no encryption context";
+pub(super) const NO_CONTEXT: &str = "it is encrypted but has no encryption context";
 /// Size of the file's own random bytes at the end of a context.
 const NONCE: usize = 16;
 
-impl Look<'_> {
+impl InodeCheck<'_> {
     /// Checks the context of an encrypted file.
     pub(super) fn encryption(&self) -> Result<(), &'static str> {
         let context = context_of(self.view, self.ino, self.record).ok_or(NO_CONTEXT)?;
@@ -51,12 +51,12 @@ pub(super) fn policy_of(view: &View, ino: u32) -> Option<Vec<u8>> {
 
 /// Returns the context in the attributes of an inode.
 fn context_of(view: &View, number: u32, record: &[u8]) -> Option<Vec<u8>> {
-    let is_context = |entry: &Entry<'_>| (entry.raw.e_name_index, entry.name) == ENCRYPTION;
+    let is_context = |entry: &AttributeEntry<'_>| (entry.raw.e_name_index, entry.name) == ENCRYPTION;
     let (raw, _) = RawInode::ref_from_prefix(record).ok()?;
     let extra = record.get(128..130).and_then(|bytes| bytes.first_chunk().copied());
     let start = usize::from(u16::from_le_bytes(extra.unwrap_or_default())).saturating_add(132);
     let (ino, bytes) = (Ino(number.into()), record.get(start..).unwrap_or_default());
-    let inside = Area { ino, block: 0, base: 0, bytes, table: 0 };
+    let inside = AttributeArea { ino, block: 0, base: 0, bytes, table: 0 };
     let block = join(raw.i_file_acl_lo.get(), raw.l_i_file_acl_high.get().into());
     let bytes = if block == 0 { Vec::new() } else { view.read(VolBlock(block), 1).unwrap_or_default() };
     let outside = in_block(number, block, &bytes);

@@ -2,7 +2,7 @@
 //!
 //! Source: e2fsprogs `e2fsck/pass2.c` `check_dot`, `check_dotdot`, `check_filetype`.
 
-use super::directories::{Look, ROOT};
+use super::directories::{DirectoryCheck, ROOT};
 use super::encryption;
 use super::issue::Issue;
 use super::state::Marks;
@@ -15,19 +15,19 @@ const SHORTEST_ENCRYPTED: usize = 16;
 /// Maximum size of the record of `.`. A longer one has space for another name, and is reported.
 const LONGEST_DOT: u32 = 24;
 
-impl Look<'_> {
+impl DirectoryCheck<'_> {
     pub(super) fn dot(&mut self, record: &Record<'_>, block: u64) {
         let dir = self.dir.ino;
         if record.inode == 0 || record.name != b"." {
-            self.tell(Issue::Dot { dir, block, name: ".", why: "is missing" });
+            self.emit(Issue::Dot { dir, block, name: ".", why: "is missing" });
             return self.entry_if_named(record, block);
         }
         self.file_type(record, dir);
         if record.inode != dir {
-            self.tell(Issue::DotInode { dir, found: record.inode });
+            self.emit(Issue::DotInode { dir, found: record.inode });
         }
         if record.len > LONGEST_DOT {
-            self.tell(Issue::Dot { dir, block, name: ".", why: "leaves no room for what follows" });
+            self.emit(Issue::Dot { dir, block, name: ".", why: "leaves no room for '..'" });
         }
         self.count(dir);
     }
@@ -35,7 +35,7 @@ impl Look<'_> {
     pub(super) fn dot_dot(&mut self, record: &Record<'_>, block: u64) {
         let dir = self.dir.ino;
         if record.inode == 0 || record.name != b".." {
-            self.tell(Issue::Dot { dir, block, name: "..", why: "is missing" });
+            self.emit(Issue::Dot { dir, block, name: "..", why: "is missing" });
             return self.entry_if_named(record, block);
         }
         self.dir.set_dot_dot(record.inode);
@@ -79,40 +79,40 @@ impl Look<'_> {
         }
         let name = || record.name.to_vec();
         if matches!(record.name, b"." | b"..") {
-            return self.tell(Issue::DuplicateDot { dir, block, offset: record.offset });
+            return self.emit(Issue::DuplicateDot { dir, block, offset: record.offset });
         }
         let encrypted = self.has(InodeFlags::ENCRYPT);
         let is_name =
             !record.name.is_empty() && (encrypted || !record.name.iter().any(|&b| b == b'/' || b == 0));
         let short = encrypted && record.name.len() < SHORTEST_ENCRYPTED;
         if !is_name || short {
-            self.tell(Issue::EntryName { dir, block, offset: record.offset, name: name() });
+            self.emit(Issue::EntryName { dir, block, offset: record.offset, name: name() });
             if short {
                 return;
             }
         }
         if self.folder.is_some() && str::from_utf8(record.name).is_err() {
-            self.tell(Issue::EntryEncoding { dir, name: name(), ino });
+            self.emit(Issue::EntryEncoding { dir, name: name(), ino });
         }
         if ino == ROOT {
-            return self.tell(Issue::EntryRoot { dir, name: name() });
+            return self.emit(Issue::EntryRoot { dir, name: name() });
         }
         if ino == dir || ino > self.view.sb.inodes_count || self.view.is_own(ino) {
-            return self.tell(Issue::EntryInode { dir, name: name(), found: ino });
+            return self.emit(Issue::EntryInode { dir, name: name(), found: ino });
         }
         let Some(slot) = self.state.slot(ino).filter(|slot| slot.is_used()) else {
-            return self.tell(match self.view.group_that_hides(ino) {
+            return self.emit(match self.view.group_that_hides(ino) {
                 Some(group) => Issue::HiddenInode { group, ino },
                 None => Issue::EntryUnused { dir, name: name(), ino },
             });
         };
         if slot.marks.contains(Marks::VALUE) {
-            return self.tell(Issue::EntryInode { dir, name: name(), found: ino });
+            return self.emit(Issue::EntryInode { dir, name: name(), found: ino });
         }
         slot.add_name();
         let is_foreign = encrypted && matches!(slot.kind, 1 | 2 | 7) && !self.shares_policy(ino, slot.marks);
         if is_foreign {
-            return self.tell(Issue::EntryEncryption { dir, name: name(), ino });
+            return self.emit(Issue::EntryEncryption { dir, name: name(), ino });
         }
         self.file_type(record, ino);
         if slot.kind == 2
@@ -139,7 +139,7 @@ impl Look<'_> {
         };
         if record.file_type != expected {
             let (dir, name, found) = (self.dir.ino, record.name.to_vec(), record.file_type);
-            self.tell(match found {
+            self.emit(match found {
                 0 => Issue::EntryTypeMissing { dir, name, ino, expected },
                 _ => Issue::EntryType { dir, name, ino, found, expected },
             });

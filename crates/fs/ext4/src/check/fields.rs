@@ -7,9 +7,9 @@ use obento_base::FileKind;
 use obento_base::wire::{FromBytes, join, to_u64};
 
 use super::blocks::is_tree;
+use super::inode_check::InodeCheck;
+use super::inode_check::Owned;
 use super::issue::Issue;
-use super::look::Look;
-use super::look::Owned;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::inode::InodeFlags;
 use crate::map::check::{extent_len, extent_start};
@@ -22,13 +22,13 @@ pub(super) fn is_extra_size(size: u16, inode_size: u16) -> bool {
     size == 0 || (4..=most).contains(&size) && size.is_multiple_of(4)
 }
 
-impl Look<'_> {
+impl InodeCheck<'_> {
     /// Checks fields that some features or types do not have.
     pub(super) fn fields(&mut self) {
         let (ino, sb, raw) = (self.ino, &self.view.sb, self.raw);
         let mut bad = |is_bad: bool, field: &'static str, found: u64| {
             if is_bad {
-                self.tell_bad(Issue::InodeField { ino, field, found });
+                self.report_bad(Issue::InodeField { ino, field, found });
             }
         };
         let is_dir = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory);
@@ -47,7 +47,7 @@ impl Look<'_> {
     pub(super) fn casefold_flag(&mut self) {
         let may_be = self.is_dir() && self.view.sb.incompat.contains(Incompat::CASEFOLD);
         if self.has(InodeFlags::CASEFOLD) && !may_be {
-            self.tell(Issue::InodeFlag { ino: self.ino, flag: "casefold" });
+            self.emit(Issue::InodeFlag { ino: self.ino, flag: "casefold" });
         }
     }
 
@@ -55,7 +55,7 @@ impl Look<'_> {
     pub(super) fn index_flag(&mut self) {
         let may_be = self.is_dir() && self.view.sb.compat.contains(Compat::DIR_INDEX);
         if self.has(InodeFlags::INDEX) && !may_be {
-            self.tell(Issue::InodeFlag { ino: self.ino, flag: "index" });
+            self.emit(Issue::InodeFlag { ino: self.ino, flag: "index" });
         }
     }
 
@@ -76,7 +76,7 @@ impl Look<'_> {
         ];
         for (flag, is_wrong, name) in wrong {
             if is_wrong && self.has(flag) {
-                self.tell(Issue::InodeFlag { ino, flag: name });
+                self.emit(Issue::InodeFlag { ino, flag: name });
             }
         }
         let is_plain = matches!(kind, Some(FileKind::Directory | FileKind::Regular));
@@ -86,7 +86,7 @@ impl Look<'_> {
         let maps = matches!(kind, Some(FileKind::Directory | FileKind::Regular));
         let lacks = !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA);
         if has_extents && maps && lacks && is_tree(&self.raw.i_block) {
-            self.tell(Issue::InodeFlagMissing { ino, flag: "extents" });
+            self.emit(Issue::InodeFlagMissing { ino, flag: "extents" });
         }
     }
 
@@ -95,7 +95,7 @@ impl Look<'_> {
         let Some(extra) = self.extra else { return 0 };
         let (ino, size) = (self.ino, extra.i_extra_isize.get());
         if !is_extra_size(size, self.view.sb.inode_size) {
-            self.tell(Issue::ExtraSize { ino, found: size });
+            self.emit(Issue::ExtraSize { ino, found: size });
             return 0;
         }
         let raw = self.raw;
@@ -108,7 +108,7 @@ impl Look<'_> {
         for (field, seconds, bits, end) in times {
             // Old 64-bit kernels stored times before 1970 like this.
             if size >= end && seconds >> 31 == 1 && bits & 3 == 3 {
-                self.tell(Issue::Time { ino, field });
+                self.emit(Issue::Time { ino, field });
             }
         }
         if size == 0 {
@@ -121,13 +121,13 @@ impl Look<'_> {
     pub(super) fn shape(&mut self) {
         let (ino, mode) = (self.ino, self.raw.i_mode.get());
         match self.kind() {
-            None => self.tell_bad(Issue::BadMode { ino, mode }),
+            None => self.report_bad(Issue::BadMode { ino, mode }),
             Some(FileKind::Regular | FileKind::Directory) => {}
             Some(FileKind::Symlink) => {
                 if self.is_target_beside_flag() {
-                    self.tell(Issue::InodeFlag { ino, flag: "extents" });
+                    self.emit(Issue::InodeFlag { ino, flag: "extents" });
                 } else if !self.is_sound_link() {
-                    self.tell_bad(Issue::BadSymlink { ino });
+                    self.report_bad(Issue::BadSymlink { ino });
                 } else {
                     self.not_immutable();
                 }
@@ -137,18 +137,18 @@ impl Look<'_> {
                 let rest = self.raw.i_block.get(16..).unwrap_or_default();
                 let is_kept = self.has(InodeFlags::IMMUTABLE) || self.has(InodeFlags::APPEND);
                 if is_kept && rest.iter().any(|&byte| byte != 0) {
-                    self.tell_bad(Issue::BadSpecial { ino });
+                    self.report_bad(Issue::BadSpecial { ino });
                 }
                 self.not_immutable();
                 for (flag, name) in
                     [(InodeFlags::EXTENTS, "extents"), (InodeFlags::INLINE_DATA, "inline data")]
                 {
                     if self.has(flag) {
-                        self.tell(Issue::InodeFlag { ino, flag: name });
+                        self.emit(Issue::InodeFlag { ino, flag: name });
                     }
                 }
                 if self.size() != 0 {
-                    self.tell(Issue::Size { ino, found: self.size(), expected: 0 });
+                    self.emit(Issue::Size { ino, found: self.size(), expected: 0 });
                 }
             }
         }
@@ -158,7 +158,7 @@ impl Look<'_> {
     /// them.
     fn not_immutable(&mut self) {
         if self.has(InodeFlags::IMMUTABLE) || self.has(InodeFlags::APPEND) {
-            self.tell(Issue::InodeFlag { ino: self.ino, flag: "immutable" });
+            self.emit(Issue::InodeFlag { ino: self.ino, flag: "immutable" });
         }
     }
 
@@ -185,8 +185,9 @@ impl Look<'_> {
             let rest = super::inline::inline_rest(self.record, self.ino);
             return rest.is_some_and(|(_, bytes)| to_u64(bytes.len()).saturating_add(60) == size);
         }
-        if self.is_fast_link() {
-            return self.target_len(&self.raw.i_block) == size;
+        // Linux and e2fsck look for a short target in the inode only (`ext2fs_is_fast_symlink`).
+        if size < 60 {
+            return !self.has(InodeFlags::EXTENTS) && self.target_len(&self.raw.i_block) == size;
         }
         let Some(block) = self.block_of_link().filter(|&block| super::blocks::on_volume(sb, block, 1)) else {
             return false;
@@ -206,8 +207,9 @@ impl Look<'_> {
         let is_one = header.eh_entries.get() == 1 && header.eh_depth.get() == 0;
         let is_first = extent.ee_block.get() == 0 && extent_len(extent).0 == 1;
         // The walk through the blocks reports an invalid tree.
-        let is_told = !is_tree(map) || !super::blocks::on_volume(&self.view.sb, extent_start(extent).0, 1);
-        (is_told || is_one && is_first).then(|| extent_start(extent).0)
+        let is_reported =
+            !is_tree(map) || !super::blocks::on_volume(&self.view.sb, extent_start(extent).0, 1);
+        (is_reported || is_one && is_first).then(|| extent_start(extent).0)
     }
 
     /// Returns the length of the target: an encrypted one begins with two bytes that contain its length, and others
@@ -246,7 +248,7 @@ impl Look<'_> {
             past && !self.has(InodeFlags::VERITY) || size > most || self.is_journal() && ends_inside
         };
         if is_wrong {
-            self.tell(Issue::Size { ino, found: size, expected: mapped });
+            self.emit(Issue::Size { ino, found: size, expected: mapped });
         }
         if self.kind() == Some(FileKind::Regular) && size >= 1 << 31 {
             self.part.has_large_files = true;
@@ -262,7 +264,7 @@ impl Look<'_> {
         }
         let rest = super::inline::inline_rest(self.record, ino).map_or(0, |(_, bytes)| to_u64(bytes.len()));
         let expected = u64::from(self.raw.i_size_lo.get()).min(rest.saturating_add(60));
-        self.tell(Issue::Size { ino, found: size, expected });
+        self.emit(Issue::Size { ino, found: size, expected });
     }
 
     /// Returns the maximum size of a file with a block map.
@@ -281,14 +283,14 @@ impl Look<'_> {
         let unit = if in_blocks { 1 } else { u64::from(sb.block_size / 512) };
         let expected = owned.clusters.saturating_mul(sb.cluster_blocks().into()).saturating_mul(unit);
         if found != expected {
-            self.tell(Issue::BlockCount { ino: self.ino, found, expected });
+            self.emit(Issue::BlockCount { ino: self.ino, found, expected });
         }
         let maps = matches!(self.kind(), Some(FileKind::Directory | FileKind::Regular));
         let by_map = !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA);
         let has_blocks = self.raw.i_block.iter().any(|&byte| byte != 0);
         let is_map = by_map && has_blocks && !is_tree(&self.raw.i_block);
         if sb.has_bigalloc() && maps && is_map && !self.view.is_own(self.ino) {
-            self.tell(Issue::BlockMapped { ino: self.ino });
+            self.emit(Issue::BlockMapped { ino: self.ino });
         }
     }
 }

@@ -28,7 +28,7 @@ const UNSIGNED_HASH: u32 = 2;
 
 /// The kind of a block of an indexed directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum IndexBlockKind {
     Node,
     Leaf,
 }
@@ -43,7 +43,7 @@ enum Block {
 }
 
 /// The index of a directory.
-pub(super) struct Tree {
+pub(super) struct CheckedIndex {
     blocks: BTreeMap<u64, Block>,
     levels: u8,
     hasher: Option<Hasher>,
@@ -54,11 +54,11 @@ pub(super) struct Tree {
 
 type Tell<'a> = &'a mut dyn FnMut(Issue);
 
-impl Tree {
+impl CheckedIndex {
     /// Checks the root, which is the first block. Returns `None` if the index is unusable.
-    pub(super) fn root(view: &View, dir: &Dir, bytes: &[u8], tell: Tell<'_>) -> Option<Self> {
+    pub(super) fn root(view: &View, dir: &Dir, bytes: &[u8], emit: Tell<'_>) -> Option<Self> {
         let sb = &view.sb;
-        let mut bad = |why, found: u64| tell(Issue::Index { dir: dir.ino, at: 0, why, found });
+        let mut bad = |why, found: u64| emit(Issue::Index { dir: dir.ino, at: 0, why, found });
         let info = bytes.get(INFO..).and_then(|bytes| RawDxRootInfo::ref_from_prefix(bytes).ok());
         let (info, _) = info?;
         if info.reserved_zero.get() != 0 || info.info_length != 8 {
@@ -85,13 +85,20 @@ impl Tree {
         let encrypted = InodeFlags::from_bits_retain(dir.flags).contains(InodeFlags::ENCRYPT);
         let hasher = Hasher::new(info.hash_version, chars, seed).ok().filter(|_| !encrypted);
         let folder = casefold.then(Folder::default);
-        let table = table(view, dir, bytes, (0, ROOT_TABLE), tell)?;
+        let table = table(view, dir, bytes, (0, ROOT_TABLE), emit)?;
         let blocks = BTreeMap::from([(0, Block::Node(table))]);
         Some(Self { blocks, levels: info.indirect_levels, hasher, folder, current: 0 })
     }
 
     /// Checks block `at`, which is not the root.
-    pub(super) fn block(&mut self, view: &View, dir: &Dir, bytes: &[u8], at: u64, tell: Tell<'_>) -> Kind {
+    pub(super) fn block(
+        &mut self,
+        view: &View,
+        dir: &Dir,
+        bytes: &[u8],
+        at: u64,
+        emit: Tell<'_>,
+    ) -> IndexBlockKind {
         let fake = RawDirEntry::ref_from_prefix(bytes).ok().map(|(raw, _)| raw);
         let block_size = view.sb.block_size;
         let is_fake = fake.is_some_and(|raw| {
@@ -102,12 +109,12 @@ impl Tree {
         let is_node =
             is_fake && head.is_some_and(|(head, _)| head.limit.get() == limit && head.count.get() <= limit);
         if !is_node {
-            return Kind::Leaf;
+            return IndexBlockKind::Leaf;
         }
-        if let Some(table) = table(view, dir, bytes, (at, NODE_TABLE), tell) {
+        if let Some(table) = table(view, dir, bytes, (at, NODE_TABLE), emit) {
             self.blocks.insert(at, Block::Node(table));
         }
-        Kind::Node
+        IndexBlockKind::Node
     }
 
     /// Begins with the names of block `at`.
@@ -130,19 +137,19 @@ impl Tree {
     }
 
     /// Follows the index from its root, and reports differences.
-    pub(super) fn check(mut self, dir: &Dir, tell: Tell<'_>) {
+    pub(super) fn check(mut self, dir: &Dir, emit: Tell<'_>) {
         let ino = dir.ino;
         let mut waiting = Vec::from([(0_u64, 0_u8, 0_u32, u32::MAX)]);
         while let Some((at, depth, low, high)) = waiting.pop() {
             let reference = |why| Issue::IndexReference { dir: ino, at, why };
             match self.blocks.remove(&at) {
                 None if is_mapped(dir, at) => {
-                    tell(reference("is in it twice"));
+                    emit(reference("is in the index twice"));
                 }
-                None => tell(reference("is in it and does not exist")),
+                None => emit(reference("is in the index but does not exist")),
                 Some(Block::Node(table)) => {
                     if depth > self.levels {
-                        tell(reference("is a node below the lowest level"));
+                        emit(reference("is a node below the lowest level"));
                     }
                     let ends = table.iter().skip(1).map(|&(hash, _)| hash & !1).chain([high]);
                     let below = table.iter().zip(ends).map(|(&(hash, block), end)| {
@@ -153,12 +160,12 @@ impl Tree {
                 }
                 Some(Block::Leaf(range)) => {
                     if depth != self.levels.saturating_add(1) {
-                        tell(reference("holds entries above the lowest level"));
+                        emit(reference("contains entries above the lowest level"));
                     }
                     let (least, most) = range.unwrap_or((low, low));
                     for hash in [least, most] {
                         if hash < low || hash > high {
-                            tell(Issue::IndexHash { dir: ino, at, found: hash });
+                            emit(Issue::IndexHash { dir: ino, at, found: hash });
                             break;
                         }
                     }
@@ -166,7 +173,7 @@ impl Tree {
             }
         }
         for at in self.blocks.keys() {
-            tell(Issue::IndexReference { dir: ino, at: *at, why: "is not in it" });
+            emit(Issue::IndexReference { dir: ino, at: *at, why: "is not in the index" });
         }
     }
 }
@@ -191,17 +198,17 @@ fn table(
     dir: &Dir,
     bytes: &[u8],
     (at, start): (u64, usize),
-    tell: Tell<'_>,
+    emit: Tell<'_>,
 ) -> Option<Vec<(u32, u32)>> {
     let (head, _) = RawDxCountLimit::ref_from_prefix(bytes.get(start..)?).ok()?;
     let (limit, count) = (head.limit.get(), head.count.get());
     let ino = dir.ino;
     if limit != room(view, start) {
-        tell(Issue::Index { dir: ino, at, why: "the limit of a node is", found: limit.into() });
+        emit(Issue::Index { dir: ino, at, why: "the limit of a node is", found: limit.into() });
         return None;
     }
     if count == 0 || count > limit {
-        tell(Issue::Index { dir: ino, at, why: "the count of a node is", found: count.into() });
+        emit(Issue::Index { dir: ino, at, why: "the count of a node is", found: count.into() });
         return None;
     }
     let end = |entries: u16| start.saturating_add(usize::from(entries).saturating_mul(ENTRY));
@@ -211,7 +218,7 @@ fn table(
         let expected = Crc::new(dir.seed).add(bytes.get(..end(count))?).add(blank.as_bytes()).get();
         let found = tail.dt_checksum.get();
         if found != expected {
-            tell(Issue::IndexChecksum { dir: ino, at, found, expected });
+            emit(Issue::IndexChecksum { dir: ino, at, found, expected });
         }
     }
     let (entries, _) = <[RawDxEntry]>::ref_from_prefix_with_elems(bytes.get(start..)?, count.into()).ok()?;
@@ -221,7 +228,7 @@ fn table(
         .collect();
     let disorder = table.iter().zip(table.iter().skip(1)).skip(1).find(|(one, next)| one.0 >= next.0);
     if let Some((_, next)) = disorder {
-        tell(Issue::Index { dir: ino, at, why: "out of order is the hash", found: next.0.into() });
+        emit(Issue::Index { dir: ino, at, why: "a hash is out of order:", found: next.0.into() });
     }
     Some(table)
 }

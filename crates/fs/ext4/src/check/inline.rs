@@ -8,13 +8,13 @@ use obento_base::Ino;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
 
 use super::blocks::{is_tree, on_volume};
-use super::directories::{Look, bad_record};
+use super::directories::{DirectoryCheck, bad_record};
+use super::inode_check;
 use super::issue::Issue;
-use super::look;
 use crate::inode::InodeFlags;
 use crate::map::check::numbers;
 use crate::raw::RawXattrEntry;
-use crate::xattr::{Area, Entry, MAGIC};
+use crate::xattr::{AttributeArea, AttributeEntry, MAGIC};
 
 /// The error of an inode that has the flag but no inline data.
 pub(super) const NO_DATA: &str = "the attribute system.data is missing";
@@ -23,11 +23,11 @@ const NOTHING: &str = "it is neither data nor extents nor blocks";
 /// The flags of both kinds of data.
 const BOTH: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::EXTENTS);
 
-impl look::Look<'_> {
+impl inode_check::InodeCheck<'_> {
     /// Checks whether a file has the attribute that continues its inline data, which exists even if it is empty.
     pub(super) fn inline_data(&mut self) {
         if !self.has(BOTH) && inline_rest(self.record, self.ino).is_none() {
-            self.tell(Issue::InlineData { ino: self.ino, why: NO_DATA });
+            self.emit(Issue::InlineData { ino: self.ino, why: NO_DATA });
         }
     }
 
@@ -49,13 +49,13 @@ impl look::Look<'_> {
         } else if is_map() {
             "inline data and extents"
         } else {
-            return self.tell(Issue::InlineData { ino, why: NOTHING });
+            return self.emit(Issue::InlineData { ino, why: NOTHING });
         };
-        self.tell(Issue::InodeFlag { ino, flag });
+        self.emit(Issue::InodeFlag { ino, flag });
     }
 }
 
-impl Look<'_> {
+impl DirectoryCheck<'_> {
     /// Checks an inline directory.
     pub(super) fn inline(&mut self) {
         let dir = self.dir.ino;
@@ -63,7 +63,7 @@ impl Look<'_> {
         let Some(head) = record.get(40..100) else { return };
         let parent = head.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if parent == 0 || parent > self.view.sb.inodes_count {
-            self.tell(Issue::InlineDirectory { dir, offset: 40, why: "the parent cannot be" });
+            self.emit(Issue::InlineDirectory { dir, offset: 40, why: "invalid parent" });
         } else {
             self.dir.set_dot_dot(parent);
             self.count(parent);
@@ -71,13 +71,13 @@ impl Look<'_> {
         self.count(dir);
         let rest = inline_rest(&record, dir);
         if rest.is_none() {
-            self.tell(Issue::InlineData { ino: dir, why: NO_DATA });
+            self.emit(Issue::InlineData { ino: dir, why: NO_DATA });
         }
         let rest = rest.unwrap_or_default();
         let found = self.dir.size;
         let expected = to_u64(rest.1.len()).saturating_add(60);
         if found != expected {
-            self.tell(Issue::Size { ino: dir, found, expected });
+            self.emit(Issue::Size { ino: dir, found, expected });
         }
         let first = head.get(4..).unwrap_or_default();
         for (base, bytes) in [(44_u32, first), rest] {
@@ -88,7 +88,7 @@ impl Look<'_> {
                     Ok(record) => self.entry(&record, place.0),
                     Err(error) => {
                         let (offset, _) = bad_record(&error);
-                        self.tell(Issue::InlineDirectory { dir, offset, why: "damaged record" });
+                        self.emit(Issue::InlineDirectory { dir, offset, why: "damaged record" });
                     }
                 }
             }
@@ -118,7 +118,7 @@ pub(super) fn inline_rest(record: &[u8], ino: u32) -> Option<(u32, &[u8])> {
 }
 
 /// Returns the attributes in an inode's record, and their offset there.
-fn area_of(record: &[u8], ino: u32) -> Option<(u32, Area<'_>)> {
+fn area_of(record: &[u8], ino: u32) -> Option<(u32, AttributeArea<'_>)> {
     let extra =
         record.get(128..130).and_then(|bytes| bytes.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes))?;
     let start = usize::from(extra).saturating_add(128);
@@ -127,11 +127,11 @@ fn area_of(record: &[u8], ino: u32) -> Option<(u32, Area<'_>)> {
         return None;
     }
     let base = u32::try_from(start).ok()?.saturating_add(4);
-    Some((base, Area { ino: Ino(ino.into()), block: 0, base, bytes, table: 0 }))
+    Some((base, AttributeArea { ino: Ino(ino.into()), block: 0, base, bytes, table: 0 }))
 }
 
 /// Returns the attribute of inline data.
-fn data_of<'a>(area: &Area<'a>) -> Option<Entry<'a>> {
+fn data_of<'a>(area: &AttributeArea<'a>) -> Option<AttributeEntry<'a>> {
     let mut entries = area.entries().map_while(Result::ok);
     entries.find(|entry| entry.raw.e_name_index == 7 && entry.name == b"data")
 }

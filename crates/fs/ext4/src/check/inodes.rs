@@ -10,13 +10,13 @@ use obento_base::wire::{FromBytes, join, to_usize};
 use obento_base::{FileKind, Result};
 
 use super::blocks::is_tree;
-use super::budget::Purse;
+use super::budget::InodeBudget;
+use super::events::EventSink;
+use super::inode_check::{InodeCheck, Mode, Owned};
 use super::issue::Issue;
-use super::look::{Look, Mode, Owned};
 use super::parallel::each_part;
-use super::part::{Attributes, Holder, Part, Usage};
-use super::state::{Dir, DirRun, Marks, Slot, State};
-use super::told::Told;
+use super::part::{Attributes, GroupResults, Holder, Usage};
+use super::state::{CheckState, Dir, DirRun, InodeSlot, Marks};
 use super::view::View;
 use crate::checksum::inode_seed;
 use crate::dir::kind_code;
@@ -32,7 +32,7 @@ const DIRECTORY: u16 = 0o040_000;
 const BATCH: u64 = 64;
 
 /// Facts that are known before the inodes are checked.
-pub(super) struct Known {
+pub(super) struct PassContext {
     /// Inodes on the orphan list.
     pub(super) orphans: BTreeSet<u32>,
     /// Whether a time of deletion below the number of inodes is the next entry of an orphan list, and not the time of
@@ -40,7 +40,7 @@ pub(super) struct Known {
     pub(super) low_times: bool,
 }
 
-impl Known {
+impl PassContext {
     pub(super) fn new(view: &View, orphans: BTreeSet<u32>) -> Self {
         let sb = &view.sb;
         let low = |time: u32| time != 0 && time < sb.inodes_count;
@@ -52,11 +52,11 @@ impl Known {
 /// Checks all inodes. Returns the attributes, and the usage of owners.
 pub(super) fn check(
     view: &Arc<View>,
-    state: State,
-    known: Known,
+    state: CheckState,
+    known: PassContext,
     threads: u32,
-    told: &mut Told<'_>,
-) -> (State, Attributes, Usage) {
+    reported: &mut EventSink<'_>,
+) -> (CheckState, Attributes, Usage) {
     let (state, known) = (Arc::new(state), Arc::new(known));
     let work = {
         let (view, state, known) = (Arc::clone(view), Arc::clone(&state), Arc::clone(&known));
@@ -66,8 +66,8 @@ pub(super) fn check(
     let (mut attributes, mut inodes, mut dirs) = (Attributes::default(), Vec::new(), Vec::new());
     let (mut large, mut trees) = (false, false);
     let mut usage = Usage::default();
-    each_part(threads, groups, &work, |group, part: Part| {
-        part.issues.into_iter().for_each(|issue| told.found(issue));
+    each_part(threads, groups, &work, |group, part: GroupResults| {
+        part.issues.into_iter().for_each(|issue| reported.found(issue));
         inodes.push(part.slots.into_boxed_slice());
         dirs.extend(part.dirs);
         attributes.blocks.extend(part.attributes.blocks);
@@ -76,14 +76,14 @@ pub(super) fn check(
         large |= part.has_large_files;
         trees |= part.has_foreign_trees;
         usage.merge(part.usage);
-        told.progress("inodes", group.saturating_add(1).into(), groups.into());
+        reported.progress("inodes", group.saturating_add(1).into(), groups.into());
     });
     drop(work);
     if large && !view.sb.ro_compat.contains(RoCompat::LARGE_FILE) {
-        told.found(Issue::MissingFeature { feature: "large_file" });
+        reported.found(Issue::MissingFeature { feature: "large_file" });
     }
     if trees {
-        told.found(Issue::Feature { feature: "extent", why: "it is not set, and inodes have extents" });
+        reported.found(Issue::Feature { feature: "extent", why: "it is not set, but inodes have extents" });
     }
     // All threads have ended, so this is the only reference.
     let mut state = match Arc::try_unwrap(state) {
@@ -97,8 +97,8 @@ pub(super) fn check(
 
 /// Returns the usage of owners.
 pub(super) fn usage(view: &View) -> Result<Usage> {
-    let state = State::new(view)?;
-    let known = Known::new(view, BTreeSet::new());
+    let state = CheckState::new(view)?;
+    let known = PassContext::new(view, BTreeSet::new());
     let mut usage = Usage::default();
     for group in 0..view.sb.groups {
         usage.merge(group_part(view, &state, &known, Mode::Claim, group).usage);
@@ -107,22 +107,22 @@ pub(super) fn usage(view: &View) -> Result<Usage> {
 }
 
 /// Reports the owners of blocks that were claimed twice.
-pub(super) fn find_twice(view: &View, state: &State, known: &Known, told: &mut Told<'_>) {
+pub(super) fn find_twice(view: &View, state: &CheckState, known: &PassContext, reported: &mut EventSink<'_>) {
     for group in 0..view.sb.groups {
         let part = group_part(view, state, known, Mode::FindTwice, group);
-        part.issues.into_iter().for_each(|issue| told.found(issue));
+        part.issues.into_iter().for_each(|issue| reported.found(issue));
     }
 }
 
 /// Returns the blocks of inode `ino`, and the seed of its checksums, without reporting or claiming anything.
-pub(super) fn runs(view: &View, state: &State, ino: u32) -> Option<(u32, Vec<DirRun>)> {
+pub(super) fn runs(view: &View, state: &CheckState, ino: u32) -> Option<(u32, Vec<DirRun>)> {
     let (record, place) = view.record(ino)?;
     let (raw, _) = RawInode::ref_from_prefix(&record).ok()?;
-    let (raw, mut part) = (*raw, Part::default());
+    let (raw, mut part) = (*raw, GroupResults::default());
     let seed = inode_seed(view.sb.checksum_seed, ino, raw.i_generation.get());
     let (mode, extra, marks) = (Mode::FindTwice, None, Marks::empty());
     let part = &mut part;
-    let mut look = Look {
+    let mut look = InodeCheck {
         view,
         state,
         part,
@@ -133,10 +133,10 @@ pub(super) fn runs(view: &View, state: &State, ino: u32) -> Option<(u32, Vec<Dir
         record: &record,
         place,
         seed,
-        told: 0,
+        reported: 0,
         marks,
         values: 0,
-        purse: Purse::of_format(),
+        allowance: InodeBudget::of_format(),
     };
     let mut owned = Owned::new(0, true);
     if look.has(InodeFlags::EXTENTS) {
@@ -147,8 +147,8 @@ pub(super) fn runs(view: &View, state: &State, ino: u32) -> Option<(u32, Vec<Dir
     Some((seed, owned.runs))
 }
 
-fn group_part(view: &View, state: &State, known: &Known, mode: Mode, group: u32) -> Part {
-    let mut part = Part::default();
+fn group_part(view: &View, state: &CheckState, known: &PassContext, mode: Mode, group: u32) -> GroupResults {
+    let mut part = GroupResults::default();
     let sb = &view.sb;
     let used = view.used_inodes(group);
     let table = view.group(group).inode_table;
@@ -166,7 +166,7 @@ fn group_part(view: &View, state: &State, known: &Known, mode: Mode, group: u32)
             part.issues.push(Issue::InodeUnreadable { ino, why });
             bytes.clear();
             let missing = count.saturating_mul(per_block).min(u64::from(used.saturating_sub(inside)));
-            part.slots.extend((0..missing).map(|_| Slot::default()));
+            part.slots.extend((0..missing).map(|_| InodeSlot::default()));
         }
         let left = to_usize(used.saturating_sub(inside).into());
         for ((ino, record), at) in
@@ -187,20 +187,20 @@ fn group_part(view: &View, state: &State, known: &Known, mode: Mode, group: u32)
 /// Checks one inode.
 fn inode(
     view: &View,
-    state: &State,
-    known: &Known,
+    state: &CheckState,
+    known: &PassContext,
     mode: Mode,
-    part: &mut Part,
+    part: &mut GroupResults,
     (ino, record, place): (u32, &[u8], VolBlock),
-) -> Slot {
-    let Ok((raw, rest)) = RawInode::ref_from_prefix(record) else { return Slot::default() };
+) -> InodeSlot {
+    let Ok((raw, rest)) = RawInode::ref_from_prefix(record) else { return InodeSlot::default() };
     let own = view.is_own(ino);
     if !own && raw.i_links_count.get() == 0 && record.iter().all(|&byte| byte == 0) {
-        return Slot::default();
+        return InodeSlot::default();
     }
     let extra = RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| *extra);
     let seed = inode_seed(view.sb.checksum_seed, ino, raw.i_generation.get());
-    let mut look = Look {
+    let mut look = InodeCheck {
         view,
         state,
         part,
@@ -211,53 +211,53 @@ fn inode(
         record,
         place,
         seed,
-        told: 0,
+        reported: 0,
         marks: Marks::empty(),
         values: 0,
-        purse: if ino == ROOT { Purse::of_root(&state.budget) } else { Purse::new() },
+        allowance: if ino == ROOT { InodeBudget::of_root(&state.budget) } else { InodeBudget::new() },
     };
     look.checksum();
     look.all(known)
 }
 
-impl Look<'_> {
+impl InodeCheck<'_> {
     fn checksum(&mut self) {
         if self.mode == Mode::FindTwice || !self.view.sb.has_metadata_csum() {
             return;
         }
         let Some((found, expected)) = stored_checksum(self.seed, self.record) else { return };
         if found != expected && self.record.iter().any(|&byte| byte != 0) {
-            self.tell(Issue::InodeChecksum { ino: self.ino, found, expected });
+            self.emit(Issue::InodeChecksum { ino: self.ino, found, expected });
         }
     }
 
     /// Checks everything that belongs to the inode. Returns its slot.
-    fn all(&mut self, known: &Known) -> Slot {
+    fn all(&mut self, known: &PassContext) -> InodeSlot {
         let (ino, links) = (self.ino, self.raw.i_links_count.get());
         let dtime = self.raw.i_dtime.get();
         let is_orphan = known.orphans.contains(&ino);
         if dtime != 0 && known.low_times && dtime < self.view.sb.inodes_count && !is_orphan {
-            self.tell(Issue::LostOrphan { ino });
+            self.emit(Issue::LostOrphan { ino });
         }
         if self.view.is_own(ino) {
             return self.own_inode();
         }
         if links == 0 {
             if dtime == 0 && self.raw.i_mode.get() != 0 && ino != ROOT && !is_orphan {
-                self.tell(Issue::DeletedWithoutTime { ino });
+                self.emit(Issue::DeletedWithoutTime { ino });
             }
-            return Slot::default();
+            return InodeSlot::default();
         }
         if self.is_really_directory() {
             let mode = self.raw.i_mode.get();
-            self.tell(Issue::DirectoryMode { ino, mode });
+            self.emit(Issue::DirectoryMode { ino, mode });
             self.raw.i_mode.set(mode & 0o7777 | DIRECTORY);
         }
         if ino == ROOT && !self.is_dir() {
-            self.tell_bad(Issue::RootNotDirectory { ino });
+            self.report_bad(Issue::RootNotDirectory { ino });
         }
         if dtime != 0 && !is_orphan {
-            self.tell(Issue::DeletionTime { ino });
+            self.emit(Issue::DeletionTime { ino });
         }
         self.fields();
         self.flags();
@@ -274,10 +274,10 @@ impl Look<'_> {
         if self.has(InodeFlags::ENCRYPT) {
             self.marks |= Marks::ENCRYPTED;
             if let Err(why) = self.encryption() {
-                self.tell(Issue::Encryption { ino, why });
+                self.emit(Issue::Encryption { ino, why });
             }
         }
-        Slot::new(self.kind().map_or(0, kind_code), self.marks, links)
+        InodeSlot::new(self.kind().map_or(0, kind_code), self.marks, links)
     }
 
     /// Returns whether its map is an extent tree. If the super block lacks the feature, the flag and a valid header
@@ -315,7 +315,7 @@ impl Look<'_> {
             self.inline_data();
         }
         if is_dir && !is_own && owned.end == 0 && !is_inline {
-            self.tell(Issue::DirectoryEmpty { dir: self.ino });
+            self.emit(Issue::DirectoryEmpty { dir: self.ino });
         }
         if self.mode == Mode::Claim {
             self.sizes(&owned, is_inline);

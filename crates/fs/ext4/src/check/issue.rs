@@ -25,7 +25,7 @@ pub(super) enum Stage {
 }
 
 obento_driver::issues! {
-    mended by Stage;
+    repaired by Stage;
 
     // Super block and descriptors.
     /// The primary super block is unusable, and a backup is used.
@@ -45,13 +45,13 @@ obento_driver::issues! {
         "super block: {field} is {found}, which no inode can have; expected {expected}";
     /// `s_first_meta_bg` is after the last descriptor.
     FirstMetaGroup { found: u64, most: u32 } Damage Volume "first-meta-group",
-        "super block: s_first_meta_bg is {found}, and there are {most} blocks of descriptors";
+        "super block: s_first_meta_bg is {found}, but there are only {most} blocks of descriptors";
     /// The device is shorter than the volume.
     Truncated { found: u64, expected: u64 } Damage Volume "truncated",
-        "the volume has {expected} bytes, of which {found} are there";
+        "the volume has {expected} bytes, of which {found} are present";
     /// The volume is marked as having errors.
     MarkedWithErrors { errors: u32 } Note Inodes "marked-with-errors",
-        "the volume is marked as having errors ({errors} are counted)";
+        "the volume is marked as having errors ({errors} recorded)";
     /// A descriptor's checksum is wrong.
     DescriptorChecksum { group: u32, found: u16, expected: u16 } Safe Volume "descriptor-checksum",
         "group {group}: checksum of the descriptor is {found:#x}, computed {expected:#x}";
@@ -66,15 +66,15 @@ obento_driver::issues! {
         "group {group}: the inode table cannot be at block {block}";
     /// Flags of a group contradict the volume's features.
     DescriptorFlags { group: u32, found: u16 } Safe Volume "descriptor-flags",
-        "group {group}: flags {found:#x} of the descriptor mean nothing without checksums";
+        "group {group}: the descriptor has the flags {found:#x}, which are invalid without checksums";
     /// More unused inodes than a group has.
     UnusedInodes { group: u32, found: u32 } Safe Volume "unused-inodes",
-        "group {group}: {found} inodes cannot be unused";
+        "group {group}: the number of unused inodes cannot be {found}";
     /// A group's descriptor marks an inode as never used, but a name refers to it.
     HiddenInode { group: u32, ino: u32 } Safe Volume "hidden-inode",
-        "group {group}: inode {ino} is said never to have been used, and is a file with a name";
+        "group {group}: inode {ino} is marked as never used, but is a file with a name";
     /// The volume needs a feature that the super block lacks.
-    MissingFeature { feature: &'static str } Safe Volume "missing-feature", "the volume needs the feature {feature}";
+    MissingFeature { feature: &'static str } Safe Volume "missing-feature", "the volume requires the feature {feature}";
     /// A feature of the super block contradicts the rest of the volume: a necessary one is missing, or one excludes
     /// another.
     Feature { feature: &'static str, why: &'static str } Damage Volume "feature", "feature {feature}: {why}";
@@ -84,27 +84,27 @@ obento_driver::issues! {
     // Journal and orphans.
     /// The journal contains transactions that are not in their places.
     JournalDirty { transactions: u64 } Safe Volume "journal-dirty",
-        "the journal holds {transactions} transactions that were not replayed";
+        "the journal contains {transactions} transactions to replay";
     /// Part of the journal is damaged.
-    JournalReplay { why: Error } Damage Volume "journal-replay", "the journal can be replayed in part only: {why}";
+    JournalReplay { why: Error } Damage Volume "journal-replay", "the journal can be replayed only in part: {why}";
     /// The journal inode is unusable, and the copy of its map in the super block is used.
     JournalInode { ino: u32, why: Error } Damage Volume "journal-inode",
-        "the journal's inode {ino} cannot be used, but the copy of its map in the super block: {why}";
+        "the journal inode {ino} is not usable, but the copy of its map in the super block is: {why}";
     /// The journal is unusable.
-    JournalDamaged { why: Error } Damage Journal "journal-damaged", "the journal cannot be used: {why}";
+    JournalDamaged { why: Error } Damage Journal "journal-damaged", "the journal is not usable: {why}";
     /// The super block of the journal has a field that an internal journal cannot have.
     JournalField { field: &'static str, found: u32 } Damage Volume "journal-field",
-        "the super block of the journal cannot have {found} in {field}";
+        "super block of the journal: {field} cannot be {found}";
     /// The journal was aborted by an error that the super block does not contain.
     JournalAborted { errno: u32 } Safe Volume "journal-aborted", "the journal was aborted with error {}", crate::check::issue::negated(*errno);
     /// The device of the external journal was not given.
-    JournalMissing {} Note Volume "journal-missing", "the journal is on another device, which was not given";
+    JournalMissing {} Note Volume "journal-missing", "the journal is on another device, which was not specified";
     /// The super block names a journal, but the volume has none.
-    JournalNamed { ino: u32 } Damage Volume "journal-named", "the super block names a journal (inode {ino}), and the volume has none";
+    JournalNamed { ino: u32 } Damage Volume "journal-named", "the super block names journal inode {ino}, but the volume has no journal";
     /// A volume without a journal requests recovery.
-    JournalNotThere {} Safe Volume "journal-not-there", "the volume wants recovery but has no journal";
+    JournalNotThere {} Safe Volume "journal-not-there", "the volume is marked for recovery but has no journal";
     /// An inode is to be freed or truncated.
-    Orphan { ino: u32 } Safe Orphans "orphan", "inode {ino} is on the orphan list, to be freed or cut short";
+    Orphan { ino: u32 } Safe Orphans "orphan", "inode {ino} is on the orphan list, to be freed or truncated";
     /// The orphan list is broken.
     OrphanList { ino: u32, why: &'static str } Safe Volume "orphan-list", "orphan list: {why} (inode {ino})";
     /// The orphan file is damaged.
@@ -112,7 +112,7 @@ obento_driver::issues! {
 
     // Pass 1: inodes.
     /// The root is not a directory.
-    RootNotDirectory { ino: u32 } Damage Inodes "root-not-directory", "the root directory (inode {ino}) is no directory";
+    RootNotDirectory { ino: u32 } Damage Inodes "root-not-directory", "the root (inode {ino}) is not a directory";
     /// A reserved inode has an impossible mode.
     ReservedInode { ino: u32, mode: u16 } Safe Inodes "reserved-inode", "reserved inode {ino} has mode {mode:#o}";
     /// Only an inode's checksum is wrong.
@@ -121,24 +121,24 @@ obento_driver::issues! {
     /// A block of the inode table could not be read.
     InodeUnreadable { ino: u32, why: Error } Damage Inodes "inode-unreadable", "inode {ino} cannot be read: {why}";
     /// A deleted inode has no time of deletion.
-    DeletedWithoutTime { ino: u32 } Safe Inodes "deleted-without-time", "deleted inode {ino} has no time of deletion";
+    DeletedWithoutTime { ino: u32 } Safe Inodes "deleted-without-time", "deleted inode {ino} has no deletion time";
     /// An inode in use has a time of deletion.
-    DeletionTime { ino: u32 } Safe Inodes "deletion-time", "inode {ino} is in use, but has a time of deletion";
+    DeletionTime { ino: u32 } Safe Inodes "deletion-time", "inode {ino} is in use, but has a deletion time";
     /// An inode was left on an orphan list that does not lead to it.
-    LostOrphan { ino: u32 } Damage Inodes "lost-orphan", "inode {ino} was on an orphan list that is broken";
+    LostOrphan { ino: u32 } Damage Inodes "lost-orphan", "inode {ino} was on a damaged orphan list";
     /// An inode's mode contains no valid type.
-    BadMode { ino: u32, mode: u16 } Damage Inodes "bad-mode", "inode {ino}: mode {mode:#o} names no type of file";
+    BadMode { ino: u32, mode: u16 } Damage Inodes "bad-mode", "inode {ino}: mode {mode:#o} has no valid file type";
     /// An inode is a directory, but its mode is that of another type.
-    DirectoryMode { ino: u32, mode: u16 } Damage Inodes "directory-mode", "inode {ino} has mode {mode:#o}, and begins as a directory does";
+    DirectoryMode { ino: u32, mode: u16 } Damage Inodes "directory-mode", "inode {ino} has mode {mode:#o}, but its contents are those of a directory";
     /// A device, FIFO or socket has impossible blocks, flags or size.
-    BadSpecial { ino: u32 } Damage Inodes "bad-special", "inode {ino}: a device, FIFO or socket cannot be like this";
+    BadSpecial { ino: u32 } Damage Inodes "bad-special", "inode {ino}: invalid device, FIFO or socket";
     /// A symbolic link is invalid.
     BadSymlink { ino: u32 } Damage Inodes "bad-symlink", "symbolic link {ino} is invalid";
     /// An inode's size does not match its blocks.
     Size { ino: u32, found: u64, expected: u64 } Safe Inodes "size", "inode {ino}: size is {found}, should be {expected}";
     /// An inode's count of blocks is wrong.
     BlockCount { ino: u32, found: u64, expected: u64 } Safe Inodes "block-count",
-        "inode {ino}: {found} sectors are counted, should be {expected}";
+        "inode {ino}: sector count is {found}, should be {expected}";
     /// An inode has a field that its type or the volume's features do not allow.
     InodeField { ino: u32, field: &'static str, found: u64 } Damage Inodes "inode-field", "inode {ino}: {field} cannot be {found:#x}";
     /// An inode has a flag that its type or the volume's features do not allow.
@@ -164,16 +164,16 @@ obento_driver::issues! {
     BadExtent { ino: u32, at: u64, block: u64, len: u64 } Damage Inodes "bad-extent",
         "inode {ino}: an extent of {len} blocks at block {block} (file block {at}) is not valid";
     /// A file has a block map on a volume with clusters, which requires extents.
-    BlockMapped { ino: u32 } Damage Names "block-mapped", "inode {ino} is mapped by block numbers, not by extents as with bigalloc";
+    BlockMapped { ino: u32 } Damage Names "block-mapped", "inode {ino} is mapped by block numbers, but bigalloc requires extents";
     /// Extents are out of order or overlap.
     ExtentOrder { ino: u32, block: u64, index: u16, at: u64 } Damage Inodes "extent-order",
         "inode {ino}: entry {index} of extent node {block} covers file block {at}, which is out of order";
     /// A node of an extent tree refers to itself or to a node above it.
     ExtentCircle { ino: u32, block: u64, below: u64 } Damage Inodes "extent-circle",
-        "inode {ino}: extent node {block} names node {below}, which it is or is below";
+        "inode {ino}: extent node {block} refers to node {below}, which is itself or an ancestor";
     /// The first file block of a node differs from the entry above it.
     ExtentStart { ino: u32, block: u64, found: u64, expected: u64 } Damage Inodes "extent-start",
-        "inode {ino}: extent node {block} begins at file block {found}, its parent says {expected}";
+        "inode {ino}: extent node {block} begins at file block {found}, but its parent has {expected}";
     /// An extent of a directory, quota file or the like is unwritten.
     ExtentUnwritten { ino: u32, at: u64 } Damage Inodes "extent-unwritten", "inode {ino}: file block {at} was never written";
     /// Inline data is invalid.
@@ -187,18 +187,18 @@ obento_driver::issues! {
         "inode {ino}: attribute: {why} (block {block})";
     /// The user count of a block of attributes is wrong.
     XattrUsers { block: u64, found: u32, expected: u32 } Damage Inodes "xattr-users",
-        "attribute block {block}: {found} users are counted, should be {expected}";
+        "attribute block {block}: reference count is {found}, should be {expected}";
     /// An attribute value is in an inode that cannot contain values.
     XattrInode { ino: u32, value: u32 } Damage Inodes "xattr-inode", "inode {ino}: an attribute's value cannot be in inode {value}";
     /// The reference count of a value's inode is wrong.
     ValueUsers { ino: u32, found: u64, expected: u64 } Safe Inodes "value-users",
-        "value inode {ino}: {found} users are counted, should be {expected}";
+        "value inode {ino}: reference count is {found}, should be {expected}";
     /// The hash of an attribute does not match its value, which is in an inode of its own.
     XattrValueHash { ino: u32, block: u64, value: u32, found: u32, expected: u32 } Damage Inodes "xattr-value-hash",
-        "inode {ino}: an attribute's hash goes by {found:#x}, computed {expected:#x} of its value in inode {value} (block {block})";
+        "inode {ino}: the hash of an attribute is {found:#x}, computed {expected:#x} from its value in inode {value} (block {block})";
     /// An attribute contains another size of its value than the value's inode.
     XattrValueSize { ino: u32, block: u64, value: u32, found: u32, expected: u32 } Damage Inodes "xattr-value-size",
-        "inode {ino}: an attribute's value has {found} bytes, should be {expected} as its inode {value} has (block {block})";
+        "inode {ino}: the size of an attribute is {found}, should be {expected}, the size of its value inode {value} (block {block})";
     /// The size of a value's inode is wrong, according to the hash of the contents.
     ValueSize { ino: u32, found: u64, expected: u64 } Damage Inodes "value-size",
         "value inode {ino}: size is {found}, should be {expected}";
@@ -207,13 +207,13 @@ obento_driver::issues! {
         "value inode {ino}: hash is {found:#x}, computed {expected:#x}";
     /// A block has two owners.
     BlockTwice { ino: u32, at: u64, block: u64, len: u64 } Damage Twice "block-twice",
-        "inode {ino} shares {} (file block {at}) with others", crate::check::issue::run("block", *block, *len);
+        "inode {ino} shares {} (file block {at}) with other files", crate::check::issue::run("block", *block, *len);
     /// A file block has another offset in its volume cluster than in its file cluster.
     ClusterRule { ino: u32, at: u64, block: u64 } Damage Twice "cluster-rule",
-        "inode {ino}: block {block} cannot hold file block {at}, for which a cluster has another place";
+        "inode {ino}: block {block} is at the wrong place in its cluster for file block {at}";
     /// Blocks of a file belong to the volume itself.
     BlockOfVolume { ino: u32, at: u64, block: u64, len: u64 } Damage Twice "block-of-volume",
-        "inode {ino} claims {} (file block {at}), the volume's own", crate::check::issue::run("block", *block, *len);
+        "inode {ino} claims {} (file block {at}), which the volume itself uses", crate::check::issue::run("block", *block, *len);
     /// Two structures of the volume share a block.
     MetadataTwice { group: u32, block: u64 } Damage Volume "metadata-twice",
         "group {group}: block {block} is used by another structure of the volume too";
@@ -247,22 +247,22 @@ obento_driver::issues! {
         "directory {dir}: the bytes at byte {offset} of block {block} are no file name";
     /// A name in a case-insensitive directory is not in the encoding that a strict volume requires.
     EntryEncoding { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-encoding",
-        "directory {dir}: {} is not UTF-8, which the directory asks for", crate::check::issue::shown(name);
+        "directory {dir}: {} is not UTF-8, which the directory requires", crate::check::issue::shown(name);
     /// A name occurs twice in a directory.
     DuplicateName { dir: u32, block: u64, name: Vec<u8> } Damage Directories "duplicate-name",
-        "directory {dir}: a name stands twice in block {block}: {}", crate::check::issue::shown(name);
+        "directory {dir}: duplicate name in block {block}: {}", crate::check::issue::shown(name);
     /// A second entry `.` or `..`.
     DuplicateDot { dir: u32, block: u64, offset: u32 } Damage Directories "duplicate-dot",
-        "directory {dir}: '.' or '..' again at byte {offset} of block {block}";
+        "directory {dir}: duplicate '.' or '..' at byte {offset} of block {block}";
     /// An entry refers to an inode that no name may refer to.
     EntryInode { dir: u32, name: Vec<u8>, found: u32 } Damage Directories "entry-inode",
-        "directory {dir}: {} names inode {found}, which cannot be", crate::check::issue::shown(name);
+        "directory {dir}: {} refers to the invalid inode {found}", crate::check::issue::shown(name);
     /// An entry refers to an inode that is not in use.
     EntryUnused { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-unused",
-        "directory {dir}: {} names inode {ino}, which is not in use", crate::check::issue::shown(name);
+        "directory {dir}: {} refers to inode {ino}, which is not in use", crate::check::issue::shown(name);
     /// An entry of an encrypted directory refers to a file that is not encrypted.
     EntryEncryption { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-encryption",
-        "directory {dir}: {} names inode {ino}, which is not encrypted as the directory is", crate::check::issue::shown(name);
+        "directory {dir}: {} refers to inode {ino}, which is not encrypted like the directory", crate::check::issue::shown(name);
     /// An entry contains another type than its inode.
     EntryType { dir: u32, name: Vec<u8>, ino: u32, found: u8, expected: u8 } Damage Directories "entry-type",
         "directory {dir}: type of {} is {found}, should be {expected}", crate::check::issue::shown(name);
@@ -274,7 +274,7 @@ obento_driver::issues! {
         "directory {dir}: {} is a second name of directory {ino}", crate::check::issue::shown(name);
     /// An entry refers to the root.
     EntryRoot { dir: u32, name: Vec<u8> } Damage Directories "entry-root",
-        "directory {dir}: {} names the root", crate::check::issue::shown(name);
+        "directory {dir}: {} refers to the root", crate::check::issue::shown(name);
     /// A block of a directory has the wrong checksum.
     DirectoryChecksum { dir: u32, block: u64, found: u32, expected: u32 } Damage Directories "directory-checksum",
         "directory {dir}: checksum of block {block} is {found:#x}, computed {expected:#x}";
@@ -289,13 +289,13 @@ obento_driver::issues! {
         "index of directory {dir}: checksum is {found:#x}, computed {expected:#x} (file block {at})";
     /// An entry has a hash outside the range of its leaf.
     IndexHash { dir: u32, at: u64, found: u32 } Damage Indexes "index-hash",
-        "index of directory {dir}: hash {found:#x} is not one of file block {at}";
+        "index of directory {dir}: hash {found:#x} is out of range for file block {at}";
     /// A block of an indexed directory is missing in the index, or occurs twice.
     IndexReference { dir: u32, at: u64, why: &'static str } Damage Indexes "index-reference", "index of directory {dir}: file block {at} {why}";
 
     // Pass 3: connectivity.
     /// The root is missing.
-    NoRoot {} Damage Inodes "no-root", "there is no root directory";
+    NoRoot {} Damage Inodes "no-root", "the root directory is missing";
     /// A directory cannot be reached from the root.
     Unconnected { dir: u32, parent: u32 } Damage Names "unconnected", "directory {dir} (in {parent}) cannot be reached";
     /// `..` does not refer to the directory that contains the entry.
@@ -328,25 +328,25 @@ obento_driver::issues! {
     BitmapUnreadable { group: u32, why: Error } Damage Counts "bitmap-unreadable", "group {group}: a bitmap cannot be read: {why}";
     /// The usage in a quota file is wrong.
     QuotaUsage { ino: u32, id: u32, found: u64, expected: u64, found_inodes: u64, expected_inodes: u64 } Safe Links "quota-usage",
-        "quota file (inode {ino}): {id} takes {expected} bytes in {expected_inodes} inodes, and {found} in {found_inodes} are counted";
+        "quota file (inode {ino}): ID {id} uses {expected} bytes in {expected_inodes} inodes, but {found} bytes in {found_inodes} inodes are recorded";
     /// A group's count of free blocks is wrong.
     GroupFreeBlocks { group: u32, found: u64, expected: u64 } Safe Counts "group-free-blocks",
-        "group {group}: {found} free blocks are counted, should be {expected}";
+        "group {group}: free block count is {found}, should be {expected}";
     /// A group's count of free inodes is wrong.
     GroupFreeInodes { group: u32, found: u64, expected: u64 } Safe Counts "group-free-inodes",
-        "group {group}: {found} free inodes are counted, should be {expected}";
+        "group {group}: free inode count is {found}, should be {expected}";
     /// A group's count of directories is wrong.
     GroupDirectories { group: u32, found: u64, expected: u64 } Safe Counts "group-directories",
-        "group {group}: {found} directories are counted, should be {expected}";
+        "group {group}: directory count is {found}, should be {expected}";
     /// A group marks its bitmap or table as never used, but something in it is in use.
-    GroupUninit { group: u32, what: &'static str } Safe Counts "group-uninit", "group {group}: {what} are said never to have been used, and are";
+    GroupUninit { group: u32, what: &'static str } Safe Counts "group-uninit", "group {group}: {what} are marked as never used, but are in use";
     /// The last group marks its block bitmap as never written, which Linux does not accept.
     LastGroupUninit { group: u32 } Safe Counts "last-group-uninit",
-        "group {group}: the block bitmap of the last group cannot be said never to have been written";
+        "group {group}: the block bitmap of the last group cannot be marked as never written";
     /// The super block's count of free blocks is wrong.
-    FreeBlocks { found: u64, expected: u64 } Safe Counts "free-blocks", "{found} free blocks are counted, should be {expected}";
+    FreeBlocks { found: u64, expected: u64 } Safe Counts "free-blocks", "free block count is {found}, should be {expected}";
     /// The super block's count of free inodes is wrong.
-    FreeInodes { found: u64, expected: u64 } Safe Counts "free-inodes", "{found} free inodes are counted, should be {expected}";
+    FreeInodes { found: u64, expected: u64 } Safe Counts "free-inodes", "free inode count is {found}, should be {expected}";
 }
 
 /// Returns a name in quotes, with control characters escaped.

@@ -15,12 +15,12 @@ use obento_driver::{CheckOptions, Notice};
 use obento_journal::Journal;
 use obento_journal::raw::{RawSuperBlock as RawJournal, SUPER_BLOCK_V1};
 
+use super::events::EventSink;
 use super::issue::Issue;
-use super::told::Told;
 use crate::feature::{Compat, Incompat};
 use crate::format::JOURNAL_INO;
 use crate::layout;
-use crate::locate::{self, Found};
+use crate::locate::{self, FoundSuperBlock};
 use crate::replay::{behind, open_journal};
 use crate::super_block::SuperBlock;
 
@@ -28,13 +28,13 @@ use crate::super_block::SuperBlock;
 /// contents of the log.
 pub(super) fn look_behind(
     device: Arc<dyn BlockDevice>,
-    found: Found,
+    found: FoundSuperBlock,
     options: &CheckOptions,
-    told: &mut Told<'_>,
+    reported: &mut EventSink<'_>,
 ) -> Result<(Arc<dyn BlockDevice>, SuperBlock)> {
     let lost = with_lost_feature(&device, &found.super_block);
     if lost.is_some() {
-        told.found(LOST_FEATURE);
+        reported.found(LOST_FEATURE);
     }
     let sb = lost.unwrap_or_else(|| found.super_block.clone());
     let needs = sb.incompat.contains(Incompat::NEEDS_RECOVERY);
@@ -42,19 +42,19 @@ pub(super) fn look_behind(
         // A named journal may need a replay, which would be lost with the name. Removing the name is therefore not a
         // safe repair.
         if names_journal(&sb) {
-            told.found(Issue::JournalNamed { ino: sb.raw.s_journal_inum.get() });
+            reported.found(Issue::JournalNamed { ino: sb.raw.s_journal_inum.get() });
         } else if needs {
-            told.found(Issue::JournalNotThere {});
+            reported.found(Issue::JournalNotThere {});
         }
         return Ok((device, sb));
     }
-    let Some(journal) = open(&device, &sb, options, told) else { return Ok((device, sb)) };
+    let Some(journal) = open(&device, &sb, options, reported) else { return Ok((device, sb)) };
     if let Some((field, found)) = stray_field(&journal, &sb)? {
-        told.found(Issue::JournalField { field, found });
+        reported.found(Issue::JournalField { field, found });
     }
     let errno = journal.super_block().errno;
     if errno != 0 {
-        told.found(Issue::JournalAborted { errno });
+        reported.found(Issue::JournalAborted { errno });
     }
     // A backup of the super block is too old to say whether the journal is dirty. The journal's own super block is
     // current.
@@ -63,22 +63,22 @@ pub(super) fn look_behind(
     }
     let behind = match behind(Arc::clone(&device), &sb, journal) {
         Ok((behind, damage)) => {
-            damage.into_iter().for_each(|why| told.found(Issue::JournalReplay { why }));
+            damage.into_iter().for_each(|why| reported.found(Issue::JournalReplay { why }));
             behind
         }
         Err(error @ Error::Unsupported(_)) => return Err(error),
         Err(why) => {
-            told.found(Issue::JournalReplay { why });
+            reported.found(Issue::JournalReplay { why });
             return Ok((device, sb));
         }
     };
     if let Some((_, summary)) = &behind.replayed {
-        told.found(Issue::JournalDirty { transactions: summary.transactions.into() });
+        reported.found(Issue::JournalDirty { transactions: summary.transactions.into() });
     }
     let again = match locate::read_raw(&*behind.device, found.offset) {
         Ok(Some(raw)) => {
             let is_corrected = found.instead_of.is_some() && !found.is_copy();
-            let raw = if is_corrected { layout::with_fields(&raw, &sb.raw) } else { raw };
+            let raw = if is_corrected { layout::with_fields(&raw, &sb.raw) } else { *raw };
             SuperBlock::decode(raw.as_bytes(), found.block())
         }
         _ => return Ok((behind.device, sb)),
@@ -98,28 +98,28 @@ fn open(
     device: &Arc<dyn BlockDevice>,
     sb: &SuperBlock,
     options: &CheckOptions,
-    told: &mut Told<'_>,
+    reported: &mut EventSink<'_>,
 ) -> Option<Journal> {
     let mut notices = Vec::new();
     let opened = open_journal(device, sb, options.journal.as_ref(), &mut notices);
     for notice in notices {
         match notice {
             Notice::Damaged(why) => {
-                told.found(Issue::JournalInode { ino: sb.raw.s_journal_inum.get(), why });
+                reported.found(Issue::JournalInode { ino: sb.raw.s_journal_inum.get(), why });
             }
-            Notice::JournalMissing { .. } => told.found(Issue::JournalMissing {}),
+            Notice::JournalMissing { .. } => reported.found(Issue::JournalMissing {}),
             _ => {}
         }
     }
     opened.unwrap_or_else(|why| {
-        told.found(Issue::JournalDamaged { why });
+        reported.found(Issue::JournalDamaged { why });
         None
     })
 }
 
 /// The issue for which [`with_lost_feature`] returns a super block.
 pub(super) const LOST_FEATURE: Issue =
-    Issue::Feature { feature: "has_journal", why: "it is not set, and the log is to be replayed" };
+    Issue::Feature { feature: "has_journal", why: "it is not set, but the log must be replayed" };
 
 /// Returns a super block with the feature of journals, if only that is missing: the volume needs recovery, and the
 /// journal inode contains a log to replay. The log contains synced data, which e2fsck discards.
@@ -138,7 +138,7 @@ pub(super) fn with_lost_feature(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) 
 /// Returns whether a super block names a journal.
 fn names_journal(sb: &SuperBlock) -> bool {
     let raw = &sb.raw;
-    raw.s_journal_inum.get() != 0 || raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16]
+    raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16]
 }
 
 /// Returns a field that the super block of an internal journal cannot have, and its value: in version 1 a field of

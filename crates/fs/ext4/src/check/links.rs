@@ -5,9 +5,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::events::EventSink;
 use super::issue::Issue;
-use super::state::{Marks, State};
-use super::told::Told;
+use super::state::{CheckState, Marks};
 use super::view::View;
 use crate::feature::RoCompat;
 
@@ -23,9 +23,9 @@ const DIRECTORY: u8 = 2;
 /// reported. With a name it is a file, whose flag is wrong.
 pub(super) fn check(
     view: &View,
-    state: &State,
+    state: &CheckState,
     mut doubtful: BTreeMap<u32, Vec<Issue>>,
-    told: &mut Told<'_>,
+    reported: &mut EventSink<'_>,
 ) {
     let (has_feature, mut has_many) = (view.sb.ro_compat.contains(RoCompat::DIR_NLINK), false);
     let mut first = 1_u32;
@@ -37,9 +37,9 @@ pub(super) fn check(
             let (stored, mut found) = (u32::from(slot.links), slot.names());
             if slot.marks.contains(Marks::FLAGGED) {
                 if found > 0 {
-                    told.found(Issue::InodeFlag { ino, flag: "ea_inode" });
+                    reported.found(Issue::InodeFlag { ino, flag: "ea_inode" });
                 } else if let Some(issues) = doubtful.remove(&ino) {
-                    issues.into_iter().for_each(|issue| told.found(issue));
+                    issues.into_iter().for_each(|issue| reported.found(issue));
                     found = 1;
                 }
             }
@@ -56,19 +56,19 @@ pub(super) fn check(
                     found = 1;
                 }
             } else if found == 0 {
-                told.found(Issue::Unnamed { ino });
+                reported.found(Issue::Unnamed { ino });
                 continue;
             } else {
                 found = found.min(MOST_COUNTED);
             }
             if stored != found {
-                told.found(Issue::LinkCount { ino, stored, found });
+                reported.found(Issue::LinkCount { ino, stored, found });
             }
         }
         first = first.saturating_add(view.sb.inodes_per_group);
     }
     if has_many && !has_feature {
-        let why = "it is not set, and a directory has more subdirectories than can be counted";
-        told.found(Issue::Feature { feature: "dir_nlink", why });
+        let why = "it is not set, but a directory has more subdirectories than the link count can express";
+        reported.found(Issue::Feature { feature: "dir_nlink", why });
     }
 }

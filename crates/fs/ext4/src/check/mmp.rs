@@ -4,8 +4,8 @@
 
 use obento_base::{Corrupt, Structure};
 
+use super::events::EventSink;
 use super::issue::Issue;
-use super::told::Told;
 use super::view::View;
 use crate::checksum::Crc;
 use crate::feature::Incompat;
@@ -19,7 +19,7 @@ const CLEAN: u32 = 0xff4d_4d50;
 const CHECKSUM: usize = 1020;
 
 /// Checks the block.
-pub(super) fn check(view: &View, told: &mut Told<'_>) {
+pub(super) fn check(view: &View, reported: &mut EventSink<'_>) {
     let sb = &view.sb;
     if !sb.incompat.contains(Incompat::MMP) {
         return;
@@ -28,11 +28,11 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
     let structure = Structure::Mmp;
     if !sb.holds_blocks(VolBlock(block), 1) {
         let why = Corrupt::BlockRange { structure, at: 0, start: block, len: 1 }.into();
-        return told.found(Issue::Mmp { block, why });
+        return reported.found(Issue::Mmp { block, why });
     }
     let bytes = match view.read(VolBlock(block), 1) {
         Ok(bytes) => bytes,
-        Err(why) => return told.found(Issue::Mmp { block, why }),
+        Err(why) => return reported.found(Issue::Mmp { block, why }),
     };
     let word = |at: usize| {
         let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
@@ -41,13 +41,13 @@ pub(super) fn check(view: &View, told: &mut Told<'_>) {
     if word(0) != MAGIC {
         let (found, expected) = (word(0).into(), MAGIC.into());
         let why = Corrupt::Magic { structure, block, found, expected }.into();
-        return told.found(Issue::Mmp { block, why });
+        return reported.found(Issue::Mmp { block, why });
     }
     let covered = bytes.get(..CHECKSUM).unwrap_or_default();
     let (found, expected) = (word(CHECKSUM), Crc::new(sb.checksum_seed).add(covered).get());
     if sb.has_metadata_csum() && found != expected {
         let why = Corrupt::Checksum { structure, block, found, expected }.into();
-        told.found(Issue::Mmp { block, why });
+        reported.found(Issue::Mmp { block, why });
     }
 }
 

@@ -9,8 +9,8 @@
 //! 5. [`counts`]: bitmaps and counts agree with what is in use, and so do the quota files ([`quota`]).
 //!
 //! A pass reads raw structures and trusts none: it examines the parts of structures that [`crate::volume::Volume`]
-//! refuses as a whole. The modules of the passes depend on leaves that do not depend on them: [`issue`] and [`told`],
-//! [`view`] and [`state`], [`part`] and [`mod@look`].
+//! refuses as a whole. The modules of the passes depend on leaves that do not depend on them: [`issue`] and [`events`],
+//! [`view`] and [`state`], [`part`] and `look`.
 //! Invariant: nothing here writes. The results are [`Issue`]s; `repair/` turns them into changes.
 //! Invariant: issues have the same order in each run, whatever the threads do: each part of a pass collects its own,
 //! and the parts are reported in order.
@@ -27,14 +27,15 @@ mod counts;
 mod directories;
 mod encryption;
 mod entries;
+mod events;
 mod fields;
 mod htree;
 mod inline;
+mod inode_check;
 mod inodes;
 mod issue;
 mod journal;
 mod links;
-mod look;
 mod mmp;
 mod mode;
 mod orphans;
@@ -47,7 +48,6 @@ mod reserved;
 mod resize;
 mod state;
 mod super_block;
-mod told;
 mod view;
 mod watched;
 
@@ -56,25 +56,26 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{Check, CheckObserver, CheckOptions, CheckReport, Mending, Severity};
+use obento_driver::{Check, CheckObserver, CheckOptions, CheckReport, RepairMode, Severity};
 
 use crate::open::Ext4Driver;
+pub use events::Event;
 pub use issue::Issue;
 use passes::look;
-pub use told::Event;
-use watched::Watched;
+pub(crate) use repair::change_settings;
+use watched::WatchedDevice;
 
 /// Checks the volume on `device` as [`Check::check`] does, with typed issues.
 pub fn check_volume(
     device: Arc<dyn BlockDevice>,
     options: &CheckOptions,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<CheckReport> {
-    let watched = Arc::new(Watched::new(device));
+    let watched = Arc::new(WatchedDevice::new(device));
     let device: Arc<dyn BlockDevice> = watched.clone();
-    let report = match options.mending {
-        Mending::Nothing => look(device, options, tell),
-        Mending::Safe | Mending::All => repair::mend(&device, options, tell),
+    let report = match options.repair_mode {
+        RepairMode::Nothing => look(device, options, emit),
+        RepairMode::Safe | RepairMode::All => repair::repair(&device, options, emit),
     };
     watched.expect_read().and(report)
 }
@@ -97,7 +98,7 @@ impl Check for Ext4Driver {
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport> {
         check_volume(device, options, &mut |event| match event {
-            Event::Found(issue, mended) => observer.found(issue.finding(mended)),
+            Event::Found(issue, repaired) => observer.found(issue.finding(repaired)),
             Event::Progress(progress) => observer.progress(progress),
         })
     }

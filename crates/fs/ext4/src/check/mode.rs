@@ -6,7 +6,7 @@ use obento_base::FileKind;
 use obento_base::wire::{FromBytes, to_usize};
 
 use super::blocks::{is_tree, on_volume};
-use super::look::Look;
+use super::inode_check::InodeCheck;
 use crate::dir::record_len;
 use crate::inode::InodeFlags;
 use crate::map::check::{MAX_DEPTH, extent_start, index_leaf, numbers};
@@ -19,7 +19,7 @@ const SHORTEST: u32 = 12;
 /// Size of an extent tree's header, and of an entry.
 const ENTRY: usize = 12;
 
-impl Look<'_> {
+impl InodeCheck<'_> {
     /// Returns whether an inode whose mode is that of a device, a FIFO, a socket or invalid has the blocks of a
     /// directory.
     pub(super) fn is_really_directory(&self) -> bool {

@@ -10,10 +10,10 @@ use obento_base::wire::{FromBytes, join};
 use obento_base::{FileKind, Result};
 use obento_driver::CheckReport;
 
+use super::events::EventSink;
 use super::inodes;
 use super::issue::Issue;
-use super::state::{DirRun, State};
-use super::told::Told;
+use super::state::{CheckState, DirRun};
 use super::view::View;
 use crate::checksum::Crc;
 use crate::feature::Compat;
@@ -24,19 +24,19 @@ use crate::writer::ORPHAN_MAGIC;
 /// Size of the magic number and the checksum at the end of a block of the orphan file.
 const TAIL: usize = 8;
 /// The error of an incomplete orphan file.
-pub(super) const NOT_WHOLE: &str = "it has no blocks, or fewer than its size says";
+pub(super) const NOT_WHOLE: &str = "it has fewer blocks than its size requires";
 
 /// Reads the list and the file. Returns the orphans.
-pub(super) fn check(view: &View, state: &State, told: &mut Told<'_>) -> BTreeSet<u32> {
-    let mut found = list(view, told);
+pub(super) fn check(view: &View, state: &CheckState, reported: &mut EventSink<'_>) -> BTreeSet<u32> {
+    let mut found = list(view, reported);
     let ino = view.sb.raw.s_orphan_file_inum.get();
     if view.sb.compat.contains(Compat::ORPHAN_FILE) {
         let why = match inodes::runs(view, state, ino) {
             Some((_, runs)) if !is_whole(view, ino, &runs) => Some(NOT_WHOLE),
-            Some((seed, runs)) => file(view, seed, &runs, &mut found, told).err(),
+            Some((seed, runs)) => file(view, seed, &runs, &mut found, reported).err(),
             None => Some("it cannot be read"),
         };
-        why.into_iter().for_each(|why| told.found(Issue::OrphanFile { ino, why }));
+        why.into_iter().for_each(|why| reported.found(Issue::OrphanFile { ino, why }));
     }
     found
 }
@@ -47,9 +47,9 @@ type Orphans = (BTreeSet<u32>, Vec<(VolBlock, u32)>);
 /// Returns all orphans, and the blocks of the file.
 pub(super) fn list_and_file(view: &View) -> Result<Orphans> {
     let mut report = CheckReport::default();
-    let mut told = Told { report: &mut report, tell: &mut |_| {} };
-    let state = State::new(view)?;
-    let found = check(view, &state, &mut told);
+    let mut reported = EventSink { report: &mut report, emit: &mut |_| {} };
+    let state = CheckState::new(view)?;
+    let found = check(view, &state, &mut reported);
     let ino = view.sb.raw.s_orphan_file_inum.get();
     let has_file = view.sb.compat.contains(Compat::ORPHAN_FILE);
     let file = has_file.then(|| inodes::runs(view, &state, ino)).flatten();
@@ -92,7 +92,7 @@ fn file(
     seed: u32,
     runs: &[DirRun],
     found: &mut BTreeSet<u32>,
-    told: &mut Told<'_>,
+    reported: &mut EventSink<'_>,
 ) -> core::result::Result<(), &'static str> {
     let all = runs.iter().flat_map(|run| (0..u64::from(run.len)).map(|n| run.start.0.saturating_add(n)));
     for block in all {
@@ -100,7 +100,7 @@ fn file(
         is_sound(view, seed, block, &bytes)?;
         for ino in inodes_of(&bytes) {
             if found.insert(ino) {
-                told.found(Issue::Orphan { ino });
+                reported.found(Issue::Orphan { ino });
             }
         }
     }
@@ -120,7 +120,7 @@ pub(super) fn is_sound(view: &View, seed: u32, block: u64, bytes: &[u8]) -> Resu
     }
     let can_be = |ino: u32| (view.sb.first_ino..=view.sb.inodes_count).contains(&ino);
     let are_all = inodes_of(bytes).all(can_be);
-    if are_all { Ok(()) } else { Err("it names an inode that cannot be in it") }
+    if are_all { Ok(()) } else { Err("it contains an invalid inode number") }
 }
 
 /// Returns the inodes in a block of the orphan file.
@@ -135,27 +135,27 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Reads the list.
-fn list(view: &View, told: &mut Told<'_>) -> BTreeSet<u32> {
+fn list(view: &View, reported: &mut EventSink<'_>) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut next = view.sb.raw.s_last_orphan.get();
     while next != 0 {
         let ino = next;
         let broken = |why| Issue::OrphanList { ino, why };
         if ino < view.sb.first_ino || ino > view.sb.inodes_count {
-            told.found(broken("it names an inode that cannot be on it"));
+            reported.found(broken("it contains an invalid inode number"));
             break;
         }
         if !found.insert(ino) {
-            told.found(broken("it runs in a circle"));
+            reported.found(broken("it is circular"));
             break;
         }
         let record = view.record(ino);
         let raw = record.as_ref().and_then(|(record, _)| RawInode::ref_from_prefix(record).ok());
         let Some((raw, _)) = raw else {
-            told.found(broken("an inode on it cannot be read"));
+            reported.found(broken("an inode on it cannot be read"));
             break;
         };
-        told.found(Issue::Orphan { ino });
+        reported.found(Issue::Orphan { ino });
         next = raw.i_dtime.get();
     }
     found

@@ -4,14 +4,14 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::issue::Issue;
-use super::state::{Dir, Slot};
+use super::state::{Dir, InodeSlot};
 use crate::quota::{Entries, QuotaKind, entry};
 
 /// The results for a group.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct GroupResults {
     pub(super) issues: Vec<Issue>,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<InodeSlot>,
     pub(super) dirs: Vec<Dir>,
     pub(super) attributes: Attributes,
     pub(super) has_large_files: bool,

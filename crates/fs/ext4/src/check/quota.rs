@@ -9,12 +9,12 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, join, to_u64, to_usize};
 
+use super::events::EventSink;
+use super::inode_check::InodeCheck;
 use super::inodes;
 use super::issue::Issue;
-use super::look::Look;
 use super::part::{OrphanFile, Usage};
-use super::state::State;
-use super::told::Told;
+use super::state::CheckState;
 use super::view::View;
 use crate::feature::{Compat, RoCompat};
 use crate::quota::{BLOCK, Entries, QuotaKind, RawEntry, blocks_of, decode, entry};
@@ -30,7 +30,7 @@ const MAX_TOLD: usize = 100;
 /// An `i_extra_isize` that includes `i_projid`.
 const WITH_PROJECT: u16 = 32;
 
-impl Look<'_> {
+impl InodeCheck<'_> {
     /// Adds this inode, which owns `clusters`, to the usage of its owners. The inodes of its values are counted with
     /// it, and not by themselves.
     pub(super) fn count_usage(&mut self, clusters: u64) {
@@ -56,7 +56,7 @@ impl Look<'_> {
 }
 
 /// Checks the quota files.
-pub(super) fn check(view: &View, state: &State, taken: &Usage, told: &mut Told<'_>) {
+pub(super) fn check(view: &View, state: &CheckState, taken: &Usage, reported: &mut EventSink<'_>) {
     for (kind, ino) in QuotaKind::ALL.into_iter().zip(view.quota_inodes()) {
         if ino == 0 {
             continue;
@@ -69,7 +69,7 @@ pub(super) fn check(view: &View, state: &State, taken: &Usage, told: &mut Told<'
         let stored = match decoded {
             Ok(stored) => stored,
             Err(why) => {
-                told.found(Issue::QuotaInode { ino, why });
+                reported.found(Issue::QuotaInode { ino, why });
                 continue;
             }
         };
@@ -79,7 +79,7 @@ pub(super) fn check(view: &View, state: &State, taken: &Usage, told: &mut Told<'
         }
         let wrong = differences(&stored, &taken.of(kind, OrphanFile::Counts));
         for (id, found, expected) in wrong.into_iter().take(MAX_TOLD) {
-            told.found(Issue::QuotaUsage {
+            reported.found(Issue::QuotaUsage {
                 ino,
                 id,
                 found: found.dqb_curspace.get(),
@@ -107,11 +107,11 @@ fn differences(stored: &Entries, taken: &Entries) -> Vec<(u32, RawEntry, RawEntr
 /// Checks whether the inode of a quota file has an acceptable size.
 fn fits(size: u64, bytes: &[u8]) -> core::result::Result<(), &'static str> {
     let is_covered = blocks_of(bytes).is_some_and(|blocks| to_u64(blocks) <= size.div_ceil(to_u64(BLOCK)));
-    if is_covered && size <= MAX_SIZE { Ok(()) } else { Err("its size cannot be") }
+    if is_covered && size <= MAX_SIZE { Ok(()) } else { Err("its size is invalid") }
 }
 
 /// Returns the size and the bytes of a quota file, or `None` if they cannot be read.
-fn read(view: &View, state: &State, ino: u32) -> Option<(u64, Vec<u8>)> {
+fn read(view: &View, state: &CheckState, ino: u32) -> Option<(u64, Vec<u8>)> {
     let (record, _) = view.record(ino)?;
     let (raw, _) = RawInode::ref_from_prefix(&record).ok()?;
     let file_size = join(raw.i_size_lo.get(), raw.i_size_high.get());

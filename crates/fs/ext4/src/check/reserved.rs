@@ -4,9 +4,9 @@
 
 use obento_base::FileKind;
 
+use super::inode_check::{InodeCheck, Owned, RESIZE_INO};
 use super::issue::Issue;
-use super::look::{Look, Owned, RESIZE_INO};
-use super::state::{Marks, Slot};
+use super::state::{InodeSlot, Marks};
 use crate::dir::kind_code;
 use crate::feature::Compat;
 use crate::inode::InodeFlags;
@@ -16,9 +16,9 @@ const BAD_INO: u32 = 1;
 const BOOT_LOADER_INO: u32 = 5;
 const JOURNAL_INO: u32 = 8;
 /// The error of an inode that cannot be the orphan file.
-pub(super) const NOT_REGULAR: &str = "it is no regular file";
+pub(super) const NOT_REGULAR: &str = "it is not a regular file";
 
-impl Look<'_> {
+impl InodeCheck<'_> {
     /// Returns whether it is the internal journal.
     pub(super) fn is_journal(&self) -> bool {
         let sb = &self.view.sb;
@@ -26,7 +26,7 @@ impl Look<'_> {
     }
 
     /// Checks a reserved inode: its type is fixed, and it has no name.
-    pub(super) fn own_inode(&mut self) -> Slot {
+    pub(super) fn own_inode(&mut self) -> InodeSlot {
         self.casefold_flag();
         let (ino, mode, sb) = (self.ino, self.raw.i_mode.get(), &self.view.sb);
         let links = self.raw.i_links_count.get();
@@ -39,22 +39,22 @@ impl Look<'_> {
                 || self.raw.i_file_acl_lo.get() != 0
                 || self.has(InodeFlags::INLINE_DATA);
             if is_set {
-                self.tell(Issue::BadBlocksInode { why: "it has a mode, links or attributes" });
+                self.emit(Issue::BadBlocksInode { why: "it has a mode, links or attributes" });
             }
             let mut owned = Owned::default();
             self.pointers(&mut owned);
-            return Slot::new(0, Marks::OWN, links);
+            return InodeSlot::new(0, Marks::OWN, links);
         }
         let mut is_unused = false;
         if is_journal {
             // The check of the journal reports whether it is usable.
         } else if is_quota {
             if !is_regular {
-                self.tell(Issue::QuotaInode { ino, why: "it is no regular file" });
+                self.emit(Issue::QuotaInode { ino, why: "it is not a regular file" });
             }
         } else if ino == sb.raw.s_orphan_file_inum.get() && sb.compat.contains(Compat::ORPHAN_FILE) {
             if !is_regular {
-                self.tell(Issue::OrphanFile { ino, why: NOT_REGULAR });
+                self.emit(Issue::OrphanFile { ino, why: NOT_REGULAR });
             }
         } else if ino == JOURNAL_INO || matches!(ino, 3 | 4) {
             is_unused = true;
@@ -62,7 +62,7 @@ impl Look<'_> {
                 && self.raw.i_blocks_lo.get() == 0
                 && self.raw.i_block.iter().take(4).all(|&b| b == 0);
             if !is_clear {
-                self.tell(Issue::ReservedInode { ino, mode });
+                self.emit(Issue::ReservedInode { ino, mode });
             }
         } else {
             let is_wrong = match ino {
@@ -71,7 +71,7 @@ impl Look<'_> {
                 _ => mode != 0,
             };
             if is_wrong {
-                self.tell(Issue::ReservedInode { ino, mode });
+                self.emit(Issue::ReservedInode { ino, mode });
             }
         }
         if !is_unused {
@@ -79,6 +79,6 @@ impl Look<'_> {
         }
         self.owned(0);
         let kind = self.kind().map_or(0, kind_code);
-        Slot::new(kind, Marks::OWN | self.marks, links)
+        InodeSlot::new(kind, Marks::OWN | self.marks, links)
     }
 }

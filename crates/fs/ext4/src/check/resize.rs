@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
 
 use super::blocks::on_volume;
+use super::events::EventSink;
+use super::inode_check::RESIZE_INO;
 use super::issue::Issue;
-use super::look::RESIZE_INO;
-use super::told::Told;
 use super::view::{View, keeps_for_growing_twice};
 use crate::feature::Compat;
 use crate::map::check::numbers;
@@ -23,13 +23,13 @@ use crate::unit::VolBlock;
 const DOUBLY: usize = 13;
 
 /// Checks the resize inode.
-pub(super) fn check(view: &View, told: &mut Told<'_>) {
+pub(super) fn check(view: &View, reported: &mut EventSink<'_>) {
     // With `meta_bg` the feature itself is wrong, which is reported, and no block is reserved.
     if keeps_for_growing_twice(&view.sb) {
         return;
     }
     if let Err(why) = look(view) {
-        told.found(Issue::ResizeInode { why });
+        reported.found(Issue::ResizeInode { why });
     }
 }
 
@@ -40,7 +40,7 @@ fn look(view: &View) -> Result<(), &'static str> {
     let map = numbers(&raw.i_block);
     if !sb.compat.contains(Compat::RESIZE_INODE) {
         if sb.raw.s_reserved_gdt_blocks.get() != 0 {
-            return Err("blocks are kept for growing without it");
+            return Err("blocks are reserved for growing without a resize inode");
         }
         let is_clear = map.iter().all(|number| number.get() == 0);
         return if is_clear { Ok(()) } else { Err("it has blocks without the feature") };
@@ -49,7 +49,7 @@ fn look(view: &View) -> Result<(), &'static str> {
     let others = map.iter().enumerate().any(|(at, number)| at != DOUBLY && number.get() != 0);
     let is_regular = raw.i_mode.get() & 0o170_000 == 0o100_000;
     if others || raw.i_links_count.get() == 0 || !is_regular || !on_volume(sb, doubly, 1) {
-        return Err("it is not as it should be");
+        return Err("it is invalid");
     }
     let unreadable = |_| "it cannot be read";
     let bytes = view.read(VolBlock(doubly), 1).map_err(unreadable)?;
@@ -58,7 +58,7 @@ fn look(view: &View) -> Result<(), &'static str> {
     let kept_blocks = u64::from(sb.raw.s_reserved_gdt_blocks.get());
     let named = places.iter().filter(|number| number.get() != 0).count();
     if to_u64(named) > kept_blocks {
-        return Err("it names more than is kept");
+        return Err("it refers to more blocks than are reserved");
     }
     let first = sb.desc_block(0, 0).0;
     let groups: Vec<u32> = (1..sb.groups).filter(|&group| sb.has_copy(group)).collect();
@@ -67,7 +67,7 @@ fn look(view: &View) -> Result<(), &'static str> {
         let block = first.saturating_add(index);
         let place = index.checked_rem(per_block).unwrap_or(0);
         if places.get(to_usize(place)).map(|number| u64::from(number.get())) != Some(block) {
-            return Err("it does not name a block that is kept");
+            return Err("it does not refer to a reserved block");
         }
         let below = view.read(VolBlock(block), 1).map_err(unreadable)?;
         let mut copies = numbers(&below).iter();
@@ -76,7 +76,7 @@ fn look(view: &View) -> Result<(), &'static str> {
             // Backups past the end of a block have no entry.
             let Some(copy) = copies.next() else { break };
             if u64::from(copy.get()) != block.saturating_add(into) {
-                return Err("it does not name a block that a copy keeps");
+                return Err("it does not refer to a reserved block of a copy");
             }
         }
     }

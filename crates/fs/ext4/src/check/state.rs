@@ -37,7 +37,7 @@ bitflags::bitflags! {
 
 /// An inode that may be in use.
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct InodeSlot {
     /// `file_type` as in entries; 0 if it is not in use or has no type.
     pub(super) kind: u8,
     pub(super) marks: Marks,
@@ -47,7 +47,7 @@ pub(super) struct Slot {
     names: AtomicU32,
 }
 
-impl Slot {
+impl InodeSlot {
     pub(super) fn new(kind: u8, marks: Marks, links: u16) -> Self {
         Self { kind, marks, links, names: AtomicU32::new(0) }
     }
@@ -157,7 +157,7 @@ struct Bits {
 }
 
 /// The state of the passes.
-pub(super) struct State {
+pub(super) struct CheckState {
     per_group: u64,
     cluster_bits: u32,
     first: u64,
@@ -167,13 +167,13 @@ pub(super) struct State {
     any_twice: AtomicU32,
     pub(super) budget: Budget,
     /// The inodes of each group, as far as they may be in use.
-    pub(super) inodes: Vec<Box<[Slot]>>,
+    pub(super) inodes: Vec<Box<[InodeSlot]>>,
     inodes_per_group: u32,
     /// The directories, by number.
     pub(super) dirs: Vec<Dir>,
 }
 
-impl State {
+impl CheckState {
     /// Creates a state with nothing in use. Fails with `NoMemory`.
     pub(super) fn new(view: &View) -> Result<Self> {
         let sb = &view.sb;
@@ -289,7 +289,7 @@ impl State {
     }
 
     /// Returns inode `ino`, if that part of its group's table was examined.
-    pub(super) fn slot(&self, ino: u32) -> Option<&Slot> {
+    pub(super) fn slot(&self, ino: u32) -> Option<&InodeSlot> {
         let index = ino.checked_sub(1)?;
         let group = index.checked_div(self.inodes_per_group)?;
         let inside = index.checked_rem(self.inodes_per_group)?;

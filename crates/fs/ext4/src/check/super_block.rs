@@ -4,10 +4,10 @@
 
 use alloc::vec::Vec;
 
+use super::events::EventSink;
 use super::fields::is_extra_size;
 use super::issue::Issue;
 use super::state::own_copies;
-use super::told::Told;
 use super::view::{View, keeps_for_growing_twice};
 use crate::feature::Incompat;
 use crate::gate::HURD;
@@ -19,69 +19,69 @@ use crate::writer::FULL_EXTRA_ISIZE;
 pub(super) const NO_QUOTA_INODE: &str = "this number cannot be";
 
 /// Checks the super block and the descriptors.
-pub(super) fn check(view: &View, told: &mut Told<'_>) {
+pub(super) fn check(view: &View, reported: &mut EventSink<'_>) {
     let sb = &view.sb;
     if sb.is_marked_with_errors() {
-        told.found(Issue::MarkedWithErrors { errors: sb.raw.s_error_count.get() });
+        reported.found(Issue::MarkedWithErrors { errors: sb.raw.s_error_count.get() });
     }
     if sb.reserved_blocks() > sb.blocks_count / 2 {
         let found = sb.reserved_blocks();
-        told.found(Issue::SuperBlockField { field: "s_r_blocks_count", found, expected: 0 });
+        reported.found(Issue::SuperBlockField { field: "s_r_blocks_count", found, expected: 0 });
     }
     let has_features = !sb.compat.is_empty() || !sb.incompat.is_empty() || !sb.ro_compat.is_empty();
     if sb.raw.s_rev_level.get() == 0 && has_features {
-        told.found(Issue::SuperBlockField { field: "s_rev_level", found: 0, expected: 1 });
+        reported.found(Issue::SuperBlockField { field: "s_rev_level", found: 0, expected: 1 });
     }
-    extra_sizes(sb, told);
-    features(sb, told);
+    extra_sizes(sb, reported);
+    features(sb, reported);
     for (ino, can_be) in view.named_quota_inodes() {
         if !can_be {
-            told.found(Issue::QuotaInode { ino, why: NO_QUOTA_INODE });
+            reported.found(Issue::QuotaInode { ino, why: NO_QUOTA_INODE });
         }
     }
-    metadata(view, told);
+    metadata(view, reported);
     for group in 0..sb.groups {
         let descriptor = view.group(group);
         let known = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         let says_unused = descriptor.flags.intersects(known) || descriptor.itable_unused != 0;
         if !view.has_descriptor_sums() && says_unused {
-            told.found(Issue::DescriptorFlags { group, found: descriptor.flags.bits() });
+            reported.found(Issue::DescriptorFlags { group, found: descriptor.flags.bits() });
         }
         if view.has_descriptor_sums() && descriptor.itable_unused > sb.inodes_per_group {
-            told.found(Issue::UnusedInodes { group, found: descriptor.itable_unused });
+            reported.found(Issue::UnusedInodes { group, found: descriptor.itable_unused });
         }
     }
 }
 
 /// Checks the fields for the size of an inode's fields after its first 128 bytes, if inodes are larger.
-fn extra_sizes(sb: &SuperBlock, told: &mut Told<'_>) {
+fn extra_sizes(sb: &SuperBlock, reported: &mut EventSink<'_>) {
     let sizes = [
         ("s_min_extra_isize", &sb.raw.s_min_extra_isize),
         ("s_want_extra_isize", &sb.raw.s_want_extra_isize),
     ];
     for (field, found) in sizes.map(|(field, size)| (field, size.get())) {
         if sb.inode_size > 128 && !is_extra_size(found, sb.inode_size) {
-            told.found(Issue::WantedExtraSize { field, found, expected: FULL_EXTRA_ISIZE });
+            reported.found(Issue::WantedExtraSize { field, found, expected: FULL_EXTRA_ISIZE });
         }
     }
 }
 
 /// Reports features that exclude each other, or that a volume of this system cannot have.
-fn features(sb: &SuperBlock, told: &mut Told<'_>) {
+fn features(sb: &SuperBlock, reported: &mut EventSink<'_>) {
     if keeps_for_growing_twice(sb) {
-        let why = "it cannot be beside meta_bg, by which no block is kept for growing";
-        told.found(Issue::Feature { feature: "resize_inode", why });
+        let why = "it excludes meta_bg, which reserves no blocks for growing";
+        reported.found(Issue::Feature { feature: "resize_inode", why });
     }
     if sb.raw.s_creator_os.get() == HURD && sb.incompat.contains(Incompat::FILETYPE) {
-        told.found(Issue::Feature {
+        reported.found(Issue::Feature {
             feature: "filetype",
-            why: "the volume is the Hurd's, which does not have it",
+            why: "GNU Hurd, which created the volume, does not support it",
         });
     }
 }
 
 /// Reports overlapping structures of the volume.
-fn metadata(view: &View, told: &mut Told<'_>) {
+fn metadata(view: &View, reported: &mut EventSink<'_>) {
     let sb = &view.sb;
     let table = u64::from(sb.inode_table_blocks());
     let mut taken: Vec<(u64, u64, u32)> = Vec::new();
@@ -101,7 +101,7 @@ fn metadata(view: &View, told: &mut Told<'_>) {
     let mut end = 0;
     for (start, next, group) in taken {
         if start < end {
-            told.found(Issue::MetadataTwice { group, block: start });
+            reported.found(Issue::MetadataTwice { group, block: start });
         }
         end = end.max(next);
     }

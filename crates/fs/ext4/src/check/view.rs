@@ -12,13 +12,13 @@ use obento_base::{Corrupt, Error, Feature, FileKind, Result, Structure};
 use obento_block::BlockDevice;
 use obento_driver::CheckOptions;
 
+use super::events::EventSink;
 use super::issue::Issue;
 use super::journal;
-use super::told::Told;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::group::{GroupDescriptor, GroupFlags, descriptor_checksum, verify_descriptor};
 use crate::layout;
-use crate::locate::{self, Found};
+use crate::locate::{self, FoundSuperBlock};
 use crate::raw::{RawGroup32, RawInode};
 use crate::super_block::{Checksums, PRIMARY_OFFSET, SuperBlock};
 use crate::unit::VolBlock;
@@ -43,27 +43,27 @@ impl View {
     pub(super) fn open(
         device: Arc<dyn BlockDevice>,
         options: &CheckOptions,
-        told: &mut Told<'_>,
+        reported: &mut EventSink<'_>,
     ) -> Result<Self> {
         let found = find(&*device, options)?;
         found.super_block.check_known()?;
-        instead_of(&found).into_iter().for_each(|issue| told.found(issue));
+        instead_of(&found).into_iter().for_each(|issue| reported.found(issue));
         let sb = found.super_block.clone();
         if sb.groups > MAX_LISTED_GROUPS {
             return Err(Error::Unsupported(Feature::Named("checking more than 196608 block groups")));
         }
         if sb.volume_len() > device.len() {
-            told.found(Issue::Truncated { found: device.len(), expected: sb.volume_len() });
+            reported.found(Issue::Truncated { found: device.len(), expected: sb.volume_len() });
         }
-        let (device, sb) = journal::look_behind(device, found, options, told)?;
+        let (device, sb) = journal::look_behind(device, found, options, reported)?;
         let mut this =
             Self { device, sb, groups: Vec::new(), descriptors: Vec::new(), zones: Zones::default() };
-        this.read_groups(told)?;
+        this.read_groups(reported)?;
         Ok(this)
     }
 
     /// Reads every descriptor, from a backup if the primary one is damaged.
-    fn read_groups(&mut self, told: &mut Told<'_>) -> Result<()> {
+    fn read_groups(&mut self, reported: &mut EventSink<'_>) -> Result<()> {
         let sb = &self.sb;
         let size = usize::from(sb.desc_size);
         let (mut groups, mut descriptors) = (Vec::new(), Vec::new());
@@ -74,13 +74,13 @@ impl View {
             let block = self.read(sb.desc_block(index, 0), 1);
             for (group, at) in (first..end).zip((0_usize..).step_by(size)) {
                 let bytes = block.as_ref().ok().and_then(|block| block.get(at..at.saturating_add(size)));
-                groups.push(self.take_descriptor(group, bytes, told));
+                groups.push(self.take_descriptor(group, bytes, reported));
                 descriptors.extend_from_slice(bytes.unwrap_or_default());
                 descriptors.resize(groups.len().saturating_mul(size), 0);
             }
         }
         (self.groups, self.descriptors) = (groups, descriptors);
-        self.take_places_from_copies(told);
+        self.take_places_from_copies(reported);
         for group in 0..self.sb.groups {
             self.zones.add_copies(&self.sb, group)?;
             if let Some(descriptor) = self.groups.get(to_usize(group.into())) {
@@ -92,7 +92,12 @@ impl View {
     }
 
     /// Returns the descriptor of `group`, whose primary copy has these bytes.
-    fn take_descriptor(&self, group: u32, bytes: Option<&[u8]>, told: &mut Told<'_>) -> GroupDescriptor {
+    fn take_descriptor(
+        &self,
+        group: u32,
+        bytes: Option<&[u8]>,
+        reported: &mut EventSink<'_>,
+    ) -> GroupDescriptor {
         let sb = &self.sb;
         let bytes = bytes.unwrap_or_default();
         let place = VolBlock(0);
@@ -101,7 +106,7 @@ impl View {
         let found = RawGroup32::ref_from_prefix(bytes).map_or(0, |(raw, _)| raw.bg_checksum.get());
         let is_sound = bytes.len() == usize::from(sb.desc_size) && expected.is_none_or(|sum| sum == found);
         if !is_sound {
-            told.found(Issue::DescriptorChecksum { group, found, expected: expected.unwrap_or(0) });
+            reported.found(Issue::DescriptorChecksum { group, found, expected: expected.unwrap_or(0) });
         }
         let usable = |descriptor: &GroupDescriptor| descriptor.check_group(sb, group).is_ok();
         let primary = first.ok().filter(usable);
@@ -114,7 +119,7 @@ impl View {
         let copy = copies.find(|(copy, is_sealed)| wanted(copy, *is_sealed)).map(|(copy, _)| copy);
         let mut descriptor = first.ok().unwrap_or(EMPTY);
         if primary.is_none() {
-            self.tell_places(group, &mut descriptor, told);
+            self.report_places(group, &mut descriptor, reported);
         }
         // Fields of the volume's shape are the same in every copy; the others come from the primary one.
         match copy {
@@ -130,7 +135,7 @@ impl View {
 
     /// Takes the places of groups from a backup of the descriptors if the primary ones cannot all be right: if two
     /// structures overlap, or if the first table contains no root.
-    fn take_places_from_copies(&mut self, told: &mut Told<'_>) {
+    fn take_places_from_copies(&mut self, reported: &mut EventSink<'_>) {
         let mut doubtful = overlapping(&self.sb, &self.groups);
         if !self.has_root() {
             doubtful.insert(0);
@@ -148,13 +153,13 @@ impl View {
             }
             let [block_bitmap, inode_bitmap, inode_table] = places(&known).map(|block| block.0);
             if copy.block_bitmap.0 != block_bitmap {
-                told.found(Issue::BlockBitmapPlace { group, block: block_bitmap });
+                reported.found(Issue::BlockBitmapPlace { group, block: block_bitmap });
             }
             if copy.inode_bitmap.0 != inode_bitmap {
-                told.found(Issue::InodeBitmapPlace { group, block: inode_bitmap });
+                reported.found(Issue::InodeBitmapPlace { group, block: inode_bitmap });
             }
             if copy.inode_table.0 != inode_table {
-                told.found(Issue::InodeTablePlace { group, block: inode_table });
+                reported.found(Issue::InodeTablePlace { group, block: inode_table });
             }
         }
     }
@@ -191,20 +196,20 @@ impl View {
     }
 
     /// Reports impossible places, and sets them to 0.
-    fn tell_places(&self, group: u32, descriptor: &mut GroupDescriptor, told: &mut Told<'_>) {
+    fn report_places(&self, group: u32, descriptor: &mut GroupDescriptor, reported: &mut EventSink<'_>) {
         let table = self.sb.inode_table_blocks().into();
         let GroupDescriptor { block_bitmap, inode_bitmap, inode_table, .. } = descriptor;
         let fits = |block: VolBlock, len| self.sb.group_holds(group, block, len);
         if !fits(*block_bitmap, 1) {
-            told.found(Issue::BlockBitmapPlace { group, block: block_bitmap.0 });
+            reported.found(Issue::BlockBitmapPlace { group, block: block_bitmap.0 });
             *block_bitmap = VolBlock(0);
         }
         if !fits(*inode_bitmap, 1) {
-            told.found(Issue::InodeBitmapPlace { group, block: inode_bitmap.0 });
+            reported.found(Issue::InodeBitmapPlace { group, block: inode_bitmap.0 });
             *inode_bitmap = VolBlock(0);
         }
         if !fits(*inode_table, table) {
-            told.found(Issue::InodeTablePlace { group, block: inode_table.0 });
+            reported.found(Issue::InodeTablePlace { group, block: inode_table.0 });
             *inode_table = VolBlock(0);
         }
     }
@@ -366,7 +371,7 @@ const EMPTY: GroupDescriptor = GroupDescriptor {
 };
 
 /// Returns the super block that `options` name, or the primary one, or a backup at any place.
-pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Found> {
+pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<FoundSuperBlock> {
     let Some(number) = options.super_block else {
         return find_agreeing(device).or_else(|error| match error {
             Error::Corrupt(_) => {
@@ -384,12 +389,12 @@ pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<F
         return Err(Corrupt::Field { structure, field, block: number, offset: 0x18, found }.into());
     }
     let instead_of = locate::check_at(device, PRIMARY_OFFSET).err().filter(|_| found.is_copy());
-    Ok(Found { instead_of, ..found })
+    Ok(FoundSuperBlock { instead_of, ..found })
 }
 
 /// Returns the primary super block. If it has features that exclude each other and a backup has only one of them, one
 /// bit is damaged, and the backup's features are used, since they determine the places of all descriptors.
-fn find_agreeing(device: &dyn BlockDevice) -> Result<Found> {
+fn find_agreeing(device: &dyn BlockDevice) -> Result<FoundSuperBlock> {
     let found = layout::agreeing(device, locate::find(device)?);
     let sb = &found.super_block;
     if found.is_copy() || !keeps_for_growing_twice(sb) {
@@ -399,7 +404,9 @@ fn find_agreeing(device: &dyn BlockDevice) -> Result<Found> {
     let value = sb.raw.s_feature_incompat.get().into();
     let error = Corrupt::Field { structure, field, block: found.block().0, offset, found: value };
     match locate::find_copy(device, Some(&sb.raw)).filter(|(copy, _)| !keeps_for_growing_twice(copy)) {
-        Some((super_block, offset)) => Ok(Found { super_block, offset, instead_of: Some(error.into()) }),
+        Some((super_block, offset)) => {
+            Ok(FoundSuperBlock { super_block, offset, instead_of: Some(error.into()) })
+        }
         None => Ok(found),
     }
 }
@@ -410,7 +417,7 @@ pub(super) fn keeps_for_growing_twice(sb: &SuperBlock) -> bool {
 }
 
 /// Returns the issue of the primary super block if another one was found, or if it has an error itself.
-pub(super) fn instead_of(found: &Found) -> Option<Issue> {
+pub(super) fn instead_of(found: &FoundSuperBlock) -> Option<Issue> {
     Some(match found.instead_of? {
         Error::Corrupt(Corrupt::Checksum { found: stored, expected, .. }) if !found.is_copy() => {
             Issue::SuperBlockChecksum { found: stored, expected }

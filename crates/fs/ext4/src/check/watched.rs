@@ -13,12 +13,12 @@ use obento_block::{Backing, BlockDevice, ReadRequest};
 use obento_env::sync::Mutex;
 
 /// Passes all requests on until a read fails.
-pub(super) struct Watched {
+pub(super) struct WatchedDevice {
     below: Arc<dyn BlockDevice>,
     failure: Mutex<Option<Error>>,
 }
 
-impl Watched {
+impl WatchedDevice {
     pub(super) fn new(below: Arc<dyn BlockDevice>) -> Self {
         Self { below, failure: Mutex::new(None) }
     }
@@ -36,7 +36,7 @@ impl Watched {
     }
 }
 
-impl BlockDevice for Watched {
+impl BlockDevice for WatchedDevice {
     fn len(&self) -> u64 {
         self.below.len()
     }

@@ -12,7 +12,7 @@ use obento_block::Block;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::record::{Records, record_len};
-use super::{Damaged, Shape};
+use super::{Damaged, DirShape};
 use crate::checksum::Crc;
 use crate::raw::{RawDirEntry, RawDirTail, RawDxTail};
 use crate::unit::FileBlock;
@@ -23,11 +23,11 @@ const CHECKSUM_KIND: u8 = 0xde;
 /// A source of a directory's blocks.
 pub(crate) trait DirBlocks {
     /// Returns block `at` of the directory, or the hole that begins there.
-    fn block(&self, at: FileBlock) -> Result<Found>;
+    fn block(&self, at: FileBlock) -> Result<BlockOrHole>;
 }
 
 /// The contents of a place in a directory.
-pub(crate) enum Found {
+pub(crate) enum BlockOrHole {
     Block(Block),
     /// A hole of this number of blocks.
     Hole(u32),
@@ -35,16 +35,16 @@ pub(crate) enum Found {
 
 /// A directory whose entries are in blocks.
 #[derive(Clone, Copy)]
-pub(super) struct Store<'a> {
-    pub(super) shape: &'a Shape,
+pub(super) struct BlockStore<'a> {
+    pub(super) shape: &'a DirShape,
     pub(super) blocks: &'a dyn DirBlocks,
 }
 
-impl<'a> Store<'a> {
+impl<'a> BlockStore<'a> {
     /// Returns block `at` without verifying it.
     pub(super) fn read(&self, at: u32) -> Result<Block> {
         if at < self.shape.blocks
-            && let Found::Block(block) = self.blocks.block(FileBlock(at))?
+            && let BlockOrHole::Block(block) = self.blocks.block(FileBlock(at))?
         {
             return Ok(block);
         }
@@ -89,14 +89,16 @@ impl<'a> Store<'a> {
             let (mut step, was_in_hole) = (1, in_hole);
             in_hole = false;
             match self.blocks.block(FileBlock(at)) {
-                Ok(Found::Block(block)) if self.shape.indexed && (at == 0 || self.is_node(&block)) => {
+                Ok(BlockOrHole::Block(block)) if self.shape.indexed && (at == 0 || self.is_node(&block)) => {
                     // Its checksum, if any, is that of a node, and the index is damaged.
                     if at == 0 {
                         visit(at, Ok((&block, None)))?;
                     }
                 }
-                Ok(Found::Block(block)) => visit(at, self.damage(&block).map(|damage| (&block, damage)))?,
-                Ok(Found::Hole(len)) => {
+                Ok(BlockOrHole::Block(block)) => {
+                    visit(at, self.damage(&block).map(|damage| (&block, damage)))?
+                }
+                Ok(BlockOrHole::Hole(len)) => {
                     if !was_in_hole {
                         visit(at, Err(self.hole(at)))?;
                     }
@@ -111,7 +113,7 @@ impl<'a> Store<'a> {
 
     /// Returns the records of `block`, which is block `at` of this directory.
     pub(super) fn records<'b>(&self, at: u32, block: &'b Block) -> Records<'b> {
-        let Shape { dir, block_size, .. } = *self.shape;
+        let DirShape { dir, block_size, .. } = *self.shape;
         Records { dir, block: block.number(), base: 0, bytes: block, block_size, starts: at == 0 }
     }
 

@@ -12,7 +12,10 @@ use obento_block::Block;
 use obento_journal::{Taken, Txn};
 
 use super::index::BLOCK_MASK;
-use super::{Body, DirTxn, Grown, Growth, Hit, Home, InlineDir, NewEntry, Room, Shape, Slot, Spot};
+use super::{
+    DirShape, DirTxn, EntriesBody, EntriesLocation, EntryPosition, EntrySpace, FoundName, FreeSlot, Grown,
+    Growth, InlineDir, NewEntry,
+};
 use crate::feature::Incompat;
 use crate::inode::{Inode, InodeFlags};
 use crate::unit::FileBlock;
@@ -28,14 +31,14 @@ const MOST_STEPS: u32 = 8;
 pub(crate) struct DirEdit<'a> {
     writer: &'a Writer,
     pub(crate) inode: InodeEdit,
-    shape: Shape,
+    shape: DirShape,
     /// Whether its inode must be stored even after an error.
     has_grown: bool,
 }
 
 /// A run of records that is being changed.
 #[derive(Debug)]
-pub(crate) enum Run {
+pub(crate) enum RecordRun {
     Block(Taken),
     /// In `i_block`.
     Head,
@@ -43,7 +46,7 @@ pub(crate) enum Run {
     Rest(Range<usize>),
 }
 
-impl Run {
+impl RecordRun {
     /// Returns whether both are the same run of one directory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -85,7 +88,7 @@ impl<'a> DirEdit<'a> {
     }
 
     /// Returns the current place of `name`. Fails with `NotFound` or `Corrupt`.
-    pub(crate) fn find(&self, name: &Name) -> Result<Hit> {
+    pub(crate) fn find(&self, name: &Name) -> Result<FoundName> {
         let view = self.inode.inode()?;
         self.writer.volume().with_directory(&view, |directory| directory.find(name))
     }
@@ -96,12 +99,12 @@ impl<'a> DirEdit<'a> {
         &mut self,
         txn: &mut Txn<'_>,
         name: &Name,
-        mut room: Room,
-    ) -> Result<(Run, Slot)> {
+        mut room: EntrySpace,
+    ) -> Result<(RecordRun, FreeSlot)> {
         for _ in 0..MOST_STEPS {
             match room {
-                Room::Slot(home, slot) => return Ok((self.take(txn, &home)?, slot)),
-                Room::Grow(growth) => self.grow(txn, growth, name)?,
+                EntrySpace::Slot(home, slot) => return Ok((self.take(txn, &home)?, slot)),
+                EntrySpace::Grow(growth) => self.grow(txn, growth, name)?,
             }
             let view = self.inode.inode()?;
             self.shape = self.writer.volume().shape(&view)?;
@@ -111,21 +114,21 @@ impl<'a> DirEdit<'a> {
     }
 
     /// Takes a run for a change. Fails with `Corrupt`, or if the device fails.
-    pub(crate) fn take(&self, txn: &mut Txn<'_>, home: &Home) -> Result<Run> {
+    pub(crate) fn take(&self, txn: &mut Txn<'_>, home: &EntriesLocation) -> Result<RecordRun> {
         match home {
-            Home::Block(block) => txn.take_seen(block).map(Run::Block),
-            Home::Inline(0) => Ok(Run::Head),
-            Home::Inline(_) => {
+            EntriesLocation::Block(block) => txn.take_seen(block).map(RecordRun::Block),
+            EntriesLocation::Inline(0) => Ok(RecordRun::Head),
+            EntriesLocation::Inline(_) => {
                 let view = self.inode.inode()?;
                 let (start, rest) = self.writer.volume().inline_rest_at(&view)?;
                 let start = start.saturating_sub(view.xattr_offset().unwrap_or(0).into());
-                Ok(Run::Rest(start..start.saturating_add(rest.len())))
+                Ok(RecordRun::Rest(start..start.saturating_add(rest.len())))
             }
         }
     }
 
     /// Puts an entry into `slot` of `run`.
-    pub(crate) fn put(&mut self, txn: &mut Txn<'_>, run: &Run, slot: Slot, entry: &NewEntry<'_>) {
+    pub(crate) fn put(&mut self, txn: &mut Txn<'_>, run: &RecordRun, slot: FreeSlot, entry: &NewEntry<'_>) {
         self.change(txn, run, |shape, bytes| shape.put(bytes, slot, entry));
         if !self.shape.indexed {
             // A stale index on a volume without the feature does not contain the entry: `ext4_update_dx_flag`.
@@ -134,18 +137,24 @@ impl<'a> DirEdit<'a> {
     }
 
     /// Removes the entry at `spot` of `run`.
-    pub(crate) fn remove(&mut self, txn: &mut Txn<'_>, run: &Run, spot: Spot) {
+    pub(crate) fn remove(&mut self, txn: &mut Txn<'_>, run: &RecordRun, spot: EntryPosition) {
         self.change(txn, run, |shape, bytes| shape.remove(bytes, spot));
     }
 
     /// Changes the inode that the record at `spot` of `run` refers to.
-    pub(crate) fn repoint(&mut self, txn: &mut Txn<'_>, run: &Run, spot: Spot, (ino, kind): (Ino, FileKind)) {
+    pub(crate) fn repoint(
+        &mut self,
+        txn: &mut Txn<'_>,
+        run: &RecordRun,
+        spot: EntryPosition,
+        (ino, kind): (Ino, FileKind),
+    ) {
         self.change(txn, run, |shape, bytes| shape.repoint(bytes, spot.offset, ino_bits(ino), kind));
     }
 
-    fn change(&mut self, txn: &mut Txn<'_>, run: &Run, change: impl FnOnce(&Shape, &mut [u8])) {
+    fn change(&mut self, txn: &mut Txn<'_>, run: &RecordRun, change: impl FnOnce(&DirShape, &mut [u8])) {
         match run {
-            Run::Block(taken) => {
+            RecordRun::Block(taken) => {
                 let mut block = txn.edit(taken);
                 change(&self.shape, &mut block);
                 match self.shape.leaf_seal() {
@@ -153,8 +162,8 @@ impl<'a> DirEdit<'a> {
                     None => block.set_verified(),
                 }
             }
-            Run::Head => change(&self.shape, self.inode.i_block_mut().get_mut(4..).unwrap_or_default()),
-            Run::Rest(range) => {
+            RecordRun::Head => change(&self.shape, self.inode.i_block_mut().get_mut(4..).unwrap_or_default()),
+            RecordRun::Rest(range) => {
                 change(&self.shape, self.inode.xattr_bytes_mut().get_mut(range.clone()).unwrap_or_default());
             }
         }
@@ -162,26 +171,26 @@ impl<'a> DirEdit<'a> {
 
     /// Returns the place of the parent's number, for [`Self::set_parent`]. Fails with `Corrupt`, or if the device
     /// fails.
-    pub(crate) fn take_parent(&self, txn: &mut Txn<'_>) -> Result<Run> {
+    pub(crate) fn take_parent(&self, txn: &mut Txn<'_>) -> Result<RecordRun> {
         if self.inode.has(InodeFlags::INLINE_DATA) {
-            return Ok(Run::Head);
+            return Ok(RecordRun::Head);
         }
         let view = self.inode.inode()?;
         self.writer.volume().with_directory(&view, |directory| directory.parent())?;
         let first = self.writer.volume().read_file_block(&view, FileBlock(0))?.ok_or(Error::NotFound)?;
-        txn.take(first.number()).map(Run::Block)
+        txn.take(first.number()).map(RecordRun::Block)
     }
 
     /// Sets the directory's parent.
-    pub(crate) fn set_parent(&mut self, txn: &mut Txn<'_>, run: &Run, parent: Ino) {
+    pub(crate) fn set_parent(&mut self, txn: &mut Txn<'_>, run: &RecordRun, parent: Ino) {
         let parent = ino_bits(parent);
         match run {
-            Run::Block(taken) => {
+            RecordRun::Block(taken) => {
                 let mut block = txn.edit(taken);
                 self.shape.set_block_parent(&mut block, parent);
                 block.set_verified();
             }
-            Run::Head | Run::Rest(_) => {
+            RecordRun::Head | RecordRun::Rest(_) => {
                 if let Some(bytes) = self.inode.i_block_mut().first_chunk_mut() {
                     *bytes = parent.to_le_bytes();
                 }
@@ -207,8 +216,8 @@ impl<'a> DirEdit<'a> {
     fn grow_inline(&mut self, txn: &mut Txn<'_>, name: &Name) -> Result<()> {
         let view = self.inode.inode()?;
         let mut dir = self.writer.volume().with_directory(&view, |directory| match &directory.body {
-            Body::Inline(inline) => InlineDir::copy(inline),
-            Body::Blocks(_) => Err(Error::Invalid),
+            EntriesBody::Inline(inline) => InlineDir::copy(inline),
+            EntriesBody::Blocks(_) => Err(Error::Invalid),
         })?;
         let most = inline_rest_max(&view)?.unwrap_or(0);
         if dir.grow(&self.shape, most, name.as_bytes().len())?.is_some() {
@@ -266,7 +275,7 @@ struct Growing<'a, 'x, 't> {
     writer: &'a Writer,
     txn: &'x mut Txn<'t>,
     inode: &'x mut InodeEdit,
-    shape: &'x Shape,
+    shape: &'x DirShape,
 }
 
 impl Growing<'_, '_, '_> {

@@ -13,18 +13,18 @@ use obento_block::{Block, BlockDevice as _, Cache, MemDevice};
 use obento_driver::Cookie;
 use proptest::prelude::*;
 
-use super::block::{DirBlocks, Found, Store};
+use super::block::{BlockOrHole, BlockStore, DirBlocks};
 use super::fold::Fold;
 use super::hash::{Chars, Hasher};
-use super::index::Index;
+use super::index::DirIndex;
 use super::testing::{DIR, PARENT, list, shape};
-use super::{Body, DirTxn, Directory, Grown, Home, NewEntry, Room, Shape};
+use super::{DirShape, DirTxn, Directory, EntriesBody, EntriesLocation, EntrySpace, Grown, NewEntry};
 use crate::unit::FileBlock;
 
 /// A directory in blocks of its own device, and its expected entries.
 struct Tree {
     cache: Cache,
-    shape: Shape,
+    shape: DirShape,
     most: u32,
     version: u8,
     model: BTreeMap<Vec<u8>, u32>,
@@ -33,7 +33,7 @@ struct Tree {
 }
 
 impl Tree {
-    fn new(most: u32, change: impl FnOnce(&mut Shape)) -> Self {
+    fn new(most: u32, change: impl FnOnce(&mut DirShape)) -> Self {
         let mut shape = shape(1);
         change(&mut shape);
         let device = Arc::new(MemDevice::new(vec![0; (most * shape.block_size) as usize]));
@@ -47,7 +47,7 @@ impl Tree {
     }
 
     fn directory(&self) -> Directory<'_> {
-        Directory { shape: self.shape.clone(), body: Body::Blocks(self) }
+        Directory { shape: self.shape.clone(), body: EntriesBody::Blocks(self) }
     }
 
     fn insert(&mut self, name: &[u8], ino: u32) -> Result<()> {
@@ -55,7 +55,7 @@ impl Tree {
         for _ in 0..8 {
             let shape = self.shape.clone();
             match self.directory().room(Name::new(name).unwrap())? {
-                Room::Slot(Home::Block(block), slot) => {
+                EntrySpace::Slot(EntriesLocation::Block(block), slot) => {
                     let entry = NewEntry { name, ino, kind: FileKind::Regular };
                     let taken = self.take(&block)?;
                     self.edit(&taken, |bytes| {
@@ -65,8 +65,8 @@ impl Tree {
                     self.model.insert(name.into(), ino);
                     return Ok(());
                 }
-                Room::Slot(Home::Inline(_), _) => unreachable!(),
-                Room::Grow(growth) => {
+                EntrySpace::Slot(EntriesLocation::Inline(_), _) => unreachable!(),
+                EntrySpace::Grow(growth) => {
                     let step = format!("{growth:?}");
                     let known = ["Append", "Index", "Leaf", "Node", "Deepen"];
                     let step = known.into_iter().find(|known| step.starts_with(known)).unwrap();
@@ -82,7 +82,7 @@ impl Tree {
 
     fn remove(&mut self, name: &[u8]) -> Result<()> {
         let hit = self.directory().find(Name::new(name).unwrap())?;
-        let Home::Block(block) = &hit.home else { unreachable!() };
+        let EntriesLocation::Block(block) = &hit.home else { unreachable!() };
         let (taken, shape) = (self.take(block)?, self.shape.clone());
         self.edit(&taken, |bytes| {
             shape.remove(bytes, hit.spot);
@@ -109,7 +109,7 @@ impl Tree {
         assert_eq!(directory.is_empty(), Ok(self.model.is_empty()));
         assert_eq!(directory.parent(), Ok(Ino(PARENT.into())));
         if self.shape.indexed {
-            Index::open(Store { shape: &self.shape, blocks: self }).unwrap().check().unwrap();
+            DirIndex::open(BlockStore { shape: &self.shape, blocks: self }).unwrap().check().unwrap();
         }
         for at in 0..self.shape.blocks {
             directory.check_block(at, &self.cache.get(at.into()).unwrap()).unwrap();
@@ -122,8 +122,8 @@ impl Tree {
 }
 
 impl DirBlocks for Tree {
-    fn block(&self, at: FileBlock) -> Result<Found> {
-        self.cache.get(at.0.into()).map(Found::Block)
+    fn block(&self, at: FileBlock) -> Result<BlockOrHole> {
+        self.cache.get(at.0.into()).map(BlockOrHole::Block)
     }
 }
 
@@ -151,20 +151,20 @@ impl DirTxn for Tree {
     }
 }
 
-fn plain(shape: &mut Shape) {
+fn plain(shape: &mut DirShape) {
     shape.new_index = Some(1);
 }
 
-fn sealed(shape: &mut Shape) {
+fn sealed(shape: &mut DirShape) {
     plain(shape);
     shape.checksum_seed = Some(77);
 }
 
-fn unindexed(shape: &mut Shape) {
+fn unindexed(shape: &mut DirShape) {
     shape.checksum_seed = Some(77);
 }
 
-fn folding(shape: &mut Shape) {
+fn folding(shape: &mut DirShape) {
     sealed(shape);
     shape.fold = Some(Fold { strict: false, scan: false });
 }
@@ -193,7 +193,7 @@ fn a_full_block_becomes_an_index_and_leaves_are_split() {
 }
 
 #[test]
-fn an_index_gets_levels_as_far_as_the_volume_allows_and_is_full_then() {
+fn an_index_grows_to_the_number_of_levels_that_the_volume_allows() {
     for (levels, most) in [(2, 3_000), (3, 40_000)] {
         let mut tree = Tree::new(most, |shape| {
             sealed(shape);
@@ -213,7 +213,7 @@ fn an_index_gets_levels_as_far_as_the_volume_allows_and_is_full_then() {
 }
 
 #[test]
-fn an_index_that_is_as_high_and_full_as_it_can_be_has_no_space_and_stays_whole() {
+fn an_index_of_maximum_height_without_space_returns_no_space_and_stays_intact() {
     let mut tree = Tree::new(500, |shape| {
         sealed(shape);
         shape.max_levels = 1;
@@ -225,8 +225,8 @@ fn an_index_that_is_as_high_and_full_as_it_can_be_has_no_space_and_stays_whole()
 }
 
 #[test]
-fn a_volume_without_space_for_one_more_block_leaves_the_directory_whole() {
-    for (most, change) in [(1, sealed as fn(&mut Shape)), (2, sealed), (30, sealed), (3, unindexed)] {
+fn a_volume_without_space_for_another_block_leaves_the_directory_intact() {
+    for (most, change) in [(1, sealed as fn(&mut DirShape)), (2, sealed), (30, sealed), (3, unindexed)] {
         let mut tree = Tree::new(most, change);
         let refused = (0..).find_map(|n| tree.insert(&long(n, 100), 20).err());
         assert_eq!(refused, Some(Error::NoSpace));
@@ -265,8 +265,8 @@ fn names_with_one_hash_are_found_across_leaves() {
         }
     }
     tree.check();
-    let store = Store { shape: &tree.shape, blocks: &tree };
-    let index = Index::open(store).unwrap();
+    let store = BlockStore { shape: &tree.shape, blocks: &tree };
+    let index = DirIndex::open(store).unwrap();
     let mut path = index.path(None);
     path.descend().unwrap();
     while let Some(leaf) = path.leaf() {
@@ -292,7 +292,7 @@ fn the_checksum_of_a_block_is_never_taken_for_room() {
 }
 
 #[test]
-fn blocks_of_64_kib_hold_records_of_their_whole_length() {
+fn blocks_of_64_kib_contain_records_of_the_full_length() {
     let mut tree = Tree::new(8, |shape| {
         shape.block_size = 65536;
         shape.new_index = Some(2);
@@ -334,7 +334,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_inserts_and_removals_leave_what_a_map_holds(steps in steps(), kind in 0..4_usize) {
+    fn any_inserts_and_removals_leave_the_contents_of_a_map(steps in steps(), kind in 0..4_usize) {
         let change = [plain, sealed, unindexed, folding][kind];
         let mut tree = Tree::new(400, change);
         for (n, step) in steps.into_iter().enumerate() {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_unicode_added_after_12_1_is_left_alone() {
+    fn characters_added_after_unicode_12_1_are_unchanged() {
         // LATIN CAPITAL LETTER GLOTTAL A (14.0) and a combining mark of 14.0 between two older ones.
         assert_eq!(fold("A\u{a7c0}"), "a\u{a7c0}");
         assert_eq!(fold("q\u{307}\u{1dfa}\u{323}"), "q\u{307}\u{1dfa}\u{323}");

@@ -11,9 +11,9 @@ use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_block::Block;
 
-use super::Shape;
+use super::DirShape;
 use super::hash::Hasher;
-use super::index::{Fork, Node};
+use super::index::{IndexNode, NodeEntry};
 use super::leaf::needed;
 use super::node::entries;
 use super::record::Records;
@@ -44,11 +44,11 @@ pub(crate) enum Growth {
     /// Turn the directory's only block into the root of an index.
     Index { first: Block, version: u8 },
     /// Split a leaf.
-    Leaf { leaf: Block, parent: Fork, hasher: Hasher },
+    Leaf { leaf: Block, parent: NodeEntry, hasher: Hasher },
     /// Split a node of the index.
-    Node { node: Node, parent: Fork },
+    Node { node: IndexNode, parent: NodeEntry },
     /// Add a level to the index.
-    Deepen { root: Node },
+    Deepen { root: IndexNode },
 }
 
 /// The change of the inode that a step requires.
@@ -62,7 +62,7 @@ pub(crate) enum Grown {
 
 impl Growth {
     /// Applies this step to a directory of `shape`. Fails with `NoSpace` or `Corrupt`, or if the device fails.
-    pub(crate) fn act<T: DirTxn>(self, shape: &Shape, txn: &mut T) -> Result<Grown> {
+    pub(crate) fn act<T: DirTxn>(self, shape: &DirShape, txn: &mut T) -> Result<Grown> {
         match self {
             // The caller moves the entries from the inode to a block.
             Self::Inline => return Err(Error::Invalid),
@@ -83,7 +83,7 @@ impl Growth {
 }
 
 /// Moves all entries of the first block except `.` and `..` to a second one, and turns the first into a root.
-fn make_index<T: DirTxn>(shape: &Shape, txn: &mut T, first: Block, version: u8) -> Result<()> {
+fn make_index<T: DirTxn>(shape: &DirShape, txn: &mut T, first: Block, version: u8) -> Result<()> {
     let moved = without_dots(shape, &first)?;
     let root = txn.take(&first)?;
     drop(first);
@@ -94,7 +94,7 @@ fn make_index<T: DirTxn>(shape: &Shape, txn: &mut T, first: Block, version: u8) 
 }
 
 /// Returns the entries of the first block except `.` and `..`, as a block of its own.
-fn without_dots(shape: &Shape, first: &Block) -> Result<Vec<u8>> {
+fn without_dots(shape: &DirShape, first: &Block) -> Result<Vec<u8>> {
     let mut moved = zeroed(shape)?;
     let run = Records {
         dir: shape.dir,
@@ -124,10 +124,10 @@ fn without_dots(shape: &Shape, first: &Block) -> Result<Vec<u8>> {
 }
 
 fn split_leaf<T: DirTxn>(
-    shape: &Shape,
+    shape: &DirShape,
     txn: &mut T,
     leaf: Block,
-    parent: Fork,
+    parent: NodeEntry,
     hasher: &Hasher,
 ) -> Result<()> {
     let run = Records {
@@ -148,7 +148,7 @@ fn split_leaf<T: DirTxn>(
     Ok(())
 }
 
-fn split_node<T: DirTxn>(shape: &Shape, txn: &mut T, node: Node, parent: Fork) -> Result<()> {
+fn split_node<T: DirTxn>(shape: &DirShape, txn: &mut T, node: IndexNode, parent: NodeEntry) -> Result<()> {
     let kept = node.count / 2;
     let hash = node.hash(kept).ok_or(Error::NoSpace)?;
     let mut moved = zeroed(shape)?;
@@ -165,10 +165,10 @@ fn split_node<T: DirTxn>(shape: &Shape, txn: &mut T, node: Node, parent: Fork) -
 }
 
 fn insert_child<T: DirTxn>(
-    shape: &Shape,
+    shape: &DirShape,
     txn: &mut T,
     above: &T::Taken,
-    parent: Fork,
+    parent: NodeEntry,
     hash: u32,
     child: u32,
 ) {
@@ -177,7 +177,7 @@ fn insert_child<T: DirTxn>(
     txn.edit(above, |bytes| shape.insert_child(bytes, table, at, hash, child));
 }
 
-fn deepen<T: DirTxn>(shape: &Shape, txn: &mut T, root: Node) -> Result<()> {
+fn deepen<T: DirTxn>(shape: &DirShape, txn: &mut T, root: IndexNode) -> Result<()> {
     let mut moved = zeroed(shape)?;
     shape.make_node(&mut moved, entries(&root.block, root.table, 0, root.count), root.count);
     let top = txn.take(&root.block)?;
@@ -188,7 +188,7 @@ fn deepen<T: DirTxn>(shape: &Shape, txn: &mut T, root: Node) -> Result<()> {
     Ok(())
 }
 
-fn zeroed(shape: &Shape) -> Result<Vec<u8>> {
+fn zeroed(shape: &DirShape) -> Result<Vec<u8>> {
     let len = to_usize(shape.block_size.into());
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len)?;

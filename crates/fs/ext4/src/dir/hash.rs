@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_of_zeros_stands_for_the_initial_state_of_md4() {
+    fn a_seed_of_zeros_means_the_initial_state_of_md4() {
         assert_eq!(hash(1, Chars::Signed, [0; 4], b"lost+found"), (0x591d_e422, 0x6ffc_56e0));
         assert_eq!(hash(1, Chars::Signed, DEFAULT_SEED, b"lost+found"), (0x591d_e422, 0x6ffc_56e0));
     }

@@ -13,7 +13,7 @@ use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::Block;
 use zerocopy::FromBytes;
 
-use super::block::Store;
+use super::block::BlockStore;
 use super::grow::Growth;
 use super::hash::{CONTINUED, Hasher};
 use super::record::record_len;
@@ -30,9 +30,9 @@ pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 const FLAG_INCOMPATIBLE: u8 = 1;
 
 /// The root of an index, and its contents.
-pub(super) struct Index<'a> {
-    store: Store<'a>,
-    root: Node,
+pub(super) struct DirIndex<'a> {
+    store: BlockStore<'a>,
+    root: IndexNode,
     levels: u8,
     /// The hash function of this directory.
     pub(super) hasher: Hasher,
@@ -40,7 +40,7 @@ pub(super) struct Index<'a> {
 
 /// A block of entries according to the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Leaf {
+pub(super) struct IndexLeaf {
     /// Block of the directory.
     pub(super) at: u32,
     /// Its lowest hash, with the continuation bit.
@@ -49,7 +49,7 @@ pub(super) struct Leaf {
     pub(super) next: Option<u32>,
 }
 
-impl Leaf {
+impl IndexLeaf {
     /// Returns the lowest and the highest hash of this leaf.
     pub(super) fn range(&self) -> (u32, u32) {
         let low = self.low & !CONTINUED;
@@ -67,9 +67,9 @@ impl Leaf {
     }
 }
 
-impl<'a> Index<'a> {
+impl<'a> DirIndex<'a> {
     /// Reads the root and checks its contents. Fails with `Corrupt`, or with `Unsupported` for an unknown hash.
-    pub(super) fn open(store: Store<'a>) -> Result<Self> {
+    pub(super) fn open(store: BlockStore<'a>) -> Result<Self> {
         let block = store.read(0)?;
         let shape = store.shape;
         check_dots(&store, &block)?;
@@ -89,16 +89,20 @@ impl<'a> Index<'a> {
             let (found, expected) = (info.indirect_levels.into(), shape.max_levels.saturating_sub(1).into());
             return Err(Corrupt::Depth { structure, block: block.number(), found, expected }.into());
         }
-        let root = Node::decode(&store, block, ROOT_TABLE)?;
+        let root = IndexNode::decode(&store, block, ROOT_TABLE)?;
         let hasher = Hasher::new(info.hash_version, shape.chars, shape.hash_seed)?;
         Ok(Self { store, root, levels: info.indirect_levels, hasher })
     }
 
-    /// Returns a path to the first leaf that may contain `hash`, or without one to the first leaf. [`Path::descend`]
+    /// Returns a path to the first leaf that may contain `hash`, or without one to the first leaf. [`IndexPath::descend`]
     /// must be called next.
-    pub(super) fn path(&'a self, hash: Option<u32>) -> Path<'a> {
+    pub(super) fn path(&'a self, hash: Option<u32>) -> IndexPath<'a> {
         let at = self.root.position(hash);
-        Path { index: self, frames: Vec::from([Frame { node: self.root.clone(), at, low: 0 }]), target: hash }
+        IndexPath {
+            index: self,
+            frames: Vec::from([Frame { node: self.root.clone(), at, low: 0 }]),
+            target: hash,
+        }
     }
 
     /// Checks every node below the root: the order of the hashes, that each leaf is a block of the directory, and
@@ -124,8 +128,8 @@ impl<'a> Index<'a> {
 }
 
 /// Checks a node below the root as a walk through it would.
-pub(super) fn check_node(store: &Store<'_>, block: Block) -> Result<()> {
-    Node::decode(store, block, NODE_TABLE).map(drop)
+pub(super) fn check_node(store: &BlockStore<'_>, block: Block) -> Result<()> {
+    IndexNode::decode(store, block, NODE_TABLE).map(drop)
 }
 
 /// Returns whether the place of a node's table contains only zeros.
@@ -136,8 +140,8 @@ pub(super) fn has_no_table(bytes: &[u8]) -> bool {
 }
 
 /// A path from the root to a leaf.
-pub(super) struct Path<'a> {
-    index: &'a Index<'a>,
+pub(super) struct IndexPath<'a> {
+    index: &'a DirIndex<'a>,
     frames: Vec<Frame>,
     /// The hash that is searched on the way down.
     target: Option<u32>,
@@ -145,7 +149,7 @@ pub(super) struct Path<'a> {
 
 #[derive(Clone)]
 struct Frame {
-    node: Node,
+    node: IndexNode,
     at: u16,
     /// The lowest hash of this node according to its parent.
     low: u32,
@@ -161,7 +165,7 @@ impl Frame {
     }
 }
 
-impl Path<'_> {
+impl IndexPath<'_> {
     /// Descends to the leaf. Fails at a damaged node; `advance` then skips it.
     pub(super) fn descend(&mut self) -> Result<()> {
         while let Some(frame) =
@@ -169,7 +173,7 @@ impl Path<'_> {
         {
             let (low, at) = (frame.low(), frame.node.child(frame.at));
             let store = &self.index.store;
-            let node = Node::decode(store, store.read(at)?, NODE_TABLE)?;
+            let node = IndexNode::decode(store, store.read(at)?, NODE_TABLE)?;
             let at = node.position(self.target);
             self.frames.push(Frame { node, at, low });
         }
@@ -191,16 +195,16 @@ impl Path<'_> {
     }
 
     /// Returns the leaf at the end of the path, if `descend` or `advance` reached one.
-    pub(super) fn leaf(&self) -> Option<Leaf> {
+    pub(super) fn leaf(&self) -> Option<IndexLeaf> {
         let frame = self.frames.last().filter(|_| self.frames.len() > usize::from(self.index.levels))?;
         let next = self.frames.iter().rev().find_map(Frame::next);
-        Some(Leaf { at: frame.node.child(frame.at), low: frame.low(), next })
+        Some(IndexLeaf { at: frame.node.child(frame.at), low: frame.low(), next })
     }
 
     /// Returns the step that creates space for one more leaf beside the one at the end of the path: the lowest change
     /// that is possible by itself. Fails with `NoSpace` if the tree has its maximum height and is full.
     pub(super) fn growth(&self, leaf: Block) -> Result<Growth> {
-        let fork = |frame: &Frame| Fork { node: frame.node.clone(), at: frame.at };
+        let fork = |frame: &Frame| NodeEntry { node: frame.node.clone(), at: frame.at };
         let shape = self.index.store.shape;
         let full = |frame: &&Frame| frame.node.count >= shape.table_limit(frame.node.table);
         // The full nodes above the leaf, and the first one that is not full, from the bottom up.
@@ -232,7 +236,7 @@ impl Path<'_> {
 
 /// A node whose table is within its block.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct IndexNode {
     pub(super) block: Block,
     /// Byte offset of the table.
     pub(super) table: usize,
@@ -241,13 +245,13 @@ pub(crate) struct Node {
 
 /// An entry of a node.
 #[derive(Debug)]
-pub(crate) struct Fork {
-    pub(super) node: Node,
+pub(crate) struct NodeEntry {
+    pub(super) node: IndexNode,
     pub(super) at: u16,
 }
 
-impl Node {
-    fn decode(store: &Store<'_>, block: Block, table: usize) -> Result<Self> {
+impl IndexNode {
+    fn decode(store: &BlockStore<'_>, block: Block, table: usize) -> Result<Self> {
         let raw = block.get(table..).and_then(|bytes| RawDxCountLimit::ref_from_prefix(bytes).ok());
         let Some((&raw, _)) = raw else { return Err(bad(store, &block, "limit", table, 0)) };
         let (limit, count) = (raw.limit.get(), raw.count.get());
@@ -298,7 +302,7 @@ impl Node {
 }
 
 /// Checks that the root begins with `.` and with a `..` that reaches to the end of the block.
-fn check_dots(store: &Store<'_>, block: &Block) -> Result<()> {
+fn check_dots(store: &BlockStore<'_>, block: &Block) -> Result<()> {
     let records = store.records(0, block);
     let dot = records.at(0)?;
     let dots = records.at(dot.len)?;
@@ -316,7 +320,7 @@ fn check_dots(store: &Store<'_>, block: &Block) -> Result<()> {
 }
 
 /// Checks that a node begins with an unused record that reaches to the end of the block.
-fn check_fake(store: &Store<'_>, block: &Block) -> Result<()> {
+fn check_fake(store: &BlockStore<'_>, block: &Block) -> Result<()> {
     let raw = RawDirEntry::ref_from_prefix(block).ok().map(|(raw, _)| raw);
     let len = raw.map_or(0, |raw| record_len(raw.rec_len.get(), store.shape.block_size));
     if len != store.shape.block_size {
@@ -325,7 +329,7 @@ fn check_fake(store: &Store<'_>, block: &Block) -> Result<()> {
     Ok(())
 }
 
-fn bad(store: &Store<'_>, block: &Block, field: &'static str, offset: usize, found: u32) -> Error {
+fn bad(store: &BlockStore<'_>, block: &Block, field: &'static str, offset: usize, found: u32) -> Error {
     let structure = Structure::DirectoryIndex(store.shape.dir);
     let offset = u32::try_from(offset).unwrap_or(u32::MAX);
     Corrupt::Field { structure, field, block: block.number(), offset, found: found.into() }.into()

@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 use obento_base::wire::to_u64;
 use obento_base::{Error, Result};
 
-use super::leaf::{Slot, needed};
+use super::leaf::{FreeSlot, needed};
 use super::record::Records;
-use super::{INLINE_FIRST, Inline, Shape};
+use super::{DirShape, INLINE_FIRST, Inline};
 
 /// Size of `i_block`.
 const HEAD: usize = 60;
@@ -26,7 +26,7 @@ pub(crate) struct InlineDir {
 
 impl InlineDir {
     /// Creates an empty directory in `parent`.
-    pub(crate) fn new(shape: &Shape, parent: u32) -> Self {
+    pub(crate) fn new(shape: &DirShape, parent: u32) -> Self {
         let mut this = Self { head: [0; HEAD], rest: Vec::new() };
         this.set_parent(parent);
         shape.blank(this.run(0));
@@ -65,14 +65,19 @@ impl InlineDir {
 
     /// Extends the second run to at most `most` bytes, for an entry with a name of `name_len` bytes. Returns the slot
     /// for it, or `None` without a change if it does not fit. Fails with `NoMemory`.
-    pub(crate) fn grow(&mut self, shape: &Shape, most: usize, name_len: usize) -> Result<Option<Slot>> {
+    pub(crate) fn grow(
+        &mut self,
+        shape: &DirShape,
+        most: usize,
+        name_len: usize,
+    ) -> Result<Option<FreeSlot>> {
         let old = u32::try_from(self.rest.len()).unwrap_or(u32::MAX);
         let Some(more) = most.checked_sub(self.rest.len()) else { return Ok(None) };
         let last = self.records(shape, &self.rest).walk().filter_map(Result::ok).last();
-        let mut slot = Slot { offset: 0, len: 0, used: 0 };
+        let mut slot = FreeSlot { offset: 0, len: 0, used: 0 };
         if let Some(last) = last {
             let used = if last.inode == 0 { 0 } else { needed(last.name.len()) };
-            slot = Slot { offset: last.offset, len: last.len, used };
+            slot = FreeSlot { offset: last.offset, len: last.len, used };
         }
         slot.len = slot.len.saturating_add(u32::try_from(more).unwrap_or(0));
         if more == 0 || slot.len.saturating_sub(slot.used) < needed(name_len) {
@@ -86,7 +91,7 @@ impl InlineDir {
 
     /// Returns a block with the same entries. Fails with `Corrupt`, or with `NoSpace`, although every block is large
     /// enough.
-    pub(crate) fn to_block(&self, shape: &Shape) -> Result<Vec<u8>> {
+    pub(crate) fn to_block(&self, shape: &DirShape) -> Result<Vec<u8>> {
         let len = obento_base::wire::to_usize(shape.block_size.into());
         let mut block = Vec::new();
         block.try_reserve_exact(len)?;
@@ -94,8 +99,11 @@ impl InlineDir {
         let parent = self.head.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         let dir = u32::try_from(shape.dir.0).unwrap_or(0);
         shape.first_block(&mut block, dir, parent);
-        let mut slot =
-            Slot { offset: needed(1), len: shape.records_end().saturating_sub(needed(1)), used: needed(2) };
+        let mut slot = FreeSlot {
+            offset: needed(1),
+            len: shape.records_end().saturating_sub(needed(1)),
+            used: needed(2),
+        };
         let head = self.head.get(4..).unwrap_or_default();
         for record in [head, &self.rest].into_iter().flat_map(|run| self.records(shape, run).walk()) {
             let record = record?;
@@ -107,7 +115,7 @@ impl InlineDir {
                 return Err(Error::NoSpace);
             }
             shape.put_raw(&mut block, slot, record.inode, record.file_type, record.name);
-            slot = Slot {
+            slot = FreeSlot {
                 offset: slot.offset.saturating_add(slot.used),
                 len: slot.len.saturating_sub(slot.used),
                 used,
@@ -117,7 +125,7 @@ impl InlineDir {
         Ok(block)
     }
 
-    fn records<'b>(&self, shape: &Shape, bytes: &'b [u8]) -> Records<'b> {
+    fn records<'b>(&self, shape: &DirShape, bytes: &'b [u8]) -> Records<'b> {
         Records {
             dir: shape.dir,
             block: 0,
@@ -133,7 +141,7 @@ impl InlineDir {
 mod tests {
     use super::*;
     use crate::dir::testing::{DIR, PARENT, list, shape};
-    use crate::dir::{Body, Directory, Home, NewEntry, Room};
+    use crate::dir::{Directory, EntriesBody, EntriesLocation, EntrySpace, NewEntry};
     use obento_base::{FileKind, Ino, Name};
     use obento_driver::Cookie;
     use std::format;
@@ -141,7 +149,7 @@ mod tests {
     use std::vec::Vec;
 
     fn directory(dir: &InlineDir) -> Directory<'_> {
-        let body = Body::Inline(Inline { block: 9, i_block: (40, &dir.head), rest: (160, &dir.rest) });
+        let body = EntriesBody::Inline(Inline { block: 9, i_block: (40, &dir.head), rest: (160, &dir.rest) });
         Directory { shape: shape(0), body }
     }
 
@@ -159,7 +167,7 @@ mod tests {
             let entry = NewEntry { name: name.as_bytes(), ino: 20 + n, kind: FileKind::Regular };
             let room = directory(dir).room(Name::new(entry.name).unwrap()).unwrap();
             let (part, slot) = match room {
-                Room::Slot(Home::Inline(part), slot) => (part, slot),
+                EntrySpace::Slot(EntriesLocation::Inline(part), slot) => (part, slot),
                 _ => match dir.grow(&shape(0), most, entry.name.len()).unwrap() {
                     Some(slot) => (1, slot),
                     None => return n,
@@ -179,7 +187,7 @@ mod tests {
             assert_eq!(inline.len(), expected as usize);
             assert_eq!(directory(&dir).parent(), Ok(Ino(PARENT.into())));
             let block = dir.to_block(&shape(1)).unwrap();
-            let made = crate::dir::testing::Made::new(&[(0, block)]);
+            let made = crate::dir::testing::TestBlocks::new(&[(0, block)]);
             let mut listed: Vec<_> =
                 list(&made.directory(), Cookie::START).into_iter().map(|entry| entry.unwrap()).collect();
             listed.sort();
@@ -194,7 +202,7 @@ mod tests {
         let count = fill(&mut dir, 80);
         for n in 0..count {
             let hit = directory(&dir).find(Name::new(format!("name{n}").as_bytes()).unwrap()).unwrap();
-            let Home::Inline(part) = hit.home else { unreachable!() };
+            let EntriesLocation::Inline(part) = hit.home else { unreachable!() };
             assert_eq!(directory(&dir).is_empty(), Ok(false));
             shape(0).remove(dir.run(part), hit.spot);
         }

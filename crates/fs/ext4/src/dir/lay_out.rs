@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 use obento_base::wire::{IntoBytes, to_usize};
 use obento_base::{Error, Result};
 
-use super::Shape;
+use super::DirShape;
 use super::hash::{CONTINUED, Hasher, NameHash};
 use super::index::{INFO, NODE_TABLE, ROOT_TABLE};
-use super::leaf::{NewEntry, Slot, needed, write};
+use super::leaf::{FreeSlot, NewEntry, needed, write};
 use crate::raw::RawDxEntry;
 
 /// The filled part of a leaf in eighths. The rest is for later names.
@@ -40,7 +40,7 @@ struct Leaf {
 
 impl DirLayout {
     /// Returns whether a directory with only these names fits one block.
-    pub(crate) fn fits_one<'n>(shape: &Shape, names: impl Iterator<Item = &'n [u8]>) -> bool {
+    pub(crate) fn fits_one<'n>(shape: &DirShape, names: impl Iterator<Item = &'n [u8]>) -> bool {
         let room = shape.records_end().saturating_sub(dots());
         let sizes = names.map(|name| needed(name.len()));
         sizes.fold(0, u32::saturating_add) <= room
@@ -48,7 +48,7 @@ impl DirLayout {
 
     /// Computes the layout of a directory with these names. Fails with `Unsupported`, `NoMemory`, or with `NoSpace`
     /// if an index cannot contain them all.
-    pub(crate) fn new<'n>(shape: &Shape, names: impl Iterator<Item = &'n [u8]> + Clone) -> Result<Self> {
+    pub(crate) fn new<'n>(shape: &DirShape, names: impl Iterator<Item = &'n [u8]> + Clone) -> Result<Self> {
         let mut this = Self { order: Vec::new(), leaves: Vec::new(), levels: Vec::new(), is_indexed: false };
         match shape.new_index {
             Some(version) if !Self::fits_one(shape, names.clone()) => this.by_hash(shape, version, names)?,
@@ -69,7 +69,7 @@ impl DirLayout {
         self.is_indexed
     }
 
-    fn by_name<'n>(&mut self, shape: &Shape, names: impl Iterator<Item = &'n [u8]>) -> Result<()> {
+    fn by_name<'n>(&mut self, shape: &DirShape, names: impl Iterator<Item = &'n [u8]>) -> Result<()> {
         let mut used = dots();
         for (at, name) in (0_u32..).zip(names) {
             let size = needed(name.len());
@@ -86,7 +86,7 @@ impl DirLayout {
 
     fn by_hash<'n>(
         &mut self,
-        shape: &Shape,
+        shape: &DirShape,
         version: u8,
         names: impl Iterator<Item = &'n [u8]>,
     ) -> Result<()> {
@@ -123,7 +123,7 @@ impl DirLayout {
     }
 
     /// Counts the nodes between the root and the leaves.
-    fn divide_index(&mut self, shape: &Shape) -> Result<()> {
+    fn divide_index(&mut self, shape: &DirShape) -> Result<()> {
         let (root, node) = (shape.table_limit(ROOT_TABLE), shape.table_limit(NODE_TABLE));
         let mut below = u32::try_from(self.leaves.len()).unwrap_or(u32::MAX);
         while below > root.into() {
@@ -138,7 +138,7 @@ impl DirLayout {
     /// the list.
     pub(crate) fn write<'n, E: From<Error>>(
         &self,
-        shape: &Shape,
+        shape: &DirShape,
         (dir, parent): (u32, u32),
         entry: impl Fn(u32) -> NewEntry<'n>,
         mut sink: impl FnMut(&[u8]) -> Result<(), E>,
@@ -152,18 +152,18 @@ impl DirLayout {
         let mut start = 0;
         for (at, leaf) in self.leaves.iter().enumerate() {
             shape.blank_block(&mut block);
-            let mut slot = Slot { offset: 0, len: shape.records_end(), used: 0 };
+            let mut slot = FreeSlot { offset: 0, len: shape.records_end(), used: 0 };
             if at == 0 && !self.is_indexed {
                 shape.first_block(&mut block, dir, parent);
                 let offset = needed(1);
-                slot = Slot { offset, len: shape.records_end().saturating_sub(offset), used: needed(2) };
+                slot = FreeSlot { offset, len: shape.records_end().saturating_sub(offset), used: needed(2) };
             }
             for &place in self.order.get(start..leaf.end).unwrap_or_default() {
                 let entry = entry(place);
                 shape.put(&mut block, slot, &entry);
                 let offset = slot.offset.saturating_add(slot.used);
                 let len = slot.len.saturating_sub(slot.used);
-                slot = Slot { offset, len, used: needed(entry.name.len()) };
+                slot = FreeSlot { offset, len, used: needed(entry.name.len()) };
             }
             shape.seal(&mut block);
             sink(&block)?;
@@ -174,7 +174,7 @@ impl DirLayout {
 
     fn write_index<E: From<Error>>(
         &self,
-        shape: &Shape,
+        shape: &DirShape,
         (dir, parent): (u32, u32),
         block: &mut [u8],
         sink: &mut impl FnMut(&[u8]) -> Result<(), E>,
@@ -238,7 +238,7 @@ mod tests {
             [(0, None), (5, Some(1)), (200, None), (200, Some(1)), (30_000, Some(1)), (30_000, Some(2))]
         {
             let names: Vec<String> = (0..files).map(|at| format!("a file with number {at}")).collect();
-            let shape = Shape { new_index: index, max_levels: 2, ..testing::shape(1024) };
+            let shape = DirShape { new_index: index, max_levels: 2, ..testing::shape(1024) };
             let layout = DirLayout::new(&shape, names.iter().map(|name| name.as_bytes())).unwrap();
             let mut blocks = 0;
             let entry = |at: u32| NewEntry {
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn more_names_than_the_levels_allow_are_refused() {
         let names: Vec<String> = (0..6000).map(|at| format!("{at:0250}")).collect();
-        let shape = Shape { new_index: Some(1), max_levels: 1, ..testing::shape(1024) };
+        let shape = DirShape { new_index: Some(1), max_levels: 1, ..testing::shape(1024) };
         assert_eq!(DirLayout::new(&shape, names.iter().map(|name| name.as_bytes())), Err(Error::NoSpace));
     }
 }

@@ -10,7 +10,7 @@ use obento_base::FileKind;
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 use obento_block::Seal;
 
-use super::Shape;
+use super::DirShape;
 use super::record::record_len;
 use crate::checksum::Crc;
 use crate::raw::{RawDirEntry, RawDirTail};
@@ -32,7 +32,7 @@ pub(crate) struct NewEntry<'a> {
 
 /// A record with space for a new one: unused, or longer than its name needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct FreeSlot {
     /// The start of the record in its run.
     pub(crate) offset: u32,
     /// Its length.
@@ -43,14 +43,14 @@ pub(crate) struct Slot {
 
 /// The place of an entry in its run, and that of the record before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct EntryPosition {
     pub(crate) offset: u32,
     pub(crate) before: Option<u32>,
 }
 
-impl Spot {
+impl EntryPosition {
     /// Returns the place of the entry after an entry was put into `slot` of its run.
-    pub(crate) fn after_put(self, slot: Slot) -> Self {
+    pub(crate) fn after_put(self, slot: FreeSlot) -> Self {
         match self.before {
             Some(before) if before == slot.offset => {
                 Self { before: Some(before.saturating_add(slot.used)), ..self }
@@ -90,19 +90,19 @@ pub(crate) fn kind_code(kind: FileKind) -> u8 {
     }
 }
 
-impl Shape {
+impl DirShape {
     /// Returns the offset at which the records of a block end and its checksum, if any, begins.
     pub(crate) fn records_end(&self) -> u32 {
         self.block_size.saturating_sub(if self.checksum_seed.is_some() { TAIL } else { 0 })
     }
 
     /// Puts `entry` into `slot` of `run`.
-    pub(crate) fn put(&self, run: &mut [u8], slot: Slot, entry: &NewEntry<'_>) {
+    pub(crate) fn put(&self, run: &mut [u8], slot: FreeSlot, entry: &NewEntry<'_>) {
         let file_type = if self.file_types { kind_code(entry.kind) } else { 0 };
         self.put_raw(run, slot, entry.ino, file_type, entry.name);
     }
 
-    pub(super) fn put_raw(&self, run: &mut [u8], slot: Slot, ino: u32, file_type: u8, name: &[u8]) {
+    pub(super) fn put_raw(&self, run: &mut [u8], slot: FreeSlot, ino: u32, file_type: u8, name: &[u8]) {
         let Some(left) = slot.len.checked_sub(slot.used).filter(|&left| left >= needed(name.len())) else {
             debug_assert!(false, "the entry does not fit {slot:?}");
             return;
@@ -122,7 +122,7 @@ impl Shape {
     }
 
     /// Removes the entry at `spot` of `run`: the record before it is extended, or it becomes an unused record.
-    pub(crate) fn remove(&self, run: &mut [u8], spot: Spot) {
+    pub(crate) fn remove(&self, run: &mut [u8], spot: EntryPosition) {
         let Some((len, name_len)) = self.len_at(run, spot.offset) else { return };
         // Removed names must not stay in the block.
         let wipe = |run: &mut [u8], from: u32| {
@@ -184,9 +184,9 @@ impl Shape {
     pub(crate) fn first_block(&self, block: &mut [u8], dir: u32, parent: u32) {
         block.fill(0);
         let kind = FileKind::Directory;
-        let slot = Slot { offset: 0, len: self.records_end(), used: 0 };
+        let slot = FreeSlot { offset: 0, len: self.records_end(), used: 0 };
         self.put(block, slot, &NewEntry { name: b".", ino: dir, kind });
-        let slot = Slot { used: needed(1), ..slot };
+        let slot = FreeSlot { used: needed(1), ..slot };
         self.put(block, slot, &NewEntry { name: b"..", ino: parent, kind });
         self.seal(block);
     }

@@ -12,12 +12,12 @@ use obento_base::{Corrupt, Error, Structure};
 use obento_block::Block;
 use obento_driver::{Cookie, DirEntry, EntrySink};
 
-use super::Shape;
-use super::block::Store;
+use super::DirShape;
+use super::block::BlockStore;
 use super::cookie::{Key, Offsets, Resume};
 use super::fold::Folder;
 use super::hash::{CONTINUED, Hasher, NameHash};
-use super::index::{Index, Leaf};
+use super::index::{DirIndex, IndexLeaf};
 use super::record::{Record, Records, file_kind};
 
 /// The hashes of a leaf that is the only one.
@@ -28,7 +28,7 @@ const SHARED: usize = 4;
 
 /// The state of one listing of a directory.
 pub(super) struct Listing<'a, 's> {
-    shape: &'a Shape,
+    shape: &'a DirShape,
     sink: &'a mut EntrySink<'s>,
     slots: Vec<Slot>,
     /// The lowest key that is not used.
@@ -45,19 +45,19 @@ struct Slot {
 }
 
 impl<'a, 's> Listing<'a, 's> {
-    pub(super) fn new(shape: &'a Shape, sink: &'a mut EntrySink<'s>) -> Self {
+    pub(super) fn new(shape: &'a DirShape, sink: &'a mut EntrySink<'s>) -> Self {
         Self { shape, sink, slots: Vec::new(), free: Key::default(), folder: Folder::default() }
     }
 
     /// Lists all blocks from `from` on in the order of the index. A damaged index is reported once, and the directory
     /// is then listed from front to back.
-    pub(super) fn indexed(&mut self, store: Store<'_>, from: Cookie) -> ControlFlow<()> {
+    pub(super) fn indexed(&mut self, store: BlockStore<'_>, from: Cookie) -> ControlFlow<()> {
         let key = match Resume::from(from) {
             Resume::Offset(offset) => return self.linear(store, offset, Offsets::Marked),
             Resume::Hash(key) => key,
         };
         // There are few nodes, and the order can be chosen only before the first entry.
-        let index = Index::open(store)
+        let index = DirIndex::open(store)
             .and_then(|index| if from == Cookie::START { index.check().map(|()| index) } else { Ok(index) });
         match index {
             Ok(index) => self.leaves(store, &index, key),
@@ -72,7 +72,7 @@ impl<'a, 's> Listing<'a, 's> {
         }
     }
 
-    fn leaves(&mut self, store: Store<'_>, index: &Index<'_>, from: Key) -> ControlFlow<()> {
+    fn leaves(&mut self, store: BlockStore<'_>, index: &DirIndex<'_>, from: Key) -> ControlFlow<()> {
         let mut path = index.path((from != Key::default()).then(|| from.major()));
         let mut reached = path.descend().map(|()| true);
         let mut held = Vec::new();
@@ -94,9 +94,9 @@ impl<'a, 's> Listing<'a, 's> {
     /// Lists one leaf except the entries with the first hash of the next leaf, which stay in `held`.
     fn leaf(
         &mut self,
-        store: Store<'_>,
+        store: BlockStore<'_>,
         hasher: &Hasher,
-        leaf: Leaf,
+        leaf: IndexLeaf,
         from: Key,
         held: &mut Vec<(u32, Block)>,
     ) -> ControlFlow<()> {
@@ -120,7 +120,7 @@ impl<'a, 's> Listing<'a, 's> {
     /// Lists the entries of `held` below the hash `shared`, and releases the blocks that are done.
     fn give(
         &mut self,
-        store: Store<'_>,
+        store: BlockStore<'_>,
         held: &mut Vec<(u32, Block)>,
         shared: Option<u32>,
         from: Key,
@@ -134,7 +134,7 @@ impl<'a, 's> Listing<'a, 's> {
     }
 
     /// Lists a directory of one block in hash order.
-    pub(super) fn single(&mut self, store: Store<'_>, hasher: &Hasher, from: Cookie) -> ControlFlow<()> {
+    pub(super) fn single(&mut self, store: BlockStore<'_>, hasher: &Hasher, from: Cookie) -> ControlFlow<()> {
         match (store.leaf_to_show(0), Resume::from(from)) {
             (Ok((block, damage)), Resume::Hash(key)) => {
                 self.sorted(&[store.records(0, &block)], hasher, key)?;
@@ -218,7 +218,7 @@ impl<'a, 's> Listing<'a, 's> {
     }
 
     /// Lists all blocks from byte `from` on, from front to back.
-    pub(super) fn linear(&mut self, store: Store<'_>, from: u64, offsets: Offsets) -> ControlFlow<()> {
+    pub(super) fn linear(&mut self, store: BlockStore<'_>, from: u64, offsets: Offsets) -> ControlFlow<()> {
         let size = u64::from(self.shape.block_size);
         let first = u32::try_from(from.checked_div(size).unwrap_or(0)).unwrap_or(u32::MAX);
         store.scan(first, |at, block| match block {

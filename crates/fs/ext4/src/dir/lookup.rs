@@ -11,18 +11,18 @@ use alloc::vec::Vec;
 use obento_base::{Error, Ino, Result};
 use obento_block::Block;
 
-use super::Shape;
-use super::block::Store;
+use super::DirShape;
+use super::block::BlockStore;
 use super::fold::{Folder, same};
 use super::grow::Growth;
 use super::hash::Hasher;
-use super::index::{Index, Path};
-use super::leaf::{Slot, Spot, needed};
+use super::index::{DirIndex, IndexPath};
+use super::leaf::{EntryPosition, FreeSlot, needed};
 use super::record::{Record, Records};
 
 /// The place of entries.
 #[derive(Clone, Debug)]
-pub(crate) enum Home {
+pub(crate) enum EntriesLocation {
     Block(Block),
     /// The first (0) or the second (1) part of an inline directory.
     Inline(usize),
@@ -30,9 +30,9 @@ pub(crate) enum Home {
 
 /// A name that was found.
 #[derive(Clone, Debug)]
-pub(crate) struct Hit {
-    pub(crate) home: Home,
-    pub(crate) spot: Spot,
+pub(crate) struct FoundName {
+    pub(crate) home: EntriesLocation,
+    pub(crate) spot: EntryPosition,
     pub(crate) ino: Ino,
     /// The damage of the block, if damaged blocks are shown.
     pub(crate) damage: Option<Error>,
@@ -40,23 +40,23 @@ pub(crate) struct Hit {
 
 /// The place for a new name.
 #[derive(Debug)]
-pub(crate) enum Room {
-    Slot(Home, Slot),
+pub(crate) enum EntrySpace {
+    Slot(EntriesLocation, FreeSlot),
     /// There is no space until the directory has grown.
     Grow(Growth),
 }
 
 /// The search for a name.
-pub(super) struct Search<'a> {
-    shape: &'a Shape,
+pub(super) struct NameSearch<'a> {
+    shape: &'a DirShape,
     name: &'a [u8],
     /// In a case-insensitive directory: the folded name, if it can be folded.
     folded: Option<Vec<u8>>,
     folder: Folder,
 }
 
-impl<'a> Search<'a> {
-    pub(super) fn new(shape: &'a Shape, name: &'a [u8]) -> Result<Self> {
+impl<'a> NameSearch<'a> {
+    pub(super) fn new(shape: &'a DirShape, name: &'a [u8]) -> Result<Self> {
         let mut folder = Folder::default();
         let mut folded = None;
         if let Some(bytes) = shape.fold.and_then(|_| folder.fold(name)) {
@@ -69,7 +69,7 @@ impl<'a> Search<'a> {
     }
 
     /// Searches with the index. An index that is damaged, or that may use another folding, is not relied on.
-    pub(super) fn indexed(&mut self, store: Store<'_>) -> Result<Hit> {
+    pub(super) fn indexed(&mut self, store: BlockStore<'_>) -> Result<FoundName> {
         match self.by_index(store) {
             Err(Error::NotFound) if self.shape.fold.is_none_or(|fold| !fold.scan) => Err(Error::NotFound),
             Err(Error::NotFound | Error::Corrupt(_) | Error::Unsupported(_) | Error::Device(_)) => {
@@ -79,8 +79,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn by_index(&mut self, store: Store<'_>) -> Result<Hit> {
-        let index = Index::open(store)?;
+    fn by_index(&mut self, store: BlockStore<'_>) -> Result<FoundName> {
+        let index = DirIndex::open(store)?;
         let hash = self.hash(&index.hasher);
         let mut path = index.path(Some(hash));
         path.descend()?;
@@ -88,12 +88,17 @@ impl<'a> Search<'a> {
     }
 
     /// Searches the leaf at the end of `path` and the following ones that continue with `hash`.
-    fn leaves(&mut self, store: Store<'_>, path: &mut Path<'_>, hash: u32) -> Result<Option<Hit>> {
+    fn leaves(
+        &mut self,
+        store: BlockStore<'_>,
+        path: &mut IndexPath<'_>,
+        hash: u32,
+    ) -> Result<Option<FoundName>> {
         for _ in 0..self.shape.blocks {
             let Some(leaf) = path.leaf() else { break };
             let (block, damage) = store.leaf_to_show(leaf.at)?;
             if let Some(found) = self.look(&store.records(leaf.at, &block), |_| {})? {
-                return Ok(Some(hit(Home::Block(block), found, damage)));
+                return Ok(Some(hit(EntriesLocation::Block(block), found, damage)));
             }
             if let Some(damage) = damage {
                 return Err(damage);
@@ -111,19 +116,25 @@ impl<'a> Search<'a> {
 
     /// Searches all blocks. If one could not be read, fails with its error and not with `NotFound`, since the name
     /// may be there.
-    pub(super) fn linear(&mut self, store: Store<'_>) -> Result<Hit> {
+    pub(super) fn linear(&mut self, store: BlockStore<'_>) -> Result<FoundName> {
         self.scan(store, |_, _, _| {})
     }
 
     /// Searches like [`Self::linear`], and passes every other record to `pass`, with its block and the block's place.
-    fn scan(&mut self, store: Store<'_>, mut pass: impl FnMut(u32, &Block, &Record<'_>)) -> Result<Hit> {
+    fn scan(
+        &mut self,
+        store: BlockStore<'_>,
+        mut pass: impl FnMut(u32, &Block, &Record<'_>),
+    ) -> Result<FoundName> {
         let mut answer = Err(Error::NotFound);
         let _ = store.scan(0, |at, block| {
             let found = block.and_then(|(block, damage)| {
                 let found = self.look(&store.records(at, block), |record| pass(at, block, record))?;
                 match (found, damage) {
                     (None, Some(damage)) => Err(damage),
-                    (found, damage) => Ok(found.map(|found| hit(Home::Block(block.clone()), found, damage))),
+                    (found, damage) => {
+                        Ok(found.map(|found| hit(EntriesLocation::Block(block.clone()), found, damage)))
+                    }
                 }
             });
             match found {
@@ -146,13 +157,13 @@ impl<'a> Search<'a> {
         &mut self,
         run: &Records<'_>,
         mut pass: impl FnMut(&Record<'_>),
-    ) -> Result<Option<(Spot, Ino)>> {
+    ) -> Result<Option<(EntryPosition, Ino)>> {
         let mut before = None;
         for record in run.walk() {
             let record = record?;
             if record.inode != 0 && self.matches(record.name) {
                 let ino = run.inode(&record, self.shape.max_ino)?;
-                return Ok(Some((Spot { offset: record.offset, before }, ino)));
+                return Ok(Some((EntryPosition { offset: record.offset, before }, ino)));
             }
             pass(&record);
             before = Some(record.offset);
@@ -170,8 +181,8 @@ impl<'a> Search<'a> {
 
     /// Returns the place for the name in an indexed directory. Fails with `Exists`, `Corrupt`, or with `NoSpace` if
     /// the index is full.
-    pub(super) fn room_in_index(&mut self, store: Store<'_>) -> Result<Room> {
-        let index = Index::open(store)?;
+    pub(super) fn room_in_index(&mut self, store: BlockStore<'_>) -> Result<EntrySpace> {
+        let index = DirIndex::open(store)?;
         let hash = self.hash(&index.hasher);
         let mut path = index.path(Some(hash));
         path.descend()?;
@@ -182,8 +193,8 @@ impl<'a> Search<'a> {
             return Err(Error::Exists);
         }
         let room = match wanted.slot {
-            Some(slot) => Ok(Room::Slot(Home::Block(block), slot)),
-            None => path.growth(block).map(Room::Grow),
+            Some(slot) => Ok(EntrySpace::Slot(EntriesLocation::Block(block), slot)),
+            None => path.growth(block).map(EntrySpace::Grow),
         };
         if leaf.continues(hash) && path.advance()? && self.leaves(store, &mut path, hash)?.is_some() {
             return Err(Error::Exists);
@@ -196,7 +207,7 @@ impl<'a> Search<'a> {
 
     /// Returns the place for the name in a directory without an index. Fails with `Exists`, or with `Corrupt` if a
     /// block that may contain the name cannot be read.
-    pub(super) fn room_in_blocks(&mut self, store: Store<'_>) -> Result<Room> {
+    pub(super) fn room_in_blocks(&mut self, store: BlockStore<'_>) -> Result<EntrySpace> {
         let mut wanted = Wanted::new(self.name, self.shape.records_end());
         let mut home = None;
         absent(self.scan(store, |at, block, record| {
@@ -206,17 +217,17 @@ impl<'a> Search<'a> {
             }
         }))?;
         Ok(match (home, wanted.slot, self.shape.new_index) {
-            (Some(block), Some(slot), _) => Room::Slot(Home::Block(block), slot),
+            (Some(block), Some(slot), _) => EntrySpace::Slot(EntriesLocation::Block(block), slot),
             (_, _, Some(version)) if self.shape.blocks == 1 => {
-                Room::Grow(Growth::Index { first: store.leaf(0)?, version })
+                EntrySpace::Grow(Growth::Index { first: store.leaf(0)?, version })
             }
-            _ => Room::Grow(Growth::Append),
+            _ => EntrySpace::Grow(Growth::Append),
         })
     }
 
     /// Returns the place for the name in the two parts of an inline directory, or `None` if it must grow. Fails with
     /// `Exists`.
-    pub(super) fn room_inline(&mut self, runs: &[Records<'_>; 2]) -> Result<Option<Room>> {
+    pub(super) fn room_inline(&mut self, runs: &[Records<'_>; 2]) -> Result<Option<EntrySpace>> {
         let mut room = None;
         for (part, run) in runs.iter().enumerate() {
             let end = u32::try_from(run.bytes.len()).unwrap_or(u32::MAX);
@@ -224,18 +235,18 @@ impl<'a> Search<'a> {
             if self.look(run, |record| wanted.see(record, false))?.is_some() {
                 return Err(Error::Exists);
             }
-            room = room.or(wanted.slot.map(|slot| Room::Slot(Home::Inline(part), slot)));
+            room = room.or(wanted.slot.map(|slot| EntrySpace::Slot(EntriesLocation::Inline(part), slot)));
         }
         Ok(room)
     }
 }
 
-fn hit(home: Home, (spot, ino): (Spot, Ino), damage: Option<Error>) -> Hit {
-    Hit { home, spot, ino, damage }
+fn hit(home: EntriesLocation, (spot, ino): (EntryPosition, Ino), damage: Option<Error>) -> FoundName {
+    FoundName { home, spot, ino, damage }
 }
 
 /// Fails with `Exists` if the name was found.
-fn absent(found: Result<Hit>) -> Result<()> {
+fn absent(found: Result<FoundName>) -> Result<()> {
     match found {
         Ok(_) => Err(Error::Exists),
         Err(Error::NotFound) => Ok(()),
@@ -248,7 +259,7 @@ struct Wanted {
     need: u32,
     /// The end of the run for records. A checksum after it looks like a record.
     end: u32,
-    slot: Option<Slot>,
+    slot: Option<FreeSlot>,
 }
 
 impl Wanted {
@@ -268,7 +279,7 @@ impl Wanted {
         let used = if record.inode == 0 { 0 } else { needed(record.name.len()) };
         let fits = record.len.checked_sub(used).is_some_and(|left| left >= self.need);
         if fits && record.offset.saturating_add(record.len) <= self.end {
-            self.slot = Some(Slot { offset: record.offset, len: record.len, used });
+            self.slot = Some(FreeSlot { offset: record.offset, len: record.len, used });
         }
     }
 }

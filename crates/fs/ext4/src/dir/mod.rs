@@ -37,21 +37,21 @@ use obento_base::{Corrupt, Error, Ino, Name, Result, Structure};
 use obento_block::Block;
 use obento_driver::{Cookie, DirEntry, EntrySink};
 
-use block::{DirBlocks, Store};
-pub(crate) use change::{DirEdit, Run};
+use block::{BlockStore, DirBlocks};
+pub(crate) use change::{DirEdit, RecordRun};
 pub(crate) use cookie::END as COOKIES_END;
 use cookie::{Offsets, Resume};
 pub(crate) use fold::{Fold, Folder};
 pub(crate) use grow::{DirTxn, Grown, Growth};
 use hash::NameHash;
 pub(crate) use hash::{Chars, Hasher};
-use index::Index;
+use index::DirIndex;
 pub(crate) use inline::InlineDir;
 pub(crate) use lay_out::DirLayout;
-pub(crate) use leaf::{NewEntry, Slot, Spot, kind_code, needed};
+pub(crate) use leaf::{EntryPosition, FreeSlot, NewEntry, kind_code, needed};
 use list::Listing;
-use lookup::Search;
-pub(crate) use lookup::{Hit, Home, Room};
+use lookup::NameSearch;
+pub(crate) use lookup::{EntriesLocation, EntrySpace, FoundName};
 pub(crate) use rebuild::Rebuild;
 pub(crate) use record::{Record, Records, record_len};
 pub(crate) use volume::UTF8_12_1;
@@ -65,7 +65,7 @@ const INLINE_FIRST: u32 = 4;
 
 /// The properties of a directory from the super block and the inode.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct DirShape {
     pub(crate) dir: Ino,
     pub(crate) block_size: u32,
     /// Number of blocks of the directory.
@@ -102,7 +102,7 @@ pub(crate) enum Damaged {
     Ignored,
 }
 
-impl Shape {
+impl DirShape {
     /// Returns the hash of `name` in a directory of this shape.
     fn hash(&self, hasher: &Hasher, folder: &mut Folder, name: &[u8]) -> NameHash {
         match self.fold {
@@ -124,12 +124,12 @@ pub(crate) enum Order {
 
 /// A readable directory.
 pub(crate) struct Directory<'a> {
-    pub(crate) shape: Shape,
-    pub(crate) body: Body<'a>,
+    pub(crate) shape: DirShape,
+    pub(crate) body: EntriesBody<'a>,
 }
 
 /// The place of the entries of a directory.
-pub(crate) enum Body<'a> {
+pub(crate) enum EntriesBody<'a> {
     Blocks(&'a dyn DirBlocks),
     Inline(Inline<'a>),
 }
@@ -151,9 +151,9 @@ impl<'a> Directory<'a> {
         let mut listing = Listing::new(&self.shape, sink);
         // Whether the sink stopped makes no difference here.
         let _ = match &self.body {
-            Body::Inline(inline) => self.list_inline(&inline.runs(&self.shape), &mut listing, from),
-            Body::Blocks(blocks) => {
-                let store = Store { shape: &self.shape, blocks: *blocks };
+            EntriesBody::Inline(inline) => self.list_inline(&inline.runs(&self.shape), &mut listing, from),
+            EntriesBody::Blocks(blocks) => {
+                let store = BlockStore { shape: &self.shape, blocks: *blocks };
                 match self.shape.order {
                     _ if self.shape.indexed => listing.indexed(store, from),
                     Order::Hash(hasher) => listing.single(store, &hasher, from),
@@ -187,19 +187,24 @@ impl<'a> Directory<'a> {
 
     /// Returns the place of `name`. Fails with `NotFound`, or with `Corrupt` if a part that may contain it cannot be
     /// read.
-    pub(crate) fn find(&self, name: &Name) -> Result<Hit> {
+    pub(crate) fn find(&self, name: &Name) -> Result<FoundName> {
         if name.as_bytes().len() > NAME_MAX {
             return Err(Error::NotFound);
         }
-        let mut search = Search::new(&self.shape, name.as_bytes())?;
+        let mut search = NameSearch::new(&self.shape, name.as_bytes())?;
         match &self.body {
-            Body::Blocks(blocks) => {
-                let store = Store { shape: &self.shape, blocks: *blocks };
+            EntriesBody::Blocks(blocks) => {
+                let store = BlockStore { shape: &self.shape, blocks: *blocks };
                 if self.shape.indexed { search.indexed(store) } else { search.linear(store) }
             }
-            Body::Inline(inline) => {
+            EntriesBody::Inline(inline) => {
                 let [first, rest] = inline.runs(&self.shape);
-                let hit = |part, (spot, ino)| Hit { home: Home::Inline(part), spot, ino, damage: None };
+                let hit = |part, (spot, ino)| FoundName {
+                    home: EntriesLocation::Inline(part),
+                    spot,
+                    ino,
+                    damage: None,
+                };
                 match (search.look(&first, |_| {}), search.look(&rest, |_| {})) {
                     (Ok(Some(found)), _) => Ok(hit(0, found)),
                     (_, Ok(Some(found))) => Ok(hit(1, found)),
@@ -212,7 +217,7 @@ impl<'a> Directory<'a> {
 
     /// Returns the place for `name`, which must not exist. Fails with `NameTooLong`, `Exists`, `Corrupt`, with
     /// `Invalid` for a name that is not UTF-8 if the volume requires that, or with `NoSpace` if the index is full.
-    pub(crate) fn room(&self, name: &Name) -> Result<Room> {
+    pub(crate) fn room(&self, name: &Name) -> Result<EntrySpace> {
         let bytes = name.as_bytes();
         if bytes.len() > NAME_MAX {
             return Err(Error::NameTooLong);
@@ -220,15 +225,15 @@ impl<'a> Directory<'a> {
         if self.shape.fold.is_some_and(|fold| fold.strict) && str::from_utf8(bytes).is_err() {
             return Err(Error::Invalid);
         }
-        let mut search = Search::new(&self.shape, bytes)?;
+        let mut search = NameSearch::new(&self.shape, bytes)?;
         match &self.body {
-            Body::Blocks(blocks) => {
-                let store = Store { shape: &self.shape, blocks: *blocks };
+            EntriesBody::Blocks(blocks) => {
+                let store = BlockStore { shape: &self.shape, blocks: *blocks };
                 if self.shape.indexed { search.room_in_index(store) } else { search.room_in_blocks(store) }
             }
-            Body::Inline(inline) => {
+            EntriesBody::Inline(inline) => {
                 let room = search.room_inline(&inline.runs(&self.shape))?;
-                Ok(room.unwrap_or(Room::Grow(Growth::Inline)))
+                Ok(room.unwrap_or(EntrySpace::Grow(Growth::Inline)))
             }
         }
     }
@@ -242,11 +247,11 @@ impl<'a> Directory<'a> {
         };
         let mut listing = Listing::new(&self.shape, &mut sink);
         let _ = match &self.body {
-            Body::Inline(inline) => {
+            EntriesBody::Inline(inline) => {
                 inline.runs(&self.shape).iter().try_for_each(|run| listing.run(run, 0, 0, Offsets::Plain))
             }
-            Body::Blocks(blocks) => {
-                let store = Store { shape: &self.shape, blocks: *blocks };
+            EntriesBody::Blocks(blocks) => {
+                let store = BlockStore { shape: &self.shape, blocks: *blocks };
                 listing.linear(store, 0, Offsets::Plain)
             }
         };
@@ -256,10 +261,10 @@ impl<'a> Directory<'a> {
     /// Checks that block `at` has the contents that its place requires: entries or a node of the index, with the
     /// right checksum.
     pub(crate) fn check_block(&self, at: u32, block: &Block) -> Result<()> {
-        let Body::Blocks(blocks) = &self.body else { return Ok(()) };
-        let store = Store { shape: &self.shape, blocks: *blocks };
+        let EntriesBody::Blocks(blocks) = &self.body else { return Ok(()) };
+        let store = BlockStore { shape: &self.shape, blocks: *blocks };
         match at {
-            0 if self.shape.indexed => Index::open(store).map(drop),
+            0 if self.shape.indexed => DirIndex::open(store).map(drop),
             // Without checksums, an empty leaf differs from a node only by the table.
             _ if self.shape.indexed && store.is_node(block) => match index::check_node(&store, block.clone())
             {
@@ -273,16 +278,18 @@ impl<'a> Directory<'a> {
     /// Returns the inode that `..` refers to.
     pub(crate) fn parent(&self) -> Result<Ino> {
         match &self.body {
-            Body::Blocks(blocks) => self.parent_in_block(Store { shape: &self.shape, blocks: *blocks }),
-            Body::Inline(inline) => inline.parent(&self.shape),
+            EntriesBody::Blocks(blocks) => {
+                self.parent_in_block(BlockStore { shape: &self.shape, blocks: *blocks })
+            }
+            EntriesBody::Inline(inline) => inline.parent(&self.shape),
         }
     }
 
-    fn parent_in_block(&self, store: Store<'_>) -> Result<Ino> {
+    fn parent_in_block(&self, store: BlockStore<'_>) -> Result<Ino> {
         let block = if self.shape.indexed { store.read(0)? } else { store.leaf_to_show(0)?.0 };
         if self.shape.indexed
             && self.shape.damaged == Damaged::Refused
-            && let Err(error @ Error::Corrupt(Corrupt::Checksum { .. })) = Index::open(store)
+            && let Err(error @ Error::Corrupt(Corrupt::Checksum { .. })) = DirIndex::open(store)
         {
             return Err(error);
         }
@@ -301,7 +308,7 @@ impl<'a> Directory<'a> {
 
 impl<'a> Inline<'a> {
     /// Returns the two runs of records.
-    fn runs(&self, shape: &Shape) -> [Records<'a>; 2] {
+    fn runs(&self, shape: &DirShape) -> [Records<'a>; 2] {
         let run = |base: u32, bytes| Records {
             dir: shape.dir,
             block: self.block,
@@ -314,7 +321,7 @@ impl<'a> Inline<'a> {
         [run(first.saturating_add(INLINE_FIRST), i_block.get(4..).unwrap_or_default()), run(rest, more)]
     }
 
-    fn parent(&self, shape: &Shape) -> Result<Ino> {
+    fn parent(&self, shape: &DirShape) -> Result<Ino> {
         let found = self.i_block.1.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if found == 0 || found > shape.max_ino {
             let structure = Structure::Directory(shape.dir);

@@ -8,7 +8,7 @@
 
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 
-use super::Shape;
+use super::DirShape;
 use super::index::{ENTRY, INFO, NODE_TABLE, ROOT_TABLE};
 use super::leaf::{needed, write};
 use crate::checksum::Crc;
@@ -17,7 +17,7 @@ use crate::raw::{RawDxCountLimit, RawDxEntry, RawDxRootInfo, RawDxTail};
 /// `struct dx_tail`.
 const TAIL: usize = size_of::<RawDxTail>();
 
-impl Shape {
+impl DirShape {
     /// Returns the maximum number of entries of a table at byte `table` of a block.
     pub(super) fn table_limit(&self, table: usize) -> u16 {
         let tail = if self.checksum_seed.is_some() { TAIL } else { 0 };

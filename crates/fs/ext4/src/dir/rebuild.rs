@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use obento_base::wire::{IntoBytes, to_u64, to_usize};
 use obento_base::{Error, Result};
 
-use super::Shape;
+use super::DirShape;
 use super::fold::Folder;
 use super::hash::{CONTINUED, Hasher, NameHash};
 use super::index::{INFO, NODE_TABLE, ROOT_TABLE};
@@ -34,7 +34,7 @@ type Child = (u32, u32);
 
 /// The entries of a directory, ordered by hash.
 pub(crate) struct Rebuild<'a> {
-    shape: &'a Shape,
+    shape: &'a DirShape,
     bytes: &'a [u8],
     version: u8,
     parts: Vec<Part>,
@@ -55,7 +55,7 @@ struct Levels {
 impl<'a> Rebuild<'a> {
     /// Collects the entries of `bytes`, which are all blocks of a directory. Fails with `NoMemory`, with
     /// `Unsupported` if names cannot be hashed, or with `Corrupt` for a damaged record.
-    pub(crate) fn gather(shape: &'a Shape, bytes: &'a [u8]) -> Result<Self> {
+    pub(crate) fn gather(shape: &'a DirShape, bytes: &'a [u8]) -> Result<Self> {
         let version = shape.new_index.ok_or(Error::Invalid)?;
         let hasher = Hasher::new(version, shape.chars, shape.hash_seed)?;
         let mut this = Self { shape, bytes, version, parts: Vec::new(), total: 0, parent: 0 };
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     /// Returns a directory of `count` names in blocks without an index.
-    fn list(shape: &Shape, count: u32) -> Vec<u8> {
+    fn list(shape: &DirShape, count: u32) -> Vec<u8> {
         let mut bytes = std::vec![0; to_usize(SIZE.into())];
         shape.first_block(&mut bytes, 12, 2);
         let mut rest = (0..count).peekable();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     fn made(count: u32, seed: Option<u32>, levels: u8) -> (usize, Vec<u8>) {
-        let shape = Shape { checksum_seed: seed, new_index: Some(1), max_levels: levels, ..shape(1) };
+        let shape = DirShape { checksum_seed: seed, new_index: Some(1), max_levels: levels, ..shape(1) };
         let bytes = list(&shape, count);
         let rebuild = Rebuild::gather(&shape, &bytes).unwrap();
         let blocks = rebuild.fewest_blocks().max(u32::try_from(bytes.len()).unwrap() / SIZE);
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_level_that_the_volume_does_not_have_is_not_made() {
-        let shape = Shape { new_index: Some(1), max_levels: 2, ..shape(1) };
+        let shape = DirShape { new_index: Some(1), max_levels: 2, ..shape(1) };
         let bytes = list(&shape, 600_000);
         let rebuild = Rebuild::gather(&shape, &bytes).unwrap();
         assert_eq!(rebuild.build(u32::try_from(bytes.len()).unwrap() / SIZE), None);

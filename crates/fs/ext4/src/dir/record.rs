@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_names_and_inodes_that_are_none_are_told_with_their_place() {
+    fn invalid_names_and_inode_numbers_are_reported_with_their_place() {
         let mut bytes = Vec::new();
         for name in [&b"a/b"[..], b"a\0", b"..", b"."] {
             bytes.extend(record(11, name, 12));

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Result, Structure};
 
-use super::Shape;
+use super::DirShape;
 use super::fold::Folder;
 use super::hash::{CONTINUED, Hasher};
 use super::leaf::needed;
@@ -33,7 +33,7 @@ struct Part {
 }
 
 /// Splits the entries of `leaf`. Fails with `Corrupt` if it has fewer than two, since it cannot have been full.
-pub(crate) fn split(shape: &Shape, hasher: &Hasher, leaf: &Records<'_>) -> Result<Halves> {
+pub(crate) fn split(shape: &DirShape, hasher: &Hasher, leaf: &Records<'_>) -> Result<Halves> {
     let parts = sorted_parts(shape, hasher, leaf)?;
     let middle = middle(&parts, shape.block_size);
     let (low, high) = parts.split_at_checked(middle).unwrap_or((&parts, &[]));
@@ -46,7 +46,7 @@ pub(crate) fn split(shape: &Shape, hasher: &Hasher, leaf: &Records<'_>) -> Resul
     Ok(Halves { low: pack(shape, leaf, low)?, high: pack(shape, leaf, high)?, hash })
 }
 
-fn sorted_parts(shape: &Shape, hasher: &Hasher, leaf: &Records<'_>) -> Result<Vec<Part>> {
+fn sorted_parts(shape: &DirShape, hasher: &Hasher, leaf: &Records<'_>) -> Result<Vec<Part>> {
     let mut folder = Folder::default();
     let mut parts = Vec::new();
     parts.try_reserve(leaf.bytes.len() / 12)?;
@@ -79,7 +79,7 @@ fn middle(parts: &[Part], block_size: u32) -> usize {
 }
 
 /// Returns a block with only these records, in their previous order.
-fn pack(shape: &Shape, leaf: &Records<'_>, parts: &[Part]) -> Result<Vec<u8>> {
+fn pack(shape: &DirShape, leaf: &Records<'_>, parts: &[Part]) -> Result<Vec<u8>> {
     let mut offsets = Vec::new();
     offsets.try_reserve_exact(parts.len())?;
     offsets.extend(parts.iter().map(|part| (part.offset, part.size)));

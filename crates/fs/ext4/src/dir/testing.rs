@@ -10,10 +10,10 @@ use obento_base::{Ino, Result};
 use obento_block::{Cache, MemDevice};
 use obento_driver::Cookie;
 
-use super::block::{DirBlocks, Found};
+use super::block::{BlockOrHole, DirBlocks};
 use super::cookie::END;
 use super::hash::{Chars, Hasher};
-use super::{Body, Damaged, Directory, Order, Shape};
+use super::{Damaged, DirShape, Directory, EntriesBody, Order};
 use crate::checksum::Crc;
 use crate::unit::FileBlock;
 
@@ -87,13 +87,13 @@ pub(super) fn seal(bytes: &mut [u8], seed: u32) {
 }
 
 /// The blocks of one directory; missing blocks are holes.
-pub(super) struct Made {
+pub(super) struct TestBlocks {
     cache: Cache,
     places: BTreeMap<u32, u64>,
-    pub(super) shape: Shape,
+    pub(super) shape: DirShape,
 }
 
-impl Made {
+impl TestBlocks {
     /// Returns a directory of `blocks`, listed in the order that its shape defines.
     pub(super) fn new(blocks: &[(u32, Vec<u8>)]) -> Self {
         let mut image = std::vec![0; 1024 * 100];
@@ -112,15 +112,15 @@ impl Made {
     }
 
     pub(super) fn directory(&self) -> Directory<'_> {
-        Directory { shape: self.shape.clone(), body: Body::Blocks(self) }
+        Directory { shape: self.shape.clone(), body: EntriesBody::Blocks(self) }
     }
 }
 
-impl DirBlocks for Made {
-    fn block(&self, at: FileBlock) -> Result<Found> {
+impl DirBlocks for TestBlocks {
+    fn block(&self, at: FileBlock) -> Result<BlockOrHole> {
         match self.places.get(&at.0) {
-            Some(place) => Ok(Found::Block(self.cache.get(*place)?)),
-            None => Ok(Found::Hole(1)),
+            Some(place) => Ok(BlockOrHole::Block(self.cache.get(*place)?)),
+            None => Ok(BlockOrHole::Hole(1)),
         }
     }
 }
@@ -158,8 +158,8 @@ pub(super) fn list_in_steps(directory: &Directory<'_>) -> Seen {
     seen
 }
 
-pub(super) fn shape(blocks: u32) -> Shape {
-    Shape {
+pub(super) fn shape(blocks: u32) -> DirShape {
+    DirShape {
         dir: DIR,
         block_size: SIZE,
         blocks,

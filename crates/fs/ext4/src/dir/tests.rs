@@ -10,7 +10,7 @@ use obento_driver::Cookie;
 use proptest::prelude::*;
 
 use super::testing::*;
-use super::{Body, Directory, Fold, Inline, Order};
+use super::{Directory, EntriesBody, Fold, Inline, Order};
 
 fn name(text: &str) -> &Name {
     Name::new(text.as_bytes()).unwrap()
@@ -41,7 +41,7 @@ fn two_blocks() -> Vec<(u32, Vec<u8>)> {
 
 #[test]
 fn a_directory_without_an_index_is_listed_from_front_to_back_without_dots_and_deleted_entries() {
-    let made = Made::new(&two_blocks());
+    let made = TestBlocks::new(&two_blocks());
     let expected = ["alpha", "beta", "gamma", "delta"].map(ok);
     assert_eq!(all(&made.directory()), expected);
     assert_eq!(names(list_in_steps(&made.directory())), expected);
@@ -54,7 +54,7 @@ fn a_directory_without_an_index_is_listed_from_front_to_back_without_dots_and_de
 fn a_broken_record_costs_the_rest_of_its_block() {
     let mut blocks = two_blocks();
     blocks[0].1[24 + 4] = 0;
-    let made = Made::new(&blocks);
+    let made = TestBlocks::new(&blocks);
     let error = Corrupt::RecordLength { dir: DIR, block: FIRST, offset: 24, rec_len: 0 }.into();
     assert_eq!(all(&made.directory()), [Err(error), ok("gamma"), ok("delta")]);
     assert_eq!(made.directory().lookup(name("gamma")), Ok(Ino(23)));
@@ -64,7 +64,7 @@ fn a_broken_record_costs_the_rest_of_its_block() {
 #[test]
 fn entries_that_would_climb_or_lead_nowhere_cost_themselves_alone() {
     let entries = [(21, &b".."[..]), (22, b"."), (23, b"a/b"), (5000, b"far"), (24, b"good")];
-    let made = Made::new(&[(0, first_block(&entries))]);
+    let made = TestBlocks::new(&[(0, first_block(&entries))]);
     let bad = |offset| Err(Corrupt::EntryName { dir: DIR, block: FIRST, offset }.into());
     let structure = Structure::Directory(DIR);
     let far = Corrupt::InodeNumber { structure, block: FIRST, offset: 60, found: 5000 };
@@ -73,10 +73,10 @@ fn entries_that_would_climb_or_lead_nowhere_cost_themselves_alone() {
 }
 
 #[test]
-fn a_hole_is_told_once_however_long_it_is() {
+fn a_hole_is_reported_once_whatever_its_length() {
     let mut blocks = two_blocks();
     blocks[1].0 = 9;
-    let made = Made::new(&blocks);
+    let made = TestBlocks::new(&blocks);
     let hole = Err(Corrupt::DirectoryHole { dir: DIR, at: 1 }.into());
     assert_eq!(all(&made.directory()), [ok("alpha"), ok("beta"), hole, ok("gamma"), ok("delta")]);
 }
@@ -95,7 +95,7 @@ fn a_block_with_a_wrong_checksum_or_without_one_is_not_believed() {
     let mut blocks: Vec<_> = (0..).zip(blocks).collect();
     blocks[1].1[8] = b'B';
     blocks[2].1[1019] = 0;
-    let mut made = Made::new(&blocks);
+    let mut made = TestBlocks::new(&blocks);
     made.shape.checksum_seed = Some(SEED);
     let seen = all(&made.directory());
     assert!(matches!(seen[0], Err(Error::Corrupt(Corrupt::Checksum { block, .. })) if block == FIRST + 1));
@@ -109,18 +109,18 @@ fn parent_wants_the_dots_where_they_belong() {
     let mut blocks = two_blocks();
     blocks[0].1[12 + 8] = b'x';
     let error = Corrupt::EntryName { dir: DIR, block: FIRST, offset: 12 }.into();
-    assert_eq!(Made::new(&blocks).directory().parent(), Err(error));
+    assert_eq!(TestBlocks::new(&blocks).directory().parent(), Err(error));
     assert!(matches!(
-        Made::new(&[]).directory().parent(),
+        TestBlocks::new(&[]).directory().parent(),
         Err(Error::Corrupt(Corrupt::DirectoryHole { .. }))
     ));
 }
 
 #[test]
-fn a_small_directory_is_listed_in_hash_order_and_goes_on_from_any_cookie() {
+fn a_small_directory_is_listed_in_hash_order_and_continues_from_any_cookie() {
     let texts: Vec<String> = (0..40).map(|n| format!("file{n}")).collect();
     let entries: Vec<_> = (100..).zip(&texts).map(|(ino, name)| (ino, name.as_bytes())).collect();
-    let mut made = Made::new(&[(0, first_block(&entries))]);
+    let mut made = TestBlocks::new(&[(0, first_block(&entries))]);
     made.shape.order = Order::Hash(hasher());
     let mut expected = texts.clone();
     expected.sort_by_key(|name| hasher().hash(name.as_bytes()));
@@ -148,7 +148,7 @@ fn index() -> (Vec<String>, Vec<(u32, Vec<u8>)>) {
 #[test]
 fn an_indexed_directory_is_listed_in_hash_order_across_leaves_and_found_by_hash() {
     let (texts, blocks) = index();
-    let made = Made::indexed(&blocks);
+    let made = TestBlocks::indexed(&blocks);
     let expected: Vec<_> = texts.iter().map(|name| ok(name)).collect();
     assert_eq!(all(&made.directory()), expected);
     assert_eq!(names(list_in_steps(&made.directory())), expected);
@@ -161,7 +161,7 @@ fn an_indexed_directory_is_listed_in_hash_order_across_leaves_and_found_by_hash(
 }
 
 #[test]
-fn a_damaged_index_is_told_once_and_everything_is_still_listed_and_found() {
+fn a_damaged_index_is_reported_once_and_all_names_are_still_listed_and_found() {
     let bad = |name, offset, found| field(INDEX, name, FIRST, offset, found);
     let depth = Corrupt::Depth { structure: INDEX, block: FIRST, found: 2, expected: 1 };
     let length = Corrupt::RecordLength { dir: DIR, block: FIRST, offset: 12, rec_len: 1008 };
@@ -184,7 +184,7 @@ fn a_damaged_index_is_told_once_and_everything_is_still_listed_and_found() {
     ] {
         let mut blocks = blocks.clone();
         blocks[0].1[at] = value;
-        let made = Made::indexed(&blocks);
+        let made = TestBlocks::indexed(&blocks);
         let seen = all(&made.directory());
         assert_eq!(seen[0], Err(expected), "byte {at}");
         assert_eq!(names(list_in_steps(&made.directory())), seen);
@@ -201,7 +201,7 @@ fn names_with_one_hash_are_found_and_listed_on_both_sides_of_a_leaf_border() {
     let (first, second) = ("n5586", "n24325");
     let hash = hasher().hash(first.as_bytes()).major;
     assert_eq!(hash, hasher().hash(second.as_bytes()).major);
-    let made = Made::indexed(&[
+    let made = TestBlocks::indexed(&[
         (0, root(0, &[(0, 1), (hash | 1, 2)])),
         (1, block(1024, &[(31, first.as_bytes())])),
         (2, block(1024, &[(32, second.as_bytes())])),
@@ -213,19 +213,19 @@ fn names_with_one_hash_are_found_and_listed_on_both_sides_of_a_leaf_border() {
 }
 
 #[test]
-fn an_entry_in_the_wrong_leaf_is_listed_and_told() {
+fn an_entry_in_the_wrong_leaf_is_listed_and_reported() {
     let (mut texts, mut blocks) = index();
     let (low, high) = (texts[0].clone(), texts.pop().unwrap());
     blocks[1].1 = block(1024, &[(31, high.as_bytes()), (31, low.as_bytes())]);
     blocks[3].1 = block(1024, &[(33, low.as_bytes()), (33, texts[50].as_bytes())]);
-    let made = Made::indexed(&blocks);
+    let made = TestBlocks::indexed(&blocks);
     let seen = all(&made.directory());
-    let told = |name: &str, at: u64, offset| {
+    let reported = |name: &str, at: u64, offset| {
         let found = hasher().hash(name.as_bytes()).major.into();
         Err(field(INDEX, "hash", FIRST + at, offset, found))
     };
-    assert_eq!(seen[..3], [ok(&low), ok(&high), told(&high, 1, 0)]);
-    assert_eq!(seen[23..], [ok(&low), ok(&texts[50]), told(&low, 3, 0)]);
+    assert_eq!(seen[..3], [ok(&low), ok(&high), reported(&high, 1, 0)]);
+    assert_eq!(seen[23..], [ok(&low), ok(&texts[50]), reported(&low, 3, 0)]);
     assert_eq!(names(list_in_steps(&made.directory())), seen);
 }
 
@@ -233,7 +233,7 @@ fn an_entry_in_the_wrong_leaf_is_listed_and_told() {
 fn a_damaged_leaf_costs_its_entries_alone() {
     let (texts, mut blocks) = index();
     blocks[2].0 = 7;
-    let made = Made::indexed(&blocks);
+    let made = TestBlocks::indexed(&blocks);
     let mut expected: Vec<_> = texts.iter().map(|name| ok(name)).collect();
     let hole = Err(Corrupt::DirectoryHole { dir: DIR, at: 2 }.into());
     expected.splice(20..40, [hole]);
@@ -246,7 +246,7 @@ fn a_damaged_leaf_costs_its_entries_alone() {
 #[test]
 fn a_circle_among_the_nodes_ends() {
     let all_one = vec![(0, 1); 126];
-    let mut made = Made::indexed(&[(0, root(1, &all_one[..120])), (1, node(&all_one))]);
+    let mut made = TestBlocks::indexed(&[(0, root(1, &all_one[..120])), (1, node(&all_one))]);
     assert_eq!(all(&made.directory()), [Err(field(INDEX, "dx_entry", FIRST + 1, 8, (126 << 16) | 127))]);
     made.shape.blocks = 5000;
     assert!(all(&made.directory()).len() < 5000);
@@ -263,7 +263,7 @@ fn three_levels_are_read_with_large_dir_alone() {
     blocks.push((4, node(&[(0, 5), (leaves[2].0, 6)])));
     blocks.push((5, node(&leaves[..2])));
     blocks.push((6, node(&leaves[2..])));
-    let mut made = Made::indexed(&blocks);
+    let mut made = TestBlocks::indexed(&blocks);
     let depth = Corrupt::Depth { structure: INDEX, block: FIRST, found: 2, expected: 1 };
     assert_eq!(all(&made.directory())[0], Err(depth.into()));
     made.shape.max_levels = 3;
@@ -276,7 +276,7 @@ fn three_levels_are_read_with_large_dir_alone() {
 #[test]
 fn a_directory_that_ignores_case_is_searched_by_folded_names() {
     let entries = [(21, "Straße".as_bytes()), (22, b"\xffRaw"), (23, b"plain")];
-    let mut made = Made::new(&[(0, first_block(&entries))]);
+    let mut made = TestBlocks::new(&[(0, first_block(&entries))]);
     made.shape.fold = Some(Fold { strict: false, scan: true });
     assert_eq!(made.directory().lookup(name("STRASSE")), Ok(Ino(21)));
     assert_eq!(made.directory().lookup(name("Plain")), Ok(Ino(23)));
@@ -294,7 +294,8 @@ fn an_index_made_with_other_foldings_is_passed_by_unless_the_volume_forbids() {
     let middle = (own / 2 + folded / 2) & !1;
     let (low, high) = if own < folded { (31, 32) } else { (32, 31) };
     let leaf = |ino| block(1024, &[(ino, if ino == 31 { upper.as_bytes() } else { b"x" })]);
-    let mut made = Made::indexed(&[(0, root(0, &[(0, 1), (middle, 2)])), (1, leaf(low)), (2, leaf(high))]);
+    let mut made =
+        TestBlocks::indexed(&[(0, root(0, &[(0, 1), (middle, 2)])), (1, leaf(low)), (2, leaf(high))]);
     made.shape.fold = Some(Fold { strict: false, scan: true });
     assert_eq!(made.directory().lookup(name("file")), Ok(Ino(31)));
     made.shape.fold = Some(Fold { strict: false, scan: false });
@@ -302,13 +303,13 @@ fn an_index_made_with_other_foldings_is_passed_by_unless_the_volume_forbids() {
 }
 
 #[test]
-fn an_inline_directory_goes_on_outside_i_block() {
+fn an_inline_directory_continues_outside_i_block() {
     let mut i_block = Vec::from([9, 0, 0, 0]);
     i_block.extend(block(56, &[(21, b"one"), (0, b"gone"), (22, b"two")]));
     let rest = block(24, &[(23, b"three")]);
-    let made = Made::new(&[]);
+    let made = TestBlocks::new(&[]);
     let mut directory = made.directory();
-    directory.body = Body::Inline(Inline { block: 7, i_block: (168, &i_block), rest: (300, &rest) });
+    directory.body = EntriesBody::Inline(Inline { block: 7, i_block: (168, &i_block), rest: (300, &rest) });
     for order in [Order::Offset, Order::Hash(hasher())] {
         directory.shape.order = order;
         let seen = all(&directory);
@@ -324,7 +325,7 @@ fn an_inline_directory_goes_on_outside_i_block() {
 
     let mut damaged = i_block.clone();
     damaged[4 + 4] = 3;
-    directory.body = Body::Inline(Inline { block: 7, i_block: (168, &damaged), rest: (300, &rest) });
+    directory.body = EntriesBody::Inline(Inline { block: 7, i_block: (168, &damaged), rest: (300, &rest) });
     directory.shape.order = Order::Offset;
     let error = Corrupt::RecordLength { dir: DIR, block: 7, offset: 172, rec_len: 3 };
     assert_eq!(all(&directory), [Err(error.into()), ok("three")]);
@@ -350,7 +351,7 @@ proptest! {
         }
         changes.iter().for_each(|&(at, value)| image[at] = value);
         let blocks: Vec<_> = (0..).zip(image.chunks(1024).map(Vec::from)).collect();
-        let mut made = Made::new(&blocks);
+        let mut made = TestBlocks::new(&blocks);
         made.shape.indexed = indexed;
         made.shape.checksum_seed = sums.then_some(5);
         made.shape.max_levels = 3;
@@ -372,7 +373,7 @@ proptest! {
         made.shape.indexed = false;
         list_in_steps(&made.directory());
         let (i_block, rest) = ((0, &image[..60]), (60, &image[60..160]));
-        let inline = Body::Inline(Inline { block: 1, i_block, rest });
+        let inline = EntriesBody::Inline(Inline { block: 1, i_block, rest });
         let directory = Directory { shape: made.shape.clone(), body: inline };
         list_in_steps(&directory);
         let _ = (directory.lookup(name("file7")), directory.parent());

@@ -5,12 +5,12 @@ use core::cell::Cell;
 use obento_base::{Error, Feature, Ino, Name, Result};
 use obento_driver::{Cookie, EntrySink};
 
-use super::block::{DirBlocks, Found};
-use super::{Body, Chars, Damaged, Directory, Fold, Hasher, Inline, Order, Shape};
+use super::block::{BlockOrHole, DirBlocks};
+use super::{Chars, Damaged, DirShape, Directory, EntriesBody, Fold, Hasher, Inline, Order};
 use crate::checksum::inode_seed;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::inode::{Inode, InodeFlags};
-use crate::map::{Blocks, Run};
+use crate::map::{Blocks, MappedRun};
 use crate::super_block::SuperBlock;
 use crate::unit::FileBlock;
 use crate::volume::Volume;
@@ -78,14 +78,14 @@ impl Volume {
         }
         let shape = match self.shape(inode)? {
             shape if shape.damaged == Damaged::Ignored => shape,
-            shape => Shape { damaged, ..shape },
+            shape => DirShape { damaged, ..shape },
         };
         if inode.has(InodeFlags::INLINE_DATA) {
-            let body = Body::Inline(self.inline(inode)?);
+            let body = EntriesBody::Inline(self.inline(inode)?);
             return f(&Directory { shape, body });
         }
         let blocks = InodeBlocks { volume: self, inode, last: Cell::new(None) };
-        f(&Directory { shape, body: Body::Blocks(&blocks) })
+        f(&Directory { shape, body: EntriesBody::Blocks(&blocks) })
     }
 
     fn inline<'a>(&self, inode: &'a Inode) -> Result<Inline<'a>> {
@@ -97,7 +97,7 @@ impl Volume {
     }
 
     /// Returns the shape of a directory from the super block and `inode`.
-    pub(crate) fn shape(&self, inode: &Inode) -> Result<Shape> {
+    pub(crate) fn shape(&self, inode: &Inode) -> Result<DirShape> {
         let sb = self.super_block();
         let fold = if inode.has(InodeFlags::CASEFOLD) && sb.incompat.contains(Incompat::CASEFOLD) {
             if sb.raw.s_encoding.get() != UTF8_12_1 {
@@ -118,7 +118,7 @@ impl Volume {
         let has_sums = sb.ro_compat.contains(RoCompat::METADATA_CSUM);
         let version = sb.raw.s_def_hash_version;
         let hasher = Hasher::new(version, chars, hash_seed);
-        Ok(Shape {
+        Ok(DirShape {
             dir: inode.ino(),
             block_size: sb.block_size,
             blocks,
@@ -141,7 +141,7 @@ impl Volume {
     }
 }
 
-impl Shape {
+impl DirShape {
     /// Returns the shape of a directory of a new volume, which gets an index if it is large.
     pub(crate) fn of_new(sb: &SuperBlock, ino: u32) -> Self {
         let version = sb.raw.s_def_hash_version;
@@ -182,11 +182,11 @@ struct InodeBlocks<'a> {
     volume: &'a Volume,
     inode: &'a Inode,
     /// The last run that was found, and its first block, since adjacent blocks are read next.
-    last: Cell<Option<(u32, Run)>>,
+    last: Cell<Option<(u32, MappedRun)>>,
 }
 
 impl DirBlocks for InodeBlocks<'_> {
-    fn block(&self, at: FileBlock) -> Result<Found> {
+    fn block(&self, at: FileBlock) -> Result<BlockOrHole> {
         let known = self.last.get().and_then(|(start, run)| {
             let inside = at.0.checked_sub(start).filter(|&inside| inside < run.len)?;
             Some((inside, run))
@@ -202,9 +202,9 @@ impl DirBlocks for InodeBlocks<'_> {
         match run.place {
             Blocks::Mapped(start) => {
                 let number = start.0.saturating_add(inside.into());
-                self.volume.cache().get(number).map(Found::Block)
+                self.volume.cache().get(number).map(BlockOrHole::Block)
             }
-            Blocks::Unwritten(_) | Blocks::Hole => Ok(Found::Hole(run.len.saturating_sub(inside))),
+            Blocks::Unwritten(_) | Blocks::Hole => Ok(BlockOrHole::Hole(run.len.saturating_sub(inside))),
         }
     }
 }

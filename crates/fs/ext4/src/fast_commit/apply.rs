@@ -12,10 +12,10 @@ use obento_base::{Error, Feature, Ino, Name, Result};
 use obento_journal::{Credits, Txn};
 
 use super::{FastCommits, InodeChange, NameChanges};
-use crate::allocator::{BlockRun, Wanted};
+use crate::allocator::{BlockRun, InodeClass};
 use crate::dir::{DirEdit, NewEntry};
-use crate::inode::{Inode, InodeFlags, Place};
-use crate::map::{APPEND_CREDITS, Blocks, Run};
+use crate::inode::{Inode, InodeFlags, InodePlace};
+use crate::map::{APPEND_CREDITS, Blocks, MappedRun};
 use crate::writer::{InodeEdit, Writer, cost};
 
 /// Blocks that change for one name, including the growth of a directory.
@@ -26,7 +26,7 @@ struct Step<'a> {
     ino: Ino,
     change: &'a InodeChange,
     /// The free space in its ranges.
-    reserved: Vec<(u32, Run, Vec<BlockRun>)>,
+    reserved: Vec<(u32, MappedRun, Vec<BlockRun>)>,
 }
 
 impl Writer {
@@ -56,7 +56,7 @@ impl Writer {
         Ok(())
     }
 
-    fn reserve_ranges(&self, change: &InodeChange) -> Result<Vec<(u32, Run, Vec<BlockRun>)>> {
+    fn reserve_ranges(&self, change: &InodeChange) -> Result<Vec<(u32, MappedRun, Vec<BlockRun>)>> {
         let mut all = Vec::new();
         for (at, run) in change.ranges.iter() {
             let reserved = match run.place {
@@ -131,9 +131,9 @@ impl Writer {
     fn edit_made(&self, txn: &mut Txn<'_>, step: &Step<'_>) -> Result<InodeEdit> {
         let size = self.volume().super_block().inode_size;
         let record = step.change.merge(&alloc::vec![0; size.into()])?;
-        let wanted = if step.change.is_directory() { Wanted::Directory } else { Wanted::Other };
+        let wanted = if step.change.is_directory() { InodeClass::Directory } else { InodeClass::Other };
         let new = self.allocator().take_inode(txn, step.ino, wanted)?;
-        let place: Place = new.place;
+        let place: InodePlace = new.place;
         let mut edit =
             InodeEdit::of_record(self.volume().super_block(), step.ino, place, &record, new.table)?;
         edit.set_sectors(0)?;

@@ -18,7 +18,7 @@ use super::tlv::{Located, Tlv, Tlvs};
 use crate::checksum::Crc;
 
 /// The source of the blocks of the area.
-pub(crate) trait Area {
+pub(crate) trait FastCommitArea {
     /// Returns the number of blocks.
     fn len(&self) -> u32;
     /// Fills `buf` with block `at`.
@@ -27,7 +27,7 @@ pub(crate) trait Area {
     fn locate(&self, at: u32) -> u64;
 }
 
-impl Area for Journal {
+impl FastCommitArea for Journal {
     fn len(&self) -> u32 {
         let range = self.super_block().fast_commits();
         range.end.saturating_sub(range.start)
@@ -44,7 +44,7 @@ impl Area for Journal {
 
 /// The layout of the area.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Geometry {
+pub(crate) struct AreaGeometry {
     pub(crate) block_size: u32,
     pub(crate) inode_size: u16,
 }
@@ -57,7 +57,7 @@ const MAX_BYTES: u32 = 32 << 20;
 
 /// The valid records: a prefix of all records.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Valid {
+pub(crate) struct ValidRecords {
     /// Number of records of complete fast commits.
     pub(crate) records: u32,
     /// Number of complete fast commits.
@@ -68,8 +68,8 @@ pub(crate) struct Valid {
 
 /// Passes the records to `visit`, with the number of their block, until it breaks.
 pub(crate) fn each_record(
-    area: &dyn Area,
-    geometry: Geometry,
+    area: &dyn FastCommitArea,
+    geometry: AreaGeometry,
     mut visit: impl FnMut(u32, Located<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
     let len = to_usize(geometry.block_size.into());
@@ -94,13 +94,13 @@ pub(crate) fn each_record(
 
 /// An area in memory.
 #[cfg(test)]
-pub(crate) struct Bytes<'a> {
+pub(crate) struct AreaInMemory<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) block_size: usize,
 }
 
 #[cfg(test)]
-impl Area for Bytes<'_> {
+impl FastCommitArea for AreaInMemory<'_> {
     fn len(&self) -> u32 {
         let blocks = self.bytes.len().checked_div(self.block_size).unwrap_or(0);
         u32::try_from(blocks).unwrap_or(u32::MAX)
@@ -118,8 +118,8 @@ impl Area for Bytes<'_> {
 }
 
 /// Determines which records are valid. `tid` is the transaction after the last one in the log.
-pub(crate) fn scan(area: &dyn Area, geometry: Geometry, tid: Tid) -> Result<Valid> {
-    let mut valid = Valid::default();
+pub(crate) fn scan(area: &dyn FastCommitArea, geometry: AreaGeometry, tid: Tid) -> Result<ValidRecords> {
+    let mut valid = ValidRecords::default();
     let (mut seen, mut crc) = (0_u32, Crc::new(0));
     each_record(area, geometry, |at, located| {
         if seen == 0 && !matches!(located.tlv, Tlv::Head(_)) {
@@ -162,9 +162,9 @@ pub(crate) fn scan(area: &dyn Area, geometry: Geometry, tid: Tid) -> Result<Vali
 
 /// Passes the valid records to `visit`, in order.
 pub(crate) fn replay(
-    area: &dyn Area,
-    geometry: Geometry,
-    valid: Valid,
+    area: &dyn FastCommitArea,
+    geometry: AreaGeometry,
+    valid: ValidRecords,
     mut visit: impl FnMut(Tlv<'_>) -> Result<()>,
 ) -> Result<()> {
     let (mut left, mut outcome) = (valid.records, Ok(()));

@@ -7,7 +7,7 @@ use core::mem::offset_of;
 use obento_base::wire::{FromBytes, IntoBytes};
 use obento_base::{FileKind, Ino, Result};
 
-use super::ranges::Ranges;
+use super::ranges::MovedRanges;
 use crate::inode::InodeFlags;
 use crate::raw::{RawExtent, RawExtentHeader, RawInode};
 
@@ -19,7 +19,7 @@ const AFTER_I_BLOCK: usize = offset_of!(RawInode, i_generation);
 
 /// The properties of an inode while records are applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Node {
+pub(crate) struct ReplayedInode {
     pub(crate) links: u16,
     pub(crate) is_dir: bool,
     /// Whether it is a case-insensitive directory.
@@ -32,11 +32,11 @@ pub(crate) struct InodeChange {
     /// The last logged record.
     pub(super) logged: Option<Box<[u8]>>,
     /// Current link count and type, if they differ from those on the volume.
-    pub(super) node: Option<Node>,
+    pub(super) node: Option<ReplayedInode>,
     /// Whether the mapping on the volume belongs to an earlier inode with this number.
     pub(super) map_dropped: bool,
     /// New mappings.
-    pub(super) ranges: Ranges,
+    pub(super) ranges: MovedRanges,
     /// The parent of a created directory.
     pub(super) made_in: Option<Ino>,
 }
@@ -47,18 +47,18 @@ impl InodeChange {
         let Ok((raw, _)) = RawInode::ref_from_prefix(logged) else { return };
         let is_dir = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory);
         let folds = flags(raw).contains(InodeFlags::CASEFOLD);
-        self.node = Some(Node { links: raw.i_links_count.get(), is_dir, folds });
+        self.node = Some(ReplayedInode { links: raw.i_links_count.get(), is_dir, folds });
         if flags(raw).contains(InodeFlags::INLINE_DATA) {
             // The record contains inline data in place of the mapping.
             self.map_dropped = true;
-            self.ranges = Ranges::default();
+            self.ranges = MovedRanges::default();
         }
         self.logged = Some(logged.into());
     }
 
     /// Frees the inode, whose last name was removed.
     pub(super) fn free(&mut self, is_dir: bool) {
-        let node = Some(Node { links: 0, is_dir, folds: false });
+        let node = Some(ReplayedInode { links: 0, is_dir, folds: false });
         *self = Self { node, map_dropped: true, ..Self::default() };
     }
 

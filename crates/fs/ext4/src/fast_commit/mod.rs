@@ -24,15 +24,15 @@ use alloc::vec::Vec;
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_journal::Tid;
 
-pub(crate) use area::{Area, Geometry, each_record};
-pub(crate) use change::{InodeChange, Node};
+pub(crate) use area::{AreaGeometry, FastCommitArea, each_record};
+pub(crate) use change::{InodeChange, ReplayedInode};
 pub(crate) use names::NameChanges;
-use names::Step;
-pub(crate) use ranges::Overlaid;
+use names::NameStep;
+pub(crate) use ranges::BlockOverlay;
 pub(crate) use tlv::{Located, Tlv};
 
 use crate::dir::Fold;
-use crate::map::{Blocks, Run};
+use crate::map::{Blocks, MappedRun};
 use crate::raw::{RawFcAddRange, RawFcDelRange, RawFcDentryInfo};
 use crate::unit::{FileBlock, VolBlock};
 
@@ -40,9 +40,9 @@ use crate::unit::{FileBlock, VolBlock};
 const MAX_WRITTEN_LEN: u16 = 1 << 15;
 
 /// The volume without fast commits.
-pub(crate) trait Base {
+pub(crate) trait BaseVolume {
     /// Returns link count and type; `None` if the inode is not in use or cannot be read.
-    fn node(&self, ino: Ino) -> Option<Node>;
+    fn node(&self, ino: Ino) -> Option<ReplayedInode>;
     /// Returns how names are compared in case-insensitive directories.
     fn fold(&self) -> Option<Fold>;
 }
@@ -61,7 +61,12 @@ pub(crate) struct FastCommits {
 impl FastCommits {
     /// Reads the records in `area` that belong to transaction `tid`, the one after the last in the log. Fails if the
     /// device fails.
-    pub(crate) fn load(area: &dyn Area, geometry: Geometry, tid: Tid, base: &dyn Base) -> Result<Self> {
+    pub(crate) fn load(
+        area: &dyn FastCommitArea,
+        geometry: AreaGeometry,
+        tid: Tid,
+        base: &dyn BaseVolume,
+    ) -> Result<Self> {
         let valid = area::scan(area, geometry, tid)?;
         let changes = Self { commits: valid.commits, damage: valid.damage, ..Self::default() };
         let mut replay = Replay { base, changes };
@@ -84,8 +89,8 @@ impl FastCommits {
     }
 
     /// Returns where block `at` of the file is.
-    pub(crate) fn map(&self, ino: Ino, at: FileBlock) -> Overlaid {
-        self.inodes.get(&ino).map_or(Overlaid::Base(u32::MAX), |change| change.ranges.get(at))
+    pub(crate) fn map(&self, ino: Ino, at: FileBlock) -> BlockOverlay {
+        self.inodes.get(&ino).map_or(BlockOverlay::Base(u32::MAX), |change| change.ranges.get(at))
     }
 
     /// Returns the changes of names in `dir`, or `None` if there are no changes.
@@ -112,7 +117,7 @@ impl FastCommits {
 
 /// The state of applying records.
 struct Replay<'a> {
-    base: &'a dyn Base,
+    base: &'a dyn BaseVolume,
     changes: FastCommits,
 }
 
@@ -134,7 +139,7 @@ impl Replay<'_> {
     }
 
     /// Returns the current link count and type of an inode in use.
-    fn node(&self, ino: Ino) -> Option<Node> {
+    fn node(&self, ino: Ino) -> Option<ReplayedInode> {
         let node = self.changes.inodes.get(&ino).and_then(|change| change.node);
         node.or_else(|| self.base.node(ino)).filter(|node| node.links > 0)
     }
@@ -150,13 +155,13 @@ impl Replay<'_> {
             Some(len) if len > 0 => (len, Blocks::Unwritten(VolBlock(start))),
             _ => (extent.ee_len.get(), Blocks::Mapped(VolBlock(start))),
         };
-        self.change(ino).ranges.set(extent.ee_block.get(), Run { len: len.into(), place });
+        self.change(ino).ranges.set(extent.ee_block.get(), MappedRun { len: len.into(), place });
     }
 
     fn del_range(&mut self, range: &RawFcDelRange) {
         let ino = ino(range.fc_ino.get());
         if self.node(ino).is_some() {
-            let run = Run { len: range.fc_len.get(), place: Blocks::Hole };
+            let run = MappedRun { len: range.fc_len.get(), place: Blocks::Hole };
             self.change(ino).ranges.set(range.fc_lblk.get(), run);
         }
     }
@@ -178,15 +183,15 @@ impl Replay<'_> {
             change.map_dropped = true;
             self.count_links(dir, |links| links.saturating_add(1));
         } else {
-            self.change(ino).node = Some(Node { links: 1, ..node });
+            self.change(ino).node = Some(ReplayedInode { links: 1, ..node });
         }
-        self.name(dir, name, Step::Link(ino));
+        self.name(dir, name, NameStep::Link(ino));
     }
 
     fn link(&mut self, info: &RawFcDentryInfo, name: &[u8]) {
         let (dir, ino) = (ino(info.fc_parent_ino.get()), ino(info.fc_ino.get()));
         if self.node(ino).is_some() && self.node(dir).is_some() {
-            self.name(dir, name, Step::Link(ino));
+            self.name(dir, name, NameStep::Link(ino));
             self.count_links(ino, |links| links.saturating_add(1));
         }
     }
@@ -194,7 +199,7 @@ impl Replay<'_> {
     fn unlink(&mut self, info: &RawFcDentryInfo, name: &[u8]) {
         let (dir, ino) = (ino(info.fc_parent_ino.get()), ino(info.fc_ino.get()));
         let (Some(node), Some(_)) = (self.node(ino), self.node(dir)) else { return };
-        self.name(dir, name, Step::Unlink(ino));
+        self.name(dir, name, NameStep::Unlink(ino));
         if node.is_dir {
             self.change(ino).free(true);
             self.changes.directories.remove(&ino);
@@ -206,7 +211,7 @@ impl Replay<'_> {
         }
     }
 
-    fn name(&mut self, dir: Ino, name: &[u8], step: Step) {
+    fn name(&mut self, dir: Ino, name: &[u8], step: NameStep) {
         let folds = self.node(dir).is_some_and(|node| node.folds);
         let fold = if folds { self.base.fold() } else { None };
         let changes = self.changes.directories.entry(dir);
@@ -217,7 +222,7 @@ impl Replay<'_> {
     fn count_links(&mut self, ino: Ino, change: impl FnOnce(u16) -> u16) {
         let Some(node) = self.node(ino) else { return };
         if !(node.is_dir && node.links == 1) {
-            self.change(ino).node = Some(Node { links: change(node.links), ..node });
+            self.change(ino).node = Some(ReplayedInode { links: change(node.links), ..node });
         }
     }
 }

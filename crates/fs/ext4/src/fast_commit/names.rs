@@ -13,7 +13,7 @@ use crate::dir::{Fold, Folder};
 
 /// One record about one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum NameStep {
     /// The name refers to this inode, unless it already refers to another one.
     Link(Ino),
     /// The name no longer refers to this inode.
@@ -37,16 +37,16 @@ pub(crate) struct NameChanges {
 struct Touched {
     /// The name as it was written last.
     name: Box<[u8]>,
-    steps: Vec<Step>,
+    steps: Vec<NameStep>,
 }
 
 impl Touched {
     /// Returns the current inode of the name, which refers to `base` on the volume.
     fn resolve(&self, base: Option<Ino>) -> Option<Ino> {
         self.steps.iter().fold(base, |now, &step| match (step, now) {
-            (Step::Link(ino), None) => Some(ino),
-            (Step::Unlink(ino), Some(present)) if present == ino => None,
-            (Step::Link(_) | Step::Unlink(_), now) => now,
+            (NameStep::Link(ino), None) => Some(ino),
+            (NameStep::Unlink(ino), Some(present)) if present == ino => None,
+            (NameStep::Link(_) | NameStep::Unlink(_), now) => now,
         })
     }
 }
@@ -64,11 +64,11 @@ impl NameChanges {
         Self { fold, touched: BTreeMap::new(), added: Mutex::new(None) }
     }
 
-    pub(super) fn push(&mut self, name: &[u8], step: Step) {
+    pub(super) fn push(&mut self, name: &[u8], step: NameStep) {
         let key = self.key(name).into_owned().into_boxed_slice();
         let touched = self.touched.entry(key).or_default();
         touched.steps.push(step);
-        if touched.name.is_empty() || matches!(step, Step::Link(_)) {
+        if touched.name.is_empty() || matches!(step, NameStep::Link(_)) {
             touched.name = name.into();
         }
     }
@@ -124,17 +124,17 @@ mod tests {
 
     fn changes(fold: Option<Fold>) -> NameChanges {
         let mut changes = NameChanges::new(fold);
-        changes.push(b"new", Step::Link(Ino(20)));
-        changes.push(b"gone", Step::Unlink(Ino(12)));
-        changes.push(b"over", Step::Unlink(Ino(13)));
-        changes.push(b"over", Step::Link(Ino(21)));
-        changes.push(b"brief", Step::Link(Ino(22)));
-        changes.push(b"brief", Step::Unlink(Ino(22)));
+        changes.push(b"new", NameStep::Link(Ino(20)));
+        changes.push(b"gone", NameStep::Unlink(Ino(12)));
+        changes.push(b"over", NameStep::Unlink(Ino(13)));
+        changes.push(b"over", NameStep::Link(Ino(21)));
+        changes.push(b"brief", NameStep::Link(Ino(22)));
+        changes.push(b"brief", NameStep::Unlink(Ino(22)));
         changes
     }
 
     #[test]
-    fn names_follow_what_was_linked_and_unlinked() {
+    fn names_follow_links_and_unlinks() {
         let changes = changes(None);
         let now = |name: &[u8], base: Option<u64>| changes.resolve(name, base.map(Ino)).map(|ino| ino.0);
         assert_eq!((now(b"new", None), now(b"new", Some(9))), (Some(20), Some(9)));
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn names_without_case_are_one_and_keep_their_last_spelling() {
         let mut changes = changes(Some(Fold { strict: false, scan: false }));
-        changes.push(b"NEU", Step::Link(Ino(30)));
+        changes.push(b"NEU", NameStep::Link(Ino(30)));
         assert_eq!(changes.resolve(b"GONE", Some(Ino(12))), None);
         assert_eq!(changes.resolve(b"neu", None), Some(Ino(30)));
         let names: Vec<_> =

@@ -16,7 +16,7 @@ use obento_journal::{Log, Tid};
 use obento_testkit::oracle::{Oracle, call, require};
 use proptest::prelude::*;
 
-use super::area::Bytes;
+use super::area::AreaInMemory;
 use super::*;
 use crate::raw::RawInode;
 use crate::volume::Volume;
@@ -30,12 +30,12 @@ const INLINE: u32 = 0x1000_0000;
 /// Inodes 2 (the root) and 11 (a directory), and the files 12 with one name and 13 with two.
 struct Model;
 
-impl Base for Model {
-    fn node(&self, ino: Ino) -> Option<Node> {
+impl BaseVolume for Model {
+    fn node(&self, ino: Ino) -> Option<ReplayedInode> {
         match ino.0 {
-            2 | 11 => Some(Node { links: 3, is_dir: true, folds: false }),
-            12 => Some(Node { links: 1, is_dir: false, folds: false }),
-            13 => Some(Node { links: 2, is_dir: false, folds: false }),
+            2 | 11 => Some(ReplayedInode { links: 3, is_dir: true, folds: false }),
+            12 => Some(ReplayedInode { links: 1, is_dir: false, folds: false }),
+            13 => Some(ReplayedInode { links: 2, is_dir: false, folds: false }),
             _ => None,
         }
     }
@@ -103,8 +103,8 @@ impl Maker {
 }
 
 fn load(bytes: &[u8]) -> FastCommits {
-    let geometry = Geometry { block_size: 1024, inode_size: 256 };
-    FastCommits::load(&Bytes { bytes, block_size: BLOCK }, geometry, TID, &Model).unwrap()
+    let geometry = AreaGeometry { block_size: 1024, inode_size: 256 };
+    FastCommits::load(&AreaInMemory { bytes, block_size: BLOCK }, geometry, TID, &Model).unwrap()
 }
 
 fn raw(mode: u16, links: u16, flags: u32) -> RawInode {
@@ -130,9 +130,9 @@ fn a_file_that_was_made_has_its_record_its_blocks_and_its_name() {
     let record = merged(&changes, 20);
     assert_eq!((record.i_mode.get(), record.i_links_count.get()), (0o100_644, 1));
     assert_eq!(record.i_block[..12], [0x0a, 0xf3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
-    let run = Run { len: 3, place: Blocks::Mapped(VolBlock(501)) };
-    assert_eq!(changes.map(Ino(20), FileBlock(1)), Overlaid::Run(run));
-    assert_eq!(changes.map(Ino(20), FileBlock(4)), Overlaid::Base(u32::MAX));
+    let run = MappedRun { len: 3, place: Blocks::Mapped(VolBlock(501)) };
+    assert_eq!(changes.map(Ino(20), FileBlock(1)), BlockOverlay::Run(run));
+    assert_eq!(changes.map(Ino(20), FileBlock(4)), BlockOverlay::Base(u32::MAX));
     assert_eq!(changes.names(Ino(11)).unwrap().resolve(b"new", None), Some(Ino(20)));
     assert!(changes.names(Ino(2)).is_none() && changes.record(Ino(12), &[]).is_none());
 }
@@ -152,10 +152,10 @@ fn ranges_are_added_unwritten_and_deleted() {
     maker.add(12, 0, 10, 700).add(12, 4, 32768 + 2, 900).delete(12, 8, u32::MAX).tail(TID);
     let changes = maker.load();
     let at = |at| changes.map(Ino(12), FileBlock(at));
-    assert_eq!(at(0), Overlaid::Run(Run { len: 4, place: Blocks::Mapped(VolBlock(700)) }));
-    assert_eq!(at(5), Overlaid::Run(Run { len: 1, place: Blocks::Unwritten(VolBlock(901)) }));
-    assert_eq!(at(6), Overlaid::Run(Run { len: 2, place: Blocks::Mapped(VolBlock(706)) }));
-    assert_eq!(at(9), Overlaid::Run(Run { len: u32::MAX - 9, place: Blocks::Hole }));
+    assert_eq!(at(0), BlockOverlay::Run(MappedRun { len: 4, place: Blocks::Mapped(VolBlock(700)) }));
+    assert_eq!(at(5), BlockOverlay::Run(MappedRun { len: 1, place: Blocks::Unwritten(VolBlock(901)) }));
+    assert_eq!(at(6), BlockOverlay::Run(MappedRun { len: 2, place: Blocks::Mapped(VolBlock(706)) }));
+    assert_eq!(at(9), BlockOverlay::Run(MappedRun { len: u32::MAX - 9, place: Blocks::Hole }));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn an_inode_that_is_used_again_starts_without_blocks() {
     maker.add(12, 0, 10, 700).dentry(5, 11, 12, "old").inode(12, &raw(0o100_600, 1, EXTENTS));
     maker.dentry(3, 11, 12, "young").tail(TID);
     let changes = maker.load();
-    assert_eq!(changes.map(Ino(12), FileBlock(0)), Overlaid::Base(u32::MAX));
+    assert_eq!(changes.map(Ino(12), FileBlock(0)), BlockOverlay::Base(u32::MAX));
     let base_with_tree = [[0xee; 40].as_slice(), &[0x0a, 0xf3, 1, 0, 4, 0], &[0; 82]].concat();
     let record = changes.record(Ino(12), &base_with_tree).unwrap().unwrap();
     assert_eq!(record[40..48], [0x0a, 0xf3, 0, 0, 4, 0, 0, 0]);
@@ -313,15 +313,15 @@ fn volume() -> Option<Writer> {
 /// Applies the fast commits in `bytes` to a volume.
 fn apply(bytes: &[u8]) -> Option<(Writer, obento_base::Result<()>)> {
     let writer = volume()?;
-    let geometry = Geometry { block_size: 1024, inode_size: 256 };
-    let area = Bytes { bytes, block_size: BLOCK };
+    let geometry = AreaGeometry { block_size: 1024, inode_size: 256 };
+    let area = AreaInMemory { bytes, block_size: BLOCK };
     let changes = FastCommits::load(&area, geometry, TID, &**writer.volume()).unwrap();
     let applied = writer.apply_fast_commits(&changes);
     Some((writer, applied))
 }
 
 #[test]
-fn what_is_applied_is_part_of_the_volume() {
+fn applied_changes_are_part_of_the_volume() {
     let mut maker = Maker::new();
     maker.inode(20, &raw(0o100_644, 1, EXTENTS)).add(20, 0, 3, 1500).dentry(3, 11, 20, "new");
     maker.dentry(5, 2, 12, "12").dentry(4, 11, 13, "third").tail(TID);
@@ -338,7 +338,7 @@ fn what_is_applied_is_part_of_the_volume() {
         (Some(Error::Stale), 3)
     );
     let run = volume.map_run(&volume.inode(Ino(20)).unwrap(), FileBlock(1)).unwrap();
-    assert_eq!(run, Run { len: 2, place: Blocks::Mapped(VolBlock(1501)) });
+    assert_eq!(run, MappedRun { len: 2, place: Blocks::Mapped(VolBlock(1501)) });
 }
 
 proptest! {
@@ -366,8 +366,8 @@ proptest! {
             let _ = changes.record(Ino(ino), &vec![0; 256]);
             for at in [0, 1, 1 << 20, u32::MAX] {
                 match changes.map(Ino(ino), FileBlock(at)) {
-                    Overlaid::Run(run) => prop_assert!(run.len > 0),
-                    Overlaid::Base(len) => prop_assert!(len > 0),
+                    BlockOverlay::Run(run) => prop_assert!(run.len > 0),
+                    BlockOverlay::Base(len) => prop_assert!(len > 0),
                 }
             }
             if let Some(names) = changes.names(Ino(ino)) {

@@ -11,7 +11,7 @@ use obento_base::{Error, Timestamp};
 use obento_driver::FormatError;
 
 use super::geometry::{FIRST_INO, Geometry};
-use super::options::Wishes;
+use super::options::RequestedSettings;
 use super::space::Space;
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat, RoCompat};
@@ -69,7 +69,11 @@ pub(crate) struct Draft {
 
 impl Draft {
     /// Creates a volume of this shape without files. Fails with `Device` if memory is short.
-    pub fn new(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> Result<Self, FormatError> {
+    pub fn new(
+        geometry: &Geometry,
+        wishes: &RequestedSettings,
+        identity: &Identity,
+    ) -> Result<Self, FormatError> {
         let raw = super_block(geometry, wishes, identity);
         let sb = SuperBlock::decode(raw.as_bytes(), VolBlock(geometry.first_data_block.into()))?;
         let mut this = Self {
@@ -244,7 +248,7 @@ pub(crate) fn time_halves(now: Timestamp) -> (u32, u8) {
 }
 
 /// Creates the super block, without the counts that are set later.
-fn super_block(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> RawSuperBlock {
+fn super_block(geometry: &Geometry, wishes: &RequestedSettings, identity: &Identity) -> RawSuperBlock {
     let mut raw = RawSuperBlock::new_zeroed();
     set_shape(&mut raw, geometry);
     set_identity(&mut raw, identity);
@@ -265,7 +269,7 @@ fn super_block(geometry: &Geometry, wishes: &Wishes, identity: &Identity) -> Raw
 }
 
 /// Sets the requested fields that do not belong to the shape.
-pub(crate) fn set_habits(raw: &mut RawSuperBlock, wishes: &Wishes) {
+pub(crate) fn set_habits(raw: &mut RawSuperBlock, wishes: &RequestedSettings) {
     raw.s_errors.set(wishes.errors);
     raw.s_last_mounted.iter_mut().zip(&wishes.last_mounted).for_each(|(to, from)| *to = *from);
     raw.s_def_hash_version = HALF_MD4;
@@ -319,7 +323,7 @@ pub(crate) fn set_identity(raw: &mut RawSuperBlock, identity: &Identity) {
     raw.s_hash_seed.iter_mut().zip(seeds).for_each(|(to, word)| to.set(u32::from_le_bytes(*word)));
 }
 
-fn set_by_feature(raw: &mut RawSuperBlock, geometry: &Geometry, wishes: &Wishes) {
+fn set_by_feature(raw: &mut RawSuperBlock, geometry: &Geometry, wishes: &RequestedSettings) {
     let features = &geometry.features;
     if features.needs(Incompat::SIXTY_FOUR_BIT) {
         raw.s_desc_size.set(geometry.desc_size);

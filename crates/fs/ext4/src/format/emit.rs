@@ -18,7 +18,7 @@ use obento_driver::{Contents, FormatError};
 
 use super::draft::{Draft, zeroed};
 use super::output::Output;
-use crate::allocator::{Kind, bitmap_checksum, bits, encode_descriptor, fresh_inode_bitmap};
+use crate::allocator::{BitmapKind, bitmap_checksum, bits, encode_descriptor, fresh_inode_bitmap};
 use crate::checksum::inode_seed;
 use crate::feature::Incompat;
 use crate::group::{GroupDescriptor, GroupFlags};
@@ -39,7 +39,7 @@ pub(crate) type More<'a> = &'a mut dyn FnMut(&Draft, &mut Output<'_>) -> Result<
 
 /// The previous contents of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ground {
+enum PriorContents {
     /// The whole device reads as zeros.
     Clean,
     /// The device may have any contents.
@@ -78,10 +78,10 @@ impl Draft {
         more: More<'_>,
     ) -> Result<(), FormatError> {
         let ground = self.prepare(output, contents)?;
-        if ground == Ground::Dirty {
+        if ground == PriorContents::Dirty {
             self.zero_what_must_be(output, lazy)?;
         }
-        if ground == Ground::Clean || !lazy {
+        if ground == PriorContents::Clean || !lazy {
             self.groups.iter_mut().for_each(|group| group.flags.insert(GroupFlags::INODE_ZEROED));
         }
         self.write_kept_blocks(output, ground)?;
@@ -94,17 +94,17 @@ impl Draft {
     }
 
     /// Erases everything that could be recognised as a volume, and returns the state of the rest.
-    fn prepare(&self, output: &mut Output<'_>, contents: Contents) -> Result<Ground, FormatError> {
+    fn prepare(&self, output: &mut Output<'_>, contents: Contents) -> Result<PriorContents, FormatError> {
         let len = self.sb.volume_len();
         if contents == Contents::Zeros {
-            return Ok(Ground::Clean);
+            return Ok(PriorContents::Clean);
         }
         // First the signatures of an old volume, since an interruption while its space is discarded would leave a
         // part of it.
         output.zero(0..FRONT.min(len))?;
         output.flush()?;
         if contents == Contents::Unknown && output.punch(0..len)? {
-            return Ok(Ground::Clean);
+            return Ok(PriorContents::Clean);
         }
         self.wipe_super_blocks(output)?;
         let rest = len.checked_rem(BACK).unwrap_or(0);
@@ -114,7 +114,7 @@ impl Draft {
             output.zero(start..len)?;
         }
         output.flush()?;
-        Ok(Ground::Dirty)
+        Ok(PriorContents::Dirty)
     }
 
     /// Erases the super block and its backups, in case there was a volume of this shape.
@@ -149,10 +149,10 @@ impl Draft {
         Ok(())
     }
 
-    fn write_kept_blocks(&self, output: &mut Output<'_>, ground: Ground) -> Result<(), FormatError> {
+    fn write_kept_blocks(&self, output: &mut Output<'_>, ground: PriorContents) -> Result<(), FormatError> {
         let mut block = self.zeroed()?;
         self.each_kept_block(|number, names| {
-            if names.is_empty() && ground == Ground::Clean {
+            if names.is_empty() && ground == PriorContents::Clean {
                 return Ok(());
             }
             block.iter_mut().zip(names).for_each(|(to, from)| *to = *from);
@@ -208,12 +208,12 @@ impl Draft {
             if is_written(GroupFlags::BLOCK_UNINIT) {
                 let bitmap = self.block_bitmap(index)?;
                 output.write(self.byte_of(group.block_bitmap.0), &bitmap)?;
-                sums[0] = bitmap_checksum(&self.sb, Kind::Blocks, &bitmap);
+                sums[0] = bitmap_checksum(&self.sb, BitmapKind::Blocks, &bitmap);
             }
             if is_written(GroupFlags::INODE_UNINIT) {
                 let bitmap = self.inode_bitmap(group)?;
                 output.write(self.byte_of(group.inode_bitmap.0), &bitmap)?;
-                sums[1] = bitmap_checksum(&self.sb, Kind::Inodes, &bitmap);
+                sums[1] = bitmap_checksum(&self.sb, BitmapKind::Inodes, &bitmap);
             }
             let (block, start) = self.sb.desc_place(index);
             let start =
@@ -272,14 +272,14 @@ impl Draft {
             raw.s_kbytes_written.set(raw.s_kbytes_written.get().saturating_add(written));
         }
         for group in self.copies() {
-            let mut raw = self.sb.raw;
+            let mut raw = *self.sb.raw;
             raw.s_state.set(raw.s_state.get() & !VALID);
             // The field has 16 bits. e2fsprogs stores the maximum for higher group numbers.
             raw.s_block_group_nr.set(u16::try_from(group).unwrap_or(u16::MAX));
             self.write_super_block(output, self.byte_of(self.sb.group_start(group).0), raw)?;
         }
         output.flush()?;
-        self.write_super_block(output, PRIMARY_OFFSET, self.sb.raw)?;
+        self.write_super_block(output, PRIMARY_OFFSET, *self.sb.raw)?;
         Ok(output.flush()?)
     }
 

@@ -60,13 +60,13 @@ pub(crate) struct Features {
 
 /// One of the three old types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum FormatVersion {
     Ext2,
     Ext3,
     Ext4,
 }
 
-impl Kind {
+impl FormatVersion {
     /// Returns the type with this name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -84,16 +84,16 @@ impl Features {
         Self { compat: Compat::empty(), incompat: Incompat::empty(), ro_compat: RoCompat::empty() };
 
     /// Returns `base_features` and those of the type.
-    pub fn of(kind: Kind) -> Self {
+    pub fn of(kind: FormatVersion) -> Self {
         let base = Self {
             compat: Compat::RESIZE_INODE | Compat::DIR_INDEX | Compat::EXT_ATTR,
             incompat: Incompat::FILETYPE,
             ro_compat: RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE,
         };
         match kind {
-            Kind::Ext2 => base,
-            Kind::Ext3 => Self { compat: base.compat | Compat::HAS_JOURNAL, ..base },
-            Kind::Ext4 => Self {
+            FormatVersion::Ext2 => base,
+            FormatVersion::Ext3 => Self { compat: base.compat | Compat::HAS_JOURNAL, ..base },
+            FormatVersion::Ext4 => Self {
                 compat: base.compat | Compat::HAS_JOURNAL,
                 incompat: base.incompat | Incompat::EXTENT | Incompat::FLEX_BG | Incompat::SIXTY_FOUR_BIT,
                 ro_compat: base.ro_compat
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn features_are_switched_by_name_in_their_order() {
-        let mut features = Features::of(Kind::Ext4);
+        let mut features = Features::of(FormatVersion::Ext4);
         features.edit("^has_journal,bigalloc ^extents,extent").unwrap();
         assert!(!features.has(Compat::HAS_JOURNAL) && features.keeps(RoCompat::BIGALLOC));
         assert!(features.needs(Incompat::EXTENT));
@@ -202,19 +202,22 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_together_is_told_by_name() {
+    fn conflicting_features_are_reported_by_name() {
         let check = |kind, edit| {
             let mut features = Features::of(kind);
             features.edit(edit).unwrap();
             features.check()
         };
         let needs = |what, needs| Err(FormatError::Needs { what, needs });
-        assert_eq!(check(Kind::Ext4, ""), Ok(()));
-        assert_eq!(check(Kind::Ext4, "^extent"), needs("64bit", "extent"));
-        assert_eq!(check(Kind::Ext2, "bigalloc"), needs("bigalloc", "extent"));
-        assert_eq!(check(Kind::Ext3, "^sparse_super"), needs("resize_inode", "sparse_super"));
-        assert_eq!(check(Kind::Ext3, "metadata_csum_seed"), needs("metadata_csum_seed", "metadata_csum"));
+        assert_eq!(check(FormatVersion::Ext4, ""), Ok(()));
+        assert_eq!(check(FormatVersion::Ext4, "^extent"), needs("64bit", "extent"));
+        assert_eq!(check(FormatVersion::Ext2, "bigalloc"), needs("bigalloc", "extent"));
+        assert_eq!(check(FormatVersion::Ext3, "^sparse_super"), needs("resize_inode", "sparse_super"));
+        assert_eq!(
+            check(FormatVersion::Ext3, "metadata_csum_seed"),
+            needs("metadata_csum_seed", "metadata_csum")
+        );
         let excludes = FormatError::Excludes { what: "meta_bg", other: "resize_inode" };
-        assert_eq!(check(Kind::Ext4, "meta_bg"), Err(excludes));
+        assert_eq!(check(FormatVersion::Ext4, "meta_bg"), Err(excludes));
     }
 }

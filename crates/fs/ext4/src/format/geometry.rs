@@ -11,7 +11,7 @@ use obento_driver::{Allowed, FormatError, FormatNotice};
 
 use super::features::Features;
 use super::number::units;
-use super::options::Wishes;
+use super::options::RequestedSettings;
 use super::sizes::Sizes;
 use super::usage::Defaults;
 use crate::feature::{Compat, Incompat, RoCompat};
@@ -53,7 +53,7 @@ impl Geometry {
     /// Computes the shape of a volume of `len` bytes, which is rounded down to blocks, or of a whole device if
     /// `is_device`. Fails with the first error, in the order of the tests of `mke2fs`.
     pub fn new(
-        wishes: &Wishes,
+        wishes: &RequestedSettings,
         len: u64,
         is_device: bool,
         notices: &mut Vec<FormatNotice>,
@@ -124,7 +124,7 @@ impl Geometry {
     /// Computes groups and inodes. If the last group is too short, omits it and starts again.
     fn divide(
         &mut self,
-        wishes: &Wishes,
+        wishes: &RequestedSettings,
         wanted_blocks: u64,
         wanted_inodes: u32,
         room: Option<u32>,
@@ -214,7 +214,7 @@ impl Geometry {
             return Ok(());
         }
         let len = self.blocks.saturating_mul(self.block_size.into());
-        Err(FormatError::TooSmall { what: "the inodes that every volume has", len })
+        Err(FormatError::TooSmall { what: "the reserved inodes", len })
     }
 
     /// Reserves blocks for the descriptors of later groups, for up to 1,024 times the blocks:
@@ -247,7 +247,7 @@ impl Geometry {
 
     /// Returns the number of blocks of the last group if they do not suffice for its own metadata and some data; else
     /// 0.
-    fn short_group(&self, wishes: &Wishes) -> Result<u64, FormatError> {
+    fn short_group(&self, wishes: &RequestedSettings) -> Result<u64, FormatError> {
         let last = self.groups.saturating_sub(1);
         let has_copy = if self.features.has(Compat::SPARSE_SUPER2) {
             wishes.backups >= if self.groups == 2 { 1 } else { 2 }

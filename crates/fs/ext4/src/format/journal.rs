@@ -13,7 +13,7 @@ use obento_journal::raw::{self, MAGIC, RawSuperBlock as RawJournal, SUPER_BLOCK_
 use super::draft::Draft;
 use super::inodes::{JOURNAL_INO, NewInode, PRIVATE_FILE};
 use super::number::units;
-use super::options::{JournalRoom, Wishes};
+use super::options::{JournalRoom, RequestedSettings};
 use crate::feature::Compat;
 
 /// The smallest journal.
@@ -70,7 +70,7 @@ impl JournalSize {
 
     /// Returns the requested size, or else the default for the volume. Returns `None` if the volume is too small.
     /// Fails with `BadValue`.
-    fn new(wishes: &Wishes, draft: &Draft) -> Result<Option<Self>, FormatError> {
+    fn new(wishes: &RequestedSettings, draft: &Draft) -> Result<Option<Self>, FormatError> {
         let sb = &draft.sb;
         let Some(log) = Self::by_volume(sb.blocks_count) else { return Ok(None) };
         let in_blocks = |bytes: u64| bytes.checked_div(sb.block_size.into()).unwrap_or(0);
@@ -109,7 +109,7 @@ impl Draft {
     /// `Journal`, `TooSmall`, with `BadValue` for its size or place, or with the errors of the other device.
     pub fn make_journal(
         &mut self,
-        wishes: &Wishes,
+        wishes: &RequestedSettings,
         external: Option<&dyn BlockDevice>,
         notices: &mut Vec<FormatNotice>,
     ) -> Result<u64, FormatError> {

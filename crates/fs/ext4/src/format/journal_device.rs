@@ -10,7 +10,7 @@ use obento_driver::{Contents, FormatError, Formatted};
 
 use super::draft::{Identity, set_extra_isize, set_habits, set_identity};
 use super::journal::{JournalSize, MAX_BLOCKS, MIN_BLOCKS, journal_label};
-use super::options::Wishes;
+use super::options::RequestedSettings;
 use super::output::Output;
 use super::usage::Defaults;
 use crate::checksum::Crc;
@@ -28,7 +28,7 @@ pub(super) struct JournalDevice {
 
 impl JournalDevice {
     /// Plans the device. Fails with `TooSmall` or `TooLarge`.
-    pub fn new(wishes: &Wishes, identity: &Identity, len: u64) -> Result<Self, FormatError> {
+    pub fn new(wishes: &RequestedSettings, identity: &Identity, len: u64) -> Result<Self, FormatError> {
         let defaults = Defaults::new(wishes.usage.as_deref(), len)?;
         let block_size = wishes.block_size.unwrap_or(defaults.block_size);
         let blocks = len.checked_div(block_size.into()).unwrap_or(0);
@@ -91,7 +91,12 @@ impl JournalDevice {
     }
 }
 
-fn super_block(wishes: &Wishes, identity: &Identity, block_size: u32, blocks: u64) -> RawSuperBlock {
+fn super_block(
+    wishes: &RequestedSettings,
+    identity: &Identity,
+    block_size: u32,
+    blocks: u64,
+) -> RawSuperBlock {
     let mut raw = RawSuperBlock::new_zeroed();
     let log = block_size.checked_ilog2().unwrap_or(10).saturating_sub(10);
     let (low, high) = split(blocks);

@@ -46,7 +46,7 @@ pub(crate) use inodes::{JOURNAL_INO, PRIVATE_FILE, ROOT_INO};
 pub(crate) use journal::{JournalSize, MAX_BLOCKS as MAX_JOURNAL_BLOCKS, journal_label};
 use journal_device::JournalDevice;
 pub(crate) use mapping::{DIRECT, MAX_EXTENT, Piece, ROOT_ENTRIES};
-pub(crate) use options::{JournalRoom, Wishes};
+pub(crate) use options::{JournalRoom, RequestedSettings};
 pub(crate) use orphan_file::orphan_blocks;
 pub(crate) use output::Output;
 pub(crate) use root::{LOST_AND_FOUND, NAME as LOST_AND_FOUND_NAME};
@@ -65,18 +65,18 @@ impl Format for Ext4Driver {
     }
 
     fn plan(&self, device_len: u64, options: &FormatOptions) -> Result<Formatted, FormatError> {
-        Plan::new(device_len, options).map(|plan| plan.formatted)
+        FormatPlan::new(device_len, options).map(|plan| plan.formatted)
     }
 
     fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError> {
-        let Plan { made, wishes, formatted } = Plan::new(device.len(), options)?;
+        let FormatPlan { made, wishes, formatted } = FormatPlan::new(device.len(), options)?;
         let journal = options.journal.as_deref();
         let contents = if wishes.is_zeroed { obento_driver::Contents::Zeros } else { options.contents };
         match made {
-            Made::Volume(mut draft) => {
+            VolumeKind::Volume(mut draft) => {
                 draft.write(device, contents, journal, wishes.lazy_inode_tables, &mut |_, _| Ok(()))?
             }
-            Made::Journal(made) => made.write(device, contents)?,
+            VolumeKind::Journal(made) => made.write(device, contents)?,
         }
         Ok(formatted)
     }
@@ -92,21 +92,21 @@ pub(crate) enum Root {
 }
 
 /// The kind of volume to create.
-enum Made {
+enum VolumeKind {
     Volume(alloc::boxed::Box<Draft>),
     Journal(alloc::boxed::Box<JournalDevice>),
 }
 
 /// All decisions before anything is written.
-struct Plan {
-    made: Made,
-    wishes: Wishes,
+struct FormatPlan {
+    made: VolumeKind,
+    wishes: RequestedSettings,
     formatted: Formatted,
 }
 
-impl Plan {
+impl FormatPlan {
     fn new(device_len: u64, options: &FormatOptions) -> Result<Self, FormatError> {
-        let mut wishes = Wishes::new(options)?;
+        let mut wishes = RequestedSettings::new(options)?;
         let mut notices = Vec::new();
         let identity = identity(options, &wishes, &mut notices);
         let len = options.len.unwrap_or(device_len);
@@ -117,7 +117,7 @@ impl Plan {
         if wishes.features.needs(Incompat::JOURNAL_DEV) {
             let device = JournalDevice::new(&wishes, &identity, len)?;
             let formatted = device.describe(&options.label);
-            return Ok(Self { made: Made::Journal(device.into()), wishes, formatted });
+            return Ok(Self { made: VolumeKind::Journal(device.into()), wishes, formatted });
         }
         wishes.settle(options)?;
         let geometry = Geometry::new(&wishes, len, options.len.is_none(), &mut notices)?;
@@ -130,7 +130,7 @@ impl Plan {
             notices.push(FormatNotice::ShortInodes(geometry.inode_size));
         }
         let formatted = describe(&draft, fs_type, journal_blocks, notices);
-        Ok(Self { made: Made::Volume(draft.into()), wishes, formatted })
+        Ok(Self { made: VolumeKind::Volume(draft.into()), wishes, formatted })
     }
 }
 
@@ -138,7 +138,7 @@ impl Draft {
     /// Adds the contents of every volume to an empty volume. Returns the number of blocks of the journal.
     pub(crate) fn fill(
         &mut self,
-        wishes: &Wishes,
+        wishes: &RequestedSettings,
         journal: Option<&dyn BlockDevice>,
         root: Root,
         notices: &mut Vec<FormatNotice>,
@@ -172,7 +172,7 @@ impl Draft {
 /// Returns UUID, seeds, label and time. Values that are not given are random.
 pub(crate) fn identity(
     options: &FormatOptions,
-    wishes: &Wishes,
+    wishes: &RequestedSettings,
     notices: &mut Vec<FormatNotice>,
 ) -> Identity {
     let mut label = [0; 16];

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use obento_base::Feature;
 use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
 
-use super::features::{Features, Kind};
+use super::features::{Features, FormatVersion};
 use super::number::{number, percent, power, ranged, switch, uuid};
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::quota::QuotaKind;
@@ -76,7 +76,7 @@ const fn set(name: &'static str, takes: Allowed) -> Setting {
 
 /// The requested settings, each checked by itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct RequestedSettings {
     pub features: Features,
     pub usage: Option<String>,
     pub block_size: Option<u32>,
@@ -127,11 +127,11 @@ pub(crate) enum JournalRoom {
     All,
 }
 
-impl Wishes {
+impl RequestedSettings {
     /// Parses `options`. Fails with the first error: `BadValue` for the type; `UnknownFeature`; for each setting in
     /// turn `UnknownSetting`, `BadValue` or `Unsupported`.
     pub fn new(options: &FormatOptions) -> Result<Self, FormatError> {
-        let kind = Kind::named(&options.fs_type).ok_or_else(|| FormatError::BadValue {
+        let kind = FormatVersion::named(&options.fs_type).ok_or_else(|| FormatError::BadValue {
             name: "type",
             value: options.fs_type.clone(),
             allowed: Allowed::Words(super::TYPES),
@@ -182,7 +182,7 @@ impl Wishes {
         Ok(())
     }
 
-    fn defaults(kind: Kind) -> Self {
+    fn defaults(kind: FormatVersion) -> Self {
         Self {
             features: Features::of(kind),
             usage: None,
@@ -368,11 +368,11 @@ mod tests {
     use alloc::sync::Arc;
     use obento_env::{FixedRandom, NO_CLOCK};
 
-    fn wishes(settings: &[(&str, &str)]) -> Result<Wishes, FormatError> {
+    fn wishes(settings: &[(&str, &str)]) -> Result<RequestedSettings, FormatError> {
         let mut options = FormatOptions::new("ext4", Arc::new(NO_CLOCK), Arc::new(FixedRandom(0)));
         options.settings =
             settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        Wishes::new(&options)
+        RequestedSettings::new(&options)
     }
 
     #[test]

@@ -9,7 +9,7 @@ use obento_driver::{Allowed, FormatError};
 use super::draft::Draft;
 use super::inodes::{NewInode, PRIVATE_FILE};
 use super::number::units;
-use super::options::Wishes;
+use super::options::RequestedSettings;
 use crate::checksum::{Crc, inode_seed};
 use crate::feature::{Compat, Incompat};
 use crate::super_block::SuperBlock;
@@ -63,7 +63,7 @@ pub(crate) fn orphan_blocks(sb: &SuperBlock) -> u64 {
 
 impl Draft {
     /// Creates the orphan file, if requested. Fails with `TooSmall`.
-    pub fn make_orphan_file(&mut self, wishes: &Wishes) -> Result<(), FormatError> {
+    pub fn make_orphan_file(&mut self, wishes: &RequestedSettings) -> Result<(), FormatError> {
         if !self.sb.compat.contains(Compat::ORPHAN_FILE) {
             return Ok(());
         }

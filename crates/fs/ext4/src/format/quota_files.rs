@@ -11,7 +11,7 @@ use obento_driver::FormatError;
 use super::draft::Draft;
 use super::geometry::FIRST_INO;
 use super::inodes::{NewInode, PRIVATE_FILE, ROOT_INO};
-use super::options::Wishes;
+use super::options::RequestedSettings;
 use crate::feature::RoCompat;
 use crate::inode::InodeFlags;
 use crate::quota::{BLOCK, Entries, QuotaFile, QuotaKind, entry};
@@ -31,7 +31,7 @@ fn ino_of(kind: QuotaKind) -> u32 {
 
 impl Draft {
     /// Creates the quota files, if requested. Fails with `TooSmall`.
-    pub fn make_quota_files(&mut self, wishes: &Wishes) -> Result<(), FormatError> {
+    pub fn make_quota_files(&mut self, wishes: &RequestedSettings) -> Result<(), FormatError> {
         if !self.sb.ro_compat.contains(RoCompat::QUOTA) {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use super::draft::Draft;
 use super::geometry::FIRST_INO;
 use super::inodes::{NewInode, ROOT_INO};
 use super::mapping::Mapped;
-use crate::dir::{NewEntry, Shape, Slot, needed};
+use crate::dir::{DirShape, FreeSlot, NewEntry, needed};
 use crate::inode::InodeFlags;
 
 pub(crate) const NAME: &[u8] = b"lost+found";
@@ -25,12 +25,15 @@ impl Draft {
     pub fn make_root(&mut self, owner: (u32, u32)) -> Result<(), FormatError> {
         let goal = self.goal_of(ROOT_INO);
         let root = self.map_file(ROOT_INO, goal, 1)?;
-        let shape = Shape::of_new(&self.sb, ROOT_INO);
+        let shape = DirShape::of_new(&self.sb, ROOT_INO);
         let mut block = self.zeroed()?;
         shape.first_block(&mut block, ROOT_INO, ROOT_INO);
         let dots = needed(1).saturating_add(needed(2));
-        let slot =
-            Slot { offset: needed(1), len: shape.records_end().saturating_sub(needed(1)), used: needed(2) };
+        let slot = FreeSlot {
+            offset: needed(1),
+            len: shape.records_end().saturating_sub(needed(1)),
+            used: needed(2),
+        };
         debug_assert!(slot.len > dots, "a block holds three entries");
         shape.put(&mut block, slot, &NewEntry { name: NAME, ino: FIRST_INO, kind: FileKind::Directory });
         shape.seal(&mut block);
@@ -44,7 +47,7 @@ impl Draft {
         let goal = self.goal_of(FIRST_INO);
         self.note_inode_search(FIRST_INO);
         let lost = self.map_file(FIRST_INO, goal, blocks)?;
-        let shape = Shape::of_new(&self.sb, FIRST_INO);
+        let shape = DirShape::of_new(&self.sb, FIRST_INO);
         let mut first = self.zeroed()?;
         shape.first_block(&mut first, FIRST_INO, ROOT_INO);
         let mut blank = self.zeroed()?;

@@ -8,7 +8,7 @@ use obento_driver::{Allowed, FormatError};
 
 use super::features::Features;
 use super::geometry::{MAX_COUNT, log_of};
-use super::options::Wishes;
+use super::options::RequestedSettings;
 use super::usage::Defaults;
 use crate::feature::{Incompat, RoCompat};
 
@@ -24,7 +24,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub fn new(
-        wishes: &Wishes,
+        wishes: &RequestedSettings,
         features: &Features,
         block_size: u32,
         defaults: Defaults,
@@ -64,7 +64,7 @@ impl Sizes {
     /// Returns the number of inodes to create. Fails with `TooMany`.
     pub fn wanted_inodes(
         &self,
-        wishes: &Wishes,
+        wishes: &RequestedSettings,
         features: &Features,
         blocks: u64,
     ) -> Result<u32, FormatError> {
@@ -88,7 +88,11 @@ impl Sizes {
     }
 }
 
-fn cluster_size(wishes: &Wishes, features: &Features, block_size: u32) -> Result<u32, FormatError> {
+fn cluster_size(
+    wishes: &RequestedSettings,
+    features: &Features,
+    block_size: u32,
+) -> Result<u32, FormatError> {
     if !features.keeps(RoCompat::BIGALLOC) {
         return match wishes.cluster_size {
             Some(_) => Err(FormatError::Needs { what: "cluster_size", needs: "bigalloc" }),
@@ -103,7 +107,7 @@ fn cluster_size(wishes: &Wishes, features: &Features, block_size: u32) -> Result
     Ok(size)
 }
 
-fn inode_size(wishes: &Wishes, features: &Features, block_size: u32) -> Result<u16, FormatError> {
+fn inode_size(wishes: &RequestedSettings, features: &Features, block_size: u32) -> Result<u16, FormatError> {
     const OLD: u32 = 128;
     if wishes.revision == 0 {
         return Ok(128);

@@ -7,12 +7,12 @@ use core::ops::Range;
 
 use obento_driver::FormatError;
 
-use crate::ranges::Ranges;
+use crate::ranges::NumberRanges;
 
 /// The blocks of a new volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
-    taken: Ranges,
+    taken: NumberRanges,
     blocks: Range<u64>,
     /// Blocks per cluster, once blocks are allocated in clusters.
     cluster: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Space {
 impl Space {
     /// Creates the state in which `blocks`, those of the volume, are free.
     pub fn new(blocks: Range<u64>) -> Self {
-        Self { taken: Ranges::default(), blocks, cluster: 1 }
+        Self { taken: NumberRanges::default(), blocks, cluster: 1 }
     }
 
     /// Allocates blocks, some of which may already be allocated.
@@ -98,7 +98,7 @@ impl Space {
     }
 
     fn full(&self) -> FormatError {
-        FormatError::TooSmall { what: "what has to be on it", len: self.blocks.end }
+        FormatError::TooSmall { what: "the metadata", len: self.blocks.end }
     }
 
     /// Returns the allocated runs of `range`.
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_before_what_is_taken_however_near_that_is() {
+    fn a_run_ends_before_used_clusters_however_near_they_are() {
         for near in 1..5 {
             for cluster in [1, 4] {
                 let mut space = Space::new(0..400);

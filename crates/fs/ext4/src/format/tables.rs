@@ -65,7 +65,7 @@ impl Draft {
     }
 
     fn too_small(&self) -> FormatError {
-        FormatError::TooSmall { what: "its inode tables", len: self.sb.volume_len() }
+        FormatError::TooSmall { what: "the inode tables", len: self.sb.volume_len() }
     }
 
     /// Returns the last block of `group`.

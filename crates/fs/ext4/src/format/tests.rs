@@ -40,7 +40,7 @@ fn a_last_group_without_room_for_its_tables_is_left_out() {
 }
 
 #[test]
-fn what_is_too_small_or_too_large_is_refused_with_its_size() {
+fn volumes_too_small_or_too_large_are_refused_with_their_size() {
     let plan = |fs_type: &str, len: u64| Ext4Driver.plan(len, &options(fs_type, &[])).map(drop);
     assert!(matches!(plan("ext4", 0), Err(FormatError::TooSmall { .. })));
     assert!(matches!(plan("ext2", 64 << 10), Err(FormatError::TooSmall { .. })));
@@ -72,7 +72,7 @@ fn the_same_options_make_the_same_bytes_and_another_seed_others() {
 }
 
 #[test]
-fn nothing_that_was_there_shows_through() {
+fn no_earlier_contents_are_visible() {
     let make = |old: u8, contents| {
         let device = MemDevice::new(vec![old; 4 << 20]);
         let options = FormatOptions { contents, ..options("ext4", &[("lazy_itable_init", "0")]) };

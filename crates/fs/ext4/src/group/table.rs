@@ -57,7 +57,7 @@ impl Groups {
         }
         let mut totals = Totals::default();
         let mut missing = None;
-        let mut told = 0..MAX_TOLD;
+        let mut reported = 0..MAX_TOLD;
         this.tables.try_reserve_exact(to_usize(sb.groups.into()))?;
         for group in 0..sb.groups {
             zones.add_copies(sb, group)?;
@@ -67,7 +67,7 @@ impl Groups {
                 _ => read(sb, cache, group, 0),
             };
             let descriptor = descriptor.or_else(|error| {
-                told.next().into_iter().for_each(|_| notice(Notice::Damaged(error)));
+                reported.next().into_iter().for_each(|_| notice(Notice::Damaged(error)));
                 let replacement = match missing {
                     Some((index, _)) if index == sb.desc_place(group).0 => Err(error),
                     _ => find_copy(sb, cache, group, error),

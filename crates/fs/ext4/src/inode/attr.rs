@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_encoded_to_what_reads_back_or_refused() {
+    fn times_are_encoded_reversibly_or_refused() {
         for secs in [0, 1, -1, -0x8000_0000, 0x7fff_ffff, 0x8000_0000, 0x3_7fff_ffff] {
             let time = Timestamp::new(secs, 999_999_999);
             let (low, extra) = encode_time(time, true).unwrap();

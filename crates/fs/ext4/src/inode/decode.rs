@@ -8,7 +8,7 @@ use obento_base::wire::{FromBytes, join, to_u64};
 use obento_base::{Corrupt, Error, FileKind, Ino, Result, Structure};
 use obento_block::Block;
 
-use super::{Inode, InodeFlags, Place, Record};
+use super::{Inode, InodeFlags, InodePlace, Record};
 use crate::checksum::{Crc, inode_seed};
 use crate::feature::{Incompat, RoCompat};
 use crate::raw::{RawInode, RawInodeExtra};
@@ -76,7 +76,7 @@ impl Inode {
 
     fn in_table(sb: &SuperBlock, ino: Ino, block: Block, offset: usize, verify: Verify) -> Result<Self> {
         let place =
-            Place { block: VolBlock(block.number()), offset: u32::try_from(offset).unwrap_or(u32::MAX) };
+            InodePlace { block: VolBlock(block.number()), offset: u32::try_from(offset).unwrap_or(u32::MAX) };
         let end = offset.saturating_add(sb.inode_size.into());
         let truncated = Corrupt::Truncated {
             structure: Structure::Inode(ino),
@@ -98,7 +98,12 @@ impl Inode {
 
     /// Decodes the record with which a fast commit replaces the one at `place`. The checksum in the record is not
     /// verified: it is that of the logged record without the mapping. The log has its own checksum.
-    pub(crate) fn from_replay(sb: &SuperBlock, ino: Ino, record: Arc<[u8]>, place: Place) -> Result<Self> {
+    pub(crate) fn from_replay(
+        sb: &SuperBlock,
+        ino: Ino,
+        record: Arc<[u8]>,
+        place: InodePlace,
+    ) -> Result<Self> {
         Self::decode(sb.into(), ino, Record::Replayed(record), place, Verify::Links)
     }
 
@@ -108,13 +113,13 @@ impl Inode {
         format: Format,
         ino: Ino,
         record: Arc<[u8]>,
-        place: Place,
+        place: InodePlace,
         seed: u32,
     ) -> Result<Self> {
         Self::decode(format, ino, Record::Replayed(record), place, Verify::Nothing(seed))
     }
 
-    fn decode(format: Format, ino: Ino, record: Record, place: Place, verify: Verify) -> Result<Self> {
+    fn decode(format: Format, ino: Ino, record: Record, place: InodePlace, verify: Verify) -> Result<Self> {
         let mut this = Self {
             ino,
             record,

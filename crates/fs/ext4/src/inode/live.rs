@@ -17,7 +17,7 @@ use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_env::sync::{Mutex, MutexGuard};
 use obento_journal::{Taken, Tid, Txn};
 
-use super::{Inode, Place, seal_record};
+use super::{Inode, InodePlace, seal_record};
 use crate::checksum::inode_seed;
 use crate::raw::RawInode;
 use crate::super_block::SuperBlock;
@@ -56,7 +56,7 @@ struct Shard {
 #[derive(Debug)]
 struct Entry {
     record: Arc<[u8]>,
-    place: Place,
+    place: InodePlace,
     /// The seed of checksums.
     seed: u32,
     view: Result<Inode>,
@@ -169,7 +169,14 @@ impl Live {
 
     /// Makes the commit of `txn` write an orphan again, since its link in the orphan list changes. The lock of the
     /// inode is not needed, since nothing else changes.
-    pub(crate) fn touch(&self, txn: &mut Txn<'_>, sb: &SuperBlock, ino: Ino, place: Place, table: &Taken) {
+    pub(crate) fn touch(
+        &self,
+        txn: &mut Txn<'_>,
+        sb: &SuperBlock,
+        ino: Ino,
+        place: InodePlace,
+        table: &Taken,
+    ) {
         let size = usize::from(sb.inode_size);
         let start = to_usize(place.offset.into());
         let block = txn.view(table);

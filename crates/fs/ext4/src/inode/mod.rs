@@ -29,7 +29,7 @@ use crate::unit::VolBlock;
 pub struct Inode {
     ino: Ino,
     record: Record,
-    place: Place,
+    place: InodePlace,
     kind: FileKind,
     mode: u16,
     links: u16,
@@ -43,7 +43,7 @@ pub struct Inode {
 
 /// The place of an inode on the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct InodePlace {
     /// Block of the inode table.
     pub block: VolBlock,
     /// Byte offset within the block.
@@ -115,7 +115,7 @@ impl Inode {
     }
 
     /// Returns the place on the volume.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> InodePlace {
         self.place
     }
 

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use core::fmt;
 
 use obento_base::{Bitmap, Error, Ino, Result};
-use obento_driver::{Spot, Target};
+use obento_driver::{ByteUse, Target};
 
 use crate::feature::Compat;
 use crate::group::{GroupDescriptor, GroupFlags};
@@ -123,7 +123,7 @@ fn is_allocated(volume: &Volume, group: u32, block: VolBlock) -> Result<bool> {
 
 /// Returns the structure at byte `offset`. Fails with `NotFound` past the end of the volume, or with the errors of
 /// [`BlockUse::of`].
-pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
+pub(super) fn locate(volume: &Volume, offset: u64) -> Result<ByteUse> {
     let sb = volume.super_block();
     let block_size = u64::from(sb.block_size);
     let block = offset.checked_div(block_size).filter(|&block| block < sb.blocks_count);
@@ -131,8 +131,8 @@ pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
     let inside = offset.checked_rem(block_size).unwrap_or(0);
     let used = BlockUse::of(volume, block)?;
     let (name, target) = match used {
-        BlockUse::Free => return Ok(Spot::Unused),
-        BlockUse::Files => return Ok(Spot::OfFiles),
+        BlockUse::Free => return Ok(ByteUse::Unused),
+        BlockUse::Files => return Ok(ByteUse::OfFiles),
         _ if offset < PRIMARY_OFFSET => (BlockUse::Boot.to_string(), None),
         // With blocks of 1 KiB and clusters it is in block 1, and block 0 belongs to group 0, too.
         _ if offset < PRIMARY_OFFSET.saturating_add(SUPER_BLOCK_LEN) => {
@@ -149,7 +149,7 @@ pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
             (used.to_string(), None)
         }
     };
-    Ok(Spot::Structure { name, target })
+    Ok(ByteUse::Structure { name, target })
 }
 
 /// Returns the copy of the super block in `group`, which starts at byte `start`, or the bytes after it in its block.

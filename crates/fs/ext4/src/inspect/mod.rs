@@ -14,7 +14,7 @@ mod super_block;
 mod xattr;
 
 use obento_base::Result;
-use obento_driver::{Inspect, Record, Spot, Target};
+use obento_driver::{ByteUse, Inspect, Record, Target};
 
 use crate::contract::Ext4;
 
@@ -34,7 +34,7 @@ impl Inspect for Ext4 {
         }
     }
 
-    fn locate(&self, offset: u64) -> Result<Spot> {
+    fn locate(&self, offset: u64) -> Result<ByteUse> {
         locate::locate(self.volume(), offset)
     }
 }

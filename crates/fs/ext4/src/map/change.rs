@@ -13,7 +13,7 @@ use obento_block::Block;
 
 use super::extents::Bounds;
 use super::pointers::{self, Pointers};
-use super::tree::{self, Home, Mapping, Shift, Tree, room_in_block};
+use super::tree::{self, ExtentTree, Mapping, NodeLocation, Shift, room_in_block};
 use crate::inode::{Inode, InodeFlags};
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
@@ -25,14 +25,14 @@ pub(crate) struct Nodes<'a> {
     pub inode: &'a Inode,
 }
 
-impl tree::Source for Nodes<'_> {
+impl tree::NodeSource for Nodes<'_> {
     type Bytes = Block;
     fn load(&self, at: VolBlock, parent_depth: u16, bounds: Bounds) -> Result<Block> {
         self.volume.extent_node(self.inode, at, parent_depth, bounds)
     }
 }
 
-impl pointers::Source for Nodes<'_> {
+impl pointers::PointerSource for Nodes<'_> {
     type Bytes = Block;
     fn load(&self, at: FileBlock, number: u32) -> Result<Block> {
         self.volume.indirect_block(self.inode, at, number)
@@ -41,7 +41,7 @@ impl pointers::Source for Nodes<'_> {
 
 /// A map being changed in memory.
 pub(crate) enum FileMap<'s, S> {
-    Extents(Tree<'s, S>),
+    Extents(ExtentTree<'s, S>),
     Indirect(Pointers<'s, S>),
 }
 
@@ -55,12 +55,12 @@ impl<'s> FileMap<'s, Nodes<'s>> {
         if !inode.has(InodeFlags::EXTENTS) {
             return Ok(Self::Indirect(Pointers::new(nodes, inode.i_block(), block_size / 4)?));
         }
-        super::extents::Node::root(inode)?.check_entries(inode, Bounds::ALL)?;
-        Ok(Self::Extents(Tree::new(nodes, inode.i_block(), room_in_block(block_size))?))
+        super::extents::ExtentNode::root(inode)?.check_entries(inode, Bounds::ALL)?;
+        Ok(Self::Extents(ExtentTree::new(nodes, inode.i_block(), room_in_block(block_size))?))
     }
 }
 
-impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
+impl<S: tree::NodeSource + pointers::PointerSource> FileMap<'_, S> {
     /// Replaces the mappings of `range` by `new`, which is within it and sorted. The old mappings are added to
     /// `removed`.
     pub fn splice(&mut self, range: Range<u64>, new: &[Mapping], removed: &mut Vec<Mapping>) -> Result<()> {
@@ -70,7 +70,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
         }
     }
 
-    /// Moves mappings of one leaf, like [`Tree::shift_leaf`]. Fails with `NotSupported` without extents.
+    /// Moves mappings of one leaf, like [`ExtentTree::shift_leaf`]. Fails with `NotSupported` without extents.
     pub fn shift_leaf(&mut self, at: u64, from: u64, shift: Shift) -> Result<Bounds> {
         match self {
             Self::Extents(map) => map.shift_leaf(at, from, shift),
@@ -133,7 +133,7 @@ impl<S: tree::Source + pointers::Source> FileMap<'_, S> {
     }
 
     /// Returns the nodes whose bytes must be written, including the root.
-    pub fn changed(&self) -> Vec<(usize, Home)> {
+    pub fn changed(&self) -> Vec<(usize, NodeLocation)> {
         match self {
             Self::Extents(map) => map.changed().collect(),
             Self::Indirect(map) => map.changed().collect(),
@@ -224,35 +224,35 @@ pub(crate) fn cluster_of(block: u64, size: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::{State, empty_root};
+    use super::super::tree::{ExtentState, empty_root};
     use super::*;
 
     /// The source of a file of one node.
     struct Nothing;
 
-    impl tree::Source for Nothing {
+    impl tree::NodeSource for Nothing {
         type Bytes = Vec<u8>;
         fn load(&self, _: VolBlock, _: u16, _: Bounds) -> Result<Vec<u8>> {
             Err(Error::Invalid)
         }
     }
 
-    impl pointers::Source for Nothing {
+    impl pointers::PointerSource for Nothing {
         type Bytes = Vec<u8>;
         fn load(&self, _: FileBlock, _: u32) -> Result<Vec<u8>> {
             Err(Error::Invalid)
         }
     }
 
-    fn at(start: u32, len: u32, place: u64, state: State) -> Mapping {
+    fn at(start: u32, len: u32, place: u64, state: ExtentState) -> Mapping {
         Mapping { start, len, place: VolBlock(place), state }
     }
 
     #[test]
     fn a_cluster_is_free_when_none_of_its_blocks_is_mapped() {
-        let mut map = FileMap::Extents(Tree::new(&Nothing, &empty_root(), 100).unwrap());
+        let mut map = FileMap::Extents(ExtentTree::new(&Nothing, &empty_root(), 100).unwrap());
         // Clusters of 16: blocks 0..16 of the file at 160.., 16..48 at 320.. .
-        let all = [at(2, 10, 162, State::Written), at(18, 30, 322, State::Unwritten)];
+        let all = [at(2, 10, 162, ExtentState::Written), at(18, 30, 322, ExtentState::Unwritten)];
         map.splice(0..100, &all, &mut Vec::new()).unwrap();
         let mut remove = |range: Range<u64>| {
             let mut removed = Vec::new();
@@ -268,9 +268,12 @@ mod tests {
 
     #[test]
     fn two_extents_of_one_cluster_free_it_once() {
-        let mut map = FileMap::Extents(Tree::new(&Nothing, &empty_root(), 100).unwrap());
-        let all =
-            [at(0, 4, 160, State::Written), at(4, 4, 164, State::Unwritten), at(8, 24, 168, State::Written)];
+        let mut map = FileMap::Extents(ExtentTree::new(&Nothing, &empty_root(), 100).unwrap());
+        let all = [
+            at(0, 4, 160, ExtentState::Written),
+            at(4, 4, 164, ExtentState::Unwritten),
+            at(8, 24, 168, ExtentState::Written),
+        ];
         map.splice(0..100, &all, &mut Vec::new()).unwrap();
         let mut removed = Vec::new();
         map.splice(0..30, &[], &mut removed).unwrap();
@@ -279,8 +282,8 @@ mod tests {
 
     #[test]
     fn a_hole_in_a_cluster_that_is_there_has_its_place() {
-        let mut map = FileMap::Extents(Tree::new(&Nothing, &empty_root(), 100).unwrap());
-        let all = [at(4, 2, 164, State::Written), at(10, 1, 170, State::Written)];
+        let mut map = FileMap::Extents(ExtentTree::new(&Nothing, &empty_root(), 100).unwrap());
+        let all = [at(4, 2, 164, ExtentState::Written), at(10, 1, 170, ExtentState::Written)];
         map.splice(0..100, &all, &mut Vec::new()).unwrap();
         assert_eq!(map.shared_cluster(0, 4), Ok(Some((VolBlock(160), 4))));
         assert_eq!(map.shared_cluster(7, 4), Ok(Some((VolBlock(167), 3))));

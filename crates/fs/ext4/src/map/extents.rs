@@ -12,7 +12,7 @@ use obento_base::wire::{FromBytes, join, to_usize};
 use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::Block;
 
-use super::{Blocks, Run};
+use super::{Blocks, MappedRun};
 use crate::checksum::Crc;
 use crate::inode::Inode;
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawExtentTail};
@@ -40,7 +40,7 @@ impl Bounds {
 }
 
 /// A node with a valid header.
-pub(crate) struct Node<'a> {
+pub(crate) struct ExtentNode<'a> {
     pub bytes: &'a [u8],
     /// Block of the volume; 0 for the root.
     pub block: u64,
@@ -50,16 +50,16 @@ pub(crate) struct Node<'a> {
 
 impl Volume {
     /// Returns the run that starts at file block `at`.
-    pub(super) fn map_extents(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
-        let root = Node::root(inode)?;
+    pub(super) fn map_extents(&self, inode: &Inode, at: FileBlock) -> Result<MappedRun> {
+        let root = ExtentNode::root(inode)?;
         root.check_entries(inode, Bounds::ALL)?;
         let mut bounds = Bounds::ALL;
         let mut held: Option<Block> = None;
         // One step per level; the depth of the root bounds them.
         for _ in 0..=MAX_DEPTH {
             let node = match &held {
-                None => Node { ..root },
-                Some(block) => Node::in_block(inode, block)?,
+                None => ExtentNode { ..root },
+                Some(block) => ExtentNode::in_block(inode, block)?,
             };
             if node.depth == 0 {
                 return node.find_extent(inode, at, bounds);
@@ -87,7 +87,7 @@ impl Volume {
             return Err(Corrupt::BlockRange { structure, at: bounds.start, start: at.0, len: 1 }.into());
         }
         let block = self.cache().get(at.0)?;
-        let node = Node::in_block(inode, &block)?;
+        let node = ExtentNode::in_block(inode, &block)?;
         if Some(node.depth) != parent_depth.checked_sub(1) {
             return Err(depth_error(inode, at.0, node.depth, parent_depth.saturating_sub(1)));
         }
@@ -102,7 +102,7 @@ impl Volume {
     }
 }
 
-impl<'a> Node<'a> {
+impl<'a> ExtentNode<'a> {
     /// Returns the root, in `i_block`.
     pub fn root(inode: &'a Inode) -> Result<Self> {
         let node = Self::decode(inode, inode.i_block(), 0)?;
@@ -221,7 +221,7 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the extent that contains `at`, from `at` on, or the hole up to the next extent.
-    fn find_extent(&self, inode: &Inode, at: FileBlock, bounds: Bounds) -> Result<Run> {
+    fn find_extent(&self, inode: &Inode, at: FileBlock, bounds: Bounds) -> Result<MappedRun> {
         let extents = self.extents();
         let after = extents.partition_point(|extent| extent.ee_block.get() <= at.0);
         let next = extents.get(after).map_or(bounds.end, |next| next.ee_block.get().into());
@@ -239,7 +239,7 @@ impl<'a> Node<'a> {
             Corrupt::BlockRange { structure, at: at.0.into(), start: start.0, len: len.into() };
         let start = start.checked_add(skip.into()).ok_or(out_of_range)?;
         let place = if written { Blocks::Mapped(start) } else { Blocks::Unwritten(start) };
-        Ok(Run { len: left, place })
+        Ok(MappedRun { len: left, place })
     }
 
     fn bad_field(&self, inode: &Inode, field: &'static str, offset: usize, found: u16) -> Error {
@@ -269,9 +269,9 @@ pub(crate) fn index_leaf(entry: &RawExtentIndex) -> VolBlock {
 }
 
 /// Returns a hole from `at` to before `end`.
-fn hole(at: FileBlock, end: u64) -> Run {
+fn hole(at: FileBlock, end: u64) -> MappedRun {
     let len = end.saturating_sub(at.0.into()).max(1);
-    Run { len: u32::try_from(to_usize(len)).unwrap_or(u32::MAX), place: Blocks::Hole }
+    MappedRun { len: u32::try_from(to_usize(len)).unwrap_or(u32::MAX), place: Blocks::Hole }
 }
 
 fn depth_error(inode: &Inode, block: u64, found: u16, expected: u16) -> Error {

@@ -9,7 +9,7 @@ use obento_base::wire::le::U32;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Result, Structure};
 
-use super::{Blocks, Run};
+use super::{Blocks, MappedRun};
 use crate::inode::Inode;
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
@@ -18,7 +18,7 @@ use crate::volume::Volume;
 pub(super) const DIRECT: u64 = 12;
 
 /// The path from a number of `i_block` to a block.
-pub(super) struct Path {
+pub(super) struct PointerPath {
     /// Position in `i_block`.
     pub root: usize,
     /// Levels of indirect blocks below it.
@@ -36,11 +36,11 @@ pub(super) fn direct(i_block: &[u8]) -> Option<impl Iterator<Item = u32> + use<'
 
 impl Volume {
     /// Returns the run that starts at file block `at`.
-    pub(super) fn map_indirect(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
+    pub(super) fn map_indirect(&self, inode: &Inode, at: FileBlock) -> Result<MappedRun> {
         let per_block = u64::from(self.super_block().block_size / 4);
         let Some(path) = find_path(at, per_block) else {
             // Blocks past the reach of three levels cannot be mapped.
-            return Ok(Run { len: u32::MAX.saturating_sub(at.0).max(1), place: Blocks::Hole });
+            return Ok(MappedRun { len: u32::MAX.saturating_sub(at.0).max(1), place: Blocks::Hole });
         };
         let roots = numbers(inode.i_block());
         if path.levels == 0 {
@@ -52,7 +52,7 @@ impl Volume {
         for level in (0..path.levels).rev() {
             if number == 0 {
                 let left = span.saturating_sub(inside).max(1);
-                return Ok(Run { len: u32::try_from(left).unwrap_or(u32::MAX), place: Blocks::Hole });
+                return Ok(MappedRun { len: u32::try_from(left).unwrap_or(u32::MAX), place: Blocks::Hole });
             }
             let block = self.indirect_block(inode, at, number)?;
             span = span.checked_div(per_block).unwrap_or(1).max(1);
@@ -64,7 +64,7 @@ impl Volume {
             }
             number = entries.first().map_or(0, |number| number.get());
         }
-        Ok(Run { len: 1, place: Blocks::Hole })
+        Ok(MappedRun { len: 1, place: Blocks::Hole })
     }
 
     pub(crate) fn indirect_block(
@@ -83,16 +83,16 @@ impl Volume {
 }
 
 /// Returns the path to a block, or `None` past the end of the three-level tree.
-pub(super) fn find_path(at: FileBlock, per_block: u64) -> Option<Path> {
+pub(super) fn find_path(at: FileBlock, per_block: u64) -> Option<PointerPath> {
     let mut inside = u64::from(at.0);
     if inside < DIRECT {
-        return Some(Path { root: to_usize(inside), levels: 0, inside: 0 });
+        return Some(PointerPath { root: to_usize(inside), levels: 0, inside: 0 });
     }
     inside = inside.checked_sub(DIRECT)?;
     for (levels, root) in (1..=3_u32).zip(12..) {
         let span = per_block.checked_pow(levels)?;
         if inside < span {
-            return Some(Path { root, levels, inside });
+            return Some(PointerPath { root, levels, inside });
         }
         inside = inside.checked_sub(span)?;
     }
@@ -105,7 +105,7 @@ pub(crate) fn numbers(bytes: &[u8]) -> &[U32] {
 }
 
 /// Returns the run at the start of `entries`: a hole, or consecutive blocks.
-fn run_of(entries: &[U32]) -> Run {
+fn run_of(entries: &[U32]) -> MappedRun {
     let first = entries.first().map_or(0, |number| number.get());
     let step = u64::from(first != 0);
     let follows = |(n, number): (usize, &U32)| {
@@ -113,7 +113,7 @@ fn run_of(entries: &[U32]) -> Run {
     };
     let len = entries.iter().enumerate().take_while(|&(n, number)| follows((n, number))).count().max(1);
     let place = if first == 0 { Blocks::Hole } else { Blocks::Mapped(VolBlock(first.into())) };
-    Run { len: u32::try_from(len).unwrap_or(u32::MAX), place }
+    MappedRun { len: u32::try_from(len).unwrap_or(u32::MAX), place }
 }
 
 #[cfg(test)]
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn a_run_ends_where_the_numbers_stop_counting_up() {
         let run = |list: &[u32]| run_of(&list.iter().map(|&n| U32::new(n)).collect::<std::vec::Vec<_>>());
-        assert_eq!(run(&[7, 8, 9, 11]), Run { len: 3, place: Blocks::Mapped(VolBlock(7)) });
-        assert_eq!(run(&[0, 0, 1]), Run { len: 2, place: Blocks::Hole });
-        assert_eq!(run(&[]), Run { len: 1, place: Blocks::Hole });
+        assert_eq!(run(&[7, 8, 9, 11]), MappedRun { len: 3, place: Blocks::Mapped(VolBlock(7)) });
+        assert_eq!(run(&[0, 0, 1]), MappedRun { len: 2, place: Blocks::Hole });
+        assert_eq!(run(&[]), MappedRun { len: 1, place: Blocks::Hole });
     }
 }

@@ -11,13 +11,13 @@ mod indirect;
 mod inline;
 mod moved;
 mod pointers;
-mod promise;
+mod reservation;
 mod tree;
 mod write;
 
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
 
-use crate::fast_commit::Overlaid;
+use crate::fast_commit::BlockOverlay;
 use crate::inode::{Inode, InodeFlags};
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
@@ -25,20 +25,20 @@ use crate::volume::Volume;
 pub(crate) use extents::extents_magic;
 pub use inline::InlineData;
 pub(crate) use moved::MovedTable;
-pub(crate) use promise::PromiseTable;
-pub(crate) use tree::{Mapping, State, empty_root, room_in_block};
+pub(crate) use reservation::ReservationTable;
+pub(crate) use tree::{ExtentState, Mapping, empty_root, room_in_block};
 pub(crate) use write::{APPEND_CREDITS, OwnBlocks};
 
 /// A run of file blocks of one kind, from the requested block on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct MappedRun {
     /// Number of blocks, at least 1.
     pub len: u32,
     /// The place of the blocks.
     pub place: Blocks,
 }
 
-/// The kinds of a [`Run`].
+/// The kinds of a [`MappedRun`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blocks {
     /// On the volume from this block on.
@@ -52,15 +52,15 @@ pub enum Blocks {
 impl Volume {
     /// Returns the run that starts at block `at` of the file. Fails with `Unsupported` if the file is encrypted (its
     /// blocks would be useless), with `Corrupt` if the map is damaged there, or with `Invalid` for inline data.
-    pub fn map_run(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
+    pub fn map_run(&self, inode: &Inode, at: FileBlock) -> Result<MappedRun> {
         if inode.has(InodeFlags::INLINE_DATA) {
             return Err(Error::Invalid);
         }
         let run = match self.fast_commits().map(inode.ino(), at) {
-            Overlaid::Run(run) => run,
-            Overlaid::Base(most) => {
+            BlockOverlay::Run(run) => run,
+            BlockOverlay::Base(most) => {
                 let run = self.map_stored(inode, at)?;
-                Run { len: run.len.min(most).max(1), ..run }
+                MappedRun { len: run.len.min(most).max(1), ..run }
             }
         };
         match run.place {
@@ -71,7 +71,7 @@ impl Volume {
     }
 
     /// Returns the run according to the inode's map.
-    fn map_stored(&self, inode: &Inode, at: FileBlock) -> Result<Run> {
+    fn map_stored(&self, inode: &Inode, at: FileBlock) -> Result<MappedRun> {
         if inode.has(InodeFlags::EXTENTS) {
             self.map_extents(inode, at)
         } else {

@@ -9,8 +9,8 @@ use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_driver::NewNode;
 use obento_journal::{Credits, Txn};
 
-use super::names::{ENTRY, Ended, FIRST_BLOCK, GROWTH, LAST_NAME, NEW_INODE, expect_same_project};
-use crate::dir::{DirEdit, NewEntry, Room, Run, Slot};
+use super::names::{ENTRY, FIRST_BLOCK, GROWTH, LAST_NAME, NEW_INODE, OperationEnd, expect_same_project};
+use crate::dir::{DirEdit, EntrySpace, FreeSlot, NewEntry, RecordRun};
 use crate::inode::{Inode, InodeFlags};
 use crate::writer::{InodeEdit, Writer};
 
@@ -35,7 +35,7 @@ impl Writer {
         let parent = self.live_directory(dir)?;
         let room = self.volume().with_directory(&parent, |directory| directory.room(name))?;
         self.expect_sound(&parent, new)?;
-        let growth = if matches!(room, Room::Grow(_)) { GROWTH } else { Credits(0) };
+        let growth = if matches!(room, EntrySpace::Grow(_)) { GROWTH } else { Credits(0) };
         let body = match new.kind {
             FileKind::Directory | FileKind::Symlink => FIRST_BLOCK,
             _ => Credits(0),
@@ -67,7 +67,7 @@ impl Writer {
         txn: &mut Txn<'_>,
         parent: &Inode,
         name: &Name,
-        room: Room,
+        room: EntrySpace,
         new: &NewNode<'_>,
     ) -> Result<Attr> {
         let mut dir = DirEdit::new(self, txn, parent)?;
@@ -89,7 +89,7 @@ impl Writer {
         &self,
         txn: &mut Txn<'_>,
         dir: &mut DirEdit<'_>,
-        (run, slot): (&Run, Slot),
+        (run, slot): (&RecordRun, FreeSlot),
         name: &Name,
         (ino, kind): (Ino, FileKind),
     ) {
@@ -100,19 +100,29 @@ impl Writer {
     }
 
     /// Allocates an inode for `new`, which is not stored yet. Fails with `NoSpace`, and then allocates nothing.
-    fn make_inode(&self, txn: &mut Txn<'_>, parent: &Inode, new: &NewNode<'_>) -> Result<(InodeEdit, Attr)> {
+    pub(super) fn make_inode(
+        &self,
+        txn: &mut Txn<'_>,
+        parent: &Inode,
+        new: &NewNode<'_>,
+    ) -> Result<(InodeEdit, Attr)> {
         let mut inode = self.new_inode(txn, parent, new)?;
         let made = self.give_body(txn, &mut inode, parent.ino(), new).and_then(|()| self.attr_of(&inode));
         match made {
             Ok(attr) => Ok((inode, attr)),
-            Err(error) => {
-                if let Err(error) = self.free_inode(txn, &mut inode) {
-                    // An inode in use without a name can be repaired only by a check.
-                    self.txns().abort(error);
-                }
-                Err(error)
-            }
+            Err(error) => Err(self.discard_new(txn, Some(inode), error)),
         }
+    }
+
+    /// Frees a new inode that gets no name because of `error`, and returns that error.
+    pub(super) fn discard_new(&self, txn: &mut Txn<'_>, inode: Option<InodeEdit>, error: Error) -> Error {
+        if let Some(mut inode) = inode
+            && let Err(error) = self.free_inode(txn, &mut inode)
+        {
+            // An inode in use without a name can be repaired only by a check.
+            self.txns().abort(error);
+        }
+        error
     }
 
     /// Creates the contents of a new inode: `.` and `..`, or a target. Fails with `NoSpace`, and then allocates no
@@ -205,11 +215,11 @@ impl Writer {
             return Err(Error::TooManyLinks);
         }
         expect_same_project(sb, &parent, &inode)?;
-        let growth = if matches!(room, Room::Grow(_)) { GROWTH } else { Credits(0) };
+        let growth = if matches!(room, EntrySpace::Grow(_)) { GROWTH } else { Credits(0) };
         let orphan = if names == Names::None { LAST_NAME } else { Credits(0) };
         let mut txn = self.begin(ENTRY + ENTRY + growth + orphan)?;
         let linked = self.link_in(&mut txn, &parent, &inode, name, room);
-        let ended: Ended<Attr> = self.end(txn, &[&parent], linked);
+        let ended: OperationEnd<Attr> = self.end(txn, &[&parent], linked);
         drop(locked);
         self.settle(ended)
     }
@@ -220,7 +230,7 @@ impl Writer {
         parent: &Inode,
         inode: &Inode,
         name: &Name,
-        room: Room,
+        room: EntrySpace,
     ) -> Result<Attr> {
         let mut dir = DirEdit::new(self, txn, parent)?;
         let prepared = dir.make_room(txn, name, room).and_then(|place| {

@@ -6,4 +6,4 @@ mod names;
 mod remove;
 mod rename;
 
-pub(crate) use rename::End;
+pub(crate) use rename::{OldName, RenameEnd};

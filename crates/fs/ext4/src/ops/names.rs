@@ -11,7 +11,7 @@
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_journal::{Credits, Tid, Txn};
 
-use crate::dir::{Hit, Home};
+use crate::dir::{EntriesLocation, FoundName};
 use crate::feature::{Compat, RoCompat};
 use crate::inode::{Inode, InodeFlags};
 use crate::map::APPEND_CREDITS;
@@ -33,16 +33,16 @@ pub(super) const LAST_NAME: Credits = Credits(cost::INODE.0 + cost::ORPHAN.0);
 const UNCOUNTED: u16 = 1;
 
 /// A name that was found with everything locked.
-pub(super) struct Found<'a> {
+pub(super) struct LockedName<'a> {
     pub(super) dir: Inode,
-    pub(super) hit: Hit,
+    pub(super) hit: FoundName,
     pub(super) inode: Inode,
     pub(super) locked: LockedInodes<'a>,
 }
 
 /// The result of an operation, and what must be awaited without locks.
 #[must_use]
-pub(super) struct Ended<T> {
+pub(super) struct OperationEnd<T> {
     tid: Option<Tid>,
     outcome: Result<T>,
 }
@@ -64,18 +64,18 @@ impl Writer {
     }
 
     /// Returns the place of `name` in `dir`. Fails with `NotFound` or `Corrupt`.
-    pub(super) fn find(&self, dir: &Inode, name: &Name) -> Result<Hit> {
+    pub(super) fn find(&self, dir: &Inode, name: &Name) -> Result<FoundName> {
         self.volume().with_directory(dir, |directory| directory.find(name))
     }
 
     /// Looks up `name` in `dir` and locks both inodes. Fails with `NotDirectory`, `NotFound` or `Corrupt`.
-    pub(super) fn lock_name(&self, dir: Ino, name: &Name) -> Result<Found<'_>> {
+    pub(super) fn lock_name(&self, dir: Ino, name: &Name) -> Result<LockedName<'_>> {
         let mut locked = self.locks().write(&[dir]);
         let view = self.live_directory(dir)?;
         let mut known = self.find(&view, name)?;
         if self.locks().try_add(&mut locked, known.ino) {
             let inode = self.named_inode(known.ino)?;
-            return Ok(Found { dir: view, hit: known, inode, locked });
+            return Ok(LockedName { dir: view, hit: known, inode, locked });
         }
         drop(locked);
         loop {
@@ -84,7 +84,7 @@ impl Writer {
             let hit = if self.is_current(&known.home) { known } else { self.find(&view, name)? };
             if locked.covers(hit.ino) {
                 let inode = self.named_inode(hit.ino)?;
-                return Ok(Found { dir: view, hit, inode, locked });
+                return Ok(LockedName { dir: view, hit, inode, locked });
             }
             known = hit;
         }
@@ -92,10 +92,10 @@ impl Writer {
 
     /// Returns whether the block in which an entry was found has not changed, so that it need not be searched again.
     /// A change replaces the block in the cache.
-    pub(super) fn is_current(&self, home: &Home) -> bool {
+    pub(super) fn is_current(&self, home: &EntriesLocation) -> bool {
         match home {
-            Home::Block(block) => self.volume().cache().is_current(block),
-            Home::Inline(_) => false,
+            EntriesLocation::Block(block) => self.volume().cache().is_current(block),
+            EntriesLocation::Inline(_) => false,
         }
     }
 
@@ -108,15 +108,15 @@ impl Writer {
     }
 
     /// Ends the transaction of an operation, whatever its result.
-    pub(super) fn end<T>(&self, txn: Txn<'_>, dirs: &[&Inode], outcome: Result<T>) -> Ended<T> {
+    pub(super) fn end<T>(&self, txn: Txn<'_>, dirs: &[&Inode], outcome: Result<T>) -> OperationEnd<T> {
         let tid = txn.commit();
         let synchronous =
             dirs.iter().any(|dir| dir.flags().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC));
-        Ended { tid: (synchronous && outcome.is_ok()).then_some(tid), outcome }
+        OperationEnd { tid: (synchronous && outcome.is_ok()).then_some(tid), outcome }
     }
 
     /// Waits as necessary, and returns the result of the operation. No inode is locked.
-    pub(super) fn settle<T>(&self, ended: Ended<T>) -> Result<T> {
+    pub(super) fn settle<T>(&self, ended: OperationEnd<T>) -> Result<T> {
         if let Some(tid) = ended.tid {
             self.txns().wait_durable(tid)?;
         }

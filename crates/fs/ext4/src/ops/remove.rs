@@ -7,11 +7,11 @@ use obento_base::{Error, FileKind, Ino, Name, Result};
 use obento_driver::{AskUsage, Usage, Victim};
 use obento_journal::{Credits, Txn};
 
-use super::names::{ENTRY, Found, LAST_NAME};
-use crate::dir::{DirEdit, Hit};
+use super::names::{ENTRY, LAST_NAME, LockedName};
+use crate::dir::{DirEdit, FoundName};
 use crate::inode::Inode;
-use crate::writer::{Estate, Writer};
-use crate::xattr::Dead;
+use crate::writer::{PreparedEviction, Writer};
+use crate::xattr::UnreferencedValues;
 
 /// When an inode without names is freed.
 enum Ending {
@@ -34,11 +34,12 @@ impl Writer {
         }
         let is_last = usage == Usage::Unused && (inode.is_dir() || inode.links() <= 1);
         // Its errors are reported when it is forgotten.
-        let estate = if is_last { self.estate(inode).unwrap_or_default() } else { None };
-        let Found { dir, hit, inode, locked } = found;
-        let mut txn = self.begin(ENTRY + LAST_NAME + estate.as_ref().map_or(Credits(0), Estate::credits))?;
-        let mut dead = Dead::default();
-        let (ending, outcome) = match self.remove_in(&mut txn, (&dir, &hit), &inode, estate, &mut dead) {
+        let eviction = if is_last { self.eviction(inode).unwrap_or_default() } else { None };
+        let LockedName { dir, hit, inode, locked } = found;
+        let mut txn =
+            self.begin(ENTRY + LAST_NAME + eviction.as_ref().map_or(Credits(0), PreparedEviction::credits))?;
+        let mut dead = UnreferencedValues::default();
+        let (ending, outcome) = match self.remove_in(&mut txn, (&dir, &hit), &inode, eviction, &mut dead) {
             Ok(ending) => (ending, Ok(())),
             Err(error) => (Ending::Forgotten, Err(error)),
         };
@@ -64,19 +65,19 @@ impl Writer {
     fn remove_in(
         &self,
         txn: &mut Txn<'_>,
-        (dir, hit): (&Inode, &Hit),
+        (dir, hit): (&Inode, &FoundName),
         inode: &Inode,
-        estate: Option<Estate>,
-        dead: &mut Dead,
+        eviction: Option<PreparedEviction>,
+        dead: &mut UnreferencedValues,
     ) -> Result<Ending> {
         let mut dir = DirEdit::new(self, txn, dir)?;
         let run = dir.take(txn, &hit.home)?;
         let mut inode = self.edit_known(txn, inode)?;
-        if estate.is_some() {
+        if eviction.is_some() {
             self.remove_orphan(txn, &mut inode)?;
         }
-        let estate = estate.filter(|estate| self.free_own(txn, &mut inode, estate.blocks()).is_ok());
-        if estate.is_none() {
+        let eviction = eviction.filter(|eviction| self.free_own(txn, &mut inode, eviction.blocks()).is_ok());
+        if eviction.is_none() {
             self.take_name(&mut inode)?;
         }
         dir.remove(txn, &run, hit.spot);
@@ -85,10 +86,10 @@ impl Writer {
             self.lose_subdirectory(&mut dir.inode);
         }
         dir.store(txn);
-        let Some(estate) = estate else {
+        let Some(eviction) = eviction else {
             self.store_inode(txn, &inode);
             return Ok(Ending::Forgotten);
         };
-        Ok(Ending::Now(self.end_inode(txn, &mut inode, &estate, dead).err()))
+        Ok(Ending::Now(self.end_inode(txn, &mut inode, &eviction, dead).err()))
     }
 }

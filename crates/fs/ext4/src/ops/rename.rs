@@ -6,79 +6,114 @@
 //! Source: Linux fs/ext4/namei.c `ext4_rename`, `ext4_cross_rename`.
 
 use obento_base::{Error, FileKind, Ino, Name, Result};
-use obento_driver::RenameFlags;
-use obento_journal::Txn;
+use obento_driver::{NewNode, RenameFlags};
+use obento_journal::{Credits, Txn};
 
-use super::names::{ENTRY, GROWTH, LAST_NAME, expect_same_project};
-use crate::dir::{DirEdit, Hit, NewEntry, Room, Run, Slot, Spot};
+use super::names::{ENTRY, GROWTH, LAST_NAME, NEW_INODE, expect_same_project};
+use crate::dir::{DirEdit, EntryPosition, EntrySpace, FoundName, FreeSlot, NewEntry, RecordRun};
 use crate::inode::Inode;
 use crate::writer::{InodeEdit, LockedInodes, Writer};
 
 /// The source or the target of a rename.
 #[derive(Clone, Copy)]
-pub(crate) struct End<'a> {
+pub(crate) struct RenameEnd<'a> {
     pub(crate) dir: Ino,
     pub(crate) name: &'a Name,
 }
 
 /// The state before a rename, with everything locked.
-struct Scene<'a> {
+struct LockedRename<'a> {
     from: Inode,
     to: Inode,
     moved: Named,
     target: Option<Named>,
     /// The place for the new name, if it does not exist.
-    room: Option<Room>,
+    room: Option<EntrySpace>,
     locked: LockedInodes<'a>,
 }
 
+/// The use of the old name after a rename.
+#[derive(Clone, Copy)]
+pub(crate) enum OldName<'a> {
+    /// The name is removed.
+    Remove,
+    /// The name refers to a new inode.
+    Whiteout(&'a NewNode<'a>),
+}
+
 /// The results of looking up both names.
-struct Sight {
-    moved: Hit,
-    target: Result<Hit, Room>,
+struct LookupResults {
+    moved: FoundName,
+    target: Result<FoundName, EntrySpace>,
 }
 
 /// A name and its inode.
 struct Named {
-    hit: Hit,
+    hit: FoundName,
     inode: Inode,
 }
 
 /// The place for the new name.
 enum Destination {
-    Free(Run, Slot),
-    Taken(Run, Spot),
+    Free(RecordRun, FreeSlot),
+    Taken(RecordRun, EntryPosition),
 }
 
 impl Writer {
     /// [`obento_driver::WritableFileSystem::rename`].
-    pub(crate) fn rename(&self, from: End<'_>, to: End<'_>, flags: RenameFlags) -> Result<()> {
-        if flags.contains(RenameFlags::all()) {
-            return Err(Error::Invalid);
-        }
-        self.with_space(|| self.rename_once(from, to, flags))
+    pub(crate) fn rename(&self, from: RenameEnd<'_>, to: RenameEnd<'_>, flags: RenameFlags) -> Result<()> {
+        self.rename_with(from, to, flags, OldName::Remove)
     }
 
-    fn rename_once(&self, from: End<'_>, to: End<'_>, flags: RenameFlags) -> Result<()> {
+    /// [`obento_driver::Whiteouts::rename_leaving`], for `OldName::Whiteout`.
+    pub(crate) fn rename_with(
+        &self,
+        from: RenameEnd<'_>,
+        to: RenameEnd<'_>,
+        flags: RenameFlags,
+        old: OldName<'_>,
+    ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let scene = self.set_scene(from, to, exchange)?;
-        if flags.contains(RenameFlags::NO_REPLACE) && scene.target.is_some() {
+        if flags.contains(RenameFlags::all()) || (exchange && matches!(old, OldName::Whiteout(_))) {
+            return Err(Error::Invalid);
+        }
+        self.with_space(|| self.rename_once(from, to, flags, old))
+    }
+
+    fn rename_once(
+        &self,
+        from: RenameEnd<'_>,
+        to: RenameEnd<'_>,
+        flags: RenameFlags,
+        old: OldName<'_>,
+    ) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let locked_rename = self.lock_rename(from, to, exchange)?;
+        if flags.contains(RenameFlags::NO_REPLACE) && locked_rename.target.is_some() {
             return Err(Error::Exists);
         }
-        let same = |target: &Named| target.hit.ino == scene.moved.hit.ino;
-        if scene.target.as_ref().is_some_and(same) {
+        let same = |target: &Named| target.hit.ino == locked_rename.moved.hit.ino;
+        if locked_rename.target.as_ref().is_some_and(same) {
             return Ok(());
         }
-        scene.expect_whole(exchange)?;
+        locked_rename.expect_whole(exchange)?;
         let sb = self.volume().super_block();
-        expect_same_project(sb, &scene.to, &scene.moved.inode)?;
-        if exchange { self.exchange(scene) } else { self.replace(scene, from.name, to.name) }
+        expect_same_project(sb, &locked_rename.to, &locked_rename.moved.inode)?;
+        match exchange {
+            true => self.exchange(locked_rename),
+            false => self.replace(locked_rename, (from.name, to.name), old),
+        }
     }
 
     /// Looks up both names and locks everything. Fails with `NotDirectory`, `Corrupt`, with `NotFound`, also for the
     /// new name of an exchange, or with `NoSpace` if there can be no space for the new name.
-    fn set_scene(&self, from: End<'_>, to: End<'_>, exchange: bool) -> Result<Scene<'_>> {
-        let mut seen: Option<Sight> = None;
+    fn lock_rename(
+        &self,
+        from: RenameEnd<'_>,
+        to: RenameEnd<'_>,
+        exchange: bool,
+    ) -> Result<LockedRename<'_>> {
+        let mut seen: Option<LookupResults> = None;
         loop {
             let moved = seen.as_ref().map_or(from.dir, |seen| seen.moved.ino);
             let target = seen.as_ref().and_then(|seen| seen.target.as_ref().ok());
@@ -96,13 +131,13 @@ impl Writer {
                 seen = Some(sight);
                 continue;
             }
-            let named = |hit: Hit| self.named_inode(hit.ino).map(|inode| Named { hit, inode });
+            let named = |hit: FoundName| self.named_inode(hit.ino).map(|inode| Named { hit, inode });
             let moved = named(sight.moved)?;
             let (target, room) = match sight.target {
                 Ok(hit) => (Some(named(hit)?), None),
                 Err(room) => (None, Some(room)),
             };
-            return Ok(Scene { from: from_dir, to: to_dir, moved, target, room, locked });
+            return Ok(LockedRename { from: from_dir, to: to_dir, moved, target, room, locked });
         }
     }
 
@@ -115,10 +150,10 @@ impl Writer {
         to: &Inode,
         new_name: &Name,
         exchange: bool,
-        seen: Option<Sight>,
-    ) -> Result<Sight> {
+        seen: Option<LookupResults>,
+    ) -> Result<LookupResults> {
         let (moved, target) = match seen {
-            Some(Sight { moved, target }) => (Some(moved), Some(target)),
+            Some(LookupResults { moved, target }) => (Some(moved), Some(target)),
             None => (None, None),
         };
         let moved = match moved.filter(|hit| self.is_current(&hit.home)) {
@@ -127,35 +162,45 @@ impl Writer {
         };
         let target = match target {
             Some(Ok(hit)) if self.is_current(&hit.home) => Ok(hit),
-            Some(Err(Room::Slot(home, slot))) if self.is_current(&home) => Err(Room::Slot(home, slot)),
+            Some(Err(EntrySpace::Slot(home, slot))) if self.is_current(&home) => {
+                Err(EntrySpace::Slot(home, slot))
+            }
             _ if exchange => Ok(self.find(to, new_name)?),
             _ => match self.volume().with_directory(to, |directory| directory.room(new_name)) {
                 Err(Error::Exists) => Ok(self.find(to, new_name)?),
                 room => Err(room?),
             },
         };
-        Ok(Sight { moved, target })
+        Ok(LookupResults { moved, target })
     }
 
     /// Moves a name, and replaces an existing one.
-    fn replace(&self, scene: Scene<'_>, name: &Name, new_name: &Name) -> Result<()> {
-        let moves_dir = scene.moved.inode.is_dir();
-        match &scene.target {
+    fn replace(
+        &self,
+        locked_rename: LockedRename<'_>,
+        (name, new_name): (&Name, &Name),
+        old: OldName<'_>,
+    ) -> Result<()> {
+        let moves_dir = locked_rename.moved.inode.is_dir();
+        match &locked_rename.target {
             Some(target) if target.inode.is_dir() && !moves_dir => return Err(Error::IsDirectory),
             Some(target) if moves_dir && !target.inode.is_dir() => return Err(Error::NotDirectory),
             Some(target) if moves_dir => self.expect_empty(&target.inode)?,
-            None if moves_dir && scene.crosses() => self.expect_room_for_subdirectory(&scene.to)?,
+            None if moves_dir && locked_rename.crosses() => {
+                self.expect_room_for_subdirectory(&locked_rename.to)?
+            }
             _ => {}
         }
-        let growth = if matches!(scene.room, Some(Room::Grow(_))) { GROWTH } else { ENTRY };
-        let mut txn = self.begin(ENTRY * 4 + LAST_NAME + growth)?;
-        let Scene { from, to, moved, target, room, locked } = scene;
+        let growth = if matches!(locked_rename.room, Some(EntrySpace::Grow(_))) { GROWTH } else { ENTRY };
+        let whiteout = if matches!(old, OldName::Whiteout(_)) { NEW_INODE } else { Credits(0) };
+        let mut txn = self.begin(ENTRY * 4 + LAST_NAME + growth + whiteout)?;
+        let LockedRename { from, to, moved, target, room, locked } = locked_rename;
         let mut from_dir = match from.ino() == to.ino() {
             true => None,
             false => Some(DirEdit::new(self, &mut txn, &from)?),
         };
         let mut to_dir = DirEdit::new(self, &mut txn, &to)?;
-        let replacing = Replacing { moved, target, name, new_name };
+        let replacing = Replacing { moved, target, name, new_name, old };
         let done = self.replace_in(&mut txn, from_dir.as_mut(), &mut to_dir, replacing, room);
         if done.is_err() {
             to_dir.store_grown(&mut txn);
@@ -171,9 +216,9 @@ impl Writer {
         mut from_dir: Option<&mut DirEdit<'w>>,
         to_dir: &mut DirEdit<'w>,
         replacing: Replacing<'_>,
-        room: Option<Room>,
+        room: Option<EntrySpace>,
     ) -> Result<()> {
-        let Replacing { moved, target, name, new_name } = replacing;
+        let Replacing { moved, target, name, new_name, old: old_name } = replacing;
         let (ino, kind) = (moved.hit.ino, moved.inode.kind());
         let moves_dir = kind == FileKind::Directory;
         let destination = match (&target, room) {
@@ -193,14 +238,20 @@ impl Writer {
             true => Some(moved.take_parent(txn)?),
             false => None,
         };
-        let replaced = match target {
-            Some(Named { inode, .. }) => {
-                let mut edit = self.edit_known(txn, &inode)?;
-                self.take_name(&mut edit)?;
-                Some(edit)
-            }
+        let mut replaced = match target {
+            Some(Named { inode, .. }) => Some(self.edit_known(txn, &inode)?),
             None => None,
         };
+        let whiteout = match old_name {
+            OldName::Remove => None,
+            OldName::Whiteout(new) => {
+                let parent = from_dir.as_deref().unwrap_or(to_dir).inode.inode()?;
+                Some(self.make_inode(txn, &parent, new)?.0)
+            }
+        };
+        if let Some(Err(error)) = replaced.as_mut().map(|replaced| self.take_name(replaced)) {
+            return Err(self.discard_new(txn, whiteout, error));
+        }
         // No later step can fail.
         match &destination {
             Destination::Taken(run, spot) => to_dir.repoint(txn, run, *spot, (ino, kind)),
@@ -212,7 +263,14 @@ impl Writer {
                 }
             }
         }
-        from_dir.as_deref_mut().unwrap_or(to_dir).remove(txn, &old, spot);
+        match &whiteout {
+            Some(whiteout) => {
+                let renamed = (whiteout.ino(), whiteout.kind());
+                from_dir.as_deref_mut().unwrap_or(to_dir).repoint(txn, &old, spot, renamed);
+                self.store_inode(txn, whiteout);
+            }
+            None => from_dir.as_deref_mut().unwrap_or(to_dir).remove(txn, &old, spot),
+        }
         if let Some(parent) = parent {
             moved.set_parent(txn, &parent, to_dir.inode.ino());
         }
@@ -252,8 +310,8 @@ impl Writer {
     }
 
     /// Exchanges two names.
-    fn exchange(&self, scene: Scene<'_>) -> Result<()> {
-        let Scene { from, to, moved, target, locked, .. } = scene;
+    fn exchange(&self, locked_rename: LockedRename<'_>) -> Result<()> {
+        let LockedRename { from, to, moved, target, locked, .. } = locked_rename;
         let target = target.ok_or(Error::NotFound)?;
         let crosses = from.ino() != to.ino();
         expect_same_project(self.volume().super_block(), &from, &target.inode)?;
@@ -320,9 +378,10 @@ struct Replacing<'a> {
     target: Option<Named>,
     name: &'a Name,
     new_name: &'a Name,
+    old: OldName<'a>,
 }
 
-impl Scene<'_> {
+impl LockedRename<'_> {
     fn crosses(&self) -> bool {
         self.from.ino() != self.to.ino()
     }

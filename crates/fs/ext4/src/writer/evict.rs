@@ -6,17 +6,17 @@ use obento_journal::{Credits, Txn};
 use super::{InodeEdit, Writer, cost};
 use crate::inode::Inode;
 use crate::map::OwnBlocks;
-use crate::xattr::Dead;
+use crate::xattr::UnreferencedValues;
 
 /// The resources of an inode that will be freed.
-pub(crate) struct Estate {
+pub(crate) struct PreparedEviction {
     blocks: OwnBlocks,
     blocks_credits: Credits,
     /// The credits for releasing its attributes, or the error that prevents it.
     attributes: Result<Credits>,
 }
 
-impl Estate {
+impl PreparedEviction {
     /// Returns its blocks for [`Writer::free_own`].
     pub(crate) fn blocks(&self) -> &OwnBlocks {
         &self.blocks
@@ -44,14 +44,14 @@ impl Writer {
     /// Frees an inode without a name, which is on the orphan list, and the inodes of attribute values that are no
     /// longer used. Does nothing for an inode that has a name or is already free.
     pub(crate) fn evict(&self, ino: Ino) -> Result<()> {
-        let mut dead = Dead::default();
+        let mut dead = UnreferencedValues::default();
         let freed = self.evict_one(ino, &mut dead);
         self.evict_dead(dead);
         freed
     }
 
     /// Frees the inodes of attribute values that are no longer used.
-    pub(crate) fn evict_dead(&self, mut dead: Dead) {
+    pub(crate) fn evict_dead(&self, mut dead: UnreferencedValues) {
         while let Some(ino) = dead.0.pop() {
             if let Err(error) = self.evict_one(ino, &mut dead) {
                 self.note_error(error);
@@ -60,7 +60,7 @@ impl Writer {
     }
 
     /// Frees an inode at once, or first its blocks in steps, after each of which a crash is possible.
-    fn evict_one(&self, ino: Ino, dead: &mut Dead) -> Result<()> {
+    fn evict_one(&self, ino: Ino, dead: &mut UnreferencedValues) -> Result<()> {
         let _locked = self.locks().write(&[ino]);
         let mut inode = match self.volume().inode(ino) {
             Ok(inode) if inode.links() == 0 => inode,
@@ -68,20 +68,20 @@ impl Writer {
             Err(error) => return Err(error),
         };
         self.forget_space(ino);
-        let estate = match self.estate(&inode) {
-            Ok(Some(estate)) => estate,
+        let eviction = match self.eviction(&inode) {
+            Ok(Some(eviction)) => eviction,
             Ok(None) | Err(_) => {
                 // The errors of its blocks are reported there.
                 self.drop_blocks(inode)?;
                 inode = self.volume().inode(ino)?;
-                self.estate_of(&inode, OwnBlocks::NONE)
+                self.prepare_eviction(&inode, OwnBlocks::NONE)
             }
         };
-        let mut txn = self.begin(estate.credits() + cost::ORPHAN)?;
+        let mut txn = self.begin(eviction.credits() + cost::ORPHAN)?;
         let mut edit = self.edit_known(&mut txn, &inode)?;
         self.remove_orphan(&mut txn, &mut edit)?;
-        let freed = match self.free_own(&mut txn, &mut edit, &estate.blocks) {
-            Ok(()) => self.end_inode(&mut txn, &mut edit, &estate, dead),
+        let freed = match self.free_own(&mut txn, &mut edit, &eviction.blocks) {
+            Ok(()) => self.end_inode(&mut txn, &mut edit, &eviction, dead),
             Err(error) => {
                 // It stays an orphan for the next open.
                 self.add_orphan(ino)?;
@@ -95,13 +95,13 @@ impl Writer {
 
     /// Returns the resources of `inode`, if one transaction can free them all. Fails with `Corrupt`, or if the device
     /// fails.
-    pub(crate) fn estate(&self, inode: &Inode) -> Result<Option<Estate>> {
-        Ok(self.own_blocks(inode)?.map(|blocks| self.estate_of(inode, blocks)))
+    pub(crate) fn eviction(&self, inode: &Inode) -> Result<Option<PreparedEviction>> {
+        Ok(self.own_blocks(inode)?.map(|blocks| self.prepare_eviction(inode, blocks)))
     }
 
-    fn estate_of(&self, inode: &Inode, blocks: OwnBlocks) -> Estate {
+    fn prepare_eviction(&self, inode: &Inode, blocks: OwnBlocks) -> PreparedEviction {
         let blocks_credits = self.own_credits(&blocks);
-        Estate { blocks, blocks_credits, attributes: self.xattr_release_cost(inode) }
+        PreparedEviction { blocks, blocks_credits, attributes: self.xattr_release_cost(inode) }
     }
 
     /// Frees an inode that is not on the orphan list and whose blocks are freed, with its attributes. Fails with
@@ -110,10 +110,10 @@ impl Writer {
         &self,
         txn: &mut Txn<'_>,
         edit: &mut InodeEdit,
-        estate: &Estate,
-        dead: &mut Dead,
+        eviction: &PreparedEviction,
+        dead: &mut UnreferencedValues,
     ) -> Result<()> {
-        let attributes = match estate.attributes {
+        let attributes = match eviction.attributes {
             Ok(Credits(0)) => Ok(()),
             cost => cost.and_then(|_| self.release_xattrs(txn, edit, dead)),
         };

@@ -20,7 +20,7 @@ use obento_journal::Log;
 
 use super::Writer;
 use super::open::decode;
-use crate::fast_commit::{FastCommits, Geometry};
+use crate::fast_commit::{AreaGeometry, FastCommits};
 use crate::feature::{Compat, Incompat};
 use crate::locate;
 use crate::replay::open_journal;
@@ -31,6 +31,7 @@ use crate::volume::Volume;
 /// fast commits, or `None` if there are no fast commits. Fails with `Corrupt` for damaged fast commits, with
 /// `Unsupported` for changes that they cannot represent, or for more than the log can contain, or with the errors of
 /// the journal.
+#[inline(never)]
 pub(crate) fn fold_fast_commits(
     device: &Arc<dyn BlockDevice>,
     sb: &SuperBlock,
@@ -50,8 +51,8 @@ pub(crate) fn fold_fast_commits(
     let summary = journal.replay_onto(&**device, sb.blocks_count)?;
     let again = locate::read_raw(&**device, PRIMARY_OFFSET)?.ok_or(Error::Invalid)?;
     let copy = Arc::new(Overlay::new(Arc::clone(device)));
-    let volume = Volume::new(Arc::<Overlay<_>>::clone(&copy), decode(again)?, options.cache)?;
-    let geometry = Geometry { block_size: sb.block_size, inode_size: sb.inode_size };
+    let volume = Volume::new(Arc::<Overlay<_>>::clone(&copy), decode(&again)?, options.cache)?;
+    let geometry = AreaGeometry { block_size: sb.block_size, inode_size: sb.inode_size };
     let commits = FastCommits::load(&journal, geometry, summary.next, &volume)?;
     if let Some(damage) = commits.damage {
         return Err(damage);

@@ -14,7 +14,7 @@ use obento_base::{Error, FileKind, Ino, Result, Timestamp};
 use obento_journal::Taken;
 
 use crate::checksum::inode_seed;
-use crate::inode::{Format, Inode, InodeFlags, Place, encode_nearest_time, reaches};
+use crate::inode::{Format, Inode, InodeFlags, InodePlace, encode_nearest_time, reaches};
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
@@ -45,7 +45,7 @@ pub enum Time {
 pub struct InodeEdit {
     format: Format,
     ino: Ino,
-    place: Place,
+    place: InodePlace,
     raw: RawInode,
     rest: Rest,
     table: Taken,
@@ -95,7 +95,7 @@ impl InodeEdit {
     pub(crate) fn new(
         format: Format,
         ino: Ino,
-        place: Place,
+        place: InodePlace,
         record: &[u8],
         table: Taken,
         seed: u32,
@@ -112,7 +112,7 @@ impl InodeEdit {
     pub(crate) fn of_record(
         sb: &SuperBlock,
         ino: Ino,
-        place: Place,
+        place: InodePlace,
         record: &[u8],
         table: Taken,
     ) -> Result<Self> {
@@ -137,7 +137,7 @@ impl InodeEdit {
     }
 
     /// Returns the place of its record.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> InodePlace {
         self.place
     }
 

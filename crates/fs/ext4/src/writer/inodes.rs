@@ -6,7 +6,7 @@ use obento_driver::NewNode;
 use obento_journal::Txn;
 
 use super::{FULL_EXTRA_ISIZE, InodeEdit, Time, Writer};
-use crate::allocator::Wanted;
+use crate::allocator::InodeClass;
 use crate::feature::Incompat;
 use crate::inode::{Inode, InodeFlags, encode_device};
 use crate::map::empty_root;
@@ -63,7 +63,7 @@ impl Writer {
     /// without data. The caller writes the target of a link. Uses [`super::cost::NEW_INODE`]. The inode is not stored
     /// yet; after an error the caller frees it with [`Self::free_inode`]. Fails with `NoSpace`.
     pub fn new_inode(&self, txn: &mut Txn<'_>, parent: &Inode, node: &NewNode<'_>) -> Result<InodeEdit> {
-        let wanted = Wanted::new(node.kind, parent.ino(), parent.has(InodeFlags::TOPDIR));
+        let wanted = InodeClass::new(node.kind, parent.ino(), parent.has(InodeFlags::TOPDIR));
         let new = self.allocator().allocate_inode(txn, parent.ino(), wanted)?;
         let size = self.volume().super_block().inode_size;
         let before = match self.volume().live().record(new.ino) {

@@ -4,6 +4,8 @@
 //! transaction. No two operations therefore wait for each other, and no operation waits for a commit that waits for
 //! it. A lock that turns out to be needed later is taken without waiting, or all locks are released and the operation
 //! starts again.
+//! Invariant: each exclusive lock of a stripe increments its counter, so that a thread that finds the counter it left
+//! knows that no other thread has changed the inode meanwhile.
 //! Locking: after the guards and layouts of `vfs`, before `Transactions::begin`; groups, orphans and the cache come
 //! after.
 
@@ -26,9 +28,12 @@ impl LockKey {
     }
 }
 
+/// The number of times that a stripe was locked for changes.
+type Turn = u64;
+
 /// One lock per stripe of inode numbers.
 #[derive(Debug)]
-pub struct InodeLocks(Vec<RwLock<()>>);
+pub struct InodeLocks(Vec<RwLock<Turn>>);
 
 /// Maximum number of inodes that one operation changes: both directories of a rename, and the inodes of both names.
 const MOST: usize = 4;
@@ -39,23 +44,32 @@ pub struct LockedInodes<'a> {
     /// In their order. A stripe that occurs twice is locked once.
     keys: [LockKey; MOST],
     /// One guard for each different key, in any order.
-    guards: [Option<RwLockWriteGuard<'a, ()>>; MOST],
+    guards: [Option<RwLockWriteGuard<'a, Turn>>; MOST],
 }
+
+/// An inode that no other thread reads or changes while this lives.
+#[derive(Debug)]
+pub struct LockedInode<'a>(RwLockWriteGuard<'a, Turn>);
 
 impl InodeLocks {
     /// Creates the locks.
     pub fn new() -> Self {
-        Self((0..STRIPES).map(|_| RwLock::new(())).collect())
+        Self((0..STRIPES).map(|_| RwLock::new(0)).collect())
     }
 
-    fn stripe(&self, key: LockKey) -> &RwLock<()> {
+    fn stripe(&self, key: LockKey) -> &RwLock<Turn> {
         #[expect(clippy::indexing_slicing, reason = "there are STRIPES of them")]
         &self.0[usize::from(key.0)]
     }
 
     /// Locks one inode for reading.
-    pub fn read(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
+    pub fn read(&self, ino: Ino) -> RwLockReadGuard<'_, Turn> {
         self.stripe(LockKey::of(ino)).read()
+    }
+
+    /// Locks one inode for changes.
+    pub fn write_one(&self, ino: Ino) -> LockedInode<'_> {
+        LockedInode(count(self.stripe(LockKey::of(ino)).write()))
     }
 
     /// Locks `inodes`, at least one and at most `MOST`, for changes.
@@ -65,7 +79,8 @@ impl InodeLocks {
         let mut keys = core::array::from_fn(at);
         keys.sort_unstable();
         let mut last = None;
-        let guards = keys.map(|key| (last.replace(key) != Some(key)).then(|| self.stripe(key).write()));
+        let guards =
+            keys.map(|key| (last.replace(key) != Some(key)).then(|| count(self.stripe(key).write())));
         LockedInodes { keys, guards }
     }
 
@@ -81,9 +96,23 @@ impl InodeLocks {
         let place = twice.and_then(|at| set.keys.get_mut(at));
         let slot = set.guards.iter_mut().find(|guard| guard.is_none());
         let (Some(place), Some(slot)) = (place, slot) else { return false };
-        (*place, *slot) = (key, Some(guard));
+        (*place, *slot) = (key, Some(count(guard)));
         set.keys.sort_unstable();
         true
+    }
+}
+
+/// Records that a stripe is locked for changes.
+fn count(mut guard: RwLockWriteGuard<'_, Turn>) -> RwLockWriteGuard<'_, Turn> {
+    *guard = guard.wrapping_add(1);
+    guard
+}
+
+impl LockedInode<'_> {
+    /// Returns the number of this lock. If the lock before it has the number that precedes it, no other thread had a
+    /// lock in between.
+    pub fn turn(&self) -> u64 {
+        *self.0
     }
 }
 
@@ -129,6 +158,19 @@ mod tests {
         assert!(!locks.try_add(&mut other, Ino(5)) && !other.covers(Ino(5)));
         drop(set);
         assert!(locks.try_add(&mut other, Ino(5)));
+    }
+
+    #[test]
+    fn a_lock_for_changes_is_counted_and_one_for_reading_is_not() {
+        let locks = InodeLocks::new();
+        let first = locks.write_one(Ino(12)).turn();
+        drop((locks.read(Ino(12)), locks.write_one(Ino(13))));
+        assert_eq!(locks.write_one(Ino(12)).turn(), first + 1);
+        drop(locks.write(&[Ino(12), Ino(12 + STRIPES)]));
+        let mut set = locks.write(&[Ino(40)]);
+        assert!(locks.try_add(&mut set, Ino(12)));
+        drop(set);
+        assert_eq!(locks.write_one(Ino(12)).turn(), first + 4);
     }
 
     #[test]

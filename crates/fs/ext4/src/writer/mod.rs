@@ -6,7 +6,7 @@
 //!
 //! Invariant: all that can fail precedes the first change of a block. Where that is impossible, allocations are
 //! released in the same transaction, which is then committed.
-//! Invariant: state that waits for the commit (group descriptors, super block) is written by [`Kept`] before it, in
+//! Invariant: state that waits for the commit (group descriptors, super block) is written by [`UncommittedState`] before it, in
 //! the same transaction as the changes that it counts. Locking, outermost first: the layouts of `vfs`;
 //! [`InodeLocks`], all of them at once; a transaction; then leaves: the orphan list, groups, the super block,
 //! reservations, moved blocks, tables of the allocator, cache.
@@ -16,10 +16,10 @@ mod evict;
 mod fold;
 mod inode_edit;
 mod inodes;
-mod kept;
 mod locks;
 mod open;
 mod orphans;
+mod uncommitted;
 
 use alloc::sync::Arc;
 
@@ -29,20 +29,20 @@ use obento_env::Clock;
 use obento_journal::{CommitOptions, Credits, Log, Tid, Transactions, Txn};
 
 use crate::allocator::Allocator;
-use crate::map::{MovedTable, PromiseTable};
+use crate::map::{MovedTable, ReservationTable};
 use crate::volume::Volume;
 use crate::xattr::Shares;
 use orphans::Orphans;
 
-pub(crate) use evict::Estate;
+pub(crate) use evict::PreparedEviction;
 pub(crate) use fold::fold_fast_commits;
 pub(crate) use inode_edit::FULL_EXTRA_ISIZE;
 pub use inode_edit::{InodeEdit, Time};
-pub use kept::Kept;
-pub(crate) use kept::seal_super_block;
-pub use locks::{InodeLocks, LockedInodes};
+pub use locks::{InodeLocks, LockedInode, LockedInodes};
 pub(crate) use open::open_writer;
 pub(crate) use orphans::MAGIC as ORPHAN_MAGIC;
+pub use uncommitted::UncommittedState;
+pub(crate) use uncommitted::seal_super_block;
 
 /// `EXT4_ERRORS_CONTINUE` of `s_errors`.
 const ERRORS_CONTINUE: u16 = 1;
@@ -66,10 +66,10 @@ pub mod cost {
 
 /// An open volume that can be changed.
 pub struct Writer {
-    kept: Arc<Kept>,
+    uncommitted: Arc<UncommittedState>,
     txns: Arc<Transactions>,
     locks: InodeLocks,
-    promises: PromiseTable,
+    reservations: ReservationTable,
     moved: MovedTable,
     shares: Shares,
     clock: Arc<dyn Clock>,
@@ -80,6 +80,7 @@ pub struct Writer {
 
 impl Writer {
     /// Creates the writer of `volume`, whose journal is empty and whose super block is marked as in use.
+    #[inline(never)]
     pub(crate) fn new(
         volume: Arc<Volume>,
         log: Log,
@@ -87,18 +88,18 @@ impl Writer {
         journalling: &Journalling,
     ) -> Result<Self> {
         let cache = Arc::clone(volume.cache());
-        let kept = Arc::new(Kept::new(volume)?);
+        let uncommitted = Arc::new(UncommittedState::new(volume)?);
         let options = CommitOptions {
             barrier: journalling.barrier,
             interval: Some(journalling.commit_interval).filter(|interval| !interval.is_zero()),
             ..CommitOptions::new(Arc::clone(&clock))
         };
-        let txns = Transactions::new(cache, log, options, Arc::<Kept>::clone(&kept));
+        let txns = Transactions::new(cache, log, options, Arc::<UncommittedState>::clone(&uncommitted));
         Ok(Self {
-            kept,
+            uncommitted,
             txns,
             locks: InodeLocks::new(),
-            promises: PromiseTable::default(),
+            reservations: ReservationTable::default(),
             moved: MovedTable::default(),
             shares: Shares::default(),
             clock,
@@ -109,7 +110,7 @@ impl Writer {
 
     /// Returns the volume, for reading code.
     pub fn volume(&self) -> &Arc<Volume> {
-        self.kept.volume()
+        self.uncommitted.volume()
     }
 
     /// Returns the transactions.
@@ -124,12 +125,12 @@ impl Writer {
 
     /// Returns the allocator of blocks and inodes.
     pub fn allocator(&self) -> &Allocator {
-        self.kept.allocator()
+        self.uncommitted.allocator()
     }
 
     /// Returns the reservations of files.
-    pub(crate) fn promises(&self) -> &PromiseTable {
-        &self.promises
+    pub(crate) fn reservations(&self) -> &ReservationTable {
+        &self.reservations
     }
 
     /// Returns the files whose blocks were moved recently.
@@ -179,7 +180,7 @@ impl Writer {
 
     /// Sets the feature for files larger than 2 GiB.
     pub fn need_large_file(&self) {
-        self.kept.need_large_file();
+        self.uncommitted.need_large_file();
     }
 
     /// Records `error` in the super block if it is damage. The next commit writes the error flag. If the super block
@@ -199,12 +200,12 @@ impl Writer {
 
     /// Records `error` in the super block if it is damage, within a transaction.
     pub(crate) fn note_damage(&self, error: Error) {
-        self.kept.note_error(error, self.now());
+        self.uncommitted.note_error(error, self.now());
     }
 
     fn save_super_block(&self) -> Result<()> {
         let mut txn = self.begin(Credits(1))?;
-        self.kept.write_super_block(&mut txn)?;
+        self.uncommitted.write_super_block(&mut txn)?;
         let tid = txn.commit();
         self.txns.wait_durable(tid)
     }
@@ -220,6 +221,6 @@ impl Writer {
     }
 
     fn orphans(&self) -> &Orphans {
-        self.kept.orphans()
+        self.uncommitted.orphans()
     }
 }

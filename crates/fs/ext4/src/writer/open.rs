@@ -13,12 +13,12 @@ use alloc::vec::Vec;
 use obento_base::wire::IntoBytes;
 use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure, Timestamp};
 use obento_block::BlockDevice;
-use obento_driver::{Notice, OpenOptions};
+use obento_driver::{Adoption, Notice, OpenOptions};
 use obento_journal::{Checksums, Journal, JournalFeatures, JournalWriter, Log};
 
 use super::Writer;
 use super::fold::fold_fast_commits;
-use super::kept::{ERROR_FS, seal_super_block};
+use super::uncommitted::{ERROR_FS, seal_super_block};
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::locate;
 use crate::raw::RawSuperBlock;
@@ -35,6 +35,7 @@ const DEFAULT_MAX_MOUNTS: u16 = 20;
 /// Opens the volume on `device` for changes. Fails with the first error: `ReadOnly` for a read-only device; `Corrupt`
 /// for the primary super block, or a device that is shorter than the volume; `Unsupported` for a feature that cannot
 /// be written; the errors of the journal; `Corrupt` for a group descriptor.
+#[inline(never)]
 pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Writer> {
     if device.is_read_only() {
         return Err(Error::ReadOnly);
@@ -64,13 +65,17 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
         sb.raw.s_state.set(sb.raw.s_state.get() | ERROR_FS);
     }
     let was_marked = sb.is_marked_with_errors();
-    let was_clean = sb.raw.s_state.get() & VALID_FS;
-    enter(&mut sb, options.clock.now(), journal.is_some());
-    let sb = decode(sb.raw)?;
+    let state = options.adopt.as_ref().map(|adopted| adopted_state(&adopted.state)).transpose()?;
+    let was_clean = state.unwrap_or(sb.raw.s_state.get()) & VALID_FS;
+    if options.adopt.is_none() {
+        // A volume that another process passes on is marked already.
+        enter(&mut sb, options.clock.now(), journal.is_some());
+    }
+    let sb = decode(&sb.raw)?;
     let mut volume = Volume::new(Arc::clone(&device), sb, options.cache)?;
     volume.set_external_journal(options.journal.clone());
     volume.check_groups()?;
-    write_super_block(&*device, volume.super_block(), volume.super_block().raw)?;
+    write_super_block(&*device, volume.super_block(), *volume.super_block().raw)?;
     volume.cache().clear();
     if let Some(journal) = given_up {
         journal.clear_error()?;
@@ -86,8 +91,13 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     let volume = Arc::new(volume);
     let mut writer = Writer::new(volume, log, Arc::clone(&options.clock), &options.journalling)?;
     writer.was_clean = was_clean;
-    writer.recover_orphans(is_distrusted)?;
+    writer.recover_orphans(is_distrusted, options.adopt.as_deref())?;
     Ok(writer)
+}
+
+/// Returns the part of `s_state` that the first process found when it opened the volume.
+fn adopted_state(state: &[u8]) -> Result<u16> {
+    state.try_into().map(u16::from_le_bytes).map_err(|_| Error::Invalid)
 }
 
 fn check_len(device: &dyn BlockDevice, sb: &SuperBlock) -> Result<()> {
@@ -100,6 +110,7 @@ fn check_len(device: &dyn BlockDevice, sb: &SuperBlock) -> Result<()> {
 
 /// Replays the journal onto the device, if the super block marks it as needed, and reads the super block again.
 /// Returns `None` if the volume has no journal.
+#[inline(never)]
 fn recover(
     device: &Arc<dyn BlockDevice>,
     sb: &mut SuperBlock,
@@ -121,7 +132,7 @@ fn recover(
                 notices.push(Notice::Replayed { transactions: summary.transactions.into() });
             }
             let again = locate::read_raw(&**device, PRIMARY_OFFSET)?.ok_or(Error::Invalid)?;
-            *sb = decode(again)?;
+            *sb = decode(&again)?;
         } else {
             // If the volume is marked as clean, the log is not needed: `jbd2_journal_wipe`.
             let summary = journal.replay_index(sb.blocks_count)?.summary;
@@ -131,7 +142,7 @@ fn recover(
     Ok(Some(journal))
 }
 
-pub(super) fn decode(raw: RawSuperBlock) -> Result<SuperBlock> {
+pub(super) fn decode(raw: &RawSuperBlock) -> Result<SuperBlock> {
     let place =
         VolBlock(PRIMARY_OFFSET.checked_shr(raw.s_log_block_size.get().saturating_add(10)).unwrap_or(0));
     SuperBlock::decode(raw.as_bytes(), place)
@@ -171,6 +182,7 @@ fn features(sb: &SuperBlock) -> JournalFeatures {
 }
 
 /// Writes the primary super block durably, outside of any transaction.
+#[inline(never)]
 fn write_super_block(device: &dyn BlockDevice, sb: &SuperBlock, raw: RawSuperBlock) -> Result<()> {
     let mut raw = raw;
     seal_super_block(sb, &mut raw);
@@ -180,21 +192,22 @@ fn write_super_block(device: &dyn BlockDevice, sb: &SuperBlock, raw: RawSuperBlo
 
 impl Writer {
     /// Frees the orphans of the last use, and completes interrupted truncations. On a volume with errors the orphan
-    /// list cannot be trusted, and is discarded as in Linux.
-    fn recover_orphans(&self, was_marked: bool) -> Result<()> {
+    /// list cannot be trusted, and is discarded as in Linux. Inodes that another process passes on stay.
+    #[inline(never)]
+    fn recover_orphans(&self, was_marked: bool, adopted: Option<&Adoption>) -> Result<()> {
         if was_marked {
             self.orphans().lock().clear_list();
-            self.kept.change_super_block(|raw| raw.s_last_orphan.set(0));
+            self.uncommitted.change_super_block(|raw| raw.s_last_orphan.set(0));
             return Ok(());
         }
-        self.end_orphans()
+        self.end_orphans(|ino| adopted.is_some_and(|adopted| adopted.uses(ino)))
     }
 
-    /// Frees orphans, and completes truncations. Damaged inodes stay on the list.
-    pub(crate) fn end_orphans(&self) -> Result<()> {
+    /// Frees orphans that are not in use, and completes truncations. Damaged inodes stay on the list.
+    pub(crate) fn end_orphans(&self, is_used: impl Fn(Ino) -> bool) -> Result<()> {
         let all = self.orphans().lock().all();
         for ino in all {
-            match self.recover_orphan(ino) {
+            match self.recover_orphan(ino, is_used(ino)) {
                 Ok(()) => {}
                 Err(error @ Error::Corrupt(_)) => self.note_error(error),
                 Err(error) => return Err(error),
@@ -203,7 +216,8 @@ impl Writer {
         Ok(())
     }
 
-    fn recover_orphan(&self, ino: Ino) -> Result<()> {
+    #[inline(never)]
+    fn recover_orphan(&self, ino: Ino, is_used: bool) -> Result<()> {
         match self.volume().inode(ino) {
             // The inode was not in use when the volume was opened.
             Err(Error::Stale) => {
@@ -213,16 +227,24 @@ impl Writer {
             Ok(inode) if inode.links() == 0 => {}
             inode => return inode.and_then(|_| self.end_truncation(ino)),
         }
-        self.evict(ino)
+        if is_used { Ok(()) } else { self.evict(ino) }
+    }
+
+    /// Writes all changes to their places, for another process that opens the volume meanwhile. Returns the state for
+    /// it.
+    pub(crate) fn prepare_handover(&self) -> Result<[u8; 2]> {
+        self.txns().sync()?;
+        self.txns().checkpoint()?;
+        Ok(self.was_clean.to_le_bytes())
     }
 
     /// Frees orphans, writes all changes to their places, empties the journal and marks the volume clean. Nothing can
     /// be changed afterwards.
     pub(crate) fn close(&self) -> Result<()> {
-        let ended = self.end_orphans();
+        let ended = self.end_orphans(|_| false);
         self.txns().close()?;
         ended?;
-        let mut raw = self.kept.final_super_block();
+        let mut raw = self.uncommitted.final_super_block();
         raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
         if self.orphans().lock().is_empty() {
             raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits());

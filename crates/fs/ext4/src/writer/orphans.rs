@@ -47,7 +47,7 @@ struct FileSlots {
 
 /// The orphans of a volume, as they will be on disk.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct OrphanState {
     head: u32,
     list: HashMap<Ino, Links>,
     blocks: Vec<FileSlots>,
@@ -61,13 +61,14 @@ pub(super) struct State {
 
 /// The orphans of a volume.
 #[derive(Debug)]
-pub(super) struct Orphans(Mutex<State>);
+pub(super) struct Orphans(Mutex<OrphanState>);
 
 impl Orphans {
     /// Reads the orphans on disk. A list that leads to an invalid inode ends there. Fails with `Corrupt` for an
     /// invalid orphan file, or if the device fails.
     pub(super) fn load(volume: &Volume) -> Result<Self> {
-        let mut state = State { head: volume.super_block().raw.s_last_orphan.get(), ..State::default() };
+        let mut state =
+            OrphanState { head: volume.super_block().raw.s_last_orphan.get(), ..OrphanState::default() };
         state.load_list(volume)?;
         if volume.super_block().compat.contains(Compat::ORPHAN_FILE) {
             state.load_file(volume)?;
@@ -75,12 +76,12 @@ impl Orphans {
         Ok(Self(Mutex::new(state)))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, OrphanState> {
         self.0.lock()
     }
 }
 
-impl State {
+impl OrphanState {
     fn load_list(&mut self, volume: &Volume) -> Result<()> {
         let (mut next, mut before) = (self.head, None);
         while next != 0 {

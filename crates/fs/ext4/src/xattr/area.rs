@@ -16,7 +16,7 @@ use crate::raw::RawXattrEntry;
 pub(crate) const VALUE_MAX: u32 = 1 << 24;
 
 /// A table of attributes with its values.
-pub(crate) struct Area<'a> {
+pub(crate) struct AttributeArea<'a> {
     pub(crate) ino: Ino,
     /// For error messages: the block, and the offset in it from which offsets are counted.
     pub(crate) block: u64,
@@ -29,13 +29,13 @@ pub(crate) struct Area<'a> {
 
 /// An entry whose name is within its area.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct AttributeEntry<'a> {
     pub(crate) offset: usize,
     pub(crate) raw: &'a RawXattrEntry,
     pub(crate) name: &'a [u8],
 }
 
-impl Entry<'_> {
+impl AttributeEntry<'_> {
     pub(crate) fn has_name(&self, wanted: &[u8]) -> bool {
         let index = self.raw.e_name_index;
         if index == SYSTEM && self.name == INLINE_DATA {
@@ -45,9 +45,9 @@ impl Entry<'_> {
     }
 }
 
-impl<'a> Area<'a> {
+impl<'a> AttributeArea<'a> {
     /// Returns the entries in their order; an error is the last item.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Result<Entry<'a>>> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Result<AttributeEntry<'a>>> {
         let mut next = Some(self.table);
         core::iter::from_fn(move || {
             let entry = self.entry(next.take()?)?;
@@ -57,7 +57,7 @@ impl<'a> Area<'a> {
     }
 
     /// Returns the entry at `offset`, or `None` at the end of the table.
-    fn entry(&self, offset: usize) -> Option<Result<Entry<'a>>> {
+    fn entry(&self, offset: usize) -> Option<Result<AttributeEntry<'a>>> {
         let bytes = self.bytes.get(offset..)?;
         if bytes.first_chunk().is_none_or(|end| *end == [0; 4]) {
             return None;
@@ -68,14 +68,17 @@ impl<'a> Area<'a> {
         let Some(name) = rest.get(..usize::from(raw.e_name_len)) else {
             return Some(Err(self.truncated(offset, usize::from(raw.e_name_len).saturating_add(16))));
         };
-        let entry = Entry { offset, raw, name };
+        let entry = AttributeEntry { offset, raw, name };
         if name.contains(&0) {
             return Some(Err(self.bad_field(&entry, "e_name", u64::from(raw.e_name_len))));
         }
         Some(Ok(entry))
     }
 
-    pub(crate) fn find(&self, is_wanted: impl Fn(&Entry<'_>) -> bool) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn find(
+        &self,
+        is_wanted: impl Fn(&AttributeEntry<'_>) -> bool,
+    ) -> Result<Option<AttributeEntry<'a>>> {
         for entry in self.entries() {
             let entry = entry?;
             if is_wanted(&entry) {
@@ -102,7 +105,7 @@ impl<'a> Area<'a> {
     }
 
     /// Returns the value of `entry`, which is in this area, after the table.
-    pub(crate) fn value(&self, entry: &Entry<'_>) -> Result<&'a [u8]> {
+    pub(crate) fn value(&self, entry: &AttributeEntry<'_>) -> Result<&'a [u8]> {
         let (offset, size) = (entry.raw.e_value_offs.get(), entry.raw.e_value_size.get());
         if size > VALUE_MAX {
             return Err(self.bad_field(entry, "e_value_size", size.into()));
@@ -122,7 +125,7 @@ impl<'a> Area<'a> {
     /// Compares `e_hash` with the hash of name and value. 0 was once written for attributes in inodes.
     pub(crate) fn check_hash(
         &self,
-        entry: &Entry<'_>,
+        entry: &AttributeEntry<'_>,
         value: impl Iterator<Item = u32> + Clone,
     ) -> Result<()> {
         let found = entry.raw.e_hash.get();
@@ -143,13 +146,13 @@ impl<'a> Area<'a> {
         Corrupt::Truncated { structure, block: self.block, offset: self.place(offset), len }.into()
     }
 
-    pub(crate) fn bad_field(&self, entry: &Entry<'_>, field: &'static str, found: u64) -> Error {
+    pub(crate) fn bad_field(&self, entry: &AttributeEntry<'_>, field: &'static str, found: u64) -> Error {
         let (structure, offset) = (Structure::Xattr(self.ino), self.place(entry.offset));
         Corrupt::Field { structure, field, block: self.block, offset, found }.into()
     }
 }
 
-impl Entry<'_> {
+impl AttributeEntry<'_> {
     /// Returns the offset of the next entry.
     fn end(&self) -> Option<usize> {
         let len = usize::from(self.raw.e_name_len).checked_next_multiple_of(4)?;
@@ -168,8 +171,8 @@ mod tests {
     /// An attribute: name index, name, value.
     type Attribute<'a> = (u8, &'a [u8], &'a [u8]);
 
-    fn area(bytes: &[u8]) -> Area<'_> {
-        Area { ino: Ino(12), block: 99, base: 160, bytes, table: 0 }
+    fn area(bytes: &[u8]) -> AttributeArea<'_> {
+        AttributeArea { ino: Ino(12), block: 99, base: 160, bytes, table: 0 }
     }
 
     fn table(attributes: &[Attribute<'_>]) -> Vec<u8> {
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_listed_by_full_name_and_inline_data_is_none() {
+    fn attributes_are_listed_by_full_name_and_inline_data_is_not_listed() {
         let expected = ["user.note", "security.capability", "user.empty"];
         assert_eq!(list(&sample()), (expected.map(String::from).to_vec(), Ok(())));
         assert_eq!(get(&sample(), b"user.note"), Ok(Some(b"hello".to_vec())));
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn each_damage_of_an_entry_is_told_with_its_place() {
+    fn each_damage_of_an_entry_is_reported_with_its_place() {
         let hash = |found| Corrupt::Checksum {
             structure: Structure::Xattr(Ino(12)),
             block: 99,

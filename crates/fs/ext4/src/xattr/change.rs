@@ -9,7 +9,7 @@ use obento_driver::XattrMode;
 
 use super::name::StoredName;
 use super::store::Change;
-use super::values::Dead;
+use super::values::UnreferencedValues;
 use crate::acl;
 use crate::writer::{LockedInodes, Writer};
 
@@ -62,7 +62,7 @@ impl Writer {
         let credits = self.xattr_change_cost(&self.volume().user_inode(ino)?, len)?;
         let mut txn = self.begin(credits)?;
         let mut edit = self.edit_inode(&mut txn, ino)?;
-        let mut dead = Dead::default();
+        let mut dead = UnreferencedValues::default();
         let done = self.change_xattr(&mut txn, &mut edit, name, change, &mut dead);
         if done.is_ok() {
             edit.touch(self.now());

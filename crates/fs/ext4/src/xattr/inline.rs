@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use obento_base::{Error, Result};
 
-use super::area::Area;
+use super::area::AttributeArea;
 use super::name::StoredName;
 use super::table::{Form, Table, Value};
 use crate::inode::Inode;
@@ -43,7 +43,7 @@ pub(crate) fn with_inline_rest(inode: &Inode, rest: Option<&[u8]>) -> Result<Vec
 /// Returns the other attributes in the inode.
 fn others(inode: &Inode) -> Result<Table<'_>> {
     let len = inode.xattr_bytes().len();
-    let table = match Area::in_inode(inode) {
+    let table = match AttributeArea::in_inode(inode) {
         Some(area) => Table::decode(Form::Inode, len, &area)?,
         None => Table::empty(Form::Inode, len),
     };

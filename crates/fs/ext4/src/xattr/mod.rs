@@ -30,13 +30,13 @@ use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_block::Block;
 use zerocopy::{FromBytes, IntoBytes};
 
-pub(crate) use area::{Area, Entry, VALUE_MAX};
+pub(crate) use area::{AttributeArea, AttributeEntry, VALUE_MAX};
 pub(crate) use block::USERS_MAX;
 pub(crate) use hash::{block_hash, entry_hash, signed_entry_hash, words};
 pub(crate) use inline::{inline_rest_max, with_inline_rest};
 pub(crate) use set::{AttributeSet, LargeValue, LargeValues, SetError};
 pub(crate) use store::Shares;
-pub(crate) use values::Dead;
+pub(crate) use values::UnreferencedValues;
 
 use name::{ACL_ACCESS, ACL_DEFAULT, INLINE_DATA, SYSTEM};
 
@@ -53,21 +53,23 @@ pub(crate) const MAGIC: u32 = 0xea02_0000;
 impl Volume {
     /// Returns the value of the attribute `name` in the form of `getxattr(2)`. Fails with `NoData` or `Corrupt`.
     pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
-        let inside =
-            Area::in_inode(inode).map(|area| self.get_from(&area, inode, name)).transpose()?.flatten();
+        let inside = AttributeArea::in_inode(inode)
+            .map(|area| self.get_from(&area, inode, name))
+            .transpose()?
+            .flatten();
         if let Some(value) = inside {
             return Ok(value);
         }
         let Some(block) = self.xattr_block(inode)? else { return Err(Error::NoData) };
-        self.get_from(&Area::in_block(inode.ino(), &block), inode, name)?.ok_or(Error::NoData)
+        self.get_from(&AttributeArea::in_block(inode.ino(), &block), inode, name)?.ok_or(Error::NoData)
     }
 
     /// Passes the name of every attribute to `sink`, first those in the inode. Fails with `Corrupt` after the
     /// readable names.
     pub fn list_xattrs(&self, inode: &Inode, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let inside = Area::in_inode(inode).map_or(Ok(()), |area| area.list(sink));
+        let inside = AttributeArea::in_inode(inode).map_or(Ok(()), |area| area.list(sink));
         let block = self.xattr_block(inode).and_then(|block| match block {
-            Some(block) => Area::in_block(inode.ino(), &block).list(sink),
+            Some(block) => AttributeArea::in_block(inode.ino(), &block).list(sink),
             None => Ok(()),
         });
         inside.and(block)
@@ -80,7 +82,7 @@ impl Volume {
 
     /// Returns [`Self::inline_rest`] with its byte offset in the inode's record.
     pub(crate) fn inline_rest_at<'a>(&self, inode: &'a Inode) -> Result<(usize, &'a [u8])> {
-        let Some(area) = Area::in_inode(inode) else { return Ok((0, &[])) };
+        let Some(area) = AttributeArea::in_inode(inode) else { return Ok((0, &[])) };
         match area.find(|entry| entry.raw.e_name_index == SYSTEM && entry.name == INLINE_DATA)? {
             Some(entry) => {
                 let start = usize::from(inode.xattr_offset().unwrap_or(0)).saturating_add(4);
@@ -90,7 +92,7 @@ impl Volume {
         }
     }
 
-    fn get_from(&self, area: &Area<'_>, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn get_from(&self, area: &AttributeArea<'_>, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(entry) = area.find(|entry| entry.has_name(name))? else { return Ok(None) };
         let value = match entry.raw.e_value_inum.get() {
             0 => {
@@ -145,9 +147,9 @@ impl Volume {
     /// to its owner.
     fn value_of_inode(
         &self,
-        area: &Area<'_>,
+        area: &AttributeArea<'_>,
         owner: &Inode,
-        entry: &Entry<'_>,
+        entry: &AttributeEntry<'_>,
         inum: u32,
     ) -> Result<Vec<u8>> {
         let holder = self.inode(Ino(inum.into()))?;
@@ -185,7 +187,7 @@ fn copy(value: &[u8]) -> Result<Vec<u8>> {
     Ok(own)
 }
 
-impl<'a> Area<'a> {
+impl<'a> AttributeArea<'a> {
     /// Returns the area after an inode's fields, if it has the magic number.
     fn in_inode(inode: &'a Inode) -> Option<Self> {
         let (magic, bytes) = inode.xattr_bytes().split_first_chunk()?;

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_stored_by_its_space_and_what_has_no_handler_is_not_supported() {
+    fn a_name_is_stored_by_its_namespace_and_one_without_a_handler_is_not_supported() {
         let parse =
             |name: &'static str| StoredName::parse(name.as_bytes()).map(|name| (name.index, name.rest));
         assert_eq!(parse("user.a.b"), Ok((1, &b"a.b"[..])));

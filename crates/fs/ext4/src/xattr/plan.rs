@@ -35,7 +35,7 @@ pub(super) enum ValueInodes {
 
 /// The tables after a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Plan<'a> {
+pub(super) struct AttributePlan<'a> {
     pub(super) tables: Tables<'a>,
     /// Whether an entry waits for the inode of its value ([`Table::name_value_inode`]).
     pub(super) wants_inode: bool,
@@ -58,7 +58,7 @@ impl<'a> Tables<'a> {
         mode: XattrMode,
         own: ValueInodes,
         block_size: usize,
-    ) -> Result<Option<Plan<'a>>> {
+    ) -> Result<Option<AttributePlan<'a>>> {
         let old = self.get(&name);
         match mode {
             XattrMode::Create if old.is_some() => return Err(Error::Exists),
@@ -77,7 +77,7 @@ impl<'a> Tables<'a> {
         let small = (in_own.is_none() || !is_large).then_some(here);
         for value in [small, in_own].into_iter().flatten() {
             if let Some(tables) = self.place(name, value, reserve) {
-                return Ok(Some(Plan { tables, wants_inode: value != here, old }));
+                return Ok(Some(AttributePlan { tables, wants_inode: value != here, old }));
             }
         }
         Err(Error::NoSpace)
@@ -100,15 +100,15 @@ impl<'a> Tables<'a> {
     }
 
     /// Plans to remove `name`. Fails with `NoData`.
-    pub(super) fn plan_remove(&self, name: StoredName<'_>) -> Result<Plan<'a>> {
+    pub(super) fn plan_remove(&self, name: StoredName<'_>) -> Result<AttributePlan<'a>> {
         let old = self.get(&name).ok_or(Error::NoData)?;
         let inode = self.inode.clone().map(|table| table.without(&name));
         let tables = Self { inode, block: self.block.clone().without(&name) };
-        Ok(Plan { tables, wants_inode: false, old: Some(old) })
+        Ok(AttributePlan { tables, wants_inode: false, old: Some(old) })
     }
 }
 
-impl Plan<'_> {
+impl AttributePlan<'_> {
     /// Sets the inode of the new value.
     pub(super) fn name_value_inode(&mut self, ino: u32) {
         if let Some(inode) = &mut self.tables.inode {

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_the_inode_goes_there_and_the_rest_to_a_block() {
+    fn attributes_that_fit_are_stored_in_the_inode_and_the_rest_in_a_block() {
         let small = AttributeSet::new(&list(&[("user.a", b"1")]), 96, 1024, None).unwrap();
         assert!(small.block.is_none() && small.inside.len() == 96);
         let both =
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_stored_is_refused() {
+    fn values_that_cannot_be_stored_are_refused() {
         let new = |pairs| AttributeSet::new(&list(pairs), 96, 1024, None);
         assert_eq!(new(&[("nowhere.a", b"1")]), Err(SetError::Name));
         assert_eq!(new(&[("system.posix_acl_access", b"no list")]), Err(SetError::Name));

@@ -18,13 +18,13 @@ use obento_driver::XattrMode;
 use obento_env::sync::Mutex;
 use obento_journal::{Credits, Taken, Txn};
 
-use super::area::Area;
+use super::area::AttributeArea;
 use super::block::{USERS_MAX, encode, header, set_checksum, set_users};
 use super::name::StoredName;
-use super::plan::{Plan, Tables, ValueInodes};
+use super::plan::{AttributePlan, Tables, ValueInodes};
 use super::share::Hints;
 use super::table::{Form, Table, Value};
-use super::values::{Counts, Dead};
+use super::values::{Counts, UnreferencedValues};
 use crate::allocator::Freed;
 use crate::checksum::Crc;
 use crate::feature::Incompat;
@@ -36,10 +36,10 @@ use crate::writer::{InodeEdit, Writer, cost};
 
 /// Shared objects by hash.
 #[derive(Debug, Default)]
-pub(crate) struct Shares(Mutex<Known>);
+pub(crate) struct Shares(Mutex<SharedNumbers>);
 
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct SharedNumbers {
     pub(super) blocks: Hints,
     pub(super) values: Hints,
 }
@@ -97,7 +97,7 @@ impl Writer {
         edit: &mut InodeEdit,
         name: StoredName<'_>,
         change: Change<'_>,
-        dead: &mut Dead,
+        dead: &mut UnreferencedValues,
     ) -> Result<()> {
         let mut known = self.shares().0.lock();
         let inode = edit.inode()?;
@@ -163,7 +163,7 @@ impl Writer {
     fn choose(
         &self,
         txn: &mut Txn<'_>,
-        known: &mut Known,
+        known: &mut SharedNumbers,
         inode: &Inode,
         old: Option<&Old>,
         (before, after): (&Table<'_>, &Table<'_>),
@@ -193,7 +193,7 @@ impl Writer {
     fn is_equal(&self, inode: &Inode, number: u64, table: &Table<'_>) -> bool {
         let Ok(block) = self.volume().xattr_block_at(inode, VolBlock(number)) else { return false };
         let has_room = header(&block).is_some_and(|raw| raw.h_refcount.get() < USERS_MAX);
-        let area = Area::in_block(inode.ino(), &block);
+        let area = AttributeArea::in_block(inode.ino(), &block);
         has_room && Table::decode(Form::Block, block.len(), &area).is_ok_and(|held| held == *table)
     }
 
@@ -204,7 +204,7 @@ impl Writer {
         txn: &mut Txn<'_>,
         edit: &InodeEdit,
         before: &Tables<'_>,
-        plan: &Plan<'_>,
+        plan: &AttributePlan<'_>,
         (step, old): (&Step, Option<&Old>),
         counts: &mut Counts,
     ) -> Result<u64> {
@@ -229,7 +229,13 @@ impl Writer {
     }
 
     /// Allocates the resources of `step`, and writes the new table into `edit`. After an error nothing is changed.
-    fn prepare(&self, txn: &mut Txn<'_>, edit: &mut InodeEdit, plan: &Plan<'_>, step: Step) -> Result<Ready> {
+    fn prepare(
+        &self,
+        txn: &mut Txn<'_>,
+        edit: &mut InodeEdit,
+        plan: &AttributePlan<'_>,
+        step: Step,
+    ) -> Result<Ready> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(edit.xattr_bytes().len())?;
         bytes.resize(edit.xattr_bytes().len(), 0);
@@ -270,7 +276,7 @@ impl Writer {
     fn finish(
         &self,
         txn: &mut Txn<'_>,
-        known: &mut Known,
+        known: &mut SharedNumbers,
         edit: &mut InodeEdit,
         ready: Ready,
         old: Option<Old>,
@@ -311,7 +317,7 @@ impl Writer {
     }
 
     /// Removes a user of the block.
-    fn give_up(&self, txn: &mut Txn<'_>, known: &mut Known, old: &Old) {
+    fn give_up(&self, txn: &mut Txn<'_>, known: &mut SharedNumbers, old: &Old) {
         if old.users > 1 {
             let users = old.users.saturating_sub(1);
             return self.change_block(txn, known, &old.taken, |block| set_users(block, users));
@@ -324,7 +330,7 @@ impl Writer {
     fn change_block(
         &self,
         txn: &mut Txn<'_>,
-        known: &mut Known,
+        known: &mut SharedNumbers,
         taken: &Taken,
         change: impl FnOnce(&mut [u8]),
     ) {
@@ -349,7 +355,7 @@ impl Writer {
         &self,
         txn: &mut Txn<'_>,
         edit: &mut InodeEdit,
-        dead: &mut Dead,
+        dead: &mut UnreferencedValues,
     ) -> Result<()> {
         let inode = edit.inode()?;
         if has_none(&inode) {
@@ -362,7 +368,7 @@ impl Writer {
             inode: tables.inode.as_ref().map(|_| Table::empty(Form::Inode, inode.xattr_bytes().len())),
             block: Table::empty(Form::Block, self.block_len()),
         };
-        let plan = Plan { tables: none, wants_inode: false, old: None };
+        let plan = AttributePlan { tables: none, wants_inode: false, old: None };
         let old = block.as_ref().map(|block| Old::take(txn, block)).transpose()?;
         let mut counts = Counts::default();
         self.count(txn, edit, &tables, &plan, (&Step::Leave, old.as_ref()), &mut counts)?;
@@ -400,7 +406,7 @@ impl Writer {
 
 /// Returns whether `inode` has no attributes, like most inodes.
 fn has_none(inode: &Inode) -> bool {
-    inode.xattr_block().is_none() && Area::in_inode(inode).is_none()
+    inode.xattr_block().is_none() && AttributeArea::in_inode(inode).is_none()
 }
 
 /// Returns the credits for changing the counts of all value inodes of `tables`.
@@ -419,12 +425,14 @@ impl Volume {
     /// Returns the attributes of `inode`, whose block is `block`.
     fn xattr_tables<'a>(&self, inode: &'a Inode, block: Option<&'a Block>) -> Result<Tables<'a>> {
         let len = inode.xattr_bytes().len();
-        let inside = match Area::in_inode(inode) {
+        let inside = match AttributeArea::in_inode(inode) {
             Some(area) => Table::decode(Form::Inode, len, &area)?,
             None => Table::empty(Form::Inode, len),
         };
         let block = match block {
-            Some(block) => Table::decode(Form::Block, block.len(), &Area::in_block(inode.ino(), block))?,
+            Some(block) => {
+                Table::decode(Form::Block, block.len(), &AttributeArea::in_block(inode.ino(), block))?
+            }
             None => Table::empty(Form::Block, to_usize(self.block_size().into())),
         };
         Ok(Tables { inode: (len != 0).then_some(inside), block })

@@ -11,7 +11,7 @@ use obento_base::Result;
 use obento_base::wire::{IntoBytes, to_u64};
 
 use super::MAGIC;
-use super::area::Area;
+use super::area::AttributeArea;
 use super::hash::{block_hash, entry_hash, words};
 use super::name::StoredName;
 use crate::raw::{RawXattrEntry, RawXattrHeader};
@@ -127,7 +127,7 @@ impl<'a> Table<'a> {
     }
 
     /// Decodes `area`, which has `len` bytes with its header. Fails with `Corrupt` or `NoMemory`.
-    pub(super) fn decode(form: Form, len: usize, area: &Area<'a>) -> Result<Self> {
+    pub(super) fn decode(form: Form, len: usize, area: &AttributeArea<'a>) -> Result<Self> {
         let mut this = Self::empty(form, len);
         for entry in area.entries() {
             let entry = entry?;

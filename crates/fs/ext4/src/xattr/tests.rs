@@ -8,7 +8,7 @@ use obento_base::{Error, Ino};
 use obento_driver::XattrMode;
 use proptest::prelude::*;
 
-use super::area::Area;
+use super::area::AttributeArea;
 use super::hash::words;
 use super::name::StoredName;
 use super::plan::{Tables, ValueInodes};
@@ -30,8 +30,8 @@ impl Disk {
         Self { inode: vec![0; inode], block: vec![0; BLOCK], own: vec![] }
     }
 
-    fn areas(&self) -> [(Form, usize, Area<'_>); 2] {
-        let area = |bytes, table| Area { ino: Ino(12), block: 99, base: 0, bytes, table };
+    fn areas(&self) -> [(Form, usize, AttributeArea<'_>); 2] {
+        let area = |bytes, table| AttributeArea { ino: Ino(12), block: 99, base: 0, bytes, table };
         let inode = area(self.inode.get(4..).unwrap_or_default(), 0);
         [(Form::Inode, self.inode.len(), inode), (Form::Block, BLOCK, area(&self.block, 32))]
     }
@@ -96,7 +96,7 @@ impl Disk {
     fn free(&self) -> [usize; 2] {
         self.areas().map(|(_, _, area)| {
             let entries: Vec<_> = area.entries().map(Result::unwrap).collect();
-            let here = |entry: &&super::area::Entry<'_>| {
+            let here = |entry: &&super::area::AttributeEntry<'_>| {
                 entry.raw.e_value_inum.get() == 0 && entry.raw.e_value_size.get() != 0
             };
             let lowest = entries.iter().filter(here).map(|entry| entry.raw.e_value_offs.get().into()).min();
@@ -157,7 +157,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn attributes_are_what_a_map_would_hold(
+    fn attributes_match_a_map(
         steps in proptest::collection::vec(step(), 1..60),
         inode in prop_oneof![Just(0_usize), Just(96), Just(100), Just(352)],
         with_value_inodes in any::<bool>(),
@@ -232,7 +232,7 @@ fn with_value_inodes_a_block_keeps_room_for_names() {
 }
 
 #[test]
-fn a_value_of_its_own_is_shared_by_hash_and_an_equal_one_is_not_set_again() {
+fn a_value_inode_is_shared_by_hash_and_an_equal_value_is_not_set_again() {
     let mut disk = Disk::new(0);
     disk.set(b"user.a", b"1", XattrMode::Set, ValueInodes::Never).unwrap();
     let tables = disk.tables();
@@ -242,7 +242,7 @@ fn a_value_of_its_own_is_shared_by_hash_and_an_equal_one_is_not_set_again() {
 }
 
 #[test]
-fn what_the_format_does_not_list_stays_where_it_is() {
+fn structures_that_the_format_does_not_list_stay_in_place() {
     let mut disk = Disk::new(96);
     let rest =
         Table::empty(Form::Inode, 96).with(StoredName::INLINE_DATA, Value::Here(b"rest of the file"), 0);

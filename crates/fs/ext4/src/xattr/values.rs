@@ -15,7 +15,7 @@ use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Result, Timestamp};
 use obento_driver::NewNode;
 use obento_journal::Txn;
 
-use super::store::Known;
+use super::store::SharedNumbers;
 use crate::inode::{Inode, InodeFlags};
 use crate::volume::Volume;
 use crate::writer::{InodeEdit, Time, Writer};
@@ -23,7 +23,7 @@ use crate::writer::{InodeEdit, Time, Writer};
 /// Value inodes without references: on the orphan list, to be freed after the transaction.
 #[must_use]
 #[derive(Debug, Default)]
-pub(crate) struct Dead(pub(crate) Vec<Ino>);
+pub(crate) struct UnreferencedValues(pub(crate) Vec<Ino>);
 
 /// A value's inode and the change of its reference count.
 struct Counted {
@@ -85,7 +85,13 @@ impl Counts {
     }
 
     /// Stores only the created inodes, without references.
-    pub(super) fn undo(mut self, writer: &Writer, txn: &mut Txn<'_>, known: &mut Known, dead: &mut Dead) {
+    pub(super) fn undo(
+        mut self,
+        writer: &Writer,
+        txn: &mut Txn<'_>,
+        known: &mut SharedNumbers,
+        dead: &mut UnreferencedValues,
+    ) {
         self.0.retain(|counted| counted.is_new);
         self.0.iter_mut().for_each(|counted| counted.delta = 0);
         self.store(writer, txn, known, dead);
@@ -93,7 +99,13 @@ impl Counts {
 
     /// Writes the counts. Inodes without references are added to `dead`. If a resource is missing, an inode stays
     /// without references, for a check to find.
-    pub(super) fn store(self, writer: &Writer, txn: &mut Txn<'_>, known: &mut Known, dead: &mut Dead) {
+    pub(super) fn store(
+        self,
+        writer: &Writer,
+        txn: &mut Txn<'_>,
+        known: &mut SharedNumbers,
+        dead: &mut UnreferencedValues,
+    ) {
         for mut counted in self.0 {
             if counted.delta == 0 && !counted.is_new {
                 continue;
@@ -125,7 +137,7 @@ fn set_count(edit: &mut InodeEdit, count: u64) {
 
 impl Volume {
     /// Returns an inode of `known` that contains `value`.
-    pub(super) fn find_value(&self, known: &Known, value: &[u8], hash: u32) -> Option<u32> {
+    pub(super) fn find_value(&self, known: &SharedNumbers, value: &[u8], hash: u32) -> Option<u32> {
         let holds = |number: &&u64| {
             let Ok(holder) = self.inode(Ino(**number)) else { return false };
             let mut held = Vec::new();

@@ -170,24 +170,24 @@ fn round_trip(arguments: &[&str], longest: usize, seed: u64) {
 }
 
 #[test]
-fn the_kernel_reads_what_was_set_in_inodes_and_blocks() {
+fn the_kernel_reads_attributes_set_in_inodes_and_blocks() {
     round_trip(&["-b", "4096"], 3000, 0x1111);
 }
 
 #[test]
-fn the_kernel_reads_what_was_set_with_small_blocks_and_inodes() {
+fn the_kernel_reads_attributes_set_with_small_blocks_and_inodes() {
     round_trip(&["-b", "1024", "-I", "128", "-O", "^metadata_csum,^64bit"], 700, 0x2222);
 }
 
 #[test]
-fn the_kernel_reads_what_was_set_beside_inline_data_and_in_clusters() {
+fn the_kernel_reads_attributes_set_beside_inline_data_and_in_clusters() {
     round_trip(&["-b", "4096", "-O", "inline_data,bigalloc", "-C", "16384"], 3000, 0x3333);
 }
 
 /// Not with inodes of 128 bytes: there Linux 6 truncates the hashes that it writes to 31 bits, and then refuses the
 /// values.
 #[test]
-fn the_kernel_reads_what_was_set_in_inodes_of_their_own() {
+fn the_kernel_reads_attributes_set_in_value_inodes() {
     round_trip(&["-b", "4096", "-O", "ea_inode"], 30_000, 0x4444);
     round_trip(&["-b", "1024", "-O", "ea_inode,^extent,^64bit"], 65_536, 0x5555);
     round_trip(&["-b", "1024", "-O", "ea_inode,bigalloc,inline_data", "-C", "8192"], 5_000, 0x6666);
@@ -260,7 +260,7 @@ fn make_nameless(writer: &Writer, ino: Ino) {
 }
 
 #[test]
-fn an_inode_that_is_freed_gives_up_its_block_and_nobody_elses() {
+fn a_freed_inode_releases_its_attribute_block_and_no_other_one() {
     if !require(&[Oracle::Program("mke2fs")]) {
         return;
     }

@@ -28,8 +28,8 @@ fn such_a_file_gets_extents_and_keeps_its_blocks() {
         let (before, ino) = (contents(&disk.bytes), disk.ino("file"));
         let blocks = disk.file_blocks(ino);
         to_numbers(&mut disk);
-        let mended = Disk::new(repaired(&disk.bytes).unwrap());
-        assert_eq!(lost(&before, &contents(&mended.bytes)), []);
-        assert_eq!(mended.file_blocks(ino), blocks);
+        let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+        assert_eq!(lost(&before, &contents(&fixed.bytes)), []);
+        assert_eq!(fixed.file_blocks(ino), blocks);
     }
 }

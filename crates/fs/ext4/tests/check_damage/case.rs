@@ -31,17 +31,17 @@ fn judge(base: &'static Base, expected: &[&str], damage: fn(&mut Disk), is_known
         "found {lines:#?}\nexpected {expected:#?}\ne2fsck: {}",
         second.text
     );
-    mended(&damaged.bytes);
+    repair_copy(&damaged.bytes);
 }
 
 /// Tests that after a repair nothing is found, and nothing is lost that e2fsck keeps.
-fn mended(damaged: &[u8]) {
-    let mended = repaired(damaged).unwrap();
-    let second = e2fsck_is_clean(&mended);
-    let left: Vec<String> = findings(&mended).unwrap().iter().map(line).collect();
+fn repair_copy(damaged: &[u8]) {
+    let fixed = repaired(damaged).unwrap();
+    let second = e2fsck_is_clean(&fixed);
+    let left: Vec<String> = findings(&fixed).unwrap().iter().map(line).collect();
     assert!(second.is_clean(), "after the repair we find {left:#?} and e2fsck says {}", second.text);
     assert!(left.is_empty(), "after the repair we find {left:#?}");
-    assert_eq!(lost_to_us_alone(damaged, &mended), []);
+    assert_eq!(lost_to_us_alone(damaged, &fixed), []);
 }
 
 /// Defines a test for each case.

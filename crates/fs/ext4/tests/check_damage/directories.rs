@@ -174,18 +174,18 @@ fn encrypt(disk: &mut Disk, path: &str) {
 }
 
 #[test]
-fn what_has_no_name_gets_one_beside_an_encrypted_lost_and_found() {
+fn unnamed_inodes_get_names_beside_an_encrypted_lost_and_found() {
     if oracles() {
         let mut disk = EXT4.disk();
         disk.edit_super_block(|sb| sb.s_feature_incompat = (sb.s_feature_incompat.get() | 0x1_0000).into());
         encrypt(&mut disk, "lost+found");
         let (old, lost) = (disk.ino("lost+found"), disk.ino("dir/sub"));
         disk.edit_entry("dir", "sub", |entry| entry.inode = 0.into());
-        let mended = Disk::new(repaired(&disk.bytes).unwrap());
-        assert_eq!(findings(&mended.bytes).unwrap(), []);
-        assert!(e2fsck_is_clean(&mended.bytes).is_clean());
-        assert_eq!(mended.ino(&format!("lost+found/#{lost}")), lost);
-        assert_eq!(mended.ino(&format!("#{old}")), old, "what was in it is lost");
+        let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+        assert_eq!(findings(&fixed.bytes).unwrap(), []);
+        assert!(e2fsck_is_clean(&fixed.bytes).is_clean());
+        assert_eq!(fixed.ino(&format!("lost+found/#{lost}")), lost);
+        assert_eq!(fixed.ino(&format!("#{old}")), old, "what was in it is lost");
     }
 }
 

@@ -42,14 +42,14 @@ fn names_that_differ_in_case_alone() {
 }
 
 #[test]
-fn what_is_no_character_of_a_name_becomes_another_and_the_rest_stays() {
+fn invalid_characters_of_a_name_are_replaced_and_the_rest_stays() {
     if oracles() {
         let mut disk = CASEFOLD.disk();
         let inner = disk.ino("dir/inner");
         ignore_case(&mut disk, true);
         disk.rename_entry("dir", "inner", b"i\xc3\xbc\xfer");
-        let mended = Disk::new(repaired(&disk.bytes).unwrap());
-        assert_eq!(mended.ino("dir/i\u{fc}_r"), inner);
+        let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+        assert_eq!(fixed.ino("dir/i\u{fc}_r"), inner);
     }
 }
 

@@ -45,7 +45,7 @@ cases! {
 }
 
 /// Returns all reported codes, including notes.
-fn told(device: Arc<dyn BlockDevice>) -> Vec<&'static str> {
+fn reported(device: Arc<dyn BlockDevice>) -> Vec<&'static str> {
     let mut codes = Vec::new();
     check_volume(device, &CheckOptions::new(Arc::new(NO_CLOCK)), &mut |event| {
         if let CheckEvent::Found(issue, _) = event {
@@ -67,39 +67,39 @@ fn no_file_is_lost_where_the_root_is_said_never_to_have_been_used() {
 }
 
 #[test]
-fn a_volume_that_is_longer_than_its_device_is_told() {
+fn a_volume_longer_than_its_device_is_reported() {
     if oracles() {
         let mut disk = bases::LARGE.disk();
         disk.bytes.truncate(disk.bytes.len() - 4096);
-        assert_eq!(told(Arc::new(MemDevice::read_only(disk.bytes))), ["truncated"]);
+        assert_eq!(reported(Arc::new(MemDevice::read_only(disk.bytes))), ["truncated"]);
     }
 }
 
 #[test]
-fn notes_tell_of_a_mark_and_of_a_journal_that_was_not_given() {
+fn notes_report_an_error_mark_and_a_missing_journal() {
     if oracles() {
         let mut disk = bases::EXT4.disk();
         disk.edit_super_block(|sb| sb.s_state = (sb.s_state.get() | 2).into());
-        assert_eq!(told(Arc::new(MemDevice::read_only(disk.bytes))), ["marked-with-errors"]);
+        assert_eq!(reported(Arc::new(MemDevice::read_only(disk.bytes))), ["marked-with-errors"]);
         let mut disk = bases::EXT2.disk();
         disk.edit_super_block(|sb| {
             sb.s_feature_compat = (sb.s_feature_compat.get() | 4).into();
             sb.s_journal_uuid = [9; 16];
         });
-        assert_eq!(told(Arc::new(MemDevice::read_only(disk.bytes))), ["journal-missing"]);
+        assert_eq!(reported(Arc::new(MemDevice::read_only(disk.bytes))), ["journal-missing"]);
     }
 }
 
 #[test]
-fn an_orphan_beyond_the_last_inode_is_told_and_forgotten() {
+fn an_orphan_beyond_the_last_inode_is_reported_and_removed_from_the_list() {
     if oracles() {
         // e2fsck skips the list on a read-only device.
         let mut disk = bases::EXT2.disk();
         disk.edit_super_block(|sb| sb.s_last_orphan = 99_999.into());
-        assert_eq!(told(Arc::new(MemDevice::read_only(disk.bytes.clone()))), ["orphan-list"]);
-        let mended = Disk::new(repaired(&disk.bytes).unwrap());
-        assert_eq!(mended.super_block().s_last_orphan.get(), 0);
-        assert!(e2fsck_is_clean(&mended.bytes).is_silent());
+        assert_eq!(reported(Arc::new(MemDevice::read_only(disk.bytes.clone()))), ["orphan-list"]);
+        let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+        assert_eq!(fixed.super_block().s_last_orphan.get(), 0);
+        assert!(e2fsck_is_clean(&fixed.bytes).is_silent());
     }
 }
 
@@ -151,7 +151,7 @@ fn scratched(disk: &Disk, block: u32) -> Vec<&'static str> {
 }
 
 #[test]
-fn blocks_that_cannot_be_read_are_told_by_what_they_hold() {
+fn unreadable_blocks_are_reported_by_their_use() {
     if oracles() {
         let disk = bases::EXT4.disk();
         let group = disk.group_of(1);
@@ -164,7 +164,7 @@ fn blocks_that_cannot_be_read_are_told_by_what_they_hold() {
 }
 
 #[test]
-fn a_group_that_is_said_never_to_have_been_used_and_is_in_use_is_told() {
+fn a_group_in_use_that_is_marked_as_never_used_is_reported() {
     if oracles() {
         let mut disk = bases::UNINIT.disk();
         disk.edit_group(0, |group| group.bg_flags = (group.bg_flags.get() | 2).into());

@@ -68,7 +68,7 @@ fn first_node(disk: &crate::lab::Disk) -> u32 {
 }
 
 #[test]
-fn a_directory_is_still_indexed_after_its_index_was_mended() {
+fn a_directory_is_still_indexed_after_the_repair_of_its_index() {
     if !oracles() {
         return;
     }
@@ -79,11 +79,11 @@ fn a_directory_is_still_indexed_after_its_index_was_mended() {
         let levels = |disk: &Disk| disk.bytes[disk.range(disk.file_block(disk.ino(path), 0)).start + 30];
         let before = levels(&disk);
         disk.edit_index_bounds(path, 0, |bounds| bounds.count = 0.into());
-        let mended = Disk::new(repaired(&disk.bytes).unwrap());
-        let flags = mended.inode_of(mended.ino(path)).i_flags.get();
-        assert_eq!((flags & 0x1000, levels(&mended)), (0x1000, before), "{} {path}", base.name);
-        let second = e2fsck_is_clean(&mended.bytes);
+        let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+        let flags = fixed.inode_of(fixed.ino(path)).i_flags.get();
+        assert_eq!((flags & 0x1000, levels(&fixed)), (0x1000, before), "{} {path}", base.name);
+        let second = e2fsck_is_clean(&fixed.bytes);
         assert!(second.is_clean(), "{} {path}: {}", base.name, second.text);
-        assert_eq!(lost(&contents(&disk.bytes), &contents(&mended.bytes)), []);
+        assert_eq!(lost(&contents(&disk.bytes), &contents(&fixed.bytes)), []);
     }
 }

@@ -153,7 +153,7 @@ cases! {
     an_inode_left_by_a_broken_orphan_list(EXT4, ["lost-orphan ino=<file>", "deletion-time ino=<file>"], |disk| {
         disk.edit_inode("file", |inode| inode.i_dtime = 20.into());
     });
-    more_illegal_blocks_than_are_told(EXT2, [["illegal-block ino=<pieces>"; 11].as_slice(), &["too-many-illegal ino=<pieces>"]].concat(), |disk| {
+    more_illegal_blocks_than_are_reported(EXT2, [["illegal-block ino=<pieces>"; 11].as_slice(), &["too-many-illegal ino=<pieces>"]].concat(), |disk| {
         let table = disk.word(disk.inode_at(disk.ino("pieces")) + 0x28 + 12 * 4);
         (0..20).for_each(|n| disk.put(disk.range(table).start + n * 4, &0x7fff_0000_u32.to_le_bytes()));
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use obento_base::Name;
 use obento_block::{BlockDevice as _, MemDevice};
-use obento_driver::{Access, CheckOptions, Driver as _, Mending, OpenOptions, Severity};
+use obento_driver::{Access, CheckOptions, Driver as _, OpenOptions, RepairMode, Severity};
 use obento_env::NO_CLOCK;
 use obento_ext4::{Ext4, Ext4Driver, Issue, check_volume, issues, open_volume};
 use obento_testkit::oracle::call;
@@ -118,12 +118,12 @@ fn names(bytes: &[u8]) -> BTreeSet<Vec<u8>> {
 /// Repairs an image whose log is damaged, and returns the number of its transactions that were replayed. e2fsck must
 /// replay as many.
 fn replayed(damaged: &Disk) -> u32 {
-    let mended = repaired(&damaged.bytes).unwrap();
-    let second = e2fsck_is_clean(&mended);
+    let fixed = repaired(&damaged.bytes).unwrap();
+    let second = e2fsck_is_clean(&fixed);
     assert!(second.is_clean(), "{}", second.text);
-    assert_eq!(findings(&mended).unwrap(), []);
-    assert_eq!(lost_to_us_alone(&damaged.bytes, &mended), []);
-    let (ours, theirs) = (names(&mended), names(&e2fsck(&damaged.bytes, &["-fy"]).1));
+    assert_eq!(findings(&fixed).unwrap(), []);
+    assert_eq!(lost_to_us_alone(&damaged.bytes, &fixed), []);
+    let (ours, theirs) = (names(&fixed), names(&e2fsck(&damaged.bytes, &["-fy"]).1));
     assert_eq!(ours, theirs);
     (0..TRANSACTIONS).filter(|n| ours.contains(format!("/name-{n}").as_bytes())).count() as u32
 }
@@ -135,7 +135,7 @@ fn kinds(disk: &Disk) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_journal_that_is_sound_is_replayed_whole() {
+fn a_sound_journal_is_replayed_completely() {
     if oracles() {
         for base in [&bases::EXT4, &bases::EXT3] {
             let disk = dirty(base);
@@ -146,7 +146,7 @@ fn a_journal_that_is_sound_is_replayed_whole() {
 }
 
 #[test]
-fn a_log_is_replayed_whole_though_its_super_block_counts_others() {
+fn a_log_is_replayed_completely_although_its_super_block_has_other_counts() {
     if oracles() {
         let mut disk = dirty(&bases::EXT4);
         let at = label(&disk);
@@ -154,12 +154,12 @@ fn a_log_is_replayed_whole_though_its_super_block_counts_others() {
         let sum = obento_journal::checksum::super_block(&disk.bytes[at..at + 1024]);
         disk.put(at + 0xfc, &sum.to_be_bytes());
         assert_eq!(kinds(&disk), ["journal-field", "journal-dirty"]);
-        let mended = repaired(&disk.bytes).unwrap();
-        let second = e2fsck_is_clean(&mended);
+        let fixed = repaired(&disk.bytes).unwrap();
+        let second = e2fsck_is_clean(&fixed);
         assert!(second.is_silent(), "{}", second.text);
-        assert_eq!(findings(&mended).unwrap(), []);
+        assert_eq!(findings(&fixed).unwrap(), []);
         // e2fsck clears the features that are needed to read the log.
-        let found = names(&mended);
+        let found = names(&fixed);
         assert!((0..TRANSACTIONS).all(|n| found.contains(format!("/name-{n}").as_bytes())));
     }
 }
@@ -171,12 +171,12 @@ fn a_log_is_replayed_though_the_feature_of_journals_is_missing() {
             let mut disk = dirty(base);
             disk.edit_super_block(|sb| sb.s_feature_compat = (sb.s_feature_compat.get() & !4).into());
             assert_eq!(kinds(&disk), ["feature", "journal-dirty"]);
-            let mended = repaired(&disk.bytes).unwrap();
-            let second = e2fsck_is_clean(&mended);
+            let fixed = repaired(&disk.bytes).unwrap();
+            let second = e2fsck_is_clean(&fixed);
             assert!(second.is_silent(), "{}", second.text);
-            assert_eq!(findings(&mended).unwrap(), []);
+            assert_eq!(findings(&fixed).unwrap(), []);
             // e2fsck discards the log.
-            let found = names(&mended);
+            let found = names(&fixed);
             assert!((0..TRANSACTIONS).all(|n| found.contains(format!("/name-{n}").as_bytes())));
         }
     }
@@ -207,7 +207,7 @@ fn a_copy_with_a_wrong_checksum_costs_its_block_alone() {
 }
 
 #[test]
-fn a_descriptor_with_a_wrong_checksum_costs_the_whole_log() {
+fn a_descriptor_with_a_wrong_checksum_invalidates_the_log() {
     if oracles() {
         let mut disk = dirty(&bases::EXT4);
         let at = blocks_of_log(&disk, 1)[1];
@@ -218,7 +218,7 @@ fn a_descriptor_with_a_wrong_checksum_costs_the_whole_log() {
 }
 
 #[test]
-fn one_repair_is_enough_wherever_the_log_is_damaged() {
+fn one_repair_suffices_for_any_damage_of_the_log() {
     if !oracles() {
         return;
     }
@@ -230,25 +230,25 @@ fn one_repair_is_enough_wherever_the_log_is_damaged() {
     for at in places.chain(copies).chain([label, label + 4, label + 0x18, label + 0x1c, label + 0xfc]) {
         let mut disk = sound.clone();
         disk.bytes[at] ^= 0x41;
-        let mended = repaired(&disk.bytes).unwrap();
-        assert_eq!(findings(&mended).unwrap(), [], "byte {at}");
-        let second = e2fsck_is_clean(&mended);
+        let fixed = repaired(&disk.bytes).unwrap();
+        assert_eq!(findings(&fixed).unwrap(), [], "byte {at}");
+        let second = e2fsck_is_clean(&fixed);
         assert!(second.is_clean(), "byte {at}: {}", second.text);
-        let (report, after) = crate::lab::judge::mended(&mended, Mending::All).unwrap();
-        assert_eq!((report.found, after == mended), (0, true), "byte {at}");
+        let (report, after) = crate::lab::judge::repair_copy(&fixed, RepairMode::All).unwrap();
+        assert_eq!((report.found, after == fixed), (0, true), "byte {at}");
     }
 }
 
 #[test]
-fn a_damaged_log_is_left_alone_where_only_what_is_safe_is_mended() {
+fn a_safe_repair_leaves_a_damaged_log_alone() {
     if oracles() {
         let mut disk = dirty(&bases::EXT4);
         let at = blocks_of_log(&disk, 1)[1];
         disk.bytes[at + 900] ^= 0x55;
         let device = Arc::new(MemDevice::new(disk.bytes.clone()));
-        let options = CheckOptions { mending: Mending::Safe, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+        let options = CheckOptions { repair_mode: RepairMode::Safe, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
         let report = check_volume(device.clone(), &options, &mut |_| {}).unwrap();
-        assert_eq!(report.mended, 0);
+        assert_eq!(report.repaired, 0);
         let mut after = vec![0; disk.bytes.len()];
         device.read_at(0, &mut after).unwrap();
         assert!(after == disk.bytes);
@@ -256,24 +256,24 @@ fn a_damaged_log_is_left_alone_where_only_what_is_safe_is_mended() {
 }
 
 #[test]
-fn a_journal_made_anew_is_where_it_was_and_as_large() {
+fn a_recreated_journal_has_the_same_place_and_size() {
     if oracles() {
         for base in [&bases::EXT4, &bases::EXT3, &bases::BIGALLOC, &bases::LARGE] {
             let sound = base.disk();
             let mut disk = sound.clone();
             let at = label(&disk);
             disk.put(at, &[0; 1024]);
-            let mended = Disk::new(repaired(&disk.bytes).unwrap());
-            assert_eq!(mended.file_blocks(8), sound.file_blocks(8), "{}", base.name);
-            assert_eq!(mended.inode_of(8).i_size_lo, sound.inode_of(8).i_size_lo, "{}", base.name);
-            let second = e2fsck_is_clean(&mended.bytes);
+            let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+            assert_eq!(fixed.file_blocks(8), sound.file_blocks(8), "{}", base.name);
+            assert_eq!(fixed.inode_of(8).i_size_lo, sound.inode_of(8).i_size_lo, "{}", base.name);
+            let second = e2fsck_is_clean(&fixed.bytes);
             assert!(second.is_silent(), "{}: {}", base.name, second.text);
         }
     }
 }
 
 #[test]
-fn a_journal_whose_inode_is_lost_with_its_copy_is_made_anew_elsewhere() {
+fn a_journal_whose_inode_and_copy_are_lost_is_recreated_elsewhere() {
     if oracles() {
         for base in [&bases::EXT4, &bases::EXT3, &bases::BIGALLOC] {
             let mut disk = base.disk();
@@ -284,14 +284,14 @@ fn a_journal_whose_inode_is_lost_with_its_copy_is_made_anew_elsewhere() {
                 inode.i_blocks_lo = 0.into();
                 inode.i_flags = 0.into();
             });
-            let mended = Disk::new(repaired(&disk.bytes).unwrap());
-            let (second, left) = (e2fsck_is_clean(&mended.bytes), findings(&mended.bytes).unwrap());
+            let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+            let (second, left) = (e2fsck_is_clean(&fixed.bytes), findings(&fixed.bytes).unwrap());
             assert!(second.is_silent() && left.is_empty(), "{}: {} {left:?}", base.name, second.text);
-            assert_eq!(mended.super_block().s_feature_compat.get() & 4, 4, "{}: no journal", base.name);
-            assert!(mended.file_blocks(8).len() >= 1024, "{}", base.name);
-            assert_eq!(lost_to_us_alone(&disk.bytes, &mended.bytes), []);
+            assert_eq!(fixed.super_block().s_feature_compat.get() & 4, 4, "{}: no journal", base.name);
+            assert!(fixed.file_blocks(8).len() >= 1024, "{}", base.name);
+            assert_eq!(lost_to_us_alone(&disk.bytes, &fixed.bytes), []);
             // The journal is usable.
-            assert_eq!(names(&dirty_of(&mended)), names(&mended.bytes));
+            assert_eq!(names(&dirty_of(&fixed)), names(&fixed.bytes));
         }
     }
 }
@@ -308,15 +308,15 @@ fn dirty_of(disk: &Disk) -> Vec<u8> {
 }
 
 #[test]
-fn a_journal_with_a_feature_that_nobody_knows_is_left() {
+fn a_journal_with_an_unknown_feature_is_left_alone() {
     if oracles() {
         let mut disk = bases::EXT4.disk();
         let at = label(&disk);
         disk.put(at + 0x28, &[0x40, 0, 0, 0]);
         assert_eq!(kinds(&disk), ["journal-damaged"]);
-        let mended = Disk::new(repaired(&disk.bytes).unwrap());
-        assert_eq!(kinds(&mended), ["journal-damaged"]);
-        assert_eq!(mended.bytes[at..at + 1024], disk.bytes[at..at + 1024]);
+        let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+        assert_eq!(kinds(&fixed), ["journal-damaged"]);
+        assert_eq!(fixed.bytes[at..at + 1024], disk.bytes[at..at + 1024]);
     }
 }
 
@@ -326,11 +326,11 @@ fn a_file_that_the_super_block_takes_for_the_journal_keeps_its_contents() {
         let mut disk = bases::PLAIN.disk();
         let file = disk.ino("pieces");
         disk.edit_super_block(|sb| sb.s_journal_inum = file.into());
-        let mended = repaired(&disk.bytes).unwrap();
-        let second = e2fsck_is_clean(&mended);
+        let fixed = repaired(&disk.bytes).unwrap();
+        let second = e2fsck_is_clean(&fixed);
         assert!(second.is_clean(), "{}", second.text);
         let before = crate::lab::judge::contents(&disk.bytes);
-        assert_eq!(crate::lab::judge::lost(&before, &crate::lab::judge::contents(&mended)), []);
+        assert_eq!(crate::lab::judge::lost(&before, &crate::lab::judge::contents(&fixed)), []);
     }
 }
 
@@ -358,10 +358,10 @@ fn outer_journal(disk: &mut Disk, users: u32) -> Vec<u8> {
 
 /// Returns the codes that are found on `disk` with a journal on `log`, which is repaired with it, and the number of
 /// issues left.
-fn mend_with(disk: &Disk, log: &Arc<MemDevice>) -> (Vec<&'static str>, u64) {
+fn repair_with(disk: &Disk, log: &Arc<MemDevice>) -> (Vec<&'static str>, u64) {
     let device = Arc::new(MemDevice::new(disk.bytes.clone()));
     let options = CheckOptions {
-        mending: Mending::All,
+        repair_mode: RepairMode::All,
         journal: Some(log.clone()),
         ..CheckOptions::new(Arc::new(NO_CLOCK))
     };
@@ -376,22 +376,22 @@ fn mend_with(disk: &Disk, log: &Arc<MemDevice>) -> (Vec<&'static str>, u64) {
 }
 
 #[test]
-fn a_journal_on_another_device_is_made_anew_under_its_name() {
+fn a_journal_on_another_device_is_recreated_with_its_uuid() {
     if oracles() {
         let mut disk = bases::EXT2.disk();
         let sound = outer_journal(&mut disk, 1);
         let log = Arc::new(MemDevice::new(sound.clone()));
-        assert_eq!(mend_with(&disk, &log), (vec![], 0));
+        assert_eq!(repair_with(&disk, &log), (vec![], 0));
         let mut damaged = sound.clone();
         damaged[2048..3072].fill(0xff);
         let log = Arc::new(MemDevice::new(damaged));
-        assert_eq!(mend_with(&disk, &log), (vec!["journal-damaged"], 0));
+        assert_eq!(repair_with(&disk, &log), (vec!["journal-damaged"], 0));
         let mut label = vec![0; 1024];
         log.read_at(2048, &mut label).unwrap();
         assert_eq!(label[0x30..0x40], OUTER);
         assert_eq!(label[0x100..0x110], disk.super_block().s_uuid);
         assert_eq!(label[..0x18], sound[2048..2048 + 0x18]);
-        assert_eq!(mend_with(&disk, &log), (vec![], 0));
+        assert_eq!(repair_with(&disk, &log), (vec![], 0));
     }
 }
 
@@ -402,7 +402,7 @@ fn a_journal_of_another_name_is_left() {
         let mut bytes = outer_journal(&mut disk, 1);
         bytes[1024 + 0x68] ^= 1;
         let log = Arc::new(MemDevice::new(bytes.clone()));
-        assert_eq!(mend_with(&disk, &log), (vec!["journal-damaged"], 1));
+        assert_eq!(repair_with(&disk, &log), (vec!["journal-damaged"], 1));
         let mut after = vec![0; bytes.len()];
         log.read_at(0, &mut after).unwrap();
         assert!(after == bytes);

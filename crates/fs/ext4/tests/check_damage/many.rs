@@ -38,12 +38,12 @@ fn more_subdirectories_than_can_be_counted_get_the_feature_for_them() {
     });
     let features = |found: &[obento_driver::Finding]| found.iter().filter(|it| it.code == "feature").count();
     assert_eq!(features(&findings(&disk.bytes).unwrap()), 1);
-    let mended = Disk::new(repaired(&disk.bytes).unwrap());
-    assert_eq!(findings(&mended.bytes).unwrap(), []);
-    let second = e2fsck_is_clean(&mended.bytes);
+    let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+    assert_eq!(findings(&fixed.bytes).unwrap(), []);
+    let second = e2fsck_is_clean(&fixed.bytes);
     assert!(second.is_silent(), "{}", second.text);
-    assert_eq!(mended.super_block().s_feature_ro_compat.get() & DIR_NLINK, DIR_NLINK);
-    assert_eq!(mended.inode_of(many).i_links_count.get(), 1);
+    assert_eq!(fixed.super_block().s_feature_ro_compat.get() & DIR_NLINK, DIR_NLINK);
+    assert_eq!(fixed.inode_of(many).i_links_count.get(), 1);
 }
 
 /// Returns a volume with space for the directories, a file `many` whose blocks will contain their names, and one

@@ -53,7 +53,7 @@ fn count_at(disk: &Disk, ino: u32) -> usize {
 }
 
 #[test]
-fn values_in_inodes_are_counted_with_who_names_them() {
+fn values_in_inodes_are_counted_with_their_references() {
     if oracles() {
         let disk = VALUES.disk();
         assert_eq!(e2fsck_is_clean(&disk.bytes).code, 0);

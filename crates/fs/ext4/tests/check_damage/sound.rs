@@ -5,7 +5,7 @@ use crate::lab::bases::{ALL, oracles};
 use crate::lab::judge::{contents, e2fsck_is_clean, findings, line};
 
 #[test]
-fn in_sound_images_nothing_is_found() {
+fn sound_images_have_no_finding() {
     if !oracles() {
         return;
     }

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::sync::Arc;
 
-use obento_driver::{CheckOptions, Mending};
+use obento_driver::{CheckOptions, RepairMode};
 use obento_env::NO_CLOCK;
 use obento_ext4::check_volume;
 use obento_host::FileDevice;
@@ -12,7 +12,7 @@ use obento_testkit::oracle::call;
 use crate::case::{cases, run_unknown};
 use crate::common;
 use crate::lab::bases::{LARGE, memory, oracles};
-use crate::lab::judge::{e2fsck_file, e2fsck_is_clean, mended, repaired};
+use crate::lab::judge::{e2fsck_file, e2fsck_is_clean, repair_copy, repaired};
 
 cases! {
     extra_sizes_that_no_inode_can_have(EXT4, [
@@ -65,15 +65,15 @@ fn a_quota_file_without_the_feature() {
 }
 
 #[test]
-fn what_is_safe_does_not_touch_meta_groups_though_the_journal_is_to_be_replayed() {
+fn a_safe_repair_with_a_dirty_journal_does_not_change_meta_groups() {
     if oracles() {
         let mut disk = LARGE.disk();
         disk.edit_super_block(|sb| {
             sb.s_feature_incompat = (sb.s_feature_incompat.get() | 0x14).into();
             sb.s_first_meta_bg = 2.into();
         });
-        let (report, after) = mended(&disk.bytes, Mending::Safe).unwrap();
-        assert_eq!(report.mended, 0);
+        let (report, after) = repair_copy(&disk.bytes, RepairMode::Safe).unwrap();
+        assert_eq!(report.repaired, 0);
         assert!(after == disk.bytes, "something was written");
         assert!(e2fsck_is_clean(&repaired(&disk.bytes).unwrap()).is_silent());
     }
@@ -118,7 +118,7 @@ fn after_the_start_is_wiped_every_file_is_found_by_the_copies() {
         let file = File::options().write(true).open(&image).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &vec![0; kib << 10], 0).unwrap();
         let device = Arc::new(FileDevice::open_writable(&image).unwrap());
-        let options = CheckOptions { mending: Mending::All, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+        let options = CheckOptions { repair_mode: RepairMode::All, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
         let report = check_volume(device, &options, &mut |_| {}).unwrap();
         assert_eq!(report.left(), 0, "{features}");
         let second = e2fsck_file(&image, &["-fn"]);

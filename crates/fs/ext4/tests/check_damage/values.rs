@@ -44,13 +44,13 @@ fn set_flag(disk: &mut Disk, path: &str) {
 fn is_kept(damaged: &Disk, sound: &Disk, expected: &[&str], names: &[&str]) {
     let found = findings(&damaged.bytes).unwrap();
     assert!(same(sound, expected, &found), "{:#?}", found.iter().map(line).collect::<Vec<_>>());
-    let mended = Disk::new(repaired(&damaged.bytes).unwrap());
-    assert_eq!(findings(&mended.bytes).unwrap(), []);
-    assert_eq!(e2fsck_is_clean(&mended.bytes).code, 0);
-    let (before, after) = (contents(&sound.bytes), contents(&mended.bytes));
+    let fixed = Disk::new(repaired(&damaged.bytes).unwrap());
+    assert_eq!(findings(&fixed.bytes).unwrap(), []);
+    assert_eq!(e2fsck_is_clean(&fixed.bytes).code, 0);
+    let (before, after) = (contents(&sound.bytes), contents(&fixed.bytes));
     for name in names {
         let ino = sound.ino(name);
-        assert_eq!(mended.ino(name), ino, "the name {name} is gone");
+        assert_eq!(fixed.ino(name), ino, "the name {name} is gone");
         assert_eq!(after[&Ino(ino.into())], before[&Ino(ino.into())], "{name} is another");
     }
 }
@@ -99,7 +99,7 @@ fn make_lustres(disk: &mut Disk) {
 }
 
 #[test]
-fn a_value_of_lustres_is_not_counted_by_who_has_it() {
+fn a_value_in_the_form_of_lustre_is_not_counted() {
     if oracles() {
         let mut disk = bases::EA_INODE.disk();
         make_lustres(&mut disk);
@@ -117,8 +117,8 @@ fn values_on_a_volume_whose_features_have_none_are_kept() {
         let mut disk = bases::EA_INODE.disk();
         let (value, long) = (value(&disk), disk.ino("long"));
         drop_feature(&mut disk);
-        let mended = Disk::new(repaired(&disk.bytes).unwrap());
-        let entry = mended.read::<RawXattrEntry>(mended.inline_xattrs_at(long) + 4);
+        let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+        let entry = fixed.read::<RawXattrEntry>(fixed.inline_xattrs_at(long) + 4);
         assert_eq!(entry.e_value_inum.get(), value, "the attribute is gone");
     }
 }
@@ -128,7 +128,7 @@ fn drop_feature(disk: &mut Disk) {
 }
 
 #[test]
-fn a_value_that_is_not_what_its_hash_says_is_kept_with_the_hash_that_it_has() {
+fn a_value_with_a_wrong_hash_is_kept_with_its_hash() {
     if oracles() {
         let mut disk = bases::EA_INODE.disk();
         let (value, long) = (value(&disk), disk.ino("long"));
@@ -136,10 +136,10 @@ fn a_value_that_is_not_what_its_hash_says_is_kept_with_the_hash_that_it_has() {
         disk.bytes[at] ^= 1;
         let found: Vec<String> = findings(&disk.bytes).unwrap().iter().map(line).collect();
         assert!(found.len() == 1 && found[0].starts_with(&format!("value-hash ino={value} ")), "{found:?}");
-        let mended = Disk::new(repaired(&disk.bytes).unwrap());
-        assert_eq!(findings(&mended.bytes).unwrap(), []);
-        assert_eq!(e2fsck_is_clean(&mended.bytes).code, 0);
-        let entry = mended.read::<RawXattrEntry>(mended.inline_xattrs_at(long) + 4);
+        let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+        assert_eq!(findings(&fixed.bytes).unwrap(), []);
+        assert_eq!(e2fsck_is_clean(&fixed.bytes).code, 0);
+        let entry = fixed.read::<RawXattrEntry>(fixed.inline_xattrs_at(long) + 4);
         assert_eq!(entry.e_value_inum.get(), value, "the attribute is gone");
     }
 }

@@ -88,15 +88,15 @@ cases! {
 }
 
 #[test]
-fn an_orphan_file_is_made_anew_where_its_inode_is_none() {
+fn an_orphan_file_with_an_invalid_inode_is_recreated() {
     if oracles() {
         let mut disk = ORPHAN_FILE.disk();
         let file = disk.super_block().s_orphan_file_inum.get();
         disk.edit_inode(&format!("<{file}>"), |inode| inode.i_mode = 0o020_600.into());
-        let mended = Disk::new(repaired(&disk.bytes).unwrap());
-        assert_eq!(mended.super_block().s_orphan_file_inum.get(), file);
-        assert_eq!(mended.file_blocks(file).len(), 32);
-        assert!(e2fsck_is_clean(&mended.bytes).is_clean());
+        let fixed = Disk::new(repaired(&disk.bytes).unwrap());
+        assert_eq!(fixed.super_block().s_orphan_file_inum.get(), file);
+        assert_eq!(fixed.file_blocks(file).len(), 32);
+        assert!(e2fsck_is_clean(&fixed.bytes).is_clean());
     }
 }
 
@@ -115,9 +115,9 @@ fn a_reserved_inode_without_a_type_owns_no_blocks() {
                 inode.i_mode = 0.into();
                 inode.i_blocks_lo = 2.into();
             });
-            let mended = repaired(&disk.bytes).unwrap();
-            assert_eq!(findings(&mended).unwrap(), [], "inode {ino} of {}", base.name);
-            let second = e2fsck_is_clean(&mended);
+            let fixed = repaired(&disk.bytes).unwrap();
+            assert_eq!(findings(&fixed).unwrap(), [], "inode {ino} of {}", base.name);
+            let second = e2fsck_is_clean(&fixed);
             assert!(second.is_silent(), "inode {ino} of {}: {}", base.name, second.text);
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use obento_base::{FileKind, Ino, Result};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
-    CheckOptions, CheckReport, Driver as _, FieldValue, FileSystem as _, Finding, Mending, Severity,
+    CheckOptions, CheckReport, Driver as _, FieldValue, FileSystem as _, Finding, RepairMode, Severity,
 };
 use obento_env::NO_CLOCK;
 use obento_ext4::{Ext4, Ext4Driver, open_volume};
@@ -70,29 +70,29 @@ pub fn e2fsck_is_clean(bytes: &[u8]) -> Verdict {
 }
 
 /// Runs our check on a device.
-pub fn check(device: Arc<dyn BlockDevice>, mending: Mending) -> Result<(CheckReport, Vec<Finding>)> {
+pub fn check(device: Arc<dyn BlockDevice>, repair_mode: RepairMode) -> Result<(CheckReport, Vec<Finding>)> {
     let mut found = Vec::new();
-    let options = CheckOptions { mending, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+    let options = CheckOptions { repair_mode, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
     let report = Ext4Driver.check().expect("ext4 can be checked").check(device, &options, &mut found)?;
     Ok((report, found))
 }
 
 /// Returns the findings of our check of bytes, without notes.
 pub fn findings(bytes: &[u8]) -> Result<Vec<Finding>> {
-    let (_, mut found) = check(Arc::new(MemDevice::read_only(bytes.to_vec())), Mending::Nothing)?;
+    let (_, mut found) = check(Arc::new(MemDevice::read_only(bytes.to_vec())), RepairMode::Nothing)?;
     found.retain(|finding| finding.severity > Severity::Note);
     Ok(found)
 }
 
 /// Returns the bytes after our repair of everything.
 pub fn repaired(bytes: &[u8]) -> Result<Vec<u8>> {
-    mended(bytes, Mending::All).map(|(_, after)| after)
+    repair_copy(bytes, RepairMode::All).map(|(_, after)| after)
 }
 
 /// Returns the report of our repair, and the resulting bytes.
-pub fn mended(bytes: &[u8], mending: Mending) -> Result<(CheckReport, Vec<u8>)> {
+pub fn repair_copy(bytes: &[u8], repair_mode: RepairMode) -> Result<(CheckReport, Vec<u8>)> {
     let device = Arc::new(MemDevice::new(bytes.to_vec()));
-    let (report, _) = check(device.clone(), mending)?;
+    let (report, _) = check(device.clone(), repair_mode)?;
     let mut after = vec![0; bytes.len()];
     device.read_at(0, &mut after)?;
     Ok((report, after))
@@ -182,22 +182,22 @@ pub fn lost(before: &Contents, after: &Contents) -> Vec<Ino> {
 }
 
 /// Returns the files that our repair lost and that of e2fsck, which may need a second run, keeps.
-pub fn lost_to_us_alone(damaged: &[u8], mended: &[u8]) -> Vec<Ino> {
+pub fn lost_to_us_alone(damaged: &[u8], fixed: &[u8]) -> Vec<Ino> {
     let before = contents(damaged);
-    let mut ours = lost(&before, &contents(mended));
+    let mut ours = lost(&before, &contents(fixed));
     if !ours.is_empty() {
         let once = e2fsck(damaged, &["-fy"]).1;
         let theirs = lost(&before, &contents(&e2fsck(&once, &["-fy"]).1));
-        ours.retain(|ino| !theirs.contains(ino) && !has_only_grown(&before, mended, *ino));
+        ours.retain(|ino| !theirs.contains(ino) && !has_only_grown(&before, fixed, *ino));
     }
     ours
 }
 
 /// Returns whether a file became longer and still begins with its old contents: our repair keeps an extent after the end of
 /// a file, which e2fsck removes.
-fn has_only_grown(before: &Contents, mended: &[u8], ino: Ino) -> bool {
+fn has_only_grown(before: &Contents, fixed: &[u8], ino: Ino) -> bool {
     let Some(Ok((FileKind::Regular, size, hash))) = before.get(&ino) else { return false };
-    let device = Arc::new(MemDevice::read_only(mended.to_vec()));
+    let device = Arc::new(MemDevice::read_only(fixed.to_vec()));
     let Ok(volume) = open_volume(device, &common::options()) else { return false };
     let fs = Ext4::new(volume);
     let now = fs.getattr(ino).ok().filter(|attr| attr.kind == FileKind::Regular && attr.size > *size);

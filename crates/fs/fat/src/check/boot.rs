@@ -9,8 +9,8 @@ use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
 use obento_block::BlockDevice;
 
 use super::copies;
-use super::geometry::{self, Chosen, Instead};
-use super::mend::Edit;
+use super::geometry::{self, BootFallback, Chosen};
+use super::repair::Edit;
 use super::view::View;
 use super::{Issue, Pass};
 use crate::info::{DIRTY, ERRORS};
@@ -30,14 +30,14 @@ const RESERVED: u16 = 32;
 /// Checks the structures that define the layout. Returns `None` if a part of the volume is missing. Fails with
 /// `Corrupt` without a usable boot sector, or if the device fails.
 pub fn open(device: &Arc<dyn BlockDevice>, pass: &mut Pass<'_>) -> Result<Option<View>> {
-    let Chosen { sb, bytes, instead } = geometry::choose(device)?;
-    let is_first = instead.is_none();
+    let Chosen { sb, bytes, fallback } = geometry::choose(device)?;
+    let is_first = fallback.is_none();
     let edits = vec![Edit::write(0, &bytes)];
     let sector = sb.backup.unwrap_or(0);
-    match instead {
-        Some(Instead::Error(why)) => pass.found(Issue::BootSector { sector, why }, edits),
-        Some(Instead::Copy(sector)) => pass.found(Issue::BootSectorFits { sector }, edits),
-        Some(Instead::Field { field, found, expected }) => {
+    match fallback {
+        Some(BootFallback::Error(why)) => pass.found(Issue::BootSector { sector, why }, edits),
+        Some(BootFallback::Copy(sector)) => pass.found(Issue::BootSectorFits { sector }, edits),
+        Some(BootFallback::Field { field, found, expected }) => {
             pass.found(Issue::BootField { field, found, expected }, edits);
         }
         None => {}

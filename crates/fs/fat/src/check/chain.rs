@@ -8,8 +8,8 @@ use hashbrown::HashSet;
 use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry};
 
-use super::copies::{self, Wanted};
-use super::mend::Edit;
+use super::copies::{self, RequiredChain};
+use super::repair::Edit;
 use super::view::View;
 use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
@@ -19,7 +19,7 @@ use crate::table::last;
 use crate::unit::{Cluster, ENTRY, ENTRY_LEN};
 
 /// The owners of clusters.
-pub struct State {
+pub struct ClusterOwners {
     /// Clusters with an owner.
     pub owned: Bits,
     /// The rests of chains that are longer than their files. They are freed.
@@ -93,15 +93,15 @@ impl Stop {
         match self {
             Self::Free => "is free",
             Self::Bad => "is bad",
-            Self::Invalid => "leads to a number that no cluster has",
+            Self::Invalid => "is followed by an invalid number",
             Self::Loop => "was in it before",
-            Self::Owned | Self::Enough => "is not its own",
+            Self::Owned | Self::Enough => "does not belong to it",
         }
     }
 }
 
 /// Follows the chain from `first` on for at most `most` clusters, and assigns them to the owner.
-fn walk(view: &View, state: &mut State, first: Cluster, most: u64) -> Result<Walk> {
+fn walk(view: &View, state: &mut ClusterOwners, first: Cluster, most: u64) -> Result<Walk> {
     let mut table = view.table();
     let mut walk = Walk { count: 0, last: None, stop: None };
     let mut cluster = first;
@@ -149,15 +149,20 @@ fn is_before(view: &View, first: Cluster, count: u32, cluster: Cluster) -> Resul
 }
 
 /// Assigns the clusters of the root directory of FAT32. Returns their number.
-pub fn claim_root(view: &View, state: &mut State, first: Cluster, pass: &mut Pass<'_>) -> Result<u32> {
+pub fn claim_root(
+    view: &View,
+    state: &mut ClusterOwners,
+    first: Cluster,
+    pass: &mut Pass<'_>,
+) -> Result<u32> {
     let ino = obento_clusters::ROOT.0;
     if !view.sb.has(first) {
-        let why = "is none";
+        let why = "does not exist";
         pass.found(Issue::Chain { ino, at: 0, cluster: first.0, why }, Vec::new());
         return Ok(0);
     }
     let most = most_of_a_directory(view);
-    copies::settle(view, &state.owned, Wanted { first, need: None, most }, pass)?;
+    copies::settle(view, &state.owned, RequiredChain { first, need: None, most }, pass)?;
     let found = walk(view, state, first, most)?;
     let Some((cluster, stop)) = found.stop else { return Ok(found.count) };
     state.is_damaged = true;
@@ -183,14 +188,14 @@ fn most_of_a_directory(view: &View) -> u64 {
 }
 
 /// Assigns the clusters of an entry. Returns their number.
-pub fn claim(view: &View, state: &mut State, named: &Named<'_>, pass: &mut Pass<'_>) -> Result<u32> {
+pub fn claim(view: &View, state: &mut ClusterOwners, named: &Named<'_>, pass: &mut Pass<'_>) -> Result<u32> {
     let (ino, is_dir) = (named.ino(), named.is_dir());
     let size = if is_dir { 0 } else { named.raw.DIR_FileSize.get() };
     let cluster_size = u64::from(view.sb.cluster_size);
     let first = named.raw.first(view.sb.width);
     let Some(first) = first else {
         if is_dir {
-            let why = "leads to the root directory";
+            let why = "refers to the root directory";
             pass.found(Issue::DirectoryStart { ino, cluster: 0, why }, named.remove());
         } else if size > 0 {
             pass.found(Issue::ShortChain { ino, size, clusters: 0 }, vec![named.set_size(0)]);
@@ -200,7 +205,7 @@ pub fn claim(view: &View, state: &mut State, named: &Named<'_>, pass: &mut Pass<
     if !view.sb.has(first) {
         match is_dir {
             true => {
-                let why = "has a number that no cluster has";
+                let why = "does not exist";
                 pass.found(Issue::DirectoryStart { ino, cluster: first.0, why }, named.remove());
             }
             false => pass.found(Issue::StartCluster { ino, cluster: first.0 }, named.set(0, 0)),
@@ -208,7 +213,7 @@ pub fn claim(view: &View, state: &mut State, named: &Named<'_>, pass: &mut Pass<
         return Ok(0);
     }
     let need = if is_dir { most_of_a_directory(view) } else { u64::from(size).div_ceil(cluster_size) };
-    let wanted = Wanted { first, need: (!is_dir).then_some(need), most: need };
+    let wanted = RequiredChain { first, need: (!is_dir).then_some(need), most: need };
     copies::settle(view, &state.owned, wanted, pass)?;
     let found = walk(view, state, first, need)?;
     let room = u64::from(found.count).saturating_mul(cluster_size);
@@ -237,7 +242,7 @@ pub fn claim(view: &View, state: &mut State, named: &Named<'_>, pass: &mut Pass<
             Issue::LongChain { ino, size, clusters: at }
         }
         _ if is_dir && at == 0 => {
-            Issue::DirectoryStart { ino, cluster: cluster.0, why: "has not this for its own" }
+            Issue::DirectoryStart { ino, cluster: cluster.0, why: "has no '.' entry that refers to it" }
         }
         Stop::Owned => Issue::CrossLink { ino, at, cluster: cluster.0 },
         // The cluster itself belongs to the file; the one that it leads to does not.

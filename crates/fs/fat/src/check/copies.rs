@@ -15,7 +15,7 @@ use obento_base::wire::{FromBytes as _, to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry};
 
-use super::mend::Edit;
+use super::repair::Edit;
 use super::view::View;
 use super::{Issue, Pass};
 use crate::inode::Kind;
@@ -38,6 +38,8 @@ pub struct Choices {
     values: BTreeMap<u32, u32>,
     /// Entries that no copy decides.
     doubtful: BTreeSet<u32>,
+    /// Clusters that follow another one in every copy, once they are needed.
+    followers: Option<Bits>,
 }
 
 impl Choices {
@@ -47,20 +49,20 @@ impl Choices {
     }
 
     /// Returns the chosen values that `doubt` allows to be written.
-    pub fn values(&self, doubt: Doubt) -> impl Iterator<Item = (Cluster, u32)> + '_ {
+    pub fn values(&self, doubt: UndecidedEntries) -> impl Iterator<Item = (Cluster, u32)> + '_ {
         let values = self.values.iter().map(|(&cluster, &value)| (Cluster(cluster), value));
         values.filter(move |&(cluster, _)| self.may_write(cluster, doubt))
     }
 
     /// Returns whether the entry of `cluster` may be made equal in all copies.
-    pub fn may_write(&self, cluster: Cluster, doubt: Doubt) -> bool {
-        doubt == Doubt::Decide || !self.doubtful.contains(&cluster.0)
+    pub fn may_write(&self, cluster: Cluster, doubt: UndecidedEntries) -> bool {
+        doubt == UndecidedEntries::Decide || !self.doubtful.contains(&cluster.0)
     }
 
     /// Drops the values that were written.
-    pub fn written(&mut self, doubt: Doubt) {
+    pub fn written(&mut self, doubt: UndecidedEntries) {
         let doubtful = &self.doubtful;
-        self.values.retain(|cluster, _| doubt == Doubt::Keep && doubtful.contains(cluster));
+        self.values.retain(|cluster, _| doubt == UndecidedEntries::Keep && doubtful.contains(cluster));
     }
 
     fn is_full(&self) -> bool {
@@ -70,7 +72,7 @@ impl Choices {
 
 /// The treatment of entries that no copy decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Doubt {
+pub enum UndecidedEntries {
     /// They stay different.
     Keep,
     /// The best chain is written.
@@ -102,7 +104,7 @@ struct Trial {
 
 /// The chain of a file or directory.
 #[derive(Clone, Copy)]
-pub struct Wanted {
+pub struct RequiredChain {
     /// Its first cluster.
     pub first: Cluster,
     /// Number of clusters that a file needs; unknown for a directory.
@@ -121,7 +123,7 @@ enum Source {
 }
 
 /// Chooses between the copies for one chain. `owned` are the clusters of other files. Fails if the device fails.
-pub fn settle(view: &View, owned: &Bits, wanted: Wanted, pass: &mut Pass<'_>) -> Result<()> {
+pub fn settle(view: &View, owned: &Bits, wanted: RequiredChain, pass: &mut Pass<'_>) -> Result<()> {
     let copies = view.choices.borrow().copies.clone();
     if copies.is_empty() || pass.is_full() {
         return Ok(());
@@ -181,9 +183,14 @@ fn best_of_a_directory(view: &View, trials: &[Trial]) -> Result<(usize, bool)> {
             continue;
         }
         let same = now.clusters.iter().zip(&other.clusters).take_while(|(one, two)| one == two).count();
-        let may_be = |trial: &Trial| match trial.clusters.get(same) {
-            Some(&cluster) => may_be_directory(view, Cluster(cluster)).map(Some),
-            None => Ok(None),
+        let may_be = |trial: &Trial| -> Result<Option<bool>> {
+            match trial.clusters.get(same) {
+                Some(&cluster) => {
+                    let cluster = Cluster(cluster);
+                    Ok(Some(may_be_directory(view, cluster)? && !is_follower(view, cluster)?))
+                }
+                None => Ok(None),
+            }
         };
         match (may_be(now)?, may_be(other)?) {
             (_, Some(false)) => {}
@@ -192,6 +199,33 @@ fn best_of_a_directory(view: &View, trials: &[Trial]) -> Result<(usize, bool)> {
         }
     }
     Ok((best, in_doubt))
+}
+
+/// Returns whether a cluster follows another one in every copy, and thus belongs to that chain.
+fn is_follower(view: &View, cluster: Cluster) -> Result<bool> {
+    let mut choices = view.choices.borrow_mut();
+    if choices.followers.is_none() {
+        choices.followers = Some(followers(view, &choices.copies)?);
+    }
+    Ok(choices.followers.as_ref().is_some_and(|followers| followers.has(cluster)))
+}
+
+fn followers(view: &View, copies: &[(u8, Cluster)]) -> Result<Bits> {
+    let mut followers = Bits::new(view.sb.clusters)?;
+    let (mut base, mut others) = (view.table(), Vec::new());
+    others.extend(copies.iter().map(|&(copy, _)| view.copy(copy)));
+    for cluster in (2..view.sb.clusters.saturating_add(2)).map(Cluster) {
+        let value = base.raw(cluster)?;
+        let Entry::Next(next) = view.decode(value) else { continue };
+        let mut agree = true;
+        for other in &mut others {
+            agree &= other.raw(cluster)? == value;
+        }
+        if agree {
+            followers.set(next);
+        }
+    }
+    Ok(followers)
 }
 
 /// Returns whether a cluster contains only plausible directory entries, and no directory begins there.
@@ -220,7 +254,7 @@ pub fn may_be_entry(raw: &RawEntry) -> bool {
 fn follow(
     view: &View,
     owned: &Bits,
-    wanted: Wanted,
+    wanted: RequiredChain,
     readers: &mut [Reader<'_>],
     source: Source,
 ) -> Result<Trial> {
@@ -278,23 +312,30 @@ fn follow(
 pub fn check(view: &View, pass: &mut Pass<'_>) -> Result<()> {
     let choices = view.choices.borrow();
     let base = view.sb.read_fat();
-    if let Some((cluster, _)) = choices.values(Doubt::Keep).next() {
-        pass.must(Issue::FatCopy { copy: base, cluster: cluster.0 }, vec![Edit::Settle(Doubt::Keep)]);
+    if let Some((cluster, _)) = choices.values(UndecidedEntries::Keep).next() {
+        pass.must(
+            Issue::FatCopy { copy: base, cluster: cluster.0 },
+            vec![Edit::Settle(UndecidedEntries::Keep)],
+        );
     }
     for &(copy, start) in &choices.copies {
         let mut differing = None;
         each_difference(view, base, copy, start, |cluster, value| {
             let chosen = choices.value(cluster);
             let is_wrong = chosen.is_none_or(|chosen| chosen != value);
-            differing = Some(cluster).filter(|_| is_wrong && choices.may_write(cluster, Doubt::Keep));
+            differing =
+                Some(cluster).filter(|_| is_wrong && choices.may_write(cluster, UndecidedEntries::Keep));
             differing.is_none()
         })?;
         if let Some(cluster) = differing {
-            pass.must(Issue::FatCopy { copy, cluster: cluster.0 }, vec![Edit::Settle(Doubt::Keep)]);
+            pass.must(
+                Issue::FatCopy { copy, cluster: cluster.0 },
+                vec![Edit::Settle(UndecidedEntries::Keep)],
+            );
         }
     }
     if let Some(&cluster) = choices.doubtful.first() {
-        pass.must(Issue::FatChoice { cluster }, vec![Edit::Settle(Doubt::Decide)]);
+        pass.must(Issue::FatChoice { cluster }, vec![Edit::Settle(UndecidedEntries::Decide)]);
     }
     Ok(())
 }

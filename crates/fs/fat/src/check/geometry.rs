@@ -56,11 +56,11 @@ pub struct Chosen {
     /// Its bytes.
     pub bytes: [u8; BOOT],
     /// The reason if it is not the primary one.
-    pub instead: Option<Instead>,
+    pub fallback: Option<BootFallback>,
 }
 
 /// The reason for not using the primary boot sector.
-pub enum Instead {
+pub enum BootFallback {
     /// It is not a boot sector.
     Error(Error),
     /// The backup in this sector fits better.
@@ -88,10 +88,10 @@ pub fn choose(device: &Arc<dyn BlockDevice>) -> Result<Chosen> {
     if let Ok(sb) = &first
         && stated.bad == 0
     {
-        return Ok(Chosen { sb: sb.clone(), bytes, instead: None });
+        return Ok(Chosen { sb: sb.clone(), bytes, fallback: None });
     }
     let mut best: Option<(i64, Chosen)> = None;
-    for (bytes, instead) in candidates(device, &bytes)? {
+    for (bytes, fallback) in candidates(device, &bytes)? {
         let Ok(sb) = SuperBlock::of_bytes(&bytes) else { continue };
         let fit = fit(device, &sb)?;
         // Of equally good candidates, the one that fills the device wins.
@@ -102,25 +102,25 @@ pub fn choose(device: &Arc<dyn BlockDevice>) -> Result<Chosen> {
         let is_meant = !is_cut || sb.len == device.len();
         let is_better = fit.is_sure() && is_meant && best.as_ref().is_none_or(|(best, _)| value > *best);
         if is_better {
-            best = Some((value, Chosen { sb, bytes, instead: Some(instead) }));
+            best = Some((value, Chosen { sb, bytes, fallback: Some(fallback) }));
         }
     }
     match (first, best) {
         (Err(error), Some((_, chosen))) => {
-            let instead = match chosen.instead {
-                Some(Instead::Copy(_)) => Some(Instead::Error(error)),
+            let fallback = match chosen.fallback {
+                Some(BootFallback::Copy(_)) => Some(BootFallback::Error(error)),
                 other => other,
             };
-            Ok(Chosen { instead, ..chosen })
+            Ok(Chosen { fallback, ..chosen })
         }
         (Ok(_), Some((value, chosen))) if value / 2 >= stated.value().saturating_add(CLEARLY) => Ok(chosen),
-        (Ok(sb), _) => Ok(Chosen { sb, bytes, instead: None }),
+        (Ok(sb), _) => Ok(Chosen { sb, bytes, fallback: None }),
         (Err(error), None) => match backup(&**device) {
             // The backup is used with its own values.
             Some(sb) => {
                 let offset = u64::from(sb.backup.unwrap_or(0)).saturating_mul(sb.sector_size.into());
                 let bytes = read_boot(&**device, offset)?.unwrap_or([0; BOOT]);
-                Ok(Chosen { sb, bytes, instead: Some(Instead::Error(error)) })
+                Ok(Chosen { sb, bytes, fallback: Some(BootFallback::Error(error)) })
             }
             None => Err(error),
         },
@@ -128,11 +128,11 @@ pub fn choose(device: &Arc<dyn BlockDevice>) -> Result<Chosen> {
 }
 
 /// Returns the backup, and the boot sectors that differ from the primary one in one bit of a field.
-fn candidates(device: &Arc<dyn BlockDevice>, first: &[u8; BOOT]) -> Result<Vec<([u8; BOOT], Instead)>> {
+fn candidates(device: &Arc<dyn BlockDevice>, first: &[u8; BOOT]) -> Result<Vec<([u8; BOOT], BootFallback)>> {
     let mut all = Vec::new();
     if let Some((sb, sector)) = backup(&**device).and_then(|sb| sb.backup.map(|sector| (sb, sector))) {
         let offset = u64::from(sector).saturating_mul(sb.sector_size.into());
-        all.extend(read_boot(&**device, offset)?.map(|bytes| (bytes, Instead::Copy(sector))));
+        all.extend(read_boot(&**device, offset)?.map(|bytes| (bytes, BootFallback::Copy(sector))));
     }
     let is_32 = raw_of(first).is_some_and(|raw| raw.BPB_FATSz16.get() == 0);
     let more = if is_32 { FIELDS_32 } else { &[] };
@@ -142,7 +142,7 @@ fn candidates(device: &Arc<dyn BlockDevice>, first: &[u8; BOOT]) -> Result<Vec<(
             let Some(byte) = bytes.get_mut(at.saturating_add(bit >> 3)) else { continue };
             *byte ^= 1 << (bit & 7);
             let (found, expected) = (number(first, at, len), number(&bytes, at, len));
-            all.push((bytes, Instead::Field { field, found, expected }));
+            all.push((bytes, BootFallback::Field { field, found, expected }));
         }
     }
     Ok(all)
@@ -262,6 +262,7 @@ pub fn refused(sb: &SuperBlock) -> Option<(&'static str, u64, u32, u32)> {
 
 /// Returns whether there is a volume on `device` whose boot sector is not usable as it is.
 pub fn finds(device: &Arc<dyn BlockDevice>) -> bool {
-    choose(device)
-        .is_ok_and(|chosen| matches!(chosen.instead, Some(Instead::Error(_) | Instead::Field { .. })))
+    choose(device).is_ok_and(|chosen| {
+        matches!(chosen.fallback, Some(BootFallback::Error(_) | BootFallback::Field { .. }))
+    })
 }

@@ -14,65 +14,65 @@ obento_driver::issues! {
     BootSector { sector: u16, why: Error } Damage "boot-sector", "{why}; the copy in sector {sector} is used";
     /// The boot sector leads to no structures, but its backup does.
     BootSectorFits { sector: u16 } Damage "boot-sector-fits",
-        "the boot sector does not fit the FATs and directories, and the copy in sector {sector} does";
+        "the boot sector does not match the FATs and directories, but the copy in sector {sector} does";
     /// A field of the boot sector does not fit.
     BootField { field: &'static str, found: u32, expected: u32 } Damage "boot-field",
-        "{field} of the boot sector is {found}, and {expected} fits the FATs and directories";
+        "{field} of the boot sector is {found}, but the FATs and directories require {expected}";
     /// The device is shorter than the volume.
     Truncated { found: u64, expected: u64 } Damage "truncated",
-        "the volume has {expected} bytes, of which {found} are there";
+        "the volume has {expected} bytes, of which {found} are present";
     /// A FAT has fewer entries than there are clusters.
     ShortFat { found: u32, expected: u32 } Damage "short-fat",
-        "there are {expected} clusters, and the FAT has entries for {found}";
+        "the volume has {expected} clusters, but the FAT has entries for {found}";
     /// The backup boot sector differs.
     BackupBootSector { sector: u16, offset: u32 } Safe "backup-boot-sector",
         "the copy of the boot sector in sector {sector} differs from byte {offset} on";
     /// There is no backup boot sector, although there is space for one.
-    NoBackup { sector: u16 } Safe "no-backup-boot-sector", "there is no copy of the boot sector";
+    NoBackup { sector: u16 } Safe "no-backup-boot-sector", "the copy of the boot sector is missing";
     /// FSInfo does not have its signatures.
-    FsInfo { sector: u16 } Safe "fs-info", "sector {sector} is not the FSInfo that it should be";
+    FsInfo { sector: u16 } Safe "fs-info", "sector {sector} is not a valid FSInfo sector";
     /// FSInfo counts the free clusters wrongly.
     FreeCount { found: u32, expected: u32 } Safe "free-count",
-        "FSInfo counts {found} free clusters, and there are {expected}";
+        "FSInfo has {found} free clusters, expected {expected}";
     /// A FAT has a wrong start.
-    FatStart { copy: u8, found: u32 } Safe "fat-start", "FAT {copy} starts with {found:#x}, as no FAT does";
+    FatStart { copy: u8, found: u32 } Safe "fat-start", "FAT {copy} starts with {found:#x}, which is invalid";
     /// A copy of the FAT differs from the copy that contains the complete chains of files.
     FatCopy { copy: u8, cluster: u32 } Safe "fat-copy", "FAT {copy} differs, first at cluster {cluster}";
     /// The copies of the FAT contain different chains of a file, and not exactly one of them fits.
     FatChoice { cluster: u32 } Damage "fat-choice",
-        "the FATs differ at cluster {cluster}, and nothing tells which of them is right";
+        "the FATs differ at cluster {cluster}, and it is unknown which one is right";
     /// The volume was not unmounted.
     InUse {} Safe "in-use", "the volume was not unmounted, or is in use";
     /// An error of the medium occurred.
-    MarkedWithErrors {} Note "marked-with-errors", "an error of the medium was met";
+    MarkedWithErrors {} Note "marked-with-errors", "the volume is marked as having media errors";
     /// The root directory has another label than the boot sector.
     BootLabel { found: Vec<u8>, expected: Vec<u8> } Safe "boot-label",
-        "the label in the boot sector is '{}', and that of the root directory '{}'",
+        "the label in the boot sector is '{}', but in the root directory '{}'",
         printable(found), printable(expected);
     /// The label contains invalid characters.
-    Label { found: Vec<u8> } Damage "label", "'{}' is no label", printable(found);
+    Label { found: Vec<u8> } Damage "label", "invalid label '{}'", printable(found);
 
     // Directories.
     /// `.` or `..` is missing or refers to another directory.
     DotEntry { dir: u64, name: &'static str, found: u32, expected: u32 } Safe "dot-entry",
-        "directory {dir}: '{name}' leads to cluster {found}, expected {expected}";
+        "directory {dir}: '{name}' refers to cluster {found}, expected {expected}";
     /// `.` or `..` has the flag of a name that is only long.
     DotFlag { dir: u64, name: &'static str } Safe "dot-flag",
         "directory {dir}: '{name}' is marked as a long name only";
     /// Another entry is in the place of `.` or `..`.
     DotPlace { dir: u64, name: &'static str } Damage "dot-place",
-        "directory {dir}: in the place of '{name}' is something else";
+        "directory {dir}: another entry is in the place of '{name}'";
     /// There are entries after the end of their directory.
     HiddenEntries { dir: u64, index: u32 } Damage "hidden-entries",
-        "directory {dir}: ends at entry {index}, and others follow";
+        "directory {dir}: entries follow the end at entry {index}";
     /// A directory has more entries than the maximum.
     LongDirectory { dir: u64 } Damage "long-directory", "directory {dir}: has more than 65536 entries";
     /// A short name contains invalid characters.
     EntryName { ino: u64, dir: u64, name: Vec<u8> } Damage "entry-name",
-        "directory {dir}: '{}' is no name (inode {ino})", printable(name);
+        "directory {dir}: invalid name '{}' (inode {ino})", printable(name);
     /// Two entries of a directory have one short name.
     DuplicateName { ino: u64, dir: u64, name: Vec<u8> } Damage "duplicate-name",
-        "directory {dir}: '{}' is there already (inode {ino})", printable(name);
+        "directory {dir}: duplicate name '{}' (inode {ino})", printable(name);
     /// Parts of a long name belong to no file.
     OrphanedLongName { dir: u64, index: u32 } Safe "orphaned-long-name",
         "directory {dir}: the parts of a long name at entry {index} belong to no file";
@@ -87,23 +87,23 @@ obento_driver::issues! {
         "inode {ino}: a directory has a size of {found} in its entry, expected 0";
     /// A directory does not refer to clusters of its own.
     DirectoryStart { ino: u64, cluster: u32, why: &'static str } Damage "directory-start",
-        "inode {ino}: a directory that starts with cluster {cluster} {why}";
+        "inode {ino}: the first cluster {cluster} of the directory {why}";
 
     // Chains.
     /// The first cluster of a file is not on the volume.
-    StartCluster { ino: u64, cluster: u32 } Damage "start-cluster", "inode {ino}: starts with cluster {cluster}, which is none";
+    StartCluster { ino: u64, cluster: u32 } Damage "start-cluster", "inode {ino}: the first cluster {cluster} does not exist";
     /// A chain cannot be followed.
     Chain { ino: u64, at: u32, cluster: u32, why: &'static str } Damage "chain",
-        "inode {ino}: cluster {at} of the chain, which is {cluster}, {why}";
+        "inode {ino}: cluster {at} of the chain ({cluster}) {why}";
     /// A cluster of the chain belongs to another file.
     CrossLink { ino: u64, at: u32, cluster: u32 } Damage "cross-link",
-        "inode {ino}: cluster {at} of the chain, which is {cluster}, belongs to another";
+        "inode {ino}: cluster {at} of the chain ({cluster}) belongs to another file";
     /// There are more clusters than the size needs.
     LongChain { ino: u64, size: u32, clusters: u32 } Damage "long-chain",
-        "inode {ino}: {size} bytes need {clusters} clusters, and there are more";
+        "inode {ino}: {size} bytes need {clusters} clusters, but the chain is longer";
     /// There are fewer clusters than the size needs.
     ShortChain { ino: u64, size: u32, clusters: u32 } Damage "short-chain",
-        "inode {ino}: {size} bytes do not fit the {clusters} clusters that there are";
+        "inode {ino}: {size} bytes do not fit in the {clusters} clusters of the chain";
     /// Clusters are in use and have no owner.
     LostChain { cluster: u32, clusters: u32 } Safe "lost-chain",
         "a chain of {clusters} clusters from {cluster} on belongs to no file";

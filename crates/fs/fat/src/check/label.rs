@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 
-use super::mend::Edit;
+use super::repair::Edit;
 use super::tree::root_slots;
 use super::view::View;
 use super::{Issue, Pass};

@@ -49,12 +49,12 @@ impl Gathering {
             return match old.is_empty() {
                 true => None,
                 false if was_whole => Some(Fault::Orphaned(old)),
-                false => Some(Fault::Broken(old, "is followed by another before it is whole")),
+                false => Some(Fault::Broken(old, "is followed by another one before it is complete")),
             };
         }
         let why = match () {
-            () if old.is_empty() => "starts with a part that is not the first",
-            () if self.next != number => "has a part that does not follow the one before",
+            () if old.is_empty() => "does not start with its first part",
+            () if self.next != number => "has a part out of order",
             () if self.sum != raw.LDIR_Chksum => "has parts of two files",
             () => {
                 self.parts = old;
@@ -75,10 +75,10 @@ impl Gathering {
         let is_name = |units: &&[u16]| Name::new(&to_bytes(units.iter().copied())).is_ok();
         match units.name(checksum(short)).filter(is_name) {
             _ if parts.is_empty() => Ok((parts, None)),
-            _ if self.next != 0 => Err(Fault::Broken(parts, "is not whole")),
+            _ if self.next != 0 => Err(Fault::Broken(parts, "is incomplete")),
             _ if self.sum != checksum(short) => Err(Fault::Broken(parts, "has the checksum of another name")),
             Some(units) => Ok((parts, Some(units.to_vec()))),
-            None => Err(Fault::Broken(parts, "is none that a file can have")),
+            None => Err(Fault::Broken(parts, "is not a valid file name")),
         }
     }
 
@@ -117,21 +117,18 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_whole_or_something_is_told() {
+    fn a_name_is_complete_or_an_error_is_reported() {
         let sum = checksum(SHORT);
         assert!(faults(&[]).is_empty());
         assert!(faults(&[part(0x42, sum), part(1, sum)]).is_empty());
-        assert_eq!(faults(&[part(0x42, sum)]), ["is not whole"]);
+        assert_eq!(faults(&[part(0x42, sum)]), ["is incomplete"]);
         assert_eq!(faults(&[part(0x41, sum ^ 1)]), ["has the checksum of another name"]);
-        assert_eq!(faults(&[part(1, sum)]), ["starts with a part that is not the first"]);
-        assert_eq!(
-            faults(&[part(0x43, sum), part(1, sum)]),
-            ["has a part that does not follow the one before"]
-        );
+        assert_eq!(faults(&[part(1, sum)]), ["does not start with its first part"]);
+        assert_eq!(faults(&[part(0x43, sum), part(1, sum)]), ["has a part out of order"]);
         assert_eq!(faults(&[part(0x42, sum), part(1, sum ^ 1)]), ["has parts of two files"]);
         assert_eq!(
             faults(&[part(0x42, sum), part(0x41, sum)]),
-            ["is followed by another before it is whole"]
+            ["is followed by another one before it is complete"]
         );
         assert_eq!(faults(&[part(0x41, sum), part(0x41, sum)]), ["orphaned"]);
     }

@@ -7,8 +7,8 @@ use obento_base::Result;
 use obento_base::wire::FromBytes as _;
 use obento_clusters::{Bits, Entry};
 
-use super::chain::State;
-use super::mend::Edit;
+use super::chain::ClusterOwners;
+use super::repair::Edit;
 use super::view::View;
 use super::{Issue, Pass};
 use crate::raw::RawFsInfo;
@@ -19,7 +19,7 @@ use crate::unit::Cluster;
 const OFTEN: u32 = 1 << 16;
 
 /// Examines every cluster. Fails with `NoMemory`, or if the device fails.
-pub fn check(view: &View, mut state: State, pass: &mut Pass<'_>) -> Result<()> {
+pub fn check(view: &View, mut state: ClusterOwners, pass: &mut Pass<'_>) -> Result<()> {
     let all = || (2..view.sb.clusters.saturating_add(2)).map(Cluster);
     let mut named = Bits::new(view.sb.clusters)?;
     let (mut free, mut lost) = (0_u32, 0_u32);
@@ -58,7 +58,7 @@ fn is_used(view: &View, table: &mut Reader<'_>, cluster: Cluster) -> Result<bool
 }
 
 /// Reports the chain from `first` on, as far as it has no owner.
-fn chain(view: &View, state: &mut State, first: Cluster, pass: &mut Pass<'_>) -> Result<()> {
+fn chain(view: &View, state: &mut ClusterOwners, first: Cluster, pass: &mut Pass<'_>) -> Result<()> {
     let mut table = view.table();
     let (mut cluster, mut end, mut clusters) = (first, first, 0_u32);
     let is_whole = loop {

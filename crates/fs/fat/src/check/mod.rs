@@ -6,7 +6,7 @@
 //! 3. `copies`: which of several FATs contains the chains, and what the others lack.
 //! 4. `lost`: clusters in use without an owner, and the number of free clusters. `label`: the labels and the marks.
 //!
-//! An issue contains the edits that repair it (`mend`), which are applied at the end of a pass. Then the volume is
+//! An issue contains the edits that repair it (`repair`), which are applied at the end of a pass. Then the volume is
 //! checked again, since one damage hides another, until nothing is left that may be repaired.
 //! Invariant: each cluster is followed once per pass, so that a pass ends. A pass that only checks stores two bits
 //! per cluster and the names of one directory; one that repairs also stores at most `BATCH` issues.
@@ -20,8 +20,8 @@ mod issue;
 mod label;
 mod long;
 mod lost;
-mod mend;
 mod names;
+mod repair;
 mod tree;
 mod view;
 
@@ -32,10 +32,10 @@ use obento_base::{DeviceError, Result};
 use obento_block::BlockDevice;
 use obento_clusters::Bits;
 use obento_driver::{
-    Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, Mending, Severity,
+    Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, RepairMode, Severity,
 };
 
-use self::mend::Edit;
+use self::repair::Edit;
 use self::view::View;
 use crate::open::FatDriver;
 
@@ -54,7 +54,7 @@ impl Check for FatDriver {
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport> {
         check_volume(device, options, &mut |event| match event {
-            Event::Found(issue, mended) => observer.found(issue.finding(mended)),
+            Event::Found(issue, repaired) => observer.found(issue.finding(repaired)),
             Event::Progress(progress) => observer.progress(progress),
         })
     }
@@ -77,12 +77,12 @@ pub enum Event {
 pub fn check_volume(
     device: Arc<dyn BlockDevice>,
     options: &CheckOptions,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<CheckReport> {
-    if options.mending == Mending::Nothing {
+    if options.repair_mode == RepairMode::Nothing {
         let mut pass = Pass {
-            tell,
-            mending: Mending::Nothing,
+            emit,
+            repair_mode: RepairMode::Nothing,
             found: Vec::new(),
             waits: false,
             report: CheckReport::default(),
@@ -93,7 +93,7 @@ pub fn check_volume(
     if device.is_read_only() {
         return Err(DeviceError::ReadOnly.into());
     }
-    mend_all(&device, options, tell)
+    repair_all(&device, options, emit)
 }
 
 /// Returns the issues of the volume on `device` without notes.
@@ -107,60 +107,64 @@ pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
 }
 
 /// Checks and repairs until nothing is left to repair.
-fn mend_all(
+fn repair_all(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<CheckReport> {
-    let (mut found, mut mended, mut told_notes) = (0_u64, 0_u64, false);
+    let (mut found, mut repaired, mut reported_notes) = (0_u64, 0_u64, false);
     let mut before: Vec<Issue> = Vec::new();
     for round in 1..=MAX_ROUNDS {
         let mut pass = Pass {
-            tell,
-            mending: options.mending,
+            emit,
+            repair_mode: options.repair_mode,
             found: Vec::new(),
             waits: false,
             report: CheckReport::default(),
         };
         let view = pass.look(device)?;
         let Pass { found: batch, mut report, .. } = pass;
-        let may_mend = |item: &Item| !item.edits.is_empty() && item.severity() <= most(options.mending);
+        let may_repair = |item: &Item| !item.edits.is_empty() && item.severity() <= most(options.repair_mode);
         let now: Vec<Issue> =
-            batch.iter().filter(|item| may_mend(item)).filter_map(|item| item.issue.clone()).collect();
+            batch.iter().filter(|item| may_repair(item)).filter_map(|item| item.issue.clone()).collect();
         let is_stuck = now == before || round == MAX_ROUNDS;
         if now.is_empty() || is_stuck {
             for issue in batch.into_iter().filter_map(|item| item.issue) {
                 let is_note = issue.severity() == Severity::Note;
                 found = found.saturating_add(u64::from(!is_note));
-                if !is_note || !told_notes {
-                    tell(Event::Found(issue, false));
+                if !is_note || !reported_notes {
+                    emit(Event::Found(issue, false));
                 }
             }
-            (report.found, report.mended) = (found, mended);
+            (report.found, report.repaired) = (found, repaired);
             return Ok(report);
         }
         let Some(view) = view else { break };
-        mend::apply(&view, batch.iter().filter(|item| may_mend(item)).flat_map(|item| &item.edits), options)?;
+        repair::apply(
+            &view,
+            batch.iter().filter(|item| may_repair(item)).flat_map(|item| &item.edits),
+            options,
+        )?;
         for item in batch {
-            let (is_mended, Some(issue)) = (may_mend(&item), item.issue) else { continue };
-            if is_mended {
-                (found, mended) = (found.saturating_add(1), mended.saturating_add(1));
-                tell(Event::Found(issue, true));
-            } else if issue.severity() == Severity::Note && !told_notes {
-                tell(Event::Found(issue, false));
+            let (is_repaired, Some(issue)) = (may_repair(&item), item.issue) else { continue };
+            if is_repaired {
+                (found, repaired) = (found.saturating_add(1), repaired.saturating_add(1));
+                emit(Event::Found(issue, true));
+            } else if issue.severity() == Severity::Note && !reported_notes {
+                emit(Event::Found(issue, false));
             }
         }
-        told_notes = true;
+        reported_notes = true;
         before = now;
     }
-    Ok(CheckReport { found, mended, ..CheckReport::default() })
+    Ok(CheckReport { found, repaired, ..CheckReport::default() })
 }
 
-fn most(mending: Mending) -> Severity {
-    match mending {
-        Mending::Nothing => Severity::Note,
-        Mending::Safe => Severity::Safe,
-        Mending::All => Severity::Damage,
+fn most(repair_mode: RepairMode) -> Severity {
+    match repair_mode {
+        RepairMode::Nothing => Severity::Note,
+        RepairMode::Safe => Severity::Safe,
+        RepairMode::All => Severity::Damage,
     }
 }
 
@@ -178,8 +182,8 @@ impl Item {
 
 /// One pass over the volume.
 struct Pass<'t> {
-    tell: &'t mut dyn FnMut(Event),
-    mending: Mending,
+    emit: &'t mut dyn FnMut(Event),
+    repair_mode: RepairMode,
     found: Vec<Item>,
     /// Whether the rest is left to the next pass.
     waits: bool,
@@ -189,10 +193,10 @@ struct Pass<'t> {
 impl Pass<'_> {
     /// Reports an issue, or stores it for a repair.
     fn found(&mut self, issue: Issue, edits: Vec<Edit>) {
-        if self.mending == Mending::Nothing {
+        if self.repair_mode == RepairMode::Nothing {
             let is_note = issue.severity() == Severity::Note;
             self.report.found = self.report.found.saturating_add(u64::from(!is_note));
-            (self.tell)(Event::Found(issue, false));
+            (self.emit)(Event::Found(issue, false));
         } else if !self.is_full() {
             self.found.push(Item { issue: Some(issue), edits });
         }
@@ -200,7 +204,7 @@ impl Pass<'_> {
 
     /// Adds further edits.
     fn also(&mut self, edits: Vec<Edit>) {
-        if self.mending != Mending::Nothing && !self.is_full() {
+        if self.repair_mode != RepairMode::Nothing && !self.is_full() {
             self.found.push(Item { issue: None, edits });
         }
     }
@@ -223,7 +227,7 @@ impl Pass<'_> {
     }
 
     fn progress(&mut self, pass: &'static str, done: u64, total: u64) {
-        (self.tell)(Event::Progress(CheckProgress { pass, done, total }));
+        (self.emit)(Event::Progress(CheckProgress { pass, done, total }));
     }
 
     /// Runs one pass. Returns `None` if there is no volume that could be changed.

@@ -12,7 +12,7 @@ use hashbrown::HashSet;
 use obento_base::{Error, Result};
 
 use super::chain::Named;
-use super::mend::Edit;
+use super::repair::Edit;
 use super::tree::Slots;
 use super::{Issue, Pass};
 use crate::inode::Kind;

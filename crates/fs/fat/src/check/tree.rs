@@ -8,10 +8,10 @@ use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, to_usize
 use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry, ROOT};
 
-use super::chain::{self, Named, State};
+use super::chain::{self, ClusterOwners, Named};
 use super::long::{Fault, Gathering};
-use super::mend::Edit;
 use super::names::{NO_SHORT_NAME, Names};
+use super::repair::Edit;
 use super::view::View;
 use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
@@ -36,8 +36,8 @@ pub struct Pending {
 }
 
 /// Checks all directories. Fails with `NoMemory`, or if the device fails.
-pub fn check(view: &View, owned: Bits, pass: &mut Pass<'_>) -> Result<State> {
-    let mut state = State { owned, tails: HashSet::new(), is_damaged: false };
+pub fn check(view: &View, owned: Bits, pass: &mut Pass<'_>) -> Result<ClusterOwners> {
+    let mut state = ClusterOwners { owned, tails: HashSet::new(), is_damaged: false };
     let root = root(view, &mut state, pass)?;
     let mut todo = vec![root];
     while let Some(dir) = todo.pop() {
@@ -51,7 +51,7 @@ pub fn check(view: &View, owned: Bits, pass: &mut Pass<'_>) -> Result<State> {
     Ok(state)
 }
 
-fn root(view: &View, state: &mut State, pass: &mut Pass<'_>) -> Result<Pending> {
+fn root(view: &View, state: &mut ClusterOwners, pass: &mut Pass<'_>) -> Result<Pending> {
     let (first, clusters) = match view.sb.root {
         Root::Region { .. } => (None, 0),
         Root::Chain(first) => (Some(first), chain::claim_root(view, state, first, pass)?),
@@ -117,7 +117,12 @@ fn slots(view: &View, dir: &Pending) -> Result<Slots> {
 }
 
 /// Checks one directory. Returns the directories in it.
-fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>) -> Result<Vec<Pending>> {
+fn directory(
+    view: &View,
+    state: &mut ClusterOwners,
+    dir: &Pending,
+    pass: &mut Pass<'_>,
+) -> Result<Vec<Pending>> {
     let mut slots = slots(view, dir)?;
     hidden(&slots, dir, pass);
     let is_root = dir.ino == ROOT.0;
@@ -131,7 +136,7 @@ fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>)
         match raw.kind() {
             Kind::Free | Kind::End => {
                 let fault = gathering.drop_name();
-                told(dir.ino, fault, pass);
+                reported(dir.ino, fault, pass);
             }
             Kind::LongName => long_part(dir.ino, raw, (index, *offset), &mut gathering, pass),
             kind => {
@@ -139,7 +144,7 @@ fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>)
                     Ok((parts, long)) => (parts.into_iter().map(|(_, offset)| offset).collect(), long, None),
                     Err(fault) => (Vec::new(), None, Some(fault)),
                 };
-                told(dir.ino, fault, pass);
+                reported(dir.ino, fault, pass);
                 let named = Named { raw, offset: *offset, parts };
                 // Except at the start of a directory, it refers to another directory, whose clusters are not its own.
                 if kind == Kind::Dots && raw.attributes().contains(Attributes::DIRECTORY) {
@@ -155,7 +160,7 @@ fn directory(view: &View, state: &mut State, dir: &Pending, pass: &mut Pass<'_>)
             }
         }
     }
-    told(dir.ino, gathering.drop_name(), pass);
+    reported(dir.ino, gathering.drop_name(), pass);
     // Directories are counted when they are checked.
     let count = u64::try_from(below.len()).unwrap_or(0);
     pass.report.inodes.0 = pass.report.inodes.0.saturating_sub(count);
@@ -178,7 +183,7 @@ fn hidden(slots: &Slots, dir: &Pending, pass: &mut Pass<'_>) {
 }
 
 /// Reports the error of a long name, which is repaired by removing its parts.
-fn told(dir: u64, fault: Option<Fault>, pass: &mut Pass<'_>) {
+fn reported(dir: u64, fault: Option<Fault>, pass: &mut Pass<'_>) {
     let Some(fault) = fault else { return };
     let (Fault::Orphaned(parts) | Fault::Broken(parts, _)) = &fault;
     let index = parts.first().map_or(0, |&(index, _)| index);
@@ -194,7 +199,7 @@ fn long_part(dir: u64, raw: &RawEntry, place: (u32, u64), gathering: &mut Gather
     let Ok(part) = RawLongEntry::read_from_bytes(raw.as_bytes()) else { return };
     let fault = gathering.push(&part, place);
     if fault.is_some() {
-        return told(dir, fault, pass);
+        return reported(dir, fault, pass);
     }
     let (index, offset) = place;
     let attr = u32::from(part.LDIR_Attr);
@@ -220,7 +225,7 @@ fn long_part(dir: u64, raw: &RawEntry, place: (u32, u64), gathering: &mut Gather
 /// Checks the entry of a file or directory. Returns the directory, if it is one.
 fn entry(
     view: &View,
-    state: &mut State,
+    state: &mut ClusterOwners,
     dir: &Pending,
     named: &Named<'_>,
     pass: &mut Pass<'_>,

@@ -24,7 +24,7 @@ const LEAST_ROOM: u64 = 32 << 10;
 
 /// The requested layout; `None` leaves the choice to the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct RequestedGeometry {
     /// FAT type.
     pub width: Option<Width>,
     /// Size of a sector in bytes.
@@ -47,7 +47,7 @@ pub struct Wanted {
     pub backup: Option<u16>,
 }
 
-impl Default for Wanted {
+impl Default for RequestedGeometry {
     fn default() -> Self {
         Self {
             width: None,
@@ -165,7 +165,7 @@ struct Fit {
 
 /// The area to divide.
 struct Space<'w> {
-    wanted: &'w Wanted,
+    wanted: &'w RequestedGeometry,
     sectors: u64,
     aligned: bool,
     reserved: u64,
@@ -231,7 +231,7 @@ impl Space<'_> {
 
 impl Geometry {
     /// Computes the layout of a volume of `len` bytes. Fails with `TooSmall`, `TooLarge`, `Needs` or `Excludes`.
-    pub fn plan(len: u64, wanted: &Wanted) -> Result<Self, FormatError> {
+    pub fn plan(len: u64, wanted: &RequestedGeometry) -> Result<Self, FormatError> {
         let size = u64::from(wanted.sector_size);
         let disk = Disk::of(len, wanted.sector_size);
         let width = wanted.width.or((len >= LARGE).then_some(Width::Fat32));
@@ -262,14 +262,16 @@ impl Geometry {
                 Ok(found) => break found,
                 Err(_) if per_cluster < most => per_cluster = per_cluster.saturating_mul(2),
                 Err(true) => return Err(too_large(width, most, size, len)),
-                Err(false) => return Err(FormatError::TooSmall { what: "a FAT of these clusters", len }),
+                Err(false) => {
+                    return Err(FormatError::TooSmall { what: "a FAT volume with this cluster size", len });
+                }
             }
         };
         let reserved = space.align(reserved.into(), per_cluster);
         let root_sectors = space.align(space.root_sectors, per_cluster);
         let root_entries =
             if space.aligned { root_sectors.saturating_mul(size) / 32 } else { root_entries.into() };
-        let too_small = || FormatError::TooSmall { what: "a FAT and files", len };
+        let too_small = || FormatError::TooSmall { what: "a FAT volume", len };
         let narrow = |number: u64| u16::try_from(number).map_err(|_| too_small());
         let reserved = narrow(reserved)?;
         let before = fit.fat_sectors.saturating_mul(wanted.fats.into()).saturating_add(reserved.into());
@@ -360,14 +362,14 @@ mod tests {
         // One sector per cluster, nothing aligned: the reserved sectors, one FAT, a root directory of one sector.
         let fat = width.table_len(u32::try_from(clusters).unwrap()).div_ceil(512);
         let root = if width == Width::Fat32 { 0 } else { 1 };
-        let wanted = Wanted {
+        let wanted = RequestedGeometry {
             width: Some(width),
             per_cluster: Some(1),
             reserved: Some(2),
             fats: 1,
             root_entries: Some(16),
             aligned: false,
-            ..Wanted::default()
+            ..RequestedGeometry::default()
         };
         Geometry::plan((2 + fat + root + clusters) * 512, &wanted)
     }
@@ -386,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_of_the_boot_sector_lies_where_it_has_room() {
+    fn the_copy_of_the_boot_sector_is_placed_where_space_exists() {
         let at = [2, 3, 4, 5, 6, 7, 32].map(|reserved| backup(None, reserved));
         assert_eq!(at, [0, 2, 2, 3, 4, 6, 6].map(Ok));
         assert!(backup(Some(1), 32).is_err() && backup(Some(32), 32).is_err());

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use obento_clusters::format::random_serial;
 use obento_driver::{Allowed, FormatError, FormatOptions, Setting};
 
-use super::geometry::Wanted;
+use super::geometry::RequestedGeometry;
 use super::{NO_NAME, boot};
 use crate::name::CodePage;
 use crate::super_block::Width;
@@ -73,7 +73,7 @@ pub const SETTINGS: &[Setting] = &[
 /// The requested settings.
 pub struct Settings {
     /// The requested layout.
-    pub wanted: Wanted,
+    pub wanted: RequestedGeometry,
     /// The serial number.
     pub serial: u32,
     /// The label, padded with spaces, if requested.
@@ -100,7 +100,7 @@ impl Settings {
     /// invalid value; an invalid label.
     pub fn parse(options: &FormatOptions) -> Result<Self, FormatError> {
         let mut this = Self {
-            wanted: Wanted::default(),
+            wanted: RequestedGeometry::default(),
             serial: 0,
             label: None,
             label_was_cut: false,

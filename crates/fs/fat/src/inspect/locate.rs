@@ -5,17 +5,17 @@ use alloc::string::String;
 
 use obento_base::{Error, Result};
 use obento_clusters::{Entry, Links as _, ROOT};
-use obento_driver::{Spot, Target};
+use obento_driver::{ByteUse, Target};
 
 use crate::super_block::Root;
 use crate::volume::Volume;
 
-fn structure(name: impl Into<String>, target: Option<Target>) -> Result<Spot> {
-    Ok(Spot::Structure { name: name.into(), target })
+fn structure(name: impl Into<String>, target: Option<Target>) -> Result<ByteUse> {
+    Ok(ByteUse::Structure { name: name.into(), target })
 }
 
 /// Returns the structure at `offset`, as the contract requires.
-pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
+pub(super) fn locate(volume: &Volume, offset: u64) -> Result<ByteUse> {
     let sb = volume.super_block();
     let sector_size = u64::from(sb.sector_size);
     if offset >= sb.len {
@@ -39,7 +39,7 @@ pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
                 format!("entry {} of the root directory", within / 32),
                 Some(Target::Directory(ROOT)),
             ),
-            Root::Chain(_) => Ok(Spot::Unused),
+            Root::Chain(_) => Ok(ByteUse::Unused),
         };
     }
     if offset < sb.data_start {
@@ -54,10 +54,10 @@ pub(super) fn locate(volume: &Volume, offset: u64) -> Result<Spot> {
             target.then_some(Target::Block(cluster)),
         );
     }
-    let Some((cluster, _)) = sb.cluster_at(offset) else { return Ok(Spot::Unused) };
+    let Some((cluster, _)) = sb.cluster_at(offset) else { return Ok(ByteUse::Unused) };
     match volume.table().entry(cluster)? {
-        Entry::Free => Ok(Spot::Unused),
+        Entry::Free => Ok(ByteUse::Unused),
         Entry::Bad => structure(format!("bad cluster {}", cluster.0), Some(Target::Block(cluster.0.into()))),
-        _ => Ok(Spot::OfFiles),
+        _ => Ok(ByteUse::OfFiles),
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_code_page_decodes_it_encodes_again() {
+    fn a_code_page_encodes_all_characters_that_it_decodes() {
         for page in [CodePage::Cp437, CodePage::Cp850, CodePage::Cp1252] {
             assert!((0..=u8::MAX).all(|byte| page.encode(page.decode(byte)) == Some(byte)), "{page:?}");
         }

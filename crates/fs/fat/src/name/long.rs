@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_whole_or_not_there() {
+    fn a_name_is_complete_or_absent() {
         let (last, first) = (part(0x42, 7, "tail"), part(1, 7, "thirteen unit"));
         assert_eq!(gathered(&[last, first], 7).as_deref(), Some("thirteen unittail"));
         assert_eq!(gathered(&[last, first], 8), None, "another file's");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn tails_go_on_after_nine() {
+    fn tails_continue_after_nine() {
         let (basis, units) = basis("a long name");
         let tails: std::collections::BTreeSet<_> = basis.tails(&units).take(1000).collect();
         assert_eq!(tails.len(), 1000);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_name_holds_is_refused() {
+    fn characters_that_no_name_can_contain_are_refused() {
         for name in ["a:b", "a*", "q?", "a\"", "<", "a|b", "a\\b", "tab\t", "dot.", "space "] {
             assert_eq!(check(&to_units(name.as_bytes()).unwrap()), Err(Error::Invalid), "{name}");
         }

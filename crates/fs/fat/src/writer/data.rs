@@ -9,7 +9,7 @@ use obento_base::{Corrupt, Error, Ino, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::ops::stamp_data;
 use obento_clusters::sectors::zero;
-use obento_clusters::{Commit as _, Data, Entries as _, Promise, Volume as _, last_of, split};
+use obento_clusters::{Commit as _, Data, Entries as _, Reservation, Volume as _, last_of, split};
 use obento_driver::{Extent, Span, TimeChange};
 
 use super::Writer;
@@ -27,7 +27,7 @@ fn clusters_for(volume: &Volume, bytes: u64) -> u32 {
 }
 
 impl Data<Volume> for Writer {
-    fn map_for_write(&mut self, volume: &Volume, ino: Ino, range: Range<u64>) -> Result<Extent> {
+    fn begin_write(&mut self, volume: &Volume, ino: Ino, range: Range<u64>) -> Result<(Extent, Span)> {
         let inode = volume.file(ino)?;
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
         let size = u64::from(volume.super_block().cluster_size);
@@ -42,26 +42,29 @@ impl Data<Volume> for Writer {
         let chain = volume.chain(&inode);
         let mut chain = chain.lock();
         let linked = chain.count(&mut volume.table(), ino)?;
-        let (start, len) = if at < linked {
+        let is_linked = at < linked;
+        let (start, len) = if is_linked {
             let lost = Corrupt::Chain { ino, at, what: "ends before the file does" };
             let run = chain.find(&mut volume.table(), ino, at, want)?.ok_or(lost)?;
             (run.start, run.len)
         } else {
-            match self.waiting.promises.at(ino, at.saturating_sub(linked)) {
-                Promise::Has(start, len) => (start, len),
-                Promise::Next(after) => {
+            match self.waiting.reservations.at(ino, at.saturating_sub(linked)) {
+                Reservation::Has(start, len) => (start, len),
+                Reservation::Next(after) => {
                     let after = after.or(chain.last());
                     let (start, len) = self.take_with(volume, |allocator| allocator.take(after, want))?;
-                    self.waiting.promises.push(ino, (start, len));
+                    self.waiting.reservations.push(ino, (start, len));
                     (start, len)
                 }
                 // The clusters between the end of the file and this place were never written.
-                Promise::Beyond => return Ok(Extent { len: asked, span: Span::Driver }),
+                Reservation::Beyond => return Ok((Extent { len: asked, span: Span::Driver }, Span::Hole)),
             }
         };
         let bytes = volume.bytes_of((start, len))?;
         let place = bytes.start.saturating_add(within);
-        Ok(Extent { len: asked.min(bytes.end.saturating_sub(place)), span: Span::Mapped(place) })
+        let span = Span::Mapped(place);
+        let extent = Extent { len: asked.min(bytes.end.saturating_sub(place)), span };
+        Ok((extent, if is_linked { span } else { Span::Hole }))
     }
 
     fn end_write(&mut self, volume: &Volume, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
@@ -72,7 +75,7 @@ impl Data<Volume> for Writer {
         }
         let linked = volume.chain(&inode).lock().count(&mut volume.table(), ino)?;
         let missing = clusters_for(volume, written.end).saturating_sub(linked);
-        let runs = self.waiting.promises.redeem(ino, missing);
+        let runs = self.waiting.reservations.redeem(ino, missing);
         if runs.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.1)) < missing {
             self.waiting.allocator.give_back_all(&runs);
             return Err(Error::Invalid);
@@ -92,7 +95,7 @@ impl Data<Volume> for Writer {
         if first < linked && clusters_for(volume, range.end) <= linked {
             return;
         }
-        let given = self.waiting.promises.take_back(ino, keep);
+        let given = self.waiting.reservations.take_back(ino, keep);
         self.waiting.allocator.give_back_all(&given);
     }
 
@@ -105,7 +108,7 @@ impl Data<Volume> for Writer {
         }
         let end = offset.saturating_add(len);
         self.waiting.data_written = true;
-        self.drop_promises(ino);
+        self.drop_reservations(ino);
         self.fill(volume, &mut inode, end)?;
         let mut done = 0;
         while done < len {
@@ -132,7 +135,7 @@ impl Data<Volume> for Writer {
     fn truncate(&mut self, volume: &Volume, ino: Ino, size: u64) -> Result<()> {
         let mut inode = volume.file(ino)?;
         let bits = u32::try_from(size).map_err(|_| Error::FileTooBig)?;
-        self.drop_promises(ino);
+        self.drop_reservations(ino);
         let keep = clusters_for(volume, size);
         let linked = volume.chain(&inode).lock().count(&mut volume.table(), ino)?;
         if keep > linked {
@@ -146,7 +149,7 @@ impl Data<Volume> for Writer {
     }
 
     fn forget(&mut self, volume: &Volume, ino: Ino) -> Result<()> {
-        self.drop_promises(ino);
+        self.drop_reservations(ino);
         volume.forget(ino);
         let Some((raw, _)) = volume.numbers().read().orphan(ino) else { return Ok(()) };
         let runs = Self::runs_of(volume, ino, &raw);
@@ -207,8 +210,8 @@ impl Writer {
         self.free(volume, &runs)
     }
 
-    fn drop_promises(&mut self, ino: Ino) {
-        let runs = self.waiting.promises.take_back(ino, 0);
+    fn drop_reservations(&mut self, ino: Ino) {
+        let runs = self.waiting.reservations.take_back(ino, 0);
         self.waiting.allocator.give_back_all(&runs);
     }
 }

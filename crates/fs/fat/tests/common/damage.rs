@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use obento_block::{BlockDevice as _, MemDevice};
-use obento_driver::{CheckOptions, Mending};
+use obento_driver::{CheckOptions, RepairMode};
 use obento_env::FixedClock;
 use obento_fat::check::{Issue, check_volume, issues};
 use obento_testkit::oracle::program;
@@ -142,14 +142,14 @@ pub fn found(bytes: &[u8]) -> Vec<Issue> {
     issues(Arc::new(MemDevice::read_only(bytes.to_vec()))).unwrap()
 }
 
-pub fn options(mending: Mending) -> CheckOptions {
-    CheckOptions { mending, ..CheckOptions::new(Arc::new(FixedClock(common::FORMAT.now))) }
+pub fn options(repair_mode: RepairMode) -> CheckOptions {
+    CheckOptions { repair_mode, ..CheckOptions::new(Arc::new(FixedClock(common::FORMAT.now))) }
 }
 
 /// Repairs the volume, and returns the bytes.
-pub fn mended(bytes: &[u8], mending: Mending) -> (Vec<u8>, u64) {
+pub fn repair_copy(bytes: &[u8], repair_mode: RepairMode) -> (Vec<u8>, u64) {
     let device = Arc::new(MemDevice::new(bytes.to_vec()));
-    let report = check_volume(device.clone(), &options(mending), &mut |_| ()).unwrap();
+    let report = check_volume(device.clone(), &options(repair_mode), &mut |_| ()).unwrap();
     let mut bytes = bytes.to_vec();
     device.read_at(0, &mut bytes).unwrap();
     (bytes, report.left())

@@ -168,7 +168,7 @@ pub static FORMAT: Format = Format {
     make: |name, folder| oracles().then(|| shape(name).make(folder)),
     fill: |name, folder| oracles().then(|| shape(name).filled(folder)),
     judge: "fsck.fat",
-    mend: "-a",
+    repair: "-a",
     now: Timestamp::new(1_700_000_000, 0),
 };
 

@@ -57,7 +57,10 @@ pub fn subject() -> Subject<'static> {
 }
 
 const LEFT_OUT: &[(&str, &str)] = &[
-    ("a_file_has_at_most_as_many_names_as_the_format_holds", "32,767 names take more room than 2 MiB have"),
+    (
+        "a_file_has_at_most_as_many_names_as_the_format_supports",
+        "32,767 names take more room than 2 MiB have",
+    ),
     ("2324 files are created in a directory, listed, and removed", "there are fewer inodes"),
 ];
 

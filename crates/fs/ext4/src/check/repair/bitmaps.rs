@@ -10,14 +10,14 @@ use crate::unit::VolBlock;
 
 /// One of a group's two bitmaps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum RepairedBitmap {
     Blocks,
     Inodes,
 }
 
 impl Edits {
     /// Repairs a bitmap. Returns false for another issue.
-    pub(super) fn mend_bitmap(&mut self, issue: &Issue) -> Result<bool> {
+    pub(super) fn repair_bitmap(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::BlockBitmap { group, block, len, stored } => {
                 let sb = &self.view.sb;
@@ -26,12 +26,17 @@ impl Edits {
                     |block: u64| block.saturating_sub(start).checked_shr(sb.cluster_bits).unwrap_or(0);
                 let last = cluster(block.saturating_add(len).saturating_sub(1));
                 let bits = cluster(block)..last.saturating_add(1);
-                self.set_bits(Kind::Blocks, group, bits, stored == 0)?;
+                self.set_bits(RepairedBitmap::Blocks, group, bits, stored == 0)?;
             }
             Issue::InodeBitmap { group, ino, len, stored } => {
                 let first = group.saturating_mul(self.view.sb.inodes_per_group).saturating_add(1);
                 let bit = u64::from(ino.saturating_sub(first));
-                self.set_bits(Kind::Inodes, group, bit..bit.saturating_add(len.into()), stored == 0)?;
+                self.set_bits(
+                    RepairedBitmap::Inodes,
+                    group,
+                    bit..bit.saturating_add(len.into()),
+                    stored == 0,
+                )?;
             }
             Issue::BlockBitmapPadding { group } => {
                 let sb = &self.view.sb;
@@ -39,31 +44,31 @@ impl Edits {
                 let blocks = blocks.min(sb.blocks_per_group.into());
                 let bits = blocks.div_ceil(sb.cluster_blocks().into());
                 let all = u64::from(sb.block_size).saturating_mul(8);
-                self.set_bits(Kind::Blocks, group, bits..all, true)?;
+                self.set_bits(RepairedBitmap::Blocks, group, bits..all, true)?;
             }
             Issue::InodeBitmapPadding { group } => {
                 let all = u64::from(self.view.sb.block_size).saturating_mul(8);
                 let bits = u64::from(self.view.sb.inodes_per_group)..all;
-                self.set_bits(Kind::Inodes, group, bits, true)?;
+                self.set_bits(RepairedBitmap::Inodes, group, bits, true)?;
             }
-            Issue::BlockBitmapChecksum { group, .. } => self.seal_bitmap(Kind::Blocks, group)?,
-            Issue::InodeBitmapChecksum { group, .. } => self.seal_bitmap(Kind::Inodes, group)?,
+            Issue::BlockBitmapChecksum { group, .. } => self.seal_bitmap(RepairedBitmap::Blocks, group)?,
+            Issue::InodeBitmapChecksum { group, .. } => self.seal_bitmap(RepairedBitmap::Inodes, group)?,
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    fn bitmap_place(&self, kind: Kind, group: u32) -> VolBlock {
+    fn bitmap_place(&self, kind: RepairedBitmap, group: u32) -> VolBlock {
         let group = self.view.group(group);
         match kind {
-            Kind::Blocks => group.block_bitmap,
-            Kind::Inodes => group.inode_bitmap,
+            RepairedBitmap::Blocks => group.block_bitmap,
+            RepairedBitmap::Inodes => group.inode_bitmap,
         }
     }
 
     pub(super) fn set_bits(
         &mut self,
-        kind: Kind,
+        kind: RepairedBitmap,
         group: u32,
         bits: core::ops::Range<u64>,
         value: bool,
@@ -82,27 +87,27 @@ impl Edits {
         self.seal_bitmap(kind, group)
     }
 
-    fn seal_bitmap(&mut self, kind: Kind, group: u32) -> Result<()> {
+    fn seal_bitmap(&mut self, kind: RepairedBitmap, group: u32) -> Result<()> {
         let sb = &self.view.sb;
         if !sb.has_metadata_csum() {
             return Ok(());
         }
         let bits = match kind {
-            Kind::Blocks => sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0),
-            Kind::Inodes => sb.inodes_per_group,
+            RepairedBitmap::Blocks => sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0),
+            RepairedBitmap::Inodes => sb.inodes_per_group,
         };
         let bytes = self.view.read(self.bitmap_place(kind, group), 1)?;
         let covered = bytes.get(..to_usize(u64::from(bits / 8))).unwrap_or_default();
         let [a, b, c, d] = Crc::new(sb.checksum_seed).add(covered).get().to_le_bytes();
         let (low_half, high_half) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
         self.descriptor(group, |low, high| match kind {
-            Kind::Blocks => {
+            RepairedBitmap::Blocks => {
                 low.bg_block_bitmap_csum_lo.set(low_half);
                 if let Some(high) = high {
                     high.bg_block_bitmap_csum_hi.set(high_half);
                 }
             }
-            Kind::Inodes => {
+            RepairedBitmap::Inodes => {
                 low.bg_inode_bitmap_csum_lo.set(low_half);
                 if let Some(high) = high {
                     high.bg_inode_bitmap_csum_hi.set(high_half);

@@ -9,13 +9,13 @@ use obento_base::wire::{FromBytes, split};
 use obento_base::{Error, Result};
 
 use super::convert::MAX_PIECES;
-use super::copies::{Plan, keeps_rule, piece, unit_from};
+use super::copies::{CopyPlan, keeps_rule, piece, unit_from};
 use super::edits::Edits;
 use super::tree::{ENTRY, edit, set_entries};
 use super::twice::Claims;
 use crate::checksum::Crc;
 use crate::map::check::{MAGIC, MAX_DEPTH, extent_len, extent_start, index_leaf};
-use crate::map::{Mapping, State};
+use crate::map::{ExtentState, Mapping};
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex};
 use crate::unit::VolBlock;
 
@@ -39,7 +39,7 @@ impl Edits {
         bytes: &mut [u8],
         seed: u32,
         depth: Option<u16>,
-        plan: &mut Plan,
+        plan: &mut CopyPlan,
         claims: &mut Claims,
     ) -> Result<bool> {
         let Some((depth, before)) = node(bytes, depth) else { return Ok(true) };
@@ -67,7 +67,7 @@ impl Edits {
         entry: &mut [u8; ENTRY],
         seed: u32,
         depth: u16,
-        plan: &mut Plan,
+        plan: &mut CopyPlan,
         claims: &mut Claims,
     ) -> Result<bool> {
         let Ok(index) = RawExtentIndex::mut_from_bytes(entry) else { return Ok(true) };
@@ -116,7 +116,7 @@ impl Edits {
     pub(super) fn clone_pieces(
         &mut self,
         map: &[u8; 60],
-        plan: &mut Plan,
+        plan: &mut CopyPlan,
         claims: &mut Claims,
     ) -> Result<Vec<Mapping>> {
         let (mut pieces, mut waiting) = (Vec::new(), Vec::from([(map.to_vec(), None)]));
@@ -147,12 +147,12 @@ impl Edits {
     fn clone_piece(
         &mut self,
         extent: &RawExtent,
-        plan: &mut Plan,
+        plan: &mut CopyPlan,
         claims: &mut Claims,
         pieces: &mut Vec<Mapping>,
     ) -> Result<()> {
         let (at, start, (len, written)) = (extent.ee_block.get(), extent_start(extent), extent_len(extent));
-        let state = if written { State::Written } else { State::Unwritten };
+        let state = if written { ExtentState::Written } else { ExtentState::Unwritten };
         let whole = Mapping { start: at, len: len.into(), place: start, state };
         let mut done = 0_u32;
         while done < whole.len {
@@ -176,7 +176,7 @@ impl Edits {
     }
 
     /// Copies as many of `len` blocks as fit one free run. Returns their new place and number.
-    fn copy_some(&mut self, plan: &mut Plan, start: u64, len: u32) -> Result<(u64, u32)> {
+    fn copy_some(&mut self, plan: &mut CopyPlan, start: u64, len: u32) -> Result<(u64, u32)> {
         let mut len = len;
         while len > 0 {
             match self.copy_run(plan, start, len.into()) {
@@ -192,7 +192,7 @@ impl Edits {
     pub(super) fn clone_pointers(
         &mut self,
         map: &mut [u8; 60],
-        plan: &mut Plan,
+        plan: &mut CopyPlan,
         claims: &mut Claims,
     ) -> Result<()> {
         let mut waiting: Vec<Table> = Vec::new();
@@ -218,7 +218,7 @@ impl Edits {
         &mut self,
         word: &mut [u8; 4],
         level: u32,
-        plan: &mut Plan,
+        plan: &mut CopyPlan,
         claims: &mut Claims,
         waiting: &mut Vec<Table>,
     ) -> Result<()> {
@@ -245,7 +245,7 @@ impl Edits {
     fn clone_leaf(
         &mut self,
         entries: &mut Vec<[u8; ENTRY]>,
-        plan: &mut Plan,
+        plan: &mut CopyPlan,
         claims: &mut Claims,
     ) -> Result<()> {
         let pieces: Vec<_> = entries.iter().map(piece).collect();

@@ -238,7 +238,7 @@ pub(super) fn change_super_block(
     sb: &SuperBlock,
     change: impl FnOnce(&mut RawSuperBlock),
 ) -> Result<()> {
-    let mut raw = sb.raw;
+    let mut raw = *sb.raw;
     change(&mut raw);
     seal_super_block(sb, &mut raw);
     device.write_at(PRIMARY_OFFSET, raw.as_bytes())?;

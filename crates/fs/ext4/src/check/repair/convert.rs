@@ -13,7 +13,7 @@ use obento_env::Clock;
 use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
 use crate::inode::InodeFlags;
-use crate::map::{Blocks, Mapping, State};
+use crate::map::{Blocks, ExtentState, Mapping};
 use crate::unit::FileBlock;
 use crate::volume::Volume;
 
@@ -24,7 +24,7 @@ pub(super) const MAX_PIECES: usize = 1 << 20;
 
 impl Edits {
     /// Converts a block map. Returns false for another issue.
-    pub(super) fn mend_block_map(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
+    pub(super) fn repair_block_map(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         let Issue::BlockMapped { ino } = *issue else { return Ok(false) };
         let Some(pieces) = self.mapped_pieces(ino)? else { return Ok(false) };
         match self.map_anew(ino, &pieces, clock) {
@@ -56,7 +56,7 @@ impl Edits {
             let run = volume.map_run(&inode, FileBlock(at))?;
             let len = run.len.min(count.saturating_sub(at)).max(1);
             if let Blocks::Mapped(place) = run.place {
-                pieces.push(Mapping { start: at, len, place, state: State::Written });
+                pieces.push(Mapping { start: at, len, place, state: ExtentState::Written });
             }
             if pieces.len() > MAX_PIECES {
                 return Ok(None);

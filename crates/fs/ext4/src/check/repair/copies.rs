@@ -23,7 +23,7 @@ const AT_ONCE: u64 = 256;
 
 /// How the shared blocks of an inode are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum CopyMethod {
     /// An extent is copied as a whole, so that the tree keeps its shape.
     Whole,
     /// The necessary parts of an extent are copied in as many pieces as needed, and the tree is rebuilt.
@@ -33,8 +33,8 @@ pub(super) enum Way {
 }
 
 /// The planned changes for one inode.
-pub(super) struct Plan {
-    pub(super) way: Way,
+pub(super) struct CopyPlan {
+    pub(super) way: CopyMethod,
     /// Allocated runs.
     taken: Vec<(u64, u64)>,
     /// Source, target and number of blocks.
@@ -45,8 +45,8 @@ pub(super) struct Plan {
     pub(super) late: Vec<(u64, Vec<u8>)>,
 }
 
-impl Plan {
-    pub(super) fn new(way: Way) -> Self {
+impl CopyPlan {
+    pub(super) fn new(way: CopyMethod) -> Self {
         Self { way, taken: Vec::new(), copies: Vec::new(), tables: Vec::new(), late: Vec::new() }
     }
 
@@ -71,14 +71,14 @@ type Piece = (u64, u64, u64);
 impl Edits {
     /// Allocates space for a copy of blocks, at the same offset in its cluster. Returns `None` if nothing is copied.
     /// Fails with `NoSpace`.
-    pub(super) fn place_for(&mut self, plan: &mut Plan, start: u64, len: u64) -> Result<Option<u64>> {
+    pub(super) fn place_for(&mut self, plan: &mut CopyPlan, start: u64, len: u64) -> Result<Option<u64>> {
         let inside = start & u64::from(self.view.sb.cluster_blocks()).saturating_sub(1);
         let first = self.take_for(plan, inside.saturating_add(len))?;
         Ok(first.map(|first| first.saturating_add(inside)))
     }
 
-    fn take_for(&mut self, plan: &mut Plan, len: u64) -> Result<Option<u64>> {
-        if plan.way == Way::Without {
+    fn take_for(&mut self, plan: &mut CopyPlan, len: u64) -> Result<Option<u64>> {
+        if plan.way == CopyMethod::Without {
             return Ok(None);
         }
         let start = self.take_run(len)?.ok_or(Error::NoSpace)?;
@@ -87,14 +87,14 @@ impl Edits {
     }
 
     /// Plans a copy of contiguous blocks. Returns its start.
-    pub(super) fn copy_run(&mut self, plan: &mut Plan, start: u64, len: u64) -> Result<Option<u64>> {
+    pub(super) fn copy_run(&mut self, plan: &mut CopyPlan, start: u64, len: u64) -> Result<Option<u64>> {
         let new = self.place_for(plan, start, len)?;
         plan.copies.extend(new.map(|new| (start, new, len)));
         Ok(new)
     }
 
     /// Plans a copy of extents that move together to one free run. Returns the new start of each.
-    pub(super) fn copy_unit(&mut self, plan: &mut Plan, pieces: &[Piece]) -> Result<Option<Vec<u64>>> {
+    pub(super) fn copy_unit(&mut self, plan: &mut CopyPlan, pieces: &[Piece]) -> Result<Option<Vec<u64>>> {
         let inside = u64::from(self.view.sb.cluster_blocks()).saturating_sub(1);
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(None) };
         let from = first.0 & !inside;
@@ -107,7 +107,7 @@ impl Edits {
 
     /// Makes the copies of a plan on the device itself, where these blocks are free, and writes its tables with new
     /// places.
-    pub(super) fn copy_planned(&mut self, plan: &Plan) -> Result<()> {
+    pub(super) fn copy_planned(&mut self, plan: &CopyPlan) -> Result<()> {
         let size = u64::from(self.view.sb.block_size);
         for &(from, to, len) in &plan.copies {
             for done in (0..len).step_by(to_usize(AT_ONCE)) {

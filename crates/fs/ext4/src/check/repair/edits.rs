@@ -13,7 +13,7 @@ use obento_base::{Corrupt, Error, Result, Structure, Timestamp};
 use obento_block::{BlockDevice, Overlay};
 use obento_driver::CheckOptions;
 
-use super::super::told::{Event, Told};
+use super::super::events::{Event, EventSink};
 use super::super::view::View;
 use crate::checksum::{Crc, inode_seed};
 use crate::group::descriptor_checksum;
@@ -42,10 +42,10 @@ impl Edits {
     /// Opens the copy. Fails in the same cases as a check.
     pub(super) fn open(device: &Arc<Copy>, options: &CheckOptions) -> Result<Self> {
         let mut report = obento_driver::CheckReport::default();
-        let tell: &mut dyn FnMut(Event) = &mut |_| {};
-        let mut told = Told { report: &mut report, tell };
+        let emit: &mut dyn FnMut(Event) = &mut |_| {};
+        let mut reported = EventSink { report: &mut report, emit };
         let copy: Arc<dyn BlockDevice> = Arc::<Copy>::clone(device);
-        let view = View::open(copy, options, &mut told)?;
+        let view = View::open(copy, options, &mut reported)?;
         let (device, now) = (Arc::clone(device), options.clock.now());
         Ok(Self { view, device, now, rebuilt: BTreeSet::new(), full_groups: 0, originals: Arc::default() })
     }
@@ -128,7 +128,7 @@ impl Edits {
             let sum = Crc::new(!0).add(raw.as_bytes().get(..0x3fc).unwrap_or_default()).get();
             raw.s_checksum.set(sum);
         }
-        self.view.sb.raw = *raw;
+        *self.view.sb.raw = *raw;
         self.device.write_at(PRIMARY_OFFSET, &bytes)
     }
 

@@ -11,7 +11,7 @@ use crate::feature::{Compat, Incompat, RoCompat};
 
 impl Edits {
     /// Repairs a feature. Returns false for another issue.
-    pub(super) fn mend_feature(&mut self, issue: &Issue) -> Result<bool> {
+    pub(super) fn repair_feature(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::Feature { feature: "ea_inode", .. } => self.add_incompat(Incompat::EA_INODE)?,
             Issue::MissingFeature { feature: "large_file" } => self.add_ro_compat(RoCompat::LARGE_FILE)?,

@@ -6,6 +6,7 @@ use obento_base::{Corrupt, Error, Result};
 use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
+use crate::feature::Incompat;
 use crate::group::GroupFlags;
 use crate::inode::InodeFlags;
 use crate::layout;
@@ -19,7 +20,7 @@ const BAD_INO: u32 = 1;
 
 impl Edits {
     /// Repairs a field of an inode. Returns false for another issue.
-    pub(super) fn mend_inode(&mut self, issue: &Issue) -> Result<bool> {
+    pub(super) fn repair_inode(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::InodeChecksum { ino, .. } => self.inode(ino, |_| {})?,
             Issue::DeletedWithoutTime { ino } => {
@@ -34,6 +35,12 @@ impl Edits {
                     let gone = raw.i_links_count.get() == 0;
                     raw.i_dtime.set(if gone { now } else { 0 });
                 })?;
+            }
+            // A value begins at its first block, also if the map has another number for it.
+            Issue::Size { ino, .. }
+                if self.view.sb.incompat.contains(Incompat::EA_INODE) && self.is_value(ino)? =>
+            {
+                return self.move_blocks(ino, None).map(|(is_closed, _)| is_closed);
             }
             Issue::Size { ino, expected, .. } | Issue::ValueSize { ino, expected, .. } => {
                 self.set_size(ino, expected)?
@@ -189,16 +196,16 @@ impl Edits {
     }
 
     /// Repairs a field of the super block or of the journal's place in it. Returns false for another issue.
-    pub(super) fn mend_volume(&mut self, issue: &Issue) -> Result<bool> {
+    pub(super) fn repair_volume(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::SuperBlockChecksum { .. } => self.super_block(|_| {})?,
             Issue::SuperBlockValue { .. } => {
-                let right = self.view.sb.raw;
+                let right = *self.view.sb.raw;
                 self.super_block(|primary| *primary = layout::with_fields(primary, &right))?;
             }
             Issue::SuperBlockDamaged { .. } => {
                 // A backup is in use.
-                let mut raw = self.view.sb.raw;
+                let mut raw = *self.view.sb.raw;
                 raw.s_block_group_nr.set(0);
                 self.super_block(|primary| *primary = raw)?;
             }
@@ -216,7 +223,7 @@ impl Edits {
                 raw.s_first_ino.set(11);
                 raw.s_inode_size.set(128);
             })?,
-            Issue::Mmp { block, .. } => return self.mend_mmp(block),
+            Issue::Mmp { block, .. } => return self.repair_mmp(block),
             Issue::QuotaInode { ino, why: crate::check::super_block::NO_QUOTA_INODE } => {
                 self.super_block(|raw| {
                     let places =
@@ -231,7 +238,7 @@ impl Edits {
     }
 
     /// Writes a block of the multiple mount protection that marks the volume as not in use.
-    fn mend_mmp(&mut self, block: u64) -> Result<bool> {
+    fn repair_mmp(&mut self, block: u64) -> Result<bool> {
         let (seed, sealed) = (self.view.sb.checksum_seed, self.view.sb.has_metadata_csum());
         if !self.view.sb.holds_blocks(VolBlock(block), 1) {
             return Ok(false);
@@ -241,7 +248,7 @@ impl Edits {
     }
 
     /// Repairs a descriptor or a count. Returns false for another issue.
-    pub(super) fn mend_count(&mut self, issue: &Issue) -> Result<bool> {
+    pub(super) fn repair_count(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::DescriptorChecksum { group, .. } => self.restore_places(group)?,
             Issue::DescriptorFlags { group, .. }
@@ -259,13 +266,9 @@ impl Edits {
             Issue::LastGroupUninit { group } => self.descriptor(group, |low, _| {
                 low.bg_flags.set(low.bg_flags.get() & !GroupFlags::BLOCK_UNINIT.bits());
             })?,
-            Issue::GroupFreeBlocks { group, expected, .. } => self.descriptor(group, |low, high| {
-                let (a, b) = halves(expected);
-                low.bg_free_blocks_count_lo.set(a);
-                if let Some(high) = high {
-                    high.bg_free_blocks_count_hi.set(b);
-                }
-            })?,
+            Issue::GroupFreeBlocks { group, expected, .. } => {
+                self.change_free_blocks(group, |_| expected)?;
+            }
             Issue::GroupFreeInodes { group, expected, .. } => self.descriptor(group, |low, high| {
                 let (a, b) = halves(expected);
                 low.bg_free_inodes_count_lo.set(a);
@@ -288,7 +291,7 @@ impl Edits {
             Issue::FreeInodes { expected, .. } => self.super_block(|raw| {
                 raw.s_free_inodes_count.set(u32::try_from(expected).unwrap_or(u32::MAX));
             })?,
-            _ => return self.mend_bitmap(issue),
+            _ => return self.repair_bitmap(issue),
         }
         Ok(true)
     }
@@ -316,7 +319,7 @@ fn clear_epoch(extra: &mut RawInodeExtra, field: &str) {
 }
 
 /// Returns the low and the high 16 bits.
-fn halves(count: u64) -> (u16, u16) {
+pub(super) fn halves(count: u64) -> (u16, u16) {
     let [a, b, c, d, ..] = count.to_le_bytes();
     (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
 }

@@ -19,7 +19,7 @@ use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
 use crate::feature::Incompat;
 use crate::inode::InodeFlags;
-use crate::ops::End;
+use crate::ops::RenameEnd;
 use crate::raw::{RawDirEntry, RawInode};
 use crate::volume::Volume;
 use crate::writer::Writer;
@@ -31,11 +31,11 @@ const CACHE: usize = 8 << 20;
 
 impl Edits {
     /// Repairs a missing name. Returns false for another issue.
-    pub(super) fn mend_found(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
+    pub(super) fn repair_found(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         match *issue {
             Issue::NoRoot {} => match self.view.group_that_hides(ROOT) {
                 // The root exists, with everything below it.
-                Some(group) => self.mend_count(&Issue::HiddenInode { group, ino: ROOT }),
+                Some(group) => self.repair_count(&Issue::HiddenInode { group, ino: ROOT }),
                 None => self.make_root(),
             },
             Issue::Unconnected { dir, parent } => {
@@ -53,7 +53,7 @@ impl Edits {
     fn is_empty(&self, ino: u32) -> Result<bool> {
         let record = self.record(ino)?;
         let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return Ok(false) };
-        let is_value = raw.i_flags.get() & InodeFlags::EA_INODE.bits() != 0;
+        let is_value = self.is_value(ino)?;
         let is_inline = raw.i_flags.get() & InodeFlags::INLINE_DATA.bits() != 0;
         let has_blocks = raw.i_blocks_lo.get() != 0 || raw.l_i_blocks_high.get() != 0;
         let is_file = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Regular);
@@ -131,7 +131,11 @@ fn lost_found(writer: &Writer) -> Result<Ino> {
         Ok(ino) => {
             let other = format!("#{}", ino.0);
             let to = Name::new(other.as_bytes()).map_err(|_| Error::Invalid)?;
-            writer.rename(End { dir: root, name }, End { dir: root, name: to }, RenameFlags::NO_REPLACE)?;
+            writer.rename(
+                RenameEnd { dir: root, name },
+                RenameEnd { dir: root, name: to },
+                RenameFlags::NO_REPLACE,
+            )?;
             lost_found(writer)
         }
         Err(Error::NotFound) => {

@@ -18,7 +18,7 @@ use obento_env::Clock;
 
 use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
-use crate::dir::{Rebuild, Shape};
+use crate::dir::{DirShape, Rebuild};
 use crate::inode::InodeFlags;
 use crate::map::APPEND_CREDITS;
 use crate::volume::Volume;
@@ -29,7 +29,7 @@ const SMALL_CACHE: usize = 1 << 20;
 
 impl Edits {
     /// Repairs an index. Returns false for another issue.
-    pub(super) fn mend_index(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
+    pub(super) fn repair_index(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         let (Issue::Index { dir, .. }
         | Issue::IndexChecksum { dir, .. }
         | Issue::IndexHash { dir, .. }
@@ -89,7 +89,7 @@ impl Edits {
         Ok(true)
     }
 
-    fn shape(&self, dir: u32) -> Result<Shape> {
+    fn shape(&self, dir: u32) -> Result<DirShape> {
         let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
         let volume = Volume::bare(device, self.view.sb.clone(), SMALL_CACHE);
         volume.shape(&volume.inode(Ino(dir.into()))?)
@@ -97,7 +97,7 @@ impl Edits {
 }
 
 /// Appends blocks without entries to a directory. Fails with `NoSpace` after appending some of them.
-fn lengthen(writer: &Writer, dir: Ino, more: u32, shape: &Shape) -> Result<()> {
+fn lengthen(writer: &Writer, dir: Ino, more: u32, shape: &DirShape) -> Result<()> {
     for _ in 0..more {
         let locked = writer.locks().write(&[dir]);
         let view = writer.volume().inode(dir)?;

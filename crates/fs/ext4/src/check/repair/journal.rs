@@ -31,7 +31,7 @@ use crate::replay::{JNL_BACKUP_BLOCKS, restore_journal_inode};
 
 impl Edits {
     /// Repairs the journal. Returns false for another issue, and if no repair is known.
-    pub(super) fn mend_journal(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
+    pub(super) fn repair_journal(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
         match *issue {
             Issue::JournalInode { .. } => self.restore_journal(),
             // A newer driver may be able to use it.

@@ -31,6 +31,7 @@ mod resize;
 mod room;
 mod salvage;
 mod tree;
+mod tune;
 mod twice;
 mod values;
 
@@ -41,16 +42,17 @@ use alloc::vec::Vec;
 
 use obento_base::{Error, Result};
 use obento_block::{BlockDevice, Overlay};
-use obento_driver::{CheckOptions, CheckReport, Mending, Severity};
+use obento_driver::{CheckOptions, CheckReport, RepairMode, Severity};
 
+use super::events::Event;
 use super::issue::{Issue, Stage};
-use super::told::Event;
 use super::{passes, view};
 use crate::feature::Incompat;
 use crate::format::JOURNAL_INO as JOURNAL;
 use crate::unit::VolBlock;
 use commit::Target;
 use edits::{Copy, Edits};
+pub(crate) use tune::change_settings;
 
 /// Maximum number of rounds: more than any damage needs whose repairs succeed.
 const MAX_ROUNDS: u32 = 100;
@@ -63,39 +65,39 @@ const VALID_FS: u16 = 1;
 const ERROR_FS: u16 = 2;
 
 /// Checks and repairs. Fails with `ReadOnly`, or in the same cases as a check.
-pub(super) fn mend(
+pub(super) fn repair(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
-    tell: &mut dyn FnMut(Event),
+    emit: &mut dyn FnMut(Event),
 ) -> Result<CheckReport> {
     if device.is_read_only() {
         return Err(Error::ReadOnly);
     }
     if is_cut_short(device, options) {
-        return passes::look(Arc::clone(device), options, tell);
+        return passes::look(Arc::clone(device), options, emit);
     }
     let replayed = replay::onto(device, options)?;
     let copy = Arc::new(Overlay::new(Arc::clone(device)));
     let mut target = Target::new(device, options);
-    let looking = CheckOptions { mending: Mending::Nothing, super_block: None, ..options.clone() };
+    let looking = CheckOptions { repair_mode: RepairMode::Nothing, super_block: None, ..options.clone() };
     let mut rounds = Rounds {
         stuck: BTreeSet::new(),
         tries: BTreeMap::new(),
-        told: Vec::new(),
+        reported: Vec::new(),
         known: BTreeSet::new(),
         has_looked: false,
         originals: Arc::default(),
     };
-    rounds.told.extend(replayed);
-    let mut first = CheckOptions { mending: Mending::Nothing, ..options.clone() };
+    rounds.reported.extend(replayed);
+    let mut first = CheckOptions { repair_mode: RepairMode::Nothing, ..options.clone() };
     for _ in 0..MAX_ROUNDS {
         let on: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&copy);
-        let issues = rounds.look(on, &first, tell)?.1;
+        let issues = rounds.look(on, &first, emit)?.1;
         if issues.iter().any(shares_journal) {
             target.spare_journal();
         }
         rounds.keep_originals(&copy, &first, &issues)?;
-        let todo = rounds.todo(issues, options.mending);
+        let todo = rounds.todo(issues, options.repair_mode);
         if todo.is_empty() {
             break;
         }
@@ -112,8 +114,8 @@ pub(super) fn mend(
             is_cloned
         };
         for issue in &todo {
-            let is_mended = is_cloned || possible(edits.mend(issue, options))?;
-            rounds.tried(issue, is_mended);
+            let is_repaired = is_cloned || possible(edits.repair(issue, options))?;
+            rounds.tried(issue, is_repaired);
             if target.is_due(&copy) {
                 edits.super_block(commit::unfinished)?;
                 target.commit(&copy)?;
@@ -129,14 +131,14 @@ pub(super) fn mend(
         edits.mark(left.is_empty())?;
         target.commit(&copy)?;
     }
-    (report.found, report.mended) = (0, 0);
-    for issue in rounds.told {
-        let mended = !left.contains(&issue.to_string()) && issue.severity() > Severity::Note;
+    (report.found, report.repaired) = (0, 0);
+    for issue in rounds.reported {
+        let repaired = !left.contains(&issue.to_string()) && issue.severity() > Severity::Note;
         if issue.severity() > Severity::Note {
             report.found = report.found.saturating_add(1);
-            report.mended = report.mended.saturating_add(u64::from(mended));
+            report.repaired = report.repaired.saturating_add(u64::from(repaired));
         }
-        tell(Event::Found(issue, mended));
+        emit(Event::Found(issue, repaired));
     }
     Ok(report)
 }
@@ -153,7 +155,7 @@ struct Rounds {
     stuck: BTreeSet<String>,
     tries: BTreeMap<String, u32>,
     /// Issues in the order in which they were found.
-    told: Vec<Issue>,
+    reported: Vec<Issue>,
     known: BTreeSet<String>,
     has_looked: bool,
     /// Blocks of the volume that files claim too, as they were before any repair: bitmaps are written long before the files
@@ -167,18 +169,18 @@ impl Rounds {
         &mut self,
         on: Arc<dyn BlockDevice>,
         options: &CheckOptions,
-        tell: &mut dyn FnMut(Event),
+        emit: &mut dyn FnMut(Event),
     ) -> Result<(CheckReport, Vec<Issue>)> {
         let mut issues = Vec::new();
         let report = passes::look(on, options, &mut |event| match event {
             Event::Found(issue, _) => issues.push(issue),
-            Event::Progress(_) => tell(event),
+            Event::Progress(_) => emit(event),
         })?;
         let is_first = !core::mem::replace(&mut self.has_looked, true);
         for issue in &issues {
             // Notes of an unfinished repair are not reported.
             if (is_first || issue.severity() > Severity::Note) && self.known.insert(issue.to_string()) {
-                self.told.push(issue.clone());
+                self.reported.push(issue.clone());
             }
         }
         issues.retain(|issue| issue.severity() > Severity::Note);
@@ -205,20 +207,20 @@ impl Rounds {
     }
 
     /// Records whether an issue was repaired. An issue that is found again and again cannot be repaired.
-    fn tried(&mut self, issue: &Issue, is_mended: bool) {
+    fn tried(&mut self, issue: &Issue, is_repaired: bool) {
         let words = issue.to_string();
         let tries = self.tries.entry(words.clone()).or_insert(0);
         *tries = tries.saturating_add(1);
-        if !is_mended || *tries >= MAX_TRIES {
+        if !is_repaired || *tries >= MAX_TRIES {
             self.stuck.insert(words);
         }
     }
 
     /// Returns the issues of the first stage that has any which may be repaired. If only safe repairs are permitted
     /// and there are other issues, too, nothing is repaired, since the safe issues may be their consequences.
-    fn todo(&self, mut issues: Vec<Issue>, mending: Mending) -> Vec<Issue> {
+    fn todo(&self, mut issues: Vec<Issue>, repair_mode: RepairMode) -> Vec<Issue> {
         let has_damage = issues.iter().any(|issue| issue.severity() == Severity::Damage);
-        if mending == Mending::Safe && has_damage {
+        if repair_mode == RepairMode::Safe && has_damage {
             return Vec::new();
         }
         issues.retain(|issue| !self.stuck.contains(&issue.to_string()));
@@ -234,33 +236,33 @@ fn shares_journal(issue: &Issue) -> bool {
 }
 
 /// Turns an error from damage near an issue into "not repaired".
-fn possible(mended: Result<bool>) -> Result<bool> {
-    match mended {
+fn possible(repaired: Result<bool>) -> Result<bool> {
+    match repaired {
         Err(Error::Corrupt(_) | Error::Refused(_)) => Ok(false),
-        mended => mended,
+        repaired => repaired,
     }
 }
 
 impl Edits {
     /// Repairs an issue. Returns false if no repair is known.
-    fn mend(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
+    fn repair(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
         let clock = &options.clock;
-        Ok(self.mend_feature(issue)?
-            || self.mend_volume(issue)?
-            || self.mend_journal(issue, options)?
-            || self.mend_resize(issue)?
-            || self.mend_place(issue)?
-            || self.mend_tree(issue)?
-            || self.mend_inode(issue)?
-            || self.mend_value(issue)?
-            || self.mend_hole(issue)?
-            || self.mend_block_map(issue, clock)?
-            || self.mend_index(issue, clock)?
-            || self.mend_own_file(issue, clock)?
-            || self.mend_names(issue)?
-            || self.mend_count(issue)?
-            || self.mend_orphan(issue, clock)?
-            || self.mend_found(issue, clock)?)
+        Ok(self.repair_feature(issue)?
+            || self.repair_volume(issue)?
+            || self.repair_journal(issue, options)?
+            || self.repair_resize(issue)?
+            || self.repair_place(issue)?
+            || self.repair_tree(issue)?
+            || self.repair_inode(issue)?
+            || self.repair_value(issue)?
+            || self.repair_hole(issue)?
+            || self.repair_block_map(issue, clock)?
+            || self.repair_index(issue, clock)?
+            || self.repair_own_file(issue, clock)?
+            || self.repair_names(issue)?
+            || self.repair_count(issue)?
+            || self.repair_orphan(issue, clock)?
+            || self.repair_found(issue, clock)?)
     }
 
     /// Records in the super block that the volume was checked, and whether it is clean.

@@ -36,15 +36,15 @@ const SMALL_CACHE: usize = 1 << 20;
 
 /// The place of a record of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Home {
+pub(super) enum RecordHome {
     Block(VolBlock),
     Inode,
 }
 
 /// A record of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Spot {
-    home: Home,
+pub(super) struct RecordPosition {
+    home: RecordHome,
     /// Offset in its home.
     pub(super) at: usize,
     pub(super) len: usize,
@@ -56,7 +56,7 @@ pub(super) struct Spot {
 
 impl Edits {
     /// Repairs a directory. Returns false for another issue.
-    pub(super) fn mend_names(&mut self, issue: &Issue) -> Result<bool> {
+    pub(super) fn repair_names(&mut self, issue: &Issue) -> Result<bool> {
         match issue {
             Issue::EntryRoot { dir, name } => self.clear(*dir, name, ROOT),
             Issue::EntryInode { dir, name, found } => self.clear(*dir, name, *found),
@@ -64,13 +64,14 @@ impl Edits {
             | Issue::EntryEncryption { dir, name, ino }
             | Issue::DirectoryTwice { dir, name, ino } => self.clear(*dir, name, *ino),
             Issue::DuplicateDot { dir, .. } => {
-                let is_again =
-                    |spot: &Spot| spot.ino != 0 && spot.is_dots() && spot.position.is_none_or(|at| at > 1);
+                let is_again = |spot: &RecordPosition| {
+                    spot.ino != 0 && spot.is_dots() && spot.position.is_none_or(|at| at > 1)
+                };
                 self.change(*dir, is_again, |bytes| set_inode(bytes, 0))
             }
             Issue::EntryType { dir, name, ino, expected, .. }
             | Issue::EntryTypeMissing { dir, name, ino, expected } => {
-                let is_it = |spot: &Spot| spot.ino == *ino && spot.name == *name;
+                let is_it = |spot: &RecordPosition| spot.ino == *ino && spot.name == *name;
                 self.change(*dir, is_it, |bytes| {
                     if let Ok((raw, _)) = RawDirEntry::mut_from_prefix(bytes) {
                         raw.file_type = *expected;
@@ -110,7 +111,7 @@ impl Edits {
                 self.salvage_block(*dir, VolBlock(*block), to_usize(u64::from(*offset)))
             }
             Issue::DirectoryChecksum { dir, block, .. } => {
-                self.edit_home(*dir, Home::Block(VolBlock(*block)), |_| {}).map(|()| true)
+                self.edit_home(*dir, RecordHome::Block(VolBlock(*block)), |_| {}).map(|()| true)
             }
             Issue::DirectoryNoTail { dir, block } => self.make_tail(*dir, VolBlock(*block)),
             Issue::InlineDirectory { dir, offset: 40, .. } => self.set_parent(*dir, ROOT),
@@ -147,26 +148,26 @@ impl Edits {
     }
 
     /// Returns every readable record of a directory.
-    fn spots(&self, dir: u32) -> Result<Vec<Spot>> {
+    fn spots(&self, dir: u32) -> Result<Vec<RecordPosition>> {
         let mut spots = Vec::new();
         if self.is_inline(dir)? {
             let record = self.record(dir)?;
             self.walk(
-                Home::Inode,
+                RecordHome::Inode,
                 &record,
                 I_BLOCK.saturating_add(4)..I_BLOCK.saturating_add(60),
                 &mut spots,
             );
             if let Some(rest) = super::super::inline::inline_rest(&record, dir) {
                 let start = to_usize(u64::from(rest.0));
-                self.walk(Home::Inode, &record, start..start.saturating_add(rest.1.len()), &mut spots);
+                self.walk(RecordHome::Inode, &record, start..start.saturating_add(rest.1.len()), &mut spots);
             }
             return Ok(spots);
         }
         for (number, block) in self.dir_blocks(dir)?.into_iter().enumerate() {
             let bytes = self.view.read(block, 1)?;
             let from = spots.len();
-            self.walk(Home::Block(block), &bytes, 0..bytes.len(), &mut spots);
+            self.walk(RecordHome::Block(block), &bytes, 0..bytes.len(), &mut spots);
             if number == 0 {
                 let first = spots.get_mut(from..).unwrap_or_default();
                 first.iter_mut().enumerate().for_each(|(at, spot)| spot.position = Some(at));
@@ -177,10 +178,10 @@ impl Edits {
 
     pub(super) fn walk(
         &self,
-        home: Home,
+        home: RecordHome,
         bytes: &[u8],
         range: core::ops::Range<usize>,
-        spots: &mut Vec<Spot>,
+        spots: &mut Vec<RecordPosition>,
     ) {
         let mut at = range.start;
         while let Some((raw, rest)) =
@@ -191,14 +192,19 @@ impl Edits {
                 return;
             }
             let name = rest.get(..raw.name_len.into()).unwrap_or_default().to_vec();
-            spots.push(Spot { home, at, len, ino: raw.inode.get(), name, position: None });
+            spots.push(RecordPosition { home, at, len, ino: raw.inode.get(), name, position: None });
             at = at.saturating_add(len);
         }
     }
 
     /// Changes the home of records and updates its checksum.
-    pub(super) fn edit_home(&mut self, dir: u32, home: Home, edit: impl FnOnce(&mut [u8])) -> Result<()> {
-        let Home::Block(block) = home else { return self.edit_record(dir, edit) };
+    pub(super) fn edit_home(
+        &mut self,
+        dir: u32,
+        home: RecordHome,
+        edit: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        let RecordHome::Block(block) = home else { return self.edit_record(dir, edit) };
         let seed = self.seed_of(dir)?;
         let sealed = self.view.sb.has_metadata_csum();
         self.block(block, |bytes| {
@@ -213,7 +219,7 @@ impl Edits {
     fn change(
         &mut self,
         dir: u32,
-        is_it: impl Fn(&Spot) -> bool,
+        is_it: impl Fn(&RecordPosition) -> bool,
         edit: impl FnOnce(&mut [u8]),
     ) -> Result<bool> {
         let Some(spot) = self.spots(dir)?.into_iter().rev().find(is_it) else { return Ok(true) };
@@ -223,7 +229,7 @@ impl Edits {
     }
 
     fn clear(&mut self, dir: u32, name: &[u8], ino: u32) -> Result<bool> {
-        let is_it = |spot: &Spot| {
+        let is_it = |spot: &RecordPosition| {
             spot.ino == ino && spot.name == name && spot.position.is_none_or(|at| at > 1 || !spot.is_dots())
         };
         self.change(dir, is_it, |bytes| set_inode(bytes, 0))
@@ -293,7 +299,7 @@ impl Edits {
         for (number, block) in blocks.into_iter().enumerate() {
             let bytes = self.view.read(block, 1)?;
             let mut spots = Vec::new();
-            self.walk(Home::Block(block), &bytes, 0..bytes.len(), &mut spots);
+            self.walk(RecordHome::Block(block), &bytes, 0..bytes.len(), &mut spots);
             let is_node = matches!(&spots[..], [spot] if spot.ino == 0 && spot.len == bytes.len());
             let end = bytes.len().saturating_sub(if has_tail { TAIL } else { 0 });
             let at = match &spots[..] {
@@ -303,7 +309,7 @@ impl Edits {
                 _ if is_node => 0,
                 _ => continue,
             };
-            self.edit_home(dir, Home::Block(block), |bytes| {
+            self.edit_home(dir, RecordHome::Block(block), |bytes| {
                 let name = if number == 0 { 4 } else { 0 };
                 let from = at.saturating_add(HEAD).saturating_add(name);
                 bytes.get_mut(from..).unwrap_or_default().fill(0);
@@ -321,7 +327,7 @@ impl Edits {
     }
 }
 
-impl Spot {
+impl RecordPosition {
     fn is_dots(&self) -> bool {
         matches!(self.name[..], [b'.'] | [b'.', b'.'])
     }

@@ -18,7 +18,7 @@ use crate::raw::RawInode;
 
 impl Edits {
     /// Processes all orphans. Returns false for another issue.
-    pub(super) fn mend_orphan(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
+    pub(super) fn repair_orphan(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         if !matches!(issue, Issue::Orphan { .. }) {
             return Ok(false);
         }

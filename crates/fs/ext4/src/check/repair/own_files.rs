@@ -27,7 +27,7 @@ use crate::writer::{FULL_EXTRA_ISIZE, Writer, cost};
 
 impl Edits {
     /// Repairs a quota file or the orphan file. Returns false for another issue.
-    pub(super) fn mend_own_file(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
+    pub(super) fn repair_own_file(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
         match *issue {
             Issue::QuotaUsage { ino, .. } | Issue::QuotaInode { ino, .. } => {
                 Ok(!self.rebuilt.insert(ino) || self.make_quota_file(ino, clock)?)

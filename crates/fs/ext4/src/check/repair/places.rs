@@ -13,12 +13,12 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
 use obento_driver::{CheckOptions, CheckReport};
 
-use super::super::inodes::{self, Known};
+use super::super::events::EventSink;
+use super::super::inodes::{self, PassContext};
 use super::super::issue::Issue;
-use super::super::state::State;
-use super::super::told::Told;
+use super::super::state::CheckState;
 use super::super::view::View;
-use super::bitmaps::Kind;
+use super::bitmaps::RepairedBitmap;
 use super::edits::{Copy, Edits};
 use crate::allocator::bits;
 use crate::feature::Incompat;
@@ -28,19 +28,19 @@ use crate::unit::VolBlock;
 /// A structure in a group's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Structure {
-    Bitmap(Kind),
+    Bitmap(RepairedBitmap),
     Table,
 }
 
 impl Edits {
     /// Repairs an impossible place. Returns false for another issue.
-    pub(super) fn mend_place(&mut self, issue: &Issue) -> Result<bool> {
+    pub(super) fn repair_place(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::BlockBitmapPlace { group, .. } => {
-                self.restore_or_move(group, Structure::Bitmap(Kind::Blocks))
+                self.restore_or_move(group, Structure::Bitmap(RepairedBitmap::Blocks))
             }
             Issue::InodeBitmapPlace { group, .. } => {
-                self.restore_or_move(group, Structure::Bitmap(Kind::Inodes))
+                self.restore_or_move(group, Structure::Bitmap(RepairedBitmap::Inodes))
             }
             Issue::InodeTablePlace { group, .. } => self.restore_or_move(group, Structure::Table),
             Issue::MetadataTwice { group, block } => match self.first_to_move(group, block) {
@@ -64,7 +64,7 @@ impl Edits {
     fn first_to_move(&self, group: u32, block: u64) -> Option<(u32, Structure)> {
         let table = self.view.group(group).inode_table.0;
         let len = u64::from(self.view.sb.inode_table_blocks());
-        let kinds = [Kind::Inodes, Kind::Blocks].map(Structure::Bitmap);
+        let kinds = [RepairedBitmap::Inodes, RepairedBitmap::Blocks].map(Structure::Bitmap);
         let is_there = |group: u32, structure: Structure| structure.place(self.view.group(group)).0 == block;
         let own = kinds.into_iter().find(|&kind| is_there(group, kind)).map(|kind| (group, kind));
         own.or_else(|| {
@@ -90,8 +90,8 @@ impl Edits {
             let from = VolBlock(old.0.saturating_add(n));
             let bytes = match structure {
                 Structure::Table if old.0 != 0 => self.view.read(from, 1).unwrap_or_default(),
-                Structure::Bitmap(Kind::Blocks) => used_blocks(&state, group),
-                Structure::Bitmap(Kind::Inodes) => self.used_inodes(&state, group),
+                Structure::Bitmap(RepairedBitmap::Blocks) => used_blocks(&state, group),
+                Structure::Bitmap(RepairedBitmap::Inodes) => self.used_inodes(&state, group),
                 Structure::Table => Vec::new(),
             };
             let mut bytes = bytes;
@@ -106,8 +106,8 @@ impl Edits {
         self.write_places(group, &descriptor)?;
         if let Structure::Bitmap(kind) = structure {
             let bits = match kind {
-                Kind::Blocks => self.view.sb.group_clusters(group),
-                Kind::Inodes => self.view.sb.inodes_per_group,
+                RepairedBitmap::Blocks => self.view.sb.group_clusters(group),
+                RepairedBitmap::Inodes => self.view.sb.inodes_per_group,
             };
             self.set_bits(kind, group, u64::from(bits)..to_u64(size).saturating_mul(8), true)?;
         }
@@ -115,23 +115,23 @@ impl Edits {
     }
 
     /// Returns what the readable inodes and the volume itself use.
-    fn in_use(&self) -> Result<State> {
-        let (mut report, mut tell) = (CheckReport::default(), |_| {});
-        let mut told = Told { report: &mut report, tell: &mut tell };
+    fn in_use(&self) -> Result<CheckState> {
+        let (mut report, mut emit) = (CheckReport::default(), |_| {});
+        let mut reported = EventSink { report: &mut report, emit: &mut emit };
         let copy: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
         let options = CheckOptions::new(Arc::new(obento_env::NO_CLOCK));
-        let mut view = View::open(copy, &options, &mut told)?;
+        let mut view = View::open(copy, &options, &mut reported)?;
         // Including structures that were already moved in this round.
         view.groups.clone_from(&self.view.groups);
         let view = Arc::new(view);
-        let state = State::new(&view)?;
+        let state = CheckState::new(&view)?;
         state.take_metadata(&view);
-        let known = Known::new(&view, BTreeSet::new());
-        Ok(inodes::check(&view, state, known, 1, &mut told).0)
+        let known = PassContext::new(&view, BTreeSet::new());
+        Ok(inodes::check(&view, state, known, 1, &mut reported).0)
     }
 
     /// Returns `len` contiguous free blocks, in the group itself if possible, and in others only if groups may share.
-    fn room_for(&self, state: &State, group: u32, len: u64) -> Option<u64> {
+    fn room_for(&self, state: &CheckState, group: u32, len: u64) -> Option<u64> {
         let sb = &self.view.sb;
         let others = if sb.incompat.contains(Incompat::FLEX_BG) { 0..sb.groups } else { 0..0 };
         let wanted = u32::try_from(len.div_ceil(sb.cluster_blocks().into())).ok()?;
@@ -152,7 +152,7 @@ impl Edits {
     }
 
     /// Returns a bitmap of the inodes of a group.
-    fn used_inodes(&self, state: &State, group: u32) -> Vec<u8> {
+    fn used_inodes(&self, state: &CheckState, group: u32) -> Vec<u8> {
         let count = self.view.sb.inodes_per_group;
         let first = group.saturating_mul(count).saturating_add(1);
         let is_used = |ino: u32| state.slot(ino).is_some_and(|slot| slot.is_used()) || self.view.is_own(ino);
@@ -180,23 +180,23 @@ impl Edits {
 impl Structure {
     fn place(self, descriptor: &GroupDescriptor) -> VolBlock {
         match self {
-            Self::Bitmap(Kind::Blocks) => descriptor.block_bitmap,
-            Self::Bitmap(Kind::Inodes) => descriptor.inode_bitmap,
+            Self::Bitmap(RepairedBitmap::Blocks) => descriptor.block_bitmap,
+            Self::Bitmap(RepairedBitmap::Inodes) => descriptor.inode_bitmap,
             Self::Table => descriptor.inode_table,
         }
     }
 
     fn place_mut(self, descriptor: &mut GroupDescriptor) -> &mut VolBlock {
         match self {
-            Self::Bitmap(Kind::Blocks) => &mut descriptor.block_bitmap,
-            Self::Bitmap(Kind::Inodes) => &mut descriptor.inode_bitmap,
+            Self::Bitmap(RepairedBitmap::Blocks) => &mut descriptor.block_bitmap,
+            Self::Bitmap(RepairedBitmap::Inodes) => &mut descriptor.inode_bitmap,
             Self::Table => &mut descriptor.inode_table,
         }
     }
 }
 
 /// Returns a bitmap of the used clusters of a group.
-fn used_blocks(state: &State, group: u32) -> Vec<u8> {
+fn used_blocks(state: &CheckState, group: u32) -> Vec<u8> {
     state.with_used(group, |words| {
         words.unwrap_or_default().iter().flat_map(|word| word.to_le_bytes()).collect()
     })

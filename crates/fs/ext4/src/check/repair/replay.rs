@@ -14,7 +14,7 @@ use core::mem::offset_of;
 use obento_base::Result;
 use obento_base::wire::IntoBytes;
 use obento_block::BlockDevice;
-use obento_driver::{CheckOptions, Mending, OpenOptions, Severity};
+use obento_driver::{CheckOptions, OpenOptions, RepairMode, Severity};
 use obento_journal::raw::RawSuperBlock as RawJournal;
 use obento_journal::{Journal, Version, checksum};
 
@@ -23,7 +23,7 @@ use super::super::journal::{LOST_FEATURE, label, stray_field, with_lost_feature}
 use super::super::view::{find, instead_of};
 use super::commit::{change_super_block, unfinished, want_recovery};
 use crate::feature::{Compat, Incompat};
-use crate::locate::{self, Found};
+use crate::locate::{self, FoundSuperBlock};
 use crate::replay::open_journal;
 use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::writer::{fold_fast_commits, seal_super_block};
@@ -38,7 +38,7 @@ pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Res
         // The primary super block is usable, and knows more about the journal.
         found = locate::find(&**device)?;
     }
-    let may_be = !found.is_copy() && options.mending == Mending::All;
+    let may_be = !found.is_copy() && options.repair_mode == RepairMode::All;
     if let Some(with) = with_lost_feature(device, &found.super_block).filter(|_| may_be) {
         // Before the replay, or a second run would not know about it.
         issues.push(LOST_FEATURE);
@@ -58,8 +58,8 @@ pub(super) fn onto(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Res
     let is_dirty = sb.incompat.contains(Incompat::NEEDS_RECOVERY) || found.is_copy() && log.needs_replay();
     let is_sound = !is_dirty && log.errno == 0 && stray.is_none();
     // An impossible field of the journal's super block is damage.
-    let may_be = stray.is_none() || options.mending == Mending::All;
-    if is_sound || !may_be || !may_mend(&journal, &found, options) {
+    let may_be = stray.is_none() || options.repair_mode == RepairMode::All;
+    if is_sound || !may_be || !may_repair(&journal, &found, options) {
         return Ok(issues);
     }
     if let Some(issue) = instead_of(&found) {
@@ -101,13 +101,13 @@ fn clear_stray(journal: &Journal) -> Result<()> {
 }
 
 /// Returns whether the options permit repairing the errors of the journal and the super block.
-fn may_mend(journal: &Journal, found: &Found, options: &CheckOptions) -> bool {
+fn may_repair(journal: &Journal, found: &FoundSuperBlock, options: &CheckOptions) -> bool {
     let is_sound = || {
         let replayed = journal.replay_index(found.super_block.blocks_count);
         replayed.is_ok_and(|replayed| replayed.damage.is_none())
     };
     let is_safe = || instead_of(found).is_none_or(|issue| issue.severity() < Severity::Damage);
-    options.mending == Mending::All || !found.is_copy() && is_safe() && is_sound()
+    options.repair_mode == RepairMode::All || !found.is_copy() && is_safe() && is_sound()
 }
 
 /// Replays everything that is intact.

@@ -2,15 +2,17 @@
 //!
 //! Invariant: bitmaps are right by then ([`Stage::Counts`] precedes everything that allocates blocks), so that a
 //! group whose bitmap was never written contains only blocks of the volume itself.
-//! Invariant: the next round corrects counts.
+//! Invariant: the bitmap and the descriptor of a group agree after each allocation, since the writer does not allocate
+//! in a group where they differ. The next round corrects the count of the super block.
 //!
 //! [`Stage::Counts`]: super::super::issue::Stage
 
 use obento_base::Result;
 use obento_base::wire::to_usize;
 
-use super::bitmaps::Kind;
+use super::bitmaps::RepairedBitmap;
 use super::edits::Edits;
+use super::fields::halves;
 use crate::allocator::{bits, fresh_block_bitmap};
 use crate::group::GroupFlags;
 use crate::unit::VolBlock;
@@ -47,7 +49,22 @@ impl Edits {
         let first = start.saturating_sub(sb.group_start(group).0).checked_shr(sb.cluster_bits).unwrap_or(0);
         let end = first.saturating_add(len.div_ceil(sb.cluster_blocks().into()));
         self.full_groups = self.full_groups.min(group);
-        self.set_bits(Kind::Blocks, group, first..end, false)
+        self.set_bits(RepairedBitmap::Blocks, group, first..end, false)?;
+        let count = end.saturating_sub(first);
+        self.change_free_blocks(group, |free| free.saturating_add(count))
+    }
+
+    /// Replaces the count of free clusters in the descriptor of a group.
+    pub(super) fn change_free_blocks(&mut self, group: u32, change: impl FnOnce(u64) -> u64) -> Result<()> {
+        self.descriptor(group, |low, high| {
+            let stored = high.as_ref().map_or(0, |high| high.bg_free_blocks_count_hi.get());
+            let free = change(u64::from(stored) << 16 | u64::from(low.bg_free_blocks_count_lo.get()));
+            let (low_half, high_half) = halves(free);
+            low.bg_free_blocks_count_lo.set(low_half);
+            if let Some(high) = high {
+                high.bg_free_blocks_count_hi.set(high_half);
+            }
+        })
     }
 
     /// Allocates `wanted` contiguous clusters of a group. Returns the first one.
@@ -61,7 +78,8 @@ impl Edits {
             let end = bits::next_set(&bitmap, first..all);
             if end.saturating_sub(first) >= wanted {
                 let end = first.saturating_add(wanted);
-                self.set_bits(Kind::Blocks, group, first.into()..end.into(), true)?;
+                self.set_bits(RepairedBitmap::Blocks, group, first.into()..end.into(), true)?;
+                self.change_free_blocks(group, |free| free.saturating_sub(wanted.into()))?;
                 return Ok(Some(first));
             }
             has_any |= first < all;
@@ -90,6 +108,6 @@ impl Edits {
             known.flags.remove(flag);
         }
         // Updates the checksum.
-        self.set_bits(Kind::Blocks, group, 0..0, true)
+        self.set_bits(RepairedBitmap::Blocks, group, 0..0, true)
     }
 }

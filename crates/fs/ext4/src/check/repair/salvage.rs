@@ -9,7 +9,7 @@ use obento_base::Result;
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 
 use super::edits::Edits;
-use super::names::{CHECKSUM_KIND, DIRECTORY, HEAD, Home, I_BLOCK, ROOT, TAIL};
+use super::names::{CHECKSUM_KIND, DIRECTORY, HEAD, I_BLOCK, ROOT, RecordHome, TAIL};
 use crate::raw::{RawDirEntry, RawDirTail};
 use crate::unit::VolBlock;
 
@@ -24,7 +24,7 @@ impl Edits {
         let has_types = self.view.sb.incompat.contains(crate::feature::Incompat::FILETYPE);
         let kind = if has_types { DIRECTORY } else { 0 };
         let is_first = name == ".";
-        self.edit_home(dir, Home::Block(block), |bytes| {
+        self.edit_home(dir, RecordHome::Block(block), |bytes| {
             let at = if is_first { 0 } else { SHORTEST };
             let left = end.saturating_sub(at);
             let len = len_at(bytes, at).filter(|&len| len >= SHORTEST && len <= left).unwrap_or(left);
@@ -55,10 +55,16 @@ impl Edits {
         let (max, is_first) = (self.view.sb.inodes_count, self.dir_blocks(dir)?.first() == Some(&block));
         let end = self.end_of_records(to_usize(self.view.sb.block_size.into()));
         let has_tail = self.view.sb.has_metadata_csum();
-        self.edit_home(dir, Home::Block(block), |bytes| {
+        self.edit_home(dir, RecordHome::Block(block), |bytes| {
             // The first two records of a directory are not extended.
-            let start = if is_first && offset <= SHORTEST { offset } else { 0 };
-            salvage(bytes, start..end, offset, max);
+            let is_dot = is_first && matches!(offset, 0 | SHORTEST);
+            if is_dot && is_chain(bytes, offset.saturating_add(SHORTEST), end, max) {
+                // The length of `.` and of `..` is known: only the record itself is lost.
+                put(bytes, offset, SHORTEST, (0, 0), b"");
+            } else {
+                let start = if is_first && offset <= SHORTEST { offset } else { 0 };
+                salvage(bytes, start..end, offset, max);
+            }
             if has_tail {
                 write_tail(bytes.get_mut(end..).unwrap_or_default());
             }
@@ -70,7 +76,7 @@ impl Edits {
     pub(super) fn make_tail(&mut self, dir: u32, block: VolBlock) -> Result<bool> {
         let bytes = self.view.read(block, 1)?;
         let mut spots = Vec::new();
-        self.walk(Home::Block(block), &bytes, 0..bytes.len(), &mut spots);
+        self.walk(RecordHome::Block(block), &bytes, 0..bytes.len(), &mut spots);
         let end = bytes.len().saturating_sub(TAIL);
         let Some(last) = spots.iter().rev().find(|spot| spot.at < end) else {
             return self.salvage_block(dir, block, 0);
@@ -80,7 +86,7 @@ impl Edits {
             return self.salvage_block(dir, block, last.at);
         }
         let (at, len) = (last.at, end.saturating_sub(last.at));
-        self.edit_home(dir, Home::Block(block), |bytes| {
+        self.edit_home(dir, RecordHome::Block(block), |bytes| {
             set_len(bytes, at, len);
             write_tail(bytes.get_mut(end..).unwrap_or_default());
         })?;

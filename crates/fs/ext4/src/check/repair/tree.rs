@@ -9,8 +9,8 @@ use obento_base::{FileKind, Result};
 
 use super::super::blocks::on_volume;
 use super::super::claims::is_own;
+use super::super::inode_check::RESIZE_INO;
 use super::super::issue::Issue;
-use super::super::look::RESIZE_INO;
 use super::edits::Edits;
 use crate::inode::InodeFlags;
 use crate::map::check::{MAGIC, MAX_DEPTH, extent_len, extent_start, index_leaf, numbers};
@@ -29,7 +29,7 @@ type Change<'a> = &'a mut dyn FnMut(u64, u16, &mut Vec<[u8; ENTRY]>) -> bool;
 
 impl Edits {
     /// Repairs a tree or map. Returns false for another issue.
-    pub(super) fn mend_tree(&mut self, issue: &Issue) -> Result<bool> {
+    pub(super) fn repair_tree(&mut self, issue: &Issue) -> Result<bool> {
         let begins = |entry: &[u8; ENTRY], at: u64| u64::from(first_block(entry)) == at;
         match *issue {
             Issue::ExtentHeader { ino, block: 0, .. } => self.empty_root(ino)?,
@@ -101,9 +101,17 @@ impl Edits {
     }
 
     pub(super) fn has_tree(&self, ino: u32) -> Result<bool> {
+        self.has_flag(ino, InodeFlags::EXTENTS)
+    }
+
+    /// Returns whether an inode contains the value of an attribute.
+    pub(super) fn is_value(&self, ino: u32) -> Result<bool> {
+        self.has_flag(ino, InodeFlags::EA_INODE)
+    }
+
+    fn has_flag(&self, ino: u32, flag: InodeFlags) -> Result<bool> {
         let record = self.record(ino)?;
-        Ok(RawInode::ref_from_prefix(&record)
-            .is_ok_and(|(raw, _)| raw.i_flags.get() & InodeFlags::EXTENTS.bits() != 0))
+        Ok(RawInode::ref_from_prefix(&record).is_ok_and(|(raw, _)| raw.i_flags.get() & flag.bits() != 0))
     }
 
     fn is_link(&self, ino: u32) -> Result<bool> {

@@ -18,15 +18,15 @@ use obento_base::wire::{FromBytes, join, split};
 use obento_base::{Error, FileKind, Result};
 use obento_env::Clock;
 
+use super::super::inode_check::RESIZE_INO;
 use super::super::issue::Issue;
-use super::super::look::RESIZE_INO;
-use super::copies::{Plan, Way};
+use super::copies::{CopyMethod, CopyPlan};
 use super::edits::Edits;
 use crate::checksum::inode_seed;
 use crate::format::JOURNAL_INO;
 use crate::inode::InodeFlags;
 use crate::map::empty_root;
-use crate::ranges::Ranges;
+use crate::ranges::NumberRanges;
 use crate::raw::RawInode;
 use crate::unit::VolBlock;
 
@@ -37,15 +37,15 @@ const ROOT: u32 = 2;
 /// The owners of the clusters (or blocks, without clusters) that are claimed twice.
 pub(super) struct Claims {
     pub(super) bits: u32,
-    twice: Ranges,
-    owned: Ranges,
+    twice: NumberRanges,
+    owned: NumberRanges,
     /// Clusters that got their owner since [`Self::settle`].
     new: Vec<Range<u64>>,
 }
 
 impl Claims {
     fn new(bits: u32) -> Self {
-        Self { bits, twice: Ranges::default(), owned: Ranges::default(), new: Vec::new() }
+        Self { bits, twice: NumberRanges::default(), owned: NumberRanges::default(), new: Vec::new() }
     }
 
     /// Returns the clusters of `len` blocks from `start` on.
@@ -108,6 +108,7 @@ impl Edits {
             let sum = inodes.entry(ino).or_insert(0);
             *sum = sum.saturating_add(len);
         };
+        let mut changed = false;
         for issue in issues {
             match *issue {
                 Issue::BlockTwice { ino, block, len, .. } => {
@@ -119,6 +120,7 @@ impl Edits {
                     add(ino, len);
                     claims.owned.insert(claims.clusters(block, len));
                 }
+                Issue::BlockOfVolume { ino: RESIZE_INO, block, .. } => changed |= self.move_doubly(block)?,
                 // A block that the volume itself needs cannot be marked as bad: it is removed from the list, as by
                 // e2fsck.
                 Issue::BlockOfVolume { ino: BAD_INO, block, len, .. } => {
@@ -135,7 +137,7 @@ impl Edits {
             order.push((!is_first, shared, !self.is_directory(ino), turn, ino));
         }
         order.sort_unstable();
-        let (mut changed, mut late) = (false, Vec::new());
+        let mut late = Vec::new();
         for (.., ino) in order {
             changed |= self.clone_of(ino, &mut claims, &mut late, clock)?;
             if ino == JOURNAL_INO && self.view.sb.raw.s_journal_inum.get() == ino {
@@ -163,8 +165,8 @@ impl Edits {
         late: &mut Vec<(u64, Vec<u8>)>,
         clock: &Arc<dyn Clock>,
     ) -> Result<bool> {
-        for way in [Way::Whole, Way::Pieces, Way::Without] {
-            let mut plan = Plan::new(way);
+        for way in [CopyMethod::Whole, CopyMethod::Pieces, CopyMethod::Without] {
+            let mut plan = CopyPlan::new(way);
             match self.clone_in(ino, &mut plan, claims, clock) {
                 Err(Error::NoSpace) => {
                     claims.undo();
@@ -187,7 +189,7 @@ impl Edits {
     fn clone_in(
         &mut self,
         ino: u32,
-        plan: &mut Plan,
+        plan: &mut CopyPlan,
         claims: &mut Claims,
         clock: &Arc<dyn Clock>,
     ) -> Result<bool> {
@@ -198,7 +200,7 @@ impl Edits {
         let (mut map, mut pieces) = (raw.i_block, None);
         if flags.contains(InodeFlags::INLINE_DATA) {
             // It has no map, and may have a block of attributes.
-        } else if plan.way == Way::Pieces {
+        } else if plan.way == CopyMethod::Pieces {
             let can_be = flags.contains(InodeFlags::EXTENTS) && claims.bits == 0;
             pieces = Some(if can_be {
                 self.clone_pieces(&map, plan, claims)?

@@ -16,11 +16,11 @@ use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrEntry, RawXattrHeader};
 use crate::unit::VolBlock;
-use crate::xattr::{Area, Entry, block_hash, entry_hash};
+use crate::xattr::{AttributeArea, AttributeEntry, block_hash, entry_hash};
 
 impl Edits {
     /// Repairs the properties of a value in an attribute or an inode. Returns false for another issue.
-    pub(super) fn mend_value(&mut self, issue: &Issue) -> Result<bool> {
+    pub(super) fn repair_value(&mut self, issue: &Issue) -> Result<bool> {
         match *issue {
             Issue::ValueUsers { ino, expected, .. } => {
                 let (low, high) = split(expected);
@@ -46,7 +46,7 @@ impl Edits {
         &mut self,
         ino: u32,
         block: u64,
-        words: &dyn Fn(&Area<'_>) -> Vec<(usize, u32)>,
+        words: &dyn Fn(&AttributeArea<'_>) -> Vec<(usize, u32)>,
     ) -> Result<()> {
         if block == 0 {
             return self.edit_record(ino, |record| {
@@ -56,7 +56,8 @@ impl Edits {
                 // After the magic number.
                 let start = size_of::<RawInode>().saturating_add(extra.into()).saturating_add(4);
                 if let Some(bytes) = record.get_mut(start..) {
-                    let found = words(&Area { ino: Ino(ino.into()), block: 0, base: 0, bytes, table: 0 });
+                    let found =
+                        words(&AttributeArea { ino: Ino(ino.into()), block: 0, base: 0, bytes, table: 0 });
                     put_words(bytes, found);
                 }
             });
@@ -75,21 +76,22 @@ impl Edits {
 }
 
 /// Returns the entries whose value is in inode `value`.
-fn entries_of<'a>(area: &Area<'a>, value: u32) -> impl Iterator<Item = Entry<'a>> {
+fn entries_of<'a>(area: &AttributeArea<'a>, value: u32) -> impl Iterator<Item = AttributeEntry<'a>> {
     area.entries().flatten().filter(move |entry| entry.raw.e_value_inum.get() == value)
 }
 
 /// Returns the places and the new hashes of attributes whose value has the hash `hash`.
-fn new_hashes(area: &Area<'_>, value: u32, hash: u32) -> Vec<(usize, u32)> {
-    let place = |entry: &Entry<'_>| entry.offset.saturating_add(offset_of!(RawXattrEntry, e_hash));
+fn new_hashes(area: &AttributeArea<'_>, value: u32, hash: u32) -> Vec<(usize, u32)> {
+    let place = |entry: &AttributeEntry<'_>| entry.offset.saturating_add(offset_of!(RawXattrEntry, e_hash));
     entries_of(area, value)
         .map(|entry| (place(&entry), entry_hash(entry.name, core::iter::once(hash))))
         .collect()
 }
 
 /// Returns the places of the sizes of a value, and the size.
-fn new_sizes(area: &Area<'_>, value: u32, size: u32) -> Vec<(usize, u32)> {
-    let place = |entry: Entry<'_>| entry.offset.saturating_add(offset_of!(RawXattrEntry, e_value_size));
+fn new_sizes(area: &AttributeArea<'_>, value: u32, size: u32) -> Vec<(usize, u32)> {
+    let place =
+        |entry: AttributeEntry<'_>| entry.offset.saturating_add(offset_of!(RawXattrEntry, e_value_size));
     entries_of(area, value).map(|entry| (place(entry), size)).collect()
 }
 

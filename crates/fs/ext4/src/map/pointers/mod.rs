@@ -14,11 +14,11 @@ use obento_base::wire::{FromBytes, le::U32, to_u64, to_usize};
 use obento_base::{Error, Result};
 
 use super::indirect::{DIRECT, find_path, numbers};
-use super::tree::{Home, Mapping, State, push};
+use super::tree::{ExtentState, Mapping, NodeLocation, push};
 use crate::unit::{FileBlock, VolBlock};
 
 /// The source of indirect blocks.
-pub(crate) trait Source {
+pub(crate) trait PointerSource {
     type Bytes: Deref<Target = [u8]>;
 
     /// Returns the indirect block `number`, on the path to file block `at`.
@@ -27,8 +27,8 @@ pub(crate) trait Source {
 
 /// `i_block` or an indirect block.
 #[derive(Debug)]
-struct Node {
-    home: Home,
+struct PointerBlock {
+    home: NodeLocation,
     bytes: Vec<u8>,
     changed: bool,
     /// The parent node and the position in it; meaningless for the root.
@@ -36,7 +36,7 @@ struct Node {
 }
 
 /// The entry for a block of the file.
-enum Place {
+enum PointerPlace {
     /// A number of a node. The numbers after it in the node are for the following file blocks.
     Slot { node: usize, slot: usize },
     /// No indirect block: a hole of these file blocks.
@@ -55,14 +55,15 @@ pub(crate) struct Pointers<'s, S> {
     source: &'s S,
     per_block: usize,
     /// `i_block` is first. Nodes refer to each other by index, so none is ever removed.
-    nodes: Vec<Node>,
+    nodes: Vec<PointerBlock>,
     freed: Vec<VolBlock>,
 }
 
-impl<'s, S: Source> Pointers<'s, S> {
+impl<'s, S: PointerSource> Pointers<'s, S> {
     /// Returns the block map in `i_block`, with `per_block` numbers in an indirect block.
     pub fn new(source: &'s S, i_block: &[u8], per_block: u32) -> Result<Self> {
-        let root = Node { home: Home::Root, bytes: copy(i_block)?, changed: true, parent: (0, 0) };
+        let root =
+            PointerBlock { home: NodeLocation::Root, bytes: copy(i_block)?, changed: true, parent: (0, 0) };
         let mut nodes = Vec::new();
         nodes.try_reserve(4)?;
         nodes.push(root);
@@ -128,8 +129,8 @@ impl<'s, S: Source> Pointers<'s, S> {
     ) -> Result<Option<(usize, Option<Range<usize>>, u64)>> {
         let Some(place) = self.find(range.start, missing)? else { return Ok(None) };
         Ok(Some(match place {
-            Place::Hole(hole) => (0, None, hole.end.min(range.end)),
-            Place::Slot { node, slot } => {
+            PointerPlace::Hole(hole) => (0, None, hole.end.min(range.end)),
+            PointerPlace::Slot { node, slot } => {
                 let room = if node == 0 { to_usize(DIRECT) } else { self.per_block };
                 let len = to_usize(range.end.saturating_sub(range.start)).min(room.saturating_sub(slot));
                 let end = range.start.saturating_add(to_u64(len));
@@ -139,7 +140,7 @@ impl<'s, S: Source> Pointers<'s, S> {
     }
 
     /// Returns the entry for file block `at`, or `None` past the last block that can be mapped.
-    fn find(&mut self, at: u64, missing: Missing) -> Result<Option<Place>> {
+    fn find(&mut self, at: u64, missing: Missing) -> Result<Option<PointerPlace>> {
         let Ok(file_block) = u32::try_from(at).map(FileBlock) else { return Ok(None) };
         let per_block = to_u64(self.per_block);
         let Some(path) = find_path(file_block, per_block) else { return Ok(None) };
@@ -148,14 +149,14 @@ impl<'s, S: Source> Pointers<'s, S> {
         for _ in 0..path.levels {
             let Some(child) = self.child(file_block, node, slot, missing)? else {
                 let start = at.saturating_sub(inside);
-                return Ok(Some(Place::Hole(start..start.saturating_add(span))));
+                return Ok(Some(PointerPlace::Hole(start..start.saturating_add(span))));
             };
             span = span.checked_div(per_block).unwrap_or(1).max(1);
             node = child;
             slot = to_usize(inside.checked_div(span).unwrap_or(0));
             inside = inside.checked_rem(span).unwrap_or(0);
         }
-        Ok(Some(Place::Slot { node, slot }))
+        Ok(Some(PointerPlace::Slot { node, slot }))
     }
 
     /// Returns the node to which number `slot` of `parent` refers.
@@ -166,38 +167,49 @@ impl<'s, S: Source> Pointers<'s, S> {
         slot: usize,
         missing: Missing,
     ) -> Result<Option<usize>> {
-        let is_child = |node: &Node| node.parent == (parent, slot) && node.home != Home::Gone;
+        let is_child = |node: &PointerBlock| node.parent == (parent, slot) && node.home != NodeLocation::Gone;
         if let Some(found) = self.nodes.iter().skip(1).position(is_child) {
             return Ok(Some(found.saturating_add(1)));
         }
         let number = self.nodes.get(parent).and_then(|node| numbers(&node.bytes).get(slot));
         let (home, bytes) = match (number.map_or(0, |number| number.get()), missing) {
             (0, Missing::Leave) => return Ok(None),
-            (0, Missing::Make) => (Home::New, zeros(self.per_block.saturating_mul(4))?),
-            (number, _) => (Home::Block(VolBlock(number.into())), copy(&self.source.load(at, number)?)?),
+            (0, Missing::Make) => (NodeLocation::New, zeros(self.per_block.saturating_mul(4))?),
+            (number, _) => {
+                (NodeLocation::Block(VolBlock(number.into())), copy(&self.source.load(at, number)?)?)
+            }
         };
         let id = self.nodes.len();
         self.nodes.try_reserve(1)?;
-        self.nodes.push(Node { home, bytes, changed: home == Home::New, parent: (parent, slot) });
+        self.nodes.push(PointerBlock {
+            home,
+            bytes,
+            changed: home == NodeLocation::New,
+            parent: (parent, slot),
+        });
         Ok(Some(id))
     }
 
     /// Frees changed nodes without numbers, from the leaves up: a node comes after its parent.
     fn drop_empty(&mut self) {
         for id in (1..self.nodes.len()).rev() {
-            let is_used = |node: &Node| {
+            let is_used = |node: &PointerBlock| {
                 let leads = numbers(&node.bytes).iter().any(|number| number.get() != 0);
-                leads || self.nodes.iter().any(|child| child.parent.0 == id && child.home == Home::New)
+                leads
+                    || self.nodes.iter().any(|child| child.parent.0 == id && child.home == NodeLocation::New)
             };
-            if self.nodes.get(id).is_none_or(|node| !node.changed || node.home == Home::Gone || is_used(node))
+            if self
+                .nodes
+                .get(id)
+                .is_none_or(|node| !node.changed || node.home == NodeLocation::Gone || is_used(node))
             {
                 continue;
             }
             let Some(node) = self.nodes.get_mut(id) else { continue };
-            if let Home::Block(block) | Home::Fresh(block) = node.home {
+            if let NodeLocation::Block(block) | NodeLocation::Fresh(block) = node.home {
                 self.freed.push(block);
             }
-            node.home = Home::Gone;
+            node.home = NodeLocation::Gone;
             let (parent, slot) = node.parent;
             self.set_number(parent, slot, 0);
         }
@@ -217,8 +229,8 @@ impl<'s, S: Source> Pointers<'s, S> {
         let last = range.end.saturating_sub(1);
         let (id, slot) = match self.find(last, Missing::Leave)? {
             None => return Ok((Vec::new(), range.start.max(self.end().min(last)))),
-            Some(Place::Hole(hole)) => return Ok((Vec::new(), hole.start.max(range.start))),
-            Some(Place::Slot { node, slot }) => (node, slot),
+            Some(PointerPlace::Hole(hole)) => return Ok((Vec::new(), hole.start.max(range.start))),
+            Some(PointerPlace::Slot { node, slot }) => (node, slot),
         };
         let back = to_usize(last.saturating_sub(range.start)).min(slot);
         let first = slot.saturating_sub(back);
@@ -283,15 +295,17 @@ impl<'s, S: Source> Pointers<'s, S> {
 
     /// Returns the number of nodes that need a block.
     pub fn new_nodes(&self) -> usize {
-        self.nodes.iter().filter(|node| node.home == Home::New).count()
+        self.nodes.iter().filter(|node| node.home == NodeLocation::New).count()
     }
 
     /// Assigns a block to each new node. Fails with `FileTooBig` for a block past 32 bits.
     pub fn place_new(&mut self, mut next: impl FnMut() -> Option<VolBlock>) -> Result<()> {
         for id in 1..self.nodes.len() {
-            let Some(node) = self.nodes.get_mut(id).filter(|node| node.home == Home::New) else { continue };
+            let Some(node) = self.nodes.get_mut(id).filter(|node| node.home == NodeLocation::New) else {
+                continue;
+            };
             let Some(block) = next() else { continue };
-            node.home = Home::Fresh(block);
+            node.home = NodeLocation::Fresh(block);
             let (parent, slot) = node.parent;
             self.set_number(parent, slot, u32::try_from(block.0).map_err(|_| Error::FileTooBig)?);
         }
@@ -299,9 +313,11 @@ impl<'s, S: Source> Pointers<'s, S> {
     }
 
     /// Returns the nodes whose bytes must be written, including the root.
-    pub fn changed(&self) -> impl Iterator<Item = (usize, Home)> {
+    pub fn changed(&self) -> impl Iterator<Item = (usize, NodeLocation)> {
         let nodes = self.nodes.iter().enumerate();
-        nodes.filter(|(_, node)| node.changed && node.home != Home::Gone).map(|(id, node)| (id, node.home))
+        nodes
+            .filter(|(_, node)| node.changed && node.home != NodeLocation::Gone)
+            .map(|(id, node)| (id, node.home))
     }
 
     /// Returns the blocks that no longer contain numbers.
@@ -319,7 +335,7 @@ impl<'s, S: Source> Pointers<'s, S> {
 /// Returns the mapping of one block for `number`, or `None` for a hole.
 fn one(at: u64, number: u32) -> Option<Mapping> {
     let start = u32::try_from(at).ok()?;
-    let mapping = Mapping { start, len: 1, place: VolBlock(number.into()), state: State::Written };
+    let mapping = Mapping { start, len: 1, place: VolBlock(number.into()), state: ExtentState::Written };
     (number != 0).then_some(mapping)
 }
 

@@ -16,7 +16,7 @@ struct Store {
     next: u64,
 }
 
-impl Source for Store {
+impl PointerSource for Store {
     type Bytes = Vec<u8>;
     fn load(&self, _at: FileBlock, number: u32) -> Result<Vec<u8>> {
         Ok(self.blocks[&number.into()].clone())
@@ -50,13 +50,13 @@ impl File {
         .unwrap();
         for (id, home) in map.changed() {
             match home {
-                Home::Root => map.encode(id, &mut self.root),
-                Home::Block(at) => map.encode(id, self.store.blocks.get_mut(&at.0).unwrap()),
-                Home::Fresh(at) => {
+                NodeLocation::Root => map.encode(id, &mut self.root),
+                NodeLocation::Block(at) => map.encode(id, self.store.blocks.get_mut(&at.0).unwrap()),
+                NodeLocation::Fresh(at) => {
                     let bytes = self.store.blocks.entry(at.0).or_insert_with(|| std::vec![0; 16]);
                     map.encode(id, bytes);
                 }
-                Home::New | Home::Gone => panic!("{home:?} is not written"),
+                NodeLocation::New | NodeLocation::Gone => panic!("{home:?} is not written"),
             }
         }
         for block in map.freed() {
@@ -91,7 +91,7 @@ impl File {
 }
 
 fn at(start: u32, len: u32, place: u64) -> Mapping {
-    Mapping { start, len, place: VolBlock(place), state: State::Written }
+    Mapping { start, len, place: VolBlock(place), state: ExtentState::Written }
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(crate) const MAX_UNWRITTEN: u32 = 32767;
 
 /// Whether the blocks of an extent contain the file's data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum State {
+pub(crate) enum ExtentState {
     /// They do.
     Written,
     /// They have arbitrary contents, and read as zeros.
@@ -34,7 +34,7 @@ pub(crate) struct Mapping {
     pub len: u32,
     /// The first volume block.
     pub place: VolBlock,
-    pub state: State,
+    pub state: ExtentState,
 }
 
 impl Mapping {
@@ -66,8 +66,8 @@ impl Mapping {
 
     fn max_len(&self) -> u32 {
         match self.state {
-            State::Written => MAX_WRITTEN,
-            State::Unwritten => MAX_UNWRITTEN,
+            ExtentState::Written => MAX_WRITTEN,
+            ExtentState::Unwritten => MAX_UNWRITTEN,
         }
     }
 }
@@ -133,11 +133,11 @@ mod tests {
     use super::*;
 
     fn written(start: u32, len: u32, place: u64) -> Mapping {
-        Mapping { start, len, place: VolBlock(place), state: State::Written }
+        Mapping { start, len, place: VolBlock(place), state: ExtentState::Written }
     }
 
     fn unwritten(start: u32, len: u32, place: u64) -> Mapping {
-        Mapping { state: State::Unwritten, ..written(start, len, place) }
+        Mapping { state: ExtentState::Unwritten, ..written(start, len, place) }
     }
 
     fn replace(list: &[Mapping], range: Range<u64>, new: &[Mapping]) -> (Vec<Mapping>, Vec<Mapping>) {

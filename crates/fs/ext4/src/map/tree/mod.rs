@@ -1,7 +1,7 @@
 //! Changing extent trees in memory: nodes are loaded when they are needed, changed, and written by the caller.
 //!
-//! There are two changes: [`Tree::splice`] replaces the mappings of a range of the file, which covers inserting,
-//! converting and removing; [`Tree::shift_leaf`] moves the mappings of one leaf along the file. `settle.rs` restores
+//! There are two changes: [`ExtentTree::splice`] replaces the mappings of a range of the file, which covers inserting,
+//! converting and removing; [`ExtentTree::shift_leaf`] moves the mappings of one leaf along the file. `settle.rs` restores
 //! the shape of the tree after either.
 //! Invariant: the key of an entry is the first key of the node below it, as e2fsck requires (Linux
 //! `ext4_ext_correct_indexes`).
@@ -22,14 +22,14 @@ use obento_base::Result;
 use super::extents::{Bounds, MAX_DEPTH};
 use crate::unit::VolBlock;
 use mapping::splice;
-use node::{Child, Entries, Index, Node};
-use settle::Trend;
+use node::{Child, Entries, IndexEntry, TreeNode};
+use settle::EntryTrend;
 
-pub(crate) use mapping::{Mapping, State, push};
-pub(crate) use node::{Home, empty_root, room_in_block};
+pub(crate) use mapping::{ExtentState, Mapping, push};
+pub(crate) use node::{NodeLocation, empty_root, room_in_block};
 
 /// The source of the nodes of a tree.
-pub(crate) trait Source {
+pub(crate) trait NodeSource {
     type Bytes: Deref<Target = [u8]>;
 
     /// Returns the node in block `at` after checking it: its depth is one less than `parent_depth`, it has entries,
@@ -56,21 +56,21 @@ pub(crate) enum Shift {
 }
 
 /// An extent tree with those of its nodes that were needed.
-pub(crate) struct Tree<'s, S> {
+pub(crate) struct ExtentTree<'s, S> {
     source: &'s S,
     /// Maximum number of entries of a node that fills a block.
     room: usize,
     /// The root is first. Nodes refer to each other by index, so none is ever removed.
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
     freed: Vec<VolBlock>,
 }
 
-impl<'s, S: Source> Tree<'s, S> {
+impl<'s, S: NodeSource> ExtentTree<'s, S> {
     /// Creates the tree whose root is `i_block`, which was checked. `room` is [`room_in_block`].
     pub fn new(source: &'s S, i_block: &[u8], room: usize) -> Result<Self> {
         let mut nodes = Vec::new();
         nodes.try_reserve(usize::from(MAX_DEPTH))?;
-        nodes.push(Node::decode(i_block, Home::Root)?);
+        nodes.push(TreeNode::decode(i_block, NodeLocation::Root)?);
         Ok(Self { source, room, nodes, freed: Vec::new() })
     }
 
@@ -105,7 +105,7 @@ impl<'s, S: Source> Tree<'s, S> {
         }
         let before = list.len();
         let list = splice(list, range, new, removed)?;
-        let trend = if list.len() < before { Trend::Shrank } else { Trend::Grew };
+        let trend = if list.len() < before { EntryTrend::Shrank } else { EntryTrend::Grew };
         self.set_entries(leaf, Entries::Leaf(list));
         self.settle(&path, trend)
     }
@@ -131,7 +131,7 @@ impl<'s, S: Source> Tree<'s, S> {
         let end = list.last().map_or(0, Mapping::end);
         list = splice(&list, &(end..u64::MAX), &moved, &mut Vec::new())?;
         self.set_entries(leaf, Entries::Leaf(list));
-        self.settle(&path, Trend::Grew)?;
+        self.settle(&path, EntryTrend::Grew)?;
         Ok(bounds)
     }
 
@@ -193,22 +193,24 @@ impl<'s, S: Source> Tree<'s, S> {
 
     /// Returns the number of nodes that need a block.
     pub fn new_nodes(&self) -> usize {
-        self.nodes.iter().filter(|node| node.home == Home::New).count()
+        self.nodes.iter().filter(|node| node.home == NodeLocation::New).count()
     }
 
     /// Assigns a block to each new node.
     pub fn place_new(&mut self, mut next: impl FnMut() -> Option<VolBlock>) {
-        for node in self.nodes.iter_mut().filter(|node| node.home == Home::New) {
+        for node in self.nodes.iter_mut().filter(|node| node.home == NodeLocation::New) {
             if let Some(block) = next() {
-                node.home = Home::Fresh(block);
+                node.home = NodeLocation::Fresh(block);
             }
         }
     }
 
     /// Returns the nodes whose bytes must be written, including the root.
-    pub fn changed(&self) -> impl Iterator<Item = (usize, Home)> {
+    pub fn changed(&self) -> impl Iterator<Item = (usize, NodeLocation)> {
         let nodes = self.nodes.iter().enumerate();
-        nodes.filter(|(_, node)| node.changed && node.home != Home::Gone).map(|(id, node)| (id, node.home))
+        nodes
+            .filter(|(_, node)| node.changed && node.home != NodeLocation::Gone)
+            .map(|(id, node)| (id, node.home))
     }
 
     /// Returns the blocks that no longer contain a node.
@@ -220,11 +222,11 @@ impl<'s, S: Source> Tree<'s, S> {
     pub fn encode(&self, id: usize, bytes: &mut [u8], seed: Option<u32>) {
         let Some(node) = self.nodes.get(id) else { return };
         let place = |child: usize| match self.nodes.get(child).map(|node| node.home) {
-            Some(Home::Block(block) | Home::Fresh(block)) => block,
+            Some(NodeLocation::Block(block) | NodeLocation::Fresh(block)) => block,
             _ => VolBlock(0),
         };
         node.encode(bytes, place);
-        if let Some(seed) = seed.filter(|_| node.home != Home::Root) {
+        if let Some(seed) = seed.filter(|_| node.home != NodeLocation::Root) {
             node.seal(bytes, seed);
         }
     }
@@ -247,7 +249,7 @@ impl<'s, S: Source> Tree<'s, S> {
     }
 
     /// Returns the entry of an inner node to follow for `at`, and the end of its range, or `None` for a leaf.
-    fn child_slot(&self, node: usize, at: u64, end: u64) -> Option<(usize, Index, u64)> {
+    fn child_slot(&self, node: usize, at: u64, end: u64) -> Option<(usize, IndexEntry, u64)> {
         let Entries::Inner(list) = &self.nodes.get(node)?.entries else { return None };
         let slot = list.partition_point(|entry| u64::from(entry.start) <= at).saturating_sub(1);
         let end = list.get(slot.saturating_add(1)).map_or(end, |next| next.start.into());
@@ -266,7 +268,7 @@ impl<'s, S: Source> Tree<'s, S> {
             Child::Loaded(id) => return Ok(id),
             Child::Stored(at) => at,
         };
-        let node = Node::decode(&self.source.load(at, depth, bounds)?, Home::Block(at))?;
+        let node = TreeNode::decode(&self.source.load(at, depth, bounds)?, NodeLocation::Block(at))?;
         entry.child = Child::Loaded(id);
         self.nodes.try_reserve(1)?;
         self.nodes.push(node);

@@ -11,7 +11,7 @@ use obento_base::Result;
 use obento_base::wire::{IntoBytes, split, to_usize};
 use zerocopy::FromBytes;
 
-use super::mapping::{Mapping, State};
+use super::mapping::{ExtentState, Mapping};
 use crate::checksum::Crc;
 use crate::map::extents::{MAGIC, extent_len, extent_start, index_leaf};
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex};
@@ -29,7 +29,7 @@ pub(crate) fn room_in_block(block_size: u32) -> usize {
 
 /// The place of a node's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Home {
+pub(crate) enum NodeLocation {
     /// In `i_block`.
     Root,
     /// In this block.
@@ -52,7 +52,7 @@ pub(super) enum Child {
 
 /// An entry of an inner node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Index {
+pub(super) struct IndexEntry {
     pub start: u32,
     pub child: Child,
 }
@@ -61,7 +61,7 @@ pub(super) struct Index {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Entries {
     Leaf(Vec<Mapping>),
-    Inner(Vec<Index>),
+    Inner(Vec<IndexEntry>),
 }
 
 impl Entries {
@@ -99,8 +99,8 @@ impl Entries {
 
 /// A node in memory.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub home: Home,
+pub(super) struct TreeNode {
+    pub home: NodeLocation,
     pub depth: u16,
     /// Maximum number of entries: `eh_max`.
     pub room: usize,
@@ -108,9 +108,9 @@ pub(super) struct Node {
     pub changed: bool,
 }
 
-impl Node {
+impl TreeNode {
     /// Decodes bytes that were checked.
-    pub fn decode(bytes: &[u8], home: Home) -> Result<Self> {
+    pub fn decode(bytes: &[u8], home: NodeLocation) -> Result<Self> {
         let Ok((header, rest)) = RawExtentHeader::ref_from_prefix(bytes) else {
             return Ok(Self::empty(home, 0));
         };
@@ -132,7 +132,7 @@ impl Node {
         Ok(Self { home, depth, room: header.eh_max.get().into(), entries, changed: false })
     }
 
-    pub fn empty(home: Home, room: usize) -> Self {
+    pub fn empty(home: NodeLocation, room: usize) -> Self {
         Self { home, depth: 0, room, entries: Entries::Leaf(Vec::new()), changed: true }
     }
 
@@ -191,19 +191,19 @@ fn narrow(len: usize) -> u16 {
 
 fn decode_extent(raw: &RawExtent) -> Mapping {
     let (len, written) = extent_len(raw);
-    let state = if written { State::Written } else { State::Unwritten };
+    let state = if written { ExtentState::Written } else { ExtentState::Unwritten };
     Mapping { start: raw.ee_block.get(), len: len.into(), place: extent_start(raw), state }
 }
 
-fn decode_index(raw: &RawExtentIndex) -> Index {
-    Index { start: raw.ei_block.get(), child: Child::Stored(index_leaf(raw)) }
+fn decode_index(raw: &RawExtentIndex) -> IndexEntry {
+    IndexEntry { start: raw.ei_block.get(), child: Child::Stored(index_leaf(raw)) }
 }
 
 fn encode_extent(mapping: &Mapping) -> RawExtent {
     let (low, high) = split(mapping.place.0);
     let len = match mapping.state {
-        State::Written => mapping.len,
-        State::Unwritten => mapping.len.saturating_add(UNWRITTEN),
+        ExtentState::Written => mapping.len,
+        ExtentState::Unwritten => mapping.len.saturating_add(UNWRITTEN),
     };
     RawExtent {
         ee_block: mapping.start.into(),
@@ -226,7 +226,7 @@ fn encode_index(start: u32, block: VolBlock) -> RawExtentIndex {
 /// Returns the `i_block` of a file without blocks that is mapped by extents: `ext4_ext_tree_init`.
 pub(crate) fn empty_root() -> [u8; 60] {
     let mut bytes = [0; 60];
-    Node::empty(Home::Root, room_in_root(bytes.len())).encode(&mut bytes, |_| VolBlock(0));
+    TreeNode::empty(NodeLocation::Root, room_in_root(bytes.len())).encode(&mut bytes, |_| VolBlock(0));
     bytes
 }
 
@@ -258,9 +258,9 @@ mod tests {
     #[test]
     fn extents_come_back_as_they_went() {
         let list = [
-            Mapping { start: 7, len: 32768, place: VolBlock(0x1234_5678_9abc), state: State::Written },
-            Mapping { start: 99_999, len: 32767, place: VolBlock(5), state: State::Unwritten },
-            Mapping { start: u32::MAX - 1, len: 1, place: VolBlock(9), state: State::Unwritten },
+            Mapping { start: 7, len: 32768, place: VolBlock(0x1234_5678_9abc), state: ExtentState::Written },
+            Mapping { start: 99_999, len: 32767, place: VolBlock(5), state: ExtentState::Unwritten },
+            Mapping { start: u32::MAX - 1, len: 1, place: VolBlock(9), state: ExtentState::Unwritten },
         ];
         assert_eq!(list.map(|mapping| decode_extent(&encode_extent(&mapping))), list);
     }

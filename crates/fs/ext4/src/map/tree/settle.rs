@@ -6,35 +6,35 @@
 
 use obento_base::{Error, Result};
 
-use super::node::{Child, Entries, Home, Index, Node, reserve};
-use super::{Bounds, Path, Source, Step, Tree};
+use super::node::{Child, Entries, IndexEntry, NodeLocation, TreeNode, reserve};
+use super::{Bounds, ExtentTree, NodeSource, Path, Step};
 use crate::map::extents::MAX_DEPTH;
 
 /// Whether a node has fewer entries than before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Trend {
+pub(super) enum EntryTrend {
     Grew,
     Shrank,
 }
 
 /// The division of the entries of a node that is too full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Deal {
+enum Division {
     /// Evenly.
     Even,
     /// All nodes but the last are full: at the end of the file, where the next entries will be added.
     Front,
 }
 
-impl<S: Source> Tree<'_, S> {
+impl<S: NodeSource> ExtentTree<'_, S> {
     /// Restores the nodes of `path`, from the leaf up.
-    pub(super) fn settle(&mut self, path: &Path, mut trend: Trend) -> Result<()> {
-        let mut shrank = trend == Trend::Shrank;
-        let deal = if self.is_last(path) { Deal::Front } else { Deal::Even };
+    pub(super) fn settle(&mut self, path: &Path, mut trend: EntryTrend) -> Result<()> {
+        let mut shrank = trend == EntryTrend::Shrank;
+        let deal = if self.is_last(path) { Division::Front } else { Division::Even };
         for pair in path.windows(2).rev() {
             let [parent, child] = pair else { break };
             trend = self.settle_child(*parent, child.node, trend, deal)?;
-            shrank |= trend == Trend::Shrank;
+            shrank |= trend == EntryTrend::Shrank;
         }
         while self.len(0) > self.room_of(0) {
             self.grow(deal)?;
@@ -52,19 +52,25 @@ impl<S: Source> Tree<'_, S> {
     }
 
     /// Restores one node below `parent`. Returns the trend of `parent`.
-    fn settle_child(&mut self, parent: Step, id: usize, trend: Trend, deal: Deal) -> Result<Trend> {
+    fn settle_child(
+        &mut self,
+        parent: Step,
+        id: usize,
+        trend: EntryTrend,
+        deal: Division,
+    ) -> Result<EntryTrend> {
         let len = self.len(id);
         if len == 0 {
             self.drop_child(parent, id);
-            return Ok(Trend::Shrank);
+            return Ok(EntryTrend::Shrank);
         }
         self.fix_key(parent, id);
         if len > self.room_of(id) {
             self.split(parent, id, deal)?;
-            return Ok(Trend::Grew);
+            return Ok(EntryTrend::Grew);
         }
-        let sparse = trend == Trend::Shrank && len.saturating_mul(4) <= self.room_of(id);
-        if sparse && self.join(parent)? { Ok(Trend::Shrank) } else { Ok(Trend::Grew) }
+        let sparse = trend == EntryTrend::Shrank && len.saturating_mul(4) <= self.room_of(id);
+        if sparse && self.join(parent)? { Ok(EntryTrend::Shrank) } else { Ok(EntryTrend::Grew) }
     }
 
     /// Writes the first key of `id` into the entry that refers to it.
@@ -95,17 +101,17 @@ impl<S: Source> Tree<'_, S> {
     fn discard(&mut self, id: usize) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         match node.home {
-            Home::Block(block) | Home::Fresh(block) => self.freed.push(block),
-            Home::Root | Home::New | Home::Gone => {}
+            NodeLocation::Block(block) | NodeLocation::Fresh(block) => self.freed.push(block),
+            NodeLocation::Root | NodeLocation::New | NodeLocation::Gone => {}
         }
-        node.home = Home::Gone;
+        node.home = NodeLocation::Gone;
     }
 
     /// Divides the entries of `id` between it and new nodes after it.
-    fn split(&mut self, parent: Step, id: usize, deal: Deal) -> Result<()> {
+    fn split(&mut self, parent: Step, id: usize, deal: Division) -> Result<()> {
         let (len, room) = (self.len(id), self.room_of(id).max(1));
         let pieces = len.div_ceil(room).max(2);
-        let share = if deal == Deal::Front { room } else { len.div_ceil(pieces) };
+        let share = if deal == Division::Front { room } else { len.div_ceil(pieces) };
         let first = self.nodes.len();
         self.nodes.try_reserve(pieces)?;
         let mut fresh = reserve(pieces)?;
@@ -115,8 +121,12 @@ impl<S: Source> Tree<'_, S> {
         node.changed = true;
         while let Some(start) = rest.first_key() {
             let others = rest.split_off(share);
-            fresh.push(Index { start, child: Child::Loaded(first.saturating_add(fresh.len())) });
-            self.nodes.push(Node { depth, entries: rest, ..Node::empty(Home::New, self.room) });
+            fresh.push(IndexEntry { start, child: Child::Loaded(first.saturating_add(fresh.len())) });
+            self.nodes.push(TreeNode {
+                depth,
+                entries: rest,
+                ..TreeNode::empty(NodeLocation::New, self.room)
+            });
             rest = others;
         }
         let Some(node) = self.nodes.get_mut(parent.node) else { return Ok(()) };
@@ -157,7 +167,7 @@ impl<S: Source> Tree<'_, S> {
         Ok(true)
     }
 
-    fn entry_bounds(&self, node: usize, slot: usize) -> Option<(Index, Bounds)> {
+    fn entry_bounds(&self, node: usize, slot: usize) -> Option<(IndexEntry, Bounds)> {
         let Entries::Inner(list) = &self.nodes.get(node)?.entries else { return None };
         let entry = *list.get(slot)?;
         let end = list.get(slot.saturating_add(1)).map_or(Bounds::ALL.end, |next| next.start.into());
@@ -165,7 +175,7 @@ impl<S: Source> Tree<'_, S> {
     }
 
     /// Moves the root's entries into a new node below it, and divides that one if it is too full.
-    fn grow(&mut self, deal: Deal) -> Result<()> {
+    fn grow(&mut self, deal: Division) -> Result<()> {
         let id = self.nodes.len();
         self.nodes.try_reserve(1)?;
         let mut list = reserve(2)?;
@@ -174,12 +184,12 @@ impl<S: Source> Tree<'_, S> {
         if root.depth >= MAX_DEPTH {
             return Err(Error::NoSpace);
         }
-        list.push(Index { start: root.entries.first_key().unwrap_or(0), child: Child::Loaded(id) });
+        list.push(IndexEntry { start: root.entries.first_key().unwrap_or(0), child: Child::Loaded(id) });
         let entries = core::mem::replace(&mut root.entries, Entries::Inner(list));
         let depth = root.depth;
         root.depth = depth.saturating_add(1);
         root.changed = true;
-        self.nodes.push(Node { depth, entries, ..Node::empty(Home::New, room) });
+        self.nodes.push(TreeNode { depth, entries, ..TreeNode::empty(NodeLocation::New, room) });
         if self.len(id) > room { self.split(Step { node: 0, slot: 0 }, id, deal) } else { Ok(()) }
     }
 
@@ -189,7 +199,9 @@ impl<S: Source> Tree<'_, S> {
             let only = match self.nodes.first().map(|root| &root.entries) {
                 Some(Entries::Inner(list)) if list.is_empty() => None,
                 Some(Entries::Inner(list)) => match list.as_slice() {
-                    [Index { child: Child::Loaded(id), .. }] if self.len(*id) <= self.room_of(0) => Some(*id),
+                    [IndexEntry { child: Child::Loaded(id), .. }] if self.len(*id) <= self.room_of(0) => {
+                        Some(*id)
+                    }
                     _ => return,
                 },
                 _ => return,

@@ -19,12 +19,12 @@ struct Store {
     next: u64,
 }
 
-impl Source for Store {
+impl NodeSource for Store {
     type Bytes = Vec<u8>;
 
     fn load(&self, at: VolBlock, parent_depth: u16, bounds: Bounds) -> Result<Vec<u8>> {
         let bytes = self.nodes[&at.0].clone();
-        let node = Node::decode(&bytes, Home::Block(at))?;
+        let node = TreeNode::decode(&bytes, NodeLocation::Block(at))?;
         assert_eq!(node.depth + 1, parent_depth);
         let key = u64::from(node.entries.first_key().expect("a node has entries"));
         assert_eq!(key, bounds.start, "a key is that of the node below");
@@ -39,7 +39,7 @@ impl Source for Store {
 struct File {
     store: Store,
     root: [u8; 60],
-    model: BTreeMap<u32, (u64, State)>,
+    model: BTreeMap<u32, (u64, ExtentState)>,
 }
 
 impl File {
@@ -48,9 +48,9 @@ impl File {
     }
 
     /// Makes one change and writes it, as a transaction would.
-    fn change<T>(&mut self, change: impl FnOnce(&mut Tree<'_, Store>) -> Result<T>) -> T {
+    fn change<T>(&mut self, change: impl FnOnce(&mut ExtentTree<'_, Store>) -> Result<T>) -> T {
         let store = self.store.clone();
-        let mut tree = Tree::new(&store, &self.root, ROOM).unwrap();
+        let mut tree = ExtentTree::new(&store, &self.root, ROOM).unwrap();
         let answer = change(&mut tree).unwrap();
         let next = &mut self.store.next;
         tree.place_new(|| {
@@ -59,16 +59,16 @@ impl File {
         });
         for (id, home) in tree.changed() {
             match home {
-                Home::Root => tree.encode(id, &mut self.root, Some(SEED)),
-                Home::Block(VolBlock(at)) => {
+                NodeLocation::Root => tree.encode(id, &mut self.root, Some(SEED)),
+                NodeLocation::Block(VolBlock(at)) => {
                     tree.encode(id, self.store.nodes.get_mut(&at).unwrap(), Some(SEED))
                 }
-                Home::Fresh(VolBlock(at)) => {
+                NodeLocation::Fresh(VolBlock(at)) => {
                     let mut bytes = std::vec![0; NODE_LEN];
                     tree.encode(id, &mut bytes, Some(SEED));
                     assert!(self.store.nodes.insert(at, bytes).is_none());
                 }
-                Home::New | Home::Gone => panic!("{home:?} is not written"),
+                NodeLocation::New | NodeLocation::Gone => panic!("{home:?} is not written"),
             }
         }
         for block in tree.freed() {
@@ -80,7 +80,7 @@ impl File {
     fn splice(&mut self, range: Range<u64>, new: &[Mapping]) {
         let mut removed = Vec::new();
         self.change(|tree| tree.splice(range.clone(), new, &mut removed));
-        let blocks = |list: &[Mapping]| -> BTreeMap<u32, (u64, State)> {
+        let blocks = |list: &[Mapping]| -> BTreeMap<u32, (u64, ExtentState)> {
             let each = |m: &Mapping| {
                 let (start, place, state) = (m.start, m.place.0, m.state);
                 (0..m.len).map(move |n| (start + n, (place + u64::from(n), state)))
@@ -138,7 +138,7 @@ impl File {
     fn check_shape(&self) -> Vec<Mapping> {
         let mut seen = BTreeSet::new();
         let mut extents = Vec::new();
-        let mut todo = std::vec![(Node::decode(&self.root, Home::Root).unwrap(), Bounds::ALL)];
+        let mut todo = std::vec![(TreeNode::decode(&self.root, NodeLocation::Root).unwrap(), Bounds::ALL)];
         while let Some((node, bounds)) = todo.pop() {
             assert!(node.entries.len() <= node.room);
             match node.entries {
@@ -151,7 +151,7 @@ impl File {
                         let end = list.get(slot + 1).map_or(bounds.end, |next| next.start.into());
                         let inside = Bounds { start: entry.start.into(), end };
                         let bytes = self.store.load(at, node.depth, inside).unwrap();
-                        todo.push((Node::decode(&bytes, Home::Block(at)).unwrap(), inside));
+                        todo.push((TreeNode::decode(&bytes, NodeLocation::Block(at)).unwrap(), inside));
                     }
                 }
             }
@@ -163,12 +163,12 @@ impl File {
     }
 
     fn depth(&self) -> u16 {
-        Node::decode(&self.root, Home::Root).unwrap().depth
+        TreeNode::decode(&self.root, NodeLocation::Root).unwrap().depth
     }
 }
 
 fn written(start: u32, len: u32, place: u64) -> Mapping {
-    Mapping { start, len, place: VolBlock(place), state: State::Written }
+    Mapping { start, len, place: VolBlock(place), state: ExtentState::Written }
 }
 
 #[test]
@@ -228,8 +228,8 @@ fn neighbours_are_found_across_leaves() {
 
 #[derive(Clone, Debug)]
 enum Action {
-    Map { at: u32, len: u32, place: u64, state: State },
-    Convert { at: u32, len: u32, state: State },
+    Map { at: u32, len: u32, place: u64, state: ExtentState },
+    Convert { at: u32, len: u32, state: ExtentState },
     Remove { at: u32, len: u32 },
     Collapse { at: u32, len: u32 },
     Insert { at: u32, len: u32 },
@@ -237,7 +237,7 @@ enum Action {
 
 fn steps() -> impl Strategy<Value = Vec<Action>> {
     let range = || (0..220_u32, 1..24_u32);
-    let state = || prop_oneof![Just(State::Written), Just(State::Unwritten)];
+    let state = || prop_oneof![Just(ExtentState::Written), Just(ExtentState::Unwritten)];
     let step = prop_oneof![
         // Places that often follow from the file block, so that extents are merged.
         8 => (range(), 0..3_u64, state()).prop_map(|((at, len), shift, state)| {

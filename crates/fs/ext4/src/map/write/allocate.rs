@@ -11,7 +11,7 @@ use obento_journal::Credits;
 
 use crate::inode::Inode;
 use crate::map::change::{FileMap, Nodes};
-use crate::map::tree::{Mapping, State};
+use crate::map::tree::{ExtentState, Mapping};
 use crate::writer::Writer;
 
 impl Writer {
@@ -73,7 +73,7 @@ impl Writer {
                 }
                 _ => {
                     let hole = at..found.map_or(map.end(), |found| found.range().start);
-                    let part = self.promise(&inode, &mut map, &hole, rest.end)?;
+                    let part = self.reservation(&inode, &mut map, &hole, rest.end)?;
                     at = part.end();
                     part
                 }
@@ -92,7 +92,7 @@ impl Writer {
         inode: &Inode,
         mut map: FileMap<'_, Nodes<'_>>,
         part: &Mapping,
-        state: State,
+        state: ExtentState,
     ) -> Result<()> {
         let range = part.range();
         let (new, gained) = self.filled(inode, &mut map, &range, state)?;
@@ -102,7 +102,7 @@ impl Writer {
             edit.touch(self.now());
             Ok(())
         })?;
-        self.promises().take_handed(inode.ino(), &self.whole_clusters(&range));
+        self.reservations().take_handed(inode.ino(), &self.whole_clusters(&range));
         Ok(())
     }
 
@@ -125,10 +125,10 @@ enum Fill {
 
 impl Fill {
     /// Returns the state in which new blocks are mapped.
-    fn state(self) -> State {
+    fn state(self) -> ExtentState {
         match self {
-            Self::Space | Self::Zeros => State::Unwritten,
-            Self::Garbage => State::Written,
+            Self::Space | Self::Zeros => ExtentState::Unwritten,
+            Self::Garbage => ExtentState::Written,
         }
     }
 }

@@ -10,8 +10,8 @@ use obento_journal::{Credits, Taken, Tid, Txn};
 use crate::allocator::{Allocator, BlockRun, Freed};
 use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes, cluster_of};
-use crate::map::promise::Run;
-use crate::map::tree::Home;
+use crate::map::reservation::Run;
+use crate::map::tree::NodeLocation;
 use crate::unit::VolBlock;
 use crate::writer::{InodeEdit, Writer, cost};
 
@@ -189,9 +189,9 @@ fn take_nodes(txn: &mut Txn<'_>, map: &FileMap<'_, Nodes<'_>>) -> Result<Vec<(us
         taken.push((
             id,
             match home {
-                Home::Block(block) => Some(txn.take(block.0)?),
-                Home::Fresh(block) => Some(txn.take_new(block.0)?),
-                Home::Root | Home::New | Home::Gone => None,
+                NodeLocation::Block(block) => Some(txn.take(block.0)?),
+                NodeLocation::Fresh(block) => Some(txn.take_new(block.0)?),
+                NodeLocation::Root | NodeLocation::New | NodeLocation::Gone => None,
             },
         ));
     }

@@ -3,14 +3,14 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use obento_base::{Error, Ino, Result, Timestamp};
-use obento_driver::{Extent, Span, TimeChange};
+use obento_base::{Attr, Error, Ino, Result, Timestamp};
+use obento_driver::{Extent, Reserves, Span, TimeChange, WritePlace, WriteTicket};
 use obento_journal::Credits;
 
-use crate::inode::{Inode, InodeFlags};
+use crate::inode::Inode;
 use crate::map::change::{FileMap, Nodes};
-use crate::map::tree::State;
-use crate::map::{Blocks, Run};
+use crate::map::tree::ExtentState;
+use crate::map::{Blocks, MappedRun};
 use crate::unit::{FileBlock, VolBlock};
 use crate::writer::{InodeEdit, Writer};
 
@@ -21,41 +21,46 @@ const TICK: i128 = 4_000_000;
 const SMALL_FILE: u64 = 0x7fff_ffff;
 
 impl Writer {
-    /// Implements `map_for_write` of the contract.
-    pub(crate) fn map_for_write(&self, ino: Ino, range: Range<u64>) -> Result<Extent> {
-        let _lock = self.lock_one(ino);
+    /// Implements `begin_write` of the contract.
+    pub(crate) fn begin_write(&self, ino: Ino, range: &Range<u64>) -> Result<WriteTicket<'_>> {
+        let lock = self.lock_one(ino);
         let mut inode = self.data_inode(ino)?;
         if range.is_empty() {
             return Err(Error::Invalid);
         }
-        let asked = range.end.saturating_sub(range.start);
         // The last block may reach past the maximum size.
         self.check_size(
             &inode,
             self.block_at(range.end.saturating_sub(1)).saturating_mul(self.block_bytes()).saturating_add(1),
         )?;
-        if self.is_journalled(&inode) {
-            return Ok(Extent { len: asked, span: Span::Driver });
-        }
-        if inode.has(InodeFlags::INLINE_DATA) {
-            if range.end <= self.inline_max(&inode)? {
-                return Ok(Extent { len: asked, span: Span::Driver });
-            }
-            self.move_out(&inode)?;
-            inode = self.data_inode(ino)?;
-        }
-        self.map_blocks_for_write(&inode, &range)
+        let fits_inline = self.fits_inline(&inode, range.end)?;
+        let (extent, was) = if fits_inline || self.is_journalled(&inode) {
+            let asked = range.end.saturating_sub(range.start);
+            (Extent { len: asked, span: Span::Driver }, Span::Driver)
+        } else {
+            inode = self.without_inline(inode)?;
+            self.map_blocks_for_write(&inode, range)?
+        };
+        let Attr { size, mtime, .. } = inode.attr(self.volume().super_block());
+        let place = WritePlace { extent, was, size, mtime };
+        Ok(WriteTicket::new(ino, range, place, Some(self)).seen_at(lock.turn()))
     }
 
-    fn map_blocks_for_write(&self, inode: &Inode, range: &Range<u64>) -> Result<Extent> {
+    /// Returns the place of the first blocks of `range`, which are reserved if they are a hole, and what they were.
+    fn map_blocks_for_write(&self, inode: &Inode, range: &Range<u64>) -> Result<(Extent, Span)> {
         self.await_moves(inode.ino())?;
         let first = self.block_at(range.start);
-        if let Some(found) = self.promised_before(inode, &(first..self.block_from(range.end)))? {
-            return Ok(self.mapped(range, first, found.place, found.len.into()));
+        if let Some(found) = self.reserved_before(inode, &(first..self.block_from(range.end)))? {
+            return Ok((self.mapped(range, first, found.place, found.len.into()), Span::Hole));
         }
         let run = self.run_at(inode, first)?;
-        let (place, len) = match run.place {
-            Blocks::Mapped(place) | Blocks::Unwritten(place) => (place, u64::from(run.len)),
+        let mapped = |place, len| self.mapped(range, first, place, len);
+        Ok(match run.place {
+            Blocks::Mapped(place) => {
+                let extent = mapped(place, run.len.into());
+                (extent, extent.span)
+            }
+            Blocks::Unwritten(place) => (mapped(place, run.len.into()), Span::Unwritten),
             Blocks::Hole => {
                 let nodes = Nodes { volume: self.volume(), inode };
                 let mut map = FileMap::new(&nodes)?;
@@ -63,11 +68,10 @@ impl Writer {
                 if hole.is_empty() {
                     return Err(Error::FileTooBig);
                 }
-                let found = self.promise(inode, &mut map, &hole, self.block_from(range.end))?;
-                (found.place, u64::from(found.len))
+                let found = self.reservation(inode, &mut map, &hole, self.block_from(range.end))?;
+                (mapped(found.place, found.len.into()), Span::Hole)
             }
-        };
-        Ok(self.mapped(range, first, place, len))
+        })
     }
 
     /// Returns the extent of the `len` blocks at `place`, which are those of the file from `first` on, limited to
@@ -79,37 +83,35 @@ impl Writer {
         Extent { len: bytes.min(range.end.saturating_sub(range.start)), span: Span::Mapped(at) }
     }
 
-    pub(super) fn run_at(&self, inode: &Inode, block: u64) -> Result<Run> {
+    pub(super) fn run_at(&self, inode: &Inode, block: u64) -> Result<MappedRun> {
         let block = u32::try_from(block).map_err(|_| Error::FileTooBig)?;
         self.volume().map_run(inode, FileBlock(block))
     }
 
-    /// Implements `end_write` of the contract.
-    pub(crate) fn end_write(&self, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
-        let _lock = self.lock_one(ino);
-        self.publish_write(ino, &written, when).inspect_err(|_| self.give_back(ino, &written))
-    }
-
-    fn publish_write(&self, ino: Ino, written: &Range<u64>, when: TimeChange) -> Result<()> {
-        let inode = self.data_inode(ino)?;
+    /// Implements `end_write` of the contract. If it fails, the reservation is kept.
+    pub(crate) fn end_write(&self, ticket: &WriteTicket<'_>, when: TimeChange) -> Result<()> {
+        let lock = self.lock_one(ticket.ino());
+        let (inode, written) = (self.data_inode(ticket.ino())?, ticket.range());
         if written.is_empty() {
             return Ok(());
         }
-        let moment = match when {
-            TimeChange::Now => self.now(),
-            TimeChange::At(moment) => moment,
-        };
         let blocks = self.block_at(written.start)..self.block_from(written.end);
+        let is_current = ticket.is_current(lock.turn().wrapping_sub(1));
         // Blocks past the end are not written yet, whatever their state.
-        let is_there = written.start < inode.size() && self.is_written(&inode, &blocks)?;
-        if is_there && written.end <= inode.size() && self.is_stamped(&inode, moment) {
+        let is_there = written.start < inode.size()
+            && match is_current {
+                true => matches!(ticket.was(), Span::Mapped(_)),
+                false => self.is_written(&inode, &blocks)?,
+            };
+        let now = self.now();
+        if is_there && written.end <= inode.size() && self.is_stamped(&inode, when, now) {
             return Ok(());
         }
         let nodes = Nodes { volume: self.volume(), inode: &inode };
         let mut map = FileMap::new(&nodes)?;
         let mut gained = Vec::new();
         if !is_there {
-            let (new, runs) = self.filled(&inode, &mut map, &blocks, State::Written)?;
+            let (new, runs) = self.filled(&inode, &mut map, &blocks, ExtentState::Written)?;
             gained = runs;
             map.splice(blocks.clone(), &new, &mut Vec::new())?;
         }
@@ -117,13 +119,13 @@ impl Writer {
         self.commit_change(&inode, change, Credits(0), |_, edit| {
             self.grow_to(edit, written.end);
             match when {
-                TimeChange::Now => edit.touch_data(moment),
-                TimeChange::At(_) => edit.touch_data_delayed(moment),
+                TimeChange::Now => edit.touch_data(now),
+                TimeChange::At(moment) => edit.touch_data_delayed(moment),
             }
             Ok(())
         })?;
         if !is_there {
-            self.promises().take_handed(ino, &self.whole_clusters(&blocks));
+            self.reservations().take_handed(inode.ino(), &self.whole_clusters(&blocks));
         }
         Ok(())
     }
@@ -138,14 +140,19 @@ impl Writer {
         }
     }
 
-    /// Returns whether the modification time was set within this tick.
-    pub(super) fn is_stamped(&self, inode: &Inode, now: Timestamp) -> bool {
+    /// Returns whether a change of the data at `when` leaves the times as they are: they are these times, or were set
+    /// within this tick.
+    pub(super) fn is_stamped(&self, inode: &Inode, when: TimeChange, now: Timestamp) -> bool {
         let attr = inode.attr(self.volume().super_block());
         let nanos = |time: Timestamp| {
             i128::from(time.secs()).saturating_mul(1_000_000_000).saturating_add(time.nanos().into())
         };
-        let is_fresh = |time: Timestamp| (0..TICK).contains(&nanos(now).saturating_sub(nanos(time)));
-        is_fresh(attr.mtime) && is_fresh(attr.ctime)
+        let moment = when.moment(now);
+        let is_fresh = |time: Timestamp| (0..TICK).contains(&nanos(moment).saturating_sub(nanos(time)));
+        match when {
+            TimeChange::At(_) if attr.mtime == moment => attr.ctime >= moment || is_fresh(attr.ctime),
+            _ => is_fresh(attr.mtime) && is_fresh(attr.ctime),
+        }
     }
 
     /// Returns whether all of `blocks` are mapped as written.
@@ -161,16 +168,17 @@ impl Writer {
         Ok(true)
     }
 
-    /// Implements `abandon` of the contract. The space stays ahead of the file, where it is available to files that
-    /// need it.
-    pub(crate) fn abandon(&self, ino: Ino, range: &Range<u64>) {
-        let _lock = self.lock_one(ino);
-        self.give_back(ino, range);
-    }
-
-    /// Ends the use of blocks of `range` that were returned to a caller and not published.
+    /// Ends the use of blocks of `range` that were returned to a caller and not published. The space stays ahead of the
+    /// file, where it is available to files that need it.
     pub(super) fn give_back(&self, ino: Ino, range: &Range<u64>) {
         let blocks = self.block_at(range.start)..self.block_from(range.end);
-        self.release(self.promises().put_back(ino, &self.whole_clusters(&blocks)));
+        self.release(self.reservations().put_back(ino, &self.whole_clusters(&blocks)));
+    }
+}
+
+impl Reserves for Writer {
+    fn release(&self, ino: Ino, range: &Range<u64>) {
+        let _lock = self.lock_one(ino);
+        self.give_back(ino, range);
     }
 }

@@ -8,7 +8,7 @@ use obento_journal::{Credits, Taken, Txn};
 
 use crate::allocator::BlockRun;
 use crate::map::change::{FileMap, Nodes};
-use crate::map::tree::{Mapping, State};
+use crate::map::tree::{ExtentState, Mapping};
 use crate::unit::FileBlock;
 use crate::writer::{InodeEdit, Writer};
 
@@ -37,7 +37,7 @@ impl Writer {
             reserved.iter().for_each(|&run| self.allocator().release(run));
             error
         };
-        let new = Mapping { start, len: 1, place, state: State::Written };
+        let new = Mapping { start, len: 1, place, state: ExtentState::Written };
         map.splice(at..at.saturating_add(1), &[new], &mut Vec::new()).map_err(give_back)?;
         let gained: Vec<BlockRun> = reserved.iter().copied().collect();
         let change = self.plan_change(&inode, map, gained, Vec::new()).map_err(give_back)?;

@@ -13,7 +13,7 @@ use obento_base::wire::{to_u64, to_usize};
 use super::dir_block::APPEND_CREDITS;
 use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes};
-use crate::map::tree::State;
+use crate::map::tree::ExtentState;
 use crate::unit::VolBlock;
 use crate::writer::{InodeEdit, Writer, cost};
 use crate::xattr::{inline_rest_max, with_inline_rest};
@@ -106,14 +106,14 @@ impl Writer {
         let (mut gained, mut journalled) = (Vec::new(), None);
         if !blocks.is_empty() {
             let hole = 0..map.end();
-            let place = self.promise(&bare, &mut map, &hole, 1)?.place;
+            let place = self.reservation(&bare, &mut map, &hole, 1)?.place;
             if self.is_journalled(inode) {
                 journalled = Some(txn.take_new(place.0)?);
             } else {
                 // Before the inode refers to the block.
                 self.write_block(place, &data)?;
             }
-            let (new, runs) = self.filled(&bare, &mut map, &blocks, State::Written)?;
+            let (new, runs) = self.filled(&bare, &mut map, &blocks, ExtentState::Written)?;
             map.splice(blocks.clone(), &new, &mut Vec::new())?;
             gained = runs;
         }
@@ -125,7 +125,7 @@ impl Writer {
         edit.touch(self.now());
         self.store_inode(&mut txn, &edit);
         txn.commit();
-        self.promises().take_handed(inode.ino(), &self.whole_clusters(&blocks));
+        self.reservations().take_handed(inode.ino(), &self.whole_clusters(&blocks));
         Ok(())
     }
 

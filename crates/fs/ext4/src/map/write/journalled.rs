@@ -9,12 +9,13 @@ use core::ops::Range;
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Ino, Result};
+use obento_driver::TimeChange;
 use obento_journal::{Credits, Taken, Txn};
 
 use crate::inode::{Inode, InodeFlags};
 use crate::map::Blocks;
 use crate::map::change::{FileMap, Nodes};
-use crate::map::tree::State;
+use crate::map::tree::ExtentState;
 use crate::unit::VolBlock;
 use crate::writer::{Writer, cost};
 
@@ -81,7 +82,7 @@ impl Writer {
         let (place, len) = match run.place {
             Blocks::Mapped(place) | Blocks::Unwritten(place) => (place, u64::from(run.len)),
             Blocks::Hole => {
-                let found = self.promise(inode, &mut map, &hole, end)?;
+                let found = self.reservation(inode, &mut map, &hole, end)?;
                 (found.place, found.len.into())
             }
         };
@@ -89,7 +90,7 @@ impl Writer {
         let is_new = !matches!(run.place, Blocks::Mapped(_));
         let mut gained = Vec::new();
         if is_new {
-            let (new, runs) = self.filled(inode, &mut map, &blocks, State::Written)?;
+            let (new, runs) = self.filled(inode, &mut map, &blocks, ExtentState::Written)?;
             gained = runs;
             map.splice(blocks.clone(), &new, &mut Vec::new())?;
         }
@@ -113,7 +114,7 @@ impl Writer {
         self.put_blocks(&mut txn, &taken, blocks.start, offset, bytes);
         self.store_inode(&mut txn, &edit);
         txn.commit();
-        self.promises().take_handed(ino, &self.whole_clusters(&blocks));
+        self.reservations().take_handed(ino, &self.whole_clusters(&blocks));
         Ok(bytes.len())
     }
 
@@ -131,7 +132,7 @@ impl Writer {
         let bytes = bytes.get(..bytes.len().min(to_usize(limit))).unwrap_or(bytes);
         let count = blocks.end.saturating_sub(blocks.start);
         let now = self.now();
-        let is_stamped = self.is_stamped(inode, now);
+        let is_stamped = self.is_stamped(inode, TimeChange::Now, now);
         let stamp = if is_stamped { Credits(0) } else { cost::INODE };
         let mut txn = self.begin(stamp + Credits(u32::try_from(count).unwrap_or(u32::MAX)))?;
         let edit = if is_stamped { None } else { Some(self.edit_known(&mut txn, inode)?) };

@@ -31,7 +31,7 @@ use obento_driver::DataMode;
 use super::change::cluster_of;
 use crate::feature::Compat;
 use crate::inode::{Inode, InodeFlags};
-use crate::writer::{LockedInodes, Writer};
+use crate::writer::{LockedInode, Writer};
 
 pub(crate) use dir_block::APPEND_CREDITS;
 pub(crate) use own::OwnBlocks;
@@ -64,8 +64,8 @@ impl Writer {
         }
     }
 
-    fn lock_one(&self, ino: Ino) -> LockedInodes<'_> {
-        self.locks().write(&[ino])
+    fn lock_one(&self, ino: Ino) -> LockedInode<'_> {
+        self.locks().write_one(ino)
     }
 
     /// Returns whether the file's data is journalled: `ext4_inode_journal_mode`.

@@ -10,7 +10,7 @@ use crate::allocator::{BlockRun, Freed};
 use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes};
 use crate::map::empty_root;
-use crate::map::extents::{Bounds, Node, extent_len, extent_start};
+use crate::map::extents::{Bounds, ExtentNode, extent_len, extent_start};
 use crate::map::indirect::direct;
 use crate::map::tree::Mapping;
 use crate::raw::RawExtent;
@@ -66,7 +66,7 @@ impl Writer {
         }
         let mut own = OwnBlocks { content: self.content_of(inode), ..OwnBlocks::NONE };
         let fits = if inode.has(InodeFlags::EXTENTS) {
-            let root = Node::root(inode)?;
+            let root = ExtentNode::root(inode)?;
             root.check_entries(inode, Bounds::ALL)?;
             root.depth == 0 && own.push_all(root.extents().iter().map(run_of))
         } else {

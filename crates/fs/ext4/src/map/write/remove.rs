@@ -6,10 +6,10 @@ use core::ops::Range;
 use obento_base::{Error, FileKind, Ino, Result};
 use obento_journal::Txn;
 
-use super::steps::{Job, Place, Progress};
+use super::steps::{Job, Progress, StepPosition};
 use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes};
-use crate::map::promise::Run;
+use crate::map::reservation::Run;
 use crate::writer::{InodeEdit, Writer, cost};
 
 /// Number of mappings that a step removes: a few nodes, so that a full transaction is noticed in time.
@@ -58,13 +58,13 @@ impl Job for Truncation {
         writer: &Writer,
         txn: &mut Txn<'_>,
         edit: &mut InodeEdit,
-        place: Place,
+        place: StepPosition,
     ) -> Result<()> {
         match place {
-            Place { first: true, last: true } => {}
-            Place { first: true, .. } => writer.add_orphan(edit.ino())?,
-            Place { last: true, .. } => writer.remove_orphan(txn, edit)?,
-            Place { .. } => {}
+            StepPosition { first: true, last: true } => {}
+            StepPosition { first: true, .. } => writer.add_orphan(edit.ino())?,
+            StepPosition { last: true, .. } => writer.remove_orphan(txn, edit)?,
+            StepPosition { .. } => {}
         }
         if place.first {
             edit.set_size(self.size);
@@ -87,7 +87,7 @@ impl Job for Punch {
         writer: &Writer,
         _txn: &mut Txn<'_>,
         edit: &mut InodeEdit,
-        _place: Place,
+        _place: StepPosition,
     ) -> Result<()> {
         edit.touch_data(writer.now());
         Ok(())
@@ -102,7 +102,7 @@ impl Job for Trim {
         self.0.step(map, lost)
     }
 
-    fn finish(&mut self, _: &Writer, _: &mut Txn<'_>, _: &mut InodeEdit, _: Place) -> Result<()> {
+    fn finish(&mut self, _: &Writer, _: &mut Txn<'_>, _: &mut InodeEdit, _: StepPosition) -> Result<()> {
         Ok(())
     }
 }

@@ -8,15 +8,15 @@ use obento_journal::Credits;
 use crate::allocator::BlockRun;
 use crate::inode::Inode;
 use crate::map::change::{FileMap, Nodes};
-use crate::map::tree::{Mapping, State};
-use crate::map::{Blocks, Run};
+use crate::map::tree::{ExtentState, Mapping};
+use crate::map::{Blocks, MappedRun};
 use crate::writer::Writer;
 
 impl Writer {
     /// Frees the mappings from block `at` on that differ from `run`. All ranges of a file are processed before the
     /// first [`Self::fill_range`], since a cluster is free when nothing refers to any of it. Fails with `Unsupported`
     /// for an inode without a map of its own.
-    pub(crate) fn empty_range(&self, ino: Ino, at: u32, run: Run) -> Result<()> {
+    pub(crate) fn empty_range(&self, ino: Ino, at: u32, run: MappedRun) -> Result<()> {
         let inode = self.ranged_inode(ino)?;
         let nodes = Nodes { volume: self.volume(), inode: &inode };
         let mut map = FileMap::new(&nodes)?;
@@ -37,7 +37,13 @@ impl Writer {
     }
 
     /// Maps the blocks from `at` on to `run`; `reserved` is the part of it that was free.
-    pub(crate) fn fill_range(&self, ino: Ino, at: u32, run: Run, reserved: Vec<BlockRun>) -> Result<()> {
+    pub(crate) fn fill_range(
+        &self,
+        ino: Ino,
+        at: u32,
+        run: MappedRun,
+        reserved: Vec<BlockRun>,
+    ) -> Result<()> {
         let inode = self.ranged_inode(ino)?;
         let Some(new) = mapping(at, run) else { return Ok(()) };
         let nodes = Nodes { volume: self.volume(), inode: &inode };
@@ -57,10 +63,10 @@ impl Writer {
 }
 
 /// Returns the mapping of `run` from block `at` on, or `None` if it is a hole.
-fn mapping(at: u32, run: Run) -> Option<Mapping> {
+fn mapping(at: u32, run: MappedRun) -> Option<Mapping> {
     let (place, state) = match run.place {
-        Blocks::Mapped(place) => (place, State::Written),
-        Blocks::Unwritten(place) => (place, State::Unwritten),
+        Blocks::Mapped(place) => (place, ExtentState::Written),
+        Blocks::Unwritten(place) => (place, ExtentState::Unwritten),
         Blocks::Hole => return None,
     };
     Some(Mapping { start: at, len: run.len, place, state })

@@ -7,9 +7,9 @@ use obento_base::{Error, Ino, Result};
 use obento_journal::Txn;
 
 use super::remove::Removal;
-use super::steps::{Job, Place, Progress};
+use super::steps::{Job, Progress, StepPosition};
 use crate::map::change::{FileMap, Nodes};
-use crate::map::promise::Run;
+use crate::map::reservation::Run;
 use crate::map::tree::Shift;
 use crate::writer::{InodeEdit, Writer};
 
@@ -40,7 +40,7 @@ impl Job for Collapse {
         writer: &Writer,
         txn: &mut Txn<'_>,
         edit: &mut InodeEdit,
-        place: Place,
+        place: StepPosition,
     ) -> Result<()> {
         writer.note_moved(txn, edit);
         if place.last {
@@ -71,7 +71,7 @@ impl Job for Insert {
         writer: &Writer,
         txn: &mut Txn<'_>,
         edit: &mut InodeEdit,
-        _place: Place,
+        _place: StepPosition,
     ) -> Result<()> {
         writer.note_moved(txn, edit);
         // Before the first block moves, so that no block is ever past the end.

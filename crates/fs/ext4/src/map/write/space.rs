@@ -10,8 +10,8 @@ use crate::allocator::BlockRun;
 use crate::group::Totals;
 use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes, cluster_of};
-use crate::map::promise::{Run, promise};
-use crate::map::tree::{Mapping, State};
+use crate::map::reservation::{Run, reservation};
+use crate::map::tree::{ExtentState, Mapping};
 use crate::unit::VolBlock;
 use crate::writer::Writer;
 
@@ -43,7 +43,7 @@ impl Writer {
         if first != Err(Error::NoSpace) {
             return first;
         }
-        self.release(self.promises().take_ahead(None));
+        self.release(self.reservations().take_ahead(None));
         reserve()
     }
 
@@ -54,28 +54,28 @@ impl Writer {
     /// Returns the free space for `statfs`. Space ahead counts as free, since it is available on request.
     pub(crate) fn totals(&self) -> Totals {
         let totals = self.allocator().totals();
-        let ahead = self.promises().ahead_blocks().checked_div(self.cluster_len()).unwrap_or(0);
+        let ahead = self.reservations().ahead_blocks().checked_div(self.cluster_len()).unwrap_or(0);
         Totals { free_blocks: totals.free_blocks.saturating_add(ahead), ..totals }
     }
 
     /// Releases space ahead of files without recent writes. Searches only now and then.
     fn release_old_space(&self) {
         let now = self.now();
-        if !self.promises().is_due(now) {
+        if !self.reservations().is_due(now) {
             return;
         }
         let then = Timestamp::new(now.secs().saturating_sub(AHEAD_AGE), now.nanos());
-        self.release(self.promises().take_ahead(Some(then)));
+        self.release(self.reservations().take_ahead(Some(then)));
     }
 
     /// Releases space ahead of `ino`, which has no users or whose blocks move.
     pub(crate) fn forget_space(&self, ino: Ino) {
-        self.release(self.promises().take_all(ino));
+        self.release(self.reservations().take_all(ino));
     }
 
     /// Reserves blocks for the hole that starts at `hole.start`, until they are published or abandoned: at least one,
     /// none past `end`. Fails with `NoSpace`.
-    pub(super) fn promise(
+    pub(super) fn reservation(
         &self,
         inode: &Inode,
         map: &mut FileMap<'_, Nodes<'_>>,
@@ -86,21 +86,21 @@ impl Writer {
         if let Some(shared) = self.shared(map, &wanted)? {
             return Ok(shared);
         }
-        if let Some(found) = self.promised_before(inode, &wanted)? {
+        if let Some(found) = self.reserved_before(inode, &wanted)? {
             return Ok(found);
         }
         let whole = self.whole_clusters(&wanted);
         let reserved = self.reserve_ahead(inode, map, &whole, hole.end)?;
-        let ended = self.promises().add(inode.ino(), reserved, &whole, self.now())?;
+        let ended = self.reservations().add(inode.ino(), reserved, &whole, self.now())?;
         self.release(ended);
         reserved.within(&wanted).ok_or(Error::NoSpace)
     }
 
     /// Returns the existing reservation for a hole that starts at `wanted.start`, and records it as returned to a
     /// caller. Only holes have reservations.
-    pub(super) fn promised_before(&self, inode: &Inode, wanted: &Range<u64>) -> Result<Option<Mapping>> {
+    pub(super) fn reserved_before(&self, inode: &Inode, wanted: &Range<u64>) -> Result<Option<Mapping>> {
         let whole = self.whole_clusters(wanted);
-        let found = self.promises().hand_out(inode.ino(), &whole, self.now())?;
+        let found = self.reservations().hand_out(inode.ino(), &whole, self.now())?;
         Ok(found.and_then(|found| found.within(wanted)).filter(|found| found.range().start == wanted.start))
     }
 
@@ -142,7 +142,7 @@ impl Writer {
         // The cluster at the end of a hole belongs to the next mapping.
         let end = cluster_of(hole_end.min(map.end()), self.cluster_len());
         self.release_old_space();
-        let end = self.promises().next_start(inode.ino(), whole.start).map_or(end, |next| next.min(end));
+        let end = self.reservations().next_start(inode.ino(), whole.start).map_or(end, |next| next.min(end));
         let wanted = whole.end.min(end).saturating_sub(whole.start);
         // Most files are written once and completely. Space ahead of the first write would separate their blocks from
         // those of the next file, and every search would skip it.
@@ -161,7 +161,7 @@ impl Writer {
             return Err(Error::NoSpace);
         }
         let start = u32::try_from(whole.start).map_err(|_| Error::FileTooBig)?;
-        Ok(promise(start, run.start, run.len))
+        Ok(reservation(start, run.start, run.len))
     }
 
     /// Returns the number of blocks to reserve ahead of an append to a file with `blocks` blocks.
@@ -177,9 +177,9 @@ impl Writer {
         inode: &Inode,
         map: &mut FileMap<'_, Nodes<'_>>,
         range: &Range<u64>,
-        state: State,
+        state: ExtentState,
     ) -> Result<(Vec<Mapping>, Vec<BlockRun>)> {
-        let handed = self.promises().handed(inode.ino(), &self.whole_clusters(range));
+        let handed = self.reservations().handed(inode.ino(), &self.whole_clusters(range));
         let (mut new, mut at) = (Vec::new(), range.start);
         while at < range.end {
             let rest = at..range.end;
@@ -187,7 +187,7 @@ impl Writer {
                 Some(found) if found.range().start == at => found,
                 found => {
                     let hole = at..found.map_or(range.end, |found| found.range().start);
-                    self.promised(map, &handed, &hole)?
+                    self.reserved_mapping(map, &handed, &hole)?
                 }
             };
             new.try_reserve(1)?;
@@ -202,7 +202,7 @@ impl Writer {
         Ok((new, gained))
     }
 
-    fn promised(
+    fn reserved_mapping(
         &self,
         map: &mut FileMap<'_, Nodes<'_>>,
         handed: &[Mapping],
@@ -218,5 +218,5 @@ impl Writer {
 }
 
 fn mapping(start: u64, place: VolBlock, len: u64) -> Option<Mapping> {
-    Some(promise(u32::try_from(start).ok()?, place, u32::try_from(len).ok()?))
+    Some(reservation(u32::try_from(start).ok()?, place, u32::try_from(len).ok()?))
 }

@@ -10,7 +10,7 @@ use obento_journal::{Credits, Txn};
 
 use crate::inode::Inode;
 use crate::map::change::{FileMap, Nodes};
-use crate::map::promise::Run;
+use crate::map::reservation::Run;
 use crate::writer::{InodeEdit, Writer, cost};
 
 /// Maximum number of runs that one transaction frees.
@@ -25,7 +25,7 @@ pub(super) enum Progress {
 
 /// The position of a transaction among those of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct StepPosition {
     pub first: bool,
     pub last: bool,
 }
@@ -41,7 +41,7 @@ pub(super) trait Job {
         writer: &Writer,
         txn: &mut Txn<'_>,
         edit: &mut InodeEdit,
-        place: Place,
+        place: StepPosition,
     ) -> Result<()>;
 }
 
@@ -65,7 +65,7 @@ impl Writer {
             };
             let last = progress == Progress::Done;
             let change = self.plan_change(&inode, map, Vec::new(), lost)?;
-            let place = Place { first, last };
+            let place = StepPosition { first, last };
             self.commit_change(&inode, change, cost::ORPHAN, |txn, edit| job.finish(self, txn, edit, place))?;
             if last {
                 return Ok(());

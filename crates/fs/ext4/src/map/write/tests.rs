@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use obento_base::Name;
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{Access, Journalling, OpenOptions, Size, Span, TimeChange};
+use obento_driver::{Access, Journalling, OpenOptions, Size, Span, TimeChange, WriteTicket};
 use obento_env::NO_CLOCK;
 use obento_testkit::oracle::{LoopMount, Oracle, call, program, require};
 
@@ -105,7 +105,8 @@ impl Rig {
     fn write_blocks(&mut self, at: u64, end: u64) -> Result<u64> {
         let is_inline = self.inode().has(InodeFlags::INLINE_DATA);
         let whole = at..if is_inline { end } else { end.next_multiple_of(self.block()) };
-        let extent = self.writer.map_for_write(self.ino, whole)?;
+        let begun = self.writer.begin_write(self.ino, &whole)?;
+        let extent = begun.detach().extent;
         let end = end.min(at + extent.len);
         let bytes = &self.model[at as usize..end as usize];
         match extent.span {
@@ -116,7 +117,8 @@ impl Rig {
                 let rest = tail.len().min(padded.len() - bytes.len());
                 padded[bytes.len()..bytes.len() + rest].copy_from_slice(&tail[..rest]);
                 self.device.write_at(place, &padded).unwrap();
-                self.writer.end_write(self.ino, at..end, TimeChange::Now)?;
+                let ticket = WriteTicket::resumed(self.ino, &(at..end), Some(&self.writer));
+                ticket.publish(|ticket| self.writer.end_write(ticket, TimeChange::Now))?;
                 Ok(end)
             }
             Span::Driver => Ok(at + self.writer.write(self.ino, at, bytes)? as u64),
@@ -295,7 +297,7 @@ fn wild(args: &[&str], mode: DataMode, contents: &[u8], seed: u64, steps: u32) {
 const ORDERED: DataMode = DataMode::Ordered;
 
 #[test]
-fn files_of_extents_are_what_was_done_to_them() {
+fn files_with_extents_match_the_operations_on_them() {
     wild(&["-t", "ext4"], ORDERED, b"", 1, 150);
 }
 
@@ -324,7 +326,7 @@ fn space_that_ends_in_a_cluster_which_the_file_has_shares_it() {
 }
 
 #[test]
-fn block_maps_are_what_was_done_to_them() {
+fn block_maps_match_the_operations_on_them() {
     wild(&["-t", "ext3", "-b", "1024"], ORDERED, b"", 4, 150);
     wild(&["-t", "ext2", "-b", "4096"], ORDERED, b"", 5, 80);
 }
@@ -335,7 +337,7 @@ fn inline_data_moves_out_when_it_is_too_much() {
 }
 
 #[test]
-fn journalled_data_is_what_was_written() {
+fn journalled_data_equals_the_written_bytes() {
     wild(&["-t", "ext4", "-b", "1024"], DataMode::Journal, b"", 7, 100);
     wild(&["-t", "ext3", "-b", "4096"], DataMode::Journal, b"", 8, 60);
 }
@@ -378,7 +380,7 @@ fn small_writes_stay_in_the_inode() {
 }
 
 #[test]
-fn appends_lie_together_whatever_others_write() {
+fn appends_are_contiguous_beside_other_writers() {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
         return;
     }
@@ -423,7 +425,7 @@ fn an_orphan_that_was_never_stored_does_not_cut_the_list_of_those_before_it() {
 }
 
 #[test]
-fn a_full_volume_takes_what_it_can_and_stays_right() {
+fn a_full_volume_stores_what_fits_and_stays_consistent() {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
         return;
     }

@@ -1,0 +1,307 @@
+//! Finding deleted files.
+//!
+//! A deleted entry keeps everything but the first byte of its short name, the parts of its long name keep everything but
+//! their number, and the chain of the file is freed. The checksum in the parts gives the lost byte. The places of the
+//! file are guessed: the free clusters from the first one on.
+//!
+//! Invariant: a directory is read once, and at most [`DIRECTORY`] bytes of it, so that the search ends.
+//! Source: fatgen103, "FAT Directory Structure", `DIR_Name[0]`.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::{ControlFlow, Range};
+
+use obento_base::wire::{FromBytes as _, IntoBytes as _, to_u64, to_usize};
+use obento_base::{Name, Result};
+use obento_block::BlockDevice;
+use obento_clusters::undelete::{FreeClusters, KnownClusters, join};
+use obento_clusters::{Bits, Zone, time};
+use obento_driver::{DeletedFile, Undelete};
+
+use crate::inode::Attributes;
+use crate::name::{CodePage, MAX_PARTS, ShortName, checksum, to_bytes};
+use crate::open::{FatDriver, locate};
+use crate::raw::{RawEntry, RawLongEntry};
+use crate::super_block::{Root, SuperBlock, Width};
+use crate::table;
+use crate::unit::{Cluster, ENTRY_LEN};
+
+/// The first byte of a free entry.
+const FREE: u8 = 0xe5;
+/// The attributes of a part of a long name, and the bits that a file has.
+const LONG: u8 = 0x0f;
+const KNOWN: u8 = 0x3f;
+/// The most bytes of a directory (fatgen103: 65,536 entries).
+const DIRECTORY: u64 = 65_536 * ENTRY_LEN;
+/// The bytes of the FAT that are read at once: whole entries of each width.
+const PORTION: u64 = 48 << 10;
+
+impl Undelete for FatDriver {
+    fn deleted(
+        &self,
+        device: &dyn BlockDevice,
+        found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let sb = locate(device)?.sb;
+        let mut space = FreeClusters::new(sb.clusters, sb.data_start, sb.cluster_size)?;
+        let mut fat = FatReader { device, sb: &sb, bytes: Vec::new(), start: 0 };
+        for number in 2..sb.clusters.saturating_add(2) {
+            if fat.value(Cluster(number)) == Some(0) {
+                space.set_free(Cluster(number));
+            }
+        }
+        let entered = Bits::new(sb.clusters)?;
+        let mut search = Search { device, sb: &sb, fat, space, entered, page: self.options.code_page, found };
+        search.run();
+        Ok(())
+    }
+}
+
+/// The active FAT.
+struct FatReader<'d> {
+    device: &'d dyn BlockDevice,
+    sb: &'d SuperBlock,
+    /// Bytes of the FAT from `start` on.
+    bytes: Vec<u8>,
+    start: u64,
+}
+
+impl FatReader<'_> {
+    /// Returns the entry of a cluster, or `None` if it cannot be read.
+    fn value(&mut self, cluster: Cluster) -> Option<u32> {
+        let (within, shift) = table::place(self.sb.width, cluster);
+        let bytes = self.at(within)?;
+        let value = u32::from_le_bytes(bytes) >> shift;
+        Some(match self.sb.width {
+            Width::Fat12 => value & 0xfff,
+            Width::Fat16 => value & 0xffff,
+            Width::Fat32 => value & table::COUNTED_32,
+        })
+    }
+
+    /// Returns four bytes of the FAT; those past its end are zero.
+    fn at(&mut self, within: u64) -> Option<[u8; 4]> {
+        let start = within.saturating_sub(within % PORTION);
+        if self.bytes.is_empty() || self.start != start {
+            let len = self.sb.fat_len.saturating_sub(start).min(PORTION.saturating_add(4));
+            self.bytes = vec![0; to_usize(len)];
+            self.start = start;
+            let offset = self.sb.fat_offset(self.sb.read_fat()).saturating_add(start);
+            if self.device.read_at(offset, &mut self.bytes).is_err() {
+                self.bytes.clear();
+                return None;
+            }
+        }
+        let rest = self.bytes.get(to_usize(within.saturating_sub(start))..)?;
+        let mut bytes = [0; 4];
+        bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        Some(bytes)
+    }
+
+    /// Returns the clusters of a directory in use.
+    fn chain(&mut self, first: Cluster, entered: &mut Bits) -> Vec<Cluster> {
+        let most = DIRECTORY.div_ceil(self.sb.cluster_size.max(1).into());
+        let (mut chain, mut next) = (Vec::new(), first);
+        while self.sb.has(next) && to_u64(chain.len()) < most && !entered.set(next) {
+            chain.push(next);
+            next = Cluster(self.value(next).unwrap_or(0));
+        }
+        chain
+    }
+}
+
+/// Returns the clusters of the directory that begins at `first`.
+pub(crate) fn chain_of(device: &dyn BlockDevice, sb: &SuperBlock, first: Cluster) -> Result<Vec<Cluster>> {
+    let mut entered = Bits::new(sb.clusters)?;
+    Ok(FatReader { device, sb, bytes: Vec::new(), start: 0 }.chain(first, &mut entered))
+}
+
+/// A directory to read.
+struct Pending {
+    path: Vec<u8>,
+    bytes: Vec<Range<u64>>,
+    is_deleted: bool,
+}
+
+struct Search<'d> {
+    device: &'d dyn BlockDevice,
+    sb: &'d SuperBlock,
+    fat: FatReader<'d>,
+    space: FreeClusters,
+    /// The clusters of directories that are read.
+    entered: Bits,
+    page: CodePage,
+    found: &'d mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
+}
+
+impl Search<'_> {
+    fn run(&mut self) {
+        let bytes = match self.sb.root {
+            Root::Region { start, len } => core::iter::once(start..start.saturating_add(len)).collect(),
+            Root::Chain(first) => self.chain(first),
+        };
+        let mut pending = VecDeque::from([Pending { path: Vec::new(), bytes, is_deleted: false }]);
+        while let Some(directory) = pending.pop_front() {
+            if self.directory(&directory, &mut pending).is_break() {
+                return;
+            }
+        }
+    }
+
+    fn chain(&mut self, first: Cluster) -> Vec<Range<u64>> {
+        let chain = self.fat.chain(first, &mut self.entered);
+        chain.into_iter().map(|cluster| self.space.bytes_of(cluster)).collect()
+    }
+
+    fn directory(&mut self, directory: &Pending, pending: &mut VecDeque<Pending>) -> ControlFlow<()> {
+        let mut parts: Vec<RawLongEntry> = Vec::new();
+        for range in &directory.bytes {
+            let mut bytes = vec![0; to_usize(range.end.saturating_sub(range.start))];
+            // What cannot be read has no entries.
+            let _ = self.device.read_at(range.start, &mut bytes);
+            for entry in bytes.chunks_exact(to_usize(ENTRY_LEN)) {
+                let Ok(raw) = RawEntry::read_from_bytes(entry) else { continue };
+                let first = raw.DIR_Name.first().copied().unwrap_or(0);
+                let is_deleted = directory.is_deleted || first == FREE;
+                match (first, raw.DIR_Attr & KNOWN) {
+                    (0, _) => return ControlFlow::Continue(()),
+                    (_, LONG) => {
+                        parts.extend(RawLongEntry::read_from_bytes(entry).ok());
+                        let excess = parts.len().saturating_sub(MAX_PARTS.into());
+                        parts.drain(..excess);
+                        continue;
+                    }
+                    (_, attributes) if attributes & Attributes::VOLUME_ID.bits() != 0 => {}
+                    _ if is_deleted => self.deleted(&raw, &parts, &directory.path, pending)?,
+                    _ => self.in_use(&raw, &parts, &directory.path, pending),
+                }
+                parts.clear();
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Adds a directory in use to those that are read.
+    fn in_use(
+        &mut self,
+        raw: &RawEntry,
+        parts: &[RawLongEntry],
+        path: &[u8],
+        pending: &mut VecDeque<Pending>,
+    ) {
+        let is_dots = raw.DIR_Name.first() == Some(&b'.');
+        if raw.DIR_Attr & Attributes::DIRECTORY.bits() == 0 || is_dots {
+            return;
+        }
+        let Some(first) = raw.first(self.sb.width) else { return };
+        let Some(path) = join(path, &self.name(raw, parts)) else { return };
+        let bytes = self.chain(first);
+        pending.push_back(Pending { path, bytes, is_deleted: false });
+    }
+
+    /// Handles a deleted entry, or an entry of a deleted directory.
+    fn deleted(
+        &mut self,
+        raw: &RawEntry,
+        parts: &[RawLongEntry],
+        path: &[u8],
+        pending: &mut VecDeque<Pending>,
+    ) -> ControlFlow<()> {
+        if !is_plausible(raw) {
+            return ControlFlow::Continue(());
+        }
+        let Some(path) = join(path, &self.name(raw, parts)) else { return ControlFlow::Continue(()) };
+        let first = raw.first(self.sb.width);
+        if raw.DIR_Attr & Attributes::DIRECTORY.bits() != 0 {
+            if let Some(bytes) = first.and_then(|first| self.deleted_directory(first)) {
+                pending.push_back(Pending { path, bytes, is_deleted: true });
+            }
+            return ControlFlow::Continue(());
+        }
+        let size = raw.size();
+        let (extents, certainty) = self.space.place(first, size, KnownClusters::First);
+        let modified = time::decode(raw.DIR_WrtDate.get(), raw.DIR_WrtTime.get(), 0, Zone::default());
+        (self.found)(DeletedFile { path, size, modified: Some(modified), extents, certainty })
+    }
+
+    /// Returns the name of a deleted entry: the long one, if its parts belong to the entry.
+    fn name(&self, raw: &RawEntry, parts: &[RawLongEntry]) -> Vec<u8> {
+        if let Some(long) = long_name(raw, parts) {
+            return long;
+        }
+        let mut short = raw.name();
+        if let Some(first) = short.0.first_mut().filter(|first| **first == FREE) {
+            *first = b'_';
+        }
+        let name = to_bytes(short.to_units(self.page, raw.DIR_NTRes));
+        if Name::new(&name).is_ok() { name } else { b"_".to_vec() }
+    }
+
+    /// Returns the bytes of a deleted directory: its first cluster, which begins with its own entry, and free clusters
+    /// behind it that hold entries.
+    fn deleted_directory(&mut self, first: Cluster) -> Option<Vec<Range<u64>>> {
+        let own = self.first_entry(first)?;
+        let is_own = own.name() == ShortName::DOT && own.first(self.sb.width) == Some(first);
+        if !self.space.is_free(first) || !is_own || self.entered.set(first) {
+            return None;
+        }
+        let mut bytes = vec![self.space.bytes_of(first)];
+        let most = DIRECTORY.div_ceil(self.sb.cluster_size.max(1).into());
+        let mut next = Cluster(first.0.saturating_add(1));
+        while to_u64(bytes.len()) < most && self.space.is_free(next) {
+            let is_next = self.first_entry(next).is_some_and(|entry| {
+                entry.DIR_Attr & KNOWN == LONG || is_plausible(&entry) && entry.name() != ShortName::DOT
+            });
+            if !is_next || self.entered.set(next) {
+                break;
+            }
+            bytes.push(self.space.bytes_of(next));
+            next = Cluster(next.0.saturating_add(1));
+        }
+        Some(bytes)
+    }
+
+    fn first_entry(&self, cluster: Cluster) -> Option<RawEntry> {
+        let mut entry = [0; 32];
+        self.device.read_at(self.sb.offset_of(cluster)?, &mut entry).ok()?;
+        RawEntry::read_from_bytes(&entry).ok()
+    }
+}
+
+/// Returns the long name whose parts precede `raw`. A part has the checksum of the short name, which gives its first
+/// byte: exactly one value fits.
+fn long_name(raw: &RawEntry, parts: &[RawLongEntry]) -> Option<Vec<u8>> {
+    let sum = parts.last()?.LDIR_Chksum;
+    let mut short = raw.name();
+    let is_lost = short.0.first() == Some(&FREE);
+    let fits = (0..=u8::MAX).find(|&byte| {
+        if let Some(first) = short.0.first_mut().filter(|_| is_lost) {
+            *first = byte;
+        }
+        checksum(short) == sum
+    })?;
+    // A byte that no short name has belongs to another entry.
+    if is_lost && !is_short(fits) && fits != 5 {
+        return None;
+    }
+    // The last part precedes the others on disk.
+    let own: Vec<_> = parts.iter().rev().take_while(|part| part.LDIR_Chksum == sum).collect();
+    let units: Vec<u16> = own.iter().flat_map(|part| part.units()).collect();
+    let end = units.iter().position(|&unit| unit == 0 || unit == 0xffff).unwrap_or(units.len());
+    let name = to_bytes(units.into_iter().take(end));
+    Name::new(&name).is_ok().then_some(name)
+}
+
+/// Returns whether the byte may be in a short name (fatgen103, "Limits on Names").
+fn is_short(byte: u8) -> bool {
+    byte >= b' ' && !br#""*+,./:;<=>?[\]|"#.contains(&byte)
+}
+
+/// Returns whether the bytes may be a file or directory.
+fn is_plausible(raw: &RawEntry) -> bool {
+    let date = raw.DIR_WrtDate.get();
+    let is_date = date == 0 || (1..=12).contains(&(date >> 5 & 15)) && date & 31 != 0;
+    let rest = raw.as_bytes().get(1..11).unwrap_or_default();
+    raw.DIR_Attr & !KNOWN == 0 && is_date && rest.iter().all(|&byte| is_short(byte))
+}

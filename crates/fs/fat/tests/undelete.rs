@@ -1,0 +1,9 @@
+//! Deleted files are found.
+
+use obento_fat::FatDriver;
+use obento_testkit::undelete;
+
+#[test]
+fn a_deleted_file_is_found_with_its_bytes() {
+    undelete::a_deleted_file_is_found_with_its_bytes(&FatDriver::default(), "vfat");
+}

@@ -1,0 +1,212 @@
+//! The driver contract for volumes of clusters.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+
+use obento_base::wire::{to_u64, to_usize};
+use obento_base::{Attr, Error, Ino, Name, Result};
+use obento_block::BlockDevice;
+use obento_driver::{
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Span, StatFs, Trim, VolumeInfo,
+    WritableFileSystem,
+};
+use obento_env::Clock;
+use obento_env::sync::{Mutex, RwLock};
+
+use crate::age::CommitTimer;
+use crate::inode::ROOT;
+use crate::utf16::MAX_BYTES;
+use crate::volume::{Commit as _, Data as _, Location as _, Volume};
+
+/// Maximum number of entries that are copied at a time, so that the sink runs without locks.
+const BATCH: usize = 128;
+
+/// An open volume that implements the contract.
+pub struct Mounted<V: Volume> {
+    volume: V,
+    /// Held shared while several sectors are read, and exclusively while they are changed.
+    lock: RwLock<()>,
+    pub(crate) writer: Option<Mutex<V::Writer>>,
+    pub(crate) ager: CommitTimer,
+    pub(crate) closed: AtomicBool,
+}
+
+impl<V: Volume> Mounted<V> {
+    /// Opens `volume` for reading.
+    pub fn new(volume: V) -> Self {
+        let (writer, ager, closed) = (None, CommitTimer::new(), AtomicBool::new(false));
+        Self { volume, lock: RwLock::new(()), writer, ager, closed }
+    }
+
+    /// Opens `volume` for changes. A change is written after `age` at the latest, or at any time if `age` is zero.
+    /// Fails with `ReadOnly`, or if the device fails.
+    pub fn writing(volume: V, clock: Arc<dyn Clock>, age: Duration) -> Result<Arc<Self>> {
+        let writer = V::Writer::open(&volume, clock)?;
+        let this = Arc::new(Self { writer: Some(Mutex::new(writer)), ..Self::new(volume) });
+        this.ager.start(Arc::downgrade(&this), age);
+        Ok(this)
+    }
+
+    /// Changes the volume. Fails with `ReadOnly`, or with the errors of `change`.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut V::Writer, &V) -> Result<R>) -> Result<R> {
+        let _exclusive = self.lock.write();
+        let writer = self.writer.as_ref().filter(|_| !self.closed.load(Ordering::Relaxed));
+        let mut writer = writer.ok_or(Error::ReadOnly)?.lock();
+        writer.check()?;
+        let result = change(&mut writer, &self.volume)?;
+        if writer.is_full() {
+            writer.commit(&self.volume)?;
+        }
+        if writer.has_changes() {
+            self.ager.changed();
+        }
+        Ok(result)
+    }
+
+    /// Returns whether the volume is open for changes.
+    fn is_open(&self) -> bool {
+        self.writer.is_some() && !self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the mounted state.
+    pub fn volume(&self) -> &V {
+        &self.volume
+    }
+}
+
+impl<V: Volume> FileSystem for Mounted<V> {
+    fn root(&self) -> Ino {
+        ROOT
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            name_max: MAX_BYTES,
+            symlink_max: 0,
+            link_max: 1,
+            file_size_max: self.volume.file_size_max(),
+            time_granularity: V::TIME_GRANULARITY,
+            uid_max: u32::MAX,
+            gid_max: u32::MAX,
+            keeps: obento_driver::Keeps::DIRECTORIES,
+            crash: obento_driver::Crash::Repairable,
+        }
+    }
+
+    fn info(&self) -> VolumeInfo {
+        self.volume.describe()
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        let grain = self.volume.grain();
+        let free = match &self.writer {
+            Some(writer) => writer.lock().allocator().free(),
+            None => self.volume.mount_state().free(|| self.volume.count_free())?,
+        };
+        let per_cluster = u64::from(grain.cluster_size.checked_div(grain.block_size).unwrap_or(1));
+        let blocks = |clusters: u32| u64::from(clusters).saturating_mul(per_cluster);
+        Ok(StatFs {
+            block_size: grain.block_size,
+            blocks: blocks(grain.clusters),
+            free: blocks(free),
+            available: blocks(free),
+            inodes: 0,
+            free_inodes: 0,
+        })
+    }
+
+    fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
+        Some(self.volume.cache().device())
+    }
+
+    fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
+        let _shared = self.lock.read();
+        let dir = self.volume.directory(dir)?;
+        let found = self.volume.find(&dir, name)?.ok_or(Error::NotFound)?;
+        Ok(self.volume.ino_at(found.slot()))
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        let _shared = self.lock.read();
+        let (inode, parent) = self.volume.inode_and_parent(dir)?;
+        if inode.is_dir() { Ok(parent) } else { Err(Error::NotDirectory) }
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let _shared = self.lock.read();
+        self.volume.attr(ino)
+    }
+
+    fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        let mut from = from;
+        loop {
+            let (batch, is_last) = {
+                let _shared = self.lock.read();
+                self.volume.list(&*self.volume.directory(dir)?, from, BATCH)?
+            };
+            let start = from;
+            for listed in &batch {
+                let flow = match listed {
+                    Ok(listed) => {
+                        from = listed.next;
+                        let (name, ino, next) = (&*listed.name, listed.ino, listed.next);
+                        sink(Ok(DirEntry { name, ino, kind: Some(listed.kind), next }))
+                    }
+                    Err(error) => sink(Err(*error)),
+                };
+                if flow.is_break() {
+                    return Ok(());
+                }
+            }
+            // The range is empty only if the chain is damaged.
+            if is_last || from == start {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.volume.inode(ino)?;
+        Err(Error::Invalid)
+    }
+
+    fn map(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        let _shared = self.lock.read();
+        self.volume.map(&self.volume.file(ino)?, range)
+    }
+
+    fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let end = offset.checked_add(to_u64(buf.len())).ok_or(Error::Invalid)?;
+        let extent = self.map(layout, ino, offset..end)?;
+        let buf = buf.get_mut(..to_usize(extent.len)).unwrap_or_default();
+        match extent.span {
+            Span::Mapped(at) => self.volume.cache().device().read_at(at, buf)?,
+            // This part was never written.
+            _ => buf.fill(0),
+        }
+        Ok(buf.len())
+    }
+
+    fn forget(&self, ino: Ino) {
+        if self.writer.is_none() || self.closed.load(Ordering::Relaxed) {
+            return self.volume.forget(ino);
+        }
+        // A chain that cannot be followed stays in use: these are lost clusters, which a check finds.
+        let _ = self.change(|writer, volume| writer.forget(volume, ino));
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        self.volume.inspect()
+    }
+
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        self.is_open().then_some(self)
+    }
+
+    fn trim(&self) -> Option<&dyn Trim> {
+        self.is_open().then_some(self)
+    }
+}

@@ -1,0 +1,69 @@
+//! Code that the drivers of FAT and exFAT share: volumes of clusters, whose files have no inodes.
+//!
+//! - [`Chain`]: cluster chains as runs; [`Allocator`]: free clusters.
+//! - [`Numbers`]: inode numbers that survive a move of the directory entry.
+//! - [`DirectoryOwners`]: the owners of directory clusters; [`MountState`]: the other state of a mounted volume.
+//! - [`time`]: dates and times of 16 bits; [`utf16`]: names.
+//! - [`sectors`]: writing sectors to the device; [`Waiting`]: changes that wait for a commit.
+//! - [`mod@format`]: common steps of creating volumes; [`ops`]: operations on names.
+//! - [`Mounted`]: the driver contract.
+//!
+//! This crate knows no on-disk format: the drivers implement the traits of [`Volume`] for their tables and directory
+//! entries.
+#![no_std]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+mod age;
+mod allocator;
+mod chain;
+mod check;
+mod contract;
+mod directory_owners;
+pub mod format;
+mod inode;
+pub mod inspect;
+mod mount_state;
+mod numbers;
+pub mod ops;
+mod owner;
+mod pieces;
+mod reservations;
+pub mod sectors;
+pub mod time;
+mod trim;
+pub mod undelete;
+pub mod unit;
+pub mod utf16;
+mod volume;
+mod waiting;
+mod writable;
+
+pub use allocator::Allocator;
+pub use chain::{Chain, Entry, Links, Run};
+pub use check::Bits;
+pub use contract::Mounted;
+pub use directory_owners::{DirectoryOwners, Placed, cut_at_return};
+pub use inode::{FileEntry, Inode, ROOT, Times};
+pub use mount_state::MountState;
+pub use numbers::Numbers;
+pub use owner::Owner;
+pub use pieces::{Piece, last_of, split};
+pub use reservations::{Reservation, Reservations};
+pub use time::Zone;
+pub use unit::{Cluster, Slot};
+pub use volume::{At, Commit, Data, Entries, Grain, Listed, Location, Volume};
+pub use waiting::{MARK, Waiting, links};

@@ -1,0 +1,292 @@
+//! The traits that a format implements so that [`Mounted`](crate::Mounted) can read and change its volumes.
+//!
+//! A driver implements [`Volume`] for reading, and [`Commit`], [`Entries`] and [`Data`] for changes, each beside the
+//! code for the on-disk structures.
+//! Locking: `Mounted` holds its lock shared while it reads names, and exclusively while it changes anything.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::{Attr, Error, FileKind, Ino, Name, NameBuf, Result, Timestamp};
+use obento_block::Cache;
+use obento_driver::{Cookie, Extent, Inspect, Span, TimeChange, VolumeInfo};
+use obento_env::Clock;
+use obento_env::sync::RwLock;
+
+use crate::allocator::Allocator;
+use crate::inode::{FileEntry, Inode};
+use crate::mount_state::MountState;
+use crate::numbers::Numbers;
+use crate::owner::Owner;
+use crate::pieces::Piece;
+use crate::unit::{Cluster, Slot};
+use crate::waiting::{MAX_DIRTY, Waiting};
+
+/// A directory entry in a listing.
+pub struct Listed {
+    /// Its name.
+    pub name: NameBuf,
+    /// Inode number.
+    pub ino: Ino,
+    /// File or directory.
+    pub kind: FileKind,
+    /// Cookie with which the listing continues.
+    pub next: Cookie,
+}
+
+/// The units of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grain {
+    /// Size of a cluster in bytes.
+    pub cluster_size: u32,
+    /// Number of clusters.
+    pub clusters: u32,
+    /// Unit in which files are mapped: a cluster, or a part of one.
+    pub block_size: u32,
+}
+
+/// The place of a name in its directory.
+pub trait Location: Clone {
+    /// Returns the slot from which the inode number of the file is derived.
+    fn slot(&self) -> Slot;
+}
+
+/// A directory, and the place of a name in it.
+pub type At<'a, V> = (&'a <V as Volume>::Directory, &'a <V as Volume>::Location);
+
+/// The mounted state of a format.
+pub trait Volume: Sized + Send + Sync + 'static {
+    /// The attributes of a file in a directory entry.
+    type Entry: FileEntry;
+    /// A directory that has been read.
+    type Directory;
+    /// The place of a name in its directory.
+    type Location: Location;
+    /// The state of a volume that is open for changes.
+    type Writer: Commit<Self> + Entries<Self> + Data<Self> + Send;
+
+    /// Resolution of `mtime` in nanoseconds.
+    const TIME_GRANULARITY: u32;
+
+    /// Returns the maximum size of a file.
+    fn file_size_max(&self) -> u64;
+    /// Returns the units of the volume.
+    fn grain(&self) -> Grain;
+    /// Returns the byte offset of a cluster, or `None` if the volume has no such cluster.
+    fn offset_of(&self, cluster: Cluster) -> Option<u64>;
+    /// Returns the owner, permissions and time zone of files.
+    fn owner(&self) -> &Owner;
+    /// Returns the state that every mounted volume has.
+    fn mount_state(&self) -> &MountState<Self::Entry>;
+    /// Returns a description of the volume.
+    fn describe(&self) -> VolumeInfo;
+    /// Counts the free clusters. Fails if the device fails.
+    fn count_free(&self) -> Result<u32>;
+
+    /// Returns the inode `ino`, and its current or former directory. Fails with `Stale` if it is not in use.
+    fn inode_and_parent(&self, ino: Ino) -> Result<(Inode<Self::Entry>, Ino)>;
+    /// Returns the directory `ino`. Fails with `Stale`, with `NotDirectory`, or with `Corrupt` if its clusters belong
+    /// to another directory.
+    fn directory(&self, ino: Ino) -> Result<Arc<Self::Directory>>;
+    /// Returns the place of `name` in `dir`. Unreadable parts are skipped. If the name is not found and a part was
+    /// unreadable, fails with its error.
+    fn find(&self, dir: &Self::Directory, name: &Name) -> Result<Option<Self::Location>>;
+    /// Returns at most `max` entries of `dir` after `from`, and whether they are the last ones. Damaged parts appear
+    /// as errors among them.
+    fn list(&self, dir: &Self::Directory, from: Cookie, max: usize) -> Result<(Vec<Result<Listed>>, bool)>;
+    /// Returns the size of a file or directory in bytes.
+    fn size_of(&self, inode: &Inode<Self::Entry>) -> u64;
+    /// Returns the run of a file at `range.start`, as `map` of the contract requires. Fails with `Invalid` for an
+    /// empty range, or with `Corrupt` for a chain that ends too early or is damaged there.
+    fn map(&self, inode: &Inode<Self::Entry>, range: Range<u64>) -> Result<Extent>;
+
+    /// Returns the view of the on-disk structures, if the format has one.
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        None
+    }
+
+    /// Returns the metadata cache.
+    fn cache(&self) -> &Cache {
+        &self.mount_state().cache
+    }
+
+    /// Returns the inode numbers.
+    fn numbers(&self) -> &RwLock<Numbers<Self::Entry>> {
+        &self.mount_state().numbers
+    }
+
+    /// Drops the stored state of `ino`.
+    fn forget(&self, ino: Ino) {
+        self.mount_state().forget(ino);
+    }
+
+    /// Returns the byte range of a piece on the device. Fails with `Invalid` if it is not on the volume.
+    fn bytes_of(&self, (start, len): Piece) -> Result<Range<u64>> {
+        let offset = self.offset_of(start).ok_or(Error::Invalid)?;
+        let size = u64::from(self.grain().cluster_size);
+        Ok(offset..offset.saturating_add(u64::from(len).saturating_mul(size)))
+    }
+
+    /// Returns the inode number of the file whose entry is at `slot`.
+    fn ino_at(&self, slot: Slot) -> Ino {
+        self.numbers().read().ino_at(slot)
+    }
+
+    /// Returns the inode `ino`. Fails with `Stale` if it is not in use.
+    fn inode(&self, ino: Ino) -> Result<Inode<Self::Entry>> {
+        self.inode_and_parent(ino).map(|(inode, _)| inode)
+    }
+
+    /// Returns a regular file. Fails with `Stale` or `IsDirectory`.
+    fn file(&self, ino: Ino) -> Result<Inode<Self::Entry>> {
+        let inode = self.inode(ino)?;
+        if inode.is_dir() { Err(Error::IsDirectory) } else { Ok(inode) }
+    }
+
+    /// Returns the current attributes of `ino`. Fails with `Stale`.
+    fn attr(&self, ino: Ino) -> Result<Attr> {
+        let inode = self.inode(ino)?;
+        Ok(inode.attr(self.owner(), self.size_of(&inode), self.grain().cluster_size))
+    }
+}
+
+/// Writing changes to the device.
+pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
+    /// Opens the volume for changes and reads which clusters are free. Fails with `ReadOnly` if the device is
+    /// read-only, with `OutOfBounds` if the device is shorter than the volume, or if the device fails.
+    fn open(volume: &V, clock: Arc<dyn Clock>) -> Result<Self>;
+    /// Returns the pending changes.
+    fn waiting(&self) -> &Waiting;
+    /// Returns the pending changes, mutably.
+    fn waiting_mut(&mut self) -> &mut Waiting;
+    /// Writes the pending changes in an order that survives a power cut. Fails if the device fails.
+    fn write_changes(&mut self, volume: &V) -> Result<()>;
+    /// Marks the volume as in use, or as not in use. A volume that was marked as in use when it was opened stays so.
+    fn mark(&mut self, volume: &V, in_use: bool) -> Result<()>;
+    /// Frees clusters that were allocated and not used.
+    fn give_back(&mut self, volume: &V, pieces: &[Piece]);
+
+    /// Returns the number of changed sectors.
+    fn sectors(&self) -> usize {
+        self.waiting().sectors()
+    }
+
+    /// Returns the current time for timestamps.
+    fn now(&self) -> Timestamp {
+        self.waiting().clock.now()
+    }
+
+    /// Returns the allocator.
+    fn allocator(&mut self) -> &mut Allocator {
+        &mut self.waiting_mut().allocator
+    }
+
+    /// Fails with `ReadOnly` if a write has failed.
+    fn check(&self) -> Result<()> {
+        self.waiting().check()
+    }
+
+    /// Returns whether changes are pending.
+    fn has_changes(&self) -> bool {
+        self.waiting().data_written || self.sectors() > 0
+    }
+
+    /// Returns whether the pending changes should be written because of their number.
+    fn is_full(&self) -> bool {
+        self.sectors() > MAX_DIRTY
+    }
+
+    /// Writes all changes. Fails if the device fails, and then refuses all further changes.
+    fn commit(&mut self, volume: &V) -> Result<()> {
+        self.check()?;
+        let result = match self.sectors() {
+            0 if core::mem::take(&mut self.waiting_mut().data_written) => volume.cache().device().flush(),
+            0 => Ok(()),
+            _ => self.write_changes(volume),
+        };
+        if result.is_err() {
+            self.waiting_mut().fail();
+        }
+        result
+    }
+
+    /// Writes all changes and marks the volume as unmounted. Fails in the same cases as [`Commit::commit`].
+    fn close(&mut self, volume: &V) -> Result<()> {
+        let orphans = volume.numbers().read().orphans();
+        for ino in orphans {
+            self.forget(volume, ino)?;
+        }
+        let pieces = self.waiting_mut().reservations.take_back_all();
+        self.give_back(volume, &pieces);
+        self.commit(volume)?;
+        self.mark(volume, false)?;
+        volume.cache().device().flush()
+    }
+
+    /// Allocates with `take`. If that fails with `NoSpace`, commits and tries again, since freed clusters are
+    /// available only after a commit. Fails with `NoSpace`, or with the errors of the commit.
+    fn take_with<T>(&mut self, volume: &V, take: impl Fn(&mut Allocator) -> Result<T>) -> Result<T> {
+        match take(self.allocator()) {
+            Err(Error::NoSpace) if self.allocator().holds_any() => {
+                self.commit(volume)?;
+                take(self.allocator())
+            }
+            taken => taken,
+        }
+    }
+
+    /// Allocates `want` clusters after `after`, in as few pieces as possible. Fails with `NoSpace`, and then
+    /// allocates none.
+    fn take(&mut self, volume: &V, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
+        self.take_with(volume, |allocator| allocator.take_all(after, want))
+    }
+}
+
+/// Changing directories.
+pub trait Entries<V: Volume> {
+    /// Adds `entry` to `dir` under `name`, which must not exist. Returns the place of the entry. Fails with
+    /// `NoSpace`, or with `Invalid` or `NameTooLong` for a name that the format cannot store.
+    fn add(&mut self, volume: &V, dir: Ino, name: &Name, entry: V::Entry) -> Result<V::Location>;
+    /// Removes a name from its directory.
+    fn remove(&mut self, volume: &V, at: At<'_, V>) -> Result<()>;
+    /// Replaces the attributes of an existing name with those of `entry`.
+    fn put_over(&mut self, volume: &V, at: At<'_, V>, entry: &V::Entry) -> Result<()>;
+    /// Changes the attributes of a file at its current place, except the name. The root has no attributes.
+    fn put_inode(&mut self, volume: &V, inode: &Inode<V::Entry>) -> Result<()>;
+
+    /// Returns whether one write changes both places, so that a power cut changes both or none.
+    fn is_one_write(volume: &V, one: At<'_, V>, other: At<'_, V>) -> bool;
+    /// Returns whether each of two names can refer to the file of the other.
+    fn can_swap(one: &V::Location, other: &V::Location) -> bool;
+    /// Records that the file at this place came from another one: its entry is written after the old place is
+    /// written.
+    fn arrive(&mut self, volume: &V, at: At<'_, V>) -> Result<()>;
+    /// Records that the entry at this place, which referred to `inode`, will refer to another file. Until that is
+    /// written, the disk has the old entry, if that is what it has now.
+    fn replace(&mut self, volume: &V, at: At<'_, V>, inode: &Inode<V::Entry>) -> Result<()>;
+
+    /// Allocates the first cluster of a new directory in `parent`, with its initial contents. Fails with `NoSpace`.
+    fn make_directory(&mut self, volume: &V, parent: Ino, entry: &mut V::Entry) -> Result<Cluster>;
+    /// Frees a cluster to which nothing refers any more.
+    fn free_one(&mut self, volume: &V, cluster: Cluster) -> Result<()>;
+    /// Records the new parent of a directory.
+    fn set_parent(&mut self, volume: &V, dir: Ino, parent: Ino) -> Result<()>;
+}
+
+/// Changing the contents of files.
+pub trait Data<V: Volume> {
+    /// Sets the size, as `truncate` of the contract requires. Fails with `FileTooBig` or `NoSpace`.
+    fn truncate(&mut self, volume: &V, ino: Ino, size: u64) -> Result<()>;
+    /// Returns where to write from `range.start` on and the previous contents, as `begin_write` of the contract
+    /// requires.
+    fn begin_write(&mut self, volume: &V, ino: Ino, range: Range<u64>) -> Result<(Extent, Span)>;
+    /// Makes written clusters part of the file, as `end_write` of the contract requires.
+    fn end_write(&mut self, volume: &V, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()>;
+    /// Cancels the reservations from `range` on.
+    fn abandon(&mut self, volume: &V, ino: Ino, range: &Range<u64>);
+    /// Writes bytes after a gap, which is zeroed. Returns the number of bytes.
+    fn write(&mut self, volume: &V, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
+    /// Frees a file that has no name and no user.
+    fn forget(&mut self, volume: &V, ino: Ino) -> Result<()>;
+}
