@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_is_no_link() {
+    fn a_buffer_that_is_too_short_is_not_a_link() {
         assert_eq!(Reparse { tag: tag::SYMLINK, data: Vec::new() }.target(), None);
         assert_eq!(Reparse::decode(&[3, 0, 0, 0xa0, 9, 0, 0, 0, 1]), None);
     }

@@ -261,3 +261,55 @@ fn damage_of_the_first_structures_costs_nothing_that_has_a_copy() {
         assert!(!is_boot || !volume.info().notices.is_empty(), "{at}");
     }
 }
+
+#[test]
+fn a_stream_of_any_length_is_a_file_of_its_own() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = shape_of("4k").make(folder.path());
+    let mount = Mount::new(&image, folder.path(), "streams_interface=windows,");
+    let long = common::pattern(300_000);
+    fs::write(mount.0.join("file"), "data").unwrap();
+    fs::write(mount.0.join("file:short"), "stream").unwrap();
+    fs::write(mount.0.join("file:Long"), &long).unwrap();
+    fs::create_dir(mount.0.join("dir")).unwrap();
+    fs::write(mount.0.join("dir:note"), "of a directory").unwrap();
+    drop(mount);
+    let volume = open_image(&image);
+    let read = |path: &str| {
+        let ino = resolve(&*volume, path)?;
+        let (lock, attr) = (LayoutLock::new(), volume.getattr(ino)?);
+        assert_eq!((attr.ino, attr.kind), (ino, FileKind::Regular), "{path}");
+        let (layout, mut bytes, mut at) = (lock.shared(), vec![0; attr.size as usize], 0);
+        while at < attr.size {
+            let extent = volume.map(&layout, ino, at..attr.size)?;
+            let part = &mut bytes[at as usize..(at + extent.len) as usize];
+            match extent.span {
+                Span::Mapped(offset) => volume.device().unwrap().read_at(offset, part)?,
+                Span::Driver => assert_eq!(volume.read(&layout, ino, at, part)?, part.len()),
+                Span::Hole | Span::Unwritten => {}
+            }
+            at += extent.len;
+        }
+        Ok::<_, Error>(bytes)
+    };
+    assert_eq!(read("/file").unwrap(), b"data");
+    assert_eq!(read("/file:short").unwrap(), b"stream");
+    assert!(read("/file:Long").unwrap() == long);
+    assert_eq!(read("/dir:note").unwrap(), b"of a directory");
+    for path in ["/file:none", "/none:short", "/file:", "/file:short:short"] {
+        assert_eq!(read(path).err(), Some(Error::NotFound), "{path}");
+    }
+    let stream = resolve(&*volume, "/file:short").unwrap();
+    assert_eq!(volume.read_link(stream).err(), Some(Error::Invalid));
+    assert_eq!(resolve(&*volume, "/file:short/x").err(), Some(Error::NotDirectory));
+    let options = OpenOptions {
+        shown: Shown { hide_streams: true, ..Shown::default() },
+        ..OpenOptions::new(std::sync::Arc::new(NO_CLOCK))
+    };
+    let device = std::sync::Arc::new(obento_host::FileDevice::open(&image).unwrap());
+    let hidden = NtfsDriver::default().open(device, &options).unwrap();
+    assert_eq!(resolve(&*hidden, "/file:short").err(), Some(Error::NotFound));
+}

@@ -19,7 +19,7 @@ use obento_base::wire::to_usize;
 use obento_base::{Error, Feature, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Mending, Notice, Severity,
+    Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Notice, RepairMode, Severity,
 };
 
 use self::clusters::Claims;
@@ -49,7 +49,7 @@ impl Check for NtfsDriver {
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport, Error> {
         let located = locate(&*device)?;
-        if options.mending != Mending::Nothing {
+        if options.repair_mode != RepairMode::Nothing {
             return Err(Error::Unsupported(Feature::Repairing));
         }
         let geometry = located.geometry;

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_encoder_writes_is_read() {
+    fn the_output_of_an_encoder_is_decoded() {
         let texts: Vec<Vec<u8>> = std::vec![
             Vec::new(),
             b"a".to_vec(),

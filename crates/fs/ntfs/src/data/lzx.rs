@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_encoder_writes_is_read() {
+    fn the_output_of_an_encoder_is_decoded() {
         for text in texts(CHUNK) {
             for is_aligned in [false, true] {
                 let mut found = std::vec![0; text.len()];

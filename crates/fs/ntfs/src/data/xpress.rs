@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_encoder_writes_is_read() {
+    fn the_output_of_an_encoder_is_decoded() {
         for text in texts(16_384) {
             let mut found = std::vec![0; text.len()];
             decompress(&compress(&text), &mut found).unwrap();

@@ -7,10 +7,12 @@ use core::ops::Range;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, EntrySink, Extent, FileSystem, Inspect, Keeps, Layout, Limits, StatFs, VolumeInfo, Xattrs,
+    Cookie, Crash, EntrySink, Extent, FileSystem, Handover, Inspect, Keeps, Layout, Limits, StatFs,
+    VolumeInfo, Xattrs,
 };
 
 use super::node::Facts;
+use super::streams;
 use super::volume::Volume;
 use crate::attribute::name::UNITS_MAX;
 use crate::layout::raw::record;
@@ -23,7 +25,17 @@ const _: () = assert!(UNITS_MAX == 255);
 impl Volume {
     /// Returns a file. The number of the table itself is no inode number.
     fn file_of(&self, ino: Ino) -> Result<File> {
+        if streams::split(ino).is_some() {
+            return Err(Error::NotDirectory);
+        }
         if ino.0 == record::MFT { Err(Error::Stale) } else { self.mft().file(ino) }
+    }
+}
+
+/// The volume is only read, and inode numbers are those on disk.
+impl Handover for Volume {
+    fn prepare(&self) -> Result<Vec<u8>> {
+        Ok(Vec::new())
     }
 }
 
@@ -85,6 +97,9 @@ impl FileSystem for Volume {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
+        if let Some((file, index)) = streams::split(ino) {
+            return self.stream_attr(ino, file, index);
+        }
         let file = self.file_of(ino)?;
         Facts::of(self, &file)?.attr(self, &file)
     }
@@ -94,6 +109,9 @@ impl FileSystem for Volume {
     }
 
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        if streams::split(ino).is_some() {
+            return Err(Error::Invalid);
+        }
         let file = self.file_of(ino)?;
         Facts::of(self, &file)?.target(self, &file)
     }
@@ -112,6 +130,10 @@ impl FileSystem for Volume {
     }
 
     fn forget(&self, _ino: Ino) {}
+
+    fn handover(&self) -> Option<&dyn Handover> {
+        Some(self)
+    }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
         Some(self)

@@ -8,7 +8,7 @@ use alloc::vec;
 use obento_base::wire::to_usize;
 use obento_base::{Error, Ino, Result};
 use obento_driver::record::Builder;
-use obento_driver::{FieldValue, Inspect, Record, Spot, Target, fields};
+use obento_driver::{ByteUse, FieldValue, Inspect, Record, Target, fields};
 
 use super::volume::Volume;
 use crate::attribute::name::{FileName, to_utf8};
@@ -36,23 +36,29 @@ impl Inspect for Volume {
         }
     }
 
-    fn locate(&self, offset: u64) -> Result<Spot> {
+    fn locate(&self, offset: u64) -> Result<ByteUse> {
         let geometry = *self.geometry();
         if offset >= geometry.len {
             return Err(Error::NotFound);
         }
         if offset < u64::from(geometry.sector_size) {
-            return Ok(Spot::Structure { name: "boot sector".into(), target: Some(Target::SuperBlock(0)) });
+            return Ok(ByteUse::Structure {
+                name: "boot sector".into(),
+                target: Some(Target::SuperBlock(0)),
+            });
         }
         let cluster = offset.checked_div(geometry.cluster_size.into()).unwrap_or(0);
         if let Some(number) = self.record_at(offset) {
             let is_used = self.mft().base(Ino(number)).is_ok();
             let target = Some(Target::Inode(Ino(number))).filter(|_| is_used);
-            return Ok(Spot::Structure { name: format!("record {number} of the master file table"), target });
+            return Ok(ByteUse::Structure {
+                name: format!("record {number} of the master file table"),
+                target,
+            });
         }
         match self.is_allocated(cluster)? {
-            true => Ok(Spot::OfFiles),
-            false => Ok(Spot::Unused),
+            true => Ok(ByteUse::OfFiles),
+            false => Ok(ByteUse::Unused),
         }
     }
 }

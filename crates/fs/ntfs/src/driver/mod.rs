@@ -7,5 +7,6 @@ pub mod log;
 mod node;
 pub mod open;
 pub mod options;
+pub mod streams;
 pub mod volume;
 mod xattrs;

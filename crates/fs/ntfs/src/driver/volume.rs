@@ -6,20 +6,21 @@ use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Error, Ino, Result};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, Slots};
 use obento_driver::Notice;
 use obento_env::sync::Mutex;
 
 use super::log::{self, Log};
 use super::node::Facts;
 use super::options::NtfsOptions;
+use super::streams;
 use crate::attribute::name::{FileName, to_utf8, to_utf16};
 use crate::data::content::Content;
 use crate::index::{Index, NAMES, Node};
 use crate::layout::boot::Geometry;
 use crate::layout::bytes::u16_at;
 use crate::layout::raw::{kind, record, record_of, sequence_of};
-use crate::mft::{File, Mft, Slots, Value};
+use crate::mft::{File, Mft, Value};
 use crate::security::map::{self, UserMap};
 use crate::security::store::Store;
 use crate::up_case::{self, UpCase};
@@ -237,6 +238,9 @@ impl Volume {
         if let Some(index) = self.indexes.get(&ino.0) {
             return Ok(index);
         }
+        if streams::split(ino).is_some() {
+            return Err(Error::NotDirectory);
+        }
         let file = self.mft.file(ino)?;
         if !file.base.is_directory() || !Facts::of(self, &file)?.is_directory() {
             return Err(Error::NotDirectory);
@@ -255,6 +259,10 @@ impl Volume {
         if let Some(content) = self.contents.get(&ino.0) {
             return Ok(content);
         }
+        if let Some((file, index)) = streams::split(ino) {
+            let content = Arc::new(self.stream_content(file, index)?);
+            return Ok(self.contents.put(ino.0, content));
+        }
         let file = self.mft.file(ino)?;
         let facts = Facts::of(self, &file)?;
         match facts.kind {
@@ -266,8 +274,16 @@ impl Volume {
         Ok(self.contents.put(ino.0, Arc::new(content)))
     }
 
-    /// Returns the inode that a name refers to.
+    /// Returns the inode that a name refers to: a file, or a stream of a file as `FILE:STREAM`.
     pub fn find(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
+        match self.find_file(dir, name) {
+            Err(Error::NotFound) if name.contains(&b':') => self.find_stream(dir, name),
+            found => found,
+        }
+    }
+
+    /// Returns the file that a name refers to.
+    pub fn find_file(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
         let index = self.index(dir)?;
         let name = to_utf16(name).ok_or(Error::NotFound)?;
         let reference = index.find(self, &name)?;

@@ -7,6 +7,7 @@ use obento_driver::{XattrMode, Xattrs};
 
 use super::contract::has_streams;
 use super::node::Facts;
+use super::streams;
 use super::volume::Volume;
 use crate::attribute::Body;
 use crate::attribute::name::{to_utf8, to_utf16};
@@ -22,6 +23,9 @@ const USER: &[u8] = b"user.";
 
 impl Xattrs for Volume {
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if streams::split(ino).is_some() {
+            return Err(Error::NoData);
+        }
         let file = self.mft().file(ino)?;
         let facts = Facts::of(self, &file)?;
         if let Some(stream) = name.strip_prefix(USER) {
@@ -45,6 +49,9 @@ impl Xattrs for Volume {
     }
 
     fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
+        if streams::split(ino).is_some() {
+            return Ok(());
+        }
         let file = self.mft().file(ino)?;
         let facts = Facts::of(self, &file)?;
         if self.options.hide_streams || !has_streams(facts.kind) {
@@ -76,6 +83,6 @@ impl Xattrs for Volume {
 }
 
 /// Returns whether a stream contains the compressed chunks of its own file.
-fn is_chunks(facts: &Facts, name: &[u8]) -> bool {
+pub fn is_chunks(facts: &Facts, name: &[u8]) -> bool {
     name == wof::STREAM && facts.reparse.as_ref().is_some_and(|reparse| reparse.tag == tag::WOF)
 }

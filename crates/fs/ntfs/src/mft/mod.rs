@@ -5,11 +5,9 @@
 
 mod file;
 mod record;
-mod slots;
 
 pub use file::{File, Value};
 pub use record::Record;
-pub use slots::Slots;
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -17,7 +15,7 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Ino, Result};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, Slots};
 
 use crate::attribute::{Attributes, Body, list};
 use crate::data::stream::Stream;

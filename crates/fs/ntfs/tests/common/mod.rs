@@ -49,6 +49,16 @@ pub const SHAPES: &[Shape] = &[
     shape("64k", &["-s", "512", "-c", "65536", "-I"], 64, false),
     shape("256k", &["-s", "512", "-c", "262144"], 256, false),
     shape("2m", &["-s", "4096", "-c", "2097152"], 1024, false),
+    shape("1k-1k", &["-s", "1024", "-c", "1024"], 16, true),
+    shape("1k-4k", &["-s", "1024", "-c", "4096", "-z", "4"], 24, true),
+    shape("2k-2k", &["-s", "2048", "-c", "2048", "-L", "Zwei"], 16, true),
+    shape("2k-4k", &["-s", "2048", "-c", "4096"], 24, true),
+    shape("4k-uuid", &["-s", "512", "-c", "4096", "-U", "-C"], 24, true),
+    shape("16k", &["-s", "512", "-c", "16384"], 48, false),
+    shape("32k", &["-s", "1024", "-c", "32768"], 64, false),
+    shape("4kn-16k", &["-s", "4096", "-c", "16384"], 64, false),
+    shape("128k", &["-s", "512", "-c", "131072"], 128, false),
+    shape("1m", &["-s", "512", "-c", "1048576"], 512, false),
 ];
 
 /// Returns the shape of this name.
@@ -336,6 +346,6 @@ pub static FORMAT: Format = Format {
     make: |name, folder| oracles().then(|| shape_of(name).make(folder)),
     fill: |name, folder| oracles().then(|| shape_of(name).filled(folder)),
     judge: "ntfsfix",
-    mend: "-d",
+    repair: "-d",
     now: Timestamp::new(1_700_000_000, 0),
 };

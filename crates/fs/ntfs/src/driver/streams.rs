@@ -1,0 +1,114 @@
+//! Alternate data streams as files: `FILE:STREAM`, as Windows names them.
+//!
+//! A stream is found by this name and is not listed. It has the attributes of its file, and the size and the data of the
+//! stream. Its inode number is the number of the record with the top bit set, and 15 bits above the 48 of the record that
+//! count the named streams of the file, in their order on disk.
+
+use alloc::vec::Vec;
+
+use obento_base::{Attr, Error, FileKind, Ino, Result};
+
+use super::contract::has_streams;
+use super::node::Facts;
+use super::volume::Volume;
+use super::xattrs::is_chunks;
+use crate::attribute::name::to_utf16;
+use crate::attribute::{Attribute, Body};
+use crate::data::content::Content;
+use crate::layout::raw::kind;
+use crate::mft::{File, Value};
+
+/// The bit of a number that stands for a stream.
+const MARK: u64 = 1 << 63;
+/// Bits of the number of a record.
+const RECORD_BITS: u32 = 48;
+/// Most streams of a file that have numbers.
+const COUNT_MAX: usize = 1 << 15;
+
+/// Returns the number of a stream of a file.
+fn number(file: Ino, index: usize) -> Option<Ino> {
+    let index = u64::try_from(index).ok().filter(|_| index < COUNT_MAX)?;
+    (file.0 >> RECORD_BITS == 0).then_some(Ino(MARK | index << RECORD_BITS | file.0))
+}
+
+/// Returns the file of a stream and the number of the stream, unless `ino` is a file.
+pub fn split(ino: Ino) -> Option<(Ino, usize)> {
+    let index = usize::try_from((ino.0 & !MARK) >> RECORD_BITS).ok()?;
+    (ino.0 & MARK != 0).then_some((Ino(ino.0 & ((1 << RECORD_BITS) - 1)), index))
+}
+
+/// Returns whether an attribute is the first part of a named stream.
+fn is_stream(attribute: &Attribute<'_>) -> bool {
+    let is_first = match attribute.body {
+        Body::Resident(_) => true,
+        Body::NonResident(part) => part.lowest == 0,
+    };
+    is_first && !attribute.name.is_empty()
+}
+
+impl Volume {
+    /// Returns the number of the stream that `name`, `FILE:STREAM`, refers to in a directory.
+    ///
+    /// # Errors
+    ///
+    /// - `NotFound`: no file has this name, or the file has no such stream.
+    pub fn find_stream(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
+        let colon = name.iter().rposition(|&byte| byte == b':').ok_or(Error::NotFound)?;
+        let (name, stream) = name.split_at_checked(colon).ok_or(Error::NotFound)?;
+        let stream =
+            stream.get(1..).and_then(to_utf16).filter(|units| !units.is_empty()).ok_or(Error::NotFound)?;
+        let stream: Vec<u8> = stream.into_iter().flat_map(u16::to_le_bytes).collect();
+        if self.options.hide_streams || name.is_empty() {
+            return Err(Error::NotFound);
+        }
+        let ino = self.find_file(dir, name)?;
+        let file = self.mft().file(ino)?;
+        let facts = Facts::of(self, &file)?;
+        if !has_streams(facts.kind) || is_chunks(&facts, &stream) {
+            return Err(Error::NotFound);
+        }
+        let all = file.all(kind::DATA)?;
+        let index =
+            all.iter().filter(|attribute| is_stream(attribute)).position(|found| found.name == stream);
+        index.and_then(|index| number(ino, index)).ok_or(Error::NotFound)
+    }
+
+    /// Returns the file and the value of a stream.
+    ///
+    /// # Errors
+    ///
+    /// - `Stale`: the file is not in use, or has no such stream.
+    fn stream(&self, file: Ino, index: usize) -> Result<(File, Value)> {
+        let file = self.mft().file(file)?;
+        let all = file.all(kind::DATA)?;
+        let name = all.iter().filter(|attribute| is_stream(attribute)).nth(index).ok_or(Error::Stale)?.name;
+        let value = file.value(self.mft(), kind::DATA, name)?.ok_or(Error::Stale)?;
+        Ok((file, value))
+    }
+
+    /// Returns the data of a stream.
+    pub fn stream_content(&self, file: Ino, index: usize) -> Result<Content> {
+        self.stream(file, index).map(|(_, value)| value.into())
+    }
+
+    /// Returns the attributes of a stream.
+    pub fn stream_attr(&self, ino: Ino, file: Ino, index: usize) -> Result<Attr> {
+        let (file, value) = self.stream(file, index)?;
+        let attr = Facts::of(self, &file)?.attr(self, &file)?;
+        let size = value.size();
+        Ok(Attr { ino, kind: FileKind::Regular, nlink: 1, size, blocks: size.div_ceil(512), ..attr })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_identify_file_and_stream() {
+        for (file, index) in [(5, 0), (0xffff_ffff_ffff, COUNT_MAX - 1), (1 << 40, 77)] {
+            assert_eq!(split(number(Ino(file), index).unwrap()), Some((Ino(file), index)));
+        }
+        assert_eq!((number(Ino(5), COUNT_MAX), number(Ino(1 << 48), 0), split(Ino(5))), (None, None, None));
+    }
+}
