@@ -1,0 +1,5 @@
+//! The bytes of the super block and of numbers.
+
+pub mod bytes;
+pub mod fields;
+pub mod super_block;
