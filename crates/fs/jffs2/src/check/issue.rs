@@ -1,0 +1,60 @@
+//! The inconsistencies of a volume: one variant for each kind, with its location.
+//!
+//! `offset` is the position of a node in the image.
+
+use alloc::vec::Vec;
+
+obento_driver::issues! {
+    // Nodes.
+    /// Bytes start like a node, and the checksum of the header is wrong.
+    Header { offset: u32, found: u32, expected: u32 } Damage "header-crc",
+        "byte {offset}: the header of a node has checksum {found:#x}, computed {expected:#x}";
+    /// A checksum of a node is wrong.
+    Checksum { offset: u32, node: &'static str, part: &'static str, found: u32, expected: u32 } Damage "node-crc",
+        "byte {offset}: the {part} of the {node} node has checksum {found:#x}, computed {expected:#x}";
+    /// A field of a node is invalid.
+    Field { offset: u32, node: &'static str, field: &'static str, found: u64 } Damage "node-field",
+        "byte {offset}: {field} of the {node} node is {found}";
+    /// A node runs past the end of the image.
+    Truncated { offset: u32, len: u32 } Damage "node-length",
+        "byte {offset}: a node of {len} bytes runs past the end of the image";
+    /// A node of a type that no version of the format has.
+    UnknownNode { offset: u32, kind: u16 } Note "unknown-node", "byte {offset}: a node has the unknown type {kind:#x}";
+    /// A node of a type without which the volume cannot be used.
+    IncompatibleNode { offset: u32, kind: u16 } Damage "incompatible-node",
+        "byte {offset}: a node has type {kind:#x}, without which the volume cannot be used";
+    /// Bytes that are not erased and belong to no node.
+    Garbage { offset: u32, len: u32 } Note "garbage", "byte {offset}: {len} bytes are neither erased nor part of a node";
+
+    // Files.
+    /// A name refers to an inode without nodes.
+    Dangling { offset: u32, ino: u32, dir: u32, name: Vec<u8> } Damage "dangling-name",
+        "directory {dir}: '{}' refers to inode {ino}, which does not exist", name.escape_ascii();
+    /// A name is in an inode that is no directory of the volume.
+    MissingParent { offset: u32, ino: u32, dir: u32, name: Vec<u8> } Damage "missing-parent",
+        "inode {ino}: its name '{}' is in inode {dir}, which is no directory of the volume", name.escape_ascii();
+    /// A directory has two names.
+    SecondName { offset: u32, ino: u32, dir: u32, name: Vec<u8> } Damage "second-name",
+        "directory {dir}: '{}' is a further name of directory {ino}", name.escape_ascii();
+    /// The bytes of a name are no name.
+    BadName { offset: u32, ino: u32, dir: u32, name: Vec<u8> } Damage "bad-name",
+        "directory {dir}: '{}' is not a valid name", name.escape_ascii();
+    /// The type in an entry is not that of the inode.
+    WrongType { offset: u32, ino: u32, dir: u32, name: Vec<u8>, found: u8 } Damage "entry-type",
+        "directory {dir}: '{}' has type {found}, which is not that of inode {ino}", name.escape_ascii();
+    /// A directory has entries and no inode node.
+    NoInode { ino: u32 } Damage "no-inode", "directory {ino} has entries and no inode node";
+    /// The type of an inode is unknown.
+    UnknownType { ino: u32, mode: u16 } Damage "mode", "inode {ino}: its mode {mode:#o} has no known type";
+    /// Data cannot be decompressed.
+    Data { ino: u32, offset: u32, codec: u8, why: &'static str } Damage "data",
+        "inode {ino}: the data at byte {offset}, with codec {codec}, {why}";
+    /// A file is shorter than its newest node says.
+    Short { ino: u32, found: u64, expected: u32 } Damage "size",
+        "inode {ino}: has {found} bytes, and its newest node says {expected}";
+    /// A symbolic link or a device has an invalid value.
+    Value { ino: u32 } Damage "value", "inode {ino}: its target or device number is invalid";
+    /// A file uses an extended attribute that does not exist.
+    DanglingXattr { ino: u32, id: u32 } Damage "dangling-xattr",
+        "inode {ino}: uses extended attribute {id}, which does not exist";
+}
