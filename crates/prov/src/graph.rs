@@ -1,0 +1,353 @@
+//! Derivation: versions of files, the activities that generated and used them, and the edges between them.
+//!
+//! A version of a file begins with the first write of an activity after it opened or created the file. An
+//! activity is a process. A version may be derived from every version that its activity opened for reading
+//! before it finished writing: which bytes went where is unknown, so each edge is *possible*, not certain.
+
+use alloc::collections::{BTreeMap, btree_map};
+use alloc::vec::Vec;
+
+use hashbrown::{HashMap, HashSet};
+use obento_base::{FileKind, Ino};
+
+use crate::actor::{Actor, ActorId};
+use crate::block::{BLOCK, BlockBuilder};
+use crate::directories::{Directories, Location};
+use crate::record::{FileId, Record};
+use crate::segment::{Entries, Entry, Header};
+
+/// A process: process ID and start time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Activity {
+    /// Process ID.
+    pub pid: u32,
+    /// Start time in clock ticks since boot.
+    pub start: u64,
+}
+
+impl From<Actor> for Activity {
+    fn from(actor: Actor) -> Self {
+        Self { pid: actor.pid, start: actor.start }
+    }
+}
+
+/// A version of a file. Version 0 is the contents before the log began.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Version {
+    /// The file.
+    pub file: FileId,
+    /// Number of the version.
+    pub number: u64,
+}
+
+/// A use or the generation of a version by an activity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Edge {
+    /// The process, with the name of its program at that time.
+    pub actor: Actor,
+    /// The version.
+    pub version: Version,
+    /// Sequence number of the record by which the edge is known.
+    pub sequence: u64,
+    /// Sequence number of the last record of the edge: the last write or the close.
+    pub last: u64,
+    /// Time in microseconds since 1970; 0 for an edge whose segment was removed.
+    pub time: i64,
+}
+
+/// The newest version of a file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Newest {
+    number: u64,
+    actor: Option<Actor>,
+    /// The activity closed the file.
+    is_closed: bool,
+    /// The activity opened the file for writing again.
+    is_reopened: bool,
+}
+
+impl Newest {
+    /// Returns whether the version was written by the process of `actor`, whatever program it executed then.
+    fn is_by(&self, actor: Actor) -> bool {
+        self.actor.is_some_and(|own| Activity::from(own) == actor.into())
+    }
+}
+
+/// The end of a file: its last name was removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Removal {
+    /// The process that removed it.
+    pub actor: Actor,
+    /// Sequence number of the record.
+    pub sequence: u64,
+    /// Time in microseconds since 1970.
+    pub time: i64,
+}
+
+/// The graph of a log, up to the records that were added.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    actors: HashMap<ActorId, Actor>,
+    newest: HashMap<FileId, Newest>,
+    locations: HashMap<FileId, Location>,
+    directories: Directories,
+    removed: HashMap<FileId, Removal>,
+    generated: BTreeMap<Version, Edge>,
+    used: Vec<Edge>,
+    seen: HashSet<(Activity, Version)>,
+    used_by: HashMap<Activity, Vec<(u64, Version)>>,
+    generated_by: HashMap<Activity, Vec<Version>>,
+    users: HashMap<Version, Vec<(u64, Activity)>>,
+}
+
+impl Graph {
+    /// Creates an empty graph.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the next record of the log.
+    pub fn add(&mut self, entry: &Entry<'_>) {
+        if let Record::Actor { id, actor } = entry.record {
+            self.actors.insert(id, actor);
+        }
+        let actor = entry.record.actor().and_then(|id| self.actors.get(&id)).copied().unwrap_or_default();
+        let removal = Removal { actor, sequence: entry.sequence, time: entry.time };
+        self.directories.add(&entry.record);
+        match entry.record {
+            Record::Open { file, mode, .. } => {
+                if mode.write {
+                    let newest = self.newest.entry(file).or_default();
+                    newest.is_reopened = newest.is_by(actor) && newest.is_closed;
+                }
+                if mode.read {
+                    self.uses(actor, file, entry);
+                }
+            }
+            Record::Close { file, .. } => self.closes(actor, file, entry.sequence),
+            Record::Create { parent, name, file, kind, .. } => {
+                self.moves(file, parent, name);
+                if kind == FileKind::Regular {
+                    // Formats without generations use a number again for another file, whose versions follow.
+                    self.newest.entry(file).or_default().actor = None;
+                    self.removed.remove(&file);
+                    self.generates(actor, file, entry);
+                }
+            }
+            Record::Link { parent, name, file, .. } => self.moves(file, parent, name),
+            Record::Remove { file, links: 0, .. } => drop(self.removed.insert(file, removal)),
+            Record::Rename { from, name, to, new_name, moved, replaced, exchange, .. } => {
+                self.moves(moved, to, new_name);
+                match replaced {
+                    Some(file) if exchange => self.moves(file, from, name),
+                    Some(file) => drop(self.removed.insert(file, removal)),
+                    None => {}
+                }
+            }
+            Record::Write { file, .. } | Record::Truncate { file, .. } => self.generates(actor, file, entry),
+            Record::Used { file, version, sequence, .. } => {
+                let (version, time) = (Version { file, number: version }, 0);
+                self.add_use(Edge { actor, version, sequence, last: sequence, time });
+            }
+            Record::Generated { file, version, sequence, parent, name, .. } => {
+                if !name.is_empty() {
+                    self.moves(file, parent, name);
+                }
+                let newest =
+                    Newest { number: version, actor: Some(actor), is_closed: false, is_reopened: false };
+                self.newest.insert(file, newest);
+                let (version, time) = (Version { file, number: version }, 0);
+                self.add_generation(Edge { actor, version, sequence, last: sequence, time });
+            }
+            _ => {}
+        }
+    }
+
+    fn moves(&mut self, file: FileId, parent: Ino, name: &[u8]) {
+        if !name.is_empty() {
+            self.locations.insert(file, Location { parent, name: name.into() });
+        }
+    }
+
+    fn uses(&mut self, actor: Actor, file: FileId, entry: &Entry<'_>) {
+        let newest = self.newest.get(&file).copied().unwrap_or_default();
+        // A process that reads its own output adds nothing.
+        if newest.is_by(actor) {
+            return;
+        }
+        let version = Version { file, number: newest.number };
+        let (sequence, time) = (entry.sequence, entry.time);
+        self.add_use(Edge { actor, version, sequence, last: sequence, time });
+    }
+
+    fn add_use(&mut self, edge: Edge) {
+        let activity = Activity::from(edge.actor);
+        if !self.seen.insert((activity, edge.version)) {
+            return;
+        }
+        self.used.push(edge);
+        self.used_by.entry(activity).or_default().push((edge.sequence, edge.version));
+        self.users.entry(edge.version).or_default().push((edge.sequence, activity));
+    }
+
+    fn generates(&mut self, actor: Actor, file: FileId, entry: &Entry<'_>) {
+        let newest = self.newest.entry(file).or_default();
+        if newest.is_by(actor) && !newest.is_reopened {
+            let version = Version { file, number: newest.number };
+            if let Some(edge) = self.generated.get_mut(&version) {
+                edge.last = entry.sequence;
+            }
+            return;
+        }
+        let number = newest.number.saturating_add(1);
+        *newest = Newest { number, actor: Some(actor), is_closed: false, is_reopened: false };
+        let (version, sequence, time) = (Version { file, number }, entry.sequence, entry.time);
+        self.add_generation(Edge { actor, version, sequence, last: sequence, time });
+    }
+
+    fn add_generation(&mut self, edge: Edge) {
+        match self.generated.entry(edge.version) {
+            btree_map::Entry::Vacant(slot) => {
+                slot.insert(edge);
+                self.generated_by.entry(edge.actor.into()).or_default().push(edge.version);
+            }
+            // A compacted edge that is repeated. Only a damaged log has one of another process.
+            btree_map::Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                if Activity::from(known.actor) == edge.actor.into() {
+                    known.last = known.last.max(edge.last);
+                }
+            }
+        }
+    }
+
+    fn closes(&mut self, actor: Actor, file: FileId, sequence: u64) {
+        let Some(newest) = self.newest.get_mut(&file).filter(|newest| newest.is_by(actor)) else {
+            return;
+        };
+        newest.is_closed = true;
+        if let Some(edge) = self.generated.get_mut(&Version { file, number: newest.number }) {
+            edge.last = sequence;
+        }
+    }
+
+    /// Returns the generation of each version, in the order of the versions.
+    pub fn generated(&self) -> impl Iterator<Item = &Edge> {
+        self.generated.values()
+    }
+
+    /// Returns the uses of versions, in the order of the log.
+    pub fn used(&self) -> &[Edge] {
+        &self.used
+    }
+
+    /// Returns the generation of a version; `None` for version 0.
+    pub fn generation(&self, version: Version) -> Option<&Edge> {
+        self.generated.get(&version)
+    }
+
+    /// Returns the newest version of a file.
+    pub fn newest(&self, file: FileId) -> Version {
+        Version { file, number: self.newest.get(&file).map_or(0, |newest| newest.number) }
+    }
+
+    /// Returns the versions that `version` may be derived from, in ascending order.
+    pub fn sources(&self, version: Version) -> Vec<Version> {
+        let Some(edge) = self.generated.get(&version) else { return Vec::new() };
+        let used = self.used_by.get(&Activity::from(edge.actor)).into_iter().flatten();
+        let before = used.filter(|(sequence, _)| *sequence <= edge.last).map(|(_, used)| *used);
+        let mut sources: Vec<_> = before.filter(|used| *used != version).collect();
+        sources.sort_unstable();
+        sources
+    }
+
+    /// Returns the versions that may be derived from `version`, in ascending order.
+    pub fn products(&self, version: Version) -> Vec<Version> {
+        let mut products = Vec::new();
+        for (sequence, activity) in self.users.get(&version).into_iter().flatten() {
+            for generated in self.generated_by.get(activity).into_iter().flatten() {
+                let finished = self.generated.get(generated).map_or(0, |edge| edge.last);
+                if sequence <= &finished && *generated != version {
+                    products.push(*generated);
+                }
+            }
+        }
+        products.sort_unstable();
+        products.dedup();
+        products
+    }
+
+    /// Returns the last name of a file in the log, and its directory.
+    pub fn location(&self, file: FileId) -> Option<(Ino, &[u8])> {
+        self.locations.get(&file).map(|location| (location.parent, location.name.as_slice()))
+    }
+
+    /// Returns the last names of the directories in the log.
+    pub fn directories(&self) -> &Directories {
+        &self.directories
+    }
+
+    /// Returns the removal of the last name of a file.
+    pub fn removed(&self, file: FileId) -> Option<&Removal> {
+        self.removed.get(&file)
+    }
+
+    /// Returns the files with a known name, in ascending order.
+    pub fn files(&self) -> Vec<FileId> {
+        let mut files: Vec<_> = self.locations.keys().copied().collect();
+        files.sort_unstable();
+        files
+    }
+
+    /// Returns a segment with the edges of `old`, which is such a segment, and of `segment`. Drops the
+    /// oldest edges so that it is at most `max` bytes long.
+    pub(crate) fn compact(header: &Header, old: &[u8], segment: &[u8], max: usize) -> Vec<u8> {
+        let mut graph = Self::new();
+        for entry in Entries::new(old).chain(Entries::new(segment)).flatten() {
+            graph.add(&entry);
+        }
+        let mut edges: Vec<(bool, Edge)> = graph.used.iter().map(|edge| (false, *edge)).collect();
+        edges.extend(graph.generated.values().map(|edge| (true, *edge)));
+        edges.sort_by_key(|(_, edge)| edge.last);
+        loop {
+            let bytes = graph.encode(header, &edges);
+            if bytes.len() <= max || edges.is_empty() {
+                return bytes;
+            }
+            // One more than half, so that the loop ends.
+            edges.drain(..edges.len().div_ceil(2));
+        }
+    }
+
+    fn encode(&self, header: &Header, edges: &[(bool, Edge)]) -> Vec<u8> {
+        let (mut out, mut block) = (header.encode(), BlockBuilder::default());
+        let (mut ids, mut next) = (HashMap::new(), 0u64);
+        let mut push = |record: &Record<'_>| {
+            if !block.push(next, 0, record) {
+                block.encode(&mut out);
+                block.clear();
+                block.push(next, 0, record);
+            }
+            next = next.saturating_add(1);
+        };
+        for (is_generation, edge) in edges {
+            let count = ids.len();
+            let id = *ids.entry(edge.actor).or_insert_with(|| {
+                let id = ActorId(u32::try_from(count).unwrap_or(u32::MAX));
+                push(&Record::Actor { id, actor: edge.actor });
+                id
+            });
+            let Version { file, number: version } = edge.version;
+            let (parent, name) = self.location(file).unwrap_or((Ino(0), b""));
+            push(&match is_generation {
+                true => Record::Generated { actor: id, file, version, sequence: edge.last, parent, name },
+                false => Record::Used { actor: id, file, version, sequence: edge.sequence },
+            });
+        }
+        if !block.is_empty() {
+            block.encode(&mut out);
+        }
+        debug_assert_eq!(out.len().checked_rem(BLOCK), Some(0));
+        out
+    }
+}

@@ -1,0 +1,60 @@
+//! The provenance layer: records which process created, read and changed which file, around any driver.
+//!
+//! [`Recorded`] wraps an open volume and implements the same contract, so that every host uses it without
+//! changes. It appends a record after each successful change to segments in the directory
+//! `/.obento-prov`, which is hidden. [`Who`] returns the process on whose behalf the current thread works.
+//!
+//! - `actor` identifies processes.
+//! - `record` and `block` are the format: records in blocks of 4 KiB, each with a checksum.
+//! - `segment` decodes segments. It accepts any bytes.
+//! - `log` writes segments.
+//! - `opens` attributes delayed writes to the process that opened the file, and merges them.
+//! - `recorded` and `changes` implement the contract.
+//! - `graph` derives versions of files, and which version was made from which.
+//! - `directories` builds paths, and `reader` finds the segments of a volume.
+//!
+//! Invariant: a record is on stable storage before the sync that covers its change returns. A failure to
+//! record never fails an operation: the lost records are counted instead.
+//! Locking: the log has one lock. No thread holds it while it calls the wrapped volume on behalf of a user,
+//! and no driver calls this crate, so it is the innermost lock of a host.
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
+
+extern crate alloc;
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+mod actor;
+mod block;
+mod changes;
+mod directories;
+mod files;
+mod graph;
+mod log;
+mod opens;
+mod reader;
+mod record;
+mod recorded;
+mod segment;
+
+pub use actor::{Actor, ActorId, FixedWho, Who};
+pub use block::BLOCK;
+pub use directories::{Directories, Location};
+pub use graph::{Activity, Edge, Graph, Removal, Version};
+pub use log::{LogOptions, LogStatus, WriteSource};
+pub use opens::Transferred;
+pub use reader::Segments;
+pub use record::{AttrMask, FileId, Mark, OpenMode, Record};
+pub use recorded::{DIRECTORY, Recorded};
+pub use segment::{Damage, Entries, Entry, Header, segment_name, segment_number};

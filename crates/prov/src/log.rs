@@ -1,0 +1,570 @@
+//! The writer: gathers records in blocks, and blocks in a buffer of 64 KiB that is written when it is full
+//! and before a sync.
+//!
+//! Invariant: the only durable version of a block is never overwritten. A block that is not full is written
+//! before a sync to one of two places, and its next version to the other.
+//! Invariant: an error never reaches a user. The records of a failed write are counted as lost, and the
+//! count is recorded when writing succeeds again.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use hashbrown::{HashMap, HashSet};
+use obento_base::wire::to_u64;
+use obento_base::{Error, Ino, Result, Timestamp};
+use obento_driver::{FileSystem, Size};
+use obento_env::Clock;
+use obento_vfs::Node;
+
+use crate::actor::{Actor, ActorId};
+use crate::block::{BLOCK, BlockBuilder};
+use crate::files::Files;
+use crate::graph::Graph;
+use crate::opens::{Opens, PendingWrite};
+use crate::record::{Mark, Record};
+use crate::segment::{Entries, Header, segment_name};
+
+/// Size of the buffer in bytes.
+const BUFFER: usize = 64 << 10;
+/// Age at which merged writes are recorded.
+const PENDING_AGE: i64 = 1_000_000;
+/// Maximum number of actors with numbers at a time.
+const ACTORS_MAX: usize = 1 << 16;
+/// Sequence numbers that are skipped after a crash: more than the records that a crash can lose, so that no
+/// number is used twice.
+const CRASH_GAP: u64 = 1 << 20;
+/// The part of a volume that segments may use.
+const VOLUME_PART: u64 = 16;
+/// Free bytes that records leave to users.
+const RESERVE: u64 = 256 << 10;
+const BLOCK_LEN: u64 = to_u64(BLOCK);
+/// The name of the compacted edges of removed segments.
+pub(crate) const EDGES: &str = "00000000.prv";
+const NEW_EDGES: &str = "edges.new";
+
+/// The layer that reports writes of data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WriteSource {
+    /// The operations of the contract.
+    #[default]
+    Driver,
+    /// The host, through [`Recorded::wrote`](crate::Recorded::wrote). Between the host and the driver, writes are
+    /// gathered and lose their process.
+    Host,
+}
+
+/// Bounds and identity of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogOptions {
+    /// Length of a segment in bytes.
+    pub segment: u64,
+    /// Number of segments.
+    pub segments: u32,
+    /// Identifies the boot of the system.
+    pub boot: [u8; 16],
+    /// Whether the directory of the log is visible. It cannot be changed in any case.
+    pub shown: bool,
+    /// The layer that reports writes of data.
+    pub writes: WriteSource,
+}
+
+impl Default for LogOptions {
+    /// Returns the defaults: 16 segments of 4 MiB, hidden. A log never uses more than a sixteenth of its
+    /// volume.
+    fn default() -> Self {
+        let (shown, writes) = (false, WriteSource::Driver);
+        Self { segment: 4 << 20, segments: 16, boot: [0; 16], shown, writes }
+    }
+}
+
+/// The state of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogStatus {
+    /// Sequence number of the next record.
+    pub next: u64,
+    /// Number of records that were lost and not marked yet.
+    pub lost: u64,
+}
+
+/// The places of the block that is not full.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tail {
+    /// The first of the two places, as a block number.
+    base: u64,
+    /// The place with the newest version.
+    newest: Option<u64>,
+    /// The number of the write that wrote the newest version.
+    version: u64,
+    /// Whether a sync has covered the newest version.
+    is_durable: bool,
+    /// Number of places in use.
+    places: u64,
+}
+
+impl Tail {
+    /// Returns a block without a version whose first place is `base`.
+    fn at(base: u64) -> Self {
+        Self { base, ..Self::default() }
+    }
+
+    /// Returns the place for the next version: never that of the newest durable version, nor that of a
+    /// version that a sync may be making durable.
+    fn next_place(&self) -> u64 {
+        match self.newest {
+            None => self.base,
+            Some(newest) if self.is_durable && newest != self.base => self.base,
+            Some(_) if self.is_durable => self.base.saturating_add(1),
+            Some(_) => self.base.saturating_add(self.places),
+        }
+    }
+
+    /// Returns the number of places if `place` is used, too.
+    fn places_with(&self, place: u64) -> u64 {
+        place.saturating_sub(self.base).saturating_add(1).max(self.places)
+    }
+}
+
+/// The result of a flush.
+#[derive(Clone, Debug)]
+pub(crate) struct Flushed {
+    /// The segments that a sync must cover.
+    pub(crate) segments: Vec<Ino>,
+    version: u64,
+}
+
+/// The writer of a log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    files: Files,
+    options: LogOptions,
+    volume: [u8; 16],
+    /// The current segment; `None` until there is room for it.
+    segment: Option<(u32, Node)>,
+    /// Bytes from the start of the current segment for which space is allocated.
+    reserved: u64,
+    last_number: u32,
+    /// The segments in the volume, in ascending order.
+    kept: Vec<u32>,
+    /// The inodes that users may not reach.
+    inos: HashSet<Ino>,
+    block: BlockBuilder,
+    tail: Tail,
+    /// Full blocks that are not written, and the place of the first one.
+    full: Vec<u8>,
+    full_at: u64,
+    full_records: u64,
+    next: u64,
+    actors: HashMap<Actor, ActorId>,
+    next_actor: u32,
+    /// Number of writes.
+    writes: u64,
+    /// The sequence number up to which the current block is written.
+    written_to: u64,
+    last_time: i64,
+    pub(crate) opens: Opens,
+    pending_since: Option<i64>,
+    lost: u64,
+    /// Segments with data that no sync has covered.
+    unsynced: Vec<Ino>,
+    buffer: Vec<u8>,
+}
+
+impl Log {
+    /// Opens or creates the log of `fs`.
+    pub(crate) fn open(
+        fs: &Arc<dyn FileSystem>,
+        directory: &str,
+        options: LogOptions,
+        clock: &dyn Clock,
+    ) -> Result<Self> {
+        let files = Files::open(Arc::clone(fs), directory)?;
+        let kept = files.segments()?;
+        let mut inos = HashSet::from_iter([files.dir()]);
+        for &number in &kept {
+            inos.insert(files.find(&segment_name(number))?.ino());
+        }
+        let (_, size) = files.room()?;
+        let each = size.checked_div(VOLUME_PART.saturating_mul(options.segments.max(1).into())).unwrap_or(0);
+        let segment = options.segment.min(each).max(BLOCK_LEN.saturating_mul(4));
+        let mut log = Self {
+            files,
+            options: LogOptions { segment, segments: options.segments.max(2), ..options },
+            volume: fs.info().probe.uuid.unwrap_or_default(),
+            segment: None,
+            reserved: 0,
+            last_number: kept.last().copied().unwrap_or(0),
+            kept,
+            inos,
+            block: BlockBuilder::default(),
+            tail: Tail::at(1),
+            full: Vec::new(),
+            full_at: 1,
+            full_records: 0,
+            next: 1,
+            actors: HashMap::new(),
+            next_actor: 0,
+            writes: 0,
+            written_to: 0,
+            last_time: 0,
+            opens: Opens::default(),
+            pending_since: None,
+            lost: 0,
+            unsynced: Vec::new(),
+            buffer: Vec::new(),
+        };
+        let had_crashed = log.resume()?;
+        let now = micros(clock.now());
+        log.last_time = now;
+        if !log.has_no_room() && log.segment.is_none() {
+            // Without a segment the first records wait, as on a full volume.
+            let _ = log.begin_segment();
+        }
+        if had_crashed {
+            log.push(now, &Record::Mark(Mark::Crash));
+        }
+        log.push(now, &Record::Mark(Mark::Mount { boot: options.boot }));
+        Ok(log)
+    }
+
+    /// Continues the newest segment. Returns whether the log has no end.
+    fn resume(&mut self) -> Result<bool> {
+        let Some(&number) = self.kept.iter().rev().find(|&&number| number != 0) else { return Ok(false) };
+        let node = self.files.find(&segment_name(number))?;
+        let bytes = Files::read(&node, obento_base::wire::to_usize(self.options.segment.saturating_mul(4)))?;
+        let mut entries = Entries::new(&bytes);
+        let mut ended = false;
+        for entry in entries.by_ref() {
+            ended = entry.is_ok_and(|entry| entry.record == Record::Mark(Mark::Unmount));
+        }
+        let first = Header::decode(&bytes).map_or(1, |header| header.first);
+        self.next = entries.next_sequence().max(first);
+        if !ended {
+            self.next = self.next.saturating_add(CRASH_GAP);
+        }
+        self.tail = Tail::at(to_u64(bytes.len()).div_ceil(BLOCK_LEN).max(1));
+        self.full_at = self.tail.base;
+        self.reserve(&node);
+        self.segment = Some((number, node));
+        Ok(!ended)
+    }
+
+    /// Allocates space for the whole segment, so that its records have room on a volume that becomes full. Formats that
+    /// cannot allocate space in advance take it with each write.
+    fn reserve(&mut self, node: &Node) {
+        self.reserved = 0;
+        let segment = self.options.segment;
+        if !self.has_no_room() && node.allocate(0..segment, Size::Keep).is_ok() {
+            self.reserved = segment;
+        }
+    }
+
+    pub(crate) fn status(&self) -> LogStatus {
+        LogStatus { next: self.next, lost: self.lost }
+    }
+
+    pub(crate) fn dir(&self) -> Ino {
+        self.files.dir()
+    }
+
+    /// Returns whether `ino` belongs to the log.
+    pub(crate) fn owns(&self, ino: Ino) -> bool {
+        self.inos.contains(&ino)
+    }
+
+    /// Records something that `actor` did.
+    pub(crate) fn record<'a>(&mut self, time: i64, actor: Actor, record: impl Fn(ActorId) -> Record<'a>) {
+        if self.pending_since.is_some_and(|since| time.saturating_sub(since) >= PENDING_AGE) {
+            self.settle_all(time);
+        }
+        self.add(time, actor, record);
+    }
+
+    fn add<'a>(&mut self, time: i64, actor: Actor, record: impl Fn(ActorId) -> Record<'a>) {
+        let id = self.actor(time, actor);
+        if self.push_if_it_fits(time, &record(id)) {
+            return;
+        }
+        // The actor is defined again if the record begins a segment.
+        self.seal_block();
+        let id = self.actor(time, actor);
+        self.push(time, &record(id));
+    }
+
+    /// Returns the number of `actor`, and defines it first if necessary.
+    fn actor(&mut self, time: i64, actor: Actor) -> ActorId {
+        if let Some(&id) = self.actors.get(&actor) {
+            return id;
+        }
+        if self.actors.len() >= ACTORS_MAX {
+            self.actors.clear();
+        }
+        let id = ActorId(self.next_actor);
+        self.next_actor = self.next_actor.wrapping_add(1);
+        self.push(time, &Record::Actor { id, actor });
+        self.actors.insert(actor, id);
+        id
+    }
+
+    /// Adds a write to those that are recorded later.
+    pub(crate) fn wrote(&mut self, time: i64, write: PendingWrite) {
+        let PendingWrite { actor, file, written } = write;
+        let is_full = self.opens.wrote(actor, file, &(written.start..written.end));
+        let since = *self.pending_since.get_or_insert(time);
+        if is_full || time.saturating_sub(since) >= PENDING_AGE {
+            self.settle_all(time);
+        }
+    }
+
+    /// Records the writes to `ino` that are not recorded yet.
+    pub(crate) fn settle(&mut self, time: i64, ino: Ino) {
+        let writes = self.opens.take(ino);
+        writes.into_iter().for_each(|write| self.push_write(time, write));
+    }
+
+    /// Records all writes that are not recorded yet.
+    pub(crate) fn settle_all(&mut self, time: i64) {
+        self.pending_since = None;
+        let writes = self.opens.take_all();
+        writes.into_iter().for_each(|write| self.push_write(time, write));
+    }
+
+    fn push_write(&mut self, time: i64, write: PendingWrite) {
+        let PendingWrite { actor, file, written } = write;
+        self.add(time, actor, |actor| Record::Write { actor, file, written });
+    }
+
+    /// Adds a record, with the next sequence number.
+    fn push(&mut self, time: i64, record: &Record<'_>) {
+        if self.push_if_it_fits(time, record) {
+            return;
+        }
+        self.seal_block();
+        if !self.push_if_it_fits(time, record) {
+            (self.lost, self.next) = (self.lost.saturating_add(1), self.next.saturating_add(1));
+        }
+    }
+
+    fn push_if_it_fits(&mut self, time: i64, record: &Record<'_>) -> bool {
+        let fits = self.block.push(self.next, time, record);
+        if fits {
+            (self.next, self.last_time) = (self.next.saturating_add(1), time);
+        }
+        fits
+    }
+
+    /// Moves the current block to the full ones, and begins another block.
+    fn seal_block(&mut self) {
+        let place = self.tail.next_place();
+        let expected = self.full_at.saturating_add(to_u64(self.full.len()).div_ceil(BLOCK_LEN));
+        if !self.full.is_empty() && expected != place {
+            self.write_full();
+        }
+        if self.full.is_empty() {
+            self.full_at = place;
+        }
+        self.block.encode(&mut self.full);
+        self.full_records = self.full_records.saturating_add(self.block.count());
+        self.block.clear();
+        self.tail = Tail::at(self.tail.base.saturating_add(self.tail.places_with(place)));
+        if self.full.len() >= BUFFER {
+            self.write_full();
+        }
+    }
+
+    /// Writes the full blocks.
+    fn write_full(&mut self) {
+        let bytes = core::mem::take(&mut self.full);
+        let records = core::mem::take(&mut self.full_records);
+        if bytes.is_empty() {
+            return;
+        }
+        if self.write(self.full_at, &bytes).is_err() {
+            self.lost = self.lost.saturating_add(records);
+        }
+        self.full = bytes;
+        self.full.clear();
+        self.note_loss();
+        let limit = self.options.segment.checked_div(BLOCK_LEN).unwrap_or(1);
+        if self.tail.base >= limit && self.tail.newest.is_none() {
+            self.end_segment();
+        }
+    }
+
+    /// Records how many records were lost, if that is possible now.
+    fn note_loss(&mut self) {
+        if self.lost == 0 || self.segment.is_none() {
+            return;
+        }
+        let mark = Record::Mark(Mark::Lost(self.lost));
+        if self.push_if_it_fits(self.last_time, &mark) {
+            self.lost = 0;
+        }
+    }
+
+    fn has_no_room(&self) -> bool {
+        self.files.room().map_or(true, |(free, size)| {
+            free < RESERVE.min(size.checked_div(VOLUME_PART).unwrap_or(0)).saturating_add(to_u64(BUFFER))
+        })
+    }
+
+    /// Writes blocks to the current segment, which is created if necessary.
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        let end = at.saturating_mul(BLOCK_LEN).saturating_add(to_u64(bytes.len()));
+        if (self.segment.is_none() || end > self.reserved) && self.has_no_room() {
+            return Err(Error::NoSpace);
+        }
+        let node = match &self.segment {
+            Some((_, node)) => node.clone(),
+            None => self.begin_segment()?,
+        };
+        Files::write(&node, at.saturating_mul(BLOCK_LEN), bytes)?;
+        self.writes = self.writes.saturating_add(1);
+        if !self.unsynced.contains(&node.ino()) {
+            self.unsynced.push(node.ino());
+        }
+        Ok(())
+    }
+
+    /// Creates a segment. Removes the oldest one if there are too many.
+    fn begin_segment(&mut self) -> Result<Node> {
+        while self.kept.iter().filter(|&&number| number != 0).count() >= to_count(self.options.segments) {
+            self.remove_oldest()?;
+        }
+        let number = self.last_number.saturating_add(1);
+        let name = segment_name(number);
+        let node = match self.files.create(&name) {
+            Err(Error::Exists) => self.files.find(&name)?,
+            created => created?,
+        };
+        self.inos.insert(node.ino());
+        self.reserve(&node);
+        let header = Header { volume: self.volume, number, first: self.next, boot: self.options.boot };
+        Files::write(&node, 0, &header.encode())?;
+        self.last_number = number;
+        self.kept.push(number);
+        self.segment = Some((number, node.clone()));
+        Ok(node)
+    }
+
+    /// Removes the oldest segment after adding its edges to the compacted ones.
+    fn remove_oldest(&mut self) -> Result<()> {
+        let Some(&number) = self.kept.iter().find(|&&number| number != 0) else { return Ok(()) };
+        let node = self.files.find(&segment_name(number))?;
+        // If the edges cannot be kept, the segment is removed nevertheless: the bound is more important.
+        let _ = self.compact(&node);
+        self.files.remove(&segment_name(number))?;
+        self.kept.retain(|&kept| kept != number);
+        self.inos.remove(&node.ino());
+        self.unsynced.retain(|&ino| ino != node.ino());
+        Ok(())
+    }
+
+    /// Adds the edges of a segment to the file of edges, whose oldest half is dropped if it exceeds the
+    /// length of a segment.
+    fn compact(&mut self, segment: &Node) -> Result<()> {
+        let limit = obento_base::wire::to_usize(self.options.segment);
+        let bytes = Files::read(segment, limit.saturating_mul(4))?;
+        let old = match self.files.find(EDGES) {
+            Err(Error::NotFound) => Vec::new(),
+            found => Files::read(&found?, limit.saturating_mul(2))?,
+        };
+        let header = Header { volume: self.volume, number: 0, first: 0, boot: [0; 16] };
+        let edges = Graph::compact(&header, &old, &bytes, limit);
+        if self.files.find(NEW_EDGES).is_ok() {
+            self.files.remove(NEW_EDGES)?;
+        }
+        let node = self.files.create(NEW_EDGES)?;
+        self.inos.insert(node.ino());
+        Files::write(&node, 0, &edges)?;
+        // The new edges are durable before their name replaces the old ones.
+        node.sync()?;
+        if let Ok(old) = self.files.find(EDGES) {
+            self.inos.remove(&old.ino());
+        }
+        self.files.rename(NEW_EDGES, EDGES)?;
+        if !self.kept.contains(&0) {
+            self.kept.insert(0, 0);
+        }
+        Ok(())
+    }
+
+    /// Ends the current segment. The next write begins another one.
+    fn end_segment(&mut self) {
+        self.segment = None;
+        self.tail = Tail::at(1);
+        self.full_at = 1;
+        // A segment is decoded without the others.
+        self.actors.clear();
+    }
+
+    /// Writes all records. Returns what a sync must cover.
+    pub(crate) fn flush(&mut self, time: i64) -> Flushed {
+        self.settle_all(time);
+        self.write_full();
+        let is_written = self.written_to == self.next && self.tail.newest.is_some();
+        if !self.block.is_empty() && !is_written {
+            self.write_tail();
+            self.written_to = self.next;
+        }
+        Flushed { segments: self.unsynced.clone(), version: self.writes }
+    }
+
+    /// Writes the current block, which is not full.
+    fn write_tail(&mut self) {
+        let place = self.tail.next_place();
+        let mut bytes = core::mem::take(&mut self.buffer);
+        bytes.clear();
+        self.block.encode(&mut bytes);
+        match self.write(place, &bytes) {
+            Ok(()) => {
+                self.tail = Tail {
+                    newest: Some(place),
+                    version: self.writes,
+                    is_durable: false,
+                    places: self.tail.places_with(place),
+                    ..self.tail
+                };
+            }
+            Err(_) => {
+                self.lost = self.lost.saturating_add(self.block.count());
+                self.block.clear();
+                self.tail = Tail::at(self.tail.base.saturating_add(self.tail.places));
+            }
+        }
+        self.buffer = bytes;
+    }
+
+    /// Notes that a sync has covered what `flush` wrote.
+    pub(crate) fn synced(&mut self, flushed: &Flushed) {
+        if flushed.version == self.writes {
+            self.unsynced.retain(|ino| !flushed.segments.contains(ino));
+        }
+        if flushed.version == self.tail.version {
+            self.tail.is_durable = true;
+        }
+    }
+
+    /// Records the end, and writes everything.
+    pub(crate) fn end(&mut self, time: i64) {
+        self.settle_all(time);
+        self.push(time, &Record::Mark(Mark::Unmount));
+        self.flush(time);
+    }
+
+    /// Records a mark.
+    pub(crate) fn mark(&mut self, time: i64, mark: Mark) {
+        self.settle_all(time);
+        self.push(time, &Record::Mark(mark));
+    }
+}
+
+fn to_count(value: u32) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// Returns a time in microseconds since 1970.
+pub(crate) fn micros(time: Timestamp) -> i64 {
+    let part = Duration::from_nanos(time.nanos().into()).subsec_micros();
+    time.secs().saturating_mul(1_000_000).saturating_add(part.into())
+}

@@ -1,0 +1,230 @@
+//! Open files: which process has which file open, and what it transferred.
+//!
+//! Data may be written long after the process wrote it, and by a thread of the host. Such a write belongs to
+//! the process that opened the file for writing.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use hashbrown::HashMap;
+use obento_base::{Generation, Ino};
+
+use crate::actor::Actor;
+use crate::record::{FileId, OpenMode};
+
+/// Maximum number of files with writes that are not recorded yet.
+const PENDING_MAX: usize = 1024;
+/// Maximum number of files whose last writer is remembered after it closed the file.
+const WRITERS_MAX: usize = 4096;
+
+/// Bytes that were read or written, and the smallest range that contains them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Transferred {
+    /// Number of bytes, including repeated ones.
+    pub bytes: u64,
+    /// Offset of the first byte; 0 if no byte was transferred.
+    pub start: u64,
+    /// Offset after the last byte.
+    pub end: u64,
+}
+
+impl Transferred {
+    pub(crate) fn add(&mut self, range: &Range<u64>) {
+        let len = range.end.saturating_sub(range.start);
+        if len == 0 {
+            return;
+        }
+        self.start = if self.bytes == 0 { range.start } else { self.start.min(range.start) };
+        self.end = self.end.max(range.end);
+        self.bytes = self.bytes.saturating_add(len);
+    }
+}
+
+/// A process that has a file open, once or several times.
+#[derive(Debug)]
+struct OpenFile {
+    actor: Actor,
+    count: u32,
+    mode: OpenMode,
+    read: Transferred,
+    written: Transferred,
+}
+
+/// Writes of one process to one file that are not recorded yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PendingWrite {
+    pub(crate) actor: Actor,
+    pub(crate) file: FileId,
+    pub(crate) written: Transferred,
+}
+
+/// The open files, the last writers, and the writes that are not recorded yet.
+#[derive(Debug, Default)]
+pub(crate) struct Opens {
+    open: HashMap<Ino, Vec<OpenFile>>,
+    writers: HashMap<Ino, Actor>,
+    pending: HashMap<Ino, Vec<PendingWrite>>,
+}
+
+impl Opens {
+    pub(crate) fn opened(&mut self, actor: Actor, ino: Ino, mode: OpenMode) {
+        if mode.write {
+            self.note_writer(actor, ino);
+        }
+        let files = self.open.entry(ino).or_default();
+        match files.iter_mut().find(|file| file.actor == actor) {
+            Some(file) => {
+                file.count = file.count.saturating_add(1);
+                file.mode.read |= mode.read;
+                file.mode.write |= mode.write;
+            }
+            None => {
+                let (read, written) = <(Transferred, Transferred)>::default();
+                files.push(OpenFile { actor, count: 1, mode, read, written });
+            }
+        }
+    }
+
+    pub(crate) fn note_writer(&mut self, actor: Actor, ino: Ino) {
+        if self.writers.len() >= WRITERS_MAX {
+            self.writers.retain(|ino, _| self.open.contains_key(ino));
+        }
+        if self.writers.len() < WRITERS_MAX {
+            self.writers.insert(ino, actor);
+        }
+    }
+
+    pub(crate) fn was_read(&mut self, actor: Actor, ino: Ino, range: &Range<u64>) {
+        let files = self.open.get_mut(&ino);
+        // The kernel reads ahead on behalf of no process.
+        let file = files.and_then(|files| match files.as_mut_slice() {
+            [only] => Some(only),
+            files => files.iter_mut().find(|file| file.actor == actor),
+        });
+        if let Some(file) = file {
+            file.read.add(range);
+        }
+    }
+
+    /// Returns what the process transferred, if this was its last close of the file.
+    pub(crate) fn closed(&mut self, actor: Actor, ino: Ino) -> Option<(Transferred, Transferred)> {
+        let files = self.open.get_mut(&ino)?;
+        let at = files.iter().position(|file| file.actor == actor)?;
+        let file = files.get_mut(at)?;
+        file.count = file.count.saturating_sub(1);
+        if file.count > 0 {
+            return None;
+        }
+        let OpenFile { read, written, .. } = files.swap_remove(at);
+        if files.is_empty() {
+            self.open.remove(&ino);
+        }
+        Some((read, written))
+    }
+
+    /// Returns the process to which a write belongs that occurs while the thread works for `current`: that
+    /// process if it has the file open for writing, otherwise the last process that opened it for writing,
+    /// otherwise that process.
+    pub(crate) fn writer(&self, ino: Ino, current: Option<Actor>) -> Actor {
+        let opened = |actor: &Actor| {
+            let files = self.open.get(&ino).into_iter().flatten();
+            files.into_iter().any(|file| file.actor == *actor && file.mode.write)
+        };
+        current.filter(opened).or_else(|| self.writers.get(&ino).copied()).or(current).unwrap_or_default()
+    }
+
+    /// Returns the generation of a file with writes that are not recorded yet.
+    pub(crate) fn pending_generation(&self, ino: Ino) -> Option<Generation> {
+        self.pending.get(&ino)?.first().map(|write| write.file.generation)
+    }
+
+    /// Adds a write. Returns whether all writes must be recorded now.
+    pub(crate) fn wrote(&mut self, actor: Actor, file: FileId, range: &Range<u64>) -> bool {
+        let files = self.open.get_mut(&file.ino).into_iter().flatten();
+        if let Some(open) = files.into_iter().find(|open| open.actor == actor) {
+            open.written.add(range);
+        }
+        let writes = self.pending.entry(file.ino).or_default();
+        match writes.iter_mut().find(|write| write.actor == actor) {
+            Some(write) => write.written.add(range),
+            None => {
+                let mut written = Transferred::default();
+                written.add(range);
+                writes.push(PendingWrite { actor, file, written });
+            }
+        }
+        self.pending.len() > PENDING_MAX
+    }
+
+    /// Returns the writes to `ino` that are not recorded yet.
+    pub(crate) fn take(&mut self, ino: Ino) -> Vec<PendingWrite> {
+        if self.pending.is_empty() { Vec::new() } else { self.pending.remove(&ino).unwrap_or_default() }
+    }
+
+    /// Returns all writes that are not recorded yet, by inode number.
+    pub(crate) fn take_all(&mut self) -> Vec<PendingWrite> {
+        let mut writes: Vec<_> = self.pending.drain().flat_map(|(_, writes)| writes).collect();
+        writes.sort_by_key(|write| write.file.ino);
+        writes
+    }
+
+    /// Forgets the last writer of a file without users.
+    pub(crate) fn forget(&mut self, ino: Ino) {
+        self.writers.remove(&ino);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn actor(pid: u32) -> Actor {
+        Actor { pid, ..Actor::default() }
+    }
+
+    const INO: Ino = Ino(5);
+    const WRITING: OpenMode = OpenMode { read: false, write: true };
+    const READING: OpenMode = OpenMode { read: true, write: false };
+
+    #[test]
+    fn a_delayed_write_belongs_to_the_process_that_opened_the_file_for_writing() {
+        let mut opens = Opens::default();
+        assert_eq!(opens.writer(INO, Some(actor(1))), actor(1));
+        opens.opened(actor(1), INO, WRITING);
+        opens.opened(actor(2), INO, READING);
+        assert_eq!(opens.writer(INO, Some(actor(2))), actor(1));
+        assert_eq!(opens.writer(INO, None), actor(1));
+        opens.closed(actor(1), INO);
+        assert_eq!(opens.writer(INO, None), actor(1));
+        opens.opened(actor(3), INO, WRITING);
+        opens.opened(actor(4), INO, WRITING);
+        assert_eq!(opens.writer(INO, Some(actor(3))), actor(3));
+        assert_eq!(opens.writer(INO, Some(actor(2))), actor(4));
+    }
+
+    #[test]
+    fn writes_are_merged_by_process_and_file() {
+        let mut opens = Opens::default();
+        let file = FileId { ino: INO, generation: Generation(0) };
+        opens.wrote(actor(1), file, &(100..200));
+        opens.wrote(actor(1), file, &(0..50));
+        opens.wrote(actor(2), file, &(7..9));
+        let spans: Vec<_> =
+            opens.take(INO).into_iter().map(|write| (write.actor.pid, write.written)).collect();
+        let first = Transferred { bytes: 150, start: 0, end: 200 };
+        assert_eq!(spans, [(1, first), (2, Transferred { bytes: 2, start: 7, end: 9 })]);
+        assert!(opens.take_all().is_empty());
+    }
+
+    #[test]
+    fn the_last_close_of_a_process_returns_its_transfers() {
+        let mut opens = Opens::default();
+        opens.opened(actor(1), INO, READING);
+        opens.opened(actor(1), INO, READING);
+        opens.was_read(actor(9), INO, &(10..30));
+        assert_eq!(opens.closed(actor(1), INO), None);
+        let read = Transferred { bytes: 20, start: 10, end: 30 };
+        assert_eq!(opens.closed(actor(1), INO), Some((read, Transferred::default())));
+        assert_eq!(opens.closed(actor(1), INO), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! The wrapper: the parts of the contract that change nothing, and the reports of a host.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use obento_base::{Attr, Error, FileFlags, Ino, Name, Result};
+use obento_block::BlockDevice;
+use obento_driver::{
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Keeps, Layout, Limits, Nameless, StatFs, Trim,
+    VolumeInfo, WritableFileSystem, Xattrs,
+};
+use obento_env::Clock;
+use obento_env::sync::Mutex;
+
+use crate::actor::{Actor, Who};
+use crate::log::{Log, LogOptions, LogStatus, WriteSource, micros};
+use crate::record::{FileId, Mark, OpenMode, Record};
+
+/// The directory of the log in the root of a volume.
+pub const DIRECTORY: &str = ".obento-prov";
+
+/// An open volume whose changes are recorded.
+///
+/// The volume has the same behaviour as without, with these exceptions: the name [`DIRECTORY`] in the root
+/// is taken, [`bulk`](FileSystem::bulk) is missing, and the log uses space.
+pub struct Recorded {
+    pub(crate) inner: Arc<dyn FileSystem>,
+    pub(crate) who: Arc<dyn Who>,
+    clock: Arc<dyn Clock>,
+    log: Option<Mutex<Log>>,
+    root: Ino,
+    /// The directory of the log, if it exists.
+    dir: Option<Ino>,
+    folds_names: bool,
+    is_shown: bool,
+    pub(crate) writes: WriteSource,
+}
+
+impl core::fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Recorded").field("root", &self.root).field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl Recorded {
+    /// Wraps `inner`. If it is open for changes, creates the log or continues it. A volume that is open
+    /// read-only is wrapped without recording; the log stays hidden.
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotDirectory`: a file has the name of the directory of the log.
+    /// 2. The errors of the volume.
+    pub fn open(
+        inner: Arc<dyn FileSystem>,
+        who: Arc<dyn Who>,
+        clock: Arc<dyn Clock>,
+        options: LogOptions,
+    ) -> Result<Arc<Self>> {
+        let root = inner.root();
+        let log = match inner.writable() {
+            Some(_) => Some(Log::open(&inner, DIRECTORY, options, &*clock)?),
+            None => None,
+        };
+        let dir = match &log {
+            Some(log) => Some(log.dir()),
+            None => Name::new(DIRECTORY.as_bytes()).ok().and_then(|name| inner.lookup(root, name).ok()),
+        };
+        let folds_names = inner.getattr(root)?.flags.contains(FileFlags::CASEFOLD);
+        let log = log.map(Mutex::new);
+        let LogOptions { shown: is_shown, writes, .. } = options;
+        Ok(Arc::new(Self { inner, who, clock, log, root, dir, folds_names, is_shown, writes }))
+    }
+
+    /// Returns the state of the log, if changes are recorded.
+    pub fn status(&self) -> Option<LogStatus> {
+        self.log.as_ref().map(|log| log.lock().status())
+    }
+
+    /// Records that `actor` opened a regular file.
+    pub fn opened(&self, actor: Actor, ino: Ino, mode: OpenMode) {
+        let Ok(file) = self.identify(ino) else { return };
+        self.with_log(|log, time| {
+            // The version that the process opens includes the writes of others so far.
+            log.settle(time, ino);
+            log.opens.opened(actor, ino, mode);
+            log.record(time, actor, |actor| Record::Open { actor, file, mode });
+        });
+    }
+
+    /// Adds a range to the bytes that `actor` read through its open file.
+    pub fn was_read(&self, actor: Actor, ino: Ino, range: &Range<u64>) {
+        self.with_log(|log, _| log.opens.was_read(actor, ino, range));
+    }
+
+    /// Records that `range` of a file was written on behalf of `current`, or of a process that has the file open for
+    /// writing. For hosts of volumes with [`WriteSource::Host`].
+    pub fn wrote(&self, current: Option<Actor>, ino: Ino, range: &Range<u64>) {
+        self.note_write_of(current, ino, range);
+    }
+
+    /// Records that `actor` closed a regular file.
+    pub fn closed(&self, actor: Actor, ino: Ino) {
+        let Ok(file) = self.identify(ino) else { return };
+        self.with_log(|log, time| {
+            if let Some((read, written)) = log.opens.closed(actor, ino) {
+                log.settle(time, ino);
+                log.record(time, actor, |actor| Record::Close { actor, file, read, written });
+            }
+        });
+    }
+
+    /// Records that another version of the program took over.
+    pub fn upgraded(&self) {
+        self.with_log(|log, time| log.mark(time, Mark::Upgrade));
+    }
+
+    pub(crate) fn with_log<T>(&self, act: impl FnOnce(&mut Log, i64) -> T) -> Option<T> {
+        let log = self.log.as_ref()?;
+        let time = micros(self.clock.now());
+        Some(act(&mut log.lock(), time))
+    }
+
+    pub(crate) fn identify(&self, ino: Ino) -> Result<FileId> {
+        self.inner.getattr(ino).map(|attr| FileId { ino, generation: attr.generation })
+    }
+
+    /// Returns whether `ino` belongs to the log.
+    pub(crate) fn is_of_log(&self, ino: Ino) -> bool {
+        self.dir == Some(ino) || self.log.as_ref().is_some_and(|log| log.lock().owns(ino))
+    }
+
+    /// Fails with `NotPermitted` if `ino` belongs to the log.
+    pub(crate) fn expect_of_user(&self, ino: Ino) -> Result<()> {
+        if self.is_of_log(ino) { Err(Error::NotPermitted) } else { Ok(()) }
+    }
+
+    /// Returns whether `name` in `dir` is the directory of the log.
+    pub(crate) fn is_log_name(&self, dir: Ino, name: &Name) -> bool {
+        if dir != self.root {
+            return false;
+        }
+        match self.folds_names {
+            // A format without case may also have short names.
+            true => self.dir.is_some() && self.inner.lookup(dir, name).ok() == self.dir,
+            false => name.as_bytes() == DIRECTORY.as_bytes(),
+        }
+    }
+
+    fn is_hidden(&self, ino: Ino) -> bool {
+        !self.is_shown && self.is_of_log(ino)
+    }
+}
+
+impl FileSystem for Recorded {
+    fn root(&self) -> Ino {
+        self.root
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn info(&self) -> VolumeInfo {
+        self.inner.info()
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.inner.statfs()
+    }
+
+    fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
+        self.inner.device()
+    }
+
+    fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
+        let found = self.inner.lookup(dir, name)?;
+        if dir == self.root && Some(found) == self.dir && !self.is_shown {
+            return Err(Error::NotFound);
+        }
+        Ok(found)
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        self.inner.parent(dir)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let mut attr = self.inner.getattr(ino)?;
+        if ino == self.root && self.dir.is_some() && !self.is_shown {
+            // 1 means that the format does not count subdirectories, or no longer does.
+            let counts = self.inner.limits().keeps.contains(Keeps::SUBDIRECTORIES) && attr.nlink > 2;
+            attr.nlink = attr.nlink.saturating_sub(counts.into());
+        }
+        Ok(attr)
+    }
+
+    fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        if dir != self.root || self.is_shown || self.dir.is_none() {
+            return self.inner.read_dir(dir, from, sink);
+        }
+        self.inner.read_dir(dir, from, &mut |entry: Result<DirEntry<'_>>| match entry {
+            Ok(entry) if Some(entry.ino) == self.dir => core::ops::ControlFlow::Continue(()),
+            entry => sink(entry),
+        })
+    }
+
+    fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.inner.read_link(ino)
+    }
+
+    fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        self.inner.map(layout, ino, range)
+    }
+
+    fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.inner.read(layout, ino, offset, buf)
+    }
+
+    fn forget(&self, ino: Ino) {
+        // The log itself uses its files.
+        if self.is_hidden(ino) || self.is_of_log(ino) {
+            return;
+        }
+        self.with_log(|log, _| log.opens.forget(ino));
+        self.inner.forget(ino);
+    }
+
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        self.inner.writable().is_some().then_some(self)
+    }
+
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        self.inner.xattrs().is_some().then_some(self)
+    }
+
+    fn nameless(&self) -> Option<&dyn Nameless> {
+        self.inner.nameless().is_some().then_some(self)
+    }
+
+    fn trim(&self) -> Option<&dyn Trim> {
+        self.inner.trim()
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        self.inner.inspect()
+    }
+}
