@@ -1,8 +1,8 @@
-//! The clock by which the kernel stamps files.
+//! The clock from which the kernel sets the times of files.
 //!
-//! The kernel keeps the times of files whose writes it gathers, and hands them over when they differ from those that it
-//! was told. Its clock for that ticks every few milliseconds, so that a file which is written to in the tick in which it
-//! was made keeps its times, and nothing has to be handed over, if both stamp by the same clock.
+//! The kernel sets the times of files whose writes it caches, and sends them by SETATTR if they differ from the times
+//! in its cache. This clock ticks every few milliseconds. If the server uses the same clock, a file that is created and
+//! written to within one tick has the same times on both sides, and the kernel sends no SETATTR.
 //! Source: Linux fs/inode.c `current_time`, `inode_needs_update_time`; clock_getres(2), CLOCK_REALTIME_COARSE.
 
 use obento::{Clock, Timestamp};

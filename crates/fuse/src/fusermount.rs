@@ -1,4 +1,4 @@
-//! `fusermount3`, which mounts for those who may not: it hands the open `/dev/fuse` back over a socket.
+//! Mounting by `fusermount3`, for users other than root. It sends the open `/dev/fuse` back over a socket.
 //!
 //! Source: libfuse util/fusermount.c, the environment variable `_FUSE_COMMFD`.
 
@@ -27,7 +27,7 @@ fn no_helper(error: io::Error) -> MountError {
 pub(crate) fn mount(path: &Path, source: &OsStr, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(MountError::Refused)?;
-    // The helper alone inherits this end.
+    // Only the helper inherits this end.
     fcntl_setfd(&theirs, FdFlags::empty()).map_err(MountError::Refused)?;
     let mut words = OsString::from(options.words_for_helper());
     words.push(",fsname=");
@@ -46,7 +46,7 @@ pub(crate) fn mount(path: &Path, source: &OsStr, options: &MountOptions) -> Resu
     }
 }
 
-/// A comma ends an option and a backslash takes that away.
+/// Puts a backslash before commas, which would end the option, and before backslashes.
 fn escaped(source: &OsStr) -> OsString {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     let mut bytes = Vec::new();
@@ -59,7 +59,7 @@ fn escaped(source: &OsStr) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// The descriptor that comes over `socket`; none if it closes before.
+/// Receives a file descriptor over `socket`. Returns `None` if the other side closes the socket first.
 fn receive(socket: &OwnedFd) -> Result<Option<OwnedFd>, rustix::io::Errno> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -85,7 +85,7 @@ pub(crate) fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
     let said = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
         true => Ok(()),
-        // Its words for EBUSY, which it has no code for.
+        // The helper has no exit status for EBUSY, only this word in its message.
         false if said.contains("busy") => Err(MountError::Busy),
         false => Err(MountError::Helper(said.into_owned())),
     }

@@ -1,30 +1,30 @@
-//! Asking Linux that processors with nothing to do wake at once.
+//! Requests to Linux that idle processors wake up immediately.
 //!
-//! What is asked lasts until it is taken back or the file is closed, so that nothing is left behind by a server that is killed.
-//! Only root may ask. Source: Linux Documentation/power/pm_qos_interface.rst, `/dev/cpu_dma_latency`;
+//! A request is in force until it is replaced or the file is closed, so a killed server leaves none behind.
+//! Only root may make requests. Source: Linux Documentation/power/pm_qos_interface.rst, `/dev/cpu_dma_latency`;
 //! include/linux/pm_qos.h `PM_QOS_CPU_LATENCY_DEFAULT_VALUE`.
 
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Microseconds that waking may take: none, and as long as it likes.
+/// The longest time that a processor may take to wake up, in microseconds: none, and the default of Linux.
 const AT_ONCE: i32 = 0;
 const WHENEVER: i32 = 2000 * 1_000_000;
 
-/// Idle processors, while someone may ask something of them.
+/// The wake-up latency of idle processors.
 pub(crate) struct Idle {
     latency: File,
     is_awake: AtomicBool,
 }
 
 impl Idle {
-    /// None where one may not ask.
+    /// Opens the device. Returns `None` if this process may not use it.
     pub(crate) fn open() -> Option<Self> {
         File::options().write(true).open("/dev/cpu_dma_latency").ok().and_then(Self::over)
     }
 
-    /// `latency` takes the numbers. None if it does not: opening the device alone asks for nothing.
+    /// Writes requests to `latency`. Returns `None` if the first write, a request for the default, fails.
     pub(crate) fn over(latency: File) -> Option<Self> {
         let this = Self { latency, is_awake: AtomicBool::new(false) };
         this.ask(WHENEVER).then_some(this)
@@ -34,14 +34,14 @@ impl Idle {
         self.is_awake.load(Ordering::Relaxed)
     }
 
-    /// They wake at once from now on.
+    /// Makes idle processors wake up immediately from now on.
     pub(crate) fn keep_awake(&self) {
         if !self.is_awake.swap(true, Ordering::Relaxed) {
             let _ = self.ask(AT_ONCE);
         }
     }
 
-    /// They may sleep as they like.
+    /// Lets idle processors sleep as deeply as the system's default allows.
     pub(crate) fn let_sleep(&self) {
         if self.is_awake.swap(false, Ordering::Relaxed) {
             let _ = self.ask(WHENEVER);

@@ -1,34 +1,48 @@
-//! The FUSE host: any driver behind a mount point of Linux.
+//! The FUSE host: serves any driver at a Linux mount point.
 //!
-//! `server` answers what the kernel asks, by numbers and bytes, from the `vfs`; it knows no file system and no wire
-//! format. `wire` takes the kernel's requests apart and puts replies together; `session` carries them, today over
-//! `/dev/fuse`. `mount` puts a connection at a mount point, as root or through `fusermount3`; `mountinfo` tells what is
-//! mounted; `farewell` lets who unmounts wait until all is durable; `options` are the words after `-o`.
+//! - `server` answers the kernel's requests from the `vfs`. It depends on no file system and on no wire format.
+//! - `wire` decodes requests and encodes replies.
+//! - `session` reads requests from `/dev/fuse` and writes replies to it.
+//! - `rings` does both through `io_uring` if the kernel permits that.
+//! - `mount` mounts and unmounts, as root directly and as another user through `fusermount3`.
+//! - `mountinfo` lists mounted file systems.
+//! - `unmount_listener` lets the unmounting process wait until all changes are durable.
+//! - `handover` passes a mount to another process: the state, its encoding and the messages.
+//! - `options` parses the mount options of `-o`.
+//! - `processes` identifies the processes that send requests, for a volume whose history is recorded.
 //!
-//! The kernel keeps permissions, page cache, names and attributes itself, because the image is ours alone: it is told to
-//! remember them for long, and nothing is asked of the server twice.
+//! The kernel checks permissions, and caches pages, names and attributes. The caches stay valid for a day, because the
+//! server is the only user of the image. The kernel therefore sends few requests twice.
 //!
-//! `unsafe` stands where signals are waited for, and nowhere else.
+//! `unsafe` code exists only in `signals` and `rings::ring`.
 
 mod attr;
 mod clock;
-mod farewell;
+mod dirty;
 mod fusermount;
+pub mod handover;
 mod idle;
-mod linger;
 mod mount;
 mod mountinfo;
 mod nodes;
 pub mod options;
+mod pauser;
 mod pool;
+mod processes;
+mod request_poll;
+mod rings;
 mod server;
 mod session;
 pub mod signals;
+mod unmount_listener;
 mod wire;
 
 pub use clock::KernelClock;
-pub use farewell::{Attended, Farewell, Folders, NoServer, Outcome, Waiting};
-pub use mount::{MountError, Mounted, Unmounter, mount, unmount};
-pub use mountinfo::{MountPoint, find_mount};
+pub use dirty::dirty_limit;
+pub use mount::{MountError, Mounted, Unmounter, mount, remount, set_access_times, unmount};
+pub use mountinfo::{MountPoint, find_mount, mounts_of_type};
+pub use pauser::Pauser;
+pub use processes::Processes;
 pub use server::{Server, ServerOptions};
-pub use session::{Session, SessionOptions, open_session};
+pub use session::{RingChoice, Served, Session, SessionOptions, open_session, resume_session};
+pub use unmount_listener::{Folders, NoServer, Outcome, ServerWait, ServingListener, UnmountListener};

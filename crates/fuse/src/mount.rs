@@ -1,6 +1,6 @@
-//! Putting a connection at a mount point, and taking it away.
+//! Mounting and unmounting.
 //!
-//! Root does it by mount(2) and umount(2); others through `fusermount3`, which has that right. Source: Linux
+//! Root calls mount(2) and umount(2). Other users run `fusermount3`, which is set-user-ID root. Source: Linux
 //! Documentation/filesystems/fuse/fuse.rst, "Mount options"; fs/fuse/inode.c.
 
 use std::ffi::{CString, OsStr};
@@ -11,50 +11,54 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::fusermount;
-use crate::options::MountOptions;
+use crate::options::{AccessTimes, MountOptions};
 
-/// Why nothing was mounted, or unmounted.
+/// An attribute of the root that is a request to the server: when to update access times.
+pub(crate) const ACCESS_TIMES: &str = "trusted.obento.access_times";
+
+/// The reason why mounting or unmounting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel has no FUSE.
-    #[error("cannot open /dev/fuse: {0}; load it with `modprobe fuse`")]
+    #[error("cannot open '/dev/fuse': {0}\n  help: load the kernel module with 'modprobe fuse'")]
     NoDevice(io::Error),
-    /// What is to be covered is no directory, or cannot be seen.
-    #[error("cannot use the mount point: {0}")]
+    /// The mount point is not a directory, or is not accessible.
+    #[error("{0}")]
     NoDirectory(io::Error),
-    /// The kernel refused.
-    #[error("the kernel refuses: {}", io::Error::from(*.0))]
+    /// The system call failed.
+    #[error("{}", io::Error::from(*.0))]
     Refused(Errno),
-    /// Somebody has a file open, or is in a directory.
-    #[error("somebody uses it")]
+    /// A process has a file of the mount open, or has its working directory there.
+    #[error("a process uses the mount")]
     Busy,
-    /// There is no helper to do it.
-    #[error("cannot start {program}: {error}; install the package fuse3, or be root")]
+    /// The helper program cannot be started.
+    #[error("cannot start '{program}': {error}\n  help: install the package fuse3, or run as root")]
     NoHelper {
-        /// Its name.
+        /// The name of the program.
         program: &'static str,
-        /// Why not.
+        /// The reason.
         error: io::Error,
     },
-    /// The helper could not do it.
+    /// The helper program failed, with this message.
     #[error("{}", .0.trim_end())]
     Helper(String),
 }
 
-/// A connection to the kernel that is mounted.
+/// A mounted connection to the kernel.
 #[derive(Debug)]
 pub struct Mounted {
-    /// The open `/dev/fuse`.
+    /// The open file of `/dev/fuse`.
     pub device: OwnedFd,
-    /// Where, an absolute path without links.
+    /// The mount point: an absolute path without symbolic links.
     pub path: PathBuf,
 }
 
-/// Mounts `source`, a name for people, at `path`.
+/// Mounts at `path`. `source` is the name that mount(8) shows.
 pub fn mount(path: &Path, source: &OsStr, options: &MountOptions) -> Result<Mounted, MountError> {
     let path = path.canonicalize().map_err(MountError::NoDirectory)?;
     let device = match rustix::process::geteuid().is_root() {
@@ -86,16 +90,31 @@ fn mount_directly(path: &Path, source: &OsStr, options: &MountOptions) -> Result
     Ok(device.into())
 }
 
-/// How to unmount.
+/// Changes the flags of the mount at `path`.
+pub fn remount(path: &Path, options: &MountOptions) -> Result<(), MountError> {
+    match rustix::mount::mount_remount(path, options.flags(), c"") {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(MountError::Busy),
+        Err(errno) => Err(MountError::Refused(errno)),
+    }
+}
+
+/// Changes when the server of the mount at `path` updates access times. Only root may set this attribute. Fails with
+/// `INVAL` if the server cannot change to `times`.
+pub fn set_access_times(path: &Path, times: AccessTimes) -> rustix::io::Result<()> {
+    rustix::fs::setxattr(path, ACCESS_TIMES, times.name().as_bytes(), XattrFlags::empty())
+}
+
+/// The options of an unmount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unmounter {
-    /// Take it out of sight now, and end when nobody uses it any more.
+    /// Detach the mount now; the server ends when no process uses the mount.
     pub lazy: bool,
-    /// Even if the server no longer answers.
+    /// Unmount even if the server does not respond.
     pub force: bool,
 }
 
-/// Unmounts what is at `path`.
+/// Unmounts the file system at `path`.
 pub fn unmount(path: &Path, how: Unmounter) -> Result<(), MountError> {
     if !rustix::process::geteuid().is_root() {
         return fusermount::unmount(path, how.lazy);

@@ -1,4 +1,4 @@
-//! What is mounted where, as the kernel tells it.
+//! The kernel's list of mounted file systems.
 //!
 //! Source: proc_pid_mountinfo(5).
 
@@ -10,52 +10,62 @@ use std::path::{Path, PathBuf};
 /// One mount point.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountPoint {
-    /// `MAJOR:MINOR` of what is mounted, which no other mounted file system has.
+    /// `MAJOR:MINOR` of the mounted file system, which is unique among mounted file systems.
     pub device: String,
-    /// Where.
+    /// The mount point.
     pub path: PathBuf,
     /// The type: `fuse.obento`.
     pub fs_type: String,
-    /// What is mounted: the image.
+    /// The source of the mount: the image.
     pub source: PathBuf,
+    /// The flags of the mount point: `rw,nosuid`.
+    pub flags: String,
     /// The options of the file system itself.
     pub options: String,
 }
 
 impl MountPoint {
-    /// Whether it speaks FUSE.
+    /// Returns whether the file system is a FUSE file system.
     pub fn is_fuse(&self) -> bool {
         matches!(self.fs_type.as_str(), "fuse" | "fuseblk") || self.fs_type.starts_with("fuse.")
     }
 
-    /// The user who mounted it.
+    /// Returns the user who mounted the file system.
     pub fn owner(&self) -> Option<u32> {
         self.options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
     }
 }
 
-/// What is mounted at `path`, an absolute path without links: the uppermost.
+/// Returns the topmost mount at `path`, which is an absolute path without symbolic links.
 pub fn find_mount(path: &Path) -> Option<MountPoint> {
     let text = fs::read("/proc/self/mountinfo").ok()?;
     text.split(|&byte| byte == b'\n').filter_map(parse).rfind(|mount| mount.path == path)
+}
+
+/// Returns all mounts whose type is `fs_type`.
+pub fn mounts_of_type(fs_type: &str) -> Vec<MountPoint> {
+    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = text.split(|&byte| byte == b'\n').filter_map(parse);
+    mounts.filter(|mount| mount.fs_type == fs_type).collect()
 }
 
 fn parse(line: &[u8]) -> Option<MountPoint> {
     let mut words = line.split(|&byte| byte == b' ');
     let device = text(words.nth(2)?);
     let path = PathBuf::from(unescaped(words.nth(1)?));
+    let flags = text(words.next()?);
     let mut rest = words.skip_while(|word| *word != b"-").skip(1);
     let fs_type = text(rest.next()?);
     let source = PathBuf::from(unescaped(rest.next()?));
     let options = text(rest.next()?);
-    Some(MountPoint { device, path, fs_type, source, options })
+    Some(MountPoint { device, path, flags, fs_type, source, options })
 }
 
 fn text(word: &[u8]) -> String {
     String::from_utf8_lossy(word).into_owned()
 }
 
-/// Undoes `\040` and its like.
+/// Decodes octal escapes such as `\040`.
 fn unescaped(word: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -89,5 +99,6 @@ mod tests {
         assert_eq!(mount.source, Path::new("/d\\isk.img"));
         assert!(mount.is_fuse());
         assert_eq!(mount.owner(), Some(7));
+        assert_eq!(mount.flags, "rw,nosuid");
     }
 }

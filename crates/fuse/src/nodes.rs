@@ -1,43 +1,52 @@
-//! The inodes that the kernel knows by number.
+//! The inodes that the kernel refers to by node ID.
 //!
-//! Invariant: an inode is here, and so in use, as long as the kernel has not taken back with FORGET all the lookups that
-//! it was answered. That is also what keeps an open file that lost its name: the kernel forgets it after the last close.
-//! Invariant: a number is the inode's own, but 1 is the root's, whatever its own, which is that of an inode whose own is 1.
-//! Invariant: the kernel has attributes for long only of what is not being written to, because it does not count the space
-//! that written pages take; it is told when a write makes them old.
-//! Locking: shards are leaves; nodes are dropped outside, because the last one of an inode may take long.
+//! Invariant: an inode stays in this table, and so in use, until FORGET requests have undone all lookups of it that
+//! were reported to the kernel. An open file without a name stays in use by the same rule: the kernel forgets the inode
+//! after the last close.
+//! Invariant: a node ID equals the inode number, with one exception: the root has node ID 1, and an inode numbered 1
+//! has the root's inode number as its node ID.
+//! Invariant: the kernel caches attributes for a long time only while the file is not written to, because the kernel
+//! does not update the allocated space when it caches written pages. A write invalidates attributes that are cached for
+//! long.
+//! Locking: the locks of shards are leaves. Nodes are dropped outside the lock, because dropping the last node of an
+//! inode may take long.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
-use obento::{Ino, Node, Vfs};
+use obento::{Errno, Ino, Node, Vfs};
 use parking_lot::Mutex;
 
-/// The root's number in every FUSE file system.
+use crate::handover::NodeState;
+
+/// The root's node ID in every FUSE file system.
 pub(crate) const ROOT: u64 = 1;
-/// Enough that threads seldom meet.
+/// A number that makes contention between threads rare.
 const SHARDS: u64 = 16;
-/// Who wrote so long ago is not writing any more.
+/// A file is no longer being written to if the last write is this long ago.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// One inode that the kernel knows.
+/// One inode of the table.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct KernelInode {
     pub(crate) node: Node,
-    /// It is known that writing to it takes nothing away and is not forbidden: no capability, no flag.
+    /// Whether the inode is known to have no capability, which a write would remove, and no flag that forbids writes.
     pub(crate) is_plain: bool,
 }
 
 struct Counted {
-    known: Known,
+    known: KernelInode,
     lookups: u64,
     written: Option<Instant>,
-    /// The kernel may have attributes that hold for long: it was told so, or is just being told.
-    told_for_long: bool,
+    /// Whether the kernel may cache attributes for long: a reply that allows it was sent or is being sent.
+    is_cached_for_long: bool,
+    is_regular: bool,
+    /// The error by which gathered data of the file was lost, until a write has reported it.
+    failure: Option<Errno>,
 }
 
-/// What numbers lead to.
+/// The table of inodes by node ID.
 pub(crate) struct Nodes {
     root: Node,
     shards: Vec<Mutex<HashMap<u64, Counted>>>,
@@ -52,25 +61,25 @@ impl Nodes {
         &self.shards[(id % SHARDS) as usize]
     }
 
-    /// The inode of this number. None for a number that the kernel was never told, or has given back.
-    pub(crate) fn get(&self, id: u64) -> Option<Known> {
+    /// Returns the inode with node ID `id`. Returns `None` if the kernel never received the ID, or has forgotten it.
+    pub(crate) fn get(&self, id: u64) -> Option<KernelInode> {
         if id == ROOT {
-            return Some(Known { node: self.root.clone(), is_plain: true });
+            return Some(KernelInode { node: self.root.clone(), is_plain: true });
         }
         self.shard(id).lock().get(&id).map(|counted| counted.known.clone())
     }
 
-    /// The number of `node`.
+    /// Returns the node ID of `node`.
     pub(crate) fn id(node: &Node) -> u64 {
         match node.ino().0 {
             _ if node.is_root() => ROOT,
-            // As the first file of a squashfs.
+            // Such as the first file of a squashfs volume.
             ROOT => node.vfs().root().ino().0,
             ino => ino,
         }
     }
 
-    /// The inode number for which `id` stands: the inverse of [`id`](Self::id).
+    /// Returns the inode number of the node ID `id`: the inverse of [`id`](Self::id).
     pub(crate) fn ino(vfs: &Vfs, id: u64) -> Ino {
         let root = vfs.root().ino();
         match id {
@@ -80,21 +89,29 @@ impl Nodes {
         }
     }
 
-    /// Counts a lookup of `node`, which the kernel is about to be told of under `id`.
-    pub(crate) fn remember(&self, id: u64, node: Node) {
+    /// Counts a lookup of `node`. The caller sends a reply with the node ID `id`.
+    pub(crate) fn remember(&self, id: u64, node: Node, is_regular: bool) {
         if id == ROOT {
             return;
         }
         match self.shard(id).lock().entry(id) {
             Entry::Occupied(mut known) => known.get_mut().lookups += 1,
             Entry::Vacant(slot) => {
-                let known = Known { node, is_plain: false };
-                slot.insert(Counted { known, lookups: 1, written: None, told_for_long: true });
+                let known = KernelInode { node, is_plain: false };
+                let (written, failure) = (None, None);
+                slot.insert(Counted {
+                    known,
+                    lookups: 1,
+                    written,
+                    is_cached_for_long: true,
+                    is_regular,
+                    failure,
+                });
             }
         }
     }
 
-    /// Takes `lookups` back, and with the last the inode.
+    /// Subtracts `lookups`, and removes the inode when none is left.
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
         let mut shard = self.shard(id).lock();
         let Entry::Occupied(mut known) = shard.entry(id) else { return };
@@ -108,36 +125,94 @@ impl Nodes {
         drop(gone);
     }
 
-    /// Notes whether writing to `id` is plain.
+    /// Records whether `id` is known to have no capability and no flag that forbids writes.
     pub(crate) fn set_plain(&self, id: u64, is_plain: bool) {
         if let Some(counted) = self.shard(id).lock().get_mut(&id) {
             counted.known.is_plain = is_plain;
         }
     }
 
-    /// Notes that `id` was written to; whether the kernel has attributes for long, which it has to be told about.
+    /// Records a write to `id`. Returns whether the kernel caches attributes for long, which the caller must
+    /// invalidate.
     pub(crate) fn note_write(&self, id: u64) -> bool {
         let mut shard = self.shard(id).lock();
         let Some(counted) = shard.get_mut(&id) else { return false };
         counted.written = Some(Instant::now());
-        std::mem::take(&mut counted.told_for_long)
+        std::mem::take(&mut counted.is_cached_for_long)
     }
 
-    /// Whether the kernel may be told attributes of `id` for long, which it is taken to be then.
-    pub(crate) fn tell_for_long(&self, id: u64) -> bool {
+    /// Returns whether the kernel may cache attributes of `id` for long. If so, records that it does.
+    pub(crate) fn may_cache_for_long(&self, id: u64) -> bool {
         let mut shard = self.shard(id).lock();
         let Some(counted) = shard.get_mut(&id) else { return true };
         let is_quiet = counted.written.is_none_or(|written| written.elapsed() > QUIET);
-        counted.told_for_long |= is_quiet;
+        counted.is_cached_for_long |= is_quiet;
         is_quiet
     }
 
-    /// How many inodes the kernel knows.
+    /// The regular files that the kernel has looked up.
+    pub(crate) fn regular_files(&self) -> Vec<u64> {
+        let mut ids = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            ids.extend(shard.iter().filter(|(_, counted)| counted.is_regular).map(|(&id, _)| id));
+        }
+        ids
+    }
+
+    /// Notes by which error gathered data of `id` was lost, or that a write has reported it.
+    pub(crate) fn set_failure(&self, id: u64, failure: Option<Errno>) {
+        if let Some(counted) = self.shard(id).lock().get_mut(&id) {
+            counted.failure = failure;
+        }
+    }
+
+    /// The error by which gathered data of `id` was lost, until a write has reported it.
+    pub(crate) fn failure(&self, id: u64) -> Option<Errno> {
+        self.shard(id).lock().get(&id).and_then(|counted| counted.failure)
+    }
+
+    /// Returns the number of inodes in the table.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// Takes all back: the connection is over.
+    /// Returns all inodes, for the process that serves the kernel next.
+    pub(crate) fn export(&self) -> Vec<NodeState> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            all.extend(shard.iter().map(|(&id, counted)| NodeState {
+                id,
+                lookups: counted.lookups,
+                is_plain: counted.known.is_plain,
+                is_regular: counted.is_regular,
+                is_cached_for_long: counted.is_cached_for_long,
+                is_written: counted.written.is_some_and(|written| written.elapsed() <= QUIET),
+                failure: counted.failure.map(|errno| errno.0),
+            }));
+        }
+        all
+    }
+
+    /// Adds the inodes that another process exported. `vfs` has them in use.
+    pub(crate) fn import(&self, vfs: &Vfs, all: &[NodeState]) {
+        for state in all.iter().filter(|state| state.id != ROOT && state.lookups > 0) {
+            let node = vfs.adopt(Self::ino(vfs, state.id));
+            let counted = Counted {
+                known: KernelInode { node, is_plain: state.is_plain },
+                lookups: state.lookups,
+                written: state.is_written.then(Instant::now),
+                is_cached_for_long: state.is_cached_for_long,
+                is_regular: state.is_regular,
+                failure: state.failure.map(Errno),
+            };
+            let before = self.shard(state.id).lock().insert(state.id, counted);
+            drop(before);
+        }
+    }
+
+    /// Removes all inodes, when the connection has ended.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let gone = std::mem::take(&mut *shard.lock());

@@ -1,6 +1,7 @@
-//! The words after `-o`, as mount(8), ext4(5) and libfuse have them.
+//! The mount options of `-o`, with the names of mount(8), ext4(5) and libfuse.
 //!
-//! Invariant: a word that nobody knows is refused by name; one that stands for what is done anyway is taken.
+//! Invariant: an unknown option is an error that names the option. An option that requests the fixed behaviour is
+//! accepted.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -8,42 +9,54 @@ use std::time::Duration;
 use obento::{DataMode, Journalling, Mode, Shown};
 use rustix::mount::MountFlags;
 
-/// How to mount.
+use crate::session::RingChoice;
+
+/// The options of a mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountOptions {
-    /// Whether it is to be changed; `None`: if the image can be.
+    /// Read-only or read-write; `None`: read-write if the image is writable.
     pub access: Option<ReadWrite>,
-    /// How the journal is used.
+    /// Whether to change the options of an existing mount.
+    pub remount: bool,
+    /// The use of the journal.
     pub journalling: Journalling,
-    /// When reading stamps access times.
+    /// The rule by which a read updates the access time.
     pub atime: AccessTimes,
-    /// Every change is durable before it is answered.
+    /// The same, if an option chose it.
+    pub chosen_atime: Option<AccessTimes>,
+    /// Every change is durable before the system call returns.
     pub sync: bool,
     /// The journal is not replayed.
     pub no_replay: bool,
-    /// Other users may look, and do what permissions say.
+    /// Other users may use the mount, as the permissions of its files allow.
     pub allow_other: bool,
-    /// What mount(8) shows as the source, in place of the image.
+    /// The source that mount(8) shows instead of the image.
     pub fs_name: Option<OsString>,
-    /// What stands behind `fuse.` in the type; empty for a type `fuse`.
+    /// The text after `fuse.` in the file system type; empty for the type `fuse`.
     pub subtype: String,
-    /// Set-user-ID programs count.
+    /// The set-user-ID and set-group-ID bits of programs are in force.
     pub suid: bool,
-    /// Device nodes work.
+    /// Device nodes can be opened.
     pub dev: bool,
-    /// Programs can be started.
+    /// Programs can be executed.
     pub exec: bool,
-    /// How many requests may wait for the disk at once.
+    /// The number of requests that may wait for the disk at the same time.
     pub threads: Option<usize>,
-    /// The kernel gathers writes.
+    /// The kernel caches writes in its page cache.
     pub writeback: bool,
-    /// Use the super block at this block.
+    /// Whether requests arrive through `io_uring`.
+    pub io_uring: RingChoice,
+    /// The block of the super block to use.
     pub super_block: Option<u64>,
-    /// What a format like FAT does not say.
+    /// Attributes that a format such as FAT does not store.
     pub shown: Shown,
+    /// The history of the files is recorded.
+    pub provenance: bool,
+    /// The directory of the recorded history is visible, but cannot be changed.
+    pub show_provenance: bool,
 }
 
-/// Whether a mount can be changed.
+/// The access that a mount allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadWrite {
     /// `ro`.
@@ -52,23 +65,37 @@ pub enum ReadWrite {
     Write,
 }
 
-/// When reading stamps access times.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The rule by which a read updates the access time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AccessTimes {
     /// `noatime`.
     Never,
     /// `relatime`.
+    #[default]
     Relative,
     /// `strictatime`.
     Always,
 }
 
+impl AccessTimes {
+    /// The name of the option.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Never => "noatime",
+            Self::Relative => "relatime",
+            Self::Always => "strictatime",
+        }
+    }
+}
+
 impl Default for MountOptions {
-    /// As root, all that mount(8) does by default; others get neither set-user-ID nor devices.
+    /// Returns the defaults of mount(8). For users other than root, `suid` and `dev` are off.
     fn default() -> Self {
         let is_root = rustix::process::geteuid().is_root();
         Self {
             access: None,
+            remount: false,
+            chosen_atime: None,
             journalling: Journalling::default(),
             atime: AccessTimes::Relative,
             sync: false,
@@ -81,37 +108,40 @@ impl Default for MountOptions {
             exec: true,
             threads: None,
             writeback: true,
+            io_uring: RingChoice::Auto,
             super_block: None,
             shown: Shown::default(),
+            provenance: false,
+            show_provenance: false,
         }
     }
 }
 
-/// A word that cannot be taken.
+/// The reason why an option is not accepted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OptionError {
-    /// Nobody knows it.
-    #[error("there is no mount option `{word}`{}", Similar(word))]
+    /// The option is unknown.
+    #[error("unknown mount option '{word}'{}", Similar(word))]
     Unknown {
-        /// The word.
+        /// The option.
         word: String,
     },
-    /// It takes a value of another kind.
-    #[error("the mount option `{name}` wants {wanted}, not `{value}`")]
+    /// The value is invalid.
+    #[error("invalid value '{value}' for the mount option '{name}': expected {wanted}")]
     Value {
-        /// Which.
+        /// The name of the option.
         name: String,
-        /// What it wants.
+        /// The valid values.
         wanted: &'static str,
-        /// What it was given.
+        /// The given value.
         value: String,
     },
-    /// It is known, and cannot be done.
-    #[error("the mount option `{0}` is not possible: {1}")]
+    /// The option is known but not supported, for this reason.
+    #[error("the mount option '{0}' is not supported: {1}")]
     Impossible(String, &'static str),
 }
 
-/// Words that stand for what is done anyway, or that are for others who read the same line.
+/// Options that request the fixed behaviour, and options for other programs that read the same line of fstab.
 const TAKEN: &[&str] = &[
     "defaults",
     "auto",
@@ -150,7 +180,7 @@ const TAKEN: &[&str] = &[
     "shortname=mixed",
 ];
 
-/// Words with a meaning, for those who mistype one.
+/// Options with an effect, from which an error suggests a similar one.
 const KNOWN: &[&str] = &[
     "ro",
     "rw",
@@ -191,18 +221,25 @@ const KNOWN: &[&str] = &[
     "subvolid",
     "writeback_cache",
     "no_writeback_cache",
+    "io_uring",
+    "provenance",
+    "show_provenance",
 ];
 
-/// `BTRFS_FS_TREE_OBJECTID`, the subvolume that all others are in. Source: Linux 6.1, include/uapi/linux/btrfs_tree.h.
+/// `BTRFS_FS_TREE_OBJECTID`, the subvolume that contains all others. Source: Linux 6.1,
+/// include/uapi/linux/btrfs_tree.h.
 const FIRST_SUBVOLUME: u64 = 5;
 
 impl MountOptions {
-    /// Takes the words of one `-o`, later ones over earlier.
+    /// Applies a comma-separated list of options. A later option overrides an earlier one.
     pub fn take(&mut self, words: &str) -> Result<(), OptionError> {
-        split(words).iter().filter(|word| !word.is_empty()).try_for_each(|word| self.take_word(word))
+        let words = split(words);
+        // Other options depend on it.
+        self.remount |= words.iter().any(|word| word == "remount");
+        words.iter().filter(|word| !word.is_empty()).try_for_each(|word| self.take_word(word))
     }
 
-    /// [`take`](Self::take), but leaves out words that nobody knows.
+    /// Applies options like [`take`](Self::take), but ignores unknown ones.
     pub fn take_known(&mut self, words: &str) -> Result<(), OptionError> {
         split(words).iter().filter(|word| !word.is_empty()).try_for_each(|word| match self.take_word(word) {
             Err(OptionError::Unknown { .. }) => Ok(()),
@@ -224,14 +261,19 @@ impl MountOptions {
         }
     }
 
+    fn choose_atime(&mut self, atime: AccessTimes) {
+        self.atime = atime;
+        self.chosen_atime = Some(atime);
+    }
+
     fn take_flag(&mut self, word: &str) -> Result<(), OptionError> {
         match word {
             "ro" => self.access = Some(ReadWrite::Read),
             "rw" => self.access = Some(ReadWrite::Write),
             "sync" | "dirsync" => self.sync = true,
-            "noatime" => self.atime = AccessTimes::Never,
-            "relatime" => self.atime = AccessTimes::Relative,
-            "strictatime" => self.atime = AccessTimes::Always,
+            "noatime" => self.choose_atime(AccessTimes::Never),
+            "relatime" => self.choose_atime(AccessTimes::Relative),
+            "strictatime" => self.choose_atime(AccessTimes::Always),
             "suid" | "nosuid" => self.suid = word == "suid",
             "dev" | "nodev" => self.dev = word == "dev",
             "exec" | "noexec" => self.exec = word == "exec",
@@ -239,15 +281,22 @@ impl MountOptions {
             "norecovery" | "noload" => self.no_replay = true,
             "barrier" | "nobarrier" => self.journalling.barrier = word == "barrier",
             "writeback_cache" | "no_writeback_cache" => self.writeback = word == "writeback_cache",
+            "provenance" => self.provenance = true,
+            "show_provenance" => (self.provenance, self.show_provenance) = (true, true),
             "keep_last_dots" => self.shown.keep_last_dots = true,
             "discard" | "nodiscard" => self.shown.discard = word == "discard",
-            "sys_tz" => return Err(impossible(word, "the kernel's time zone is its own: use time_offset")),
-            "allow_root" => return Err(impossible(word, "the kernel knows only allow_other")),
-            "auto_unmount" => {
-                return Err(impossible(word, "a mount whose server was killed waits for umount"));
+            "sys_tz" => {
+                return Err(impossible(
+                    word,
+                    "obento does not use the time zone of the kernel; use time_offset",
+                ));
             }
-            "remount" => return Err(impossible(word, "unmount it, and mount it again")),
-            "bind" | "rbind" | "move" => return Err(impossible(word, "that is for mount(8) alone")),
+            "allow_root" => return Err(impossible(word, "use allow_other")),
+            "auto_unmount" => {
+                return Err(impossible(word, "run umount after the server was killed"));
+            }
+            "remount" => self.remount = true,
+            "bind" | "rbind" | "move" => return Err(impossible(word, "use mount(8)")),
             _ => return Err(OptionError::Unknown { word: word.into() }),
         }
         Ok(())
@@ -266,7 +315,7 @@ impl MountOptions {
                 }
             }
             "barrier" => self.journalling.barrier = number()? != 0,
-            // As ext4: 0 stands for the default.
+            // As for ext4, 0 means the default.
             "commit" => {
                 let secs = Some(number()?).filter(|&secs| secs > 0).unwrap_or(5);
                 self.journalling.commit_interval = Duration::from_secs(secs);
@@ -275,11 +324,19 @@ impl MountOptions {
                 let count = usize::try_from(number()?).ok().filter(|count| (1..=256).contains(count));
                 self.threads = Some(count.ok_or_else(|| wanted("a number from 1 to 256"))?);
             }
+            "io_uring" => {
+                self.io_uring = match value {
+                    "auto" => RingChoice::Auto,
+                    "on" => RingChoice::On,
+                    "off" => RingChoice::Off,
+                    _ => return Err(wanted("auto, on or off")),
+                }
+            }
             "uid" => self.shown.uid = Some(value.parse().map_err(|_| wanted("a number"))?),
             "gid" => self.shown.gid = Some(value.parse().map_err(|_| wanted("a number"))?),
             "umask" | "fmask" | "dmask" => {
                 let mask = u16::from_str_radix(value, 8).ok().filter(|&mask| mask <= 0o777);
-                let mask = Some(Mode::new(mask.ok_or_else(|| wanted("a number of base 8, up to 777"))?));
+                let mask = Some(Mode::new(mask.ok_or_else(|| wanted("an octal number up to 777"))?));
                 if name != "dmask" {
                     self.shown.file_mask = mask;
                 }
@@ -298,12 +355,12 @@ impl MountOptions {
             "tz" => return Err(wanted("UTC")),
             "time_offset" => {
                 let minutes = value.parse().ok().filter(|minutes| (-1440..=1440).contains(minutes));
-                self.shown.time_offset = Some(minutes.ok_or_else(|| wanted("minutes, from -1440 to 1440"))?);
+                self.shown.time_offset = Some(minutes.ok_or_else(|| wanted("minutes from -1440 to 1440"))?);
             }
             "subvolid" => {
                 let number = value.parse().ok().filter(|number| *number >= FIRST_SUBVOLUME);
                 self.shown.subvolume =
-                    Some(number.ok_or_else(|| wanted("the number of a subvolume, 5 for the top"))?);
+                    Some(number.ok_or_else(|| wanted("the number of a subvolume, from 5"))?);
             }
             "streams" => {
                 self.shown.hide_streams = match value {
@@ -312,23 +369,31 @@ impl MountOptions {
                     _ => return Err(wanted("user or none")),
                 }
             }
-            "subvol" => return Err(impossible(word, "a subvolume is named by its number: use subvolid")),
-            "allow_utime" => return Err(impossible(word, "permissions say who may set times")),
+            "subvol" => return Err(impossible(word, "use subvolid with the number of the subvolume")),
+            "allow_utime" => {
+                return Err(impossible(word, "the permissions of a file decide who may set its times"));
+            }
             "sb" => self.super_block = Some(number()?),
             "fsname" => self.fs_name = Some(value.into()),
+            // `mount -o remount` would run mount.fuse(8), which starts the image as a program.
+            "subtype" if value.is_empty() => {
+                return Err(impossible(word, "mount(8) would start the image as a program"));
+            }
             "subtype" => self.subtype = value.into(),
-            "errors" => return Err(impossible(word, "after an error a volume is always read-only")),
+            // mount(8) repeats what the kernel shows.
+            "user_id" | "group_id" | "max_read" if self.remount => drop(number()?),
+            "errors" => return Err(impossible(word, "a volume always becomes read-only after an error")),
             _ => return Err(OptionError::Unknown { word: word.into() }),
         }
         Ok(())
     }
 
-    /// The type that the kernel shows.
+    /// Returns the file system type that the kernel shows.
     pub fn fs_type(&self) -> String {
-        if self.subtype.is_empty() { "fuse".into() } else { format!("fuse.{}", self.subtype) }
+        format!("fuse.{}", self.subtype)
     }
 
-    /// What the kernel itself sees to.
+    /// Returns the flags of the options that the kernel implements.
     pub(crate) fn flags(&self) -> MountFlags {
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::RDONLY, self.access == Some(ReadWrite::Read));
@@ -340,7 +405,7 @@ impl MountOptions {
         flags
     }
 
-    /// The same for `fusermount3`.
+    /// Returns the same options in the syntax of `fusermount3`.
     pub(crate) fn words_for_helper(&self) -> String {
         let mut words = vec!["default_permissions"];
         let mut add = |condition: bool, word| words.extend(condition.then_some(word));
@@ -352,7 +417,7 @@ impl MountOptions {
         add(self.atime == AccessTimes::Never, "noatime");
         add(self.allow_other, "allow_other");
         let subtype = format!("subtype={}", self.subtype);
-        add(!self.subtype.is_empty(), &subtype);
+        add(true, &subtype);
         words.join(",")
     }
 }
@@ -361,7 +426,7 @@ fn impossible(word: &str, why: &'static str) -> OptionError {
     OptionError::Impossible(word.into(), why)
 }
 
-/// Splits at commas; a backslash takes a comma's meaning away.
+/// Splits at commas. A backslash escapes a comma.
 fn split(words: &str) -> Vec<String> {
     let mut list = vec![String::new()];
     let mut chars = words.chars();
@@ -376,21 +441,21 @@ fn split(words: &str) -> Vec<String> {
     list
 }
 
-/// `; did you mean`, if one is close.
+/// Displays a suggestion, if a known option is similar.
 struct Similar<'a>(&'a str);
 
 impl std::fmt::Display for Similar<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = self.0.split('=').next().unwrap_or_default();
         let close = KNOWN.iter().chain(TAKEN).map(|known| (distance(name, known), known)).min();
-        match close.filter(|&(distance, _)| distance <= 2) {
-            Some((_, known)) => write!(f, "; did you mean `{known}`?"),
+        match close.filter(|&(distance, _)| distance <= 2 && distance * 2 <= name.chars().count()) {
+            Some((_, known)) => write!(f, "\n  help: did you mean '{known}'?"),
             None => Ok(()),
         }
     }
 }
 
-/// How many letters to put in, take out or change to come from one word to the other (Levenshtein).
+/// Returns the number of letters to insert, remove or replace to get from one word to the other (Levenshtein).
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (i, a) in from.chars().enumerate() {
@@ -441,21 +506,21 @@ mod tests {
         assert_eq!(taken("subvolid=256").unwrap().shown.subvolume, Some(256));
         assert!(taken("streams=none").unwrap().shown.hide_streams);
         assert!(!taken("streams=none,streams=user").unwrap().shown.hide_streams);
-        assert!(taken("subvol=home").unwrap_err().ends_with("use subvolid"));
+        assert!(taken("subvol=home").unwrap_err().contains("use subvolid"));
         for (word, wanted) in [
             ("codepage=932", "437, 850 or 1252"),
-            ("umask=9", "a number of base 8, up to 777"),
+            ("umask=9", "an octal number up to 777"),
             ("uid=me", "a number"),
             ("tz=CET", "UTC"),
             ("iocharset=koi8-r", "utf8"),
-            ("time_offset=2000", "minutes, from -1440 to 1440"),
+            ("time_offset=2000", "minutes from -1440 to 1440"),
             ("streams=windows", "user or none"),
-            ("subvolid=4", "the number of a subvolume, 5 for the top"),
+            ("subvolid=4", "the number of a subvolume, from 5"),
         ] {
             let (name, value) = word.split_once('=').unwrap();
             assert_eq!(
                 taken(word).unwrap_err(),
-                format!("the mount option `{name}` wants {wanted}, not `{value}`")
+                format!("invalid value '{value}' for the mount option '{name}': expected {wanted}")
             );
         }
     }
@@ -475,10 +540,18 @@ mod tests {
         assert!(!taken("discard,nodiscard").unwrap().shown.discard);
         assert_eq!(
             taken("sys_tz").unwrap_err(),
-            "the mount option `sys_tz` is not possible: the kernel's time zone is its own: use time_offset"
+            "the mount option 'sys_tz' is not supported: obento does not use the time zone of the kernel; use time_offset"
         );
-        assert!(taken("errors=panic").unwrap_err().contains("always read-only"));
+        assert!(taken("errors=panic").unwrap_err().contains("always becomes read-only"));
         assert!(taken("allow_utime=022").is_err());
+    }
+
+    #[test]
+    fn the_transport_of_requests_is_chosen_by_name() {
+        assert_eq!(taken("").unwrap().io_uring, RingChoice::Auto);
+        assert_eq!(taken("io_uring=on").unwrap().io_uring, RingChoice::On);
+        assert_eq!(taken("io_uring=on,io_uring=off").unwrap().io_uring, RingChoice::Off);
+        assert!(taken("io_uring=yes").unwrap_err().contains("expected auto, on or off"));
     }
 
     #[test]
@@ -490,23 +563,24 @@ mod tests {
     fn a_mistyped_word_is_refused_by_its_name() {
         assert_eq!(
             taken("noatme").unwrap_err(),
-            "there is no mount option `noatme`; did you mean `noatime`?"
+            "unknown mount option 'noatme'\n  help: did you mean 'noatime'?"
         );
         assert_eq!(
             taken("dta=journal").unwrap_err(),
-            "there is no mount option `dta=journal`; did you mean `data`?"
+            "unknown mount option 'dta=journal'\n  help: did you mean 'data'?"
         );
-        assert_eq!(taken("frobnicate").unwrap_err(), "there is no mount option `frobnicate`");
+        assert_eq!(taken("frobnicate").unwrap_err(), "unknown mount option 'frobnicate'");
         assert_eq!(
             taken("data=jounral").unwrap_err(),
-            "the mount option `data` wants ordered, journal or writeback, not `jounral`"
+            "invalid value 'jounral' for the mount option 'data': expected ordered, journal or writeback"
         );
     }
 
     #[test]
     fn the_type_is_fuse_with_the_subtype() {
         assert_eq!(taken("").unwrap().fs_type(), "fuse.obento");
-        assert_eq!(taken("subtype=").unwrap().fs_type(), "fuse");
+        assert_eq!(taken("subtype=x").unwrap().fs_type(), "fuse.x");
+        assert!(taken("subtype=").is_err());
         assert_eq!(taken(r"fsname=a\,b").unwrap().fs_name.unwrap(), "a,b");
     }
 }

@@ -1,79 +1,177 @@
-//! The conversation with the kernel, whatever carries it.
+//! The connection to the kernel: the loop that reads requests and has them answered.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::handover::SessionState;
 use crate::idle::Idle;
-use crate::linger::Linger;
-use crate::pool::{self, Queue};
+use crate::pauser::Pauser;
+use crate::pool::{self, Queue, Workers};
+use crate::request_poll::RequestPoll;
+use crate::rings::Rings;
 use crate::server::Server;
-use crate::wire::{LONGEST_REQUEST, Step, Wire};
+use crate::wire::{self, LONGEST_REQUEST, Pools, Step, Wire};
 
-/// How to talk to the kernel.
+/// The time for which FORGET requests are gathered if they alone use `/dev/fuse`: each one would wake this thread.
+const GATHERING: Duration = Duration::from_millis(5);
+
+/// Whether requests arrive through `io_uring`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RingChoice {
+    /// If the kernel offers it.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// The options of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionOptions {
-    /// How many requests may wait for the disk at once.
+    /// The number of requests that may wait for the disk at the same time.
     pub threads: usize,
-    /// The kernel gathers writes in its page cache.
+    /// The kernel caches writes in its page cache, if the volume is large enough.
     pub writeback: bool,
+    /// Number of bytes that the kernel gathers at most: [`dirty_limit`](crate::dirty_limit).
+    pub dirty_limit: u64,
+    /// Whether requests arrive through `io_uring`.
+    pub io_uring: RingChoice,
 }
 
 impl Default for SessionOptions {
-    /// Sixteen, each of which may wait for one access of the disk; the kernel gathers writes.
+    /// Sixteen threads, each of which may wait for one disk access; the kernel caches writes.
     fn default() -> Self {
-        Self { threads: 16, writeback: true }
+        Self { threads: 16, writeback: true, dirty_limit: 0, io_uring: RingChoice::Auto }
     }
 }
 
-/// A connection that is agreed on: requests wait, or will come.
-pub trait Session: Send {
-    /// Answers requests until the file system is unmounted, in threads that are started now. Errors: those of the device
-    /// and of starting a thread.
-    fn serve(self: Box<Self>) -> io::Result<()>;
+/// The reason why a session has stopped.
+pub enum Served {
+    /// The file system is unmounted.
+    Ended,
+    /// A pause was requested, and all requests that were read are answered. Later ones wait in the kernel.
+    Paused(Box<dyn Session>),
 }
 
-/// Agrees with the kernel on how to talk over `device`, an open `/dev/fuse` that is mounted. Errors: those of the
-/// device, and a kernel that is too old.
+/// A connection whose protocol is negotiated.
+pub trait Session: Send {
+    /// Answers requests in this thread and in new ones, until the file system is unmounted or the [`Pauser`] requests a
+    /// pause. Fails with the errors of the device and of starting a thread.
+    fn serve(self: Box<Self>) -> io::Result<Served>;
+
+    /// Returns whether the session can pause: not if requests arrive through `io_uring`, which the kernel ties to this
+    /// process.
+    fn can_pause(&self) -> bool;
+
+    /// Returns the state of a session that has paused, for another process.
+    fn export(&self) -> SessionState;
+
+    /// Returns the connection to the kernel.
+    fn device(&self) -> BorrowedFd<'_>;
+
+    /// Returns a function that counts the requests that were read.
+    fn counter(&self) -> Box<dyn Fn() -> u64 + Send>;
+}
+
+/// Negotiates the protocol with the kernel over `device`, an open `/dev/fuse` that is mounted.
+///
+/// # Errors
+///
+/// - The errors of the device.
+/// - `Unsupported`: the kernel is too old, or does not offer `io_uring`, which `options` require.
+/// - `InvalidData`: the kernel sent another request first.
 pub fn open_session(
     device: OwnedFd,
     server: Arc<Server>,
     options: SessionOptions,
+    pauser: Pauser,
 ) -> io::Result<Box<dyn Session>> {
-    let (jobs, queue) = pool::queue();
-    let linger = Linger::new(&device, Idle::open())?;
+    let (jobs, queues) = queues();
+    let request_poll = RequestPoll::new(&device, Idle::open())?.with_pauser(&pauser);
     let device = Arc::new(device);
-    // Who reads wants to know at once that nothing is there.
+    // A read without a request returns immediately.
     rustix::io::ioctl_fionbio(&*device, true)?;
     let mut buffer = vec![0; LONGEST_REQUEST];
-    let len = receive(&device, &mut buffer, &linger)?.ok_or(io::ErrorKind::NotConnected)?;
+    let len = receive(&device, &mut buffer, &request_poll)?.ok_or(io::ErrorKind::NotConnected)?;
     let said = buffer.get(..len).unwrap_or_default();
-    let wire = Arc::new(Wire::greet(&device, said, server, options, jobs)?);
-    Ok(Box::new(Device { device, wire, queue, linger, buffer, threads: options.threads }))
+    let rings = open_rings(&device, said, options.io_uring)?;
+    let wire = Arc::new(Wire::greet(&device, said, server, options, jobs, rings.is_some())?);
+    let threads = Threads::Waiting(queues, options.threads);
+    Ok(Box::new(Device { device, wire, threads, request_poll, buffer, pauser, rings }))
 }
 
-/// The length of the next request; none once nobody is there any more. The kernel hands out whole requests.
+/// Continues a connection that another process has paused: `device` is its open `/dev/fuse`, and `state` what its
+/// session exported. `server` serves the same volume, whose inodes in use are adopted. Reads nothing yet.
+///
+/// # Errors
+///
+/// The errors of the device.
+pub fn resume_session(
+    device: OwnedFd,
+    server: Arc<Server>,
+    options: SessionOptions,
+    pauser: Pauser,
+    state: &SessionState,
+) -> io::Result<Box<dyn Session>> {
+    let (jobs, queues) = queues();
+    let request_poll = RequestPoll::new(&device, Idle::open())?.with_pauser(&pauser);
+    let device = Arc::new(device);
+    let wire = Arc::new(Wire::resume(&device, server, options, jobs, state));
+    let threads = Threads::Waiting(queues, options.threads);
+    let buffer = vec![0; LONGEST_REQUEST];
+    Ok(Box::new(Device { device, wire, threads, request_poll, buffer, pauser, rings: None }))
+}
+
+fn queues() -> (Pools, [Queue; 2]) {
+    let (pool, queue) = pool::queue();
+    let (notifiers, notices) = pool::queue();
+    (Pools { pool, notifiers }, [queue, notices])
+}
+
+/// Creates rings if the kernel, whose first request is `said`, offers them.
+fn open_rings(device: &Arc<OwnedFd>, said: &[u8], choice: RingChoice) -> io::Result<Option<Rings>> {
+    let is_offered = wire::offers_rings(said);
+    match choice {
+        RingChoice::Off => Ok(None),
+        RingChoice::On if !is_offered => {
+            let cause = "the kernel does not offer io_uring; root can run \
+                         'echo Y > /sys/module/fuse/parameters/enable_uring' (Linux 6.14)";
+            Err(io::Error::new(io::ErrorKind::Unsupported, cause))
+        }
+        RingChoice::On => Rings::new(device).map(Some),
+        RingChoice::Auto if !is_offered => Ok(None),
+        RingChoice::Auto => Ok(Rings::new(device)
+            .inspect_err(|error| tracing::warn!(%error, "io_uring is not available; /dev/fuse replaces it"))
+            .ok()),
+    }
+}
+
+/// The length of the next request, or `None` after an unmount. The kernel returns only complete requests.
 type Received = io::Result<Option<usize>>;
 
-/// Sleeps until there is one.
-fn receive(device: &OwnedFd, buffer: &mut [u8], linger: &Linger) -> Received {
+/// Sleeps until a request arrives.
+fn receive(device: &OwnedFd, buffer: &mut [u8], request_poll: &RequestPoll) -> Received {
     loop {
         match attempt(device, buffer) {
             Some(received) => return received,
-            None => linger.sleep(),
+            None => request_poll.sleep(),
         }
     }
 }
 
-/// None if there is none yet.
-fn attempt(device: &OwnedFd, buffer: &mut [u8]) -> Option<Received> {
+/// Returns `None` if no request has arrived.
+pub(crate) fn attempt(device: &OwnedFd, buffer: &mut [u8]) -> Option<Received> {
     loop {
         return match rustix::io::read(device, &mut *buffer) {
             Ok(len) => Some(Ok(Some(len))),
             Err(Errno::AGAIN) => None,
-            // Who asked was interrupted; or we were.
+            // The requesting process was interrupted, or this thread was.
             Err(Errno::NOENT | Errno::INTR) => continue,
             Err(Errno::NODEV) => Some(Ok(None)),
             Err(error) => Some(Err(error.into())),
@@ -81,37 +179,125 @@ fn attempt(device: &OwnedFd, buffer: &mut [u8]) -> Option<Received> {
     }
 }
 
-/// `/dev/fuse` itself: read(2) is a request, write(2) a reply.
+/// The threads of a session.
+enum Threads {
+    /// Queues whose threads are not started yet, and the number of threads of each.
+    Waiting([Queue; 2], usize),
+    Started([Workers; 2]),
+}
+
+impl Threads {
+    fn start(self) -> io::Result<[Workers; 2]> {
+        match self {
+            Self::Waiting([queue, notices], count) => {
+                Ok([queue.start("fuse", count)?, notices.start("fuse-notify", count)?])
+            }
+            Self::Started(workers) => Ok(workers),
+        }
+    }
+}
+
+/// A connection over `/dev/fuse`: read(2) returns a request, write(2) sends a reply.
 struct Device {
     device: Arc<OwnedFd>,
     wire: Arc<Wire>,
-    queue: Queue,
-    linger: Linger,
+    threads: Threads,
+    request_poll: RequestPoll,
     buffer: Vec<u8>,
-    threads: usize,
+    pauser: Pauser,
+    rings: Option<Rings>,
+}
+
+/// The reason why reading has stopped.
+enum Stop {
+    Unmounted,
+    Paused,
+}
+
+/// The time for which a session that is to pause waits for the next request, before it looks again whether all others
+/// are answered.
+const LOOK: Duration = Duration::from_millis(1);
+
+impl Device {
+    /// Reads requests and has them answered.
+    fn read(&mut self) -> io::Result<Stop> {
+        let Self { device, wire, request_poll, buffer, pauser, .. } = self;
+        let mut next = None;
+        loop {
+            let received = match next.take() {
+                Some(received) => Some(received),
+                None if !pauser.is_requested() => {
+                    let received = attempt(device, buffer);
+                    received.is_none().then(|| request_poll.sleep());
+                    received
+                }
+                None if wire.is_settled() => return Ok(Stop::Paused),
+                None => {
+                    // A job waits for the kernel, which may wait for an answer.
+                    request_poll.is_ready(LOOK);
+                    attempt(device, buffer)
+                }
+            };
+            let Some(received) = received else { continue };
+            let Some(len) = received? else { return Ok(Stop::Unmounted) };
+            match wire.receive(buffer, len) {
+                Step::Answered | Step::Forgotten => next = request_poll.wait(|| attempt(device, buffer)),
+                Step::HandedOn => request_poll.sleep_lightly(),
+                Step::Last => return Ok(Stop::Unmounted),
+            }
+        }
+    }
 }
 
 impl Session for Device {
-    fn serve(self: Box<Self>) -> io::Result<()> {
-        let Self { device, wire, queue, linger, mut buffer, threads } = *self;
-        let workers = queue.start(threads)?;
-        let mut next = None;
-        let served = loop {
-            let received = next.take().unwrap_or_else(|| receive(&device, &mut buffer, &linger));
-            let len = match received {
-                Ok(Some(len)) => len,
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            };
-            match wire.receive(&mut buffer, len) {
-                Step::Answered => next = linger.wait(|| attempt(&device, &mut buffer)),
-                Step::HandedOn => linger.sleep_lightly(),
-                Step::Last => break Ok(()),
+    fn serve(mut self: Box<Self>) -> io::Result<Served> {
+        let none = Threads::Started([Workers::none(), Workers::none()]);
+        let workers = std::mem::replace(&mut self.threads, none).start()?;
+        let served = match self.rings.take() {
+            Some(rings) => {
+                let threads = rings.start(&self.wire)?;
+                let served = read_beside(&self.wire, &self.request_poll);
+                // The kernel ends all transports of a connection together.
+                threads.join();
+                served.map(|()| Stop::Unmounted)
             }
+            None => self.read(),
         };
-        // With the last job that has it goes what gives jobs.
-        drop(wire);
-        workers.join();
-        served
+        if let Ok(Stop::Paused) = served {
+            self.threads = Threads::Started(workers);
+            return Ok(Served::Paused(self));
+        }
+        // The last job that refers to `wire` drops the sides that queue jobs.
+        drop(self);
+        workers.into_iter().for_each(Workers::join);
+        served.map(|_| Served::Ended)
+    }
+
+    fn can_pause(&self) -> bool {
+        self.rings.is_none()
+    }
+
+    fn export(&self) -> SessionState {
+        self.wire.export()
+    }
+
+    fn device(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+
+    fn counter(&self) -> Box<dyn Fn() -> u64 + Send> {
+        let wire = Arc::downgrade(&self.wire);
+        Box::new(move || wire.upgrade().map_or(0, |wire| wire.requests()))
+    }
+}
+
+/// Answers until an unmount the requests that do not arrive through rings.
+fn read_beside(wire: &Arc<Wire>, request_poll: &RequestPoll) -> io::Result<()> {
+    loop {
+        request_poll.sleep();
+        let Some(forgotten) = wire.read_device()? else { return Ok(()) };
+        if forgotten > 0 {
+            std::thread::sleep(GATHERING);
+        }
     }
 }

@@ -1,11 +1,13 @@
-//! Attributes, named and others.
+//! Attributes and extended attributes.
 
 use obento::{Attr, Errno, Error, FileFlags, Mode, Node, SetAttr, TimeChange, Timestamp, XattrMode};
 
 use super::{OWNER, Reply, Server, errno};
+use crate::mount::ACCESS_TIMES;
+use crate::nodes::{KernelInode, ROOT};
 
-/// The attribute that a change of a file takes away: what a program may do beyond its user.
-const CAPABILITY: &[u8] = b"security.capability";
+/// The attribute with the capabilities of a program. A change of the file removes the attribute.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 /// A new time.
 #[derive(Clone, Copy)]
@@ -23,7 +25,7 @@ impl Time {
     }
 }
 
-/// What SETATTR changes.
+/// A SETATTR request.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Change {
     pub(crate) mode: Option<u32>,
@@ -33,23 +35,23 @@ pub(crate) struct Change {
     pub(crate) atime: Option<Time>,
     pub(crate) mtime: Option<Time>,
     pub(crate) ctime: Option<Time>,
-    /// Whoever asks may keep no privileges of the file.
+    /// Whether the change clears set-user-ID and set-group-ID.
     pub(crate) kill_privileges: bool,
 }
 
-/// What SETXATTR sets.
+/// A SETXATTR request.
 #[derive(Clone, Copy)]
 pub(crate) struct NamedValue<'b> {
     pub(crate) name: &'b [u8],
     pub(crate) value: &'b [u8],
     pub(crate) flags: i32,
-    /// Set-group-ID is cleared, since the caller of a change of the access control list is not in the group.
+    /// Whether to clear set-group-ID, because the caller changes the access control list and is not in the group.
     pub(crate) kill_set_gid: bool,
 }
 
 impl Change {
-    /// The kernel keeps the times of a file itself while it gathers writes, so that touch(1) arrives as the current
-    /// time of access and two times that the kernel read from its clock.
+    /// Returns whether the request is that of touch(1). The kernel sets the times of a file itself while it caches
+    /// writes, so touch(1) arrives as `ATIME_NOW` with a modification time and a change time from the kernel's clock.
     fn is_touch(&self) -> bool {
         let times = Self { atime: None, mtime: None, ctime: None, kill_privileges: false, ..*self };
         matches!(self.atime, Some(Time::Now))
@@ -58,7 +60,7 @@ impl Change {
             && times.is_none()
     }
 
-    /// These are times that the kernel kept and now hands over, and nothing else.
+    /// Returns whether the request only writes back times that the kernel cached.
     fn is_handed_over(&self) -> bool {
         let others = Self { mtime: None, ctime: None, kill_privileges: false, ..*self };
         self.mtime.is_some() && self.ctime.is_some() && others.is_none()
@@ -72,18 +74,18 @@ impl Change {
 }
 
 impl Server {
-    /// The attributes of `id`.
+    /// Returns the attributes of `id`.
     pub(crate) fn getattr(&self, id: u64) -> Reply<Attr> {
         self.node(id)?.attr().map_err(errno)
     }
 
-    /// Changes attributes of `id`; answers what they are now.
+    /// Changes attributes of `id`. Returns the new attributes.
     pub(crate) fn setattr(&self, id: u64, change: &Change) -> Reply<Attr> {
         let node = self.node(id)?;
         if change.is_handed_over() {
             let attr = node.attr().map_err(errno)?;
-            // Nobody sees the times of what is gone but the kernel, which has them; those of a file that may only be
-            // appended to were stamped when its bytes came.
+            // Only the kernel shows the times of a file without a name, and it has them already. An append-only
+            // file got its times when its bytes were written.
             if attr.nlink == 0 || attr.flags.contains(FileFlags::APPEND) {
                 return Ok(attr);
             }
@@ -113,13 +115,13 @@ impl Server {
         self.settled(&node, attr.map_err(errno)?)
     }
 
-    /// What a change of a file's bytes takes from it: always the capability, and set-user-ID and set-group-ID if the
-    /// kernel says so. Errors: NotPermitted for a file that may not be written to, which with nothing opened is told
-    /// only now.
-    pub(super) fn drop_privileges(&self, id: u64, kill: bool) -> Reply<()> {
+    /// Removes the privileges that a file loses when its data changes: always the capability, and with `kill` also
+    /// set-user-ID and set-group-ID. Returns the file. Fails with `NotPermitted` for an immutable file. OPEN, which would
+    /// report the error earlier, is not supported.
+    pub(super) fn drop_privileges(&self, id: u64, kill: bool) -> Reply<KernelInode> {
         let known = self.known(id)?;
         if known.is_plain && !kill {
-            return Ok(());
+            return Ok(known);
         }
         let attr = known.node.attr().map_err(errno)?;
         if kill && attr.mode.bits() & 0o6000 != 0 {
@@ -132,11 +134,13 @@ impl Server {
         if attr.flags.contains(FileFlags::IMMUTABLE) {
             return Err(Error::NotPermitted.errno());
         }
-        if !known.is_plain {
-            self.drop_capability(&known.node)?;
-            self.nodes.set_plain(id, !attr.flags.contains(FileFlags::APPEND));
+        if known.is_plain {
+            return Ok(known);
         }
-        Ok(())
+        self.drop_capability(&known.node)?;
+        let is_plain = !attr.flags.contains(FileFlags::APPEND);
+        self.nodes.set_plain(id, is_plain);
+        Ok(KernelInode { is_plain, ..known })
     }
 
     fn drop_capability(&self, node: &Node) -> Reply<()> {
@@ -147,23 +151,27 @@ impl Server {
         }
     }
 
-    /// The value of a named attribute. Errors: ENOSYS if the format has none, after which the kernel asks no more.
+    /// Returns the value of an extended attribute. Fails with ENOSYS if the format has no extended attributes; the
+    /// kernel then sends no further GETXATTR.
     pub(crate) fn get_xattr(&self, id: u64, name: &[u8]) -> Reply<Vec<u8>> {
-        if self.vfs.file_system().xattrs().is_none() {
+        if self.vfs.flushed_file_system().xattrs().is_none() {
             return Err(Errno(libc::ENOSYS));
         }
         self.node(id)?.get_xattr(name).map_err(errno)
     }
 
-    /// The names of all attributes, each with a NUL behind it.
+    /// Returns the names of all extended attributes, each followed by a NUL.
     pub(crate) fn list_xattrs(&self, id: u64) -> Reply<Vec<u8>> {
         let names = self.node(id)?.list_xattrs().map_err(errno)?;
         Ok(names.into_iter().flat_map(|name| [name, vec![0]]).flatten().collect())
     }
 
-    /// Sets a named attribute.
+    /// Sets an extended attribute.
     pub(crate) fn set_xattr(&self, id: u64, set: &NamedValue<'_>) -> Reply<()> {
         let NamedValue { name, value, flags, kill_set_gid } = *set;
+        if id == ROOT && name == ACCESS_TIMES.as_bytes() {
+            return self.set_access_times(value);
+        }
         let mode = match flags {
             libc::XATTR_CREATE => XattrMode::Create,
             libc::XATTR_REPLACE => XattrMode::Replace,
@@ -172,7 +180,7 @@ impl Server {
         let node = self.node(id)?;
         let attr = node.attr().map_err(errno)?;
         if kill_set_gid && attr.mode.contains(Mode::SET_GID) {
-            // Before the list grants anything.
+            // The bit is cleared before the new list grants any right.
             let set = SetAttr { mode: Some(attr.mode.without(Mode::SET_GID)), ..SetAttr::default() };
             self.vfs.set_attr(&OWNER, &node, &set).map_err(errno)?;
         }
@@ -183,7 +191,7 @@ impl Server {
         self.settled(&node, ())
     }
 
-    /// Removes a named attribute.
+    /// Removes an extended attribute.
     pub(crate) fn remove_xattr(&self, id: u64, name: &[u8]) -> Reply<()> {
         let node = self.node(id)?;
         self.vfs.remove_xattr(&OWNER, &node, name).map_err(errno)?;

@@ -1,12 +1,15 @@
-//! The bytes of files.
+//! The data of files.
 //!
-//! Invariant: a read that is shorter than asked ends at the end of the file, and a write that is answered wrote all:
-//! the kernel takes what is missing for zeros, and forgets what it wrote back.
+//! Invariant: a read returns fewer bytes than requested only at the end of the file, because the kernel takes missing
+//! bytes for zeros. A write from the page cache without an error has written all bytes, because the kernel drops pages
+//! that it wrote back.
 
-use obento::{Error, FileFlags, Node, Size};
+use std::sync::atomic::Ordering;
+
+use obento::{Errno, Error, FileFlags, Keeps, Node, Size};
 
 use super::{Reply, Server, errno};
-use crate::nodes::Known;
+use crate::nodes::KernelInode;
 
 const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
 const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP_SIZE;
@@ -15,59 +18,63 @@ const ZERO_KEEP: i32 = ZERO | KEEP_SIZE;
 const COLLAPSE: i32 = libc::FALLOC_FL_COLLAPSE_RANGE;
 const INSERT: i32 = libc::FALLOC_FL_INSERT_RANGE;
 
-/// How much is copied from file to file in one step.
+/// The number of bytes that one step of a copy reads and writes.
 const COPY_STEP: usize = 1 << 20;
 
-/// Where the bytes of a write come from.
+/// The origin of the bytes of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
-    /// From who writes: the times of the file are ours to stamp.
+    /// The writing process: the server updates the times of the file.
     Caller,
-    /// From the kernel's page cache: the times are the kernel's, which hands over by SETATTR what it changed of them.
+    /// The kernel's page cache: the kernel updates the times of the file, and sends them by SETATTR.
     PageCache,
 }
 
-/// Bytes that are to be written.
+/// A write.
 #[derive(Clone, Copy)]
 pub(crate) struct Written<'b> {
     pub(crate) offset: u64,
     pub(crate) bytes: &'b [u8],
     pub(crate) source: Source,
-    /// Whoever writes may keep no privileges of the file.
+    /// Whether the write clears set-user-ID and set-group-ID.
     pub(crate) kill_privileges: bool,
 }
 
 type Write = fn(&Node, u64, &[u8]) -> obento::Result<usize>;
 
 impl Server {
-    /// Reads into `buf`; answers how many bytes.
+    /// Reads into `buf`. Returns the number of bytes.
     pub(crate) fn read(&self, id: u64, offset: u64, buf: &mut [u8]) -> Reply<usize> {
         let node = self.node(id)?;
         let len = read_to_end(&node, offset, buf)?;
-        if !self.options.read_only {
-            // That it was read must not keep anybody from reading.
+        if !self.options.read_only && !self.no_atime.load(Ordering::Relaxed) {
+            // The read succeeds even if the access time cannot be updated.
             let _ = node.stamp_access();
         }
         Ok(len)
     }
 
-    /// Writes all of the bytes.
-    pub(crate) fn write(&self, id: u64, written: &Written<'_>) -> Reply<()> {
-        self.drop_privileges(id, written.kill_privileges)?;
-        let known = self.known(id)?;
+    /// Writes the bytes. Returns their number, which is less than requested only for a write that does not come from
+    /// the page cache, if the space is exhausted.
+    pub(crate) fn write(&self, id: u64, written: &Written<'_>) -> Reply<u32> {
+        let known = self.drop_privileges(id, written.kill_privileges)?;
         let write: Write = match written.source {
             Source::PageCache if known.is_plain => Node::write_back,
-            // The kernel may not hand over the times of a file with flags.
+            // The kernel may not change the times of a file with flags.
             _ => Node::write_at,
         };
         if !known.is_plain {
             expect_appended(&known.node, written)?;
         }
-        write_all(&known.node, written.offset, written.bytes, write)?;
-        self.settled(&known.node, ())
+        let (done, failed) = write_all(&known.node, written.offset, written.bytes, write);
+        match failed {
+            Some(error) if done == 0 || written.source == Source::PageCache => return Err(error),
+            _ => {}
+        }
+        self.settled(&known.node, u32::try_from(done).unwrap_or(u32::MAX))
     }
 
-    /// The next data or hole from `offset` on, as lseek(2).
+    /// Returns the offset of the next data or hole from `offset` on, as lseek(2) does.
     pub(crate) fn seek(&self, id: u64, offset: i64, whence: i32) -> Reply<u64> {
         let node = self.node(id)?;
         let offset = u64::try_from(offset).map_err(|_| Error::NoSuchOffset.errno())?;
@@ -79,13 +86,16 @@ impl Server {
         .map_err(errno)
     }
 
-    /// Takes, frees or moves space, as fallocate(2).
+    /// Allocates, frees or moves space, as fallocate(2) does.
     pub(crate) fn fallocate(&self, id: u64, offset: u64, len: u64, mode: i32) -> Reply<()> {
-        self.drop_privileges(id, true)?;
-        let Known { node, is_plain } = self.known(id)?;
+        let KernelInode { node, is_plain } = self.drop_privileges(id, true)?;
         // Of a file that may only be appended to, as ext4: space alone.
         if !is_plain && mode & !KEEP_SIZE != 0 {
             return Err(Error::NotPermitted.errno());
+        }
+        // Even of an empty file, or a program believes that holes exist.
+        if !matches!(mode, 0 | KEEP_SIZE) && !self.vfs.limits().keeps.contains(Keeps::HOLES) {
+            return Err(Error::NotSupported.errno());
         }
         let end = offset.checked_add(len).ok_or_else(|| Error::FileTooBig.errno())?;
         let range = offset..end;
@@ -103,10 +113,10 @@ impl Server {
         self.settled(&node, ())
     }
 
-    /// Copies from file to file, as copy_file_range(2); answers how many bytes.
+    /// Copies from one file to another, as copy_file_range(2) does. Returns the number of bytes.
     pub(crate) fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Reply<u64> {
-        self.drop_privileges(to.0, true)?;
-        let (source, Known { node: target, is_plain }) = (self.node(from.0)?, self.known(to.0)?);
+        let KernelInode { node: target, is_plain } = self.drop_privileges(to.0, true)?;
+        let source = self.node(from.0)?;
         if !is_plain && to.1 < target.attr().map_err(errno)?.size {
             return Err(Error::NotPermitted.errno());
         }
@@ -114,12 +124,16 @@ impl Server {
         let mut done = 0;
         while done < len {
             let step = usize::try_from(len - done).map_or(buf.len(), |left| left.min(buf.len()));
-            let result = read_to_end(&source, from.1 + done, &mut buf[..step]).and_then(|read| {
-                write_all(&target, to.1 + done, &buf[..read], Node::write_at).map(|()| read)
-            });
+            let result =
+                read_to_end(&source, from.1 + done, &mut buf[..step]).and_then(|read| {
+                    match write_all(&target, to.1 + done, &buf[..read], Node::write_at) {
+                        (0, Some(error)) => Err(error),
+                        (written, _) => Ok(written),
+                    }
+                });
             match result {
                 Ok(0) => break,
-                Ok(read) => done += read as u64,
+                Ok(written) => done += written as u64,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
@@ -140,19 +154,21 @@ fn read_to_end(node: &Node, offset: u64, buf: &mut [u8]) -> Reply<usize> {
     Ok(done)
 }
 
-fn write_all(node: &Node, offset: u64, bytes: &[u8], write: Write) -> Reply<()> {
+/// Writes until all bytes are written or an error occurs. Returns the number of bytes written, and the error.
+fn write_all(node: &Node, offset: u64, bytes: &[u8], write: Write) -> (usize, Option<Errno>) {
     let mut done = 0;
     while done < bytes.len() {
-        match write(node, offset.saturating_add(done as u64), &bytes[done..]).map_err(errno)? {
-            0 => return Err(Error::NoSpace.errno()),
-            len => done += len,
+        match write(node, offset.saturating_add(done as u64), &bytes[done..]).map_err(errno) {
+            Ok(0) => return (done, Some(Error::NoSpace.errno())),
+            Ok(len) => done += len,
+            Err(error) => return (done, Some(error)),
         }
     }
-    Ok(())
+    (done, None)
 }
 
-/// Errors: NotPermitted if this changes bytes of a file that may only be appended to. What the page cache writes back
-/// starts with the bytes that the last block had before.
+/// Fails with `NotPermitted` if a write changes existing bytes of an append-only file. A write from the page cache
+/// starts with the unchanged bytes of the last block.
 fn expect_appended(node: &Node, written: &Written<'_>) -> Reply<()> {
     let attr = node.attr().map_err(errno)?;
     if !attr.flags.contains(FileFlags::APPEND) {

@@ -1,6 +1,7 @@
 //! Requests by ioctl(2): flags of files (`lsattr`, `chattr`), the label, and discarding free space (`fstrim`).
 //!
-//! Source: Linux include/uapi/linux/fs.h, `FS_IOC_GETFLAGS`; with `long` in its number and `int` in its data.
+//! Source: Linux include/uapi/linux/fs.h, `FS_IOC_GETFLAGS`, whose number is defined with `long` but whose data is an
+//! `int`.
 
 use obento::{Attr, Errno, Error, FileFlags, Node, SetAttr};
 
@@ -8,28 +9,28 @@ use super::{OWNER, Reply, Server, errno};
 
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
-/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`, with which the kernel asks before it sets anything: `struct fsxattr`.
+/// `FS_IOC_FSGETXATTR`, which the kernel also sends before it sets flags, and `FS_IOC_FSSETXATTR`: `struct fsxattr`.
 const GET_EXTENDED: u32 = 0x801c_581f;
 const SET_EXTENDED: u32 = 0x401c_5820;
 const GET_VERSION: u32 = 0x8008_7601;
-/// `FS_IOC_GETFSLABEL`, with room for `FSLABEL_MAX` bytes.
+/// `FS_IOC_GETFSLABEL`, with a buffer of `FSLABEL_MAX` bytes.
 const GET_LABEL: u32 = 0x8100_9431;
 const LABEL_MAX: usize = 256;
 /// `FITRIM`: `struct fstrim_range`, of a start, a length, and the shortest range to discard, in bytes.
 const TRIM: u32 = 0xc018_5879;
 
-/// Whether an ioctl changes attributes of the file.
+/// Returns whether an ioctl changes attributes of the file.
 pub(crate) fn ioctl_changes(command: u32) -> bool {
     matches!(command, SET_FLAGS | SET_EXTENDED)
 }
 
-/// Whether an ioctl only reads attributes of the file.
+/// Returns whether an ioctl only reads attributes of the file.
 pub(crate) fn ioctl_is_short(command: u32) -> bool {
     matches!(command, GET_FLAGS | GET_EXTENDED | GET_VERSION)
 }
 
 impl Server {
-    /// Answers an ioctl of the user `uid`. Fails with ENOTTY for an ioctl that no file system has.
+    /// Executes an ioctl for the user `uid`. Fails with ENOTTY if the ioctl is not supported.
     pub(crate) fn ioctl(&self, id: u64, uid: u32, command: u32, data: &[u8]) -> Reply<Vec<u8>> {
         let node = self.node(id)?;
         match command {
@@ -50,7 +51,7 @@ impl Server {
                 self.set_flags(id, &node, SetAttr { flags, project, ..SetAttr::default() })
             }
             GET_LABEL => {
-                let mut label = self.vfs.file_system().info().probe.label;
+                let mut label = self.vfs.flushed_file_system().info().probe.label;
                 label.resize(LABEL_MAX, 0);
                 Ok(label)
             }
@@ -59,14 +60,15 @@ impl Server {
         }
     }
 
-    /// Discards free space of the whole volume, for root and for the user who serves; answers the range with the number
-    /// of discarded bytes as its length. Fails with EPERM for other users, and with EOPNOTSUPP for a part of the volume.
+    /// Discards the free space of the whole volume. Returns the range, with the number of discarded bytes as its
+    /// length. Fails with EPERM for users other than root and the user of the server, and with EOPNOTSUPP for a part of
+    /// the volume.
     fn trim(&self, uid: u32, data: &[u8]) -> Reply<Vec<u8>> {
         if uid != 0 && uid != rustix::process::geteuid().as_raw() {
             return Err(Error::NotPermitted.errno());
         }
         let (start, len, min_len) = (long(data, 0)?, long(data, 8)?, long(data, 16)?);
-        let stat = self.vfs.file_system().statfs().map_err(errno)?;
+        let stat = self.vfs.flushed_file_system().statfs().map_err(errno)?;
         if start != 0 || len < stat.blocks.saturating_mul(stat.block_size.into()) {
             return Err(Error::NotSupported.errno());
         }
@@ -74,7 +76,7 @@ impl Server {
         Ok([start, discarded, min_len].into_iter().flat_map(u64::to_le_bytes).collect())
     }
 
-    /// Fails with EOPNOTSUPP, and changes nothing, if the format does not store one of the flags.
+    /// Changes flags. Fails with EOPNOTSUPP, and restores the old flags, if the format does not store one of them.
     fn set_flags(&self, id: u64, node: &Node, set: SetAttr) -> Reply<Vec<u8>> {
         let old = node.attr().map_err(errno)?;
         let new = self.vfs.set_attr(&OWNER, node, &set).map_err(errno)?;
@@ -89,7 +91,7 @@ impl Server {
     }
 }
 
-/// Flags that say how a file is stored. A program that changes others hands them back as it read them.
+/// Flags that describe how a file is stored. A program that changes other flags passes these as it read them.
 const COMPUTED: FileFlags = FileFlags::EXTENTS
     .union(FileFlags::INDEX)
     .union(FileFlags::INLINE_DATA)
@@ -97,7 +99,7 @@ const COMPUTED: FileFlags = FileFlags::EXTENTS
     .union(FileFlags::VERITY)
     .union(FileFlags::EA_INODE);
 
-/// Bits of `fsx_xflags`, and the flags that they stand for.
+/// Bits of `fsx_xflags`, and the corresponding flags.
 const EXTENDED: [(u32, FileFlags); 6] = [
     (0x8, FileFlags::IMMUTABLE),
     (0x10, FileFlags::APPEND),
@@ -107,7 +109,7 @@ const EXTENDED: [(u32, FileFlags); 6] = [
     (0x200, FileFlags::PROJECT_INHERIT),
 ];
 
-/// A `struct fsxattr`: flags, extent size, extents, project, and 12 bytes more.
+/// Encodes a `struct fsxattr`: flags, extent size, extents, project, and 12 further bytes.
 fn extended(attr: &Attr) -> Vec<u8> {
     let set = EXTENDED.iter().filter(|(_, flag)| attr.flags.contains(*flag));
     let bits = set.fold(0, |bits, (extended, _)| bits | extended);
@@ -115,13 +117,13 @@ fn extended(attr: &Attr) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// The number of 64 bits at `offset`. Fails with Invalid if the data ends before it.
+/// Returns the 64-bit number at `offset`. Fails with `Invalid` if the data is too short.
 fn long(data: &[u8], offset: usize) -> Reply<u64> {
     let bytes = data.get(offset..).and_then(|data| data.first_chunk());
     bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(|| Error::Invalid.errno())
 }
 
-/// The number at `offset`. Errors: Invalid if it is not there.
+/// Returns the 32-bit number at `offset`. Fails with `Invalid` if the data is too short.
 fn word(data: &[u8], offset: usize) -> Reply<u32> {
     let bytes = data.get(offset..).and_then(|data| data.first_chunk());
     bytes.map(|bytes| u32::from_le_bytes(*bytes)).ok_or_else(|| Error::Invalid.errno())

@@ -1,7 +1,7 @@
-//! Listing directories.
+//! Directory listings.
 //!
-//! A place in a listing is 0 at its start, 1 after `.`, 2 after `..`, and after any other entry its cookie and 2: a cookie
-//! is at least 1.
+//! A position in a listing is 0 at the start, 1 after `.` and 2 after `..`. After any other entry it is the cookie of
+//! the entry plus 2. A cookie is at least 1.
 
 use std::ops::ControlFlow;
 
@@ -18,17 +18,17 @@ pub(crate) struct Listed<'a> {
     pub(crate) ino: u64,
     pub(crate) name: &'a [u8],
     pub(crate) kind: FileKind,
-    /// Where the listing goes on.
+    /// The position after the entry.
     pub(crate) next: u64,
 }
 
-/// Takes entries until it is full, and says so of the one that no longer fits.
+/// Takes entries. Returns `true` for the first entry that does not fit.
 pub(crate) type Sink<'s> = dyn FnMut(&Listed<'_>) -> bool + 's;
-/// As [`Sink`], with what each entry leads to.
+/// Takes entries with their inodes, like [`Sink`].
 pub(crate) type PlusSink<'s> = dyn FnMut(&Listed<'_>, &Found) -> bool + 's;
 
 impl Server {
-    /// Hands the entries of `dir` from `place` on to `sink`.
+    /// Passes the entries of `dir` after the position `place` to `sink`.
     pub(crate) fn list(&self, dir: u64, place: u64, sink: &mut Sink<'_>) -> Reply<()> {
         let node = self.node(dir)?;
         if self.dots(&node, place, |listed, _| sink(listed))? {
@@ -43,7 +43,7 @@ impl Server {
         })
     }
 
-    /// As [`list`](Self::list), and counts a lookup of each entry that was taken, but for `.` and `..`.
+    /// Lists entries like [`list`](Self::list), and counts a lookup of each entry that fits, except `.` and `..`.
     pub(crate) fn list_plus(&self, dir: u64, place: u64, sink: &mut PlusSink<'_>) -> Reply<()> {
         let node = self.node(dir)?;
         let stays = self.stays(&node);
@@ -55,7 +55,7 @@ impl Server {
         each(&node, place, |entry, next| {
             let child = match node.child(entry) {
                 Ok(child) => child,
-                // It went while the listing was under way.
+                // The entry was removed during the listing.
                 Err(Error::NotFound) => return Ok(false),
                 Err(error) => return Err(errno(error)),
             };
@@ -68,13 +68,13 @@ impl Server {
             let listed = Listed { ino: attr.ino.0, name: entry.name.as_bytes(), kind: attr.kind, next };
             let full = sink(&listed, &found);
             if !full {
-                self.nodes.remember(id, child);
+                self.nodes.remember(id, child, attr.kind == FileKind::Regular);
             }
             Ok(full)
         })
     }
 
-    /// An entry whose inode cannot be read is listed without: it costs its file, not the directory.
+    /// Lists an entry whose inode cannot be read, without a node ID. The rest of the directory stays accessible.
     fn unreadable(
         &self,
         entry: &DirEntry<'_>,
@@ -82,14 +82,14 @@ impl Server {
         error: &Error,
         sink: &mut PlusSink<'_>,
     ) -> Reply<bool> {
-        tracing::warn!(name = %entry.name, %error, "cannot be read");
+        tracing::warn!(name = %entry.name, %error, "an inode cannot be read");
         let kind = entry.kind.unwrap_or(FileKind::Regular);
         let attr = Attr { kind, ..self.node(ROOT)?.attr().map_err(errno)? };
         let listed = Listed { ino: entry.ino.0, name: entry.name.as_bytes(), kind, next };
         Ok(sink(&listed, &Found { id: 0, attr, stays: false }))
     }
 
-    /// Hands over `.` and `..` as far as `place` wants them; whether the sink is full.
+    /// Passes `.` and `..` to `sink` if they are after `place`. Returns whether the sink is full.
     fn dots(&self, dir: &Node, place: u64, mut sink: impl FnMut(&Listed<'_>, &Attr) -> bool) -> Reply<bool> {
         if place >= AFTER_DOTS {
             return Ok(false);
@@ -101,14 +101,14 @@ impl Server {
         if place < AFTER_DOT && give(b".", &own, AFTER_DOT) {
             return Ok(true);
         }
-        // A directory that was removed, or a damaged one, has only itself.
+        // The parent of a removed or damaged directory is shown as the directory itself.
         let parent = dir.parent().and_then(|parent| parent.attr()).unwrap_or(own);
         Ok(give(b"..", &parent, AFTER_DOTS))
     }
 }
 
-/// Goes through the entries after `place` with the place after each, until `take` says that there is no room. Damage is
-/// told if nothing could be listed before it.
+/// Calls `take` for each entry after `place`, with the position after the entry, until it returns `true`. An error is
+/// returned only if no entry was taken before it.
 fn each(dir: &Node, place: u64, mut take: impl FnMut(&DirEntry<'_>, u64) -> Reply<bool>) -> Reply<()> {
     let from = Cookie(place.saturating_sub(AFTER_DOTS));
     let mut result = Ok(());
@@ -131,7 +131,7 @@ fn each(dir: &Node, place: u64, mut take: impl FnMut(&DirEntry<'_>, u64) -> Repl
             }
             Ok(true) => ControlFlow::Break(()),
             Err(error) => {
-                // What was listed goes out; the next request meets the error again.
+                // The reply contains the entries so far; the next request fails with the error.
                 result = if taken { Ok(()) } else { Err(error) };
                 ControlFlow::Break(())
             }

@@ -1,37 +1,50 @@
-//! What the kernel asks, answered from the `vfs`.
+//! The kernel's requests, answered from the `vfs`.
 //!
-//! A request names inodes by the numbers of [`Nodes`], never by open files: the kernel is told to open nothing, and what
-//! it knows stays in use until it forgets it. Permissions were decided by the kernel, so all is done as the image's
-//! owner, in the name of whoever asked where something new gets an owner.
+//! A request refers to inodes by the node IDs of [`Nodes`]. OPEN is supported only for the recorder of [`open`], and an
+//! inode stays in use until the kernel forgets it. The kernel has checked permissions, so every operation runs as the owner
+//! of the image. A new inode belongs to the requesting user.
 //!
-//! Invariant: each answer that carries an entry counts one lookup, and no other does.
+//! Invariant: a reply that contains an entry counts one lookup; no other reply does.
 
 mod attributes;
 mod data;
 mod flags;
 mod listing;
 mod names;
+mod open;
 
-use obento::{Attr, Caller, Errno, Error, Name, NameError, Node, Refusal, StatFs, Vfs, Volume};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::nodes::{Known, Nodes};
+use obento::{Attr, Caller, Errno, Error, FileKind, Name, NameError, Node, Refusal, StatFs, Vfs, Volume};
 
-pub(crate) use attributes::{Change, NamedValue, Time};
+use crate::handover::NodeState;
+use crate::nodes::{KernelInode, Nodes};
+use crate::options::AccessTimes;
+
+pub(crate) use attributes::{CAPABILITY, Change, NamedValue, Time};
 pub(crate) use data::{Source, Written};
 pub(crate) use flags::{ioctl_changes, ioctl_is_short};
 pub(crate) use listing::Listed;
-pub(crate) use names::{Made, Moved};
+pub(crate) use names::{CreateRequest, RenameRequest};
+pub(crate) use open::Sender;
 
-/// For whom everything is done.
+/// The caller of all operations.
 const OWNER: Caller = Caller::Owner;
 
-/// How a volume is served.
+/// The part of a volume, and the number of blocks, that ext4 reserves for metadata at most: 2 % of all blocks, which are
+/// slightly more than those for files.
+const METADATA_PART: u64 = 48;
+const METADATA_MOST: u64 = 4096;
+
+/// The options of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ServerOptions {
-    /// Nothing can be changed.
+    /// The volume cannot be changed.
     pub read_only: bool,
-    /// Every change is durable before it is answered.
+    /// Every change is durable before its reply is sent.
     pub sync: bool,
+    /// When reading updates access times: the policy of the volume.
+    pub atime: AccessTimes,
 }
 
 /// One volume behind a mount point.
@@ -39,48 +52,68 @@ pub struct Server {
     vfs: Vfs,
     nodes: Nodes,
     options: ServerOptions,
+    /// Whether reading updates no access times, whatever the policy of the volume.
+    no_atime: AtomicBool,
+    recorder: Option<open::Recorder>,
 }
 
-/// An answer, or the number of an error.
+/// A result, or the number of an error.
 pub(crate) type Reply<T> = Result<T, Errno>;
 
-/// What a name leads to.
+/// The inode that a name refers to.
 pub(crate) struct Found {
-    /// The number under which the kernel knows it from now on.
+    /// The node ID of the inode.
     pub(crate) id: u64,
     pub(crate) attr: Attr,
-    /// Whether the kernel may remember the name.
+    /// Whether the kernel may cache the name.
     pub(crate) stays: bool,
 }
 
 impl Server {
-    /// Serves `volume`.
+    /// Returns a server of `volume`.
     pub fn new(volume: &Volume, options: ServerOptions) -> Self {
         let vfs = volume.vfs().clone();
-        Self { nodes: Nodes::new(&vfs), vfs, options }
+        let no_atime = AtomicBool::new(options.atime == AccessTimes::Never);
+        Self { nodes: Nodes::new(&vfs), vfs, options, no_atime, recorder: None }
     }
 
-    /// How it serves.
+    /// Returns the options of the server.
     pub fn options(&self) -> ServerOptions {
         self.options
     }
 
-    /// The step in which the volume keeps times, in nanoseconds.
+    /// Returns the resolution of times on the volume, in nanoseconds.
     pub(crate) fn time_step(&self) -> u32 {
         self.vfs.limits().time_granularity
     }
 
-    /// How many inodes the kernel knows.
+    /// Returns the number of inodes that the kernel has not forgotten.
     pub fn nodes_known(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Gives back what the kernel knew: the connection is over.
+    /// Forgets all inodes, when the connection has ended.
     pub fn end(&self) {
         self.nodes.clear();
     }
 
-    fn known(&self, id: u64) -> Reply<Known> {
+    /// Returns the inodes that the kernel has not forgotten, for another process.
+    pub(crate) fn export(&self) -> Vec<NodeState> {
+        self.nodes.export()
+    }
+
+    /// Returns whether reading updates no access times, whatever the policy of the volume.
+    pub(crate) fn has_no_atime(&self) -> bool {
+        self.no_atime.load(Ordering::Relaxed)
+    }
+
+    /// Continues where another process stopped.
+    pub(crate) fn import(&self, nodes: &[NodeState], has_no_atime: bool) {
+        self.nodes.import(&self.vfs, nodes);
+        self.no_atime.store(has_no_atime, Ordering::Relaxed);
+    }
+
+    fn known(&self, id: u64) -> Reply<KernelInode> {
         self.nodes.get(id).ok_or_else(|| Error::Refused(Refusal::Stale).errno())
     }
 
@@ -88,20 +121,21 @@ impl Server {
         self.known(id).map(|known| known.node)
     }
 
-    /// Tells the kernel of `node`, which counts a lookup.
+    /// Returns the entry of `node` for a reply, and counts a lookup.
     fn introduce(&self, dir: &Node, node: Node) -> Reply<Found> {
         let attr = node.attr().map_err(errno)?;
         let id = Nodes::id(&node);
-        self.nodes.remember(id, node);
+        self.nodes.remember(id, node, attr.kind == FileKind::Regular);
         Ok(Found { id, attr, stays: self.stays(dir) })
     }
 
-    /// Whether the kernel may remember what names in `dir` lead to: not where it takes two spellings for two names.
+    /// Returns whether the kernel may cache the names in `dir`. It may not if names are compared without case, because
+    /// the kernel takes two spellings for two names.
     fn stays(&self, dir: &Node) -> bool {
         !dir.is_casefold().unwrap_or(true)
     }
 
-    /// Brings a change to stable storage before it is answered, if that was asked for.
+    /// Flushes `node` to stable storage if the server is synchronous, and returns `answer`.
     fn settled<T>(&self, node: &Node, answer: T) -> Reply<T> {
         if self.options.sync && !self.options.read_only {
             node.sync().map_err(errno)?;
@@ -109,13 +143,59 @@ impl Server {
         Ok(answer)
     }
 
-    /// How full the volume is, and the longest name.
+    /// Returns the space of the volume and the length of the longest name.
     pub(crate) fn statfs(&self) -> Reply<(StatFs, u32)> {
-        let stat = self.vfs.file_system().statfs().map_err(errno)?;
+        let stat = self.vfs.flushed_file_system().statfs().map_err(errno)?;
         Ok((stat, self.vfs.limits().name_max))
     }
 
-    /// Brings files and directories to stable storage, by one commit where all goes well; an answer for each.
+    /// Changes when reading updates access times. Fails with `Invalid` for a policy that is neither that of the volume
+    /// nor `noatime`.
+    fn set_access_times(&self, name: &[u8]) -> Reply<()> {
+        let is_none = name == AccessTimes::Never.name().as_bytes();
+        if !is_none && name != self.options.atime.name().as_bytes() {
+            return Err(Error::Invalid.errno());
+        }
+        self.no_atime.store(is_none, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The free space for data of any user and the size of the volume, in bytes.
+    pub(crate) fn free_and_total(&self) -> Reply<(u64, u64)> {
+        let stat = self.vfs.flushed_file_system().statfs().map_err(errno)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.block_size.into());
+        // ext4 counts clusters as free that it reserves for metadata (`ext4_calculate_resv_clusters`).
+        let unavailable = stat.free.saturating_sub(stat.available);
+        let for_metadata = unavailable.min(stat.blocks / METADATA_PART).min(METADATA_MOST);
+        Ok((bytes(stat.free.saturating_sub(for_metadata)), bytes(stat.blocks)))
+    }
+
+    /// The free space in bytes.
+    pub(crate) fn free(&self) -> Reply<u64> {
+        self.free_and_total().map(|(free, _)| free)
+    }
+
+    /// The regular files that the kernel has looked up.
+    pub(crate) fn regular_files(&self) -> Vec<u64> {
+        self.nodes.regular_files()
+    }
+
+    /// Notes that data of `id`, which the kernel had gathered, is lost.
+    pub(crate) fn note_failure(&self, id: u64, error: Errno) {
+        self.nodes.set_failure(id, Some(error));
+    }
+
+    /// The error by which data of `id` was lost, until a write has reported it.
+    pub(crate) fn failure(&self, id: u64) -> Option<Errno> {
+        self.nodes.failure(id)
+    }
+
+    /// Notes that a write has reported the loss.
+    pub(crate) fn end_failure(&self, id: u64) {
+        self.nodes.set_failure(id, None);
+    }
+
+    /// Flushes files and directories to stable storage, by one commit if no error occurs. Returns a result for each.
     pub(crate) fn fsync(&self, ids: &[u64]) -> Vec<Reply<()>> {
         if self.options.read_only {
             return vec![Ok(()); ids.len()];
@@ -127,31 +207,31 @@ impl Server {
         nodes.into_iter().map(one).collect()
     }
 
-    /// Whether what the kernel is told of the file `id` holds for long.
+    /// Returns whether the kernel may cache the attributes of the file `id` for long.
     pub(crate) fn holds_for_long(&self, id: u64) -> bool {
-        self.nodes.tell_for_long(id)
+        self.nodes.may_cache_for_long(id)
     }
 
-    /// Notes that `id` is being written to; whether the kernel has to be told that what it knows of it is old.
+    /// Records a write to `id`. Returns whether the caller must invalidate the attributes that the kernel caches.
     pub(crate) fn grows_old(&self, id: u64) -> bool {
         self.nodes.note_write(id)
     }
 
-    /// Takes back `lookups` of `id`.
+    /// Subtracts `lookups` from the lookups of `id`.
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
         self.nodes.forget(id, lookups);
     }
 }
 
-/// The number of an error; what is damaged or broken is also told in the log.
+/// Returns the number of an error. Logs the error unless it is a refusal.
 pub(crate) fn errno(error: Error) -> Errno {
     if !matches!(error, Error::Refused(_)) {
-        tracing::warn!(%error, "cannot be done");
+        tracing::warn!(%error, "a request failed");
     }
     error.errno()
 }
 
-/// A name from the wire. The kernel lets names pass that are longer than any format has them.
+/// Checks a name of a request. The kernel sends names that are longer than any format allows.
 fn name(bytes: &[u8]) -> Reply<&Name> {
     Name::new(bytes).map_err(|error| {
         Errno(match error {

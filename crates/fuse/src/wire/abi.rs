@@ -1,15 +1,15 @@
-//! The structures and numbers of the FUSE protocol, and nothing else.
+//! The structures and numbers of the FUSE protocol.
 //!
-//! All integers are of the machine's own byte order. A request is an [`InHeader`] and what its opcode says: structures,
-//! names that end with a NUL, bytes. A reply is an [`OutHeader`] and the same.
-//! Source: Linux include/uapi/linux/fuse.h, protocol 7.45; fs/fuse/dir.c and file.c for what is sent when.
+//! All integers have the byte order of the machine. A request is an [`InHeader`] and a body. The opcode determines the
+//! parts of the body: structures, names that end with a NUL, and bytes. A reply is an [`OutHeader`] and such a body.
+//! Source: Linux include/uapi/linux/fuse.h, protocol 7.45; fs/fuse/dir.c and file.c send the requests.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The major number of the protocol, and the minor one that is answered.
+/// The major version of the protocol, and the newest supported minor version.
 pub(super) const MAJOR: u32 = 7;
 pub(super) const MINOR: u32 = 45;
-/// The oldest minor number that is spoken: `struct fuse_init_in` with further flags, Linux 5.17.
+/// The oldest supported minor version. It added the second word of flags to `struct fuse_init_in`. Linux 5.17.
 pub(super) const OLDEST_MINOR: u32 = 36;
 
 /// `enum fuse_opcode`.
@@ -26,6 +26,7 @@ pub(super) mod opcode {
     pub const RMDIR: u32 = 11;
     pub const RENAME: u32 = 12;
     pub const LINK: u32 = 13;
+    pub const OPEN: u32 = 14;
     pub const READ: u32 = 15;
     pub const WRITE: u32 = 16;
     pub const STATFS: u32 = 17;
@@ -38,6 +39,7 @@ pub(super) mod opcode {
     pub const INIT: u32 = 26;
     pub const READDIR: u32 = 28;
     pub const FSYNCDIR: u32 = 30;
+    pub const CREATE: u32 = 35;
     pub const DESTROY: u32 = 38;
     pub const IOCTL: u32 = 39;
     pub const BATCH_FORGET: u32 = 42;
@@ -53,7 +55,7 @@ pub(super) mod opcode {
 /// `FUSE_NOTIFY_INVAL_INODE` of `enum fuse_notify_code`.
 pub(super) const NOTIFY_INVAL_INODE: i32 = 2;
 
-/// Of `valid` in [`SetattrIn`]: `FATTR_MODE` and so on.
+/// The bits of `valid` in [`SetattrIn`]: `FATTR_MODE` and so on.
 pub(super) mod fattr {
     pub const MODE: u32 = 1 << 0;
     pub const UID: u32 = 1 << 1;
@@ -61,17 +63,21 @@ pub(super) mod fattr {
     pub const SIZE: u32 = 1 << 3;
     pub const ATIME: u32 = 1 << 4;
     pub const MTIME: u32 = 1 << 5;
+    pub const FH: u32 = 1 << 6;
     pub const ATIME_NOW: u32 = 1 << 7;
     pub const MTIME_NOW: u32 = 1 << 8;
+    pub const LOCKOWNER: u32 = 1 << 9;
     pub const CTIME: u32 = 1 << 10;
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// Of `write_flags` in [`WriteIn`]: the bytes come from the page cache.
+/// A bit of `getattr_flags` in [`GetattrIn`]: the request is made through an open file.
+pub(super) const GETATTR_FH: u32 = 1 << 0;
+/// A bit of `write_flags` in [`WriteIn`]: the bytes come from the page cache.
 pub(super) const WRITE_CACHE: u32 = 1 << 0;
-/// Of `write_flags` in [`WriteIn`]: who writes may keep no privileges of the file.
+/// A bit of `write_flags` in [`WriteIn`]: the write clears set-user-ID and set-group-ID.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// Of `open_flags` in [`OpenOut`]: pages that the kernel has stay good.
+/// A bit of `open_flags` in [`OpenOut`]: the cached pages of the file stay valid.
 pub(super) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 #[derive(FromBytes, KnownLayout, Immutable, Clone, Copy, Debug)]
 #[repr(C)]
@@ -83,7 +89,7 @@ pub(super) struct InHeader {
     pub uid: u32,
     pub gid: u32,
     pub pid: u32,
-    /// Of extensions behind the body, in units of 8 bytes.
+    /// The length of the extensions after the body, in units of 8 bytes.
     pub total_extlen: u16,
     pub padding: u16,
 }
@@ -92,7 +98,7 @@ pub(super) struct InHeader {
 #[repr(C)]
 pub(super) struct OutHeader {
     pub len: u32,
-    /// 0, or an error's number below 0; of what was not asked for, its code.
+    /// 0 or a negative error number in a reply; the code of a notification.
     pub error: i32,
     pub unique: u64,
 }
@@ -172,6 +178,14 @@ pub(super) struct BatchForgetIn {
 
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
+pub(super) struct GetattrIn {
+    pub getattr_flags: u32,
+    pub dummy: u32,
+    pub fh: u64,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
 pub(super) struct SetattrIn {
     pub valid: u32,
     pub padding: u32,
@@ -218,6 +232,22 @@ pub(super) struct CreateIn {
 
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
+pub(super) struct OpenIn {
+    pub flags: u32,
+    pub open_flags: u32,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct ReleaseIn {
+    pub fh: u64,
+    pub flags: u32,
+    pub release_flags: u32,
+    pub lock_owner: u64,
+}
+
+#[derive(FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
 pub(super) struct Rename2In {
     pub newdir: u64,
     pub flags: u32,
@@ -248,7 +278,7 @@ pub(super) struct WriteIn {
     pub padding: u32,
 }
 
-/// Of WRITE, and of GETXATTR that asks how long a value is.
+/// The reply to WRITE, and to a GETXATTR or LISTXATTR that requests only the length.
 #[derive(IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct SizeOut {
@@ -279,7 +309,7 @@ pub(super) struct SetxattrIn {
     pub flags: i32,
 }
 
-/// The rest of it, which the kernel sends if `FUSE_SETXATTR_EXT` was agreed on.
+/// The rest of `struct fuse_setxattr_in`, which the kernel sends if both sides support `FUSE_SETXATTR_EXT`.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(super) struct SetxattrExtra {
@@ -287,7 +317,7 @@ pub(super) struct SetxattrExtra {
     pub padding: u32,
 }
 
-/// Of `setxattr_flags` in [`SetxattrExtra`]: the caller of a change of an access control list is not in the group of
+/// A bit of `setxattr_flags` in [`SetxattrExtra`]: the caller changes an access control list and is not in the group of
 /// the file.
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 

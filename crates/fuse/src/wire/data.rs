@@ -1,4 +1,6 @@
-//! Requests about the bytes of files.
+//! Requests for the data of files.
+
+use obento::Errno;
 
 use super::abi::{
     CopyFileRangeIn, FallocateIn, InHeader, LseekIn, ReadIn, SizeOut, WRITE_CACHE, WRITE_KILL_SUIDGID,
@@ -8,24 +10,25 @@ use super::reply::{ALL_PAGES, ONLY_ATTRIBUTES};
 use super::{MAX_IO, Place, Wire, reply, request};
 use crate::server::{Reply, Source, Written};
 
-/// Writes up to here are answered at once, likewise. Of longer ones the next is copied out of the kernel while this one is
-/// copied into the image.
+/// The longest write that the reading thread answers itself. A longer write is copied into the image by another thread,
+/// while the reading thread copies the next request out of the kernel.
 const SHORT_WRITE: u32 = 64 << 10;
 
-/// Reads up to here are answered at once: they cost less than waking somebody, unless the disk has to be waited for.
+/// The longest read that the reading thread answers itself. Such a read takes less time than waking another thread,
+/// unless it waits for the disk.
 const SHORT: u32 = 64 << 10;
 
-/// What one request copies at most, so that it can be interrupted and others get their turn.
+/// The most bytes that one request copies, so that it can be interrupted and does not delay other requests.
 const MOST_COPIED: u64 = 64 << 20;
 
-pub(super) fn place_of_read(mut body: request::Body<'_>) -> Place {
+pub(super) fn place_of_read(mut body: request::RequestBody<'_>) -> Place {
     match body.take::<ReadIn>() {
         Ok(asked) if asked.size > SHORT => Place::Pool,
         _ => Place::Here,
     }
 }
 
-pub(super) fn place_of_write(mut body: request::Body<'_>) -> Place {
+pub(super) fn place_of_write(mut body: request::RequestBody<'_>) -> Place {
     match body.take::<WriteIn>() {
         Ok(asked) if asked.size > SHORT_WRITE => Place::PoolWithBuffer,
         _ => Place::Here,
@@ -35,20 +38,24 @@ pub(super) fn place_of_write(mut body: request::Body<'_>) -> Place {
 pub(super) fn read(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
-    let ReadIn { offset, size, .. } = body.take()?;
-    out.fill(size.min(MAX_IO) as usize, |room| wire.server.read(header.nodeid, offset, room))
+    let ReadIn { fh, offset, size, .. } = body.take()?;
+    out.fill(size.min(MAX_IO) as usize, |room| {
+        let len = wire.server.read(header.nodeid, offset, room)?;
+        wire.server.note_read(fh, &(offset..offset.saturating_add(len as u64)));
+        Ok(len)
+    })
 }
 
 pub(super) fn write(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
-    let WriteIn { offset, size, write_flags, .. } = body.take()?;
+    let WriteIn { fh, offset, size, write_flags, .. } = body.take()?;
     let bytes = body.bytes(size)?;
     let from_cache = wire.options.writeback && write_flags & WRITE_CACHE != 0;
     let written = Written {
@@ -57,43 +64,58 @@ pub(super) fn write(
         source: if from_cache { Source::PageCache } else { Source::Caller },
         kill_privileges: write_flags & WRITE_KILL_SUIDGID != 0,
     };
-    wire.server.write(header.nodeid, &written)?;
-    wire.make_old(header.nodeid);
-    out.push(&SizeOut { size, padding: 0 });
+    let done = wire.server.write(header.nodeid, &written);
+    match done {
+        Err(error) if from_cache => wire.note_failure(header.nodeid, error),
+        _ => wire.make_old(header.nodeid),
+    }
+    wire.note_taken(size.into());
+    let done = done?;
+    wire.server.note_written(fh, header.nodeid, &(offset..offset.saturating_add(done.into())));
+    out.push(&SizeOut { size: done, padding: 0 });
     Ok(())
 }
 
 impl Wire {
-    /// Lets the kernel ask for the attributes of `id` again, which a write has made old.
+    /// Makes the next write to `id` fail, since data that the kernel had gathered is lost.
+    fn note_failure(&self, id: u64, error: Errno) {
+        self.server.note_failure(id, error);
+        let channel = self.channel.clone();
+        self.notifiers.run(move || channel.make_old(id, ONLY_ATTRIBUTES));
+    }
+
+    /// Invalidates the attributes of `id` that the kernel caches, after a write.
     fn make_old(&self, id: u64) {
         if !self.options.writeback || !self.server.grows_old(id) {
             return;
         }
         let channel = self.channel.clone();
-        // Not here: the kernel waits for an inode that it is just giving up, and that may wait for an answer of ours.
-        self.pool.run(move || channel.make_old(id, ONLY_ATTRIBUTES));
+        // A notifier does it, not this thread: the kernel waits for an inode that it is evicting, and the eviction may
+        // wait for a reply of this thread.
+        self.notifiers.run(move || channel.make_old(id, ONLY_ATTRIBUTES));
     }
 }
 
 pub(super) fn fallocate(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    _: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    _: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let FallocateIn { offset, length, mode, .. } = body.take()?;
+    wire.prepare_to_take(length);
     wire.server.fallocate(header.nodeid, offset, length, mode.cast_signed())
 }
 
 pub(super) fn lseek(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let LseekIn { offset, whence, .. } = body.take()?;
     if wire.options.writeback {
-        // What the kernel gathers is a hole to us, and it does not write it back before it asks.
+        // Data in the page cache is a hole in the image, and the kernel does not write it back before LSEEK.
         wire.channel.make_old(header.nodeid, ALL_PAGES);
     }
     out.push(&wire.server.seek(header.nodeid, offset.cast_signed(), whence.cast_signed())?);
@@ -103,12 +125,15 @@ pub(super) fn lseek(
 pub(super) fn copy_file_range(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
-    let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = body.take()?;
-    // The answer has room for 32 bits; whoever asked for more asks again.
+    let CopyFileRangeIn { fh_in, off_in, nodeid_out, fh_out, off_out, len, .. } = body.take()?;
+    wire.prepare_to_take(len.min(MOST_COPIED));
+    // The reply has room for 32 bits. A caller that wants more calls again.
     let copied = wire.server.copy((header.nodeid, off_in), (nodeid_out, off_out), len.min(MOST_COPIED))?;
+    wire.server.note_read(fh_in, &(off_in..off_in.saturating_add(copied)));
+    wire.server.note_written(fh_out, nodeid_out, &(off_out..off_out.saturating_add(copied)));
     out.push(&SizeOut { size: copied.try_into().unwrap_or(u32::MAX), padding: 0 });
     Ok(())
 }

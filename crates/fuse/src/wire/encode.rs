@@ -1,4 +1,4 @@
-//! What the server says, in the structures of the protocol.
+//! Conversion of the server's results to structures of the protocol.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use super::abi::{AttrOut, EntryOut, RawAttr, Statx, StatxOut, StatxTime};
 use crate::attr::encode_device;
 use crate::server::Found;
 
-/// How long the kernel may remember what it is told.
+/// The times for which the kernel may cache an entry and its attributes.
 #[derive(Clone, Copy)]
 pub(super) struct Validity {
     pub name: Duration,
     pub attr: Duration,
 }
 
-/// A type as directories have it, `DT_REG` and so on: the upper four bits of a mode.
+/// Returns the type of a directory entry, such as `DT_REG`: the upper four bits of the mode.
 pub(super) fn kind(kind: FileKind) -> u32 {
     u32::from(kind.mode_bits()) >> 12
 }
 
-/// What programs see, the inode's own number among it, whatever the kernel calls it.
+/// Encodes the attributes that programs see. The inode number is that of the volume, not the node ID.
 pub(super) fn attr(attr: &Attr) -> RawAttr {
     RawAttr {
         ino: attr.ino.0,
@@ -46,7 +46,7 @@ pub(super) fn attr_out(of: &Attr, valid: Duration) -> AttrOut {
     AttrOut { attr_valid: valid.as_secs(), attr_valid_nsec: valid.subsec_nanos(), dummy: 0, attr: attr(of) }
 }
 
-/// The flags that are attributes of statx(2), which have the same values: Linux include/uapi/linux/stat.h.
+/// The flags that are attributes of statx(2), with the same values. Source: Linux include/uapi/linux/stat.h.
 const STATX_ATTRIBUTES: FileFlags = FileFlags::COMPRESS
     .union(FileFlags::IMMUTABLE)
     .union(FileFlags::APPEND)
@@ -96,12 +96,12 @@ pub(super) fn entry_out(found: &Found, valid: Validity) -> EntryOut {
     }
 }
 
-/// Number 0: the name leads nowhere, which may be remembered.
+/// Encodes a name that does not exist, by node ID 0. The kernel may cache that for `valid`.
 pub(super) fn nowhere(valid: Duration) -> EntryOut {
     EntryOut { entry_valid: valid.as_secs(), entry_valid_nsec: valid.subsec_nanos(), ..EntryOut::default() }
 }
 
-/// A time as it came: nanoseconds count forwards, before 1970, too.
+/// Decodes a time. Nanoseconds count forwards also for times before 1970.
 pub(super) fn timestamp(secs: i64, nanos: u32) -> Timestamp {
     Timestamp::new(secs, nanos)
 }

@@ -1,4 +1,4 @@
-//! The first request, by which both sides agree on how to talk.
+//! INIT, the first request, which negotiates the version and the flags.
 //!
 //! Source: Linux fs/fuse/inode.c `process_init_reply`.
 
@@ -6,15 +6,14 @@ use std::io;
 
 use super::MAX_IO;
 use super::abi::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR};
-use super::request::Body;
+use super::request::RequestBody;
 
 const ASYNC_READ: u64 = 1 << 0;
-/// LOOKUP of `.` and `..` by number, for file handles that outlive what the kernel remembers.
+/// LOOKUP of `.` and `..` is supported, for file handles whose inode the kernel has forgotten.
 const EXPORT_SUPPORT: u64 = 1 << 4;
 const BIG_WRITES: u64 = 1 << 5;
 const DONT_MASK: u64 = 1 << 6;
 const DO_READDIRPLUS: u64 = 1 << 13;
-const ASYNC_DIO: u64 = 1 << 15;
 const WRITEBACK_CACHE: u64 = 1 << 16;
 const NO_OPEN_SUPPORT: u64 = 1 << 17;
 const PARALLEL_DIROPS: u64 = 1 << 18;
@@ -23,18 +22,22 @@ const MAX_PAGES: u64 = 1 << 22;
 const CACHE_SYMLINKS: u64 = 1 << 23;
 const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
 const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
-/// SETXATTR has further flags.
+/// SETXATTR requests contain [`SetxattrExtra`](super::abi::SetxattrExtra).
 const SETXATTR_EXT: u64 = 1 << 29;
-/// There are flags beyond the 32nd.
+/// The second word of flags is in use.
 const INIT_EXT: u64 = 1 << 30;
+/// Requests are fetched through `io_uring`. The kernel then sends none before the rings are registered.
+pub(super) const OVER_IO_URING: u64 = 1 << 41;
 
-/// What is asked of the kernel, where it has it.
+/// The flags to request, if the kernel supports them.
+///
+/// `FUSE_ASYNC_DIO` is not among them. Linux 6.18 does not invalidate cached pages when an asynchronous direct write ends
+/// (`fuse_aio_complete` in fs/fuse/file.c), so that later reads would return data from before the write.
 const WANTED: u64 = ASYNC_READ
     | EXPORT_SUPPORT
     | BIG_WRITES
     | DONT_MASK
     | DO_READDIRPLUS
-    | ASYNC_DIO
     | NO_OPEN_SUPPORT
     | PARALLEL_DIROPS
     | POSIX_ACL
@@ -45,32 +48,50 @@ const WANTED: u64 = ASYNC_READ
     | SETXATTR_EXT
     | INIT_EXT;
 
-/// Requests that the kernel sends without waiting for the answers: read-ahead, and writing back.
+/// The number of requests without a waiting process that may be outstanding: read-ahead and write-back.
 const BACKGROUND: u16 = 64;
-/// The longest step of times that the kernel takes: a second.
+/// The coarsest resolution of times that the kernel supports: one second.
 const LONGEST_STEP: u32 = 1_000_000_000;
 const PAGE: u32 = 4096;
 
-/// What was agreed on.
-pub(super) struct Agreed {
+/// The result of the negotiation.
+pub(super) struct NegotiatedOptions {
     pub reply: InitOut,
-    /// The kernel gathers writes.
+    /// Whether the kernel caches writes.
     pub writeback: bool,
-    /// SETXATTR has further flags.
+    /// Whether SETXATTR requests contain [`SetxattrExtra`](super::abi::SetxattrExtra).
     pub setxattr_flags: bool,
 }
 
-/// Agrees with a kernel that says `body`; the kernel is to gather writes if `writeback`, and to keep times in steps of
-/// `time_step` nanoseconds, as the volume does. Errors: it is too old, or this is no INIT.
-pub(super) fn agree(mut body: Body<'_>, writeback: bool, time_step: u32) -> io::Result<Agreed> {
+/// Returns the flags that the INIT request `body` offers; none if it is too short.
+pub(super) fn offered(mut body: RequestBody<'_>) -> u64 {
+    body.take().map_or(0, |said: InitIn| flags(&said))
+}
+
+fn flags(said: &InitIn) -> u64 {
+    u64::from(said.flags) | u64::from(said.flags2) << 32
+}
+
+/// Answers the INIT request `body`. Requests that the kernel caches writes if `writeback`, that it sends requests through
+/// rings if `has_rings`, and that it rounds times to `time_step` nanoseconds, the resolution of the volume. Fails with `Unsupported` if the kernel is too old, and with
+/// `InvalidData` if the request is too short.
+pub(super) fn agree(
+    mut body: RequestBody<'_>,
+    writeback: bool,
+    has_rings: bool,
+    time_step: u32,
+) -> io::Result<NegotiatedOptions> {
     let said: InitIn = body.take().map_err(|_| io::ErrorKind::InvalidData)?;
     if said.major != MAJOR || said.minor < OLDEST_MINOR {
         let versions =
-            format!("the kernel speaks FUSE {}.{}, older than 7.{OLDEST_MINOR}", said.major, said.minor);
+            format!("the kernel has FUSE {}.{}, but 7.{OLDEST_MINOR} is required", said.major, said.minor);
         return Err(io::Error::new(io::ErrorKind::Unsupported, versions));
     }
-    let offered = u64::from(said.flags) | u64::from(said.flags2) << 32;
-    let wanted = if writeback { WANTED | WRITEBACK_CACHE } else { WANTED };
+    let offered = flags(&said);
+    let mut wanted = WANTED;
+    for (is_wanted, flag) in [(writeback, WRITEBACK_CACHE), (has_rings, OVER_IO_URING)] {
+        wanted |= if is_wanted { flag } else { 0 };
+    }
     let flags = offered & wanted;
     tracing::debug!(missing = format_args!("{:#x}", wanted & !offered), minor = said.minor, "agreed");
     let reply = InitOut {
@@ -86,7 +107,11 @@ pub(super) fn agree(mut body: Body<'_>, writeback: bool, time_step: u32) -> io::
         max_pages: (MAX_IO / PAGE) as u16,
         ..InitOut::default()
     };
-    Ok(Agreed { reply, writeback: flags & WRITEBACK_CACHE != 0, setxattr_flags: flags & SETXATTR_EXT != 0 })
+    Ok(NegotiatedOptions {
+        reply,
+        writeback: flags & WRITEBACK_CACHE != 0,
+        setxattr_flags: flags & SETXATTR_EXT != 0,
+    })
 }
 
 #[cfg(test)]
@@ -103,21 +128,35 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_not_asked_for() {
-        let agreed = agree(Body(&said(7, 45, u64::MAX)), true, 2_000_000_000).unwrap();
+    fn properties_that_the_kernel_lacks_are_not_requested() {
+        let agreed = agree(RequestBody::new(&said(7, 45, u64::MAX)), true, false, 2_000_000_000).unwrap();
         assert!(agreed.writeback && agreed.setxattr_flags);
         assert_eq!(u64::from(agreed.reply.flags), WANTED | WRITEBACK_CACHE);
         assert_eq!((agreed.reply.max_readahead, agreed.reply.max_pages), (128 << 10, 256));
         assert_eq!(agreed.reply.time_gran, 1_000_000_000);
-        let agreed = agree(Body(&said(7, 40, INIT_EXT | POSIX_ACL)), true, 1).unwrap();
+        let agreed = agree(RequestBody::new(&said(7, 40, INIT_EXT | POSIX_ACL)), true, false, 1).unwrap();
         assert!(!agreed.writeback && !agreed.setxattr_flags);
         assert_eq!((u64::from(agreed.reply.flags), agreed.reply.minor), (INIT_EXT | POSIX_ACL, 40));
     }
 
     #[test]
     fn an_old_kernel_and_a_short_greeting_are_refused() {
-        assert!(agree(Body(&said(7, 35, u64::MAX)), true, 1).is_err());
-        assert!(agree(Body(&said(8, 45, u64::MAX)), true, 1).is_err());
-        assert!(agree(Body(&said(7, 45, u64::MAX)[..60]), true, 1).is_err());
+        assert!(agree(RequestBody::new(&said(7, 35, u64::MAX)), true, false, 1).is_err());
+        assert!(agree(RequestBody::new(&said(8, 45, u64::MAX)), true, false, 1).is_err());
+        assert!(agree(RequestBody::new(&said(7, 45, u64::MAX)[..60]), true, false, 1).is_err());
+    }
+
+    #[test]
+    fn requests_arrive_through_rings_only_if_both_sides_have_them() {
+        let reply = |flags, has_rings| {
+            let said = said(7, 45, flags);
+            assert_eq!(offered(RequestBody::new(&said)), flags);
+            let reply = agree(RequestBody::new(&said), false, has_rings, 1).unwrap().reply;
+            u64::from(reply.flags2) << 32 & OVER_IO_URING != 0
+        };
+        assert!(reply(u64::MAX, true));
+        assert!(!reply(u64::MAX, false));
+        assert!(!reply(!OVER_IO_URING, true));
+        assert_eq!(offered(RequestBody::new(&[1, 2, 3])), 0);
     }
 }

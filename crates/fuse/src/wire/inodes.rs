@@ -1,36 +1,43 @@
-//! Requests about attributes, of inodes and of the volume.
+//! Requests for the attributes of inodes and of the volume.
 
 use obento::{Attr, Errno};
 
 use super::abi::{
-    GetxattrIn, InHeader, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrExtra, SetxattrIn,
-    SizeOut, StatfsOut, fattr,
+    GETATTR_FH, GetattrIn, GetxattrIn, InHeader, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn,
+    SetxattrExtra, SetxattrIn, SizeOut, StatfsOut, fattr,
 };
 use super::encode::{attr_out, statx_out, timestamp};
 use super::reply::ONLY_ATTRIBUTES;
 use super::{Place, Wire, reply, request};
-use crate::server::{Change, NamedValue, Reply, Time, ioctl_changes, ioctl_is_short};
+use crate::server::{CAPABILITY, Change, NamedValue, Reply, Time, ioctl_changes, ioctl_is_short};
 
-fn tell(wire: &Wire, attr: &Attr, out: &mut reply::Body) {
+/// Names of access control lists, which the kernel itself requests.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+
+fn report(wire: &Wire, attr: &Attr, out: &mut reply::ReplyBody) {
     out.push(&attr_out(attr, wire.attr_validity(attr, attr.ino.0)));
 }
 
 pub(super) fn getattr(
     wire: &Wire,
     header: &InHeader,
-    _: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
-    tell(wire, &wire.server.getattr(header.nodeid)?, out);
+    if body.take::<GetattrIn>()?.getattr_flags & GETATTR_FH != 0 {
+        wire.space.announce(header);
+    }
+    report(wire, &wire.server.getattr(header.nodeid)?, out);
     Ok(())
 }
 
-/// As GETATTR, with the time of birth.
+/// Answers STATX: the attributes of GETATTR, and the birth time.
 pub(super) fn statx(
     wire: &Wire,
     header: &InHeader,
-    _: request::Body<'_>,
-    out: &mut reply::Body,
+    _: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let attr = wire.server.getattr(header.nodeid)?;
     out.push(&statx_out(&attr, wire.attr_validity(&attr, attr.ino.0)));
@@ -40,12 +47,48 @@ pub(super) fn statx(
 pub(super) fn setattr(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
-    let change = change(&body.take()?);
-    tell(wire, &wire.server.setattr(header.nodeid, &change)?, out);
+    let asked = body.take()?;
+    if let Some(error) = wire.space.refusal(header) {
+        match what(&asked) {
+            // The kernel hands times over first.
+            Asked::Times => {}
+            Asked::Other => wire.space.end_refusal(header),
+            Asked::Nothing => {
+                wire.space.end_refusal(header);
+                wire.server.end_failure(header.nodeid);
+                return Err(error);
+            }
+        }
+    }
+    let change = change(&asked);
+    let attr = wire.server.setattr(header.nodeid, &change)?;
+    if change.size == Some(0) {
+        // No lost data is part of the file any more.
+        wire.server.end_failure(header.nodeid);
+    }
+    report(wire, &attr, out);
     Ok(())
+}
+
+/// The attributes that a SETATTR changes.
+enum Asked {
+    /// It confirms that a capability was removed before a write.
+    Nothing,
+    Times,
+    Other,
+}
+
+fn what(asked: &SetattrIn) -> Asked {
+    const TIMES: u32 = fattr::ATIME | fattr::ATIME_NOW | fattr::MTIME | fattr::MTIME_NOW | fattr::CTIME;
+    let valid = asked.valid & !(fattr::FH | fattr::LOCKOWNER | fattr::KILL_SUIDGID);
+    match valid & !TIMES {
+        0 if valid == 0 => Asked::Nothing,
+        0 => Asked::Times,
+        _ => Asked::Other,
+    }
 }
 
 fn change(asked: &SetattrIn) -> Change {
@@ -67,12 +110,17 @@ fn change(asked: &SetattrIn) -> Change {
     }
 }
 
-pub(super) fn statfs(wire: &Wire, _: &InHeader, _: request::Body<'_>, out: &mut reply::Body) -> Reply<()> {
+pub(super) fn statfs(
+    wire: &Wire,
+    _: &InHeader,
+    _: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
+) -> Reply<()> {
     let (stat, namelen) = wire.server.statfs()?;
     out.push(&StatfsOut {
         blocks: stat.blocks,
         bfree: stat.free,
-        bavail: stat.available,
+        bavail: stat.available.saturating_sub(wire.space.kept().div_ceil(stat.block_size.max(1).into())),
         files: stat.inodes,
         ffree: stat.free_inodes,
         bsize: stat.block_size,
@@ -86,12 +134,13 @@ pub(super) fn statfs(wire: &Wire, _: &InHeader, _: request::Body<'_>, out: &mut 
 pub(super) fn setxattr(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    _: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    _: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let SetxattrIn { size, flags } = body.take()?;
     let extra = if wire.setxattr_flags { body.take::<SetxattrExtra>()?.setxattr_flags } else { 0 };
     let name = body.name()?;
+    wire.note_small();
     let kill_set_gid = extra & SETXATTR_ACL_KILL_SGID != 0;
     wire.server.set_xattr(header.nodeid, &NamedValue { name, value: body.bytes(size)?, flags, kill_set_gid })
 }
@@ -99,25 +148,38 @@ pub(super) fn setxattr(
 pub(super) fn getxattr(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let GetxattrIn { size, .. } = body.take()?;
-    sized(&wire.server.get_xattr(header.nodeid, body.name()?)?, size, out)
+    let name = body.name()?;
+    sized(&wire.xattr(header.nodeid, name)?, size, out)
+}
+
+impl Wire {
+    /// Returns the value of an extended attribute.
+    pub(super) fn xattr(&self, id: u64, name: &[u8]) -> Reply<Vec<u8>> {
+        self.server.get_xattr(id, name).map_err(|error| match name {
+            // After ENOSYS, the kernel would not ask again, not even before a write.
+            _ if error != Errno(libc::ENOSYS) || !self.options.writeback => error,
+            CAPABILITY | ACCESS_LIST | DEFAULT_LIST => Errno(libc::ENODATA),
+            _ => Errno(libc::EOPNOTSUPP),
+        })
+    }
 }
 
 pub(super) fn listxattr(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let GetxattrIn { size, .. } = body.take()?;
     sized(&wire.server.list_xattrs(header.nodeid)?, size, out)
 }
 
-/// Tells `value` to who has room for `size` bytes, or how long it is to who has room for none.
-fn sized(value: &[u8], size: u32, out: &mut reply::Body) -> Reply<()> {
+/// Returns `value`, or its length if the caller's buffer has `size` 0. Fails with ERANGE if the buffer is too small.
+fn sized(value: &[u8], size: u32, out: &mut reply::ReplyBody) -> Reply<()> {
     match usize::try_from(size) {
         Ok(0) => out.push(&SizeOut { size: value.len().try_into().unwrap_or(u32::MAX), padding: 0 }),
         Ok(room) if value.len() > room => return Err(Errno(libc::ERANGE)),
@@ -129,26 +191,31 @@ fn sized(value: &[u8], size: u32, out: &mut reply::Body) -> Reply<()> {
 pub(super) fn removexattr(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    _: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    _: &mut reply::ReplyBody,
 ) -> Reply<()> {
-    wire.server.remove_xattr(header.nodeid, body.name()?)
+    let name = body.name()?;
+    if name == CAPABILITY && wire.space.refusal(header).is_some() {
+        // It does not exist: this write is being refused.
+        return Ok(());
+    }
+    wire.server.remove_xattr(header.nodeid, name)
 }
 
-/// What changes attributes makes the kernel forget them, for which it may need answers; and what is not about the flags
-/// of a file may take long.
-pub(super) fn place_of_ioctl(mut body: request::Body<'_>) -> Place {
+/// Returns the thread for an ioctl. An ioctl that changes attributes invalidates the kernel's cache, and the kernel may
+/// need answers for that. All ioctls except those that read flags may take long.
+pub(super) fn place_of_ioctl(mut body: request::RequestBody<'_>) -> Place {
     match body.take::<IoctlIn>() {
         Ok(asked) if ioctl_is_short(asked.cmd) => Place::Here,
-        _ => Place::Pool,
+        _ => Place::Notifier,
     }
 }
 
 pub(super) fn ioctl(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let IoctlIn { cmd, in_size, out_size, .. } = body.take()?;
     let answer = wire.server.ioctl(header.nodeid, header.uid, cmd, body.bytes(in_size)?)?;

@@ -1,4 +1,4 @@
-//! Requests for what is in a directory.
+//! Requests for the entries of directories.
 
 use zerocopy::IntoBytes;
 
@@ -7,11 +7,11 @@ use super::encode::{self, Validity, entry_out};
 use super::{MAX_IO, NOT, Wire, reply, request};
 use crate::server::{Listed, Reply};
 
-/// Entries start at multiples of this.
+/// The alignment of entries.
 const ALIGNMENT: usize = 8;
 
-/// Adds an entry, with what it leads to if that is told, too; whether it no longer fits into `size` bytes.
-fn add(out: &mut reply::Body, size: usize, listed: &Listed<'_>, plus: Option<&EntryOut>) -> bool {
+/// Adds an entry, with its inode if `plus` is given. Returns `true` if the entry does not fit into `size` bytes.
+fn add(out: &mut reply::ReplyBody, size: usize, listed: &Listed<'_>, plus: Option<&EntryOut>) -> bool {
     let plus = plus.map_or(&[][..], IntoBytes::as_bytes);
     let len = plus.len().saturating_add(size_of::<Dirent>()).saturating_add(listed.name.len());
     let padded = len.next_multiple_of(ALIGNMENT);
@@ -29,8 +29,8 @@ fn add(out: &mut reply::Body, size: usize, listed: &Listed<'_>, plus: Option<&En
 pub(super) fn readdir(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let ReadIn { offset, size, .. } = body.take()?;
     let size = size.min(MAX_IO) as usize;
@@ -40,8 +40,8 @@ pub(super) fn readdir(
 pub(super) fn readdirplus(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let ReadIn { offset, size, .. } = body.take()?;
     let size = size.min(MAX_IO) as usize;
@@ -61,8 +61,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_padded_and_what_does_not_fit_is_left_out() {
-        let mut out = reply::Body::default();
+    fn entries_are_padded_and_those_that_do_not_fit_are_omitted() {
+        let mut out = reply::ReplyBody::default();
         let listed = |name| Listed { ino: 7, name, kind: FileKind::Regular, next: 9 };
         assert!(!add(&mut out, 64, &listed(b"abc"), None));
         assert_eq!(out.bytes().len(), 32);

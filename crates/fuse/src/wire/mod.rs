@@ -1,23 +1,28 @@
-//! The kernel's requests and the replies to them, to and from [`Server`].
+//! The wire protocol: passes the kernel's requests to [`Server`], and sends the replies.
 //!
-//! Invariant: every request is answered once: [`Pending`] answers EIO when it is dropped, which is also what happens if the
-//! server panics; the thread goes on.
-//! What is answered ENOSYS is never asked again: OPEN and OPENDIR because there is nothing to open, FLUSH because closing
-//! wants nothing, CREATE because a node is made and then, by itself, open. So RELEASE comes for files alone that never had
-//! a name, and the kernel empties a file that is opened with O_TRUNC by SETATTR.
+//! Invariant: every request is answered once. [`Pending`] answers EIO when it is dropped without an answer. If the
+//! server panics, the request fails with EIO and the thread continues. The kernel does not repeat a kind of request
+//! that fails with ENOSYS. OPEN, OPENDIR and FLUSH fail so, because there is nothing to do for them. CREATE fails so,
+//! because MKNOD creates the file and OPEN is not needed. The kernel therefore sends RELEASE only for files that were
+//! created without a name, and truncates a file that is opened with O_TRUNC by SETATTR. If the history of the volume is
+//! recorded, OPEN and CREATE are supported, and the kernel sends RELEASE for each open file.
 
 use std::cell::RefCell;
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use obento::{Attr, Errno, FileKind, Mode};
+use parking_lot::Mutex;
 
+use crate::handover::SessionState;
 use crate::pool::Jobs;
-use crate::server::{Reply, Server};
-use crate::session::SessionOptions;
+use crate::rings::Entry;
+use crate::server::{Reply, Sender, Server};
+use crate::session::{SessionOptions, attempt};
 
 mod abi;
 mod data;
@@ -28,6 +33,7 @@ mod listing;
 mod names;
 mod reply;
 mod request;
+mod space;
 mod spares;
 mod syncs;
 
@@ -35,44 +41,78 @@ use abi::{BatchForgetIn, ForgetOne, InHeader, opcode};
 use encode::Validity;
 use reply::{Channel, Pending};
 use request::Request;
+use space::{Bounds, Space};
 use spares::Spares;
 use syncs::Syncs;
 
-/// The image is ours alone: what the kernel was told holds until it changes it itself.
+/// The time for which the kernel may cache names and attributes. The server is the only user of the image, so only the
+/// kernel itself changes them.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
-/// Of a file that is being written to.
+/// The time for the attributes of a file that is being written to.
 const SHORT_TIME: Duration = Duration::from_secs(1);
 const NOT: Duration = Duration::ZERO;
 
-/// The bytes of a read and of a write at most.
-const MAX_IO: u32 = 1 << 20;
-/// Room for a write and what stands before its bytes; `FUSE_MIN_READ_BUFFER` more.
+/// The time for which the reading thread waits for the pool before it reads again, when the session is to pause.
+const SETTLING: Duration = Duration::from_millis(50);
+
+/// The most bytes of a read or write.
+pub(crate) const MAX_IO: u32 = 1 << 20;
+/// The size of the buffer for a request: the longest write, and `FUSE_MIN_READ_BUFFER` bytes for the headers.
 pub(crate) const LONGEST_REQUEST: usize = MAX_IO as usize + 8192;
 
-/// Answers one kind of request: takes the rest of it apart, and puts the body of the reply together.
-type Handler = fn(&Wire, &InHeader, request::Body<'_>, &mut reply::Body) -> Reply<()>;
+/// Answers one kind of request: decodes its body, and encodes the body of the reply.
+type Handler = fn(&Wire, &InHeader, request::RequestBody<'_>, &mut reply::ReplyBody) -> Reply<()>;
 
-/// Who answers.
+/// The thread that answers a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// The thread that read the request: waking another costs more than the answer.
+    /// The thread that read the request, because waking another thread takes longer than the answer.
     Here,
-    /// One of those that may wait for the disk.
+    /// A thread that may wait for the kernel to write back or drop pages, and for the disk.
+    Notifier,
+    /// A thread of the pool, which may wait for the disk.
     Pool,
-    /// One of them, with the buffer that the request is in: it is long, and while it is answered the next one is read. This
-    /// thread, if all buffers are with them.
+    /// A thread of the pool, which also gets the buffer of this long request, so that the next request can be read
+    /// meanwhile. The reading thread, if no buffer is free.
     PoolWithBuffer,
 }
 
-/// What became of a request.
+/// The way in which a request is answered.
+#[derive(Clone, Copy)]
+enum Route {
+    /// FORGET, which has no reply.
+    Forget,
+    /// Together with other requests, when all changes are on stable storage.
+    Sync,
+    /// When the kernel has written back gathered data ([`space`]).
+    Gate,
+    /// The last request.
+    Last,
+    /// With ENOSYS.
+    Unsupported,
+    /// By this handler.
+    Run(Handler, Place),
+}
+
+/// The result of handling a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// It is answered.
+    /// The request is answered.
     Answered,
-    /// Somebody else will answer it.
+    /// The request needs no answer.
+    Forgotten,
+    /// Another thread will answer the request.
     HandedOn,
-    /// It was the last one.
+    /// The request was the last one.
     Last,
+}
+
+/// Threads for jobs that would delay the thread that reads requests.
+pub(crate) struct Pools {
+    /// For jobs that wait for the disk, and never for the kernel.
+    pub(crate) pool: Jobs,
+    /// For jobs that wait for the kernel, which may itself wait for replies from `pool`.
+    pub(crate) notifiers: Jobs,
 }
 
 /// One connection to the kernel.
@@ -80,76 +120,239 @@ pub(crate) struct Wire {
     server: Arc<Server>,
     options: SessionOptions,
     pool: Jobs,
+    notifiers: Jobs,
     spares: Spares,
     syncs: Syncs,
+    space: Space,
+    /// The reading thread handles a request.
+    is_receiving: AtomicBool,
     channel: Channel,
-    /// SETXATTR has further flags.
+    /// The buffer of [`read_device`](Self::read_device). While it is locked, one thread handles requests in their order.
+    buffer: Mutex<Vec<u8>>,
+    /// Whether SETXATTR requests contain [`SetxattrExtra`](abi::SetxattrExtra).
     setxattr_flags: bool,
+    /// Number of requests that were read.
+    requests: AtomicU64,
 }
 
 thread_local! {
-    /// Where the reply of this thread is put together.
-    static BODY: RefCell<reply::Body> = RefCell::default();
+    /// The buffer for the reply of this thread.
+    static BODY: RefCell<reply::ReplyBody> = RefCell::default();
 }
 
 impl Wire {
-    /// Agrees with the kernel, which says `bytes` first. Errors: it is too old, or says anything else.
+    /// Negotiates the protocol with the kernel, whose first request is `bytes`. Fails with `Unsupported` if the kernel
+    /// is too old, and with `InvalidData` if the request is not INIT. `has_rings`: requests will be fetched through
+    /// rings, which the kernel [offers](offers_rings).
     pub(crate) fn greet(
         device: &Arc<OwnedFd>,
         bytes: &[u8],
         server: Arc<Server>,
         options: SessionOptions,
-        pool: Jobs,
+        Pools { pool, notifiers }: Pools,
+        has_rings: bool,
     ) -> std::io::Result<Self> {
         let channel = Channel(Arc::clone(device));
         let Request { header, body } = Request::parse(bytes)
             .filter(|request| request.header.opcode == opcode::INIT)
             .ok_or(std::io::ErrorKind::InvalidData)?;
         let pending = Pending::new(channel.clone(), header.unique);
-        let agreed = init::agree(body, options.writeback, server.time_step())?;
+        // Without an answer, the volume is taken to be too small.
+        let (free, total) = server.free_and_total().unwrap_or_default();
+        let bounds = Bounds::of(options.dirty_limit, total).filter(|_| options.writeback);
+        let agreed = init::agree(body, bounds.is_some(), has_rings, server.time_step())?;
         pending.answer(Ok(zerocopy::IntoBytes::as_bytes(&agreed.reply)));
         let options = SessionOptions { writeback: agreed.writeback, ..options };
+        let space = Space::new(bounds.filter(|_| agreed.writeback), free);
         let (spares, syncs, setxattr_flags) = (Spares::default(), Syncs::default(), agreed.setxattr_flags);
-        Ok(Self { server, options, pool, spares, syncs, channel, setxattr_flags })
+        Ok(Self {
+            server,
+            options,
+            pool,
+            notifiers,
+            spares,
+            syncs,
+            space,
+            is_receiving: AtomicBool::default(),
+            channel,
+            buffer: Mutex::default(),
+            setxattr_flags,
+            requests: AtomicU64::default(),
+        })
     }
 
-    /// Answers the request in the first `len` bytes of `buffer`, or has it answered; then `buffer` may be another one.
+    /// Continues a connection that another process negotiated and served until now.
+    pub(crate) fn resume(
+        device: &Arc<OwnedFd>,
+        server: Arc<Server>,
+        options: SessionOptions,
+        Pools { pool, notifiers }: Pools,
+        state: &SessionState,
+    ) -> Self {
+        server.import(&state.nodes, state.has_no_atime);
+        let options =
+            SessionOptions { writeback: state.writeback, dirty_limit: state.dirty_limit, ..options };
+        let (_, total) = server.free_and_total().unwrap_or_default();
+        let bounds = Bounds::of(state.dirty_limit, total).filter(|_| state.has_gate);
+        Self {
+            server,
+            options,
+            pool,
+            notifiers,
+            spares: Spares::default(),
+            syncs: Syncs::default(),
+            space: Space::resume(bounds, &state.gate),
+            is_receiving: AtomicBool::default(),
+            channel: Channel(Arc::clone(device)),
+            buffer: Mutex::default(),
+            setxattr_flags: state.setxattr_flags,
+            requests: AtomicU64::default(),
+        }
+    }
+
+    /// Returns the state of the connection for another process. No request is being handled.
+    pub(crate) fn export(&self) -> SessionState {
+        SessionState {
+            writeback: self.options.writeback,
+            setxattr_flags: self.setxattr_flags,
+            dirty_limit: self.options.dirty_limit,
+            has_no_atime: self.server.has_no_atime(),
+            has_gate: self.space.has_gate(),
+            gate: self.space.export(),
+            nodes: self.server.export(),
+        }
+    }
+
+    /// Returns whether all requests that were read are answered. Only the reading thread may call this. Jobs of the
+    /// pool do not wait for the kernel, so this thread waits for them, for a moment; the others need it to read on.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.pool.wait_until_idle(SETTLING) && self.notifiers.wait_until_idle(Duration::ZERO)
+    }
+
+    /// Returns the number of requests that were read.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Answers the request in the first `len` bytes of `buffer`, or passes it to another thread, which may take
+    /// `buffer` and leave another buffer.
     pub(crate) fn receive(self: &Arc<Self>, buffer: &mut Vec<u8>, len: usize) -> Step {
+        self.is_receiving.store(true, Ordering::Release);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let step = self.handle(buffer, len);
+        self.is_receiving.store(false, Ordering::Release);
+        step
+    }
+
+    /// Replies to all requests that have arrived at `/dev/fuse` while others arrive through rings. Returns the number of
+    /// FORGET requests among them, or `None` after an unmount. Fails with the errors of the device.
+    pub(crate) fn read_device(self: &Arc<Self>) -> std::io::Result<Option<usize>> {
+        let (mut buffer, mut forgotten) = (self.buffer.lock(), 0);
+        buffer.resize(LONGEST_REQUEST, 0);
+        loop {
+            let Some(received) = attempt(&self.channel.0, &mut buffer) else { return Ok(Some(forgotten)) };
+            let Some(len) = received? else { return Ok(None) };
+            match self.receive(&mut buffer, len) {
+                Step::Forgotten => forgotten += 1,
+                Step::Answered | Step::HandedOn => {}
+                Step::Last => return Ok(None),
+            }
+        }
+    }
+
+    fn handle(self: &Arc<Self>, buffer: &mut Vec<u8>, len: usize) -> Step {
         let Some(request) = buffer.get(..len).and_then(Request::parse) else {
-            tracing::error!(len, "what the kernel sent is no request");
+            tracing::error!(len, "the kernel sent an invalid request");
             return Step::Answered;
         };
-        match request.header.opcode {
-            opcode::FORGET | opcode::BATCH_FORGET => self.forget(request),
-            opcode::FSYNC | opcode::FSYNCDIR => {
-                self.sync(&request.header);
+        let (handler, place) = match self.route(request) {
+            Route::Forget => {
+                self.forget(request);
+                return Step::Forgotten;
+            }
+            Route::Run(handler, place) => (handler, place),
+            other => return self.settle(other, &request.header, self.pending(&request.header)),
+        };
+        match place {
+            Place::Here => self.answer(handler, &request.header, request.body),
+            Place::Pool | Place::Notifier => {
+                let (wire, header, body) = (Arc::clone(self), request.header, request.body.to_vec());
+                let jobs = if place == Place::Pool { &self.pool } else { &self.notifiers };
+                jobs.run(move || wire.answer(handler, &header, request::RequestBody::new(&body)));
                 return Step::HandedOn;
             }
-            opcode::DESTROY => {
-                self.pending(&request.header).answer(Ok(&[]));
-                return Step::Last;
-            }
-            _ => match handler(request) {
-                None => self.pending(&request.header).answer(Err(Errno(libc::ENOSYS))),
-                Some((handler, Place::Here)) => self.answer(handler, &request.header, request.body),
-                Some((handler, Place::Pool)) => {
-                    let (wire, header, body) = (Arc::clone(self), request.header, request.body.0.to_vec());
-                    self.pool.run(move || wire.answer(handler, &header, request::Body(&body)));
+            Place::PoolWithBuffer => match self.spares.take() {
+                None => self.answer(handler, &request.header, request.body),
+                Some(spare) => {
+                    self.hand_on(handler, mem::replace(buffer, spare), len);
                     return Step::HandedOn;
                 }
-                Some((handler, Place::PoolWithBuffer)) => match self.spares.take() {
-                    None => self.answer(handler, &request.header, request.body),
-                    Some(spare) => {
-                        self.hand_on(handler, mem::replace(buffer, spare), len);
-                        return Step::HandedOn;
-                    }
-                },
             },
         }
         Step::Answered
     }
 
-    /// Has the request in the first `len` bytes of `buffer` answered by the pool.
+    /// Answers the request in `entry`, or passes it to another thread. If not `may_pass_on`, a request that does not
+    /// wait for the kernel is answered here.
+    ///
+    /// FORGET requests that the kernel sent before are handled first if the answer depends on them.
+    pub(crate) fn receive_entry(self: &Arc<Self>, entry: Entry, may_pass_on: bool) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let pending = Pending::in_ring(entry);
+        let Some(request) = pending.request() else {
+            // The kernel passes EIO to the requesting process.
+            return tracing::error!("the kernel sent an invalid request");
+        };
+        let (header, route) = (request.header, self.route(request));
+        if matches!(route, Route::Gate) || depends_on_forgets(request) {
+            let _ = self.read_device();
+        }
+        let (handler, jobs) = match route {
+            Route::Run(handler, Place::Notifier) => (handler, &self.notifiers),
+            Route::Run(handler, Place::Pool | Place::PoolWithBuffer) if may_pass_on => (handler, &self.pool),
+            Route::Run(handler, _) => return self.answer_entry(handler, pending),
+            other => {
+                self.settle(other, &header, pending);
+                return;
+            }
+        };
+        let wire = Arc::clone(self);
+        jobs.run(move || wire.answer_entry(handler, pending));
+    }
+
+    /// Decides how a request is answered.
+    fn route(&self, request: Request<'_>) -> Route {
+        match request.header.opcode {
+            opcode::FORGET | opcode::BATCH_FORGET => Route::Forget,
+            opcode::FSYNC | opcode::FSYNCDIR => Route::Sync,
+            opcode::GETXATTR if self.is_at_gate(request) => Route::Gate,
+            opcode::DESTROY => Route::Last,
+            opcode::OPEN | opcode::CREATE if !self.server.records_opens() => Route::Unsupported,
+            _ => match handler(request) {
+                None => Route::Unsupported,
+                Some((handler, place)) => Route::Run(handler, place),
+            },
+        }
+    }
+
+    /// Answers a request that has no handler.
+    fn settle(self: &Arc<Self>, route: Route, header: &InHeader, pending: Pending) -> Step {
+        match route {
+            Route::Sync => self.sync(header, pending),
+            Route::Gate => self.wait_at_gate(header, pending),
+            Route::Last => {
+                pending.answer(Ok(&[]));
+                return Step::Last;
+            }
+            Route::Forget | Route::Unsupported | Route::Run(..) => {
+                pending.answer(Err(Errno(libc::ENOSYS)));
+                return Step::Answered;
+            }
+        }
+        Step::HandedOn
+    }
+
+    /// Passes the request in the first `len` bytes of `buffer` to the pool.
     fn hand_on(self: &Arc<Self>, handler: Handler, buffer: Vec<u8>, len: usize) {
         let wire = Arc::clone(self);
         self.pool.run(move || {
@@ -164,16 +367,48 @@ impl Wire {
         Pending::new(self.channel.clone(), header.unique)
     }
 
-    fn answer(&self, handler: Handler, header: &InHeader, body: request::Body<'_>) {
+    fn answer(&self, handler: Handler, header: &InHeader, body: request::RequestBody<'_>) {
         let pending = self.pending(header);
         BODY.with_borrow_mut(|out| {
-            out.clear();
-            let done = guarded(|| handler(self, header, body, out));
+            let done = self.run(handler, header, body, out);
             pending.answer(done.map(|()| out.bytes()));
         });
     }
 
-    /// Takes lookups back, to which there is no reply.
+    /// Answers a request that arrived through a ring.
+    fn answer_entry(self: &Arc<Self>, handler: Handler, pending: Pending) {
+        let run = || {
+            BODY.with_borrow_mut(|out| match pending.request() {
+                Some(Request { header, body }) => self.run(handler, &header, body, out),
+                None => Err(Errno(libc::EIO)),
+            })
+        };
+        let mut done = run();
+        if done == Err(Errno(libc::ENOSPC)) && matches!(self.read_device(), Ok(Some(1..))) {
+            // Forgotten files may have made room.
+            done = run();
+        }
+        BODY.with_borrow(|out| pending.answer(done.map(|()| out.bytes())));
+    }
+
+    fn run(
+        &self,
+        handler: Handler,
+        header: &InHeader,
+        body: request::RequestBody<'_>,
+        out: &mut reply::ReplyBody,
+    ) -> Reply<()> {
+        out.clear();
+        let sender = Sender { pid: header.pid, uid: header.uid, gid: header.gid };
+        let _acting = needs_sender(header.opcode).then(|| self.server.act_for(sender));
+        let done = guarded(|| handler(self, header, body, out));
+        if done == Err(Errno(libc::EROFS)) && !self.server.options().read_only {
+            self.note_broken();
+        }
+        done
+    }
+
+    /// Handles FORGET, which has no reply.
     fn forget(&self, request: Request<'_>) {
         let Request { header, mut body } = request;
         let _ = guarded(|| {
@@ -189,11 +424,15 @@ impl Wire {
         });
     }
 
-    /// How long attributes hold: the kernel changes all of them itself, except the space that written pages take, and
-    /// set-user-ID and set-group-ID, which a write by another user clears here. A program that is executed must not
-    /// get rights by bits that are gone, so that the kernel asks each time.
+    /// Returns how long the kernel may cache attributes: not at all if it must ask before each write ([`space`]).
+    /// Otherwise the kernel updates them itself, with two exceptions: the allocated space of written pages, and
+    /// set-user-ID and set-group-ID, which the server clears when another user writes. A program must not get rights
+    /// from a cleared bit, so the attributes of a file with these bits are not cached.
     fn attr_validity(&self, attr: &Attr, id: u64) -> Duration {
         if !attr.is_dir() && attr.mode.bits() & (Mode::SET_UID.bits() | Mode::SET_GID.bits()) != 0 {
+            return NOT;
+        }
+        if attr.kind == FileKind::Regular && (self.space.is_gated() || self.server.failure(id).is_some()) {
             return NOT;
         }
         let changes_below = attr.kind == FileKind::Regular && !self.server.options().read_only;
@@ -209,18 +448,62 @@ impl Wire {
     }
 }
 
-/// Runs `act`; a panic is told, and costs this request.
+/// Returns whether the recorder needs the process that sent a request.
+///
+/// Invariant: READ is not among them. A process in execve(2) holds a lock while it reads its program, and
+/// `/proc/PID/stat` waits for this lock: the server would wait for the process that waits for its reply.
+fn needs_sender(opcode: u32) -> bool {
+    matches!(
+        opcode,
+        opcode::OPEN
+            | opcode::CREATE
+            | opcode::TMPFILE
+            | opcode::SETATTR
+            | opcode::SYMLINK
+            | opcode::MKNOD
+            | opcode::MKDIR
+            | opcode::UNLINK
+            | opcode::RMDIR
+            | opcode::RENAME
+            | opcode::RENAME2
+            | opcode::LINK
+            | opcode::SETXATTR
+            | opcode::REMOVEXATTR
+            | opcode::IOCTL
+            | opcode::FALLOCATE
+            | opcode::COPY_FILE_RANGE
+    )
+}
+
+/// Returns whether the kernel, whose first request is `bytes`, offers to send requests through rings.
+pub(crate) fn offers_rings(bytes: &[u8]) -> bool {
+    Request::parse(bytes).is_some_and(|request| {
+        request.header.opcode == opcode::INIT && init::offered(request.body) & init::OVER_IO_URING != 0
+    })
+}
+
+/// Returns whether the answer depends on the files that the kernel has forgotten: free space, and file handles.
+fn depends_on_forgets(request: Request<'_>) -> bool {
+    let Request { header, mut body } = request;
+    match header.opcode {
+        opcode::STATFS => true,
+        opcode::LOOKUP => matches!(body.name(), Ok(b"." | b"..")),
+        _ => false,
+    }
+}
+
+/// Runs `act`. Fails with EIO if it panics, and logs the panic.
 fn guarded<T>(act: impl FnOnce() -> Reply<T>) -> Reply<T> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| {
-        tracing::error!("a request met a bug of obento, and fails");
+        tracing::error!("a request fails because of a bug in obento");
         Err(Errno(libc::EIO))
     })
 }
 
-/// Who answers a request, and where; none for what is not known, or has no meaning here.
+/// Returns the handler of a request and its thread; `None` for an unsupported request.
 fn handler(request: Request<'_>) -> Option<(Handler, Place)> {
     let here = |handler: Handler| Some((handler, Place::Here));
-    let pool = |handler: Handler| Some((handler, Place::Pool));
+    let notifier = |handler: Handler| Some((handler, Place::Notifier));
     match request.header.opcode {
         opcode::LOOKUP => here(names::lookup),
         opcode::GETATTR => here(inodes::getattr),
@@ -239,7 +522,9 @@ fn handler(request: Request<'_>) -> Option<(Handler, Place)> {
         opcode::WRITE => Some((data::write, data::place_of_write(request.body))),
         opcode::STATFS => here(inodes::statfs),
         opcode::TMPFILE => here(names::tmpfile),
-        opcode::RELEASE => here(|_, _, _, _| Ok(())),
+        opcode::OPEN => here(names::open),
+        opcode::CREATE => here(names::create),
+        opcode::RELEASE => here(names::release),
         opcode::SETXATTR => here(inodes::setxattr),
         opcode::GETXATTR => here(inodes::getxattr),
         opcode::LISTXATTR => here(inodes::listxattr),
@@ -247,9 +532,9 @@ fn handler(request: Request<'_>) -> Option<(Handler, Place)> {
         opcode::READDIR => here(listing::readdir),
         opcode::READDIRPLUS => here(listing::readdirplus),
         opcode::IOCTL => Some((inodes::ioctl, inodes::place_of_ioctl(request.body))),
-        opcode::FALLOCATE => pool(data::fallocate),
-        opcode::LSEEK => pool(data::lseek),
-        opcode::COPY_FILE_RANGE => pool(data::copy_file_range),
+        opcode::FALLOCATE => notifier(data::fallocate),
+        opcode::LSEEK => notifier(data::lseek),
+        opcode::COPY_FILE_RANGE => notifier(data::copy_file_range),
         _ => None,
     }
 }

@@ -1,28 +1,30 @@
-//! Requests about names.
+//! Requests that look up, create, rename and remove names.
 
 use obento::{DeviceNumber, Errno, FileKind};
 
-use super::abi::{CreateIn, InHeader, MkdirIn, MknodIn, OPEN_KEEP_CACHE, OpenOut, Rename2In};
+use super::abi::{
+    CreateIn, InHeader, MkdirIn, MknodIn, OPEN_KEEP_CACHE, OpenIn, OpenOut, ReleaseIn, Rename2In,
+};
 use super::encode::{entry_out, nowhere};
 use super::{LONG, Wire, reply, request};
 use crate::attr::decode_device;
-use crate::server::{Found, Made, Moved, Reply};
+use crate::server::{CreateRequest, Found, RenameRequest, Reply};
 
-/// The bits of a mode that say what kind of inode it is.
+/// The bits of a mode that contain the file type.
 const KIND: u32 = libc::S_IFMT;
 
-fn tell(wire: &Wire, found: &Found, out: &mut reply::Body) {
+fn report(wire: &Wire, found: &Found, out: &mut reply::ReplyBody) {
     out.push(&entry_out(found, wire.validity(found)));
 }
 
 pub(super) fn lookup(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     match wire.server.lookup(header.nodeid, body.name()?)? {
-        Some(found) => tell(wire, &found, out),
+        Some(found) => report(wire, &found, out),
         None => out.push(&nowhere(LONG)),
     }
     Ok(())
@@ -31,67 +33,117 @@ pub(super) fn lookup(
 pub(super) fn mknod(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let MknodIn { mode, rdev, umask, .. } = body.take()?;
     let kind = FileKind::from_mode((mode & KIND) as u16).ok_or(Errno(libc::EINVAL))?;
     let rdev = decode_device(rdev);
-    make(wire, header, body.name()?, &Made { kind, mode, umask, rdev, ..of(header, &[]) }, out)
+    make(wire, header, body.name()?, &CreateRequest { kind, mode, umask, rdev, ..of(header, &[]) }, out)
 }
 
 pub(super) fn mkdir(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let MkdirIn { mode, umask } = body.take()?;
-    let made = Made { kind: FileKind::Directory, mode, umask, ..of(header, &[]) };
+    let made = CreateRequest { kind: FileKind::Directory, mode, umask, ..of(header, &[]) };
     make(wire, header, body.name()?, &made, out)
 }
 
 pub(super) fn symlink(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let (name, target) = (body.name()?, body.name()?);
-    let made = Made { kind: FileKind::Symlink, mode: 0o777, ..of(header, target) };
+    let made = CreateRequest { kind: FileKind::Symlink, mode: 0o777, ..of(header, target) };
     make(wire, header, name, &made, out)
 }
 
-/// Makes a file without a name, and opens it, for which there is nothing to do.
-pub(super) fn tmpfile(
+/// Creates a regular file and opens it.
+pub(super) fn create(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
-    let CreateIn { mode, umask, .. } = body.take()?;
-    let made = Made { mode, umask, ..of(header, &[]) };
-    tell(wire, &wire.server.make_nameless(header.nodeid, &made)?, out);
-    out.push(&OpenOut { open_flags: OPEN_KEEP_CACHE, ..OpenOut::default() });
+    let CreateIn { flags, mode, umask, .. } = body.take()?;
+    wire.note_small();
+    let made = CreateRequest { mode, umask, ..of(header, &[]) };
+    let found = wire.server.make(header.nodeid, body.name()?, &made)?;
+    report(wire, &found, out);
+    out.push(&opened(wire.server.open(found.id, flags)?));
     Ok(())
 }
 
-/// A file for whoever asks.
-fn of<'t>(header: &InHeader, target: &'t [u8]) -> Made<'t> {
-    let (uid, gid, rdev) = (header.uid, header.gid, DeviceNumber::default());
-    Made { kind: FileKind::Regular, mode: 0, umask: 0, uid, gid, rdev, target }
+pub(super) fn open(
+    wire: &Wire,
+    header: &InHeader,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
+) -> Reply<()> {
+    let OpenIn { flags, .. } = body.take()?;
+    out.push(&opened(wire.server.open(header.nodeid, flags)?));
+    Ok(())
 }
 
-fn make(wire: &Wire, header: &InHeader, name: &[u8], made: &Made<'_>, out: &mut reply::Body) -> Reply<()> {
-    tell(wire, &wire.server.make(header.nodeid, name, made)?, out);
+pub(super) fn release(
+    wire: &Wire,
+    _: &InHeader,
+    mut body: request::RequestBody<'_>,
+    _: &mut reply::ReplyBody,
+) -> Reply<()> {
+    let ReleaseIn { fh, .. } = body.take()?;
+    wire.server.release(fh);
+    Ok(())
+}
+
+fn opened(fh: u64) -> OpenOut {
+    OpenOut { fh, open_flags: OPEN_KEEP_CACHE, ..OpenOut::default() }
+}
+
+/// Creates a file without a name and opens it.
+pub(super) fn tmpfile(
+    wire: &Wire,
+    header: &InHeader,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
+) -> Reply<()> {
+    let CreateIn { flags, mode, umask, .. } = body.take()?;
+    let made = CreateRequest { mode, umask, ..of(header, &[]) };
+    let found = wire.server.make_nameless(header.nodeid, &made)?;
+    report(wire, &found, out);
+    out.push(&opened(wire.server.open(found.id, flags)?));
+    Ok(())
+}
+
+/// Returns a new regular file that belongs to the requesting user.
+fn of<'t>(header: &InHeader, target: &'t [u8]) -> CreateRequest<'t> {
+    let (uid, gid, rdev) = (header.uid, header.gid, DeviceNumber::default());
+    CreateRequest { kind: FileKind::Regular, mode: 0, umask: 0, uid, gid, rdev, target }
+}
+
+fn make(
+    wire: &Wire,
+    header: &InHeader,
+    name: &[u8],
+    made: &CreateRequest<'_>,
+    out: &mut reply::ReplyBody,
+) -> Reply<()> {
+    wire.note_small();
+    report(wire, &wire.server.make(header.nodeid, name, made)?, out);
     Ok(())
 }
 
 pub(super) fn unlink(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    _: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    _: &mut reply::ReplyBody,
 ) -> Reply<()> {
     wire.server.unlink(header.nodeid, body.name()?)
 }
@@ -99,8 +151,8 @@ pub(super) fn unlink(
 pub(super) fn rmdir(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    _: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    _: &mut reply::ReplyBody,
 ) -> Reply<()> {
     wire.server.rmdir(header.nodeid, body.name()?)
 }
@@ -108,8 +160,8 @@ pub(super) fn rmdir(
 pub(super) fn rename(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    _: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    _: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let newdir = body.take()?;
     moved(wire, header, newdir, 0, body)
@@ -118,34 +170,41 @@ pub(super) fn rename(
 pub(super) fn rename2(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    _: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    _: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let Rename2In { newdir, flags, .. } = body.take()?;
     moved(wire, header, newdir, flags, body)
 }
 
-fn moved(wire: &Wire, header: &InHeader, newdir: u64, flags: u32, mut body: request::Body<'_>) -> Reply<()> {
+fn moved(
+    wire: &Wire,
+    header: &InHeader,
+    newdir: u64,
+    flags: u32,
+    mut body: request::RequestBody<'_>,
+) -> Reply<()> {
     let from = (header.nodeid, body.name()?);
-    wire.server.rename(&Moved { from, to: (newdir, body.name()?), flags })
+    let (to, owner) = ((newdir, body.name()?), (header.uid, header.gid));
+    wire.server.rename(&RenameRequest { from, to, flags, owner })
 }
 
 pub(super) fn link(
     wire: &Wire,
     header: &InHeader,
-    mut body: request::Body<'_>,
-    out: &mut reply::Body,
+    mut body: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let linked = body.take()?;
-    tell(wire, &wire.server.link(linked, header.nodeid, body.name()?)?, out);
+    report(wire, &wire.server.link(linked, header.nodeid, body.name()?)?, out);
     Ok(())
 }
 
 pub(super) fn readlink(
     wire: &Wire,
     header: &InHeader,
-    _: request::Body<'_>,
-    out: &mut reply::Body,
+    _: request::RequestBody<'_>,
+    out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     out.extend(&wire.server.read_link(header.nodeid)?);
     Ok(())

@@ -1,64 +1,110 @@
-//! Replies, and what is told without being asked.
+//! Replies and notifications.
 //!
-//! Invariant: a request gets one reply, because what answers is consumed; dropped without, it answers EIO.
+//! Invariant: a request gets exactly one reply: [`Pending::answer`] consumes the value, and dropping it answers EIO.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, OutHeader};
+use super::request::Request;
+use crate::rings::Entry;
 use crate::server::Reply;
 
-/// From where on pages are dropped: all, or, with an offset below 0, none.
+/// Offsets from which cached pages are dropped: all pages, or none for a negative offset.
 pub(super) const ALL_PAGES: i64 = 0;
 pub(super) const ONLY_ATTRIBUTES: i64 = -1;
 
-/// How to speak to the kernel.
+/// The channel to the kernel.
 #[derive(Clone)]
 pub(super) struct Channel(pub Arc<OwnedFd>);
 
 impl Channel {
-    /// Makes the kernel ask for the attributes of `nodeid` again, if it knows it, and write back and drop its pages from
-    /// byte `pages` on. Returns once they are written back, for which the kernel needs answers: call it from the pool.
+    /// Invalidates the kernel's cached attributes of `nodeid`, and causes the kernel to write back and drop its pages from
+    /// byte `pages` on. Returns after the pages are written back. The kernel needs replies for that, so only
+    /// a notifier may call this.
     pub fn make_old(&self, nodeid: u64, pages: i64) {
         let what = InvalInodeOut { ino: nodeid, off: pages, len: 0 };
-        // Who no longer knows it has nothing old.
+        // If the kernel has forgotten the inode, it caches nothing.
         let _ = self.send(0, NOTIFY_INVAL_INODE, what.as_bytes());
     }
 
+    /// Returns whether a request can be read.
+    pub fn has_request(&self) -> bool {
+        let mut device = [PollFd::new(&*self.0, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut device, Some(&at_once)).is_ok_and(|ready| ready > 0)
+    }
+
     fn send(&self, unique: u64, error: i32, body: &[u8]) -> rustix::io::Result<()> {
-        let whole = size_of::<OutHeader>().saturating_add(body.len());
-        let header = OutHeader { len: u32::try_from(whole).unwrap_or(u32::MAX), error, unique };
+        let header = OutHeader { len: reply_len(body), error, unique };
         rustix::io::writev(&*self.0, &[IoSlice::new(header.as_bytes()), IoSlice::new(body)]).map(drop)
     }
 }
 
-/// The right, and the duty, to answer a request.
+/// The transport of a reply.
+enum Way {
+    /// A write to `/dev/fuse`.
+    Device(Channel),
+    /// The ring through which the request arrived. `None` after the reply.
+    Ring(Option<Entry>),
+}
+
+/// A request that must be answered.
 pub(super) struct Pending {
-    channel: Channel,
+    way: Way,
     unique: u64,
     is_answered: bool,
 }
 
 impl Pending {
-    /// Of the request `unique`.
+    /// Returns the pending reply to the request `unique`.
     pub fn new(channel: Channel, unique: u64) -> Self {
-        Self { channel, unique, is_answered: false }
+        Self { way: Way::Device(channel), unique, is_answered: false }
     }
 
-    /// Answers: the body, or an error.
+    /// Returns the pending reply to the request in `entry`.
+    pub fn in_ring(entry: Entry) -> Self {
+        let unique = entry.commit_id();
+        Self { way: Way::Ring(Some(entry)), unique, is_answered: false }
+    }
+
+    /// Returns the request, if it arrived through a ring and is valid.
+    pub fn request(&self) -> Option<Request<'_>> {
+        match &self.way {
+            Way::Ring(Some(entry)) => {
+                let (header, first, rest) = entry.request()?;
+                Request::join(header, first, rest)
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends a body or an error.
     pub fn answer(mut self, body: Reply<&[u8]>) {
+        match body {
+            Ok(body) => self.send(0, body),
+            Err(error) => self.send(-error.0, &[]),
+        }
+    }
+
+    fn send(&mut self, error: i32, body: &[u8]) {
         self.is_answered = true;
-        let sent = match body {
-            Ok(body) => self.channel.send(self.unique, 0, body),
-            Err(error) => self.channel.send(self.unique, -error.0, &[]),
-        };
-        match sent {
-            // Who asked was interrupted and is gone.
-            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-            Err(error) => tracing::debug!(%error, "a reply did not arrive"),
+        match &mut self.way {
+            Way::Device(channel) => match channel.send(self.unique, error, body) {
+                // The requesting process was interrupted.
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => tracing::debug!(%error, "a reply was not delivered"),
+            },
+            Way::Ring(entry) => {
+                if let Some(entry) = entry.take() {
+                    let header = OutHeader { len: reply_len(body), error, unique: self.unique };
+                    entry.reply(header.as_bytes(), body);
+                }
+            }
         }
     }
 }
@@ -66,41 +112,47 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.is_answered {
-            let _ = self.channel.send(self.unique, -libc::EIO, &[]);
+            self.send(-libc::EIO, &[]);
         }
     }
 }
 
-/// The body of a reply while it is put together.
+/// Returns the length of a reply with this body.
+fn reply_len(body: &[u8]) -> u32 {
+    let whole = size_of::<OutHeader>().saturating_add(body.len());
+    u32::try_from(whole).unwrap_or(u32::MAX)
+}
+
+/// A buffer in which the body of a reply is built.
 #[derive(Default)]
-pub(super) struct Body {
+pub(super) struct ReplyBody {
     bytes: Vec<u8>,
     len: usize,
 }
 
-impl Body {
-    /// Nothing, with the room that it had.
+impl ReplyBody {
+    /// Empties the buffer, and retains its memory.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// What it holds.
+    /// Returns the bytes of the body.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Adds a structure.
+    /// Appends a structure.
     pub fn push<T: IntoBytes + Immutable>(&mut self, value: &T) {
         self.extend(value.as_bytes());
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.room(bytes.len()).copy_from_slice(bytes);
         self.len = self.len.saturating_add(bytes.len());
     }
 
-    /// Adds as many bytes as `fill` says that it has put into `len` bytes of room, which hold anything.
+    /// Appends bytes that `fill` writes into `len` bytes of room with arbitrary contents. `fill` returns their number.
     pub fn fill(&mut self, len: usize, fill: impl FnOnce(&mut [u8]) -> Reply<usize>) -> Reply<()> {
         let filled = fill(self.room(len))?;
         self.len = self.len.saturating_add(filled.min(len));

@@ -1,6 +1,6 @@
-//! Buffers for requests that are read by one thread and answered by another.
+//! Buffers for requests that one thread reads and another answers.
 //!
-//! Invariant: there are at most [`MOST`] beside the one that is read into, so that who reads cannot run far ahead.
+//! Invariant: at most [`MOST`] buffers exist besides the one of the reading thread, so that it cannot read far ahead.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 
 use super::LONGEST_REQUEST;
 
-/// Two at work and one that waits, on the two processors that a copy each keeps busy.
+/// Two requests that are copied on two processors, and one that waits.
 const MOST: usize = 3;
 
-/// What is not in use, and how many there are.
+/// The free buffers, and the number of all buffers.
 #[derive(Default)]
 pub(super) struct Spares {
     free: Mutex<Vec<Vec<u8>>>,
@@ -19,7 +19,7 @@ pub(super) struct Spares {
 }
 
 impl Spares {
-    /// One to read into; none while all are in use. By the one thread that reads alone.
+    /// Returns a buffer, or `None` if all are in use. Only the reading thread calls this.
     pub fn take(&self) -> Option<Vec<u8>> {
         self.free.lock().pop().or_else(|| {
             let is_room = self.made.load(Ordering::Relaxed) < MOST;
@@ -30,7 +30,7 @@ impl Spares {
         })
     }
 
-    /// Takes `buffer` back.
+    /// Adds `buffer` to the free ones.
     pub fn give_back(&self, buffer: Vec<u8>) {
         self.free.lock().push(buffer);
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_out_as_there_may_be_and_come_again() {
+    fn the_number_of_buffers_is_bounded_and_they_are_reused() {
         let spares = Spares::default();
         let mut out: Vec<_> = std::iter::from_fn(|| spares.take()).collect();
         assert_eq!(out.len(), MOST);

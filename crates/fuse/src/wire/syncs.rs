@@ -1,8 +1,8 @@
-//! Those who wait for stable storage, together.
+//! Requests that wait for stable storage, answered together.
 //!
-//! While one commit is being written others come to wait; they share the next one, and one thread answers all of them. Each
-//! in a thread of its own, woken by the commit and only to answer, took seven wake-ups a request.
-//! Invariant: while anybody waits, exactly one thread is about to take all who do.
+//! Requests that arrive while one commit is being written share the next commit, and one thread answers all of them.
+//! With one waiting thread per request, a request took seven wake-ups.
+//! Invariant: while requests wait, exactly one thread is going to take them.
 
 use std::mem;
 use std::sync::Arc;
@@ -13,26 +13,29 @@ use super::abi::InHeader;
 use super::reply::Pending;
 use super::{Wire, guarded};
 
-/// Who waits for which inode.
+/// Requests that wait, and that one thread answers together.
 #[derive(Default)]
 pub(super) struct Syncs(Mutex<State>);
 
+/// A request that waits.
+type Waiting = (InHeader, Pending);
+
 #[derive(Default)]
 struct State {
-    waiting: Vec<(u64, Pending)>,
+    waiting: Vec<Waiting>,
     has_thread: bool,
 }
 
 impl Syncs {
-    /// One more waits; whether a thread must be found that [takes](Self::take) it.
-    fn push(&self, id: u64, pending: Pending) -> bool {
+    /// Adds a request. Returns whether the caller must start a thread that [takes](Self::take) it.
+    pub fn push(&self, header: InHeader, pending: Pending) -> bool {
         let mut state = self.0.lock();
-        state.waiting.push((id, pending));
+        state.waiting.push((header, pending));
         !mem::replace(&mut state.has_thread, true)
     }
 
-    /// All who wait; empty if nobody does, and then the thread that asks has no more to do.
-    fn take(&self) -> Vec<(u64, Pending)> {
+    /// Takes all waiting requests. If no request waits, the calling thread must end.
+    pub fn take(&self) -> Vec<Waiting> {
         let mut state = self.0.lock();
         let waiting = mem::take(&mut state.waiting);
         state.has_thread = !waiting.is_empty();
@@ -41,22 +44,23 @@ impl Syncs {
 }
 
 impl Wire {
-    /// Has FSYNC or FSYNCDIR answered.
-    pub(super) fn sync(self: &Arc<Self>, header: &InHeader) {
-        if self.syncs.push(header.nodeid, self.pending(header)) {
+    /// Handles FSYNC and FSYNCDIR.
+    pub(super) fn sync(self: &Arc<Self>, header: &InHeader, pending: Pending) {
+        if self.syncs.push(*header, pending) {
             let wire = Arc::clone(self);
             self.pool.run(move || wire.sync_all());
         }
     }
 
-    /// Answers until nobody waits any more.
+    /// Answers requests until none waits.
     fn sync_all(&self) {
         loop {
-            let (ids, pendings): (Vec<_>, Vec<_>) = self.syncs.take().into_iter().unzip();
+            let (headers, pendings): (Vec<_>, Vec<_>) = self.syncs.take().into_iter().unzip();
+            let ids: Vec<_> = headers.iter().map(|header| header.nodeid).collect();
             if ids.is_empty() {
                 return;
             }
-            // Who gets no answer because of a bug gets EIO.
+            // A request without an answer, because of a bug, gets EIO.
             let answers = guarded(|| Ok(self.server.fsync(&ids))).unwrap_or_default();
             for (pending, answer) in pendings.into_iter().zip(answers) {
                 pending.answer(answer.as_ref().map(|()| &[][..]).map_err(|&error| error));

@@ -1,0 +1,161 @@
+//! Tagged fields: a tag, whether a reader must understand it, a length, and bytes. Numbers are little-endian.
+
+use std::collections::BTreeMap;
+
+/// Whether a reader may ignore a field that it does not support.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// A reader that does not support the field must reject the whole state.
+    Critical,
+    /// The field can be ignored.
+    Optional,
+}
+
+/// The size of a tag, the need and a length.
+const HEAD: usize = 8;
+
+/// Fields that are being written.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Fields(Vec<u8>);
+
+impl Fields {
+    /// Appends a field. A tag may occur several times, as a list. A value of more than 4 GiB is cut off, which the
+    /// reader notices.
+    #[must_use]
+    pub fn with(mut self, tag: u16, need: Need, value: &[u8]) -> Self {
+        let need: u16 = if need == Need::Critical { 1 } else { 0 };
+        let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        self.0.extend(tag.to_le_bytes());
+        self.0.extend(need.to_le_bytes());
+        self.0.extend(len.to_le_bytes());
+        self.0.extend(value);
+        self
+    }
+
+    /// Appends a critical field with a number.
+    #[must_use]
+    pub fn with_number(self, tag: u16, value: u64) -> Self {
+        self.with(tag, Need::Critical, &value.to_le_bytes())
+    }
+
+    /// Appends a critical field with a list of records of `N` numbers each.
+    #[must_use]
+    pub fn with_records<const N: usize>(self, tag: u16, records: impl Iterator<Item = [u64; N]>) -> Self {
+        let bytes: Vec<u8> = records.flatten().flat_map(u64::to_le_bytes).collect();
+        self.with(tag, Need::Critical, &bytes)
+    }
+
+    /// Returns the encoded fields.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// The reason why a state or a message is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StateError {
+    /// The bytes end within a field.
+    #[error("a field of the server state is truncated")]
+    Truncated,
+    /// A field is missing.
+    #[error("field {0} of the server state is missing")]
+    Missing(u16),
+    /// A field has an invalid value.
+    #[error("field {0} of the server state is invalid")]
+    Invalid(u16),
+    /// A field is unknown here, and cannot be ignored.
+    #[error("field {0} of the server state is not supported by this version")]
+    Unknown(u16),
+    /// The version cannot be understood.
+    #[error("the server state has version {0}.{1}, and this program supports version {2}.x")]
+    Version(u16, u16, u16),
+}
+
+/// Fields that are being read.
+#[derive(Debug)]
+pub struct Parsed<'b>(BTreeMap<u16, Vec<(Need, &'b [u8])>>);
+
+impl<'b> Parsed<'b> {
+    /// Splits `bytes` into fields.
+    pub fn of(mut bytes: &'b [u8]) -> Result<Self, StateError> {
+        let mut fields: BTreeMap<u16, Vec<(Need, &'b [u8])>> = BTreeMap::new();
+        while !bytes.is_empty() {
+            let (head, rest) = bytes.split_first_chunk::<HEAD>().ok_or(StateError::Truncated)?;
+            let [tag_low, tag_high, need_low, need_high, len @ ..] = *head;
+            let tag = u16::from_le_bytes([tag_low, tag_high]);
+            let need = match u16::from_le_bytes([need_low, need_high]) & 1 {
+                0 => Need::Optional,
+                _ => Need::Critical,
+            };
+            let len = usize::try_from(u32::from_le_bytes(len)).map_err(|_| StateError::Truncated)?;
+            let (value, rest) = rest.split_at_checked(len).ok_or(StateError::Truncated)?;
+            fields.entry(tag).or_default().push((need, value));
+            bytes = rest;
+        }
+        Ok(Self(fields))
+    }
+
+    /// Takes the field `tag`, which must occur once.
+    pub fn bytes(&mut self, tag: u16) -> Result<&'b [u8], StateError> {
+        match self.0.remove(&tag).as_deref() {
+            Some(&[(_, value)]) => Ok(value),
+            Some(_) => Err(StateError::Invalid(tag)),
+            None => Err(StateError::Missing(tag)),
+        }
+    }
+
+    /// Takes the field `tag` if it is present.
+    pub fn optional(&mut self, tag: u16) -> Result<Option<&'b [u8]>, StateError> {
+        if self.0.contains_key(&tag) { self.bytes(tag).map(Some) } else { Ok(None) }
+    }
+
+    /// Takes all fields `tag`.
+    pub fn list(&mut self, tag: u16) -> Vec<Vec<u8>> {
+        let values = self.0.remove(&tag).unwrap_or_default();
+        values.into_iter().map(|(_, value)| value.to_vec()).collect()
+    }
+
+    /// Takes a number.
+    pub fn number(&mut self, tag: u16) -> Result<u64, StateError> {
+        let value = self.bytes(tag)?;
+        value.try_into().map(u64::from_le_bytes).map_err(|_| StateError::Invalid(tag))
+    }
+
+    /// Takes a number that fits `T`.
+    pub fn narrow<T: TryFrom<u64>>(&mut self, tag: u16) -> Result<T, StateError> {
+        self.number(tag).and_then(|value| T::try_from(value).map_err(|_| StateError::Invalid(tag)))
+    }
+
+    /// Takes 0 or 1.
+    pub fn flag(&mut self, tag: u16) -> Result<bool, StateError> {
+        match self.number(tag)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(StateError::Invalid(tag)),
+        }
+    }
+
+    /// Takes text.
+    pub fn text(&mut self, tag: u16) -> Result<String, StateError> {
+        str::from_utf8(self.bytes(tag)?).map(str::to_owned).map_err(|_| StateError::Invalid(tag))
+    }
+
+    /// Takes a list of records of `N` numbers each.
+    pub fn records<const N: usize>(&mut self, tag: u16) -> Result<Vec<[u64; N]>, StateError> {
+        let (numbers, rest) = self.bytes(tag)?.as_chunks::<8>();
+        let numbers: Vec<u64> = numbers.iter().map(|&number| u64::from_le_bytes(number)).collect();
+        let (records, odd) = numbers.as_chunks::<N>();
+        let is_whole = rest.is_empty() && odd.is_empty();
+        is_whole.then(|| records.to_vec()).ok_or(StateError::Invalid(tag))
+    }
+
+    /// Fails if a critical field was not taken.
+    pub fn finish(self) -> Result<(), StateError> {
+        let is_critical =
+            |fields: &Vec<(Need, &[u8])>| fields.iter().any(|(need, _)| *need == Need::Critical);
+        match self.0.iter().find(|(_, fields)| is_critical(fields)) {
+            Some((&tag, _)) => Err(StateError::Unknown(tag)),
+            None => Ok(()),
+        }
+    }
+}

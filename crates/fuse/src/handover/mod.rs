@@ -1,0 +1,44 @@
+//! Passing a mount from one server to another, such as a new version of this program.
+//!
+//! The new server connects to the old one, and both exchange [`Message`]s:
+//!
+//! | from | message | meaning |
+//! |---|---|---|
+//! | new | `Hello` | its version |
+//! | old | `Offer`, or `Cannot` | its version, how it was started, the volume |
+//! | new | `Ready`, or the end | it can serve such a mount |
+//! | old | `State`, or `Cannot` | it has paused: the state, with descriptors of the connection to the kernel, the image and the sockets |
+//! | new | `Taken`, or the end | the volume is open and all nodes are there |
+//! | old | `Go`, or the end | the new server may go on |
+//! | new | `Started` | from now on, the new server reads requests and writes to the image |
+//!
+//! Invariant: until `Started` is sent, the new server has read no request and written no byte, and the old one can
+//! continue. Until it has arrived, the old one does neither, because it does not know whether it was sent. So never two
+//! servers write. The end of the stream before `Started` shows that the new server has ended: the old one continues.
+//! Invariant: each side waits [`SILENCE`] for the other, except the old one for `Started`.
+//! Invariant: state is encoded as tagged fields of numbers and bytes, never as pointers or layouts of this compiler.
+//! Decoders never panic, and an unknown field that is marked as critical is an error.
+//! Decision: docs/decisions/0067-a-new-server-takes-over-a-mount.md.
+
+mod connection;
+mod control;
+mod fields;
+mod message;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub use connection::{Connection, ConnectionError};
+pub use control::ControlListener;
+pub use fields::{Fields, Need, Parsed, StateError};
+pub use message::{FrameError, Hello, Kind, Message, Offer, State};
+pub use state::{GateState, NodeState, SessionState};
+
+/// The version of the messages and of the state. A server refuses another major version. A field of a later minor
+/// version is ignored unless it is critical.
+pub const VERSION: (u16, u16) = (1, 0);
+
+/// The longest time that a server waits for the next message of the other one.
+pub const SILENCE: Duration = Duration::from_secs(2);

@@ -1,0 +1,179 @@
+//! The processes that send requests.
+//!
+//! A request contains a thread ID, and no name of a program. Both are completed from `/proc`, which is opened before the
+//! server gives up its rights. Source: Linux fs/fuse/dev.c `fuse_get_req`; proc_pid_stat(5); proc_pid_status(5).
+//!
+//! The process of the request that a thread answers is a variable of the thread, since the layers between the server and
+//! the recorder have no parameter for it.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use obento::provenance::{Actor, Who};
+use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
+
+/// The time for which the properties of a process are not read again. In this time, a process ID is not used again, but a
+/// process can execute another program.
+const FRESH: Duration = Duration::from_millis(20);
+/// The most processes that are remembered.
+const MOST: usize = 1024;
+/// Enough for `/proc/PID/stat`, and for the lines of `/proc/PID/status` up to `Tgid`.
+const LONGEST: usize = 1024;
+
+thread_local! {
+    /// The process of the request that this thread answers.
+    static CURRENT: Cell<Option<Actor>> = const { Cell::new(None) };
+}
+
+/// Identifies processes by their thread IDs.
+#[derive(Debug)]
+pub struct Processes {
+    proc: OwnedFd,
+    known: Mutex<HashMap<u32, Known>>,
+}
+
+/// A process that sent a request.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    process: Actor,
+    read: Instant,
+}
+
+impl Processes {
+    /// Opens `/proc`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of open(2).
+    pub fn open() -> std::io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc = rustix::fs::open("/proc", flags, Mode::empty())?;
+        Ok(Self { proc, known: Mutex::default() })
+    }
+
+    /// Returns the user `uid` and `gid` in the process that the thread `tid` belongs to. Returns `None` if the kernel
+    /// sent the request on behalf of no process.
+    pub(crate) fn actor(&self, tid: u32, uid: u32, gid: u32) -> Option<Actor> {
+        if tid == 0 {
+            return None;
+        }
+        let known = self.known.lock().get(&tid).copied().filter(|known| known.read.elapsed() < FRESH);
+        let known = known.unwrap_or_else(|| {
+            let process = self.read(tid).unwrap_or(Actor { pid: tid, ..Actor::default() });
+            let known = Known { process, read: Instant::now() };
+            let mut all = self.known.lock();
+            if all.len() >= MOST {
+                all.clear();
+            }
+            all.insert(tid, known);
+            known
+        });
+        Some(Actor { uid, gid, ..known.process })
+    }
+
+    fn read(&self, tid: u32) -> Option<Actor> {
+        let status = self.file(&format!("{tid}/status"))?;
+        let pid = process_of(&status)?;
+        stat(pid, &self.file(&format!("{pid}/stat"))?)
+    }
+
+    /// Returns the first bytes of a file of `/proc`.
+    fn file(&self, path: &str) -> Option<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.proc, path, flags, Mode::empty()).ok()?;
+        let mut bytes = vec![0; LONGEST];
+        let len = rustix::io::read(&file, &mut bytes[..]).ok()?;
+        bytes.truncate(len);
+        Some(bytes)
+    }
+}
+
+impl AsFd for Processes {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.proc.as_fd()
+    }
+}
+
+impl Who for Processes {
+    fn now(&self) -> Option<Actor> {
+        CURRENT.get()
+    }
+}
+
+/// The time in which this thread works for a process.
+pub(crate) struct Acting(());
+
+impl Acting {
+    /// Begins to work for `actor`.
+    pub(crate) fn begin(actor: Option<Actor>) -> Self {
+        CURRENT.set(actor);
+        Self(())
+    }
+
+    /// Returns the process that this thread works for.
+    pub(crate) fn current() -> Option<Actor> {
+        CURRENT.get()
+    }
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        CURRENT.set(None);
+    }
+}
+
+/// Returns the process ID from `/proc/TID/status`.
+fn process_of(status: &[u8]) -> Option<u32> {
+    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
+    str::from_utf8(line).ok()?.trim().parse().ok()
+}
+
+/// Decodes `/proc/PID/stat`: the name of the program in parentheses is the second field, and may contain any byte. The
+/// start time is field 22.
+fn stat(pid: u32, stat: &[u8]) -> Option<Actor> {
+    let start = stat.iter().position(|&byte| byte == b'(')?;
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    let fields = str::from_utf8(stat.get(end + 1..)?).ok()?;
+    let start_time = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    Some(Actor { pid, start: start_time, ..Actor::default() }.with_comm(stat.get(start + 1..end)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_program_may_contain_parentheses() {
+        let line = b"7 (a) (b ) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 9876 1 2 3";
+        let actor = stat(7, line).unwrap();
+        assert_eq!((actor.pid, actor.start, actor.comm()), (7, 9876, &b"a) (b "[..]));
+        assert_eq!(stat(7, b"7 (a S 1"), None);
+        assert_eq!(process_of(b"Name:\tx\nTgid:\t42\nPid:\t43\n"), Some(42));
+        assert_eq!(process_of(b"Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn a_thread_is_identified_by_its_process() {
+        let processes = Processes::open().unwrap();
+        let of_thread = std::thread::spawn(move || {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            (processes.actor(tid, 1, 2).unwrap(), processes.actor(std::process::id(), 1, 2).unwrap())
+        });
+        let (thread, process) = of_thread.join().unwrap();
+        assert_eq!(thread, process);
+        assert_eq!((thread.pid, thread.uid, thread.gid), (std::process::id(), 1, 2));
+        assert!(thread.start > 0);
+    }
+
+    #[test]
+    fn a_thread_works_for_a_process_until_the_request_is_answered() {
+        let actor = Actor { pid: 5, ..Actor::default() };
+        let acting = Acting::begin(Some(actor));
+        assert_eq!(Acting::current(), Some(actor));
+        drop(acting);
+        assert_eq!(Acting::current(), None);
+    }
+}

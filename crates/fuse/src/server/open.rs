@@ -1,0 +1,107 @@
+//! Open files, for the recorder of a volume's history. Without a recorder, OPEN is not supported.
+//!
+//! The kernel sends WRITE for pages of its cache, READ for read-ahead, and RELEASE on behalf of no process: such a
+//! request counts for the process that opened the file. If several processes have a file open for writing, the kernel
+//! chooses one of their handles for the pages of all.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use obento::Ino;
+use obento::provenance::{Actor, OpenMode, Recorded};
+use parking_lot::Mutex;
+
+use super::{Reply, Server};
+use crate::processes::{Acting, Processes};
+
+/// The recorder, and the open files.
+pub(super) struct Recorder {
+    recorded: Arc<Recorded>,
+    processes: Arc<Processes>,
+    open: Mutex<HashMap<u64, Handle>>,
+    next: AtomicU64,
+}
+
+/// An open file.
+#[derive(Clone, Copy)]
+struct Handle {
+    actor: Actor,
+    ino: Ino,
+}
+
+/// The sender of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl Recorder {
+    fn handle(&self, fh: u64) -> Option<Handle> {
+        self.open.lock().get(&fh).copied()
+    }
+}
+
+impl Server {
+    /// Reports open files, reads and writes to `recorded`, the layer that records the history of the volume.
+    /// `processes` is the [`Who`](obento::provenance::Who) of that layer.
+    #[must_use]
+    pub fn with_recorder(mut self, recorded: Arc<Recorded>, processes: Arc<Processes>) -> Self {
+        let (open, next) = (Mutex::default(), AtomicU64::new(1));
+        self.recorder = Some(Recorder { recorded, processes, open, next });
+        self
+    }
+
+    /// Returns whether the server needs to know which files are open.
+    pub(crate) fn records_opens(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    /// Works for the sender of a request until the result is dropped.
+    pub(crate) fn act_for(&self, sender: Sender) -> Option<Acting> {
+        let recorder = self.recorder.as_ref()?;
+        Some(Acting::begin(recorder.processes.actor(sender.pid, sender.uid, sender.gid)))
+    }
+
+    /// Opens the file `id` with the flags of open(2). Returns the number of the open file.
+    pub(crate) fn open(&self, id: u64, flags: u32) -> Reply<u64> {
+        let ino = self.node(id)?.ino();
+        let Some(recorder) = &self.recorder else { return Ok(0) };
+        let actor = Acting::current().unwrap_or_default();
+        let access = flags.cast_signed() & libc::O_ACCMODE;
+        let mode = OpenMode { read: access != libc::O_WRONLY, write: access != libc::O_RDONLY };
+        recorder.recorded.opened(actor, ino, mode);
+        let fh = recorder.next.fetch_add(1, Ordering::Relaxed);
+        recorder.open.lock().insert(fh, Handle { actor, ino });
+        Ok(fh)
+    }
+
+    /// Closes an open file.
+    pub(crate) fn release(&self, fh: u64) {
+        let Some(recorder) = &self.recorder else { return };
+        let closed = recorder.open.lock().remove(&fh);
+        if let Some(Handle { actor, ino }) = closed {
+            recorder.recorded.closed(actor, ino);
+        }
+    }
+
+    /// Notes that `range` was read through the open file `fh`.
+    pub(crate) fn note_read(&self, fh: u64, range: &Range<u64>) {
+        let Some(recorder) = &self.recorder else { return };
+        if let Some(Handle { actor, ino }) = recorder.handle(fh) {
+            recorder.recorded.was_read(actor, ino, range);
+        }
+    }
+
+    /// Notes that `range` of `id` was written through the open file `fh`.
+    pub(crate) fn note_written(&self, fh: u64, id: u64, range: &Range<u64>) {
+        let Some(recorder) = self.recorder.as_ref().filter(|_| !range.is_empty()) else { return };
+        let opener = recorder.handle(fh).map(|handle| handle.actor);
+        if let Ok(node) = self.node(id) {
+            recorder.recorded.wrote(opener.or_else(Acting::current), node.ino(), range);
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! Waiting for the end of a server. umount(2) returns before the server has written its last changes.
+//!
+//! A server listens on a socket in a folder that only its user can enter. The name of the socket is derived from the
+//! device number, the source and the mount point. The device number alone is not enough: the kernel reuses it for the
+//! next mount while the old server is still writing. The unmounting process connects before it unmounts, and reads
+//! until the server has closed the volume. A byte 0 followed by the end of the stream means that all changes are
+//! durable. Any other text is an error message. An end without a byte means that the server was killed.
+//! Invariant: no other user can create the socket or fill its queue: the folder belongs to the user of the mount and
+//! has mode 0700.
+//! Invariant: a process trusts only a server of root or of the mount's owner, and a server answers only these two
+//! users.
+//! Invariant: no process waits without a time limit for a process of another user.
+//! Locking: a process that replaces or removes a socket holds a lock (flock) on the folder.
+//! Source: unix(7), SO_PEERCRED; connect(2), SO_SNDTIMEO; file-hierarchy(7), `/run/user/UID`.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::mountinfo::MountPoint;
+use crate::pauser::Pauser;
+
+/// The number of processes that may wait for the end of one mount. Further connections are closed.
+const WAITING_MAX: usize = 64;
+/// The longest time that a server may take to accept a connection.
+const ANSWER: Duration = Duration::from_secs(10);
+/// The longest message of a server, in bytes.
+const SAID_MAX: u64 = 4096;
+
+/// The folders of the sockets of one user's mounts.
+#[derive(Clone, Debug)]
+pub struct Folders {
+    user: u32,
+    /// In order of preference.
+    paths: Vec<PathBuf>,
+}
+
+impl Folders {
+    /// Returns the folders of `user`. A user without a session has no `/run/user/UID`; the folder in `/tmp` replaces
+    /// it. If that folder belongs to another user, it is not used.
+    pub fn of(user: u32) -> Self {
+        let first = if user == 0 { "/run/obento".into() } else { format!("/run/user/{user}/obento") };
+        Self { user, paths: [first, format!("/tmp/.obento-{user}")].map(PathBuf::from).to_vec() }
+    }
+
+    /// Opens the first folder that exists or can be created. Fails with the error of the last folder otherwise.
+    fn create(&self) -> io::Result<(PathBuf, OwnedFd)> {
+        let mut failed = io::Error::from(io::ErrorKind::NotFound);
+        for path in &self.paths {
+            // An existing folder is checked when it is opened.
+            let _ = rustix::fs::mkdir(path, Mode::RWXU);
+            match self.open(path) {
+                Ok(folder) => return Ok((path.clone(), folder)),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Opens `path`. Fails if the folder belongs to another user, or if other users have permissions for it.
+    fn open(&self, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&folder)?;
+        if stat.st_uid == self.user && stat.st_mode & 0o077 == 0 {
+            return Ok(folder);
+        }
+        let why = format!("'{}' is not a private folder of user {}; remove it", path.display(), self.user);
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    }
+
+    /// Returns a socket that listens under `name`, in place of an earlier one.
+    pub(crate) fn bind(&self, name: &str) -> io::Result<UnixListener> {
+        self.sweep();
+        let (path, folder) = self.create()?;
+        rustix::fs::flock(&folder, FlockOperation::LockExclusive)?;
+        // The socket gets its name only after it listens, so that no process is refused by a running server.
+        let new = path.join(format!("new-{}", std::process::id()));
+        let _ = rustix::fs::unlink(&new);
+        let listener = UnixListener::bind(&new)?;
+        rustix::fs::rename(&new, path.join(name))?;
+        Ok(listener)
+    }
+
+    /// Connects to the socket `name` of root or of the user of the folders.
+    pub(crate) fn connect(&self, name: &str) -> Result<UnixStream, NoServer> {
+        let mut failed = NoServer::Nobody;
+        for path in &self.paths {
+            if self.open(path).is_err() {
+                continue;
+            }
+            match connect(&path.join(name), ANSWER) {
+                Ok(stream) => {
+                    let peer = socket_peercred(&stream).map_err(|_| NoServer::Silent)?.uid.as_raw();
+                    let is_believed = peer == 0 || peer == self.user;
+                    return if is_believed { Ok(stream) } else { Err(NoServer::Foreign(peer)) };
+                }
+                Err(Errno::AGAIN | Errno::TIMEDOUT | Errno::INPROGRESS) => failed = NoServer::Silent,
+                Err(_) => {}
+            }
+        }
+        Err(failed)
+    }
+
+    /// Removes the sockets on which no process listens any more.
+    pub fn sweep(&self) {
+        for path in &self.paths {
+            let Ok(folder) = self.open(path) else { continue };
+            if rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive).is_err() {
+                continue;
+            }
+            for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+                if connect(&entry.path(), Duration::ZERO).is_err_and(|errno| errno == Errno::CONNREFUSED) {
+                    let name = entry.file_name();
+                    let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
+                }
+            }
+        }
+    }
+}
+
+/// Returns the name of the socket for `mount`. The name is short, because the path of a socket has at most 107 bytes.
+pub(crate) fn name(mount: &MountPoint) -> String {
+    // FNV-1a, 64 bits. A collision needs the same device number, too.
+    let (basis, prime) = (0xcbf2_9ce4_8422_2325_u64, 0x100_0000_01b3);
+    let paths = [&mount.source, &mount.path].map(|path| path.as_os_str().as_bytes());
+    let bytes = paths.join(&0);
+    let hash = bytes.iter().fold(basis, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(prime));
+    format!("{}-{hash:016x}", mount.device)
+}
+
+/// Connects to the socket at `path`. Fails with AGAIN if the queue stays full for `longest`, or with the errors of
+/// connect(2).
+fn connect(path: &Path, longest: Duration) -> Result<UnixStream, Errno> {
+    let nonblocking = if longest.is_zero() { SocketFlags::NONBLOCK } else { SocketFlags::empty() };
+    let flags = SocketFlags::CLOEXEC | nonblocking;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    if !longest.is_zero() {
+        set_socket_timeout(&socket, Timeout::Send, Some(longest))?;
+    }
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// The server's side.
+#[derive(Debug)]
+pub struct UnmountListener {
+    listener: UnixListener,
+    user: u32,
+    waiting: Vec<OwnedFd>,
+    /// Stops the thread that accepts connections. A process that gave up its rights cannot create one.
+    pauser: Pauser,
+}
+
+impl UnmountListener {
+    /// Returns the socket and the connections of waiting processes, for another server of the mount.
+    pub fn descriptors(&self) -> (BorrowedFd<'_>, Vec<BorrowedFd<'_>>) {
+        (self.listener.as_fd(), self.waiting.iter().map(AsFd::as_fd).collect())
+    }
+
+    /// Listens for the processes that will wait for the end of `mount`. Fails if no private folder can be created, or
+    /// with the errors of the socket.
+    pub fn listen(mount: &MountPoint) -> io::Result<Self> {
+        Self::listen_in(&Folders::of(rustix::process::geteuid().as_raw()), mount)
+    }
+
+    fn listen_in(folders: &Folders, mount: &MountPoint) -> io::Result<Self> {
+        let listener = folders.bind(&name(mount))?;
+        Ok(Self { listener, user: folders.user, waiting: Vec::new(), pauser: Pauser::new()? })
+    }
+
+    /// Continues with the socket and the waiting processes that another server of the same mount passed on.
+    /// Fails if the process can open no more files.
+    pub fn adopt(listener: OwnedFd, waiting: Vec<OwnedFd>) -> io::Result<Self> {
+        let user = rustix::process::geteuid().as_raw();
+        Ok(Self { listener: listener.into(), user, waiting, pauser: Pauser::new()? })
+    }
+
+    /// Starts a thread that accepts connections, so that the queue never fills. Fails with the errors of starting a
+    /// thread.
+    pub fn attend(self) -> io::Result<ServingListener> {
+        let Self { listener, user, waiting, pauser } = self;
+        pauser.withdraw();
+        let (accepting, pause) = (listener.try_clone()?, pauser.clone());
+        let thread = std::thread::Builder::new().name("unmount".into());
+        let thread = thread.spawn(move || accept_all(&accepting, user, waiting, &pause))?;
+        Ok(ServingListener { listener, user, thread, pauser })
+    }
+}
+
+/// Accepts connections until the listener is shut down or a pause is requested. Returns the connections of the waiting
+/// processes.
+fn accept_all(
+    listener: &UnixListener,
+    user: u32,
+    mut waiting: Vec<OwnedFd>,
+    pauser: &Pauser,
+) -> Vec<OwnedFd> {
+    loop {
+        wait_for_connection(listener, pauser);
+        if pauser.is_requested() {
+            return waiting;
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match rustix::net::accept_with(listener, flags) {
+            Ok(stream) => {
+                waiting.retain(is_open);
+                let peer = socket_peercred(&stream).map(|peer| peer.uid.as_raw());
+                let may_wait = peer.is_ok_and(|peer| peer == 0 || peer == user);
+                if may_wait && waiting.len() < WAITING_MAX {
+                    waiting.push(stream);
+                }
+            }
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) if !waiting.is_empty() => {
+                waiting.remove(0);
+            }
+            Err(_) => return waiting,
+        }
+    }
+}
+
+/// Waits until a process connects, the listener is shut down, or a pause is requested.
+fn wait_for_connection(listener: &UnixListener, pauser: &Pauser) {
+    let listener = PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN);
+    let _ = poll(&mut [listener, PollFd::from_borrowed_fd(pauser.as_fd(), PollFlags::IN)], None);
+}
+
+/// Returns whether the other side is still connected.
+fn is_open(stream: &OwnedFd) -> bool {
+    let mut look = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut look, Some(&now)), Ok(0))
+}
+
+/// The server's side while connections are accepted.
+#[derive(Debug)]
+pub struct ServingListener {
+    listener: UnixListener,
+    user: u32,
+    thread: JoinHandle<Vec<OwnedFd>>,
+    pauser: Pauser,
+}
+
+impl ServingListener {
+    /// Stops accepting connections, which wait in the kernel from now on.
+    pub fn pause(self) -> UnmountListener {
+        self.pauser.request();
+        UnmountListener {
+            listener: self.listener,
+            user: self.user,
+            waiting: self.thread.join().unwrap_or_default(),
+            pauser: self.pauser,
+        }
+    }
+
+    /// Sends the result to all waiting processes: `problem`, or success. Stops accepting connections before the first
+    /// process receives it.
+    pub fn say(self, problem: Option<&str>) {
+        let _ = rustix::net::shutdown(&self.listener, Shutdown::Both);
+        drop(self.listener);
+        for stream in self.thread.join().unwrap_or_default() {
+            // A process that no longer waits needs no result. The buffer of a waiting one has room for this few bytes.
+            let said = problem.map_or(&[0][..], str::as_bytes);
+            let said = said.get(..SAID_MAX as usize).unwrap_or(said);
+            let _ = rustix::net::send(&stream, said, rustix::net::SendFlags::NOSIGNAL);
+        }
+    }
+}
+
+/// The end of a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// All changes are on stable storage, and the volume is clean.
+    Durable,
+    /// The server could not write all changes. The text is its message.
+    Failed(String),
+    /// The server ended without a result.
+    Gone,
+    /// The server has not ended within the time limit.
+    Late,
+}
+
+/// The reason why a process cannot wait for a server.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoServer {
+    /// There is no socket, or no process listens on it.
+    #[error("the server of the mount has ended, or is too old to reply")]
+    Nobody,
+    /// The server does not accept the connection.
+    #[error("the server of the mount does not respond")]
+    Silent,
+    /// The server is a process of another user.
+    #[error("the server of the mount belongs to user {0}")]
+    Foreign(u32),
+}
+
+/// The side of the process that waits.
+#[derive(Debug)]
+pub struct ServerWait(UnixStream);
+
+impl ServerWait {
+    /// Connects to the server of `mount`.
+    pub fn connect(mount: &MountPoint) -> Result<Self, NoServer> {
+        let owner = mount.owner().unwrap_or_else(|| rustix::process::geteuid().as_raw());
+        Self::connect_in(&Folders::of(owner), mount)
+    }
+
+    fn connect_in(folders: &Folders, mount: &MountPoint) -> Result<Self, NoServer> {
+        folders.connect(&name(mount)).map(Self)
+    }
+
+    /// Waits until the server has ended, for at most `longest`.
+    pub fn finish(mut self, longest: Duration) -> Outcome {
+        let end = Instant::now() + longest;
+        let (mut said, mut buffer) = (Vec::new(), [0; SAID_MAX as usize]);
+        while said.len() < buffer.len() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.0.set_read_timeout(Some(left)).is_err() {
+                return Outcome::Late;
+            }
+            match self.0.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(len) => said.extend_from_slice(&buffer[..len]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    return Outcome::Late;
+                }
+                Err(_) => break,
+            }
+        }
+        match said.first() {
+            None => Outcome::Gone,
+            Some(0) => Outcome::Durable,
+            Some(_) => Outcome::Failed(String::from_utf8_lossy(&said).into_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn mount(source: &str, path: &str) -> MountPoint {
+        MountPoint {
+            device: "9999:1".into(),
+            path: path.into(),
+            fs_type: "fuse.obento".into(),
+            source: source.into(),
+            flags: String::new(),
+            options: format!("rw,user_id={}", rustix::process::geteuid().as_raw()),
+        }
+    }
+
+    fn folders(folder: &tempfile::TempDir) -> Folders {
+        Folders { user: rustix::process::geteuid().as_raw(), paths: vec![folder.path().join("sockets")] }
+    }
+
+    fn listen(folders: &Folders, mount: &MountPoint) -> ServingListener {
+        UnmountListener::listen_in(folders, mount).unwrap().attend().unwrap()
+    }
+
+    #[test]
+    fn a_waiting_process_learns_the_end_of_its_mount_while_an_earlier_server_with_its_number_still_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = folders(&folder);
+        let long = format!("/{}", "long/".repeat(40));
+        let before = mount("disk.img", &format!("{long}/a"));
+        for after in [mount("disk.img", &format!("{long}/b")), mount("other.img", &format!("{long}/a"))] {
+            let (writes, ends) = (listen(&folders, &before), listen(&folders, &after));
+            let waiting = ServerWait::connect_in(&folders, &after).unwrap();
+            ends.say(None);
+            assert_eq!(waiting.finish(Duration::from_secs(60)), Outcome::Durable);
+            let waiting = ServerWait::connect_in(&folders, &before).unwrap();
+            writes.say(Some("no space"));
+            assert_eq!(waiting.finish(Duration::from_secs(60)), Outcome::Failed("no space".into()));
+        }
+    }
+
+    #[test]
+    fn after_the_end_of_a_mount_the_same_mount_is_possible_and_old_sockets_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (folders, mount) = (folders(&folder), mount("disk.img", "/again"));
+        for _ in 0..3 {
+            let server = listen(&folders, &mount);
+            let waiting = ServerWait::connect_in(&folders, &mount).unwrap();
+            server.say(None);
+            assert_eq!(waiting.finish(Duration::from_secs(60)), Outcome::Durable);
+            assert_eq!(ServerWait::connect_in(&folders, &mount).unwrap_err(), NoServer::Nobody);
+            drop(UnmountListener::listen_in(&folders, &mount).unwrap());
+        }
+        folders.sweep();
+        assert_eq!(std::fs::read_dir(&folders.paths[0]).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_waiting_process_receives_the_end_from_the_server_that_took_over_the_mount() {
+        let folder = tempfile::tempdir().unwrap();
+        let (folders, mount) = (folders(&folder), mount("disk.img", "/passed"));
+        let first = listen(&folders, &mount);
+        let before = ServerWait::connect_in(&folders, &mount).unwrap();
+        let paused = first.pause();
+        let meanwhile = ServerWait::connect_in(&folders, &mount).unwrap();
+        let (listener, waiting) = paused.descriptors();
+        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
+        let second = UnmountListener::adopt(own(listener), waiting.into_iter().map(own).collect());
+        let second = second.unwrap().attend().unwrap();
+        let after = ServerWait::connect_in(&folders, &mount).unwrap();
+        second.say(None);
+        drop(paused);
+        for waiting in [before, meanwhile, after] {
+            assert!(matches!(waiting.finish(Duration::from_secs(60)), Outcome::Durable | Outcome::Gone));
+        }
+    }
+
+    #[test]
+    fn many_connections_neither_fill_the_queue_nor_keep_a_waiting_process_from_its_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let (folders, mount) = (folders(&folder), mount("disk.img", "/flood"));
+        let server = listen(&folders, &mount);
+        let waiting = ServerWait::connect_in(&folders, &mount).unwrap();
+        for _ in 0..1000 {
+            drop(ServerWait::connect_in(&folders, &mount).unwrap());
+        }
+        let idle: Vec<_> = (0..300).map(|_| ServerWait::connect_in(&folders, &mount).unwrap()).collect();
+        server.say(None);
+        assert_eq!(waiting.finish(Duration::from_secs(60)), Outcome::Durable);
+        assert!(idle.into_iter().any(|idle| idle.finish(Duration::from_secs(60)) == Outcome::Gone));
+    }
+
+    #[test]
+    fn a_server_that_does_not_accept_is_reported_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let (folders, mount) = (folders(&folder), mount("disk.img", "/full"));
+        let _server = UnmountListener::listen_in(&folders, &mount).unwrap();
+        let path = folders.paths[0].join(name(&mount));
+        let mut queue = Vec::new();
+        while let Ok(stream) = connect(&path, Duration::ZERO) {
+            queue.push(stream);
+        }
+        assert_eq!(connect(&path, Duration::from_millis(1)).unwrap_err(), Errno::AGAIN);
+        // The wait for a server that does not respond ends, too.
+        let waiting = ServerWait(queue.pop().unwrap());
+        waiting.0.set_nonblocking(false).unwrap();
+        assert_eq!(waiting.finish(Duration::from_millis(1)), Outcome::Late);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_private_or_is_a_link_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut folders, mount) = (folders(&folder), mount("disk.img", "/taken"));
+        let path = folders.paths[0].clone();
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(
+            UnmountListener::listen_in(&folders, &mount)
+                .unwrap_err()
+                .to_string()
+                .contains("not a private folder")
+        );
+        assert_eq!(ServerWait::connect_in(&folders, &mount).unwrap_err(), NoServer::Nobody);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let link = folder.path().join("link");
+        symlink(&path, &link).unwrap();
+        folders.paths = vec![link];
+        assert!(UnmountListener::listen_in(&folders, &mount).is_err());
+        folders.paths = vec![path];
+        folders.user += 1;
+        assert!(UnmountListener::listen_in(&folders, &mount).is_err());
+    }
+}
