@@ -1,0 +1,22 @@
+//! NFS exports as file systems: a client of NFSv3 over TCP, without a mount and without root.
+//!
+//! `address` parses `nfs://HOST[:PORT]/EXPORT`, `socket` connects, `rpc` sends calls and matches replies, `xdr` encodes,
+//! `mount` finds the export, `protocol` has the structures, `nodes` the known files, and `contract` is the contract, for
+//! reading.
+//!
+//! The server is not trusted: lengths are bounded, every call has a deadline, and a server that misses one gets no further
+//! calls. A connection that ends is opened again, and calls without a reply are sent again; all of them only read.
+//! Sources of the protocol: RFC 1813 (NFS 3 and MOUNT 3), RFC 5531 (RPC), RFC 4506 (XDR), RFC 1833 (port mapper).
+
+mod address;
+mod contract;
+mod error;
+mod mount;
+mod nodes;
+mod protocol;
+mod rpc;
+mod socket;
+mod xdr;
+
+pub use address::{AddressError, NfsAddress};
+pub use mount::{Export, MountError};

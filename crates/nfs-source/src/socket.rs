@@ -1,0 +1,93 @@
+//! TCP connections that never block: every wait has a deadline.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
+
+/// Waits until the socket is ready.
+///
+/// # Errors
+///
+/// `TimedOut` after the deadline.
+pub fn wait(socket: &OwnedFd, flags: PollFlags, until: Instant) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+        match poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), flags)], Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Waits for some time, with the system calls of [`wait`].
+pub fn pause(duration: Duration) {
+    if let Ok(timeout) = Timespec::try_from(duration) {
+        // An early end does not matter.
+        let _ = poll(&mut [], Some(&timeout));
+    }
+}
+
+/// Connects to an address. As root, uses a port below 1024, which most exports require.
+pub fn open(address: SocketAddr, until: Instant) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let any = if address.is_ipv4() { [0, 0, 0, 0].into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
+    let ports = if rustix::process::geteuid().is_root() { 665..1024_u16 } else { 0..0 };
+    for port in ports.rev().map(Some).chain([None]) {
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        if let Some(port) = port
+            && bind(&socket, &SocketAddr::new(any, port)).is_err()
+        {
+            continue;
+        }
+        match connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INPROGRESS) => {
+                wait(&socket, PollFlags::OUT, until)?;
+                sockopt::socket_error(&socket)??;
+                return Ok(socket);
+            }
+            // An earlier connection from this port is not forgotten yet.
+            Err(Errno::ADDRNOTAVAIL | Errno::ADDRINUSE) if port.is_some() => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+/// Writes all bytes.
+pub fn write_all(socket: &OwnedFd, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(socket, bytes) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(Errno::AGAIN) => wait(socket, PollFlags::OUT, until)?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Fills a buffer.
+pub fn read_exact(socket: &OwnedFd, mut buf: &mut [u8], until: Instant) -> io::Result<()> {
+    while !buf.is_empty() {
+        match rustix::io::read(socket, &mut *buf) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(len) => buf = &mut buf[len..],
+            Err(Errno::AGAIN) => wait(socket, PollFlags::IN, until)?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
