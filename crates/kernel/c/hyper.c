@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/* The hypercalls: what Rust requires from the kernel. */
+#include <linux/bio.h>
+#include <linux/blkdev.h>
+#include <linux/completion.h>
+#include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/task_stack.h>
+#include <linux/slab.h>
+#include <linux/timekeeping.h>
+#include <linux/vmalloc.h>
+#include <linux/wait_bit.h>
+#include "obento.h"
+
+atomic_long_t ob_live;
+bool ob_dead;
+static unsigned long ob_deepest[3];
+static int ob_deepest_count = ARRAY_SIZE(ob_deepest);
+static int ob_get_live(char *to, const struct kernel_param *p) { return sysfs_emit(to, "%ld\n", atomic_long_read(&ob_live)); }
+static const struct kernel_param_ops ob_live_ops = { .get = ob_get_live };
+module_param_cb(live, &ob_live_ops, NULL, 0444);
+MODULE_PARM_DESC(live, "Number of allocations of the drivers that are in use");
+module_param_array_named(stack, ob_deepest, ulong, &ob_deepest_count, 0644);
+MODULE_PARM_DESC(stack, "Deepest stack in bytes at an allocation, a device request and a wait");
+
+/* The stack of the kernel that is in use below a call into Rust. */
+static void ob_depth(int what)
+{
+	unsigned long used = (unsigned long)task_stack_page(current) + THREAD_SIZE - (unsigned long)&used;
+
+	if (used < THREAD_SIZE && used > ob_deepest[what])
+		ob_deepest[what] = used;
+}
+
+void *ob_alloc(size_t size, size_t align, bool zero)
+{
+	gfp_t gfp = GFP_NOFS | (zero ? __GFP_ZERO : 0);
+	void *p;
+
+	ob_depth(0);
+	/* kmalloc returns naturally aligned memory for powers of two only */
+	if (align > ARCH_KMALLOC_MINALIGN)
+		size = roundup_pow_of_two(max(size, align));
+	if (size <= PAGE_SIZE)
+		p = kmalloc(size, gfp | __GFP_NOFAIL);	/* a caller that cannot fail waits */
+	else
+		p = kvmalloc(size, gfp);
+	if (p)
+		atomic_long_inc(&ob_live);
+	return p;
+}
+void ob_free(void *p)
+{
+	atomic_long_dec(&ob_live);
+	kvfree(p);
+}
+void *ob_realloc(void *p, size_t old, size_t new, size_t align)
+{
+	void *q = ob_alloc(new, align, false);
+
+	if (q) {
+		memcpy(q, p, min(old, new));
+		ob_free(p);
+	}
+	return q;
+}
+
+void ob_print(struct ob_bytes text) { pr_info("obento: %.*s\n", (int)text.len, (const char *)text.at); }
+void ob_damage(struct super_block *sb, struct ob_bytes text)
+{
+	struct ob_sb *s = SBI(sb);
+
+	pr_err_ratelimited("obento (%s): %.*s\n", sb->s_id, (int)text.len, (const char *)text.at);
+	if (s && s->panics)
+		panic("obento (%s): errors=panic\n", sb->s_id);
+	if (s && s->stops && !sb_rdonly(sb)) {
+		pr_err("obento (%s): remounting read-only\n", sb->s_id);
+		sb->s_flags |= SB_RDONLY;
+	}
+}
+/* A panic of Rust cannot unwind: the thread ends with its locks taken, so no other call may start, and the module stays. */
+void __noreturn ob_bug(void)
+{
+	WRITE_ONCE(ob_dead, true);
+	__module_get(THIS_MODULE);
+	BUG();
+}
+void ob_now(s64 *secs, u32 *nanos)
+{
+	struct timespec64 t;
+
+	ktime_get_coarse_real_ts64(&t);
+	*secs = t.tv_sec;
+	*nanos = t.tv_nsec;
+}
+
+/* nanos: 0 for a lock; U64_MAX for a condition without a limit */
+void ob_wait(const u32 *word, u32 expected, u64 nanos)
+{
+	/* a thread of the driver without work is not a hung task */
+	int state = nanos && (current->flags & PF_KTHREAD) ? TASK_IDLE : TASK_UNINTERRUPTIBLE;
+
+	might_sleep();
+	ob_depth(2);
+	if (nanos == 0 || nanos == U64_MAX)
+		(void)___wait_var_event((void *)word, READ_ONCE(*word) != expected, state, 1, 0, schedule());
+	else
+		(void)___wait_var_event((void *)word, ___wait_cond_timeout(READ_ONCE(*word) != expected), state, 1,
+					nsecs_to_jiffies(nanos) + 1, __ret = schedule_timeout(__ret));
+}
+void ob_wake(const u32 *word, bool all)
+{
+	struct wait_queue_head *wq = __var_waitqueue((void *)word);
+
+	smp_mb(); /* the change of the word before the look for waiting threads */
+	if (!all) {
+		__wake_up_bit(wq, (void *)word, -1);
+	} else if (waitqueue_active(wq)) {
+		struct wait_bit_key key = __WAIT_BIT_KEY_INITIALIZER((void *)word, -1);
+
+		__wake_up(wq, TASK_NORMAL, 0, &key);
+	}
+}
+
+struct ob_thread { void (*run)(void *); void *data; struct completion begun; };
+static int ob_thread_main(void *p)
+{
+	struct ob_thread *t = p;
+	void (*run)(void *) = t->run;
+	void *data = t->data;
+	unsigned int flags = memalloc_nofs_save();
+
+	complete(&t->begun);	/* the end of *t */
+	run(data);
+	memalloc_nofs_restore(flags);
+	return 0;
+}
+/* Waits for the begin of the thread: one that kthread_stop ends before would never call `run`, which frees `data`. */
+void *ob_spawn(const u8 *name, size_t len, void (*run)(void *), void *data)
+{
+	struct ob_thread t = { run, data, COMPLETION_INITIALIZER_ONSTACK(t.begun) };
+	struct task_struct *task = kthread_create(ob_thread_main, &t, "%.*s", (int)len, name);
+
+	if (IS_ERR(task))
+		return NULL;
+	get_task_struct(task);
+	wake_up_process(task);
+	wait_for_completion(&t.begun);
+	return task;
+}
+void ob_join(struct task_struct *task)
+{
+	if (task != current)
+		kthread_stop(task);	/* the thread ignores kthread_should_stop, so this waits for its end */
+	put_task_struct(task);
+}
+void ob_detach(struct task_struct *task) { put_task_struct(task); }
+
+u32 ob_dev_sector(struct block_device *bdev) { return bdev_logical_block_size(bdev); }
+int ob_dev_flush(struct block_device *bdev) { return blkdev_issue_flush(bdev); }
+int ob_dev_discard(struct block_device *bdev, u64 off, u64 len)
+{
+	if (!bdev_max_discard_sectors(bdev))
+		return 0;
+	return blkdev_issue_discard(bdev, off >> 9, len >> 9, GFP_NOFS);
+}
+static int ob_bio(struct block_device *bdev, bool write, u64 off, u8 *buf, size_t len)
+{
+	blk_opf_t op = write ? REQ_OP_WRITE | REQ_SYNC | REQ_META | REQ_PRIO : REQ_OP_READ | REQ_META | REQ_PRIO;
+
+	while (len) {
+		unsigned int pages = min_t(size_t, BIO_MAX_VECS, (len >> PAGE_SHIFT) + 2);
+		struct bio *bio = bio_alloc(bdev, pages, op, GFP_NOFS);
+		int err;
+
+		bio->bi_iter.bi_sector = off >> 9;
+		while (len) {
+			struct page *page = is_vmalloc_addr(buf) ? vmalloc_to_page(buf) : virt_to_page(buf);
+			unsigned int n = min_t(size_t, len, PAGE_SIZE - offset_in_page(buf));
+
+			if (bio_add_page(bio, page, n, offset_in_page(buf)) != n)
+				break;
+			buf += n;
+			off += n;
+			len -= n;
+		}
+		err = submit_bio_wait(bio);
+		bio_put(bio);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+int ob_dev_rw(struct block_device *bdev, bool write, u64 off, u8 *buf, size_t len)
+{
+	u64 mask = bdev_logical_block_size(bdev) - 1;
+
+	ob_depth(1);
+	if (!((off | len | (unsigned long)buf) & mask) && !object_is_on_stack(buf) &&
+	    (is_vmalloc_addr(buf) || virt_addr_valid(buf)))
+		return ob_bio(bdev, write, off, buf, len);
+	/* other buffers are copied: a stack may be in vmalloc space, and static data is in the module */
+	while (len) {
+		u64 start = off & ~mask, skip = off - start;
+		size_t n = min_t(size_t, len, 65536 - skip), whole = (skip + n + mask) & ~mask;
+		u8 *b = kmalloc(roundup_pow_of_two(whole), GFP_NOFS);
+		int err = b ? 0 : -ENOMEM;
+
+		if (!err && (!write || skip || n != whole))
+			err = ob_bio(bdev, false, start, b, whole);
+		if (!err && write) {
+			memcpy(b + skip, buf, n);
+			err = ob_bio(bdev, true, start, b, whole);
+		} else if (!err) {
+			memcpy(buf, b + skip, n);
+		}
+		kfree(b);
+		if (err)
+			return err;
+		buf += n;
+		off += n;
+		len -= n;
+	}
+	return 0;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/* The border between C and Rust: crates/kernel/src/abi.rs declares the same types. */
+#pragma once
+#include <linux/fs.h>
+#include <linux/percpu-rwsem.h>
+#include <linux/types.h>
+#include <linux/version.h>
+#include <linux/workqueue.h>
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0) || LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+#error "obento.ko supports Linux 6.1 only: the VFS of other versions has other operations"
+#endif
+#ifndef CONFIG_X86_64
+#error "obento.ko supports x86-64 only"
+#endif
+#if !IS_ENABLED(CONFIG_FS_IOMAP)
+#error "obento.ko requires CONFIG_FS_IOMAP: the kernel exports no iomap without it"
+#endif
+
+struct ob_volume;
+struct ob_moment { s64 secs; u32 nanos, valid; };
+struct ob_attributes {
+	u64 ino, size, blocks;
+	struct ob_moment atime, mtime, ctime, btime;
+	u32 mode, nlink, uid, gid, major, minor, generation, flags, project, pad;
+};
+struct ob_place { u32 kind, pad; u64 at, len; };
+enum { OB_MAPPED, OB_HOLE, OB_UNWRITTEN, OB_DRIVER };
+struct ob_usage {
+	u64 block_size, blocks, free, available, inodes, free_inodes, name_max, size_max, granularity, link_max, id, features;
+};
+enum { OB_HAS_XATTRS = 1, OB_HAS_NAMELESS = 2, OB_HAS_HOLES = 4, OB_IS_THROUGH = 8, OB_HAS_TRIM = 16 };
+struct ob_change { u32 valid, mode, uid, gid, flags, project; struct ob_moment atime, mtime; };
+enum { OB_MODE = 1, OB_UID = 2, OB_GID = 4, OB_ATIME = 8, OB_MTIME = 16, OB_FLAGS = 32, OB_PROJECT = 64 };
+struct ob_bytes { const void *at; size_t len; };
+struct ob_buffer { void *at; size_t len; };
+struct ob_node { u32 mode, uid, gid, major, minor, pad; struct ob_bytes target; };
+struct ob_options {
+	u32 flags, data, commit, uid, gid, fmask, dmask, codepage;
+	s32 time_offset;
+	u32 type_index;
+	u64 super_block;
+};
+enum {
+	OB_READ_ONLY = 1, OB_NO_REPLAY = 2, OB_NO_BARRIER = 4, OB_DISCARD = 8, OB_KEEP_LAST_DOTS = 16, OB_SET_COMMIT = 32,
+	OB_SET_UID = 64, OB_SET_GID = 128, OB_SET_FMASK = 256, OB_SET_DMASK = 512, OB_SET_CODEPAGE = 1024,
+	OB_SET_TIME_OFFSET = 2048, OB_SET_SUPER_BLOCK = 4096,
+};
+enum { OB_DATA_ORDERED, OB_DATA_JOURNAL, OB_DATA_WRITEBACK };
+enum { OB_ALLOCATE, OB_PUNCH, OB_ZERO, OB_COLLAPSE, OB_INSERT };
+#define OB_XATTR_REMOVE (1U << 31)
+typedef bool (*ob_emit_t)(void *, struct ob_bytes, u64 ino, u32 kind, u64 next);
+
+const char *ob_type_name(size_t);
+int ob_open(struct block_device *, struct super_block *, u64 len, const struct ob_options *, struct ob_volume **);
+int ob_close(struct ob_volume *);
+void ob_free_volume(struct ob_volume *);
+u64 ob_root(struct ob_volume *);
+int ob_statfs(struct ob_volume *, struct ob_usage *);
+s64 ob_label(struct ob_volume *, struct ob_buffer);
+int ob_sync_file(struct ob_volume *, u64 ino);
+int ob_sync(struct ob_volume *);
+s64 ob_trim(struct ob_volume *, u64 min_len);
+int ob_lookup(struct ob_volume *, u64 dir, struct ob_bytes, u64 *);
+int ob_parent(struct ob_volume *, u64 dir, u64 *);
+int ob_getattr(struct ob_volume *, u64 ino, struct ob_attributes *);
+int ob_readdir(struct ob_volume *, u64 dir, u64 from, ob_emit_t, void *);
+s64 ob_readlink(struct ob_volume *, u64 ino, struct ob_buffer);
+void ob_forget(struct ob_volume *, u64 ino);
+int ob_create(struct ob_volume *, u64 dir, struct ob_bytes, const struct ob_node *, struct ob_attributes *);
+int ob_link(struct ob_volume *, u64 ino, u64 dir, struct ob_bytes, bool nameless);
+int ob_unlink(struct ob_volume *, u64 dir, struct ob_bytes, bool is_dir);
+int ob_rename(struct ob_volume *, u64 from, struct ob_bytes, u64 to, struct ob_bytes, u32 flags);
+int ob_setattr(struct ob_volume *, u64 ino, const struct ob_change *, struct ob_attributes *);
+int ob_map(struct ob_volume *, u64 ino, u64 start, u64 end, bool reserve, struct ob_place *);
+int ob_end_write(struct ob_volume *, u64 ino, u64 start, u64 end, const struct ob_moment *);
+void ob_abandon(struct ob_volume *, u64 ino, u64 start, u64 end);
+int ob_read(struct ob_volume *, u64 ino, u64 off, struct ob_buffer);
+int ob_write(struct ob_volume *, u64 ino, u64 off, struct ob_bytes, const struct ob_moment *);
+int ob_truncate(struct ob_volume *, u64 ino, u64 size, bool through);
+int ob_space(struct ob_volume *, u64 ino, u32 what, u64 start, u64 end, bool keep);
+s64 ob_getxattr(struct ob_volume *, u64 ino, struct ob_bytes name, struct ob_buffer);
+s64 ob_listxattr(struct ob_volume *, u64 ino, struct ob_buffer);
+int ob_setxattr(struct ob_volume *, u64 ino, struct ob_bytes name, struct ob_bytes value, u32 flags);
+
+/* hyper.c */
+extern atomic_long_t ob_live;
+extern bool ob_dead;	/* Rust panicked: its state cannot be trusted, and every call fails with EIO */
+void ob_damage(struct super_block *, struct ob_bytes);
+
+/* The rest of this file is for C only. */
+struct ob_sb {
+	struct ob_volume *vol;
+	struct ob_usage limits;
+	struct ob_options options;
+	u32 unit;			/* granularity of mappings */
+	bool panics, stops;		/* errors=panic, errors=remount-ro */
+	spinlock_t lock;
+	struct list_head ended;		/* writes whose I/O has completed */
+	struct work_struct work;
+	struct percpu_rw_semaphore gate;	/* calls to Rust read it; replacing the volume writes it */
+};
+struct ob_inode {
+	struct inode vfs;
+	struct ob_moment btime;
+	struct timespec64 stored_atime;	/* the volume has this one */
+	u32 flags, project;
+	bool is_through;		/* data goes through the driver */
+	atomic_t moved;			/* blocks were freed or moved */
+	atomic_t ended;			/* a write has completed */
+	struct mutex through;		/* one write through the driver at a time */
+};
+static inline struct ob_sb *SBI(const struct super_block *sb) { return sb->s_fs_info; }
+static inline struct ob_inode *OBI(const struct inode *i) { return container_of(i, struct ob_inode, vfs); }
+static inline struct ob_volume *VOL(const struct inode *i) { return SBI(i->i_sb)->vol; }
+
+/* Every call to Rust on a mounted volume is one of these. */
+#define GATED(sb, call) ({ \
+	struct ob_sb *s_ = SBI(sb); \
+	__typeof__(call) r_ = -EIO; \
+	percpu_down_read(&s_->gate); \
+	if (likely(!READ_ONCE(ob_dead))) \
+		r_ = (call); \
+	percpu_up_read(&s_->gate); \
+	r_; })
+#define GATED_V(sb, call) ({ \
+	struct ob_sb *s_ = SBI(sb); \
+	percpu_down_read(&s_->gate); \
+	if (likely(!READ_ONCE(ob_dead))) \
+		(call); \
+	percpu_up_read(&s_->gate); })
+#define NAME(d) ((struct ob_bytes){ (d)->d_name.name, (d)->d_name.len })
+
+static inline struct timespec64 ob_ts(const struct ob_moment *t) { return (struct timespec64){ t->secs, t->nanos }; }
+static inline struct ob_moment ob_moment(struct timespec64 t) { return (struct ob_moment){ t.tv_sec, t.tv_nsec, 1 }; }
+
+/* super.c */
+struct inode *ob_iget(struct super_block *, u64 ino);
+struct inode *ob_new_inode(struct super_block *, const struct ob_attributes *);
+void ob_fill(struct inode *, const struct ob_attributes *, bool times);
+void ob_refresh(struct inode *);
+void ob_refresh_blocks(struct inode *);
+long ob_ioctl(struct file *, unsigned int, unsigned long);
+#ifdef CONFIG_COMPAT
+long ob_compat_ioctl(struct file *, unsigned int, unsigned long);
+#endif
+/* names.c */
+extern const struct inode_operations ob_dir_iops, ob_file_iops, ob_link_iops, ob_special_iops;
+extern const struct file_operations ob_dir_fops;
+int ob_getattr_op(struct user_namespace *, const struct path *, struct kstat *, u32, unsigned int);
+int ob_update_time(struct inode *, struct timespec64 *, int);
+int ob_setattr_op(struct user_namespace *, struct dentry *, struct iattr *);
+int ob_fileattr_get(struct dentry *, struct fileattr *);
+int ob_fileattr_set(struct user_namespace *, struct dentry *, struct fileattr *);
+/* data.c */
+extern const struct file_operations ob_file_fops;
+extern const struct address_space_operations ob_aops;
+extern const struct iomap_ops ob_iomap_ops, ob_report_ops;
+extern struct workqueue_struct *ob_wq;
+void ob_ended(struct work_struct *);
+int ob_fsync(struct file *, loff_t, loff_t, int);
+int ob_set_size(struct inode *, loff_t);
+int ob_grow(struct inode *, loff_t from, loff_t to);
+/* through.c */
+extern const struct address_space_operations ob_through_aops;
+vm_fault_t ob_through_mkwrite(struct vm_fault *);
+/* space.c */
+long ob_fallocate(struct file *, int, loff_t, loff_t);
+int ob_fiemap(struct inode *, struct fiemap_extent_info *, u64, u64);
+loff_t ob_llseek(struct file *, loff_t, int);
+/* xattr.c */
+extern const struct xattr_handler *ob_xattrs[];
+ssize_t ob_listxattr_op(struct dentry *, char *, size_t);
+struct posix_acl *ob_get_acl(struct inode *, int, bool);
+int ob_set_acl(struct user_namespace *, struct inode *, struct posix_acl *, int);
+int ob_store_acl(struct inode *, struct posix_acl *, int);
+int ob_init_security(struct inode *, struct inode *dir, const struct qstr *);

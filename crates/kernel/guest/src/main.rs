@@ -1,0 +1,47 @@
+//! The first process of a kernel in which `obento.ko` is tested. `cargo xtask kernel test` starts it.
+//!
+//! The kernel command line selects a case: `obento.case=NAME`, with values as `obento.KEY=VALUE`. The last line of the
+//! output is `obento-guest: ok` or `obento-guest: failed: REASON`.
+
+mod cases;
+mod damaged;
+mod features;
+mod machine;
+mod model;
+mod tree;
+
+use anyhow::{Result, bail};
+
+use machine::Machine;
+
+fn run(machine: &Machine) -> Result<()> {
+    match machine.value("case") {
+        "tree" => tree::equals_the_kernels_own(machine),
+        "model" => cases::model(machine),
+        "parallel" => cases::parallel(machine),
+        "full" => cases::full(machine),
+        "memory" => cases::memory(machine),
+        "cut" => cases::cut(machine),
+        "replay" => cases::replay(machine),
+        "features" => features::all(machine),
+        "volumes" => cases::volumes(machine),
+        "brief" => cases::brief(machine),
+        "damaged" => damaged::all(machine),
+        other => bail!("no case is named '{other}'"),
+    }
+}
+
+fn main() {
+    let outcome = Machine::start().and_then(|machine| {
+        run(&machine)?;
+        machine.finish()
+    });
+    match outcome {
+        Ok(()) => println!("obento-guest: ok"),
+        Err(error) => {
+            machine::print_log();
+            println!("obento-guest: failed: {error:#}");
+        }
+    }
+    machine::power_off();
+}

@@ -1,0 +1,156 @@
+//! Operations on files and names, compared with a model in memory.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::machine::drop_caches;
+
+/// A small generator: the same operations in each run.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end.max(1)
+    }
+}
+
+const SIZE_MAX: u64 = 1 << 20;
+
+/// Writes, maps, truncates and reads one file `ops` times, with `seed`.
+pub fn data(folder: &Path, ops: u64, seed: u64) -> Result<()> {
+    let path = folder.join("data");
+    let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path)?;
+    let mut model: Vec<u8> = Vec::new();
+    let mut random = Random(seed);
+    for number in 0..ops {
+        let op = random.below(10);
+        let most = if random.below(4) == 0 { 65_000 } else { 5_000 };
+        let (at, len) = (random.below(SIZE_MAX - 70_000), 1 + random.below(most));
+        let step = || format!("seed {seed}, operation {number} of kind {op} at {at} for {len}");
+        match op {
+            0..4 => {
+                let bytes: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
+                file.write_all_at(&bytes, at).with_context(step)?;
+                let end = (at + len) as usize;
+                model.resize(model.len().max(end), 0);
+                model[at as usize..end].copy_from_slice(&bytes);
+            }
+            4 => {
+                file.set_len(at).with_context(step)?;
+                model.resize(at as usize, 0);
+            }
+            5 => file.sync_all().with_context(step)?,
+            6 if !model.is_empty() => {
+                let at = at as usize % model.len();
+                let end = model.len().min(at + len as usize);
+                model[at..end].fill(number as u8);
+                store(&file, model.len(), at, &model[at..end]).with_context(step)?;
+            }
+            7 => advise_away(&file),
+            8 if number % 50 == 0 => {
+                file.sync_all()?;
+                drop_caches()?;
+            }
+            _ => compare(&file, &model).with_context(step)?,
+        }
+    }
+    compare(&file, &model)?;
+    drop(file);
+    drop_caches()?;
+    compare(&File::open(&path)?, &model)
+}
+
+fn compare(file: &File, model: &[u8]) -> Result<()> {
+    let size = file.metadata()?.len();
+    ensure!(size == model.len() as u64, "the size is {size}, expected {}", model.len());
+    let mut bytes = vec![0xee; model.len()];
+    file.read_exact_at(&mut bytes, 0)?;
+    let wrong = bytes.iter().zip(model).position(|(found, expected)| found != expected);
+    ensure!(wrong.is_none(), "byte {} is wrong", wrong.unwrap_or_default());
+    Ok(())
+}
+
+/// Writes through a shared mapping.
+fn store(file: &File, len: usize, at: usize, bytes: &[u8]) -> Result<()> {
+    // SAFETY: a new mapping of a file that no other process shortens.
+    unsafe {
+        let map = libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        );
+        ensure!(map != libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), map.cast::<u8>().add(at), bytes.len());
+        libc::munmap(map, len);
+    }
+    Ok(())
+}
+
+fn advise_away(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+}
+
+/// Creates, renames, links and removes names, with `seed`. `links` says whether the format has symbolic and hard links.
+pub fn names(folder: &Path, ops: u64, seed: u64, links: bool) -> Result<()> {
+    let folder = folder.join("names");
+    fs::create_dir(&folder)?;
+    let mut model: BTreeMap<String, u64> = BTreeMap::new();
+    let mut random = Random(seed);
+    for number in 0..ops {
+        let long = random.below(60) as usize + 4;
+        let name = format!("{:0long$}", random.below(150));
+        let path = folder.join(&name);
+        let any = model.keys().nth(random.below(model.len().max(1) as u64) as usize).cloned();
+        let step = || format!("seed {seed}, operation {number} on {name}");
+        match (random.below(5), any) {
+            (0 | 1, _) => {
+                fs::write(&path, number.to_string()).with_context(step)?;
+                model.insert(name, number);
+            }
+            (2, Some(old)) => {
+                fs::remove_file(folder.join(&old)).with_context(step)?;
+                model.remove(&old);
+            }
+            (3, Some(old)) => {
+                fs::rename(folder.join(&old), &path).with_context(step)?;
+                if let Some(value) = model.remove(&old) {
+                    model.insert(name, value);
+                }
+            }
+            (4, Some(old)) if links && !model.contains_key(&name) => {
+                // A link, replaced by a copy: later writes to one name must not change the other.
+                fs::hard_link(folder.join(&old), &path).with_context(step)?;
+                ensure!(fs::metadata(&path)?.nlink() == 2, "{}: a link has two names", step());
+                fs::remove_file(&path)?;
+                std::os::unix::fs::symlink(&old, &path).with_context(step)?;
+                ensure!(fs::read_link(&path)?.as_os_str() == old.as_str(), "{}: the target differs", step());
+                fs::remove_file(&path)?;
+            }
+            _ => {}
+        }
+    }
+    let listed = || -> Result<BTreeMap<String, u64>> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let value = fs::read_to_string(entry.path())?.parse()?;
+            let twice = found.insert(entry.file_name().to_string_lossy().into_owned(), value);
+            ensure!(twice.is_none(), "{:?} is listed twice", entry.file_name());
+        }
+        Ok(found)
+    };
+    ensure!(listed()? == model, "seed {seed}: the directory differs from the model");
+    drop_caches()?;
+    ensure!(listed()? == model, "seed {seed}: the directory on the volume differs from the model");
+    Ok(())
+}
