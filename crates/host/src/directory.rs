@@ -245,7 +245,8 @@ impl<'p> Walk<'p> {
             return Err(failed(Errno::LOOP));
         }
         // A link to a descriptor of a process leads to the file itself, not to a path.
-        let is_magic = rustix::fs::fstatfs(link).is_ok_and(|told| u64::try_from(told.f_type) == Ok(PROC));
+        let is_magic =
+            rustix::fs::fstatfs(link).is_ok_and(|reported| u64::try_from(reported.f_type) == Ok(PROC));
         if is_magic && name.iter().all(u8::is_ascii_digit) {
             let flags = HANDLE.difference(OFlags::NOFOLLOW);
             let next = rustix::fs::openat(&self.at, name, flags, Mode::empty()).map_err(failed)?;
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_removed_with_what_is_in_it_and_links_are_not_followed() {
+    fn a_directory_is_removed_with_its_contents_and_links_are_not_followed() {
         let (_folder, ours, victim) = two();
         fs::create_dir_all(ours.join("tree/a/b")).unwrap();
         fs::write(ours.join("tree/a/file"), "").unwrap();

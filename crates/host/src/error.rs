@@ -16,7 +16,7 @@ use crate::lock::{Purpose, User};
 #[non_exhaustive]
 pub enum HostError {
     /// A system call failed.
-    #[error("cannot {operation} {}: {}", PathText(path), Reason(*errno))]
+    #[error("cannot {operation} '{}': {}", PathText(path), Reason(*errno))]
     System {
         /// The operation as a verb: `open`, `set the times of`.
         operation: &'static str,
@@ -26,7 +26,7 @@ pub enum HostError {
         errno: Errno,
     },
     /// The image is neither a file nor a block device.
-    #[error("{}: is {}, not an image file or a block device", PathText(path), kind_text(*kind))]
+    #[error("cannot open '{}': is {}, not an image file or a block device", PathText(path), kind_text(*kind))]
     NotAnImage {
         /// The path.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub enum HostError {
     },
     /// The requested back end cannot open the image.
     #[error(
-        "{}: cannot be opened with the back end {backend} here: {}; `--io buffered` works everywhere",
+        "cannot open '{}' with the back end {backend}: {}\n  help: use --io buffered, which every host supports",
         PathText(path),
         Reason(*errno)
     )]
@@ -49,9 +49,10 @@ pub enum HostError {
     },
     /// Another process has the image open in a way that excludes the request.
     #[error(
-        "{}: {} by {user}; {}",
+        "cannot {} '{}': it is {} by {user}\n  help: {}",
+        match purpose { Purpose::Read => "read", Purpose::Change => "change" },
         PathText(path),
-        match purpose { Purpose::Read => "is being changed", Purpose::Change => "cannot be changed: it is in use" },
+        match purpose { Purpose::Read => "being changed", Purpose::Change => "in use" },
         user.advice()
     )]
     InUse {
@@ -63,45 +64,45 @@ pub enum HostError {
         user: User,
     },
     /// The target exists and may not be replaced.
-    #[error("{}: already exists", PathText(path))]
+    #[error("cannot create '{}': file exists", PathText(path))]
     Exists {
         /// The path.
         path: PathBuf,
     },
     /// The same run created this entry before: the sources contain the name twice, or the volume treats two
     /// of their names as the same.
-    #[error("{}: this command has just created it, and does not overwrite it", PathText(path))]
+    #[error("cannot replace '{}': this command created it from another source", PathText(path))]
     Duplicate {
         /// The path.
         path: PathBuf,
     },
     /// A file that is not a directory would replace a directory.
-    #[error("{}: is a directory, which only a directory can replace", PathText(path))]
+    #[error("cannot replace '{}': it is a directory, which only a directory can replace", PathText(path))]
     IsDirectory {
         /// The path.
         path: PathBuf,
     },
     /// A directory would replace a file that is not a directory.
-    #[error("{}: is not a directory", PathText(path))]
+    #[error("cannot replace '{}': it is not a directory, but the source is", PathText(path))]
     NotDirectory {
         /// The path.
         path: PathBuf,
     },
     /// The file is one that the source is read from.
-    #[error("{}: is the image that is read, and stays as it is; name another target", PathText(path))]
+    #[error("cannot write '{}': it is the image that is read\n  help: name another target", PathText(path))]
     IsSource {
         /// The path.
         path: PathBuf,
     },
     /// Another process changed the tree while it was written.
-    #[error("{}: was changed by somebody else meanwhile", PathText(path))]
+    #[error("cannot use '{}': another process changed it during the operation", PathText(path))]
     Changed {
         /// The path.
         path: PathBuf,
     },
     /// A symbolic link of another user, which may lead anywhere.
     #[error(
-        "{}: a symbolic link of another user, which is not followed; name its target instead",
+        "cannot follow '{}': it leads through a symbolic link of another user\n  help: name the target of the link",
         PathText(path)
     )]
     ForeignLink {
@@ -109,7 +110,7 @@ pub enum HostError {
         path: PathBuf,
     },
     /// More bytes than the caller allows.
-    #[error("{}: more than {limit} bytes, the limit that was set", PathText(path))]
+    #[error("cannot copy '{}': the limit of {limit} bytes is reached", PathText(path))]
     Limit {
         /// The path at which the limit was reached.
         path: PathBuf,
@@ -117,7 +118,7 @@ pub enum HostError {
         limit: u64,
     },
     /// A compressed stream is not unpacked further.
-    #[error("{}: {error}", PathText(path))]
+    #[error("cannot decompress '{}': {error}", PathText(path))]
     Unpack {
         /// The path.
         path: PathBuf,
@@ -128,7 +129,7 @@ pub enum HostError {
     #[error("stopped")]
     Stopped,
     /// A compressed stream is damaged at its start, so that no byte could be decoded.
-    #[error("{}: damaged {format} data: {reason}", PathText(path))]
+    #[error("cannot read '{}': damaged {format} data: {reason}", PathText(path))]
     Damaged {
         /// The path.
         path: PathBuf,
@@ -138,7 +139,7 @@ pub enum HostError {
         reason: String,
     },
     /// A source is not an archive.
-    #[error("{}: this is not a {format} archive: {reason}", PathText(path))]
+    #[error("cannot read '{}': not a {format} archive: {reason}", PathText(path))]
     NotAnArchive {
         /// The path.
         path: PathBuf,
@@ -148,7 +149,7 @@ pub enum HostError {
         reason: String,
     },
     /// The container uses a feature that obento does not support.
-    #[error("{}: {format} with {feature} is not supported", PathText(path))]
+    #[error("cannot open '{}': {format} with {feature} is not supported", PathText(path))]
     Unsupported {
         /// The path.
         path: PathBuf,
@@ -158,11 +159,7 @@ pub enum HostError {
         feature: String,
     },
     /// The container refers to another file, and the caller does not allow opening it.
-    #[error(
-        "{}: needs the {role} {}, which may only be opened if that is allowed",
-        PathText(path),
-        PathText(file)
-    )]
+    #[error("cannot open '{}': its {role} '{}' may not be opened", PathText(path), PathText(file))]
     Reference {
         /// The path.
         path: PathBuf,
@@ -172,7 +169,7 @@ pub enum HostError {
         file: PathBuf,
     },
     /// The data source or target of the caller failed.
-    #[error("cannot {operation} {}: {reason}", PathText(path))]
+    #[error("cannot {operation} '{}': {reason}", PathText(path))]
     Stream {
         /// The operation as a verb.
         operation: &'static str,
@@ -237,13 +234,16 @@ fn kind_text(kind: Option<FileKind>) -> &'static str {
     }
 }
 
-/// Prints the host's message for an error number, without the number that the standard library appends.
+/// Prints the host's message for an error number in lower case, without the number that the standard library
+/// appends.
 pub(crate) struct Reason(pub(crate) Errno);
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = std::io::Error::from(self.0).to_string();
-        f.write_str(text.split(" (os error").next().unwrap_or(&text))
+        let text = text.split(" (os error").next().unwrap_or(&text);
+        let (first, rest) = text.split_at_checked(1).unwrap_or((text, ""));
+        write!(f, "{}{rest}", first.to_ascii_lowercase())
     }
 }
 
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn an_error_says_what_failed_where_and_why_and_never_repeats_control_characters() {
         let error = HostError::system("open", "/tmp/a\x1b[2Jb", Errno::NOENT);
-        assert_eq!(error.to_string(), r"cannot open /tmp/a\x1b[2Jb: No such file or directory");
+        assert_eq!(error.to_string(), r"cannot open '/tmp/a\x1b[2Jb': no such file or directory");
         assert_eq!(error.errno(), Some(Errno::NOENT));
     }
 }

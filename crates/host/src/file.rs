@@ -64,6 +64,13 @@ impl HostFile {
     }
 }
 
+impl HostFile {
+    /// Returns the open file.
+    pub(crate) fn as_file(&self) -> &File {
+        &self.file
+    }
+}
+
 impl From<File> for HostFile {
     fn from(file: File) -> Self {
         Self { file }
@@ -325,6 +332,21 @@ impl BlockDevice for FileDevice {
         }
     }
 
+    fn known_zeros(&self, range: Range<u64>) -> u64 {
+        let end = range.end.min(self.len);
+        let rest = end.saturating_sub(range.start);
+        // A block device has no holes.
+        if self.is_block_device() {
+            return 0;
+        }
+        match rustix::fs::seek(&*self.file, rustix::fs::SeekFrom::Data(range.start)) {
+            Ok(data) => data.saturating_sub(range.start).min(rest),
+            // No data follows.
+            Err(Errno::NXIO) => rest,
+            Err(_) => 0,
+        }
+    }
+
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         let end = range.end.min(self.len);
         let len = end.checked_sub(range.start).filter(|&len| len > 0)?;
@@ -399,7 +421,7 @@ mod tests {
         let text = |path: &Path| FileDevice::open(path).unwrap_err().to_string();
         assert!(text(dir.path()).ends_with("is a directory, not an image file or a block device"));
         assert!(text(&fifo).ends_with("is a FIFO, not an image file or a block device"));
-        assert!(text(&dir.path().join("none")).ends_with("No such file or directory"));
+        assert!(text(&dir.path().join("none")).ends_with("no such file or directory"));
         let refused = FileDevice::open_writable(dir.path()).unwrap_err();
         assert!(matches!(refused, HostError::NotAnImage { kind: Some(FileKind::Directory), .. }));
     }

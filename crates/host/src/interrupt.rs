@@ -1,7 +1,7 @@
 //! Turns Ctrl-C into a request to stop.
 //!
 //! A process that is killed during a change leaves a journal to replay. An interactive prompt instead lets
-//! the current command end early. While a [`Caught`] exists, the signal sets a flag that long work checks
+//! the current command end early. While a [`SignalGuard`] exists, the signal sets a flag that long work checks
 //! between two steps. The end of the terminal has the same effect. A second signal ends the process as usual.
 //! Programs that are started meanwhile receive the signal as always.
 //!
@@ -23,12 +23,12 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Catches the signals while it exists; see [`is_requested`]. Restores the previous handlers when it is
 /// dropped.
 #[derive(Debug)]
-pub struct Caught {
+pub struct SignalGuard {
     /// The previous handler of each signal, if it was replaced.
     before: [Option<libc::sighandler_t>; SIGNALS.len()],
 }
 
-impl Caught {
+impl SignalGuard {
     /// Catches the signals and clears the flag.
     pub fn new() -> Self {
         REQUESTED.store(false, Ordering::SeqCst);
@@ -37,13 +37,13 @@ impl Caught {
     }
 }
 
-impl Default for Caught {
+impl Default for SignalGuard {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Caught {
+impl Drop for SignalGuard {
     fn drop(&mut self) {
         // SAFETY: the call takes a number and only cancels the alarm.
         unsafe { libc::alarm(0) };
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_signal_is_a_mark_while_it_is_caught_and_no_longer() {
-        let caught = Caught::new();
+        let caught = SignalGuard::new();
         assert!(!is_requested());
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT).unwrap();
         // Another thread of this process may handle the signal.

@@ -11,6 +11,8 @@
 pub mod base64;
 pub mod build;
 pub mod compressed;
+pub mod container;
+pub mod convert;
 mod directory;
 mod error;
 pub mod file;

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_asks_for_is_held_within_bounds() {
+    fn unrequested_read_ahead_is_bounded() {
         for (len, bound) in [(1, HELD_FILES), (to_usize(SMALL), HELD_BYTES.div_ceil(to_usize(SMALL)))] {
             let (mut ahead, mut most) = (HashMap::new(), 0);
             for number in 0..10_000 {

@@ -1,7 +1,7 @@
-//! The memory that is shared with the guest, seen from the host.
+//! The memory that is shared with the guest, as the host uses it.
 //!
-//! Invariant: the guest is not trusted and may write at any time. Everything is copied out once before it is looked at, at
-//! lengths that are ours; the file cannot be made shorter under the mapping, since it is sealed.
+//! Invariant: the guest is not trusted and may write at any time. Everything is copied once before it is checked, with
+//! lengths that the host chose. The file is sealed, so that it cannot be shortened under the mapping.
 
 use std::ffi::CStr;
 use std::io;
@@ -14,7 +14,7 @@ use obento_linux_wire::{AREA, DATA_AT, DATA_MAX, MAGIC, REPLY_AT, REPLY_MAX, REQ
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// It.
+/// The shared memory.
 pub struct Area {
     base: NonNull<u8>,
     file: OwnedFd,
@@ -24,14 +24,14 @@ pub struct Area {
 unsafe impl Send for Area {}
 
 impl Area {
-    /// A new one, of zeros but for the magic number.
+    /// Creates shared memory that contains the magic number and otherwise zeros.
     pub fn new() -> io::Result<Self> {
         let area = Self::of(sealed(c"obento-area", to_u64(AREA))?)?;
         area.word(Word::Magic).store(MAGIC, Ordering::Release);
         Ok(area)
     }
 
-    /// That of `file`, which has its length for good.
+    /// Maps `file`, whose length is final.
     pub fn of(file: OwnedFd) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice, given back by `drop`.
         let base = unsafe {
@@ -41,12 +41,12 @@ impl Area {
         Ok(Self { base, file })
     }
 
-    /// The file that the guest gets.
+    /// Returns the file for the guest.
     pub fn file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// Puts a request there, and `data` beside it. Answers its number; `None` if it does not fit.
+    /// Stores a request and, beside it, `data`. Returns the number of the request; `None` if the request does not fit.
     pub fn ask(&mut self, request: &[u8], data: &[u8]) -> Option<u32> {
         if request.len() > REQUEST_MAX || data.len() > DATA_MAX {
             return None;
@@ -60,7 +60,7 @@ impl Area {
         Some(number)
     }
 
-    /// The answer to request `number`, if it is there.
+    /// Returns the answer to request `number`, if it is present.
     pub fn reply(&self, number: u32) -> Option<Vec<u8>> {
         if self.word(Word::Answered).load(Ordering::Acquire) != number {
             return None;
@@ -71,14 +71,14 @@ impl Area {
         Some(bytes)
     }
 
-    /// Copies the data from byte `skip` on, as far as there is any.
+    /// Copies the data from byte `skip` on, at most as much as exists.
     pub fn data(&self, skip: usize, into: &mut [u8]) {
         let len = into.len().min(DATA_MAX.saturating_sub(skip));
         self.read(DATA_AT + skip.min(DATA_MAX), into.get_mut(..len).unwrap_or_default());
     }
 
     fn word(&self, word: Word) -> &AtomicU32 {
-        // SAFETY: the offset lies in the control page and is a multiple of four; the page-aligned mapping lives as long as this
+        // SAFETY: the offset is in the control page and is a multiple of four; the page-aligned mapping lives as long as this
         // value, and both sides only touch it atomically.
         unsafe { self.base.add(word.at()).cast().as_ref() }
     }
@@ -98,12 +98,12 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and nobody keeps a pointer into it.
+        // SAFETY: mapped by `new` with this length, and no pointer into the mapping is left.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), AREA) };
     }
 }
 
-/// A file in memory of a length that nobody can change.
+/// Creates a file in memory whose length cannot change.
 fn sealed(name: &CStr, len: u64) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, len)?;

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_panics_is_told_by_that_and_not_by_its_stack() {
+    fn a_kernel_panic_is_reported_without_its_stack() {
         let console = "Linux\nKernel panic - not syncing: no root\n [<6002>] function\n\n";
         let panic = Some("Kernel panic - not syncing: no root".to_owned());
         assert_eq!((of_end(console), of_start(console)), (panic.clone(), panic));
@@ -74,11 +74,11 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_memory_is_told_what_gives_it_more() {
+    fn a_kernel_without_memory_is_reported_with_the_option_for_more() {
         let console =
             "Out of memory: Killed process 1 (init)\nKernel panic - not syncing: Attempted to kill init!";
-        let told = "Kernel panic - not syncing: Attempted to kill init! (--engine-memory gives it more)";
-        assert_eq!(of_end(console).as_deref(), Some(told));
+        let reported = "Kernel panic - not syncing: Attempted to kill init! (--engine-memory gives it more)";
+        assert_eq!(of_end(console).as_deref(), Some(reported));
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_console_without_end_the_last_is_read() {
+    fn the_end_of_an_endless_console_is_read() {
         let mut console = tempfile::tempfile().unwrap();
         console.write_all(&[b'-'; 100 << 10]).unwrap();
         console.write_all(b"last\n").unwrap();

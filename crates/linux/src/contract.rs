@@ -1,4 +1,4 @@
-//! The contract's reading side.
+//! The reading part of the contract.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use obento_driver::{
 use obento_linux_wire::{Answer, Request};
 
 use crate::list::Portion;
-use crate::types::needs::Part;
+use crate::types::needs::ShownPart;
 use crate::volume::{Volume, nonsense};
 
-/// Under what names XFS shows access lists a second time. Source: Linux 6.1, fs/xfs/xfs_acl.h and `xfs_xattr_put_listent`.
+/// The names under which XFS also shows access control lists. Source: Linux 6.1, fs/xfs/xfs_acl.h and `xfs_xattr_put_listent`.
 const XFS_ACLS: [&[u8]; 2] = [b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
 
 /// `PATH_MAX` of Linux, without the final NUL.
@@ -49,7 +49,7 @@ impl FileSystem for Volume {
             self.hidden.iter().map(|need| Notice::Hidden { what: need.part.name(), option: need.option });
         VolumeInfo {
             probe: self.probe.clone(),
-            // Linux tells nobody whether it found it closed.
+            // Linux does not report whether the volume was closed.
             state: "opened by Linux".into(),
             facts: vec![fact],
             notices: truncated.into_iter().chain(hidden).collect(),
@@ -98,7 +98,7 @@ impl FileSystem for Volume {
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         let (mut from, mut asked) = (from, HashSet::new());
         loop {
-            // A damaged directory may lead back into itself.
+            // A directory of a damaged volume may contain itself.
             if !asked.insert(from) {
                 return Err(nonsense());
             }
@@ -130,7 +130,7 @@ impl FileSystem for Volume {
             return Err(Error::Invalid);
         }
         let target = self.bytes(ino, Request::ReadLink { ino: ino.0 })?;
-        // Linux hands out none that is longer, whatever the type.
+        // Linux returns no longer target, whatever the type.
         if target.len() > TARGET_MAX || target.contains(&0) {
             return Err(nonsense());
         }
@@ -146,7 +146,7 @@ impl FileSystem for Volume {
         }
         let run = self.run(&mut state, &attr, range.start)?;
         let len = run.end.saturating_sub(range.start).clamp(1, asked);
-        // The guest is not trusted with a place that there is not.
+        // The guest is not trusted, so an invalid place is possible.
         let is_there = |place: &u64| place.checked_add(len).is_some_and(|end| end <= self.device.len());
         let span = match (run.is_data, run.place.filter(is_there)) {
             (false, _) => Span::Hole,
@@ -169,7 +169,7 @@ impl FileSystem for Volume {
     }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
-        let are_hidden = self.hidden.iter().any(|need| need.part == Part::Attributes);
+        let are_hidden = self.hidden.iter().any(|need| need.part == ShownPart::Attributes);
         (self.kind.xattrs && !are_hidden).then_some(self)
     }
 
@@ -186,7 +186,7 @@ impl Xattrs for Volume {
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         self.expect_name(name).map_err(|_| Error::NoData)?;
         match self.bytes(ino, Request::GetXattr { ino: ino.0, name: name.to_vec() }) {
-            // What a type cannot have is not there.
+            // An attribute that a type cannot store does not exist.
             Err(Error::NotSupported | Error::Invalid | Error::OutOfRange) => Err(Error::NoData),
             other => other,
         }
@@ -194,7 +194,7 @@ impl Xattrs for Volume {
 
     fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
         let names = match self.bytes(ino, Request::ListXattrs { ino: ino.0 }) {
-            // So says HFS+ of what has none.
+            // HFS+ reports this error if no attribute exists.
             Err(Error::NoData) => return Ok(()),
             names => names?,
         };
@@ -240,7 +240,7 @@ impl Trim for Volume {
         match self.ask(&mut self.state(), &[], Request::Trim { min_len }) {
             Ok(Answer::Count { count }) => Ok(count),
             Ok(_) => Err(nonsense()),
-            // Some types refuse to look for what is longer than any run they could have.
+            // Some types refuse a minimum that is longer than any free range of theirs.
             Err(Error::Invalid) => Ok(0),
             Err(error) => Err(error),
         }

@@ -9,7 +9,7 @@ use obento_driver::{
     Access, Build, Check, Checksums, Driver, FileSystem, Format, OpenOptions, Probe, Replay, Shown,
 };
 
-use crate::engine::{Shared, Trouble};
+use crate::engine::{EngineError, Shared};
 use crate::kernel::{Config, Kernel};
 use crate::launch::{Settings, is_of_descriptors};
 use crate::padded;
@@ -46,27 +46,27 @@ const NO_TYPE: &str = "this type with --engine linux, whose kernel does not supp
 
 /// How the kernel is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Use {
+pub struct KernelUse {
     /// The memory in MiB, or `None` for a size that depends on the volume.
     pub memory: Option<u32>,
     /// Whether the kernel may be started. Volumes are recognised in any case.
-    pub start: Start,
+    pub start: KernelStart,
     /// Options of mount(8) in addition to those that obento needs.
     pub options: &'static str,
 }
 
 /// Whether a kernel may be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Start {
+pub enum KernelStart {
     /// To open a volume.
     Allowed,
     /// Never.
     Forbidden,
 }
 
-impl Default for Use {
+impl Default for KernelUse {
     fn default() -> Self {
-        Self { memory: None, start: Start::Allowed, options: "" }
+        Self { memory: None, start: KernelStart::Allowed, options: "" }
     }
 }
 
@@ -74,17 +74,17 @@ impl Default for Use {
 #[derive(Clone, Copy, Debug)]
 pub struct LinuxDriver {
     kind: &'static Type,
-    how: Use,
+    how: KernelUse,
 }
 
 impl LinuxDriver {
     /// Returns a driver for each type, the longest signature first.
     pub fn all() -> impl DoubleEndedIterator<Item = Self> {
-        Self::used(Use::default())
+        Self::used(KernelUse::default())
     }
 
     /// Like [`all`](Self::all), with the kernel used as in `how`.
-    pub fn used(how: Use) -> impl DoubleEndedIterator<Item = Self> {
+    pub fn used(how: KernelUse) -> impl DoubleEndedIterator<Item = Self> {
         TYPES.iter().map(move |kind| Self { kind, how })
     }
 
@@ -109,7 +109,7 @@ impl LinuxDriver {
         if writable && device.is_read_only() {
             return Err(DeviceError::ReadOnly.into());
         }
-        if self.how.start == Start::Forbidden {
+        if self.how.start == KernelStart::Forbidden {
             return Err(Error::Unsupported(Feature::Named(NOT_STARTED)));
         }
         if writable && probe.len > device.len() {
@@ -189,7 +189,7 @@ fn not_asked_of_linux(options: &OpenOptions) -> Option<&'static str> {
 /// Returns the error for a missing program or kernel, or the error that no more files can be opened.
 fn lacking(what: &'static str) -> Error {
     match fs::File::open("/") {
-        Err(error) if is_of_descriptors(&error) => Trouble::not_started(&error).into(),
+        Err(error) if is_of_descriptors(&error) => EngineError::not_started(&error).into(),
         _ => Error::Unsupported(Feature::Named(what)),
     }
 }
@@ -222,20 +222,20 @@ fn mount_options(kind: &Type, shown: &Shown, more: &str) -> String {
 
 /// A native driver whose volumes the kernel opens. Recognising, formatting and checking stay with the native
 /// driver.
-pub struct Instead {
+pub struct KernelOpened {
     native: Arc<dyn Driver>,
     linux: Option<LinuxDriver>,
 }
 
-impl Instead {
+impl KernelOpened {
     /// Wraps `native`, with the kernel used as in `how`.
-    pub fn of(native: Arc<dyn Driver>, how: Use) -> Self {
+    pub fn of(native: Arc<dyn Driver>, how: KernelUse) -> Self {
         let kind = OTHERS.iter().find(|kind| kind.names.first() == native.names().first());
         Self { native, linux: kind.map(|kind| LinuxDriver { kind, how }) }
     }
 }
 
-impl Driver for Instead {
+impl Driver for KernelOpened {
     fn names(&self) -> &'static [&'static str] {
         self.native.names()
     }

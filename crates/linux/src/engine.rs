@@ -1,7 +1,7 @@
-//! One running kernel, asked by one request after the other.
+//! One running kernel, which executes one request after the other.
 //!
-//! Invariant: every request ends: with the answer, with the end of the kernel, or by the watchdog, which ends it. After that
-//! all requests fail at once.
+//! Invariant: every request ends: with the answer, with the end of the kernel, or with the watchdog, which ends the kernel.
+//! After that all requests fail at once.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -23,101 +23,101 @@ use crate::launch::{Guest, Settings, is_of_descriptors, launch};
 use crate::starter::Starter;
 use crate::types::Type;
 
-/// How long a request may take. The slowest that is right is to sync a whole device cache.
+/// The time limit of a request. The slowest correct request is a sync of a whole device cache.
 const WATCHDOG: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 60 });
-/// How long a request may take once the device has failed to write: XFS tries for ever to write what it cannot.
+/// The time limit of a request after a failed write of the device: XFS retries such a write for ever.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the kernel may take to start and ask for its disk.
+/// The time limit from the start of the kernel until it asks for its disk.
 const START: Duration = Duration::from_secs(20);
 
-/// A kernel and its host have fewer files than this open.
+/// The most files that a kernel and its host have open.
 const DESCRIPTORS: u64 = 64;
 
-/// Numbers of Linux.
+/// Error numbers of Linux.
 const ENOENT: u32 = 2;
 const EIO: u32 = 5;
 const ENOMEM: u32 = 12;
 const ENOSPC: u32 = 28;
 const EROFS: u32 = 30;
 
-/// What helps where the kernel cannot hold what a volume needs.
+/// The remedy if the kernel has too little memory for a volume.
 const NO_MEMORY: &str = "--engine-memory gives it more";
 
-/// What a kernel that is started needs.
+/// What is missing if a kernel cannot be started.
 const NO_DESCRIPTORS: &str = "no more files can be opened (`ulimit -n` says how many)";
 
-/// Why there is no answer.
+/// The reason why a request has no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
-    /// The guest says so, by a number of Linux.
+pub enum EngineError {
+    /// The guest reports this error number of Linux.
     Errno(u32),
-    /// The guest failed because the device below it did.
+    /// The guest failed because its device failed.
     Device(Error),
     /// The kernel could not be started.
     NotStarted(String),
-    /// The kernel does not mount the volume, by a number of Linux and what it printed meanwhile.
+    /// The kernel does not mount the volume: an error number of Linux, and what the kernel printed meanwhile.
     NotMounted(u32, String),
-    /// The kernel ended, and said why if it had the time.
+    /// The kernel ended, with the reason if it printed one.
     Ended(Option<String>),
-    /// The watchdog ended it.
+    /// The watchdog ended the kernel.
     Hung,
-    /// The guest's answer makes no sense.
+    /// The guest's answer is invalid.
     Nonsense,
-    /// The request is larger than there is room.
+    /// The request is larger than the shared memory.
     TooLarge,
 }
 
-impl Trouble {
-    /// What kept a kernel from being started.
+impl EngineError {
+    /// The reason why the kernel could not be started.
     pub fn not_started(error: &io::Error) -> Self {
         Self::NotStarted(if is_of_descriptors(error) { NO_DESCRIPTORS.to_owned() } else { error.to_string() })
     }
 }
 
-/// A kernel and the way to talk to it.
+/// A running kernel and the connection to it.
 pub struct Engine {
-    /// Its disk.
+    /// The disk of the kernel.
     disk: Option<Serving>,
     guest: Guest,
     area: Area,
-    dead: Option<Trouble>,
-    /// What was asked before it is needed, and its number.
+    dead: Option<EngineError>,
+    /// The request that was sent before its result is needed, and its number.
     early: Option<(u32, Request)>,
     /// The first error of the device.
     failure: Arc<OnceLock<Error>>,
-    /// The process that asked for the disk.
+    /// The process that requested the disk.
     kernel: Option<Pid>,
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         self.disk.iter_mut().for_each(Serving::stop);
-        // Its disk's thread may wait for the rest of a message. That thread is waited for with the fields.
+        // The thread of the disk may wait for the rest of a message. Dropping the fields waits for that thread.
         self.guest.end();
     }
 }
 
-/// An [`Engine`] that several threads ask.
+/// An [`Engine`] that several threads use.
 pub struct Shared(Mutex<Engine>);
 
 impl Shared {
     /// Starts a kernel with `device` as its disk.
-    pub fn start(settings: &Settings<'_>, device: Arc<dyn BlockDevice>) -> Result<Self, Trouble> {
+    pub fn start(settings: &Settings<'_>, device: Arc<dyn BlockDevice>) -> Result<Self, EngineError> {
         let started = Area::new().and_then(|area| Ok((launch(settings, &area)?, area)));
         Self::serve(started, device)
     }
 
-    /// Has `starter` start one for volumes of `kind`, with so many MiB.
+    /// Lets `starter` start a kernel for volumes of `kind`, with `memory` MiB.
     pub fn start_by(
         starter: &Starter,
         (kind, memory): (&Type, u32),
         device: Arc<dyn BlockDevice>,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, EngineError> {
         Self::serve(starter.launch(kind, memory), device)
     }
 
-    fn serve(started: io::Result<(Guest, Area)>, device: Arc<dyn BlockDevice>) -> Result<Self, Trouble> {
-        let (guest, area) = started.map_err(|error| Trouble::not_started(&error))?;
+    fn serve(started: io::Result<(Guest, Area)>, device: Arc<dyn BlockDevice>) -> Result<Self, EngineError> {
+        let (guest, area) = started.map_err(|error| EngineError::not_started(&error))?;
         let mut engine = Engine {
             disk: None,
             guest,
@@ -131,7 +131,7 @@ impl Shared {
         Ok(Self(Mutex::new(engine)))
     }
 
-    /// Whoever holds this asks alone.
+    /// Only the owner of this guard sends requests.
     pub fn turn(&self) -> MutexGuard<'_, Engine> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,24 +139,24 @@ impl Shared {
 
 impl Engine {
     /// Waits for the kernel to ask for its disk, and serves it in a thread.
-    fn connect(&mut self, device: Arc<dyn BlockDevice>) -> Result<(), Trouble> {
-        // Nothing comes over the line before it is asked; it is cut where the kernel ends.
+    fn connect(&mut self, device: Arc<dyn BlockDevice>) -> Result<(), EngineError> {
+        // The socket is silent until a request was sent; it is closed when the kernel ends.
         let [asks, is_cut] = ready([self.guest.disk.as_fd(), self.guest.bell.as_fd()], START);
         if !asks {
             let why = if is_cut { "it ended at once" } else { "it does not start" };
-            return Err(self.give_up(Trouble::NotStarted(why.to_owned())));
+            return Err(self.give_up(EngineError::NotStarted(why.to_owned())));
         }
         let socket = self.guest.disk.accept();
         let served = socket.and_then(|(socket, _)| {
             self.kernel = socket_peercred(&socket).ok().map(|peer| peer.pid);
             Serving::start(Disk::new(device, socket, Arc::clone(&self.failure)))
         });
-        self.disk = Some(served.map_err(|error| self.give_up(Trouble::not_started(&error)))?);
+        self.disk = Some(served.map_err(|error| self.give_up(EngineError::not_started(&error)))?);
         Ok(())
     }
 
-    /// Asks, with `data` beside the request.
-    pub fn ask(&mut self, envelope: &Envelope, data: &[u8]) -> Result<Answer, Trouble> {
+    /// Sends a request, with `data` beside it.
+    pub fn ask(&mut self, envelope: &Envelope, data: &[u8]) -> Result<Answer, EngineError> {
         if let Some((number, _)) = self.early.take() {
             self.wait(number)?;
         }
@@ -164,76 +164,76 @@ impl Engine {
         self.answer(number)
     }
 
-    /// Asks for the volume to be mounted. What makes that fail is told by many numbers, so what the device said is told instead, and what
-    /// the kernel printed meanwhile besides.
-    pub fn mount(&mut self, envelope: &Envelope) -> Result<Answer, Trouble> {
+    /// Requests the mount of the volume. Many error numbers can be the result of a device error, so the error of the device is
+    /// returned instead, and what the kernel printed meanwhile is added.
+    pub fn mount(&mut self, envelope: &Envelope) -> Result<Answer, EngineError> {
         let answer = self.ask(envelope, &[]);
         answer.map_err(|trouble| match (self.device_failure(), trouble) {
-            (Some(error), _) => Trouble::Device(error),
-            (None, Trouble::Errno(ENOENT)) if !self.has_found_its_disk() => {
-                self.give_up(Trouble::NotStarted("the kernel found no disk".to_owned()))
+            (Some(error), _) => EngineError::Device(error),
+            (None, EngineError::Errno(ENOENT)) if !self.has_found_its_disk() => {
+                self.give_up(EngineError::NotStarted("the kernel found no disk".to_owned()))
             }
-            (None, Trouble::Errno(ENOMEM)) => Trouble::NotMounted(ENOMEM, NO_MEMORY.to_owned()),
-            (None, Trouble::Errno(errno)) => {
+            (None, EngineError::Errno(ENOMEM)) => EngineError::NotMounted(ENOMEM, NO_MEMORY.to_owned()),
+            (None, EngineError::Errno(errno)) => {
                 let said = console::of_mount(&console::text(&self.guest.console));
-                said.map_or(Trouble::Errno(errno), |said| Trouble::NotMounted(errno, said))
+                said.map_or(EngineError::Errno(errno), |said| EngineError::NotMounted(errno, said))
             }
             (None, other) => other,
         })
     }
 
-    /// Asks what is likely to be asked next, and does not wait: the guest works meanwhile. What goes wrong is told to whoever asks for it.
+    /// Sends the probable next request and does not wait: the guest works meanwhile. The caller that needs the result gets the error.
     pub fn ask_early(&mut self, request: Request) {
         let envelope = Envelope { request: Some(request.clone()), ..Envelope::default() };
         self.early = self.send(&envelope, &[]).ok().map(|number| (number, request));
     }
 
-    /// The answer to `request`, if it was asked early and nothing has been since.
-    pub fn take_early(&mut self, request: &Request) -> Option<Result<Answer, Trouble>> {
+    /// Returns the answer to `request` if it was sent early and no other request was sent since.
+    pub fn take_early(&mut self, request: &Request) -> Option<Result<Answer, EngineError>> {
         let (number, _) = self.early.take_if(|(_, early)| early == request)?;
-        let _apart = self.kernel.and_then(Apart::from_process);
+        let _apart = self.kernel.and_then(ProcessorGuard::from_process);
         Some(self.answer(number))
     }
 
-    fn send(&mut self, envelope: &Envelope, data: &[u8]) -> Result<u32, Trouble> {
+    fn send(&mut self, envelope: &Envelope, data: &[u8]) -> Result<u32, EngineError> {
         if let Some(dead) = &self.dead {
             return Err(dead.clone());
         }
-        let number = self.area.ask(&encode(envelope), data).ok_or(Trouble::TooLarge)?;
-        // By `write` and `read`, which are left to a process that has given up its rights. A line that is full is one that
-        // the guest takes nothing from.
+        let number = self.area.ask(&encode(envelope), data).ok_or(EngineError::TooLarge)?;
+        // Uses `write` and `read`, which are allowed after the process has given up its rights. A full socket means that the guest
+        // takes nothing from it.
         if rustix::io::write(&self.guest.bell, b".").is_err() {
-            return Err(self.give_up(Trouble::Ended(None)));
+            return Err(self.give_up(EngineError::Ended(None)));
         }
         Ok(number)
     }
 
-    fn answer(&mut self, number: u32) -> Result<Answer, Trouble> {
+    fn answer(&mut self, number: u32) -> Result<Answer, EngineError> {
         let reply = self.wait(number)?;
         match decode(&reply) {
             Some(Answer::Failed { errno }) => Err(self.trouble(errno)),
             Some(answer) => Ok(answer),
-            None => Err(self.give_up(Trouble::Nonsense)),
+            None => Err(self.give_up(EngineError::Nonsense)),
         }
     }
 
-    /// What the guest's error number means: a device that failed is told as EIO, and from then on, or by types that stop, as EROFS. NILFS
-    /// finds no room where it cannot write.
-    pub fn trouble(&self, errno: u32) -> Trouble {
-        let is_told_as =
+    /// Returns the meaning of the guest's error number. A failed device is reported as EIO, and later, or by types that stop, as
+    /// EROFS. NILFS reports ENOSPC if it cannot write.
+    pub fn trouble(&self, errno: u32) -> EngineError {
+        let is_reported_as =
             |error: &Error| matches!(errno, EIO | EROFS) || errno == ENOSPC && is_of_writing(error);
-        match self.device_failure().filter(is_told_as) {
-            Some(error) => Trouble::Device(error),
-            None => Trouble::Errno(errno),
+        match self.device_failure().filter(is_reported_as) {
+            Some(error) => EngineError::Device(error),
+            None => EngineError::Errno(errno),
         }
     }
 
-    /// The first error of the device.
+    /// Returns the first error of the device.
     pub fn device_failure(&self) -> Option<Error> {
         self.failure.get().copied()
     }
 
-    /// How many requests of the kernel to read have failed at the device, and why the last.
+    /// Returns the number of read requests of the kernel that failed at the device, and the reason of the last failure.
     pub fn failed_reads(&self) -> (u64, Option<Error>) {
         self.disk.as_ref().map_or((0, None), |disk| disk.watch().failed_reads())
     }
@@ -242,38 +242,38 @@ impl Engine {
         self.disk.as_ref().is_some_and(|disk| disk.watch().was_asked())
     }
 
-    /// For how long the device has been at one request of the guest.
+    /// Returns the time since the device started its current request of the guest.
     fn device_busy_for(&self) -> Option<Duration> {
         self.disk.as_ref().and_then(|disk| disk.watch().busy_for())
     }
 
-    /// The data beside the last answer, from byte `skip` on.
+    /// Copies the data beside the last answer, from byte `skip` on.
     pub fn data(&self, skip: usize, into: &mut [u8]) {
         self.area.data(skip, into);
     }
 
-    fn wait(&mut self, number: u32) -> Result<Vec<u8>, Trouble> {
+    fn wait(&mut self, number: u32) -> Result<Vec<u8>, EngineError> {
         let mut left = WATCHDOG;
         loop {
             if left.is_zero() {
-                let why = self.device_failure().map_or(Trouble::Hung, Trouble::Device);
+                let why = self.device_failure().map_or(EngineError::Hung, EngineError::Device);
                 return Err(self.give_up(why));
             }
-            // Reads are another matter: a disk that takes long over each bad sector is one to be rescued.
+            // Failed reads are different: a disk that needs long for each bad sector is a disk to be rescued.
             let failed_to_write = self.device_failure().filter(is_of_writing);
             let (since, turn) = (Instant::now(), left.min(GRACE));
             let has_rung = ready([self.guest.bell.as_fd()], turn) == [true];
             left = left.saturating_sub(of_the_guest(since.elapsed(), self.device_busy_for()));
             if !has_rung {
                 match failed_to_write {
-                    Some(error) => return Err(self.give_up(Trouble::Device(error))),
+                    Some(error) => return Err(self.give_up(EngineError::Device(error))),
                     None => continue,
                 }
             }
-            // What the bytes are does not matter. All are taken, so that the line is never full of them.
+            // The values of the bytes have no meaning. All bytes are read, so that the socket is never full.
             match rustix::io::read(&self.guest.bell, &mut [0; 64]) {
                 Ok(1..) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-                _ => return Err(self.give_up(Trouble::Ended(None))),
+                _ => return Err(self.give_up(EngineError::Ended(None))),
             }
             if let Some(reply) = self.area.reply(number) {
                 return Ok(reply);
@@ -281,13 +281,13 @@ impl Engine {
         }
     }
 
-    /// Ends the kernel for `why`, which is what every request is told from now on.
-    fn give_up(&mut self, why: Trouble) -> Trouble {
+    /// Ends the kernel for the reason `why`. Every later request fails with this reason.
+    fn give_up(&mut self, why: EngineError) -> EngineError {
         let said = console::text(&self.guest.console);
         tracing::debug!(?why, said, "the kernel engine is given up");
         let why = match why {
-            Trouble::NotStarted(words) => Trouble::NotStarted(why_not_started(words, &said)),
-            Trouble::Ended(_) => Trouble::Ended(console::of_end(&said)),
+            EngineError::NotStarted(words) => EngineError::NotStarted(why_not_started(words, &said)),
+            EngineError::Ended(_) => EngineError::Ended(console::of_end(&said)),
             other => other,
         };
         self.dead = Some(why.clone());
@@ -295,26 +295,26 @@ impl Engine {
     }
 }
 
-/// Why a kernel that printed `said` did not start: its own words, else `words`. Where no more files can be opened, here or by the kernel,
-/// which may open as few, what it printed last is no reason.
+/// Returns the reason why a kernel that printed `said` did not start: the kernel's own message, else `words`. If no more
+/// files can be opened, here or by the kernel, which has the same limit, the last message of the kernel is not the reason.
 fn why_not_started(words: String, said: &str) -> String {
     let few_files = matches!(getrlimit(Resource::Nofile).current, Some(0..DESCRIPTORS));
     let lack = (few_files || words == NO_DESCRIPTORS).then(|| NO_DESCRIPTORS.to_owned());
     lack.or_else(|| console::of_start(said)).unwrap_or(words)
 }
 
-/// What of the time `waited` the guest is to answer for: not what the host's device has taken for one request, such as to flush what a slow
-/// disk has waiting. Many requests, one after the other, are the guest's own.
+/// Returns the part of the time `waited` that counts against the guest. The time that the device of the host needs for one
+/// request does not count, for example a flush of a slow disk. The time of many requests in sequence counts.
 fn of_the_guest(waited: Duration, device_busy_for: Option<Duration>) -> Duration {
     if device_busy_for.is_some_and(|busy| busy >= waited) { Duration::ZERO } else { waited }
 }
 
-/// Keeps this thread off the processor of the guest, while it lasts: the guest's answer wakes it on the guest's own, where both would take
-/// turns, though the guest works on.
-struct Apart(CpuSet);
+/// Keeps this thread off the processor of the guest while this value exists. The guest's answer wakes the thread on the guest's
+/// processor, where the two would alternate although the guest still works.
+struct ProcessorGuard(CpuSet);
 
-impl Apart {
-    /// `None` where there is no other processor.
+impl ProcessorGuard {
+    /// `None` if there is no other processor.
     fn from_process(guest: Pid) -> Option<Self> {
         let (own, taken) = (sched_getaffinity(None).ok()?, sched_getaffinity(Some(guest)).ok()?);
         let mut others = own;
@@ -323,7 +323,7 @@ impl Apart {
     }
 }
 
-impl Drop for Apart {
+impl Drop for ProcessorGuard {
     fn drop(&mut self) {
         let _ = sched_setaffinity(None, &self.0);
     }
@@ -333,7 +333,7 @@ fn is_of_writing(error: &Error) -> bool {
     matches!(error, Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }))
 }
 
-/// Which of `sources` have something or are cut, as soon as one of them is; none after `time`.
+/// Returns which of `sources` have data or are closed, as soon as one of them does; none after `time`.
 fn ready<const N: usize>(sources: [BorrowedFd<'_>; N], time: Duration) -> [bool; N] {
     let end = Instant::now() + time;
     loop {
@@ -354,17 +354,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lack_of_files_is_told_whatever_the_kernel_printed_before_it_met_it() {
+    fn a_lack_of_descriptors_is_reported_whatever_the_kernel_printed_before() {
         let said = "Failed to initialize ubd device 0 :Couldn't determine size of device's file\n";
-        let lack = Trouble::not_started(&rustix::io::Errno::MFILE.into());
-        assert_eq!(lack, Trouble::NotStarted(NO_DESCRIPTORS.to_owned()));
+        let lack = EngineError::not_started(&rustix::io::Errno::MFILE.into());
+        assert_eq!(lack, EngineError::NotStarted(NO_DESCRIPTORS.to_owned()));
         assert_eq!(why_not_started(NO_DESCRIPTORS.to_owned(), said), NO_DESCRIPTORS);
         assert_eq!(why_not_started("it ended at once".to_owned(), said), said.trim_end());
         assert_eq!(why_not_started("it ended at once".to_owned(), ""), "it ended at once");
     }
 
     #[test]
-    fn a_guest_answers_for_its_own_time_and_not_for_that_of_one_long_request_of_its_disk() {
+    fn the_time_limit_of_a_guest_excludes_a_long_request_of_its_disk() {
         let (long, short) = (Duration::from_secs(5), Duration::from_secs(1));
         assert_eq!(of_the_guest(long, None), long);
         assert_eq!(of_the_guest(long, Some(short)), long, "it has begun another meanwhile");

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use obento_base::{DeviceError, Error, Refusal};
 
-use crate::engine::Trouble;
+use crate::engine::EngineError;
 
 /// The most reasons that are stored.
 const KEPT_MAX: usize = 64;
@@ -14,21 +14,21 @@ const KEPT_MAX: usize = 64;
 pub(crate) const HUNG: &str =
     "did not answer in time and was ended (if it had too little memory, --engine-memory gives it more)";
 
-impl From<Trouble> for Error {
-    fn from(trouble: Trouble) -> Self {
+impl From<EngineError> for Error {
+    fn from(trouble: EngineError) -> Self {
         let what = match trouble {
-            Trouble::Errno(errno) => return of_errno(errno),
-            Trouble::Device(error) => return error,
-            Trouble::NotStarted(reason) => kept("did not start", &reason),
-            Trouble::NotMounted(errno, said) => match of_errno(errno) {
+            EngineError::Errno(errno) => return of_errno(errno),
+            EngineError::Device(error) => return error,
+            EngineError::NotStarted(reason) => kept("did not start", &reason),
+            EngineError::NotMounted(errno, said) => match of_errno(errno) {
                 Self::Device(DeviceError::Engine(what)) => kept(what, &said),
                 other => kept("cannot mount it", &format!("{other} ({said})")),
             },
-            Trouble::Ended(Some(reason)) => kept("ended unexpectedly", &reason),
-            Trouble::Ended(None) => "ended unexpectedly",
-            Trouble::Hung => HUNG,
-            Trouble::Nonsense => "gave an answer that makes no sense and was ended",
-            Trouble::TooLarge => return Self::OutOfRange,
+            EngineError::Ended(Some(reason)) => kept("ended unexpectedly", &reason),
+            EngineError::Ended(None) => "ended unexpectedly",
+            EngineError::Hung => HUNG,
+            EngineError::Nonsense => "gave an answer that makes no sense and was ended",
+            EngineError::TooLarge => return Self::OutOfRange,
         };
         DeviceError::Engine(what).into()
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_linux_come_back_as_the_errors_that_have_them() {
+    fn linux_error_numbers_map_to_the_errors_with_these_numbers() {
         for errno in (1..134).filter(|errno| !matches!(errno, 5 | 7 | 25 | 74 | 117 | 122)) {
             if let Error::Refused(refusal) = of_errno(errno) {
                 assert_eq!(Error::Refused(refusal).errno().0.unsigned_abs(), errno);

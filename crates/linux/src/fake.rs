@@ -1,6 +1,6 @@
-//! A guest that is a thread of a test: it speaks the wire, and answers what the test has it answer.
+//! A guest that is a thread of a test: it uses the wire protocol, and returns the answers that the test defines.
 //!
-//! It reads and writes the area as a file, so that nothing here is taken from the host's side.
+//! It reads and writes the area as a file, so that it shares no code with the host's side.
 
 mod hostile;
 mod unproved;
@@ -29,7 +29,7 @@ use crate::starter::Starter;
 use crate::types::{TYPES, Type};
 use crate::volume::{Opening, Volume};
 
-/// The root, and the file that is in it.
+/// The root, and the file in it.
 pub const ROOT: u64 = 128;
 pub const FILE: u64 = 200;
 
@@ -38,27 +38,27 @@ pub const DIRECTORY: u16 = 0o040_755;
 pub const REGULAR: u16 = 0o100_644;
 pub const SYMLINK: u16 = 0o120_777;
 
-/// What the guest says is in its file, in each of the first bytes.
+/// The value of each of the first bytes of the guest's file.
 pub const GUESTS: u8 = 7;
 const BYTES: usize = 128 << 10;
 
-/// What a guest does with a request.
-pub enum Reply {
-    /// What one with a small file in its root does.
+/// The guest's reaction to a request.
+pub enum GuestReply {
+    /// The answer of a guest with a small file in its root.
     Usual,
-    /// This.
+    /// This answer.
     Is(Answer),
-    /// Has these bytes be the answer, and says that it has so many.
+    /// These bytes as the answer, with this length.
     Bytes(Vec<u8>, u32),
-    /// Nothing.
+    /// No answer.
     Never,
-    /// Rings, and nothing else.
+    /// A notification without an answer.
     Rings,
-    /// Ends.
+    /// The guest ends.
     Ends,
 }
 
-/// The guest's side.
+/// The guest's side of the connection.
 struct Line {
     area: File,
     bell: UnixStream,
@@ -75,7 +75,7 @@ impl Line {
         self.area.write_all_at(&number.to_le_bytes(), word.at() as u64).unwrap();
     }
 
-    /// The next request; `None` once the line is cut.
+    /// Returns the next request; `None` after the socket was closed.
     fn request(&mut self) -> Option<Request> {
         while self.word(Word::Asked) == self.word(Word::Answered) {
             if !matches!(self.bell.read(&mut [0; 64]), Ok(1..)) {
@@ -87,7 +87,7 @@ impl Line {
         decode::<Envelope>(&bytes).unwrap().request
     }
 
-    /// Answers; an error once the line is cut.
+    /// Sends an answer. Fails after the socket was closed.
     fn reply(&mut self, bytes: &[u8], len: u32) -> std::io::Result<()> {
         let kept = &bytes[..bytes.len().min(REPLY_MAX)];
         self.area.write_all_at(kept, REPLY_AT as u64).unwrap();
@@ -96,20 +96,20 @@ impl Line {
         self.bell.write_all(b".")
     }
 
-    fn serve(mut self, mut guest: impl FnMut(&Request) -> Reply) {
+    fn serve(mut self, mut guest: impl FnMut(&Request) -> GuestReply) {
         while let Some(request) = self.request() {
             let done = match guest(&request) {
-                Reply::Usual => self.say(&usual(&request)),
-                Reply::Is(answer) => self.say(&answer),
-                Reply::Bytes(bytes, len) => self.reply(&bytes, len),
-                Reply::Never => self.bell.read_to_end(&mut Vec::new()).map(drop),
-                // Until nobody is there to hear it.
-                Reply::Rings => loop {
+                GuestReply::Usual => self.say(&usual(&request)),
+                GuestReply::Is(answer) => self.say(&answer),
+                GuestReply::Bytes(bytes, len) => self.reply(&bytes, len),
+                GuestReply::Never => self.bell.read_to_end(&mut Vec::new()).map(drop),
+                // Until the other side is closed.
+                GuestReply::Rings => loop {
                     if let Err(error) = self.bell.write_all(b".") {
                         break Err(error);
                     }
                 },
-                Reply::Ends => return,
+                GuestReply::Ends => return,
             };
             if done.is_err() {
                 return;
@@ -123,7 +123,7 @@ impl Line {
     }
 }
 
-/// The attributes of an inode.
+/// Returns the attributes of an inode.
 pub fn stat(ino: u64, mode: u16) -> Stat {
     Stat { ino, mode, nlink: 1, size: 5, blocks: 8, block_size: 4096, ..Stat::default() }
 }
@@ -137,7 +137,7 @@ pub fn usage() -> Usage {
     Usage { block_size, blocks: 1000, free: 500, available: 500, inodes: 9, free_inodes: 7, name_max }
 }
 
-/// What a guest with a small file in its root answers.
+/// Returns the answer of a guest with a small file in its root.
 fn usual(request: &Request) -> Answer {
     let of = |ino| stat(ino, if ino == ROOT { DIRECTORY } else { REGULAR });
     match request {
@@ -160,36 +160,39 @@ fn usual(request: &Request) -> Answer {
     }
 }
 
-/// What there is before a guest answers.
-pub struct Start {
-    /// What it has printed.
+/// The state of a guest before its first answer.
+pub struct GuestStart {
+    /// The printed output.
     pub console: File,
-    /// Whether it asks for its disk, as one does that starts.
+    /// Whether the guest requests its disk, as a starting guest does.
     pub asks: bool,
-    /// What its disk is.
+    /// The type of its volume.
     pub kind: &'static Type,
 }
 
-impl Default for Start {
+impl Default for GuestStart {
     fn default() -> Self {
         let console = memfd_create(c"console", MemfdFlags::CLOEXEC).unwrap().into();
-        // One that is known to tell places.
+        // A type that reports locations.
         Self { console, asks: true, kind: kind("xfs") }
     }
 }
 
-/// The type of this name.
+/// Returns the type with this name.
 pub fn kind(name: &str) -> &'static Type {
     TYPES.iter().find(|kind| kind.names == [name]).unwrap()
 }
 
-/// The volume that `guest` has mounted.
-pub fn open(guest: impl FnMut(&Request) -> Reply + Send + 'static) -> Result<Volume> {
-    open_after(Start::default(), guest)
+/// Returns the volume that `guest` has mounted.
+pub fn open(guest: impl FnMut(&Request) -> GuestReply + Send + 'static) -> Result<Volume> {
+    open_after(GuestStart::default(), guest)
 }
 
-/// [`open`], after such a start.
-pub fn open_after(start: Start, guest: impl FnMut(&Request) -> Reply + Send + 'static) -> Result<Volume> {
+/// Like [`open`], after the given start.
+pub fn open_after(
+    start: GuestStart,
+    guest: impl FnMut(&Request) -> GuestReply + Send + 'static,
+) -> Result<Volume> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(vec![0; 1 << 20]));
     let kind = start.kind;
     let starter = run(start, guest);
@@ -212,7 +215,7 @@ pub fn open_after(start: Start, guest: impl FnMut(&Request) -> Reply + Send + 's
     )
 }
 
-fn run(start: Start, guest: impl FnMut(&Request) -> Reply + Send + 'static) -> Starter {
+fn run(start: GuestStart, guest: impl FnMut(&Request) -> GuestReply + Send + 'static) -> Starter {
     let (area, kind) = (Area::new().unwrap(), start.kind);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");

@@ -1,4 +1,4 @@
-//! The kernel that is installed, and its modules.
+//! The installed kernel and its modules.
 //!
 //! Source: modules.dep(5) and modules.softdep as depmod(8) writes them.
 
@@ -12,17 +12,17 @@ use crate::tools::is_program;
 use crate::types::Type;
 use crate::types::needs::Need;
 
-/// Where Debian's package `user-mode-linux` puts the kernel.
+/// The path of the kernel of Debian's package `user-mode-linux`.
 const PROGRAM: &str = "/usr/bin/linux.uml";
-/// The variable that names another.
+/// The environment variable that names another kernel.
 const CHOICE: &str = "OBENTO_LINUX";
-/// Where it puts the modules: a folder a version.
+/// The path of its modules: one folder for each version.
 const MODULES: &str = "/usr/lib/uml/modules";
 
-/// Whether there is one for this processor: Debian has it for those of Intel alone.
+/// Whether a kernel exists for this processor: Debian has one for Intel's architectures only.
 pub(crate) const RUNS_HERE: bool = cfg!(target_arch = "x86_64");
 
-/// What installs both.
+/// The command that installs kernel and modules.
 pub const INSTALL: &str = if RUNS_HERE {
     "apt-get install user-mode-linux"
 } else {
@@ -37,13 +37,13 @@ pub struct Kernel {
     modules: PathBuf,
 }
 
-/// The numbers of a version: 6.1.100 comes after 6.1.9.
+/// Returns the numbers of a version: 6.1.100 is later than 6.1.9.
 fn version(path: &Path) -> Vec<u64> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.split(|letter: char| !letter.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
 }
 
-/// What `program` says that its version is.
+/// Returns the version that `program` prints.
 fn version_of(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null());
@@ -52,7 +52,7 @@ fn version_of(program: &Path) -> Option<String> {
     said.split_whitespace().next().map(str::to_owned)
 }
 
-/// Of the folders `versions` that of the kernel's `own` version; the last, where there is none of it.
+/// Returns the folder of `versions` for the kernel's `own` version, or the last one if that is absent.
 fn fitting(versions: Vec<PathBuf>, own: Option<&str>) -> Option<PathBuf> {
     let is_own = |path: &&PathBuf| own.is_some_and(|own| path.file_name() == Some(own.as_ref()));
     let found = versions.iter().find(is_own).cloned();
@@ -60,7 +60,7 @@ fn fitting(versions: Vec<PathBuf>, own: Option<&str>) -> Option<PathBuf> {
 }
 
 impl Kernel {
-    /// The one that is installed, if this machine can run it.
+    /// Returns the installed kernel, if this machine can run it.
     pub fn installed() -> Option<Self> {
         if !RUNS_HERE {
             return None;
@@ -68,23 +68,23 @@ impl Kernel {
         let program = Self::program()?;
         let versions: Vec<_> =
             fs::read_dir(MODULES).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        // It is asked only where there is a choice.
+        // The program is asked only if a choice exists.
         let own = if versions.len() > 1 { version_of(&program) } else { None };
         Some(Self { program, modules: fitting(versions, own.as_deref())? })
     }
 
     fn program() -> Option<PathBuf> {
         let program = std::env::var_os(CHOICE).map_or_else(|| PathBuf::from(PROGRAM), PathBuf::from);
-        // It is started from elsewhere.
+        // The program is started from another directory.
         program.canonicalize().ok().filter(|program| is_program(program))
     }
 
-    /// Whether somebody names one to be taken that is none.
+    /// Returns whether the environment variable names a file that is not a kernel.
     pub fn is_chosen_wrongly() -> bool {
         std::env::var_os(CHOICE).is_some() && Self::program().is_none()
     }
 
-    /// The options that it was built with; `None` if the program does not print them.
+    /// Returns the options that the kernel was built with; `None` if the program does not print them.
     pub fn config(&self) -> Option<Config> {
         let mut command = Command::new(&self.program);
         command.arg("--showconfig").stdin(Stdio::null()).stderr(Stdio::null());
@@ -92,12 +92,12 @@ impl Kernel {
         String::from_utf8(printed.stdout).ok().map(Config)
     }
 
-    /// Whether it has the file system `name`, in itself or as a module.
+    /// Returns whether the kernel supports the file system `name`, built in or as a module.
     pub fn knows(&self, name: &str) -> bool {
         let lists =
             ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(self.modules.join(list)));
         let mut lines = lists.iter().flatten().flat_map(|list| list.lines());
-        // Those whose modules have other names.
+        // The types whose modules have other names.
         let module = match name {
             "iso9660" => "isofs",
             "vxfs" => "freevxfs",
@@ -106,8 +106,7 @@ impl Kernel {
         lines.any(|line| is(line.split(':').next().unwrap_or_default(), module))
     }
 
-    /// The files of `module` and of all that it needs, in the order in which they are loaded. None of them where it is
-    /// part of the kernel.
+    /// Returns the files of `module` and of all modules that it needs, in the order of loading. Empty if the module is built in.
     pub fn modules_for(&self, module: &str) -> io::Result<Vec<PathBuf>> {
         let needs = Needs {
             hard: fs::read_to_string(self.modules.join("modules.dep"))?,
@@ -124,13 +123,13 @@ impl Kernel {
 pub struct Config(String);
 
 impl Config {
-    /// Whether `option` is part of the kernel or a module of it.
+    /// Returns whether `option` is built in or a module.
     pub fn has(&self, option: &str) -> bool {
         let mut values = self.0.lines().filter_map(|line| line.strip_prefix(option)?.strip_prefix('='));
         values.any(|value| matches!(value, "y" | "m"))
     }
 
-    /// The parts of `kind` that a kernel of these options does not show.
+    /// Returns the parts of `kind` that a kernel with these options does not show.
     pub fn lacks(&self, kind: &Type) -> impl Iterator<Item = Need> {
         kind.needs.iter().copied().filter(|need| !self.has(need.option))
     }
@@ -142,7 +141,7 @@ struct Needs {
 }
 
 impl Needs {
-    /// Puts what `module` needs and then itself into `order`.
+    /// Appends the modules that `module` needs, and then `module`, to `order`.
     fn visit(&self, module: &str, seen: &mut HashSet<String>, order: &mut Vec<String>) {
         if !seen.insert(module.to_owned()) {
             return;
@@ -150,7 +149,7 @@ impl Needs {
         let Some((path, needed)) =
             self.hard.lines().filter_map(|line| line.split_once(':')).find(|(path, _)| is(path, module))
         else {
-            // What is asked for by the name of an algorithm is a module of the same name with its way of computing.
+            // A request for an algorithm by its name is served by a module of that name, with a suffix for the implementation.
             let generic = format!("{module}_generic");
             if !module.ends_with("_generic") {
                 self.visit(&generic, seen, order);
@@ -171,7 +170,7 @@ impl Needs {
     }
 }
 
-/// Whether the file at `path` is `module`: `-` and `_` are the same.
+/// Returns whether the file at `path` is `module`: `-` and `_` are equal.
 fn is(path: &str, module: &str) -> bool {
     name_of(path) == module.replace('-', "_")
 }
@@ -206,12 +205,12 @@ mod tests {
     fn a_kernel_is_asked_for_its_version() {
         assert_eq!(version_of(Path::new("/bin/false")), None);
         assert_eq!(version_of(Path::new("/nowhere/linux.uml")), None);
-        // What it says begins with its name.
+        // The output begins with the name of the program.
         assert_eq!(version_of(Path::new("/bin/cat")).as_deref(), Some("cat"));
     }
 
     #[test]
-    fn versions_are_told_apart_by_their_numbers() {
+    fn versions_are_distinguished_by_their_numbers() {
         let all = ["/m/6.1.9", "/m/6.1.100", "/m/6.1.99-rc1"];
         assert_eq!(all.into_iter().max_by_key(|path| version(Path::new(path))), Some("/m/6.1.100"));
     }

@@ -44,6 +44,6 @@ pub mod types;
 mod volume;
 mod writable;
 
-pub use driver::{Instead, LinuxDriver, NOT_STARTED, Start, Use, kernel_of};
+pub use driver::{KernelOpened, KernelStart, KernelUse, LinuxDriver, NOT_STARTED, kernel_of};
 pub use kernel::{Config, INSTALL, Kernel};
 pub use probe::first_bytes;

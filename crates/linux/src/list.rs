@@ -62,8 +62,8 @@ impl Volume {
             return Err(nonsense());
         }
         let (failed, why) = self.engine.turn().failed_reads();
-        let is_told = entries.iter().any(|entry| entry.errno != 0);
-        let missing = why.filter(|_| failed > failed_before && !is_told && self.kind.skips_unread);
+        let is_reported = entries.iter().any(|entry| entry.errno != 0);
+        let missing = why.filter(|_| failed > failed_before && !is_reported && self.kind.skips_unread);
         Ok(Portion { entries, is_end, missing })
     }
 
@@ -136,6 +136,6 @@ struct Search {
     /// Directories that are listed, or will be.
     met: HashSet<Ino>,
     waiting: VecDeque<Ino>,
-    /// The first error that made a part of the tree invisible.
+    /// The first error that hides a part of the tree.
     hidden: Option<Error>,
 }

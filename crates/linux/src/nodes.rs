@@ -1,62 +1,63 @@
-//! What the host knows of inodes: where each is named, whether the guest holds it, and its attributes.
+//! The host's knowledge about inodes: the name of each one, whether the guest holds it open, and its attributes.
 //!
-//! The guest finds an inode by a name in a directory that it holds, so every inode that was ever shown has a place here, as long
-//! as it has a name. A listing shows thousands of inodes and holds none of them.
+//! The guest finds an inode by a name in a directory that it holds. So every inode that was ever returned has an entry here
+//! as long as it has a name. A listing returns thousands of inodes and holds none of them.
 //!
-//! Invariant: the recorded place of an inode that the guest does not hold leads to it; whoever takes that name away has the
-//! guest hold the inode first, or forgets the place.
+//! Invariant: the recorded name of an inode that the guest does not hold leads to it. A caller that removes that name
+//! first lets the guest hold the inode, or forgets the name.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use obento_base::{Attr, Error, Generation, Ino, Result};
 use obento_linux_wire::{Place, Step};
 
-/// Directories that lie in each other, at most: more are a circle of a damaged volume.
+/// The largest depth of directories: more are a cycle in a damaged volume.
 const DEPTH_MAX: usize = 4096;
 
-/// Of how many inodes the attributes are known at most: they are larger than all that is known of an inode besides.
+/// The largest number of inodes with cached attributes, which are larger than the rest of an entry.
 const LEARNT_MAX: usize = 1 << 16;
 
-/// How many inodes the guest holds that it could find again: each takes memory there, and a descriptor.
+/// The number of inodes that the guest holds although it could find them again: each takes memory there, and a descriptor.
 const HELD_MAX: usize = 4096;
 
-/// One inode.
+/// An inode.
 #[derive(Clone, Debug)]
-pub struct Known {
-    /// The directory that names it. A directory's is its parent, for ever.
+pub struct KnownInode {
+    /// The directory that contains the name. For a directory this is its parent.
     pub parent: Ino,
-    /// Its name there; `None` once that was taken away.
+    /// The name in that directory; `None` after its removal.
     pub name: Option<Box<[u8]>>,
-    /// Whether it has no name left at all, so that its last use ends it.
+    /// Whether the inode has no name left, so that its last use frees it.
     pub nameless: bool,
-    /// Whether the guest holds it.
+    /// Whether the guest holds the inode.
     pub held: bool,
-    /// Its attributes, while nothing changes them.
+    /// The attributes, as long as no change invalidates them.
     pub attr: Option<Box<Attr>>,
-    /// The file that follows it in the listing of its directory.
+    /// The next file in the listing of its directory.
     pub follower: Option<Ino>,
 }
 
-/// All that are known.
+/// All known inodes.
 #[derive(Debug)]
 pub struct Nodes {
-    known: HashMap<Ino, Known>,
-    /// Those that the guest holds, the one held longest ago first; some that it holds no longer.
+    known: HashMap<Ino, KnownInode>,
+    /// The inodes that the guest holds, the one held for the longest time first; some are no longer held.
     held: VecDeque<Ino>,
-    /// Those whose attributes were learnt, the one longest ago first; of some they are known no longer.
+    /// The inodes with cached attributes, the oldest first; the attributes of some are no longer cached.
     learnt: VecDeque<Ino>,
     forgotten: Vec<u64>,
-    /// How often a number was freed here: Linux tells no generations, and gives numbers away again.
+    /// The number of times that a number was freed here: Linux reports no generations, and reuses numbers.
     lives: HashMap<Ino, u32>,
-    /// Numbers that were freed here, and that nothing has got since.
+    /// The numbers that were freed here and not reused since.
     gone: HashSet<Ino>,
 }
 
 impl Nodes {
-    /// Knows the root, which the guest holds.
+    /// Adds the root, which the guest holds.
     pub fn new(root: Ino, attr: Attr) -> Self {
         let attr = Some(Box::new(attr));
-        let known = Known { parent: root, name: None, nameless: false, held: true, attr, follower: None };
+        let known =
+            KnownInode { parent: root, name: None, nameless: false, held: true, attr, follower: None };
         let known = HashMap::from([(root, known)]);
         Self {
             known,
@@ -68,17 +69,17 @@ impl Nodes {
         }
     }
 
-    /// What is known of `ino`. Errors: Stale for one that nobody was shown.
-    pub fn get(&self, ino: Ino) -> Result<&Known> {
+    /// Returns the entry of `ino`. Errors: Stale for an inode that was never returned.
+    pub fn get(&self, ino: Ino) -> Result<&KnownInode> {
         self.known.get(&ino).ok_or(Error::Stale)
     }
 
-    /// As [`get`](Self::get), to change it.
-    pub fn get_mut(&mut self, ino: Ino) -> Result<&mut Known> {
+    /// Like [`get`](Self::get), for changing the entry.
+    pub fn get_mut(&mut self, ino: Ino) -> Result<&mut KnownInode> {
         self.known.get_mut(&ino).ok_or(Error::Stale)
     }
 
-    /// Whether `ino` may have a name, and none is known that leads to it.
+    /// Returns whether `ino` may have a name although none that leads to it is known.
     pub fn is_unseen(&self, ino: Ino) -> bool {
         match self.known.get(&ino) {
             Some(known) => known.name.is_none() && !known.held && !known.nameless,
@@ -86,16 +87,16 @@ impl Nodes {
         }
     }
 
-    /// Inodes were made that nobody was shown: their numbers may be any.
+    /// Records that inodes were created whose numbers are unknown.
     pub fn made_unseen(&mut self) {
         self.gone.clear();
     }
 
-    /// Was shown that `name` in `dir` leads to the inode of `attr`.
+    /// Records that `name` in `dir` leads to the inode with `attr`.
     pub fn show(&mut self, dir: Ino, name: &[u8], attr: Attr) {
         let ino = attr.ino;
         self.gone.remove(&ino);
-        let known = self.known.entry(ino).or_insert_with(|| Known {
+        let known = self.known.entry(ino).or_insert_with(|| KnownInode {
             parent: dir,
             name: None,
             nameless: false,
@@ -103,14 +104,14 @@ impl Nodes {
             attr: None,
             follower: None,
         });
-        // One name of several is enough; the root has none.
+        // One name of several is sufficient; the root has none.
         if known.name.is_none() && ino != dir && !(known.held && known.parent == ino) {
             (known.parent, known.name) = (dir, Some(name.into()));
         }
         self.learn(self.in_its_life(attr));
     }
 
-    /// Of the inode of `attr`, if it is known, these attributes are. What was learnt long ago is asked for again when it is needed.
+    /// Caches `attr`, if its inode is known. The oldest attributes are dropped, and requested again when they are needed.
     pub fn learn(&mut self, attr: Attr) {
         let Some(known) = self.known.get_mut(&attr.ino) else { return };
         if known.attr.replace(Box::new(attr)).is_none() {
@@ -121,7 +122,7 @@ impl Nodes {
         }
     }
 
-    /// `name` in `dir` leads to `ino` no longer; `is_last` if it was its only one.
+    /// Records that `name` in `dir` no longer leads to `ino`. `is_last`: it was the only name.
     pub fn unname(&mut self, dir: Ino, name: &[u8], ino: Ino, is_last: bool) {
         if let Some(known) = self.known.get_mut(&ino) {
             known.nameless = is_last;
@@ -132,13 +133,13 @@ impl Nodes {
         }
     }
 
-    /// The directory and the name in it that lead to `ino`, which the guest does not hold.
+    /// Returns the directory and the name in it that lead to `ino`, which the guest does not hold.
     pub fn place(&self, ino: Ino) -> Option<Place> {
         let known = self.known.get(&ino).filter(|known| !known.held)?;
         Some(Place { dir: known.parent.0, name: known.name.as_deref()?.into() })
     }
 
-    /// The way to `inos` for the guest, for those that it does not hold. Errors: Stale where there is none.
+    /// Returns the path to `inos` for the guest, for those that it does not hold. Errors: Stale if no path exists.
     pub fn steps(&self, inos: &[Ino]) -> Result<Vec<Step>> {
         let mut steps: Vec<Step> = Vec::new();
         for &ino in inos {
@@ -159,19 +160,19 @@ impl Nodes {
         Ok(steps)
     }
 
-    /// The guest followed `steps`.
+    /// Records that the guest followed `steps`.
     pub fn hold(&mut self, steps: &[Step]) {
         steps.iter().for_each(|step| self.keep(Ino(step.ino)));
     }
 
-    /// The guest may have followed `steps`, and need not hold what they led to.
+    /// Records that the guest may have followed `steps`. It need not hold the inodes at their ends.
     pub fn leave(&mut self, steps: &[Step]) {
         let is_held = |ino: &u64| self.known.get(&Ino(*ino)).is_some_and(|known| known.held);
         let led_to: Vec<u64> = steps.iter().map(|step| step.ino).filter(|ino| !is_held(ino)).collect();
         self.forgotten.extend(led_to);
     }
 
-    /// The guest holds `ino`. It lets go of what it has held longest, if that can be found again by its name.
+    /// Records that the guest holds `ino`. Releases the inode that was held for the longest time, if a name refers to it.
     pub fn keep(&mut self, ino: Ino) {
         let Some(known) = self.known.get_mut(&ino) else { return };
         if !std::mem::replace(&mut known.held, true) {
@@ -192,16 +193,16 @@ impl Nodes {
         }
     }
 
-    /// The guest holds nothing but the root, or whatever it holds besides can be found again.
+    /// Returns whether the guest holds only the root and inodes that it can find again.
     pub fn let_go(&mut self, root: Ino) {
         self.held.clear();
         self.known.iter_mut().filter(|(ino, _)| **ino != root).for_each(|(_, known)| known.held = false);
     }
 
-    /// Nobody uses `ino` any more. What has a name stays known; what has none is free, unless it has a name that is not known here.
+    /// Records that `ino` is not in use. A named inode stays known; an inode without names is free, unless it has an unknown name.
     pub fn forget(&mut self, ino: Ino, root: Ino) {
         let Some(known) = self.known.get_mut(&ino).filter(|_| ino != root) else { return };
-        // It has a name that is not known here: only by being held is it found again.
+        // The inode has a name that is not known here: it is found again only while the guest holds it.
         if known.name.is_none() && !known.nameless && known.held {
             return;
         }
@@ -213,7 +214,7 @@ impl Nodes {
         }
     }
 
-    /// `ino` has no name left and is not in use: its number may be another's next.
+    /// Records that `ino` has no name and is not in use: its number may be reused.
     pub fn free(&mut self, ino: Ino) {
         if let Some(known) = self.known.remove(&ino) {
             self.forgotten.extend(known.held.then_some(ino.0));
@@ -225,17 +226,17 @@ impl Nodes {
         *lives = lives.wrapping_add(1);
     }
 
-    /// `attr` with the generation that its number is in.
+    /// Returns `attr` with the generation of its number.
     pub fn in_its_life(&self, attr: Attr) -> Attr {
         Attr { generation: Generation(self.lives.get(&attr.ino).copied().unwrap_or(0)), ..attr }
     }
 
-    /// What the guest may let go of.
+    /// Takes the inodes that the guest may release.
     pub fn take_forgotten(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// What is known of attributes may be old.
+    /// Drops cached attributes, which may be outdated.
     pub fn touch(&mut self, ino: Ino) {
         if let Some(known) = self.known.get_mut(&ino) {
             known.attr = None;
@@ -277,20 +278,20 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_was_freed_is_looked_for_once_files_were_made_unseen() {
+    fn a_freed_number_is_searched_for_after_unrecorded_files_were_created() {
         let mut nodes = Nodes::new(ROOT, attr(ROOT));
         assert!(nodes.is_unseen(FILE) && !nodes.is_unseen(ROOT));
         nodes.show(ROOT, b"file", attr(FILE));
         assert!(!nodes.is_unseen(FILE));
         nodes.unname(ROOT, b"file", FILE, true);
         nodes.forget(FILE, ROOT);
-        assert!(!nodes.is_unseen(FILE), "nobody has it");
+        assert!(!nodes.is_unseen(FILE), "no file has the number");
         nodes.made_unseen();
-        assert!(nodes.is_unseen(FILE), "a new file may have it");
+        assert!(nodes.is_unseen(FILE), "a new file may have the number");
     }
 
     #[test]
-    fn a_file_with_a_name_that_is_not_known_is_looked_for_once_it_is_let_go() {
+    fn a_file_without_a_recorded_name_is_searched_for_after_its_release() {
         let mut nodes = Nodes::new(ROOT, attr(ROOT));
         nodes.show(ROOT, b"file", attr(FILE));
         nodes.keep(FILE);
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_were_learnt_longest_ago_are_let_go_and_names_are_not() {
+    fn the_oldest_cached_attributes_are_dropped_and_names_are_kept() {
         let mut nodes = Nodes::new(ROOT, attr(ROOT));
         let count = LEARNT_MAX as u64 + 10;
         for number in 0..count {

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_sectors_stay_as_they_are_and_others_are_followed_by_zeros() {
+    fn whole_sectors_are_unchanged_and_partial_sectors_are_padded_with_zeros() {
         let lens = [0, 1, 511, 512, 513, 4096, 4097].map(|len| {
             let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(vec![7; len]));
             to_sectors(device).len()

@@ -71,8 +71,8 @@ fn label(label: Label, start: &[u8], device: &dyn BlockDevice) -> Vec<u8> {
             String::from_utf16_lossy(&units).into_bytes()
         }
         Label::Pascal(at, len) => {
-            let told = bytes(at, 1).first().map_or(0, |len| usize::from(*len));
-            bytes(at + 1, told.min(len)).to_vec()
+            let reported = bytes(at, 1).first().map_or(0, |len| usize::from(*len));
+            bytes(at + 1, reported.min(len)).to_vec()
         }
     };
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
@@ -86,7 +86,7 @@ mod tests {
     use obento_block::MemDevice;
 
     #[test]
-    fn every_mark_lies_within_what_is_read() {
+    fn every_signature_is_within_the_bytes_that_are_read() {
         for kind in TYPES {
             for mark in kind.marks {
                 assert!(mark.at + mark.bytes.len() as u64 <= WINDOW, "{}", kind.names[0]);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_no_program_makes_are_known_by_their_marks() {
+    fn types_without_a_format_program_are_recognised_by_their_signatures() {
         assert_eq!(types_of(&[(0x1_0000, b"\x01\x16\x19\x70\0\0\0\x01")]), ["gfs2"]);
         assert_eq!(types_of(&[(272, b"\xc2\x99\x3d\x87")]), ["omfs"]);
         // The byte orders of UnixWare and HP-UX. The other combinations are invalid.
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ufs_of_one_magic_number_is_that_of_bsd_only_where_it_says_so() {
+    fn a_ufs_volume_with_the_shared_magic_number_is_bsd_only_with_its_inode_format() {
         let (little, big) = (&b"\x54\x19\x01\0"[..], &b"\0\x01\x19\x54"[..]);
         assert_eq!(types_of(&[(0x2000 + 1372, little), (0x2000 + 1324, b"\x02\0\0\0")]), ["ufs1"]);
         assert_eq!(types_of(&[(0x2000 + 1372, big), (0x2000 + 1324, b"\0\0\0\x02")]), ["ufs1"]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_xfs_tells_label_uuid_and_length() {
+    fn an_xfs_volume_reports_label_uuid_and_length() {
         let xfs = TYPES.iter().find(|kind| kind.names == ["xfs"]).unwrap();
         let mut bytes = vec![0; 4096];
         bytes[..4].copy_from_slice(b"XFSB");

@@ -1,9 +1,9 @@
-//! Long files whose bytes are read where they are on the disk, past the guest, and proved by the checksums that the volume has of them.
+//! Reads the bytes of long files directly from the disk, without the guest, and verifies them with the volume's checksums.
 //!
-//! The guest works on one processor and makes checksums by tables, which takes it longer than all else; the host has an instruction for
-//! them. What has no sum, or another than it should, is left to the guest, which knows of second copies and tells of damage.
+//! The guest uses one processor and computes checksums by tables, which takes most of its time; the host has an instruction
+//! for them. Bytes without a checksum, or with another one, are read by the guest, which reads second copies and reports damage.
 //!
-//! Only of a volume that nobody changes.
+//! Only for a volume that is open for reading.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,39 +16,39 @@ use obento_linux_wire::{Answer, PROVED, Request, Run};
 
 use crate::volume::{State, Volume, nonsense};
 
-/// Files of this size at least are read so, and by whoever asks for so much at once: the answer is of use for long then.
+/// The smallest file, and the smallest request, for which this is used: the answer is useful for a long time then.
 const LONG: u64 = 1 << 20;
 pub(crate) const LEAST: usize = 64 << 10;
-/// Of how much of a file the first answer is, each of which begins with a multiple of this; the next of one that is read on, of twice as much as
-/// the last, up to the second.
+/// The length of the part of a file that the first answer describes; each part begins at a multiple of this. In sequential
+/// reads, each following answer describes twice as much, up to the second value.
 const WINDOW: u64 = 4 << 20;
 const WINDOW_MAX: u64 = 256 << 20;
 /// Answers that are kept, whose sums have 256 KiB at most.
 const KEPT: usize = 8;
-/// What is read and proved at once stays in the processor's cache between the two.
+/// The bytes that are read and verified together stay in the processor's cache.
 const STEP: usize = 128 << 10;
 
-/// What the guest said last of long files.
+/// The latest answers of the guest about long files.
 #[derive(Default)]
 pub struct Proofs {
-    /// The latest last.
+    /// The latest answer is last.
     kept: VecDeque<Arc<Window>>,
-    /// Nothing of this volume can be proved.
+    /// Whether no file of this volume can be verified.
     none: bool,
 }
 
-/// What it said of a part of one file.
+/// An answer about a part of one file.
 #[derive(Debug)]
 struct Window {
     ino: Ino,
     range: Range<u64>,
-    runs: Vec<Known>,
+    runs: Vec<KnownRun>,
     sums: Vec<u32>,
 }
 
-/// A run, and how many sums are before its own.
+/// A run, and the number of checksums before those of the run.
 #[derive(Debug)]
-struct Known {
+struct KnownRun {
     start: u64,
     run: Run,
     before: usize,
@@ -56,20 +56,20 @@ struct Known {
 
 /// A part of a file.
 #[derive(PartialEq, Eq, Debug)]
-enum Part<'p> {
+enum ProvedPart<'p> {
     Hole,
-    /// Data, where it is on the disk, and its sums.
+    /// Data, its location on the disk, and its checksums.
     Proved(u64, &'p [u32]),
-    /// Data of which nothing is known.
+    /// Data without a known location.
     Unknown,
 }
 
-/// What became of reading past the guest.
+/// The result of reading without the guest.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Past {
-    /// So many bytes are there.
+pub enum BypassRead {
+    /// This many bytes were read.
     Read(usize),
-    /// The guest is to be asked for so many, or fewer.
+    /// The guest must read this many bytes or fewer.
     Asks(usize),
 }
 
@@ -78,7 +78,7 @@ impl Proofs {
         self.kept.iter().rev().find(|window| window.ino == ino && window.range.contains(&offset))
     }
 
-    /// Which part of a file of `size` bytes to ask about, to know of `offset`.
+    /// Returns the part of a file of `size` bytes that a request about `offset` should cover.
     fn wanted(&self, ino: Ino, size: u64, offset: u64) -> Range<u64> {
         let is_before = |window: &&Arc<Window>| window.ino == ino && window.range.end == offset;
         let (start, len) = match self.kept.iter().rev().find(is_before) {
@@ -97,14 +97,14 @@ impl Proofs {
 }
 
 impl Window {
-    /// What was said of `ino` from `start` on. Errors: nonsense.
+    /// Stores the answer about `ino` from `start` on. Errors: the answer is invalid.
     fn new(ino: Ino, start: u64, runs: Vec<Run>, sums: Vec<u32>) -> Result<Self> {
         let (mut known, mut at, mut before) = (Vec::with_capacity(runs.len()), start, 0_u64);
         for run in runs {
             let len = run.end.checked_sub(at).filter(|len| *len > 0).ok_or_else(nonsense)?;
             let own = if run.is_data && run.place.is_some() { len.div_ceil(PROVED) } else { 0 };
             let start = std::mem::replace(&mut at, run.end);
-            known.push(Known { start, run, before: to_usize(before) });
+            known.push(KnownRun { start, run, before: to_usize(before) });
             before = before.checked_add(own).filter(|all| *all <= to_u64(sums.len())).ok_or_else(nonsense)?;
         }
         if at == start || before < to_u64(sums.len()) {
@@ -113,50 +113,56 @@ impl Window {
         Ok(Self { ino, range: start..at, runs: known, sums })
     }
 
-    /// What is at `offset` and where that ends.
-    fn at(&self, offset: u64) -> Option<(u64, Part<'_>)> {
+    /// Returns the part at `offset` and its end.
+    fn at(&self, offset: u64) -> Option<(u64, ProvedPart<'_>)> {
         let at = self.runs.partition_point(|known| known.run.end <= offset);
-        let Known { start, run, before } = self.runs.get(at)?;
+        let KnownRun { start, run, before } = self.runs.get(at)?;
         let skipped = offset.checked_sub(*start)?;
         let own = before.checked_add(to_usize(skipped / PROVED)).and_then(|at| self.sums.get(at..));
         let place = run.place.and_then(|place| place.checked_add(skipped));
         let is_sector = skipped.is_multiple_of(PROVED);
         let part = match (run.is_data, place.zip(own).filter(|_| is_sector)) {
-            (false, _) => Part::Hole,
-            (true, Some((place, sums))) => Part::Proved(place, sums),
-            (true, None) => Part::Unknown,
+            (false, _) => ProvedPart::Hole,
+            (true, Some((place, sums))) => ProvedPart::Proved(place, sums),
+            (true, None) => ProvedPart::Unknown,
         };
         Some((run.end, part))
     }
 }
 
 impl Volume {
-    /// Reads from before the end of a regular file, past the guest, if it is long and so is what is `asked` for in all.
-    pub(crate) fn read_past(&self, attr: &Attr, asked: usize, offset: u64, buf: &mut [u8]) -> Result<Past> {
+    /// Reads before the end of a long regular file without the guest, if `asked`, the length of the whole request, is long too.
+    pub(crate) fn read_past(
+        &self,
+        attr: &Attr,
+        asked: usize,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<BypassRead> {
         let is_long = attr.size >= LONG && asked >= LEAST && offset.is_multiple_of(PROVED);
         let all = buf.len();
         if !is_long || !self.has_sums() || self.is_writable() {
-            return Ok(Past::Asks(all));
+            return Ok(BypassRead::Asks(all));
         }
-        // Nobody waits for the volume while its disk is read.
-        let Some(window) = self.window(attr, offset)? else { return Ok(Past::Asks(all)) };
-        let Some((end, part)) = window.at(offset) else { return Ok(Past::Asks(all)) };
+        // The volume is not locked while its disk is read.
+        let Some(window) = self.window(attr, offset)? else { return Ok(BypassRead::Asks(all)) };
+        let Some((end, part)) = window.at(offset) else { return Ok(BypassRead::Asks(all)) };
         let len = all.min(to_usize(end.min(attr.size).saturating_sub(offset)));
-        let Some(buf) = buf.get_mut(..len) else { return Ok(Past::Asks(all)) };
+        let Some(buf) = buf.get_mut(..len) else { return Ok(BypassRead::Asks(all)) };
         Ok(match part {
-            Part::Hole => {
+            ProvedPart::Hole => {
                 buf.fill(0);
-                Past::Read(len)
+                BypassRead::Read(len)
             }
-            Part::Proved(place, sums) => match read(&self.device, place, sums, buf) {
-                0 => Past::Asks(all.min(LEAST)),
-                done => Past::Read(done),
+            ProvedPart::Proved(place, sums) => match read(&self.device, place, sums, buf) {
+                0 => BypassRead::Asks(all.min(LEAST)),
+                done => BypassRead::Read(done),
             },
-            Part::Unknown => Past::Asks(len.max(LEAST).min(all)),
+            ProvedPart::Unknown => BypassRead::Asks(len.max(LEAST).min(all)),
         })
     }
 
-    /// What is known of `offset`. `None`: nothing of the volume is.
+    /// Returns the answer that covers `offset`. `None`: no file of the volume can be verified.
     fn window(&self, attr: &Attr, offset: u64) -> Result<Option<Arc<Window>>> {
         let mut state = self.state();
         if state.proofs.none {
@@ -183,20 +189,20 @@ impl Volume {
         match self.ask(state, &[attr.ino], Request::Prove { ino: attr.ino.0, offset: start, end }) {
             Ok(Answer::Proved { runs, sums }) => {
                 let window = Window::new(attr.ino, start, runs, sums)?;
-                // One that ends before would do so each time that it is asked for.
+                // A shorter answer would be as short at each further request.
                 if window.range.contains(&offset) { Ok(Some(window)) } else { unknown() }
             }
             Ok(_) => Err(nonsense()),
-            // It has other sums, or several disks.
+            // The volume uses other checksums, or several disks.
             Err(Error::NotSupported) => Ok(None),
-            // The guest tells more when it is asked for the bytes.
+            // The guest reports the cause when it reads the bytes.
             Err(_) => unknown(),
         }
     }
 }
 
-/// Reads what is at `place` of `device` into `buf`. Answers how many bytes of it `sums` prove, up to the first that they do not, or that
-/// cannot be read.
+/// Reads the bytes at `place` of `device` into `buf`. Returns the number of bytes that `sums` verify, up to the first that
+/// fail or cannot be read.
 fn read(device: &Arc<dyn BlockDevice>, place: u64, sums: &[u32], buf: &mut [u8]) -> usize {
     let (sector, mut done) = (to_usize(PROVED), 0);
     for (step, sums) in buf.chunks_mut(STEP).zip(sums.chunks(STEP / sector)) {
@@ -220,7 +226,7 @@ fn read(device: &Arc<dyn BlockDevice>, place: u64, sums: &[u32], buf: &mut [u8])
     done
 }
 
-/// Reads the first bytes of what `sum` proves.
+/// Reads and verifies the bytes of one checksum.
 fn read_part(device: &Arc<dyn BlockDevice>, place: u64, sum: Option<&u32>, buf: &mut [u8]) -> usize {
     let mut bytes = [0; PROVED as usize];
     let is_read = device.read_at(place, &mut bytes).is_ok();
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_a_file_has_the_sums_that_are_its_own() {
+    fn each_part_of_a_file_has_its_own_checksums() {
         let runs = vec![
             run(8192, true, Some(1 << 20)),
             run(12_288, false, None),
@@ -259,18 +265,18 @@ mod tests {
         ];
         let window = Window::new(FILE, 0, runs, vec![1, 2, 3]).unwrap();
         let expected = [
-            Some((8192, Part::Proved(1 << 20, &[1, 2, 3][..]))),
-            Some((8192, Part::Proved((1 << 20) + 4096, &[2, 3][..]))),
-            Some((12_288, Part::Hole)),
-            Some((16_384, Part::Unknown)),
-            Some((20_000, Part::Proved(0, &[3][..]))),
+            Some((8192, ProvedPart::Proved(1 << 20, &[1, 2, 3][..]))),
+            Some((8192, ProvedPart::Proved((1 << 20) + 4096, &[2, 3][..]))),
+            Some((12_288, ProvedPart::Hole)),
+            Some((16_384, ProvedPart::Unknown)),
+            Some((20_000, ProvedPart::Proved(0, &[3][..]))),
             None,
         ];
         assert_eq!([0, 1, 2, 3, 4, 5].map(|sector| window.at(sector * 4096)), expected);
     }
 
     #[test]
-    fn sums_that_are_too_few_or_too_many_and_runs_that_go_back_or_nowhere_are_nonsense() {
+    fn a_wrong_number_of_checksums_and_invalid_runs_are_rejected() {
         let of = |runs: Vec<Run>, sums: usize| Window::new(FILE, 4096, runs, vec![0; sums]).map(drop);
         assert_eq!(of(vec![run(12_288, true, Some(0))], 2), Ok(()));
         assert_eq!(of(vec![run(12_288, true, Some(0))], 1), Err(nonsense()));
@@ -282,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_read_on_is_asked_about_in_larger_parts_and_others_in_small_ones() {
+    fn sequential_reads_request_larger_parts_and_random_reads_small_parts() {
         let (mut proofs, size) = (Proofs::default(), 1 << 40);
         let mut keep = |range: Range<u64>, ino| {
             let runs = vec![run(range.end, false, None)];
@@ -306,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_answered_up_to_the_first_that_are_not_proved_or_not_there() {
+    fn bytes_are_returned_up_to_the_first_unverified_or_missing_byte() {
         let disk: Vec<u8> = (0..300_000_u32).map(|at| (at / 7).to_le_bytes()[0]).collect();
         let sums: Vec<u32> = disk.chunks(4096).map(|bytes| !crc32c(!0, bytes)).collect();
         let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(disk.clone()));
@@ -323,7 +329,7 @@ mod tests {
             sums[bad] ^= 1;
             assert_eq!(read(&sums, 290_000), bad * 4096, "the sum {bad} is another");
         }
-        // Sums of what comes after are not in the way, and neither is what no sum is there for, nor what is behind the end of the disk.
+        // Checksums of later bytes, bytes without a checksum, and bytes past the end of the disk do not matter.
         assert_eq!(read(&sums[..10], 290_000), 40_960);
         assert_eq!(read(&[sums.clone(), vec![0; 9]].concat(), 310_000), 262_144);
     }

@@ -85,15 +85,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_kept_up_to_the_bound_and_then_refused() {
+    fn writes_are_stored_up_to_the_limit_and_then_refused() {
         let below = Arc::new(MemDevice::read_only(vec![0x55; 1 << 20]));
         let scratch = Scratch { kept_max: 64 << 10, ..Scratch::new(below.clone(), 0) };
         for at in (0..64 << 10).step_by(4096) {
             scratch.write_at(at, &[7; 4096]).unwrap();
         }
         let refused = scratch.write_at(512 << 10, &[7; 4096]);
-        let is_told = matches!(refused, Err(Error::Device(DeviceError::Write { errno: NO_SPACE, .. })));
-        assert!(is_told, "{refused:?}");
+        let is_reported = matches!(refused, Err(Error::Device(DeviceError::Write { errno: NO_SPACE, .. })));
+        assert!(is_reported, "{refused:?}");
         let mut seen = vec![0; 1 << 20];
         scratch.read_at(0, &mut seen).unwrap();
         assert!(seen[..64 << 10].iter().all(|byte| *byte == 7), "what was kept stays");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_is_cut_short_ends_where_it_says_and_what_is_not_there_fails() {
+    fn a_truncated_volume_keeps_its_length_and_reads_of_missing_bytes_fail() {
         let below = Arc::new(MemDevice::read_only(vec![0x55; 4096]));
         let scratch = Scratch::new(below.clone(), 9000);
         assert_eq!(scratch.len(), 12288);

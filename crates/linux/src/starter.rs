@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_run_on_what_can_be_written_to_already_and_on_nothing_else() {
+    fn a_program_runs_only_on_files_that_are_already_writable() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = |write| File::options().read(true).write(write).open(file.path()).unwrap();
         assert_eq!(asked(0, open(true)).unwrap_err(), "was asked to");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_words_come_over_the_line_whole() {
+    fn files_and_messages_are_transferred_completely() {
         let (here, there) = UnixStream::pair().unwrap();
         let file = tempfile::tempfile().unwrap();
         send(&here, b"words", &[file.as_fd(), file.as_fd()]).unwrap();

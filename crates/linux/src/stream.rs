@@ -55,7 +55,7 @@ impl Volume {
         if served > 0 {
             return Ok(served);
         }
-        if let Some(len) = self.read_what_was_asked_early(state, attr, offset)? {
+        if let Some(len) = self.read_bytes_that_were_requested_early(state, attr, offset)? {
             return Ok(if len > 0 { state.stream.serve(attr.ino, offset, buf) } else { 0 });
         }
         let piece = piece(attr, offset, buf.len());
@@ -72,7 +72,7 @@ impl Volume {
 
     /// Returns the bytes at `offset` that were requested early, and requests the next ones. Returns `None` if
     /// they were not requested.
-    fn read_what_was_asked_early(
+    fn read_bytes_that_were_requested_early(
         &self,
         state: &mut State,
         attr: &Attr,

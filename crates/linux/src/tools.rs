@@ -182,9 +182,9 @@ fn of_one_group(start: &[u8]) -> &'static [&'static str] {
 pub(crate) const CHECK_XFS: Checker = Checker {
     of_volume: of_one_group,
     needs_replay: true,
-    // With this option, the exit code reports whether a repair was made.
+    // With this option, the exit code reports whether anything was repaired.
     all: Some(&["-e"]),
-    lacks: "mends all or nothing: -y",
+    lacks: "repairs everything or nothing; use -y",
     verdict: of_xfs_repair,
     ..checker("xfs_repair", "xfsprogs", &["-n"])
 };
@@ -195,7 +195,7 @@ pub(crate) const CHECK_BTRFS: Checker = Checker {
 };
 pub(crate) const CHECK_F2FS: Checker = Checker {
     all: Some(&["-f"]),
-    lacks: "mends all or nothing: -y",
+    lacks: "repairs everything or nothing; use -y",
     verdict: of_f2fs,
     ..checker("fsck.f2fs", "f2fs-tools", &["--dry-run"])
 };
@@ -211,13 +211,13 @@ pub(crate) const CHECK_JFS: Checker = Checker {
 pub(crate) const CHECK_REISERFS: Checker = Checker {
     replays: true,
     safe: Some(&["--fix-fixable", "-q", "-y"]),
-    lacks: "mends by -p; what that leaves needs its --rebuild-tree and a copy of the image: see reiserfsck(8)",
+    lacks: "repairs with -p; further damage requires its --rebuild-tree on a copy of the image, see reiserfsck(8)",
     ..checker("reiserfsck", "reiserfsprogs", &["--check", "-q", "-y"])
 };
 pub(crate) const CHECK_GFS2: Checker =
     Checker { safe: Some(&["-p"]), all: Some(&["-y"]), ..checker("fsck.gfs2", "gfs2-utils", &["-n"]) };
 pub(crate) const CHECK_MINIX: Checker = Checker {
-    lacks: "was seen to leave what it says it mended",
+    lacks: "reports repairs that it does not make",
     ..checker("fsck.minix", "util-linux", &["-f"])
 };
 pub(crate) const CHECK_EROFS: Checker =
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_nowhere_is_not_found_and_one_is_that_everybody_has() {
+    fn a_missing_program_is_not_found_and_a_common_program_is() {
         let tool = |program| Tool { program, package: "any" };
         assert_eq!(tool("obento-has-no-such-program").find(), None);
         assert!(tool("sh").find().is_some());

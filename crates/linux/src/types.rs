@@ -1,7 +1,7 @@
-//! The types of file systems that the engine opens, and by which marks they are known.
+//! The types of file systems that the engine opens, and their signatures.
 //!
-//! Sources: each signature's is beside it, as a file of Linux 6.1; labels and UUIDs as libblkid has them
-//! (util-linux, libblkid/src/superblocks). What a type keeps is what its test in `tests/` saw it keep.
+//! Sources: for a signature, the file of Linux 6.1 beside it; for labels and UUIDs, libblkid
+//! (util-linux, libblkid/src/superblocks); for the properties that a type stores, its test in `tests/`.
 
 use obento_block::BlockDevice;
 use obento_driver::Keeps;
@@ -22,84 +22,84 @@ mod md5;
 pub mod needs;
 mod udf;
 
-/// Bytes that tell a type.
+/// Bytes that identify a type.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     /// Byte offset.
     pub at: u64,
-    /// They.
+    /// The bytes.
     pub bytes: &'static [u8],
 }
 
-/// Where a label stands, and how it is written.
+/// The location and encoding of a label.
 #[derive(Clone, Copy, Debug)]
 pub enum Label {
-    /// Nowhere.
+    /// The type has no label.
     None,
-    /// Bytes from an offset on, so many at most, up to a NUL or spaces at the end.
+    /// Bytes from an offset on, at most this many, up to a NUL or trailing spaces.
     Bytes(u64, usize),
     /// UTF-16, little-endian.
     Utf16(u64, usize),
-    /// A byte that tells how many follow.
+    /// A byte with the length, then the label.
     Pascal(u64, usize),
-    /// What this function reads.
+    /// The result of this function.
     On(fn(&dyn BlockDevice) -> Option<Vec<u8>>),
 }
 
-/// How long a volume is, as it says itself.
+/// The source of a volume's length.
 #[derive(Clone, Copy, Debug)]
 pub enum Length {
-    /// As long as its device, for all we know.
+    /// The length of the device, since the volume stores none.
     Device,
     /// A number of bytes: little-endian, 64 bits.
     Bytes(u64),
     /// A number of blocks, big-endian 64 bits, and their size, big-endian 32 bits.
     BigBlocks(u64, u64),
-    /// What this makes of its first bytes.
+    /// The result of this function for the first bytes.
     By(fn(&[u8]) -> Option<u64>),
-    /// What this reads.
+    /// The result of this function.
     On(fn(&dyn BlockDevice) -> Option<u64>),
 }
 
-/// How long the target of a symbolic link may be.
+/// The longest target of a symbolic link.
 #[derive(Clone, Copy, Debug)]
 pub enum LinkTarget {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u32),
-    /// What fits a block with so many other bytes: a final NUL, for one.
+    /// A block without this many bytes, for example a final NUL.
     BlockWith(u32),
 }
 
 /// A type.
 #[derive(Clone, Copy, Debug)]
 pub struct Type {
-    /// Its names for `-t`, the first its own.
+    /// Its names for `-t`, its own name first.
     pub names: &'static [&'static str],
-    /// Modules of the kernel that are not part of it.
+    /// Modules of the kernel that are not built in.
     pub modules: &'static [&'static str],
-    /// Any of them tells it.
+    /// The signatures, one of which is sufficient.
     pub marks: &'static [Mark],
-    /// What else must hold.
+    /// A further condition.
     pub also: fn(&[u8]) -> bool,
-    /// Where its label is.
+    /// The location of the label.
     pub label: Label,
-    /// Where its UUID is.
+    /// The location of the UUID.
     pub uuid: Option<u64>,
-    /// What reads its identifier, if that is not a UUID at a fixed place.
+    /// Reads the identifier if it is not a UUID at a fixed place.
     pub id: Option<fn(&dyn BlockDevice) -> Option<Id>>,
     /// Its length.
     pub len: Length,
-    /// Whether a name, of a file or an attribute, is kept as it is told: of others Linux makes other ones, so that two become one.
+    /// Whether the name of a file or an attribute is stored unchanged. Linux changes other names, so that two become equal.
     pub keeps_name: fn(&[u8]) -> bool,
-    /// Whether a symbolic link leads where it is told to.
+    /// Whether the target of a symbolic link is stored unchanged.
     pub keeps_target: fn(&[u8]) -> bool,
-    /// Why a volume that begins so is not changed, if there is a reason.
+    /// The reason why a volume with these first bytes is not changed, if any.
     pub stays: fn(&[u8]) -> Option<&'static str>,
-    /// Whether a directory of which a block cannot be read may be listed without that block and without an error.
+    /// Whether a directory with an unreadable block may be listed without the block and without an error.
     pub skips_unread: bool,
     /// Mount options.
     pub options: &'static str,
-    /// Whether who owns files, and with which permissions, is told at mounting.
+    /// Whether owners and permissions of files are mount options.
     pub shows_owners: bool,
     /// Whether the kernel can change it.
     pub writes: bool,
@@ -107,31 +107,31 @@ pub struct Type {
     pub target: LinkTarget,
     /// The most names of a file.
     pub link_max: u32,
-    /// The step of its timestamps in nanoseconds.
+    /// The resolution of timestamps in nanoseconds.
     pub grain: u32,
-    /// The first and the last second that it holds, where its part of Linux does not say so and keeps others as wrong ones.
+    /// The first and the last second, if the type's code in Linux stores wrong values for other times without reporting its limits.
     pub seconds: (i64, i64),
-    /// The largest number of an owner.
+    /// The largest number of a user.
     pub uid_max: u32,
     /// The largest number of a group.
     pub gid_max: u32,
     /// Whether names are compared without case.
     pub folds: bool,
-    /// Whether files have attributes of any name.
+    /// Whether files have attributes with any name.
     pub xattrs: bool,
-    /// Whether a volume that begins so can have extended attributes at all.
+    /// Whether a volume with these first bytes can have extended attributes.
     pub may_have_xattrs: fn(&[u8]) -> bool,
-    /// The options that the kernel needs to show all of it.
+    /// The options that the kernel needs to show the whole volume.
     pub needs: &'static [Need],
-    /// What it keeps.
+    /// The properties that the type stores.
     pub keeps: Keeps,
-    /// What makes an empty volume.
+    /// The program that creates an empty volume.
     pub maker: Option<Maker>,
-    /// What checks one.
+    /// The program that checks a volume.
     pub checker: Option<Checker>,
 }
 
-/// All bytes that any mark, label or UUID needs.
+/// The number of bytes that any signature, label or UUID needs.
 pub const WINDOW: u64 = 72 << 10;
 
 const fn mark(at: u64, bytes: &'static [u8]) -> Mark {
@@ -142,33 +142,33 @@ fn anything(_: &[u8]) -> bool {
     true
 }
 
-/// Of other bytes Linux makes question marks.
+/// Linux replaces other bytes with question marks.
 fn is_unicode(name: &[u8]) -> bool {
     std::str::from_utf8(name).is_ok()
 }
 
-/// What stands at the end of others is taken away: Linux 6.1, fs/hpfs/name.c `hpfs_adjust_length`.
+/// Linux removes other characters at the end: Linux 6.1, fs/hpfs/name.c `hpfs_adjust_length`.
 fn is_kept_by_hpfs(name: &[u8]) -> bool {
     !matches!(name.last(), Some(b'.' | b' '))
 }
 
-/// Whether a target comes back, but for parts that lead nowhere (`.`). It is kept as AmigaOS has it, with volumes and with `/` for `../`; what
-/// Linux makes of that is longer, and cut to the length of what is kept. Source: Linux 6.1, fs/affs/namei.c `affs_symlink`, fs/affs/symlink.c,
-/// fs/namei.c `page_get_link`.
+/// Returns whether a target is read as it was written, except for parts without an effect (`.`). It is stored in the form of
+/// AmigaOS, with volumes and with `/` for `../`. Linux converts it to a longer form and cuts that to the stored length.
+/// Source: Linux 6.1, fs/affs/namei.c `affs_symlink`, fs/affs/symlink.c, fs/namei.c `page_get_link`.
 fn is_kept_by_affs(target: &[u8]) -> bool {
     let mut above = target.rsplit(|byte| *byte == b'/').skip(1);
     !target.starts_with(b"/") && !target.contains(&b':') && above.all(|part| part != b"..")
 }
 
-/// What a type loses that has no folders.
+/// The properties that a type without directories lacks.
 const FLAT: Keeps = Keeps::DIRECTORIES.union(Keeps::SUBDIRECTORIES);
 
-/// What a type keeps that loses this.
+/// Returns the properties of a type that lacks `lost`.
 const fn without(lost: Keeps) -> Keeps {
     Keeps::all().difference(lost)
 }
 
-/// Nothing that is told apart.
+/// A type without special properties, the base of all entries.
 const NONE: Type = Type {
     names: &[],
     modules: &[],
@@ -187,11 +187,11 @@ const NONE: Type = Type {
     writes: false,
     // `PATH_MAX` of Linux without the final NUL.
     target: LinkTarget::Bytes(4095),
-    // Unless the type or Linux' part of it has a bound (`s_max_links`).
+    // Unless the type or its code in Linux has a limit (`s_max_links`).
     link_max: u32::MAX,
-    // fs/super.c `alloc_super`, where the type sets no other.
+    // fs/super.c `alloc_super`, if the type sets no other value.
     grain: 1_000_000_000,
-    // All that there are: Linux itself cuts times to what the type says (`s_time_min`, `s_time_max`).
+    // No limit: Linux itself clamps times to the limits of the type (`s_time_min`, `s_time_max`).
     seconds: (i64::MIN, i64::MAX),
     uid_max: u32::MAX,
     gid_max: u32::MAX,
@@ -204,7 +204,7 @@ const NONE: Type = Type {
     checker: None,
 };
 
-/// The types, those first whose marks are the longest.
+/// The types, the longest signatures first.
 pub static TYPES: &[Type] = &[
     // fs/btrfs/ctree.h `BTRFS_SUPER_INFO_OFFSET`, `BTRFS_MAGIC`.
     Type {
@@ -213,7 +213,7 @@ pub static TYPES: &[Type] = &[
         label: Label::Bytes(0x1_012b, 256),
         uuid: Some(0x1_0020),
         len: Length::Bytes(0x1_0070),
-        // Of which all others are seen; the default may be one of them.
+        // All other subvolumes are visible from this one; the default subvolume may be another one.
         options: "subvolid=5",
         writes: true,
         // fs/btrfs/ctree.h `BTRFS_LINK_MAX`.
@@ -222,13 +222,13 @@ pub static TYPES: &[Type] = &[
         xattrs: true,
         needs: needs::BTRFS,
         keeps: without(Keeps::SUBDIRECTORIES),
-        // It mostly has such a block a second time, and tells an error otherwise.
+        // Btrfs usually has a second copy of such a block, and otherwise reports an error.
         skips_unread: false,
         maker: Some(tools::MAKE_BTRFS),
         checker: Some(tools::CHECK_BTRFS),
         ..NONE
     },
-    // fs/xfs/libxfs/xfs_format.h `XFS_SB_MAGIC`. A volume and its snapshot have one UUID, which is no danger here.
+    // fs/xfs/libxfs/xfs_format.h `XFS_SB_MAGIC`. A volume and its snapshot have the same UUID, which is harmless here.
     Type {
         names: &["xfs"],
         marks: &[mark(0, b"XFSB")],
@@ -295,7 +295,7 @@ pub static TYPES: &[Type] = &[
         len: Length::By(reiserfs_len),
         options: "acl,user_xattr",
         writes: true,
-        // fs/reiserfs/reiserfs.h `MAX_DIRECT_ITEM_LEN` of a block of 4 KiB, which all are that Linux can make.
+        // fs/reiserfs/reiserfs.h `MAX_DIRECT_ITEM_LEN` of a block of 4 KiB, the only size that Linux creates.
         target: LinkTarget::Bytes(3976),
         // fs/reiserfs/reiserfs.h `REISERFS_LINK_MAX`.
         link_max: 64535,
@@ -319,7 +319,7 @@ pub static TYPES: &[Type] = &[
         // include/uapi/linux/nilfs2_ondisk.h `NILFS_LINK_MAX`.
         link_max: 32000,
         grain: 1,
-        // `struct nilfs_inode` has no room for it.
+        // `struct nilfs_inode` has no space for it.
         keeps: without(Keeps::ATIME),
         maker: Some(tools::MAKE_NILFS2),
         ..NONE
@@ -335,7 +335,7 @@ pub static TYPES: &[Type] = &[
         writes: true,
         folds: true,
         len: Length::By(hfsplus_len),
-        // Names of a file have no bound: fs/hfsplus/hfsplus_raw.h `HFSPLUS_LINK_MAX` is asked by nobody.
+        // The number of names is unlimited: fs/hfsplus/hfsplus_raw.h `HFSPLUS_LINK_MAX` is not used.
         // fs/hfsplus/hfsplus_fs.h `__hfsp_ut2mt`.
         seconds: HFS_SECONDS,
         xattrs: true,
@@ -351,7 +351,7 @@ pub static TYPES: &[Type] = &[
         label: Label::Pascal(1024 + 36, 27),
         id: Some(id::of_hfs),
         len: Length::By(hfs_len),
-        // What it does not keep is not asked of it.
+        // A property that the type lacks is never requested.
         options: "quiet",
         writes: true,
         folds: true,
@@ -430,7 +430,7 @@ pub static TYPES: &[Type] = &[
         len: Length::By(romfs_len),
         ..NONE
     },
-    // include/uapi/linux/cramfs_fs.h `CRAMFS_MAGIC`; the second place leaves room for a boot sector (fs/cramfs/inode.c).
+    // include/uapi/linux/cramfs_fs.h `CRAMFS_MAGIC`; the second place leaves space for a boot sector (fs/cramfs/inode.c).
     Type {
         names: &["cramfs"],
         modules: &["cramfs"],
@@ -451,8 +451,8 @@ pub static TYPES: &[Type] = &[
         maker: Some(tools::MAKE_BFS),
         ..NONE
     },
-    // fs/befs/befs_fs_types.h `BEFS_SUPER_MAGIC1`, in either order of bytes: at 512 of x86, at the start of PowerPC (fs/befs/linuxvfs.c
-    // `befs_fill_super`). Without its own option names of other than ASCII end a listing with an error.
+    // fs/befs/befs_fs_types.h `BEFS_SUPER_MAGIC1`, in either byte order: at 512 on x86, at the start on PowerPC
+    // (fs/befs/linuxvfs.c `befs_fill_super`). Without the mount option, a name that is not ASCII ends a listing with an error.
     Type {
         names: &["befs"],
         modules: &["befs", "nls_utf8"],
@@ -469,7 +469,7 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(512 + 28, b"\0\x07\x29\x59"), mark(512 + 28, b"\0\x07\x29\x5a")],
         ..NONE
     },
-    // fs/ufs/ufs_fs.h `UFS2_MAGIC`, `SBLOCK_UFS2`, in either order of bytes; the super block is the first sectors of its place.
+    // fs/ufs/ufs_fs.h `UFS2_MAGIC`, `SBLOCK_UFS2`, in either byte order; the super block is the first sectors at its place.
     Type {
         names: &["ufs", "ufs2"],
         modules: &["ufs"],
@@ -477,7 +477,7 @@ pub static TYPES: &[Type] = &[
         options: "ufstype=ufs2",
         ..NONE
     },
-    // fs/ufs/ufs_fs.h `UFS_MAGIC`, `SBLOCK_UFS1`, in either order of bytes.
+    // fs/ufs/ufs_fs.h `UFS_MAGIC`, `SBLOCK_UFS1`, in either byte order.
     Type {
         names: &["ufs1"],
         modules: &["ufs"],
@@ -486,7 +486,7 @@ pub static TYPES: &[Type] = &[
         options: "ufstype=44bsd",
         ..NONE
     },
-    // fs/ufs/ufs_fs.h `UFS_MAGIC_LFN`, `_FEA` and `_4GB`, which HP-UX alone has; on its processors the first byte is the highest.
+    // fs/ufs/ufs_fs.h `UFS_MAGIC_LFN`, `_FEA` and `_4GB`, which only HP-UX has; its processors are big-endian.
     Type {
         names: &["ufs-hp"],
         modules: &["ufs"],
@@ -498,8 +498,8 @@ pub static TYPES: &[Type] = &[
         options: "ufstype=hp",
         ..NONE
     },
-    // include/uapi/linux/gfs2_ondisk.h `GFS2_SB_ADDR` (of 512 bytes each), `GFS2_MAGIC` and `GFS2_METATYPE_SB`, big-endian. Its label is the
-    // name of a table of locks, which one machine does not need.
+    // include/uapi/linux/gfs2_ondisk.h `GFS2_SB_ADDR` (of 512 bytes each), `GFS2_MAGIC` and `GFS2_METATYPE_SB`, big-endian.
+    // The label is the name of a lock table, which a single machine does not need.
     Type {
         names: &["gfs2"],
         modules: &["gfs2"],
@@ -509,7 +509,7 @@ pub static TYPES: &[Type] = &[
         options: "lockproto=lock_nolock,acl",
         writes: true,
         stays: cluster_of_gfs2,
-        // Behind the inode, `struct gfs2_dinode`, and with the final NUL: fs/gfs2/inode.c `gfs2_symlink`.
+        // After the inode, `struct gfs2_dinode`, and with the final NUL: fs/gfs2/inode.c `gfs2_symlink`.
         target: LinkTarget::BlockWith(232 + 1),
         grain: 1,
         xattrs: true,
@@ -529,14 +529,14 @@ pub static TYPES: &[Type] = &[
         keeps: Keeps::DIRECTORIES.union(Keeps::NAMES),
         ..NONE
     },
-    // fs/freevxfs/vxfs.h `VXFS_SUPER_MAGIC`; fs/freevxfs/vxfs_super.c: of UnixWare in block 1, of HP-UX in block 8, of 1024 bytes each.
+    // fs/freevxfs/vxfs.h `VXFS_SUPER_MAGIC`; fs/freevxfs/vxfs_super.c: UnixWare in block 1, HP-UX in block 8, of 1024 bytes each.
     Type {
         names: &["vxfs"],
         modules: &["freevxfs"],
         marks: &[mark(1024, b"\xf5\xfc\x01\xa5"), mark(8192, b"\xa5\x01\xfc\xf5")],
         ..NONE
     },
-    // include/uapi/linux/affs_hardblocks.h, fs/affs/amigaffs.h `FS_OFS` and its like: `DOS` and a number.
+    // include/uapi/linux/affs_hardblocks.h, fs/affs/amigaffs.h `FS_OFS` and the following: `DOS` and a number.
     Type {
         names: &["affs"],
         modules: &["affs"],
@@ -550,7 +550,7 @@ pub static TYPES: &[Type] = &[
         // fs/affs/amigaffs.h `struct affs_tail`.
         uid_max: 0xffff,
         gid_max: 0xffff,
-        // There is one time.
+        // A file has one time.
         keeps: without(
             Keeps::NAMES
                 .union(Keeps::SPECIAL)
@@ -595,7 +595,7 @@ pub static TYPES: &[Type] = &[
         keeps: without(Keeps::NAMES.union(Keeps::HOLES)),
         ..NONE
     },
-    // include/uapi/linux/magic.h `QNX6_SUPER_MAGIC`, in either order of bytes; behind `QNX6_BOOTBLOCK_SIZE`, or without a boot block
+    // include/uapi/linux/magic.h `QNX6_SUPER_MAGIC`, in either byte order; after `QNX6_BOOTBLOCK_SIZE`, or without a boot block
     // (fs/qnx6/inode.c `qnx6_fill_super`).
     Type {
         names: &["qnx6"],
@@ -643,13 +643,13 @@ pub static TYPES: &[Type] = &[
     },
 ];
 
-/// Seconds from 1904 on in 32 bits, of which Linux takes those before 1970 for such of the next 136 years.
+/// Seconds since 1904 in 32 bits. Linux reads the values before 1970 as times in the following 136 years.
 const HFS_SECONDS: (i64, i64) = (0, u32::MAX as i64);
 
 /// include/uapi/linux/minix_fs.h `MINIX2_LINK_MAX`.
 const MINIX_LINK_MAX: u32 = 65530;
 
-/// What the versions have in common.
+/// The properties that the versions have in common.
 const MINIX: Type = Type {
     modules: &["minix"],
     also: is_minix,
@@ -662,9 +662,9 @@ const MINIX: Type = Type {
     ..NONE
 };
 
-/// Types that obento has drivers of its own for, which recognise them; here is how the kernel opens them where it is asked to.
+/// Types that have a native driver, which recognises them. The entries define how the kernel opens them on request.
 pub static OTHERS: &[Type] = &[
-    // It opens ext2 and ext3, too. fs/ext4/ext4.h `EXT4_LINK_MAX`.
+    // The module also opens ext2 and ext3. fs/ext4/ext4.h `EXT4_LINK_MAX`.
     Type {
         names: &["ext4"],
         writes: true,

@@ -1,7 +1,7 @@
-//! An open volume: the engine, and what is known of its inodes.
+//! An open volume: the engine, and the host's knowledge about inodes.
 //!
-//! Locking: `nodes` is taken before the engine's turn and kept during it, so that requests and what is learnt from them come in one
-//! order. No lock is held while a sink runs.
+//! Locking: `nodes` is locked before the engine's turn and stays locked during it, so that requests and the knowledge gained
+//! from them have one order. No lock is held while a sink runs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,19 +19,20 @@ use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Request, Run, Stat, 
 use crate::ahead::{self, SMALL};
 use crate::engine::Shared;
 use crate::nodes::Nodes;
-use crate::proofs::{Past, Proofs};
+use crate::proofs::{BypassRead, Proofs};
 use crate::stream::Stream;
 use crate::types::needs::Need;
 use crate::types::{LinkTarget, Type};
 
-/// Types that tell where on the disk a file's bytes are, and whose files were seen to be those bytes (`tests/places.rs`).
+/// The types that report the location of a file's bytes on the disk, and whose files were verified to be those bytes
+/// (`tests/places.rs`).
 const WITH_PLACES: &[&str] = &["xfs", "f2fs"];
 
-/// What `stx_attributes` and flags have in common: `STATX_ATTR_COMPRESSED`, `_IMMUTABLE`, `_APPEND`, `_NODUMP`, `_ENCRYPTED`,
-/// `_VERITY`. Source: include/uapi/linux/stat.h.
+/// The bits that `stx_attributes` and flags have in common: `STATX_ATTR_COMPRESSED`, `_IMMUTABLE`, `_APPEND`, `_NODUMP`,
+/// `_ENCRYPTED`, `_VERITY`. Source: include/uapi/linux/stat.h.
 const FLAGS: u32 = 0x4 | 0x10 | 0x20 | 0x40 | 0x800 | 0x10_0000;
 
-/// It.
+/// An open volume.
 pub struct Volume {
     pub(crate) engine: Shared,
     pub(crate) kind: &'static Type,
@@ -41,9 +42,9 @@ pub struct Volume {
     pub(crate) block_size: u32,
     pub(crate) file_size_max: u64,
     pub(crate) clock: Arc<dyn Clock>,
-    /// The guest's disk.
+    /// The disk of the guest.
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// Bytes of the image, of which a volume that is cut short has more.
+    /// The length of the image in bytes. A truncated volume is longer.
     pub(crate) found: u64,
     /// The parts of the volume that the kernel leaves out.
     pub(crate) hidden: Vec<Need>,
@@ -53,24 +54,24 @@ pub struct Volume {
 
 pub(crate) struct State {
     pub(crate) nodes: Nodes,
-    /// Whole small files that were read ahead; only of a volume that nobody changes.
+    /// Whole small files that were read ahead; only if the volume is read-only.
     pub(crate) ahead: HashMap<Ino, Vec<u8>>,
     /// Data and holes of the file that was asked about last.
     runs: Option<(Ino, u64, Vec<Run>)>,
     /// The file that is read from front to back.
     pub(crate) stream: Stream,
-    /// What proves files that are read past the guest.
+    /// The checksums that prove files that are read past the guest.
     pub(crate) proofs: Proofs,
 }
 
-/// What a volume is opened with.
+/// The parameters for opening a volume.
 pub struct Opening {
     pub kind: &'static Type,
     /// Options of mount(8).
     pub words: String,
     pub probe: Probe,
     pub device: Arc<dyn BlockDevice>,
-    /// Bytes of the image.
+    /// The length of the image in bytes.
     pub found: u64,
     pub clock: Arc<dyn Clock>,
     pub writable: bool,
@@ -119,7 +120,7 @@ impl Volume {
         })
     }
 
-    /// The longest target of a symbolic link.
+    /// Returns the longest target of a symbolic link.
     pub(crate) fn symlink_max(&self) -> u32 {
         match self.kind.target {
             LinkTarget::Bytes(max) => max,
@@ -127,27 +128,27 @@ impl Volume {
         }
     }
 
-    /// Whether it tells where on the disk bytes are.
+    /// Returns whether the volume reports the location of bytes on the disk.
     pub(crate) fn has_places(&self) -> bool {
         self.kind.names.iter().any(|name| WITH_PLACES.contains(name))
     }
 
-    /// Whether it has sums that prove where long files are.
+    /// Returns whether the volume has checksums that prove where long files are.
     pub(crate) fn has_sums(&self) -> bool {
         self.is_of("btrfs")
     }
 
-    /// Errors: Invalid for a name, of a file or an attribute, that the type cannot hold, and that Linux would change.
+    /// Errors: Invalid for the name of a file or an attribute that the type cannot store and that Linux would change.
     pub(crate) fn expect_name(&self, name: &[u8]) -> Result<()> {
         if (self.kind.keeps_name)(name) { Ok(()) } else { Err(Error::Invalid) }
     }
 
-    /// Whether it is of the type `name`.
+    /// Returns whether the volume has the type `name`.
     pub(crate) fn is_of(&self, name: &str) -> bool {
         self.kind.names.contains(&name)
     }
 
-    /// Whether it can be changed.
+    /// Returns whether the volume can be changed.
     pub(crate) fn is_writable(&self) -> bool {
         self.writable.load(Ordering::Relaxed)
     }
@@ -156,7 +157,7 @@ impl Volume {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks `request`, which is about `inos`.
+    /// Sends `request`, which is about `inos`.
     pub(crate) fn ask(&self, state: &mut State, inos: &[Ino], request: Request) -> Result<Answer> {
         self.ask_with(state, inos, request, &[])
     }
@@ -179,7 +180,7 @@ impl Volume {
         Ok(answer?)
     }
 
-    /// [`ask`](Self::ask), where there is nothing to learn but that it is done.
+    /// Like [`ask`](Self::ask), for a request whose answer contains nothing but success.
     pub(crate) fn do_it(&self, state: &mut State, inos: &[Ino], request: Request) -> Result<()> {
         match self.ask(state, inos, request)? {
             Answer::Done {} => Ok(()),
@@ -187,7 +188,7 @@ impl Volume {
         }
     }
 
-    /// [`ask`](Self::ask) for bytes.
+    /// Like [`ask`](Self::ask), for bytes.
     pub(crate) fn bytes(&self, ino: Ino, request: Request) -> Result<Vec<u8>> {
         match self.ask(&mut self.state(), &[ino], request)? {
             Answer::Bytes { bytes } => Ok(bytes),
@@ -195,7 +196,7 @@ impl Volume {
         }
     }
 
-    /// [`ask`](Self::ask) for an inode.
+    /// Like [`ask`](Self::ask), for an inode.
     pub(crate) fn node(&self, state: &mut State, inos: &[Ino], request: Request) -> Result<Attr> {
         match self.ask(state, inos, request)? {
             Answer::Node { stat } => attr_of(self.kind, &stat).map(|attr| state.nodes.in_its_life(attr)),
@@ -203,7 +204,7 @@ impl Volume {
         }
     }
 
-    /// The attributes of `ino`.
+    /// Returns the attributes of `ino`.
     pub(crate) fn attr(&self, state: &mut State, ino: Ino) -> Result<Attr> {
         if let Some(attr) = &state.nodes.get(ino)?.attr {
             return Ok(**attr);
@@ -213,7 +214,7 @@ impl Volume {
         Ok(attr)
     }
 
-    /// The size of a regular file. Errors: IsDirectory; Invalid.
+    /// Returns the size of a regular file. Errors: IsDirectory; Invalid.
     pub(crate) fn file(&self, state: &mut State, ino: Ino) -> Result<Attr> {
         let attr = self.attr(state, ino)?;
         match attr.kind {
@@ -235,7 +236,7 @@ impl Volume {
         }
     }
 
-    /// Reads from a regular file; less than asked for only at its end.
+    /// Reads from a regular file. Reads less than requested only at the end of the file.
     pub(crate) fn read_file(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let attr = {
             let mut state = self.state();
@@ -256,7 +257,7 @@ impl Volume {
             match if at < attr.size { self.read_some(&attr, asked, at, rest) } else { Ok(0) } {
                 Ok(0) => break,
                 Ok(got) => done += got,
-                // What was read is worth having; the next call meets the error again.
+                // The bytes that were read are useful; the next call meets the error again.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -264,18 +265,18 @@ impl Volume {
         Ok(done)
     }
 
-    /// Reads from before the end of a regular file, less than there is room for where it suits; `asked` for is so much in all.
+    /// Reads before the end of a regular file, possibly less than `buf` holds; `asked` is the total length of the request.
     fn read_some(&self, attr: &Attr, asked: usize, offset: u64, buf: &mut [u8]) -> Result<usize> {
         match self.read_past(attr, asked, offset, buf)? {
-            Past::Read(done) => Ok(done),
-            Past::Asks(len) => {
+            BypassRead::Read(done) => Ok(done),
+            BypassRead::Asks(len) => {
                 let room = buf.get_mut(..len).unwrap_or_default();
                 self.read_on(&mut self.state(), attr, offset, room)
             }
         }
     }
 
-    /// Writes, and answers how many bytes.
+    /// Writes, and returns the number of bytes.
     pub(crate) fn write_file(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
         let mut state = self.state();
         self.file(&mut state, ino)?;
@@ -289,10 +290,10 @@ impl Volume {
         }
     }
 
-    /// The run at `offset` of a file: where it ends, and whether it is data.
+    /// Returns the run at `offset` of a file: its end, and whether it is data.
     pub(crate) fn run(&self, state: &mut State, attr: &Attr, offset: u64) -> Result<Run> {
         let all = Run { end: attr.size, is_data: true, place: None };
-        // Small files come many at a time, and nobody tells places that may change.
+        // Small files come in large numbers, and locations that may change are not reported.
         let places = self.has_places() && !self.is_writable() && attr.size > SMALL;
         if !places && attr.blocks.saturating_mul(512) >= attr.size {
             return Ok(all);
@@ -307,7 +308,7 @@ impl Volume {
         let runs = match self.ask(state, &[attr.ino], request) {
             Ok(Answer::Runs { runs }) => runs,
             Ok(_) => return Err(nonsense()),
-            // A type that cannot tell has data everywhere.
+            // For a type without this report, everything is data.
             Err(Error::Refused(_)) => vec![all],
             Err(error) => return Err(error),
         };
@@ -316,13 +317,13 @@ impl Volume {
         found.ok_or_else(nonsense)
     }
 
-    /// Brings all changes to stable storage. The device is flushed from here too: not every type asks for that.
+    /// Writes all changes to stable storage. The device is flushed here too, since not every type requests a flush.
     pub(crate) fn sync_all(&self) -> Result<()> {
         self.do_it(&mut self.state(), &[], Request::Sync {})?;
         self.device.flush()
     }
 
-    /// Ends changes.
+    /// Ends the changes of the volume.
     pub(crate) fn seal(&self) -> Result<()> {
         let mut state = self.state();
         self.do_it(&mut state, &[], Request::Seal {})?;
@@ -333,14 +334,14 @@ impl Volume {
 }
 
 impl State {
-    /// `ino` is not what it was.
+    /// Invalidates the knowledge about `ino`.
     pub(crate) fn changed(&mut self, ino: Ino) {
         self.nodes.touch(ino);
         self.runs = None;
     }
 }
 
-/// What of `runs`, which begin at `start`, begins at `offset`.
+/// Returns the part of `runs`, which begin at `start`, that begins at `offset`.
 fn run_at(start: u64, runs: &[Run], offset: u64) -> Option<Run> {
     let at = runs.iter().position(|run| run.end > offset)?;
     let begin = at.checked_sub(1).and_then(|before| runs.get(before)).map_or(start, |run| run.end);
@@ -349,7 +350,7 @@ fn run_at(start: u64, runs: &[Run], offset: u64) -> Option<Run> {
     Some(Run { end, is_data, place: place.and_then(|place| place.checked_add(skipped)) })
 }
 
-/// The guest is not to be trusted, and this shows it.
+/// Returns the error for an answer that only an untrusted guest gives.
 pub(crate) fn nonsense() -> Error {
     DeviceError::Engine("gave an answer that makes no sense").into()
 }
@@ -358,7 +359,7 @@ fn timestamp(moment: &Moment) -> Timestamp {
     Timestamp::new(moment.seconds, moment.nanos)
 }
 
-/// Attributes as the contract has them. Errors: of no kind that there is; of a size that no `off_t` is.
+/// Converts attributes to those of the contract. Errors: a kind that does not exist; a size that does not fit `off_t`.
 pub(crate) fn attr_of(of: &Type, stat: &Stat) -> Result<Attr> {
     if stat.size > i64::MAX.unsigned_abs() {
         return Err(nonsense());
@@ -391,12 +392,12 @@ pub(crate) fn attr_of(of: &Type, stat: &Stat) -> Result<Attr> {
 
 fn statfs_of(usage: &Usage) -> StatFs {
     StatFs {
-        // A grain is a power of two, whatever the guest says.
+        // A grain is a power of two, whatever value the guest reports.
         block_size: if usage.block_size.is_power_of_two() { usage.block_size } else { 512 },
         blocks: usage.blocks,
         free: usage.free,
         available: usage.available,
-        // Erofs says that there are as many as a number holds.
+        // Erofs reports the largest number.
         inodes: if usage.inodes == u64::MAX { 0 } else { usage.inodes },
         free_inodes: if usage.inodes == u64::MAX { 0 } else { usage.free_inodes },
     }

@@ -1,4 +1,4 @@
-//! The contract's writing side.
+//! The writing part of the contract.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
 use obento_driver::{
     AskUsage, ExclusiveLayout, Extent, FileSystem, Keeps, Layout, NewNode, RenameFlags, SetAttr, Size, Span,
-    TimeChange, Usage, Victim, WritableFileSystem,
+    TimeChange, Usage, Victim, WritableFileSystem, WritePlace, WriteTicket,
 };
 use obento_linux_wire::{Moment, Node, Request, Shift, Space, Times};
 
@@ -109,9 +109,9 @@ impl WritableFileSystem for Volume {
             flags: flags.bits(),
         };
         match self.do_it(&mut state, &[from, to], request) {
-            // A type that knows no such flag.
+            // The type does not support the flag.
             Err(Error::Invalid) if flags.contains(RenameFlags::EXCHANGE) => return Err(Error::NotSupported),
-            // rename(2) lets a type say either of a directory that is not empty.
+            // rename(2) allows either error for a directory that is not empty.
             Err(Error::Exists) if other.is_some() => return Err(Error::NotEmpty),
             other => other?,
         }
@@ -143,12 +143,12 @@ impl WritableFileSystem for Volume {
         }
         change.expect_no_project()?;
         let moment = |time: Option<TimeChange>| time.map(|time| self.moment(time));
-        // Linux takes bits of the mode away from a file that changes hands.
+        // Linux clears bits of the mode when the owner of a file changes.
         let changes_hands = change.uid.is_some() || change.gid.is_some();
         let mode = change.mode.or(changes_hands.then_some(old.mode));
         let request = Request::SetAttr {
             ino: ino.0,
-            // The permissions of a symbolic link are Linux's own.
+            // Linux defines the permissions of a symbolic link.
             mode: mode.filter(|_| old.kind != FileKind::Symlink).map(obento_base::Mode::bits),
             uid: change.uid,
             gid: change.gid,
@@ -170,21 +170,24 @@ impl WritableFileSystem for Volume {
         self.change_file(ino, Request::Truncate { ino: ino.0, size })
     }
 
-    fn map_for_write(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
-        self.file(&mut self.state(), ino)?;
+    fn begin_write<'a>(&'a self, _: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> Result<WriteTicket<'a>> {
+        let Attr { size, mtime, .. } = self.file(&mut self.state(), ino)?;
         let len = range.end.checked_sub(range.start).filter(|len| *len > 0).ok_or(Error::Invalid)?;
         if range.end > self.file_end_max() {
             return Err(Error::FileTooBig);
         }
-        Ok(Extent { len, span: Span::Driver })
+        let (extent, was) = (Extent { len, span: Span::Driver }, Span::Driver);
+        Ok(WriteTicket::new(ino, &range, WritePlace { extent, was, size, mtime }, None))
     }
 
-    fn end_write(&self, _: &Layout<'_>, _: Ino, _: Range<u64>, _: TimeChange) -> Result<()> {
-        // Nothing is ever mapped for writing.
+    fn resume_write<'a>(&'a self, _: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> WriteTicket<'a> {
+        WriteTicket::resumed(ino, &range, None)
+    }
+
+    fn end_write(&self, _: WriteTicket<'_>, _: TimeChange) -> Result<()> {
+        // No file is ever mapped for writing.
         Err(Error::Invalid)
     }
-
-    fn abandon(&self, _: &Layout<'_>, _: Ino, _: Range<u64>) {}
 
     fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.write_file(ino, offset, bytes)
@@ -215,7 +218,7 @@ impl WritableFileSystem for Volume {
     }
 
     fn sync_file(&self, _: Ino) -> Result<()> {
-        // Of all types, `syncfs` alone promises the names too.
+        // Of all types, only `syncfs` also guarantees the names.
         self.sync_all()
     }
 
@@ -240,16 +243,16 @@ impl Volume {
         }
     }
 
-    /// The nearest moment to `at` that the type holds, as far as Linux does not see to that.
+    /// Returns the nearest time to `at` that the type can store, if Linux does not round it.
     pub(crate) fn kept_moment(&self, at: Timestamp) -> Moment {
         let (first, last) = self.kind.seconds;
         let seconds = at.secs().clamp(first, last);
         Moment { seconds, nanos: if seconds == at.secs() { at.nanos() } else { 0 } }
     }
 
-    /// What `name` in `dir` leads to, which the guest holds from now on.
+    /// Returns the inode of `name` in `dir`, which the guest holds from now on.
     fn hold_named(&self, state: &mut State, dir: Ino, name: &Name) -> Result<Attr> {
-        // Linux would find another file by it.
+        // Linux would find another file by this name.
         self.expect_name(name.as_bytes()).map_err(|_| Error::NotFound)?;
         let attr = self.node(state, &[dir], Request::Look { dir: dir.0, name: name.as_bytes().to_vec() })?;
         state.nodes.show(dir, name.as_bytes(), attr);
@@ -257,12 +260,12 @@ impl Volume {
         Ok(attr)
     }
 
-    /// What a new inode gets as its owner or group: where the type keeps none, that of all.
+    /// Returns the owner or group of a new inode: that of all inodes if the type stores none.
     pub(crate) fn kept_owner(&self, asked: u32) -> u32 {
         if self.kind.keeps.contains(Keeps::OWNERS) { asked } else { 0 }
     }
 
-    /// Errors of a new symbolic link's target, after those of its name.
+    /// Returns the errors of the target of a new symbolic link, which follow those of its name.
     fn check_target(&self, state: &mut State, dir: Ino, name: &Name, target: &[u8]) -> Result<()> {
         let error = match target.len() {
             0 => Error::Invalid,
@@ -273,7 +276,7 @@ impl Volume {
         Err(self.after_those_of_name(state, dir, name, error))
     }
 
-    /// Why `name` cannot be made in `dir`: `error`, unless the name is reason enough.
+    /// Returns the reason why `name` cannot be created in `dir`: an error of the name, else `error`.
     fn after_those_of_name(&self, state: &mut State, dir: Ino, name: &Name, error: Error) -> Error {
         if state.nodes.get(dir).is_ok_and(|dir| dir.nameless) {
             return Error::NotFound;
@@ -296,7 +299,7 @@ impl Volume {
     fn reserve(&self, ino: Ino, range: &Range<u64>, space: Space) -> Result<()> {
         let attr = self.file(&mut self.state(), ino)?;
         let len = range.end.checked_sub(range.start).filter(|len| *len > 0).ok_or(Error::Invalid)?;
-        // Linux zeroes parts of blocks, too.
+        // Linux also zeroes parts of blocks.
         let takes_parts = matches!(space, Space::Allocate { .. });
         if !takes_parts
             && (!self.is_aligned(range.start) || !self.is_aligned(range.end) && range.end < attr.size)
@@ -309,7 +312,7 @@ impl Volume {
         self.change_file(ino, Request::Reserve { ino: ino.0, offset: range.start, len, space })
     }
 
-    /// The most bytes of a file, in whole blocks.
+    /// Returns the largest size of a file in whole blocks.
     fn file_end_max(&self) -> u64 {
         let block = u64::from(self.block_size);
         self.file_size_max.checked_next_multiple_of(block).unwrap_or(self.file_size_max)
@@ -326,12 +329,12 @@ impl Volume {
     }
 }
 
-/// Whether what has these attributes has one name.
+/// Returns whether the inode with these attributes has one name.
 fn is_last_name(attr: &Attr) -> bool {
     attr.is_dir() || attr.nlink <= 1
 }
 
-/// What of a rename is refused before the guest is asked, in the contract's order.
+/// Returns the error of a rename that is refused before the guest is asked, in the order of the contract.
 fn check_rename(moved: &Attr, other: Option<&Attr>, flags: RenameFlags) -> Result<()> {
     match other {
         Some(_) if flags.contains(RenameFlags::NO_REPLACE) => Err(Error::Exists),
@@ -344,7 +347,7 @@ fn check_rename(moved: &Attr, other: Option<&Attr>, flags: RenameFlags) -> Resul
     }
 }
 
-/// `name` in `dir` leads to `attr`'s inode now.
+/// Records that `name` in `dir` leads to the inode with `attr`.
 fn place(state: &mut State, dir: Ino, name: &Name, attr: &Attr) -> Result<()> {
     let known = state.nodes.get_mut(attr.ino)?;
     if attr.is_dir() || known.name.is_none() {

@@ -1,4 +1,4 @@
-//! What a process that lives on keeps of the kernels that it had: nothing. Alone in its process, whose children it counts.
+//! A long-lived process retains no resources of ended kernels. The test is alone in its process, whose children it counts.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use obento_linux::LinuxDriver;
 use obento_testkit::oracle::{Oracle, call, require};
 use tempfile::NamedTempFile;
 
-/// A bound against a hang, and nothing to be measured.
+/// A limit against a hang; it measures nothing.
 const SOON: Duration = Duration::from_secs(30);
 
-/// How many processes this one started and has not seen the end of.
+/// The number of child processes that were not waited for.
 fn children() -> usize {
     let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
     // A thread may end meanwhile.
@@ -23,7 +23,7 @@ fn children() -> usize {
 }
 
 #[test]
-fn a_process_that_lives_on_keeps_no_entries_of_kernels_that_ended() {
+fn a_long_lived_process_keeps_no_entries_of_ended_kernels() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.minix")]) {
         return;
     }

@@ -1,4 +1,4 @@
-//! The bytes of files: where types say that they are on the disk, there they are, and reading finds them in whatever steps.
+//! The bytes of files are at the locations that types report, and reads in any steps return them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,17 +8,17 @@ use obento_base::{DeviceNumber, FileKind, Ino, Mode, Name, Result};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Access, Driver as _, FileSystem, LayoutLock, NewNode, OpenOptions, Span};
 use obento_env::SystemClock;
-use obento_linux::{LinuxDriver, Use};
+use obento_linux::{KernelUse, LinuxDriver};
 use obento_testkit::oracle::{Oracle, call, require};
 
-/// Lengths of files, and that of the parts whose first 64 KiB are holes.
+/// Lengths of files, and the length of the parts whose first 64 KiB are holes.
 const FILES: [(&str, u64, Option<u64>); 3] =
     [("whole", 9 << 20, None), ("holes", 5 << 20, Some(192 << 10)), ("odd", (2 << 20) + 777, None)];
 
-/// What is written at once, and left out at once.
+/// The length of each written part, and of each hole.
 const STEP: u64 = 64 << 10;
 
-/// What a file holds from `offset` on: each eight bytes tell where they are.
+/// The contents of a file from `offset` on: each eight bytes contain their position.
 fn bytes_at(offset: u64, len: u64, every: Option<u64>) -> Vec<u8> {
     let byte =
         |at: u64| if is_hole(at, every) { 0 } else { (at / 8 * 31 + 1).to_le_bytes()[(at % 8) as usize] };
@@ -33,14 +33,14 @@ fn open(kind: &str, device: Arc<dyn BlockDevice>, access: Access) -> Arc<dyn Fil
     open_with("", kind, device, access)
 }
 
-/// [`open`], with options of mount(8).
+/// Like [`open`], with options of mount(8).
 fn open_with(
     words: &'static str,
     kind: &str,
     device: Arc<dyn BlockDevice>,
     access: Access,
 ) -> Arc<dyn FileSystem> {
-    let how = Use { options: words, ..Use::default() };
+    let how = KernelUse { options: words, ..KernelUse::default() };
     let driver = LinuxDriver::used(how).find(|driver| driver.names().contains(&kind)).unwrap();
     let options = OpenOptions { access, ..OpenOptions::new(Arc::new(SystemClock)) };
     driver.open(device, &options).unwrap()
@@ -60,7 +60,7 @@ fn fill(fs: &dyn FileSystem) {
     writable.sync().unwrap();
 }
 
-/// What `mkfs.KIND` makes by these words.
+/// Creates a volume with `mkfs.KIND` and these arguments.
 fn made(kind: &str, words: &str, megabytes: u64) -> Arc<MemDevice> {
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(megabytes << 20).unwrap();
@@ -72,19 +72,19 @@ fn made(kind: &str, words: &str, megabytes: u64) -> Arc<MemDevice> {
 /// A volume with the files, open for reading.
 fn filled(kind: &str, megabytes: u64) -> Arc<dyn FileSystem> {
     let device = made(kind, "", megabytes);
-    // The log is replayed before anything is read, since nobody closed the volume.
+    // The log is replayed before the first read, since the volume was not closed.
     fill(&*open(kind, device.clone(), Access::ReadWrite));
     open(kind, device, Access::ReadOnly)
 }
 
-/// The files, as [`FILES`] has them.
+/// The files of [`FILES`].
 fn files(fs: &dyn FileSystem) -> [(Ino, u64, Option<u64>); 3] {
     FILES.map(|(name, len, every)| {
         (fs.lookup(fs.root(), Name::new(name.as_bytes()).unwrap()).unwrap(), len, every)
     })
 }
 
-/// A device that counts what the thread reads that made it: the guest's disk is another's.
+/// A device that counts the bytes that its creating thread reads; the guest's disk is read by another thread.
 struct Counting {
     device: Arc<MemDevice>,
     thread: ThreadId,
@@ -96,12 +96,12 @@ impl Counting {
         Arc::new(Self { device, thread: thread::current().id(), read: AtomicU64::new(0) })
     }
 
-    /// How many bytes were read since [`take`](Self::take).
+    /// Returns the number of bytes read since the last [`take`](Self::take).
     fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// [`read`](Self::read), and from now on it is counted anew.
+    /// Like [`read`](Self::read), and resets the counter.
     fn take(&self) -> u64 {
         self.read.swap(0, Ordering::Relaxed)
     }
@@ -133,7 +133,7 @@ impl BlockDevice for Counting {
 }
 
 #[test]
-fn what_is_mapped_is_what_was_written() {
+fn mapped_bytes_equal_the_written_ones() {
     if !require(&["linux.uml", "mkfs.xfs", "mkfs.f2fs"].map(Oracle::Program)) {
         return;
     }
@@ -162,7 +162,7 @@ fn what_is_mapped_is_what_was_written() {
 }
 
 #[test]
-fn a_file_is_the_same_in_whatever_steps_it_is_read_and_beside_what_else() {
+fn a_file_reads_the_same_in_any_steps_and_beside_any_other_reader() {
     if !require(&["linux.uml", "mkfs.f2fs"].map(Oracle::Program)) {
         return;
     }
@@ -175,17 +175,17 @@ fn a_file_is_the_same_in_whatever_steps_it_is_read_and_beside_what_else() {
         assert!(found[..got] == bytes_at(at, got as u64, every), "{step} bytes at {at} of {len}");
     };
     for step in [60_001, 256 << 10, 5 << 20] {
-        // From front to back, and a step past the end.
+        // From front to back, and one step past the end.
         for file in files {
             (0..file.1 + step as u64).step_by(step).for_each(|at| read(file, at, step));
         }
-        // Two at once, and a question between: what the guest read on is of no use then.
+        // Two readers, and another request between: the guest's read-ahead is useless then.
         for at in (0..files[0].1).step_by(step) {
             read(files[0], at, step);
             read(files[1], at, step);
             fs.statfs().unwrap();
         }
-        // Back to front, and the same bytes again.
+        // From back to front, and the same bytes again.
         for at in (0..files[2].1).step_by(step).collect::<Vec<_>>().into_iter().rev() {
             read(files[2], at, step);
             read(files[2], at, step);
@@ -193,8 +193,8 @@ fn a_file_is_the_same_in_whatever_steps_it_is_read_and_beside_what_else() {
     }
 }
 
-/// How a Btrfs is made and mounted to be filled, and whether the sums of its files' data prove them: those that there are, of one kind, of
-/// bytes as they are on one disk.
+/// How a Btrfs volume is created and mounted, and whether checksums verify its data: checksums of one kind, of the bytes that
+/// one disk contains.
 const BTRFS: [(&str, &str, bool); 7] = [
     ("", "", true),
     ("-d dup", "", true),
@@ -226,24 +226,25 @@ fn long_files_of_a_btrfs_are_read_past_the_guest_where_their_sums_prove_them() {
                     assert!(is_right, "mkfs.btrfs {words}, -o {options}: {step} bytes at {at} of {len}");
                 }
                 let data = (0..len).step_by(4096).filter(|at| !is_hole(*at, every)).count() as u64 * 4096;
-                // Steps that begin within a sector are the guest's: all but the first.
+                // All steps except the first begin within a sector, so the guest reads them.
                 let all =
                     if step.is_multiple_of(4096) { data } else { counting.read().min(step as u64 + 4096) };
                 let read = counting.take();
-                let told = format!("mkfs.btrfs {words}, -o {options}: {read} of {data} in steps of {step}");
-                assert_eq!(read, if proves { all } else { 0 }, "{told}");
+                let reported =
+                    format!("mkfs.btrfs {words}, -o {options}: {read} of {data} in steps of {step}");
+                assert_eq!(read, if proves { all } else { 0 }, "{reported}");
             }
         }
     }
 }
 
 #[test]
-fn damage_of_a_long_file_of_a_btrfs_is_told_or_read_from_the_second_copy() {
+fn damage_of_a_long_btrfs_file_is_reported_or_read_from_the_second_copy() {
     if !require(&["linux.uml", "mkfs.btrfs"].map(Oracle::Program)) {
         return;
     }
     const BAD: u64 = 8 << 20;
-    // Which copy is damaged, and how many there are.
+    // The damaged copy, and the number of copies.
     for (words, damaged, copies) in [("-d single", 0, 1), ("-d dup", 0, 2), ("-d dup", 1, 2)] {
         let device = made("btrfs", words, 256);
         fill(&*open("btrfs", device.clone(), Access::ReadWrite));
@@ -264,7 +265,7 @@ fn damage_of_a_long_file_of_a_btrfs_is_told_or_read_from_the_second_copy() {
                 assert!(found == bytes_at(at, found.len() as u64, None), "{words}: at {at}");
             }
         }
-        // What is behind it in the same step is there for whoever asks for that.
+        // A later request returns the following bytes of the same step.
         assert_eq!(fs.read(&lock.shared(), ino, BAD + 4096, &mut found), Ok(found.len() - 4096), "{words}");
     }
 }

@@ -14,7 +14,7 @@ use obento_base::NameBuf;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::debris::{Debris, UNFINISHED, claim, sweep};
+use super::remove_on_signal::{RemoveOnSignal, UNFINISHED, claim, sweep};
 use crate::{FileDevice, HostDir, HostError};
 
 /// What happens if a file with the name exists.
@@ -43,12 +43,12 @@ pub struct FreshFile {
 #[derive(Debug)]
 struct Named {
     name: OsString,
-    _debris: Debris,
+    _remove_on_signal: RemoveOnSignal,
 }
 
 impl Named {
     fn new(folder: &HostDir, name: OsString) -> Self {
-        Self { _debris: Debris::new(&folder.path().join(&name)), name }
+        Self { _remove_on_signal: RemoveOnSignal::new(&folder.path().join(&name)), name }
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
     use obento_block::BlockDevice;
 
     #[test]
-    fn a_file_appears_when_it_is_whole_and_not_before() {
+    fn a_file_appears_only_when_it_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("new");
         let names = || std::fs::read_dir(dir.path()).unwrap().count();

@@ -16,7 +16,7 @@ pub(super) const GATHER: usize = 1 << 20;
 
 /// The file that receives the bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Target<'a> {
+pub(super) struct GatherTarget<'a> {
     pub(super) file: &'a HostFile,
     /// The path for messages.
     pub(super) path: &'a Path,
@@ -41,7 +41,12 @@ impl Gather {
     }
 
     /// Makes room for `len` bytes at `offset`. Writes the gathered bytes if necessary. Errors: System.
-    pub(super) fn make_room(&mut self, offset: u64, len: u64, target: Target<'_>) -> Result<(), HostError> {
+    pub(super) fn make_room(
+        &mut self,
+        offset: u64,
+        len: u64,
+        target: GatherTarget<'_>,
+    ) -> Result<(), HostError> {
         let end = self.start.saturating_add(to_u64(self.bytes.len()));
         let gap = offset.checked_sub(end).filter(|&gap| gap < self.block && !self.bytes.is_empty());
         let fits =
@@ -57,7 +62,7 @@ impl Gather {
     }
 
     /// Writes the gathered bytes. Errors: System.
-    pub(super) fn flush(&mut self, target: Target<'_>) -> Result<(), HostError> {
+    pub(super) fn flush(&mut self, target: GatherTarget<'_>) -> Result<(), HostError> {
         write_all(&self.bytes, self.start, target)?;
         self.bytes.clear();
         Ok(())
@@ -65,7 +70,7 @@ impl Gather {
 }
 
 /// Writes `bytes` at `at`. Errors: System.
-pub(super) fn write_all(mut bytes: &[u8], mut at: u64, target: Target<'_>) -> Result<(), HostError> {
+pub(super) fn write_all(mut bytes: &[u8], mut at: u64, target: GatherTarget<'_>) -> Result<(), HostError> {
     let start = at;
     target.writeback.will_write(at..at.saturating_add(to_u64(bytes.len())));
     while !bytes.is_empty() {

@@ -12,8 +12,8 @@ use std::path::Path;
 use obento_base::wire::{to_u64, to_usize};
 use rustix::io::Errno;
 
-use super::gather::{GATHER, Gather, Target};
-use super::supply::{Opened, Supply};
+use super::gather::{GATHER, Gather, GatherTarget};
+use super::supply::{OpenedSource, Supply};
 use super::writeback::Writeback;
 use crate::{HostError, HostFile};
 
@@ -38,7 +38,7 @@ pub struct Job {
 /// Moves bytes. Each thread has its own.
 pub struct Mover<'a> {
     supply: &'a Supply,
-    target: Target<'a>,
+    target: GatherTarget<'a>,
     dir: Option<(u32, OwnedFd)>,
     gather: Gather,
     may_copy_range: bool,
@@ -53,7 +53,7 @@ impl<'a> Mover<'a> {
         writeback: &'a Writeback,
         block: u64,
     ) -> Self {
-        let target = Target { file, path, writeback };
+        let target = GatherTarget { file, path, writeback };
         Self { supply, target, dir: None, gather: Gather::new(block), may_copy_range: true }
     }
 
@@ -63,7 +63,7 @@ impl<'a> Mover<'a> {
         let opened = self.supply.open(job.data, &mut self.dir)?;
         let (fd, base) = opened.place();
         let from = base.saturating_add(job.range.start);
-        let is_end = matches!(opened, Opened::Whole(_)) && job.range.end == job.size;
+        let is_end = matches!(opened, OpenedSource::Whole(_)) && job.range.end == job.size;
         if len >= COPY_RANGE_MIN {
             self.flush()?;
             self.copy(fd, job, from, len)?;

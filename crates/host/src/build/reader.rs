@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use obento_base::wire::to_u64;
 use rustix::io::Errno;
 
-use super::supply::{Opened, Supply};
+use super::supply::{OpenedSource, Supply};
 use crate::HostError;
 
 /// Opens files one after another.
@@ -15,10 +15,10 @@ pub struct Reader<'a> {
 }
 
 /// An open file.
-pub struct Bytes<'a> {
+pub struct SuppliedFile<'a> {
     supply: &'a Supply,
     data: u32,
-    opened: Opened,
+    opened: OpenedSource,
 }
 
 impl<'a> Reader<'a> {
@@ -28,10 +28,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Opens the file with this number, whose length was `size` bytes. Errors: System; Changed.
-    pub fn open(&mut self, data: u32, size: u64) -> Result<Bytes<'a>, HostError> {
+    pub fn open(&mut self, data: u32, size: u64) -> Result<SuppliedFile<'a>, HostError> {
         let opened = self.supply.open(data, &mut self.dir)?;
-        let bytes = Bytes { supply: self.supply, data, opened };
-        if let Opened::Whole(fd) = &bytes.opened {
+        let bytes = SuppliedFile { supply: self.supply, data, opened };
+        if let OpenedSource::Whole(fd) = &bytes.opened {
             let stat = rustix::fs::fstat(fd);
             let stat = stat.map_err(|errno| HostError::system("examine", self.supply.path(data), errno))?;
             if stat.st_size.cast_unsigned() != size {
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Bytes<'_> {
+impl SuppliedFile<'_> {
     /// Fills `buf` with the bytes from `at` on. Errors: System; Changed if the file ends first.
     pub fn read_exact_at(&self, buf: &mut [u8], at: u64) -> Result<(), HostError> {
         let (fd, base) = self.opened.place();

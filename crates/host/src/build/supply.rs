@@ -51,14 +51,14 @@ pub struct Supply {
 }
 
 /// An open source of bytes.
-pub(super) enum Opened {
+pub(super) enum OpenedSource {
     /// A separate file, which is used from its start.
     Whole(OwnedFd),
     /// A part of a shared file.
     Part(Arc<File>, u64),
 }
 
-impl Opened {
+impl OpenedSource {
     /// Returns the file, and the position of the first byte in it.
     pub(super) fn place(&self) -> (BorrowedFd<'_>, u64) {
         match self {
@@ -175,7 +175,7 @@ impl Supply {
     }
 
     /// Opens a file. `last` caches the directory that was opened last, which the next file usually shares.
-    pub(super) fn open(&self, id: u32, last: &mut Option<(u32, OwnedFd)>) -> Result<Opened, HostError> {
+    pub(super) fn open(&self, id: u32, last: &mut Option<(u32, OwnedFd)>) -> Result<OpenedSource, HostError> {
         let failed = |errno| HostError::system("open", self.path(id), errno);
         match self.items.get(to_usize(id.into())) {
             Some(&Item::Entry { dir, name }) => {
@@ -185,10 +185,10 @@ impl Supply {
                 };
                 let opened = rustix::fs::openat(&fd, self.name(name), FILE, Mode::empty()).map_err(failed);
                 *last = Some((dir, fd));
-                opened.map(Opened::Whole)
+                opened.map(OpenedSource::Whole)
             }
             Some(&Item::Part { file, offset }) => match self.files.get(usize::from(file)) {
-                Some((file, _)) => Ok(Opened::Part(file.clone(), offset)),
+                Some((file, _)) => Ok(OpenedSource::Part(file.clone(), offset)),
                 None => Err(failed(rustix::io::Errno::BADF)),
             },
             Some(Item::Moved) | None => Err(failed(rustix::io::Errno::BADF)),

@@ -132,7 +132,7 @@ pub(crate) fn is_truncation(error: &io::Error) -> bool {
 }
 
 /// A decoder of one of several members of a file.
-pub(super) trait Member<R>: Read {
+pub(super) trait MemberDecoder<R>: Read {
     /// The bytes that begin a member.
     const MAGIC: &'static [u8];
 
@@ -144,7 +144,7 @@ pub(super) trait Member<R>: Read {
 
 macro_rules! member {
     ($decoder:ident, $magic:expr) => {
-        impl<R: BufRead> Member<R> for $decoder<R> {
+        impl<R: BufRead> MemberDecoder<R> for $decoder<R> {
             const MAGIC: &'static [u8] = $magic;
 
             fn start(input: R) -> Self {
@@ -178,7 +178,7 @@ pub(super) enum Members<R, D> {
     Between,
 }
 
-impl<R: BufRead, D: Member<R>> Members<R, D> {
+impl<R: BufRead, D: MemberDecoder<R>> Members<R, D> {
     fn input(&self) -> &R {
         match self {
             Self::Member(decoder) => decoder.input(),
@@ -188,7 +188,7 @@ impl<R: BufRead, D: Member<R>> Members<R, D> {
     }
 }
 
-impl<R: BufRead, D: Member<R>> Read for Members<R, D> {
+impl<R: BufRead, D: MemberDecoder<R>> Read for Members<R, D> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         loop {
             let Self::Member(decoder) = self else { return Ok(0) };

@@ -54,14 +54,14 @@ impl UnpackLimits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UnpackError {
     /// The stream unpacks to more bytes than the limit.
-    #[error("it unpacks to more than {}, the limit for a file of its length; --max-unpacked SIZE allows more", Size(*limit))]
+    #[error("its contents exceed the limit of {}\n  help: use --max-unpacked SIZE to allow more", Size(*limit))]
     Bytes {
         /// The limit.
         limit: u64,
     },
     /// The decoder needs more memory than the limit.
     #[error(
-        "unpacking it takes {} of memory, and at most {} are allowed; --unpack-memory SIZE allows more",
+        "decompression needs {} of memory, and the limit is {}\n  help: use --unpack-memory SIZE to allow more",
         match needed { Some(needed) => Size(*needed).to_string(), None => "more".into() },
         Size(*limit)
     )]
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_stream_may_unpack_to_grows_with_its_length() {
+    fn the_limit_of_unpacking_grows_with_the_length_of_the_stream() {
         let default = UnpackLimits::default();
         assert_eq!(default.check(0, 1 << 30), Ok(()));
         assert_eq!(default.check(10, (1 << 30) + 1001), Err(UnpackError::Bytes { limit: (1 << 30) + 1000 }));
@@ -114,7 +114,7 @@ mod tests {
         let error = io::Error::from(given.check(100, 6).unwrap_err());
         assert_eq!(UnpackError::of(&error), Some(UnpackError::Bytes { limit: 5 }));
         let memory = UnpackError::Memory { needed: Some(2 << 30), limit: 256 << 20 };
-        let told = "unpacking it takes 2 GiB of memory, and at most 256 MiB are allowed; --unpack-memory SIZE allows more";
-        assert_eq!(memory.to_string(), told);
+        let reported = "unpacking it takes 2 GiB of memory, and at most 256 MiB are allowed; --unpack-memory SIZE allows more";
+        assert_eq!(memory.to_string(), reported);
     }
 }

@@ -19,7 +19,7 @@ use obento_block::BlockDevice;
 use crate::{FileDevice, HostError};
 pub(crate) use decode::is_truncation;
 pub use limits::{UnpackError, UnpackLimits};
-pub use scratch::Room;
+pub use scratch::ReservedFile;
 pub(crate) use scratch::unnamed;
 use scratch::{CHUNK, Scratch, fill};
 pub use stream::Stream;
@@ -133,7 +133,7 @@ pub struct Options<'a> {
     /// proportional to that length.
     pub file_len: Option<u64>,
     /// The file to decode to. `None` creates a new file.
-    pub room: Option<Room>,
+    pub room: Option<ReservedFile>,
     /// Receives the progress every few hundred KiB.
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }

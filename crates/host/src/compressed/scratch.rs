@@ -19,12 +19,12 @@ static ZEROS: [u8; GRAIN] = [0; GRAIN];
 
 /// An unnamed temporary file, for an image that is decompressed after the right to create files was dropped.
 #[derive(Debug)]
-pub struct Room {
+pub struct ReservedFile {
     file: File,
     folder: PathBuf,
 }
 
-impl Room {
+impl ReservedFile {
     /// Creates the file in the directory for temporary files. Errors: System.
     pub fn new() -> Result<Self, HostError> {
         let folder = temporary_folder();
@@ -46,8 +46,8 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// Starts with an empty file: `room`, or a new one.
-    pub fn new(room: Option<Room>) -> Result<Self, HostError> {
-        let Room { file, folder } = room.map_or_else(Room::new, Ok)?;
+    pub fn new(room: Option<ReservedFile>) -> Result<Self, HostError> {
+        let ReservedFile { file, folder } = room.map_or_else(ReservedFile::new, Ok)?;
         Ok(Self { file, folder, position: 0, written: 0 })
     }
 

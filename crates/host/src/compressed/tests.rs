@@ -61,7 +61,7 @@ fn content(device: &FileDevice) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_programs_compress_is_recognised_and_decoded_with_its_zeros_as_holes() {
+fn output_of_the_compression_programs_is_recognised_and_decoded_with_zeros_as_holes() {
     let sample = sample();
     for (program, compression) in PROGRAMS {
         let Some(bytes) = compress(program, &[], &sample) else { continue };
@@ -98,7 +98,7 @@ fn members_streams_and_frames_follow_each_other_and_what_is_behind_them_is_ignor
 }
 
 #[test]
-fn a_stream_cut_short_gives_what_could_be_decoded() {
+fn a_truncated_stream_yields_its_decodable_bytes() {
     let sample = sample();
     for (program, compression) in PROGRAMS {
         let Some(mut bytes) = compress(program, &[], &sample) else { continue };
@@ -112,7 +112,7 @@ fn a_stream_cut_short_gives_what_could_be_decoded() {
 }
 
 #[test]
-fn damage_is_told_with_what_came_before_it() {
+fn damage_is_reported_after_the_preceding_bytes() {
     let sample = sample();
     for (program, compression) in PROGRAMS {
         let Some(mut bytes) = compress(program, &[], &sample) else { continue };
@@ -120,24 +120,24 @@ fn damage_is_told_with_what_came_before_it() {
         bytes[middle..middle + 64].fill(0xa5);
         let decoded = decode(compression, bytes.clone()).unwrap();
         // Without checksums and end marks, lzma may detect only that the data ends too early.
-        let is_told = decoded.incomplete.is_some() && compression == Compression::Lzma
+        let is_reported = decoded.incomplete.is_some() && compression == Compression::Lzma
             || matches!(decoded.incomplete, Some(Incomplete::Damaged { .. }));
-        assert!(is_told, "{program}: {:?}", decoded.incomplete);
+        assert!(is_reported, "{program}: {:?}", decoded.incomplete);
         let kind = decode(compression, bytes[..3].to_vec()).unwrap_err();
         assert!(matches!(kind, HostError::Damaged { .. }), "{program}: {kind}");
     }
 }
 
 #[test]
-fn a_bomb_stops_at_the_limit_and_progress_is_told() {
+fn a_bomb_stops_at_the_limit_and_progress_is_reported() {
     let Some(bytes) = compress("gzip", &[], &vec![0; 40 << 20]) else { return };
     let device = MemDevice::read_only(bytes);
     let mut seen = Vec::new();
     let mut progress = |progress| seen.push(progress);
     let options = Options { limits: at_most(10 << 20), progress: Some(&mut progress), ..Options::default() };
     let error = decompress(&device, Path::new("bomb.gz"), Compression::Gzip, options).unwrap_err();
-    let told = "bomb.gz: it unpacks to more than 10 MiB, the limit for a file of its length; --max-unpacked SIZE allows more";
-    assert_eq!(error.to_string(), told);
+    let reported = "cannot decompress 'bomb.gz': its contents exceed the limit of 10 MiB\n  help: use --max-unpacked SIZE to allow more";
+    assert_eq!(error.to_string(), reported);
     let last: Progress = *seen.last().unwrap();
     assert_eq!((last.decoded, last.total), (10 << 20, Some(device.len())));
 }
@@ -162,7 +162,7 @@ fn with_memory(compression: Compression, bytes: Vec<u8>, memory: u64) -> Result<
 }
 
 #[test]
-fn a_decoder_takes_the_memory_that_is_allowed_and_says_what_it_lacks() {
+fn a_decoder_takes_the_allowed_memory_and_reports_how_much_it_lacks() {
     let memory = UnpackLimits::default().memory;
     for exponent in [10, 27, 28] {
         assert_eq!(with_memory(Compression::Zstd, frame(exponent), memory).unwrap(), b"abc", "{exponent}");

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_whether_it_waits_or_not() {
+    fn written_bytes_are_read_whether_they_wait_or_not() {
         let memory = Arc::new(MemDevice::new(vec![0; 8 << 20]));
         let device = BehindDevice::new(memory.clone());
         let mut expected = vec![0; 8 << 20];
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_flushed_is_there_when_the_device_goes() {
+    fn unflushed_bytes_are_written_when_the_device_is_dropped() {
         let memory = Arc::new(MemDevice::new(vec![0; 4096]));
         BehindDevice::new(memory.clone()).write_at(7, b"seven").unwrap();
         assert_eq!(memory.snapshot()[7..12], *b"seven");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_told_by_every_flush_and_nothing_is_written_after_it() {
+    fn a_failed_write_is_reported_by_every_flush_and_nothing_is_written_after_it() {
         let bad = Arc::new(Bad(MemDevice::new(vec![0; 8 << 20]), 100));
         let device = BehindDevice::new(bad.clone());
         device.write_at(0, &[1; 4096]).unwrap();

@@ -20,6 +20,7 @@ mod tests;
 mod uring;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -66,7 +67,7 @@ impl fmt::Display for IoBackend {
 }
 
 /// An open image.
-pub struct Opened {
+pub struct OpenedImage {
     /// The bytes.
     pub device: Arc<dyn BlockDevice>,
     /// The identity of the file.
@@ -77,13 +78,24 @@ pub struct Opened {
 
 /// Opens the image at `path` and locks it for `lock`. Without a lock, the image is opened for reading.
 /// Errors: as [`FileDevice::open_locked`]; NoBackend.
-pub fn open(path: &Path, lock: Option<Purpose>, backend: IoBackend) -> Result<Opened, HostError> {
+pub fn open(path: &Path, lock: Option<Purpose>, backend: IoBackend) -> Result<OpenedImage, HostError> {
     let flags = if backend == IoBackend::Direct { OFlags::DIRECT } else { OFlags::empty() };
     let refused = |errno| HostError::NoBackend { path: path.into(), backend, errno };
     let file = FileDevice::open_as(path, lock, flags).map_err(|error| match error.errno() {
         Some(errno @ (Errno::INVAL | Errno::OPNOTSUPP)) if backend == IoBackend::Direct => refused(errno),
         _ => error,
     })?;
+    behind_backend(file, path, backend)
+}
+
+/// Opens an image from an open file that another process passed on, with the lock that belongs to it. Errors:
+/// NotAnImage; System; NoBackend.
+pub fn adopt(file: OwnedFd, path: &Path, backend: IoBackend) -> Result<OpenedImage, HostError> {
+    behind_backend(FileDevice::from_file(file.into(), path)?, path, backend)
+}
+
+fn behind_backend(file: FileDevice, path: &Path, backend: IoBackend) -> Result<OpenedImage, HostError> {
+    let refused = |errno| HostError::NoBackend { path: path.into(), backend, errno };
     let (id, notices) = (file.file_id(), file.lock_notices().to_vec());
     let device: Arc<dyn BlockDevice> = match backend {
         IoBackend::Buffered => Arc::new(file),
@@ -93,5 +105,5 @@ pub fn open(path: &Path, lock: Option<Purpose>, backend: IoBackend) -> Result<Op
         IoBackend::Mmap => Arc::new(MmapDevice::new(file).map_err(refused)?),
         IoBackend::Uring => Arc::new(UringDevice::new(file).map_err(refused)?),
     };
-    Ok(Opened { device, id, notices })
+    Ok(OpenedImage { device, id, notices })
 }

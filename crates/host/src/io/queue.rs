@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_end_with_what_they_moved_and_the_file_has_what_was_written() {
+    fn requests_return_their_lengths_and_the_file_has_the_written_bytes() {
         let file = tempfile::tempfile().unwrap();
         let Ok(mut queue) = Queue::new(file.try_clone().unwrap(), 4, 1000) else {
             // Containers forbid io_uring.

@@ -108,7 +108,7 @@ fn every_back_end_reads_and_writes_as_a_vector_of_bytes_would() {
 }
 
 #[test]
-fn every_back_end_refuses_what_is_out_of_bounds_and_writes_to_what_is_open_for_reading() {
+fn every_back_end_refuses_ranges_out_of_bounds_and_writes_to_a_read_only_file() {
     let file = file(&[7; 5000]);
     for backend in IoBackend::ALL {
         let Some(reading) = device(file.path(), Purpose::Read, backend) else { continue };

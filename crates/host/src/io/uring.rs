@@ -211,6 +211,10 @@ impl BlockDevice for UringDevice {
         self.file.discard(range)
     }
 
+    fn known_zeros(&self, range: Range<u64>) -> u64 {
+        self.file.known_zeros(range)
+    }
+
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         self.file.backing(range)
     }

@@ -188,7 +188,9 @@ fn is_mount_of(line: &[u8], device: u64) -> Option<Mount> {
         let stat = source.is_absolute().then(|| rustix::fs::stat(&source).ok()).flatten()?;
         Some(kind_of(&stat) == Some(FileKind::BlockDevice) && stat.st_rdev == device)
     };
-    if *fields.get(2)? != number.as_bytes() && is_source() != Some(true) {
+    // A server of FUSE uses the device itself, and is found as a process.
+    let is_server = fields.get(separator + 1)?.starts_with(b"fuse.");
+    if *fields.get(2)? != number.as_bytes() && (is_server || is_source() != Some(true)) {
         return None;
     }
     // The options of the file system: those of one mount point may be stricter than those of another.

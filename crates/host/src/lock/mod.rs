@@ -142,8 +142,8 @@ pub(crate) fn claim(
 /// Returns the user that prevents opening the block device at `path` with `O_EXCL`.
 pub(crate) fn exclusive_user(path: &Path) -> User {
     let Some(id) = FileId::of_path(path) else { return User::Unknown };
-    let somebody = || kernel::family_of(id).into_iter().find_map(process::using);
-    kernel::user_of(id).map(|found| found.user).or_else(somebody).unwrap_or(User::Unknown)
+    let other_process = || kernel::family_of(id).into_iter().find_map(process::using);
+    kernel::user_of(id).map(|found| found.user).or_else(other_process).unwrap_or(User::Unknown)
 }
 
 /// Returns the holder of a lock that conflicts with one of `kind` on `range`.
@@ -226,15 +226,15 @@ fn last_error() -> Errno {
 impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ourselves => f.write_str("this process itself"),
+            Self::Ourselves => f.write_str("this process"),
             Self::Process { pid, name } => write!(f, "pid {pid} ({name})"),
             Self::Loop { device, mount: None } => write!(f, "the loop device {}", PathText(device)),
             Self::Loop { device, mount: Some(mount) } => {
                 write!(f, "the loop device {}, mounted at {}", PathText(device), PathText(mount))
             }
             Self::Mount(mount) => write!(f, "the kernel, mounted at {}", PathText(mount)),
-            Self::Device(device) => write!(f, "the device {}, which is made of it", PathText(device)),
-            Self::Unknown => f.write_str("a process that cannot be seen from here"),
+            Self::Device(device) => write!(f, "the device {}, which is built on it", PathText(device)),
+            Self::Unknown => f.write_str("a process that is not visible in this PID namespace"),
         }
     }
 }
@@ -257,9 +257,9 @@ impl fmt::Display for Advice<'_> {
                 write!(f, "unmount it: umount {}; losetup -d {}", PathText(mount), PathText(device))
             }
             User::Mount(mount) => write!(f, "unmount it: umount {}", PathText(mount)),
-            User::Device(_) => f.write_str("take that one apart first"),
-            User::Ourselves => f.write_str("close it first"),
-            User::Process { .. } | User::Unknown => f.write_str("try again when it has ended"),
+            User::Device(_) => f.write_str("stop that device first"),
+            User::Ourselves => f.write_str("close the image first"),
+            User::Process { .. } | User::Unknown => f.write_str("try again after that process ends"),
         }
     }
 }
@@ -269,13 +269,10 @@ impl fmt::Display for LockNotice {
         match self {
             Self::NoLocks(errno) => {
                 let reason = crate::error::Reason(*errno);
-                write!(
-                    f,
-                    "it cannot be locked where it lies ({reason}): see to it that nobody else changes it"
-                )
+                write!(f, "the image cannot be locked: {reason}; ensure that no other process changes it")
             }
             Self::Unprotected(user) => {
-                write!(f, "in use by {user}: what is read may be old, new or a mixture of both")
+                write!(f, "in use by {user}: the data that is read may be old, new or a mixture of both")
             }
         }
     }

@@ -58,7 +58,7 @@ fn play(role: &str, image: &Path) {
 }
 
 #[test]
-fn many_read_at_once_and_nobody_changes_meanwhile() {
+fn several_readers_are_allowed_and_no_writer_meanwhile() {
     let image = image();
     let readers: Vec<_> = (0..4).map(|_| open(image.path(), Purpose::Read).unwrap()).collect();
     let error = open(image.path(), Purpose::Change).unwrap_err();
@@ -68,7 +68,7 @@ fn many_read_at_once_and_nobody_changes_meanwhile() {
 }
 
 #[test]
-fn one_changes_and_nobody_reads_or_changes_meanwhile_from_no_thread() {
+fn one_writer_excludes_all_readers_and_writers_in_all_threads() {
     let image = image();
     let writer = open(image.path(), Purpose::Change).unwrap();
     assert!(writer.lock_notices().is_empty());
@@ -76,13 +76,14 @@ fn one_changes_and_nobody_reads_or_changes_meanwhile_from_no_thread() {
         let error = std::thread::scope(|scope| scope.spawn(|| open(image.path(), purpose)).join().unwrap());
         let error = error.unwrap_err().to_string();
         let what = match purpose {
-            Purpose::Read => "is being changed",
-            Purpose::Change => "cannot be changed: it is in use",
+            Purpose::Read => ("read", "being changed"),
+            Purpose::Change => ("change", "in use"),
         };
-        assert_eq!(
-            error,
-            format!("{}: {what} by this process itself; close it first", image.path().display())
-        );
+        let (verb, state) = what;
+        let image = image.path().display();
+        let expected =
+            format!("cannot {verb} '{image}': it is {state} by this process\n  help: close the image first");
+        assert_eq!(error, expected);
     }
     // A process that requests no lock can always read.
     FileDevice::open(image.path()).unwrap();
@@ -143,7 +144,7 @@ fn a_process_that_may_not_look_into_others_is_refused_all_the_same() {
     let test = "a_process_that_may_not_look_into_others_is_refused_all_the_same";
     let writer = open(image.path(), Purpose::Change).unwrap();
     let (mut child, said) = start(test, "change", image.path(), Some(NOBODY));
-    let text = "cannot be changed: it is in use by a process that cannot be seen from here; try again when it has ended";
+    let text = "it is in use by a process that is not visible in this PID namespace\n  help: try again after that process ends";
     assert!(said.ends_with(text), "{said}");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -157,7 +158,7 @@ fn a_process_that_may_not_look_into_others_is_refused_all_the_same() {
 }
 
 #[test]
-fn a_virtual_machine_that_writes_is_told_to_readers_and_keeps_changes_out() {
+fn a_writing_virtual_machine_is_reported_to_readers_and_prevents_changes() {
     let image = image();
     let machine = std::fs::File::options().read(true).write(true).open(image.path()).unwrap();
     set_lock(&machine, libc::F_RDLCK, &QEMU_WRITES).unwrap();
@@ -197,7 +198,7 @@ fn a_lock_of_the_older_kind_names_its_process() {
 }
 
 #[test]
-fn an_image_that_is_mounted_is_refused_for_change_by_whatever_path_and_told_to_readers() {
+fn a_mounted_image_is_refused_for_change_by_any_path_and_reported_to_readers() {
     if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs")]) {
         return;
     }
@@ -229,7 +230,7 @@ fn an_image_that_is_mounted_is_refused_for_change_by_whatever_path_and_told_to_r
     open(&path, Purpose::Change).unwrap();
     let mount = LoopMount::new(&path, "ro").unwrap();
     assert!(open(&path, Purpose::Change).is_err());
-    assert_eq!(open(&path, Purpose::Read).unwrap().lock_notices(), [], "nobody changes it");
+    assert_eq!(open(&path, Purpose::Read).unwrap().lock_notices(), [], "no process changes it");
     mount.unmount().unwrap();
 }
 
@@ -247,7 +248,7 @@ fn an_image_that_is_attached_to_a_loop_device_is_refused_for_change_and_read_wit
     assert_eq!(
         changing.unwrap_err().to_string(),
         format!(
-            "{}: cannot be changed: it is in use by the loop device {node}; detach it: losetup -d {node}",
+            "cannot change '{}': it is in use by the loop device {node}\n  help: detach it: losetup -d {node}",
             image.path().display()
         )
     );
@@ -288,7 +289,7 @@ impl Drop for Attached {
 }
 
 #[test]
-fn a_disk_of_which_a_partition_is_mounted_is_refused_and_another_partition_is_not() {
+fn a_disk_with_a_mounted_partition_is_refused_and_its_other_partitions_are_not() {
     if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("sgdisk")]) {
         return;
     }
@@ -324,7 +325,7 @@ fn a_disk_of_which_a_partition_is_mounted_is_refused_and_another_partition_is_no
 }
 
 #[test]
-fn an_image_of_which_a_part_is_mounted_is_refused_for_change() {
+fn an_image_with_a_mounted_part_is_refused_for_change() {
     if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs")]) {
         return;
     }
@@ -355,7 +356,7 @@ fn forbid_locks() {
 }
 
 #[test]
-fn a_file_system_without_locks_is_told_and_not_refused() {
+fn a_file_system_without_locks_is_reported_and_not_refused() {
     let image = image();
     let opened = std::thread::scope(|scope| {
         let without_locks = || {
@@ -370,6 +371,6 @@ fn a_file_system_without_locks_is_told_and_not_refused() {
     let notice = LockNotice::NoLocks(Errno::NOLCK).to_string();
     assert_eq!(
         notice,
-        "it cannot be locked where it lies (No locks available): see to it that nobody else changes it"
+        "the image cannot be locked: no locks available; ensure that no other process changes it"
     );
 }

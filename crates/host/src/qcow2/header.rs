@@ -38,16 +38,16 @@ const _: () = assert!(HIDDEN as u64 == DIRTY | CORRUPT | COMPRESSION_TYPE);
 const COMPRESSION: usize = 104;
 
 /// The header fields that this module needs.
-pub(super) struct Header {
+pub(super) struct Qcow2Header {
     pub cluster_size: u64,
     pub l1_offset: u64,
     pub l1_entries: u64,
-    pub compression: Compression,
+    pub compression: ClusterCompression,
 }
 
 /// The compression of clusters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Compression {
+pub(super) enum ClusterCompression {
     Deflate,
     Zstd,
 }
@@ -59,7 +59,7 @@ pub fn is_qcow2(start: &[u8]) -> bool {
     next() == Some(MAGIC) && matches!(next(), Some(2 | 3))
 }
 
-impl Header {
+impl Qcow2Header {
     /// Reads and checks the header of the image at `path`. Errors: Damaged; Unsupported.
     pub fn read(device: &dyn BlockDevice, path: &Path) -> Result<Self, HostError> {
         let mut bytes = [0; COMPRESSION + 1];
@@ -89,9 +89,9 @@ impl Header {
         let features = if version >= 3 { long(72).unwrap_or(0) } else { 0 };
         check_features(features).map_err(unsupported)?;
         let compression = match bytes.get(COMPRESSION) {
-            _ if features & COMPRESSION_TYPE == 0 => Compression::Deflate,
-            Some(0) => Compression::Deflate,
-            Some(1) => Compression::Zstd,
+            _ if features & COMPRESSION_TYPE == 0 => ClusterCompression::Deflate,
+            Some(0) => ClusterCompression::Deflate,
+            Some(1) => ClusterCompression::Zstd,
             other => {
                 let number = other.copied().unwrap_or_default();
                 return Err(unsupported(format!("clusters compressed by method {number}")));

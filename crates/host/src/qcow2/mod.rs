@@ -8,6 +8,7 @@
 //! Locking: the cache of decompressed clusters has a leaf lock, which is not held during decompression.
 //! Source: qemu `docs/interop/qcow2.txt`.
 
+pub mod change;
 mod header;
 mod storage;
 mod zstd;
@@ -27,7 +28,7 @@ use parking_lot::Mutex;
 use crate::guard::guard;
 use crate::{FileDevice, FileId, HostError};
 pub use header::is_qcow2;
-use header::{Compression, Header};
+use header::{ClusterCompression, Qcow2Header};
 use storage::DeviceStorage;
 use zstd::Tables;
 
@@ -102,7 +103,7 @@ impl Qcow2Device {
             chain.push(opened);
         };
         let mut tables: Vec<Tables> = chain.iter_mut().filter_map(|opened| opened.tables.take()).collect();
-        if tables.iter().all(|tables| tables.compression() == Compression::Deflate) {
+        if tables.iter().all(|tables| tables.compression() == ClusterCompression::Deflate) {
             tables.clear();
         }
         let image = chain.into_iter().rev().fold(bottom, |below, mut opened| {
@@ -205,6 +206,17 @@ impl BlockDevice for Qcow2Device {
         Ok(())
     }
 
+    fn known_zeros(&self, range: Range<u64>) -> u64 {
+        let (mut at, end) = (range.start, range.end.min(self.len));
+        while at < end {
+            match guard(|| self.image.get_mapping(at, end - at)) {
+                Ok((Mapping::Zero { .. }, len)) if len > 0 => at += len,
+                _ => break,
+            }
+        }
+        at.min(end).saturating_sub(range.start)
+    }
+
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         let end = range.end.min(self.len);
         let len = end.checked_sub(range.start).filter(|&len| len > 0)?;
@@ -255,7 +267,7 @@ struct Opened {
 
 impl Opened {
     fn new(device: Arc<dyn BlockDevice>, path: &Path, references: References) -> Result<Self, HostError> {
-        let header = Header::read(&*device, path)?;
+        let header = Qcow2Header::read(&*device, path)?;
         let tables = Some(Tables::new(device.clone(), &header));
         let storage = DeviceStorage::new(device, header.cluster_size);
         let image = guard(|| Image::open_image(storage, false));

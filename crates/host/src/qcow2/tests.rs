@@ -129,7 +129,7 @@ fn external_data_files_are_opened_only_where_that_is_allowed() {
 }
 
 #[test]
-fn what_is_not_supported_is_named() {
+fn unsupported_features_are_named() {
     let dir = with_raw();
     if !qemu_img(&dir, &["convert", "-O", "qcow2", "-o", "extended_l2=on,cluster_size=128k", "raw", "image"])
     {
@@ -184,7 +184,7 @@ fn an_image_that_was_not_closed_can_be_read() {
 }
 
 #[test]
-fn a_truncated_image_gives_what_is_there_and_names_what_is_not() {
+fn a_truncated_image_yields_its_bytes_and_names_the_missing_ones() {
     let dir = with_raw();
     if !qemu_img(&dir, &["convert", "-O", "qcow2", "raw", "image"]) {
         return;

@@ -17,10 +17,10 @@ use ruzstd::decoding::StreamingDecoder;
 
 use crate::guard::guard;
 
-use super::header::{Compression, Header};
+use super::header::{ClusterCompression, Qcow2Header};
 
 /// The largest window of the zstd levels up to 19. A window of one cluster would be sufficient.
-const WINDOW_MAX: u64 = 8 << 20;
+pub(super) const WINDOW_MAX: u64 = 8 << 20;
 
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
@@ -32,11 +32,11 @@ pub(super) struct Tables {
     cluster_bits: u32,
     l1_offset: u64,
     l1_entries: u64,
-    compression: Compression,
+    compression: ClusterCompression,
 }
 
 impl Tables {
-    pub fn new(device: Arc<dyn BlockDevice>, header: &Header) -> Self {
+    pub fn new(device: Arc<dyn BlockDevice>, header: &Qcow2Header) -> Self {
         Self {
             device,
             cluster_bits: header.cluster_size.trailing_zeros(),
@@ -46,7 +46,7 @@ impl Tables {
         }
     }
 
-    pub fn compression(&self) -> Compression {
+    pub fn compression(&self) -> ClusterCompression {
         self.compression
     }
 
@@ -105,7 +105,7 @@ pub(super) fn read(chain: &[Tables], offset: u64) -> io::Result<Option<(u64, Vec
         if entry == 0 {
             continue;
         }
-        if entry & COMPRESSED == 0 || tables.compression != Compression::Zstd {
+        if entry & COMPRESSED == 0 || tables.compression != ClusterCompression::Zstd {
             return Ok(None);
         }
         let start = offset - offset % (1 << tables.cluster_bits);

@@ -34,6 +34,8 @@ pub enum Rights<'a> {
     Read,
     /// Also accepts connections on an open socket, and waits for signals.
     Serve,
+    /// The same, and opens files below this directory for reading: `/proc`, to identify the processes that use a mount.
+    ServeProcesses(BorrowedFd<'a>),
     /// Also opens files below these directories for reading, and lists them.
     ReadBeneath(&'a [BorrowedFd<'a>]),
     /// Also creates, changes and removes files below these directories.
@@ -96,7 +98,7 @@ fn needed(rights: Rights<'_>) -> CapabilitySet {
     // SYS_ADMIN for attributes `trusted.*`.
     let reading = CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_ADMIN;
     match rights {
-        Rights::Read | Rights::Serve => CapabilitySet::empty(),
+        Rights::Read | Rights::Serve | Rights::ServeProcesses(_) => CapabilitySet::empty(),
         Rights::ReadBeneath(_) | Rights::Build { .. } => reading,
         Rights::WriteBeneath(_) => {
             reading
@@ -127,6 +129,7 @@ fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
     let writing = all & !AccessFs::Execute;
     let (read, write) = match &rights {
         Rights::Read | Rights::Serve => (&[][..], &[][..]),
+        Rights::ServeProcesses(folder) => (std::slice::from_ref(folder), &[][..]),
         Rights::ReadBeneath(folders) => (*folders, &[][..]),
         Rights::WriteBeneath(folders) => (&[][..], *folders),
         Rights::Build { read, write } => (*read, std::slice::from_ref(write)),

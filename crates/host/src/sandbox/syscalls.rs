@@ -78,11 +78,25 @@ const BUILDING: &[c_long] = &[
 /// For asking the process that starts kernels, through an open socket, and for serving the disk of a kernel.
 const ASKING: &[c_long] = &[libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4];
 
-/// For serving: waiting for the end, and signalling it.
+/// For serving: waiting for the end, and signalling it; passing the mount to another process.
 const SERVING: &[c_long] = &[
     libc::SYS_accept4,
     libc::SYS_getsockopt,
     libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_shutdown,
+    libc::SYS_rt_sigtimedwait,
+];
+
+/// The same, and opening files of `/proc`.
+const SERVING_PROCESSES: &[c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_accept4,
+    libc::SYS_getsockopt,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
     libc::SYS_shutdown,
     libc::SYS_rt_sigtimedwait,
 ];
@@ -111,6 +125,7 @@ pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRul
     let (more, old) = match rights {
         Rights::Read => (ASKING, &[][..]),
         Rights::Serve => (SERVING, &[][..]),
+        Rights::ServeProcesses(_) => (SERVING_PROCESSES, &[][..]),
         Rights::ReadBeneath(_) => (READING, OLD_READING),
         Rights::WriteBeneath(_) => (WRITING, &[][..]),
         Rights::Build { .. } => (BUILDING, OLD_BUILDING),

@@ -42,8 +42,8 @@ fn check(applied: &Applied) {
 }
 
 #[test]
-fn a_reader_reads_what_is_open_and_opens_nothing() {
-    if !inside("a_reader_reads_what_is_open_and_opens_nothing") {
+fn a_reader_reads_open_files_and_opens_nothing() {
+    if !inside("a_reader_reads_open_files_and_opens_nothing") {
         return;
     }
     let mut open = File::open("/proc/self/status").unwrap();
@@ -128,8 +128,8 @@ fn a_writer_writes_beneath_its_target_and_nowhere_else() {
 }
 
 #[test]
-fn a_reader_of_a_tree_opens_what_lies_beneath_it_and_changes_nothing() {
-    if !inside("a_reader_of_a_tree_opens_what_lies_beneath_it_and_changes_nothing") {
+fn a_reader_of_a_tree_opens_files_below_it_and_changes_nothing() {
+    if !inside("a_reader_of_a_tree_opens_files_below_it_and_changes_nothing") {
         return;
     }
     let root = tempfile::tempdir().unwrap();
@@ -193,6 +193,28 @@ fn a_builder_reads_its_sources_and_makes_its_image_and_that_is_all() {
 }
 
 #[test]
+fn a_server_that_identifies_processes_reads_nothing_but_files_of_proc() {
+    if !inside("a_server_that_identifies_processes_reads_nothing_but_files_of_proc") {
+        return;
+    }
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("secret");
+    fs::write(&path, "x").unwrap();
+    let proc = File::open("/proc").unwrap();
+    let applied = enter(Rights::ServeProcesses(proc.as_fd()));
+    check(&applied);
+    let flags = rustix::fs::OFlags::RDONLY;
+    let open = |path: &str| rustix::fs::openat(&proc, path, flags, rustix::fs::Mode::empty());
+    assert!(open("1/stat").is_ok());
+    if applied.landlock == Measure::Applied {
+        assert!(open(&format!("self/root{}", path.display())).is_err());
+        assert!(File::open(&path).is_err());
+        let flags = rustix::fs::OFlags::WRONLY;
+        assert!(rustix::fs::openat(&proc, "self/comm", flags, rustix::fs::Mode::empty()).is_err());
+    }
+}
+
+#[test]
 fn a_server_has_no_rights_of_root_and_reaches_no_other_process_and_no_path() {
     if !inside("a_server_has_no_rights_of_root_and_reaches_no_other_process_and_no_path") {
         return;
@@ -234,7 +256,7 @@ fn a_server_has_no_rights_of_root_and_reaches_no_other_process_and_no_path() {
 
 #[test]
 fn a_compressed_image_is_decoded_after_rights_were_given_up() {
-    use crate::compressed::{Compression, Options, Room, decompress};
+    use crate::compressed::{Compression, Options, ReservedFile, decompress};
     use obento_block::BlockDevice;
     use std::io::Write;
 
@@ -246,7 +268,7 @@ fn a_compressed_image_is_decoded_after_rights_were_given_up() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), packed.finish().unwrap()).unwrap();
     let device = crate::FileDevice::open(file.path()).unwrap();
-    let room = Some(Room::new().unwrap());
+    let room = Some(ReservedFile::new().unwrap());
     let applied = enter(Rights::Read);
     check(&applied);
     let options = Options { room, ..Options::default() };

@@ -17,7 +17,7 @@ use crate::{FileId, HostDir, HostError, Xattr};
 
 /// How symbolic links are treated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Links {
+pub enum SymlinkPolicy {
     /// A link is an entry like any other.
     #[default]
     Keep,
@@ -45,7 +45,7 @@ pub struct SourceEntry {
     attr: Attr,
     id: FileId,
     /// Whether a link of this name was followed.
-    links: Links,
+    links: SymlinkPolicy,
     /// The file, if it was opened to read its attributes.
     opened: Option<Arc<OwnedFd>>,
 }
@@ -115,14 +115,14 @@ impl SourceDir {
 
     /// Returns the entry `name`. Errors: System.
     pub fn entry(&self, name: &Name) -> Result<SourceEntry, HostError> {
-        self.look(name, Links::Keep)
+        self.look(name, SymlinkPolicy::Keep)
     }
 
     /// Returns the entry `name`, or its target. Errors: System.
-    pub fn look(&self, name: &Name, links: Links) -> Result<SourceEntry, HostError> {
+    pub fn look(&self, name: &Name, links: SymlinkPolicy) -> Result<SourceEntry, HostError> {
         let (mut links, mut found) = (links, look(&self.0.fd, name.as_bytes(), links));
-        if links == Links::Follow && matches!(found, Err(Errno::NOENT | Errno::LOOP)) {
-            links = Links::Keep;
+        if links == SymlinkPolicy::Follow && matches!(found, Err(Errno::NOENT | Errno::LOOP)) {
+            links = SymlinkPolicy::Keep;
             found = look(&self.0.fd, name.as_bytes(), links);
         }
         let (attr, id) = found.map_err(|errno| HostError::system("examine", self.child(name), errno))?;
@@ -132,8 +132,8 @@ impl SourceDir {
     /// Returns the entry `name`, which is a regular file according to its directory, and opens it in the same
     /// call. If it cannot be opened or has another kind by now, the result is that of [`look`](Self::look).
     /// Errors: System.
-    pub fn look_into(&self, name: &Name, links: Links) -> Result<SourceEntry, HostError> {
-        let flags = if links == Links::Keep { FILE | OFlags::NOFOLLOW } else { FILE };
+    pub fn look_into(&self, name: &Name, links: SymlinkPolicy) -> Result<SourceEntry, HostError> {
+        let flags = if links == SymlinkPolicy::Keep { FILE | OFlags::NOFOLLOW } else { FILE };
         let opened = rustix::fs::openat(&self.0.fd, name.as_bytes(), flags, rustix::fs::Mode::empty());
         let looked = opened.and_then(|fd| look(&fd, b"", links).map(|(attr, id)| (fd, attr, id)));
         match looked {
@@ -147,9 +147,9 @@ impl SourceDir {
 
     /// Returns the directory itself as an entry without a name. Errors: System.
     pub fn as_entry(&self) -> Result<SourceEntry, HostError> {
-        let (attr, id) = look(&self.0.fd, b"", Links::Keep)
+        let (attr, id) = look(&self.0.fd, b"", SymlinkPolicy::Keep)
             .map_err(|errno| HostError::system("examine", &self.0.path, errno))?;
-        Ok(SourceEntry { dir: self.clone(), name: None, attr, id, links: Links::Keep, opened: None })
+        Ok(SourceEntry { dir: self.clone(), name: None, attr, id, links: SymlinkPolicy::Keep, opened: None })
     }
 
     /// Returns the parent directory, if it is still `expected`.
@@ -226,7 +226,7 @@ impl SourceEntry {
 
     fn open_and_look(&self, name: &Name, flags: OFlags) -> Result<(OwnedFd, rustix::fs::Stat), HostError> {
         let failed = |errno| HostError::system("open", self.path(), errno);
-        let flags = if self.links == Links::Keep { flags | OFlags::NOFOLLOW } else { flags };
+        let flags = if self.links == SymlinkPolicy::Keep { flags | OFlags::NOFOLLOW } else { flags };
         let fd = rustix::fs::openat(&self.dir.0.fd, name.as_bytes(), flags, rustix::fs::Mode::empty())
             .map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
@@ -287,11 +287,11 @@ impl SourceEntry {
         path.extend(self.name.as_deref().map_or(&b"."[..], Name::as_bytes));
         let path = path.as_slice();
         match self.links {
-            Links::Keep => all_xattrs(
+            SymlinkPolicy::Keep => all_xattrs(
                 |buffer| rustix::fs::llistxattr(path, buffer),
                 |name, buffer| rustix::fs::lgetxattr(path, name, buffer),
             ),
-            Links::Follow => all_xattrs(
+            SymlinkPolicy::Follow => all_xattrs(
                 |buffer| rustix::fs::listxattr(path, buffer),
                 |name, buffer| rustix::fs::getxattr(path, name, buffer),
             ),
@@ -397,9 +397,9 @@ fn grown(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<
 }
 
 /// Looks up `name` in `dir`, or `dir` itself if the name is empty.
-fn look(dir: &OwnedFd, name: &[u8], links: Links) -> Result<(Attr, FileId), Errno> {
+fn look(dir: &OwnedFd, name: &[u8], links: SymlinkPolicy) -> Result<(Attr, FileId), Errno> {
     let mut flags = AtFlags::empty();
-    flags.set(AtFlags::SYMLINK_NOFOLLOW, links == Links::Keep);
+    flags.set(AtFlags::SYMLINK_NOFOLLOW, links == SymlinkPolicy::Keep);
     flags.set(AtFlags::EMPTY_PATH, name.is_empty());
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let stat = rustix::fs::statx(dir, name, flags, mask)?;

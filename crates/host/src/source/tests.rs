@@ -40,7 +40,7 @@ fn a_tree_is_walked_in_the_order_of_bytes_without_following_links() {
 }
 
 #[test]
-fn entries_tell_attributes_targets_and_extended_attributes() {
+fn entries_contain_attributes_targets_and_extended_attributes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     fs::write(&path, "12345").unwrap();
@@ -69,7 +69,7 @@ fn entries_tell_attributes_targets_and_extended_attributes() {
 }
 
 #[test]
-fn holes_of_a_file_are_told_and_its_bytes_read() {
+fn holes_of_a_file_are_reported_and_its_bytes_read() {
     let dir = tempfile::tempdir().unwrap();
     let file = File::create(dir.path().join("f")).unwrap();
     file.write_all_at(&[1; 4096], 1 << 20).unwrap();
@@ -138,10 +138,10 @@ fn a_deep_tree_needs_few_open_files() {
 fn together(root: &Path, threads: usize, leave_out: &str) -> (Vec<Vec<u8>>, usize) {
     let (mut found, mut left_out) = (Vec::new(), 0);
     // The directory of each way, and the directories from it down.
-    let mut ways = std::collections::HashMap::from([(Way::FIRST, Vec::new())]);
+    let mut ways = std::collections::HashMap::from([(WalkerPath::FIRST, Vec::new())]);
     let is_left_out = |path: &[u8]| path.ends_with(leave_out.as_bytes());
     let taken = walk_together(Walk::new(root).unwrap(), threads, &is_left_out, |piece| {
-        let mut levels = ways.remove(&piece.way).expect("a way begins with a directory that was told");
+        let mut levels = ways.remove(&piece.way).expect("a way begins with a reported directory");
         for step in piece.steps {
             match step {
                 Step::LeftOut => left_out += 1,
@@ -173,7 +173,7 @@ fn together(root: &Path, threads: usize, leave_out: &str) -> (Vec<Vec<u8>>, usiz
 }
 
 #[test]
-fn several_threads_find_what_one_walk_finds_and_each_directory_before_what_is_in_it() {
+fn several_threads_find_the_entries_of_one_walk_and_each_directory_before_its_contents() {
     let dir = tempfile::tempdir().unwrap();
     for at in 0..300 {
         let folder = dir.path().join(format!("{}/{}/{at}", at % 3, at % 17));
@@ -196,7 +196,7 @@ fn several_threads_find_what_one_walk_finds_and_each_directory_before_what_is_in
 }
 
 #[test]
-fn who_takes_no_more_is_handed_no_more() {
+fn a_sink_that_stops_gets_no_further_entry() {
     let dir = tempfile::tempdir().unwrap();
     for at in 0..2000 {
         fs::create_dir_all(dir.path().join(format!("{}/{at}", at % 50))).unwrap();

@@ -26,9 +26,9 @@ const OFFERS: usize = 8;
 
 /// The path of one walker through a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Way(u64);
+pub struct WalkerPath(u64);
 
-impl Way {
+impl WalkerPath {
     /// The way that begins with the root of the tree.
     pub const FIRST: Self = Self(0);
 }
@@ -43,7 +43,7 @@ pub enum Step {
         /// The number of directories between the start of the way and the entry.
         depth: usize,
         /// The way through it, if it is a directory that another walker enters.
-        below: Option<Way>,
+        below: Option<WalkerPath>,
     },
     /// An excluded entry. Its contents are excluded too.
     LeftOut,
@@ -53,9 +53,9 @@ pub enum Step {
 
 /// Consecutive steps of one way.
 #[derive(Debug)]
-pub struct Piece {
+pub struct WalkedSteps {
     /// The way.
-    pub way: Way,
+    pub way: WalkerPath,
     /// The steps.
     pub steps: Vec<Step>,
     /// Whether the way ends with them.
@@ -70,7 +70,7 @@ pub fn walk_together<E>(
     walk: Walk,
     threads: usize,
     leave_out: &(dyn Fn(&[u8]) -> bool + Sync),
-    mut take: impl FnMut(Piece) -> Result<(), E>,
+    mut take: impl FnMut(WalkedSteps) -> Result<(), E>,
 ) -> Result<(), E> {
     let walkers = Walkers::new(walk, leave_out);
     let (sender, pieces) = sync_channel(WAITING);
@@ -97,7 +97,7 @@ pub fn walk_together<E>(
 
 /// A directory for a walker.
 struct Offer {
-    way: Way,
+    way: WalkerPath,
     walk: Walk,
     /// Its path in the tree.
     path: Vec<u8>,
@@ -121,7 +121,7 @@ struct Walkers<'a> {
 
 impl<'a> Walkers<'a> {
     fn new(walk: Walk, leave_out: &'a (dyn Fn(&[u8]) -> bool + Sync)) -> Self {
-        let waiting = vec![Offer { way: Way::FIRST, walk, path: Vec::new() }];
+        let waiting = vec![Offer { way: WalkerPath::FIRST, walk, path: Vec::new() }];
         let offers = Offers { waiting, idle: 0, busy: 0, next: 1, is_over: false };
         Self { leave_out, offers: Mutex::new(offers), changed: Condvar::new() }
     }
@@ -131,7 +131,7 @@ impl<'a> Walkers<'a> {
     }
 
     /// Walks offered directories until none remain, or `send` returns false.
-    fn work(&self, send: &mut dyn FnMut(Piece) -> bool) {
+    fn work(&self, send: &mut dyn FnMut(WalkedSteps) -> bool) {
         while let Some(offer) = self.wait() {
             let is_wanted = self.walk(offer, send);
             let mut offers = self.lock();
@@ -163,12 +163,12 @@ impl<'a> Walkers<'a> {
     }
 
     /// Returns a way for a directory that another walker could enter.
-    fn new_way(&self) -> Option<Way> {
+    fn new_way(&self) -> Option<WalkerPath> {
         let mut offers = self.lock();
         if offers.idle == 0 || offers.waiting.len() >= OFFERS {
             return None;
         }
-        let way = Way(offers.next);
+        let way = WalkerPath(offers.next);
         offers.next += 1;
         Some(way)
     }
@@ -180,14 +180,14 @@ impl<'a> Walkers<'a> {
 
     /// Walks one directory, without those subdirectories that other walkers enter. Returns whether to
     /// continue.
-    fn walk(&self, offer: Offer, send: &mut dyn FnMut(Piece) -> bool) -> bool {
+    fn walk(&self, offer: Offer, send: &mut dyn FnMut(WalkedSteps) -> bool) -> bool {
         let Offer { way, mut walk, mut path } = offer;
         // The lengths of the paths of the directories, from the start of the way down.
         let mut lens = vec![path.len()];
         let (mut steps, mut directories) = (Vec::new(), 1);
         while let Some(found) = walk.next() {
             if steps.len() >= ENTRIES || directories >= DIRECTORIES {
-                if !send(Piece { way, steps: std::mem::take(&mut steps), is_end: false }) {
+                if !send(WalkedSteps { way, steps: std::mem::take(&mut steps), is_end: false }) {
                     return false;
                 }
                 directories = 1;
@@ -223,13 +223,13 @@ impl<'a> Walkers<'a> {
             steps.push(Step::Entry { entry, depth, below });
             if let (Some(below), Some(walk)) = (below, below.and_then(|_| walk.split())) {
                 // Sent before the contents of the directory.
-                if !send(Piece { way, steps: std::mem::take(&mut steps), is_end: false }) {
+                if !send(WalkedSteps { way, steps: std::mem::take(&mut steps), is_end: false }) {
                     return false;
                 }
                 directories = 1;
                 self.offer(Offer { way: below, walk, path: path.clone() });
             }
         }
-        send(Piece { way, steps, is_end: true })
+        send(WalkedSteps { way, steps, is_end: true })
     }
 }

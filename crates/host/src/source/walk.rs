@@ -6,7 +6,7 @@ use obento_base::{FileKind, NameBuf};
 
 use rustix::io::Errno;
 
-use super::{Links, SourceDir, SourceEntry};
+use super::{SourceDir, SourceEntry, SymlinkPolicy};
 use crate::{FileId, HostError};
 
 /// Directories kept open above the current one. A tree may be deeper than the limit of open files of a
@@ -17,7 +17,7 @@ const MAX_OPEN: usize = 64;
 /// entry is an `Err` item, and the walk continues.
 pub struct Walk {
     root: Option<Root>,
-    links: Links,
+    links: SymlinkPolicy,
     opens: bool,
     levels: Vec<Level>,
     /// The directories above the root, if it was part of a walk.
@@ -56,7 +56,7 @@ impl Walk {
     fn start(root: Root) -> Self {
         Self {
             root: Some(root),
-            links: Links::Keep,
+            links: SymlinkPolicy::Keep,
             opens: false,
             levels: Vec::new(),
             above: Vec::new(),
@@ -67,7 +67,7 @@ impl Walk {
     /// Sets how links below the start are treated. With `Follow`, a directory that contains itself is an
     /// error.
     #[must_use]
-    pub fn links(mut self, links: Links) -> Self {
+    pub fn links(mut self, links: SymlinkPolicy) -> Self {
         self.links = links;
         self
     }

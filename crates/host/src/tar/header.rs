@@ -9,7 +9,7 @@ use std::ops::Range;
 use obento_base::{DeviceNumber, Timestamp};
 
 use super::acl;
-use super::records::Records;
+use super::records::RecordsBuilder;
 use crate::{Metadata, Xattr};
 
 /// The unit of an archive in bytes.
@@ -49,7 +49,7 @@ impl Kind {
 }
 
 /// The header of one entry.
-pub(super) struct Header<'a> {
+pub(super) struct TarHeader<'a> {
     kind: Kind,
     pub path: Vec<u8>,
     pub target: Vec<u8>,
@@ -62,7 +62,7 @@ pub(super) struct Header<'a> {
     times: [Timestamp; 3],
 }
 
-impl<'a> Header<'a> {
+impl<'a> TarHeader<'a> {
     pub fn new(kind: Kind, path: &[u8], meta: &Metadata<'a>) -> Self {
         Self {
             kind,
@@ -78,8 +78,8 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Adds the values that [`Header::block`] cannot store to `records`.
-    pub fn add_records(&self, records: &mut Records) {
+    /// Adds the values that [`TarHeader::block`] cannot store to `records`.
+    pub fn add_records(&self, records: &mut RecordsBuilder) {
         let names = [(&self.path, NAME, "path"), (&self.target, LINK_NAME, "linkpath")];
         if names.iter().any(|(name, ..)| std::str::from_utf8(name).is_err()) {
             // Without this record, values are UTF-8.
@@ -142,7 +142,7 @@ impl<'a> Header<'a> {
 
 /// Returns the header before the records of the entry `path`, of `len` bytes.
 pub(super) fn extended(path: &[u8], len: u64) -> [u8; BLOCK] {
-    let header = Header {
+    let header = TarHeader {
         kind: Kind::Extended,
         path: beside(path, "PaxHeaders"),
         target: Vec::new(),

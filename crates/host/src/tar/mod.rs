@@ -21,9 +21,9 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{DeviceNumber, FileKind};
 
 use crate::{DataSink, HostError, Metadata};
-use header::{BLOCK, Header, Kind};
+use header::{BLOCK, Kind, TarHeader};
 pub use read::{ACL_WORDS, AclName, Member, MemberKind, TarError, TarReader, acl_from_words};
-use records::Records;
+use records::RecordsBuilder;
 use sink::ArchiveSink;
 
 /// The unit that GNU tar writes at once and pads an archive to.
@@ -80,7 +80,7 @@ impl<W: Write> PaxWriter<W> {
         if path.last() != Some(&b'/') {
             path.push(b'/');
         }
-        self.header(Header::new(Kind::Directory, &path, meta), Records::default())
+        self.header(TarHeader::new(Kind::Directory, &path, meta), RecordsBuilder::default())
     }
 
     /// Adds a regular file of `size` bytes. `data` lists the ranges that are not holes, in order; they begin
@@ -106,8 +106,8 @@ impl<W: Write> PaxWriter<W> {
             reason: "the data of a sparse file does not begin and end at blocks".into(),
         })?;
         let map = if stored == size { Vec::new() } else { sparse_map(size, data)? };
-        let mut header = Header::new(Kind::File, path, meta);
-        let mut records = Records::default();
+        let mut header = TarHeader::new(Kind::File, path, meta);
+        let mut records = RecordsBuilder::default();
         header.size = to_u64(map.len()).saturating_add(stored);
         if !map.is_empty() {
             // A reader that supports the format restores the real name and size.
@@ -129,18 +129,18 @@ impl<W: Write> PaxWriter<W> {
 
     /// Adds a symbolic link.
     pub fn symlink(&mut self, path: &[u8], meta: &Metadata<'_>, target: &[u8]) -> Result<(), HostError> {
-        let mut header = Header::new(Kind::Symlink, path, meta);
+        let mut header = TarHeader::new(Kind::Symlink, path, meta);
         header.target = target.to_vec();
-        self.header(header, Records::default())
+        self.header(header, RecordsBuilder::default())
     }
 
     /// Adds another name of an earlier entry of the archive, whose path is `original`.
     pub fn hard_link(&mut self, path: &[u8], meta: &Metadata<'_>, original: &[u8]) -> Result<(), HostError> {
-        let mut header = Header::new(Kind::HardLink, path, meta);
+        let mut header = TarHeader::new(Kind::HardLink, path, meta);
         header.target = original.to_vec();
         // The original entry contains the attributes.
         header.xattrs = &[];
-        self.header(header, Records::default())
+        self.header(header, RecordsBuilder::default())
     }
 
     /// Adds a device node or FIFO. Returns false and writes nothing for a socket, which tar cannot store.
@@ -157,11 +157,11 @@ impl<W: Write> PaxWriter<W> {
             FileKind::Fifo => Kind::Fifo,
             _ => return Ok(false),
         };
-        let mut header = Header::new(kind, path, meta);
+        let mut header = TarHeader::new(kind, path, meta);
         if kind != Kind::Fifo {
             header.rdev = rdev;
         }
-        self.header(header, Records::default())?;
+        self.header(header, RecordsBuilder::default())?;
         Ok(true)
     }
 
@@ -173,7 +173,7 @@ impl<W: Write> PaxWriter<W> {
         writer.into_inner().map_err(|error| HostError::io("write to", &path, error.error()))
     }
 
-    fn header(&mut self, header: Header<'_>, mut records: Records) -> Result<(), HostError> {
+    fn header(&mut self, header: TarHeader<'_>, mut records: RecordsBuilder) -> Result<(), HostError> {
         header.add_records(&mut records);
         let records = records.into_bytes();
         if !records.is_empty() {

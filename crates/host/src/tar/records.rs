@@ -4,9 +4,9 @@ use obento_base::Timestamp;
 
 /// The records of one extended header.
 #[derive(Default)]
-pub(super) struct Records(Vec<u8>);
+pub(super) struct RecordsBuilder(Vec<u8>);
 
-impl Records {
+impl RecordsBuilder {
     pub fn add(&mut self, keyword: &str, value: &[u8]) {
         self.add_raw(keyword.as_bytes(), value);
     }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_record_counts_its_own_length() {
-        let mut records = Records::default();
+        let mut records = RecordsBuilder::default();
         records.add("path", &[b'x'; 90]);
         records.add("path", &[b'x'; 91]);
         records.add("a", b"b");

@@ -206,8 +206,8 @@ fn a_file_that_fails_half_way_costs_itself_and_not_the_archive() {
 
 #[test]
 fn the_same_tree_gives_the_same_bytes_and_large_files_say_their_size() {
-    let mut records = Records::default();
-    let mut header = Header::new(Kind::File, b"huge", &meta(0o644));
+    let mut records = RecordsBuilder::default();
+    let mut header = TarHeader::new(Kind::File, b"huge", &meta(0o644));
     header.size = 9 << 30;
     header.add_records(&mut records);
     let text = String::from_utf8(records.into_bytes()).unwrap();

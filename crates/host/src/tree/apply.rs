@@ -15,7 +15,7 @@ use crate::{Metadata, Xattr};
 
 /// A new entry that is open.
 #[derive(Clone, Copy)]
-pub(super) enum Target<'a> {
+pub(super) enum CreatedTarget<'a> {
     /// A regular file or directory, open for reading or writing.
     File(BorrowedFd<'a>),
     /// A node or symbolic link, open as a handle (`O_PATH`).
@@ -24,7 +24,7 @@ pub(super) enum Target<'a> {
 
 /// Owner, group and mode of an entry after its creation.
 #[derive(Clone, Copy)]
-pub(super) struct Made {
+pub(super) struct CreationState {
     pub uid: u32,
     pub gid: u32,
     /// `None` if unknown.
@@ -38,7 +38,7 @@ pub(super) enum Permissions {
     None,
 }
 
-impl Target<'_> {
+impl CreatedTarget<'_> {
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::File(fd) | Self::Handle(fd) => fd.as_fd(),
@@ -144,8 +144,8 @@ impl<'a> Applier<'a> {
     /// Sets all of `meta`, in an order in which no step resets an earlier one.
     pub fn apply(
         &mut self,
-        target: Target<'_>,
-        made: Made,
+        target: CreatedTarget<'_>,
+        made: CreationState,
         meta: &Metadata<'_>,
         mode: Mode,
         kind: Permissions,
@@ -163,8 +163,13 @@ impl<'a> Applier<'a> {
     }
 
     /// Sets the owner of the entry as far as permitted. Returns the resulting owner, group and mode.
-    fn set_owner(&mut self, target: Target<'_>, made: Made, meta: &Metadata<'_>) -> Made {
-        let Made { uid, gid, .. } = made;
+    fn set_owner(
+        &mut self,
+        target: CreatedTarget<'_>,
+        made: CreationState,
+        meta: &Metadata<'_>,
+    ) -> CreationState {
+        let CreationState { uid, gid, .. } = made;
         if (uid, gid) == (meta.uid, meta.gid) {
             return made;
         }
@@ -173,7 +178,7 @@ impl<'a> Applier<'a> {
             match target.chown(Some(meta.uid), Some(meta.gid)) {
                 // A change of owner may clear special bits and capabilities, so the mode is unknown
                 // afterwards.
-                Ok(()) => return Made { uid: meta.uid, gid: meta.gid, mode: None },
+                Ok(()) => return CreationState { uid: meta.uid, gid: meta.gid, mode: None },
                 Err(Errno::PERM) => self.shared.may_chown.store(false, Ordering::Relaxed),
                 Err(errno) => refusal = errno,
             }
@@ -185,10 +190,16 @@ impl<'a> Applier<'a> {
         if (uid, gid) != (meta.uid, meta.gid) {
             self.lose(Loss::Owner, refusal);
         }
-        Made { uid, gid, mode: made.mode.filter(|_| !group) }
+        CreationState { uid, gid, mode: made.mode.filter(|_| !group) }
     }
 
-    fn set_mode(&mut self, target: Target<'_>, owner: Made, meta: &Metadata<'_>, mut mode: Mode) {
+    fn set_mode(
+        &mut self,
+        target: CreatedTarget<'_>,
+        owner: CreationState,
+        meta: &Metadata<'_>,
+        mut mode: Mode,
+    ) {
         let mut unearned = 0;
         if owner.uid != meta.uid {
             unearned |= mode.bits() & Mode::SET_UID.bits();
@@ -208,7 +219,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    fn set_xattrs(&mut self, target: Target<'_>, meta: &Metadata<'_>, which: impl Fn(&[u8]) -> bool) {
+    fn set_xattrs(&mut self, target: CreatedTarget<'_>, meta: &Metadata<'_>, which: impl Fn(&[u8]) -> bool) {
         for xattr in meta.xattrs.iter().filter(|xattr| which(&xattr.name)) {
             let acl = xattr.name == ACL_ACCESS.as_bytes() || xattr.name == ACL_DEFAULT.as_bytes();
             // A list is part of the permissions.
@@ -229,7 +240,7 @@ impl<'a> Applier<'a> {
     }
 
     /// Removes from the group the permissions that only the mask of the lost list `value` allowed.
-    fn narrow_mode(&mut self, target: Target<'_>, value: &[u8]) {
+    fn narrow_mode(&mut self, target: CreatedTarget<'_>, value: &[u8]) {
         let stat = rustix::fs::fstat(target.fd()).map_err(|errno| self.lose(Loss::Mode, errno));
         let (Ok(stat), Some(group)) = (stat, owning_group(value)) else { return };
         let bits = u16::try_from(stat.st_mode & 0o7777).unwrap_or(0);
@@ -238,7 +249,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    pub fn set_times(&mut self, target: Target<'_>, meta: &Metadata<'_>) {
+    pub fn set_times(&mut self, target: CreatedTarget<'_>, meta: &Metadata<'_>) {
         if let Err(errno) = target.set_times(&timestamps(meta)) {
             return self.lose(Loss::Times, errno);
         }

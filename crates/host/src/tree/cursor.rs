@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::apply::{ACL_ACCESS, ACL_DEFAULT, Applier, Made, Permissions, Target};
+use super::apply::{ACL_ACCESS, ACL_DEFAULT, Applier, CreatedTarget, CreationState, Permissions};
 use super::dir::{Dir, OwnedMetadata, open_at};
-use super::later::{File, Later};
+use super::later::{PendingFile, PendingFiles};
 use super::links::{LinkKey, Original, identify};
 use super::place::{Place, level};
 use super::replaced::Replaced;
@@ -29,7 +29,7 @@ pub struct TreeWriter {
     report: Report,
     /// A buffer for the bytes of a file, which is reused between files.
     buffer: Vec<u8>,
-    pub(super) later: Option<Later>,
+    pub(super) later: Option<PendingFiles>,
 }
 
 impl TreeWriter {
@@ -63,7 +63,7 @@ impl TreeWriter {
             may_chown: AtomicBool::new(true),
             may_copy_range: AtomicBool::new(true),
             spared: Vec::new(),
-            made: super::Made::default(),
+            made: super::CreatedEntries::default(),
         };
         let place = Place::new(root, Vec::new(), level(None, fd, &stat, false, group), group);
         Ok(Self {
@@ -98,13 +98,13 @@ impl TreeWriter {
     /// [`late_errors`](Self::late_errors), or by [`finish`](Self::finish).
     #[must_use]
     pub fn behind(mut self) -> Self {
-        self.later = Some(Later::new(self.shared.clone()));
+        self.later = Some(PendingFiles::new(self.shared.clone()));
         self
     }
 
     /// Returns the errors of files that were created but could not be written, as far as known.
     pub fn late_errors(&mut self) -> Vec<HostError> {
-        self.later.as_ref().map_or_else(Vec::new, Later::errors)
+        self.later.as_ref().map_or_else(Vec::new, PendingFiles::errors)
     }
 
     /// Waits until the errors of all files are known.
@@ -154,8 +154,8 @@ impl TreeWriter {
             self.report.directories += 1;
             note_made(&self.shared, &dir, name, FileId::of(&stat));
             if dir.default_acl {
-                Target::File(fd.as_fd()).remove_acl(ACL_DEFAULT);
-                Target::File(fd.as_fd()).remove_acl(ACL_ACCESS);
+                CreatedTarget::File(fd.as_fd()).remove_acl(ACL_DEFAULT);
+                CreatedTarget::File(fd.as_fd()).remove_acl(ACL_ACCESS);
             }
         }
         if !fresh && is_made_as_other(&self.shared, &dir, name, FileId::of(&stat)) {
@@ -186,8 +186,8 @@ impl TreeWriter {
         let path = || self.place.path(None);
         let mut applier = Applier::new(&self.shared, &mut self.report, &path);
         let mode = applier.final_mode(&meta, FileKind::Directory);
-        let made = Made { uid, gid, mode: None };
-        applier.apply(Target::File(dir.as_fd()), made, &meta, mode, Permissions::Own);
+        let made = CreationState { uid, gid, mode: None };
+        applier.apply(CreatedTarget::File(dir.as_fd()), made, &meta, mode, Permissions::Own);
     }
 
     /// Creates a regular file with the bytes that `fill` hands over. Removes the file if `fill` fails.
@@ -236,11 +236,11 @@ impl TreeWriter {
             let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
             return Err(error);
         }
-        let target = Target::File(file.as_fd());
+        let target = CreatedTarget::File(file.as_fd());
         if dir.default_acl {
             target.remove_acl(ACL_ACCESS);
         }
-        let made = Made {
+        let made = CreationState {
             uid: shared.creator.uid,
             gid: dir.group,
             mode: (!dir.default_acl && whole.is_none())
@@ -251,7 +251,7 @@ impl TreeWriter {
         {
             let (dir, name, path, meta) = (dir.clone(), name.to_buf(), path(), OwnedMetadata::new(meta));
             let keep = applier.keep;
-            later.push(File { file, dir, name, path, meta, made, mode, keep, pieces }, used);
+            later.push(PendingFile { file, dir, name, path, meta, made, mode, keep, pieces }, used);
             return Ok(Written::Created);
         }
         applier.apply(target, made, meta, mode, Permissions::Own);
@@ -332,10 +332,10 @@ impl TreeWriter {
                 return Err(HostError::Changed { path: self.place.path(Some(name)) });
             }
         }
-        let made = Made { uid: self.shared.creator.uid, gid: dir.group, mode: None };
+        let made = CreationState { uid: self.shared.creator.uid, gid: dir.group, mode: None };
         let path = || self.place.path(Some(name));
         let mut applier = Applier::new(&self.shared, &mut self.report, &path);
-        let target = Target::Handle(handle.as_fd());
+        let target = CreatedTarget::Handle(handle.as_fd());
         let (mode, permissions) = match kind {
             FileKind::Symlink => (meta.mode, Permissions::None),
             _ => (applier.final_mode(meta, kind), Permissions::Own),

@@ -7,7 +7,7 @@
 //! stay busy.
 //! Invariant: at most [`BATCHES`] batches wait, each with at most [`ROW`] bytes and [`FILES`] open files.
 //! Invariant: a file that cannot be written is removed. A file that cannot be read has zeros in place of the
-//! rest. [`Later::errors`] returns the reasons, at the latest after [`Later::settle`].
+//! rest. [`PendingFiles::errors`] returns the reasons, at the latest after [`PendingFiles::settle`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use obento_block::Backing;
 use rustix::fs::{AtFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::apply::{Applier, Made, Permissions, Target};
+use super::apply::{Applier, CreatedTarget, CreationState, Permissions};
 use super::dir::{Dir, OwnedMetadata};
 use super::{Keep, Report, Shared};
 use crate::{HostError, HostFile};
@@ -39,12 +39,12 @@ const BATCHES: usize = 4;
 const ALIGN: usize = 64;
 
 /// Files that wait to be written.
-pub(super) struct Later {
+pub(super) struct PendingFiles {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
     row: Vec<u8>,
     used: usize,
-    files: Vec<File>,
+    files: Vec<PendingFile>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,27 +57,27 @@ struct Queue {
 }
 
 /// An existing empty file, and its bytes.
-pub(super) struct File {
+pub(super) struct PendingFile {
     pub file: OwnedFd,
     pub dir: Arc<Dir>,
     pub name: NameBuf,
     /// The path for messages.
     pub path: PathBuf,
     pub meta: OwnedMetadata,
-    pub made: Made,
+    pub made: CreationState,
     pub mode: Mode,
     /// The part of `meta` to set.
     pub keep: Keep,
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<PendingPiece>,
 }
 
 /// Bytes, and their position in the file.
-pub(super) struct Piece {
+pub(super) struct PendingPiece {
     pub position: u64,
-    pub bytes: Bytes,
+    pub bytes: PendingBytes,
 }
 
-pub(super) enum Bytes {
+pub(super) enum PendingBytes {
     /// Bytes of the batch's row.
     Row(Range<usize>),
     /// Bytes of a host file.
@@ -86,7 +86,7 @@ pub(super) enum Bytes {
 
 struct Batch {
     row: Vec<u8>,
-    files: Vec<File>,
+    files: Vec<PendingFile>,
 }
 
 #[derive(Default)]
@@ -143,7 +143,7 @@ impl Queue {
     }
 }
 
-impl Later {
+impl PendingFiles {
     pub fn new(shared: Arc<Shared>) -> Self {
         Self { shared, queue: Arc::default(), row: Vec::new(), used: 0, files: Vec::new(), thread: None }
     }
@@ -165,7 +165,7 @@ impl Later {
     }
 
     /// Takes over a file, with `used` bytes in that memory.
-    pub fn push(&mut self, file: File, used: usize) {
+    pub fn push(&mut self, file: PendingFile, used: usize) {
         self.used += used;
         self.files.push(file);
         if self.files.len() >= FILES {
@@ -224,7 +224,7 @@ impl super::TreeWriter {
     }
 }
 
-impl Drop for Later {
+impl Drop for PendingFiles {
     fn drop(&mut self) {
         self.settle();
         self.queue.lock().ends = true;
@@ -255,7 +255,7 @@ fn finish(batch: Batch, shared: &Shared) -> (Vec<u8>, Report, Vec<HostError>) {
         let path = || file.path.clone();
         let mut applier = Applier::new(shared, &mut report, &path);
         applier.keep = file.keep;
-        let target = Target::File(file.file.as_fd());
+        let target = CreatedTarget::File(file.file.as_fd());
         applier.apply(target, file.made, &file.meta.get(), file.mode, Permissions::Own);
         report.files += 1;
     }
@@ -268,15 +268,17 @@ pub(super) enum Broken {
     Target(Errno),
 }
 
-fn write(file: &File, row: &[u8]) -> Result<(), Broken> {
+fn write(file: &PendingFile, row: &[u8]) -> Result<(), Broken> {
     // The kernel's position in the file, where sendfile(2) writes.
     let mut at = 0;
     let mut read = Ok(());
     for piece in &file.pieces {
         match &piece.bytes {
-            Bytes::Row(range) => put(&file.file, row.get(range.clone()).unwrap_or_default(), piece.position)
-                .map_err(Broken::Target)?,
-            Bytes::Host(backing) => match send(&file.file, backing, piece.position, &mut at) {
+            PendingBytes::Row(range) => {
+                put(&file.file, row.get(range.clone()).unwrap_or_default(), piece.position)
+                    .map_err(Broken::Target)?
+            }
+            PendingBytes::Host(backing) => match send(&file.file, backing, piece.position, &mut at) {
                 // Unreadable bytes become zeros, and the rest is copied.
                 Err(Broken::Source(errno)) => {
                     let end = piece.position.saturating_add(backing.len);

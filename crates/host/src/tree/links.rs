@@ -44,8 +44,8 @@ pub(super) struct Original {
 }
 
 /// The inodes with several names.
-pub(super) struct Links {
-    known: HashMap<LinkKey, Known>,
+pub(super) struct LinkTable {
+    known: HashMap<LinkKey, LinkedInode>,
     /// The directory of the previous entry, which the next one probably shares.
     last: Option<Arc<[NameBuf]>>,
     /// Bytes of all entries. A shared path counts once.
@@ -55,19 +55,19 @@ pub(super) struct Links {
     is_tight: bool,
 }
 
-struct Known {
+struct LinkedInode {
     original: Original,
     /// Expected further names according to the source.
     left: u32,
 }
 
-impl Default for Links {
+impl Default for LinkTable {
     fn default() -> Self {
         Self::with_budget(BUDGET)
     }
 }
 
-impl Links {
+impl LinkTable {
     pub fn with_budget(budget: usize) -> Self {
         Self { known: HashMap::new(), last: None, held: 0, budget, is_tight: false }
     }
@@ -98,7 +98,7 @@ impl Links {
         let directory = same.unwrap_or_else(|| directory.cloned().collect());
         self.last = Some(directory.clone());
         let original = Original { directory, name: name.to_buf(), id };
-        self.known.insert(key, Known { original, left: more });
+        self.known.insert(key, LinkedInode { original, left: more });
         true
     }
 
@@ -109,7 +109,7 @@ impl Links {
         if known.left > 0 || !self.is_tight {
             return Some(known.original.clone());
         }
-        let Known { original, .. } = self.known.remove(&key)?;
+        let LinkedInode { original, .. } = self.known.remove(&key)?;
         self.release(&original);
         Some(original)
     }
@@ -175,17 +175,17 @@ mod tests {
     }
 
     /// Creates a map with room for `entries` in one directory with one short name.
-    fn with_room_for(entries: usize) -> Links {
-        Links::with_budget(NAME + 1 + entries * (ENTRY + 1))
+    fn with_room_for(entries: usize) -> LinkTable {
+        LinkTable::with_budget(NAME + 1 + entries * (ENTRY + 1))
     }
 
-    fn insert(links: &mut Links, ino: u64, directory: &str, more: u32) -> bool {
+    fn insert(links: &mut LinkTable, ino: u64, directory: &str, more: u32) -> bool {
         let path = [name(directory).to_buf()];
         links.insert(key(ino), path.iter(), name("f"), FileId { dev: 1, ino }, more)
     }
 
     #[test]
-    fn what_is_finished_stays_while_there_is_room_and_goes_first() {
+    fn finished_entries_stay_while_space_exists_and_are_dropped_first() {
         let mut links = with_room_for(3);
         for ino in 1..=3 {
             assert!(insert(&mut links, ino, "d", 1));
@@ -195,7 +195,7 @@ mod tests {
             assert!(links.next(key(ino)).is_some());
         }
         assert!(insert(&mut links, 4, "d", 2));
-        let known = |links: &Links, ino| links.known.contains_key(&key(ino));
+        let known = |links: &LinkTable, ino| links.known.contains_key(&key(ino));
         assert_eq!([1, 2, 3, 4].map(|ino| known(&links, ino)), [false, false, true, true]);
         assert!(links.next(key(4)).is_some() && links.next(key(4)).is_some());
         assert!(links.next(key(4)).is_none());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_given_back_whatever_the_order() {
+    fn taken_buffers_are_returned_in_any_order() {
         let mut links = with_room_for(8);
         links.is_tight = true;
         for round in 0..1000 {

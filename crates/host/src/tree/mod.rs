@@ -38,14 +38,14 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use crate::FileId;
-use links::Links;
+use links::LinkTable;
 
 /// The state that all cursors of one tree share.
 struct Shared {
     options: TreeOptions,
     root_fd: OwnedFd,
     creator: Creator,
-    links: Mutex<Links>,
+    links: Mutex<LinkTable>,
     /// The report of finished cursors.
     report: Mutex<Report>,
     /// Bytes of data so far, for the limit.
@@ -57,13 +57,13 @@ struct Shared {
     may_copy_range: AtomicBool,
     /// Files that the source is read from. They are never removed to make room.
     spared: Vec<FileId>,
-    made: Made,
+    made: CreatedEntries,
 }
 
 /// The entries that this run created, to distinguish them from existing ones: the file system may treat two
 /// names as the same.
 #[derive(Default)]
-struct Made {
+struct CreatedEntries {
     /// Inodes in directories that existed before, and in others if those may be entered again.
     inodes: Mutex<HashSet<FileId>>,
     /// Whether a directory that was created and left may be entered again, for another source.

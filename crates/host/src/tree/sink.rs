@@ -10,7 +10,7 @@ use obento_block::{Backing, BlockDevice};
 use rustix::io::Errno;
 
 use super::Shared;
-use super::later::{Broken, Bytes, Piece, SEND_MIN, SMALL, put, send};
+use super::later::{Broken, PendingBytes, PendingPiece, SEND_MIN, SMALL, put, send};
 use crate::{DataSink, HostError, HostFile, SinkError};
 
 /// Bytes moved at once: enough to hide the cost of a call, and few enough to stay in a CPU cache.
@@ -43,7 +43,7 @@ pub(super) struct Waiting<'a> {
     pub used: usize,
     /// How many bytes wait in total, in memory or in a host file.
     pub len: u64,
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<PendingPiece>,
 }
 
 impl Waiting<'_> {
@@ -56,8 +56,8 @@ impl Waiting<'_> {
     fn take(&mut self, position: u64, len: usize) -> Option<&mut [u8]> {
         let range = self.used..self.used.checked_add(len)?;
         let room = self.room.get_mut(range.clone())?;
-        let bytes = Bytes::Row(self.start + range.start..self.start + range.end);
-        self.pieces.push(Piece { position, bytes });
+        let bytes = PendingBytes::Row(self.start + range.start..self.start + range.end);
+        self.pieces.push(PendingPiece { position, bytes });
         self.used = range.end;
         self.len += to_u64(len);
         Some(room)
@@ -109,7 +109,7 @@ impl FileSink<'_> {
             return false;
         };
         waiting.len += len;
-        waiting.pieces.push(Piece { position: self.position, bytes: Bytes::Host(backing) });
+        waiting.pieces.push(PendingPiece { position: self.position, bytes: PendingBytes::Host(backing) });
         true
     }
 
@@ -117,14 +117,14 @@ impl FileSink<'_> {
     fn write_waiting(&mut self) -> Result<(), SinkError> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
         let mut at = 0;
-        for Piece { position, bytes } in waiting.pieces {
+        for PendingPiece { position, bytes } in waiting.pieces {
             let written = match bytes {
-                Bytes::Row(range) => {
+                PendingBytes::Row(range) => {
                     let range = range.start - waiting.start..range.end - waiting.start;
                     let bytes = waiting.room.get(range).unwrap_or_default();
                     put(self.file, bytes, position).map_err(Broken::Target)
                 }
-                Bytes::Host(backing) => send(self.file, &backing, position, &mut at),
+                PendingBytes::Host(backing) => send(self.file, &backing, position, &mut at),
             };
             written.map_err(|broken| match broken {
                 Broken::Target(errno) => SinkError::Sink(self.failed(errno)),

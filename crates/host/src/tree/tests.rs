@@ -51,7 +51,7 @@ fn lost(report: &Report, loss: Loss) -> u64 {
 
 /// Runs the test `test` of this file again as a user without privileges. Copies the program to a place where
 /// that user can read it.
-fn again_as_nobody(test: &str) {
+fn again_without_rights(test: &str) {
     if !require(&[Oracle::Program("setpriv")]) {
         return;
     }
@@ -99,7 +99,7 @@ fn a_tree_keeps_kinds_modes_and_times() {
     assert_eq!(fs::read_link(root.path().join("dir/link")).unwrap(), PathBuf::from("/nowhere/else"));
     assert_eq!(fs::read(root.path().join("dir/file")).unwrap(), b"hello");
     if is_root() {
-        again_as_nobody("a_tree_keeps_kinds_modes_and_times");
+        again_without_rights("a_tree_keeps_kinds_modes_and_times");
     } else {
         fs::set_permissions(root.path().join("dir"), fs::Permissions::from_mode(0o700)).unwrap();
     }
@@ -137,7 +137,7 @@ fn owners_devices_and_capabilities_are_kept_as_root_and_counted_otherwise() {
         let node = fs::metadata(root.path().join("null")).unwrap();
         assert_eq!((node.uid(), node.rdev()), (4321, rustix::fs::makedev(1, 3)));
         assert_eq!((device, report.lost.len()), (Written::Created, 0));
-        again_as_nobody("owners_devices_and_capabilities_are_kept_as_root_and_counted_otherwise");
+        again_without_rights("owners_devices_and_capabilities_are_kept_as_root_and_counted_otherwise");
     } else {
         assert_eq!((meta.uid(), meta.mode() & 0o7777, device), (NOBODY, 0o555, Written::Dropped));
         let kinds = [Loss::Owner, Loss::SpecialBits, Loss::Xattr, Loss::Device];
@@ -187,7 +187,7 @@ fn without_mode_and_times_files_are_as_if_made_by_hand() {
 }
 
 #[test]
-fn what_stands_at_a_target_name_is_replaced_and_never_followed() {
+fn an_entry_at_a_target_name_is_replaced_and_never_followed() {
     let outside = tempfile::tempdir().unwrap();
     let victim = outside.path().join("victim");
     fs::write(&victim, "untouched").unwrap();
@@ -311,7 +311,7 @@ fn existing_files_stay_or_go_as_asked() {
 }
 
 #[test]
-fn holes_stay_holes_and_ranges_of_a_device_arrive_whole() {
+fn holes_stay_holes_and_ranges_of_a_device_arrive_completely() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let pattern: Vec<u8> = (0..1_u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs::write(image.path(), &pattern).unwrap();
@@ -469,7 +469,7 @@ fn a_kernel_without_openat2_gets_by_with_openat() {
         rustix::fs::ResolveFlags::empty(),
     );
     assert_eq!(none.err(), Some(rustix::io::Errno::NOSYS));
-    what_stands_at_a_target_name_is_replaced_and_never_followed();
+    an_entry_at_a_target_name_is_replaced_and_never_followed();
     a_directory_swapped_for_a_link_while_it_is_written_leads_nowhere();
 }
 
@@ -534,7 +534,7 @@ fn small_files_are_written_behind_with_all_that_belongs_to_them() {
 }
 
 #[test]
-fn what_cannot_be_written_behind_is_told_and_removed() {
+fn a_file_that_a_later_write_cannot_complete_is_reported_and_removed() {
     let root = tempfile::tempdir().unwrap();
     let mut tree = writer(&root, TreeOptions::default());
     for file in ["a", "b", "c"] {
@@ -553,7 +553,7 @@ fn what_cannot_be_written_behind_is_told_and_removed() {
 }
 
 #[test]
-fn small_files_whose_bytes_lie_in_a_file_of_the_host_are_written_behind_too() {
+fn small_files_with_bytes_in_a_host_file_are_written_behind_too() {
     let root = tempfile::tempdir().unwrap();
     let source: Vec<u8> = (0..200_000_u32).map(|at| (at / 7 % 251) as u8).collect();
     let image = root.path().join("image");
@@ -583,7 +583,7 @@ fn small_files_whose_bytes_lie_in_a_file_of_the_host_are_written_behind_too() {
 }
 
 #[test]
-fn what_cannot_be_read_behind_is_zeros_and_told() {
+fn bytes_that_a_later_read_cannot_get_are_zeros_and_reported() {
     let root = tempfile::tempdir().unwrap();
     let image = root.path().join("image");
     fs::write(&image, [7; 20_000]).unwrap();

@@ -1,7 +1,8 @@
-//! The program that the kernel engine brings along, static and small, in two roles.
+//! The program that the kernel engine contains, static and small, with two roles.
 //!
-//! As `init` of the guest it mounts the disk and answers requests ([`guest`]). As the guest's *warden* on the host it starts the
-//! kernel with as few rights as can be, and sees to it that nothing of it outlives the process it works for ([`warden`]).
+//! As `init` of the guest, it mounts the disk and serves requests ([`guest`]). As the *warden* of the guest on the host, it
+//! starts the kernel with as few rights as possible, and ensures that no part of it outlives the process that uses it
+//! ([`warden`]).
 //!
 //! This crate may contain `unsafe`: it maps the memory that it shares with the host, and forks.
 
@@ -14,7 +15,7 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     match arguments.split_first() {
         Some((role, command)) if role == "warden" => warden::run(command),
-        // The kernel passes on what words of its command line it does not know; none of them names a role.
+        // The kernel passes on unknown words of its command line; none of them names a role.
         _ => guest::run(),
     }
 }

@@ -1,10 +1,10 @@
 //! The warden: starts the kernel on the host, and ends it.
 //!
-//! Invariant: nothing of the kernel outlives the process that it works for, whatever is killed. That process holds the other
-//! end of a pipe, its lifeline; when it ends in whatever way the pipe is cut. The warden is two processes: the inner one is
-//! the parent of the kernel and waits for the kernel's end, for the cut, or for the end of the outer one. Where the host allows user name
-//! spaces it is the first of a process name space, all of which ends with it; elsewhere both are heirs to orphans and kill them, so that
-//! one of the two may be killed.
+//! Invariant: no part of the kernel outlives the process that uses it, whichever process is killed. The user process holds the
+//! other end of a pipe, the lifeline, which is closed when that process ends in any way. The warden is two processes. The inner
+//! one is the parent of the kernel, and waits for the end of the kernel, of the lifeline, or of the outer process. If the host
+//! allows user name spaces, the inner one is the first process of a process name space, which ends with it. Otherwise both
+//! adopt orphans and kill them, so that either of the two may be killed.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -33,7 +33,7 @@ use root::own_mounts;
 mod jail;
 mod root;
 
-/// `LIFELINE PROGRAM ARGUMENT...`: the number of the pipe's descriptor and what to start. Exits as that does.
+/// `LIFELINE PROGRAM ARGUMENT...`: the number of the pipe's descriptor, and the program. Exits with the status of the program.
 pub fn run(command: &[OsString]) -> ExitCode {
     match start(command) {
         Ok(code) => code,
@@ -47,9 +47,9 @@ pub fn run(command: &[OsString]) -> ExitCode {
 fn start(command: &[OsString]) -> io::Result<ExitCode> {
     let [lifeline, program @ ..] = command else { return Err(io::ErrorKind::InvalidInput.into()) };
     let lifeline = lifeline.to_str().and_then(|number| number.parse().ok());
-    // SAFETY: whoever starts a warden leaves it this descriptor, which nobody else here owns.
+    // SAFETY: the process that starts a warden leaves it this descriptor, and no other code of the warden owns it.
     let lifeline = unsafe { OwnedFd::from_raw_fd(lifeline.ok_or(io::ErrorKind::InvalidInput)?) };
-    // What is made here is to be entered by whom the kernel becomes.
+    // The user that the kernel gets must be able to enter the folders that are created here.
     umask(Mode::from_raw_mode(0o022));
     give_up_root(program.first().map(Path::new));
     set_child_subreaper(Pid::from_raw(1))?;
@@ -71,46 +71,46 @@ fn start(command: &[OsString]) -> io::Result<ExitCode> {
     }
 }
 
-/// Nobody's number: what the host's kernel calls who has none (`DEFAULT_OVERFLOWUID` of include/linux/highuid.h).
+/// The user ID that the host's kernel shows for unmapped users (`DEFAULT_OVERFLOWUID` of include/linux/highuid.h).
 const NOBODY: u32 = 65534;
 
-/// Becomes nobody where this is root, so that no file is left for the kernel that belongs to root. Root stays root where it may not do that,
-/// or where nobody could not start `program`.
+/// Changes from root to that user, so that the kernel has no access to files of root. The process stays root if the change
+/// is not permitted, or if that user cannot execute `program`.
 fn give_up_root(program: Option<&Path>) {
     if !geteuid().is_root() || !program.is_some_and(is_everybodys) {
         return;
     }
     let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
     let _ = set_thread_groups(&[]);
-    // There is one thread.
+    // The process has one thread.
     if set_thread_res_gid(group, group, group).is_ok() && set_thread_res_uid(user, user, user).is_ok() {
-        // Its own entries of `/proc` belong to root otherwise, and the name space's mapping is written there.
+        // Otherwise its entries in `/proc` belong to root, and the mapping of the name space is written there.
         let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
     }
 }
 
-/// Whether everybody may start the program at `path`.
+/// Returns whether every user may execute the program at `path`.
 fn is_everybodys(path: &Path) -> bool {
     let executes = |path: &Path| fs::metadata(path).is_ok_and(|found| found.mode() & 0o001 != 0);
     path.canonicalize().is_ok_and(|path| path.ancestors().all(executes))
 }
 
-/// Name spaces without network and with processes of their own, as far as this user may have them: what follows does without.
+/// Enters name spaces without network and with separate processes, if this user may. The rest works without them.
 fn isolate() {
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     let flags = UnshareFlags::NEWUSER | UnshareFlags::NEWPID | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
-    // SAFETY: there is one thread, and no descriptors are unshared.
+    // SAFETY: the process has one thread, and no descriptors are unshared.
     if unsafe { rustix::thread::unshare_unsafe(flags) }.is_err() {
         return;
     }
-    // Without a mapping all files belong to nobody, which only matters to those that the kernel makes.
+    // Without a mapping, all files belong to the overflow user, which affects only files that the kernel creates.
     let _ = fs::write("/proc/self/setgroups", "deny");
     let _ = fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"));
     let _ = fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"));
 }
 
-/// The inner warden: starts the kernel, and comes back when it ended or one of the `lines` is cut: nobody needs it then, or nobody would end
-/// it any more.
+/// The inner warden: starts the kernel, and returns when the kernel ended or one of the `lines` is closed: then the kernel has
+/// no user, or no outer warden.
 fn watch(lines: [BorrowedFd<'_>; 2], program: &[OsString], has_mounts: bool) -> io::Result<ExitCode> {
     let jail =
         Jail::prepare(program.first().map_or(OsStr::new(""), |path| path), memory(program), has_mounts)?;
@@ -130,23 +130,23 @@ fn watch(lines: [BorrowedFd<'_>; 2], program: &[OsString], has_mounts: bool) -> 
     Ok(code)
 }
 
-/// Keeps the kernel on the processor that it starts on. It is one thread at a time in any case; but where its processes are on two
-/// processors, each of their system calls waits until one of these has told the other, which has made a mount ten times as long.
+/// Keeps the kernel on its current processor. Only one of its threads runs at a time; but if its processes are on two
+/// processors, each system call waits until one has notified the other, which made a mount take ten times as long.
 fn stay_here() {
     let mut here = CpuSet::new();
     here.set(sched_getcpu());
-    // Where it is not allowed, it is slower.
+    // Without permission, the kernel is slower.
     let _ = sched_setaffinity(None, &here);
 }
 
-/// The bytes of memory that the kernel is started with: its word `mem=`, in MiB.
+/// Returns the memory of the kernel in bytes: the word `mem=` of its command line, in MiB.
 fn memory(words: &[OsString]) -> u64 {
     let mib =
         words.iter().find_map(|word| word.to_str()?.strip_prefix("mem=")?.strip_suffix('M')?.parse().ok());
     mib.map_or(u64::MAX >> 1, |mib: u32| u64::from(mib) << 20)
 }
 
-/// Waits until one of the lines is cut, or the process ended; answers whether it was the former.
+/// Waits until one of the lines is closed, or the process ended; returns whether a line was closed.
 fn is_cut_first([one, other]: [BorrowedFd<'_>; 2], ended: BorrowedFd<'_>) -> io::Result<bool> {
     let mut all = [one, other, ended].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     loop {
@@ -158,7 +158,7 @@ fn is_cut_first([one, other]: [BorrowedFd<'_>; 2], ended: BorrowedFd<'_>) -> io:
     }
 }
 
-/// How a child ended: its exit code, or 128 and the signal.
+/// Returns the result of a child: its exit code, or 128 plus the signal.
 fn wait(child: Pid) -> ExitCode {
     let status = loop {
         match waitpid(Some(child), WaitOptions::empty()) {
@@ -171,18 +171,18 @@ fn wait(child: Pid) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// Ends every child that is left, and theirs, which become children when their parents end. The first of a name space need not: all of it ends
-/// with that, and what `/proc` calls its children are the numbers of the host.
+/// Ends all children, and their children, which become children of this process. Not needed for the first process of a name
+/// space, which ends with that process, and whose `/proc` shows the numbers of the host.
 fn end_orphans() {
     if getpid() == Pid::INIT {
         return;
     }
     loop {
         for child in children() {
-            // It may have ended meanwhile.
+            // The child may have ended meanwhile.
             let _ = kill_process(child, Signal::KILL);
         }
-        // Whatever its group: the kernel has one of its own.
+        // In any process group: the kernel has its own.
         match rustix::process::wait(WaitOptions::empty()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
@@ -195,16 +195,16 @@ fn children() -> Vec<Pid> {
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw).collect()
 }
 
-/// `fork(2)`: the child's number, or `None` in the child.
+/// `fork(2)`: returns the number of the child, or `None` in the child.
 fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: a warden has one thread, so the child finds everything as it is here.
+    // SAFETY: a warden has one thread, so the child has a consistent copy of its memory.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(Pid::from_raw(pid)),
     }
 }
 
-/// `execv(2)`; comes back only with an error.
+/// `execv(2)`: returns only after an error.
 fn exec(program: &[OsString], environment: &[CString]) -> io::Error {
     let words: Result<Vec<_>, _> = program.iter().map(|word| CString::new(word.as_bytes())).collect();
     let Ok(words) = words else { return io::ErrorKind::InvalidInput.into() };
@@ -213,14 +213,14 @@ fn exec(program: &[OsString], environment: &[CString]) -> io::Error {
         all.chain([std::ptr::null()]).collect::<Vec<_>>()
     };
     let (arguments, variables) = (pointers(&words), pointers(environment));
-    // SAFETY: both lists end with a null pointer, and they and their strings outlive the call.
+    // SAFETY: both lists end with a null pointer, and the lists and their strings outlive the call.
     unsafe { libc::execve(arguments[0], arguments.as_ptr(), variables.as_ptr()) };
     io::Error::last_os_error()
 }
 
 /// `personality(2)`.
 fn fix_addresses() -> io::Result<()> {
-    // SAFETY: it changes nothing but where the next program is put.
+    // SAFETY: it changes only the address of the next program.
     match unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -1,6 +1,6 @@
-//! The guest's memory, as far as the disk needs it.
+//! The memory of the guest, as the disk uses it.
 //!
-//! Invariant: what the guest shares may change at any time, so it is copied, never borrowed.
+//! Invariant: shared memory may change at any time, so it is copied and never borrowed.
 
 use std::fs::File;
 use std::io;
@@ -10,25 +10,25 @@ use std::ptr::{NonNull, null_mut};
 use obento_base::wire::to_usize;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A part of it: addresses `start..start + len`.
+/// A part of the memory: addresses `start..start + len`.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct MemoryPart {
     /// Address in the guest.
     pub start: u64,
     /// Bytes.
     pub len: u64,
-    /// Where it lies in its file.
+    /// The position in the file of this part.
     pub offset: u64,
 }
 
 struct Region {
-    part: Part,
+    part: MemoryPart,
     base: NonNull<u8>,
-    /// What is mapped, from the start of the file.
+    /// The mapped bytes, from the start of the file.
     mapped: usize,
 }
 
-/// All of it.
+/// The memory of a guest.
 #[derive(Default)]
 pub struct Memory(Vec<Region>);
 
@@ -36,8 +36,8 @@ pub struct Memory(Vec<Region>);
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Maps one more part from its file. Errors: the file is too short for it, which would end this process at the first touch.
-    pub fn add(&mut self, part: Part, file: OwnedFd) -> io::Result<()> {
+    /// Maps a further part from its file. Errors: the file is too short, so that an access would end this process.
+    pub fn add(&mut self, part: MemoryPart, file: OwnedFd) -> io::Result<()> {
         let file = File::from(file);
         let end = part
             .offset
@@ -54,10 +54,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies `into.len()` bytes from `address` on; `None` if they do not all lie in one part.
+    /// Copies `into.len()` bytes from `address` on; `None` if they are not all in one part.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
         let from = self.find(address, into.len())?;
-        // SAFETY: `find` answers for as many bytes; the other side is ours alone.
+        // SAFETY: `find` checks the same number of bytes; the other side belongs to this process alone.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
         Some(())
     }
@@ -65,12 +65,12 @@ impl Memory {
     /// Copies `bytes` to `address`; `None` if they do not all fit into one part.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Option<()> {
         let to = self.find(address, bytes.len())?;
-        // SAFETY: `find` answers for as many bytes; the other side is ours alone.
+        // SAFETY: `find` checks the same number of bytes; the other side belongs to this process alone.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
         Some(())
     }
 
-    /// A little-endian number at `address`.
+    /// Returns the little-endian number at `address`.
     pub fn number<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         self.read(address, &mut bytes).map(|()| bytes)
@@ -90,7 +90,7 @@ impl Memory {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: mapped by `add` with this length, and nobody keeps a pointer into it.
+        // SAFETY: mapped by `add` with this length, and no pointer into the mapping is left.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }

@@ -1,6 +1,6 @@
-//! The messages by which the kernel sets up its disk.
+//! The messages with which the kernel sets up its disk.
 //!
-//! Source: docs/interop/vhost-user.rst of QEMU; names are that document's.
+//! Source: docs/interop/vhost-user.rst of QEMU, whose names are used here.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,16 +9,16 @@ use std::os::unix::net::UnixStream;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, ReturnFlags, recvmsg};
 
-/// The most bytes of a payload that we take: the longest is `SET_MEM_TABLE` with eight regions.
+/// The longest accepted payload in bytes: `SET_MEM_TABLE` with eight regions.
 const PAYLOAD_MAX: usize = 512;
-/// The most descriptors of a message: one a memory region.
+/// The most descriptors of a message: one for each memory region.
 const DESCRIPTORS_MAX: usize = 8;
 /// Bytes before the payload.
 const HEADER: usize = 12;
-/// Version 1, and that this is a reply.
+/// The flags of a reply: version 1, and the bit for a reply.
 const REPLY: u32 = 1 | 1 << 2;
 
-/// Requests of the front end, by their numbers.
+/// Requests of the front end, by number.
 pub mod request {
     pub const GET_FEATURES: u32 = 1;
     pub const SET_MEM_TABLE: u32 = 5;
@@ -34,18 +34,18 @@ pub mod request {
     pub const GET_CONFIG: u32 = 24;
 }
 
-/// A message, its descriptors beside it.
+/// A message with its descriptors.
 pub struct Message {
-    /// Which.
+    /// The number of the request.
     pub request: u32,
-    /// What comes with it.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// And those.
+    /// The descriptors.
     pub files: Vec<OwnedFd>,
 }
 
 impl Message {
-    /// The next message. Errors: the other side is gone, or says what we do not understand.
+    /// Reads the next message. Errors: the other side is gone, or the message is not supported.
     pub fn receive(socket: &UnixStream) -> io::Result<Self> {
         let mut header = [0; HEADER];
         let files = receive_all(socket, &mut header)?;
@@ -60,19 +60,19 @@ impl Message {
         Ok(Self { request: word(0), payload, files: files.into_iter().chain(more).collect() })
     }
 
-    /// The number at byte `at` of the payload.
+    /// Returns the number at byte `at` of the payload.
     pub fn u64(&self, at: usize) -> io::Result<u64> {
         let bytes = self.payload.get(at..).and_then(|rest| rest.first_chunk());
         bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or(io::ErrorKind::InvalidData.into())
     }
 
-    /// The number at byte `at` of the payload.
+    /// Returns the number at byte `at` of the payload.
     pub fn u32(&self, at: usize) -> io::Result<u32> {
         let bytes = self.payload.get(at..).and_then(|rest| rest.first_chunk());
         bytes.map(|bytes| u32::from_le_bytes(*bytes)).ok_or(io::ErrorKind::InvalidData.into())
     }
 
-    /// Answers this message with `payload`.
+    /// Replies to this message with `payload`.
     pub fn answer(&self, socket: &UnixStream, payload: &[u8]) -> io::Result<()> {
         let len = u32::try_from(payload.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let head = [self.request, REPLY, len].map(u32::to_le_bytes).concat();
@@ -80,7 +80,7 @@ impl Message {
     }
 }
 
-/// Fills `buf`, and takes the descriptors that come along. Errors: this process can open no more of them, or there are too many.
+/// Fills `buf`, and takes the descriptors of the message. Errors: this process cannot open more descriptors, or there are too many.
 pub(crate) fn receive_all(socket: &UnixStream, buf: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
     let (mut done, mut files) = (0, Vec::new());
     while done < buf.len() {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_message_of_whose_descriptors_some_are_lost_is_an_error() {
-        // Room is counted in words, so that one or two more may fit.
+        // The space is counted in words, so that one or two more descriptors may fit.
         const MORE: usize = DESCRIPTORS_MAX + 8;
         let (ours, theirs) = UnixStream::pair().unwrap();
         for (count, expected) in [(DESCRIPTORS_MAX, Some(DESCRIPTORS_MAX)), (MORE, None)] {

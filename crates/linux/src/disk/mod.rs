@@ -1,12 +1,12 @@
-//! The guest's disk: any [`BlockDevice`], served by a thread of ours.
+//! The disk of the guest: any [`BlockDevice`], served by a thread of this process.
 //!
-//! The kernel's own disk for a file of the host, `ubd`, loses flushes (Linux 6.1, arch/um/drivers/ubd_kern.c: a flush has no segment,
-//! and the loop over segments is what syncs). This one is asked by vhost-user: every request arrives, and can go to a partition, an
-//! overlay or a device that a test records.
+//! The kernel's own disk for a file of the host, `ubd`, loses flushes (Linux 6.1, arch/um/drivers/ubd_kern.c: a flush has no
+//! segment, and the loop over segments does the sync). This disk uses vhost-user: every request arrives, and can be passed
+//! to a partition, an overlay or a device that a test records.
 //! Source: docs/interop/vhost-user.rst of QEMU; Virtual I/O Device (VIRTIO) 1.2, 5.2; Linux 6.1, drivers/virtio/virtio_uml.c.
 //!
-//! Trap: `virtio_uml` refuses a back end that has not both protocol features CONFIG and SLAVE_REQ; addresses of queues are those
-//! of the guest.
+//! Trap: `virtio_uml` refuses a back end without both protocol features CONFIG and SLAVE_REQ. The addresses of queues are
+//! addresses of the guest.
 
 mod memory;
 mod message;
@@ -28,13 +28,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use memory::{Memory, Part};
+use memory::{Memory, MemoryPart};
 pub(crate) use message::receive_all;
 use message::{Message, request as ask};
 use queue::Queue;
 pub(crate) use request::SECTOR;
 
-/// Bits of the features: VIRTIO 1.2, 5.2.3 and 6; `PROTOCOL` of vhost-user.
+/// Feature bits: VIRTIO 1.2, 5.2.3 and 6; `PROTOCOL` of vhost-user.
 mod feature {
     pub const SEG_MAX: u64 = 1 << 2;
     pub const READ_ONLY: u64 = 1 << 5;
@@ -49,7 +49,7 @@ mod feature {
     pub const PROTOCOL_FEATURES: u64 = 1 << 5 | 1 << 9;
 }
 
-/// The most segments of a request: the kernel's queue has room for that many and three.
+/// The most segments of a request: the kernel's queue has space for that many and three more.
 const SEGMENTS: u32 = 253;
 /// The most sectors of a discard.
 const DISCARD_SECTORS: u32 = 1 << 22;
@@ -62,44 +62,44 @@ pub struct Disk {
     queue: Queue,
     kick: Option<File>,
     call: Option<File>,
-    /// What bytes pass through.
+    /// The buffer that all bytes pass through.
     buffer: Vec<u8>,
-    /// Where we could ask the kernel something. It takes an end of this for the end of the disk.
+    /// The socket for requests to the kernel. The kernel takes its end for the end of the disk.
     back: Option<OwnedFd>,
     failure: Arc<OnceLock<Error>>,
     watch: Arc<Watch>,
 }
 
-/// What the disk's thread and its user know of each other.
+/// The state that the thread of the disk shares with its user.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Nothing is done any more.
+    /// Whether the disk has stopped.
     is_over: AtomicBool,
-    /// The kernel has found its disk.
+    /// Whether the kernel has found its disk.
     was_asked: AtomicBool,
-    /// How many requests to read have failed, and why the last.
+    /// The number of read requests that failed, and the reason of the last failure.
     failed_reads: Mutex<(u64, Option<Error>)>,
-    /// Since when the device does what it was asked last.
+    /// The time at which the device began its current request.
     busy_since: Mutex<Option<Instant>>,
 }
 
 impl Watch {
-    /// For how long the device has been at one request by now.
+    /// Returns the time since the device began its current request.
     pub fn busy_for(&self) -> Option<Duration> {
         self.busy().map(|since| since.elapsed())
     }
 
-    /// Whether the kernel has asked for anything that is on the disk.
+    /// Returns whether the kernel has requested anything from the disk.
     pub fn was_asked(&self) -> bool {
         self.was_asked.load(Ordering::Relaxed)
     }
 
-    /// How many requests to read have failed so far, and why the last.
+    /// Returns the number of read requests that failed so far, and the reason of the last failure.
     pub fn failed_reads(&self) -> (u64, Option<Error>) {
         *self.failed_reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before the kernel is told, so that it counts when that one answers.
+    /// Called before the kernel gets the error, so that the failure is counted when the kernel replies.
     fn note(&self, error: Error) {
         if matches!(error, Error::Device(DeviceError::Read { .. } | DeviceError::OutOfBounds { .. })) {
             let mut failed = self.failed_reads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,16 +116,16 @@ impl Watch {
     }
 }
 
-/// The thread that serves a disk. Dropped, it has done what it was at, and does nothing more.
+/// The thread that serves a disk. Dropping this waits for the current request and then stops the thread.
 pub struct Serving {
     thread: Option<JoinHandle<()>>,
-    /// Closed, it wakes the thread, which may wait for a request: a process that has given up its rights may do that.
+    /// Closing this socket wakes the thread, which may wait for a request; a process without rights may close it.
     line: Option<OwnedFd>,
     watch: Arc<Watch>,
 }
 
 impl Serving {
-    /// Has a thread serve `disk`.
+    /// Starts a thread that serves `disk`.
     pub fn start(disk: Disk) -> io::Result<Self> {
         let (end, line) = pipe_with(PipeFlags::CLOEXEC)?;
         let watch = Arc::clone(&disk.watch);
@@ -133,13 +133,13 @@ impl Serving {
         Ok(Self { thread: Some(thread), line: Some(line), watch })
     }
 
-    /// Has the thread do nothing more.
+    /// Stops the thread.
     pub fn stop(&mut self) {
         self.watch.is_over.store(true, Ordering::Relaxed);
         drop(self.line.take());
     }
 
-    /// What is known of the thread.
+    /// Returns the state that the thread shares.
     pub fn watch(&self) -> &Watch {
         &self.watch
     }
@@ -148,14 +148,14 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.stop();
-        // Whoever opens the image next must not have this one write into it.
+        // After this, no write may reach the image, which another process may open.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
 impl Disk {
-    /// Serves `device` to whoever is at the other end of `socket`. The first error of the device is told in `failure`: the kernel hands on
-    /// no more than that there was one.
+    /// Serves `device` to the process at the other end of `socket`. The first error of the device is stored in `failure`: the
+    /// kernel reports only that an error occurred.
     pub fn new(device: Arc<dyn BlockDevice>, socket: UnixStream, failure: Arc<OnceLock<Error>>) -> Self {
         Self {
             device,
@@ -171,7 +171,7 @@ impl Disk {
         }
     }
 
-    /// Serves until the other side is gone, or the other end of `end`.
+    /// Serves until the other side is gone, or the other end of `end` is closed.
     fn serve(mut self, end: &OwnedFd) {
         while self.turn(end).is_ok() {}
     }
@@ -192,7 +192,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Waits for a message or for requests. Errors: `end` is cut.
+    /// Waits for a message or for requests. Errors: `end` is closed.
     fn wait(&self, end: &OwnedFd) -> io::Result<(bool, bool)> {
         let [end, socket] =
             [end.as_fd(), self.socket.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -206,7 +206,7 @@ impl Disk {
         if has(0) { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok((has(1), has(2))) }
     }
 
-    /// Does all that is in the queue, and calls the kernel once: a call interrupts its processor.
+    /// Executes all requests of the queue, and notifies the kernel once, since a notification interrupts its processor.
     fn work(&mut self) -> io::Result<()> {
         let mut wants_call = false;
         while let Some(chain) = self.queue.next(&self.memory) {
@@ -224,7 +224,7 @@ impl Disk {
             wants_call |= self.queue.give_back(&self.memory, &chain, written) == Some(true);
         }
         match self.call.as_mut().filter(|_| wants_call).map(|call| call.write(&1_u64.to_ne_bytes())) {
-            // It has not looked at earlier calls yet.
+            // The kernel has not handled an earlier notification yet.
             Some(Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             _ => Ok(()),
         }
@@ -243,7 +243,7 @@ impl Disk {
                 Ok(())
             }
             ask::SET_VRING_ADDR => {
-                // Index and flags, then descriptors, used, available and a log.
+                // Index and flags, then the addresses of descriptors, used ring, available ring and log.
                 (self.queue.descriptors, self.queue.used) = (message.u64(8)?, message.u64(16)?);
                 self.queue.available = message.u64(24)?;
                 Ok(())
@@ -272,7 +272,7 @@ impl Disk {
                 self.back = message.files.pop();
                 Ok(())
             }
-            // The others tell what needs no answer and changes nothing here.
+            // The other messages need no reply and change nothing here.
             _ => Ok(()),
         }
     }
@@ -297,14 +297,17 @@ impl Disk {
         for index in 0..usize::try_from(count).unwrap_or(usize::MAX) {
             let Some(file) = files.next() else { return Err(io::ErrorKind::InvalidData.into()) };
             let at = 8 + 32 * index;
-            let part =
-                Part { start: message.u64(at)?, len: message.u64(at + 8)?, offset: message.u64(at + 24)? };
+            let part = MemoryPart {
+                start: message.u64(at)?,
+                len: message.u64(at + 8)?,
+                offset: message.u64(at + 24)?,
+            };
             self.memory.add(part, file)?;
         }
         Ok(())
     }
 
-    /// The fields of `virtio_blk_config` from its start on, as many as are asked for.
+    /// Returns the first fields of `virtio_blk_config`, as many as were requested.
     fn answer_config(&self, message: &Message) -> io::Result<()> {
         let config = self.config();
         let (offset, len) = (message.u32(0)?, message.u32(4)?);
@@ -333,7 +336,7 @@ impl Disk {
     }
 }
 
-/// A file of the guest's that nobody here waits for.
+/// Drops a file of the guest that this side does not wait on.
 fn unblocking(file: OwnedFd) -> io::Result<File> {
     fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::NONBLOCK)?;
     Ok(file.into())
@@ -346,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_is_dropped_has_ended_whatever_its_guest_does_not_do() {
+    fn dropping_a_disk_ends_it_even_if_the_guest_does_not_respond() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(vec![0; 4096]));
         let serving = Serving::start(Disk::new(Arc::clone(&device), ours, Arc::default())).unwrap();

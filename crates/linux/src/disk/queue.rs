@@ -2,7 +2,7 @@
 //!
 //! Source: Virtual I/O Device (VIRTIO) 1.2, 2.7 "Split Virtqueues".
 //!
-//! Invariant: a chain of descriptors is never followed further than the queue is long, wherever its links lead.
+//! Invariant: a chain of descriptors is followed for at most as many links as the queue has entries.
 
 use super::memory::Memory;
 
@@ -14,47 +14,47 @@ const INDIRECT: u16 = 4;
 const NO_INTERRUPT: u16 = 1;
 /// Bytes of a descriptor.
 const DESCRIPTOR: u64 = 16;
-/// The most descriptors of a queue or a table: the specification's limit of a queue.
+/// The most descriptors of a queue or a table: the limit of the specification for a queue.
 const DESCRIPTORS_MAX: u32 = 32768;
 
-/// Where a queue lies.
+/// The location of a queue.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Queue {
     /// Length, a power of two.
     pub len: u32,
     /// Address of the descriptors.
     pub descriptors: u64,
-    /// Address of what the guest offers.
+    /// Address of the available ring.
     pub available: u64,
-    /// Address of what is done.
+    /// Address of the used ring.
     pub used: u64,
-    /// How many chains were taken.
+    /// The number of chains that were taken.
     pub taken: u16,
-    /// How many were given back.
+    /// The number of chains that were returned.
     pub given: u16,
 }
 
-/// A stretch of the guest's memory.
+/// A range of the guest's memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Stretch {
+pub struct MemoryRange {
     /// Address.
     pub address: u64,
     /// Bytes.
     pub len: u32,
-    /// Whether it is to be written.
+    /// Whether the device writes to the range.
     pub is_output: bool,
 }
 
-/// A request: its head, by which it is given back, and its stretches.
+/// A request: the head that identifies it, and its ranges of memory.
 #[derive(Debug)]
 pub struct Chain {
     head: u16,
-    /// They, those to be written last.
-    pub stretches: Vec<Stretch>,
+    /// The ranges; those to be written are last.
+    pub ranges: Vec<MemoryRange>,
 }
 
 impl Queue {
-    /// The next chain; `None` if there is none, or the queue makes no sense.
+    /// Returns the next chain; `None` if the queue is empty or invalid.
     pub fn next(&mut self, memory: &Memory) -> Option<Chain> {
         if !self.len.is_power_of_two() || self.len > DESCRIPTORS_MAX {
             return None;
@@ -63,23 +63,23 @@ impl Queue {
         if offered == self.taken {
             return None;
         }
-        // What is in the slot was written before the count, which was read first.
+        // The slot was written before the count, which was read first.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         let slot = u64::from(u32::from(self.taken) % self.len);
         let head = u16::from_le_bytes(memory.number(self.available.checked_add(4 + 2 * slot)?)?);
         self.taken = self.taken.wrapping_add(1);
-        let mut stretches = Vec::new();
-        self.follow(memory, head, &mut stretches)?;
-        Some(Chain { head, stretches })
+        let mut ranges = Vec::new();
+        self.follow(memory, head, &mut ranges)?;
+        Some(Chain { head, ranges })
     }
 
-    /// Gives `chain` back, `written` bytes of it written. Answers whether the guest wants to be told.
+    /// Returns `chain`, of which `written` bytes were written. The result is whether the guest requests a notification.
     pub fn give_back(&mut self, memory: &Memory, chain: &Chain, written: u32) -> Option<bool> {
         let slot = u64::from(u32::from(self.given) % self.len);
         let element = [u32::from(chain.head).to_le_bytes(), written.to_le_bytes()].concat();
         memory.write(self.used.checked_add(4 + 8 * slot)?, &element)?;
         self.given = self.given.wrapping_add(1);
-        // The element before the count, or the guest reads what is not there yet.
+        // The element is written before the count, or the guest would read an element that does not exist yet.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         memory.write(self.used.checked_add(2)?, &self.given.to_le_bytes())?;
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -87,7 +87,7 @@ impl Queue {
         Some(flags & NO_INTERRUPT == 0)
     }
 
-    fn follow(&self, memory: &Memory, head: u16, stretches: &mut Vec<Stretch>) -> Option<()> {
+    fn follow(&self, memory: &Memory, head: u16, ranges: &mut Vec<MemoryRange>) -> Option<()> {
         let (mut table, mut len, mut index) = (self.descriptors, self.len, u32::from(head));
         let mut is_indirect = false;
         for _ in 0..=DESCRIPTORS_MAX {
@@ -106,7 +106,7 @@ impl Queue {
                 (table, len, index, is_indirect) = (address, size / 16, 0, true);
                 continue;
             }
-            stretches.push(Stretch { address, len: size, is_output: flags & WRITE != 0 });
+            ranges.push(MemoryRange { address, len: size, is_output: flags & WRITE != 0 });
             if flags & NEXT == 0 {
                 return Some(());
             }

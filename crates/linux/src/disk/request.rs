@@ -1,4 +1,4 @@
-//! What a disk is asked for.
+//! The requests to a disk.
 //!
 //! Source: Virtual I/O Device (VIRTIO) 1.2, 5.2 "Block Device".
 
@@ -10,11 +10,11 @@ use obento_block::BlockDevice;
 
 use super::DISCARD_SECTORS;
 use super::memory::Memory;
-use super::queue::{Chain, Stretch};
+use super::queue::{Chain, MemoryRange};
 
-/// Bytes a sector, whatever the block size.
+/// Bytes of a sector, whatever the block size.
 pub const SECTOR: u64 = 512;
-/// The most bytes of one request: more than the kernel ever asks for.
+/// The most bytes of one request: more than the kernel ever requests.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes of a segment of a discard.
@@ -35,7 +35,7 @@ const OK: u8 = 0;
 const IO_ERROR: u8 = 1;
 const UNSUPPORTED: u8 = 2;
 
-/// Why a request is not done.
+/// The reason why a request is refused.
 enum Refused {
     Unknown,
     Device(Error),
@@ -47,33 +47,33 @@ impl From<Error> for Refused {
     }
 }
 
-/// Does what `chain` asks for and writes its status; bytes pass through `buffer`. Answers how many bytes were written into the chain,
-/// and what the device said if it failed.
+/// Executes the request in `chain` and writes its status; bytes pass through `buffer`. Returns the number of bytes that were
+/// written into the chain, and the error of the device, if any.
 pub fn serve(
     device: &dyn BlockDevice,
     memory: &Memory,
     chain: &Chain,
     buffer: &mut Vec<u8>,
 ) -> (u32, Option<Error>) {
-    let Some((status, stretches)) = chain.stretches.split_last() else { return (0, None) };
-    let (state, len, failure) = match act(device, memory, stretches, buffer) {
+    let Some((status, ranges)) = chain.ranges.split_last() else { return (0, None) };
+    let (state, len, failure) = match act(device, memory, ranges, buffer) {
         Some(Ok(len)) => (OK, len, None),
         Some(Err(Refused::Unknown)) => (UNSUPPORTED, 0, None),
         Some(Err(Refused::Device(error))) => (IO_ERROR, 0, Some(error)),
         None => (IO_ERROR, 0, None),
     };
-    let told = status.is_output && status.len > 0 && memory.write(status.address, &[state]).is_some();
-    (len.saturating_add(u32::from(told)), failure)
+    let reported = status.is_output && status.len > 0 && memory.write(status.address, &[state]).is_some();
+    (len.saturating_add(u32::from(reported)), failure)
 }
 
-/// `None`: the request makes no sense.
+/// Returns `None` for an invalid request.
 fn act(
     device: &dyn BlockDevice,
     memory: &Memory,
-    stretches: &[Stretch],
+    ranges: &[MemoryRange],
     buffer: &mut Vec<u8>,
 ) -> Option<Result<u32, Refused>> {
-    let (head, rest) = stretches.split_first()?;
+    let (head, rest) = ranges.split_first()?;
     let raw: [u8; 16] = memory.number(head.address).filter(|_| head.len == 16 && !head.is_output)?;
     let [k0, k1, k2, k3, _, _, _, _, sector @ ..] = raw;
     let at = u64::from_le_bytes(sector).checked_mul(SECTOR)?;
@@ -98,11 +98,11 @@ impl IntoAnswer for obento_base::Result<()> {
     }
 }
 
-fn total(stretches: &[Stretch]) -> Option<u64> {
-    Some(stretches.iter().map(|stretch| u64::from(stretch.len)).sum()).filter(|len| *len <= BYTES_MAX)
+fn total(ranges: &[MemoryRange]) -> Option<u64> {
+    Some(ranges.iter().map(|range| u64::from(range.len)).sum()).filter(|len| *len <= BYTES_MAX)
 }
 
-/// The first bytes of `buffer`, which keeps its memory from request to request.
+/// Returns the first bytes of `buffer`, which retains its memory between requests.
 fn room(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
     let len = to_usize(len);
     if buffer.len() < len {
@@ -114,7 +114,7 @@ fn room(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
 fn read(
     device: &dyn BlockDevice,
     memory: &Memory,
-    (at, into): (u64, &[Stretch]),
+    (at, into): (u64, &[MemoryRange]),
     buffer: &mut Vec<u8>,
 ) -> Option<Result<u32, Refused>> {
     let len = total(into)?;
@@ -123,9 +123,9 @@ fn read(
         return Some(Err(error.into()));
     }
     let mut rest = &*bytes;
-    for stretch in into {
-        let (part, more) = rest.split_at_checked(to_usize(stretch.len.into()))?;
-        memory.write(stretch.address, part).filter(|()| stretch.is_output)?;
+    for range in into {
+        let (part, more) = rest.split_at_checked(to_usize(range.len.into()))?;
+        memory.write(range.address, part).filter(|()| range.is_output)?;
         rest = more;
     }
     Some(Ok(u32::try_from(len).ok()?))
@@ -134,27 +134,27 @@ fn read(
 fn write(
     device: &dyn BlockDevice,
     memory: &Memory,
-    (at, from): (u64, &[Stretch]),
+    (at, from): (u64, &[MemoryRange]),
     buffer: &mut Vec<u8>,
 ) -> Option<Result<u32, Refused>> {
     let bytes = room(buffer, total(from)?);
     device.write_at(at, gather(memory, from, bytes)?).into_answer()
 }
 
-/// Fills `bytes` with what `from` leads to, which is as long.
-fn gather<'b>(memory: &Memory, from: &[Stretch], bytes: &'b mut [u8]) -> Option<&'b [u8]> {
+/// Fills `bytes` from the ranges `from`, which have the same length.
+fn gather<'b>(memory: &Memory, from: &[MemoryRange], bytes: &'b mut [u8]) -> Option<&'b [u8]> {
     let mut rest = &mut *bytes;
-    for stretch in from {
-        let (part, more) = rest.split_at_mut_checked(to_usize(stretch.len.into()))?;
-        memory.read(stretch.address, part).filter(|()| !stretch.is_output)?;
+    for range in from {
+        let (part, more) = rest.split_at_mut_checked(to_usize(range.len.into()))?;
+        memory.read(range.address, part).filter(|()| !range.is_output)?;
         rest = more;
     }
     rest.is_empty().then_some(())?;
     Some(bytes)
 }
 
-/// What is to be discarded or zeroed: sector, number of sectors, flags. One segment and no more sectors than were offered.
-fn range(memory: &Memory, from: &[Stretch]) -> Option<Range<u64>> {
+/// Returns the range to discard or zero: sector, number of sectors, flags. Only one segment and the offered number of sectors are accepted.
+fn range(memory: &Memory, from: &[MemoryRange]) -> Option<Range<u64>> {
     let mut segment = [0; SEGMENT];
     let bytes = gather(memory, from, &mut segment)?;
     let (sector, rest) = bytes.split_first_chunk()?;

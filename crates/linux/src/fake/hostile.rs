@@ -1,4 +1,4 @@
-//! What a guest that was broken into may answer: each is an error or an answer that can be true, and each ends.
+//! The answers of a compromised guest: each results in an error or in a possible answer, and each request ends.
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt as _;
@@ -14,17 +14,17 @@ use super::*;
 use crate::error::HUNG;
 use crate::volume::nonsense;
 
-/// Why `open` fails.
+/// Returns the reason why `open` fails.
 fn failure(result: Result<Volume>) -> Error {
     result.map(drop).unwrap_err()
 }
 
-/// A guest of which `answer` says what it answers to what it knows.
+/// A guest that answers known requests with `answer`.
 fn guest(mut answer: impl FnMut(&Request) -> Option<Answer> + Send + 'static) -> Volume {
-    open(move |request| answer(request).map_or(Reply::Usual, Reply::Is)).unwrap()
+    open(move |request| answer(request).map_or(GuestReply::Usual, GuestReply::Is)).unwrap()
 }
 
-/// A guest that lists `entries` as its root, and answers the rest as usual.
+/// A guest that lists `entries` in its root, and answers other requests as usual.
 fn listing(entries: Vec<Entry>) -> Volume {
     guest(move |request| match request {
         Request::List { dir: ROOT, from: 0 } => {
@@ -49,7 +49,7 @@ fn name(bytes: &[u8]) -> &Name {
     Name::new(bytes).unwrap()
 }
 
-/// What a listing of the root shows, no more than so many, and how it ends.
+/// Returns the entries of a listing of the root, at most `max`, and its result.
 fn shown(volume: &Volume, max: usize) -> (Vec<Result<NameBuf>>, Result<()>) {
     let mut shown = Vec::new();
     let ends = volume.read_dir(Ino(ROOT), Cookie::START, &mut |entry| {
@@ -60,8 +60,8 @@ fn shown(volume: &Volume, max: usize) -> (Vec<Result<NameBuf>>, Result<()>) {
 }
 
 #[test]
-fn a_guest_that_does_as_it_should_is_a_volume() {
-    let volume = open(|_| Reply::Usual).unwrap();
+fn a_correct_guest_is_a_volume() {
+    let volume = open(|_| GuestReply::Usual).unwrap();
     assert_eq!(shown(&volume, 9), (vec![Ok(name(b"file").to_buf())], Ok(())));
     assert_eq!(volume.lookup(Ino(ROOT), name(b"file")), Ok(Ino(FILE)));
     let (lock, mut bytes) = (LayoutLock::new(), [1; 9]);
@@ -69,7 +69,7 @@ fn a_guest_that_does_as_it_should_is_a_volume() {
 }
 
 #[test]
-fn a_name_that_is_none_ends_a_listing() {
+fn an_invalid_name_ends_a_listing() {
     for bad in [&b""[..], b".", b"..", b"a/b", b"../../etc/x", b"/", b"a\0b", &[b'x'; 1025]] {
         let file = stat(FILE, REGULAR);
         let volume =
@@ -96,7 +96,7 @@ fn a_directory_within_itself_is_searched_once() {
 }
 
 #[test]
-fn a_listing_that_leads_back_into_itself_or_nowhere_ends() {
+fn a_listing_with_a_cycle_or_a_dangling_position_ends() {
     let back = guest(|request| match request {
         Request::List { .. } => {
             Some(Answer::Entries { entries: vec![entry(b"file", 5, stat(FILE, REGULAR))], is_end: false })
@@ -110,7 +110,7 @@ fn a_listing_that_leads_back_into_itself_or_nowhere_ends() {
         let volume = listing(vec![entry(b"file", next, stat(FILE, REGULAR))]);
         assert_eq!(shown(&volume, 9), (Vec::new(), Err(nonsense())), "{next}");
     }
-    // None at all, and it is not the end.
+    // No entries, and not the end.
     let empty = guest(|request| match request {
         Request::List { .. } => Some(Answer::Entries { entries: Vec::new(), is_end: false }),
         _ => None,
@@ -119,7 +119,7 @@ fn a_listing_that_leads_back_into_itself_or_nowhere_ends() {
 }
 
 #[test]
-fn a_size_that_no_file_can_have_is_nonsense_and_the_largest_is_a_size() {
+fn a_size_above_the_maximum_is_rejected_and_the_maximum_is_accepted() {
     for size in [1 << 63, u64::MAX] {
         let volume = with(Stat { size, blocks: (size >> 9) + 1, ..stat(FILE, REGULAR) });
         assert_eq!(volume.lookup(Ino(ROOT), name(b"file")), Err(nonsense()));
@@ -142,7 +142,7 @@ fn a_size_that_no_file_can_have_is_nonsense_and_the_largest_is_a_size() {
 fn more_bytes_than_were_asked_for_are_not_there() {
     let filled = |len| Some(Answer::Filled { fills: vec![Fill { len, errno: 0 }] });
     let long = |size| Stat { size, ..stat(FILE, REGULAR) };
-    // Read ahead, and read by itself.
+    // Read ahead, and read alone.
     for size in [5, 1 << 20] {
         let volume = guest(move |request| match request {
             Request::Look { .. } => Some(Answer::Node { stat: long(size) }),
@@ -164,7 +164,7 @@ fn more_bytes_than_were_asked_for_are_not_there() {
 }
 
 #[test]
-fn times_that_there_are_not_become_times() {
+fn invalid_times_become_valid_times() {
     for seconds in [i64::MIN, i64::MAX] {
         let time = Moment { seconds, nanos: u32::MAX };
         let (atime, mtime, ctime) = (time.clone(), time.clone(), time.clone());
@@ -175,7 +175,7 @@ fn times_that_there_are_not_become_times() {
 }
 
 #[test]
-fn a_root_that_is_no_directory_and_kinds_that_there_are_not_are_nonsense() {
+fn a_root_that_is_not_a_directory_and_unknown_kinds_are_rejected() {
     for root in [
         stat(ROOT, REGULAR),
         stat(ROOT, SYMLINK),
@@ -183,7 +183,7 @@ fn a_root_that_is_no_directory_and_kinds_that_there_are_not_are_nonsense() {
         Stat { size: u64::MAX, ..stat(ROOT, DIRECTORY) },
     ] {
         let answer = Answer::Mounted { root, usage: usage(), file_size_max: 0 };
-        assert_eq!(failure(open(move |_| Reply::Is(answer.clone()))), nonsense());
+        assert_eq!(failure(open(move |_| GuestReply::Is(answer.clone()))), nonsense());
     }
     for mode in [0, 0o170_000, 0o030_000] {
         assert_eq!(with(stat(FILE, mode)).lookup(Ino(ROOT), name(b"file")), Err(nonsense()), "{mode:o}");
@@ -192,7 +192,7 @@ fn a_root_that_is_no_directory_and_kinds_that_there_are_not_are_nonsense() {
 
 #[test]
 fn an_answer_to_another_question_is_nonsense() {
-    assert_eq!(failure(open(|_| Reply::Is(Answer::Done {}))), nonsense());
+    assert_eq!(failure(open(|_| GuestReply::Is(Answer::Done {}))), nonsense());
     let volume = guest(|request| match request {
         Request::Mount { .. } => None,
         _ => Some(Answer::Done {}),
@@ -204,9 +204,9 @@ fn an_answer_to_another_question_is_nonsense() {
 }
 
 #[test]
-fn a_volume_fuller_than_any_is_told_without_an_overflow() {
+fn an_impossible_usage_is_reported_without_an_overflow() {
     let (max, name_max) = (u64::MAX, u32::MAX);
-    for (block_size, told) in [(1 << 31, 1 << 31), (0, 512), (u32::MAX, 512)] {
+    for (block_size, reported) in [(1 << 31, 1 << 31), (0, 512), (u32::MAX, 512)] {
         let usage = Usage {
             block_size,
             blocks: max,
@@ -219,19 +219,19 @@ fn a_volume_fuller_than_any_is_told_without_an_overflow() {
         let volume = open(move |request| match request {
             Request::Mount { .. } => {
                 let root = stat(ROOT, DIRECTORY);
-                Reply::Is(Answer::Mounted { root, usage: usage.clone(), file_size_max: max })
+                GuestReply::Is(Answer::Mounted { root, usage: usage.clone(), file_size_max: max })
             }
-            Request::StatFs {} => Reply::Is(Answer::Usage { usage: usage.clone() }),
-            _ => Reply::Usual,
+            Request::StatFs {} => GuestReply::Is(Answer::Usage { usage: usage.clone() }),
+            _ => GuestReply::Usual,
         });
         let volume = volume.unwrap();
-        assert_eq!(volume.statfs().map(|usage| (usage.block_size, usage.blocks)), Ok((told, max)));
+        assert_eq!(volume.statfs().map(|usage| (usage.block_size, usage.blocks)), Ok((reported, max)));
         assert_eq!(volume.limits().file_size_max, i64::MAX.unsigned_abs());
     }
 }
 
 #[test]
-fn a_link_that_linux_could_not_follow_is_nonsense() {
+fn a_symbolic_link_that_linux_could_not_follow_is_rejected() {
     for bytes in [b"a\0b".to_vec(), vec![b'x'; 4096], vec![b'x'; 900_000]] {
         let volume = guest(move |request| match request {
             Request::Look { .. } => Some(Answer::Node { stat: stat(FILE, SYMLINK) }),
@@ -244,7 +244,7 @@ fn a_link_that_linux_could_not_follow_is_nonsense() {
 }
 
 #[test]
-fn places_outside_the_disk_are_not_read_and_runs_that_lead_nowhere_are_nonsense() {
+fn ranges_outside_of_the_disk_are_not_read_and_invalid_runs_are_rejected() {
     const SIZE: u64 = 1 << 20;
     let run = |end, place| Run { end, is_data: true, place };
     let mapping = |runs: Vec<Run>| {
@@ -286,7 +286,7 @@ fn attributes_of_any_name_and_length_are_handed_on() {
 }
 
 #[test]
-fn bytes_that_are_no_message_end_the_guest_and_nothing_is_asked_of_it_again() {
+fn an_invalid_message_ends_the_guest_and_no_further_request_is_sent() {
     let too_long = encode(&Answer::Bytes { bytes: vec![0; 2 * REPLY_MAX] });
     for (bytes, len) in [
         (Vec::new(), 0),
@@ -298,10 +298,10 @@ fn bytes_that_are_no_message_end_the_guest_and_nothing_is_asked_of_it_again() {
         static ASKED: AtomicU32 = AtomicU32::new(0);
         ASKED.store(0, Ordering::Relaxed);
         let volume = open(move |request| match request {
-            Request::Mount { .. } => Reply::Usual,
+            Request::Mount { .. } => GuestReply::Usual,
             _ => {
                 ASKED.fetch_add(1, Ordering::Relaxed);
-                Reply::Bytes(bytes.clone(), len)
+                GuestReply::Bytes(bytes.clone(), len)
             }
         });
         let volume = volume.unwrap();
@@ -316,10 +316,10 @@ fn bytes_that_are_no_message_end_the_guest_and_nothing_is_asked_of_it_again() {
 }
 
 #[test]
-fn a_guest_that_ends_in_mid_request_is_an_error_at_once_and_from_then_on() {
+fn a_guest_that_ends_during_a_request_fails_this_and_all_later_requests() {
     let volume = open(|request| match request {
-        Request::Mount { .. } => Reply::Usual,
-        _ => Reply::Ends,
+        Request::Mount { .. } => GuestReply::Usual,
+        _ => GuestReply::Ends,
     });
     let volume = volume.unwrap();
     for _ in 0..2 {
@@ -328,22 +328,22 @@ fn a_guest_that_ends_in_mid_request_is_an_error_at_once_and_from_then_on() {
 }
 
 #[test]
-fn a_guest_that_floods_its_console_is_told_by_its_end() {
-    let start = Start { asks: false, ..Start::default() };
-    // Of which memory holds the last line alone.
+fn a_guest_that_floods_its_console_is_reported_by_the_end_of_its_output() {
+    let start = GuestStart { asks: false, ..GuestStart::default() };
+    // Only the last line of these is in memory.
     let last = 400 << 20;
     start.console.set_len(last).unwrap();
     start.console.write_all_at(b"\nKernel panic - not syncing: evil\n", last).unwrap();
-    let Error::Device(DeviceError::Engine(why)) = failure(open_after(start, |_| Reply::Usual)) else {
+    let Error::Device(DeviceError::Engine(why)) = failure(open_after(start, |_| GuestReply::Usual)) else {
         panic!("it did not start")
     };
     assert_eq!(why, "did not start: Kernel panic - not syncing: evil");
 }
 
-/// What a request ends with that nobody answers.
-fn unanswered(reply: fn() -> Reply) {
+/// Returns the error of a request that is never answered.
+fn unanswered(reply: fn() -> GuestReply) {
     let volume = open(move |request| match request {
-        Request::Mount { .. } => Reply::Usual,
+        Request::Mount { .. } => GuestReply::Usual,
         _ => reply(),
     });
     let volume = volume.unwrap();
@@ -353,13 +353,13 @@ fn unanswered(reply: fn() -> Reply) {
 }
 
 #[test]
-fn a_guest_that_says_nothing_is_ended_by_the_watchdog() {
-    unanswered(|| Reply::Never);
+fn a_silent_guest_is_ended_by_the_watchdog() {
+    unanswered(|| GuestReply::Never);
 }
 
 #[test]
 fn a_guest_that_only_rings_is_ended_by_the_watchdog() {
-    unanswered(|| Reply::Rings);
+    unanswered(|| GuestReply::Rings);
 }
 
 fn inodes() -> impl Strategy<Value = u64> {
@@ -400,7 +400,7 @@ fn any_answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
-/// Asks all that can be asked, whatever comes of it.
+/// Sends every request, and ignores the results.
 fn ask_all(volume: &Volume) {
     let lock = LayoutLock::new();
     let _ = shown(volume, 100);
@@ -428,15 +428,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_a_guest_answers_all_that_is_asked_of_it_ends(
+    fn every_request_ends_whatever_a_guest_answers(
         answers in vec(any_answer(), 1..30),
         name in prop_oneof![Just("xfs"), Just("btrfs")],
     ) {
         let mut rest = answers.into_iter().cycle();
-        let start = Start { kind: kind(name), ..Start::default() };
+        let start = GuestStart { kind: kind(name), ..GuestStart::default() };
         let volume = open_after(start, move |request| match request {
-            Request::Mount { .. } => Reply::Usual,
-            _ => Reply::Is(rest.next().unwrap()),
+            Request::Mount { .. } => GuestReply::Usual,
+            _ => GuestReply::Is(rest.next().unwrap()),
         });
         ask_all(&volume.unwrap());
     }

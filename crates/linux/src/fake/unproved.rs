@@ -1,5 +1,5 @@
-//! What a guest that was broken into may say of where long files are and of what proves them: what does not agree with its sum is not taken
-//! from the disk.
+//! Wrong answers of a compromised guest about the locations and checksums of long files: bytes that do not match their
+//! checksum are not read from the disk.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,22 +10,22 @@ use obento_linux_wire::Run;
 use super::*;
 use crate::volume::nonsense;
 
-/// The file, and what is read of it.
+/// The file, and the part of it that is read.
 const SIZE: u64 = 2 << 20;
 const LEN: usize = 128 << 10;
-/// How many sums that takes, and that of a sector of zeros, of which the disk is: a MiB.
+/// The number of checksums for that part, and the checksum of a sector of zeros, which fill the disk of one MiB.
 const COUNT: usize = LEN / 4096;
 const OF_ZEROS: u32 = 0x98f9_4189;
 
-/// How much of the file is read, and how much of that is what the guest says, when it answers `proved`.
+/// Returns how many bytes of the file are read, and how many of them the guest returned, if it answers `proved`.
 fn read(proved: Answer) -> Result<(usize, usize)> {
-    let start = Start { kind: kind("btrfs"), ..Start::default() };
+    let start = GuestStart { kind: kind("btrfs"), ..GuestStart::default() };
     let volume = open_after(start, move |request| match request {
-        Request::Look { .. } => {
-            Reply::Is(Answer::Node { stat: Stat { size: SIZE, blocks: SIZE >> 9, ..stat(FILE, REGULAR) } })
-        }
-        Request::Prove { .. } => Reply::Is(proved.clone()),
-        _ => Reply::Usual,
+        Request::Look { .. } => GuestReply::Is(Answer::Node {
+            stat: Stat { size: SIZE, blocks: SIZE >> 9, ..stat(FILE, REGULAR) },
+        }),
+        Request::Prove { .. } => GuestReply::Is(proved.clone()),
+        _ => GuestReply::Usual,
     })?;
     let ino = volume.lookup(Ino(ROOT), Name::new(b"file").unwrap())?;
     let (lock, mut bytes) = (LayoutLock::new(), vec![0xff; LEN]);
@@ -42,14 +42,14 @@ fn proved(runs: Vec<Run>, sums: Vec<u32>) -> Result<(usize, usize)> {
 }
 
 #[test]
-fn what_the_sums_prove_is_read_from_the_disk() {
+fn bytes_with_valid_checksums_are_read_from_the_disk() {
     let end = LEN as u64;
     assert_eq!(proved(vec![run(end, Some(4096))], vec![OF_ZEROS; COUNT]), Ok((LEN, 0)));
     assert_eq!(proved(vec![Run { is_data: false, ..run(u64::MAX, None) }], Vec::new()), Ok((LEN, 0)));
 }
 
 #[test]
-fn what_no_sum_proves_and_what_is_not_on_the_disk_is_asked_of_the_guest() {
+fn bytes_without_a_valid_checksum_or_location_are_read_by_the_guest() {
     let end = LEN as u64;
     for place in [4096, (1 << 20) - 100, 1 << 20, 1 << 63, u64::MAX] {
         assert_eq!(proved(vec![run(end, Some(place))], vec![1; COUNT]), Ok((LEN, LEN)), "{place}");
@@ -58,7 +58,7 @@ fn what_no_sum_proves_and_what_is_not_on_the_disk_is_asked_of_the_guest() {
         assert_eq!(proved(vec![run(end, Some(place))], vec![OF_ZEROS; COUNT]), Ok((LEN, LEN)), "{place}");
     }
     assert_eq!(proved(vec![run(u64::MAX, None)], Vec::new()), Ok((LEN, LEN)));
-    // From the second sector of a part that is no sector on.
+    // From the second sector on, in a part that does not begin at a sector.
     let odd = vec![run(4097, None), run(end, Some(0))];
     assert_eq!(proved(odd, vec![OF_ZEROS; COUNT - 1]), Ok((LEN, LEN)));
     // EOPNOTSUPP, EIO.
@@ -85,18 +85,18 @@ fn sums_of_nothing_and_parts_without_them_are_nonsense() {
 }
 
 #[test]
-fn an_answer_that_ends_before_what_is_read_is_not_asked_for_again() {
+fn an_answer_that_ends_before_the_read_range_is_not_requested_again() {
     static ASKED: AtomicU32 = AtomicU32::new(0);
-    let start = Start { kind: kind("btrfs"), ..Start::default() };
+    let start = GuestStart { kind: kind("btrfs"), ..GuestStart::default() };
     let volume = open_after(start, |request| match request {
-        Request::Look { .. } => {
-            Reply::Is(Answer::Node { stat: Stat { size: SIZE, blocks: SIZE >> 9, ..stat(FILE, REGULAR) } })
-        }
+        Request::Look { .. } => GuestReply::Is(Answer::Node {
+            stat: Stat { size: SIZE, blocks: SIZE >> 9, ..stat(FILE, REGULAR) },
+        }),
         Request::Prove { .. } => {
             ASKED.fetch_add(1, Ordering::Relaxed);
-            Reply::Is(Answer::Proved { runs: vec![run(4096, None)], sums: Vec::new() })
+            GuestReply::Is(Answer::Proved { runs: vec![run(4096, None)], sums: Vec::new() })
         }
-        _ => Reply::Usual,
+        _ => GuestReply::Usual,
     })
     .unwrap();
     let ino = volume.lookup(Ino(ROOT), Name::new(b"file").unwrap()).unwrap();

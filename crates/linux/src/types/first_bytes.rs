@@ -1,6 +1,6 @@
-//! What the first bytes of a volume say where its marks do not suffice: whether it is of a type, and how long it is.
+//! Properties of a volume from its first bytes, for types whose signatures do not suffice: the exact type, and the length.
 //!
-//! Sources: files of Linux 6.1, beside each. Of a field that is not there nothing is said.
+//! Sources: files of Linux 6.1, named beside each function. A function returns `None` for a missing field.
 
 pub(super) fn u16_at(start: &[u8], at: usize) -> Option<u16> {
     start.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
@@ -10,7 +10,7 @@ pub(super) fn u32_at(start: &[u8], at: usize) -> Option<u32> {
     start.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// fs/squashfs/squashfs_fs.h `struct squashfs_super_block`: `xattr_id_table_start`, which is `SQUASHFS_INVALID_BLK` where no file has any.
+/// fs/squashfs/squashfs_fs.h `struct squashfs_super_block`: `xattr_id_table_start`, which is `SQUASHFS_INVALID_BLK` if no file has attributes.
 pub(super) fn has_attributes_of_squashfs(start: &[u8]) -> bool {
     start.get(56..64) != Some(&[0xff; 8])
 }
@@ -77,8 +77,8 @@ pub(super) fn hpfs_len(start: &[u8]) -> Option<u64> {
     Some(u64::from(u32_at(start, 0x2000 + 16)?) * 512)
 }
 
-/// The magic number is that of SunOS and NeXTSTEP, too, whose owners and states lie elsewhere: fs/ufs/ufs_fs.h `fs_u2.fs_44.fs_inodefmt`,
-/// `UFS_44INODEFMT`.
+/// SunOS and NeXTSTEP use the same magic number, but store owners and states at other places: fs/ufs/ufs_fs.h
+/// `fs_u2.fs_44.fs_inodefmt`, `UFS_44INODEFMT`.
 pub(super) fn is_44bsd(start: &[u8]) -> bool {
     let format = start.get(0x2000 + 1324..).and_then(|rest| rest.first_chunk::<4>());
     matches!(format, Some([2, 0, 0, 0] | [0, 0, 0, 2]))
@@ -91,21 +91,21 @@ pub(super) fn f2fs_len(start: &[u8]) -> Option<u64> {
     blocks.checked_mul(1_u64.checked_shl(shift)?)
 }
 
-/// fs/jfs/jfs_superblock.h `struct jfs_superblock`: `s_size`, in blocks of `s_pbsize` bytes; the log lies behind.
+/// fs/jfs/jfs_superblock.h `struct jfs_superblock`: `s_size`, in blocks of `s_pbsize` bytes; the log follows.
 pub(super) fn jfs_len(start: &[u8]) -> Option<u64> {
     let blocks = u64::from_le_bytes(*start.get(0x8000 + 8..)?.first_chunk()?);
     let size = u32_at(start, 0x8000 + 24)?;
     blocks.checked_mul(size.into())
 }
 
-/// Linux does not replay the log of a JFS: unless `s_state` is `FM_CLEAN` (fs/jfs/jfs_superblock.h), it is mounted, or was when the power went.
+/// Linux does not replay the log of a JFS volume. Unless `s_state` is `FM_CLEAN` (fs/jfs/jfs_superblock.h), the volume is mounted or was not unmounted.
 pub(super) fn log_of_jfs(start: &[u8]) -> Option<&'static str> {
     let state = start.get(0x8000 + 40..)?.first_chunk::<4>()?;
     (*state != [0; 4])
         .then_some("changing a JFS that was not closed, before `obento check -p` has replayed its log,")
 }
 
-/// Machines of a cluster, of which some may have it mounted, agree by locks: `sb_lockproto` of include/uapi/linux/gfs2_ondisk.h.
+/// Several machines of a cluster may mount the volume and coordinate by locks: `sb_lockproto` of include/uapi/linux/gfs2_ondisk.h.
 pub(super) fn cluster_of_gfs2(start: &[u8]) -> Option<&'static str> {
     let locks = start.get(0x1_0000 + 96..)?;
     (!locks.starts_with(b"lock_nolock\0")).then_some(
@@ -113,8 +113,8 @@ pub(super) fn cluster_of_gfs2(start: &[u8]) -> Option<&'static str> {
     )
 }
 
-/// include/linux/sysv_fs.h `struct sysv4_super_block`: `s_fsize`, in blocks of what `s_type` says, in the order of bytes that its
-/// magic number has.
+/// include/linux/sysv_fs.h `struct sysv4_super_block`: `s_fsize`, in blocks whose size `s_type` defines, in the byte order of
+/// the magic number.
 pub(super) fn sysv_len(start: &[u8]) -> Option<u64> {
     let little = start.get(512 + 504..)?.first_chunk() == Some(&[0x20, 0x7e, 0x18, 0xfd]);
     let field = |at: usize| {
@@ -143,24 +143,24 @@ pub(super) fn minix3_len(start: &[u8]) -> Option<u64> {
     u64::from(zones).checked_mul(u16_at(start, 1024 + 28)?.into())
 }
 
-/// Two bytes are a weak mark: there are bitmaps, too. And an imap, a zmap, a first data zone behind them, zones of a block.
+/// Two bytes are a weak signature, so the bitmaps are verified too: an imap, a zmap, a first data zone after them, zones of one block.
 pub(super) fn is_minix(start: &[u8]) -> bool {
     let field = |at: usize| u16_at(start, 1024 + at).unwrap_or(0);
     field(4) > 0 && field(6) > 0 && field(8) > field(4) && field(10) == 0
 }
 
-/// The same of the third version, and a block size.
+/// The same conditions for the third version, and a block size.
 pub(super) fn is_minix3(start: &[u8]) -> bool {
     let field = |at: usize| u16_at(start, 1024 + at).unwrap_or(0);
     field(6) > 0 && field(8) > 0 && matches!(field(28), 1024 | 2048 | 4096)
 }
 
-/// fs/squashfs/squashfs_fs.h `struct squashfs_super_block`: `s_major`. Linux opens version 4 alone.
+/// fs/squashfs/squashfs_fs.h `struct squashfs_super_block`: `s_major`. Linux opens version 4 only.
 pub(super) fn is_squashfs(start: &[u8]) -> bool {
     u16_at(start, 28) == Some(4)
 }
 
-/// The recognition sequence: descriptors of 2048 bytes, or of a block, up to one that is none.
+/// The recognition sequence: descriptors of 2048 bytes, or of a block, up to the first invalid one.
 pub(super) fn is_udf(start: &[u8]) -> bool {
     [2048, 4096].iter().any(|step| {
         let descriptors = (0x8000..start.len()).step_by(*step).map_while(|at| start.get(at + 1..at + 6));

@@ -23,16 +23,16 @@ pub enum Id {
 /// The first 16 bytes of the message whose digest is the UUID of an HFS volume (hfs.c `hash_init`).
 const HFS: [u8; 16] =
     [0xb3, 0xe2, 0x0f, 0x39, 0xf2, 0x92, 0x11, 0xd6, 0x97, 0xa4, 0x00, 0x30, 0x65, 0x43, 0xec, 0xac];
-/// Where the Finder information of HFS has its identifier of 8 bytes, and where that of HFS+ has it.
+/// The offsets of the 8-byte identifier in the Finder information of HFS and of HFS+.
 const HFS_ID: u64 = 1024 + 92 + 24;
 const HFSPLUS_ID: u64 = 1024 + 80 + 24;
 
-/// Of HFS (hfs.c `hfs_set_uuid`).
+/// The identifier of an HFS volume (hfs.c `hfs_set_uuid`).
 pub(super) fn of_hfs(device: &dyn BlockDevice) -> Option<Id> {
     of_finder(device, HFS_ID)
 }
 
-/// Of HFS+ (hfs.c `hfs_set_uuid`).
+/// The identifier of an HFS+ volume (hfs.c `hfs_set_uuid`).
 pub(super) fn of_hfsplus(device: &dyn BlockDevice) -> Option<Id> {
     of_finder(device, HFSPLUS_ID)
 }
@@ -46,15 +46,15 @@ fn of_finder(device: &dyn BlockDevice, at: u64) -> Option<Id> {
     Some(Id::Uuid(uuid))
 }
 
-/// Of HPFS: in the boot sector, if that has one (hpfs.c `struct hpfs_boot_block`).
+/// The identifier of an HPFS volume, if its boot sector has one (hpfs.c `struct hpfs_boot_block`).
 pub(super) fn of_hpfs(device: &dyn BlockDevice) -> Option<Id> {
     let start = first_bytes(device).ok()?;
-    let is_told = start.get(510..512) == Some(b"\x55\xaa") && start.get(0x26) == Some(&0x28);
-    let serial = start.get(0x27..)?.first_chunk().filter(|_| is_told)?;
+    let is_reported = start.get(510..512) == Some(b"\x55\xaa") && start.get(0x26) == Some(&0x28);
+    let serial = start.get(0x27..)?.first_chunk().filter(|_| is_reported)?;
     Some(Id::Serial(u32::from_le_bytes(*serial)))
 }
 
-/// Of ISO 9660: the time of the last change, or else of creation (iso9660.c `probe_iso9660_set_uuid`; ECMA-119 8.4.26.1).
+/// The identifier of ISO 9660: the time of the last change, or else of creation (iso9660.c `probe_iso9660_set_uuid`; ECMA-119 8.4.26.1).
 pub(super) fn of_iso(device: &dyn BlockDevice) -> Option<Id> {
     let start = first_bytes(device).ok()?;
     [0x8000 + 830, 0x8000 + 813].into_iter().find_map(|at| date(start.get(at..at + 17)?)).map(Id::Text)
@@ -71,8 +71,8 @@ fn date(bytes: &[u8]) -> Option<String> {
     is_digits.then(|| parts.join("-"))
 }
 
-/// Of UDF: from the identifier of the volume set, of which the first 16 characters are to be hexadecimal (udf.c
-/// `gen_uuid_from_volset_id`; UDF 2.60, 2.2.2.5). Characters that are not become two digits.
+/// The identifier of UDF: from the identifier of the volume set, whose first 16 characters should be hexadecimal (udf.c
+/// `gen_uuid_from_volset_id`; UDF 2.60, 2.2.2.5). Each other character is replaced by two digits.
 pub(super) fn of_udf(device: &dyn BlockDevice) -> Option<Id> {
     let field = super::udf::volume_set(device)?;
     let used = usize::from(*field.last()?).min(field.len() - 1);
@@ -89,7 +89,7 @@ pub(super) fn of_udf(device: &dyn BlockDevice) -> Option<Id> {
     let bytes = text.as_bytes();
     let bytes = bytes.get(..bytes.len().min(16)).filter(|bytes| bytes.len() >= 8)?;
     let digits = bytes.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    // So many characters are as they are, and the next ones in hexadecimal, until there are 16 digits.
+    // The leading characters are copied, and the following ones are converted to hexadecimal until there are 16 digits.
     let plain = match digits {
         16 => 16,
         8..16 => 8,

@@ -22,8 +22,9 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes).into())
 }
 
-/// Returns the volume identifier of ISO 9660 (ECMA-119 8.4.6), or that of Joliet. Joliet has room for 16 characters: if they begin the
-/// 32 of ISO 9660 but for case and for `_` as a substitute, the rest follows from there.
+/// Returns the volume identifier of ISO 9660 (ECMA-119 8.4.6), or that of Joliet. A Joliet identifier has at most 16
+/// characters. If they equal the start of the 32 of ISO 9660, except for case and for `_` as a substitute, the rest of the
+/// latter is appended.
 pub(super) fn of_iso(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     let start = first_bytes(device).ok()?;
     let primary = start.get(0x8028..0x8048)?.to_vec();
@@ -46,8 +47,8 @@ pub(super) fn of_iso(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     Some(String::from_utf16_lossy(&units).trim_ascii_end().as_bytes().to_vec())
 }
 
-/// Returns the name of the root directory: that of the first record of the first leaf of the catalog (Apple Technical Note TN1150,
-/// "Catalog File", "B-Trees"). Only a catalog is read that has its first leaf in its first extent.
+/// Returns the name of the root directory: that of the first record of the first leaf of the catalog (Apple Technical Note
+/// TN1150, "Catalog File", "B-Trees"). Supports only a catalog whose first leaf is in its first extent.
 pub(super) fn of_hfsplus(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     let header = read(device, 1024, 512)?;
     let catalog = u32_at(&header, 288)?.checked_mul(u32_at(&header, 40)?)?;
@@ -62,7 +63,7 @@ pub(super) fn of_hfsplus(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     is_root.then(|| String::from_utf16_lossy(&utf16(name)).into_bytes())
 }
 
-/// Returns the label in the boot sector, if that says that it has one (libblkid, superblocks/hpfs.c `struct hpfs_boot_block`).
+/// Returns the label in the boot sector, if the boot sector has one (libblkid, superblocks/hpfs.c `struct hpfs_boot_block`).
 pub(super) fn of_hpfs(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     let boot = read(device, 0, 512)?;
     let is_labelled = boot.get(510..) == Some(b"\x55\xaa") && boot.get(0x26) == Some(&0x28);

@@ -1,4 +1,4 @@
-//! MD5, which the UUID of HFS and HFS+ volumes is derived with. It protects nothing here.
+//! MD5, from which the UUID of an HFS or HFS+ volume is derived. It has no security purpose here.
 //!
 //! Source: RFC 1321, section 3.
 

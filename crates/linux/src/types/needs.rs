@@ -8,12 +8,12 @@ pub struct Need {
     /// The option, as `linux.uml --showconfig` prints it.
     pub option: &'static str,
     /// The part that is lost without the option.
-    pub part: Part,
+    pub part: ShownPart,
 }
 
 /// A part of what a volume stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum ShownPart {
     /// Extended attributes of any name.
     Attributes,
     /// POSIX access control lists.
@@ -24,7 +24,7 @@ pub enum Part {
     Feature(&'static str),
 }
 
-impl Part {
+impl ShownPart {
     /// Names the part in messages.
     pub fn name(self) -> &'static str {
         match self {
@@ -41,57 +41,57 @@ impl Part {
     }
 }
 
-const fn need(option: &'static str, part: Part) -> Need {
+const fn need(option: &'static str, part: ShownPart) -> Need {
     Need { option, part }
 }
 
-pub(super) const BTRFS: &[Need] = &[need("CONFIG_BTRFS_FS_POSIX_ACL", Part::AccessLists)];
+pub(super) const BTRFS: &[Need] = &[need("CONFIG_BTRFS_FS_POSIX_ACL", ShownPart::AccessLists)];
 pub(super) const XFS: &[Need] = &[
-    need("CONFIG_XFS_POSIX_ACL", Part::AccessLists),
-    need("CONFIG_XFS_SUPPORT_V4", Part::Feature("volumes of version 4")),
+    need("CONFIG_XFS_POSIX_ACL", ShownPart::AccessLists),
+    need("CONFIG_XFS_SUPPORT_V4", ShownPart::Feature("volumes of version 4")),
 ];
 pub(super) const F2FS: &[Need] = &[
-    need("CONFIG_F2FS_FS_XATTR", Part::Attributes),
-    need("CONFIG_F2FS_FS_POSIX_ACL", Part::AccessLists),
-    need("CONFIG_F2FS_FS_SECURITY", Part::Labels),
-    need("CONFIG_F2FS_FS_COMPRESSION", Part::Feature("compressed files")),
-    need("CONFIG_UNICODE", Part::Feature("directories that ignore case")),
-    need("CONFIG_FS_ENCRYPTION", Part::Feature("encrypted files")),
-    need("CONFIG_FS_VERITY", Part::Feature("files with verity")),
+    need("CONFIG_F2FS_FS_XATTR", ShownPart::Attributes),
+    need("CONFIG_F2FS_FS_POSIX_ACL", ShownPart::AccessLists),
+    need("CONFIG_F2FS_FS_SECURITY", ShownPart::Labels),
+    need("CONFIG_F2FS_FS_COMPRESSION", ShownPart::Feature("compressed files")),
+    need("CONFIG_UNICODE", ShownPart::Feature("directories that ignore case")),
+    need("CONFIG_FS_ENCRYPTION", ShownPart::Feature("encrypted files")),
+    need("CONFIG_FS_VERITY", ShownPart::Feature("files with verity")),
 ];
 pub(super) const JFS: &[Need] =
-    &[need("CONFIG_JFS_POSIX_ACL", Part::AccessLists), need("CONFIG_JFS_SECURITY", Part::Labels)];
+    &[need("CONFIG_JFS_POSIX_ACL", ShownPart::AccessLists), need("CONFIG_JFS_SECURITY", ShownPart::Labels)];
 pub(super) const REISERFS: &[Need] = &[
-    need("CONFIG_REISERFS_FS_XATTR", Part::Attributes),
-    need("CONFIG_REISERFS_FS_POSIX_ACL", Part::AccessLists),
-    need("CONFIG_REISERFS_FS_SECURITY", Part::Labels),
+    need("CONFIG_REISERFS_FS_XATTR", ShownPart::Attributes),
+    need("CONFIG_REISERFS_FS_POSIX_ACL", ShownPart::AccessLists),
+    need("CONFIG_REISERFS_FS_SECURITY", ShownPart::Labels),
 ];
-pub(super) const GFS2: &[Need] = &[need("CONFIG_FS_POSIX_ACL", Part::AccessLists)];
+pub(super) const GFS2: &[Need] = &[need("CONFIG_FS_POSIX_ACL", ShownPart::AccessLists)];
 pub(super) const SQUASHFS: &[Need] = &[
-    need("CONFIG_SQUASHFS_XATTR", Part::Attributes),
-    need("CONFIG_SQUASHFS_ZLIB", Part::Feature("volumes packed by gzip")),
-    need("CONFIG_SQUASHFS_LZO", Part::Feature("volumes packed by lzo")),
-    need("CONFIG_SQUASHFS_LZ4", Part::Feature("volumes packed by lz4")),
-    need("CONFIG_SQUASHFS_XZ", Part::Feature("volumes packed by xz")),
-    need("CONFIG_SQUASHFS_ZSTD", Part::Feature("volumes packed by zstd")),
+    need("CONFIG_SQUASHFS_XATTR", ShownPart::Attributes),
+    need("CONFIG_SQUASHFS_ZLIB", ShownPart::Feature("volumes packed by gzip")),
+    need("CONFIG_SQUASHFS_LZO", ShownPart::Feature("volumes packed by lzo")),
+    need("CONFIG_SQUASHFS_LZ4", ShownPart::Feature("volumes packed by lz4")),
+    need("CONFIG_SQUASHFS_XZ", ShownPart::Feature("volumes packed by xz")),
+    need("CONFIG_SQUASHFS_ZSTD", ShownPart::Feature("volumes packed by zstd")),
 ];
 pub(super) const EROFS: &[Need] = &[
-    need("CONFIG_EROFS_FS_XATTR", Part::Attributes),
-    need("CONFIG_EROFS_FS_POSIX_ACL", Part::AccessLists),
-    need("CONFIG_EROFS_FS_SECURITY", Part::Labels),
-    need("CONFIG_EROFS_FS_ZIP", Part::Feature("volumes packed by lz4")),
-    need("CONFIG_EROFS_FS_ZIP_LZMA", Part::Feature("volumes packed by lzma")),
+    need("CONFIG_EROFS_FS_XATTR", ShownPart::Attributes),
+    need("CONFIG_EROFS_FS_POSIX_ACL", ShownPart::AccessLists),
+    need("CONFIG_EROFS_FS_SECURITY", ShownPart::Labels),
+    need("CONFIG_EROFS_FS_ZIP", ShownPart::Feature("volumes packed by lz4")),
+    need("CONFIG_EROFS_FS_ZIP_LZMA", ShownPart::Feature("volumes packed by lzma")),
 ];
 pub(super) const ISO9660: &[Need] = &[
-    need("CONFIG_JOLIET", Part::Feature("names of Joliet")),
-    need("CONFIG_ZISOFS", Part::Feature("files packed by zisofs")),
+    need("CONFIG_JOLIET", ShownPart::Feature("names of Joliet")),
+    need("CONFIG_ZISOFS", ShownPart::Feature("files packed by zisofs")),
 ];
 pub(super) const EXT4: &[Need] = &[
-    need("CONFIG_EXT4_FS_POSIX_ACL", Part::AccessLists),
-    need("CONFIG_EXT4_FS_SECURITY", Part::Labels),
-    need("CONFIG_UNICODE", Part::Feature("directories that ignore case")),
-    need("CONFIG_FS_ENCRYPTION", Part::Feature("encrypted files")),
-    need("CONFIG_FS_VERITY", Part::Feature("files with verity")),
+    need("CONFIG_EXT4_FS_POSIX_ACL", ShownPart::AccessLists),
+    need("CONFIG_EXT4_FS_SECURITY", ShownPart::Labels),
+    need("CONFIG_UNICODE", ShownPart::Feature("directories that ignore case")),
+    need("CONFIG_FS_ENCRYPTION", ShownPart::Feature("encrypted files")),
+    need("CONFIG_FS_VERITY", ShownPart::Feature("files with verity")),
 ];
 /// Of what Linux has in itself.
 pub(super) const NOTHING: &[Need] = &[];

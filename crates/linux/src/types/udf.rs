@@ -1,7 +1,7 @@
-//! How long a UDF is: its descriptors say so, which lie behind its first bytes.
+//! The length of a UDF volume, from the descriptors after its first bytes.
 //!
-//! Source: ECMA-167 3/10.2 (the anchor, in sector 256: where the main sequence of descriptors is), 3/10.5 (a partition: its first sector and
-//! how many), 3/10.6 (the volume: its maps of partitions); UDF 2.60, 2.2.8 (the virtual one).
+//! Source: ECMA-167 3/10.2 (the anchor, in sector 256, with the place of the main sequence of descriptors), 3/10.5 (a partition:
+//! its first sector and its length), 3/10.6 (the volume: its maps of partitions); UDF 2.60, 2.2.8 (the virtual map).
 
 use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
@@ -15,14 +15,14 @@ const PARTITION: u16 = 5;
 const LOGICAL_VOLUME: u16 = 6;
 const END: u16 = 8;
 
-/// A disc that is written once has its newest table in the last block that was written, which is where Linux looks for it: the end of the
-/// image is the end of the volume, whatever its partition may grow to.
+/// A write-once disc has its newest table in the last written block, where Linux searches for it. So the end of the image is
+/// the end of the volume, whatever the length of the partition.
 const VIRTUAL: &[u8] = b"*UDF Virtual Partition";
 
-/// Sizes of sectors, the most likely first.
+/// Sizes of sectors, the most likely size first.
 const SIZES: [u64; 4] = [2048, 512, 1024, 4096];
 const ANCHOR_AT: u64 = 256;
-/// A sound sequence is shorter.
+/// The limit of a valid sequence.
 const DESCRIPTORS: u64 = 64;
 
 /// The size of a sector and the descriptors of the main sequence.
@@ -57,7 +57,7 @@ pub(super) fn label(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     Some(String::from_utf16_lossy(&units).into_bytes())
 }
 
-/// The end of the last partition; `None` where nothing tells.
+/// Returns the end of the last partition; `None` if it is unknown.
 pub(super) fn len(device: &dyn BlockDevice) -> Option<u64> {
     let (size, descriptors) = descriptors(device)?;
     let of_kind = |kind| descriptors.iter().filter(move |bytes| is(bytes, kind));
@@ -75,7 +75,7 @@ fn anchor(device: &dyn BlockDevice, size: u64) -> Option<Vec<u8>> {
     (is(&bytes, ANCHOR) && u32_at(&bytes, 12)? == 256).then_some(bytes)
 }
 
-/// The first bytes of a sector, in which all descriptors have what is read here.
+/// The first bytes of a sector, which contain all fields that are read here.
 fn sector(device: &dyn BlockDevice, number: u64, size: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; 512];
     device.read_at(number.checked_mul(size)?, &mut bytes).ok()?;
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// An anchor that tells of three descriptors in sector 20: a partition of 400 sectors from 300 on, a volume, the end.
+    /// An anchor that refers to three descriptors in sector 20: a partition of 400 sectors from 300 on, a volume, the end.
     fn described(map: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 257 * 2048];
         let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);

@@ -1,4 +1,4 @@
-//! A device that fails below the kernel: what it said is told, not that the kernel met something.
+//! A device that fails below the kernel: its own error is reported, not the kernel's.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -8,11 +8,11 @@ use obento_base::{DeviceError, Error, FileKind, Name, Result};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Access, Cookie, Driver as _, FileSystem, LayoutLock, OpenOptions};
 use obento_env::SystemClock;
-use obento_testkit::fault::{Failure, Fault, FaultDevice, Lasting, Request};
+use obento_testkit::fault::{Fault, FaultDevice, FaultKind, Lasting, Request};
 
 use super::image::{Image, driver, node};
 
-/// Has a file written and made durable. Answers the first error.
+/// Writes a file and syncs it. Returns the first error.
 fn keep_a_file(name: &str, device: Arc<dyn BlockDevice>) -> Result<()> {
     let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(Arc::new(SystemClock)) };
     let fs = driver(name).open(device, &options)?;
@@ -24,32 +24,32 @@ fn keep_a_file(name: &str, device: Arc<dyn BlockDevice>) -> Result<()> {
 }
 
 #[test]
-fn a_device_that_fails_is_told_in_its_own_words() {
+fn a_failed_device_is_reported_with_its_own_message() {
     for name in ["minix", "btrfs", "xfs"] {
         let Some(image) = Image::new(name) else { continue };
         let bytes = image.bytes();
         for request in [Request::Write, Request::Read] {
-            let fault = Fault { request, nth: 5, lasting: Lasting::ForGood, failure: Failure::Short };
+            let fault = Fault { request, nth: 5, lasting: Lasting::ForGood, failure: FaultKind::Short };
             let device = FaultDevice::new(MemDevice::new(bytes.clone()), Some(fault));
             let error = keep_a_file(name, Arc::new(device)).expect_err(name);
-            let is_told = match request {
+            let is_reported = match request {
                 Request::Write => matches!(error, Error::Device(DeviceError::Write { .. })),
                 _ => matches!(error, Error::Device(DeviceError::Read { .. })),
             };
-            assert!(is_told, "{name}, {request:?}: {error}");
+            assert!(is_reported, "{name}, {request:?}: {error}");
         }
     }
 }
 
-/// How many files are listed: their names take several blocks.
+/// The number of listed files: their names take several blocks.
 const MANY: usize = 300;
 
-/// What a listing of the root shows, and the first error of it.
+/// Returns the entries of a listing of the root, and its first error.
 fn listed(fs: &dyn FileSystem) -> (BTreeSet<Vec<u8>>, Option<Error>) {
     let (mut names, mut missing) = (BTreeSet::new(), None);
     let ended = fs.read_dir(fs.root(), Cookie::START, &mut |entry| {
         match entry {
-            // Some types come with a `lost+found`.
+            // Some types create a `lost+found`.
             Ok(entry) if entry.name.as_bytes().starts_with(b"file") => {
                 names.insert(entry.name.as_bytes().to_vec());
             }
@@ -61,8 +61,8 @@ fn listed(fs: &dyn FileSystem) -> (BTreeSet<Vec<u8>>, Option<Error>) {
     (names, missing.or(ended.err()))
 }
 
-/// How many names listings of a volume with [`MANY`] files show, and their first error: one listing for each read that fails, as long as the
-/// volume opens. None without the type's program or the kernel.
+/// Returns the number of names that listings of a volume with [`MANY`] files show, and their first error: one listing for each
+/// failed read, until the volume does not open. None without the type's program or the kernel.
 fn listings(name: &str) -> Option<Vec<(usize, Option<Error>)>> {
     let image = Image::new(name)?;
     {
@@ -77,7 +77,7 @@ fn listings(name: &str) -> Option<Vec<(usize, Option<Error>)>> {
     }
     let (bytes, mut found) = (image.bytes(), Vec::new());
     for nth in 0..1000 {
-        let fault = Fault { request: Request::Read, nth, lasting: Lasting::Once, failure: Failure::Io };
+        let fault = Fault { request: Request::Read, nth, lasting: Lasting::Once, failure: FaultKind::Io };
         let device = Arc::new(FaultDevice::new(MemDevice::read_only(bytes.clone()), Some(fault)));
         let options = OpenOptions::new(Arc::new(SystemClock));
         let Ok(fs) = driver(name).open(device.clone(), &options) else {
@@ -96,7 +96,7 @@ fn listings(name: &str) -> Option<Vec<(usize, Option<Error>)>> {
 }
 
 #[test]
-fn a_listing_that_is_short_because_the_device_failed_says_so() {
+fn a_listing_truncated_by_a_device_error_returns_the_error() {
     for name in ["minix", "jfs"] {
         let Some(listings) = listings(name) else { continue };
         assert!(listings.iter().all(|(names, missing)| *names == MANY || missing.is_some()), "{name}");
@@ -105,7 +105,7 @@ fn a_listing_that_is_short_because_the_device_failed_says_so() {
 }
 
 #[test]
-fn a_listing_that_is_whole_since_there_was_a_second_copy_is_no_error() {
+fn a_listing_completed_from_a_second_copy_is_no_error() {
     let Some(listings) = listings("btrfs") else { return };
     assert!(listings.iter().all(|(names, missing)| *names == MANY && missing.is_none()), "{listings:?}");
 }

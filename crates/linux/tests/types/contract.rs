@@ -1,4 +1,4 @@
-//! The contract, kept by the kernel's own file systems.
+//! The contract, implemented by the kernel's file systems.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,13 +8,13 @@ use obento_testkit::recipes::EMPTY;
 
 use super::image::Image;
 
-/// A case that Linux does not keep some types to.
+/// A case that Linux does not satisfy for some types.
 pub struct Exception {
     /// Its name.
     pub case: &'static str,
     /// The types.
     pub types: &'static [&'static str],
-    /// What Linux does.
+    /// The behaviour of Linux.
     pub why: &'static str,
 }
 
@@ -22,18 +22,22 @@ const fn except(case: &'static str, types: &'static [&'static str], why: &'stati
     Exception { case, types, why }
 }
 
-/// The types that have symbolic links, and with them files that are more than bytes.
+/// The types that have symbolic links, and with them files with metadata.
 const UNIX: &[&str] = &[
     "xfs", "btrfs", "f2fs", "jfs", "reiserfs", "gfs2", "nilfs2", "minix", "minix2", "minix1", "udf",
     "hfsplus", "affs", "sysv", "hpfs",
 ];
-/// Those without `RENAME_EXCHANGE`.
+/// The types without `RENAME_EXCHANGE`.
 const NO_EXCHANGE: &[&str] =
     &["jfs", "reiserfs", "nilfs2", "minix", "minix2", "minix1", "udf", "hfs", "hfsplus", "sysv", "hpfs"];
 
-/// Them all. The documentation has this table.
+/// All exceptions. The documentation contains this table.
 pub const EXCEPT: &[Exception] = &[
-    except("a_new_inode_is_what_was_asked_for_and_named", UNIX, "symbolic links have the permissions 0777"),
+    except(
+        "a_new_inode_has_the_requested_properties_and_name",
+        UNIX,
+        "symbolic links have the permissions 0777",
+    ),
     except(
         "a_symbolic_link_has_its_target_and_an_empty_one_is_invalid",
         &["udf"],
@@ -44,95 +48,87 @@ pub const EXCEPT: &[Exception] = &[
         &["affs"],
         "a target is stored in the form of AmigaOS; a target that Linux would return changed is refused",
     ),
+    except("link_adds_a_name_and_counts_it", &["hfsplus"], "only regular files can have several names"),
     except(
-        "link_gives_another_name_and_counts_it",
-        &["hfsplus"],
-        "only regular files can have several names",
-    ),
-    except(
-        "a_file_has_at_most_as_many_names_as_the_format_holds",
+        "a_file_has_at_most_as_many_names_as_the_format_supports",
         &["minix", "minix2"],
         "Linux creates more names than `fsck.minix` can count, which is 255",
     ),
     except(
-        "unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget",
+        "unlink_removes_a_name_and_the_inode_stays_usable_until_forget",
         &["hfs"],
         "the data of a file is freed with its name",
     ),
     except(
-        "what_nobody_uses_is_free_once_its_last_name_is_gone",
+        "an_unused_inode_is_free_once_its_last_name_is_removed",
         &["xfs", "jfs"],
         "space is freed in the background",
     ),
     except(
-        "what_nobody_uses_is_free_once_its_last_name_is_gone",
+        "an_unused_inode_is_free_once_its_last_name_is_removed",
         &["hfsplus"],
         "only regular files can have several names",
     ),
     except(
-        "forget_frees_what_has_no_name_and_nothing_else",
+        "forget_frees_inodes_without_names_and_nothing_else",
         &["xfs", "btrfs"],
         "space is freed in the background",
     ),
     except(
-        "forget_frees_what_has_no_name_and_nothing_else",
+        "forget_frees_inodes_without_names_and_nothing_else",
         &["nilfs2"],
         "space is allocated at write-back, and freed by a program of the host",
     ),
     except(
-        "forget_frees_what_has_no_name_and_nothing_else",
+        "forget_frees_inodes_without_names_and_nothing_else",
         &["hfs"],
         "the data of a file is freed with its name",
     ),
     except(
-        "forget_frees_what_has_no_name_and_nothing_else",
+        "forget_frees_inodes_without_names_and_nothing_else",
         &["hfsplus"],
         "the data of a file that is not open is freed with its name",
     ),
-    except("rename_replaces_what_stands_at_the_new_name", &["hpfs"], "a directory cannot replace another"),
+    except("rename_replaces_the_file_at_the_new_name", &["hpfs"], "a directory cannot replace another"),
     except("rename_tests_its_errors_in_order", &["hpfs"], "a directory cannot replace another"),
     except(
-        "a_directory_that_moves_gets_its_new_parent_and_is_counted_there",
+        "a_moved_directory_has_its_new_parent_and_is_counted_there",
         &["hpfs"],
         "a directory cannot replace another",
     ),
+    except("exchange_swaps_two_names_of_any_types", NO_EXCHANGE, "there is no rename that exchanges"),
     except(
-        "exchange_lets_two_names_change_places_whatever_they_are",
-        NO_EXCHANGE,
-        "there is no rename that exchanges",
-    ),
-    except(
-        "a_cookie_is_right_after_its_entry_and_those_around_it_are_gone",
+        "a_cookie_is_valid_after_its_entry_and_its_neighbours_are_removed",
         &["hfs", "hfsplus"],
         "a position in a listing is the index of an entry",
     ),
     except(
-        "a_cookie_is_right_after_its_entry_and_those_around_it_are_gone",
+        "a_cookie_is_valid_after_its_entry_and_its_neighbours_are_removed",
         &["affs"],
         "a position in a listing is the index of an entry among those with the same hash",
     ),
     except(
-        "a_directory_holds_no_more_directories_than_its_link_count_tells",
+        "a_directory_has_no_more_subdirectories_than_its_link_count_allows",
         &["hpfs"],
         "a file has one name, and a directory any number of subdirectories",
     ),
     except(
-        "a_cookie_is_right_after_its_entry_and_those_around_it_are_gone",
+        "a_cookie_is_valid_after_its_entry_and_its_neighbours_are_removed",
         &["hpfs"],
         "a position in a listing is the place of an entry in a tree",
     ),
     except(
-        "what_is_made_in_a_directory_gets_the_flags_that_it_hands_on",
+        "new_files_inherit_the_flags_of_their_directory",
         &["btrfs"],
         "Linux chooses which flags a file inherits",
     ),
     except(
-        "what_is_made_in_a_directory_gets_the_flags_that_it_hands_on",
+        "new_files_inherit_the_flags_of_their_directory",
         &["gfs2", "hfsplus"],
         "flags that the type does not support are refused",
     ),
     except(
-        "the_time_of_the_last_change_is_set_where_it_is_told",
+        "the_time_of_the_last_change_can_be_set_if_it_is_reported",
         &[
             "xfs", "btrfs", "f2fs", "jfs", "reiserfs", "gfs2", "nilfs2", "minix", "minix2", "udf", "bfs",
             "hfsplus", "sysv", "hpfs",
@@ -140,29 +136,29 @@ pub const EXCEPT: &[Exception] = &[
         "the change time cannot be set",
     ),
     except(
-        "what_was_written_is_read_and_moves_the_size",
+        "written_bytes_are_read_back_and_extend_the_size",
         &["bfs"],
         "allocated space is computed from the size that a file had when it was opened",
     ),
     except(
-        "what_was_written_is_read_and_moves_the_size",
+        "written_bytes_are_read_back_and_extend_the_size",
         &["affs"],
         "the allocated space of a file is not reported",
     ),
     except(
-        "what_was_never_written_is_zeros_and_takes_no_space",
+        "unwritten_ranges_are_zeros_and_take_no_space",
         &["jfs", "reiserfs", "nilfs2", "udf"],
         "holes are not reported (`SEEK_HOLE`)",
     ),
     except(
-        "what_was_never_written_is_zeros_and_takes_no_space",
+        "unwritten_ranges_are_zeros_and_take_no_space",
         &["minix", "minix2", "minix1", "sysv"],
         "allocated space is computed from the size of a file, and holes are not reported",
     ),
-    except("truncate_drops_what_lies_past_the_size", &["jfs"], "space is freed in the background"),
-    except("truncate_drops_what_lies_past_the_size", &["bfs"], "space is freed with the last name"),
+    except("truncate_drops_bytes_past_the_size", &["jfs"], "space is freed in the background"),
+    except("truncate_drops_bytes_past_the_size", &["bfs"], "space is freed with the last name"),
     except("truncate_allocates_nothing", &["reiserfs"], "a hole takes four bytes per block"),
-    except("truncate_drops_what_lies_past_the_size", &["hpfs"], "setting the size cannot extend a file"),
+    except("truncate_drops_bytes_past_the_size", &["hpfs"], "setting the size cannot extend a file"),
     except("truncate_allocates_nothing", &["udf"], "a hole takes one record per GiB"),
     except(
         "punch_makes_a_hole_within_the_same_size",
@@ -170,17 +166,17 @@ pub const EXCEPT: &[Exception] = &[
         "allocated space is counted at write-back",
     ),
     except(
-        "inodes_run_out_before_anything_was_named",
+        "inodes_run_out_before_a_name_is_created",
         &["f2fs", "gfs2"],
         "every free block counts as an inode, and names take some of the blocks",
     ),
     except(
-        "inodes_run_out_before_anything_was_named",
+        "inodes_run_out_before_a_name_is_created",
         &["bfs"],
         "the directory has no space for the name of the last one",
     ),
     except(
-        "inodes_run_out_before_anything_was_named",
+        "inodes_run_out_before_a_name_is_created",
         &["hpfs"],
         "the reported number is that of directories for which their band has space",
     ),
@@ -199,34 +195,30 @@ pub const EXCEPT: &[Exception] = &[
         &["f2fs"],
         "if there is no space for a whole range, the file has grown by the part that was allocated",
     ),
+    except("zeros_past_the_end_extend_the_size_if_requested", &["xfs"], "space is allocated ahead of a file"),
+    except("free_space_is_discarded_and_nothing_else", &["f2fs"], "space is discarded in the background"),
     except(
-        "zeros_past_the_end_move_the_size_where_that_is_asked",
-        &["xfs"],
-        "space is allocated ahead of a file",
-    ),
-    except("what_is_free_is_discarded_and_nothing_else", &["f2fs"], "space is discarded in the background"),
-    except(
-        "what_is_free_is_discarded_and_nothing_else",
+        "free_space_is_discarded_and_nothing_else",
         &["xfs"],
         "reserved space counts as discarded and not as free",
     ),
     except(
-        "what_is_free_is_discarded_and_nothing_else",
+        "free_space_is_discarded_and_nothing_else",
         &["hpfs"],
         "the space for directories is discarded, too, and not counted as free",
     ),
     except(
-        "an_attribute_is_kept_byte_for_byte_in_each_name_space",
+        "an_attribute_is_preserved_byte_for_byte_in_each_name_space",
         &["xfs", "btrfs", "f2fs", "jfs", "reiserfs"],
         "attributes are listed in order of creation or hash",
     ),
     except(
-        "an_attribute_is_kept_byte_for_byte_in_each_name_space",
+        "an_attribute_is_preserved_byte_for_byte_in_each_name_space",
         &["hfsplus"],
         "names of attributes are Unicode",
     ),
     except(
-        "an_attribute_is_kept_byte_for_byte_in_each_name_space",
+        "an_attribute_is_preserved_byte_for_byte_in_each_name_space",
         &["gfs2"],
         "an access control list that equals the permissions is stored as permissions",
     ),
@@ -241,7 +233,7 @@ pub const EXCEPT: &[Exception] = &[
         "lengths are checked before the attribute",
     ),
     except(
-        "a_removed_attribute_is_no_data",
+        "a_removed_attribute_returns_no_data",
         &["hfsplus"],
         "only regular files and directories have attributes",
     ),
@@ -253,29 +245,29 @@ impl Exception {
     }
 }
 
-/// The cases that a type is held to, and those that it is not.
+/// Returns the required cases of a type, and its exceptions.
 pub fn cases(name: &str) -> [Vec<(&'static str, WritingCase)>; 2] {
     let is_asked = |case: &str| !EXCEPT.iter().any(|except| except.case == case && except.is_of(name));
     let (asked, left_out) = writing_cases().into_iter().partition(|(case, _)| is_asked(case));
     [asked, left_out]
 }
 
-/// Whether a volume of a type passes a case, and its check finds nothing wrong then; none without the programs for it.
+/// Returns whether a volume of a type passes a case and a subsequent check; none without the type's programs.
 fn passes(name: &str, case: WritingCase) -> Option<bool> {
     let volume = Image::new(name)?.judged();
     Some(catch_unwind(AssertUnwindSafe(move || case(&*volume))).is_ok())
 }
 
-/// A case that asks at once what a thread of JFS counts a moment later (Linux 6.1, fs/jfs/jfs_txnmgr.c `jfs_lazycommit`): on a busy machine it comes too
-/// early one time in a few. What is never freed fails all attempts.
-const IN_TIME: (&str, &str) = ("jfs", "forget_frees_what_has_no_name_and_nothing_else");
+/// A case that asserts at once a state that a thread of JFS reaches a moment later (Linux 6.1, fs/jfs/jfs_txnmgr.c
+/// `jfs_lazycommit`): on a busy machine, the case sometimes fails. A block that is never freed fails all attempts.
+const IN_TIME: (&str, &str) = ("jfs", "forget_frees_inodes_without_names_and_nothing_else");
 const ATTEMPTS: usize = 10;
 
-/// Runs every case on a volume of its own, and tells all that fail.
+/// Runs every case on a separate volume, and reports all that fail.
 fn conforms(name: &str) {
     let mut failed = Vec::new();
     for (case, run) in cases(name).into_iter().next().unwrap() {
-        // Each case of a kernel that answers nothing takes a minute.
+        // Each case of a kernel that does not answer takes a minute.
         if failed.len() == 5 {
             break;
         }
@@ -287,7 +279,7 @@ fn conforms(name: &str) {
         failed.extend((!has_passed).then_some(case));
     }
     assert_eq!(failed, Vec::<&str>::new(), "{name}");
-    passed::tell(name, "contract");
+    passed::report(name, "contract");
 }
 
 macro_rules! conform {
@@ -321,7 +313,7 @@ conform! {
 
 #[test]
 #[ignore = "minutes, and those cases that wait for the watchdog"]
-fn no_type_passes_a_case_that_it_is_not_held_to() {
+fn no_type_passes_a_case_that_is_listed_as_an_exception() {
     let mut passed = Vec::new();
     for recipe in EMPTY {
         for (case, run) in cases(recipe.name).into_iter().nth(1).unwrap() {

@@ -1,5 +1,5 @@
-//! Volumes that are damaged at random, opened and walked, and those that can be changed changed: each ends within bounds, whatever the
-//! kernel makes of it, those that are not opened with a reason, and no process is left of them.
+//! Randomly damaged volumes are opened, walked and, if possible, changed. Each attempt ends in bounded time, a volume that
+//! does not open has a reason, and no process is left.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use obento_testkit::walk::{open_and_change, open_and_walk};
 
 use super::image::{driver, node, open};
 
-/// How long one may take: the watchdog's minute, the start, and as much for a machine that is busy.
+/// The time limit of an attempt: the watchdog's minute, the start, and as much again for a busy machine.
 const BOUND: Duration = Duration::from_secs(120);
-/// How many there are of each type.
+/// The number of volumes of each type.
 const MUTANTS: u64 = 11;
 const SECTOR: usize = 512;
 
-/// Folders with files in them, or as many files as one has where there are no folders.
+/// Directories with files, or as many files in a type without directories.
 fn fill(fs: &dyn FileSystem) {
     let (writable, lock) = (fs.writable().unwrap(), LayoutLock::new());
     for folder in 0..3 {
@@ -55,7 +55,7 @@ fn filled_here(recipe: &Recipe) -> Vec<u8> {
     bytes
 }
 
-/// Those of one that its program filled.
+/// The bytes of a volume that its program filled.
 fn filled_there(recipe: &Recipe) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..3 {
@@ -68,7 +68,7 @@ fn filled_there(recipe: &Recipe) -> Vec<u8> {
     recipe.bytes(folder.path())
 }
 
-/// Opens, walks and, if they `change`, changes damaged copies. Answers how many there were.
+/// Opens, walks and, if `change`, changes damaged copies. Returns their number.
 fn survives(recipe: &Recipe, bytes: Vec<u8>, change: bool) -> u64 {
     let is_used = |at: &usize| bytes[*at..].iter().take(SECTOR).any(|byte| *byte != 0);
     let used: Vec<usize> = (0..bytes.len() / SECTOR * SECTOR).step_by(SECTOR).filter(is_used).collect();
@@ -89,7 +89,7 @@ fn survives(recipe: &Recipe, bytes: Vec<u8>, change: bool) -> u64 {
         if change {
             let since = Instant::now();
             open_and_change(&driver, overlay, &random(seed, &Limits::SMALL));
-            // And opened once more, and walked.
+            // Opened and walked again.
             assert!(since.elapsed() < 2 * BOUND, "{} {seed}, changed: {:?}", recipe.name, since.elapsed());
         }
     }
@@ -97,28 +97,29 @@ fn survives(recipe: &Recipe, bytes: Vec<u8>, change: bool) -> u64 {
     MUTANTS
 }
 
-/// What is not opened is told in words, by the kernel's if an error has none of its own.
+/// A volume that does not open has a message: the kernel's, if the error has none.
 fn expect_a_reason(driver: &LinuxDriver, device: Arc<dyn BlockDevice>, seed: u64) {
     let Err(error) = driver.open(device, &OpenOptions::new(Arc::new(NO_CLOCK))) else { return };
-    let told = error.to_string();
-    let is_clear = told.contains(' ') && !told.ends_with("has no name here");
-    assert!(is_clear, "{:?} {seed}: {told:?}", driver.names());
+    let reported = error.to_string();
+    let is_clear = reported.contains(' ') && !reported.ends_with("has no name here");
+    assert!(is_clear, "{:?} {seed}: {reported:?}", driver.names());
 }
 
-/// The processes that this one has started.
+/// The child processes of this process.
 fn children() -> Vec<String> {
     let threads = fs::read_dir("/proc/self/task").unwrap();
     let of = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children")).unwrap_or_default();
     let lists = threads.map(|thread| of(thread.unwrap()));
-    let told = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_else(|_| pid.to_owned());
-    lists.flat_map(|list| list.split_whitespace().map(told).collect::<Vec<_>>()).collect()
+    let reported =
+        |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_else(|_| pid.to_owned());
+    lists.flat_map(|list| list.split_whitespace().map(reported).collect::<Vec<_>>()).collect()
 }
 
-/// Where the whole campaign runs, it runs alone.
+/// The whole campaign runs without other tests.
 #[test]
 #[ignore = "a campaign of minutes"]
 fn two_hundred_damaged_volumes_are_answered_within_bounds() {
-    // What has a program that fills it and none that makes an empty one is only read.
+    // A type with a program that fills a volume, and none that creates an empty one, is only read.
     let is_read = |recipe: &&Recipe| EMPTY.iter().all(|empty| empty.name != recipe.name);
     let read: Vec<_> = FILLED.iter().filter(is_read).collect();
     if !EMPTY.iter().chain(read.iter().copied()).all(Recipe::is_possible) {
@@ -128,7 +129,7 @@ fn two_hundred_damaged_volumes_are_answered_within_bounds() {
     let all = written.sum::<u64>()
         + read.iter().map(|recipe| survives(recipe, filled_there(recipe), false)).sum::<u64>();
     assert!(all >= 200, "{all}");
-    // The last are being ended: a bound against one that is not.
+    // The last processes are ending: a limit against one that does not.
     let end = Instant::now() + Duration::from_secs(30);
     while !children().is_empty() && Instant::now() < end {
         thread::yield_now();

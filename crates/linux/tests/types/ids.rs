@@ -13,13 +13,13 @@ use super::image::{Image, driver};
 fn by_blkid(image: &Path) -> (Option<String>, Option<String>) {
     let output = call("blkid", ["-p".as_ref(), "-o".as_ref(), "export".as_ref(), image.as_os_str()]).unwrap();
     let lines = String::from_utf8(output.stdout).unwrap();
-    // It escapes characters for a shell.
+    // blkid escapes characters for a shell.
     let value =
         |key: &str| lines.lines().find_map(|line| line.strip_prefix(key)).map(|text| text.replace('\\', ""));
     (value("LABEL="), value("UUID="))
 }
 
-/// The same by the probe of the type `name`.
+/// The same values from the probe of the type `name`.
 fn by_probe(name: &str, image: &Path) -> (Option<String>, Option<String>) {
     let probe = driver(name).probe(&MemDevice::new(fs::read(image).unwrap())).unwrap().unwrap();
     let label = String::from_utf8(probe.label).unwrap();
@@ -49,7 +49,7 @@ fn labels_and_identifiers_in_images_of_the_recipes_are_those_of_blkid() {
     let id: &[u8] = &[0x12, 0xab, 0x34, 0xcd, 0x56, 0xef, 0x78, 0x90];
     let of_hpfs: &[(usize, &[u8])] =
         &[(0x26, b"\x28"), (0x27, b"\xef\xbe\xad\xde"), (0x2b, b"OS2 DISK   HPFS    "), (510, b"\x55\xaa")];
-    /// Bytes, each with its place.
+    /// Bytes and their positions.
     type Bytes = [(usize, &'static [u8])];
     let cases: [(&str, &Bytes); 3] =
         [("hfsplus", &[(1024 + 104, id)]), ("hfs", &[(1024 + 116, id)]), ("hpfs", of_hpfs)];
@@ -115,7 +115,7 @@ fn identifiers_of_udf_and_iso_9660_are_those_of_blkid() {
             [&["-as", "mkisofs", "-quiet", "-o", path][..], options, &[disc.to_str().unwrap()]].concat();
         call("xorriso", line).unwrap();
         compare("iso9660", &image, &options.join(" "));
-        // Without a time of change that of creation counts.
+        // Without a time of change, the time of creation is used.
         let mut bytes = fs::read(&image).unwrap();
         bytes[0x8000 + 830..0x8000 + 846].fill(b'0');
         bytes[0x8000 + 846] = 0;

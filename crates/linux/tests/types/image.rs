@@ -46,7 +46,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// One of a type; none without its program or the kernel.
+    /// Creates an empty volume of a type; `None` without its program or the kernel.
     pub fn new(name: &str) -> Option<Self> {
         let recipe = Recipe::of(EMPTY, name);
         let folder = recipe.is_possible().then(|| tempfile::tempdir().unwrap())?;
@@ -67,14 +67,14 @@ impl Image {
         open(self.recipe.name, Arc::new(Disk(file)), access)
     }
 
-    /// Open for changes, and judged by the type's own check in the end.
+    /// Opens the volume for changes. The type's own check verifies it at the end.
     pub fn judged(self) -> Judged {
         let fs = self.open(Access::ReadWrite);
         Judged::new(fs, move || self.recipe.check(self.folder.path()))
     }
 }
 
-/// The driver of a type.
+/// Returns the driver of a type.
 pub fn driver(name: &str) -> LinuxDriver {
     LinuxDriver::all().find(|driver| driver.names().contains(&name)).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The types of the kernel engine: what volumes of each hold, and what the documentation says of it.
+//! The types of the kernel engine: the properties that volumes of each type store, compared with the documentation.
 
 mod broken;
 mod contract;

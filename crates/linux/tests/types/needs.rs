@@ -1,7 +1,7 @@
-//! What types are claimed to show, against the options that the kernel was built with.
+//! The properties that the table of types claims, compared with the options that the kernel was built with.
 
 use obento_linux::Kernel;
-use obento_linux::types::needs::Part;
+use obento_linux::types::needs::ShownPart;
 use obento_linux::types::{OTHERS, TYPES};
 use obento_testkit::oracle::{Oracle, require};
 
@@ -25,7 +25,7 @@ const LACKING: [(&str, &str); 9] = [
 fn each_type_with_attributes_names_the_option_that_shows_them() {
     for kind in TYPES.iter().chain(OTHERS) {
         let name = kind.names[0];
-        let is_named = kind.needs.iter().any(|need| need.part == Part::Attributes);
+        let is_named = kind.needs.iter().any(|need| need.part == ShownPart::Attributes);
         let is_always = ALWAYS_ATTRIBUTES.contains(&name);
         assert_eq!(is_named || is_always, kind.xattrs, "{name}");
         assert!(!is_named || !is_always, "{name}");
@@ -34,7 +34,7 @@ fn each_type_with_attributes_names_the_option_that_shows_them() {
 }
 
 #[test]
-fn the_kernel_was_built_with_all_that_is_claimed_of_types_but_what_the_documentation_names() {
+fn the_kernel_has_all_claimed_options_except_those_that_the_documentation_names() {
     if !require(&[Oracle::Program("linux.uml")]) {
         return;
     }

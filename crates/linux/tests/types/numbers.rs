@@ -1,4 +1,4 @@
-//! Inodes by their numbers alone, which no name led to.
+//! Finding inodes by number, without a known name.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ fn name(text: &str) -> &Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// Makes `text` in `dir`; a file holds its name.
+/// Creates `text` in `dir`; the file contains its name.
 fn make(fs: &dyn FileSystem, dir: Ino, text: &str, kind: FileKind) -> Ino {
     let writable = fs.writable().unwrap();
     let ino = writable.create(dir, name(text), &node(kind)).unwrap().ino;
@@ -27,7 +27,7 @@ fn new(name: &Name) -> NewFile<'_> {
     NewFile { name, node: node(FileKind::Regular), bytes: b"new", atime: None, mtime: None }
 }
 
-/// Makes more files than one answer lists.
+/// Creates more files than one answer lists.
 fn crowd(fs: &dyn FileSystem, dir: Ino) {
     let names: Vec<String> = (0..5000).map(|at| format!("one of many {at}")).collect();
     let files: Vec<_> = names.iter().map(|text| new(name(text))).collect();
@@ -35,7 +35,7 @@ fn crowd(fs: &dyn FileSystem, dir: Ino) {
     assert_eq!(made.iter().find(|made| made.is_err()), None);
 }
 
-/// Folders in folders, a file in each; answers the numbers of the folders and of the files, from the root down.
+/// Creates nested directories with one file in each; returns the numbers of the directories and files, from the root down.
 fn nest(fs: &dyn FileSystem) -> Vec<(Ino, Ino)> {
     let mut made = Vec::new();
     let mut dir = fs.root();
@@ -58,7 +58,7 @@ fn an_inode_is_found_by_its_number_wherever_it_is() {
         let made = nest(&*fs);
         fs.writable().unwrap().close().unwrap();
         drop(fs);
-        // Each by itself, of a volume of which nothing is known.
+        // Each one alone, in a volume without known inodes.
         for (depth, (dir, file)) in made.iter().enumerate().skip(1) {
             let fs = image.open(Access::ReadOnly);
             assert_eq!(fs.getattr(*file).map(|attr| (attr.ino, attr.kind)), Ok((*file, FileKind::Regular)));
@@ -76,7 +76,7 @@ fn an_inode_is_found_by_its_number_wherever_it_is() {
 }
 
 #[test]
-fn a_number_that_was_freed_is_stale_until_a_file_has_it_again() {
+fn a_freed_number_is_stale_until_a_file_reuses_it() {
     let Some(image) = Image::new("minix") else { return };
     let fs = image.open(Access::ReadWrite);
     let writable = fs.writable().unwrap();
@@ -85,14 +85,14 @@ fn a_number_that_was_freed_is_stale_until_a_file_has_it_again() {
     writable.unlink(dir, name("file")).unwrap();
     fs.forget(freed);
     assert_eq!(fs.getattr(freed), Err(Error::Stale));
-    // Minix gives away the lowest number that is free. Who makes many files is not shown their numbers.
+    // Minix reuses the lowest free number. The caller that creates many files does not get their numbers.
     assert_eq!(fs.bulk().unwrap().create_files(dir, &[new(name("new"))]), [Ok(())]);
     assert_eq!(fs.getattr(freed).map(|attr| (attr.ino, attr.size)), Ok((freed, 3)));
     assert_eq!(fs.lookup(dir, name("new")), Ok(freed));
 }
 
 #[test]
-fn a_search_ends_on_a_volume_that_leads_back_into_itself() {
+fn a_search_ends_on_a_volume_with_a_directory_cycle() {
     let Some(image) = Image::new("minix") else { return };
     let fs = image.open(Access::ReadWrite);
     let outer = make(&*fs, fs.root(), "outer", FileKind::Directory);

@@ -1,20 +1,20 @@
-//! The table of types in docs/engine.md, made of what the types are and of the runs that passed.
+//! The table of types in docs/engine.md, generated from the types and from the runs that passed.
 
 use std::fmt::Write as _;
 use std::fs;
 
 use obento_driver::Keeps;
 use obento_linux::types::{TYPES, Type};
-use obento_testkit::passed::is_told;
+use obento_testkit::passed::is_reported;
 use obento_testkit::recipes::{EMPTY, FILLED, Recipe};
 
 use super::contract::{EXCEPT, cases};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engine.md");
-/// What is around that part of the page.
+/// The marks around that part of the page.
 const MARKS: [&str; 2] = ["<!-- by cargo xtask types -->\n", "<!-- up to here -->\n"];
 
-/// What types may lack, for people.
+/// The properties that types may lack, in words.
 const LACKING: [(Keeps, &str); 10] = [
     (Keeps::DIRECTORIES, "directories"),
     (Keeps::MODES, "permissions"),
@@ -32,41 +32,41 @@ fn recipe(recipes: &'static [Recipe], name: &str) -> Option<&'static Recipe> {
     recipes.iter().find(|recipe| recipe.name == name)
 }
 
-/// Whether the tree came back, and what of it did not.
+/// Whether the tree was read back, and the differences.
 fn outcome(word: String, recipe: &Recipe, what: &str) -> String {
-    match (is_told(recipe.name, what), recipe.remark) {
+    match (is_reported(recipe.name, what), recipe.remark) {
         (false, _) => String::new(),
         (true, "") => word,
         (true, remark) => format!("{word} ({remark})"),
     }
 }
 
-/// What filled it.
+/// The program that filled the volume.
 fn filler(recipe: &Recipe) -> String {
     recipe.program.map_or("our own tests".to_owned(), |program| format!("`{program}`"))
 }
 
-/// A line of the table.
+/// A row of the table.
 fn row(kind: &Type) -> String {
     let name = kind.names[0];
     let read = recipe(FILLED, name).map(|recipe| outcome(filler(recipe), recipe, "read"));
-    let where_to = |recipe: &Recipe| if recipe.program.is_some() { "yes" } else { "yes, one of ours" };
+    let where_to = |recipe: &Recipe| if recipe.program.is_some() { "yes" } else { "yes, on our own image" };
     let written = recipe(EMPTY, name).map(|recipe| outcome(where_to(recipe).to_owned(), recipe, "written"));
     assert!(read.is_some() || written.is_some(), "{name}: no run opens one");
     let [held, left_out] = cases(name).map(|cases| cases.len());
-    let contract = written.as_ref().filter(|_| is_told(name, "contract"));
+    let contract = written.as_ref().filter(|_| is_reported(name, "contract"));
     let contract = contract.map(|_| format!("{held} of {}", held + left_out)).unwrap_or_default();
     let lost = LACKING.iter().filter(|(what, _)| kind.writes && !kind.keeps.contains(*what));
     let lost: Vec<_> = lost.map(|(_, word)| *word).collect();
     let check = kind.checker.map(|check| format!("`{} {}`", check.tool.program, check.look.join(" ")));
     let check = check.unwrap_or_default().replace(" `", "`");
     let read = read.unwrap_or_default();
-    let unwritten = if kind.writes { "nothing makes an empty one" } else { "read-only" };
+    let unwritten = if kind.writes { "no program creates an empty volume" } else { "read-only" };
     let written = written.unwrap_or_else(|| unwritten.to_owned());
     format!("| {name} | {read} | {written} | {contract} | {} | {check} |\n", lost.join(", "))
 }
 
-/// What is between the marks.
+/// Returns the text between the marks.
 fn part() -> String {
     let mut part = String::from(
         "\n| type | read | written | cases of the contract | does not store | check |\n|---|---|---|---|---|---|\n",
@@ -81,7 +81,7 @@ fn part() -> String {
 }
 
 #[test]
-fn the_documentation_has_the_types_that_there_are_and_what_is_seen_of_them() {
+fn the_documentation_lists_all_types_with_their_visible_parts() {
     let page = fs::read_to_string(PAGE).unwrap();
     let (before, rest) = page.split_once(MARKS[0]).expect("where the part begins");
     let (found, after) = rest.split_once(MARKS[1]).expect("where it ends");
@@ -89,12 +89,12 @@ fn the_documentation_has_the_types_that_there_are_and_what_is_seen_of_them() {
     if std::env::var_os("OBENTO_PASSED").is_some() {
         fs::write(PAGE, [before, MARKS[0], part.as_str(), MARKS[1], after].concat()).unwrap();
     } else {
-        assert!(found == part, "`cargo xtask types` writes the table in docs/engine.md anew");
+        assert!(found == part, "`cargo xtask types` writes the table in docs/engine.md");
     }
 }
 
 #[test]
-fn an_exception_is_of_a_case_and_of_types_that_there_are() {
+fn an_exception_names_an_existing_case_and_existing_types() {
     for except in EXCEPT {
         let [held, left_out] = cases("");
         let mut all = held.iter().chain(&left_out);

@@ -1,4 +1,4 @@
-//! Times that a type cannot hold: what is answered when one is set is what is on the disk.
+//! Times that a type cannot store: the returned value of a change is the value on disk.
 
 use obento_base::{FileKind, Name, Timestamp};
 use obento_driver::{Access, Keeps, SetAttr, TimeChange};
@@ -6,7 +6,7 @@ use obento_testkit::recipes::EMPTY;
 
 use super::image::{Image, node};
 
-/// The days before and after which numbers of 32 bits end, signed and not, years of FAT and of HFS, and far from all of them.
+/// The limits of 32-bit numbers, signed and unsigned, the years of FAT and of HFS, and times far from all of them.
 const SECONDS: [i64; 12] = [
     -3_000_000_000,
     -2_147_483_649,
@@ -23,7 +23,7 @@ const SECONDS: [i64; 12] = [
 ];
 
 #[test]
-fn the_time_that_is_answered_is_the_one_that_is_kept() {
+fn the_returned_time_equals_the_stored_time() {
     let mut wrong = Vec::new();
     for recipe in EMPTY {
         let Some(image) = Image::new(recipe.name) else { continue };
@@ -38,7 +38,7 @@ fn the_time_that_is_answered_is_the_one_that_is_kept() {
             let attr = writable.set_attr(ino, &SetAttr { atime: time, mtime: time, ..SetAttr::default() });
             let attr = attr.unwrap();
             answered.push((name.to_buf(), secs, attr.atime, attr.mtime));
-            // Within 1970 to 2038 nothing is lost anywhere; of its first and last second a type may keep the whole alone
+            // All types store times from 1970 to 2038. In the first and the last second, a type may store whole seconds only
             // (fs/inode.c `timestamp_truncate`).
             let is_kept = limits.is_same_time(attr.mtime, Timestamp::new(secs, 123_456_789));
             assert!(

@@ -1,4 +1,4 @@
-//! What a volume stands whatever its type: crowds of requests and of inodes, and the end of its kernel.
+//! Robustness of a volume of any type: many requests and inodes, and the end of its kernel.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use super::image::{Image, driver, node, open};
 fn requests_without_a_pause_are_all_answered() {
     let Some(image) = Image::new("f2fs") else { return };
     let fs = image.open(Access::ReadOnly);
-    // Many times what a line holds whose bells nobody took.
+    // Many more requests than the line holds notifications that were not read.
     for _ in 0..20_000 {
         fs.statfs().unwrap();
     }
 }
 
 #[test]
-fn a_volume_that_says_how_long_it_is_is_not_changed_where_its_image_is_shorter() {
+fn a_volume_with_a_stored_length_is_not_changed_if_its_image_is_shorter() {
     for name in ["hfsplus", "sysv"] {
         let Some(image) = Image::new(name) else { continue };
         let mut bytes = image.bytes();
@@ -40,7 +40,7 @@ fn a_volume_that_says_how_long_it_is_is_not_changed_where_its_image_is_shorter()
 }
 
 #[test]
-fn what_was_synced_is_there_after_the_kernel_was_killed() {
+fn synced_files_exist_after_the_kernel_was_killed() {
     for name in ["xfs", "btrfs", "f2fs", "gfs2"] {
         let Some(image) = Image::new(name) else { continue };
         let (file, lock) = (Name::new(b"file").unwrap(), LayoutLock::new());
@@ -93,7 +93,7 @@ fn more_inodes_are_in_use_than_a_process_has_descriptors() {
             ino
         })
         .collect();
-    // The first have lost their names since, and keep their bytes as long as they are in use.
+    // The first files have lost their names, and retain their contents while they are in use.
     for name in &names[..50] {
         writable.unlink(fs.root(), Name::new(name.as_bytes()).unwrap()).unwrap();
     }
@@ -107,7 +107,7 @@ fn more_inodes_are_in_use_than_a_process_has_descriptors() {
 }
 
 #[test]
-fn files_that_are_written_to_one_by_one_find_the_room_that_those_before_set_aside() {
+fn files_written_one_after_another_find_the_space_that_earlier_files_reserved() {
     for kind in ["affs", "gfs2"] {
         let Some(image) = Image::new(kind) else { continue };
         let fs = image.open(Access::ReadWrite);
@@ -124,11 +124,11 @@ fn files_that_are_written_to_one_by_one_find_the_room_that_those_before_set_asid
 }
 
 #[test]
-fn a_trim_tells_the_device_what_is_free_and_nothing_else() {
+fn a_trim_discards_free_space_and_nothing_else() {
     // F2FS discards in the background.
     for kind in ["jfs", "btrfs"] {
         let Some(image) = Image::new(kind) else { continue };
-        // What is not needed holds other bytes from then on.
+        // Discarded ranges contain other bytes from now on.
         let device = Arc::new(RecordDevice::new(MemDevice::new(image.bytes())));
         let fs = open(kind, device.clone(), Access::ReadWrite);
         let (writable, lock) = (fs.writable().unwrap(), LayoutLock::new());
@@ -143,9 +143,10 @@ fn a_trim_tells_the_device_what_is_free_and_nothing_else() {
         writable.sync().unwrap();
         device.take_events();
         assert!(fs.trim().unwrap().trim(0).unwrap() > 0, "{kind}");
-        let told = device.take_events();
-        let told: u64 = told.iter().filter_map(Event::discarded).map(|range| range.end - range.start).sum();
-        assert!((4 << 20..device.len()).contains(&told), "{kind}: {told} bytes are free");
+        let reported = device.take_events();
+        let reported: u64 =
+            reported.iter().filter_map(Event::discarded).map(|range| range.end - range.start).sum();
+        assert!((4 << 20..device.len()).contains(&reported), "{kind}: {reported} bytes are free");
         writable.close().unwrap();
         drop(fs);
         let fs = open(kind, device, Access::ReadOnly);
@@ -154,12 +155,12 @@ fn a_trim_tells_the_device_what_is_free_and_nothing_else() {
         while done < found.len() {
             done += fs.read(&lock.shared(), ino, done as u64, &mut found[done..]).unwrap();
         }
-        assert!(found == pattern(1 << 20), "{kind}: what is needed was told not to be");
+        assert!(found == pattern(1 << 20), "{kind}: used bytes were discarded");
     }
 }
 
 #[test]
-fn a_file_that_cannot_be_changed_becomes_so_with_its_times() {
+fn the_immutable_flag_is_changed_together_with_the_times() {
     for kind in ["xfs", "btrfs", "f2fs"] {
         let Some(image) = Image::new(kind) else { continue };
         let fs = image.open(Access::ReadWrite);
@@ -178,11 +179,11 @@ fn a_file_that_cannot_be_changed_becomes_so_with_its_times() {
 }
 
 #[test]
-fn a_name_that_is_not_of_unicode_leads_to_no_other_file_on_a_udf() {
+fn a_name_that_is_not_unicode_finds_no_other_file_on_a_udf_volume() {
     let Some(image) = Image::new("udf") else { return };
     let fs = image.open(Access::ReadWrite);
     let (writable, root) = (fs.writable().unwrap(), fs.root());
-    // What Linux would make of the other.
+    // The name that Linux would change the other one to.
     let [kept, wrong, new] = [&b"q?"[..], b"q\xff", b"new"].map(|name| Name::new(name).unwrap());
     let ino = writable.create(root, kept, &node(FileKind::Regular)).unwrap().ino;
     assert_eq!(fs.lookup(root, wrong), Err(Error::NotFound));
@@ -197,7 +198,7 @@ fn a_name_that_is_not_of_unicode_leads_to_no_other_file_on_a_udf() {
 }
 
 #[test]
-fn attributes_of_an_hfs_plus_are_those_that_were_set_and_their_names_are_of_unicode() {
+fn attributes_of_an_hfs_plus_volume_are_those_that_were_set_and_their_names_are_unicode() {
     let Some(image) = Image::new("hfsplus") else { return };
     let fs = image.open(Access::ReadWrite);
     let xattrs = fs.xattrs().unwrap();
@@ -208,7 +209,7 @@ fn attributes_of_an_hfs_plus_are_those_that_were_set_and_their_names_are_of_unic
         xattrs.list_xattrs(dir, &mut |name| names.push(name.to_vec())).map(|()| names)
     };
     assert_eq!(names(), Ok(Vec::new()));
-    // What Linux would make of the other.
+    // The target that Linux would change the other one to.
     let [kept, wrong] = [&b"user.?"[..], b"user.\xff"];
     assert_eq!(xattrs.set_xattr(dir, kept, b"1", XattrMode::Set), Ok(()));
     assert_eq!(xattrs.get_xattr(dir, wrong), Err(Error::NoData));
@@ -220,7 +221,7 @@ fn attributes_of_an_hfs_plus_are_those_that_were_set_and_their_names_are_of_unic
 }
 
 #[test]
-fn a_link_of_an_affs_leads_where_it_was_told_to_or_is_not_made() {
+fn a_link_of_an_affs_volume_has_the_requested_target_or_is_not_created() {
     let Some(image) = Image::new("affs") else { return };
     let fs = image.open(Access::ReadWrite);
     let names = ["l0", "l1", "l2", "l3"].map(|name| Name::new(name.as_bytes()).unwrap());
@@ -244,12 +245,12 @@ fn a_link_of_an_affs_leads_where_it_was_told_to_or_is_not_made() {
 }
 
 #[test]
-fn a_name_of_an_hpfs_ends_as_it_was_told_to_or_is_not_there() {
+fn a_name_of_an_hpfs_volume_ends_as_requested_or_does_not_exist() {
     let Some(image) = Image::new("hpfs") else { return };
     let fs = image.open(Access::ReadWrite);
     let (writable, root) = (fs.writable().unwrap(), fs.root());
     let ino = writable.create(root, Name::new(b"name").unwrap(), &node(FileKind::Regular)).unwrap().ino;
-    // Linux would find the first by them.
+    // By these names, Linux would find the first file.
     for other in [&b"name."[..], b"name "] {
         let other = Name::new(other).unwrap();
         assert_eq!(fs.lookup(root, other), Err(Error::NotFound));

@@ -1,22 +1,22 @@
-//! Values as bytes: little-endian integers, lists after their `u32` length, enums after a byte that tells the variant.
+//! Values as bytes: little-endian integers, lists after their `u32` length, enums after a byte with the number of the variant.
 
-/// A value that crosses the border.
+/// A value that is sent between host and guest.
 pub trait Wire: Sized {
     /// Appends its bytes.
     fn put(&self, out: &mut Vec<u8>);
 
-    /// Takes it from the front of `from`; `None` if these bytes are no such value.
+    /// Takes the value from the front of `from`; `None` if these bytes are not a valid value.
     fn take(from: &mut &[u8]) -> Option<Self>;
 }
 
-/// The bytes of `value`.
+/// Returns the bytes of `value`.
 pub fn encode(value: &impl Wire) -> Vec<u8> {
     let mut out = Vec::new();
     value.put(&mut out);
     out
 }
 
-/// The value that `bytes` are, all of them.
+/// Decodes all of `bytes`.
 pub fn decode<T: Wire>(mut bytes: &[u8]) -> Option<T> {
     let value = T::take(&mut bytes)?;
     bytes.is_empty().then_some(value)
@@ -69,14 +69,14 @@ impl<T: Wire> Wire for Option<T> {
 
 impl<T: Wire> Wire for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
-        // No message has four billion parts: the area is smaller.
+        // No message has four billion elements: the area is smaller.
         u32::try_from(self.len()).unwrap_or(u32::MAX).put(out);
         self.iter().for_each(|value| value.put(out));
     }
 
     fn take(from: &mut &[u8]) -> Option<Self> {
         let len = usize::try_from(u32::take(from)?).ok()?;
-        // Each part has a byte at least: a length that lies allocates nothing.
+        // Each element has at least one byte, so a false length allocates nothing.
         if len > from.len() {
             return None;
         }
@@ -84,7 +84,7 @@ impl<T: Wire> Wire for Vec<T> {
     }
 }
 
-/// A struct that crosses the border field by field.
+/// A struct that is encoded field by field.
 macro_rules! record {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* }) => {
         $(#[$doc])*
@@ -103,7 +103,7 @@ macro_rules! record {
     };
 }
 
-/// An enum that crosses the border as the number of its variant and that one's fields.
+/// An enum that is encoded as the number of its variant and the fields of the variant.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident {
         $($(#[$variant_doc:meta])* $number:literal $variant:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty),* $(,)? },)*

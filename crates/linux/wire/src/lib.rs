@@ -1,12 +1,12 @@
-//! What the kernel engine's two sides say to each other, and the memory they say it in.
+//! The protocol between the two sides of the kernel engine, and the memory that they share.
 //!
-//! One file of [`AREA`] bytes is mapped by both: a page of control words, a request, a reply, and bulk data. The host fills
-//! the request and rings; the guest answers in place and rings back. A turn belongs to one side only, so nobody reads
-//! what the other writes. The bell is a byte on a serial line; it says nothing but "look".
+//! Both map one file of [`AREA`] bytes: a page of control words, a request, a reply, and bulk data. The host writes the
+//! request and notifies the guest; the guest answers in place and notifies the host. Only the side whose turn it is uses the
+//! memory, so no side reads while the other writes. A notification is a byte on a serial line, whose value has no meaning.
 //!
-//! Invariant: neither side trusts a length. Whoever reads copies a message out of the area once, and decodes the copy;
-//! decoding takes no byte that is not there and allocates no more than the message is long.
-//! Invariant: both sides are built from this file, and the first control word says by which [`VERSION`].
+//! Invariant: neither side trusts a length. A reader copies a message out of the area once, and decodes the copy; decoding
+//! reads no byte past the end and allocates at most the length of the message.
+//! Invariant: both sides are built from this file, and the first control word contains the [`VERSION`].
 
 mod codec;
 mod message;
@@ -17,15 +17,15 @@ pub use message::{
     Step, Times, Usage,
 };
 
-/// Grows with every change of what is below.
+/// Increases with every change of the definitions below.
 pub const VERSION: u32 = 6;
-/// Tells the area from any other memory: `obn` and the version.
+/// Identifies the area: `obn` and the version.
 pub const MAGIC: u32 = 0x6f62_6e00 | VERSION;
 
-/// The line that the guest has its kernel print before a volume is mounted: what is printed after it tells why it is not.
+/// The line that the guest lets its kernel print before a mount: later output contains the reason of a failed mount.
 pub const MOUNTING: &str = "obento: the volume is mounted from here on";
 
-/// How many bytes each checksum of [`Answer::Proved`] proves.
+/// The number of bytes that each checksum of [`Answer::Proved`] verifies.
 pub const PROVED: u64 = 4096;
 
 /// Bytes of the control page.
@@ -50,20 +50,20 @@ pub const AREA: usize = DATA_AT + DATA_MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Word {
-    /// [`MAGIC`], by the host before the guest starts.
+    /// [`MAGIC`], written by the host before the guest starts.
     Magic = 0,
-    /// Length of the request in bytes, by the host.
+    /// Length of the request in bytes, written by the host.
     RequestLen = 1,
-    /// Number of the request, by the host: counts up from 1. The guest has work while this is not `Answered`.
+    /// Number of the request, written by the host: counts up from 1. The guest has work while this differs from `Answered`.
     Asked = 2,
-    /// Length of the reply in bytes, by the guest.
+    /// Length of the reply in bytes, written by the guest.
     ReplyLen = 3,
-    /// Number of the request that was answered last, by the guest.
+    /// Number of the last answered request, written by the guest.
     Answered = 4,
 }
 
 impl Word {
-    /// Its byte offset in the area.
+    /// The byte offset in the area.
     pub const fn at(self) -> usize {
         // A discriminant is small and not negative.
         self as usize * 4

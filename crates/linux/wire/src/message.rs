@@ -1,12 +1,12 @@
 //! The messages.
 //!
-//! Inodes are told by number. The guest holds those that it was shown a way to: a [`Step`] names an inode by a directory that it
-//! holds and a name, and it holds that one until it is told to forget it. Errors are Linux's numbers.
+//! Inodes are identified by number. The guest holds the inodes to which a [`Step`] led: a step consists of a directory that
+//! the guest holds and a name in it, and the guest holds the inode until the host releases it. Errors are Linux's numbers.
 
 use crate::codec::{Wire, choice, record};
 
 record! {
-    /// A moment: seconds since 1970 and nanoseconds.
+    /// A time: seconds since 1970 and nanoseconds.
     Moment {
         /// Seconds.
         seconds: i64,
@@ -16,13 +16,13 @@ record! {
 }
 
 record! {
-    /// What `statx(2)` says of an inode.
+    /// The attributes of an inode, as `statx(2)` returns them.
     Stat {
         /// Inode number, unique within the volume.
         ino: u64,
         /// Kind and permission bits, as `st_mode`.
         mode: u16,
-        /// Names.
+        /// Number of names.
         nlink: u32,
         /// Owner.
         uid: u32,
@@ -34,7 +34,7 @@ record! {
         minor: u32,
         /// Bytes.
         size: u64,
-        /// Space taken, in units of 512 bytes.
+        /// Allocated space, in units of 512 bytes.
         blocks: u64,
         /// Preferred size of an I/O.
         block_size: u32,
@@ -46,33 +46,33 @@ record! {
         mtime: Moment,
         /// Last change.
         ctime: Moment,
-        /// Creation, where the format has it.
+        /// Creation, if the format stores it.
         btime: Option<Moment>,
     }
 }
 
 record! {
-    /// A name in a directory, and what it leads to.
+    /// A name in a directory, and its inode.
     Entry {
         /// The name.
         name: Vec<u8>,
-        /// Where the listing goes on after it.
+        /// The position after the entry, for the next request.
         next: u64,
-        /// The inode's attributes, or why there are none.
+        /// The attributes of the inode; invalid if `error` is not 0.
         stat: Option<Stat>,
-        /// Why there are none.
+        /// The error of reading the attributes, or 0.
         errno: u32,
     }
 }
 
 record! {
-    /// The way to an inode: where it is named.
+    /// A step to an inode: its entry in a directory.
     Step {
         /// A directory that the guest holds.
         dir: u64,
-        /// The name there.
+        /// The name in it.
         name: Vec<u8>,
-        /// The inode it must lead to.
+        /// The expected inode.
         ino: u64,
     }
 }
@@ -82,28 +82,28 @@ record! {
     Place {
         /// A directory that the guest holds.
         dir: u64,
-        /// The name there.
+        /// The name in it.
         name: Vec<u8>,
     }
 }
 
 record! {
-    /// A part of a file that is wanted.
+    /// A requested part of a file.
     Piece {
         /// The file.
         ino: u64,
-        /// Where it is, of a regular file that need not be held for it.
+        /// The entry of a regular file that need not be held.
         place: Option<Place>,
-        /// From which byte on.
+        /// The first byte.
         offset: u64,
-        /// How many bytes at most.
+        /// The most bytes.
         len: u32,
     }
 }
 
 record! {
-    /// How many bytes of a [`Piece`] there are, or why none. In the data it begins where those before it would end if each were
-    /// as long as was asked for.
+    /// The number of bytes of a [`Piece`], or an error. In the data, a piece begins after the full requested length of the
+    /// preceding pieces.
     Fill {
         /// Bytes.
         len: u32,
@@ -113,13 +113,13 @@ record! {
 }
 
 record! {
-    /// A run of data or of zeros that take no space.
+    /// A run of data, or of zeros that take no space.
     Run {
-        /// Its end; it starts where the last one ended.
+        /// Its end; it starts at the end of the preceding run.
         end: u64,
-        /// Whether there is data.
+        /// Whether it is data.
         is_data: bool,
-        /// Where on the disk it is, byte for byte, if that was asked for and is so.
+        /// Its location on the disk, if requested and if the disk contains the same bytes.
         place: Option<u64>,
     }
 }
@@ -143,7 +143,7 @@ record! {
 }
 
 record! {
-    /// New times; `None` leaves one.
+    /// New times; `None` leaves a time unchanged.
     Times {
         /// Last access.
         atime: Option<Moment>,
@@ -153,7 +153,7 @@ record! {
 }
 
 record! {
-    /// A new regular file, with all that is in it.
+    /// A new regular file with its contents.
     NewFile {
         /// The name.
         name: Vec<u8>,
@@ -165,25 +165,25 @@ record! {
         gid: u32,
         /// Its times.
         times: Times,
-        /// How many bytes of the data are its.
+        /// The number of its bytes in the data.
         len: u32,
     }
 }
 
 record! {
-    /// What `statfs(2)` says.
+    /// The usage of a volume, as `statfs(2)` returns it.
     Usage {
         /// Unit of the counts in bytes.
         block_size: u32,
         /// Blocks.
         blocks: u64,
-        /// Free ones.
+        /// Free blocks.
         free: u64,
-        /// Those that anybody may take.
+        /// Free blocks for any user.
         available: u64,
         /// Inodes, or 0.
         inodes: u64,
-        /// Free ones.
+        /// Free inodes.
         free_inodes: u64,
         /// Longest name in bytes.
         name_max: u32,
@@ -191,53 +191,53 @@ record! {
 }
 
 choice! {
-    /// What happens to the space of a range: the modes of `fallocate(2)`.
+    /// The change of the allocation of a range: the modes of `fallocate(2)`.
     Space {
-        /// Takes space.
+        /// Allocates space.
         0 Allocate {
-            /// Whether the size moves.
+            /// Whether the size grows.
             grow: bool,
         },
-        /// Makes a hole.
+        /// Creates a hole.
         1 Punch {},
-        /// Makes zeros that have space.
+        /// Writes zeros; the space stays allocated.
         2 Zero {
-            /// Whether the size moves.
+            /// Whether the size grows.
             grow: bool,
         },
     }
 }
 
 choice! {
-    /// What moves in a file.
+    /// A move of the data after a range.
     Shift {
-        /// The range is cut out.
+        /// The range is removed.
         0 Collapse {},
-        /// A hole is put in.
+        /// A hole is inserted.
         1 Insert {},
     }
 }
 
 choice! {
-    /// What the host asks for.
+    /// A request of the host.
     Request {
         /// Mount the disk. Answers `Mounted`.
         0 Mount {
             /// File system type of the kernel.
             kind: Vec<u8>,
-            /// Options in the type's own words.
+            /// Options of the type.
             options: Vec<u8>,
-            /// Whether nothing may change.
+            /// Whether the mount is read-only.
             read_only: bool,
         },
         /// The entries of a directory from `from` on, as many as fit. Answers `Entries`.
         1 List {
             /// The directory.
             dir: u64,
-            /// Where to go on; 0 at the start.
+            /// The position to continue at; 0 at the start.
             from: u64,
         },
-        /// What a name leads to; it is held. Answers `Node`.
+        /// Looks up a name, and holds the inode. Answers `Node`.
         2 Look {
             /// The directory.
             dir: u64,
@@ -254,23 +254,23 @@ choice! {
             /// The inode.
             ino: u64,
         },
-        /// Bytes of files into the data. Answers `Filled`.
+        /// Reads bytes of files into the data. Answers `Filled`.
         5 Read {
-            /// What is wanted; in all no more than the data holds.
+            /// The parts to read; in total no more than the data holds.
             pieces: Vec<Piece>,
         },
-        /// Where a file has data and where holes. Answers `Runs`.
+        /// The data and holes of a file. Answers `Runs`.
         6 Map {
             /// The file.
             ino: u64,
-            /// From which byte on.
+            /// The first byte.
             offset: u64,
-            /// To which.
+            /// The byte after the last one.
             end: u64,
-            /// Whether the places on the disk are asked for.
+            /// Whether to report locations on the disk.
             places: bool,
         },
-        /// How full the volume is. Answers `Usage`.
+        /// The usage of the volume. Answers `Usage`.
         7 StatFs {},
         /// The value of an extended attribute. Answers `Bytes`.
         8 GetXattr {
@@ -279,12 +279,12 @@ choice! {
             /// Its name.
             name: Vec<u8>,
         },
-        /// The names of all, each with a final NUL. Answers `Bytes`.
+        /// The names of all extended attributes, each with a final NUL. Returns `Bytes`.
         9 ListXattrs {
             /// The inode.
             ino: u64,
         },
-        /// Sets one. Answers `Done`.
+        /// Sets an extended attribute. Answers `Done`.
         10 SetXattr {
             /// The inode.
             ino: u64,
@@ -295,23 +295,23 @@ choice! {
             /// `XATTR_CREATE`, `XATTR_REPLACE` or 0.
             flags: u32,
         },
-        /// Removes one. Answers `Done`.
+        /// Removes an extended attribute. Answers `Done`.
         11 RemoveXattr {
             /// The inode.
             ino: u64,
             /// Its name.
             name: Vec<u8>,
         },
-        /// Makes an inode and names it; it is held. Answers `Node`.
+        /// Creates an inode with a name, and holds it. Answers `Node`.
         12 Make {
             /// The directory.
             dir: u64,
             /// The name.
             name: Vec<u8>,
-            /// What it is.
+            /// Its attributes.
             node: Node,
         },
-        /// Gives an inode another name. Answers `Node`.
+        /// Adds a name for an inode. Answers `Node`.
         13 Link {
             /// The inode.
             ino: u64,
@@ -329,7 +329,7 @@ choice! {
             /// Whether it must be an empty directory.
             is_dir: bool,
         },
-        /// Moves a name. Answers `Done`.
+        /// Renames. Answers `Done`.
         15 Rename {
             /// The directory.
             from: u64,
@@ -368,78 +368,78 @@ choice! {
         18 Write {
             /// The file.
             ino: u64,
-            /// From which byte on.
+            /// The first byte.
             offset: u64,
-            /// How many bytes of the data.
+            /// The number of bytes in the data.
             len: u32,
         },
-        /// Changes what has space. Answers `Done`.
+        /// Changes the allocation of a range. Answers `Done`.
         19 Reserve {
             /// The file.
             ino: u64,
-            /// From which byte on.
+            /// The first byte.
             offset: u64,
-            /// How many bytes.
+            /// The number of bytes.
             len: u64,
-            /// How.
+            /// The change.
             space: Space,
         },
-        /// Moves what follows. Answers `Done`.
+        /// Moves the data after a range. Answers `Done`.
         20 Move {
             /// The file.
             ino: u64,
-            /// From which byte on.
+            /// The first byte.
             offset: u64,
-            /// By how many bytes.
+            /// The number of bytes to move by.
             len: u64,
-            /// Which way.
+            /// The direction.
             shift: Shift,
         },
-        /// Brings all changes to the disk. Answers `Done`.
+        /// Writes all changes to the disk. Answers `Done`.
         21 Sync {},
-        /// Brings all changes to the disk and lets nothing change any more. Answers `Done`.
+        /// Writes all changes to the disk and ends changes. Answers `Done`.
         22 Seal {},
-        /// Gives back what is free to the disk, in runs of so many bytes. Answers `Count`.
+        /// Discards free space, in runs of at least a given length. Answers `Count`.
         23 Trim {
-            /// Length of a run at least.
+            /// The smallest length of a run in bytes.
             min_len: u64,
         },
-        /// Makes regular files of the data. What cannot be made wholly is not there. Answers `Made`.
+        /// Creates regular files from the data. An incomplete file is removed. Answers `Made`.
         24 MakeFiles {
             /// The directory.
             dir: u64,
-            /// They; their bytes follow each other in the data.
+            /// The files; their bytes are concatenated in the data.
             files: Vec<NewFile>,
         },
-        /// Where a file has data, where on the disk that is, and what proves it. Answers `Proved`.
+        /// The data of a file, its locations on the disk, and the checksums that verify it. Answers `Proved`.
         25 Prove {
             /// The file.
             ino: u64,
-            /// From which byte on: a multiple of [`PROVED`](crate::PROVED).
+            /// The first byte: a multiple of [`PROVED`](crate::PROVED).
             offset: u64,
-            /// To which.
+            /// The byte after the last one.
             end: u64,
         },
     }
 }
 
 choice! {
-    /// What the guest answers.
+    /// An answer of the guest.
     Answer {
-        /// It is not done.
+        /// The request failed.
         0 Failed {
-            /// Why.
+            /// The error number.
             errno: u32,
         },
-        /// It is done.
+        /// The request succeeded.
         1 Done {},
-        /// The volume is there.
+        /// The volume is mounted.
         2 Mounted {
             /// Its root.
             root: Stat,
-            /// How full it is.
+            /// Its usage.
             usage: Usage,
-            /// The most bytes of a file.
+            /// The largest size of a file.
             file_size_max: u64,
         },
         /// An inode.
@@ -449,60 +449,60 @@ choice! {
         },
         /// Names.
         4 Entries {
-            /// They.
+            /// The entries.
             entries: Vec<Entry>,
-            /// Whether there are no more.
+            /// Whether these are the last entries.
             is_end: bool,
         },
         /// Bytes.
         5 Bytes {
-            /// They.
+            /// The bytes.
             bytes: Vec<u8>,
         },
         /// Pieces of files.
         6 Filled {
-            /// How much of each.
+            /// The result for each piece.
             fills: Vec<Fill>,
         },
         /// Data and holes.
         7 Runs {
-            /// They; the last may end before what was asked for.
+            /// The runs; the last may end before the requested range.
             runs: Vec<Run>,
         },
-        /// How full the volume is.
+        /// The usage of the volume.
         8 Usage {
-            /// That.
+            /// The usage.
             usage: Usage,
         },
-        /// How much.
+        /// A number.
         9 Count {
-            /// That.
+            /// The number.
             count: u64,
         },
-        /// Files that were made.
+        /// The results of creating files.
         10 Made {
-            /// Of each an error, or 0.
+            /// An error number for each file, or 0.
             errnos: Vec<u32>,
         },
-        /// Data and holes, and what proves the data.
+        /// Data and holes, and the checksums of the data.
         11 Proved {
-            /// They; the last may end before what was asked for.
+            /// The runs; the last may end before the requested range.
             runs: Vec<Run>,
-            /// Of those that have a place the CRC-32C of each [`PROVED`](crate::PROVED) bytes there, one after the other; the last of a file is of as
-            /// many.
+            /// The CRC-32C of each [`PROVED`](crate::PROVED) bytes of the runs with a location, in order. The last checksum
+            /// of a file covers as many bytes.
             sums: Vec<u32>,
         },
     }
 }
 
 record! {
-    /// A request and what goes before it.
+    /// A request with its preparation.
     Envelope {
-        /// Inodes that the host has no more use for.
+        /// Inodes to release.
         forget: Vec<u64>,
-        /// Ways to those that the request tells of, each step from one that is held.
+        /// Steps to the inodes of the request, each from a directory that is held at that point.
         steps: Vec<Step>,
-        /// The request, absent where the others are all there is.
+        /// The request; absent if only inodes are released.
         request: Option<Request>,
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever bytes come over the border, they are a message or none; and a message comes over as it is.
+//! Any bytes decode to a message or are rejected, and an encoded message decodes to itself.
 
 use obento_linux_wire::{
     Answer, Entry, Envelope, Fill, Moment, NewFile, Piece, Place, Request, Run, Stat, Step, Times, Usage,
@@ -7,7 +7,7 @@ use obento_linux_wire::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Small numbers tell variants and lengths: of these bytes many more are messages than of any others.
+/// Variants and lengths are small numbers: more of these bytes are messages than of uniformly distributed ones.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![vec(any::<u8>(), 0..2000), vec(prop_oneof![0..16_u8, Just(0_u8), Just(0_u8)], 0..600)]
 }
@@ -85,7 +85,7 @@ fn envelope() -> impl Strategy<Value = Envelope> {
         .prop_map(|(forget, steps, request)| Envelope { forget, steps, request })
 }
 
-/// What is encoded is decoded, and neither with a byte more nor with one less.
+/// An encoded message decodes, and not with one byte more or less.
 fn is_exact<T: obento_linux_wire::Wire + PartialEq + std::fmt::Debug>(
     value: &T,
 ) -> Result<(), TestCaseError> {
@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_are_one_message_or_none(bytes in bytes()) {
+    fn any_bytes_decode_to_at_most_one_message(bytes in bytes()) {
         if let Some(answer) = decode::<Answer>(&bytes) {
             prop_assert_eq!(encode(&answer), &bytes[..]);
         }
@@ -113,12 +113,12 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_comes_over_as_it_is(answer in answer()) {
+    fn an_answer_round_trips(answer in answer()) {
         is_exact(&answer)?;
     }
 
     #[test]
-    fn a_request_comes_over_as_it_is(envelope in envelope()) {
+    fn a_request_round_trips(envelope in envelope()) {
         is_exact(&envelope)?;
     }
 

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_worded_is_read_back() {
+    fn written_text_is_parsed_back() {
         let text = "user::rw-,user:7:rwx,group::r--,group:9:--x,mask::rwx,other::---";
         let value = from_text(text.as_bytes()).unwrap();
         assert_eq!(super::super::super::acl::to_text(&value).as_deref(), Some(text));

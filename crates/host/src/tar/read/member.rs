@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use obento_base::{DeviceNumber, Mode, Timestamp};
 
-use super::pax::Records;
+use super::pax::PaxRecords;
 use super::{Block, field};
 use crate::Xattr;
 
@@ -71,7 +71,7 @@ impl Names {
     /// Reads the names from `block` and `records`. `path` and `link` are GNU's long names.
     pub(super) fn new(
         block: &Block,
-        records: &Records,
+        records: &PaxRecords,
         path: Option<Vec<u8>>,
         link: Option<Vec<u8>>,
     ) -> Self {
@@ -112,7 +112,7 @@ const DUMP_DIR: u8 = b'D';
 
 /// Returns whether data of the size in the header follows. With pax, a hard link may contain data. Other
 /// programs stored the size in a hard link without data.
-pub(super) fn has_data(block: &Block, kind: MemberKind, records: &Records) -> bool {
+pub(super) fn has_data(block: &Block, kind: MemberKind, records: &PaxRecords) -> bool {
     match kind {
         MemberKind::File | MemberKind::Other(_) | MemberKind::Continued => true,
         MemberKind::Directory => block[156] == DUMP_DIR,
@@ -125,7 +125,7 @@ impl Member {
     /// Decodes `block` and `records`. Fails with the reason if a field cannot be represented.
     pub(super) fn new(
         block: &Block,
-        records: &Records,
+        records: &PaxRecords,
         names: Names,
         kind: MemberKind,
     ) -> Result<Self, &'static str> {

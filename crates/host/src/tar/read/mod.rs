@@ -22,7 +22,7 @@ use obento_base::wire::{to_u64, to_usize};
 use super::header::BLOCK;
 pub use acl::{ACL_WORDS, AclName, acl_from_words};
 pub use member::{Member, MemberKind};
-use pax::Records;
+use pax::PaxRecords;
 
 /// The most bytes of extended headers before one member: hundreds of attributes of 64 KiB.
 const MAX_RECORDS: u64 = 16 << 20;
@@ -70,7 +70,7 @@ pub enum TarError {
 /// The values from headers before a member.
 #[derive(Default)]
 struct Ahead {
-    records: Records,
+    records: PaxRecords,
     /// GNU's long names.
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
@@ -94,7 +94,7 @@ pub struct TarReader<R> {
     /// Padding after the data.
     padding: u64,
     /// Records for all later members.
-    global: Records,
+    global: PaxRecords,
     /// Whether the last header was damaged, so that the reader searches for the next one.
     is_lost: bool,
     is_ended: bool,
@@ -108,7 +108,7 @@ impl<R: Read> TarReader<R> {
             offset: 0,
             left: 0,
             padding: 0,
-            global: Records::default(),
+            global: PaxRecords::default(),
             is_lost: false,
             is_ended: false,
         }
@@ -155,7 +155,7 @@ impl<R: Read> TarReader<R> {
             };
             let size = field::number(&block[124..136]);
             let Some(size) = size.and_then(|size| u64::try_from(size).ok()) else {
-                return Err(self.lost("a size that is none"));
+                return Err(self.lost("an invalid size"));
             };
             match block[156] {
                 // A later extended header replaces an earlier one, as in GNU tar.
@@ -165,7 +165,7 @@ impl<R: Read> TarReader<R> {
                     let bytes = bytes.ok_or_else(|| self.damaged(TOO_LONG))?;
                     self.global.read(&bytes).map_err(|reason| self.damaged(reason))?;
                     if self.global.bytes() > MAX_GLOBAL {
-                        self.global = Records::default();
+                        self.global = PaxRecords::default();
                         return Err(self.damaged("global extended headers longer than any archive needs"));
                     }
                 }
@@ -183,8 +183,8 @@ impl<R: Read> TarReader<R> {
 
     /// Reads an extended header. A malformed one makes its member unreadable; otherwise the member would get
     /// its short name.
-    fn records(&mut self, size: u64, flaw: &mut Option<&'static str>) -> Result<Records, TarError> {
-        let mut records = Records::default();
+    fn records(&mut self, size: u64, flaw: &mut Option<&'static str>) -> Result<PaxRecords, TarError> {
+        let mut records = PaxRecords::default();
         let read = match self.extended(size, MAX_RECORDS)? {
             Some(bytes) => records.read(&bytes),
             None => Err(TOO_LONG),
@@ -207,7 +207,7 @@ impl<R: Read> TarReader<R> {
         let size = match records.number("size") {
             None => size,
             Some(Some(size)) => size,
-            Some(None) => return Err(self.lost("a size that is none")),
+            Some(None) => return Err(self.lost("an invalid size")),
         };
         let kind = names.kind(block);
         let stored = if member::has_data(block, kind, &records) { size } else { 0 };

@@ -10,13 +10,13 @@ use crate::{Xattr, base64};
 /// The records for a member. The later of two records with one key is used. Those of old sparse files repeat,
 /// and are stored in order.
 #[derive(Clone, Default)]
-pub(super) struct Records {
+pub(super) struct PaxRecords {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
     /// `GNU.sparse.offset` and `GNU.sparse.numbytes`, in order.
     pub runs: Vec<(bool, Vec<u8>)>,
 }
 
-impl Records {
+impl PaxRecords {
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -168,11 +168,11 @@ mod tests {
 
     #[test]
     fn values_are_bytes_and_a_record_of_a_wrong_length_is_refused() {
-        let mut records = Records::default();
+        let mut records = PaxRecords::default();
         records.read(b"16 a=1\n2=3\n4567\n8 b=\xff\x00 \n").unwrap();
         assert_eq!((records.get("a"), records.get("b")), (Some(&b"1\n2=3\n4567"[..]), Some(&b"\xff\0 "[..])));
         for bad in ["99 a=1\n", "5 a=1\n", "x a=1\n", "6 a1\n\n", "0 a=1\n", "18446744073709551615 a=1\n"] {
-            assert!(Records::default().read(bad.as_bytes()).is_err(), "{bad:?}");
+            assert!(PaxRecords::default().read(bad.as_bytes()).is_err(), "{bad:?}");
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn attributes_of_three_archivers_are_one() {
-        let mut records = Records::default();
+        let mut records = PaxRecords::default();
         let mut add = |key: &str, value: &[u8]| drop(records.values.insert(key.into(), value.to_vec()));
         add("SCHILY.xattr.user.a%3Db", b"1\0");
         add("LIBARCHIVE.xattr.user.c%20d", b"AP8q");

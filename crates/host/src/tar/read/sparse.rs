@@ -6,7 +6,7 @@ use std::ops::Range;
 use obento_base::wire::to_u64;
 
 use super::member::Member;
-use super::pax::{Records, decimal};
+use super::pax::{PaxRecords, decimal};
 use super::{BLOCK, Block, MAX_RUNS, TarError, TarReader, field};
 
 const BAD_MAP: &str = "its map of holes is damaged";
@@ -32,7 +32,7 @@ impl<R: Read> TarReader<R> {
     }
 
     /// Reads the map in the records, if they contain one.
-    pub(super) fn pax_map(&mut self, records: &Records, member: &mut Member) -> Result<(), TarError> {
+    pub(super) fn pax_map(&mut self, records: &PaxRecords, member: &mut Member) -> Result<(), TarError> {
         if records.get("GNU.sparse.major") == Some(b"1") {
             let size = records.number("GNU.sparse.realsize").flatten();
             let runs = self.map_before_data()?;

@@ -143,7 +143,7 @@ fn after_damage_the_members_behind_it_are_found() {
 }
 
 #[test]
-fn an_archive_that_is_cut_short_gives_what_is_there_and_says_so() {
+fn a_truncated_archive_yields_its_members_and_is_reported() {
     let mut archive = header("whole", b'0', b"3").to_vec();
     archive.extend_from_slice(b"abc");
     archive.resize(2 * BLOCK, 0);
@@ -153,11 +153,11 @@ fn an_archive_that_is_cut_short_gives_what_is_there_and_says_so() {
     assert_eq!((members[0].1.as_slice(), members[1].1.len()), (&b"abc"[..], 700));
     assert_eq!(errors, ["the archive ends too early, after 2236 bytes"]);
     let (members, errors) = read_all(&archive[..2 * BLOCK]);
-    assert_eq!((members.len(), errors.len()), (1, 0), "whoever left the end out meant it");
+    assert_eq!((members.len(), errors.len()), (1, 0), "a missing end is intended");
 }
 
 #[test]
-fn what_a_header_claims_takes_no_memory() {
+fn the_claims_of_a_header_take_no_memory() {
     for flag in [b'x', b'g', b'L', b'K', b'S'] {
         let archive = header("claims", flag, b"77777777777");
         let (members, errors) = read_all(&archive);
@@ -264,7 +264,7 @@ fn global_headers_cannot_grow_without_end() {
 
 proptest! {
     #[test]
-    fn whatever_the_bytes_the_reader_ends(mut bytes in proptest::collection::vec(any::<u8>(), 0..6000), seals in 0..12_usize) {
+    fn the_reader_ends_for_any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..6000), seals in 0..12_usize) {
         for at in 0..seals.min(bytes.len() / BLOCK) {
             let block = &mut bytes[at * BLOCK..(at + 1) * BLOCK];
             block[124..136].copy_from_slice(b"00000001000\0");

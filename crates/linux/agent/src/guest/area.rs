@@ -1,6 +1,6 @@
-//! The memory that is shared with the host, seen from the guest, and the bell.
+//! The memory that is shared with the host, as the guest uses it, and the notifications.
 //!
-//! Invariant: the area is touched from when the host asked until the answer is out, and not otherwise.
+//! Invariant: the area is accessed only from the host's request until the answer is sent.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,19 +11,19 @@ use obento_linux_wire::{AREA, DATA_AT, DATA_MAX, MAGIC, REPLY_AT, REPLY_MAX, REQ
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::termios::{OptionalActions, QueueSelector, tcflush, tcgetattr, tcsetattr};
 
-/// How many bytes may lie on the line. The host's side of it holds some hundreds.
+/// The most bytes that wait on the serial line. The host's end holds some hundreds.
 const UNTAKEN_MAX: u32 = 64;
 
-/// The area and the line.
+/// The shared memory and the serial line.
 pub struct Area {
     base: NonNull<u8>,
     bell: File,
-    /// Requests since the line was read last.
+    /// Requests since the last read of the line.
     untaken: u32,
 }
 
 impl Area {
-    /// Maps the memory that the kernel was given as `iomem`, and opens the serial line raw.
+    /// Maps the memory that the kernel received as `iomem`, and opens the serial line in raw mode.
     pub fn map() -> io::Result<Self> {
         let memory = OpenOptions::new().read(true).write(true).open("/dev/mmapper")?;
         // SAFETY: a new mapping, at an address of the kernel's choice; it is never unmapped.
@@ -43,13 +43,13 @@ impl Area {
     }
 
     fn word(&self, word: Word) -> &AtomicU32 {
-        // SAFETY: the offset lies in the control page, is a multiple of four in a page-aligned mapping that lives for ever,
+        // SAFETY: the offset is in the control page, is a multiple of four in a page-aligned mapping that is never unmapped,
         // and both sides only touch it atomically.
         unsafe { self.base.add(word.at()).cast().as_ref() }
     }
 
-    /// The next request, as soon as there is one. Where it is seen before its byte on the line is, nobody waits for that; but
-    /// what nobody takes fills the line in the end, and then both sides wait for the other.
+    /// Returns the next request as soon as it exists. A request that is visible before its byte on the line does not wait for
+    /// the byte; but unread bytes would fill the line in the end, and then each side would wait for the other.
     pub fn request(&mut self) -> io::Result<Vec<u8>> {
         let mut waited = false;
         while self.word(Word::Asked).load(Ordering::Acquire)
@@ -63,7 +63,7 @@ impl Area {
         self.untaken = if waited { 0 } else { self.untaken + 1 };
         if self.untaken == UNTAKEN_MAX {
             self.untaken = 0;
-            // The host asks nothing more before it has its answer, so no byte is lost that somebody will wait for.
+            // The host sends no request before it has its answer, so no byte is lost that is needed later.
             tcflush(&self.bell, QueueSelector::IFlush)?;
         }
         let len = self.word(Word::RequestLen).load(Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Area {
         self.part(DATA_AT, DATA_MAX)
     }
 
-    /// Sends the answer to what was asked last. It fits, or nothing of it goes.
+    /// Sends the answer to the last request, completely or not at all.
     pub fn reply(&mut self, bytes: &[u8]) -> io::Result<()> {
         let len = if bytes.len() <= REPLY_MAX { bytes.len() } else { 0 };
         self.part(REPLY_AT, len).copy_from_slice(&bytes[..len]);
@@ -89,8 +89,8 @@ impl Area {
     /// Bytes of the area. `at + len` is within it by the constants that callers pass.
     fn part(&mut self, at: usize, len: usize) -> &mut [u8] {
         assert!(at + len <= AREA, "the parts of the area are constants");
-        // SAFETY: within the mapping by the line above; the host leaves it alone while it is the guest's turn, and `&mut
-        // self` keeps others of the guest away.
+        // SAFETY: within the mapping by the line above; the host does not use it during the guest's turn, and `&mut self`
+        // excludes other code of the guest.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(at).as_ptr(), len) }
     }
 }

@@ -1,4 +1,4 @@
-//! Attributes, extended ones too.
+//! Attributes, including extended ones.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -12,14 +12,14 @@ use rustix::fs::{
 use super::table::{Table, Use};
 use super::{Errno, number};
 
-/// The most bytes of an attribute's value, and of the names of all: include/uapi/linux/limits.h `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`.
+/// The most bytes of an attribute's value, and of the names of all attributes: include/uapi/linux/limits.h `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`.
 const XATTR_MAX: usize = 64 << 10;
-/// Flags of what cannot be changed.
+/// The flags of immutable files.
 const LOCKS: IFlags = IFlags::IMMUTABLE.union(IFlags::APPEND);
-/// No type of Linux has files of fewer bytes at most.
+/// A smaller limit of the size of a file exists in no type of Linux.
 const SMALLEST_MAX: u64 = 1 << 24;
 
-/// What `statx` found, as the wire has it.
+/// Converts the result of `statx` for the wire.
 pub fn stat_of(ino: u64, found: &Statx) -> Stat {
     let moment = |at: rustix::fs::StatxTimestamp| Moment { seconds: at.tv_sec, nanos: at.tv_nsec };
     let has_birth = found.stx_mask & rustix::fs::StatxFlags::BTIME.bits() != 0;
@@ -42,7 +42,7 @@ pub fn stat_of(ino: u64, found: &Statx) -> Stat {
     }
 }
 
-/// What is to change.
+/// The attributes to change.
 pub struct Change {
     pub mode: Option<u16>,
     pub uid: Option<u32>,
@@ -51,18 +51,18 @@ pub struct Change {
     pub flags: Option<u32>,
 }
 
-/// Changes attributes of `ino`, and answers them.
+/// Changes attributes of `ino`, and returns them.
 pub fn set(table: &mut Table, ino: u64, change: &Change) -> Result<Answer, Errno> {
     let path = table.path(ino)?;
     if change.uid.is_some() || change.gid.is_some() {
         let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
         chownat(table.place(ino)?, c"", uid, gid, AtFlags::EMPTY_PATH).map_err(number)?;
     }
-    // After the owner, whose change takes the set-user-id bits away.
+    // After the owner, since a change of the owner clears the set-user-ID bits.
     if let Some(mode) = change.mode {
         chmodat(CWD, &path, Mode::from_raw_mode(u32::from(mode)), AtFlags::empty()).map_err(number)?;
     }
-    // A file that cannot be changed has no times set, either: it becomes so last, or ceases to be so first.
+    // Times of an immutable file cannot be set, so the flag is set last and cleared first.
     let locks = change.flags.is_some_and(|flags| IFlags::from_bits_retain(flags).intersects(LOCKS));
     if locks {
         set_times(table.place(ino)?, c"", &change.times)?;
@@ -76,15 +76,15 @@ pub fn set(table: &mut Table, ino: u64, change: &Change) -> Result<Answer, Errno
 
 fn set_flags(table: &mut Table, ino: u64, flags: Option<u32>) -> Result<(), Errno> {
     let Some(flags) = flags else { return Ok(()) };
-    // Only of files and directories: to open a pipe would wait for somebody who writes.
+    // Only for files and directories: opening a pipe would wait for a writer.
     match ioctl_setflags(table.open(ino, Use::Read)?, IFlags::from_bits_retain(flags)) {
-        // A type without any leaves them out, as one of ours does.
+        // A type without flags ignores them, as our own drivers do.
         Err(rustix::io::Errno::NOTTY) => Ok(()),
         done => done.map_err(number),
     }
 }
 
-/// Sets times of `name` in `at`, or of `at` itself.
+/// Sets the times of `name` in `at`, or of `at` itself.
 pub fn set_times(at: BorrowedFd<'_>, name: &CStr, times: &Times) -> Result<(), Errno> {
     if times.atime.is_none() && times.mtime.is_none() {
         return Ok(());
@@ -103,7 +103,7 @@ fn timespec(moment: Option<&Moment>) -> Timespec {
     }
 }
 
-/// The value of an attribute.
+/// Returns the value of an attribute.
 pub fn get_xattr(table: &Table, ino: u64, name: &[u8]) -> Result<Answer, Errno> {
     let mut value = vec![0; XATTR_MAX];
     let len = getxattr(table.path(ino)?, name, &mut value[..]).map_err(number)?;
@@ -111,12 +111,12 @@ pub fn get_xattr(table: &Table, ino: u64, name: &[u8]) -> Result<Answer, Errno> 
     Ok(Answer::Bytes { bytes: value })
 }
 
-/// The names of all attributes.
+/// Returns the names of all attributes.
 pub fn list_xattrs(table: &Table, ino: u64) -> Result<Answer, Errno> {
     let mut names = vec![0; XATTR_MAX];
     let len = match listxattr(table.path(ino)?, &mut names[..]) {
         Ok(len) => len,
-        // A type without attributes has none to list.
+        // A type without attributes has an empty list.
         Err(rustix::io::Errno::OPNOTSUPP) => 0,
         Err(errno) => return Err(number(errno)),
     };
@@ -136,7 +136,7 @@ pub fn remove_xattr(table: &Table, ino: u64, name: &[u8]) -> Result<Answer, Errn
     Ok(Answer::Done {})
 }
 
-/// How full the volume is.
+/// Returns the usage of the volume.
 pub fn usage(table: &mut Table, root: u64) -> Result<Usage, Errno> {
     let found = fstatfs(table.open(root, Use::Read)?).map_err(number)?;
     let count = |n: i64| u64::try_from(n).unwrap_or(0);
@@ -152,13 +152,13 @@ pub fn usage(table: &mut Table, root: u64) -> Result<Usage, Errno> {
     })
 }
 
-/// The most bytes of a file of the volume, which no call tells: the farthest that it lets one be set to, and with few exceptions its
-/// root too. Source: Linux, fs/read_write.c `generic_file_llseek`.
+/// Returns the largest size of a file of the volume. No system call reports it, so it is the largest offset that can be set
+/// for the root, with few exceptions. Source: Linux, fs/read_write.c `generic_file_llseek`.
 pub fn file_size_max(table: &mut Table, root: u64) -> Result<u64, Errno> {
     let root = table.open(root, Use::Read)?;
     let may = |size: u64| seek(root, SeekFrom::Start(size)).is_ok();
     let (mut low, mut high) = (0, i64::MAX.unsigned_abs());
-    // An exception: its root takes the positions of entries alone.
+    // An exception: the root accepts only positions of entries.
     if may(high) || !may(SMALLEST_MAX) {
         return Ok(high);
     }

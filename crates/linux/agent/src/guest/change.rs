@@ -1,4 +1,4 @@
-//! Names that come, go and move.
+//! Creating, removing and renaming.
 
 use std::ffi::CString;
 use std::os::fd::BorrowedFd;
@@ -15,7 +15,7 @@ use super::ring::{Fresh, Ring};
 use super::table::{Table, c_name, look};
 use super::{Errno, number};
 
-/// Makes an inode in `dir`. If its owner or mode cannot be had, it is gone again.
+/// Creates an inode in `dir`. If its owner or mode cannot be set, the inode is removed.
 pub fn make(table: &mut Table, dir: u64, name: &[u8], node: &Node) -> Result<Answer, Errno> {
     let c_name = c_name(name)?;
     let place = table.place(dir)?;
@@ -46,11 +46,11 @@ fn create(dir: BorrowedFd<'_>, name: &CString, node: &Node) -> Result<(), Errno>
     .map_err(number)
 }
 
-/// Owner and mode as asked for: the kernel gives them by its own rules, the group of a set-group-id directory among them.
+/// Sets owner and mode as requested: the kernel chooses them by its own rules, for example the group of a set-group-ID directory.
 fn dress(dir: BorrowedFd<'_>, name: &CString, node: &Node) -> Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
     match chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
-        // A type that keeps no owners refuses all but its own.
+        // A type that stores no owners refuses all except its own.
         Err(rustix::io::Errno::PERM | rustix::io::Errno::OPNOTSUPP) if node.uid == 0 && node.gid == 0 => {}
         other => other.map_err(number)?,
     }
@@ -61,18 +61,18 @@ fn dress(dir: BorrowedFd<'_>, name: &CString, node: &Node) -> Result<(), Errno> 
     chmodat(dir, name, mode, AtFlags::empty()).map_err(number)
 }
 
-/// Files to be made.
+/// The files to create.
 pub struct NewFiles<'a> {
-    /// Where.
+    /// The directory.
     pub dir: u64,
     pub files: &'a [NewFile],
-    /// What is in them, one behind the other.
+    /// The contents, concatenated.
     pub bytes: &'a [u8],
-    /// Whether files that are open, or just were, may have room set aside.
+    /// Whether open files, or recently closed ones, may have reserved space.
     pub sets_aside: bool,
 }
 
-/// Makes files. What cannot be made wholly is gone again. Those without room are tried once more, one by one, where others give up room.
+/// Creates files. An incomplete file is removed. Files without space are tried again one by one if other files can release space.
 pub fn make_files(table: &mut Table, ring: &mut Ring, new: &NewFiles<'_>) -> Result<Answer, Errno> {
     let NewFiles { dir, files, bytes: mut rest, sets_aside } = *new;
     let fresh = files.iter().map(|file| {
@@ -99,7 +99,7 @@ pub fn make_files(table: &mut Table, ring: &mut Ring, new: &NewFiles<'_>) -> Res
     Ok(Answer::Made { errnos })
 }
 
-/// What became of each: 0, or why not.
+/// Returns the result for each file: 0, or an error number.
 fn make_at_once(dir: BorrowedFd<'_>, ring: &mut Ring, files: &[NewFile], fresh: &[Fresh<'_>]) -> Vec<Errno> {
     let written = ring.make(dir, fresh);
     let names: Vec<_> = fresh.iter().map(|file| file.name.as_c_str()).collect();
@@ -111,7 +111,7 @@ fn make_at_once(dir: BorrowedFd<'_>, ring: &mut Ring, files: &[NewFile], fresh: 
     errnos.collect()
 }
 
-/// Writes what is left of a new file, and gives it its owner, mode and times.
+/// Writes the rest of a new file, and sets its owner, mode and times.
 fn finish(
     dir: BorrowedFd<'_>,
     file: &NewFile,
@@ -129,7 +129,7 @@ fn finish(
         set_times(dir, &fresh.name, &file.times)
     };
     finish().inspect_err(|_| {
-        // What matters is why it could not be finished.
+        // The error that prevented the completion is returned.
         let _ = unlinkat(dir, &fresh.name, AtFlags::empty());
     })
 }
@@ -149,7 +149,7 @@ fn write_rest(dir: BorrowedFd<'_>, fresh: &Fresh<'_>, mut done: usize) -> Result
     Ok(())
 }
 
-/// Another name for `ino`.
+/// Adds a name for `ino`.
 pub fn link(table: &mut Table, ino: u64, dir: u64, name: &[u8]) -> Result<Answer, Errno> {
     linkat(CWD, table.path(ino)?, table.place(dir)?, &c_name(name)?, AtFlags::SYMLINK_FOLLOW)
         .map_err(number)?;
@@ -163,7 +163,7 @@ pub fn unlink(table: &Table, dir: u64, name: &[u8], is_dir: bool) -> Result<Answ
     Ok(Answer::Done {})
 }
 
-/// Moves a name.
+/// Renames.
 pub fn rename(
     table: &Table,
     (from, name): (u64, &[u8]),

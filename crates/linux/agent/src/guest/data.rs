@@ -10,11 +10,11 @@ use super::ring::{Ring, Wanted};
 use super::table::{Table, Use, c_name};
 use super::{Errno, number};
 
-/// The most runs of one answer.
+/// The most runs of an answer.
 pub const RUNS_MAX: usize = 4096;
 
-/// Reads pieces into `data`, each where those before it would end if they were whole. A piece that cannot be read says why, and
-/// the others follow. Those that say where they are go through the ring.
+/// Reads pieces into `data`, each after the full length of the preceding ones. A failed piece has an error number, and the
+/// following pieces are still read. Pieces with a known location use the ring.
 pub fn read(table: &mut Table, ring: &mut Ring, pieces: &[Piece], data: &mut [u8]) -> Answer {
     let mut rest = data;
     let mut rooms: Vec<_> = pieces.iter().map(|piece| split_off(&mut rest, piece.len)).collect();
@@ -36,7 +36,7 @@ pub fn read(table: &mut Table, ring: &mut Ring, pieces: &[Piece], data: &mut [u8
     let done = ring.read(&mut wanted);
     for ((index, wanted), done) in indices.into_iter().zip(wanted).zip(done) {
         fills[index] = filled(match done {
-            // At its end, or not: a read may be short.
+            // A short read is not necessarily the end of the file.
             Ok(len) if len < wanted.room.len() => read_named(wanted),
             done => done,
         });
@@ -44,7 +44,7 @@ pub fn read(table: &mut Table, ring: &mut Ring, pieces: &[Piece], data: &mut [u8
     Answer::Filled { fills }
 }
 
-/// Takes the first bytes off `rest`, if it has so many.
+/// Takes the first bytes of `rest`, if it has as many.
 fn split_off<'a>(rest: &mut &'a mut [u8], len: u32) -> Option<&'a mut [u8]> {
     rest.split_off_mut(..usize::try_from(len).ok()?)
 }
@@ -84,7 +84,7 @@ pub fn write(table: &mut Table, ino: u64, offset: u64, bytes: &[u8]) -> Result<A
     Ok(Answer::Count { count: count as u64 })
 }
 
-/// Where `ino` has data between two bytes. A type that cannot tell has data everywhere.
+/// Returns where `ino` has data between two bytes. For a type without this report, everything is data.
 pub fn map(table: &mut Table, ino: u64, offset: u64, end: u64) -> Result<Answer, Errno> {
     let file = table.open(ino, Use::Read)?;
     let (mut runs, mut at) = (Vec::new(), offset);
@@ -111,7 +111,7 @@ pub fn truncate(table: &mut Table, ino: u64, size: u64) -> Result<Answer, Errno>
     Ok(Answer::Done {})
 }
 
-/// Changes what has space.
+/// Changes the allocation of a range.
 pub fn reserve(table: &mut Table, ino: u64, offset: u64, len: u64, space: &Space) -> Result<Answer, Errno> {
     let keep = |grow: bool| if grow { FallocateFlags::empty() } else { FallocateFlags::KEEP_SIZE };
     let mode = match space {
@@ -123,7 +123,7 @@ pub fn reserve(table: &mut Table, ino: u64, offset: u64, len: u64, space: &Space
     Ok(Answer::Done {})
 }
 
-/// Moves what follows.
+/// Moves the data after a range.
 pub fn shift(table: &mut Table, ino: u64, offset: u64, len: u64, shift: &Shift) -> Result<Answer, Errno> {
     let mode = match shift {
         Shift::Collapse {} => FallocateFlags::COLLAPSE_RANGE,

@@ -1,4 +1,4 @@
-//! Listing a directory, attributes and all.
+//! Lists a directory with attributes.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -11,17 +11,17 @@ use super::ring::Ring;
 use super::table::Table;
 use super::{Errno, number};
 
-/// What an entry takes in a reply besides its name, at most.
+/// The most bytes of an entry in a reply, without its name.
 const ENTRY: usize = 192;
 
-/// A name that was read, the inode that it has there, and where the listing goes on after it.
+/// A name, the inode number in the directory, and the position after it.
 struct Found {
     name: CString,
     ino: u64,
     next: u64,
 }
 
-/// The entries of `dir` from `from` on, as many as a reply holds.
+/// Returns the entries of `dir` from `from` on, as many as a reply holds.
 pub fn list(table: &mut Table, ring: &mut Ring, dir: u64, from: u64) -> Result<Answer, Errno> {
     let folder = open(table.place(dir)?)?;
     if from > 0 {
@@ -40,10 +40,10 @@ pub fn list(table: &mut Table, ring: &mut Ring, dir: u64, from: u64) -> Result<A
     Ok(Answer::Entries { entries: entries.collect(), is_end })
 }
 
-/// More entries than a folder has that does not lead back into itself.
+/// More entries than a directory without a cycle can have.
 const LISTED: usize = 1 << 20;
 
-/// The inode that `dir` itself has under `name`. Errors: ENOENT; EIO for a folder without end.
+/// Returns the inode number of the entry `name` in `dir`. Errors: ENOENT; EIO for an endless directory.
 pub fn listed(dir: impl AsFd, name: &CStr) -> Result<u64, Errno> {
     let folder = open(dir)?;
     let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
@@ -63,7 +63,7 @@ fn open(dir: impl AsFd) -> Result<OwnedFd, Errno> {
     openat(dir, c".", flags, Mode::empty()).map_err(number)
 }
 
-/// The names that follow, as many as a reply holds, and whether they are all.
+/// Returns the following names, as many as a reply holds, and whether these are all.
 fn read_names(folder: &OwnedFd) -> Result<(Vec<Found>, bool), Errno> {
     let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
     let mut names = RawDir::new(folder, &mut buffer);
@@ -71,7 +71,7 @@ fn read_names(folder: &OwnedFd) -> Result<(Vec<Found>, bool), Errno> {
     while let Some(found) = names.next() {
         let found = match found {
             Ok(found) => found,
-            // What was listed before the damage is worth having; the next request meets the damage again.
+            // The entries before the damage are useful; the next request meets the damage again.
             Err(_) if !all.is_empty() => return Ok((all, false)),
             Err(errno) => return Err(number(errno)),
         };

@@ -1,7 +1,7 @@
-//! `init` of the guest: makes the machine ready, and answers requests until the power goes.
+//! `init` of the guest: prepares the machine, and serves requests until the end of the kernel.
 //!
-//! Whatever fails before the first request can be answered is told on the console, which the host keeps for its error
-//! message, and ends the guest.
+//! A failure before the first request is printed on the console, whose output the host uses in its error message, and
+//! ends the guest.
 
 mod area;
 mod attributes;
@@ -28,7 +28,7 @@ use rustix::process::{Resource, Rlimit, setrlimit, umask};
 use area::Area;
 use serve::Guest;
 
-/// Where the volume is mounted.
+/// The mount point of the volume.
 const VOLUME: &CStr = c"/volume";
 /// The disk.
 const DISK: &CStr = c"/dev/vda";
@@ -39,7 +39,7 @@ const DESCRIPTORS: u64 = 1 << 20;
 /// An error number of Linux, as the wire carries it.
 type Errno = u32;
 
-/// Does what `init` does. Comes back only where something failed.
+/// Does the work of `init`. Returns only after a failure.
 pub fn run() -> ExitCode {
     match prepare() {
         Ok(area) => Guest::new(area).serve(),
@@ -57,18 +57,18 @@ fn prepare() -> io::Result<Area> {
     mount(c"none", c"/proc", c"proc", none, c"")?;
     let many = Some(DESCRIPTORS);
     setrlimit(Resource::Nofile, Rlimit { current: many, maximum: many })?;
-    // What is made has the mode that the host says.
+    // New files get the mode that the host requests.
     umask(Mode::empty());
     load_modules(Path::new("/modules"))?;
     Area::map()
 }
 
-/// The kernel may have mounted it by itself.
+/// The kernel may have mounted it already.
 fn already_there(error: rustix::io::Errno) -> rustix::io::Result<()> {
     if error == rustix::io::Errno::BUSY { Ok(()) } else { Err(error) }
 }
 
-/// Loads every module, in the order of their file names: the host numbered them by what needs what.
+/// Loads all modules in the order of their file names: the host numbered them by their dependencies.
 fn load_modules(folder: &Path) -> io::Result<()> {
     let mut paths: Vec<_> = match fs::read_dir(folder) {
         Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?,
@@ -83,12 +83,12 @@ fn load_modules(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of the error of the call before.
+/// Returns the error number of the last system call.
 fn last_error() -> Errno {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO).unsigned_abs()
 }
 
-/// The number of an error.
+/// Returns the number of an error.
 fn number(error: rustix::io::Errno) -> Errno {
     error.raw_os_error().unsigned_abs()
 }

@@ -1,4 +1,4 @@
-//! Where the bytes of files are on the disk.
+//! The locations of the bytes of files on the disk.
 //!
 //! Source: Linux, Documentation/filesystems/fiemap.rst and include/uapi/linux/fiemap.h.
 
@@ -14,7 +14,7 @@ use super::{Errno, last_error};
 
 /// `_IOWR('f', 11, struct fiemap)`: include/uapi/linux/fs.h.
 const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
-/// `FIEMAP_FLAG_SYNC`: what was not written yet is, first.
+/// `FIEMAP_FLAG_SYNC`: writes unwritten data first.
 const SYNC: u32 = 1;
 /// Extents of one call.
 const EXTENTS: usize = 256;
@@ -23,8 +23,8 @@ const EXTENTS: usize = 256;
 const LAST: u32 = 0x1;
 /// `FIEMAP_EXTENT_UNWRITTEN`: space that reads as zeros.
 const UNWRITTEN: u32 = 0x800;
-/// `FIEMAP_EXTENT_UNKNOWN`, `_DELALLOC`, `_ENCODED`, `_DATA_ENCRYPTED`, `_NOT_ALIGNED`, `_DATA_INLINE`, `_DATA_TAIL`: what is on the
-/// disk there is not, or not byte for byte, what is in the file.
+/// `FIEMAP_EXTENT_UNKNOWN`, `_DELALLOC`, `_ENCODED`, `_DATA_ENCRYPTED`, `_NOT_ALIGNED`, `_DATA_INLINE`, `_DATA_TAIL`: the
+/// bytes on the disk are not the bytes of the file.
 const ELSEWHERE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
 
 #[repr(C)]
@@ -51,13 +51,13 @@ struct Extent {
 
 const _: () = assert!(size_of::<Extent>() == 56 && size_of::<Question>() == 32 + EXTENTS * 56);
 
-/// Where `ino` has data between two bytes, and where on the disk. The answer may end before `end`.
+/// Returns where `ino` has data between two bytes, and its location on the disk. The answer may end before `end`.
 pub fn map(table: &mut Table, ino: u64, offset: u64, end: u64) -> Result<Answer, Errno> {
     let file = table.open(ino, Use::Read)?;
     Ok(Answer::Runs { runs: runs(&file, offset..end, None)? })
 }
 
-/// Where `file` has data in `range`, and where its type says that it is. The answer may end before it, as it does at `until`.
+/// Returns where `file` has data in `range`, and the location that its type reports. The answer may end before the range, at `until`.
 pub fn runs(file: &impl AsRawFd, range: Range<u64>, until: Option<Instant>) -> Result<Vec<Run>, Errno> {
     let Range { start: mut at, end } = range;
     let mut runs = Vec::new();
@@ -85,7 +85,7 @@ pub fn runs(file: &impl AsRawFd, range: Range<u64>, until: Option<Instant>) -> R
     Ok(runs)
 }
 
-/// The extents from `start` on, and whether there are no more.
+/// Returns the extents from `start` on, and whether these are all.
 fn ask(file: &impl AsRawFd, start: u64, len: u64) -> Result<(Vec<Extent>, bool), Errno> {
     let none = Extent { logical: 0, physical: 0, len: 0, reserved: [0; 2], flags: 0, more: [0; 3] };
     let room = EXTENTS as u32;
@@ -98,7 +98,7 @@ fn ask(file: &impl AsRawFd, start: u64, len: u64) -> Result<(Vec<Extent>, bool),
         reserved: 0,
         extents: [none; EXTENTS],
     });
-    // SAFETY: the request takes a structure of this layout and fills as many extents as `room` says there are.
+    // SAFETY: the request uses a structure with this layout and fills at most as many extents as `room` allows.
     if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut *question) } != 0 {
         return Err(last_error());
     }

@@ -1,7 +1,7 @@
-//! Where the bytes of a Btrfs' files are on its one disk, and the checksums that prove them.
+//! The locations of the bytes of Btrfs files on the only disk of the volume, and the checksums that verify them.
 //!
-//! Btrfs tells places in an address space of its own: a tree of chunks says where on which disk a part of it is, another tree
-//! holds the CRC-32C of each sector of data.
+//! Btrfs reports locations in its own address space: the chunk tree maps parts of it to disks, and another tree contains the
+//! CRC-32C of each sector of data.
 //! Source: Linux, include/uapi/linux/btrfs.h and btrfs_tree.h.
 
 use std::ops::Range;
@@ -16,7 +16,7 @@ use super::{Errno, last_error, places};
 
 /// `BTRFS_IOC_FS_INFO`: `_IOR(0x94, 31, struct btrfs_ioctl_fs_info_args)`.
 const FS_INFO: libc::c_ulong = 0x8400_941f;
-/// `BTRFS_IOC_TREE_SEARCH_V2`: `_IOWR(0x94, 17, struct btrfs_ioctl_search_args_v2)`, without what is found.
+/// `BTRFS_IOC_TREE_SEARCH_V2`: `_IOWR(0x94, 17, struct btrfs_ioctl_search_args_v2)`, without the results.
 const TREE_SEARCH: libc::c_ulong = 0xc070_9411;
 
 /// `BTRFS_FS_INFO_FLAG_CSUM_INFO`, and `BTRFS_CSUM_TYPE_CRC32`.
@@ -28,16 +28,16 @@ const CHUNKS: Items = Items { tree: 3, object: 256, kind: 228 };
 /// `BTRFS_CSUM_TREE_OBJECTID`, `BTRFS_EXTENT_CSUM_OBJECTID`, `BTRFS_EXTENT_CSUM_KEY`.
 const SUMS: Items = Items { tree: 7, object: 10_u64.wrapping_neg(), kind: 128 };
 
-/// `BTRFS_BLOCK_GROUP_PROFILE_MASK` of a chunk's type without `BTRFS_BLOCK_GROUP_DUP`: more than one disk has a part in it.
+/// `BTRFS_BLOCK_GROUP_PROFILE_MASK` of a chunk's type without `BTRFS_BLOCK_GROUP_DUP`: the chunk is on several disks.
 const SPREAD: u64 = 0x7d8;
 
-/// What is found at once, and the most that an item takes of it: a block, the largest of which has 64 KiB.
+/// The size of the results of a search, and the largest item in it: a block, which has at most 64 KiB.
 const FOUND_MAX: usize = 256 << 10;
 const ITEM_MAX: usize = 64 << 10;
 
-/// Shorter pieces are not looked at: of each the sums are searched for, and the host saves little.
+/// Shorter pieces are skipped: each needs a search for its checksums, and the host saves little.
 const LEAST: u64 = 64 << 10;
-/// After so long an answer ends where it is.
+/// The time after which an answer ends early.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// `struct btrfs_ioctl_fs_info_args`.
@@ -71,7 +71,7 @@ struct Search {
 
 const _: () = assert!(size_of::<Info>() == 1024 && std::mem::offset_of!(Search, found) == 112);
 
-/// Of which items.
+/// The items to search for.
 #[derive(Clone, Copy)]
 struct Items {
     tree: u64,
@@ -79,23 +79,23 @@ struct Items {
     kind: u32,
 }
 
-/// A part of Btrfs' address space.
+/// A part of the address space of Btrfs.
 struct Chunk {
     start: u64,
     len: u64,
-    /// Where on the disk it is, if it is there alone.
+    /// The location on the disk, if this disk alone contains the part.
     place: Option<u64>,
 }
 
-/// What of a volume does not change while nobody writes to it.
-pub struct Ground {
+/// The facts about a volume that do not change while it is only read.
+pub struct VolumeFacts {
     /// In the order of their addresses.
     chunks: Vec<Chunk>,
     node_size: u64,
 }
 
-impl Ground {
-    /// Errors: ENOTSUP where the volume has other sums, sectors of another size, or more disks.
+impl VolumeFacts {
+    /// Errors: ENOTSUP if the volume uses other checksums, sectors of another size, or several disks.
     fn of(file: &impl AsRawFd) -> Result<Self, Errno> {
         let mut info = Info {
             max_id: 0,
@@ -109,7 +109,7 @@ impl Ground {
             flags: WITH_SUMS,
             rest: [0; 968],
         };
-        // SAFETY: the request takes a structure of this layout and fills it.
+        // SAFETY: the request uses a structure with this layout and fills it.
         if unsafe { libc::ioctl(file.as_raw_fd(), FS_INFO, &raw mut info) } != 0 {
             return Err(last_error());
         }
@@ -119,7 +119,7 @@ impl Ground {
         }
         let mut chunks = Vec::new();
         Finder::new(file).each(CHUNKS, 0..u64::MAX, |start, item| {
-            // `struct btrfs_chunk`: its length, its type, and of the first stripe the disk and the place there.
+            // `struct btrfs_chunk`: its length, its type, and the disk and location of the first stripe.
             let (len, kind) = (le64(item, 0)?, le64(item, 24)?);
             let (disk, place) = (le64(item, 48)?, le64(item, 56)?);
             let is_here = kind & SPREAD == 0 && disk == info.max_id;
@@ -129,7 +129,7 @@ impl Ground {
         Ok(Self { chunks, node_size: info.node_size.into() })
     }
 
-    /// How far what is at the start of `addresses` goes on in one chunk, and where it is on the disk.
+    /// Returns how many of `addresses` are contiguous in one chunk, and their location on the disk.
     fn place(&self, addresses: &Range<u64>) -> (u64, Option<u64>) {
         let at = self.chunks.partition_point(|chunk| chunk.start <= addresses.start);
         let chunk = at.checked_sub(1).and_then(|at| self.chunks.get(at));
@@ -143,11 +143,11 @@ impl Ground {
     }
 }
 
-/// Where `ino` has data in `range`, which begins with a sector, where on the disk that is, and the sums of those parts that have a place, one after
-/// the other. The answer may end before the range. Errors: ENOTSUP where that is not to be had of the volume.
+/// Returns where `ino` has data in `range`, which begins at a sector, the locations on the disk, and the checksums of the
+/// located parts in order. The answer may end before the range. Errors: ENOTSUP if the volume does not allow it.
 pub fn prove(
     table: &mut Table,
-    ground: &mut Option<Ground>,
+    facts: &mut Option<VolumeFacts>,
     ino: u64,
     range: Range<u64>,
 ) -> Result<Answer, Errno> {
@@ -155,24 +155,24 @@ pub fn prove(
         return Err(libc::EINVAL.unsigned_abs());
     }
     let file = &table.open(ino, Use::Read)?;
-    let ground = match ground {
-        Some(ground) => ground,
-        None => ground.insert(Ground::of(file)?),
+    let facts = match facts {
+        Some(facts) => facts,
+        None => facts.insert(VolumeFacts::of(file)?),
     };
     let until = Instant::now() + PATIENCE;
     let mapped = places::runs(file, range.clone(), Some(until))?;
     let mut finder = Finder::new(file);
-    let mut sums = |addresses: Range<u64>| finder.sums(ground.node_size, addresses);
-    let (runs, sums) = proved(range.start, mapped, ground, &mut sums, until)?;
+    let mut sums = |addresses: Range<u64>| finder.sums(facts.node_size, addresses);
+    let (runs, sums) = proved(range.start, mapped, facts, &mut sums, until)?;
     Ok(Answer::Proved { runs, sums })
 }
 
-/// Of the runs that are `mapped` from `start` on, whose places are addresses, those that there are sums for have their place on the disk. Ends after the
-/// first that takes it past `until`.
+/// Replaces the addresses of the runs `mapped`, which begin at `start`, by locations on the disk if checksums for them exist.
+/// Ends after the first run that passes `until`.
 fn proved(
     start: u64,
     mapped: Vec<Run>,
-    ground: &Ground,
+    facts: &VolumeFacts,
     sums_of: &mut impl FnMut(Range<u64>) -> Result<Vec<u32>, Errno>,
     until: Instant,
 ) -> Result<(Vec<Run>, Vec<u32>), Errno> {
@@ -183,9 +183,9 @@ fn proved(
             if runs.len() >= RUNS_MAX || !runs.is_empty() && Instant::now() >= until {
                 return Ok((runs, sums));
             }
-            // An address that overflows is none.
+            // An address that overflows is invalid.
             let addresses = address.and_then(|address| Some(address..address.checked_add(run.end - at)?));
-            let (stop, place) = addresses.as_ref().map_or((0, None), |addresses| ground.place(addresses));
+            let (stop, place) = addresses.as_ref().map_or((0, None), |addresses| facts.place(addresses));
             let known = match (&addresses, place) {
                 (Some(addresses), Some(_)) => sums_of(addresses.start..stop)?,
                 _ => Vec::new(),
@@ -204,7 +204,7 @@ fn proved(
     Ok((runs, sums))
 }
 
-/// Adds a run without a place; one with the run before, where that is alike.
+/// Adds a run without a location, merged with the preceding run if that is alike.
 fn push(runs: &mut Vec<Run>, run: Run) {
     match runs.last_mut() {
         Some(last) if last.place.is_none() && last.is_data == run.is_data => last.end = run.end,
@@ -212,7 +212,7 @@ fn push(runs: &mut Vec<Run>, run: Run) {
     }
 }
 
-/// Finds items in Btrfs' trees.
+/// Finds items in the trees of Btrfs.
 struct Finder<'f, F> {
     file: &'f F,
     search: Box<Search>,
@@ -234,7 +234,7 @@ impl<'f, F: AsRawFd> Finder<'f, F> {
         Self { file, search: Box::new(search) }
     }
 
-    /// Shows `take` the offset and the bytes of each of `items` whose offset lies in `offsets`. Errors: EUCLEAN if it has no use for one.
+    /// Passes to `take` the offset and the bytes of each of `items` whose offset is in `offsets`. Errors: EUCLEAN if `take` rejects one.
     fn each(
         &mut self,
         items: Items,
@@ -246,7 +246,7 @@ impl<'f, F: AsRawFd> Finder<'f, F> {
         search.offsets = [offsets.start, offsets.end.saturating_sub(1)];
         loop {
             search.count = u32::MAX;
-            // SAFETY: the request takes a structure of this layout, and fills no more of `found` than `room` says.
+            // SAFETY: the request uses a structure with this layout, and fills no more of `found` than `room` allows.
             if unsafe { libc::ioctl(self.file.as_raw_fd(), TREE_SEARCH, &raw mut *search) } != 0 {
                 return Err(last_error());
             }
@@ -254,7 +254,7 @@ impl<'f, F: AsRawFd> Finder<'f, F> {
             for _ in 0..search.count {
                 last = Some(found(&mut rest, items, &mut take).ok_or(libc::EUCLEAN.unsigned_abs())?);
             }
-            // Where there is room for any item, none was left out.
+            // If any further item had fitted, none was left out.
             let next = last.filter(|_| rest.len() <= ITEM_MAX).and_then(|last| last.checked_add(1));
             match next.filter(|next| *next < offsets.end) {
                 Some(next) => search.offsets[0] = next,
@@ -263,11 +263,11 @@ impl<'f, F: AsRawFd> Finder<'f, F> {
         }
     }
 
-    /// The sums of the sectors at `addresses` from the first on, as many as follow each other.
+    /// Returns the checksums of the sectors at `addresses` from the first on, as many as are contiguous.
     fn sums(&mut self, node_size: u64, addresses: Range<u64>) -> Result<Vec<u32>, Errno> {
         let count = usize::try_from((addresses.end - addresses.start).div_ceil(PROVED)).unwrap_or(usize::MAX);
         let mut sums = Vec::new();
-        // An item that begins before may reach as far, and has no more sums than a node.
+        // An earlier item may reach as far, and contains at most the checksums that fit a node.
         let from = addresses.start.saturating_sub(node_size / 4 * PROVED);
         self.each(SUMS, from..addresses.end, |start, item| {
             let next = addresses.start + sums.len() as u64 * PROVED;
@@ -282,8 +282,8 @@ impl<'f, F: AsRawFd> Finder<'f, F> {
     }
 }
 
-/// Takes an item off `rest` and shows it if it is one of `items`. Answers its offset; `None` if it is none, or `take` has no use for it.
-/// Source: `struct btrfs_ioctl_search_header`: transaction, object, offset, kind and length.
+/// Takes an item from `rest` and passes it to `take` if it is one of `items`. Returns its offset; `None` if it is invalid or
+/// rejected. Source: `struct btrfs_ioctl_search_header`: transaction, object, offset, kind and length.
 fn found(rest: &mut &[u8], items: Items, take: &mut impl FnMut(u64, &[u8]) -> Option<()>) -> Option<u64> {
     let header = rest.split_off(..32)?;
     let (object, offset, kind_and_len) = (le64(header, 8)?, le64(header, 16)?, le64(header, 24)?);
@@ -294,7 +294,7 @@ fn found(rest: &mut &[u8], items: Items, take: &mut impl FnMut(u64, &[u8]) -> Op
     Some(offset)
 }
 
-/// The integer at byte `at`.
+/// Returns the integer at byte `at`.
 fn le64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
@@ -309,18 +309,18 @@ mod tests {
         Run { end, is_data: true, place }
     }
 
-    /// Two chunks that follow each other, of which one is elsewhere on the disk, and one on several.
-    fn ground() -> Ground {
+    /// Contiguous chunks, of which one is elsewhere on the disk, and one on several disks.
+    fn facts() -> VolumeFacts {
         let chunk = |start, place| Chunk { start, len: MIB, place };
         let chunks = vec![chunk(4 * MIB, Some(MIB)), chunk(5 * MIB, Some(9 * MIB)), chunk(8 * MIB, None)];
-        Ground { chunks, node_size: 16 << 10 }
+        VolumeFacts { chunks, node_size: 16 << 10 }
     }
 
-    /// What is proved of `mapped` where of each address `sums` says for how many sectors there are sums.
-    fn told(mapped: Vec<Run>, mut sums: impl FnMut(Range<u64>) -> u64) -> (Vec<Run>, usize) {
+    /// Returns the verified parts of `mapped`, where `sums` returns for how many sectors of an address range checksums exist.
+    fn reported(mapped: Vec<Run>, mut sums: impl FnMut(Range<u64>) -> u64) -> (Vec<Run>, usize) {
         let mut sums = |addresses: Range<u64>| Ok(vec![7; usize::try_from(sums(addresses)).unwrap()]);
         let until = Instant::now() + PATIENCE;
-        let (runs, sums) = proved(0, mapped, &ground(), &mut sums, until).unwrap();
+        let (runs, sums) = proved(0, mapped, &facts(), &mut sums, until).unwrap();
         (runs, sums.len())
     }
 
@@ -329,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_over_a_border_of_chunks_is_in_two_places() {
+    fn a_range_across_two_chunks_has_two_locations() {
         let half = MIB / 2;
         let expected = vec![run(half, Some(MIB + half)), run(MIB - 777, Some(9 * MIB))];
-        assert_eq!(told(vec![run(MIB - 777, Some(4 * MIB + half))], all), (expected, 256));
+        assert_eq!(reported(vec![run(MIB - 777, Some(4 * MIB + half))], all), (expected, 256));
     }
 
     #[test]
-    fn what_has_no_sum_or_no_place_or_is_short_goes_on_as_data_without_a_place() {
+    fn runs_without_checksums_or_location_and_short_runs_are_data_without_a_location() {
         let hole = Run { is_data: false, ..run(3 * MIB, None) };
         let mapped = vec![
             run(MIB, None),
@@ -347,23 +347,23 @@ mod tests {
             run(5 * MIB, Some(u64::MAX - 4095)),
         ];
         let expected = vec![run(2 * MIB, None), hole.clone(), run(5 * MIB, None)];
-        assert_eq!(told(mapped, all), (expected, 0));
-        // Of the first 64 sectors alone there are sums.
+        assert_eq!(reported(mapped, all), (expected, 0));
+        // Only the first 64 sectors have checksums.
         let expected = vec![run(64 * PROVED, Some(MIB)), run(MIB, None)];
         let some = |addresses: Range<u64>| if addresses.start == 4 * MIB { 64 } else { 0 };
-        assert_eq!(told(vec![run(MIB, Some(4 * MIB))], some), (expected, 64));
+        assert_eq!(reported(vec![run(MIB, Some(4 * MIB))], some), (expected, 64));
     }
 
     #[test]
-    fn what_takes_too_long_ends_after_the_first_run() {
+    fn a_workload_that_takes_too_long_ends_after_the_first_run() {
         let mapped = vec![run(MIB / 2, Some(4 * MIB)), run(MIB, Some(5 * MIB))];
         let mut sums = |addresses: Range<u64>| Ok(vec![7; usize::try_from(all(addresses)).unwrap()]);
-        let (runs, sums) = proved(0, mapped, &ground(), &mut sums, Instant::now()).unwrap();
+        let (runs, sums) = proved(0, mapped, &facts(), &mut sums, Instant::now()).unwrap();
         assert_eq!((runs, sums.len()), (vec![run(MIB / 2, Some(MIB))], 128));
     }
 
     #[test]
-    fn an_item_that_does_not_fit_what_was_found_is_none() {
+    fn an_item_longer_than_the_search_result_is_invalid() {
         let header = |len: u32| {
             let words = [1, SUMS.object, 4096, u64::from(SUMS.kind) | u64::from(len) << 32];
             [words.map(u64::to_le_bytes).concat(), vec![5; 8]].concat()

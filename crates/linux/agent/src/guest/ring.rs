@@ -1,10 +1,10 @@
 //! Many system calls in one: io_uring of the guest's kernel.
 //!
-//! A system call of a process of this kernel costs as much as the work of several, since the host's kernel traces it; what a ring
-//! is handed is done within the kernel. A file is opened into a slot of the ring, read or written there and closed: none of it
-//! takes a descriptor.
+//! A system call of a process of this kernel costs as much as several operations, since the host's kernel traces it. Entries
+//! of a ring are executed within the kernel. A file is opened into a slot of the ring, read or written there and closed,
+//! without a descriptor.
 //!
-//! Invariant: what an entry points to outlives it: `run` comes back when all of them have ended.
+//! Invariant: the objects that an entry points to outlive it: `run` returns when all entries have completed.
 //! Source: io_uring(7), io_uring_enter(2).
 
 use std::ffi::{CStr, CString};
@@ -24,23 +24,23 @@ use super::{Errno, number};
 
 /// Entries of the ring.
 const ENTRIES: u32 = 256;
-/// Files that are open in it at once; each takes three entries.
+/// The most files that are open in the ring; each takes three entries.
 const SLOTS: u32 = 64;
-/// What this kernel counts time by: it has a hundred a second.
+/// The tick of this kernel: it has a hundred a second.
 const TICK: Duration = Duration::from_millis(10);
-/// How many ticks files may take to be closed.
+/// The most ticks to wait for files to be closed.
 const CLOSING: u32 = 200;
-/// A regular file, whatever has taken the place of what was listed.
+/// Expects a regular file, even if the listed file was replaced.
 const OPEN: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
-/// A file of a directory, and where its bytes go.
+/// A file of a directory, and the buffer for its bytes.
 pub struct Wanted<'a> {
     pub dir: BorrowedFd<'a>,
     pub name: CString,
     pub room: &'a mut [u8],
 }
 
-/// A file to be made in a directory, and its bytes.
+/// A file to create in a directory, and its bytes.
 pub struct Fresh<'a> {
     pub name: CString,
     pub mode: u32,
@@ -48,24 +48,24 @@ pub struct Fresh<'a> {
 }
 
 impl Fresh<'_> {
-    /// Makes it, with nothing in it.
+    /// Creates the file, empty.
     pub fn create(&self, dir: BorrowedFd<'_>) -> Result<(), Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(dir, &self.name, flags, Mode::from_raw_mode(self.mode)).map(drop).map_err(number)
     }
 }
 
-/// It. Where the kernel has none, each call is made by itself.
+/// The ring. If the kernel has none, each call is made separately.
 pub struct Ring {
     ring: Option<IoUring>,
-    /// Whether files were written since the kernel was told to let go of all.
+    /// Whether files were written since the kernel last released all files.
     wrote: bool,
-    /// How many files were open besides this process's own before that.
+    /// The number of files that were open before, except those of this process.
     before: Option<usize>,
 }
 
 impl Ring {
-    /// A new one.
+    /// Creates the ring.
     pub fn new() -> Self {
         let ring = || {
             let ring = IoUring::new(ENTRIES)?;
@@ -75,8 +75,8 @@ impl Ring {
         Self { ring: ring().ok(), wrote: false, before: None }
     }
 
-    /// Has the kernel let go of the files that were closed. It keeps what was in a slot for a second longer (Linux 6.1,
-    /// `io_rsrc_node_ref_zero` of io_uring/rsrc.c), and a volume with files that are open for writing does not become read-only.
+    /// Lets the kernel release closed files. It keeps the file of a slot for a further second (Linux 6.1,
+    /// `io_rsrc_node_ref_zero` of io_uring/rsrc.c), and a volume with files that are open for writing cannot become read-only.
     pub fn let_go(&mut self) {
         self.wrote = false;
         let Some(ring) = &self.ring else { return };
@@ -86,8 +86,8 @@ impl Ring {
         }
     }
 
-    /// [`let_go`](Self::let_go), and waits until they are closed: what lets go of them does it a tick later (Linux 6.1, `fput` of
-    /// fs/file_table.c), or when it gets to it.
+    /// Like [`let_go`](Self::let_go), and waits until the files are closed: the kernel closes a released file a tick later
+    /// (Linux 6.1, `fput` of fs/file_table.c), or later still.
     pub fn close_files(&mut self) {
         if !self.wrote {
             return;
@@ -101,7 +101,7 @@ impl Ring {
         }
     }
 
-    /// Reads each file from its start on, as far as its room goes or not so far; answers how many bytes.
+    /// Reads each file from its start, at most as much as its buffer holds; returns the numbers of bytes.
     pub fn read(&mut self, files: &mut [Wanted<'_>]) -> Vec<Result<usize, Errno>> {
         if self.ring.is_none() {
             return vec![Ok(0); files.len()];
@@ -114,7 +114,7 @@ impl Ring {
                 chain(file.dir.as_raw_fd(), &file.name, (libc::O_RDONLY, 0), slot, read)
             });
             let chains = chains.flatten().collect();
-            // SAFETY: names and rooms are borrowed by `files`, which outlives the call.
+            // SAFETY: names and buffers are borrowed by `files`, which outlives the call.
             let results = unsafe { self.run(chains) };
             done.extend(results.chunks_exact(3).map(|chain| match *chain {
                 [error @ ..0, ..] | [_, error @ ..0, _] => Err(error.unsigned_abs()),
@@ -125,9 +125,9 @@ impl Ring {
         done
     }
 
-    /// Makes each file in `dir`, where nothing may have its name, and writes its bytes, or fewer; answers how many. Of a file that
-    /// was made, an error of writing is left to who writes the rest. The kernel begins at once to bring them to the disk: Btrfs reserves half a
-    /// MiB for each file until it is there, and waits when its room for that is used up.
+    /// Creates each file in `dir`, where its name must not exist, and writes at most its bytes; returns the numbers of bytes.
+    /// For a created file, an error of writing is left to the caller, which writes the rest. The kernel starts the writeback at
+    /// once: Btrfs reserves half a MiB for each file until it is written, and waits when its space for that is used up.
     pub fn make(&mut self, dir: BorrowedFd<'_>, files: &[Fresh<'_>]) -> Vec<Result<usize, Errno>> {
         if self.ring.is_none() {
             return files.iter().map(|file| file.create(dir).map(|()| 0)).collect();
@@ -157,14 +157,14 @@ impl Ring {
         done
     }
 
-    /// Attributes of what the names lead to in `dir`.
+    /// Returns the attributes of the inodes with these names in `dir`.
     pub fn look(&mut self, dir: BorrowedFd<'_>, names: &[&CStr]) -> Vec<Result<Statx, Errno>> {
         if self.ring.is_none() {
             return names.iter().map(|name| look(dir, name)).collect();
         }
         let mut done = Vec::with_capacity(names.len());
         for round in names.chunks(ENTRIES as usize) {
-            // SAFETY: of integers alone, which may be zero.
+            // SAFETY: consists of integers, which may be zero.
             let mut found: Vec<Statx> = vec![unsafe { std::mem::zeroed() }; round.len()];
             let looks = round.iter().zip(&mut found).map(|(name, found)| {
                 opcode::Statx::new(Fd(dir.as_raw_fd()), name.as_ptr(), std::ptr::from_mut(found).cast())
@@ -173,8 +173,8 @@ impl Ring {
                     .build()
             });
             let looks = looks.collect();
-            // SAFETY: names are borrowed, and `found` is not touched before the call comes back; it has the layout of
-            // `struct statx` (rustix gives it to the kernel as such).
+            // SAFETY: names are borrowed, and `found` is not touched before the call returns; it has the layout of `struct statx`
+            // (rustix passes it to the kernel as such).
             let results = unsafe { self.run(looks) };
             done.extend(found.into_iter().zip(results).map(|(found, result)| match result {
                 0.. => Ok(found),
@@ -184,23 +184,23 @@ impl Ring {
         done
     }
 
-    /// Does all of `entries`, at most [`ENTRIES`], and answers their results in this order.
+    /// Executes all `entries`, at most [`ENTRIES`], and returns their results in this order.
     ///
     /// # Safety
     ///
-    /// What they point to must be theirs until the call comes back.
+    /// The memory that the entries point to must stay valid and unused by other code until the call returns.
     unsafe fn run(&mut self, entries: Vec<Entry>) -> Vec<i32> {
         let mut results = vec![-libc::EIO; entries.len()];
         let Some(ring) = &mut self.ring else { return results };
         let entries: Vec<_> = (0..).zip(entries).map(|(index, entry)| entry.user_data(index)).collect();
-        // SAFETY: as the caller promises; no entry is left when this comes back.
+        // SAFETY: by the caller's obligation; no entry is pending when this returns.
         unsafe { ring.submission().push_multiple(&entries) }.expect("no more than there is room");
         let mut left = entries.len();
         while left > 0 {
             match ring.submit_and_wait(left) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The kernel may write to memory that others would use next: nothing is safe but to end.
+                // The kernel may still write to memory that would be reused, so only ending the process is safe.
                 Err(error) => panic!("the ring: {error}"),
             }
             for done in ring.completion() {
@@ -216,7 +216,7 @@ impl Ring {
     }
 }
 
-/// How many files are open besides those that this process has descriptors of: those in slots, and those that are yet to be closed.
+/// Returns the number of open files without a descriptor in this process: those in slots, and those that are not closed yet.
 /// Source: Linux, Documentation/admin-guide/sysctl/fs.rst, `file-nr`.
 fn others_open() -> Option<usize> {
     let all = fs::read_to_string("/proc/sys/fs/file-nr").ok()?;
@@ -224,7 +224,7 @@ fn others_open() -> Option<usize> {
     all.split_whitespace().next()?.parse::<usize>().ok()?.checked_sub(own)
 }
 
-/// Opens a file into `slot`, does `what` with it, and closes it. It is closed whatever became of the rest.
+/// Opens a file into `slot`, executes `what` on it, and closes it, whatever fails.
 fn chain(dir: RawFd, name: &CStr, (how, mode): (i32, u32), slot: u32, what: Entry) -> [Entry; 3] {
     let target = DestinationSlot::try_from_slot_target(slot).ok();
     let open = opcode::OpenAt::new(Fd(dir), name.as_ptr()).file_index(target).flags(how | OPEN).mode(mode);

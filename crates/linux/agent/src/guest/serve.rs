@@ -1,4 +1,4 @@
-//! One answer for each request.
+//! Serves each request with one answer.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -18,21 +18,23 @@ use super::{DISK, Errno, VOLUME, change, data, last_error, list, number, places,
 /// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: libc::c_ulong = 0xc018_5879;
 
-/// Types that are unmounted while they can be changed, where others become read-only: HFS and HFS+ are marked as whole only then, and a GFS2
-/// brings Linux 6.1.176 down that becomes read-only (`gfs2_reconfigure` of fs/gfs2/ops_fstype.c takes a lock that the process has which mounted it).
-/// Source: Linux, `hfs_mdb_close` of fs/hfs/mdb.c, `hfsplus_put_super` of fs/hfsplus/super.c.
+/// Types that are unmounted when their changes end, instead of becoming read-only: HFS and HFS+ are marked as clean only
+/// then, and GFS2 crashes Linux 6.1.176 when it becomes read-only (`gfs2_reconfigure` of fs/gfs2/ops_fstype.c takes a lock
+/// that belongs to the process that mounted the volume). Source: Linux, `hfs_mdb_close` of fs/hfs/mdb.c, `hfsplus_put_super`
+/// of fs/hfsplus/super.c.
 const ENDED_BY_UNMOUNTING: [&CStr; 3] = [c"hfs", c"hfsplus", c"gfs2"];
 
-/// Types that set room aside for a file as long as it is open: the preallocated blocks of AFFS (fs/affs/file.c), the reservation of GFS2
-/// (fs/gfs2/rgrp.c). Of others nothing is asked twice: an HPFS that found no room becomes read-only when it is asked again.
+/// Types that reserve space for a file while it is open: the preallocated blocks of AFFS (fs/affs/file.c), the reservation of
+/// GFS2 (fs/gfs2/rgrp.c). For other types no request is repeated: HPFS becomes read-only at the second request without space.
 const SETS_ASIDE: [&CStr; 2] = [c"affs", c"gfs2"];
 
-/// The levels of what the kernel prints: errors always, and while a volume is mounted warnings too, which say why it is not. One that
-/// is used for long is not to fill the console with them. Source: Linux, Documentation/admin-guide/sysctl/kernel.rst, `printk`.
+/// The levels of printed kernel messages: always errors, and during a mount also warnings, which contain the reason of a
+/// failure. Warnings of a volume in use would fill the console. Source: Linux, Documentation/admin-guide/sysctl/kernel.rst,
+/// `printk`.
 const ERRORS: &str = "4";
 const WARNINGS: &str = "5";
 
-/// How long a volume may take to become read-only after all of it was let go of.
+/// The time limit for a volume to become read-only after all its files were released.
 const SETTLING: Duration = Duration::from_secs(10);
 
 #[repr(C)]
@@ -42,7 +44,7 @@ struct TrimRange {
     min_len: u64,
 }
 
-/// The guest, once it can answer.
+/// The guest, once it can serve requests.
 pub struct Guest {
     area: Area,
     table: Table,
@@ -50,18 +52,18 @@ pub struct Guest {
     root: u64,
     /// Type and options of the volume.
     mounted: (CString, CString),
-    /// What proves files of it, since it was last asked for.
-    ground: Option<proofs::Ground>,
+    /// The facts that verify files of the volume, since the last request for them.
+    facts: Option<proofs::VolumeFacts>,
 }
 
 impl Guest {
-    /// Nothing is mounted yet.
+    /// Creates the guest without a mounted volume.
     pub fn new(area: Area) -> Self {
         let (table, ring) = (Table::default(), Ring::new());
-        Self { area, table, ring, root: 0, mounted: Default::default(), ground: None }
+        Self { area, table, ring, root: 0, mounted: Default::default(), facts: None }
     }
 
-    /// Answers until the line is cut, which the power is with it.
+    /// Serves requests until the serial line is closed, which ends the power.
     pub fn serve(mut self) {
         while self.turn().is_ok() {}
     }
@@ -85,7 +87,7 @@ impl Guest {
         }
     }
 
-    /// Does what is asked; once more where there was no room and files that are open may have some set aside.
+    /// Executes a request; repeats it if it found no space and open files may have reserved some.
     fn act(&mut self, request: &Request) -> Result<Answer, Errno> {
         let done = self.try_to(request);
         if done != Err(libc::ENOSPC.unsigned_abs()) || !self.sets_aside() {
@@ -112,9 +114,7 @@ impl Guest {
             Request::Read { pieces } => Ok(data::read(table, &mut self.ring, pieces, self.area.data())),
             Request::Map { ino, offset, end, places: false } => data::map(table, *ino, *offset, *end),
             Request::Map { ino, offset, end, places: true } => places::map(table, *ino, *offset, *end),
-            Request::Prove { ino, offset, end } => {
-                proofs::prove(table, &mut self.ground, *ino, *offset..*end)
-            }
+            Request::Prove { ino, offset, end } => proofs::prove(table, &mut self.facts, *ino, *offset..*end),
             Request::StatFs {} => Ok(Answer::Usage { usage: attributes::usage(table, self.root)? }),
             Request::GetXattr { ino, name } => attributes::get_xattr(table, *ino, name),
             Request::ListXattrs { ino } => attributes::list_xattrs(table, *ino),
@@ -154,7 +154,7 @@ impl Guest {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| libc::EINVAL.unsigned_abs());
         self.mounted = (text(kind)?, text(options)?);
         print_up_to(WARNINGS);
-        // In one line with what the kernel prints, which the tty is not. Without it, no reason is told.
+        // In order with the messages of the kernel, unlike the tty. Without it, no reason is reported.
         let _ = fs::write("/dev/kmsg", format!("<3>{MOUNTING}"));
         let root = self.start(if read_only { MountFlags::RDONLY } else { MountFlags::empty() });
         print_up_to(ERRORS);
@@ -164,12 +164,12 @@ impl Guest {
         Ok(Answer::Mounted { root, usage, file_size_max })
     }
 
-    /// Mounts the volume, and answers its root.
+    /// Mounts the volume, and returns its root.
     fn start(&mut self, flags: MountFlags) -> Result<Stat, Errno> {
         let (kind, options) = &self.mounted;
         let flags = flags | MountFlags::NOATIME | MountFlags::NODIRATIME;
         mount(DISK, VOLUME, &**kind, flags, &**options).map_err(number)?;
-        // So is by itself an HFS that was not unmounted.
+        // An HFS volume that was not unmounted becomes read-only by itself.
         let is_read_only = statvfs(VOLUME).map_err(number)?.f_flag.contains(StatVfsMountFlags::RDONLY);
         if is_read_only && !flags.contains(MountFlags::RDONLY) {
             unmount(VOLUME, UnmountFlags::empty()).map_err(number)?;
@@ -187,7 +187,7 @@ impl Guest {
 
     fn seal(&mut self) -> Result<Answer, Errno> {
         self.sync()?;
-        self.ground = None;
+        self.facts = None;
         self.ring.let_go();
         if ENDED_BY_UNMOUNTING.contains(&&*self.mounted.0) {
             self.table = Table::default();
@@ -199,7 +199,7 @@ impl Guest {
         let flags = MountFlags::RDONLY | MountFlags::NOATIME | MountFlags::NODIRATIME;
         patiently(|| {
             mount_remount(VOLUME, flags, c"").inspect_err(|_| {
-                // What keeps it busy may be what is still to be written.
+                // Unwritten data may keep the volume busy.
                 let _ = self.sync();
             })
         })?;
@@ -210,7 +210,7 @@ impl Guest {
         use std::os::fd::AsRawFd;
         let root = self.table.open(self.root, Use::Read)?;
         let mut range = TrimRange { start: 0, len: u64::MAX, min_len };
-        // SAFETY: the request takes a structure of this layout and writes how much it was into it.
+        // SAFETY: the request uses a structure with this layout and writes the discarded length into it.
         match unsafe { libc::ioctl(root.as_raw_fd(), FITRIM, &raw mut range) } {
             0 => Ok(Answer::Count { count: range.len }),
             _ => Err(last_error()),
@@ -218,19 +218,19 @@ impl Guest {
     }
 }
 
-/// Has the kernel print what is of a lower level.
+/// Lets the kernel print messages below this level.
 fn print_up_to(level: &str) {
-    // Without it, less is told.
+    // Without it, less is reported.
     let _ = fs::write("/proc/sys/kernel/printk", level);
 }
 
-/// Does `what` to the volume, once nobody uses it.
+/// Executes `what` on the volume once it is not busy.
 fn patiently(mut what: impl FnMut() -> rustix::io::Result<()>) -> Result<(), Errno> {
     let end = Instant::now() + SETTLING;
     let mut pause = Duration::from_millis(1);
     loop {
         match what() {
-            // A thread of the kernel has yet to let go of an inode without a name, as JFS' lazy commits do.
+            // A kernel thread still holds an inode without a name, for example for the lazy commits of JFS.
             Err(rustix::io::Errno::BUSY) if Instant::now() < end => {
                 std::thread::sleep(pause);
                 pause = (2 * pause).min(SETTLING / 500);

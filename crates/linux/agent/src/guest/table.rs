@@ -1,7 +1,7 @@
-//! The inodes that the host has in use.
+//! The inodes that the host uses.
 //!
-//! Each is held by a descriptor that grants nothing (`O_PATH`), so that it lives when its names are gone. Files that are read or
-//! written are open besides, a bounded number of them.
+//! Each is held by a descriptor without rights (`O_PATH`), so that it outlives its names. In addition, a bounded number of
+//! files is open for reading or writing.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString};
@@ -15,27 +15,27 @@ use super::list::listed;
 use super::numbers::Numbers;
 use super::{Errno, number};
 
-/// How many files stay open.
+/// The number of files that stay open.
 const OPEN_MAX: usize = 256;
 
-/// What an open file may be used for.
+/// The access of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Use {
     Read,
     Write,
 }
 
-/// What the kernel compares when it looks for a name.
+/// The part of a name that the kernel compares in a lookup.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Names {
     #[default]
     Whole,
-    /// As many bytes as were asked for, so that it may take another file: Linux 6.1, fs/omfs/dir.c `omfs_scan_list`.
+    /// As many bytes as the requested name has, so that another file may match: Linux 6.1, fs/omfs/dir.c `omfs_scan_list`.
     Beginnings,
 }
 
 impl Names {
-    /// Those of a type of file system.
+    /// Returns the comparison of a type of file system.
     pub fn of(kind: &CStr) -> Self {
         if kind == c"omfs" { Self::Beginnings } else { Self::Whole }
     }
@@ -46,18 +46,18 @@ struct Held {
     open: Option<(Use, OwnedFd)>,
 }
 
-/// Them.
+/// The inodes that the host uses.
 #[derive(Default)]
 pub struct Table {
     held: HashMap<u64, Held>,
-    /// Those that are open, the one opened longest ago first.
+    /// The open files, the one opened first at the front.
     open: VecDeque<u64>,
     numbers: Numbers,
     names: Names,
 }
 
 impl Table {
-    /// Holds the root, which is the only inode that is there without a way to it.
+    /// Holds the root, the only inode without a path to it.
     pub fn start(&mut self, root: &CStr, names: Names) -> Result<Stat, Errno> {
         self.names = names;
         let place = openat(rustix::fs::CWD, root, place_flags() | OFlags::DIRECTORY, Mode::empty())
@@ -68,25 +68,25 @@ impl Table {
         Ok(stat_of(found.stx_ino, &found))
     }
 
-    /// The descriptor that holds `ino`.
+    /// Returns the descriptor that holds `ino`.
     pub fn place(&self, ino: u64) -> Result<BorrowedFd<'_>, Errno> {
         self.held.get(&ino).map(|held| held.place.as_fd()).ok_or(libc::ESTALE.unsigned_abs())
     }
 
-    /// A path to `ino`, for calls that take no descriptor. Valid while it is held.
+    /// Returns a path to `ino`, for calls that accept no descriptor. Valid while the inode is held.
     pub fn path(&self, ino: u64) -> Result<CString, Errno> {
         let path = format!("/proc/self/fd/{}", self.place(ino)?.as_raw_fd());
         CString::new(path).map_err(|_| libc::EINVAL.unsigned_abs())
     }
 
-    /// What `name` leads to in `dir`; it is held from now on.
+    /// Looks up `name` in `dir`, and holds the inode.
     pub fn look(&mut self, dir: u64, name: &[u8]) -> Result<Stat, Errno> {
         let (place, found) = self.find(dir, name)?;
         self.hold(found.ino, place);
         Ok(found)
     }
 
-    /// What `name` leads to in `dir`, and its attributes.
+    /// Looks up `name` in `dir`, and returns the attributes of the inode.
     fn find(&mut self, dir: u64, name: &[u8]) -> Result<(OwnedFd, Stat), Errno> {
         let name = c_name(name)?;
         let place = openat(self.place(dir)?, &name, place_flags(), Mode::empty()).map_err(number)?;
@@ -99,37 +99,37 @@ impl Table {
         Ok((place, stat_of(ino, &found)))
     }
 
-    /// Attributes of what `name` leads to in `dir`, which is not held and of which `statx` said `found`.
+    /// Returns the attributes of the inode with `name` in `dir`, which is not held and for which `statx` returned `found`.
     pub fn glance(&mut self, dir: &OwnedFd, name: &CStr, found: &Statx) -> Stat {
         stat_of(self.numbers.of(dir, name, found), found)
     }
 
-    /// Expects that what the kernel `found` is the inode that its directory has under the name. Errors: EIO, as nothing leads to the other.
+    /// Expects that the inode that the kernel `found` is that of the directory entry. Errors: EIO, since no path leads to the latter.
     pub fn expect_named(&self, found: &Statx, listed: u64) -> Result<(), Errno> {
         let is_it = self.names == Names::Whole || found.stx_ino == listed;
         if is_it { Ok(()) } else { Err(libc::EIO.unsigned_abs()) }
     }
 
-    /// Holds what a step leads to, unless it is held.
+    /// Holds the inode at the end of a step, unless it is held.
     pub fn follow(&mut self, step: &Step) -> Result<(), Errno> {
         if self.held.contains_key(&step.ino) {
             return Ok(());
         }
         let (place, found) = self.find(step.dir, &step.name)?;
         if found.ino != step.ino {
-            // Another that has the name now, and that nobody asked for.
+            // Another inode has the name now.
             return Err(libc::ESTALE.unsigned_abs());
         }
         self.hold(step.ino, place);
         Ok(())
     }
 
-    /// Attributes of `ino`.
+    /// Returns the attributes of `ino`.
     pub fn stat(&self, ino: u64) -> Result<Stat, Errno> {
         Ok(stat_of(ino, &look(self.place(ino)?, c"")?))
     }
 
-    /// `ino`, open. Only regular files and directories are ever opened: a device node of an image leads to nothing of it.
+    /// Opens `ino`. Only regular files and directories are opened, so a device node of an image has no effect.
     pub fn open(&mut self, ino: u64, wanted: Use) -> Result<BorrowedFd<'_>, Errno> {
         let held = self.held.get(&ino).ok_or(libc::ESTALE.unsigned_abs())?;
         if held.open.as_ref().is_none_or(|(used, _)| *used < wanted) {
@@ -149,18 +149,18 @@ impl Table {
         held.map(|(_, file)| file.as_fd()).ok_or(libc::ESTALE.unsigned_abs())
     }
 
-    /// The host has no more use for `ino`.
+    /// Releases `ino`.
     pub fn forget(&mut self, ino: u64) {
         self.held.remove(&ino);
     }
 
-    /// Closes what is open; what is used next is opened again.
+    /// Closes all open files; a file that is used next is opened again.
     pub fn close_files(&mut self) {
         self.open.clear();
         self.held.values_mut().for_each(|held| held.open = None);
     }
 
-    /// Closes what is open, and lets go of what has no name: both keep a volume from becoming read-only.
+    /// Closes all open files, and releases inodes without names: both prevent a volume from becoming read-only.
     pub fn let_go(&mut self) {
         self.close_files();
         self.held.retain(|_, held| look(&held.place, c"").is_ok_and(|found| found.stx_nlink > 0));
@@ -184,13 +184,13 @@ fn place_flags() -> OFlags {
     OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
-/// What `statx` says of `name` in `at`, or of `at` itself.
+/// Returns the result of `statx` for `name` in `at`, or for `at` itself.
 pub fn look(at: impl AsFd, name: &CStr) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
     statx(at, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).map_err(number)
 }
 
-/// A name of the wire as the kernel takes it.
+/// Converts a name of the wire for the kernel.
 pub fn c_name(name: &[u8]) -> Result<CString, Errno> {
     let is_name = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
     let name = is_name.then(|| CString::new(name).ok()).flatten();
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_that_leads_to_another_inode_holds_nothing() {
+    fn a_step_to_a_different_inode_takes_no_reference() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file"), "x").unwrap();
         let ino = fs::metadata(folder.path().join("file")).unwrap().ino();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_out_of_a_directory_are_none() {
+    fn names_that_lead_out_of_a_directory_are_invalid() {
         for name in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0b"] {
             assert_eq!(c_name(name), Err(libc::EINVAL.unsigned_abs()), "{name:?}");
         }

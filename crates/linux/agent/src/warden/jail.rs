@@ -1,8 +1,8 @@
-//! What the kernel may do on the host: run.
+//! The rights of the kernel on the host: it may only run.
 //!
-//! Three measures, each as far as the host has it: no program that it starts gains rights, no files but its own program, its
-//! libraries and the folder of its memory (Landlock), and no system calls but those that Linux as a process needs
-//! (seccomp). The system calls of the guest's own programs never come that far: the kernel answers them itself.
+//! Three measures, as far as the host supports them: no program that it starts gains rights; no files except its program, its
+//! libraries and the folder of its memory (Landlock); and no system calls except those that Linux as a process needs
+//! (seccomp). System calls of the guest's programs are executed by the kernel and never reach the host.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -28,18 +28,18 @@ use seccompiler::{
 use super::root::own_place;
 use super::{exec, fix_addresses};
 
-/// What is read and executed: the libraries, and what the kernel asks about its host.
+/// The files that may be read and executed: the libraries, and files with properties of the host.
 pub const READ: [&str; 5] = ["/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc"];
 
-/// The system calls that are left: files that are open or that Landlock lets be opened, memory, its own processes, signals,
-/// timers. Seen in use by Linux 6.1 from start to power-off, or what other C libraries use for the same.
+/// The permitted system calls: for open files and files that Landlock permits, memory, its processes, signals, timers.
+/// Observed with Linux 6.1 from start to power-off, or used by other C libraries for the same purposes.
 #[rustfmt::skip]
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_read, libc::SYS_readv, libc::SYS_pread64, libc::SYS_preadv, libc::SYS_write, libc::SYS_writev, libc::SYS_pwrite64,
     libc::SYS_pwritev, libc::SYS_lseek, libc::SYS_close, libc::SYS_fstat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_newfstatat,
     libc::SYS_statx, libc::SYS_access, libc::SYS_faccessat, libc::SYS_faccessat2, libc::SYS_readlink, libc::SYS_readlinkat,
     libc::SYS_statfs, libc::SYS_fstatfs, libc::SYS_getcwd, libc::SYS_getdents64, libc::SYS_unlink,
-    // It asks for a folder that it does not get, and goes on without only if it is told why.
+    // The kernel requests a folder that it does not get, and continues without it only after an error.
     libc::SYS_mkdir, libc::SYS_fchmod, libc::SYS_umask, libc::SYS_fsync,
     libc::SYS_fdatasync, libc::SYS_fcntl, libc::SYS_ioctl, libc::SYS_dup, libc::SYS_dup2, libc::SYS_dup3,
     libc::SYS_pipe, libc::SYS_pipe2, libc::SYS_poll, libc::SYS_ppoll, libc::SYS_epoll_create, libc::SYS_epoll_create1,
@@ -65,10 +65,10 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_prlimit64,
 ];
 
-/// What `fallocate` may be asked: nothing that moves or cuts off the bytes of a file.
+/// The permitted modes of `fallocate`: none that moves or removes bytes of a file.
 const ALLOCATING: i32 = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
 
-/// Name spaces of its own, in which a process has the rights of root. Source: include/uapi/linux/sched.h.
+/// The flags for new name spaces, in which a process has the rights of root. Source: include/uapi/linux/sched.h.
 const NAME_SPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWIPC
@@ -77,24 +77,24 @@ const NAME_SPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWCGROUP;
 
-/// Where the kernel may put its memory, best first: its file has no name there.
+/// The folders for the kernel's memory, the best first: its file has no name there.
 pub const FOLDERS: [&str; 4] = ["/dev/shm", "/run/shm", "/tmp", "/var/tmp"];
 
-/// What a file of the kernel's may have beyond its memory, in bytes.
+/// The additional length that a file of the kernel may have beyond its memory, in bytes.
 const SPARE: u64 = 16 << 20;
 
-/// All that can be prepared before the kernel's process is there.
+/// The preparations that are possible before the process of the kernel exists.
 pub struct Jail {
     /// The folder of its memory.
     folder: PathBuf,
     program: PathBuf,
-    /// The longest that a file of its can become.
+    /// The maximum length of its files.
     file_max: u64,
 }
 
 impl Jail {
-    /// For the kernel at `program`, with so many bytes of memory; with `has_mounts` its root, or that folder, is one that nobody else sees. Errors: there
-    /// is no folder for its memory, or no file may be as long.
+    /// Prepares the jail of the kernel at `program`, with `memory` bytes of memory. `has_mounts`: its root, or the folder
+    /// of its memory, is visible only to it. Errors: no folder for its memory exists, or no file may be as long.
     pub fn prepare(program: &OsStr, memory: u64, has_mounts: bool) -> io::Result<Self> {
         let file_max = memory.saturating_add(SPARE);
         if let Some(most) = getrlimit(Resource::Fsize).maximum.filter(|most| *most < file_max) {
@@ -104,7 +104,7 @@ impl Jail {
             )));
         }
         let private = if has_mounts { own_place(program.as_ref(), file_max)? } else { None };
-        // The process is elsewhere than where it was set.
+        // The process changed its root since the path was set.
         let own = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
         let mut folders = own.into_iter().chain(FOLDERS.iter().map(PathBuf::from));
         let folder =
@@ -118,7 +118,7 @@ impl Jail {
         Ok(Self { folder, program: program.into(), file_max })
     }
 
-    /// Becomes the kernel. Comes back only with an error.
+    /// Executes the kernel in this process. Returns only after an error.
     pub fn exec(&self, program: &[OsString]) -> io::Error {
         match self.enter() {
             Ok(()) => {
@@ -135,13 +135,13 @@ impl Jail {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         let limit = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
         setrlimit(Resource::Core, limit(0))?;
-        // What it prints is a file as well.
+        // Its output is a file too.
         setrlimit(Resource::Fsize, limit(self.file_max))?;
         drop_capabilities();
-        // The kernel puts itself at a fixed address, and would start once more to have it.
+        // The kernel is linked to a fixed address, and would restart itself to get it.
         fix_addresses()?;
         rustix::thread::set_no_new_privs(true)?;
-        // A host that lacks one of these is no reason to refuse: each is a net below the others.
+        // A host without one of these measures is accepted: each is an addition to the others.
         let _ = self.restrict_files();
         let _ = restrict_calls();
         Ok(())
@@ -171,10 +171,10 @@ fn restrict_calls() -> Result<(), BackendError> {
             SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flags), 0)
         }
     };
-    // Sockets of the host's own processes at most: that of the disk.
+    // At most sockets to processes of this host: the socket of the disk.
     let local = libc::AF_UNIX.unsigned_abs().into();
     let is_local = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, local)?;
-    // A file of its memory that became shorter would end whoever serves its disk from there.
+    // Shortening the file of its memory would end the process that serves its disk from that memory.
     let (keeps_length, within) = (without(libc::O_TRUNC), without(NAME_SPACES));
     let conditions = [
         (libc::SYS_socket, is_local),
@@ -186,29 +186,30 @@ fn restrict_calls() -> Result<(), BackendError> {
     for (call, condition) in conditions {
         rules.insert(call, vec![SeccompRule::new(vec![condition])?]);
     }
-    // A process by clone3 says what it wants in memory, where nobody can look; the C library goes on without it.
+    // The arguments of clone3 are in memory, which a filter cannot read; the C library continues without clone3.
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, TargetArch::x86_64)?;
     let program: BpfProgram = filter.try_into()?;
-    // What it does not take, it says by an error; there is nothing else to be done then.
+    // The kernel reports unsupported filters by an error, and nothing else can be done.
     let _ = seccompiler::apply_filter(&program);
     Ok(())
 }
 
-/// Takes away what root of a name space may do, where the kernel runs as that: no program gets it back.
+/// Removes the capabilities of root in a name space, if the kernel runs as that root: no program regains them.
 fn drop_capabilities() {
     for capability in 0..64 {
-        // SAFETY: it changes a set of bits of this process. Those who may not, and numbers that there are not, are refused.
+        // SAFETY: changes a set of bits of this process. Missing permission and unknown numbers result in an error.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
     }
 }
 
-/// Whether `folder` has room for so many bytes.
+/// Returns whether `folder` has space for `bytes` bytes.
 fn has_room(folder: &Path, bytes: u64) -> bool {
-    rustix::fs::statvfs(folder).is_ok_and(|told| told.f_bavail.saturating_mul(told.f_frsize) >= bytes)
+    rustix::fs::statvfs(folder)
+        .is_ok_and(|reported| reported.f_bavail.saturating_mul(reported.f_frsize) >= bytes)
 }
 
-/// Whether a file in `folder` can be mapped to be executed.
+/// Returns whether a file in `folder` can be mapped as executable.
 pub fn holds_programs(folder: &Path) -> bool {
     let mut options = OpenOptions::new();
     let Ok(file) = options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(folder)
@@ -219,7 +220,7 @@ pub fn holds_programs(folder: &Path) -> bool {
 }
 
 fn can_execute(file: &File) -> bool {
-    // SAFETY: a new mapping at an address of the kernel's choice, given back before anything used it.
+    // SAFETY: a new mapping at an address of the kernel's choice, removed before any use.
     unsafe {
         let mapped = mmap(null_mut(), 4096, ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE, file, 0);
         mapped.is_ok_and(|at| munmap(at, 4096).is_ok())
@@ -232,9 +233,9 @@ mod tests {
 
     use super::*;
 
-    /// The filter holds for the thread that the test is.
+    /// The filter applies to the thread of the test.
     #[test]
-    fn no_file_is_shortened_no_name_made_and_others_are_opened_as_ever() {
+    fn a_confined_process_cannot_truncate_create_or_rename_files() {
         let path = std::env::temp_dir().join(format!("obento-jail-{}", std::process::id()));
         std::fs::write(&path, [1; 100]).unwrap();
         let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
@@ -259,7 +260,7 @@ mod tests {
         assert!(std::os::unix::net::UnixDatagram::unbound().is_ok());
         refused(std::net::UdpSocket::bind("127.0.0.1:0").unwrap_err());
         let made = |flags: i32| {
-            // SAFETY: the child ends at once, and touches nothing.
+            // SAFETY: the child ends at once, and accesses nothing.
             match unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD, 0, 0, 0, 0) } {
                 // SAFETY: as above.
                 0 => unsafe { libc::_exit(0) },
@@ -269,8 +270,8 @@ mod tests {
         };
         assert!(made(0).is_ok());
         refused(made(libc::CLONE_NEWUSER).unwrap_err());
-        // Calls that nobody thought of are refused as well.
-        // SAFETY: it only answers.
+        // Calls that no rule names are refused too.
+        // SAFETY: the call only returns a value.
         assert_eq!(unsafe { libc::syscall(libc::SYS_getpriority, 0, 0) }, -1);
     }
 

@@ -1,10 +1,11 @@
-//! A root of the kernel's own: its program, its libraries, a `/proc` with its own processes and a folder for its memory.
+//! A separate root directory for the kernel: its program, its libraries, a `/proc` with its own processes, and a folder for its memory.
 //!
-//! A name space of mounts begins with all of the host's. Left there, a file system that the host unmounts would stay mounted in it for as long as the
-//! kernel runs, with its disk in use; and services of the host would have sockets there. So they are let go of, in the way of containers.
-//! Source: mount_namespaces(7), pivot_root(2).
+//! A new mount name space contains all mounts of the host. If they stayed there, a file system that the host unmounts would
+//! remain mounted while the kernel runs, with its disk in use, and the sockets of the host's services would be reachable.
+//! So they are unmounted, as containers do. Source: mount_namespaces(7), pivot_root(2).
 //!
-//! Trap: what a user's own name space copied is locked, and can be left as a whole only; a folder with mounts below it is shown with them or not at all.
+//! Trap: mounts that were copied into the name space of a user are locked, and can only be removed as a whole. A folder with
+//! mounts below it is shown with all of them or not at all.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -20,31 +21,32 @@ use rustix::thread::UnshareFlags;
 
 use super::jail::{FOLDERS, READ, holds_programs};
 
-/// Where processes are seen.
+/// The folder of the processes.
 const PROCESSES: &str = "/proc";
-/// Where nothing is.
+/// An empty folder.
 const NOTHING: &str = "/dev/null";
-/// Where a program that is a script has its shell; a link to `/usr/bin` mostly.
+/// The folder with the shell of a program that is a script; usually a link to `/usr/bin`.
 const SHELLS: &str = "/bin";
-/// Where its memory lies then; below a folder of this name lies no program.
+/// The folder of its memory; no program is below a folder with this name.
 const MEMORY: &str = "/.obento-memory";
-/// Where services of the host listen.
+/// The folder with the sockets of the host's services.
 const SERVICES: &str = "/run";
 
 const FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
-/// Whether what is mounted from here on is seen here alone. Nothing may be mounted otherwise.
+/// Returns whether mounts from here on are visible to this process only. Otherwise nothing may be mounted.
 pub fn own_mounts() -> bool {
-    // SAFETY: there is one thread, and no descriptors are unshared.
+    // SAFETY: the process has one thread, and no descriptors are unshared.
     let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
-    // What the host unmounts goes here, too, where the host has it so.
+    // An unmount by the host takes effect here too, if the host propagates it.
     let below = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     apart.is_ok() && mount_change(c"/", below).is_ok() && chdir("/").is_ok()
 }
 
-/// Makes the root, for the kernel at `program`, and answers the folder for files of `size` bytes, which nobody else sees. Where the host
-/// does not let there be a root, such as in one that is no mount, it has that folder alone, and no services; `None` where it has neither.
-/// Errors: the process has left the host's root and cannot go on.
+/// Creates the root for the kernel at `program`, and returns the folder for files of `size` bytes, which is invisible to other
+/// processes. If the host does not permit a new root, for example if the current root is not a mount, only that folder is
+/// mounted, and the services are hidden; `None` if neither is possible. Errors: the process has left the host's root and
+/// cannot continue.
 pub fn own_place(program: &Path, size: u64) -> io::Result<Option<PathBuf>> {
     let Ok(program) = program.canonicalize() else { return Ok(None) };
     // Some are links to others.
@@ -55,13 +57,13 @@ pub fn own_place(program: &Path, size: u64) -> io::Result<Option<PathBuf>> {
     if make_root(&place, &program, size).is_err() {
         return Ok(own_folder(place, &program, size).ok());
     }
-    // From here on the process sees nothing else: the host's root lies over its own, at the same place.
+    // From here on the new root covers the host's root at the same place.
     unmount(".", UnmountFlags::DETACH)?;
     chdir("/")?;
     Ok(Some(MEMORY.into()))
 }
 
-/// Errors: everything is where it was.
+/// Errors: nothing was changed.
 fn make_root(place: &Path, program: &Path, size: u64) -> io::Result<()> {
     mount(c"none", place, c"tmpfs", FLAGS, c"mode=0755,size=64k")?;
     fill(place, program, size).inspect_err(|_| {
@@ -85,18 +87,19 @@ fn fill(place: &Path, program: &Path, size: u64) -> io::Result<()> {
     Ok(pivot_root(".", ".")?)
 }
 
-/// `place` as the folder, where there is no root of its own.
+/// Mounts `place` as the folder, without a separate root.
 fn own_folder(place: PathBuf, program: &Path, size: u64) -> io::Result<PathBuf> {
     mount_memory(&place, size)?;
     if !program.starts_with(SERVICES) && !place.starts_with(SERVICES) {
-        // Where it cannot be, Landlock and the rights of the user are left.
+        // If this is not possible, Landlock and the rights of the user remain.
         let _ = mount(c"none", SERVICES, c"tmpfs", FLAGS, c"mode=0555,size=4096");
     }
     Ok(place)
 }
 
-/// Mounts a `/proc` of the name space of processes that this is the first of, so that the kernel sees none of the host's. Errors: there is no such
-/// name space, or the host hides parts of its own `/proc`, which a new one would show; then nothing is there.
+/// Mounts a `/proc` of the process name space whose first process this is, so that the kernel sees no process of the host.
+/// Errors: the name space does not exist, or the host hides parts of its own `/proc`, which a new one would show; then no
+/// `/proc` is mounted.
 fn show_processes(place: &Path) -> io::Result<()> {
     if getpid() != Pid::INIT {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -115,16 +118,16 @@ fn mount_memory(folder: &Path, size: u64) -> io::Result<()> {
     if holds_programs(folder) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// Has `path` in the new root at `place` what it is here.
+/// Shows `path` in the new root at `place`.
 fn show(path: &Path, place: &Path) -> io::Result<()> {
     let inner = within(place, path)?;
     let found = match fs::symlink_metadata(path) {
-        // The host does without.
+        // The host has no such path.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         found => found?,
     };
     if fs::symlink_metadata(&inner).is_ok() {
-        // Below one that was shown.
+        // The path is below one that is shown already.
         return Ok(());
     }
     fs::create_dir_all(inner.parent().unwrap_or(place))?;
@@ -139,7 +142,7 @@ fn show(path: &Path, place: &Path) -> io::Result<()> {
     Ok(mount_bind_recursive(path, inner)?)
 }
 
-/// Where `path` is in the root at `place`. Errors: it is not absolute.
+/// Returns the path of `path` in the root at `place`. Errors: `path` is not absolute.
 fn within(place: &Path, path: &Path) -> io::Result<PathBuf> {
     path.strip_prefix("/").map(|path| place.join(path)).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
@@ -149,13 +152,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_lies_in_the_new_root_where_it_lay_in_the_old_one() {
+    fn a_path_is_at_the_same_place_in_the_new_root() {
         assert_eq!(within("/new".as_ref(), "/usr/bin".as_ref()).unwrap(), Path::new("/new/usr/bin"));
         assert!(within("/new".as_ref(), "bin".as_ref()).is_err());
     }
 
     #[test]
-    fn a_link_is_shown_as_one_and_what_the_host_lacks_is_left_out() {
+    fn a_link_is_shown_as_a_link_and_paths_that_the_host_lacks_are_omitted() {
         let folder = tempfile::tempdir().unwrap();
         let (host, place) = (folder.path().join("host"), folder.path().join("new"));
         fs::create_dir(&host).unwrap();

@@ -1,4 +1,4 @@
-//! What a guest may have in its memory: all, and nothing of it reaches further than the disk and that memory.
+//! The guest's memory may contain anything, and no request reaches further than the disk and that memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -9,16 +9,16 @@ use obento_testkit::record::{Event, RecordDevice};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::memory::Part;
+use super::super::memory::MemoryPart;
 use super::super::queue::Queue;
 use super::*;
 
-/// The guest's memory: an address, its length, and where it lies in its file, between what is not the guest's.
+/// The guest's memory: an address, its length, and its position in its file, between bytes that do not belong to the guest.
 const START: u64 = 0x1000;
 const LEN: u64 = 0x4000;
 const AROUND: u64 = 0x1000;
 
-/// What a test's queue has: so many descriptors at the start, then what is offered, then what is done; the rest is for requests.
+/// The layout of a test's queue: the descriptors at the start, then the available ring, then the used ring, then space for requests.
 const DESCRIPTORS: u16 = 16;
 const AVAILABLE: u64 = START + 0x200;
 const USED: u64 = START + 0x300;
@@ -40,7 +40,7 @@ impl Guest {
         let file = tempfile::tempfile().unwrap();
         file.set_len(AROUND + LEN + AROUND).unwrap();
         let mut memory = Memory::default();
-        let part = Part { start: START, len: LEN, offset: AROUND };
+        let part = MemoryPart { start: START, len: LEN, offset: AROUND };
         memory.add(part, file.try_clone().unwrap().into()).unwrap();
         let len = u32::from(DESCRIPTORS);
         let queue = Queue { len, descriptors: START, available: AVAILABLE, used: USED, ..Queue::default() };
@@ -55,19 +55,19 @@ impl Guest {
         self.memory.number(address).unwrap()
     }
 
-    /// Makes `index` of the table at `table` a descriptor.
+    /// Writes descriptor `index` of the table at `table`.
     fn describe(&self, table: u64, index: u16, (address, len): (u64, u32), flags: u16, next: u16) {
         let raw = [&address.to_le_bytes()[..], &len.to_le_bytes(), &flags.to_le_bytes(), &next.to_le_bytes()];
         self.put(table + 16 * u64::from(index), &raw.concat());
     }
 
-    /// Offers the chain that begins at `head`, after `offered` others.
+    /// Offers the chain that begins at `head`, after `offered` other chains.
     fn offer(&self, head: u16, offered: u16) {
         self.put(AVAILABLE + 4 + 2 * u64::from(offered % DESCRIPTORS), &head.to_le_bytes());
         self.put(AVAILABLE + 2, &offered.wrapping_add(1).to_le_bytes());
     }
 
-    /// Asks for `kind` at `sector`, `data` beside it. Answers the status.
+    /// Sends the request `kind` for `sector`, with `data` beside it. Returns the status.
     fn ask(
         &mut self,
         device: &dyn BlockDevice,
@@ -87,7 +87,7 @@ impl Guest {
         self.bytes::<1>(status)[0]
     }
 
-    /// Does what is offered, as the disk does. Answers how many chains that were.
+    /// Executes the offered chains, as the disk does. Returns their number.
     fn work(&mut self, device: &dyn BlockDevice) -> u32 {
         let (mut buffer, mut done) = (Vec::new(), 0);
         while let Some(chain) = self.queue.next(&self.memory) {
@@ -99,7 +99,7 @@ impl Guest {
     }
 }
 
-/// A device of so many bytes, and what it notes.
+/// A device of a given length that records its requests.
 struct Recorder(Arc<MemDevice>, RecordDevice<Arc<MemDevice>>);
 
 impl Recorder {
@@ -108,7 +108,7 @@ impl Recorder {
         Self(Arc::clone(&memory), RecordDevice::new(memory))
     }
 
-    /// What it was told not to be needed, since this was asked.
+    /// The ranges that were discarded since the last call.
     fn discarded(&self) -> Vec<Range<u64>> {
         self.1.take_events().iter().filter_map(Event::discarded).collect()
     }
@@ -143,13 +143,13 @@ fn a_discard_reaches_the_device_and_zeros_are_there_afterwards() {
 }
 
 #[test]
-fn a_discard_of_more_than_was_offered_is_refused_and_nothing_of_it_done() {
+fn a_discard_beyond_the_offered_limit_is_refused_completely() {
     let (mut guest, device) = (Guest::new(), Recorder::new(8192));
     let two = [segment(0, 1), segment(1, 1)].concat();
     let wrong = [
         (segment(0, DISCARD_SECTORS + 1), "more sectors"),
         (segment(0, u32::MAX), "two TiB"),
-        (segment(u64::MAX, 1), "a sector that is none"),
+        (segment(u64::MAX, 1), "a sector outside of the disk"),
         (segment(15, 2), "past the end"),
         (two, "two segments"),
         (vec![0; 15], "a part of a segment"),
@@ -166,12 +166,12 @@ fn a_discard_of_more_than_was_offered_is_refused_and_nothing_of_it_done() {
 }
 
 #[test]
-fn a_request_longer_than_any_of_a_kernel_is_refused_before_there_is_memory_for_it() {
+fn a_request_longer_than_the_maximum_is_refused_before_memory_is_allocated() {
     let (mut guest, device) = (Guest::new(), Recorder::new(8192));
     for (kind, flags) in [(kind::IN, WRITE), (kind::OUT, 0)] {
         assert_eq!(guest.ask(&device.1, (kind, 0), (DATA, u32::MAX), flags), IO_ERROR);
     }
-    // As one table that tells of the same stretch again and again.
+    // The table refers to the same range several times.
     let count = 0x100_u16;
     for index in 0..count {
         guest.describe(DATA, index, (ROOM, 1 << 20), if index + 1 < count { NEXT } else { 0 }, index + 1);
@@ -202,20 +202,20 @@ fn memory_that_its_file_does_not_have_is_not_mapped() {
     let parts =
         [(0, 0x2001, 0), (0, 0x2000, 1), (0, 0, 0), (0, u64::MAX, 0), (0, 1, u64::MAX), (u64::MAX, 2, 0)];
     for (start, len, offset) in parts {
-        let part = Part { start, len, offset };
+        let part = MemoryPart { start, len, offset };
         assert!(Memory::default().add(part, file.try_clone().unwrap().into()).is_err(), "{part:?}");
     }
 }
 
 #[test]
-fn descriptors_that_lead_in_a_circle_or_out_of_their_table_are_no_request() {
+fn descriptors_with_a_cycle_or_outside_of_their_table_are_rejected() {
     let mut guest = Guest::new();
     let room = (ROOM, 16);
     guest.describe(START, 0, room, NEXT, 0);
     guest.describe(START, 1, room, NEXT, 2);
     guest.describe(START, 2, room, NEXT, 1);
     guest.describe(START, 3, room, NEXT, DESCRIPTORS);
-    // A table that has a table, one that leads back into itself, an empty one, one outside.
+    // A table within a table, one that refers to itself, an empty one, one outside of the memory.
     guest.describe(START, 4, (DATA, 32), INDIRECT, 0);
     guest.describe(DATA, 0, (DATA, 32), INDIRECT, 0);
     guest.describe(START, 5, (DATA + 0x100, 32), INDIRECT, 0);
@@ -242,7 +242,7 @@ fn a_status_without_room_is_not_written() {
 }
 
 #[test]
-fn counts_of_requests_begin_anew_after_the_last() {
+fn counts_of_requests_restart_after_the_last_one() {
     let (mut guest, device) = (Guest::new(), Recorder::new(8192));
     (guest.queue.taken, guest.queue.given) = (u16::MAX - 1, u16::MAX - 1);
     for _ in 0..4 {
@@ -253,7 +253,7 @@ fn counts_of_requests_begin_anew_after_the_last() {
 }
 
 #[test]
-fn a_queue_of_no_length_that_there_is_has_nothing() {
+fn a_queue_of_an_invalid_length_is_empty() {
     let mut guest = Guest::new();
     guest.offer(0, 0);
     for len in [0, 3, 1 << 16, u32::MAX] {
@@ -267,7 +267,7 @@ fn a_queue_of_no_length_that_there_is_has_nothing() {
     }
 }
 
-/// Where things of a guest are, mostly.
+/// The usual addresses of a guest.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![8 => START..START + LEN, 1 => START + LEN - 40..START + LEN + 40, 1 => any::<u64>()]
 }
@@ -292,7 +292,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn whatever_is_in_its_memory_a_guest_reaches_the_disk_and_that_memory_alone(
+    fn a_guest_reaches_only_the_disk_and_its_memory_whatever_the_memory_contains(
         table in vec(descriptor(), usize::from(DESCRIPTORS)),
         indirect in vec(descriptor(), 8),
         requests in vec(request(), 32),
@@ -317,12 +317,12 @@ proptest! {
         };
         let bytes = vec![0x55; 8192];
         let device = if is_read_only { MemDevice::read_only(bytes) } else { MemDevice::new(bytes) };
-        // A guest may offer again what it changed itself; so no more than were offered first.
+        // A guest may offer again what it changed itself, so at most the first count is executed.
         let mut buffer = Vec::new();
         for _ in 0..offered {
             let Some(chain) = guest.queue.next(&guest.memory) else { break };
-            prop_assert!(chain.stretches.len() <= 1 << 15);
-            let room = chain.stretches.iter().map(|stretch| u64::from(stretch.len)).sum::<u64>();
+            prop_assert!(chain.ranges.len() <= 1 << 15);
+            let room = chain.ranges.iter().map(|range| u64::from(range.len)).sum::<u64>();
             let (written, _) = serve(&device, &guest.memory, &chain, &mut buffer);
             prop_assert!(u64::from(written) <= room, "{written} of {room}");
             guest.queue.give_back(&guest.memory, &chain, written);

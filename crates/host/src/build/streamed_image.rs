@@ -6,13 +6,13 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice as _;
 
 use super::fresh::FreshFile;
-use super::gather::{GATHER, Gather, Target, write_all};
+use super::gather::{GATHER, Gather, GatherTarget, write_all};
 use super::writeback::Writeback;
 use crate::HostError;
 
 /// A new image whose length is not known yet.
 #[derive(Debug)]
-pub struct Inflow {
+pub struct StreamedImage {
     fresh: FreshFile,
     gather: Gather,
     writeback: Writeback,
@@ -20,16 +20,16 @@ pub struct Inflow {
     limit: u64,
 }
 
-impl Inflow {
+impl StreamedImage {
     /// Writes to `fresh`, with blocks of `block` bytes and a length of at most `limit` bytes.
     pub fn new(fresh: FreshFile, block: u64, limit: u64) -> Self {
         let writeback = Writeback::new(fresh.device().host_file().clone());
         Self { fresh, gather: Gather::new(block), writeback, limit }
     }
 
-    fn target<'a>(fresh: &'a FreshFile, writeback: &'a Writeback) -> Target<'a> {
+    fn target<'a>(fresh: &'a FreshFile, writeback: &'a Writeback) -> GatherTarget<'a> {
         let device = fresh.device();
-        Target { file: device.host_file(), path: device.path(), writeback }
+        GatherTarget { file: device.host_file(), path: device.path(), writeback }
     }
 
     /// Writes bytes at their position, at once or later. Errors: System.
@@ -81,16 +81,16 @@ mod tests {
     use crate::build::Publish;
 
     #[test]
-    fn what_came_is_where_it_belongs_and_what_is_gone_is_zeros() {
+    fn received_bytes_are_in_place_and_missing_ones_are_zeros() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("image");
-        let mut inflow = Inflow::new(FreshFile::new(&target, 0).unwrap(), 4096, 4 << 20);
-        inflow.write(8192, &[1; 100]).unwrap();
-        inflow.write(12_288, &[2; 5000]).unwrap();
-        inflow.write(1 << 20, &vec![3; 2 << 20]).unwrap();
-        inflow.write(4 << 20, b"behind the end").unwrap();
+        let mut streamed_image = StreamedImage::new(FreshFile::new(&target, 0).unwrap(), 4096, 4 << 20);
+        streamed_image.write(8192, &[1; 100]).unwrap();
+        streamed_image.write(12_288, &[2; 5000]).unwrap();
+        streamed_image.write(1 << 20, &vec![3; 2 << 20]).unwrap();
+        streamed_image.write(4 << 20, b"behind the end").unwrap();
         let gone = [12_288..20_480, (3 << 20) - 1..5 << 20];
-        inflow.finish(3 << 20, &gone).unwrap().publish(Publish::Keep).unwrap();
+        streamed_image.finish(3 << 20, &gone).unwrap().publish(Publish::Keep).unwrap();
         let mut expected = vec![0; 3 << 20];
         expected[8192..8292].fill(1);
         expected[1 << 20..(3 << 20) - 1].fill(3);

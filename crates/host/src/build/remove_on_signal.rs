@@ -32,11 +32,11 @@ static INSTALL: Once = Once::new();
 
 /// Removes its file if a signal ends the process while this value exists.
 #[derive(Debug)]
-pub(super) struct Debris {
+pub(super) struct RemoveOnSignal {
     slot: Option<usize>,
 }
 
-impl Debris {
+impl RemoveOnSignal {
     /// Registers the file `path`, which is absolute or relative to a directory that the process does not
     /// leave.
     pub(super) fn new(path: &Path) -> Self {
@@ -51,7 +51,7 @@ impl Debris {
     }
 }
 
-impl Drop for Debris {
+impl Drop for RemoveOnSignal {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.and_then(|slot| NAMES.get(slot)) {
             slot.store(std::ptr::null_mut(), Ordering::SeqCst);
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_has_is_swept_away_and_the_rest_stays() {
+    fn leftover_files_without_an_owner_are_removed_and_the_rest_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let (left, held, other) =
