@@ -2,14 +2,14 @@
 
 use std::error::Error;
 
-use obento::{CopyOptions, CopySource, Image, Options, Place, Quiet, Registry, Symlinks, copy_out};
+use obento::{CopyOptions, CopySource, FileSelector, Image, Options, Quiet, Registry, Symlinks, copy_out};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [image, path, target] = &arguments[..] else { return Err("usage: extract IMAGE PATH TARGET".into()) };
     let opened = Image::open(image.as_ref(), &Registry::default(), &Options::default())?;
     let volume = opened.volume(None)?;
-    let node = volume.resolve(&Place::Path(path.clone().into()), Symlinks::Follow)?;
+    let node = volume.resolve(&FileSelector::Path(path.clone().into()), Symlinks::Follow)?;
     let source = CopySource { node, path: path.clone().into(), prefix: format!("{image}:").into() };
     let options = CopyOptions { spared: opened.host_files().to_vec(), ..CopyOptions::archive() };
     let mut problems = Quiet::default();

@@ -1,8 +1,9 @@
-//! Adjusts access control lists before they are stored: lists with names of users, lists that differ from the
-//! mode, and lists that the format cannot store.
+//! Adjusts access control lists before they are stored. This affects lists with names of users, lists that differ
+//! from the mode, and lists that the format cannot store.
 //!
-//! Invariant: no user gets more permissions than the list granted. If a list is lost, the owning group keeps
-//! the intersection of its entry and the mask. The mode shows the mask alone, which may grant more.
+//! Invariant: no user gets more permissions than the list granted. If a list is lost, the owning group gets the
+//! permissions that both its entry and the mask grant. The group bits of the mode equal the mask, and could otherwise
+//! grant more.
 //! Source: acl(5), "CORRESPONDENCE BETWEEN ACL ENTRIES AND FILE PERMISSION BITS".
 
 use obento_base::Mode;

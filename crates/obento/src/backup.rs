@@ -1,4 +1,4 @@
-//! Replaces a file, and keeps the old one as a backup if requested.
+//! Replaces a file, and preserves the old file as a backup if requested.
 
 use std::ops::ControlFlow;
 
@@ -9,15 +9,17 @@ use obento_vfs::{Caller, Node};
 
 use crate::unfinished::free_name;
 
-/// Renames `from`, a directory and a name in it, to `to`. Keeps an existing file at `to` as `backup` says,
-/// and returns the name of the backup. An existing file with the name of the backup is replaced. `to` always
-/// exists during the call, unless one of the two files is a directory.
+/// Renames `from` to `to`. Each of them consists of a directory and a name in it. If `to` exists, `backup` decides
+/// whether its file is preserved under another name, and the call returns that name. If a file with the name of the
+/// backup exists, it is replaced.
+///
+/// `to` exists at any time during the call, unless one of the two files is a directory.
 ///
 /// # Errors
 ///
-/// - Exists if `is_own` returns true for the name of the backup.
-/// - NameTooLong.
-/// - Errors of creating a link and of renaming. The call then undoes its changes, if that is possible.
+/// - `Exists`: `is_own` returns true for the name of the backup.
+/// - `NameTooLong`: the name of the backup is too long.
+/// - The errors of creating a link and of renaming. The call then undoes its changes if possible.
 pub fn take_place(
     from: (&Node, &Name),
     to: (&Node, &Name),

@@ -3,14 +3,15 @@
 use std::fmt;
 
 use obento_base::{DeviceError, Error};
-use obento_driver::{CheckObserver, CheckOptions, CheckReport, Mending};
+use obento_driver::{CheckObserver, CheckOptions, CheckReport, FieldValue, Finding, RepairMode, Severity};
+use obento_prov::{Damage, Entries, Header, Segments};
 
-use crate::{Image, OpenError, Part};
+use crate::{Image, OpenError, PartSelector};
 
 /// The reason why a volume was not checked.
 #[derive(Debug)]
 pub enum CheckError {
-    /// The image, or the named part, cannot be opened.
+    /// The image, or the requested part of it, cannot be opened.
     Open(OpenError),
     /// No driver recognises the volume.
     Unknown,
@@ -27,7 +28,7 @@ impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open(error) => error.fmt(f),
-            Self::Unknown => f.write_str("no file system is recognised there"),
+            Self::Unknown => f.write_str("no supported file system"),
             Self::NotSupported { fs_type } => write!(f, "{fs_type} cannot be checked"),
             Self::Failed(error) => error.fmt(f),
         }
@@ -42,8 +43,8 @@ impl From<OpenError> for CheckError {
     }
 }
 
-/// Checks the file system that `part` of `image` names, or its only one, however damaged it is. Repairs the
-/// findings that `options` selects, which requires an image that was opened for change.
+/// Checks the file system that `part` of `image` selects, or the only file system of the image. The volume may be too
+/// damaged to open. Repairs the findings that `options` selects. Repairs require an image that was opened for change.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -59,16 +60,50 @@ impl From<OpenError> for CheckError {
 /// ```
 pub fn check(
     image: &Image,
-    part: Option<&Part>,
+    part: Option<&PartSelector>,
     options: &CheckOptions,
     observer: &mut dyn CheckObserver,
 ) -> Result<CheckReport, CheckError> {
-    if options.mending != Mending::Nothing && image.access() == obento_driver::Access::ReadOnly {
+    if options.repair_mode != RepairMode::Nothing && image.access() == obento_driver::Access::ReadOnly {
         return Err(CheckError::Failed(DeviceError::ReadOnly.into()));
     }
-    let (device, driver) = image.volume_ground(part, options)?;
+    let (device, driver) = image.volume_to_check(part, options)?;
     let driver = driver.ok_or(CheckError::Unknown)?;
     let fs_type = driver.names().first().copied().unwrap_or_default();
     let check = driver.check().ok_or(CheckError::NotSupported { fs_type })?;
-    check.check(device, options, observer).map_err(CheckError::Failed)
+    let report = check.check(device, options, observer).map_err(CheckError::Failed)?;
+    if report.left() == 0 {
+        check_history(image, part, observer);
+    }
+    Ok(report)
+}
+
+/// Reports the damage of the log of the provenance layer. The log concerns no other file of the volume, so the damage is a
+/// remark. A part that cannot be read was reported by the driver's check.
+fn check_history(image: &Image, part: Option<&PartSelector>, observer: &mut dyn CheckObserver) {
+    let Ok(volume) = image.volume_to_read(part) else { return };
+    let Ok(Some(segments)) = Segments::of(volume.vfs()) else { return };
+    for &number in segments.numbers() {
+        let mut report = |block: Option<u64>, cause: &dyn fmt::Display| {
+            let mut fields = vec![("segment", FieldValue::Number(number.into()))];
+            fields.extend(block.map(|block| ("block", FieldValue::Number(block))));
+            let text = format!("segment {number} of the provenance log: {cause}");
+            let (code, severity) = ("provenance-segment", Severity::Note);
+            observer.found(Finding { code, severity, fields, text, repaired: false });
+        };
+        let bytes = match segments.read(number) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                report(None, &error);
+                continue;
+            }
+        };
+        if let Err(damage) = Header::decode(&bytes) {
+            report(Some(0), &damage);
+        }
+        for damage in Entries::new(&bytes).filter_map(Result::err) {
+            let (Damage::Checksum { block } | Damage::Record { block }) = damage else { continue };
+            report(Some(block), &damage);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Reads the bytes of a damaged file.
 //!
-//! Invariant: every byte of the range is handed over once, in order. Unreadable bytes are handed over as
-//! zeros and reported.
+//! Invariant: every byte of the range is passed to the caller once, in order. Unreadable bytes are passed as zeros
+//! and reported.
 
 use std::ops::Range;
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_file_that_is_lost_whole_takes_few_steps() {
+    fn the_loss_of_a_huge_file_takes_few_steps() {
         let (size, mut losses, mut at, mut steps) = (1 << 44, Losses::default(), 0, 0);
         while at < size {
             at += losses.skip(at, size, Error::OutOfRange);

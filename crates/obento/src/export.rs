@@ -3,7 +3,7 @@
 //! Entries are sorted by name, so that the same tree gives the same archive. The first name of a file with
 //! several names contains its bytes, and the other names are hard links to it. Holes are kept.
 //!
-//! Invariant: at most [`MAX_RANGES`] data ranges of one file are held. A more fragmented file is written
+//! Invariant: at most [`MAX_RANGES`] data ranges of one file are stored in memory. A file with more ranges is written
 //! without holes.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use obento_host::tar::PaxWriter;
 use obento_host::{DataSink, HostError, Metadata};
 use obento_vfs::Node;
 
-use crate::copy::{Observer, Problem, Progress, Trouble, expect_wanted, join};
+use crate::copy::{Observer, Problem, ProblemReason, Progress, expect_wanted, join};
 use crate::data::{self, Losses};
 use crate::walk::{Entry, Order, Step, Walk};
 use crate::xattrs;
@@ -37,7 +37,7 @@ const ORIGINAL: usize = 64;
 /// The options of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportOptions {
-    /// The name of the start in the archive: `.` as tar(1) does with `-C DIR .`, or the name of a file.
+    /// The name of the start in the archive: `.`, as with `tar -C DIR .`, or the name of a file.
     pub name: Vec<u8>,
     /// Whether extended attributes are stored.
     pub xattrs: bool,
@@ -61,15 +61,15 @@ pub struct ExportReport {
     pub bytes: u64,
     /// The number of skipped sockets, which tar cannot store.
     pub sockets: u64,
-    /// The number of files whose further names become separate files, because too many files with several
-    /// names were open at once.
+    /// The number of files with several names that became separate files. This happens if the export must remember
+    /// too many files whose other names may still follow.
     pub unlinked: u64,
     /// The number of problems that the observer received.
     pub problems: u64,
 }
 
-/// Writes the tree below `start` to `output` as a pax archive, and returns the output. Unreadable parts are
-/// reported to `observer`, and the export continues. Errors: those of `output`.
+/// Writes the tree below `start` to `output` as a pax archive, and returns `output`. Unreadable parts are reported to
+/// `observer`, and the export continues. Fails with the errors of `output`.
 ///
 /// ```no_run
 /// use obento::{ExportOptions, Image, Options, Quiet, Registry};
@@ -96,7 +96,7 @@ pub fn export<W: Write>(
             Ok(Entry { step: Step::Leave, .. }) => {}
             Ok(entry) => export.entry(&entry)?,
             Err(damage) => {
-                export.problem(join(&export.options.name, &damage.path), Trouble::Volume(damage.error))
+                export.problem(join(&export.options.name, &damage.path), ProblemReason::Volume(damage.error))
             }
         }
     }
@@ -129,7 +129,7 @@ impl<W: Write> Export<'_, W> {
         expect_wanted(self.observer)?;
         let Entry { node, attr, .. } = entry;
         let xattrs = match self.options.xattrs {
-            true => xattrs::read(node, |error| self.problem(path.clone(), Trouble::Xattrs(error))),
+            true => xattrs::read(node, |error| self.problem(path.clone(), ProblemReason::Xattrs(error))),
             false => Vec::new(),
         };
         let meta = Metadata::new(attr, &xattrs);
@@ -183,7 +183,7 @@ impl<W: Write> Export<'_, W> {
             FileKind::Symlink => match node.read_link() {
                 Ok(target) => self.archive.symlink(path, meta, &target).map(|()| true),
                 Err(error) => {
-                    self.problem(path.to_vec(), Trouble::Volume(error));
+                    self.problem(path.to_vec(), ProblemReason::Volume(error));
                     Ok(false)
                 }
             },
@@ -211,12 +211,12 @@ impl<W: Write> Export<'_, W> {
             Ok::<(), HostError>(())
         })?;
         for unread in losses.into_ranges() {
-            self.problem(path.to_vec(), Trouble::Unread(unread));
+            self.problem(path.to_vec(), ProblemReason::Unread(unread));
         }
         Ok(())
     }
 
-    fn problem(&mut self, path: Vec<u8>, trouble: Trouble) {
+    fn problem(&mut self, path: Vec<u8>, trouble: ProblemReason) {
         self.report.problems += 1;
         self.observer.problem(&Problem { path, trouble });
     }

@@ -1,8 +1,8 @@
-//! File systems as a library: opens disk images, reads them, changes them and copies files in and out,
-//! without root privileges and without mounting.
+//! File systems as a library. This crate opens disk images, reads and changes them, and copies files in and out. It
+//! needs neither root privileges nor mounting.
 //!
-//! An application depends on this crate only. The crate re-exports the types of the lower layers that its
-//! interface uses.
+//! An application needs to depend on this crate only. It re-exports the types of the lower layers that its interface
+//! uses.
 //!
 //! - [`Operand`] and [`Address`] parse the address syntax, `disk.img@2:/etc/passwd`.
 //! - [`Image`] opens an image file or device: compressed and qcow2 images, partition tables, file systems.
@@ -14,6 +14,7 @@
 //!   [`diff()`] compares two trees.
 //! - [`check()`] finds the errors of a volume and repairs them.
 //! - [`Registry`] holds the drivers. An application can add its own.
+//! - [`prelude`] contains the types that most programs use.
 //!
 //! ```no_run
 //! use obento::{Image, Options, Registry, Walk};
@@ -36,21 +37,24 @@ mod address;
 mod backup;
 mod build;
 mod check;
+mod convert;
 mod copy;
 mod data;
 mod diff;
 mod export;
+mod format_target;
 pub mod fs;
-mod ground;
 mod image;
 mod import;
 pub mod partition;
+pub mod prelude;
 mod registry;
 mod remove;
 mod shortage;
 mod text;
 #[cfg(test)]
 mod toy;
+mod tune;
 mod unfinished;
 mod volume;
 mod walk;
@@ -60,16 +64,16 @@ pub use obento_base::{
     Attr, Corrupt, DeviceError, DeviceNumber, Errno, Error, Feature, FileFlags, FileKind, Generation, Ino,
     Mode, Name, NameBuf, NameError, Refusal, Result, Structure, Timestamp, is_printable, is_printable_after,
 };
-pub use obento_block::{BlockDevice, MemDevice};
-/// The contract between drivers and the layers above, for drivers that an application brings.
+pub use obento_block::{BlockDevice, Handoff, MemDevice};
+/// The contract between drivers and the layers above, for applications that add a driver.
 pub use obento_driver as driver;
 pub use obento_driver::Room;
 pub use obento_driver::{
-    Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, Checksums, Contents, Cookie, DataMode,
-    DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Finding, Format, FormatError,
-    FormatNotice, FormatOptions, Formatted, Inspect, Journalling, Keeps, Limits, Mending, NewNode, Notice,
-    Probe, Record, RenameFlags, Replay, SetAttr, Severity, Shown, Size, Span, Spot, StatFs, Target,
-    TimeChange, VolumeInfo, XattrMode,
+    Access, ByteUse, Certainty, CheckObserver, CheckOptions, CheckProgress, CheckReport, Checksums, Contents,
+    Cookie, DataMode, DeletedFile, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Finding,
+    Format, FormatError, FormatNotice, FormatOptions, Formatted, Inspect, Journalling, Keeps, Limits,
+    NewNode, Notice, Probe, Record, RenameFlags, RepairMode, Replay, SetAttr, Severity, Shown, Size, Span,
+    StatFs, Target, TimeChange, TuneError, TuneOptions, Undelete, VolumeInfo, XattrMode,
 };
 pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, SystemRandom};
 pub use obento_host::base64;
@@ -79,24 +83,31 @@ pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
 pub use obento_host::{FileId, HostDir, open_output, reopen};
 pub use obento_host::{interrupt, path_of_open, sandbox, source};
-/// The kernel engine: its types, the programs that create and check them, and the installed parts.
+/// The kernel engine, which opens file systems with a Linux kernel in a virtual machine. The module lists its types,
+/// the programs that create and check them, and the installed parts.
 pub use obento_linux as engine;
+/// The provenance layer: records which process created, read and changed which file.
+pub use obento_prov as provenance;
 pub use obento_tmpfs as tmpfs;
-pub use obento_vfs::{Atime, Caller, Node, Run, Symlinks, Vfs, Want, acl};
+pub use obento_vfs::{AccessRequest, Atime, Caller, Node, Run, Symlinks, Vfs, acl};
 
-pub use address::{Address, AddressError, HostEntry, Operand, Part, Place};
+pub use address::{Address, AddressError, FileSelector, HostEntry, Operand, PartSelector, server_of};
 pub use backup::take_place;
 pub use build::{
-    BuildFailure, BuildReport, BuildSettings, BuildSource, ChangeMode, DiskReport, DiskSettings, EmptyMaker,
-    FillReport, IdMap, Input, MakeEmpty, Owner, PartitionContent, PartitionReport, PartitionSettings,
-    PartitionSize, Pipes, SourceProblem, build, build_disk, build_disk_verified, build_filled,
-    build_verified,
+    Blob, BuildFailure, BuildReport, BuildSettings, BuildSource, ChangeMode, DiskReport, DiskSettings,
+    EmptyMaker, FillReport, IdMap, Input, MakeEmpty, Owner, PartitionContent, PartitionReport,
+    PartitionSettings, PartitionSize, Pipes, SourceProblem, build, build_disk, build_disk_verified,
+    build_filled, build_verified,
 };
 pub use check::{CheckError, check};
+pub use convert::{
+    ConvertError, ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted, Qcow2Version,
+    Stream, convert, convert_target,
+};
 pub use copy::{
     Backup, CopyError, CopyFrom, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError,
-    HostTarget, ImageTarget, Keep, Loss, Lost, NewMode, Observer, Problem, Progress, Quiet, TargetIs,
-    TreeOptions, Trouble, Trust, WriteReport, copy_from_reader, copy_in, copy_out, copy_out_to,
+    HostTarget, ImageTarget, Keep, Loss, Lost, NewMode, Observer, Problem, ProblemReason, Progress, Quiet,
+    TargetIs, TreeOptions, Trust, WriteReport, copy_from_reader, copy_in, copy_out, copy_out_to,
     copy_to_writer, read_full,
 };
 pub use data::Unread;
@@ -105,16 +116,17 @@ pub use diff::{
     diff_bytes, place_of,
 };
 pub use export::{ExportOptions, ExportReport, export};
-pub use ground::Ground;
+pub use format_target::FormatTarget;
 pub use image::{
-    Candidate, Content, Holds, Image, ImageFile, ImageNotice, Locking, Looks, OpenError, Options, Otherwise,
-    Writing,
+    Candidate, DataDescription, FallbackOutcome, Image, ImageFile, ImageNotice, Locking, OpenError, Options,
+    PartitionChoice, PartitionContents, Recording, Writing,
 };
-pub use import::{ImportOptions, ImportReport, MemberTrouble, import};
+pub use import::{ImportOptions, ImportReport, MemberProblem, import};
 pub use registry::{Engine, Registry};
 pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};
 pub use shortage::Shortage;
 pub use text::{Escaped, escaped, human_size, probe_id_text, uuid_text, volume_id_text};
+pub use tune::{TuneFailure, tune};
 pub use unfinished::{free_name, unfinished_name};
 pub use volume::{GlobError, Owners, Volume, is_pattern, matches};
 pub use walk::{Damage, Entry, Order, Step, Walk};

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use obento_base::Result;
 use obento_block::BlockDevice;
 use obento_driver::{Driver, Probe};
-use obento_linux::{Instead, LinuxDriver, Start, Use};
+use obento_linux::{KernelOpened, KernelStart, KernelUse, LinuxDriver};
 
 /// The drivers that open images: those of obento, and those that an application adds.
 ///
-/// If two drivers support the same type, the driver that was added last opens its volumes. If drivers of
-/// different types recognise a volume, the volume is ambiguous and is opened only if the caller names a type.
+/// If two drivers support the same type, the driver that was added last opens its volumes. If drivers of different
+/// types recognise a volume, the volume is ambiguous. An ambiguous volume is opened only if the caller selects a
+/// type.
 #[derive(Clone)]
 pub struct Registry {
     drivers: Vec<Arc<dyn Driver>>,
@@ -19,15 +20,17 @@ pub struct Registry {
     of_engine: usize,
 }
 
-/// Which drivers open volumes. Formatting and checking do not depend on this choice.
+/// The drivers that open volumes. The *kernel engine* opens volumes with a Linux kernel in a virtual machine.
+/// Formatting and checking do not depend on this choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Engine {
-    /// Drivers of obento and of the application, and the kernel engine for all other types.
+    /// The drivers of obento and of the application. The kernel engine opens volumes of all other types.
     #[default]
     Both,
-    /// Never the kernel engine. Volumes that only the kernel engine opens are recognised and rejected.
+    /// The drivers of obento and of the application. Volumes that only the kernel engine supports are recognised, but
+    /// opening them fails.
     Native,
-    /// Only the kernel engine. Volumes that it does not support are recognised and rejected.
+    /// The kernel engine. Volumes that it does not support are recognised, but opening them fails.
     Linux,
 }
 
@@ -42,7 +45,11 @@ impl Default for Registry {
         let known = engine.with(obento_fat::FatDriver::default()).with(obento_ext4::Ext4Driver);
         // These are asked before ext4: copies of the super block of an earlier ext4 volume may remain.
         let known = known.with(obento_exfat::ExFatDriver::default()).with(obento_xv6::Xv6Driver);
-        known.with(obento_ntfs::NtfsDriver::default())
+        known
+            .with(obento_ntfs::NtfsDriver::default())
+            .with(obento_bcachefs::BcachefsDriver)
+            .with(obento_jffs2::Jffs2Driver)
+            .with(obento_lfs::LfsDriver)
     }
 }
 
@@ -99,8 +106,8 @@ impl Registry {
         self
     }
 
-    /// Returns this registry with the drivers restricted to those that `engine` names. The kernel gets
-    /// `memory` MiB. A registry without drivers of the kernel engine is not changed.
+    /// Returns this registry with the drivers restricted to those of `engine`. The virtual machine of the kernel
+    /// engine gets `memory` MiB. A registry without drivers of the kernel engine does not change.
     ///
     /// ```
     /// use obento::{Engine, Registry};
@@ -113,11 +120,11 @@ impl Registry {
         if self.of_engine == 0 || (engine, memory) == (Engine::Both, None) {
             return self;
         }
-        let start = if engine == Engine::Native { Start::Forbidden } else { Start::Allowed };
-        let how = Use { memory, start, ..Use::default() };
+        let start = if engine == Engine::Native { KernelStart::Forbidden } else { KernelStart::Allowed };
+        let how = KernelUse { memory, start, ..KernelUse::default() };
         let natives = self.drivers.iter().take(self.drivers.len() - self.of_engine).cloned();
         let natives = natives.map(|driver| match engine {
-            Engine::Linux => Arc::new(Instead::of(driver, how)) as Arc<dyn Driver>,
+            Engine::Linux => Arc::new(KernelOpened::of(driver, how)) as Arc<dyn Driver>,
             _ => driver,
         });
         let engines = LinuxDriver::used(how).map(|driver| Arc::new(driver) as Arc<dyn Driver>);
@@ -142,7 +149,7 @@ impl Registry {
         self.engine_types().iter().find(|kind| kind.names.contains(&name)).filter(|_| !is_native)
     }
 
-    /// Returns the drivers, in the order in which they are asked.
+    /// Returns the drivers in the order in which they are tried.
     pub fn drivers(&self) -> &[Arc<dyn Driver>] {
         &self.drivers
     }
@@ -162,9 +169,9 @@ impl Registry {
         self.drivers.iter().find(|driver| driver.names().contains(&name))
     }
 
-    /// Returns the first driver that recognises the volume on `device`, and the contents of the volume's
-    /// signature. Several types may claim a device; [`Image::volume`](crate::Image::volume) decides between
-    /// them. Errors: those of the device.
+    /// Returns the first driver that recognises the volume on `device`, and the result of its probe. Several types
+    /// may claim a device; [`Image::volume`](crate::Image::volume) decides between them. Fails with the errors of the
+    /// device.
     pub fn probe(&self, device: &dyn BlockDevice) -> Result<Option<(&Arc<dyn Driver>, Probe)>> {
         for driver in &self.drivers {
             if let Some(probe) = driver.probe(device)? {

@@ -1,8 +1,9 @@
 //! Removes a tree.
 //!
-//! The removal is iterative, with one frame for each directory on the current path, and reads a directory in
-//! portions. A directory is removed after its contents, so that a crash leaves a valid tree.
-//! Invariant: a directory that contains itself exists only on a damaged volume, and is not entered again.
+//! The removal is iterative. It has one frame for each directory on the current path, and reads a directory in
+//! portions. A directory is removed after its contents, so a crash leaves a valid tree.
+//! Invariant: a directory that contains itself is not entered again. Such a directory exists only on a damaged
+//! volume.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -24,10 +25,10 @@ pub enum Removal {
     Remove,
 }
 
-/// Decides about the files of a tree that is removed, and receives the results. Paths are relative to the
-/// top, whose path is empty.
+/// Selects the files of a tree to remove, and receives the results. Paths are relative to the top of the tree, whose
+/// path is empty.
 pub trait RemoveObserver {
-    /// Returns whether to take the step. A skipped file keeps its parent directories, too.
+    /// Returns whether to take the step. If a file is skipped, its parent directories are not removed either.
     fn wants(&mut self, _what: Removal, _path: &[u8], _kind: FileKind) -> bool {
         true
     }
@@ -35,13 +36,13 @@ pub trait RemoveObserver {
     /// Called after a file was removed.
     fn removed(&mut self, _path: &[u8], _kind: FileKind) {}
 
-    /// Called if a file could not be removed. Its parent directories remain as well, and the removal
-    /// continues.
+    /// Called if a file could not be removed. The removal continues, but does not remove the parent directories of
+    /// the file.
     fn failed(&mut self, path: &[u8], error: Error);
 }
 
-/// Removes `name` in `dir` with everything below it, without following symbolic links. Returns whether all of
-/// it was removed.
+/// Removes `name` in `dir` with everything below it. Does not follow symbolic links. Returns whether all files were
+/// removed.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -70,11 +71,11 @@ pub fn remove_tree(dir: &Node, name: &Name, observer: &mut dyn RemoveObserver) -
     remover.finish(dir, removed)
 }
 
-/// Removes the contents of `dir` but not `dir` itself. Returns whether all of them were removed.
+/// Removes the contents of `dir`, but not `dir` itself. Returns whether all files were removed.
 pub fn remove_children(dir: &Node, observer: &mut dyn RemoveObserver) -> bool {
     let mut remover = Remover::new(observer);
     remover.push(dir.clone(), None);
-    remover.finish(dir, Met::Entered)
+    remover.finish(dir, RemovalOutcome::Entered)
 }
 
 struct Remover<'a> {
@@ -108,7 +109,7 @@ struct Listed {
 
 /// The result of handling one file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Met {
+enum RemovalOutcome {
     Gone,
     Stays,
     /// The file is a directory, which is on the stack now.
@@ -122,7 +123,7 @@ impl<'a> Remover<'a> {
 
     /// Empties the stack. `top` is the directory that contains the lowest frame. Returns whether everything
     /// was removed.
-    fn finish(mut self, top: &Node, first: Met) -> bool {
+    fn finish(mut self, top: &Node, first: RemovalOutcome) -> bool {
         let mut last = first;
         while let Some(frame) = self.stack.last_mut() {
             self.path.truncate(frame.path_len);
@@ -139,28 +140,28 @@ impl<'a> Remover<'a> {
                 None => self.leave(top),
             };
             match self.stack.last_mut() {
-                Some(frame) if met == Met::Stays => frame.is_spoiled = true,
+                Some(frame) if met == RemovalOutcome::Stays => frame.is_spoiled = true,
                 _ => {}
             }
             last = met;
         }
-        last == Met::Gone
+        last == RemovalOutcome::Gone
     }
 
-    fn fail(&mut self, error: Error) -> Met {
+    fn fail(&mut self, error: Error) -> RemovalOutcome {
         self.observer.failed(&self.path, error);
-        Met::Stays
+        RemovalOutcome::Stays
     }
 
     /// Removes `name` in `dir`, or enters it.
-    fn meet(&mut self, dir: &Node, name: &Name, kind: Option<FileKind>) -> Met {
+    fn meet(&mut self, dir: &Node, name: &Name, kind: Option<FileKind>) -> RemovalOutcome {
         let kind = match kind {
             Some(kind) => Ok(kind),
             None => dir.lookup(name).and_then(|node| node.kind()),
         };
         match kind {
             Ok(FileKind::Directory) => self.enter(dir, name),
-            Ok(kind) if !self.observer.wants(Removal::Remove, &self.path, kind) => Met::Stays,
+            Ok(kind) if !self.observer.wants(Removal::Remove, &self.path, kind) => RemovalOutcome::Stays,
             Ok(kind) => match dir.vfs().unlink(&Caller::Owner, dir, name) {
                 Ok(()) => self.gone(kind),
                 Err(error) => self.fail(error),
@@ -169,22 +170,22 @@ impl<'a> Remover<'a> {
         }
     }
 
-    fn gone(&mut self, kind: FileKind) -> Met {
+    fn gone(&mut self, kind: FileKind) -> RemovalOutcome {
         self.observer.removed(&self.path, kind);
-        Met::Gone
+        RemovalOutcome::Gone
     }
 
-    fn enter(&mut self, dir: &Node, name: &Name) -> Met {
+    fn enter(&mut self, dir: &Node, name: &Name) -> RemovalOutcome {
         let node = match dir.lookup(name) {
             Ok(node) if self.above.contains(&node.ino()) => return self.fail(Error::Loop),
             Ok(node) => node,
             Err(error) => return self.fail(error),
         };
         if !self.observer.wants(Removal::Enter, &self.path, FileKind::Directory) {
-            return Met::Stays;
+            return RemovalOutcome::Stays;
         }
         self.push(node, Some(name.to_buf()));
-        Met::Entered
+        RemovalOutcome::Entered
     }
 
     fn push(&mut self, node: Node, name: Option<NameBuf>) {
@@ -202,17 +203,17 @@ impl<'a> Remover<'a> {
     }
 
     /// Removes the directory on top of the stack, whose contents were handled.
-    fn leave(&mut self, top: &Node) -> Met {
-        let Some(frame) = self.stack.pop() else { return Met::Stays };
+    fn leave(&mut self, top: &Node) -> RemovalOutcome {
+        let Some(frame) = self.stack.pop() else { return RemovalOutcome::Stays };
         self.above.remove(&frame.node.ino());
         if frame.is_spoiled {
-            return Met::Stays;
+            return RemovalOutcome::Stays;
         }
-        let Some(name) = frame.name else { return Met::Gone };
+        let Some(name) = frame.name else { return RemovalOutcome::Gone };
         // The inode is freed with its last reference, so this reference must be dropped before the removal.
         drop(frame.node);
         if !self.observer.wants(Removal::Remove, &self.path, FileKind::Directory) {
-            return Met::Stays;
+            return RemovalOutcome::Stays;
         }
         let dir = self.stack.last().map_or(top, |frame| &frame.node).clone();
         match dir.vfs().rmdir(&Caller::Owner, &dir, &name) {
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_keeps_the_directories_above_it_and_the_rest_goes() {
+    fn a_kept_file_keeps_its_parent_directories_and_the_rest_is_removed() {
         let root = tree();
         let mut log = Log { keep: b"sub/a", ..Log::default() };
         assert!(!remove_tree(&root, name("top"), &mut log));
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_directory_can_go_without_the_directory() {
+    fn the_contents_of_a_directory_can_be_removed_without_it() {
         let root = tree();
         let mut log = Log::default();
         assert!(remove_children(&root, &mut log));
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn missing_files_are_reported() {
         let mut log = Log::default();
         assert!(!remove_tree(&tree(), name("none"), &mut log));
         assert_eq!(log.lines, [": no such file or directory"]);

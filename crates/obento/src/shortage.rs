@@ -1,4 +1,4 @@
-//! What a volume ran out of, where a driver reports only that there is no space.
+//! Finds the resource that a volume ran out of, if the driver reports only a lack of space.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use obento_base::Error;
 use obento_driver::Keeps;
 use obento_vfs::Vfs;
 
-/// Something other than blocks that a volume ran out of.
+/// A resource other than blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shortage {
     /// All inodes are in use: their number was fixed when the volume was created.
@@ -19,9 +19,9 @@ pub enum Shortage {
 const NEW_ENTRY: u64 = 2;
 
 impl Shortage {
-    /// Returns what `vfs` ran out of, if `error` came of creating an entry and blocks are free.
+    /// Returns the resource that `vfs` ran out of, if creating an entry failed with `error` although blocks are free.
     pub fn find(vfs: &Vfs, error: Error) -> Option<Self> {
-        let usage = (error == Error::NoSpace).then(|| vfs.file_system().statfs().ok()).flatten()?;
+        let usage = (error == Error::NoSpace).then(|| vfs.flushed_file_system().statfs().ok()).flatten()?;
         if usage.inodes > 0 {
             return (usage.free_inodes == 0).then_some(Self::Inodes(usage.inodes));
         }
@@ -30,7 +30,7 @@ impl Shortage {
         (is_fat && usage.free >= NEW_ENTRY).then_some(Self::Entries)
     }
 
-    /// Returns what can be done about it.
+    /// Returns advice for the user.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Inodes(_) => "remove files, or create a volume with more inodes: obento mkfs -N COUNT",

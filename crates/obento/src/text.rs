@@ -7,8 +7,8 @@ use obento_driver::Probe;
 
 use crate::partition::Guid;
 
-/// Bytes that print like [`Name`](obento_base::Name): backslashes, control characters and bytes that are not
-/// valid UTF-8 are printed as `\xNN`.
+/// Bytes that print like a [`Name`](obento_base::Name). Backslashes, control characters and bytes that are not valid
+/// UTF-8 are printed as `\xNN`.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(&'a [u8]);
 
@@ -39,14 +39,13 @@ pub fn human_size(bytes: u64) -> String {
     }
 }
 
-/// Formats the identity of a volume: its UUID, or its serial number as `1234-ABCD` in formats that have one
-/// instead.
+/// Formats the identity of a volume: its UUID, or its serial number as `1234-ABCD` if the format has no UUID.
 pub fn volume_id_text(uuid: Option<[u8; 16]>, serial: Option<u32>) -> Option<String> {
     let serial = || serial.map(|serial| format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff));
     uuid.map(uuid_text).or_else(serial)
 }
 
-/// Returns the identifier of a recognised volume as it is written: its UUID, its serial number, or its own text.
+/// Returns the text of the identifier of a volume: its UUID, its serial number, or its own text.
 pub fn probe_id_text(probe: &Probe) -> Option<String> {
     volume_id_text(probe.uuid, probe.serial).or_else(|| probe.text_id.clone())
 }

@@ -1,9 +1,8 @@
-//! Temporary names of files that will replace others.
+//! Temporary names of files that will replace other files.
 //!
-//! A temporary name consists of the directory's inode number and the final name. An existing file with this
-//! name was left by a killed operation on the same file, and the next such operation removes it. A user does
-//! not choose such a name by accident. A file that cannot be removed is left alone, and another temporary
-//! name is used.
+//! A temporary name consists of the inode number of the directory and the final name. If a file with this name
+//! exists, a killed operation on the same file has left it, and the next such operation removes it. A user does not
+//! choose such a name by accident. If the file cannot be removed, it stays, and another temporary name is used.
 
 use obento_base::crc::crc32c;
 use obento_base::{Error, FileKind, Name, NameBuf, Result};
@@ -12,8 +11,7 @@ use obento_vfs::{Caller, Node};
 /// The prefix of all temporary names.
 pub(crate) const PREFIX: &str = ".obento-unfinished-";
 
-/// Returns the temporary name in `dir` for a file that will replace `name`, whether or not the temporary name
-/// is free.
+/// Returns the temporary name in `dir` for a file that will replace `name`. The temporary name may be in use.
 pub fn unfinished_name(dir: &Node, name: &Name) -> Result<NameBuf> {
     nth(dir, name, 0)
 }
@@ -23,8 +21,8 @@ pub fn unfinished_name(dir: &Node, name: &Name) -> Result<NameBuf> {
 ///
 /// # Errors
 ///
-/// - Errors of the removal.
-/// - Exists if all candidate names are in use.
+/// - The errors of removing the file.
+/// - `Exists`: all candidate names are in use.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -82,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_work_has_left_goes_and_what_is_somebodys_own_stays() {
+    fn leftovers_of_a_killed_command_are_removed_and_files_of_the_user_stay() {
         let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
         let root = volume.root();
         let name = |text: &str| Name::new(text.as_bytes()).unwrap().to_buf();

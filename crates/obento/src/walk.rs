@@ -1,13 +1,13 @@
 //! Walks a tree of an image.
 //!
-//! The walk is iterative: one frame for each directory on the current path. It reads a directory in portions,
-//! so that memory is bounded by depth, portion and the number of directories.
+//! The walk is iterative. It has one frame for each directory on the current path, and reads a directory in portions.
+//! Its memory is bounded by the depth of the tree, the size of a portion, and the number of directories.
 //!
-//! Invariant: without following links, every directory is entered once. A directory with two names exists
-//! only on a damaged volume, and it would double the walk at each level.
-//! Invariant: with following links, a directory that contains itself is not entered again. So the walk ends.
+//! Invariant: if links are not followed, every directory is entered only once. A directory with two names exists only
+//! on a damaged volume. It would double the work at each level.
+//! Invariant: if links are followed, a directory that contains itself is not entered again. The walk therefore ends.
 //! Invariant: the walk is never deeper than [`MAX_DEPTH`].
-//! Invariant: damage is an item like any other, and the rest of the tree follows.
+//! Invariant: damage is returned as an item, and the walk continues with the rest of the tree.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -50,7 +50,7 @@ pub enum Step {
 pub struct Entry {
     /// The path below the start, without a leading `/`. The path of the start is empty.
     pub path: Vec<u8>,
-    /// The number of directories between the start and the entry, counting the start. 0 for the start itself.
+    /// The depth of the entry. The start has depth 0, and its entries have depth 1.
     pub depth: usize,
     /// The file.
     pub node: Node,
@@ -71,7 +71,7 @@ impl Entry {
 /// A part of the tree that cannot be read. The walk continues after it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
-    /// The path below the start of the entry, or of the directory whose listing is damaged.
+    /// The path of the entry below the start. For a damaged listing, the path of the directory.
     pub path: Vec<u8>,
     /// The reason.
     pub error: Error,
@@ -156,9 +156,9 @@ impl Walk {
         self
     }
 
-    /// Sets whether symbolic links are followed. With `Follow`, an entry is the target of its link. A
-    /// dangling link is returned as a link, and a link that leads to itself is damage. The walk does not
-    /// follow a link at the start: the caller resolves it.
+    /// Sets whether symbolic links are followed. With `Follow`, the target of a link is returned as the entry. A
+    /// dangling link is returned as a link, and a link to itself is returned as damage. A link at the start is not
+    /// followed: the caller resolves it.
     #[must_use]
     pub fn symlinks(mut self, symlinks: Symlinks) -> Self {
         self.symlinks = symlinks;

@@ -4,7 +4,7 @@ use obento_base::Error;
 use obento_host::Xattr;
 use obento_vfs::Node;
 
-/// Returns the attributes of `node`, sorted by name. Passes the errors of unreadable ones to `damaged`.
+/// Returns the attributes of `node`, sorted by name. Passes the error of each unreadable attribute to `damaged`.
 pub fn read(node: &Node, mut damaged: impl FnMut(Error)) -> Vec<Xattr> {
     let names = node.list_xattrs().unwrap_or_else(|error| {
         damaged(error);

@@ -141,7 +141,7 @@ fn a_size_is_kept_to_and_the_least_is_less_than_with_room() {
 }
 
 #[test]
-fn what_comes_through_a_pipe_becomes_the_tree_of_its_archive() {
+fn an_archive_from_a_pipe_becomes_its_tree() {
     // An archive contains no sockets.
     let fixture = Fixture::without(&["special/socket"]);
     let (archive, image) = (fixture.path("tree.tar"), fixture.path("built.img"));
@@ -149,10 +149,10 @@ fn what_comes_through_a_pipe_becomes_the_tree_of_its_archive() {
         return;
     }
     let tree = fixture.path("tree");
-    let told =
+    let reported =
         ["--create", "--sparse", "--xattrs", "--xattrs-include=*", "--format=posix", "--numeric-owner", "-f"];
     let named = [archive.as_path(), Path::new("-C"), &tree, Path::new(".")];
-    call("tar", told.map(Path::new).into_iter().chain(named)).unwrap();
+    call("tar", reported.map(Path::new).into_iter().chain(named)).unwrap();
     for features in [&[][..], &["inline_data"], &["bigalloc"]] {
         let pipe = fixture.path("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
@@ -272,7 +272,7 @@ fn a_build_that_is_verified_fails_if_the_check_or_the_sources_say_something_else
         other => panic!("{other:?}"),
     }
     match spoiled(Fault::Count) {
-        BuildFailure::NotSound(findings) => assert!(findings[0].contains("free blocks"), "{findings:?}"),
+        BuildFailure::NotSound(findings) => assert!(findings[0].contains("free block count"), "{findings:?}"),
         other => panic!("{other:?}"),
     }
     built(&Registry::default()).unwrap();

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use obento::{Holds, Image, OpenError, Options, Registry};
+use obento::{Image, OpenError, Options, PartitionContents, Registry};
 
 /// The number of bytes that contain all signatures at the start of a volume.
 const HEAD: usize = 256 << 10;
@@ -127,9 +127,9 @@ fn blkid(path: &Path) -> Judged {
 fn whole(image: &Image) -> Judged {
     let content = image.probe_all().into_iter().find(|content| content.partition.is_none());
     let name = match content.map(|content| content.holds) {
-        Some(Holds::Ambiguous(_)) => return Judged::Ambiguous,
-        Some(Holds::FileSystem(probe)) => probe.fs_type.to_owned(),
-        Some(Holds::Other(looks)) => looks.name.to_owned(),
+        Some(PartitionContents::Ambiguous(_)) => return Judged::Ambiguous,
+        Some(PartitionContents::FileSystem(probe)) => probe.fs_type.to_owned(),
+        Some(PartitionContents::Other(looks)) => looks.name.to_owned(),
         _ => String::new(),
     };
     let of_blkid = TYPES.iter().find(|kind| kind.0 == name).map(|kind| kind.1.to_owned());
@@ -207,7 +207,7 @@ fn expected(judged: &Judged, has_table: bool, filled: bool) -> &'static str {
 }
 
 #[test]
-fn a_volume_and_a_partition_table_on_one_image_are_told_apart_as_by_blkid_and_sfdisk() {
+fn a_volume_and_a_partition_table_on_one_image_are_distinguished_as_by_blkid_and_sfdisk() {
     if !has_all_programs() {
         return;
     }
@@ -234,7 +234,7 @@ fn a_volume_and_a_partition_table_on_one_image_are_told_apart_as_by_blkid_and_sf
                     Err(_) => "nothing",
                     Ok((_, content)) if content.partition.is_some() => "partition",
                     Ok((_, content)) => match content.holds {
-                        Holds::Other(looks) if looks.may_be_anything() => "nothing",
+                        PartitionContents::Other(looks) if looks.may_be_anything() => "nothing",
                         _ => "whole",
                     },
                 };
@@ -345,7 +345,7 @@ fn a_hybrid_iso_opens_as_the_iso_and_its_partitions_by_number() {
             partitions.iter().find(|content| content.probe().is_some_and(|probe| probe.fs_type == "vfat"));
         let number =
             esp.and_then(|esp| esp.partition.as_ref()).unwrap_or_else(|| panic!("{name}: no ESP")).number;
-        let volume = image.volume(Some(&obento::Part::Number(number))).unwrap();
+        let volume = image.volume(Some(&obento::PartSelector::Number(number))).unwrap();
         assert_eq!(volume.info().probe.label, b"ESP", "{name}");
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use obento::{
     CopyOptions, CopySource, DiffOptions, DiffSide, ExportOptions, Image, ImageNotice, Notice, OpenError,
-    Options, Part, Quiet, Registry, Volume,
+    Options, PartSelector, Quiet, Registry, Volume,
 };
 use obento_testkit::oracle::{Oracle, call, require};
 
@@ -69,7 +69,7 @@ fn archive(volume: &Volume) -> Vec<u8> {
 
 #[test]
 fn an_image_is_the_same_tree_in_every_container() {
-    let programs = ["mke2fs", "sgdisk", "qemu-img", "gzip", "xz", "zstd"].map(Oracle::Program);
+    let programs = ["mke2fs", "sgdisk", "qemu-img", "img2simg", "gzip", "xz", "zstd"].map(Oracle::Program);
     if !require(&programs) {
         return;
     }
@@ -88,6 +88,18 @@ fn an_image_is_the_same_tree_in_every_container() {
     let mut images = vec![(disk.clone(), &[][..])];
     images.push((convert(&[], "plain.qcow2"), &["qcow2"]));
     images.push((convert(&["-c"], "packed.qcow2"), &["qcow2"]));
+    let other = |format: &str, options: &str, name: &str| convert(&["-O", format, "-o", options], name);
+    images.push((other("vpc", "subformat=fixed,force_size=on", "fixed.vhd"), &["vhd"]));
+    images.push((other("vpc", "subformat=dynamic,force_size=on", "dynamic.vhd"), &["vhd"]));
+    images.push((other("vhdx", "subformat=dynamic", "disk.vhdx"), &["vhdx"]));
+    images.push((other("vmdk", "subformat=monolithicSparse", "sparse.vmdk"), &["vmdk"]));
+    images.push((other("vmdk", "subformat=streamOptimized", "stream.vmdk"), &["vmdk"]));
+    images.push((other("vdi", "static=off", "disk.vdi"), &["vdi"]));
+    let simg = fixture.path("disk.simg");
+    call("img2simg", [&*disk, &*simg]).unwrap();
+    images.push((simg, &["android-sparse"]));
+    call("zstd", [Path::new("-q"), &fixture.path("disk.vdi")]).unwrap();
+    images.push((fixture.path("disk.vdi.zst"), &["zstd", "vdi"]));
     for (program, ending, layers) in
         [("gzip", "gz", &["gzip"][..]), ("xz", "xz", &["xz"]), ("zstd", "zst", &["zstd"])]
     {
@@ -102,10 +114,40 @@ fn an_image_is_the_same_tree_in_every_container() {
         assert_eq!((image.partitions().len(), image.notices()), (2, &[][..]), "{}", path.display());
         assert!(archive(&image.volume(None).unwrap()) == expected, "{} has another tree", path.display());
         for part in ["1", "fixture", "root fs", "name=root%20fs", "label=fixture", "+1M"] {
-            let part = Part::parse(part.as_bytes()).unwrap();
+            let part = PartSelector::parse(part.as_bytes()).unwrap();
             assert!(image.volume(Some(&part)).is_ok(), "{} of {}", part, path.display());
         }
     }
+}
+
+#[test]
+fn only_a_fixed_vhd_is_opened_for_change() {
+    if !require(&["mke2fs", "sgdisk", "qemu-img"].map(Oracle::Program)) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let disk = fixture.disk();
+    let convert = |options: &str, name: &str| {
+        let target = fixture.path(name);
+        let args = ["convert", "-O", "vpc", "-o", options].map(Path::new);
+        call("qemu-img", args.into_iter().chain([&*disk, &*target])).unwrap();
+        target
+    };
+    let fixed = convert("subformat=fixed,force_size=on", "fixed.vhd");
+    let change = |path: &Path| Image::open(path, &Registry::default(), &Options::default().for_change());
+    let volume = change(&fixed).unwrap().volume(None).unwrap();
+    volume.write("/etc/new", "changed in a VHD").unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    assert_eq!(open(&fixed).layers(), ["vhd"]);
+    let raw = fixture.path("again.img");
+    let args = ["convert", "-f", "vpc", "-O", "raw"].map(Path::new);
+    call("qemu-img", args.into_iter().chain([&*fixed, &*raw])).unwrap();
+    assert_eq!(open(&raw).volume(None).unwrap().read("/etc/new").unwrap(), b"changed in a VHD");
+    let dynamic = convert("subformat=dynamic,force_size=on", "dynamic.vhd");
+    let before = fs::read(&dynamic).unwrap();
+    assert!(matches!(change(&dynamic), Err(OpenError::Packed { layer: "vhd", .. })));
+    assert!(fs::read(&dynamic).unwrap() == before);
 }
 
 #[test]
@@ -142,7 +184,7 @@ fn a_lost_super_block_is_replaced_by_its_copy_with_a_notice() {
 }
 
 #[test]
-fn an_image_cut_short_shows_what_is_there() {
+fn a_truncated_image_shows_its_existing_files() {
     if !require(&["mke2fs", "sgdisk"].map(Oracle::Program)) {
         return;
     }

@@ -45,7 +45,7 @@ fn image(folder: &Path, name: &str) {
 }
 
 #[test]
-fn the_five_programs_do_what_they_say_and_e2fsck_finds_nothing_wrong() {
+fn the_five_programs_do_as_documented_and_e2fsck_finds_no_error() {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
         return;
     }

@@ -1,22 +1,22 @@
-//! The errors of parsing an address, each with what to do next.
+//! The errors of parsing an address.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::text::{Escaped, escaped};
 
-/// The error of parsing an address. Each message ends with what to do next.
+/// The error of parsing an address. Each message ends with the next step for the user.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddressError {
     /// The text is empty.
-    #[error("an empty argument names nothing: give a path, or IMAGE:/PATH")]
+    #[error("the argument is empty\n  help: write a path, or IMAGE:/PATH")]
     Empty,
     /// The text is `host:` without a path.
-    #[error("`host:` needs a path after it: `host:./name`")]
+    #[error("'host:' requires a path\n  help: write a path such as host:./name")]
     EmptyHostPath,
     /// The text has the form of an address, but the image does not exist.
     #[error(
-        "{}: no such image file; check the name, or write `host:` before a host path that holds `:/`",
+        "cannot open '{}': no such file\n  help: check the name, or write 'host:' before a host path that contains ':/'",
         shown(image)
     )]
     MissingImage {
@@ -25,7 +25,7 @@ pub enum AddressError {
     },
     /// The path in the image does not start with `/`.
     #[error(
-        "`{image}:{path}`: a path in an image starts with `/`: write `{image}:/{path}`, or `host:` before a host path"
+        "invalid address '{image}:{path}': a path in an image starts with '/'\n  help: write '{image}:/{path}', or 'host:' before a host path"
     )]
     RelativePath {
         /// The text before the colon.
@@ -34,22 +34,25 @@ pub enum AddressError {
         path: String,
     },
     /// The image is a directory.
-    #[error("{}: is a directory of the host, not an image; name a file or device", shown(path))]
+    #[error(
+        "cannot open '{}': is a directory of the host, not an image\n  help: name a file or device",
+        shown(path)
+    )]
     HostDirectory {
         /// The directory.
         path: PathBuf,
     },
     /// The text is `-`, but the command needs an image.
     #[error(
-        "an image cannot be read from standard input, because it is read out of order; save it to a file"
+        "cannot open standard input as an image: images are not read from start to end\n  help: save the image to a file"
     )]
     ImageFromStdin,
     /// The syntax of the partition is wrong.
-    #[error("`@{part}`: {why}")]
+    #[error("invalid partition '@{part}': {why}")]
     Part {
         /// The text after the `@`.
         part: String,
-        /// The error, and what to write instead.
+        /// The reason and the correct syntax.
         why: &'static str,
     },
 }

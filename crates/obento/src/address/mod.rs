@@ -1,5 +1,4 @@
-//! The address syntax: every command uses it for files on the host, files in an image, and standard input and
-//! output.
+//! The address syntax. Every command uses it for files on the host, files in an image, and standard input and output.
 //!
 //! | text | meaning |
 //! |---|---|
@@ -7,18 +6,27 @@
 //! | `disk.img@2:/etc`, `disk.img@label=root:/etc` | a path in a partition |
 //! | `disk.img@+1048576:/` | a path in the file system that starts at this byte |
 //! | `disk.img:#12`, `disk.img:12`, `disk.img:<12>` | an inode by its number (a shell needs quotes around the last) |
+//! | `nfs://host/export:/etc` | a path in an NFS export |
+//! | `fuse:sshfs host:/dir:/etc` | a path on a FUSE server; the last `:/` ends the command line of the server |
 //! | `-` | standard input or output |
 //! | `host:odd:/name` | a host path that looks like an address |
 //! | anything else | a host path |
 //!
-//! The first `:/` whose left side is an existing file or device splits the text. Otherwise a text in
-//! the form of an address is an error and not a new host path: a mistyped image must not become a directory.
-//! A text that is the path of an existing host file is a host path, unless an image splits it.
+//! The parser checks a text in this order:
 //!
-//! `disk.img:etc`, without the `/`, is an error if the image exists.
+//! 1. A text with one of the prefixes `host:`, `fuse:` and `nfs://`, or the text `-`, has the meaning in the table.
+//! 2. The parser looks for a colon that a path or an inode number follows. The first such colon whose left side is an
+//!    existing file or device separates the image from the file in the image.
+//! 3. If a file with the whole text as its path exists on the host, the text is a host path.
+//! 4. Otherwise, a text in the form of an address is an error. It is not the path of a new host file, since a
+//!    mistyped image must not become a directory.
+//! 5. Any other text is a host path.
 //!
-//! Parsing depends on the host only through [`HostEntry`], which is a parameter. The rest is a function of
-//! the text.
+//! If the image exists, `disk.img:etc` without the `/` is an error. `IMAGE:12` without brackets is an address only if
+//! the image exists.
+//!
+//! The parser accesses the host only through [`HostEntry`], which is a parameter. Apart from that, the result depends
+//! only on the text.
 
 mod error;
 mod part;
@@ -33,16 +41,16 @@ use obento_base::Ino;
 
 use crate::text::{self, escaped};
 pub use error::AddressError;
-pub use part::Part;
+pub use part::PartSelector;
 
-/// The file that an argument of a command names.
+/// The file that an argument of a command refers to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operand {
     /// A path of the host, which need not exist.
     Host(PathBuf),
     /// `-`: standard input or output.
     Stdio,
-    /// A place in an image.
+    /// A file in an image.
     Image(Address),
 }
 
@@ -51,15 +59,16 @@ pub enum Operand {
 pub struct Address {
     /// The image file or device.
     pub image: PathBuf,
-    /// The file system of the image, or `None` for the only one.
-    pub part: Option<Part>,
-    /// The file. `None` if only the image was named, which most commands treat as the root directory.
-    pub place: Option<Place>,
+    /// The file system in the image. With `None`, the image must contain only one.
+    pub part: Option<PartSelector>,
+    /// The file in the file system. `None` if the text contains only the image; most commands then use the root
+    /// directory.
+    pub place: Option<FileSelector>,
 }
 
 /// A file in a file system.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum FileSelector {
     /// An absolute path as bytes, in any encoding.
     Path(Vec<u8>),
     /// An inode number.
@@ -78,8 +87,7 @@ pub enum HostEntry {
 }
 
 impl HostEntry {
-    /// Looks up `path` on the host. If the lookup fails, returns `File`: opening the file then reports the
-    /// reason.
+    /// Looks up `path` on the host. Returns `File` if the lookup fails. Opening the file then fails with the reason.
     pub fn look_up(path: &Path) -> Self {
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Self::Directory,
@@ -103,7 +111,7 @@ impl Operand {
     /// Parses an argument. `entry` looks up the files of the host.
     ///
     /// ```
-    /// use obento::{HostEntry, Operand, Part, Place};
+    /// use obento::{HostEntry, Operand, PartSelector, FileSelector};
     /// # use std::path::Path;
     ///
     /// let host = |path: &Path| match path.to_str() {
@@ -112,8 +120,8 @@ impl Operand {
     /// };
     /// let Ok(Operand::Image(address)) = Operand::parse_with("disk.img@2:/etc".as_ref(), &host) else { panic!() };
     /// assert_eq!(address.image, Path::new("disk.img"));
-    /// assert_eq!(address.part, Some(Part::Number(2)));
-    /// assert_eq!(address.place, Some(Place::Path(b"/etc".to_vec())));
+    /// assert_eq!(address.part, Some(PartSelector::Number(2)));
+    /// assert_eq!(address.place, Some(FileSelector::Path(b"/etc".to_vec())));
     ///
     /// // A mistyped image is an error, never a new file on the host.
     /// assert!(Operand::parse_with("dsik.img:/etc".as_ref(), &host).is_err());
@@ -129,10 +137,13 @@ impl Operand {
         if let Some(path) = bytes.strip_prefix(b"host:") {
             return Ok(Self::Host(PathBuf::from(OsString::from_vec(path.to_vec()))));
         }
+        if let Some(address) = server_address(bytes) {
+            return Ok(Self::Image(address));
+        }
         let splits = splits(bytes);
         for split in &splits {
             if let Some((image, part)) = image_and_part(split.left, entry) {
-                let part = part.map(Part::parse).transpose()?;
+                let part = part.map(PartSelector::parse).transpose()?;
                 return Ok(Self::Image(Address { image, part, place: Some(split.place.clone()) }));
             }
         }
@@ -157,8 +168,8 @@ fn relative_path(text: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Option<Addr
 }
 
 impl Address {
-    /// Parses an argument of a command that treats a bare image as its root directory: `disk.img`,
-    /// `disk.img@2`, and all addresses.
+    /// Parses an argument of a command that uses the root directory if the text contains only an image. Accepts
+    /// `disk.img`, `disk.img@2`, and all addresses.
     pub fn parse(text: &OsStr) -> Result<Self, AddressError> {
         Self::parse_with(text, &HostEntry::look_up)
     }
@@ -174,21 +185,57 @@ impl Address {
             return Err(AddressError::HostDirectory { path });
         }
         match image_and_part(path.as_os_str().as_bytes(), entry) {
-            Some((image, part)) => Ok(Self { image, part: part.map(Part::parse).transpose()?, place: None }),
+            Some((image, part)) => {
+                Ok(Self { image, part: part.map(PartSelector::parse).transpose()?, place: None })
+            }
             None => Err(missing_image(path.as_os_str().as_bytes(), entry)),
         }
     }
 
-    /// Returns the file, which is the root directory if only the image was named.
-    pub fn place_or_root(&self) -> Place {
-        self.place.clone().unwrap_or_else(|| Place::Path(b"/".to_vec()))
+    /// Returns the command line of the FUSE server or the URL of the NFS export, if the address refers to a server.
+    ///
+    /// ```
+    /// use obento::Address;
+    ///
+    /// let address = Address::parse("fuse:sshfs host:/dir:/etc".as_ref())?;
+    /// assert_eq!(address.server(), Some("sshfs host:/dir".as_ref()));
+    /// # Ok::<(), obento::AddressError>(())
+    /// ```
+    pub fn server(&self) -> Option<&OsStr> {
+        server_of(&self.image)
     }
+
+    /// Returns the file. If the text contained only the image, returns the root directory.
+    pub fn place_or_root(&self) -> FileSelector {
+        self.place.clone().unwrap_or_else(|| FileSelector::Path(b"/".to_vec()))
+    }
+}
+
+/// The start of an address that names a FUSE server.
+const SERVER: &[u8] = b"fuse:";
+/// The start of an address that names an NFS export.
+const EXPORT: &[u8] = b"nfs://";
+
+/// Returns the command line of the FUSE server or the whole URL of the NFS export that `image` refers to.
+pub fn server_of(image: &Path) -> Option<&OsStr> {
+    let bytes = image.as_os_str().as_bytes();
+    let export = Some(bytes).filter(|bytes| bytes.starts_with(EXPORT));
+    bytes.strip_prefix(SERVER).or(export).map(OsStr::from_bytes)
+}
+
+/// Parses the address of a FUSE server or of an NFS export. A server has one file system.
+fn server_address(text: &[u8]) -> Option<Address> {
+    let start = [SERVER, EXPORT].into_iter().find(|start| text.starts_with(start))?.len();
+    let end = text[start..].windows(2).rposition(|pair| pair == b":/");
+    let (image, place) = text.split_at(end.map_or(text.len(), |end| start + end));
+    let place = place.get(1..).map(|path| FileSelector::Path(path.to_vec()));
+    Some(Address { image: PathBuf::from(OsString::from_vec(image.to_vec())), part: None, place })
 }
 
 /// A way to split the text into the parts of an address.
 struct Split<'a> {
     left: &'a [u8],
-    place: Place,
+    place: FileSelector,
     /// Whether the place is a number without brackets. `IMAGE:12` is an address only if the image exists,
     /// because the name of a file may have this form.
     bare_number: bool,
@@ -203,9 +250,9 @@ fn splits(text: &[u8]) -> Vec<Split<'_>> {
             let bracketed = right.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
             let marked = bracketed.or_else(|| right.strip_prefix(b"#"));
             let (place, bare_number) = match (right.first()?, marked) {
-                (b'/', _) => (Place::Path(right.to_vec()), false),
-                (_, Some(digits)) => (Place::Inode(number(digits)?), false),
-                _ => (Place::Inode(number(right)?), true),
+                (b'/', _) => (FileSelector::Path(right.to_vec()), false),
+                (_, Some(digits)) => (FileSelector::Inode(number(digits)?), false),
+                _ => (FileSelector::Inode(number(right)?), true),
             };
             Some(Split { left, place, bare_number })
         })
@@ -266,7 +313,7 @@ impl fmt::Display for Address {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FileSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => write!(f, "{}", text::escaped(path)),

@@ -7,22 +7,23 @@ use crate::text::escaped;
 
 /// The selection of a file system of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum PartSelector {
     /// The partition with this number, from 1.
     Number(u32),
     /// The partition with this GPT name.
     Name(Vec<u8>),
     /// The partition whose file system has this label.
     Label(Vec<u8>),
-    /// The partition with this UUID, or whose file system has it: hexadecimal digits and `-`, in lower case.
+    /// The partition that has this UUID, or whose file system has it. The UUID consists of hexadecimal digits and
+    /// `-`, in lower case.
     Uuid(String),
-    /// The file system that starts at this byte, independent of a partition table.
+    /// The file system that starts at this byte. The partition table is not used.
     Offset(u64),
     /// The partition with this GPT name, file system label or UUID.
     Any(Vec<u8>),
 }
 
-impl Part {
+impl PartSelector {
     /// Parses the text after the `@`.
     pub fn parse(text: &[u8]) -> Result<Self, AddressError> {
         let wrong = |why| AddressError::Part { part: escaped(text).to_string(), why };
@@ -97,7 +98,7 @@ fn parse_uuid(text: &[u8]) -> Option<String> {
 }
 
 /// Prints the part as it is written after the `@`.
-impl fmt::Display for Part {
+impl fmt::Display for PartSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (key, value) = match self {
             Self::Number(number) => return write!(f, "{number}"),

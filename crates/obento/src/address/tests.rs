@@ -15,15 +15,15 @@ fn operand(text: &str) -> Result<Operand, AddressError> {
     Operand::parse_with(text.as_ref(), &host)
 }
 
-fn image(text: &str) -> (String, Option<Part>, Option<Place>) {
+fn image(text: &str) -> (String, Option<PartSelector>, Option<FileSelector>) {
     match Address::parse_with(text.as_ref(), &host) {
         Ok(address) => (address.image.to_str().unwrap().into(), address.part, address.place),
         other => panic!("{text}: {other:?}"),
     }
 }
 
-fn path(path: &str) -> Option<Place> {
-    Some(Place::Path(path.into()))
+fn path(path: &str) -> Option<FileSelector> {
+    Some(FileSelector::Path(path.into()))
 }
 
 #[test]
@@ -54,18 +54,18 @@ fn a_missing_image_is_an_error_and_never_a_host_path() {
 }
 
 #[test]
-fn a_path_in_an_image_that_lacks_its_slash_is_told_how_to_be_written() {
+fn a_path_in_an_image_without_its_slash_is_reported_with_the_right_spelling() {
     for text in ["disk.img:etc/passwd", "disk.img@2:etc", "disk.img:"] {
         let error = operand(text).unwrap_err();
         assert!(matches!(error, AddressError::RelativePath { .. }), "{text}: {error}");
     }
     let text = operand("disk.img:etc").unwrap_err().to_string();
-    assert!(text.contains("write `disk.img:/etc`"), "{text}");
+    assert!(text.contains("write 'disk.img:/etc'"), "{text}");
     assert_eq!(operand("host:disk.img:etc"), Ok(Operand::Host("disk.img:etc".into())));
 }
 
 #[test]
-fn a_host_path_is_what_looks_like_no_address_exists_as_it_stands_or_is_escaped() {
+fn a_host_path_is_not_an_address_or_exists_literally_or_is_escaped() {
     let host_path = |path: &str| Ok(Operand::Host(path.into()));
     assert_eq!(operand("file"), host_path("file"));
     assert_eq!(operand("a:b"), host_path("a:b"));
@@ -82,28 +82,28 @@ fn a_host_path_is_what_looks_like_no_address_exists_as_it_stands_or_is_escaped()
 #[test]
 fn a_file_whose_own_name_holds_an_at_sign_wins_over_a_partition() {
     assert_eq!(image("a@b:/x"), ("a@b".into(), None, path("/x")));
-    assert_eq!(image("a@1@2:/x"), ("a@1".into(), Some(Part::Number(2)), path("/x")));
+    assert_eq!(image("a@1@2:/x"), ("a@1".into(), Some(PartSelector::Number(2)), path("/x")));
     assert_eq!(image("/mnt/@home/d.img:/x"), ("/mnt/@home/d.img".into(), None, path("/x")));
-    assert_eq!(image("/mnt/@home/d.img@3"), ("/mnt/@home/d.img".into(), Some(Part::Number(3)), None));
+    assert_eq!(image("/mnt/@home/d.img@3"), ("/mnt/@home/d.img".into(), Some(PartSelector::Number(3)), None));
     assert_eq!(image("odd:/image@3:/x").0, "odd");
 }
 
 #[test]
 fn a_partition_is_a_number_an_offset_or_something_it_is_called() {
     let part = |text: &str| image(&format!("disk.img@{text}:/")).1.unwrap();
-    assert_eq!(part("2"), Part::Number(2));
-    assert_eq!(part("+1048576"), Part::Offset(1 << 20));
-    assert_eq!(part("+1M"), Part::Offset(1 << 20));
-    assert_eq!(part("+0x200"), Part::Offset(512));
-    assert_eq!(part("name=EFI"), Part::Name(b"EFI".into()));
-    assert_eq!(part("label=a%40b%3a%2F%ff"), Part::Label(b"a@b:/\xff".into()));
-    assert_eq!(part("uuid=ABCD-01"), Part::Uuid("abcd-01".into()));
-    assert_eq!(part("root"), Part::Any(b"root".into()));
-    assert_eq!(part("x=y"), Part::Any(b"x=y".into()));
+    assert_eq!(part("2"), PartSelector::Number(2));
+    assert_eq!(part("+1048576"), PartSelector::Offset(1 << 20));
+    assert_eq!(part("+1M"), PartSelector::Offset(1 << 20));
+    assert_eq!(part("+0x200"), PartSelector::Offset(512));
+    assert_eq!(part("name=EFI"), PartSelector::Name(b"EFI".into()));
+    assert_eq!(part("label=a%40b%3a%2F%ff"), PartSelector::Label(b"a@b:/\xff".into()));
+    assert_eq!(part("uuid=ABCD-01"), PartSelector::Uuid("abcd-01".into()));
+    assert_eq!(part("root"), PartSelector::Any(b"root".into()));
+    assert_eq!(part("x=y"), PartSelector::Any(b"x=y".into()));
 }
 
 #[test]
-fn a_partition_written_wrongly_says_what_to_write() {
+fn a_misspelt_partition_is_reported_with_the_right_spelling() {
     for wrong in [
         "",
         "0",
@@ -126,15 +126,15 @@ fn a_partition_written_wrongly_says_what_to_write() {
 
 #[test]
 fn an_inode_is_addressed_by_its_number() {
-    let inode = |ino| Some(Place::Inode(Ino(ino)));
+    let inode = |ino| Some(FileSelector::Inode(Ino(ino)));
     assert_eq!(image("disk.img:<12>").2, inode(12));
     assert_eq!(image("disk.img:12").2, inode(12));
-    assert_eq!(image("disk.img@2:<12>"), ("disk.img".into(), Some(Part::Number(2)), inode(12)));
+    assert_eq!(image("disk.img@2:<12>"), ("disk.img".into(), Some(PartSelector::Number(2)), inode(12)));
     assert!(matches!(operand("disk.img:<12"), Err(AddressError::RelativePath { .. })));
 }
 
 #[test]
-fn an_address_prints_as_it_is_written_and_reads_back() {
+fn an_address_prints_as_written_and_parses_again() {
     for text in [
         "disk.img:/etc",
         "disk.img@2:/",
@@ -147,13 +147,13 @@ fn an_address_prints_as_it_is_written_and_reads_back() {
         assert_eq!(address.to_string(), text);
     }
     let hostile =
-        Address { image: "disk.img".into(), part: None, place: Some(Place::Path(b"/\x1b[2J".into())) };
+        Address { image: "disk.img".into(), part: None, place: Some(FileSelector::Path(b"/\x1b[2J".into())) };
     assert_eq!(hostile.to_string(), r"disk.img:/\x1b[2J");
 }
 
 proptest::proptest! {
     #[test]
-    fn whatever_is_written_parses_or_says_why(text in "[a@:/<>0-9%=+-]{0,24}") {
+    fn every_expression_parses_or_is_refused_with_a_reason(text in "[a@:/<>0-9%=+-]{0,24}") {
         let everywhere = |path: &Path| match path.as_os_str().len() & 1 { 0 => HostEntry::File, _ => HostEntry::Missing };
         let _ = Operand::parse_with(text.as_ref(), &everywhere);
         let _ = Address::parse_with(text.as_ref(), &everywhere);
@@ -161,8 +161,8 @@ proptest::proptest! {
 
     #[test]
     fn every_part_that_prints_reads_back(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 1..12)) {
-        for part in [Part::Name(bytes.clone()), Part::Label(bytes)] {
-            proptest::prop_assert_eq!(Part::parse(part.to_string().as_bytes()), Ok(part));
+        for part in [PartSelector::Name(bytes.clone()), PartSelector::Label(bytes)] {
+            proptest::prop_assert_eq!(PartSelector::parse(part.to_string().as_bytes()), Ok(part));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Moves the bytes of all files to the image, in several threads.
+//! Copies the bytes of all files to the image, in several threads.
 //!
-//! Each thread takes the next few files in the order of their positions, so that the threads together write
-//! the image from front to back. A large file is moved in parts.
+//! Each thread takes the next few files in the order of their positions in the image. The threads together therefore
+//! write the image from front to back. A large file is copied in parts.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -94,7 +94,7 @@ impl Common<'_> {
     }
 
     /// Moves files until none remain or a thread fails.
-    fn work(&self, mover: &mut Mover<'_>, mut told: impl FnMut() -> bool) -> Result<(), HostError> {
+    fn work(&self, mover: &mut Mover<'_>, mut reported: impl FnMut() -> bool) -> Result<(), HostError> {
         let mut jobs = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {
             match self.queue.lock() {
@@ -110,7 +110,7 @@ impl Common<'_> {
             }
             let ended = jobs.iter().filter(|job| job.is_last).count();
             self.files.fetch_add(ended as u64, Ordering::Relaxed);
-            if told() {
+            if reported() {
                 return Err(HostError::Stopped);
             }
         }
@@ -132,7 +132,7 @@ fn total(tree: &Tree, supply: &Supply) -> (u64, u64) {
 
 /// The image and the position of the volume in it.
 #[derive(Clone, Copy)]
-pub(super) struct Ground<'a> {
+pub(super) struct VolumeInImage<'a> {
     /// The image.
     pub fresh: &'a FreshFile,
     /// The first byte of the volume in the image.
@@ -144,11 +144,11 @@ pub(super) struct Ground<'a> {
 pub(super) fn move_all(
     read: &Read,
     plan: &dyn BuildPlan,
-    ground: Ground<'_>,
+    position: VolumeInImage<'_>,
     threads: usize,
     observer: &mut dyn Observer,
 ) -> Result<u64, BuildFailure> {
-    let (tree, supply, Ground { fresh, start }) = (&read.tree, &read.supply, ground);
+    let (tree, supply, VolumeInImage { fresh, start }) = (&read.tree, &read.supply, position);
     let queue = Queue { tree, supply, plan, start, next: 0, rest: Vec::new() };
     let common = Common {
         queue: Mutex::new(queue),
@@ -173,12 +173,12 @@ pub(super) fn move_all(
             // If no thread can be started, the calling thread does all the work.
             let _ = std::thread::Builder::new().name("mover".into()).spawn_scoped(scope, helper);
         }
-        let told = || {
+        let reported = || {
             let (files, bytes) = (common.files.load(Ordering::Relaxed), common.bytes.load(Ordering::Relaxed));
             observer.progress(&Progress { files, bytes, path: b"" });
             observer.is_stopped()
         };
-        if let Err(error) = common.work(&mut mover(), told) {
+        if let Err(error) = common.work(&mut mover(), reported) {
             common.fail(error);
         }
     });

@@ -6,42 +6,42 @@ use obento_host::HostError;
 use crate::ByteDifference;
 use crate::text::escaped;
 
-/// The reason why an image was not built. No image exists.
+/// The reason why an image was not built. No image file was created or replaced.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BuildFailure {
     /// No driver builds images of this type.
-    #[error("obento does not know how to build the type '{}'", fs_type.escape_default())]
+    #[error("obento does not build volumes of type '{}'", fs_type.escape_default())]
     UnknownType {
         /// The type.
         fs_type: String,
     },
     /// Sources cannot be read, or contain unusable entries.
-    #[error("{} entries of the sources cannot be taken", .0.len())]
+    #[error("{} entries of the sources cannot be used", .0.len())]
     Sources(Vec<SourceProblem>),
     /// The format cannot store these files.
-    #[error("{} files cannot be held", .0.len())]
+    #[error("{} files cannot be stored", .0.len())]
     Unfit(Vec<SourceProblem>),
-    /// The format cannot have such a volume.
+    /// The format does not support a volume with these settings.
     #[error(transparent)]
     Format(FormatError),
     /// The requested size is not sufficient.
-    #[error("{size} bytes are too few, {needed} suffice")]
+    #[error("{size} bytes are too few; {needed} are required")]
     TooSmall {
         /// The requested size.
         size: u64,
         /// A sufficient size.
         needed: u64,
     },
-    /// The volume is full before the whole tree is written.
-    #[error("{size} bytes are too few for it")]
+    /// The volume became full before the whole tree was written.
+    #[error("the files do not fit in {size} bytes")]
     Full {
         /// The size of the volume.
         size: u64,
     },
-    /// The program that creates or opens the volume failed.
+    /// A program of another project, which creates or opens the volume, failed.
     #[error("{why}")]
     Other {
-        /// Its message.
+        /// The message of the program.
         why: String,
     },
     /// The layout of the disk is not possible.
@@ -58,7 +58,7 @@ pub enum BuildFailure {
         /// The reason.
         failure: Box<BuildFailure>,
     },
-    /// Standard input or another pipe cannot be read twice.
+    /// A source is standard input or another pipe, which cannot be read twice.
     #[error("standard input can be read only once")]
     OnlyOnce,
     /// The check of the finished volume reports problems, one line each.

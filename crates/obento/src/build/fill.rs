@@ -1,8 +1,8 @@
-//! Builds volumes of types that no driver builds: another program creates an empty volume, and the tree is
-//! copied into it.
+//! Builds volumes of types that no driver builds. Another program creates an empty volume, and the tree is copied
+//! into it.
 //!
-//! Two builds of such an image have different bytes: the other program and the kernel choose its UUID and the
-//! change times of its inodes. Like any other image, it gets its name only when it is complete.
+//! Two builds of such an image have different bytes, since the other program and the kernel choose the UUID and the
+//! change times of inodes. The image file gets its name only after it is complete.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -12,16 +12,17 @@ use obento_base::{DeviceNumber, Error, FileKind, Name, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::tree::{Body, Node, NodeAttr};
 use obento_driver::{Access, NodeId, Probe, Room, Tree};
-use obento_host::build::{Bytes, FreshFile, Reader};
+use obento_host::build::{FreshFile, Reader, SuppliedFile};
 use obento_host::tree::{LinkKey, Report, TreeOptions};
 use obento_host::{HostError, Metadata, SinkError, Xattr};
 
-use super::generic::{Holes, data_ranges, estimate};
+use super::container::{self, Comparison, Target};
+use super::generic::{HoleCost, data_ranges, estimate};
 use super::source::{self, Read};
 use super::{BuildFailure, BuildSettings, BuildSource, SourceProblem};
 use crate::copy::image::ImageWriter;
 use crate::copy::tree::FileError;
-use crate::copy::{CopyError, Trouble};
+use crate::copy::{CopyError, ProblemReason};
 use crate::{Image, Observer, Options, Progress, Registry, Volume};
 
 /// The most attempts with a size that was found. Each attempt is larger by half.
@@ -34,7 +35,7 @@ const CHUNK: usize = 256 << 10;
 /// block.
 const NODE: u64 = 4 << 10;
 
-/// Creates an empty volume in a file of zeros. Errors: a description of the failure.
+/// A function that creates an empty volume in a file of zeros. On failure, it returns a description.
 pub type MakeEmpty<'a> = dyn FnMut(BorrowedFd<'_>) -> Result<(), String> + 'a;
 
 /// The result of a build.
@@ -48,16 +49,17 @@ pub struct FillReport {
     pub excluded: u64,
     /// Notices about the sources.
     pub notes: Vec<String>,
-    /// As [`BuildReport::lost`](crate::BuildReport::lost).
+    /// Files without some entries of their access control lists, as in
+    /// [`BuildReport::lost`](crate::BuildReport::lost).
     pub lost: Vec<SourceProblem>,
 }
 
-/// Builds the image `out`. `make` creates its empty volume, of at least `least` bytes if the settings have no
-/// size.
+/// Builds the image `out`. `make` creates its empty volume. If the settings contain no size, the volume has at least
+/// `least` bytes.
 ///
 /// # Errors
 ///
-/// [`BuildFailure`]. After an error, no image exists.
+/// [`BuildFailure`] lists the errors. After an error, no file was created or replaced at `out`.
 pub fn build_filled(
     out: &Path,
     sources: &[BuildSource],
@@ -68,7 +70,9 @@ pub fn build_filled(
 ) -> Result<FillReport, BuildFailure> {
     let read = source::read_all(out, sources, settings, None, observer)?;
     let (fresh, report) = filled(out, &read, (settings, least), registry, make, observer)?;
-    fresh.publish(settings.publish)?;
+    let identity = || container::identity_of(&read, settings);
+    let target = Target { path: out, format: settings.container, publish: settings.publish };
+    container::publish(fresh, target, identity, Comparison::Skip, observer)?;
     Ok(report)
 }
 
@@ -81,8 +85,8 @@ pub(super) fn filled(
     make: &mut MakeEmpty<'_>,
     observer: &mut dyn Observer,
 ) -> Result<(FreshFile, FillReport), BuildFailure> {
-    let kept = registry.engine_type(&settings.fs_type).map(|kind| Holes::of(kind.keeps));
-    let holes = kept.unwrap_or(Holes::Kept);
+    let kept = registry.engine_type(&settings.fs_type).map(|kind| HoleCost::of(kind.keeps));
+    let holes = kept.unwrap_or(HoleCost::Kept);
     let mut len = settings.size.unwrap_or_else(|| needed(&read.tree, holes, settings.room).max(least));
     for _ in 0..TRIES {
         len = len.next_multiple_of(STEP);
@@ -95,7 +99,7 @@ pub(super) fn filled(
 }
 
 /// Estimates the bytes of a volume of `tree`.
-fn needed(tree: &Tree, holes: Holes, room: Room) -> u64 {
+fn needed(tree: &Tree, holes: HoleCost, room: Room) -> u64 {
     let least = estimate(tree, holes).saturating_add(u64::from(tree.len()).saturating_mul(NODE));
     match room {
         Room::Free(percent) => least.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1),
@@ -156,7 +160,7 @@ impl<'a> Filler<'a> {
         let size = volume.statfs().map(|usage| usage.blocks.saturating_mul(usage.block_size.into()));
         let writer = ImageWriter::open(volume.vfs().root(), Vec::new(), TreeOptions::default());
         let (tree, files) = (&read.tree, read.tree.nodes().filter(|(_, node)| is_file(node)).count());
-        observer.total(files as u64, estimate(tree, Holes::Kept));
+        observer.total(files as u64, estimate(tree, HoleCost::Kept));
         Ok(Self {
             tree,
             reader: Reader::new(&read.supply),
@@ -181,26 +185,26 @@ impl<'a> Filler<'a> {
             let Some((name, id)) = level.next() else {
                 levels.pop();
                 let left = if levels.is_empty() { Ok(()) } else { self.writer.leave() };
-                self.told(NodeId::ROOT, left)?;
+                self.reported(NodeId::ROOT, left)?;
                 continue;
             };
             let (Some(node), Ok(name)) = (self.tree.node(id).copied(), Name::new(name)) else { continue };
             let made = self.entry(name, id, &node);
             let is_inside = made.is_ok() && node.body == Body::Directory;
-            self.told(id, made)?;
+            self.reported(id, made)?;
             if is_inside {
                 levels.push(self.level(id));
             }
         }
         self.writer.make_waiting();
-        self.told(NodeId::ROOT, Ok(()))?;
+        self.reported(NodeId::ROOT, Ok(()))?;
         if !self.problems.is_empty() {
             return Err(BuildFailure::Unfit(self.problems));
         }
         let size = self.size;
         self.writer.finish().map_err(|error| match error {
             CopyError::Target { error: Error::NoSpace, .. }
-            | CopyError::Problem(Trouble::Exhausted { .. }) => full(size),
+            | CopyError::Problem(ProblemReason::Exhausted { .. }) => full(size),
             CopyError::Host(error) => error.into(),
             error => BuildFailure::Other { why: error.to_string() },
         })
@@ -212,27 +216,29 @@ impl<'a> Filler<'a> {
 
     /// Records the problems of a node, and those of files that were written in batches. Errors: those that
     /// end the build.
-    fn told(&mut self, id: NodeId, made: Result<(), Trouble>) -> Result<(), BuildFailure> {
+    fn reported(&mut self, id: NodeId, made: Result<(), ProblemReason>) -> Result<(), BuildFailure> {
         let late = self.writer.late_problems().into_iter().map(|problem| (problem.path, problem.trouble));
         let own = made.err().map(|trouble| match trouble {
-            Trouble::Target { ref path, .. } | Trouble::Exhausted { ref path, .. } => (path.clone(), trouble),
+            ProblemReason::Target { ref path, .. } | ProblemReason::Exhausted { ref path, .. } => {
+                (path.clone(), trouble)
+            }
             trouble => (self.tree.path(id), trouble),
         });
         for (path, trouble) in late.chain(own) {
             match trouble {
-                Trouble::Target { error: Error::NoSpace, .. } | Trouble::Exhausted { .. } => {
+                ProblemReason::Target { error: Error::NoSpace, .. } | ProblemReason::Exhausted { .. } => {
                     return Err(full(self.size));
                 }
-                Trouble::Target { error: error @ (Error::ReadOnly | Error::Device(_)), .. } => {
+                ProblemReason::Target { error: error @ (Error::ReadOnly | Error::Device(_)), .. } => {
                     return Err(BuildFailure::Other { why: error.to_string() });
                 }
-                Trouble::Host(
+                ProblemReason::Host(
                     error @ (HostError::Stopped | HostError::System { .. } | HostError::Changed { .. }),
                 ) => {
                     return Err(error.into());
                 }
                 // A name that the format cannot store.
-                Trouble::Counted => {
+                ProblemReason::Counted => {
                     let why = Error::Invalid.to_string();
                     self.problems.push(SourceProblem { path, why });
                 }
@@ -242,7 +248,7 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    fn entry(&mut self, name: &Name, id: NodeId, node: &Node) -> Result<(), Trouble> {
+    fn entry(&mut self, name: &Name, id: NodeId, node: &Node) -> Result<(), ProblemReason> {
         let xattrs = self.xattrs(node);
         let meta = metadata(node, &xattrs);
         if node.body == Body::Directory {
@@ -277,13 +283,13 @@ impl<'a> Filler<'a> {
         (id, body): (NodeId, Body),
         size: u64,
         may_wait: bool,
-    ) -> Result<(), Trouble> {
-        self.progress(id).map_err(Trouble::Host)?;
+    ) -> Result<(), ProblemReason> {
+        self.progress(id).map_err(ProblemReason::Host)?;
         self.done.0 += 1;
         let ranges = data_ranges(self.tree, id, body);
         let bytes = match body {
             Body::File { data: Some(data), .. } => {
-                Some(self.reader.open(data.0, size).map_err(Trouble::Host)?)
+                Some(self.reader.open(data.0, size).map_err(ProblemReason::Host)?)
             }
             _ => None,
         };
@@ -291,7 +297,7 @@ impl<'a> Filler<'a> {
         let is_dense = ranges == [whole] || size == 0;
         if let Some(len) = usize::try_from(size).ok().filter(|len| *len <= CHUNK && may_wait && is_dense) {
             let buffer = &mut self.buffer[..len];
-            bytes.iter().try_for_each(|bytes| bytes.read_exact_at(buffer, 0)).map_err(Trouble::Host)?;
+            bytes.iter().try_for_each(|bytes| bytes.read_exact_at(buffer, 0)).map_err(ProblemReason::Host)?;
             if self.writer.file_later(name, meta, buffer)? {
                 self.done.1 += size;
                 return Ok(());
@@ -305,25 +311,25 @@ impl<'a> Filler<'a> {
                 while at < range.end {
                     let part = usize::try_from(range.end - at).unwrap_or(CHUNK).min(CHUNK);
                     let buffer = &mut self.buffer[..part];
-                    bytes.iter().try_for_each(|bytes: &Bytes<'_>| bytes.read_exact_at(buffer, at))?;
+                    bytes.iter().try_for_each(|bytes: &SuppliedFile<'_>| bytes.read_exact_at(buffer, at))?;
                     sink.bytes(buffer)?;
                     at += part as u64;
                     self.done.1 += part as u64;
-                    told(self.observer, self.done, b"")?;
+                    reported(self.observer, self.done, b"")?;
                 }
             }
             Ok::<_, SinkError>(sink.hole(size.saturating_sub(at))?)
         });
         match written {
             Ok(_) => Ok(()),
-            Err(FileError::Source(error)) => Err(Trouble::Volume(error)),
+            Err(FileError::Source(error)) => Err(ProblemReason::Volume(error)),
             Err(FileError::Trouble(trouble)) => Err(trouble),
         }
     }
 
     fn progress(&mut self, id: NodeId) -> Result<(), HostError> {
         if self.done.0.is_multiple_of(64) {
-            told(self.observer, self.done, &self.tree.path(id))
+            reported(self.observer, self.done, &self.tree.path(id))
         } else {
             Ok(())
         }
@@ -336,7 +342,7 @@ impl<'a> Filler<'a> {
     }
 }
 
-fn told(observer: &mut dyn Observer, (files, bytes): (u64, u64), path: &[u8]) -> Result<(), HostError> {
+fn reported(observer: &mut dyn Observer, (files, bytes): (u64, u64), path: &[u8]) -> Result<(), HostError> {
     observer.progress(&Progress { files, bytes, path });
     if observer.is_stopped() { Err(HostError::Stopped) } else { Ok(()) }
 }

@@ -1,19 +1,20 @@
-//! Builds images from trees. The sources are read into one tree in memory, the driver lays the tree out, and
-//! the bytes of files are copied directly to their positions in the image.
+//! Builds images from trees. The sources are read into one tree in memory, and the driver lays out the tree. The
+//! bytes of files are copied directly to their positions in the image.
 //!
 //! Order:
-//! 1. All sources are read, each one over the earlier ones ([`source`]). All their problems are reported
-//!    before anything is written.
+//! 1. All sources are read ([`source`]). A later source replaces files of earlier ones. All problems of the sources
+//!    are reported before anything is written.
 //! 2. The driver plans the volume ([`obento_driver::Build`]).
-//! 3. Several threads move the bytes ([`bytes`]), and the driver writes the rest.
-//! 4. The file gets its name.
+//! 3. Several threads copy the bytes of files ([`bytes`]), and the driver writes the rest.
+//! 4. The file is converted to the image format ([`container`]), and gets its name.
 //!
-//! Bytes from a pipe are spooled, or written before a plan exists ([`stream`]). A build that is to be
-//! verified is done twice, checked, and compared with its sources ([`verify`]).
+//! Bytes from a pipe are stored in a spool file, or written before a plan exists ([`stream`]). To verify a build, the
+//! image is built twice, checked, and compared with its sources ([`verify`]).
 //!
-//! Invariant: a source is hostile. Its names are data, and only [`model`] resolves them, within the tree.
+//! Invariant: sources are not trusted. Names in a source are data, and only [`model`] resolves them, within the tree.
 
 mod bytes;
+mod container;
 mod digest;
 mod disk;
 mod error;
@@ -22,6 +23,7 @@ mod generic;
 mod model;
 mod options;
 mod source;
+mod source_bytes;
 mod stream;
 mod verify;
 mod volume;
@@ -35,9 +37,10 @@ use obento_block::BlockDevice;
 use obento_driver::{FormatError, Formatted, Replay};
 use obento_host::build::FreshFile;
 
-use crate::{Image, Observer, Options, Part, Registry, diff_bytes};
+use crate::{Image, Observer, Options, PartSelector, Registry, diff_bytes};
+use container::{Comparison, Target};
 pub use disk::{
-    DiskReport, DiskSettings, EmptyMaker, PartitionContent, PartitionReport, PartitionSettings,
+    Blob, DiskReport, DiskSettings, EmptyMaker, PartitionContent, PartitionReport, PartitionSettings,
     PartitionSize, build_disk, build_disk_verified,
 };
 pub use error::{BuildFailure, SourceProblem};
@@ -55,22 +58,23 @@ pub struct BuildReport {
     pub files: u64,
     /// The number of directories.
     pub directories: u64,
-    /// The number of bytes of data that were moved.
+    /// The number of bytes of files that were copied.
     pub bytes: u64,
     /// The number of source entries that a pattern excluded.
     pub excluded: u64,
     /// Notices about the sources.
     pub notes: Vec<String>,
-    /// Files whose access control lists lack entries, because the tree lacks a user or group that the source names.
+    /// Files without some entries of their access control lists, because the tree does not define a user or group in
+    /// the entry.
     pub lost: Vec<SourceProblem>,
 }
 
-/// Builds the image `out` from `sources`, each one over the earlier ones. The image gets its name only when
-/// it is complete.
+/// Builds the image `out` from `sources`. A later source replaces files of earlier ones. The image file gets its name
+/// only after it is complete.
 ///
 /// # Errors
 ///
-/// [`BuildFailure`]. After an error, no image exists.
+/// [`BuildFailure`] lists the errors. After an error, no file was created or replaced at `out`.
 ///
 /// ```no_run
 /// use obento::{BuildSettings, BuildSource, Quiet, Registry, build};
@@ -90,13 +94,12 @@ pub fn build(
     registry: &Registry,
     observer: &mut dyn Observer,
 ) -> Result<BuildReport, BuildFailure> {
-    let Made { fresh, report, .. } = make(out, sources, settings, registry, observer)?;
-    fresh.publish(settings.publish)?;
-    Ok(report)
+    let made = make(out, sources, settings, registry, observer)?;
+    made.publish(out, settings, Comparison::Skip, observer)
 }
 
-/// Builds an image like [`build`], and verifies the result. The image gets its name only if all of these
-/// hold:
+/// Builds an image like [`build`], and verifies the result. The image file gets its name only if all of these
+/// conditions are met:
 /// - A second build has the same bytes.
 /// - The check of the volume reports nothing.
 /// - Each file in the volume equals its source, except for properties that the format does not store.
@@ -104,10 +107,12 @@ pub fn build(
 /// # Errors
 ///
 /// Those of [`build`], and:
+///
 /// - `OnlyOnce`: a source is a pipe, which cannot be read twice.
 /// - `NotSame`: two builds differ.
 /// - `NotSound`: the check reports a problem.
 /// - `Differs`: files differ from their sources.
+/// - `Other`: the converted file differs from the raw image.
 pub fn build_verified(
     out: &Path,
     sources: &[BuildSource],
@@ -122,13 +127,12 @@ pub fn build_verified(
     let second = make(out, sources, settings, registry, observer)?;
     let volume = Verified { part: None, read: &first.read, made: &first.report.formatted };
     let fresh = verified(first.fresh, second.fresh, &[volume], registry)?;
-    fresh.publish(settings.publish)?;
-    Ok(first.report)
+    Made { fresh, ..first }.publish(out, settings, Comparison::Compare, observer)
 }
 
 /// A volume of an image that is to be verified.
 struct Verified<'a> {
-    part: Option<Part>,
+    part: Option<PartSelector>,
     read: &'a Read,
     made: &'a Formatted,
 }
@@ -188,6 +192,22 @@ struct Made {
     report: BuildReport,
 }
 
+impl Made {
+    /// Gives the image its format and its name.
+    fn publish(
+        self,
+        out: &Path,
+        settings: &BuildSettings,
+        comparison: Comparison,
+        observer: &dyn Observer,
+    ) -> Result<BuildReport, BuildFailure> {
+        let identity = || container::identity_of(&self.read, settings);
+        let target = Target { path: out, format: settings.container, publish: settings.publish };
+        container::publish(self.fresh, target, identity, comparison, observer)?;
+        Ok(self.report)
+    }
+}
+
 /// Builds an image that has no name yet.
 fn make(
     out: &Path,
@@ -204,9 +224,9 @@ fn make(
     let (mut plan, fresh, came) = match read.stream.take() {
         Some(stream) => stream.plan(&read, settings)?,
         None => {
-            let plan = volume::plan(&read, settings, registry)?;
+            let (plan, came) = volume::plan(&read, settings, registry)?;
             let fresh = FreshFile::new(out, plan.device_len())?;
-            (plan, fresh, 0)
+            (plan, fresh, came)
         }
     };
     let moved = volume::write(&mut *plan, &read, (&fresh, 0), settings, observer)?;

@@ -1,8 +1,8 @@
 //! The tree that all sources are read into, and the resolution of paths within it.
 //!
-//! Invariant: a path starts at the root of the tree, and links on the way lead to places in the tree. `..` is
-//! rejected in a path of a source, and does not lead above the root in the target of a link. So no source can
-//! refer to the host.
+//! Invariant: a path starts at the root of the tree. Links are followed within the tree. A path of a source that
+//! contains `..` is rejected, and `..` in the target of a link does not lead above the root. A source therefore
+//! cannot refer to a file of the host.
 
 use std::collections::HashSet;
 
@@ -20,19 +20,19 @@ const MAX_IMPLIED: u32 = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum PathError {
     /// The path contains `..`.
-    #[error("its path has `..` in it, which could lead out of the image")]
+    #[error("the path contains '..', which could lead out of the image")]
     LeadsUp,
     /// A component is not a valid name.
-    #[error("its path is none")]
+    #[error("invalid path")]
     NoPath,
     /// A component is not a directory.
-    #[error("something on its way is no directory")]
+    #[error("a component of the path is not a directory")]
     NotDirectory,
     /// The links form a loop.
-    #[error("there are too many links on its way")]
+    #[error("the path contains too many symbolic links")]
     Loop,
     /// The tree is full.
-    #[error("there are too many files")]
+    #[error("too many files")]
     Full,
     /// Too many directories are implied.
     #[error(

@@ -9,6 +9,7 @@ use obento_driver::Room;
 use obento_host::build::Publish;
 use obento_host::compressed::UnpackLimits;
 
+use crate::convert::ConvertFormat;
 use crate::import::Selection;
 
 /// The most threads. More would wait for each other.
@@ -23,9 +24,10 @@ pub enum BuildSource {
     Archive(Input),
     /// A tar archive with whiteouts: a layer of a container image.
     Layer(Input),
-    /// An OCI image layout or the output of `docker save`, as a directory or a tar archive: the layers of the
-    /// image that its index names. If there are several images, [`BuildSettings::image`] selects one by its
-    /// tag (`org.opencontainers.image.ref.name`), its platform (`linux/arm64`, `linux/arm/v7`) or its digest.
+    /// An OCI image layout or the output of `docker save`, as a directory or a tar archive. The layers of the image
+    /// that its index refers to are the contents. If the index refers to several images, [`BuildSettings::image`]
+    /// selects one. It contains the tag (`org.opencontainers.image.ref.name`), the platform (`linux/arm64`,
+    /// `linux/arm/v7`) or the digest of the image.
     OciLayout(PathBuf),
     /// A manifest in the format of mtree(5).
     Mtree(PathBuf),
@@ -87,35 +89,35 @@ pub enum Input {
 /// How the bytes of an archive from a pipe are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pipes {
-    /// Stores them in an unnamed file beside the image until the volume is laid out. The image has the same
-    /// bytes as one of the same archive in a file.
+    /// Stores the bytes in an unnamed file beside the image until the volume is laid out. The image has the same
+    /// bytes as if the archive were a file.
     #[default]
     Spool,
-    /// Writes them directly to their positions, in the order of their arrival, if the driver supports that.
-    /// No second copy of the bytes is needed. The layout differs from that of the same archive in a file.
+    /// Writes the bytes directly to their positions, in the order of their arrival, if the driver supports that. No
+    /// second copy of the bytes is needed. The layout differs from that of an archive in a file.
     Stream,
 }
 
 /// The owner of the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Owner {
-    /// Root for a directory of the host; the stored owners for all other sources.
+    /// For a directory of the host, root owns all files. For other sources, the owners in the source are used.
     #[default]
     Source,
-    /// The stored owners, also for a directory of the host.
+    /// The owners in the source are used, also for a directory of the host.
     Keep,
-    /// This user and group for all files, except where a manifest sets an owner.
+    /// This user and group own all files, except files for which a manifest sets the owner.
     Is(u32, u32),
 }
 
-/// A map of numbers of users or groups.
+/// A mapping of a range of user IDs or group IDs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IdMap {
-    /// The first number of a source.
+    /// The first ID in the source.
     pub from: u32,
-    /// The number that it is mapped to.
+    /// The ID that the first ID is mapped to.
     pub to: u32,
-    /// How many consecutive numbers are mapped, including the first.
+    /// The number of consecutive IDs that are mapped.
     pub count: u32,
 }
 
@@ -141,42 +143,43 @@ pub struct BuildSettings {
     pub features: Vec<String>,
     /// Settings, as in [`FormatOptions::settings`](crate::FormatOptions::settings).
     pub settings: Vec<(String, String)>,
-    /// The time of the volume and the latest time of a file, in seconds since 1970. `None` uses the newest
-    /// time of a file as the time of the volume.
+    /// The time of the volume, in seconds since 1970. Later times of files are replaced by this time. `None` uses the
+    /// newest time of a file as the time of the volume.
     pub epoch: Option<i64>,
     /// The owner of the files.
     pub owner: Owner,
-    /// The maps of users.
+    /// The mappings of user IDs.
     pub map_uid: Vec<IdMap>,
-    /// The maps of groups.
+    /// The mappings of group IDs.
     pub map_gid: Vec<IdMap>,
     /// The change of permission bits.
     pub chmod: Option<ChangeMode>,
-    /// Patterns of entries that are excluded with everything below them: a component anywhere in a path, or
-    /// several components with `/` between them.
+    /// Patterns of entries to exclude, with everything below them. A pattern without `/` matches a component anywhere
+    /// in a path. A pattern with `/` matches consecutive components.
     pub exclude: Vec<Vec<u8>>,
     /// Whether the extended attributes of files from a directory of the host are stored.
     pub xattrs: bool,
     /// The image of an OCI layout with several images, as described at [`BuildSource::OciLayout`].
     pub image: Option<String>,
-    /// Further bytes that the UUID and the seeds are derived from, to distinguish two volumes of the same
-    /// tree.
+    /// Further input for the UUID and the seeds, to distinguish two volumes with the same tree.
     pub salt: Vec<u8>,
     /// The limits of unpacking compressed sources.
     pub unpack: UnpackLimits,
-    /// Directories of the host that may contain the files that a manifest names, besides the directory of the
-    /// manifest.
+    /// Directories of the host that may contain the files that a manifest refers to, in addition to the directory of
+    /// the manifest.
     pub contents: Vec<PathBuf>,
     /// How the bytes of an archive from a pipe are handled.
     pub pipes: Pipes,
+    /// The format of the image.
+    pub container: ConvertFormat,
     /// What happens if the image exists.
     pub publish: Publish,
-    /// The number of threads that read and move files. 0 uses one for each processor, up to 4.
+    /// The number of threads that read and copy files. 0 uses one thread per processor, up to 4.
     pub threads: usize,
 }
 
 impl BuildSettings {
-    /// Returns the defaults for the type `fs_type`. A tenth of the volume stays free.
+    /// Returns the defaults for the type `fs_type`. 10 % of the volume stay free.
     pub fn new(fs_type: &str) -> Self {
         Self {
             fs_type: fs_type.into(),
@@ -199,6 +202,7 @@ impl BuildSettings {
             unpack: UnpackLimits::default(),
             contents: Vec::new(),
             pipes: Pipes::default(),
+            container: ConvertFormat::Raw,
             publish: Publish::Keep,
             threads: 0,
         }

@@ -1,5 +1,5 @@
-//! Writes archives from a pipe: the bytes of files are written to the image on arrival, at positions that the
-//! driver assigns, and the volume is planned around them.
+//! Writes archives from a pipe. The bytes of files are written to the image on arrival, at positions that the driver
+//! assigns. The volume is planned around them later.
 
 use std::ops::Range;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use obento_driver::tree::DataId;
 use obento_driver::{BuildPlan, Receive, TreeBuilder};
 use obento_host::HostError;
-use obento_host::build::{FreshFile, Inflow};
+use obento_host::build::{FreshFile, StreamedImage};
 
 use super::source::Read;
 use super::{BuildFailure, BuildSettings, volume};
@@ -19,7 +19,7 @@ const BLOCK: u64 = 4096;
 /// An image that receives files before it is planned.
 pub(super) struct Stream {
     receive: Box<dyn Receive>,
-    inflow: Inflow,
+    streamed_image: StreamedImage,
     /// The ranges of the current file, and the position of each.
     places: Vec<(Range<u64>, u64)>,
     /// The number of bytes that were received and written.
@@ -43,8 +43,8 @@ impl Stream {
         };
         let fresh = FreshFile::new(out, 0)?;
         let block = settings.block_size.map_or(BLOCK, u64::from);
-        let inflow = Inflow::new(fresh, block, settings.size.unwrap_or(u64::MAX));
-        Ok(Some(Self { receive, inflow, places: Vec::new(), bytes: 0 }))
+        let streamed_image = StreamedImage::new(fresh, block, settings.size.unwrap_or(u64::MAX));
+        Ok(Some(Self { receive, streamed_image, places: Vec::new(), bytes: 0 }))
     }
 
     /// Begins file number `data` of `size` bytes with data in `ranges`. Errors: Host, if no volume can store
@@ -71,7 +71,7 @@ impl Stream {
                 return Ok(());
             };
             let len = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(bytes.len());
-            self.inflow.write(offset + (at - range.start), &bytes[..len])?;
+            self.streamed_image.write(offset + (at - range.start), &bytes[..len])?;
             bytes = &bytes[len..];
             at += len as u64;
         }
@@ -92,7 +92,7 @@ impl Stream {
             _ => gone.push(range),
         });
         let plan = planned.map_err(|error| BuildFailure::of_plan(error, &read.tree))?;
-        let fresh = self.inflow.finish(plan.device_len(), &gone)?;
+        let fresh = self.streamed_image.finish(plan.device_len(), &gone)?;
         Ok((plan, fresh, self.bytes))
     }
 }

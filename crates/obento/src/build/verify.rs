@@ -11,12 +11,12 @@ use obento_driver::{
 };
 use obento_env::SystemClock;
 use obento_host::HostError;
-use obento_host::build::{Bytes, Reader};
+use obento_host::build::{Reader, SuppliedFile};
 use obento_vfs::Node;
 
 use super::source::Read;
 use super::{BuildFailure, SourceProblem};
-use crate::{CheckError, Image, Part, Volume, check};
+use crate::{CheckError, Image, PartSelector, Volume, check};
 
 /// The most differences that are reported.
 const REPORTED: usize = 1000;
@@ -36,7 +36,7 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// - `Host`: a source cannot be read.
 pub(super) fn verify(
     image: &Image,
-    part: Option<&Part>,
+    part: Option<&PartSelector>,
     read: &Read,
     made: &Formatted,
 ) -> Result<(), BuildFailure> {
@@ -47,7 +47,7 @@ pub(super) fn verify(
     if problems.is_empty() { Ok(()) } else { Err(BuildFailure::Differs(problems)) }
 }
 
-fn expect_sound(image: &Image, part: Option<&Part>) -> Result<(), BuildFailure> {
+fn expect_sound(image: &Image, part: Option<&PartSelector>) -> Result<(), BuildFailure> {
     let mut findings: Vec<Finding> = Vec::new();
     match check(image, part, &CheckOptions::new(Arc::new(SystemClock)), &mut findings) {
         Ok(_) | Err(CheckError::NotSupported { .. }) => {}
@@ -96,7 +96,7 @@ impl<'a> Comparison<'a> {
             volume,
             tree: &read.tree,
             reader: Reader::new(&read.supply),
-            limits: volume.file_system().limits(),
+            limits: volume.vfs().limits(),
             lost: lost.collect(),
             inodes: HashMap::new(),
             problems: Vec::new(),
@@ -322,7 +322,7 @@ fn chunks(range: Range<u64>) -> impl Iterator<Item = (u64, usize)> {
 }
 
 /// Returns the first byte of `range` in which a file of the image differs from its source.
-fn differing(node: &Node, source: Option<&Bytes<'_>>, range: Range<u64>) -> Result<Option<u64>, Stop> {
+fn differing(node: &Node, source: Option<&SuppliedFile<'_>>, range: Range<u64>) -> Result<Option<u64>, Stop> {
     let Some(source) = source else { return Ok(None) };
     let (mut found, mut expected) = (vec![0; CHUNK], vec![0; CHUNK]);
     for (at, len) in chunks(range) {

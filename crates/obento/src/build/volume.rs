@@ -8,22 +8,30 @@ use obento_driver::{Build, BuildOptions, BuildPlan, FormatOptions, Tree};
 use obento_env::{Clock as _, FixedClock, SystemClock};
 use obento_host::build::FreshFile;
 
-use super::bytes::{self, Ground};
+use super::bytes::{self, VolumeInImage};
 use super::digest::Seed;
 use super::generic::Generic;
 use super::source::Read;
+use super::source_bytes::SourceBytes;
 use super::{BuildFailure, BuildReport, BuildSettings};
 use crate::{Observer, Registry};
 
-/// Lays out the tree that was read. Errors: UnknownType; those of the driver, with paths.
+/// Lays out the tree that was read. Returns the plan and the number of bytes of files that it contains. Errors:
+/// UnknownType; those of the driver, with paths.
 pub(super) fn plan<'t>(
     read: &'t Read,
     settings: &BuildSettings,
     registry: &Registry,
-) -> Result<Box<dyn BuildPlan + 't>, BuildFailure> {
+) -> Result<(Box<dyn BuildPlan + 't>, u64), BuildFailure> {
     let options = build_options(&read.tree, settings);
-    let planned = with_builder(settings, registry, |builder| builder.plan(&read.tree, &options))?;
-    planned.map_err(|error| BuildFailure::of_plan(error, &read.tree))
+    let bytes = SourceBytes::of(read);
+    let planned =
+        with_builder(settings, registry, |builder| builder.plan_with(&read.tree, &options, &bytes))?;
+    if let Some(failure) = bytes.failure() {
+        return Err(failure.into());
+    }
+    let plan = planned.map_err(|error| BuildFailure::of_plan(error, &read.tree))?;
+    Ok((plan, bytes.len()))
 }
 
 /// Calls a function with the builder of the type in the settings. Errors: UnknownType.
@@ -49,7 +57,7 @@ pub(super) fn write(
     settings: &BuildSettings,
     observer: &mut dyn Observer,
 ) -> Result<u64, BuildFailure> {
-    let moved = bytes::move_all(read, plan, Ground { fresh, start }, settings.threads(), observer)?;
+    let moved = bytes::move_all(read, plan, VolumeInImage { fresh, start }, settings.threads(), observer)?;
     let range = start..start.saturating_add(plan.device_len());
     let slice = Slice::new(Unflushed(fresh.device()), range).map_err(obento_driver::FormatError::from)?;
     plan.write(&slice).map_err(BuildFailure::Format)?;
@@ -71,13 +79,18 @@ pub(super) fn report(plan: &dyn BuildPlan, read: &Read, moved: u64) -> BuildRepo
     }
 }
 
-/// Returns the options of the driver. They do not depend on the current time or the machine.
-pub(super) fn build_options(tree: &Tree, settings: &BuildSettings) -> BuildOptions {
+/// Returns the time of a volume.
+pub(super) fn time(tree: &Tree, settings: &BuildSettings) -> Timestamp {
     // Checks report a volume that was written in the future.
     let now = SystemClock.now();
     let times = tree.nodes().map(|(_, node)| node.attr.mtime);
     let newest = times.filter(|time| *time <= now).max().unwrap_or(Timestamp::EPOCH);
-    let now = settings.epoch.map_or(newest, |epoch| Timestamp::new(epoch, 0));
+    settings.epoch.map_or(newest, |epoch| Timestamp::new(epoch, 0))
+}
+
+/// Returns the options of the driver. They do not depend on the current time or the machine.
+pub(super) fn build_options(tree: &Tree, settings: &BuildSettings) -> BuildOptions {
+    let now = time(tree, settings);
     let seed = Arc::new(Seed::of(tree, settings));
     let format = FormatOptions {
         len: settings.size,

@@ -7,10 +7,10 @@ use obento_host::tree::{Keep, LinkKey, Loss, Report};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
 use obento_vfs::{Node, Symlinks};
 
-use super::holes::{Holes, Shaped};
+use super::holes::{HoleSink, Holes};
 use super::source::{Body, CopyFrom, Item, Items, Origin};
 use super::tree::{FileError, Fill, Tree};
-use super::{CopyError, CopyOptions, HardLinks, Observer, Problem, Progress, Trouble, expect_wanted};
+use super::{CopyError, CopyOptions, HardLinks, Observer, Problem, ProblemReason, Progress, expect_wanted};
 use crate::data::{self, Losses};
 use crate::walk::Step;
 
@@ -72,7 +72,7 @@ impl<'a, T: Tree> Copy<'a, T> {
                 }
             };
             let is_start = depth == 0 || (depth == 1 && item.step == Step::Leave);
-            self.tell_late()?;
+            self.report_late()?;
             crate::acls::settle(&mut item.attr.mode, &mut item.xattrs);
             match item.step {
                 Step::Enter => depth += 1,
@@ -93,14 +93,16 @@ impl<'a, T: Tree> Copy<'a, T> {
     fn contents(&mut self, mut item: Item, items: &mut dyn Items) -> Result<(), CopyError> {
         match item.step {
             Step::Leave => self.skipped = 0,
-            _ if item.attr.kind != FileKind::Directory => return self.fail(item.shown, Trouble::Nameless),
+            _ if item.attr.kind != FileKind::Directory => {
+                return self.fail(item.shown, ProblemReason::Nameless);
+            }
             _ if !self.options.recursive => {
                 items.prune();
                 self.skipped = 1;
-                return self.fail(item.shown, Trouble::DirectoryOmitted);
+                return self.fail(item.shown, ProblemReason::DirectoryOmitted);
             }
             _ => {
-                self.tell_troubles(&mut item)?;
+                self.report_problems(&mut item)?;
                 self.tree.set_root(&Metadata::new(&item.attr, &item.xattrs));
             }
         }
@@ -122,10 +124,10 @@ impl<'a, T: Tree> Copy<'a, T> {
         }
         if item.step == Step::Enter && !self.options.recursive {
             self.skipped = 1;
-            return self.fail(item.shown, Trouble::DirectoryOmitted);
+            return self.fail(item.shown, ProblemReason::DirectoryOmitted);
         }
-        self.tell_troubles(&mut item)?;
-        let Some(name) = name else { return self.fail(item.shown, Trouble::Nameless) };
+        self.report_problems(&mut item)?;
+        let Some(name) = name else { return self.fail(item.shown, ProblemReason::Nameless) };
         self.observer.progress(&Progress { files: self.files, bytes: self.bytes, path: &item.shown });
         self.files += 1;
         self.count_flags(&item.attr, name);
@@ -156,7 +158,7 @@ impl<'a, T: Tree> Copy<'a, T> {
     }
 
     /// Copies a file that is not a directory.
-    fn file(&mut self, name: &Name, item: &Item, items: &dyn Items) -> Result<(), Trouble> {
+    fn file(&mut self, name: &Name, item: &Item, items: &dyn Items) -> Result<(), ProblemReason> {
         let attr = &item.attr;
         let meta = Metadata::new(attr, &item.xattrs);
         let has_more_names = attr.nlink > 1 && self.options.hard_links == HardLinks::Keep;
@@ -167,7 +169,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         match (attr.kind, &item.body) {
             // A link is followed only if its target exists.
             (FileKind::Symlink, _) if self.follows(item) => {
-                return Err(Trouble::Volume(Error::NotFound));
+                return Err(ProblemReason::Volume(Error::NotFound));
             }
             (FileKind::Symlink, Body::Link(target)) => self.tree.symlink(name, &meta, target).map(drop)?,
             (FileKind::Regular, body) => self.regular(name, (item, items), body, &meta)?,
@@ -209,7 +211,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         (item, items): (&Item, &dyn Items),
         body: &Body,
         meta: &Metadata<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ProblemReason> {
         if let Body::Bytes(bytes) = body
             && self.options.holes != Holes::Make
         {
@@ -227,7 +229,7 @@ impl<'a, T: Tree> Copy<'a, T> {
             expect_wanted(observer)
         };
         let mut write = |fill: &mut Fill<'_>| {
-            tree.file(name, meta, &mut |sink| fill(&mut Shaped { sink, holes })).map(drop)
+            tree.file(name, meta, &mut |sink| fill(&mut HoleSink { sink, holes })).map(drop)
         };
         let (mut losses, mut read) = (Losses::default(), item.attr.size);
         let made = match body {
@@ -260,39 +262,39 @@ impl<'a, T: Tree> Copy<'a, T> {
         };
         self.bytes = start + read;
         for unread in losses.into_ranges() {
-            self.problem(item.shown.clone(), Trouble::Unread(unread));
+            self.problem(item.shown.clone(), ProblemReason::Unread(unread));
         }
         match made {
             Ok(()) => Ok(()),
-            Err(FileError::Source(error)) => Err(Trouble::Volume(error)),
+            Err(FileError::Source(error)) => Err(ProblemReason::Volume(error)),
             Err(FileError::Trouble(trouble)) => Err(trouble),
         }
     }
 
     /// Reports the files whose contents could not be written after they were created.
-    fn tell_late(&mut self) -> Result<(), CopyError> {
+    fn report_late(&mut self) -> Result<(), CopyError> {
         let problems = self.tree.late_problems();
         problems.into_iter().try_for_each(|Problem { path, trouble }| self.fail(path, trouble))
     }
 
-    fn tell_troubles(&mut self, item: &mut Item) -> Result<(), CopyError> {
+    fn report_problems(&mut self, item: &mut Item) -> Result<(), CopyError> {
         let troubles = std::mem::take(&mut item.troubles);
         troubles.into_iter().try_for_each(|trouble| self.fail(item.shown.clone(), trouble))
     }
 
     /// Reports a refusal, which affects only this entry. Ends the copy for a failure that would occur again.
-    fn keep_going(&mut self, path: Vec<u8>, done: Result<(), Trouble>) -> Result<(), CopyError> {
+    fn keep_going(&mut self, path: Vec<u8>, done: Result<(), ProblemReason>) -> Result<(), CopyError> {
         done.or_else(|trouble| self.fail(path, trouble))
     }
 
     /// Reports `trouble`, or ends the copy with it.
-    pub fn fail(&mut self, path: Vec<u8>, trouble: Trouble) -> Result<(), CopyError> {
+    pub fn fail(&mut self, path: Vec<u8>, trouble: ProblemReason) -> Result<(), CopyError> {
         match trouble {
-            Trouble::Host(error @ (HostError::Limit { .. } | HostError::Stopped)) => Err(error.into()),
-            Trouble::Target { path, error: error @ (Error::ReadOnly | Error::Device(_)) } => {
+            ProblemReason::Host(error @ (HostError::Limit { .. } | HostError::Stopped)) => Err(error.into()),
+            ProblemReason::Target { path, error: error @ (Error::ReadOnly | Error::Device(_)) } => {
                 Err(CopyError::Target { path, error })
             }
-            Trouble::Counted => Ok(()),
+            ProblemReason::Counted => Ok(()),
             trouble => {
                 self.problem(path, trouble);
                 Ok(())
@@ -300,7 +302,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         }
     }
 
-    fn problem(&mut self, path: Vec<u8>, trouble: Trouble) {
+    fn problem(&mut self, path: Vec<u8>, trouble: ProblemReason) {
         self.problems += 1;
         self.observer.problem(&Problem { path, trouble });
     }
@@ -308,7 +310,7 @@ impl<'a, T: Tree> Copy<'a, T> {
     /// Ends the tree. Returns the report of what was written and the number of problems.
     pub fn finish(mut self) -> Result<(Report, u64), CopyError> {
         self.tree.settle();
-        self.tell_late()?;
+        self.report_late()?;
         Ok((self.tree.finish()?, self.problems))
     }
 }

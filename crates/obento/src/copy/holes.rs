@@ -21,14 +21,14 @@ pub enum Holes {
 const BLOCK: usize = 4096;
 
 /// A sink that passes bytes and holes to another sink.
-pub struct Shaped<'a> {
+pub struct HoleSink<'a> {
     /// The sink that receives the bytes.
     pub sink: &'a mut dyn DataSink,
     /// How holes are treated.
     pub holes: Holes,
 }
 
-impl DataSink for Shaped<'_> {
+impl DataSink for HoleSink<'_> {
     fn hole(&mut self, mut len: u64) -> Result<(), HostError> {
         if self.holes != Holes::Fill {
             return self.sink.hole(len);
@@ -101,12 +101,12 @@ mod tests {
         }
     }
 
-    fn told(holes: Holes) -> String {
+    fn reported(holes: Holes) -> String {
         let mut bytes = vec![0; 5 * BLOCK + 10];
         bytes[2 * BLOCK + 7] = 1;
         let device = obento_block::MemDevice::new(bytes.clone());
         let mut notes = Notes::default();
-        let mut sink = Shaped { sink: &mut notes, holes };
+        let mut sink = HoleSink { sink: &mut notes, holes };
         sink.bytes(&bytes).unwrap();
         sink.hole(100).unwrap();
         sink.device(&device, 0, 3 * BLOCK as u64).unwrap();
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn zeros_become_holes_and_holes_zeros_as_asked() {
-        assert_eq!(told(Holes::Keep), "b20490 h100 d12288 ");
-        assert_eq!(told(Holes::Make), "h8192 b4096 h8192 b10 h100 h8192 b4096 ");
-        assert_eq!(told(Holes::Fill), "b20490 b100 d12288 ");
+        assert_eq!(reported(Holes::Keep), "b20490 h100 d12288 ");
+        assert_eq!(reported(Holes::Make), "h8192 b4096 h8192 b10 h100 h8192 b4096 ");
+        assert_eq!(reported(Holes::Fill), "b20490 b100 d12288 ");
     }
 }

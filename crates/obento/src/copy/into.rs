@@ -8,18 +8,18 @@ use obento_host::{DataSink, Metadata, SinkError, interrupt};
 use obento_vfs::{Caller, Node, Symlinks};
 
 use super::engine::Copy;
-use super::holes::Shaped;
-use super::image::{CHUNK, ImageTarget, ImageWriter, Over, TargetPlace};
+use super::holes::HoleSink;
+use super::image::{CHUNK, ImageTarget, ImageWriter, OverwritePolicy, TargetPlace};
 use super::options::may_meet_twice;
 use super::source::CopyFrom;
 use super::tree::FileError;
 use super::{
-    CopyError, CopyOptions, CopyReport, HardLinks, Observer, Progress, TargetIs, Trouble, expect_wanted,
+    CopyError, CopyOptions, CopyReport, HardLinks, Observer, ProblemReason, Progress, TargetIs, expect_wanted,
 };
 
-/// Copies `sources` to `target`. [`CopyOptions::target`] decides whether `target` is a directory to copy into
-/// or the copy itself. A replaced file is the old or the new one at any moment. The copy is on stable storage
-/// after the volume is closed.
+/// Copies `sources` to `target`. [`CopyOptions::target`] decides whether `target` is a directory to copy into or the
+/// copy itself. If the copy replaces a file, the name refers at any time to the old file or to the complete new file.
+/// The copy is on stable storage after the volume is closed.
 ///
 /// # Errors
 ///
@@ -27,14 +27,14 @@ use super::{
 /// - Errors that prevent it from continuing: the limit on bytes, or a device that fails.
 ///
 /// ```no_run
-/// use obento::{Access, CopyFrom, CopyOptions, Image, ImageTarget, Options, Place, Quiet, Registry};
+/// use obento::{Access, CopyFrom, CopyOptions, Image, ImageTarget, Options, FileSelector, Quiet, Registry};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let options = Options { access: Access::ReadWrite, ..Options::default() };
 /// let volume = Image::open("disk.img".as_ref(), &Registry::default(), &options)?.volume(None)?;
 /// let target = ImageTarget {
 ///     volume: volume.clone(),
-///     place: Place::Path(b"/srv".to_vec()),
+///     place: FileSelector::Path(b"/srv".to_vec()),
 ///     prefix: b"disk.img:".to_vec(),
 /// };
 /// let source = CopyFrom::Host(b"folder".to_vec());
@@ -59,9 +59,9 @@ pub fn copy_in(
     let is_within = sources.iter().any(|source| source.is_in_volume_of(&root));
     writer.over(match options.hard_links {
         // A file that would be written in place may be the source by another name.
-        HardLinks::Separate if is_within => Over::Apart,
-        HardLinks::Separate => Over::Contents,
-        HardLinks::Keep => Over::File,
+        HardLinks::Separate if is_within => OverwritePolicy::Apart,
+        HardLinks::Separate => OverwritePolicy::Contents,
+        HardLinks::Keep => OverwritePolicy::File,
     });
     if may_meet_twice(sources.iter().map(CopyFrom::name)) {
         writer.may_return();
@@ -78,7 +78,7 @@ pub fn copy_in(
             None => None,
             Some(Ok(name)) => Some(name),
             Some(Err(_)) => {
-                copy.fail(source.shown(), Trouble::Nameless)?;
+                copy.fail(source.shown(), ProblemReason::Nameless)?;
                 continue;
             }
         };
@@ -91,14 +91,13 @@ pub fn copy_in(
     Ok(CopyReport { written, problems })
 }
 
-/// Writes the bytes of `input` to the file at `target`. An existing file keeps its mode. Returns the number
-/// of bytes.
+/// Writes the bytes of `input` to the file at `target`. An existing file keeps its mode. Returns the number of bytes.
 ///
 /// # Errors
 ///
-/// - Errors of the input.
-/// - Target.
-/// - BadTarget for a directory.
+/// - `Input`: `input` cannot be read.
+/// - `Target`: the file cannot be written.
+/// - `BadTarget`: `target` is a directory.
 pub fn copy_from_reader(
     input: &mut dyn Read,
     target: &ImageTarget,
@@ -117,13 +116,13 @@ pub fn copy_from_reader(
     // A stream has no metadata to keep.
     let tree = TreeOptions { keep: Keep::empty(), ..options.tree.clone() };
     let mut writer = ImageWriter::open(dir, address, tree).map_err(failed)?;
-    writer.over(Over::Contents);
+    writer.over(OverwritePolicy::Contents);
     let now = Timestamp::new(i64::MAX, 0);
     let meta =
         Metadata { mode: Mode::new(0o666), uid: 0, gid: 0, atime: now, mtime: now, ctime: now, xattrs: &[] };
     let (mut bytes, mut broken, mut buffer) = (0, None, vec![0; CHUNK]);
     let made = writer.file(&name, &meta, &mut |sink| {
-        let mut sink = Shaped { sink, holes: options.holes };
+        let mut sink = HoleSink { sink, holes: options.holes };
         loop {
             match read_full(input, &mut buffer) {
                 Ok(0) => return Ok(()),
@@ -146,7 +145,7 @@ pub fn copy_from_reader(
     match made {
         Ok(_) => {}
         Err(FileError::Source(error)) => return Err(failed(error)),
-        Err(FileError::Trouble(Trouble::Target { path, error })) => {
+        Err(FileError::Trouble(ProblemReason::Target { path, error })) => {
             return Err(CopyError::Target { path, error });
         }
         Err(FileError::Trouble(trouble)) => return Err(CopyError::Problem(trouble)),
@@ -170,7 +169,11 @@ pub fn read_full(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Returns the reason why `source` cannot be copied to `place` within one volume.
-fn refusal(source: &CopyFrom, place: &TargetPlace, name: Option<&Name>) -> Result<Option<Trouble>, Error> {
+fn refusal(
+    source: &CopyFrom,
+    place: &TargetPlace,
+    name: Option<&Name>,
+) -> Result<Option<ProblemReason>, Error> {
     let CopyFrom::Image(from) = source else { return Ok(None) };
     if !source.is_in_volume_of(place.node()) {
         return Ok(None);
@@ -178,14 +181,14 @@ fn refusal(source: &CopyFrom, place: &TargetPlace, name: Option<&Name>) -> Resul
     if from.node.kind()? == FileKind::Directory {
         let inside = is_at_or_below(place.node().clone(), &from.node)?;
         let onto_itself = name.is_some_and(|name| place.node().lookup(name).as_ref() == Ok(&from.node));
-        return Ok((inside || onto_itself).then_some(Trouble::IntoItself));
+        return Ok((inside || onto_itself).then_some(ProblemReason::IntoItself));
     }
     let is_same = name.is_some_and(|name| {
         let vfs = place.node().vfs();
         let at = |symlinks| vfs.resolve(place.node(), name.as_bytes(), symlinks, &Caller::Owner);
         at(Symlinks::Keep).as_ref() == Ok(&from.node) || at(Symlinks::Follow).as_ref() == Ok(&from.node)
     });
-    Ok(is_same.then_some(Trouble::SameFile))
+    Ok(is_same.then_some(ProblemReason::SameFile))
 }
 
 fn is_at_or_below(mut node: Node, ancestor: &Node) -> Result<bool, Error> {

@@ -1,11 +1,11 @@
 //! Copies out of images and into images, as cp(1) does.
 //!
-//! Copies are written through [`TreeWriter`]. No name, link or mode of the image can lead it out of the
-//! target. An error of reading or writing affects only the file that it belongs to: it is reported to the
-//! [`Observer`] and the copy continues. A property that the host does not permit to keep, such as an owner,
-//! is counted in the [`CopyReport`].
+//! Copies are written through [`TreeWriter`]. No name, link or mode in the image can cause a write outside of the
+//! target. If a file cannot be read or written, the error is reported to the [`Observer`] and the copy continues with
+//! the next file. If the host does not permit preserving a property, such as an owner, the property is counted in the
+//! [`CopyReport`].
 //!
-//! Data is copied by runs. Holes stay holes, and data in a host file is copied within the kernel.
+//! Data is copied in extents. Holes stay holes. If the data is in a host file, the kernel copies it directly.
 
 mod engine;
 mod holes;
@@ -36,7 +36,7 @@ pub(crate) use options::join;
 pub use options::{CopyOptions, CopySource, HardLinks, TargetIs};
 pub use out::{copy_out, copy_out_to};
 pub(crate) use problem::expect_wanted;
-pub use problem::{CopyError, CopyReport, Observer, Problem, Progress, Quiet, Trouble};
+pub use problem::{CopyError, CopyReport, Observer, Problem, ProblemReason, Progress, Quiet};
 pub use target::HostTarget;
 
 pub use source::CopyFrom;
@@ -49,8 +49,8 @@ use obento_host::tree::TreeWriter;
 ///
 /// # Errors
 ///
-/// - Errors of `output`.
-/// - Volume if `node` is not a regular file.
+/// - `Output`: `output` cannot be written.
+/// - `Volume`: `node` is not a regular file.
 pub fn copy_to_writer(
     node: &Node,
     path: &[u8],
@@ -72,7 +72,7 @@ pub fn copy_to_writer(
     })
     .map_err(CopyError::Output)?;
     for unread in losses.into_ranges() {
-        observer.problem(&Problem { path: path.to_vec(), trouble: Trouble::Unread(unread) });
+        observer.problem(&Problem { path: path.to_vec(), trouble: ProblemReason::Unread(unread) });
     }
     Ok(bytes)
 }

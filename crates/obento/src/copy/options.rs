@@ -18,10 +18,10 @@ pub enum HardLinks {
     Separate,
 }
 
-/// The role of the target.
+/// What the target of a copy is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TargetIs {
-    /// A directory to copy into if it exists, otherwise the copy itself.
+    /// If the target is an existing directory, the directory to copy into. Otherwise, the copy itself.
     #[default]
     Either,
     /// The directory to copy into, which must exist (`cp -t`).
@@ -37,8 +37,8 @@ pub struct CopyOptions {
     pub recursive: bool,
     /// How symbolic links below the sources are treated.
     pub symlinks: Symlinks,
-    /// How a host source that is a symbolic link itself is treated. For a source in an image, the caller
-    /// decides this when it looks up the source.
+    /// How a source on the host is treated if the source itself is a symbolic link. For a source in an image, the
+    /// caller decides this when it looks up the source.
     pub named_symlinks: Symlinks,
     /// Whether mount points below the sources on the host are copied as empty directories (`cp -x`).
     pub one_file_system: bool,
@@ -48,16 +48,16 @@ pub struct CopyOptions {
     pub holes: Holes,
     /// The role of the target.
     pub target: TargetIs,
-    /// The metadata to keep, the treatment of existing names, the trust in the image, and the most bytes to
-    /// write.
+    /// The metadata to preserve, the treatment of existing names, the trust in the image, and the maximum number of
+    /// bytes to write.
     pub tree: TreeOptions,
-    /// Host files that are never replaced, and never copied into an image: the files of the images that are
-    /// read and written.
+    /// The files of the images that are read and written. A copy never replaces one of these files on the host, and
+    /// never copies one into an image.
     pub spared: Vec<FileId>,
 }
 
 impl CopyOptions {
-    /// Returns the options of `cp -a`: copies everything, as it is in the image.
+    /// Returns the options of `cp -a`, which copies everything as it is in the source.
     pub fn archive() -> Self {
         Self {
             recursive: true,
@@ -72,7 +72,8 @@ impl CopyOptions {
         }
     }
 
-    /// Returns the options of `cp`: copies the bytes of single files, with the permission bits of new files.
+    /// Returns the options of `cp` without options, which copies the bytes of single files. The copies have the
+    /// permission bits of new files.
     pub fn plain() -> Self {
         Self {
             recursive: false,
@@ -93,8 +94,8 @@ impl CopyOptions {
 pub struct CopySource {
     /// The file or directory.
     pub node: Node,
-    /// The path as it was written. Its last component is the name of the copy. A path that ends in `/.` or is
-    /// the root means the contents.
+    /// The path as the user wrote it. Its last component is the name of the copy. If the path ends in `/.` or is the
+    /// root, the contents of the directory are copied.
     pub path: Vec<u8>,
     /// The prefix of the path in messages: `disk.img:`.
     pub prefix: Vec<u8>,

@@ -8,8 +8,8 @@ use obento_host::tree::TreeWriter;
 use super::engine::Copy;
 use super::options::may_meet_twice;
 use super::source::CopyFrom;
-use super::target::{HostTarget, Place};
-use super::{CopyError, CopyOptions, CopyReport, CopySource, Observer, Trouble};
+use super::target::{CopyPlace, HostTarget};
+use super::{CopyError, CopyOptions, CopyReport, CopySource, Observer, ProblemReason};
 
 /// Copies `sources` to `target`. [`CopyOptions::target`] decides whether `target` is a directory to copy into
 /// or the copy itself.
@@ -17,7 +17,7 @@ use super::{CopyError, CopyOptions, CopyReport, CopySource, Observer, Trouble};
 /// # Errors
 ///
 /// - Errors that prevent the copy from starting.
-/// - [`HostError::Limit`](super::HostError::Limit), which ends the copy.
+/// - [`HostError::Limit`](super::HostError::Limit), if the copy would write more than the maximum number of bytes.
 ///
 /// ```no_run
 /// use obento::{CopyOptions, CopySource, Image, Options, Quiet, Registry};
@@ -40,7 +40,7 @@ pub fn copy_out(
     copy_out_to(sources, &HostTarget::open(target)?, options, observer)
 }
 
-/// Like [`copy_out`], but the path of the target was already resolved.
+/// Copies as [`copy_out`] does, to a target whose path was already resolved.
 pub fn copy_out_to(
     sources: &[CopySource],
     target: &HostTarget,
@@ -48,8 +48,8 @@ pub fn copy_out_to(
     observer: &mut dyn Observer,
 ) -> Result<CopyReport, CopyError> {
     let place = target.place(sources, options)?;
-    let (Place::Into(ground) | Place::As(ground, _)) = place;
-    let mut writer = TreeWriter::open_in(ground, options.tree.clone())?.sparing(&options.spared);
+    let (CopyPlace::Into(directory) | CopyPlace::As(directory, _)) = place;
+    let mut writer = TreeWriter::open_in(directory, options.tree.clone())?.sparing(&options.spared);
     if may_meet_twice(sources.iter().map(CopySource::name)) {
         writer = writer.returning();
     }
@@ -60,14 +60,14 @@ pub fn copy_out_to(
         let same = |other: &CopySource| other.node.vfs().root() == source.node.vfs().root();
         let index = sources.iter().position(same).unwrap_or(usize::MAX);
         let name = match place {
-            Place::As(_, name) => Some(Ok(name.to_buf())),
-            Place::Into(_) => source.name().map(|name| Name::new(name).map(Name::to_buf)),
+            CopyPlace::As(_, name) => Some(Ok(name.to_buf())),
+            CopyPlace::Into(_) => source.name().map(|name| Name::new(name).map(Name::to_buf)),
         };
         let from = CopyFrom::Image(source.clone());
         match name {
             Some(Ok(name)) => copy.source(&from, index, Some(&name))?,
             None if source.node.kind() == Ok(FileKind::Directory) => copy.source(&from, index, None)?,
-            _ => copy.fail(source.join(b""), Trouble::Nameless)?,
+            _ => copy.fail(source.join(b""), ProblemReason::Nameless)?,
         }
     }
     let (written, problems) = copy.finish()?;

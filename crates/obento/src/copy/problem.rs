@@ -8,7 +8,7 @@ use obento_host::HostError;
 use obento_host::tree;
 
 use crate::data::Unread;
-use crate::import::MemberTrouble;
+use crate::import::MemberProblem;
 use crate::text::escaped;
 use crate::{Damage, Shortage};
 
@@ -23,38 +23,38 @@ pub struct Progress<'a> {
     pub path: &'a [u8],
 }
 
-/// An entry that could not be copied, or not completely. The copy continues.
+/// An entry that could not be copied, or only in part. The copy continues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     /// The path in the source.
     pub path: Vec<u8>,
     /// The reason.
-    pub trouble: Trouble,
+    pub trouble: ProblemReason,
 }
 
 /// The reason of a problem with one entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum ProblemReason {
     /// An error of the image.
     Volume(Error),
     /// An error of the host.
     Host(HostError),
-    /// Bytes that could not be read. The copy has zeros there.
+    /// Some bytes could not be read. The copy contains zeros instead.
     Unread(Unread),
-    /// Extended attributes that could not be read. The copy lacks them.
+    /// Some extended attributes could not be read. The copy lacks them.
     Xattrs(Error),
-    /// A directory, but the options exclude directories.
+    /// The source is a directory, and the options exclude directories.
     DirectoryOmitted,
-    /// The source has no name, because it was not given by a path.
+    /// The source has no name for the copy, because it was not selected by a path.
     Nameless,
-    /// An error of the image that is written to.
+    /// An error of the target image.
     Target {
         /// The path in the target.
         path: Vec<u8>,
         /// The error.
         error: Error,
     },
-    /// The image that is written to has no more of something other than blocks.
+    /// The target image has no more of a resource other than blocks.
     Exhausted {
         /// The path in the target.
         path: Vec<u8>,
@@ -67,15 +67,15 @@ pub enum Trouble {
     SameFile,
     /// A directory would be copied into itself.
     IntoItself,
-    /// The file is the image that is changed, or a file that the image is read from.
+    /// The file is the target image, or a file that the source image is read from.
     IsTarget,
     /// A problem with a member of an archive.
-    Member(MemberTrouble),
-    /// A name that the format cannot store. The report counts it, and the observer does not receive it.
+    Member(MemberProblem),
+    /// The format cannot store the name. The report counts this problem, and the observer does not receive it.
     Counted,
 }
 
-impl From<HostError> for Trouble {
+impl From<HostError> for ProblemReason {
     fn from(error: HostError) -> Self {
         Self::Host(error)
     }
@@ -83,11 +83,11 @@ impl From<HostError> for Trouble {
 
 impl From<Damage> for Problem {
     fn from(damage: Damage) -> Self {
-        Self { path: damage.path, trouble: Trouble::Volume(damage.error) }
+        Self { path: damage.path, trouble: ProblemReason::Volume(damage.error) }
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ProblemReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Volume(error) => error.fmt(f),
@@ -102,18 +102,18 @@ impl fmt::Display for Trouble {
             Self::Xattrs(error) => {
                 write!(f, "extended attributes cannot be read and are not copied: {error}")
             }
-            Self::DirectoryOmitted => f.write_str("is a directory and was left out; `-r` copies directories"),
-            Self::Target { path, error } => write!(f, "{}: {error}", escaped(path)),
-            Self::Exhausted { path, shortage } => write!(f, "{}: {shortage}", escaped(path)),
+            Self::DirectoryOmitted => f.write_str("is a directory\n  help: use -r to copy directories"),
+            Self::Target { path, error } => write!(f, "cannot write '{}': {error}", escaped(path)),
+            Self::Exhausted { path, shortage } => write!(f, "cannot write '{}': {shortage}", escaped(path)),
             Self::Dangling(path) => {
-                write!(f, "{}: not written through: the symbolic link leads nowhere", escaped(path))
+                write!(f, "cannot write '{}': the target of the symbolic link does not exist", escaped(path))
             }
-            Self::SameFile => f.write_str("is the file that it would replace"),
+            Self::SameFile => f.write_str("source and target are the same file"),
             Self::IntoItself => f.write_str("a directory cannot be copied into itself"),
-            Self::IsTarget => f.write_str("is the image that is being changed, and was left out"),
+            Self::IsTarget => f.write_str("is the image that this command changes"),
             Self::Member(trouble) => trouble.fmt(f),
-            Self::Counted => f.write_str("has a name that the file system cannot hold"),
-            Self::Nameless => f.write_str("has no name to give the copy; name the copy, not a directory"),
+            Self::Counted => f.write_str("the file system does not support the name"),
+            Self::Nameless => f.write_str("the source has no name\n  help: name the copy, not a directory"),
         }
     }
 }
@@ -126,19 +126,19 @@ impl fmt::Display for Problem {
 
 /// Receives the progress and the problems of a copy.
 pub trait Observer {
-    /// Called after every entry, and at intervals within a long one.
+    /// Receives the progress. Called after every entry, and at intervals within a long entry.
     fn progress(&mut self, progress: &Progress<'_>) {
         let _ = progress;
     }
 
-    /// Receives the total number of files and bytes, which is known after all files were listed. Earlier
-    /// reports of progress refer to the listing. A copy from a pipe does not call it.
+    /// Receives the total number of files and bytes. A copy first lists all files, and reports the progress of the
+    /// listing. It then calls this function and starts to copy. A copy from a pipe does not call this function.
     fn total(&mut self, files: u64, bytes: u64) {
         let _ = (files, bytes);
     }
 
-    /// Returns whether to end the copy here, with [`HostError::Stopped`]. Called before every entry, and at
-    /// intervals within a long one. An unfinished entry is removed.
+    /// Returns whether to end the copy with [`HostError::Stopped`]. Called before every entry, and at intervals
+    /// within a long entry. An entry that is not complete is removed.
     fn is_stopped(&self) -> bool {
         false
     }
@@ -182,18 +182,18 @@ pub enum CopyError {
     #[error(transparent)]
     Volume(Error),
     /// An error of the image that is written to.
-    #[error("{}: {error}", escaped(path))]
+    #[error("cannot write '{}': {error}", escaped(path))]
     Target {
         /// The path in the target.
         path: Vec<u8>,
         /// The error.
         error: Error,
     },
-    /// A final step of the copy failed.
+    /// The last step of the copy failed.
     #[error("{0}")]
-    Problem(Trouble),
+    Problem(ProblemReason),
     /// The input is not an archive.
-    #[error("this is no tar archive: {reason}")]
+    #[error("not a tar archive: {reason}")]
     NotAnArchive {
         /// A description of the input.
         reason: String,
@@ -204,14 +204,14 @@ pub enum CopyError {
     /// An error of the output.
     #[error("cannot write: {0}")]
     Output(std::io::Error),
-    /// Several sources have a target that is not a directory.
-    #[error("{}: is not a directory; several files can only be copied into one", PathBuf::from(target).display())]
+    /// The copy has several sources, and the target is not a directory.
+    #[error("cannot copy several files to '{}': not a directory", PathBuf::from(target).display())]
     NotDirectory {
         /// The target.
         target: PathBuf,
     },
-    /// The path of the target has no last component to create.
-    #[error("{}: cannot be made; name a file or an existing directory", PathBuf::from(target).display())]
+    /// The path of the target has no last component, so it is not the name of a file to create.
+    #[error("cannot create '{}'\n  help: name a file or an existing directory", PathBuf::from(target).display())]
     BadTarget {
         /// The target.
         target: PathBuf,

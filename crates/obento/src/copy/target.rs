@@ -9,7 +9,8 @@ use super::{CopyError, CopyOptions, CopySource, TargetIs};
 
 /// The target of a copy on the host.
 ///
-/// Invariant: the path is resolved once. A file that another user puts in its place later is not used.
+/// Invariant: the path is resolved once. If another user later replaces a file on the path, the replacement is not
+/// used.
 #[derive(Clone, Debug)]
 pub struct HostTarget {
     /// The path as it was written, for messages.
@@ -21,7 +22,7 @@ pub struct HostTarget {
 }
 
 /// The place of one copy.
-pub(super) enum Place<'t> {
+pub(super) enum CopyPlace<'t> {
     /// In this directory, each copy under its own name.
     Into(&'t HostDir),
     /// In this directory, under this name.
@@ -29,8 +30,8 @@ pub(super) enum Place<'t> {
 }
 
 impl HostTarget {
-    /// Resolves `path`. Errors: Host if its directory cannot be opened or a symbolic link of another user
-    /// leads to it.
+    /// Resolves `path`. Fails with `Host` if its directory cannot be opened, or if a symbolic link of another user
+    /// leads to the target.
     pub fn open(path: &Path) -> Result<Self, CopyError> {
         let shown = path.to_owned();
         match HostDir::open_parent(path) {
@@ -47,7 +48,7 @@ impl HostTarget {
         }
     }
 
-    /// Returns the place `name` in `dir`. Errors: Host if a symbolic link of another user has the name.
+    /// Returns the target `name` in `dir`. Fails with `Host` if `name` is a symbolic link of another user.
     pub fn in_directory(dir: HostDir, name: NameBuf) -> Result<Self, CopyError> {
         let directory = dir.enter(&name);
         if let Err(error @ HostError::ForeignLink { .. }) = directory {
@@ -56,7 +57,7 @@ impl HostTarget {
         Ok(Self { path: dir.child(&name), parent: Some((dir, name)), directory })
     }
 
-    /// Returns the path as it was written.
+    /// Returns the path as the user wrote it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -66,14 +67,14 @@ impl HostTarget {
         self.directory.is_ok()
     }
 
-    /// Returns the parent directory and the name in it, or `None` for a path that ends in dots or is the
+    /// Returns the parent directory and the name in it. Returns `None` if the path ends in `.` or `..` or is the
     /// root.
     pub fn parent(&self) -> Option<(&HostDir, &Name)> {
         self.parent.as_ref().map(|(dir, name)| (dir, &**name))
     }
 
     /// Returns the directory below which a copy to this target writes.
-    pub fn ground(&self, is: TargetIs) -> Option<&HostDir> {
+    pub fn write_root(&self, is: TargetIs) -> Option<&HostDir> {
         let parent = self.parent.as_ref().map(|(dir, _)| dir);
         // A copy with this very name is created in the parent, even if a directory has the name.
         let directory = self.directory.as_ref().ok();
@@ -85,22 +86,22 @@ impl HostTarget {
         &self,
         sources: &[CopySource],
         options: &CopyOptions,
-    ) -> Result<Place<'_>, CopyError> {
+    ) -> Result<CopyPlace<'_>, CopyError> {
         let not_directory = || CopyError::NotDirectory { target: self.path.clone() };
         if options.target == TargetIs::Directory {
-            return self.directory.as_ref().map(Place::Into).map_err(|error| error.clone().into());
+            return self.directory.as_ref().map(CopyPlace::Into).map_err(|error| error.clone().into());
         }
         if let (TargetIs::Either, Ok(directory)) = (options.target, &self.directory) {
-            return Ok(Place::Into(directory));
+            return Ok(CopyPlace::Into(directory));
         }
         let [source] = sources else { return Err(not_directory()) };
         // The contents of a directory are copied into an existing directory, even if the target is the copy
         // itself.
         if let (Ok(directory), None) = (&self.directory, source.name()) {
-            return Ok(Place::Into(directory));
+            return Ok(CopyPlace::Into(directory));
         }
         let (parent, name) =
             self.parent().ok_or_else(|| CopyError::BadTarget { target: self.path.clone() })?;
-        Ok(Place::As(parent, name))
+        Ok(CopyPlace::As(parent, name))
     }
 }

@@ -29,7 +29,7 @@ fn tree() -> Volume {
 }
 
 fn source(volume: &Volume, path: &str) -> CopySource {
-    let place = crate::Place::Path(path.as_bytes().to_vec());
+    let place = crate::FileSelector::Path(path.as_bytes().to_vec());
     CopySource {
         node: volume.resolve(&place, Symlinks::Keep).unwrap(),
         path: path.as_bytes().to_vec(),
@@ -117,10 +117,10 @@ fn files_of_two_volumes_are_never_linked_though_their_numbers_are_equal() {
 }
 
 #[test]
-fn a_directory_without_recursion_is_left_out_and_told() {
+fn a_directory_without_recursion_is_omitted_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (_, problems) = copy(&tree(), &["/etc", "/one"], folder.path(), &CopyOptions::plain());
-    assert_eq!(problems, [Problem { path: b"/etc".to_vec(), trouble: Trouble::DirectoryOmitted }]);
+    assert_eq!(problems, [Problem { path: b"/etc".to_vec(), trouble: ProblemReason::DirectoryOmitted }]);
     assert_eq!(names(folder.path()), ["one"]);
 }
 
@@ -132,7 +132,10 @@ fn links_are_followed_when_asked_for() {
     assert!(fs::symlink_metadata(folder.path().join("link")).unwrap().is_file());
     let dangling = toy([(2, dir(&[("gone", 3)])), (3, Toy::Link("nowhere"))]);
     let (_, problems) = copy(&dangling, &["/"], folder.path(), &options);
-    assert_eq!(problems, [Problem { path: b"/gone".to_vec(), trouble: Trouble::Volume(Error::NotFound) }]);
+    assert_eq!(
+        problems,
+        [Problem { path: b"/gone".to_vec(), trouble: ProblemReason::Volume(Error::NotFound) }]
+    );
 }
 
 #[test]
@@ -155,9 +158,9 @@ fn damage_costs_the_bytes_that_are_lost_and_no_others() {
     assert!(bad[16_384..18_000].iter().all(|&byte| byte == 2));
     assert!(bad[26_200..].iter().all(|&byte| byte == 3 || byte == 0));
     assert_eq!(fs::read(folder.path().join("good")).unwrap(), b"good");
-    let told = |wanted: &str| problems.iter().any(|problem| problem.to_string().contains(wanted));
+    let reported = |wanted: &str| problems.iter().any(|problem| problem.to_string().contains(wanted));
     for wanted in ["/bad: bytes 5000 to ", "/gone: ", "/: ", "/good: "] {
-        assert!(told(wanted), "{wanted} is missing from {problems:?}");
+        assert!(reported(wanted), "{wanted} is missing from {problems:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Compares two images byte by byte, and names the structures at the first difference.
+//! Compares two images byte by byte, and describes the structures at the first difference.
 
 use std::ops::ControlFlow;
 
@@ -20,17 +20,18 @@ pub struct ByteDifference {
     pub offset: u64,
     /// The structures at this byte in the two images. `None` for an image that has ended.
     pub places: (Option<BytePlace>, Option<BytePlace>),
-    /// The number of bytes that differ, including those of the longer image after the end of the shorter one.
+    /// The number of bytes that differ. If one image is longer, its bytes after the end of the other image are
+    /// included.
     pub bytes: u64,
-    /// The number of blocks of 4096 bytes that contain them.
+    /// The number of blocks of 4096 bytes that contain differing bytes.
     pub blocks: u64,
     /// The lengths of both images in bytes.
     pub lens: (u64, u64),
 }
 
 impl ByteDifference {
-    /// Describes the structures at the first difference: once if they are the same, otherwise one for each
-    /// image.
+    /// Describes the structures at the first difference. If both images have the same structure there, the
+    /// description contains it once.
     pub fn place(&self) -> String {
         let text = |place: &Option<BytePlace>| place.as_ref().map_or("nothing".into(), ToString::to_string);
         let (one, other) = (text(&self.places.0), text(&self.places.1));
@@ -38,9 +39,9 @@ impl ByteDifference {
     }
 }
 
-/// Compares two images byte by byte, inside all their layers. Returns `None` if they are equal. `watch`
-/// receives the number of compared bytes, and can end the comparison; the result then covers the bytes so
-/// far. Errors: those of the devices.
+/// Compares the disks in two images byte by byte, after decoding all layers. Returns `None` if the disks are equal.
+/// `watch` receives the number of bytes compared so far. It can end the comparison, and the result then covers the
+/// bytes compared so far. Fails with the errors of the devices.
 ///
 /// ```no_run
 /// use std::ops::ControlFlow;

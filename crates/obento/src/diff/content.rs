@@ -7,8 +7,8 @@ use obento_host::HostError;
 use obento_host::source::{Run, SourceFile};
 use obento_vfs::Node;
 
-use super::side::Met;
-use crate::copy::{Problem, Trouble};
+use super::side::SideEntry;
+use crate::copy::{Problem, ProblemReason};
 use crate::data::CHUNK;
 
 /// The bytes of one side.
@@ -23,7 +23,7 @@ enum Bytes<'a> {
 }
 
 /// Returns the first difference of `left` and `right`, which are regular files of the same length.
-pub fn first_difference(left: &Met, right: &Met) -> Result<Option<u64>, Problem> {
+pub fn first_difference(left: &SideEntry, right: &SideEntry) -> Result<Option<u64>, Problem> {
     let size = left.attr().size;
     let files = (open(left)?, open(right)?);
     let (mut a, mut b) = (Bytes::of(left, &files.0), Bytes::of(right, &files.1));
@@ -51,32 +51,36 @@ pub fn first_difference(left: &Met, right: &Met) -> Result<Option<u64>, Problem>
     Ok(None)
 }
 
-fn open(met: &Met) -> Result<Option<SourceFile>, Problem> {
+fn open(met: &SideEntry) -> Result<Option<SourceFile>, Problem> {
     match met {
-        Met::Host(entry) => entry.open_file().map(Some).map_err(|error| met.problem(Trouble::Host(error))),
-        Met::Image { .. } => Ok(None),
+        SideEntry::Host(entry) => {
+            entry.open_file().map(Some).map_err(|error| met.problem(ProblemReason::Host(error)))
+        }
+        SideEntry::Image { .. } => Ok(None),
     }
 }
 
 impl<'a> Bytes<'a> {
-    fn of(met: &'a Met, file: &'a Option<SourceFile>) -> Self {
+    fn of(met: &'a SideEntry, file: &'a Option<SourceFile>) -> Self {
         match (met, file) {
-            (Met::Image { node, .. }, _) => Self::Image(node),
-            (Met::Host(_), Some(file)) => Self::Host { file, runs: Box::new(file.runs()), run: (0, false) },
-            (Met::Host(_), None) => unreachable!("files of the host were opened"),
+            (SideEntry::Image { node, .. }, _) => Self::Image(node),
+            (SideEntry::Host(_), Some(file)) => {
+                Self::Host { file, runs: Box::new(file.runs()), run: (0, false) }
+            }
+            (SideEntry::Host(_), None) => unreachable!("files of the host were opened"),
         }
     }
 
     /// Returns whether the bytes at `at` are in a hole, and the length of the run from there, at least 1.
-    fn run(&mut self, at: u64, size: u64) -> Result<(bool, u64), Trouble> {
+    fn run(&mut self, at: u64, size: u64) -> Result<(bool, u64), ProblemReason> {
         match self {
-            Self::Image(node) => match node.run(at, size - at).map_err(Trouble::Volume)? {
+            Self::Image(node) => match node.run(at, size - at).map_err(ProblemReason::Volume)? {
                 Some(run) => Ok((run.span().is_zeros(), run.len())),
                 None => Ok((true, size - at)),
             },
             Self::Host { runs, run, .. } => {
                 while run.0 <= at {
-                    *run = match runs.next().transpose().map_err(Trouble::Host)? {
+                    *run = match runs.next().transpose().map_err(ProblemReason::Host)? {
                         Some(Run::Data(range)) => (range.end, false),
                         Some(Run::Hole(range)) => (range.end, true),
                         // Another thread shortened the file; reading reports that.
@@ -88,18 +92,20 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    fn read(&self, at: u64, mut buffer: &mut [u8], is_hole: bool) -> Result<(), Trouble> {
+    fn read(&self, at: u64, mut buffer: &mut [u8], is_hole: bool) -> Result<(), ProblemReason> {
         if is_hole {
             buffer.fill(0);
             return Ok(());
         }
         let node = match self {
-            Self::Host { file, .. } => return file.device().read_at(at, buffer).map_err(Trouble::Volume),
+            Self::Host { file, .. } => {
+                return file.device().read_at(at, buffer).map_err(ProblemReason::Volume);
+            }
             Self::Image(node) => node,
         };
         let mut at = at;
         while !buffer.is_empty() {
-            match node.read_at(at, buffer).map_err(Trouble::Volume)? {
+            match node.read_at(at, buffer).map_err(ProblemReason::Volume)? {
                 // Another thread shortened the file: the missing bytes are zeros.
                 0 => {
                     buffer.fill(0);

@@ -1,12 +1,12 @@
 //! Compares two trees, each on the host or in an image, entry by entry.
 //!
-//! Both sides are walked together, in the order of the bytes of the names. Differences are reported at once,
-//! so that memory holds one directory of each side for each level. A hole equals zeros, and where both sides
-//! have a hole nothing is read. Damage is reported, and the comparison continues.
+//! Both sides are walked together, in the order of the bytes of the names. Differences are reported at once. For each
+//! level of the current path, memory contains one directory of each side. A hole equals zeros, and nothing is read
+//! where both sides have a hole. Damage is reported, and the comparison continues.
 //!
-//! Invariant: a directory is entered once. A directory with two names exists only on a damaged volume: it
-//! would double the work at each level, or contain itself.
-//! Invariant: the depth is bounded. So every comparison ends.
+//! Invariant: a directory is entered only once. A directory with two names exists only on a damaged volume. It could
+//! contain itself, or double the work at each level.
+//! Invariant: the depth is bounded. Every comparison therefore ends.
 //! Invariant: at most [`MAX_NAMES`] names of a directory are compared.
 
 mod bytes;
@@ -25,12 +25,12 @@ use std::vec::IntoIter;
 use obento_base::{DeviceNumber, FileKind, Ino, Mode, NameBuf, Timestamp};
 
 use crate::copy::join;
-use crate::copy::{Problem, Trouble};
+use crate::copy::{Problem, ProblemReason};
 use crate::walk::MAX_DEPTH;
 pub use bytes::{ByteDifference, diff_bytes};
 pub use place::{BytePlace, place_of};
 pub use side::DiffSide;
-use side::{Directory, Listed, Met};
+use side::{Directory, Listed, SideEntry};
 
 /// The most names of a directory. Valid directories have fewer, and a hostile one could exhaust memory.
 const MAX_NAMES: usize = 1 << 20;
@@ -44,7 +44,7 @@ pub struct DiffOptions {
     pub mode: bool,
     /// The numbers of owner and group.
     pub owner: bool,
-    /// The times of modification, except for directories.
+    /// The modification times of files that are not directories.
     pub times: bool,
     /// The extended attributes.
     pub xattrs: bool,
@@ -53,11 +53,11 @@ pub struct DiffOptions {
 impl DiffOptions {
     /// The properties that `diff -r` compares: kinds, bytes, link targets.
     pub const CONTENT: Self = Self { content: true, mode: false, owner: false, times: false, xattrs: false };
-    /// All properties that a copy keeps.
+    /// All properties that a copy preserves.
     pub const ALL: Self = Self { content: true, mode: true, owner: true, times: true, xattrs: true };
 }
 
-/// A difference of the two sides. The first value is that of the left side.
+/// A difference between the two sides. The first value belongs to the left side.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Only the left side has the entry.
@@ -87,7 +87,7 @@ pub enum Change {
 /// One difference.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// The path of the entry below the starts. The path of the starts is empty.
+    /// The path of the entry below the start of the comparison. The path of the start is empty.
     pub path: Vec<u8>,
     /// The difference.
     pub change: Change,
@@ -234,7 +234,7 @@ impl Diff<'_, '_> {
         self.path.extend_from_slice(name.as_bytes());
     }
 
-    fn only(&mut self, met: Option<Result<Met, Problem>>, change: fn(FileKind) -> Change) {
+    fn only(&mut self, met: Option<Result<SideEntry, Problem>>, change: fn(FileKind) -> Change) {
         match met {
             Some(Ok(met)) => self.difference(change(met.attr().kind)),
             Some(Err(problem)) => self.problem(problem),
@@ -243,7 +243,7 @@ impl Diff<'_, '_> {
     }
 
     /// Compares two entries, and enters them if they are directories.
-    fn pair(&mut self, left: Met, right: Met) {
+    fn pair(&mut self, left: SideEntry, right: SideEntry) {
         self.report.compared += 1;
         let options = *self.options;
         entry::compare(&left, &right, &options, &mut |found| match found {
@@ -269,8 +269,8 @@ impl Diff<'_, '_> {
     }
 
     /// Returns whether two directories may be entered.
-    fn enter(&mut self, left: &Met, right: &Met) -> Result<(), Problem> {
-        let again = |met: &Met| Err(met.problem(Trouble::Volume(obento_base::Error::Loop)));
+    fn enter(&mut self, left: &SideEntry, right: &SideEntry) -> Result<(), Problem> {
+        let again = |met: &SideEntry| Err(met.problem(ProblemReason::Volume(obento_base::Error::Loop)));
         if left.image_ino().is_some_and(|ino| !self.entered.0.insert(ino)) || self.stack.len() >= MAX_DEPTH {
             return again(left);
         }
@@ -286,15 +286,15 @@ impl Diff<'_, '_> {
 
     fn difference(&mut self, change: Change) {
         self.report.differences += 1;
-        self.tell(Ok(Difference { path: self.path.clone(), change }));
+        self.emit(Ok(Difference { path: self.path.clone(), change }));
     }
 
     fn problem(&mut self, problem: Problem) {
         self.report.problems += 1;
-        self.tell(Err(problem));
+        self.emit(Err(problem));
     }
 
-    fn tell(&mut self, found: Result<Difference, Problem>) {
+    fn emit(&mut self, found: Result<Difference, Problem>) {
         self.enough = self.enough || (self.sink)(found).is_break();
     }
 }

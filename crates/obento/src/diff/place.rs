@@ -1,18 +1,18 @@
-//! Names the structure at a byte of an image.
+//! Finds the structure at a byte of an image.
 //!
-//! The driver reports the structure of its volume, and the driver's inspection reports the field. For bytes
-//! that belong to a file, the tree is searched: first the data of regular files, then the structures of every
-//! inode.
+//! The driver returns the structure of its volume ([`Inspect::locate`]), and then its
+//! fields. If the byte belongs to a file, the tree is searched for that file. The search first checks the data of
+//! regular files, then the structures of every inode.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use obento_base::FileKind;
-use obento_driver::{Field, Inspect, Record, Span, Spot, Target};
+use obento_driver::{ByteUse, Field, Inspect, Record, Span, Target};
 
-use crate::image::Holds;
+use crate::image::PartitionContents;
 use crate::text::escaped;
-use crate::{Entry, Image, Part, Step, Volume, Walk};
+use crate::{Entry, Image, PartSelector, Step, Volume, Walk};
 
 /// The structure at a byte of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,30 +50,30 @@ pub fn place_of(image: &Image, offset: u64) -> BytePlace {
             (None, None) => in_volume(image, None, offset),
         };
     };
-    let part = Part::Number(partition.number);
+    let part = PartSelector::Number(partition.number);
     let place = in_volume(image, Some(&part), offset.saturating_sub(partition.start));
     BytePlace { partition: Some(partition.number), ..place }
 }
 
-fn in_volume(image: &Image, part: Option<&Part>, offset: u64) -> BytePlace {
+fn in_volume(image: &Image, part: Option<&PartSelector>, offset: u64) -> BytePlace {
     let bare = |structure: String| BytePlace { partition: None, structure, field: None };
     let Ok(volume) = image.volume_to_read(part) else {
-        let held = image.ground(part).ok().and_then(|(_, held)| held.into_iter().next());
+        let held = image.part_to_overwrite(part).ok().and_then(|(_, held)| held.into_iter().next());
         return bare(match held.map(|held| held.holds) {
-            Some(Holds::Other(looks)) if !looks.may_be_anything() => {
+            Some(PartitionContents::Other(looks)) if !looks.may_be_anything() => {
                 format!("byte {offset} of {}", looks.like)
             }
             _ => format!("byte {offset} of something unknown"),
         });
     };
-    let file_system = volume.file_system().clone();
+    let file_system = volume.flushed_file_system().clone();
     let spot = file_system.inspect().map(|inspect| (inspect, inspect.locate(offset)));
     match spot {
-        Some((inspect, Ok(Spot::Structure { name, target }))) => {
+        Some((inspect, Ok(ByteUse::Structure { name, target }))) => {
             let field = target.and_then(|target| find_field(inspect, target, offset)).map(|(_, field)| field);
             BytePlace { partition: None, structure: name, field }
         }
-        Some((_, Ok(Spot::Unused))) => bare("unused space".into()),
+        Some((_, Ok(ByteUse::Unused))) => bare("unused space".into()),
         Some((_, Err(obento_base::Error::NotFound))) => bare("space behind the file system".into()),
         Some((inspect, _)) => of_files(&volume, Some(inspect), offset),
         None => of_files(&volume, None, offset),

@@ -11,7 +11,7 @@ use obento_host::{HostError, Xattr};
 use obento_vfs::Node;
 
 use super::MAX_NAMES;
-use crate::copy::{Problem, Trouble};
+use crate::copy::{Problem, ProblemReason};
 use crate::xattrs;
 
 /// The start of one side of a comparison.
@@ -29,7 +29,7 @@ pub enum DiffSide {
 }
 
 /// An entry of a side with its attributes.
-pub enum Met {
+pub enum SideEntry {
     Host(SourceEntry),
     Image { node: Node, attr: Attr, path: Vec<u8> },
 }
@@ -68,12 +68,12 @@ impl DiffSide {
     }
 
     /// Returns the entry that the comparison starts with. Follows a symbolic link there.
-    pub fn start(&self) -> Result<Met, Problem> {
+    pub fn start(&self) -> Result<SideEntry, Problem> {
         match self {
             Self::Image { node, path } => meet(node.clone(), path.clone()),
             Self::Host(path) => {
                 let entry = host_entry(path);
-                entry.map(Met::Host).map_err(|error| host_problem(path, error))
+                entry.map(SideEntry::Host).map_err(|error| host_problem(path, error))
             }
         }
     }
@@ -89,17 +89,17 @@ fn host_entry(path: &Path) -> Result<SourceEntry, HostError> {
 }
 
 fn host_problem(path: &Path, error: HostError) -> Problem {
-    Problem { path: path.as_os_str().as_bytes().to_vec(), trouble: Trouble::Host(error) }
+    Problem { path: path.as_os_str().as_bytes().to_vec(), trouble: ProblemReason::Host(error) }
 }
 
-fn meet(node: Node, path: Vec<u8>) -> Result<Met, Problem> {
+fn meet(node: Node, path: Vec<u8>) -> Result<SideEntry, Problem> {
     match node.attr() {
-        Ok(attr) => Ok(Met::Image { node, attr, path }),
-        Err(error) => Err(Problem { path, trouble: Trouble::Volume(error) }),
+        Ok(attr) => Ok(SideEntry::Image { node, attr, path }),
+        Err(error) => Err(Problem { path, trouble: ProblemReason::Volume(error) }),
     }
 }
 
-impl Met {
+impl SideEntry {
     pub fn attr(&self) -> &Attr {
         match self {
             Self::Host(entry) => entry.attr(),
@@ -108,7 +108,7 @@ impl Met {
     }
 
     /// Returns a problem with this entry.
-    pub fn problem(&self, trouble: Trouble) -> Problem {
+    pub fn problem(&self, trouble: ProblemReason) -> Problem {
         match self {
             Self::Host(entry) => Problem { path: entry.path().as_os_str().as_bytes().to_vec(), trouble },
             Self::Image { path, .. } => Problem { path: path.clone(), trouble },
@@ -117,8 +117,8 @@ impl Met {
 
     pub fn read_link(&self) -> Result<Vec<u8>, Problem> {
         match self {
-            Self::Host(entry) => entry.read_link().map_err(Trouble::Host),
-            Self::Image { node, .. } => node.read_link().map_err(Trouble::Volume),
+            Self::Host(entry) => entry.read_link().map_err(ProblemReason::Host),
+            Self::Image { node, .. } => node.read_link().map_err(ProblemReason::Volume),
         }
         .map_err(|trouble| self.problem(trouble))
     }
@@ -128,14 +128,14 @@ impl Met {
         let trouble = match self {
             Self::Host(entry) => match entry.xattrs() {
                 Ok(xattrs) => return Ok(xattrs),
-                Err(error) => Trouble::Host(error),
+                Err(error) => ProblemReason::Host(error),
             },
             Self::Image { node, .. } => {
                 let mut damage = None;
                 let xattrs = xattrs::read(node, |error| damage = damage.or(Some(error)));
                 match damage {
                     None => return Ok(xattrs),
-                    Some(error) => Trouble::Volume(error),
+                    Some(error) => ProblemReason::Volume(error),
                 }
             }
         };
@@ -153,7 +153,7 @@ impl Met {
     /// Returns the contents of a directory.
     pub fn list(&self) -> Result<Listing, Problem> {
         match self {
-            Self::Host(entry) => list_host(entry).map_err(|error| self.problem(Trouble::Host(error))),
+            Self::Host(entry) => list_host(entry).map_err(|error| self.problem(ProblemReason::Host(error))),
             Self::Image { node, path, .. } => Ok(list_image(node, path)),
         }
     }
@@ -186,22 +186,22 @@ fn list_image(node: &Node, path: &[u8]) -> Listing {
         damage.push(Error::NoMemory);
     }
     names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    let problem = |error| Problem { path: path.to_vec(), trouble: Trouble::Volume(error) };
+    let problem = |error| Problem { path: path.to_vec(), trouble: ProblemReason::Volume(error) };
     let directory = Directory::Image(node.clone());
     Listing { directory, names, problems: damage.into_iter().map(problem).collect() }
 }
 
 impl Directory {
     /// Returns the entry for a name of this directory. `path` is its path in an image, for messages.
-    pub fn entry(&self, listed: &Listed, path: Vec<u8>) -> Result<Met, Problem> {
+    pub fn entry(&self, listed: &Listed, path: Vec<u8>) -> Result<SideEntry, Problem> {
         let Listed { name, ino, kind, next } = listed;
         match self {
-            Self::Host(dir) => dir.entry(name).map(Met::Host).map_err(|error| {
+            Self::Host(dir) => dir.entry(name).map(SideEntry::Host).map_err(|error| {
                 host_problem(&dir.path().join(std::ffi::OsStr::from_bytes(name.as_bytes())), error)
             }),
             Self::Image(node) => match node.child(&DirEntry { name, ino: *ino, kind: *kind, next: *next }) {
                 Ok(node) => meet(node, path),
-                Err(error) => Err(Problem { path, trouble: Trouble::Volume(error) }),
+                Err(error) => Err(Problem { path, trouble: ProblemReason::Volume(error) }),
             },
         }
     }

@@ -52,7 +52,7 @@ fn a_copy_on_the_host_equals_its_image_in_everything() {
 }
 
 #[test]
-fn what_differs_is_told_by_name_and_kind() {
+fn differences_are_reported_by_name_and_kind() {
     let other = toy([
         (2, dir(&[("d", 4), ("file", 14), ("link", 5), ("more", 7), ("sparse", 6)])),
         (4, text("text")),
@@ -77,7 +77,7 @@ fn what_differs_is_told_by_name_and_kind() {
 }
 
 #[test]
-fn damage_and_circles_are_told_and_the_rest_is_compared() {
+fn damage_and_cycles_are_reported_and_the_rest_is_compared() {
     let entries = vec![Ok(("a", 3)), Err(obento_base::Error::OutOfRange), Ok(("gone", 99)), Ok(("z", 4))];
     let bad = toy([(2, Toy::Dir(entries)), (3, dir(&[("up", 2)])), (4, Toy::File(vec![Piece::Unmapped(4)]))]);
     let good =

@@ -72,7 +72,7 @@ fn holes_of_any_length_are_kept_at_the_blocks_of_tar() {
 }
 
 #[test]
-fn what_cannot_be_read_is_zeros_and_told_and_the_archive_goes_on() {
+fn unreadable_bytes_are_zeros_and_reported_and_the_archive_continues() {
     let pieces =
         vec![Piece::Mapped(b'a', 4096), Piece::Lost(4096), Piece::Unmapped(4096), Piece::Mapped(b'b', 4096)];
     let entries_of_root = vec![Ok(("bad", 3)), Ok(("gone", 9)), Ok(("good", 4)), Err(Error::OutOfRange)];

@@ -11,8 +11,8 @@ use super::{FsError, Metadata, Result};
 use crate::Volume;
 
 impl Volume {
-    /// Changes the attributes of a file, all of them or none. `symlinks` selects whether a symbolic link at
-    /// the end of the path is followed.
+    /// Changes all given attributes of a file or none. `symlinks` selects whether a symbolic link at the end of the
+    /// path is followed.
     ///
     /// ```
     /// use obento::{Mode, SetAttr, Symlinks};
@@ -69,7 +69,8 @@ impl Volume {
         self.change("set the owner of", path.as_ref(), Symlinks::Follow, &change).map(drop)
     }
 
-    /// Like [`chown`](Self::chown), but changes a symbolic link itself.
+    /// Sets the owner and the group like [`chown`](Self::chown). Does not follow a symbolic link at the end of the
+    /// path.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -142,7 +143,7 @@ impl Volume {
         names.map_err(|error| FsError::new("list the attributes of", path, error))
     }
 
-    /// Sets an extended attribute: creates it, or replaces its value. Does not follow a symbolic link.
+    /// Sets an extended attribute. Creates the attribute or replaces its value. Does not follow a symbolic link.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -169,7 +170,7 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// NoData if the file has no attribute of this name.
+    /// - `NoData`: the file has no attribute of this name.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();

@@ -1,4 +1,4 @@
-//! The error of a call that takes a path: the action, the path and the reason.
+//! The error of a function that takes a path: the action, the path and the reason.
 
 use std::{fmt, io};
 
@@ -6,7 +6,7 @@ use obento_base::Error;
 
 use crate::escaped;
 
-/// The error of a call that failed.
+/// The error of a failed function call.
 ///
 /// ```
 /// use obento::{Error, Volume};

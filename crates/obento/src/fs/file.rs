@@ -14,8 +14,8 @@ use super::{FsError, Metadata, Result};
 
 /// An open file of a volume, like `std::fs::File`.
 ///
-/// The file stays usable after its last name is removed, until it is dropped. Dropping needs no close, and it
-/// does not bring data to stable storage: [`sync_all`](Self::sync_all) does.
+/// The file remains usable after its last name is removed, until it is dropped. A file need not be closed before it
+/// is dropped. Dropping a file does not write its data to stable storage; [`sync_all`](Self::sync_all) does.
 ///
 /// ```
 /// use std::io::{Read, Seek, SeekFrom, Write};
@@ -61,7 +61,7 @@ impl File {
         self.file.node()
     }
 
-    /// Returns the path that the file was opened by.
+    /// Returns the path that was used to open the file.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
@@ -75,8 +75,8 @@ impl File {
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads bytes from `offset` and returns their number. The number is 0 only at the end of the file or if
-    /// `buf` is empty.
+    /// Reads bytes from `offset` on and returns their number. The number is 0 only at the end of the file or if `buf`
+    /// is empty.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -94,8 +94,8 @@ impl File {
     ///
     /// # Errors
     ///
-    /// - UnexpectedEof if the file ends first.
-    /// - Errors of reading the file.
+    /// - `UnexpectedEof`: the file ends before `buf` is full.
+    /// - The errors of reading the file.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -135,7 +135,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// Errors of writing the file. The bytes before the failure are written.
+    /// The errors of writing the file. The bytes before the failure are written.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -201,7 +201,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// Errors of the device, including those of earlier writes.
+    /// The errors of the device, including errors of earlier writes.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -290,7 +290,7 @@ impl Write for &File {
         Ok(count)
     }
 
-    /// `File` buffers nothing. [`File::sync_all`] brings data to stable storage.
+    /// Has no effect, since `File` has no buffer. [`File::sync_all`] writes data to stable storage.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

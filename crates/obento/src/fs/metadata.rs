@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use obento_base::{Attr, DeviceNumber, FileKind, Ino, Mode, Timestamp};
 
-/// The attributes of a file: [`Attr`] under the names of `std::fs::Metadata`.
+/// The attributes of a file: [`Attr`] with the function names of `std::fs::Metadata`.
 ///
 /// ```
 /// use obento::{FileKind, Volume};
@@ -28,7 +28,7 @@ impl From<Attr> for Metadata {
 }
 
 impl Metadata {
-    /// Returns all attributes, in the form that drivers use: also flags, change counter and project.
+    /// Returns all attributes in the form that drivers use. They include flags, change counter and project ID.
     pub fn attr(&self) -> &Attr {
         &self.0
     }

@@ -1,16 +1,17 @@
 //! The files of a volume, with the interface of `std::fs`.
 //!
-//! The calls that take a path are methods of [`Volume`](crate::Volume) and are named like their counterparts
-//! in `std::fs`. They return [`File`], [`Metadata`] and [`ReadDir`]; [`OpenOptions`] opens files in other
-//! ways. A path is a sequence of bytes: `"/etc/fstab"`, `b"/etc/fstab"` and the paths of a
-//! [`Walk`](crate::Walk) are all accepted. A path starts at the root directory, with or without a leading
-//! slash. Every call has the permissions of root inside the image. A caller that acts for another user uses
+//! The functions that take a path are methods of [`Volume`](crate::Volume) with the names of their counterparts in
+//! `std::fs`. They return [`File`], [`Metadata`] and [`ReadDir`]. [`OpenOptions`] opens files with other options.
+//!
+//! A path is a sequence of bytes: `"/etc/fstab"`, `b"/etc/fstab"` and the paths of a [`Walk`](crate::Walk) are all
+//! accepted. A path starts at the root directory, with or without a leading slash.
+//!
+//! Every call has the permissions of root inside the image. A program that acts for another user uses
 //! [`Vfs`](crate::Vfs) with a [`Caller`](crate::Caller).
 //!
 //! Changes are on stable storage after [`File::sync_all`], [`Volume::sync`](crate::Volume::sync) or
-//! [`Volume::close`](crate::Volume::close). After a crash, each call has taken effect completely or not at
-//! all. A large write is an exception: it is split into steps, each of which has taken effect completely or
-//! not at all.
+//! [`Volume::close`](crate::Volume::close). After a crash, each call has taken effect completely or not at all, with
+//! one exception. A large write is split into steps, and each step has taken effect completely or not at all.
 //!
 //! ```
 //! use std::io::{BufRead, BufReader, Write};
@@ -49,5 +50,5 @@ pub use metadata::Metadata;
 pub use open::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
 
-/// The result of the calls of this module.
+/// The result type of this module.
 pub type Result<T> = std::result::Result<T, FsError>;

@@ -42,7 +42,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Allows neither reading nor writing. A new file gets the mode 0644.
+    /// Returns options that allow neither reading nor writing. A new file gets the mode 0644.
     pub fn new() -> Self {
         Self {
             read: false,
@@ -67,7 +67,7 @@ impl OpenOptions {
         self
     }
 
-    /// Sets whether the file can be written, with every write at the end of the file.
+    /// Sets whether the file can be written only at its end.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -115,7 +115,8 @@ impl OpenOptions {
         self
     }
 
-    /// Sets whether opening creates the file and fails if the name exists, even as a dangling symbolic link.
+    /// Sets whether opening creates the file, and fails if the name exists. A dangling symbolic link counts as an
+    /// existing name.
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
         self.create_new = create_new;
         self
@@ -131,13 +132,13 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// The first that applies:
-    /// - Invalid if neither reading nor writing is allowed.
-    /// - Invalid if the file is to be truncated or created without write access.
-    /// - Errors of walking the path.
-    /// - Exists.
-    /// - ReadOnly.
-    /// - IsDirectory if a directory is opened for writing.
+    /// The first error that applies:
+    /// - `Invalid`: neither reading nor writing is allowed.
+    /// - `Invalid`: the file is to be truncated or created without write access.
+    /// - The errors of resolving the path.
+    /// - `Exists`: the name exists, with [`create_new`](Self::create_new).
+    /// - `ReadOnly`: the volume is open for reading.
+    /// - `IsDirectory`: a directory is opened for writing.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();

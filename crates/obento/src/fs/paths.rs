@@ -57,6 +57,26 @@ impl Volume {
         read.map_err(|error| FsError::new("read", path, error))
     }
 
+    /// Returns the contents of a text file.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.write("/etc-issue", "obento\n")?;
+    /// assert_eq!(volume.read_to_string("/etc-issue")?, "obento\n");
+    /// volume.write("/bytes", [0xff])?;
+    /// assert_eq!(volume.read_to_string("/bytes").unwrap_err().error(), obento::Error::Invalid);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - Those of [`Volume::read`].
+    /// - `Invalid`: the contents are not UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<[u8]>) -> Result<String> {
+        let path = path.as_ref();
+        String::from_utf8(self.read(path)?).map_err(|_| FsError::new("read as text", path, Error::Invalid))
+    }
+
     /// Returns the attributes of a file. Follows symbolic links.
     ///
     /// ```
@@ -72,7 +92,7 @@ impl Volume {
         attr.map(Metadata::from).map_err(|error| FsError::new("examine", path, error))
     }
 
-    /// Returns the attributes of a file. Does not follow a symbolic link at the end of the path.
+    /// Returns the attributes of a file. If the path ends in a symbolic link, returns the attributes of the link.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -91,7 +111,8 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// Errors of walking the path other than NotFound and NotDirectory: existence cannot be determined.
+    /// The errors of resolving the path except `NotFound` and `NotDirectory`. Such an error means that existence
+    /// cannot be determined.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -212,8 +233,8 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// - Exists if the name exists.
-    /// - NotFound if the parent directory does not exist.
+    /// - `Exists`: the name exists.
+    /// - `NotFound`: the parent directory does not exist.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -400,7 +421,7 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// The first error. The removal continues after an error with the rest of the tree.
+    /// The first error. After an error, the removal continues with the rest of the tree.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();

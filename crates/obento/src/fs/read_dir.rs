@@ -14,8 +14,8 @@ const BATCH: usize = 256;
 
 /// An iterator over the entries of a directory, in the order of the format, without `.` and `..`.
 ///
-/// An entry that is added or removed during the iteration may be returned or not. Damage is returned as an
-/// error item, and the iteration continues after it.
+/// An entry that is added or removed during the iteration may or may not be returned. Damage is returned as an error
+/// item, and the iteration continues after it.
 ///
 /// ```
 /// use obento::Volume;

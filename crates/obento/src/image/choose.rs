@@ -1,7 +1,7 @@
-//! Selects the file system of an image that a caller refers to.
+//! Selects the file system of an image.
 //!
-//! Each range of bytes has its own [`Verdict`]. If a whole image and its partitions are claimed, this table
-//! decides:
+//! A type *claims* a device or a partition if its signature is there. Each range of bytes has its own [`Verdict`]. If
+//! types claim the whole image and its partitions, this table decides:
 //!
 //! | whole image | partitions | selected |
 //! |---|---|---|
@@ -18,11 +18,13 @@ use obento_base::Error;
 use obento_block::BlockDevice;
 use obento_driver::{Access, CheckOptions, Driver, Notice, OpenOptions};
 
-use super::claim::{self, By, Claim, Verdict};
+use super::claim::{self, Claim, ClaimSource, Verdict};
 use super::opened::NotOpened;
-use super::{Candidate, Content, Holds, Image, Looks, OpenError, Otherwise};
+use super::{
+    Candidate, DataDescription, FallbackOutcome, Image, OpenError, PartitionChoice, PartitionContents,
+};
 use crate::partition::{Partition, Scheme, Table};
-use crate::{Part, Volume};
+use crate::{PartSelector, Volume};
 
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
@@ -30,7 +32,7 @@ const SECTOR: u64 = 512;
 /// The selected bytes and their contents.
 struct Subject {
     range: Range<u64>,
-    part: Option<Part>,
+    part: Option<PartSelector>,
     verdict: Verdict,
 }
 
@@ -39,18 +41,18 @@ enum Only {
     /// These bytes are selected.
     Subject(Subject),
     /// No partition contains a recognised file system.
-    NoneOf(Vec<Content>),
+    NoneOf(Vec<PartitionChoice>),
 }
 
-/// Returns the contents of each partition. The contents of the whole device come first, if anything claims
-/// the device or no partition contains a file system.
-pub fn contents(image: &Image) -> Vec<Content> {
+/// Returns the contents of each partition. If a type claims the device, or no partition contains a file system, the
+/// contents of the whole device come first.
+pub fn contents(image: &Image) -> Vec<PartitionChoice> {
     let mut contents = partitions(image);
     let nothing_known = contents.iter().all(|content| content.probe().is_none());
     let whole = claim::judge(&image.registry, &*image.device);
     let is_claim = whole.as_ref().is_ok_and(Verdict::is_claim);
-    let holds = whole.map_or_else(Holds::Unreadable, Holds::from);
-    let whole = Content { partition: None, holds };
+    let holds = whole.map_or_else(PartitionContents::Unreadable, PartitionContents::from);
+    let whole = PartitionChoice { partition: None, holds };
     if is_claim || contents.is_empty() || (nothing_known && whole.probe().is_some()) {
         contents.insert(0, whole);
     }
@@ -58,23 +60,23 @@ pub fn contents(image: &Image) -> Vec<Content> {
 }
 
 /// Returns the contents of each partition.
-fn partitions(image: &Image) -> Vec<Content> {
+fn partitions(image: &Image) -> Vec<PartitionChoice> {
     let of = |partition: &Partition| {
         let holds = match image.bytes(&partition.range()) {
-            Ok(_) if partition.kind.is_container() => Holds::Partitions,
+            Ok(_) if partition.kind.is_container() => PartitionContents::Partitions,
             Ok(device) => holds(image, &*device),
-            Err(error) => Holds::Unreadable(error),
+            Err(error) => PartitionContents::Unreadable(error),
         };
-        Content { partition: Some(partition.clone()), holds }
+        PartitionChoice { partition: Some(partition.clone()), holds }
     };
     image.partitions().iter().map(of).collect()
 }
 
-fn holds(image: &Image, device: &dyn BlockDevice) -> Holds {
-    claim::judge(&image.registry, device).map_or_else(Holds::Unreadable, Holds::from)
+fn holds(image: &Image, device: &dyn BlockDevice) -> PartitionContents {
+    claim::judge(&image.registry, device).map_or_else(PartitionContents::Unreadable, PartitionContents::from)
 }
 
-impl From<Verdict> for Holds {
+impl From<Verdict> for PartitionContents {
     fn from(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Volume(_, probe) => Self::FileSystem(probe),
@@ -84,16 +86,19 @@ impl From<Verdict> for Holds {
     }
 }
 
-/// Returns the bytes that `part` names, or the whole device, and their contents.
-pub fn ground(image: &Image, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice>, Vec<Content>), OpenError> {
+/// Returns the bytes that `part` selects, or those of the whole device, and their contents.
+pub fn part_to_overwrite(
+    image: &Image,
+    part: Option<&PartSelector>,
+) -> Result<(Arc<dyn BlockDevice>, Vec<PartitionChoice>), OpenError> {
     let Some(part) = part else { return Ok((image.device.clone(), contents(image))) };
     let (range, partition) = named(image, part)?;
     let device = image.bytes(&range).map_err(unreadable(image))?;
     let holds = match &partition {
-        Some(partition) if partition.kind.is_container() => Holds::Partitions,
+        Some(partition) if partition.kind.is_container() => PartitionContents::Partitions,
         _ => holds(image, &*device),
     };
-    Ok((device, vec![Content { partition, holds }]))
+    Ok((device, vec![PartitionChoice { partition, holds }]))
 }
 
 fn unreadable(image: &Image) -> impl Fn(Error) -> OpenError {
@@ -101,20 +106,20 @@ fn unreadable(image: &Image) -> impl Fn(Error) -> OpenError {
 }
 
 /// Returns the bytes that `part` names, and the partition if `part` names one.
-fn named(image: &Image, part: &Part) -> Result<(Range<u64>, Option<Partition>), OpenError> {
+fn named(image: &Image, part: &PartSelector) -> Result<(Range<u64>, Option<Partition>), OpenError> {
     let len = image.device.len();
     match part {
-        Part::Offset(offset) if *offset >= len => {
+        PartSelector::Offset(offset) if *offset >= len => {
             Err(OpenError::PastTheEnd { image: image.path.clone(), offset: *offset, len })
         }
-        Part::Offset(offset) => Ok((*offset..len, None)),
+        PartSelector::Offset(offset) => Ok((*offset..len, None)),
         part => find(image, part).map(|partition| (partition.range(), Some(partition))),
     }
 }
 
 /// Returns the bytes that `part` names, or the selection without a name. Errors: Ambiguous, unless the caller
 /// asked for a type.
-fn subject(image: &Image, part: Option<&Part>) -> Result<Only, OpenError> {
+fn subject(image: &Image, part: Option<&PartSelector>) -> Result<Only, OpenError> {
     let (range, _) = match part {
         Some(part) => named(image, part)?,
         None if image.partitions().is_empty() => (0..image.device.len(), None),
@@ -143,10 +148,10 @@ impl Subject {
     }
 }
 
-fn candidate(claim: &Claim, part: Option<Part>) -> Candidate {
+fn candidate(claim: &Claim, part: Option<PartSelector>) -> Candidate {
     let fs_type = match &claim.by {
-        By::Driver(..) => Some(claim.name),
-        By::Signature(_) => None,
+        ClaimSource::Driver(..) => Some(claim.name),
+        ClaimSource::Signature(_) => None,
     };
     Candidate { part, name: claim.shown(), fs_type }
 }
@@ -165,7 +170,7 @@ fn only(image: &Image) -> Result<Only, OpenError> {
         return of_whole(verdict).unless_ambiguous(image).map(Only::Subject);
     }
     if verdict.is_claim() {
-        let mut candidates = candidates(&verdict, &Some(Part::Offset(0)));
+        let mut candidates = candidates(&verdict, &Some(PartSelector::Offset(0)));
         candidates.extend(rivals);
         return Err(OpenError::Ambiguous { image: image.path.clone(), part: None, candidates });
     }
@@ -181,7 +186,7 @@ fn only(image: &Image) -> Result<Only, OpenError> {
 }
 
 /// Returns the claims of a verdict on the bytes that `part` names.
-fn candidates(verdict: &Verdict, part: &Option<Part>) -> Vec<Candidate> {
+fn candidates(verdict: &Verdict, part: &Option<PartSelector>) -> Vec<Candidate> {
     match verdict {
         Verdict::Volume(driver, probe) => {
             let fs_type = driver.names().first().copied();
@@ -197,13 +202,13 @@ fn candidates(verdict: &Verdict, part: &Option<Part>) -> Vec<Candidate> {
 
 /// Returns the claims of partitions that do not start at the start of the image. A partition at the start is
 /// the same volume as the whole image.
-fn rivals(image: &Image, list: &[Content]) -> Vec<Candidate> {
+fn rivals(image: &Image, list: &[PartitionChoice]) -> Vec<Candidate> {
     let partitions = list.iter().filter_map(|content| content.partition.as_ref());
     let partitions = partitions.filter(|partition| partition.start > 0 && !partition.kind.is_container());
     let claims = partitions.filter_map(|partition| {
         let device = image.bytes(&partition.range()).ok()?;
         let verdict = claim::judge(&image.registry, &*device).ok().filter(Verdict::is_claim)?;
-        Some(candidates(&verdict, &Some(Part::Number(partition.number))))
+        Some(candidates(&verdict, &Some(PartSelector::Number(partition.number))))
     });
     claims.flatten().collect()
 }
@@ -213,7 +218,7 @@ fn rivals(image: &Image, list: &[Content]) -> Vec<Candidate> {
 fn of_type(
     image: &Image,
     driver: &Arc<dyn Driver>,
-    list: Vec<Content>,
+    list: Vec<PartitionChoice>,
     whole: &Verdict,
 ) -> Result<Only, OpenError> {
     let has_type = |range: &Range<u64>| {
@@ -225,16 +230,16 @@ fn of_type(
         let verdict = judge(image, &range)?;
         Ok(Only::Subject(Subject { range, part: None, verdict }))
     };
-    let mut ranges: Vec<(Part, Range<u64>)> = Vec::new();
+    let mut ranges: Vec<(PartSelector, Range<u64>)> = Vec::new();
     if whole.is_claim() {
-        ranges.push((Part::Offset(0), all.clone()));
+        ranges.push((PartSelector::Offset(0), all.clone()));
     }
     let partitions = image.partitions().iter().filter(|partition| !partition.kind.is_container());
-    ranges.extend(partitions.map(|partition| (Part::Number(partition.number), partition.range())));
+    ranges.extend(partitions.map(|partition| (PartSelector::Number(partition.number), partition.range())));
     ranges.retain(|(_, range)| has_type(range));
     match &ranges[..] {
         [(_, range)] => of(range.clone()),
-        [(Part::Offset(_), _), ..] => {
+        [(PartSelector::Offset(_), _), ..] => {
             let fs_type = driver.names().first().copied();
             let name = fs_type.unwrap_or_default();
             let candidates =
@@ -256,15 +261,17 @@ fn of_type(
 
 /// Returns the only partition with a file system that a driver recognises. Errors: SeveralFileSystems;
 /// Ambiguous.
-fn partition_with_volume(image: &Image, list: &[Content]) -> Result<Option<Range<u64>>, OpenError> {
-    let is_volume = |content: &&Content| matches!(content.holds, Holds::FileSystem(_) | Holds::Ambiguous(_));
+fn partition_with_volume(image: &Image, list: &[PartitionChoice]) -> Result<Option<Range<u64>>, OpenError> {
+    let is_volume = |content: &&PartitionChoice| {
+        matches!(content.holds, PartitionContents::FileSystem(_) | PartitionContents::Ambiguous(_))
+    };
     let mut known = list.iter().filter(is_volume);
     match (known.next(), known.next()) {
         (Some(_), Some(_)) => {
             Err(OpenError::SeveralFileSystems { image: image.path.clone(), list: list.to_vec() })
         }
-        (Some(Content { partition: Some(partition), .. }), None) => {
-            let part = Some(Part::Number(partition.number));
+        (Some(PartitionChoice { partition: Some(partition), .. }), None) => {
+            let part = Some(PartSelector::Number(partition.number));
             let verdict = judge(image, &partition.range())?;
             let subject = Subject { range: partition.range(), part, verdict };
             subject.unless_ambiguous(image).map(|subject| Some(subject.range))
@@ -286,10 +293,14 @@ pub fn ambiguity(image: &Image) -> Option<OpenError> {
 /// The bytes of a file system that may be damaged, and its driver.
 pub type Damaged = (Arc<dyn BlockDevice>, Option<Arc<dyn Driver>>);
 
-/// Returns the bytes of the file system that `part` names, or of the only one, and its driver. The driver is
-/// the one of the requested type, or the one that recognises the signature. If nothing else is recognised, it
-/// is the first driver whose check finds a damaged volume.
-pub fn damaged(image: &Image, part: Option<&Part>, options: &CheckOptions) -> Result<Damaged, OpenError> {
+/// Returns the bytes and the driver of the file system that `part` selects, or of the only file system. The driver is
+/// the one for the requested type, or the one that recognises the signature. If no driver recognises the bytes, it is
+/// the first driver whose check finds a damaged volume.
+pub fn damaged(
+    image: &Image,
+    part: Option<&PartSelector>,
+    options: &CheckOptions,
+) -> Result<Damaged, OpenError> {
     let subject = match subject(image, part)? {
         Only::Subject(subject) => subject,
         Only::NoneOf(list) => return Err(OpenError::NoneOfThese { image: image.path.clone(), list }),
@@ -308,23 +319,23 @@ pub fn damaged(image: &Image, part: Option<&Part>, options: &CheckOptions) -> Re
     Ok((device, driver))
 }
 
-/// Returns the bytes of the file system that `part` names, or of the only one, and the result of the driver's
-/// probe.
+/// Returns the bytes of the file system that `part` selects, or of the only file system, and the result of the
+/// driver's probe.
 pub fn volume_bytes(
     image: &Image,
-    part: Option<&Part>,
-) -> Result<(Arc<dyn BlockDevice>, Content), OpenError> {
+    part: Option<&PartSelector>,
+) -> Result<(Arc<dyn BlockDevice>, PartitionChoice), OpenError> {
     let subject = match subject(image, part)? {
         Only::Subject(subject) => subject,
         Only::NoneOf(list) => return Err(OpenError::NoneOfThese { image: image.path.clone(), list }),
     };
     let partition = image.partitions().iter().find(|partition| partition.range() == subject.range);
     let device = image.bytes(&subject.range).map_err(unreadable(image))?;
-    Ok((device, Content { partition: partition.cloned(), holds: subject.verdict.into() }))
+    Ok((device, PartitionChoice { partition: partition.cloned(), holds: subject.verdict.into() }))
 }
 
-/// Finds the sector size of an MBR, which the MBR does not store. The size is large if no partition is
-/// recognised with small sectors, but one is with large sectors.
+/// Finds the sector size of an MBR, which the MBR does not store. Uses large sectors if a partition is recognised
+/// with large sectors, but none with small sectors.
 pub fn count_in_large_sectors(image: &mut Image) {
     let is_small_mbr = |table: &Table| table.scheme == Scheme::Mbr && table.sector_size == 512;
     if !image.table.as_ref().is_some_and(is_small_mbr) || any_file_system(image) {
@@ -342,12 +353,14 @@ pub fn count_in_large_sectors(image: &mut Image) {
 }
 
 fn any_file_system(image: &Image) -> bool {
-    let is_volume = |content: &Content| matches!(content.holds, Holds::FileSystem(_) | Holds::Ambiguous(_));
+    let is_volume = |content: &PartitionChoice| {
+        matches!(content.holds, PartitionContents::FileSystem(_) | PartitionContents::Ambiguous(_))
+    };
     partitions(image).iter().any(is_volume)
 }
 
-/// Opens the file system that `part` names, or the only one.
-pub fn volume(image: &Image, part: Option<&Part>, access: Access) -> Result<Volume, OpenError> {
+/// Opens the file system that `part` selects, or the only file system.
+pub fn volume(image: &Image, part: Option<&PartSelector>, access: Access) -> Result<Volume, OpenError> {
     match subject(image, part)? {
         Only::Subject(subject) => open(image, subject, access),
         Only::NoneOf(list) => rescue_only(image, list, access),
@@ -355,7 +368,7 @@ pub fn volume(image: &Image, part: Option<&Part>, access: Access) -> Result<Volu
 }
 
 /// Opens the only partition that opens by a copy of its super block, if no partition is recognised.
-fn rescue_only(image: &Image, list: Vec<Content>, access: Access) -> Result<Volume, OpenError> {
+fn rescue_only(image: &Image, list: Vec<PartitionChoice>, access: Access) -> Result<Volume, OpenError> {
     let unknown = list.iter().filter(|content| may_be_damaged(&content.holds));
     let ranges = unknown.filter_map(|content| content.partition.as_ref()).map(Partition::range);
     let mut rescued = ranges.filter_map(|range| rescuer(image, &range).map(|driver| (range, driver)));
@@ -368,8 +381,8 @@ fn rescue_only(image: &Image, list: Vec<Content>, access: Access) -> Result<Volu
 
 /// Returns whether the bytes may contain a file system without its first super block: nothing else is
 /// recognised.
-fn may_be_damaged(holds: &Holds) -> bool {
-    matches!(holds, Holds::Other(looks) if looks.may_be_anything())
+fn may_be_damaged(holds: &PartitionContents) -> bool {
+    matches!(holds, PartitionContents::Other(looks) if looks.may_be_anything())
 }
 
 /// Opens the selected bytes: by their signature, by the requested type, or by a copy of the super block.
@@ -378,7 +391,7 @@ fn open(image: &Image, subject: Subject, access: Access) -> Result<Volume, OpenE
     let looks = match &verdict {
         Verdict::Volume(driver, _) => return open_with(image, range, driver, part, access),
         Verdict::Unsupported(looks) | Verdict::Other(looks) => *looks,
-        Verdict::Ambiguous(_) => Looks::of(&*image.device).map_err(unreadable(image))?,
+        Verdict::Ambiguous(_) => DataDescription::of(&*image.device).map_err(unreadable(image))?,
     };
     match looks.may_be_anything().then(|| rescuer(image, &range)).flatten() {
         Some(driver) => open_with(image, range, driver, part, access),
@@ -391,7 +404,7 @@ fn open_with(
     image: &Image,
     range: Range<u64>,
     driver: &Arc<dyn Driver>,
-    part: Option<Part>,
+    part: Option<PartSelector>,
     access: Access,
 ) -> Result<Volume, OpenError> {
     image.open_volume(&range, driver, access).map_err(|reason| match reason {
@@ -405,7 +418,7 @@ fn failed(
     image: &Image,
     range: &Range<u64>,
     driver: &Arc<dyn Driver>,
-    part: Option<Part>,
+    part: Option<PartSelector>,
     error: Error,
 ) -> OpenError {
     let (path, error) = (image.path.clone(), Box::new(error));
@@ -426,15 +439,15 @@ fn failed(
 }
 
 /// Returns how the volume opens if the caller requests no super block.
-fn otherwise(image: &Image, device: &Arc<dyn BlockDevice>, driver: &Arc<dyn Driver>) -> Otherwise {
+fn otherwise(image: &Image, device: &Arc<dyn BlockDevice>, driver: &Arc<dyn Driver>) -> FallbackOutcome {
     let options = OpenOptions { super_block: None, ..image.options.for_driver() };
-    let Ok(fs) = driver.open(device.clone(), &options) else { return Otherwise::Fails };
+    let Ok(fs) = driver.open(device.clone(), &options) else { return FallbackOutcome::Fails };
     let notices = Volume::new(fs).info().notices;
     let copy = notices.iter().find_map(|notice| match notice {
         Notice::BackupSuperBlock { block } => Some(*block),
         _ => None,
     });
-    copy.map_or(Otherwise::Opens, Otherwise::OpensByCopy)
+    copy.map_or(FallbackOutcome::Opens, FallbackOutcome::OpensByCopy)
 }
 
 /// Returns the driver of the requested type.
@@ -447,26 +460,26 @@ fn rescuer<'i>(image: &'i Image, range: &Range<u64>) -> Option<&'i Arc<dyn Drive
     // A driver that opens a volume without a signature must report the evidence for its type.
     image.registry.drivers().iter().find(|driver| {
         let opened = image.open_volume(range, driver, Access::ReadOnly);
-        let is_told = |volume: Volume| {
+        let is_reported = |volume: Volume| {
             let notices = volume.info().notices;
             notices.iter().any(|notice| matches!(notice, Notice::BackupSuperBlock { .. }))
         };
-        opened.is_ok_and(|volume| image.options.super_block.is_some() || is_told(volume))
+        opened.is_ok_and(|volume| image.options.super_block.is_some() || is_reported(volume))
     })
 }
 
 /// Returns the partition that `part` names.
-fn find(image: &Image, part: &Part) -> Result<Partition, OpenError> {
+fn find(image: &Image, part: &PartSelector) -> Result<Partition, OpenError> {
     let list = contents(image);
-    let mut found: Vec<&Content> = Vec::new();
-    for matches in [by_table, by_label, by_uuid] as [fn(&Content, &Part) -> bool; 3] {
+    let mut found: Vec<&PartitionChoice> = Vec::new();
+    for matches in [by_table, by_label, by_uuid] as [fn(&PartitionChoice, &PartSelector) -> bool; 3] {
         found = list.iter().filter(|content| content.partition.is_some() && matches(content, part)).collect();
         if !found.is_empty() {
             break;
         }
     }
     match found[..] {
-        [Content { partition: Some(partition), .. }] => Ok(partition.clone()),
+        [PartitionChoice { partition: Some(partition), .. }] => Ok(partition.clone()),
         [] => {
             let list = list.into_iter().filter(|content| content.partition.is_some()).collect();
             Err(OpenError::NoSuchPart { image: image.path.clone(), part: part.clone(), list })
@@ -478,26 +491,28 @@ fn find(image: &Image, part: &Part) -> Result<Partition, OpenError> {
     }
 }
 
-fn by_table(content: &Content, part: &Part) -> bool {
+fn by_table(content: &PartitionChoice, part: &PartSelector) -> bool {
     let Some(partition) = &content.partition else { return false };
     match part {
-        Part::Number(number) => partition.number == *number,
-        Part::Name(name) | Part::Any(name) => partition.name == *name,
+        PartSelector::Number(number) => partition.number == *number,
+        PartSelector::Name(name) | PartSelector::Any(name) => partition.name == *name,
         _ => false,
     }
 }
 
-fn by_label(content: &Content, part: &Part) -> bool {
+fn by_label(content: &PartitionChoice, part: &PartSelector) -> bool {
     match part {
-        Part::Label(label) | Part::Any(label) => content.probe().is_some_and(|probe| probe.label == *label),
+        PartSelector::Label(label) | PartSelector::Any(label) => {
+            content.probe().is_some_and(|probe| probe.label == *label)
+        }
         _ => false,
     }
 }
 
-fn by_uuid(content: &Content, part: &Part) -> bool {
+fn by_uuid(content: &PartitionChoice, part: &PartSelector) -> bool {
     let wanted = match part {
-        Part::Uuid(uuid) => uuid.clone(),
-        Part::Any(text) => String::from_utf8_lossy(text).to_ascii_lowercase(),
+        PartSelector::Uuid(uuid) => uuid.clone(),
+        PartSelector::Any(text) => String::from_utf8_lossy(text).to_ascii_lowercase(),
         _ => return false,
     };
     let of_partition = content.partition.as_ref().is_some_and(|partition| partition.uuid == wanted);

@@ -1,32 +1,33 @@
-//! The errors of opening an image or a volume in it: what failed, on which object, why, and what to do next.
+//! The errors of opening an image or a volume in it. A message contains the failed action, the object, the reason,
+//! and the next step for the user.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento_base::{Corrupt, DeviceError, Error, Feature};
+use obento_base::{Corrupt, DeviceError, Error, Feature, Structure};
 use obento_driver::Probe;
 use obento_host::HostError;
 use obento_linux::NOT_STARTED;
 
-use super::Looks;
+use super::DataDescription;
 use crate::partition::Partition;
 use crate::text::{Escaped, escaped};
-use crate::{Part, human_size};
+use crate::{PartSelector, human_size};
 
-/// The error of opening an image or a volume in it. Each message says what to do next.
+/// The error of opening an image or a volume in it. Each message contains the next step for the user.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The image file does not exist.
-    #[error("{}: no such image file; check the name", shown(image))]
+    #[error("cannot open '{}': no such file\n  help: check the name", shown(image))]
     Missing {
         /// The image.
         image: PathBuf,
     },
     /// The host does not permit reading the image.
     #[error(
-        "{}: permission denied; check the owner and mode of the file (`ls -l`), or run as another user",
+        "cannot open '{}': permission denied\n  help: check the owner and mode of the file with 'ls -l', or run as another user",
         shown(image)
     )]
     NotPermitted {
@@ -35,7 +36,7 @@ pub enum OpenError {
     },
     /// The host does not permit changing the image.
     #[error(
-        "{}: permission denied for writing; check the owner and mode of the file (`ls -l`), or run as another user",
+        "cannot change '{}': permission denied\n  help: check the owner and mode of the file with 'ls -l', or run as another user",
         shown(image)
     )]
     NotChangeable {
@@ -44,7 +45,7 @@ pub enum OpenError {
     },
     /// The image is on a host file system that is mounted read-only.
     #[error(
-        "{}: is on a file system that is mounted read-only; copy the image, or remount the file system",
+        "cannot change '{}': the host's file system is mounted read-only\n  help: copy the image, or remount the file system",
         shown(image)
     )]
     ReadOnlyHost {
@@ -53,7 +54,7 @@ pub enum OpenError {
     },
     /// The image has a compression or a format that obento can only read.
     #[error(
-        "{}: is packed as {layer}, which obento reads but does not write; unpack it first: {}",
+        "cannot change '{}': obento reads the format {layer}, but does not write it\n  help: convert the image first: {}",
         shown(image),
         Unpack(image, layer)
     )]
@@ -63,36 +64,42 @@ pub enum OpenError {
         /// The compression or format.
         layer: &'static str,
     },
-    /// This process has the volume, or a part of it, open in a way that excludes the request.
+    /// This process already has the volume or a part of it open, and the two uses exclude each other.
     #[error(
-        "{}: is already open in this process; an image that is changed can be open only once",
+        "cannot open '{}': this process has the image open already, and an image that is changed can be open only once",
         At(image, part)
     )]
     InUse {
         /// The image.
         image: PathBuf,
         /// The part of the image.
-        part: Option<Part>,
+        part: Option<PartSelector>,
     },
     /// The host cannot open the image, or the image cannot be unpacked.
     #[error(transparent)]
     Host(#[from] HostError),
     /// The image has a length of 0 bytes.
-    #[error("{}: the file is empty", shown(image))]
+    #[error("cannot open '{}': the file is empty", shown(image))]
     Empty {
         /// The image.
         image: PathBuf,
     },
-    /// The image has too many containers inside each other.
-    #[error("{}: more than {limit} nested containers; unpack it with other tools", shown(image))]
+    /// The image has too many layers of compression and disk image formats.
+    #[error(
+        "cannot open '{}': more than {limit} nested containers\n  help: unpack the outer containers with other tools",
+        shown(image)
+    )]
     Nested {
         /// The image.
         image: PathBuf,
-        /// The most containers that are unpacked.
+        /// The maximum number of layers.
         limit: usize,
     },
-    /// Reading failed before anything was recognised.
-    #[error("{}: {error}; check the medium, and copy the readable part with ddrescue", shown(image))]
+    /// Reading failed before a type was recognised.
+    #[error(
+        "cannot read '{}': {error}\n  help: check the medium, and copy the readable part with ddrescue",
+        shown(image)
+    )]
     Unreadable {
         /// The image.
         image: PathBuf,
@@ -100,7 +107,7 @@ pub enum OpenError {
         error: Error,
     },
     /// No driver has the requested name.
-    #[error("unknown file system type `{name}`; known types: {}", known.join(", "))]
+    #[error("unknown file system type '{name}'\n  help: the types are {}", known.join(", "))]
     UnknownType {
         /// The requested name.
         name: String,
@@ -108,35 +115,43 @@ pub enum OpenError {
         known: Vec<&'static str>,
     },
     /// No driver recognises the data.
-    #[error("{}: {}", At(image, part), Unknown(looks))]
+    #[error("cannot open '{}': {}", At(image, part), Unknown(looks))]
     NoFileSystem {
         /// The image.
         image: PathBuf,
         /// The part of the image.
-        part: Option<Part>,
+        part: Option<PartSelector>,
         /// The description of the data.
-        looks: Looks,
+        looks: DataDescription,
     },
     /// The image has partitions, but no driver recognises any of them.
-    #[error("{}: no partition contains a supported file system:{}", shown(image), List(image, list))]
+    #[error(
+        "cannot open '{}': no partition contains a supported file system:{}",
+        shown(image),
+        List(image, list)
+    )]
     NoneOfThese {
         /// The image.
         image: PathBuf,
         /// The contents of the partitions.
-        list: Vec<Content>,
+        list: Vec<PartitionChoice>,
     },
-    /// Several partitions contain a file system, and the caller named none.
-    #[error("{}: several partitions contain a file system; name one:{}", shown(image), List(image, list))]
+    /// Several partitions contain a file system, and the caller selected none.
+    #[error(
+        "cannot open '{}': several partitions contain a file system; name one:{}",
+        shown(image),
+        List(image, list)
+    )]
     SeveralFileSystems {
         /// The image.
         image: PathBuf,
         /// The contents of the partitions.
-        list: Vec<Content>,
+        list: Vec<PartitionChoice>,
     },
     /// Several types claim the same bytes, or one type claims the whole image and others claim its
     /// partitions.
     #[error(
-        "{}: ambiguous: {}; name one with `@` or `-t TYPE`:{}",
+        "cannot open '{}': ambiguous: {}; name one with '@' or '-t TYPE':{}",
         At(image, part),
         Names(candidates),
         Candidates(image, candidates)
@@ -144,45 +159,48 @@ pub enum OpenError {
     Ambiguous {
         /// The image.
         image: PathBuf,
-        /// The part that the caller named.
-        part: Option<Part>,
+        /// The part that the caller selected.
+        part: Option<PartSelector>,
         /// The types that claim it.
         candidates: Vec<Candidate>,
     },
     /// No partition has the requested name.
-    #[error("{}: no such partition{}", At(image, &Some(part.clone())), Choices(image, list))]
+    #[error("cannot open '{}': no such partition{}", At(image, &Some(part.clone())), Choices(image, list))]
     NoSuchPart {
         /// The image.
         image: PathBuf,
         /// The requested part.
-        part: Part,
+        part: PartSelector,
         /// The existing partitions.
-        list: Vec<Content>,
+        list: Vec<PartitionChoice>,
     },
     /// Several partitions have the requested name.
-    #[error("{}: more than one partition has this name; use its number:{}", At(image, &Some(part.clone())), List(image, list))]
+    #[error("cannot open '{}': more than one partition has this name; use a number:{}", At(image, &Some(part.clone())), List(image, list))]
     AmbiguousPart {
         /// The image.
         image: PathBuf,
         /// The requested part.
-        part: Part,
+        part: PartSelector,
         /// The partitions with the name.
-        list: Vec<Content>,
+        list: Vec<PartitionChoice>,
     },
     /// The driver could not open the volume.
-    #[error("{}: {}", At(image, part), CannotOpen { fs_type, error })]
+    #[error("{}", CannotOpen { at: At(image, part), fs_type, error })]
     Volume {
         /// The image.
         image: PathBuf,
         /// The part of the image.
-        part: Option<Part>,
+        part: Option<PartSelector>,
         /// The type.
         fs_type: &'static str,
         /// The error of the driver.
         error: Box<Error>,
     },
     /// The requested offset is past the end of the image.
-    #[error("{}@+{offset}: starts past the end of the image, which has {len} bytes", shown(image))]
+    #[error(
+        "cannot open '{}@+{offset}': the offset is past the end of the image, which has {len} bytes",
+        shown(image)
+    )]
     PastTheEnd {
         /// The image.
         image: PathBuf,
@@ -191,9 +209,9 @@ pub enum OpenError {
         /// The length of the image in bytes.
         len: u64,
     },
-    /// The driver could not open the volume by the requested super block.
+    /// The driver could not open the volume with the requested super block.
     #[error(
-        "{}: cannot open the {fs_type} file system by the super block at block {block}: {}; {otherwise}",
+        "cannot open the {fs_type} file system of '{}' with the super block at block {block}: {}\n  help: {otherwise}",
         At(image, part),
         Why { error, ends: *ends }
     )]
@@ -201,17 +219,17 @@ pub enum OpenError {
         /// The image.
         image: PathBuf,
         /// The part of the image.
-        part: Option<Part>,
+        part: Option<PartSelector>,
         /// The type.
         fs_type: &'static str,
         /// The requested block.
         block: u64,
-        /// The length of the volume in bytes, if the block is past its end.
+        /// The length of the volume in bytes, if the requested block is past its end.
         ends: Option<u64>,
         /// The error of the driver for this block.
         error: Box<Error>,
-        /// The result of opening the volume without the request.
-        otherwise: Otherwise,
+        /// The result of opening the volume without the requested super block.
+        otherwise: FallbackOutcome,
     },
 }
 
@@ -219,7 +237,7 @@ pub enum OpenError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
     /// The part of the image with the claimed bytes.
-    pub part: Option<Part>,
+    pub part: Option<PartSelector>,
     /// The type as a message shows it.
     pub name: &'static str,
     /// The name for `-t TYPE`, if a driver opens the type.
@@ -262,38 +280,41 @@ impl fmt::Display for Candidates<'_> {
 }
 
 /// The reason why no file system was found.
-struct Unknown<'a>(&'a Looks);
+struct Unknown<'a>(&'a DataDescription);
 
 impl fmt::Display for Unknown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let looks = self.0;
         if looks.is_unsupported() {
-            return write!(f, "{} is not supported; {}", looks.name, looks.advice);
+            return write!(f, "{} is not supported\n  help: {}", looks.name, looks.advice);
         }
-        match looks.is_unrecognised() {
-            true => write!(f, "unrecognised format; {}", looks.advice),
-            false => write!(f, "no supported file system; it looks like {looks}"),
+        match (looks.is_unrecognised(), looks.advice) {
+            (true, advice) => write!(f, "unrecognised format\n  help: {advice}"),
+            (false, "") => write!(f, "no supported file system; the data looks like {}", looks.like),
+            (false, advice) => {
+                write!(f, "no supported file system; the data looks like {}\n  help: {advice}", looks.like)
+            }
         }
     }
 }
 
 /// The result of opening a volume without a requested super block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Otherwise {
+pub enum FallbackOutcome {
     /// The volume opens.
     Opens,
-    /// The volume opens by the copy of the super block at this block.
+    /// The volume opens with the copy of the super block at this block.
     OpensByCopy(u64),
     /// The volume does not open.
     Fails,
 }
 
-impl fmt::Display for Otherwise {
+impl fmt::Display for FallbackOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Opens => f.write_str("without `--superblock` it opens"),
+            Self::Opens => f.write_str("omit --superblock: the volume opens without it"),
             Self::OpensByCopy(block) => {
-                write!(f, "without `--superblock` it opens with the copy at block {block}")
+                write!(f, "omit --superblock: the volume opens with the copy at block {block}")
             }
             Self::Fails => f.write_str(
                 "copies are usually at blocks 32768, 98304 and 163840, or with blocks of 1 KiB at 8193, 24577 and 40961",
@@ -325,19 +346,32 @@ impl fmt::Display for Why<'_> {
 
 /// Why a driver cannot open a volume, and what to do.
 struct CannotOpen<'a> {
+    at: At<'a>,
     fs_type: &'a str,
     error: &'a Error,
 }
 
 impl fmt::Display for CannotOpen<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { fs_type, error } = self;
+        let Self { at, fs_type, error } = self;
         match error {
-            Error::Unsupported(Feature::Writing) => write!(f, "{fs_type} is read-only"),
-            Error::Unsupported(Feature::Named(NOT_STARTED)) => {
-                write!(f, "{} needs the kernel engine; omit `--engine native`", fs_type.to_uppercase())
+            Error::Unsupported(Feature::Writing) => {
+                write!(f, "cannot change '{at}': obento only reads {fs_type}")
             }
-            error => write!(f, "cannot open the {fs_type} file system: {error}{}", advice(fs_type, error)),
+            Error::Unsupported(Feature::Named(NOT_STARTED)) => {
+                write!(
+                    f,
+                    "cannot open '{at}': {} needs the kernel engine\n  help: omit --engine native",
+                    fs_type.to_uppercase()
+                )
+            }
+            error => {
+                write!(f, "cannot open the {fs_type} file system of '{at}': {error}")?;
+                match advice(fs_type, error) {
+                    "" => Ok(()),
+                    advice => write!(f, "\n  help: {advice}"),
+                }
+            }
         }
     }
 }
@@ -345,41 +379,49 @@ impl fmt::Display for CannotOpen<'_> {
 /// The finding of a driver that finds no magic number of its type.
 const NO_MAGIC: &str = "magic number";
 
-/// What to do about an error of a driver at opening.
+/// Returns what to do about an error of a driver at opening, or nothing.
 fn advice(fs_type: &str, error: &Error) -> &'static str {
     match error {
         Error::Corrupt(Corrupt::Field { field: NO_MAGIC, .. }) => {
-            "; this is not a volume of this type; omit `--fs-type` to detect its type"
+            "omit --fs-type: the volume is not of this type"
         }
         Error::Corrupt(_) if ["vfat", "exfat", "xv6"].contains(&fs_type) => {
-            "; `obento check -y` can repair some damage"
+            "run 'obento check -y', which repairs some damage"
         }
         // No driver of obento checks other types: a program of the type's own does, if it is installed.
         Error::Corrupt(_) if !fs_type.starts_with("ext") => {
-            "; `obento check` reports the damage if a program checks this type"
+            "run 'obento check', which reports the damage if a program checks this type"
         }
+        // A copy of the super block does not help.
+        Error::Corrupt(
+            Corrupt::Magic { structure: Structure::Journal, .. }
+            | Corrupt::Checksum { structure: Structure::Journal, .. }
+            | Corrupt::Field { structure: Structure::Journal, .. },
+        ) => "run 'obento check -y' to repair the volume",
         Error::Corrupt(_) => {
-            "; `obento check -y` can repair it with a copy of the super block; to read it, select a copy: \
-             `--superblock 32768` (or 8193, 98304, 163840)"
+            "run 'obento check -y' to repair the volume with a copy of the super block, or read it with a copy: \
+             --superblock 32768 (or 8193, 98304, 163840)"
         }
         Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }) => {
-            "; check the disk of the image: it may be full"
+            "check the disk of the image: it may be full"
         }
         // An error of the kernel engine itself has no help about the image.
         Error::Device(DeviceError::Engine(_)) => "",
         Error::Device(_) => {
-            "; the image or its partition may be truncated: compare its size with that of the original"
+            "compare the size of the image with that of the original: the image or its partition may be truncated"
         }
         Error::Unsupported(Feature::Named(name)) if name.contains("external journal") => {
-            "; name its file or device: --journal FILE"
+            "name the file or device of the journal: --journal FILE"
         }
         // The message names the missing feature, and no other Linux would help.
         Error::Unsupported(Feature::Named(name))
-            if ["kernel engine", "`obento check", "read-only"].iter().any(|told| name.contains(told)) =>
+            if ["kernel engine", "`obento check", "read-only"]
+                .iter()
+                .any(|reported| name.contains(reported)) =>
         {
             ""
         }
-        Error::Unsupported(_) => "; mount it with Linux instead",
+        Error::Unsupported(_) => "mount the volume with Linux instead",
         Error::Refused(_) => "",
     }
 }
@@ -391,7 +433,9 @@ impl fmt::Display for Unpack<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let image = shown(self.0);
         match self.1 {
-            "qcow2" => write!(f, "qemu-img convert -O raw {image} plain.img"),
+            "vhd" | "vhdx" | "vmdk" | "vdi" | "android-sparse" => {
+                write!(f, "obento convert {image} plain.img")
+            }
             "gzip" => write!(f, "gzip -dc {image} > plain.img"),
             layer => write!(f, "{layer} -dc {image} > plain.img"),
         }
@@ -400,33 +444,33 @@ impl fmt::Display for Unpack<'_> {
 
 /// The contents of a partition, for a choice between partitions.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Content {
+pub struct PartitionChoice {
     /// The partition, or `None` for the whole device.
     pub partition: Option<Partition>,
     /// The contents.
-    pub holds: Holds,
+    pub holds: PartitionContents,
 }
 
 /// The contents of a partition.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Holds {
+pub enum PartitionContents {
     /// A file system that a driver recognises.
     FileSystem(Probe),
     /// Several types claim the same bytes.
     Ambiguous(Vec<&'static str>),
     /// Other data.
-    Other(Looks),
+    Other(DataDescription),
     /// Other partitions.
     Partitions,
     /// The partition could not be read.
     Unreadable(Error),
 }
 
-impl Content {
+impl PartitionChoice {
     /// Returns the file system, if a driver recognises one.
     pub fn probe(&self) -> Option<&Probe> {
         match &self.holds {
-            Holds::FileSystem(probe) => Some(probe),
+            PartitionContents::FileSystem(probe) => Some(probe),
             _ => None,
         }
     }
@@ -437,7 +481,7 @@ fn shown(path: &Path) -> Escaped<'_> {
 }
 
 /// An image or a part of it.
-struct At<'a>(&'a Path, &'a Option<Part>);
+struct At<'a>(&'a Path, &'a Option<PartSelector>);
 
 impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -447,7 +491,7 @@ impl fmt::Display for At<'_> {
 }
 
 /// One line for each partition, which begins with the way to name it.
-struct List<'a>(&'a Path, &'a [Content]);
+struct List<'a>(&'a Path, &'a [PartitionChoice]);
 
 impl fmt::Display for List<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -464,18 +508,20 @@ impl fmt::Display for List<'_> {
     }
 }
 
-struct Choices<'a>(&'a Path, &'a [Content]);
+struct Choices<'a>(&'a Path, &'a [PartitionChoice]);
 
 impl fmt::Display for Choices<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
-            [] => f.write_str("; the image has no valid partition table: omit the `@`, or use @+OFFSET for a volume at that byte"),
+            [] => f.write_str(
+                "; the image has no valid partition table\n  help: omit the '@', or use @+OFFSET for a volume at that byte",
+            ),
             list => write!(f, "; the partitions are:{}", List(self.0, list)),
         }
     }
 }
 
-impl fmt::Display for Holds {
+impl fmt::Display for PartitionContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FileSystem(probe) if probe.label.is_empty() => f.write_str(probe.fs_type),

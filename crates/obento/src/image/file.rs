@@ -1,35 +1,36 @@
 //! The open files of an image, before their bytes are decoded.
 //!
-//! The bytes of an image are hostile. A program that drops privileges opens the files first and decodes them
+//! The bytes of an image are not trusted. A program that drops privileges opens the files first, and decodes them
 //! afterwards.
 
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento_base::wire::to_usize;
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, Handoff};
 use obento_driver::Access;
-use obento_host::FileId;
-use obento_host::compressed::{Compression, Room};
-use obento_host::io::{BehindDevice, Opened};
-use obento_host::qcow2::is_qcow2;
+use obento_host::compressed::ReservedFile;
+use obento_host::io::{BehindDevice, OpenedImage};
+use obento_host::{FileId, HostFile};
 
+use super::layer::Layer;
 use super::{Image, ImageNotice, MAX_LAYERS, OpenError, Options, Writing, open_file};
 use crate::Registry;
 
 /// The open files that decoding needs in addition to the image.
 #[derive(Default)]
 pub(super) struct Parts {
-    pub journal: Option<Opened>,
+    pub journal: Option<OpenedImage>,
     /// Temporary files for the layers of compression.
-    pub rooms: Vec<Room>,
+    pub rooms: Vec<ReservedFile>,
 }
 
-/// An image whose files are open. Of its bytes, only the signature of a container was read.
+/// An image whose files are open. Only the signature of the outermost layer has been read.
 pub struct ImageFile {
     path: PathBuf,
     options: Options,
-    file: Opened,
+    file: OpenedImage,
     parts: Parts,
 }
 
@@ -39,7 +40,11 @@ impl ImageFile {
     ///
     /// # Errors
     ///
-    /// Missing; NotPermitted; NotChangeable; ReadOnlyHost; Host for other errors of the host.
+    /// - `Missing`: the image does not exist.
+    /// - `NotPermitted`: the host does not permit reading the image.
+    /// - `NotChangeable`: the host does not permit changing the image.
+    /// - `ReadOnlyHost`: the file system of the host is mounted read-only.
+    /// - `Host`: another error of the host.
     pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
         let file = open_file(path, options)?;
         let journal = options.journal.as_deref().map(|path| open_file(path, options)).transpose()?;
@@ -47,13 +52,43 @@ impl ImageFile {
         Ok(Self { path: path.into(), options: options.clone(), file, parts: Parts { journal, rooms } })
     }
 
+    /// Opens an image that another process passes on. `file` is the open file, which retains its lock. Nothing is
+    /// written to the file before the [`Handoff`] is released.
+    ///
+    /// # Errors
+    ///
+    /// - `Host`: an error of the host.
+    pub fn adopt(file: OwnedFd, path: &Path, options: &Options) -> Result<(Self, Arc<Handoff>), OpenError> {
+        let mut file = obento_host::io::adopt(file, path, options.io).map_err(OpenError::Host)?;
+        let handoff = Arc::new(Handoff::holding(file.device));
+        file.device = handoff.clone();
+        let parts = Parts::default();
+        Ok((Self { path: path.into(), options: options.clone(), file, parts }, handoff))
+    }
+
+    /// Prepares the image so that it can be passed to another process.
+    #[must_use]
+    pub fn for_handoff(mut self) -> (Self, Arc<Handoff>) {
+        let handoff = Arc::new(Handoff::passing(self.file.device));
+        self.file.device = handoff.clone();
+        (self, handoff)
+    }
+
+    /// Returns a descriptor of the open file, for another process. Fails if the image is not a file of the host, or
+    /// if this process cannot open another file.
+    pub fn file_of(device: &dyn BlockDevice) -> io::Result<OwnedFd> {
+        let backing = device.backing(0..1).ok_or(io::ErrorKind::Unsupported)?;
+        let file = HostFile::of(&backing).ok_or(io::ErrorKind::Unsupported)?;
+        file.as_fd().try_clone_to_owned()
+    }
+
     /// Returns the files of the host that the image is read from.
     pub fn host_files(&self) -> impl Iterator<Item = FileId> + '_ {
         self.parts.journal.iter().map(|journal| journal.id).chain([self.file.id])
     }
 
-    /// Returns whether decoding may open files that the image names. A process without privileges cannot open
-    /// them.
+    /// Returns whether decoding may open other files that the image refers to. A process without privileges may be
+    /// unable to open them.
     pub fn opens_others(&self) -> bool {
         self.options.allow_backing
     }
@@ -81,18 +116,15 @@ impl ImageFile {
 }
 
 /// Creates temporary files for layers that may be compressed. A container may hold a compressed image, too.
-fn rooms(device: &dyn BlockDevice, options: &Options) -> Result<Vec<Room>, OpenError> {
-    let mut start = [0; Compression::MAGIC_LEN];
-    let len = to_usize(device.len()).min(start.len());
-    let start = &mut start[..len];
-    if options.access == Access::ReadWrite || device.read_at(0, start).is_err() {
+fn rooms(device: &dyn BlockDevice, options: &Options) -> Result<Vec<ReservedFile>, OpenError> {
+    if options.access == Access::ReadWrite {
         return Ok(Vec::new());
     }
-    let rooms = (0..MAX_LAYERS).map(|_| Room::new());
-    match Compression::detect(start) {
-        Some(_) => Ok(rooms.collect::<Result<_, _>>()?),
-        // Most qcow2 images need no temporary file, so a failure to create one is not an error yet.
-        None if is_qcow2(start) => Ok(rooms.filter_map(Result::ok).collect()),
-        None => Ok(Vec::new()),
+    let rooms = (0..MAX_LAYERS).map(|_| ReservedFile::new());
+    match Layer::find(device) {
+        Ok(Some(Layer::Compressed(_))) => Ok(rooms.collect::<Result<_, _>>()?),
+        // Most disk images need no temporary file, so a failure to create one is not an error yet.
+        Ok(Some(Layer::Qcow2 | Layer::Container(_))) => Ok(rooms.filter_map(Result::ok).collect()),
+        Ok(None) | Err(_) => Ok(Vec::new()),
     }
 }

@@ -1,17 +1,21 @@
 //! An open image: its layers of compression and disk image formats, its partitions and its file systems.
 //!
-//! From outside inwards, an image has up to [`MAX_LAYERS`] layers of compression and disk image formats, then
-//! a partition table or a file system that fills the device, then the file systems of the partitions.
+//! From the outside to the inside, an image consists of:
 //!
-//! A whole device and a partition can both have the signature of a file system, and one device can have
-//! several signatures. The rules of blkid(8), mount(8) and the kernel decide which counts: [`claim`] has the
-//! table for signatures on the same bytes, [`choose`] the table for an image and its partitions. If the rules
-//! disagree, the image is ambiguous. An ambiguous image is opened only with `@` or a type.
+//! 1. up to [`MAX_LAYERS`] layers of compression and disk image formats;
+//! 2. a partition table, or a file system that fills the device;
+//! 3. the file systems of the partitions.
+//!
+//! A whole device and a partition can both have the signature of a file system, and one device can have several
+//! signatures. The rules of blkid(8), mount(8) and the kernel decide which signature counts. [`claim`] has the table
+//! for signatures on the same bytes, and [`choose`] the table for an image and its partitions. If the rules disagree,
+//! the image is ambiguous. An ambiguous image is opened only if the caller selects a part with `@` or a type.
 
 mod choose;
 mod claim;
 mod error;
 mod file;
+mod layer;
 mod opened;
 mod options;
 mod signature;
@@ -26,20 +30,23 @@ use std::sync::Arc;
 use obento_base::Error;
 use obento_block::{BlockDevice, Slice};
 use obento_driver::{Access, CheckOptions};
-use obento_host::compressed::{Compression, Incomplete, Room, decompress};
-use obento_host::io::Opened;
+use obento_host::compressed::{Compression, Incomplete, ReservedFile, decompress};
+use obento_host::container;
+use obento_host::io::OpenedImage;
 use obento_host::lock::{LockNotice, Purpose};
-use obento_host::qcow2::{Qcow2Device, References, is_qcow2};
+use obento_host::qcow2::change::open_for_change;
+use obento_host::qcow2::{Qcow2Device, References};
 use obento_host::{FileId, HostError};
 
 use crate::partition::{Partition, Table, TableNotice};
-use crate::{Part, Registry, Volume};
-pub use error::{Candidate, Content, Holds, OpenError, Otherwise};
+use crate::{PartSelector, Registry, Volume};
+pub use error::{Candidate, FallbackOutcome, OpenError, PartitionChoice, PartitionContents};
 pub use file::ImageFile;
 use file::Parts;
+use layer::Layer;
 use opened::OpenVolumes;
-pub use options::{Locking, Options, Writing};
-pub use signature::Looks;
+pub use options::{Locking, Options, Recording, Writing};
+pub use signature::DataDescription;
 
 /// The most containers that are unpacked inside each other. A compressed qcow2 image has two.
 const MAX_LAYERS: usize = 4;
@@ -47,7 +54,7 @@ const MAX_LAYERS: usize = 4;
 /// A notice for the user about an image that was opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ImageNotice {
-    /// The compressed stream ends too early or is damaged. The unpacked part is shown.
+    /// The compressed stream is truncated or damaged. Only the part before the damage is available.
     Incomplete {
         /// The layer.
         layer: &'static str,
@@ -60,7 +67,7 @@ pub enum ImageNotice {
     Table(TableNotice),
     /// The partition table cannot be read.
     NoTable(Error),
-    /// The GPT is ignored, because the MBR is not a protective one.
+    /// The GPT is ignored, because the MBR is not a protective MBR.
     IgnoredGpt,
 }
 
@@ -105,12 +112,12 @@ impl Image {
     /// Opens the file or device at `path`, unpacks it and reads its partition table.
     ///
     /// ```no_run
-    /// use obento::{Image, Options, Place, Registry, Symlinks};
+    /// use obento::{Image, Options, FileSelector, Registry, Symlinks};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let image = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default())?;
     /// let volume = image.volume(None)?;
-    /// let passwd = volume.resolve(&Place::Path(b"/etc/passwd".to_vec()), Symlinks::Follow)?;
+    /// let passwd = volume.resolve(&FileSelector::Path(b"/etc/passwd".to_vec()), Symlinks::Follow)?;
     /// println!("{} bytes", passwd.attr()?.size);
     /// # Ok(())
     /// # }
@@ -120,8 +127,8 @@ impl Image {
         ImageFile::open(path, options)?.decode(registry)
     }
 
-    /// Opens the image on `device`. `path` appears in messages, and the files that a qcow2 image names are
-    /// found relative to it.
+    /// Opens the image on `device`. `path` appears in messages. Files that a qcow2 image refers to are found relative
+    /// to `path`.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -178,7 +185,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Returns the path that the image was opened by.
+    /// Returns the path that was used to open the image.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -189,7 +196,8 @@ impl Image {
         &self.host_files
     }
 
-    /// Returns the layers of the image, the outermost first: `bzip2`, `gzip`, `lzma`, `xz`, `zstd`, `qcow2`.
+    /// Returns the layers of the image, the outermost layer first. The layers are `bzip2`, `gzip`, `lzma`, `xz`,
+    /// `zstd`, `qcow2`, `vhd`, `vhdx`, `vmdk`, `vdi` and `android-sparse`.
     pub fn layers(&self) -> &[&'static str] {
         &self.layers
     }
@@ -226,61 +234,76 @@ impl Image {
     /// }
     /// # Ok::<(), obento::OpenError>(())
     /// ```
-    pub fn probe_all(&self) -> Vec<Content> {
+    pub fn probe_all(&self) -> Vec<PartitionChoice> {
         choose::contents(self)
     }
 
-    /// Opens the file system that `part` names, or the only one without a name. The volume is open for change
-    /// if the image was opened for change. If the volume is already open for change, returns that volume.
+    /// Opens the file system that `part` selects, or the only file system if `part` is `None`. The volume is open for
+    /// change if the image was opened for change. If the volume is already open for change, returns that volume.
     ///
     /// # Errors
     ///
-    /// [`OpenError`], whose message describes the data that was found instead.
-    pub fn volume(&self, part: Option<&Part>) -> Result<Volume, OpenError> {
+    /// [`OpenError`]. Its message describes the data that was found instead of a file system.
+    pub fn volume(&self, part: Option<&PartSelector>) -> Result<Volume, OpenError> {
         choose::volume(self, part, self.options.access)
     }
 
-    /// Like [`volume`](Self::volume), but opens the volume for reading, even if the image was opened for
+    /// Opens a file system like [`volume`](Self::volume), but only for reading, even if the image was opened for
     /// change. If the volume is already open for change, returns that volume.
-    pub fn volume_to_read(&self, part: Option<&Part>) -> Result<Volume, OpenError> {
+    pub fn volume_to_read(&self, part: Option<&PartSelector>) -> Result<Volume, OpenError> {
         choose::volume(self, part, Access::ReadOnly)
     }
 
-    /// Returns the bytes that `part` names, or all bytes, to be overwritten, and their present contents.
+    /// Returns the bytes that `part` selects, or all bytes, and their present contents. For a caller that will
+    /// overwrite the bytes.
     ///
     /// # Errors
     ///
-    /// PastTheEnd; NoSuchPart; AmbiguousPart; Unreadable.
-    pub fn ground(&self, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice>, Vec<Content>), OpenError> {
-        choose::ground(self, part)
+    /// - `PastTheEnd`: the offset is past the end of the image.
+    /// - `NoSuchPart`: no partition matches `part`.
+    /// - `AmbiguousPart`: several partitions match `part`.
+    /// - `Unreadable`: the image cannot be read.
+    pub fn part_to_overwrite(
+        &self,
+        part: Option<&PartSelector>,
+    ) -> Result<(Arc<dyn BlockDevice>, Vec<PartitionChoice>), OpenError> {
+        choose::part_to_overwrite(self, part)
     }
 
     /// Returns the bytes of the file system that `part` names, or of the only one, even if damaged, and its
     /// driver.
-    pub(crate) fn volume_ground(
+    pub(crate) fn volume_to_check(
         &self,
-        part: Option<&Part>,
+        part: Option<&PartSelector>,
         options: &CheckOptions,
     ) -> Result<choose::Damaged, OpenError> {
         choose::damaged(self, part, options)
     }
 
-    /// Returns the bytes of the file system that `part` names, or of the only one, and the result of the
+    /// Returns the bytes of the file system that `part` selects, or of the only file system, and the result of the
     /// driver's probe.
     ///
     /// # Errors
     ///
-    /// Those errors of [`volume`](Self::volume) that occur before a driver opens the volume.
-    pub fn volume_bytes(&self, part: Option<&Part>) -> Result<(Arc<dyn BlockDevice>, Content), OpenError> {
+    /// The errors of [`volume`](Self::volume) that occur before a driver opens the volume.
+    pub fn volume_bytes(
+        &self,
+        part: Option<&PartSelector>,
+    ) -> Result<(Arc<dyn BlockDevice>, PartitionChoice), OpenError> {
         choose::volume_bytes(self, part)
     }
 
-    /// Returns the error of [`volume`](Self::volume) without a part, if several types claim the image.
+    /// Returns the error of [`volume`](Self::volume) with `None`, if several types claim the image.
     pub fn ambiguity(&self) -> Option<OpenError> {
         choose::ambiguity(self)
     }
 
-    /// Returns the device of the external journal, if the options named one.
+    /// Returns the registry that the image was opened with.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Returns the device of the external journal, if the options contain a journal.
     pub fn journal(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.journal.as_ref()
     }
@@ -300,30 +323,43 @@ impl Image {
 
     /// Decodes one layer of an image whose file has `file_len` bytes. Unpacks a compressed layer into the
     /// next of `rooms`. Returns whether a layer was found.
-    fn unpack(&mut self, file_len: u64, rooms: &mut dyn Iterator<Item = Room>) -> Result<bool, OpenError> {
-        let len = usize::try_from(self.device.len().min(16)).unwrap_or(0);
-        let mut start = vec![0; len];
+    fn unpack(
+        &mut self,
+        file_len: u64,
+        rooms: &mut dyn Iterator<Item = ReservedFile>,
+    ) -> Result<bool, OpenError> {
         let unreadable = |error| OpenError::Unreadable { image: self.path.clone(), error };
-        self.device.read_at(0, &mut start).map_err(unreadable)?;
-        let compression = Compression::detect(&start);
-        if compression.is_none() && !is_qcow2(&start) {
-            return Ok(false);
-        }
-        if self.options.access == Access::ReadWrite {
-            let layer = compression.map_or("qcow2", Compression::name);
-            return Err(OpenError::Packed { image: self.path.clone(), layer });
+        let Some(layer) = Layer::find(&*self.device).map_err(unreadable)? else { return Ok(false) };
+        let packed = || OpenError::Packed { image: self.path.clone(), layer: layer.name() };
+        let is_change = self.options.access == Access::ReadWrite;
+        if is_change && !layer.may_be_changed() {
+            return Err(packed());
         }
         if self.layers.len() == MAX_LAYERS {
             return Err(OpenError::Nested { image: self.path.clone(), limit: MAX_LAYERS });
         }
-        match compression {
-            Some(compression) => self.decompress(compression, file_len, rooms.next())?,
-            None => {
+        match layer {
+            Layer::Compressed(compression) => self.decompress(compression, file_len, rooms.next())?,
+            Layer::Container(format) => {
+                let disk = container::open(format, self.device.clone(), &self.path)?;
+                if is_change && disk.is_read_only() {
+                    return Err(packed());
+                }
+                self.device = disk;
+                self.layers.push(format.name());
+            }
+            Layer::Qcow2 => {
                 let references =
                     if self.options.allow_backing { References::Open } else { References::Refuse };
-                let qcow2 = Qcow2Device::open(self.device.clone(), &self.path, references)?;
-                self.host_files.extend(qcow2.referenced());
-                self.device = Arc::new(qcow2);
+                if is_change {
+                    let qcow2 = open_for_change(&self.device, &self.path, references)?;
+                    self.host_files.extend(qcow2.referenced);
+                    self.device = qcow2.device;
+                } else {
+                    let qcow2 = Qcow2Device::open(self.device.clone(), &self.path, references)?;
+                    self.host_files.extend(qcow2.referenced());
+                    self.device = Arc::new(qcow2);
+                }
                 self.layers.push("qcow2");
             }
         }
@@ -337,15 +373,15 @@ impl Image {
         &mut self,
         compression: Compression,
         file_len: u64,
-        room: Option<Room>,
+        room: Option<ReservedFile>,
     ) -> Result<(), OpenError> {
         let observer = self.options.on_unpacking.clone();
-        let mut tell = |progress| observer.iter().for_each(|observer| observer(progress));
+        let mut report = |progress| observer.iter().for_each(|observer| observer(progress));
         let options = obento_host::compressed::Options {
             limits: self.options.unpack,
             file_len: Some(file_len),
             room,
-            progress: Some(&mut tell),
+            progress: Some(&mut report),
         };
         let unpacked = decompress(&*self.device, &self.path, compression, options)?;
         let layer = compression.name();
@@ -390,7 +426,7 @@ fn check_type(registry: &Registry, options: &Options) -> Result<(), OpenError> {
     }
 }
 
-fn open_file(path: &Path, options: &Options) -> Result<Opened, OpenError> {
+fn open_file(path: &Path, options: &Options) -> Result<OpenedImage, OpenError> {
     let lock = match (options.access, options.locking) {
         (Access::ReadOnly, Locking::Skip) => None,
         (Access::ReadOnly, Locking::Take) => Some(Purpose::Read),

@@ -1,18 +1,20 @@
 //! The open volumes of an image.
 //!
-//! Invariant: a volume that is open for change is open once. Two writers of the same bytes would overwrite
-//! each other's changes, and a reader beside a writer would see a mixture. A caller that opens a volume that
-//! is open for change gets that volume. Opening other volumes that share bytes with it fails.
-//! Locking: the list is locked while a volume is opened, so that two threads do not open it at the same time.
+//! Invariant: a volume that is open for change is open only once. Two writers of the same bytes would overwrite each
+//! other's changes. A reader beside a writer would read a mixture of old and new bytes. Therefore, a caller that
+//! opens a volume that is open for change gets the open volume. Opening another volume that shares bytes with it
+//! fails.
+//! Locking: the list is locked while a volume is opened, so two threads do not open a volume at the same time.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use obento_base::Error;
-use obento_driver::{Access, Driver, OpenOptions};
+use obento_driver::{Access, Driver, FileSystem, OpenOptions};
+use obento_prov::Recorded;
 use obento_vfs::{Vfs, WeakVfs};
 
-use super::Image;
+use super::{Image, Recording};
 use crate::Volume;
 
 /// The volumes that are in use.
@@ -23,14 +25,17 @@ struct Open {
     range: Range<u64>,
     access: Access,
     vfs: WeakVfs,
+    recorded: Option<Weak<Recorded>>,
 }
 
 impl Open {
     /// Returns the volume, if it is in use. A closed volume stays readable for its users and excludes no
     /// other volume.
-    fn volume(&self) -> Option<Vfs> {
+    fn volume(&self) -> Option<Volume> {
         let vfs = self.vfs.upgrade()?;
-        (self.access == Access::ReadOnly || vfs.file_system().writable().is_some()).then_some(vfs)
+        let is_in_use = self.access == Access::ReadOnly || vfs.flushed_file_system().writable().is_some();
+        let recorded = self.recorded.as_ref().and_then(Weak::upgrade);
+        is_in_use.then(|| Volume::of(vfs).with_recorded(recorded))
     }
 
     fn overlaps(&self, range: &Range<u64>) -> bool {
@@ -66,15 +71,22 @@ impl Image {
             match (open.access, access) {
                 (Access::ReadOnly, Access::ReadOnly) => {}
                 (Access::ReadWrite, _) if open.range.start == range.start => {
-                    return open.volume().map(Volume::of).ok_or(NotOpened::InUse);
+                    return open.volume().ok_or(NotOpened::InUse);
                 }
                 _ => return Err(NotOpened::InUse),
             }
         }
         let options = OpenOptions { access, journal: self.journal.clone(), ..self.options.for_driver() };
         let file_system = driver.open(self.bytes(range)?, &options)?;
-        let volume = Volume::of(Vfs::with(file_system, self.options.for_vfs()));
-        opened.push(Open { range: range.clone(), access, vfs: volume.vfs().downgrade() });
+        let recorded = self.options.recording.as_ref().map(|recording| {
+            let Recording { who, log } = recording.clone();
+            Recorded::open(file_system.clone(), who, self.options.clock.clone(), log)
+        });
+        let recorded = recorded.transpose()?;
+        let file_system = recorded.clone().map_or(file_system, |recorded| recorded as Arc<dyn FileSystem>);
+        let weak = recorded.as_ref().map(Arc::downgrade);
+        let volume = Volume::of(Vfs::with(file_system, self.options.for_vfs())).with_recorded(recorded);
+        opened.push(Open { range: range.clone(), access, vfs: volume.vfs().downgrade(), recorded: weak });
         Ok(volume)
     }
 }

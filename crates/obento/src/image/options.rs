@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use obento_driver::{Access, Checksums, Journalling, OpenOptions, Replay, Shown};
+use obento_driver::{Access, Adoption, Checksums, Journalling, OpenOptions, Replay, Shown};
 use obento_env::{Clock, SystemClock};
 use obento_host::compressed::{Progress as Unpacking, UnpackLimits};
 use obento_host::io::IoBackend;
+use obento_prov::{LogOptions, Who};
 use obento_vfs::{Atime, Config};
 
 /// Whether an image is locked while it is open.
@@ -16,47 +17,48 @@ pub enum Locking {
     /// conflicting lock.
     #[default]
     Take,
-    /// Takes no lock, which is for reading only. The bytes may be a mixture of old and new ones if another
-    /// process changes the image.
+    /// Takes no lock. Permitted for reading only. If another process changes the image, the bytes read may be a
+    /// mixture of old and new bytes.
     Skip,
 }
 
-/// When written bytes reach the file of the image. Flushed bytes are on stable storage in either case.
+/// When written bytes are passed to the file of the image. After a flush, all written bytes are on stable storage in
+/// either case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Writing {
     /// At once.
     #[default]
     Through,
-    /// Later, by another thread. Suits a caller that writes much and reads little of it back.
+    /// Later, by another thread. For callers that write much and read back little of it.
     Behind,
 }
 
 /// The options of opening an image and its volumes.
 #[derive(Clone)]
 pub struct Options {
-    /// Whether the image is opened for reading or for change. For change, a dirty journal is replayed onto
-    /// the image when a volume is opened.
+    /// Whether the image is opened for reading or for change. For change, opening a volume replays a dirty journal
+    /// onto the image.
     pub access: Access,
     /// Whether the image is locked against other processes while it is open.
     pub locking: Locking,
     /// How the bytes of the image are read and written.
     pub io: IoBackend,
-    /// When written bytes reach the file.
+    /// When written bytes are passed to the file.
     pub writing: Writing,
-    /// How changes use a journal.
+    /// The journal options of a volume that is open for change.
     pub journalling: Journalling,
     /// The type of the file system. `None` finds the type by its signature.
     pub fs_type: Option<String>,
-    /// What happens to a dirty journal.
+    /// How a dirty journal is treated when a volume is opened for reading.
     pub replay: Replay,
     /// The block of the super block to use instead of the primary one.
     pub super_block: Option<u64>,
     /// Whether a volume that is opened for reading verifies the checksums of its metadata.
     pub checksums: Checksums,
-    /// Whether the files that the image names (qcow2 backing files) are opened. For trusted images only: such
-    /// a file can be any file that the user can read.
+    /// Whether to open the files that the image refers to (backing files of qcow2). Enable this only for trusted
+    /// images: an image can refer to any file that the user can read.
     pub allow_backing: bool,
-    /// Bytes of metadata to keep in memory.
+    /// Maximum size of the metadata cache in bytes.
     pub cache: usize,
     /// The file or device with the journal, if the file system has an external journal.
     pub journal: Option<PathBuf>,
@@ -64,12 +66,25 @@ pub struct Options {
     pub unpack: UnpackLimits,
     /// A callback that receives the progress of unpacking a compressed image at intervals.
     pub on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>>,
-    /// The properties that a format does not store: owners, permissions, code page, time zone.
+    /// Options that only some formats support: owners, permissions, code page, time zone.
     pub shown: Shown,
-    /// When reading updates access times, on a volume that is open for change.
+    /// The policy for access times, on a volume that is open for change.
     pub atime: Atime,
     /// The source of times.
     pub clock: Arc<dyn Clock>,
+    /// The state that another process passed on, if that process has the volume open.
+    pub adopt: Option<Arc<Adoption>>,
+    /// The recording of the history of a volume; `None` records nothing.
+    pub recording: Option<Recording>,
+}
+
+/// How the history of a volume is recorded while it is open for change.
+#[derive(Clone)]
+pub struct Recording {
+    /// Identifies the process on whose behalf a thread works.
+    pub who: Arc<dyn Who>,
+    /// The bounds of the log.
+    pub log: LogOptions,
 }
 
 impl Default for Options {
@@ -94,6 +109,8 @@ impl Default for Options {
             shown: Shown::default(),
             atime: Atime::Never,
             clock: Arc::new(SystemClock),
+            adopt: None,
+            recording: None,
         }
     }
 }
@@ -129,6 +146,7 @@ impl Options {
             cache: self.cache,
             journalling: self.journalling,
             shown: self.shown,
+            adopt: self.adopt.clone(),
             ..OpenOptions::new(self.clock.clone())
         }
     }

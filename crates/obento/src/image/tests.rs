@@ -1,6 +1,6 @@
 use super::*;
 use crate::toy::ToyDriver;
-use crate::{Part, human_size};
+use crate::{PartSelector, human_size};
 use obento_block::MemDevice;
 
 const MIB: usize = 1 << 20;
@@ -45,7 +45,7 @@ fn disk(partitions: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 fn label(image: &Image, part: Option<&str>) -> Result<String, OpenError> {
-    let part = part.map(|part| Part::parse(part.as_bytes()).unwrap());
+    let part = part.map(|part| PartSelector::parse(part.as_bytes()).unwrap());
     image.volume(part.as_ref()).map(|volume| String::from_utf8(volume.info().probe.label).unwrap())
 }
 
@@ -57,7 +57,7 @@ fn a_file_system_that_fills_the_image_or_is_its_only_one_needs_no_name() {
 }
 
 #[test]
-fn of_several_file_systems_one_must_be_named_and_the_error_lists_them() {
+fn one_of_several_file_systems_must_be_named_and_the_error_lists_them() {
     let image = open(disk(&[("one", &toy("A")), ("two", &toy("B")), ("swap", b"x\0y")]));
     let text = label(&image, None).unwrap_err().to_string();
     for part in ["disk.img@1", "disk.img@2", "\"one\"", "toy labelled \"A\"", "1 MiB", "Linux filesystem"] {
@@ -76,7 +76,7 @@ fn of_several_file_systems_one_must_be_named_and_the_error_lists_them() {
 }
 
 #[test]
-fn a_partition_that_is_missing_ambiguous_or_holds_nothing_known_is_told() {
+fn a_missing_ambiguous_or_unrecognised_partition_is_reported() {
     let image = open(disk(&[("same", &toy("A")), ("same", &toy("B")), ("data", b"LUKS\xba\xbe")]));
     let missing = label(&image, Some("9")).unwrap_err();
     assert!(matches!(missing, OpenError::NoSuchPart { .. }) && missing.to_string().contains("disk.img@2"));
@@ -91,7 +91,7 @@ fn a_partition_that_is_missing_ambiguous_or_holds_nothing_known_is_told() {
 }
 
 #[test]
-fn what_is_no_image_is_told_by_what_it_looks_like() {
+fn a_file_that_is_not_an_image_is_reported_by_its_appearance() {
     let text = |bytes: Vec<u8>| open(bytes).volume(None).unwrap_err().to_string();
     assert!(text(b"\x7fELF\x02\x01".to_vec()).contains("ELF program"));
     assert!(text(vec![0; 5000]).contains("zeros"));
@@ -100,10 +100,10 @@ fn what_is_no_image_is_told_by_what_it_looks_like() {
 }
 
 #[test]
-fn a_missing_or_unreadable_image_is_told_apart() {
+fn a_missing_and_an_unreadable_image_are_distinguished() {
     let text =
         |path: &str| Image::open(path.as_ref(), &registry(), &Options::default()).unwrap_err().to_string();
-    assert!(text("/nowhere/disk.img").contains("/nowhere/disk.img: no such image file"));
+    assert!(text("/nowhere/disk.img").contains("cannot open '/nowhere/disk.img': no such file"));
     assert!(text("/").contains("directory"));
 }
 
@@ -112,7 +112,7 @@ fn a_type_that_is_forced_is_the_one_that_opens() {
     let force = |name: &str| Options { fs_type: Some(name.into()), ..Options::default() };
     assert!(open_with(toy("x"), &force("toy")).unwrap().volume(None).is_ok());
     let unknown = open_with(toy("x"), &force("xfs")).unwrap_err().to_string();
-    assert!(unknown.contains("`xfs`") && unknown.contains("toy"), "{unknown}");
+    assert!(unknown.contains("'xfs'") && unknown.contains("toy"), "{unknown}");
     let wrong = open_with(vec![1; 4096], &force("toy")).unwrap().volume(None).unwrap_err();
     assert!(matches!(wrong, OpenError::Volume { fs_type: "toy", .. }));
 }
@@ -124,7 +124,7 @@ fn a_file_system_on_the_whole_image_and_one_in_a_partition_are_ambiguous_until_o
     let error = label(&open(bytes.clone()), None).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "disk.img: ambiguous: toy is both on the whole image and in a partition; name one with `@` or `-t TYPE`:\n  \
+        "cannot open 'disk.img': ambiguous: toy is both on the whole image and in a partition; name one with '@' or '-t TYPE':\n  \
          -t toy disk.img@+0\n  -t toy disk.img@1"
     );
     let changing = open_with(bytes.clone(), &Options::default().for_change()).unwrap();
@@ -153,7 +153,7 @@ fn a_gpt_without_a_protective_mbr_is_ignored() {
 }
 
 #[test]
-fn an_mbr_of_large_sectors_is_recognised_by_what_its_partitions_hold() {
+fn an_mbr_with_large_sectors_is_recognised_by_the_contents_of_its_partitions() {
     for size in [1024, 2048, 4096] {
         let mut bytes = vec![0; 2 * MIB];
         bytes[510..512].copy_from_slice(b"\x55\xaa");
@@ -175,7 +175,7 @@ fn an_image_cut_short_opens_with_a_notice() {
     assert_eq!(label(&image, Some("1")).unwrap(), "A");
     assert!(image.notices().iter().any(|notice| notice.to_string().contains("cut short")));
     let gone = image.probe_all();
-    assert!(matches!(gone[1].holds, Holds::Unreadable(_)), "{gone:?}");
+    assert!(matches!(gone[1].holds, PartitionContents::Unreadable(_)), "{gone:?}");
 }
 
 #[test]
@@ -228,12 +228,12 @@ impl obento_driver::Driver for ChangingDriver {
     }
 }
 
-fn part(text: &str) -> Option<Part> {
-    Some(Part::parse(text.as_bytes()).unwrap())
+fn part(text: &str) -> Option<PartSelector> {
+    Some(PartSelector::parse(text.as_bytes()).unwrap())
 }
 
 #[test]
-fn a_volume_that_is_open_for_change_is_answered_again_by_whatever_name_and_bytes_of_it_to_nobody_else() {
+fn a_volume_open_for_change_is_returned_again_for_any_name_and_its_bytes_to_no_other_caller() {
     let image = tmpfs_image(&Options::default().for_change()).unwrap();
     let one = image.volume(part("1").as_ref()).unwrap();
     let again = image.volume(part("one").as_ref()).unwrap();
@@ -254,7 +254,7 @@ fn a_volume_that_is_open_for_reading_is_not_opened_for_change_beside_it() {
     let error = image.volume(part("1").as_ref()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "disk.img@1: is already open in this process; an image that is changed can be open only once"
+        "cannot open 'disk.img@1': this process has the image open already, and an image that is changed can be open only once"
     );
     assert!(image.volume(part("2").as_ref()).unwrap().is_writable());
     drop(reading);
@@ -268,6 +268,6 @@ fn an_image_in_a_container_is_not_opened_for_change_and_the_error_says_how_to_un
     let error = open_with(encoder.finish().unwrap(), &Options::default().for_change()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "disk.img: is packed as gzip, which obento reads but does not write; unpack it first: gzip -dc disk.img > plain.img"
+        "cannot change 'disk.img': obento reads the format gzip, but does not write it\n  help: convert the image first: gzip -dc disk.img > plain.img"
     );
 }

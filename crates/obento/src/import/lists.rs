@@ -7,8 +7,8 @@ use obento_host::Xattr;
 use obento_host::tar::Member;
 use obento_vfs::Caller;
 
-use super::MemberTrouble;
-use crate::copy::{Observer, Problem, Trouble};
+use super::MemberProblem;
+use crate::copy::{Observer, Problem, ProblemReason};
 use crate::{Owners, Volume, acls};
 
 /// The most members whose lists wait.
@@ -50,7 +50,7 @@ pub(super) fn set(lists: Vec<Waiting>, volume: &Volume, observer: &mut dyn Obser
         }
         if !why.is_empty() {
             problems += 1;
-            let trouble = Trouble::Member(MemberTrouble::Names(why.join(", ")));
+            let trouble = ProblemReason::Member(MemberProblem::Names(why.join(", ")));
             observer.problem(&Problem { path, trouble });
         }
     }

@@ -1,12 +1,12 @@
 //! Unpacks a tar archive into an image while reading it, without temporary files.
 //!
-//! Invariant: no entry is written outside the target. A member whose path contains `..` is rejected. Absolute
-//! paths, of members and of links on the way, start at the target.
+//! Invariant: no entry is written outside of the target. A member whose path contains `..` is rejected. An absolute
+//! path starts at the target. This applies to the paths of members, and to links on the way.
 //! Invariant: memory is bounded by [`MAX_OWN`] directories and the buffers of the archive reader, for any
 //! archive.
 //!
-//! Damage and refused members are reported, and the import continues. Owners are the numbers in the archive,
-//! and the names there are ignored: the names are defined by the image.
+//! Damage and rejected members are reported, and the import continues. The owners of files are the numbers in the
+//! archive. The names of owners in the archive are ignored, since the image defines its own names.
 
 mod lists;
 mod resolve;
@@ -27,9 +27,9 @@ use crate::Owners;
 use crate::acls;
 use crate::copy::image::{ImageWriter, Replaces, Times};
 use crate::copy::tree::FileError;
-use crate::copy::{CopyError, ImageTarget, Observer, Problem, Progress, Trouble, expect_wanted};
+use crate::copy::{CopyError, ImageTarget, Observer, Problem, ProblemReason, Progress, expect_wanted};
 use crate::data::{self, Losses};
-use crate::image::Looks;
+use crate::image::DataDescription;
 pub(crate) use select::Selection;
 
 /// The most directories whose times are restored after later members are put into them.
@@ -40,14 +40,13 @@ const CHUNK: usize = 256 << 10;
 /// The options of an import.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ImportOptions {
-    /// How many components are removed from the front of each path. A member without further components is
-    /// skipped.
+    /// The number of components to remove from the front of each path. A member whose path has no further components
+    /// is skipped.
     pub strip_components: usize,
-    /// Patterns of members that are excluded with everything below them, in the syntax of
-    /// [`matches`](crate::matches): a component anywhere in a path, or several components with `/` between
-    /// them.
+    /// Patterns of members to exclude, with everything below them, in the syntax of [`matches`](crate::matches). A
+    /// pattern without `/` matches a component anywhere in a path. A pattern with `/` matches consecutive components.
     pub exclude: Vec<Vec<u8>>,
-    /// The metadata to keep, and the treatment of existing names.
+    /// The metadata to preserve, and the treatment of existing names.
     pub tree: TreeOptions,
     /// The limits of unpacking a compressed archive.
     pub unpack: UnpackLimits,
@@ -55,27 +54,27 @@ pub struct ImportOptions {
 
 /// A problem with a member.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum MemberTrouble {
+pub enum MemberProblem {
     /// The path contains `..`.
-    #[error("its path has `..` in it, which could lead out of the target; it was left out")]
+    #[error("skipped: the path contains '..', which could lead out of the target")]
     LeadsUp,
     /// A component of the path is not a valid name.
-    #[error("its path is none")]
+    #[error("invalid path")]
     NoPath,
     /// The target of a hard link does not exist.
-    #[error("it is another name of {0}, which is not there")]
+    #[error("skipped: the target {0} of the hard link does not exist")]
     NoOriginal(String),
     /// Access control lists cannot be stored without changes.
-    #[error("its access control list is not kept as it is: {0}")]
+    #[error("the access control list is changed: {0}")]
     Names(String),
-    /// The member is a hard link to a directory, which can have one name only.
-    #[error("it is another name of the directory {0}, and a directory has one name only")]
+    /// The member is a hard link to a directory. A directory can have only one name.
+    #[error("skipped: a hard link to the directory {0} is not possible")]
     SecondDirectory(String),
-    /// The member is the rest of a file that begins in another archive.
-    #[error("it continues a file of another volume of the archive, and was left out")]
+    /// The member is the continuation of a file that begins in another archive.
+    #[error("skipped: the member continues a file of another volume of the archive")]
     Continued,
     /// The image cannot store the member.
-    #[error("{0}; it was left out")]
+    #[error("skipped: {0}")]
     Unfit(&'static str),
     /// The archive is damaged.
     #[error("{0}")]
@@ -97,22 +96,22 @@ pub struct ImportReport {
     pub is_cut: bool,
 }
 
-/// Unpacks an archive from `input` into the directory `target`. The archive is plain or has one of the
-/// compressions of [`Compression`](obento_host::compressed::Compression). Problems with members are reported
-/// to `observer`.
+/// Unpacks an archive from `input` into the directory `target`. The archive may be uncompressed, or have a
+/// compression of [`Compression`](obento_host::compressed::Compression). Problems with members are reported to
+/// `observer`.
 ///
 /// # Errors
 ///
-/// - Errors that prevent the import from starting or continuing.
-/// - NotAnArchive.
+/// - The errors that prevent the import from starting or continuing.
+/// - `NotAnArchive`: `input` is not an archive.
 ///
 /// ```no_run
-/// use obento::{Access, Image, ImageTarget, ImportOptions, Options, Place, Quiet, Registry};
+/// use obento::{Access, Image, ImageTarget, ImportOptions, Options, FileSelector, Quiet, Registry};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let options = Options { access: Access::ReadWrite, ..Options::default() };
 /// let volume = Image::open("disk.img".as_ref(), &Registry::default(), &options)?.volume(None)?;
-/// let root = Place::Path(b"/".to_vec());
+/// let root = FileSelector::Path(b"/".to_vec());
 /// let target = ImageTarget { volume: volume.clone(), place: root, prefix: b"disk.img:".to_vec() };
 /// let archive = std::fs::File::open("root.tar.zst")?;
 /// let mut problems = Quiet::default();
@@ -150,7 +149,7 @@ pub fn import(
     };
     import.run()?;
     import.writer.make_waiting();
-    import.tell_late()?;
+    import.report_late()?;
     let Import { writer, mut report, lists, observer, .. } = import;
     report.written = writer.finish()?;
     report.problems += lists::set(lists, &target.volume, observer);
@@ -193,15 +192,15 @@ impl Import<'_> {
                     self.members += 1;
                     let path = member.path.clone();
                     let made = self.member(&member);
-                    let is_end = self.told(path, made)?;
-                    self.tell_late()?;
+                    let is_end = self.reported(path, made)?;
+                    self.report_late()?;
                     if is_end {
                         return Ok(());
                     }
                 }
                 Err(TarError::Unfit { path, reason }) => {
                     self.members += 1;
-                    self.problem(path, MemberTrouble::Unfit(reason));
+                    self.problem(path, MemberProblem::Unfit(reason));
                 }
                 Err(error) if self.members == 0 => return Err(self.no_archive(error)),
                 Err(error) => {
@@ -217,7 +216,7 @@ impl Import<'_> {
     /// if it is recognised.
     fn no_archive(&self, error: TarError) -> CopyError {
         let stream = self.reader.input();
-        let packed = Looks::packed(stream.start()).filter(|_| stream.compression().is_none());
+        let packed = DataDescription::packed(stream.start()).filter(|_| stream.compression().is_none());
         match (error, packed) {
             (TarError::Input(error), _) => CopyError::Input(error),
             (_, Some(like)) => CopyError::NotAnArchive { reason: format!("it is {like}; unpack it first") },
@@ -229,13 +228,13 @@ impl Import<'_> {
     fn archive_failed(&mut self, error: TarError) -> Result<bool, CopyError> {
         let is_end = !matches!(error, TarError::Damaged { .. } | TarError::Unfit { .. });
         self.report.is_cut |= is_end;
-        self.problem(Vec::new(), MemberTrouble::Archive(error.to_string()));
+        self.problem(Vec::new(), MemberProblem::Archive(error.to_string()));
         Ok(is_end)
     }
 
     /// Reports the result of a member. Returns whether the archive ended within it. Errors: those that later
     /// members would also cause.
-    fn told(&mut self, path: Vec<u8>, made: Result<(), Failure>) -> Result<bool, CopyError> {
+    fn reported(&mut self, path: Vec<u8>, made: Result<(), Failure>) -> Result<bool, CopyError> {
         match made {
             Ok(()) => Ok(false),
             Err(Failure::Archive(error)) => {
@@ -246,14 +245,14 @@ impl Import<'_> {
                 self.problem(path, trouble);
                 Ok(false)
             }
-            Err(Failure::Trouble(Trouble::Host(error @ (HostError::Limit { .. } | HostError::Stopped)))) => {
-                Err(error.into())
-            }
-            Err(Failure::Trouble(Trouble::Target {
+            Err(Failure::Trouble(ProblemReason::Host(
+                error @ (HostError::Limit { .. } | HostError::Stopped),
+            ))) => Err(error.into()),
+            Err(Failure::Trouble(ProblemReason::Target {
                 path,
                 error: error @ (Error::ReadOnly | Error::Device(_)),
             })) => Err(CopyError::Target { path, error }),
-            Err(Failure::Trouble(Trouble::Counted)) => Ok(false),
+            Err(Failure::Trouble(ProblemReason::Counted)) => Ok(false),
             Err(Failure::Trouble(trouble)) => {
                 self.report.problems += 1;
                 self.observer.problem(&Problem { path, trouble });
@@ -264,22 +263,22 @@ impl Import<'_> {
 
     /// Reports the files that could not be written after they were read. Errors: those that later members
     /// would also cause.
-    fn tell_late(&mut self) -> Result<(), CopyError> {
+    fn report_late(&mut self) -> Result<(), CopyError> {
         let problems = self.writer.late_problems();
         problems.into_iter().try_for_each(|Problem { path, trouble }| {
-            self.told(path, Err(Failure::Trouble(trouble))).map(drop)
+            self.reported(path, Err(Failure::Trouble(trouble))).map(drop)
         })
     }
 
-    fn problem(&mut self, path: Vec<u8>, trouble: MemberTrouble) {
+    fn problem(&mut self, path: Vec<u8>, trouble: MemberProblem) {
         self.report.problems += 1;
-        self.observer.problem(&Problem { path, trouble: Trouble::Member(trouble) });
+        self.observer.problem(&Problem { path, trouble: ProblemReason::Member(trouble) });
     }
 
     fn member(&mut self, member: &Member) -> Result<(), Failure> {
         let bytes = self.reader.offset();
         self.observer.progress(&Progress { files: self.members, bytes, path: &member.path });
-        expect_wanted(self.observer).map_err(Trouble::Host)?;
+        expect_wanted(self.observer).map_err(ProblemReason::Host)?;
         self.report.absolute += u64::from(member.path.starts_with(b"/"));
         let Some(path) = self.selection.path(&member.path)? else { return Ok(()) };
         let mut xattrs = member.xattrs.clone();
@@ -304,7 +303,7 @@ impl Import<'_> {
             MemberKind::CharDevice => self.node(name, member, &meta, FileKind::CharDevice)?,
             MemberKind::BlockDevice => self.node(name, member, &meta, FileKind::BlockDevice)?,
             MemberKind::Fifo => self.node(name, member, &meta, FileKind::Fifo)?,
-            MemberKind::Continued => return Err(Failure::Member(MemberTrouble::Continued)),
+            MemberKind::Continued => return Err(Failure::Member(MemberProblem::Continued)),
             MemberKind::Other(_) => {
                 self.file(name, member, &meta)?;
                 self.report.unknown += 1;
@@ -412,7 +411,7 @@ impl Import<'_> {
     fn hard_link(&mut self, name: &Name, member: &Member, meta: &Metadata<'_>) -> Result<(), Failure> {
         let missing = || {
             let original = crate::text::escaped(&member.link).to_string();
-            Failure::Member(MemberTrouble::NoOriginal(original))
+            Failure::Member(MemberProblem::NoOriginal(original))
         };
         let original = self.selection.original(&member.link)?.ok_or_else(missing)?;
         let (last, parent) = original.split_last().ok_or_else(missing)?;
@@ -424,7 +423,7 @@ impl Import<'_> {
         let node = found.node.lookup(last).map_err(|_| missing())?;
         if node.kind() == Ok(FileKind::Directory) {
             let original = crate::text::escaped(&member.link).to_string();
-            return Err(Failure::Member(MemberTrouble::SecondDirectory(original)));
+            return Err(Failure::Member(MemberProblem::SecondDirectory(original)));
         }
         match self.writer.link_to(name, meta, &node)? {
             Some(_) => Ok(()),
@@ -434,9 +433,9 @@ impl Import<'_> {
 
     /// Copies a file that cannot have one more name.
     fn copy_of(&mut self, name: &Name, node: &Node, meta: &Metadata<'_>) -> Result<(), Failure> {
-        let attr = node.attr().map_err(Trouble::Volume)?;
+        let attr = node.attr().map_err(ProblemReason::Volume)?;
         if attr.kind != FileKind::Regular {
-            return Err(Failure::Trouble(Trouble::Volume(Error::TooManyLinks)));
+            return Err(Failure::Trouble(ProblemReason::Volume(Error::TooManyLinks)));
         }
         made(self.writer.file(name, meta, &mut |sink| {
             let mut losses = Losses::default();
@@ -476,27 +475,27 @@ impl Import<'_> {
 
 /// The reason why a member was not unpacked.
 enum Failure {
-    Member(MemberTrouble),
-    Trouble(Trouble),
+    Member(MemberProblem),
+    Trouble(ProblemReason),
     /// The archive ended within the member.
     Archive(TarError),
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
+impl From<ProblemReason> for Failure {
+    fn from(trouble: ProblemReason) -> Self {
         Self::Trouble(trouble)
     }
 }
 
-impl From<MemberTrouble> for Failure {
-    fn from(trouble: MemberTrouble) -> Self {
+impl From<MemberProblem> for Failure {
+    fn from(trouble: MemberProblem) -> Self {
         Self::Member(trouble)
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Trouble(Trouble::Volume(error))
+        Self::Trouble(ProblemReason::Volume(error))
     }
 }
 
@@ -504,7 +503,7 @@ impl From<Error> for Failure {
 fn made(written: Result<Written, FileError>) -> Result<(), Failure> {
     match written {
         Ok(_) => Ok(()),
-        Err(FileError::Source(error)) => Err(Failure::Trouble(Trouble::Volume(error))),
+        Err(FileError::Source(error)) => Err(Failure::Trouble(ProblemReason::Volume(error))),
         Err(FileError::Trouble(trouble)) => Err(Failure::Trouble(trouble)),
     }
 }
@@ -534,7 +533,7 @@ fn bare(umask: u16) -> Metadata<'static> {
 
 /// The defaults keep all metadata of the archive.
 impl ImportOptions {
-    /// Returns these options without owners, as tar(1) unpacks for users other than root.
+    /// Returns these options, changed so that owners are not set. This is what tar(1) does for users other than root.
     #[must_use]
     pub fn without_owners(mut self) -> Self {
         self.tree.keep -= Keep::OWNER;

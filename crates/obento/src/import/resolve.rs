@@ -12,7 +12,7 @@ const MAX_SYMLINKS: u32 = 40;
 const MAX_COMPONENTS: usize = 1 << 16;
 
 /// The result of resolving a path.
-pub(super) struct Found {
+pub(super) struct ResolvedPath {
     /// The last existing directory.
     pub node: Node,
     /// The names that lead to it from the target.
@@ -28,7 +28,7 @@ enum Part {
 
 /// Resolves `path` from `root`. As in tar(1), a path through a dangling link is an error, and no directory is
 /// created for the link's target. Errors: NotDirectory; NotFound behind a link; Loop; those of the volume.
-pub(super) fn walk(root: &Node, path: &[NameBuf]) -> Result<Found, Error> {
+pub(super) fn walk(root: &Node, path: &[NameBuf]) -> Result<ResolvedPath, Error> {
     // The remaining parts, the next one last.
     let mut rest: Vec<Part> = path.iter().rev().cloned().map(Part::Name).collect();
     let mut at: Vec<(NameBuf, Node)> = Vec::new();
@@ -85,7 +85,7 @@ pub(super) fn walk(root: &Node, path: &[NameBuf]) -> Result<Found, Error> {
     Ok(found(root, at, Vec::new()))
 }
 
-fn found(root: &Node, at: Vec<(NameBuf, Node)>, missing: Vec<NameBuf>) -> Found {
+fn found(root: &Node, at: Vec<(NameBuf, Node)>, missing: Vec<NameBuf>) -> ResolvedPath {
     let node = at.last().map_or(root, |(_, node)| node).clone();
-    Found { node, names: at.into_iter().map(|(name, _)| name).collect(), missing }
+    ResolvedPath { node, names: at.into_iter().map(|(name, _)| name).collect(), missing }
 }

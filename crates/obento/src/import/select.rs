@@ -2,7 +2,7 @@
 
 use obento_base::{Name, NameBuf};
 
-use super::MemberTrouble;
+use super::MemberProblem;
 use crate::volume::matches;
 
 /// The selection of members.
@@ -14,18 +14,18 @@ pub(crate) struct Selection<'a> {
 impl Selection<'_> {
     /// Returns the names that lead to a member, which are empty for the target itself. Returns `None` if the
     /// member is excluded.
-    pub fn path(&self, path: &[u8]) -> Result<Option<Vec<NameBuf>>, MemberTrouble> {
+    pub fn path(&self, path: &[u8]) -> Result<Option<Vec<NameBuf>>, MemberProblem> {
         if self.is_excluded(path) { Ok(None) } else { self.original(path) }
     }
 
     /// Returns the names that lead to the target of a hard link, even if it is excluded.
-    pub fn original(&self, path: &[u8]) -> Result<Option<Vec<NameBuf>>, MemberTrouble> {
+    pub fn original(&self, path: &[u8]) -> Result<Option<Vec<NameBuf>>, MemberProblem> {
         let mut names = Vec::new();
         for part in components(path) {
             if part == b".." {
-                return Err(MemberTrouble::LeadsUp);
+                return Err(MemberProblem::LeadsUp);
             }
-            names.push(Name::new(part).map_err(|_| MemberTrouble::NoPath)?.to_buf());
+            names.push(Name::new(part).map_err(|_| MemberProblem::NoPath)?.to_buf());
         }
         if self.strip == 0 {
             return Ok(Some(names));
@@ -58,7 +58,7 @@ fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 mod tests {
     use super::*;
 
-    fn path(selection: &Selection<'_>, path: &str) -> Result<Option<String>, MemberTrouble> {
+    fn path(selection: &Selection<'_>, path: &str) -> Result<Option<String>, MemberProblem> {
         let names = selection.path(path.as_bytes())?;
         Ok(names.map(|names| {
             let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name.as_bytes())).collect();
@@ -72,13 +72,13 @@ mod tests {
         assert_eq!(path(&all, "/etc//./passwd"), Ok(Some("etc/passwd".into())));
         assert_eq!(path(&all, "./"), Ok(Some(String::new())));
         for bad in ["..", "a/../b", "/..", "a/.."] {
-            assert_eq!(path(&all, bad), Err(MemberTrouble::LeadsUp), "{bad}");
+            assert_eq!(path(&all, bad), Err(MemberProblem::LeadsUp), "{bad}");
         }
-        assert_eq!(path(&all, &"x".repeat(2000)), Err(MemberTrouble::NoPath));
+        assert_eq!(path(&all, &"x".repeat(2000)), Err(MemberProblem::NoPath));
     }
 
     #[test]
-    fn components_are_stripped_and_patterns_leave_out_what_they_match_and_what_is_below() {
+    fn components_are_stripped_and_patterns_omit_matching_entries_with_their_contents() {
         let exclude = [b"*.o".to_vec(), b"var/cache".to_vec(), b".git".to_vec()];
         let some = Selection { strip: 1, exclude: &exclude };
         assert_eq!(path(&some, "top/a/b"), Ok(Some("a/b".into())));

@@ -3,7 +3,7 @@
 //! Invariant: memory for entries is allocated only after they were found to be within the device, and never
 //! more than [`MAX_ENTRY_BYTES`].
 
-use obento_base::wire::FromBytes;
+use obento_base::wire::{FromBytes, FromZeros, IntoBytes};
 use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::{BlockDevice, check_range};
 
@@ -19,12 +19,15 @@ const MAX_ENTRY_BYTES: u64 = 4 << 20;
 const MIN_ENTRY_SIZE: u32 = 128;
 
 /// A header with a correct checksum.
-struct Header {
-    sector_size: u32,
-    sector: u64,
+pub(super) struct Header {
+    pub(super) sector_size: u32,
+    /// The sector of this header.
+    pub(super) sector: u64,
+    /// The bytes of that sector.
+    pub(super) bytes: Vec<u8>,
     disk_guid: Guid,
     entries_at: u64,
-    entry_size: u32,
+    pub(super) entry_size: u32,
     entry_count: u32,
     entries_crc: u32,
 }
@@ -36,38 +39,91 @@ struct Entries {
     damage: Option<Error>,
 }
 
+/// The copy of a GPT that is used.
+pub(super) struct GptCopy {
+    pub(super) header: Header,
+    /// The bytes of all entries.
+    pub(super) entries: Vec<u8>,
+    pub(super) notices: Vec<TableNotice>,
+}
+
+impl GptCopy {
+    fn new(header: Header, entries: Vec<u8>, notice: Option<TableNotice>) -> Self {
+        Self { header, entries, notices: notice.into_iter().collect() }
+    }
+
+    /// Returns the copy of a new table, whose positions are set when it is written.
+    pub(super) fn empty(raw: RawGptHeader, sector_size: u32, entries: Vec<u8>) -> Self {
+        let mut bytes = raw.as_bytes().to_vec();
+        bytes.resize(usize::try_from(sector_size).unwrap_or(0), 0);
+        let header = Header {
+            sector_size,
+            sector: 1,
+            bytes,
+            disk_guid: Guid::from_disk(raw.disk_guid),
+            entries_at: 0,
+            entry_size: raw.size_of_partition_entry.get(),
+            entry_count: raw.number_of_partition_entries.get(),
+            entries_crc: 0,
+        };
+        Self::new(header, entries, None)
+    }
+
+    /// Returns the partitions.
+    pub(super) fn table(&self) -> Table {
+        table(&self.header, &self.entries, self.notices.clone())
+    }
+}
+
 /// Reads the GPT. Returns `None` if neither its header nor its backup exists. Errors: Corrupt if one of them
 /// exists and neither is usable.
 pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>> {
+    Ok(find(device)?.map(|copy| copy.table()))
+}
+
+/// Returns the copy that [`read`] uses. Errors: those of [`read`].
+pub(super) fn find(device: &dyn BlockDevice) -> Result<Option<GptCopy>> {
     let mut first_error = None;
     for sector_size in SECTOR_SIZES {
-        match read_with(device, sector_size) {
+        match find_with(device, sector_size) {
             Ok(None) => {}
-            Ok(Some(table)) => return Ok(Some(table)),
+            Ok(Some(copy)) => return Ok(Some(copy)),
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
     first_error.map_or(Ok(None), Err)
 }
 
-fn read_with(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>> {
-    let primary = load(device, sector_size, 1);
-    if let Ok(Some((header, Entries { bytes, damage: None }))) = &primary {
-        return Ok(Some(table(header, bytes, Vec::new())));
-    }
+/// Returns whether the second copy of the GPT, at the end of the disk, is equal to `copy`, which is the first
+/// one.
+pub(super) fn has_equal_backup(device: &dyn BlockDevice, copy: &GptCopy) -> bool {
+    let size = copy.header.sector_size;
+    let last = device.len().checked_div(u64::from(size)).and_then(|count| count.checked_sub(1));
+    let second = last.and_then(|last| load(device, size, last).ok().flatten());
+    second.is_some_and(|(header, entries)| {
+        header.disk_guid == copy.header.disk_guid && entries.damage.is_none() && entries.bytes == copy.entries
+    })
+}
+
+fn find_with(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<GptCopy>> {
+    let primary = match load(device, sector_size, 1) {
+        Ok(Some((header, Entries { bytes, damage: None }))) => {
+            return Ok(Some(GptCopy::new(header, bytes, None)));
+        }
+        other => other,
+    };
     let backup = load_backup(device, sector_size);
     match (primary, backup) {
         (Ok(None), Ok(Some((header, Entries { bytes, damage: None })))) => {
-            let why = bad_magic();
-            Ok(Some(table(&header, &bytes, vec![TableNotice::Backup(why)])))
+            Ok(Some(GptCopy::new(header, bytes, Some(TableNotice::Backup(bad_magic())))))
         }
         (primary @ (Err(_) | Ok(Some(_))), Ok(Some((header, Entries { bytes, damage: None })))) => {
             let why = primary.map_or_else(Some, |found| found.and_then(|(_, entries)| entries.damage));
-            Ok(Some(table(&header, &bytes, why.map(TableNotice::Backup).into_iter().collect())))
+            Ok(Some(GptCopy::new(header, bytes, why.map(TableNotice::Backup))))
         }
         (Ok(Some((header, entries))), _) | (_, Ok(Some((header, entries)))) => {
-            let notices = entries.damage.map(TableNotice::DamagedEntries).into_iter().collect();
-            Ok(Some(table(&header, &entries.bytes, notices)))
+            let notice = entries.damage.map(TableNotice::DamagedEntries);
+            Ok(Some(GptCopy::new(header, entries.bytes, notice)))
         }
         (Err(error), _) => Err(error),
         (Ok(None), _) => Ok(None),
@@ -130,12 +186,26 @@ impl Header {
         Ok(Self {
             sector_size,
             sector,
+            bytes: bytes.to_vec(),
             disk_guid: Guid::from_disk(raw.disk_guid),
             entries_at: entries_at.ok_or_else(|| field("PartitionEntryLBA", 72, entries_lba))?,
             entry_size,
             entry_count,
             entries_crc: raw.partition_entry_array_crc32.get(),
         })
+    }
+
+    /// Returns the fields on disk.
+    pub(super) fn raw(&self) -> RawGptHeader {
+        RawGptHeader::of(&self.bytes).copied().unwrap_or_else(RawGptHeader::new_zeroed)
+    }
+
+    /// Sets the GUID of the disk.
+    pub(super) fn set_id(&mut self, id: Guid) {
+        self.disk_guid = id;
+        if let Ok((raw, _)) = RawGptHeader::mut_from_prefix(&mut self.bytes) {
+            raw.disk_guid = id.to_disk();
+        }
     }
 
     fn load_entries(&self, device: &dyn BlockDevice) -> Result<Entries> {

@@ -19,7 +19,7 @@ const MAX_LOGICAL: u32 = 256;
 /// The type of a record that only protects a GPT.
 const PROTECTIVE: u8 = 0xee;
 /// Types of extended partitions: CHS, LBA, Linux.
-const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
+pub(super) const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 /// The first bytes of a disk of AIX: `IBMA` in EBCDIC.
 const AIX: &[u8] = b"\xc9\xc2\xd4\xc1";
 /// GPT's attribute "legacy BIOS bootable" (UEFI specification, table 5.8).
@@ -38,6 +38,23 @@ pub fn protects_gpt(device: &dyn BlockDevice) -> Result<bool> {
 /// Reads the MBR, with sectors of `sector_size` bytes. Returns `None` if sector 0 has no signature or no
 /// valid records.
 pub fn read(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>> {
+    Ok(read_with_chain(device, sector_size)?.map(|(table, _)| table))
+}
+
+/// A boot record of an extended partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct BootRecord {
+    /// The sector.
+    pub(super) sector: u64,
+    /// The number of the logical partition in it.
+    pub(super) number: Option<u32>,
+}
+
+/// Like [`read`], and returns the boot records of the extended partition in the order of their chain.
+pub(super) fn read_with_chain(
+    device: &dyn BlockDevice,
+    sector_size: u32,
+) -> Result<Option<(Table, Vec<BootRecord>)>> {
     if device.len() < 512 {
         return Ok(None);
     }
@@ -53,7 +70,7 @@ pub fn read(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>>
     Ok(Some(decode(device, mbr, sector_size)))
 }
 
-fn decode(device: &dyn BlockDevice, mbr: &RawMbr, sector_size: u32) -> Table {
+fn decode(device: &dyn BlockDevice, mbr: &RawMbr, sector_size: u32) -> (Table, Vec<BootRecord>) {
     let signature = mbr.disk_signature.get();
     let mut table = Table {
         scheme: Scheme::Mbr,
@@ -68,13 +85,20 @@ fn decode(device: &dyn BlockDevice, mbr: &RawMbr, sector_size: u32) -> Table {
         }
     }
     let extended = mbr.partition_record.iter().find(|entry| EXTENDED.contains(&entry.os_type));
+    let mut chain = Vec::new();
     if let Some(extended) = extended {
-        read_logical(device, &mut table, signature, extended.starting_lba.get().into());
+        read_logical(device, &mut table, signature, extended.starting_lba.get().into(), &mut chain);
     }
-    table
+    (table, chain)
 }
 
-fn read_logical(device: &dyn BlockDevice, table: &mut Table, signature: u32, base: u64) {
+fn read_logical(
+    device: &dyn BlockDevice,
+    table: &mut Table,
+    signature: u32,
+    base: u64,
+    chain: &mut Vec<BootRecord>,
+) {
     let (mut at, mut number, mut seen) = (base, 4_u32, BTreeSet::new());
     while number < MAX_LOGICAL {
         if !seen.insert(at) {
@@ -88,16 +112,22 @@ fn read_logical(device: &dyn BlockDevice, table: &mut Table, signature: u32, bas
                 return;
             }
         };
-        let is_logical = |entry: &&RawMbrEntry| entry.os_type != 0 && !EXTENDED.contains(&entry.os_type);
-        if let Some(entry) = records.iter().take(2).find(is_logical) {
+        let logical = records.iter().take(2).find(|entry| is_logical(entry));
+        if let Some(entry) = logical {
             number = number.saturating_add(1);
             add(table, signature, number, at, entry);
         }
+        chain.push(BootRecord { sector: at, number: logical.map(|_| number) });
         match records.iter().take(2).find(|entry| EXTENDED.contains(&entry.os_type)) {
             Some(next) => at = base.saturating_add(next.starting_lba.get().into()),
             None => return,
         }
     }
+}
+
+/// Returns whether a record of a boot record is a logical partition.
+pub(super) fn is_logical(entry: &RawMbrEntry) -> bool {
+    entry.os_type != 0 && !EXTENDED.contains(&entry.os_type)
 }
 
 fn boot_record(device: &dyn BlockDevice, sector_size: u32, sector: u64) -> Result<[RawMbrEntry; 4]> {

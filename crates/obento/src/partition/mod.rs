@@ -4,8 +4,8 @@
 //! copy of the GPT header. A sector has 512, 1024, 2048 or 4096 bytes. The table does not store the size, so
 //! each possible position is read.
 //!
-//! A GPT counts only if the MBR protects it, as in Linux (block/partitions/efi.c `is_pmbr_valid`), blkid and
-//! sfdisk. Otherwise it is a remainder from before another program wrote sector 0.
+//! A GPT counts only if the MBR protects it, as in Linux (block/partitions/efi.c `is_pmbr_valid`), blkid and sfdisk.
+//! Otherwise, the GPT is a remnant from before another program wrote sector 0.
 //!
 //! Invariant: a [`Partition`] has at least one byte, and start plus length do not overflow. It may extend
 //! past the end of a truncated image.
@@ -26,7 +26,9 @@
     )
 )]
 
+mod edit;
 mod gpt;
+mod gpt_bytes;
 mod guid;
 mod kind;
 mod make;
@@ -42,11 +44,12 @@ use std::ops::Range;
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 
+pub use edit::{EditError, NewEntry, Placement, TableEditor};
 pub use guid::Guid;
 pub use kind::PartitionType;
-pub use make::{ALIGNMENT, NewPartition, NewTable, TableError, lay_out, number_of};
+pub use make::{ALIGNMENT, NewPartition, NewTable, TableError, lay_out, lay_out_at, number_of, table_end};
 
-/// The most partitions. Valid disks have fewer, and a damaged table could announce millions.
+/// The maximum number of partitions. Valid disks have fewer, but a damaged table could contain millions.
 pub const MAX_PARTITIONS: usize = 4096;
 
 /// The possible sector sizes, the most likely first.
@@ -75,13 +78,13 @@ impl fmt::Display for Scheme {
 pub struct Table {
     /// The kind of table.
     pub scheme: Scheme,
-    /// The sector size in bytes that the numbers of the table refer to.
+    /// The size in bytes of the sectors that the table refers to by number.
     pub sector_size: u32,
     /// The identity of the disk.
     pub id: DiskId,
     /// The partitions in the order of their numbers.
     pub partitions: Vec<Partition>,
-    /// The errors of the table, and the replacements that were used.
+    /// The errors of the table, and the substitutes that were used.
     pub notices: Vec<TableNotice>,
 }
 
@@ -147,12 +150,12 @@ pub enum TableNotice {
     /// The GPT cannot be read. The partitions are those of the hybrid MBR.
     #[error("the GPT is damaged ({0}); the partitions shown are those of the MBR")]
     OnlyMbr(Error),
-    /// The table is for a larger disk.
+    /// The table describes a disk that is larger than the image.
     #[error(
         "the partition table is for a disk of {expected} bytes, but the image has {found}: it is cut short"
     )]
     Truncated {
-        /// Bytes up to the end of the last partition or of the copy of the table.
+        /// The end in bytes of the last partition or of the copy of the table.
         expected: u64,
         /// Bytes of the image.
         found: u64,
@@ -180,8 +183,12 @@ pub enum TableNotice {
 }
 
 impl Table {
-    /// Reads the table of `device`. Returns `None` if the device has no table. Errors: Corrupt if a GPT
-    /// exists and no part of it is usable; Device.
+    /// Reads the table of `device`. Returns `None` if the device has no table.
+    ///
+    /// # Errors
+    ///
+    /// - `Corrupt`: a GPT exists, and no part of it is usable.
+    /// - `Device`: the device failed.
     pub fn read(device: &dyn BlockDevice) -> Result<Option<Self>> {
         let gpt = match mbr::protects_gpt(device)
             .and_then(|protects| if protects { gpt::read(device) } else { Ok(None) })
@@ -203,8 +210,8 @@ impl Table {
         }
     }
 
-    /// Reads an MBR with sectors of `sector_size` bytes, as on an image of a disk with such sectors: the
-    /// table does not store the size. Returns `None` if the device has no MBR.
+    /// Reads an MBR with sectors of `sector_size` bytes, which the MBR does not store. For an image of a disk with
+    /// such sectors. Returns `None` if the device has no MBR.
     pub fn read_mbr_of_large_sectors(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Self>> {
         let table = mbr::read(device, sector_size)?.filter(|table| !table.partitions.is_empty());
         Ok(table.map(|table| table.with_truncation(device.len())))

@@ -1,5 +1,7 @@
 //! The structures of partition tables on disk.
 
+use std::ops::Range;
+
 use obento_base::wire::le::{U16, U32, U64};
 use obento_base::wire::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -98,6 +100,21 @@ impl RawGptHeader {
     pub fn of(sector: &[u8]) -> Option<&Self> {
         let (header, _) = Self::ref_from_prefix(sector).ok()?;
         (&header.signature == b"EFI PART").then_some(header)
+    }
+}
+
+impl RawGptEntry {
+    /// Sets the first and last sector to those of `range` in bytes.
+    pub fn set_sectors(&mut self, range: &Range<u64>, sector_size: u64) {
+        let sector = |bytes: u64| bytes.checked_div(sector_size).unwrap_or(0);
+        self.starting_lba.set(sector(range.start));
+        self.ending_lba.set(sector(range.end).saturating_sub(1));
+    }
+
+    /// Sets the name, of which at most 36 UTF-16 units are stored.
+    pub fn set_name(&mut self, name: &str) {
+        let units = name.encode_utf16().chain(std::iter::repeat(0));
+        self.partition_name.iter_mut().zip(units).for_each(|(to, unit)| to.set(unit));
     }
 }
 

@@ -117,7 +117,7 @@ fn a_gpt_counts_only_if_the_mbr_protects_it() {
 }
 
 #[test]
-fn the_backup_stands_in_for_a_damaged_first_header_or_its_entries() {
+fn the_backup_replaces_a_damaged_first_header_or_its_entries() {
     for sector_size in [512, 4096] {
         let good = gpt_disk(sector_size);
         let partitions = read(&good).unwrap().partitions;
@@ -154,7 +154,7 @@ fn entries_without_any_good_checksum_are_shown_with_a_notice() {
 }
 
 #[test]
-fn a_gpt_of_which_nothing_can_be_used_is_an_error_unless_the_mbr_names_partitions() {
+fn an_unusable_gpt_is_an_error_unless_the_mbr_has_partitions() {
     let mut bytes = gpt_disk(512);
     let last = bytes.len() - 512;
     bytes[512 + 60] ^= 1;
@@ -167,7 +167,7 @@ fn a_gpt_of_which_nothing_can_be_used_is_an_error_unless_the_mbr_names_partition
 }
 
 #[test]
-fn an_image_cut_short_keeps_its_partitions_and_says_so() {
+fn a_truncated_image_keeps_its_partitions_with_a_notice() {
     let mut bytes = gpt_disk(512);
     bytes.truncate(2 * MIB);
     let table = read(&bytes).unwrap();
@@ -295,7 +295,7 @@ fn a_type_without_a_name_prints_as_its_number() {
 
 proptest::proptest! {
     #[test]
-    fn any_boot_records_end_and_stay_within_what_is_promised(
+    fn any_boot_records_end_and_stay_within_their_bounds(
         records in proptest::collection::vec((0_usize..64, 0_usize..4, 0_u8..=0x85, 0_u32..80, proptest::prelude::any::<u32>()), 0..40),
         extended in 0_usize..4,
     ) {
@@ -317,7 +317,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn a_damaged_table_never_panics_and_keeps_its_promises(
+    fn a_damaged_table_never_panics_and_keeps_its_invariants(
         large: bool,
         edits in proptest::collection::vec((0_usize..24 << 10, proptest::prelude::any::<u8>()), 0..12),
         fix_crc: bool,
@@ -343,7 +343,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn a_table_that_is_written_reads_as_what_it_was_made_of() {
+fn a_written_table_reads_as_its_source() {
     let gpt = |name: &str| PartitionType::parse(name, Scheme::Gpt).unwrap();
     let mbr = |name: &str| PartitionType::parse(name, Scheme::Mbr).unwrap();
     let id = DiskId::Guid(Guid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef));
@@ -358,6 +358,7 @@ fn a_table_that_is_written_reads_as_what_it_was_made_of() {
             .iter()
             .zip(&ranges)
             .map(|(kind, range)| NewPartition {
+                number: None,
                 kind: *kind,
                 name: if scheme == Scheme::Gpt { "n\u{e4}me".into() } else { String::new() },
                 uuid: Guid::from_u128(u128::from(range.start)),
@@ -405,6 +406,7 @@ fn the_fields_of_a_table_are_named_by_their_places() {
     let kind = PartitionType::parse("esp", Scheme::Gpt).unwrap();
     let (ranges, len) = lay_out(Scheme::Gpt, &[1, 1]).unwrap();
     let partitions = ranges.into_iter().map(|range| NewPartition {
+        number: None,
         kind,
         name: "x".into(),
         uuid: Guid::from_u128(1),

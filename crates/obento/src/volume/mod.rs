@@ -1,4 +1,4 @@
-//! An open file system with places, patterns and the names of owners.
+//! An open file system with paths, patterns and the names of owners.
 
 mod glob;
 mod owners;
@@ -10,9 +10,10 @@ use std::sync::{Arc, OnceLock};
 
 use obento_base::Result;
 use obento_driver::{FileSystem, StatFs, VolumeInfo};
+use obento_prov::Recorded;
 use obento_vfs::{Caller, Node, Symlinks, Vfs};
 
-use crate::Place;
+use crate::FileSelector;
 pub use glob::{GlobError, is_pattern, matches};
 pub use owners::Owners;
 
@@ -21,6 +22,7 @@ pub use owners::Owners;
 pub struct Volume {
     vfs: Vfs,
     owners: Arc<OnceLock<Owners>>,
+    recorded: Option<Arc<Recorded>>,
 }
 
 impl Volume {
@@ -28,10 +30,10 @@ impl Volume {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use obento::{Place, Symlinks, SystemClock, Volume, tmpfs};
+    /// use obento::{FileSelector, Symlinks, SystemClock, Volume, tmpfs};
     ///
     /// let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
-    /// let root = volume.resolve(&Place::Path(b"/".to_vec()), Symlinks::Follow)?;
+    /// let root = volume.resolve(&FileSelector::Path(b"/".to_vec()), Symlinks::Follow)?;
     /// assert_eq!(root, volume.root());
     /// # Ok::<(), obento::Error>(())
     /// ```
@@ -53,20 +55,31 @@ impl Volume {
 
     /// Creates the volume that `vfs` serves.
     pub(crate) fn of(vfs: Vfs) -> Self {
-        Self { vfs, owners: Arc::default() }
+        Self { vfs, owners: Arc::default(), recorded: None }
     }
 
-    /// Returns whether the volume can be changed: it was opened for change, and since then it was neither
-    /// closed nor made read-only.
+    /// Returns this volume with the layer that records its history.
+    pub(crate) fn with_recorded(self, recorded: Option<Arc<Recorded>>) -> Self {
+        Self { recorded, ..self }
+    }
+
+    /// Returns the layer that records the history of the volume, if the volume was opened with
+    /// [`Options::recording`](crate::Options::recording).
+    pub fn recorded(&self) -> Option<&Arc<Recorded>> {
+        self.recorded.as_ref()
+    }
+
+    /// Returns whether the volume can be changed. It must have been opened for change, and must not have been closed
+    /// or become read-only since then.
     pub fn is_writable(&self) -> bool {
-        self.file_system().writable().is_some()
+        self.flushed_file_system().writable().is_some()
     }
 
-    /// Brings every change to stable storage. Does nothing for a volume that is open for reading.
+    /// Writes every change to stable storage. Has no effect on a volume that is open for reading.
     ///
     /// # Errors
     ///
-    /// Errors of the device, including those of earlier writes.
+    /// The errors of the device, including errors of earlier writes.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -78,26 +91,26 @@ impl Volume {
         self.vfs.sync()
     }
 
-    /// Discards the free space of the volume on the underlying device, and returns the number of bytes. In an
-    /// image file, discarded space becomes a hole. Free runs shorter than `min_len` bytes are skipped.
+    /// Discards the free space of the volume on the underlying device, and returns the number of discarded bytes. In
+    /// an image file, discarded space becomes a hole. Free ranges shorter than `min_len` bytes are skipped.
     ///
     /// # Errors
     ///
-    /// - NotSupported if the format does not support it.
-    /// - ReadOnly.
-    /// - Errors of the device.
+    /// - `NotSupported`: the driver cannot discard free space.
+    /// - `ReadOnly`: the volume cannot be changed.
+    /// - The errors of the device.
     pub fn trim(&self, min_len: u64) -> Result<u64> {
         self.vfs.trim(min_len)
     }
 
-    /// Ends writing, as an unmount does: brings every change to stable storage and marks the volume clean.
+    /// Ends all changes, like an unmount: writes every change to stable storage and marks the volume clean.
     ///
-    /// The volume stays readable. A changed volume that is dropped without `close` is in the state after a
-    /// power failure: its journal keeps it consistent, and changes that were not synced may be lost.
+    /// The volume stays readable. A changed volume that is dropped without `close` is in the same state as after a
+    /// power failure ([`Crash`](crate::driver::Crash)). Changes since the last sync may be lost.
     ///
     /// # Errors
     ///
-    /// Like [`sync`](Self::sync).
+    /// As for [`sync`](Self::sync).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -112,14 +125,15 @@ impl Volume {
         self.vfs.close()
     }
 
-    /// Returns the layer that walks paths and counts references to inodes.
+    /// Returns the layer that resolves paths and counts references to inodes.
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
     }
 
-    /// Returns the volume of the driver. For reading only: changes go through [`Volume::vfs`].
-    pub fn file_system(&self) -> &Arc<dyn FileSystem> {
-        self.vfs.file_system()
+    /// Returns the volume of the driver. The caller may only read through it: all changes must be made through
+    /// [`Volume::vfs`].
+    pub fn flushed_file_system(&self) -> &Arc<dyn FileSystem> {
+        self.vfs.flushed_file_system()
     }
 
     /// Returns the root directory.
@@ -132,21 +146,21 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// Errors of [`Vfs::resolve`] and [`Vfs::node`].
+    /// The errors of [`Vfs::resolve`] and [`Vfs::node`].
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
-    /// use obento::{Place, Symlinks};
+    /// use obento::{FileSelector, Symlinks};
     ///
     /// volume.write("/a", "")?;
-    /// let node = volume.resolve(&Place::Path(b"/a".to_vec()), Symlinks::Follow)?;
-    /// assert_eq!(volume.resolve(&Place::Inode(node.ino()), Symlinks::Follow)?, node);
+    /// let node = volume.resolve(&FileSelector::Path(b"/a".to_vec()), Symlinks::Follow)?;
+    /// assert_eq!(volume.resolve(&FileSelector::Inode(node.ino()), Symlinks::Follow)?, node);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resolve(&self, place: &Place, symlinks: Symlinks) -> Result<Node> {
+    pub fn resolve(&self, place: &FileSelector, symlinks: Symlinks) -> Result<Node> {
         match place {
-            Place::Path(path) => self.vfs.resolve(&self.root(), path, symlinks, &Caller::Owner),
-            Place::Inode(ino) => self.vfs.node(*ino),
+            FileSelector::Path(path) => self.vfs.resolve(&self.root(), path, symlinks, &Caller::Owner),
+            FileSelector::Inode(ino) => self.vfs.node(*ino),
         }
     }
 
@@ -157,7 +171,7 @@ impl Volume {
     /// assert_eq!(volume.info().probe.fs_type, "tmpfs");
     /// ```
     pub fn info(&self) -> VolumeInfo {
-        self.file_system().info()
+        self.flushed_file_system().info()
     }
 
     /// Returns the total, used and free space.
@@ -169,11 +183,10 @@ impl Volume {
     /// # Ok::<(), obento::Error>(())
     /// ```
     pub fn statfs(&self) -> Result<StatFs> {
-        self.file_system().statfs()
+        self.flushed_file_system().statfs()
     }
 
-    /// Returns the names of users and groups in the image's own `/etc/passwd` and `/etc/group`, which are
-    /// read once.
+    /// Returns the names of users and groups, which are read once from `/etc/passwd` and `/etc/group` of the image.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -186,9 +199,9 @@ impl Volume {
         self.owners.get_or_init(|| Owners::read(self))
     }
 
-    /// Returns the paths and files that `pattern` matches, sorted. An empty result is not an error.
+    /// Returns the paths and files that `pattern` matches, sorted. If nothing matches, returns an empty list.
     ///
-    /// - `*`, `?` and `[...]` have the meaning of a shell.
+    /// - `*`, `?` and `[...]` have the same meaning as in a shell.
     /// - `**` matches any number of directories.
     /// - `\` before a character removes its special meaning.
     /// - A name that starts with a dot is matched only by a pattern that starts with a dot.

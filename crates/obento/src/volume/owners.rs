@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use obento_vfs::Symlinks;
 
 use super::Volume;
-use crate::Place;
+use crate::FileSelector;
 
 /// Ten times the size of the files of a large site.
 const MAX_BYTES: usize = 4 << 20;
@@ -65,7 +65,9 @@ fn find(names: &HashMap<u32, Vec<u8>>, name: &[u8]) -> Option<u32> {
 
 /// Reads the bytes of a file up to the first error. Returns no bytes if the file does not exist.
 fn read_file(volume: &Volume, path: &[u8]) -> Vec<u8> {
-    let Ok(node) = volume.resolve(&Place::Path(path.to_vec()), Symlinks::Follow) else { return Vec::new() };
+    let Ok(node) = volume.resolve(&FileSelector::Path(path.to_vec()), Symlinks::Follow) else {
+        return Vec::new();
+    };
     let size = node.attr().map_or(0, |attr| attr.size);
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX).min(MAX_BYTES)];
     let mut done = 0;

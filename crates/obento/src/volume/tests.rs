@@ -52,10 +52,10 @@ fn owners_are_those_of_the_image() {
 fn a_place_is_a_path_or_an_inode() {
     let volume = volume();
     let at = |place| volume.resolve(&place, Symlinks::Keep).map(|node| node.ino().0);
-    assert_eq!(at(Place::Path(b"/link/passwd".to_vec())), Ok(7));
-    assert_eq!(at(Place::Path(b"/link".to_vec())), Ok(4));
-    assert_eq!(at(Place::Inode(obento_base::Ino(9))), Ok(9));
-    assert!(at(Place::Inode(obento_base::Ino(99))).is_err());
+    assert_eq!(at(FileSelector::Path(b"/link/passwd".to_vec())), Ok(7));
+    assert_eq!(at(FileSelector::Path(b"/link".to_vec())), Ok(4));
+    assert_eq!(at(FileSelector::Inode(obento_base::Ino(9))), Ok(9));
+    assert!(at(FileSelector::Inode(obento_base::Ino(99))).is_err());
 }
 
 #[test]

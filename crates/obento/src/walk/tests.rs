@@ -38,7 +38,7 @@ fn entries_come_by_name_between_entering_and_leaving_their_directory() {
 }
 
 #[test]
-fn a_directory_inside_itself_is_told_and_not_entered() {
+fn a_directory_inside_itself_is_reported_and_not_entered() {
     let volume =
         toy([(2, dir(&[("a", 3)])), (3, dir(&[("again", 3), ("b", 4), ("top", 2)])), (4, dir(&[("up", 3)]))]);
     let order = ["+", "+a", "!a/again", "+a/b", "!a/b/up", "-a/b", "!a/top", "-a", "-"];
@@ -102,7 +102,7 @@ fn many_entries_come_once_each_in_portions() {
 }
 
 #[test]
-fn what_is_too_much_to_sort_at_once_comes_in_sorted_portions() {
+fn a_list_too_long_to_sort_at_once_is_returned_in_sorted_portions() {
     let name = |n: usize| &*format!("{:04}{}", (n * 7919) % 10_000, "x".repeat(200)).leak();
     let entries: Vec<(&'static str, u64)> = (0..10_000).map(|n| (name(n), 3)).collect();
     let volume = toy([(2, dir(&entries)), (3, text(""))]);

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use obento::partition::{PartitionType, Scheme};
 use obento::{
-    BuildSettings, BuildSource, DiskSettings, Part, PartitionContent, PartitionSettings, Pipes, Quiet,
-    Registry, Room, build, build_disk,
+    BuildSettings, BuildSource, DiskSettings, PartSelector, PartitionContent, PartitionSettings, Pipes,
+    Quiet, Registry, Room, build, build_disk,
 };
 use obento_testkit::mutants::Random;
 use sources::{Expected, KINDS, Made};
@@ -82,7 +82,7 @@ fn try_seed(seed: u64, folder: &Path) {
         let len = |path: &Path| fs::metadata(path).unwrap().len();
         assert!(len(&image) <= len(&loose), "{what}: {} and {} bytes", len(&image), len(&loose));
     }
-    shape.expect(&image, is_disk.then_some(&Part::Number(2)), &expected, &what);
+    shape.expect(&image, is_disk.then_some(&PartSelector::Number(2)), &expected, &what);
     if seed.is_multiple_of(JUDGED) && !is_disk {
         shape.judge(&image, &what);
     }

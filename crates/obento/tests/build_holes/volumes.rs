@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use obento::driver::{CheckOptions, Finding};
 use obento::{
-    BuildSettings, Error, Image, Node, Options, Part, Place, Registry, Symlinks, SystemClock, check,
+    BuildSettings, Error, FileSelector, Image, Node, Options, PartSelector, Registry, Symlinks, SystemClock,
+    check,
 };
 use obento_testkit::oracle::{Oracle, call, require};
 
@@ -112,12 +113,12 @@ impl Shape {
     }
 
     /// Panics unless the volume contains the files with their holes, and its check finds nothing.
-    pub fn expect(&self, image: &Path, part: Option<&Part>, expected: &[Expected], what: &str) {
+    pub fn expect(&self, image: &Path, part: Option<&PartSelector>, expected: &[Expected], what: &str) {
         let image = Image::open(image, &Registry::default(), &Options::default()).unwrap();
         let volume = image.volume(part).unwrap_or_else(|error| panic!("{what}: {error}"));
         for file in expected {
             let path = &file.path;
-            let place = Place::Path(path.clone().into_bytes());
+            let place = FileSelector::Path(path.clone().into_bytes());
             let node = volume.resolve(&place, Symlinks::Keep);
             let node = node.unwrap_or_else(|error| panic!("{what}: {path}: {error}"));
             let content = content(&node).unwrap_or_else(|error| panic!("{what}: {path}: {error}"));

@@ -1,4 +1,4 @@
-//! The contents of a partition: their length, their identity and their bytes.
+//! The contents of a partition: length, identity and bytes.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -48,8 +48,8 @@ pub(super) enum Filling<'r> {
     Raw { path: PathBuf, file: File, len: u64 },
     /// A swap area.
     Swap { len: u64 },
-    /// A planned file system.
-    Volume(Box<dyn BuildPlan + 'r>),
+    /// A planned file system, and the number of bytes of files that its plan contains.
+    Volume(Box<dyn BuildPlan + 'r>, u64),
     /// A finished file system in a separate file.
     Filled(Box<Filled>),
 }
@@ -63,7 +63,7 @@ pub(super) struct Filled {
 }
 
 /// The path of the disk image, and the registry of drivers.
-pub(super) struct Place<'a> {
+pub(super) struct DiskContext<'a> {
     pub(super) out: &'a Path,
     pub(super) registry: &'a Registry,
 }
@@ -81,14 +81,15 @@ impl<'r> Filling<'r> {
         partition: &PartitionSettings,
         size: Option<u64>,
         read: Option<&'r Read>,
-        place: &Place<'_>,
+        place: &DiskContext<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Self, BuildFailure> {
         let needs_size = |what: &str| BuildFailure::Layout { why: format!("{what} needs a size") };
         match (&partition.content, read) {
             (PartitionContent::Volume { settings, .. }, Some(read)) => {
                 let settings = BuildSettings { size, ..(**settings).clone() };
-                Ok(Self::Volume(volume::plan(read, &settings, place.registry)?))
+                let (plan, came) = volume::plan(read, &settings, place.registry)?;
+                Ok(Self::Volume(plan, came))
             }
             (PartitionContent::Filled { settings, maker, .. }, Some(read)) => {
                 let settings = BuildSettings { size, ..(**settings).clone() };
@@ -132,7 +133,7 @@ impl<'r> Filling<'r> {
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Empty { len } | Self::Raw { len, .. } | Self::Swap { len } => *len,
-            Self::Volume(plan) => plan.device_len(),
+            Self::Volume(plan, _) => plan.device_len(),
             Self::Filled(filled) => filled.file.device().len(),
         }
     }
@@ -141,7 +142,7 @@ impl<'r> Filling<'r> {
     /// serial number, if these depend on the tree.
     pub(super) fn identity(&self) -> Vec<u8> {
         match self {
-            Self::Volume(plan) => {
+            Self::Volume(plan, _) => {
                 let made = plan.formatted();
                 format!("{} {:?} {:?}", made.fs_type, made.uuid, made.serial).into_bytes()
             }
@@ -179,7 +180,7 @@ impl Filled {
     fn make(
         read: &Read,
         (settings, maker): (&BuildSettings, &EmptyMaker),
-        place: &Place<'_>,
+        place: &DiskContext<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Self, BuildFailure> {
         let mut make = |file: BorrowedFd<'_>| (maker.make)(file);
@@ -214,7 +215,13 @@ fn put(fresh: &FreshFile, at: u64, bytes: &[u8]) -> Result<(), BuildFailure> {
 }
 
 /// Copies a file.
-fn copy(path: &Path, mut file: &File, len: u64, fresh: &FreshFile, start: u64) -> Result<(), BuildFailure> {
+pub(super) fn copy(
+    path: &Path,
+    mut file: &File,
+    len: u64,
+    fresh: &FreshFile,
+    start: u64,
+) -> Result<(), BuildFailure> {
     let mut buffer = vec![0; CHUNK];
     let mut done = 0;
     loop {

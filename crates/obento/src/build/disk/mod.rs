@@ -1,14 +1,19 @@
-//! Builds whole disks: a partition table, and partitions that contain a file system, the bytes of a file, a
-//! swap area or zeros.
+//! Builds whole disks. A disk has a partition table and partitions. A partition contains a file system, the bytes of
+//! a file, a swap area, or zeros.
 //!
-//! Order: the sources of all partitions are read and their volumes planned, so that all lengths are known.
-//! Then the partitions are laid out, the volumes are written one after another as in
-//! [`build`](super::build()), and the table is written last. A volume that another program creates is not
-//! planned: it is filled in a separate file, which is copied into the partition.
+//! Order:
+//! 1. The sources of all partitions are read and their volumes are planned. All lengths are then known.
+//! 2. The partitions are laid out.
+//! 3. The volumes are written one after another, as in [`build`](super::build()).
+//! 4. The table is written.
 //!
-//! Identity: the GUIDs and the disk number are derived from the contents of the partitions, as the UUIDs of
-//! volumes are derived from their trees.
+//! A volume that another program creates is not planned. It is filled in a separate file, which is then copied into
+//! the partition.
+//!
+//! Identity: the GUIDs and the disk number are derived from the contents of the partitions. The UUIDs of volumes are
+//! derived from their trees.
 
+mod blobs;
 mod content;
 mod options;
 
@@ -18,14 +23,16 @@ use std::path::Path;
 use obento_driver::{BuildPlan, FormatError};
 use obento_env::Random as _;
 use obento_host::build::FreshFile;
+use obento_host::convert::Identity;
 
+use super::container::{self, Comparison, Target};
 use super::digest::Seed;
 use super::source::Read;
 use super::{BuildFailure, BuildReport, FillReport, Verified, source, volume};
-use crate::partition::{DiskId, Guid, NewPartition, NewTable, PartitionType, Scheme, lay_out, number_of};
-use crate::{Observer, Part, Registry};
-use content::{Filling, Place};
-pub use options::{DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize};
+use crate::partition::{DiskId, Guid, NewPartition, NewTable, PartitionType, Scheme, lay_out_at, number_of};
+use crate::{Observer, PartSelector, Registry};
+use content::{DiskContext, Filling};
+pub use options::{Blob, DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize};
 
 /// The most UTF-16 units of a name in a GPT.
 const NAME_MAX: usize = 36;
@@ -54,22 +61,22 @@ pub struct PartitionReport {
     pub range: Range<u64>,
     /// The GUID, which is not stored in an MBR.
     pub uuid: Guid,
-    /// The file system, if a driver built one.
+    /// The file system, if a driver built it.
     pub volume: Option<BuildReport>,
     /// The file system, if another program created it.
     pub filled: Option<FillReport>,
 }
 
-/// Builds a disk image. The image gets its name only when it is complete.
+/// Builds a disk image. The image file gets its name only after it is complete.
 ///
 /// # Errors
 ///
-/// - Layout.
-/// - Partition, with an error of [`build`](super::build()).
-/// - TooSmall.
-/// - Host.
+/// - `Layout`: the layout of the disk is not possible.
+/// - `Partition`: a partition cannot be created, for one of the reasons of [`build`](super::build()).
+/// - `TooSmall`: the requested size of the disk is too small.
+/// - `Host`: a file of the host cannot be read or written.
 ///
-/// After an error, no image exists.
+/// After an error, no file was created or replaced at `out`.
 ///
 /// ```no_run
 /// use obento::partition::{PartitionType, Scheme};
@@ -93,8 +100,8 @@ pub fn build_disk(
     registry: &Registry,
     observer: &mut dyn Observer,
 ) -> Result<DiskReport, BuildFailure> {
-    let Made { fresh, report, .. } = make(out, settings, registry, observer)?;
-    fresh.publish(settings.publish)?;
+    let Made { fresh, report, identity, .. } = make(out, settings, registry, observer)?;
+    container::publish(fresh, target(out, settings), || identity, Comparison::Skip, observer)?;
     Ok(report)
 }
 
@@ -103,7 +110,7 @@ pub fn build_disk(
 ///
 /// # Errors
 ///
-/// Those of [`build_disk`], and `OnlyOnce`, `NotSame`, `NotSound` and `Differs` as in
+/// Those of [`build_disk`]. In addition, `OnlyOnce`, `NotSame`, `NotSound` and `Differs`, as in
 /// [`build_verified`](super::build_verified).
 pub fn build_disk_verified(
     out: &Path,
@@ -118,11 +125,16 @@ pub fn build_disk_verified(
     let second = make(out, settings, registry, observer)?;
     let volumes = first.report.partitions.iter().zip(&first.reads).filter_map(|(partition, read)| {
         let (read, volume) = (read.as_ref()?, partition.volume.as_ref()?);
-        Some(Verified { part: Some(Part::Number(partition.number)), read, made: &volume.formatted })
+        Some(Verified { part: Some(PartSelector::Number(partition.number)), read, made: &volume.formatted })
     });
     let volumes: Vec<_> = volumes.collect();
-    super::verified(first.fresh, second.fresh, &volumes, registry)?.publish(settings.publish)?;
+    let fresh = super::verified(first.fresh, second.fresh, &volumes, registry)?;
+    container::publish(fresh, target(out, settings), || first.identity, Comparison::Compare, observer)?;
     Ok(first.report)
+}
+
+fn target<'a>(out: &'a Path, settings: &DiskSettings) -> Target<'a> {
+    Target { path: out, format: settings.container, publish: settings.publish }
 }
 
 /// A disk that has no name yet.
@@ -130,6 +142,8 @@ struct Made {
     fresh: FreshFile,
     reads: Vec<Option<Read>>,
     report: DiskReport,
+    /// The identity of the file, for formats that store one.
+    identity: Identity,
 }
 
 fn make(
@@ -140,10 +154,11 @@ fn make(
 ) -> Result<Made, BuildFailure> {
     let settings = &prepared(settings)?;
     let reads = read(out, settings, observer)?;
-    let place = Place { out, registry };
+    let place = DiskContext { out, registry };
     let (fillings, ranges, len) = plan(settings, &reads, &place, observer)?;
-    let (id, guids) = identity(settings, &fillings);
+    let (id, guids, file_id) = identity(settings, &fillings);
     let fresh = FreshFile::new(out, len)?;
+    blobs::write(settings, &ranges, len, &fresh)?;
     let mut built = Vec::new();
     for (at, filling) in fillings.into_iter().enumerate() {
         let partition = &settings.partitions[at];
@@ -157,6 +172,7 @@ fn make(
         .zip(ranges)
         .zip(guids)
         .map(|((partition, range), guid)| NewPartition {
+            number: partition.number,
             kind: partition.kind,
             name: partition.name.clone(),
             uuid: guid,
@@ -167,7 +183,7 @@ fn make(
     let table = NewTable { id, partitions };
     table.write(fresh.device()).map_err(FormatError::from)?;
     let report = |(at, (partition, (volume, filled))): (usize, (NewPartition, Built))| PartitionReport {
-        number: number_of(settings.scheme, at, settings.partitions.len()),
+        number: number(settings, at),
         kind: partition.kind,
         name: partition.name,
         range: partition.range,
@@ -176,7 +192,8 @@ fn make(
         filled,
     };
     let partitions = table.partitions.into_iter().zip(built).enumerate().map(report).collect();
-    Ok(Made { fresh, reads, report: DiskReport { id, len, partitions } })
+    let identity = Identity { id: file_id, time: newest(settings, &reads) };
+    Ok(Made { fresh, reads, report: DiskReport { id, len, partitions }, identity })
 }
 
 /// Validates the settings and adds salts that distinguish partitions with the same contents.
@@ -186,8 +203,9 @@ fn prepared(settings: &DiskSettings) -> Result<DiskSettings, BuildFailure> {
     if settings.partitions.iter().filter(|partition| partition.size == PartitionSize::Rest).count() > 1 {
         return Err(layout("only one partition can have the rest of the disk".into()));
     }
+    expect_numbers(&settings)?;
     for at in 0..settings.partitions.len() {
-        let number = number_of(settings.scheme, at, settings.partitions.len());
+        let number = number(&settings, at);
         let partition = &mut settings.partitions[at];
         if partition.name.encode_utf16().count() > NAME_MAX {
             return Err(layout(format!(
@@ -199,7 +217,10 @@ fn prepared(settings: &DiskSettings) -> Result<DiskSettings, BuildFailure> {
             (Scheme::Gpt, PartitionType::Gpt(_)) | (Scheme::Mbr, PartitionType::Mbr(_))
         );
         if !is_of_table {
-            return Err(layout(format!("the type of partition {number} is none of {}", settings.scheme)));
+            return Err(layout(format!(
+                "the type of partition {number} is not a type of {}",
+                settings.scheme
+            )));
         }
         if let PartitionContent::Volume { settings, .. } | PartitionContent::Filled { settings, .. } =
             &mut partition.content
@@ -210,9 +231,31 @@ fn prepared(settings: &DiskSettings) -> Result<DiskSettings, BuildFailure> {
     Ok(settings)
 }
 
+/// Returns the number of a partition.
+fn number(settings: &DiskSettings, at: usize) -> u32 {
+    let requested = settings.partitions.get(at).and_then(|partition| partition.number);
+    requested.unwrap_or_else(|| number_of(settings.scheme, at, settings.partitions.len()))
+}
+
+/// Errors: Layout if two partitions have the same number, or a number is not possible.
+fn expect_numbers(settings: &DiskSettings) -> Result<(), BuildFailure> {
+    let layout = |why: String| Err(BuildFailure::Layout { why });
+    let mut seen = std::collections::BTreeSet::new();
+    for at in 0..settings.partitions.len() {
+        let (number, is_given) = (number(settings, at), settings.partitions[at].number.is_some());
+        if is_given && (settings.scheme == Scheme::Mbr || !(1..=128).contains(&number)) {
+            return layout(format!("partition {number}: only a GPT has numbers, from 1 to 128"));
+        }
+        if !seen.insert(number) {
+            return layout(format!("two partitions have the number {number}"));
+        }
+    }
+    Ok(())
+}
+
 /// Adds the number of the partition to an error.
 fn numbered(settings: &DiskSettings, at: usize, failure: BuildFailure) -> BuildFailure {
-    let number = number_of(settings.scheme, at, settings.partitions.len());
+    let number = number(settings, at);
     BuildFailure::Partition { number, failure: Box::new(failure) }
 }
 
@@ -242,7 +285,7 @@ type Planned<'r> = (Vec<Filling<'r>>, Vec<Range<u64>>, u64);
 fn plan<'r>(
     settings: &DiskSettings,
     reads: &'r [Option<Read>],
-    place: &Place<'_>,
+    place: &DiskContext<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Planned<'r>, BuildFailure> {
     let mut lens: Vec<u64> = vec![1; settings.partitions.len()];
@@ -256,6 +299,7 @@ fn plan<'r>(
                 continue;
             }
             PartitionSize::Auto => None,
+            PartitionSize::Bytes(len) if partition.offset.is_some() => Some(len.next_multiple_of(512)),
             PartitionSize::Bytes(len) => Some(content::rounded(len)),
         };
         let filling = Filling::plan(partition, size, reads[at].as_ref(), place, observer);
@@ -263,11 +307,19 @@ fn plan<'r>(
         lens[at] = size.unwrap_or_else(|| filling.len());
         fillings.push(Some(filling));
     }
+    let laid_out = |lens: &[u64]| {
+        let starts = settings.partitions.iter().map(|partition| partition.offset);
+        lay_out_at(settings.scheme, &starts.zip(lens.iter().copied()).collect::<Vec<_>>())
+    };
     let table = |error: crate::partition::TableError| BuildFailure::Layout { why: error.to_string() };
     if let Some(at) = rest {
         let why = "a partition has the rest of the disk, and the disk has no size".to_owned();
         let size = settings.size.ok_or(BuildFailure::Layout { why })?;
-        let (_, needed) = lay_out(settings.scheme, &lens).map_err(table)?;
+        if settings.partitions.iter().skip(at + 1).any(|partition| partition.offset.is_some()) {
+            let why = "a partition with the rest of the disk is before one with an offset".to_owned();
+            return Err(BuildFailure::Layout { why });
+        }
+        let (_, needed) = laid_out(&lens).map_err(table)?;
         let left = size.checked_sub(needed).ok_or(BuildFailure::TooSmall { size, needed })?;
         // One unit is already included, and an incomplete unit stays unused.
         lens[at] = content::rounded_down(left).saturating_add(content::rounded(1));
@@ -275,7 +327,7 @@ fn plan<'r>(
         let filling = Filling::plan(partition, Some(lens[at]), read, place, observer);
         fillings[at] = Some(filling.map_err(|failure| numbered(settings, at, failure))?);
     }
-    let (ranges, needed) = lay_out(settings.scheme, &lens).map_err(table)?;
+    let (ranges, needed) = laid_out(&lens).map_err(table)?;
     let len = match settings.size {
         Some(size) if size < needed => return Err(BuildFailure::TooSmall { size, needed }),
         Some(size) => size - size % 512,
@@ -287,9 +339,16 @@ fn plan<'r>(
     Ok((fillings.into_iter().flatten().collect(), ranges, len))
 }
 
-/// Returns the identities of the disk and its partitions: the requested ones, or ones that are derived from
-/// the contents.
-fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<Guid>) {
+/// Returns the newest time of a volume, in seconds since 1970.
+fn newest(settings: &DiskSettings, reads: &[Option<Read>]) -> u64 {
+    let trees = settings.partitions.iter().map(|partition| partition.content.tree());
+    let times = trees.zip(reads).filter_map(|(tree, read)| Some(container::time(read.as_ref()?, tree?.1)));
+    times.max().unwrap_or(0)
+}
+
+/// Returns the identities of the disk and its partitions, which are the requested ones or derived from the
+/// contents, and the identity of the file.
+fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<Guid>, [u8; 16]) {
     let mut fields: Vec<Vec<u8>> = vec![b"obento disk 1".to_vec(), settings.scheme.to_string().into_bytes()];
     for (partition, filling) in settings.partitions.iter().zip(fillings) {
         fields
@@ -310,7 +369,8 @@ fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<G
         let drawn = Guid::from_u128(u128::from_be_bytes(seed.uuid()));
         partition.uuid.unwrap_or(drawn)
     });
-    (id, guids.collect())
+    let guids = guids.collect();
+    (id, guids, seed.uuid())
 }
 
 /// The result for a partition: built by a driver, or created by another program.
@@ -327,10 +387,10 @@ impl Filling<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Built, BuildFailure> {
         match (self, &partition.content, read) {
-            (Self::Volume(mut plan), PartitionContent::Volume { settings, .. }, Some(read)) => {
+            (Self::Volume(mut plan, came), PartitionContent::Volume { settings, .. }, Some(read)) => {
                 let moved = volume::write(&mut *plan, read, (fresh, range.start), settings, observer)?;
                 let plan: &dyn BuildPlan = &*plan;
-                Ok((Some(volume::report(plan, read, moved)), None))
+                Ok((Some(volume::report(plan, read, came + moved)), None))
             }
             (Self::Filled(filled), ..) => Ok((None, Some(filled.lay(fresh, range.start)?))),
             (filling, content, _) => {

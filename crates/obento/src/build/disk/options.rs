@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use obento_host::build::Publish;
 
 use crate::build::{BuildSettings, BuildSource};
+use crate::convert::ConvertFormat;
 use crate::partition::{DiskId, Guid, PartitionType, Scheme};
 
 /// The settings of a disk.
@@ -14,10 +15,15 @@ pub struct DiskSettings {
     pub scheme: Scheme,
     /// The length in bytes, or `None` for the smallest sufficient length.
     pub size: Option<u64>,
-    /// The identity in the form of the partition table, or `None` to derive it from the contents.
+    /// The identity of the disk, in the form that the partition table requires. `None` derives the identity from the
+    /// contents.
     pub id: Option<DiskId>,
     /// The partitions, in the order of their positions.
     pub partitions: Vec<PartitionSettings>,
+    /// The format of the image.
+    pub container: ConvertFormat,
+    /// Files that are copied to positions outside of partitions, such as boot loaders.
+    pub blobs: Vec<Blob>,
     /// What happens if the image exists.
     pub publish: Publish,
 }
@@ -25,18 +31,39 @@ pub struct DiskSettings {
 impl DiskSettings {
     /// Returns settings without partitions.
     pub fn new(scheme: Scheme) -> Self {
-        Self { scheme, size: None, id: None, partitions: Vec::new(), publish: Publish::Keep }
+        Self {
+            scheme,
+            size: None,
+            id: None,
+            partitions: Vec::new(),
+            blobs: Vec::new(),
+            container: ConvertFormat::Raw,
+            publish: Publish::Keep,
+        }
     }
+}
+
+/// A file that is copied to a position outside of partitions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Blob {
+    /// The file.
+    pub path: PathBuf,
+    /// The first byte on the disk.
+    pub offset: u64,
 }
 
 /// The settings of a partition.
 #[derive(Clone)]
 pub struct PartitionSettings {
-    /// The type, in the form of the partition table.
+    /// The number in a GPT. `None` uses the position in the list.
+    pub number: Option<u32>,
+    /// The first byte on the disk. `None` uses the first aligned byte after the previous partition.
+    pub offset: Option<u64>,
+    /// The type, in the form that the partition table requires.
     pub kind: PartitionType,
     /// The name in a GPT.
     pub name: String,
-    /// The GUID in a GPT, or `None` to derive it from the contents of the disk.
+    /// The GUID in a GPT. `None` derives it from the contents of the disk.
     pub uuid: Option<Guid>,
     /// The GPT attributes. An MBR supports only bit 2, which marks the active partition.
     pub attributes: u64,
@@ -47,9 +74,18 @@ pub struct PartitionSettings {
 }
 
 impl PartitionSettings {
-    /// Returns settings for a partition with the length of its contents.
+    /// Returns settings for a partition that is as long as its contents.
     pub fn new(kind: PartitionType, content: PartitionContent) -> Self {
-        Self { kind, name: String::new(), uuid: None, attributes: 0, size: PartitionSize::Auto, content }
+        Self {
+            number: None,
+            offset: None,
+            kind,
+            name: String::new(),
+            uuid: None,
+            attributes: 0,
+            size: PartitionSize::Auto,
+            content,
+        }
     }
 }
 
@@ -60,7 +96,7 @@ pub enum PartitionSize {
     Auto,
     /// At least this many bytes.
     Bytes(u64),
-    /// The part of the disk that the other partitions leave. For at most one partition.
+    /// The rest of the disk. Only one partition may have this length.
     Rest,
 }
 
@@ -82,11 +118,11 @@ pub enum PartitionContent {
     Volume {
         /// The sources.
         sources: Vec<BuildSource>,
-        /// The settings. The size of the partition replaces their size.
+        /// The settings. Their size is ignored: the size of the partition is used.
         settings: Box<BuildSettings>,
     },
-    /// A file system of a type that another program creates and the kernel engine fills, as in
-    /// [`build_filled`](crate::build_filled). Two builds have different bytes.
+    /// A file system of a type that no driver builds. Another program creates the volume and the kernel engine fills
+    /// it, as in [`build_filled`](crate::build_filled). Two builds of such a partition have different bytes.
     Filled {
         /// The sources.
         sources: Vec<BuildSource>,
@@ -100,7 +136,7 @@ pub enum PartitionContent {
 /// A program that creates an empty volume of one type.
 #[derive(Clone)]
 pub struct EmptyMaker {
-    /// Creates the volume in a file of zeros. Errors: a description of the failure.
+    /// Creates the volume in a file of zeros. On failure, returns a description.
     pub make: obento_linux::starter::Make,
     /// The approximate size in bytes of the smallest volume that the program creates.
     pub least: u64,

@@ -1,4 +1,5 @@
-//! Writes a tree through the driver interface. Only the space for the bytes of its files is allocated.
+//! Writes a tree through the interface of a driver. Only the space for the bytes of files is allocated; the bytes are
+//! not written.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -11,26 +12,26 @@ use obento_driver::{
     TimeChange, Tree, Unfit, WritableFileSystem, XattrMode,
 };
 
-use super::Holes;
+use super::HoleCost;
 
 /// Bytes written at once if the driver writes the data itself.
 const ZEROS: usize = 1 << 20;
 
 /// The reason why a tree was not laid out.
-pub(super) enum Trouble {
+pub(super) enum LayoutError {
     /// The format cannot have such a volume.
     Format(FormatError),
     /// The volume has too little space.
     Full,
     /// The volume is shorter than the files in it, with or without their holes.
-    Short(Holes),
+    Short(HoleCost),
     /// The format cannot store these files.
     Unfit(Vec<(NodeId, Unfit)>),
     /// The driver failed.
     Error(Error),
 }
 
-impl Trouble {
+impl LayoutError {
     /// Returns whether a larger volume could help.
     pub(super) fn is_size(&self) -> bool {
         matches!(self, Self::Full | Self::Short(_) | Self::Format(FormatError::TooSmall { .. }))
@@ -47,7 +48,7 @@ impl Trouble {
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for LayoutError {
     fn from(error: Error) -> Self {
         if error == Error::NoSpace { Self::Full } else { Self::Error(error) }
     }
@@ -73,7 +74,7 @@ struct Lost {
 }
 
 /// A tree that is being written.
-pub(super) struct Fill<'a> {
+pub(super) struct TreeFill<'a> {
     file_system: &'a dyn FileSystem,
     writable: &'a dyn WritableFileSystem,
     tree: &'a Tree,
@@ -113,10 +114,10 @@ impl Places {
 /// The inodes, and the losses.
 type Filled = (Places, Vec<FormatNotice>);
 
-impl<'a> Fill<'a> {
+impl<'a> TreeFill<'a> {
     /// Writes to an empty volume. Errors: the volume cannot be written.
-    pub(super) fn new(file_system: &'a dyn FileSystem, tree: &'a Tree) -> Result<Self, Trouble> {
-        let writable = file_system.writable().ok_or(Trouble::Error(Error::NotSupported))?;
+    pub(super) fn new(file_system: &'a dyn FileSystem, tree: &'a Tree) -> Result<Self, LayoutError> {
+        let writable = file_system.writable().ok_or(LayoutError::Error(Error::NotSupported))?;
         let mut places = Places { first: vec![None; tree.len() as usize], ..Places::default() };
         places.add(NodeId::ROOT, file_system.root());
         let (unfit, lost, limits) = (BTreeMap::new(), Lost::default(), file_system.limits());
@@ -124,14 +125,14 @@ impl<'a> Fill<'a> {
     }
 
     /// Writes the whole tree and closes the volume.
-    pub(super) fn run(mut self) -> Result<Filled, Trouble> {
+    pub(super) fn run(mut self) -> Result<Filled, LayoutError> {
         for (dir, node) in self.tree.nodes() {
             if node.body == Body::Directory {
                 self.directory(dir)?;
             }
         }
         if !self.unfit.is_empty() {
-            return Err(Trouble::Unfit(self.unfit.into_iter().collect()));
+            return Err(LayoutError::Unfit(self.unfit.into_iter().collect()));
         }
         // Attributes are set last, because a new name changes the times of its directory.
         for (id, node) in self.tree.nodes() {
@@ -164,7 +165,7 @@ impl<'a> Fill<'a> {
         self.unfit.entry(id).or_insert(why);
     }
 
-    fn directory(&mut self, dir: NodeId) -> Result<(), Trouble> {
+    fn directory(&mut self, dir: NodeId) -> Result<(), LayoutError> {
         // The directory was rejected.
         let Some(parent) = self.places.first(dir) else { return Ok(()) };
         for (name, id) in self.tree.children(dir) {
@@ -183,7 +184,7 @@ impl<'a> Fill<'a> {
         Ok(())
     }
 
-    fn create(&mut self, parent: Ino, name: &Name, id: NodeId, node: &Node) -> Result<(), Trouble> {
+    fn create(&mut self, parent: Ino, name: &Name, id: NodeId, node: &Node) -> Result<(), LayoutError> {
         let target = self.tree.target(node);
         if let Some(why) = self.exceeds(node, target) {
             self.refuse(id, why);
@@ -221,7 +222,7 @@ impl<'a> Fill<'a> {
     }
 
     /// Records the driver's refusal of a file. Returns any other error, which ends the build.
-    fn failed(&mut self, id: NodeId, (name, node): (&Name, &Node), error: Error) -> Result<(), Trouble> {
+    fn failed(&mut self, id: NodeId, (name, node): (&Name, &Node), error: Error) -> Result<(), LayoutError> {
         let why = match error {
             Error::NotSupported | Error::NotPermitted => Unfit::Kind,
             Error::Exists => Unfit::Twice,
@@ -240,7 +241,7 @@ impl<'a> Fill<'a> {
     }
 
     /// Allocates space for the bytes of a file.
-    fn data(&mut self, ino: Ino, id: NodeId, body: Body) -> Result<(), Trouble> {
+    fn data(&mut self, ino: Ino, id: NodeId, body: Body) -> Result<(), LayoutError> {
         let Body::File { size, .. } = body else { return Ok(()) };
         let lock = LayoutLock::new();
         let ranges = data_ranges(self.tree, id, body);
@@ -253,11 +254,11 @@ impl<'a> Fill<'a> {
         for range in ranges {
             let mut at = range.start;
             while at < range.end {
-                let extent = self.writable.map_for_write(&layout, ino, at..range.end)?;
-                let len = extent.len.min(range.end - at);
-                let written = match extent.span {
+                let ticket = self.writable.begin_write(&layout, ino, at..range.end)?;
+                let len = ticket.extent().len;
+                let written = match ticket.extent().span {
                     Span::Mapped(_) => {
-                        self.writable.end_write(&layout, ino, at..at + len, TimeChange::Now)?;
+                        self.writable.end_write(ticket, TimeChange::Now)?;
                         len
                     }
                     _ => {
@@ -266,7 +267,7 @@ impl<'a> Fill<'a> {
                     }
                 };
                 if written == 0 {
-                    return Err(Trouble::Error(Error::NotSupported));
+                    return Err(LayoutError::Error(Error::NotSupported));
                 }
                 at += written;
             }
@@ -275,7 +276,7 @@ impl<'a> Fill<'a> {
     }
 
     /// Sets the attributes of a file. Returns the stored attributes.
-    fn attributes(&mut self, ino: Ino, node: &Node) -> Result<Attr, Trouble> {
+    fn attributes(&mut self, ino: Ino, node: &Node) -> Result<Attr, LayoutError> {
         let wanted = &node.attr;
         let time = Some(TimeChange::At(wanted.mtime));
         let owner = SetAttr { uid: Some(wanted.uid), gid: Some(wanted.gid), ..SetAttr::default() };
@@ -307,7 +308,7 @@ impl<'a> Fill<'a> {
         self.lost.times += u64::from(!self.limits.is_same_time(held.mtime, wanted.mtime));
     }
 
-    fn extended(&mut self, ino: Ino, node: &Node) -> Result<(), Trouble> {
+    fn extended(&mut self, ino: Ino, node: &Node) -> Result<(), LayoutError> {
         let set = node.attr.xattrs.and_then(|set| self.tree.xattr_sets().get(set.index()));
         let Some(set) = set else { return Ok(()) };
         let mut is_lost = false;
@@ -318,7 +319,7 @@ impl<'a> Fill<'a> {
             };
             match stored {
                 Ok(()) => {}
-                Err(Error::NoSpace) => return Err(Trouble::Full),
+                Err(Error::NoSpace) => return Err(LayoutError::Full),
                 Err(Error::NotSupported | Error::OutOfRange | Error::NotPermitted) => is_lost = true,
                 Err(error) => return Err(error.into()),
             }

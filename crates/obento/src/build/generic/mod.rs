@@ -1,12 +1,13 @@
-//! Builds volumes with a driver that can format and write volumes but has no [`Build`] of its own.
+//! Builds volumes with a driver that can format and write volumes, but does not implement [`Build`].
 //!
-//! The volume is formatted and its tree written through the driver interface, in the order of the tree, to a
-//! device in memory that stores no zeros. The bytes of files are not written there: only their space is
-//! allocated. So the plan has the same form as that of a driver's own builder. Properties that the format
-//! cannot store are counted. A file that it cannot store at all is rejected.
+//! The volume is created on a device in memory that stores no zeros. The tree is then written through the interface
+//! of the driver, in the order of the tree. The bytes of files are not written to this device: only their space is
+//! allocated. The resulting plan has the same form as a plan of [`Build`].
+//!
+//! Properties that the format cannot store are counted. A file that the format cannot store at all is an error.
 
 mod fill;
-mod paper;
+mod sparse_device;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use obento_driver::{
 };
 
 pub(super) use fill::data_ranges;
-use fill::{Fill, Places, Trouble};
-use paper::Paper;
+use fill::{LayoutError, Places, TreeFill};
+use sparse_device::SparseDevice;
 
 /// The most sizes that are tried for a tree.
 const TRIES: u32 = 200;
@@ -32,7 +33,7 @@ const GROWTH: u64 = 32;
 /// A rough estimate of the bytes that a node takes in addition to its data.
 const NODE: u64 = 128;
 
-/// A builder that uses a driver.
+/// A builder for volumes of one driver.
 pub struct Generic<'d> {
     driver: &'d dyn Driver,
     format: &'d dyn Format,
@@ -44,34 +45,34 @@ impl<'d> Generic<'d> {
         Self { driver, format }
     }
 
-    /// Lays out `tree` in `len` bytes. Errors: those of [`Trouble`].
-    fn lay_out<'t>(&self, tree: &'t Tree, options: &BuildOptions, len: u64) -> Result<Plan<'t>, Trouble> {
-        let paper = Arc::new(Paper::new(len));
+    /// Lays out `tree` in `len` bytes. Errors: those of [`LayoutError`].
+    fn lay_out<'t>(&self, tree: &'t Tree, options: &BuildOptions, len: u64) -> Result<Plan<'t>, LayoutError> {
+        let sparse = Arc::new(SparseDevice::new(len));
         let format =
             FormatOptions { len: None, contents: Contents::Zeros, journal: None, ..options.format.clone() };
-        let mut formatted = self.format.format(&*paper, &format).map_err(Trouble::Format)?;
+        let mut formatted = self.format.format(&*sparse, &format).map_err(LayoutError::Format)?;
         // The journal commits at no time of its own, so that the same tree gives the same volume.
         let journalling = Journalling { commit_interval: Duration::ZERO, ..Journalling::default() };
         let open = OpenOptions::new(options.format.clock.clone());
         let open = OpenOptions { access: Access::ReadWrite, journalling, ..open };
-        let device: Arc<dyn BlockDevice> = paper.clone();
-        let file_system = self.driver.open(device, &open).map_err(Trouble::Error)?;
-        let holes = Holes::of(file_system.limits().keeps);
+        let device: Arc<dyn BlockDevice> = sparse.clone();
+        let file_system = self.driver.open(device, &open).map_err(LayoutError::Error)?;
+        let holes = HoleCost::of(file_system.limits().keeps);
         if len < estimate(tree, holes) {
             // Writing the tree would only find out later, and slowly.
-            return Err(Trouble::Short(holes));
+            return Err(LayoutError::Short(holes));
         }
-        let filled = Fill::new(&*file_system, tree).and_then(|fill| fill.run());
+        let filled = TreeFill::new(&*file_system, tree).and_then(|fill| fill.run());
         let (places, lost) = filled?;
         formatted.notices.extend(lost);
-        let usage = file_system.statfs().map_err(Trouble::Error)?;
+        let usage = file_system.statfs().map_err(LayoutError::Error)?;
         if let Room::Free(percent) = options.room
             && options.format.len.is_none()
             && usage.free.saturating_mul(100) < usage.blocks.saturating_mul(percent.into())
         {
-            return Err(Trouble::Full);
+            return Err(LayoutError::Full);
         }
-        Ok(Plan { tree, formatted, paper, file_system, places })
+        Ok(Plan { tree, formatted, sparse, file_system, places })
     }
 
     /// Returns the layout in the smallest of the tried sizes that is sufficient.
@@ -80,7 +81,7 @@ impl<'d> Generic<'d> {
             Room::Free(percent) => len.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1),
             Room::Least => len,
         };
-        let mut len = with_room(estimate(tree, Holes::Kept));
+        let mut len = with_room(estimate(tree, HoleCost::Kept));
         let mut last = BuildError::TooSmall { len, needed: len };
         for _ in 0..TRIES {
             len = len.next_multiple_of(STEP);
@@ -93,7 +94,7 @@ impl<'d> Generic<'d> {
             }
             let larger = len.saturating_add((len / GROWTH).max(STEP));
             len = match trouble {
-                Trouble::Short(holes) => with_room(estimate(tree, holes)).max(larger),
+                LayoutError::Short(holes) => with_room(estimate(tree, holes)).max(larger),
                 _ => larger,
             };
             last = trouble.into_error(len);
@@ -104,14 +105,14 @@ impl<'d> Generic<'d> {
 
 /// What the holes of files take in a format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Holes {
+pub(super) enum HoleCost {
     /// Nothing.
     Kept,
     /// As much as data: the format has no holes.
     Filled,
 }
 
-impl Holes {
+impl HoleCost {
     /// Of a format that stores these properties.
     pub(super) fn of(keeps: Keeps) -> Self {
         if keeps.contains(Keeps::HOLES) { Self::Kept } else { Self::Filled }
@@ -119,11 +120,11 @@ impl Holes {
 }
 
 /// Returns a lower bound of the size of a volume with `tree`.
-pub(super) fn estimate(tree: &Tree, holes: Holes) -> u64 {
+pub(super) fn estimate(tree: &Tree, holes: HoleCost) -> u64 {
     let of = |(id, node): (NodeId, &obento_driver::tree::Node)| {
         let data = match (node.body, holes) {
-            (Body::File { size, .. }, Holes::Filled) => size,
-            (Body::File { size, data: Some(_) }, Holes::Kept) => match tree.data_ranges(id) {
+            (Body::File { size, .. }, HoleCost::Filled) => size,
+            (Body::File { size, data: Some(_) }, HoleCost::Kept) => match tree.data_ranges(id) {
                 Some(ranges) => ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum(),
                 None => size,
             },
@@ -145,7 +146,7 @@ impl Build for Generic<'_> {
         };
         match self.lay_out(tree, options, len) {
             Ok(plan) => Ok(Box::new(plan)),
-            Err(Trouble::Full | Trouble::Short(_)) => {
+            Err(LayoutError::Full | LayoutError::Short(_)) => {
                 let format = FormatOptions { len: None, ..options.format.clone() };
                 let needed = self.search(tree, &BuildOptions { format, room: Room::Least })?.device_len();
                 // If the volume lacks something other than bytes, no sufficient size is known.
@@ -160,7 +161,7 @@ impl Build for Generic<'_> {
 struct Plan<'t> {
     tree: &'t Tree,
     formatted: Formatted,
-    paper: Arc<Paper>,
+    sparse: Arc<SparseDevice>,
     /// The closed volume, which still maps files to their positions.
     file_system: Arc<dyn FileSystem>,
     places: Places,
@@ -172,7 +173,7 @@ impl BuildPlan for Plan<'_> {
     }
 
     fn device_len(&self) -> u64 {
-        self.paper.len()
+        self.sparse.len()
     }
 
     fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64)) {
@@ -196,6 +197,6 @@ impl BuildPlan for Plan<'_> {
     }
 
     fn write(&mut self, device: &dyn BlockDevice) -> Result<(), FormatError> {
-        Ok(self.paper.copy_to(device)?)
+        Ok(self.sparse.copy_to(device)?)
     }
 }

@@ -1,8 +1,10 @@
-//! Reads a tar archive once, from front to back. With whiteouts, the archive is a layer of a container image.
+//! Reads a tar archive once, from front to back. An archive with whiteouts is a layer of a container image.
 //!
-//! The bytes of a plain archive in a file are copied from there. Bytes from a pipe are written to the image
-//! at once, if the driver supports that. The bytes of a compressed archive are stored in an unnamed file
-//! beside the image, in the order of the tree.
+//! Handling of the bytes of files:
+//! - Bytes of a plain archive in a file are copied from that file.
+//! - Bytes from a pipe are written to the image at once, if the driver supports that.
+//! - Bytes of a compressed archive are stored in an unnamed file beside the image, in the order of the tree.
+//!
 //! Source: OCI image specification, layer.md, "Whiteouts"; moby, pkg/archive/diff.go, for remains of AUFS in
 //! layers.
 
@@ -19,11 +21,11 @@ use obento_host::tar::{Member, MemberKind, TarError, TarReader};
 use obento_host::{HostError, SystemErrno};
 use sha2::{Digest as _, Sha256};
 
-use super::store::Part;
+use super::store::FilePart;
 use super::{Raw, Reader, data, full, input_name, open};
 use crate::build::Input;
 use crate::build::model::{PathError, names};
-use crate::image::Looks;
+use crate::image::DataDescription;
 
 /// Bytes read at once.
 const CHUNK: usize = 256 << 10;
@@ -47,7 +49,7 @@ pub(super) enum Whiteouts {
 
 /// A layer of a container image, without its bytes.
 #[derive(Debug)]
-pub(super) struct Layer<'a> {
+pub(super) struct ContainerLayer<'a> {
     /// The path for messages.
     pub path: &'a Path,
     /// The digest of the layer's uncompressed bytes, if the image contains it.
@@ -75,14 +77,14 @@ pub(super) fn read(reader: &mut Reader<'_>, input: &Input, whiteouts: Whiteouts)
         }
         _ => Bytes::Streamed,
     };
-    read_stream(reader, file, bytes, &mut Layer { path, diff_id: None, unpacks: None }, whiteouts)
+    read_stream(reader, file, bytes, &mut ContainerLayer { path, diff_id: None, unpacks: None }, whiteouts)
 }
 
 /// Reads a layer of a container image, which is a part of a file.
 pub(super) fn read_layer(
     reader: &mut Reader<'_>,
-    part: Part,
-    layer: &mut Layer<'_>,
+    part: FilePart,
+    layer: &mut ContainerLayer<'_>,
 ) -> Result<(), HostError> {
     let bytes = Bytes::Stored(part.file()?, part.start());
     read_stream(reader, part, bytes, layer, Whiteouts::Hide)
@@ -100,7 +102,7 @@ fn read_stream(
     reader: &mut Reader<'_>,
     input: impl Read + Send + 'static,
     bytes: Bytes,
-    layer: &mut Layer<'_>,
+    layer: &mut ContainerLayer<'_>,
     whiteouts: Whiteouts,
 ) -> Result<(), HostError> {
     let path = layer.path;
@@ -158,20 +160,20 @@ enum Way {
     Spool,
 }
 
-enum Trouble {
+enum ArchiveError {
     Path(PathError),
     Host(HostError),
     Archive(TarError),
     Words(String),
 }
 
-impl From<PathError> for Trouble {
+impl From<PathError> for ArchiveError {
     fn from(error: PathError) -> Self {
         Self::Path(error)
     }
 }
 
-impl From<HostError> for Trouble {
+impl From<HostError> for ArchiveError {
     fn from(error: HostError) -> Self {
         Self::Host(error)
     }
@@ -200,10 +202,10 @@ impl Archive {
             reader.progress(|| &member.path)?;
             match self.member(reader, &member) {
                 Ok(()) => {}
-                Err(Trouble::Path(error)) => reader.problem(member.path, error),
-                Err(Trouble::Words(why)) => reader.problem(member.path, why),
-                Err(Trouble::Archive(error)) => return Err(damaged(error.to_string())),
-                Err(Trouble::Host(error)) => return Err(error),
+                Err(ArchiveError::Path(error)) => reader.problem(member.path, error),
+                Err(ArchiveError::Words(why)) => reader.problem(member.path, why),
+                Err(ArchiveError::Archive(error)) => return Err(damaged(error.to_string())),
+                Err(ArchiveError::Host(error)) => return Err(error),
             }
         }
         if !matches!(self.bytes, Way::Copy(..)) || self.tar.input().sum.is_some() {
@@ -231,15 +233,16 @@ impl Archive {
     /// if it is recognised.
     fn no_archive(&self, path: &Path) -> HostError {
         let stream = &self.tar.input().stream;
-        let reason = match Looks::packed(stream.start()).filter(|_| stream.compression().is_none()) {
+        let reason = match DataDescription::packed(stream.start()).filter(|_| stream.compression().is_none())
+        {
             Some(like) => format!("it is {like}; unpack it first"),
-            None => "it does not begin as a tar archive does".into(),
+            None => "it does not begin with a tar header".into(),
         };
         HostError::NotAnArchive { path: path.into(), format: "tar", reason }
     }
 
     /// Compares the digest of the bytes with the one in the image's configuration.
-    fn expect_digest(self, layer: &Layer<'_>) -> Result<(), HostError> {
+    fn expect_digest(self, layer: &ContainerLayer<'_>) -> Result<(), HostError> {
         let (Some(sum), Some(expected)) = (self.tar.into_input().sum, layer.diff_id) else { return Ok(()) };
         let found = super::oci::text(sum);
         if found == expected {
@@ -249,7 +252,7 @@ impl Archive {
         Err(HostError::Damaged { path: layer.path.into(), format: "OCI image", reason })
     }
 
-    fn member(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<(), Trouble> {
+    fn member(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<(), ArchiveError> {
         self.has_absolute |= member.path.starts_with(b"/");
         if reader.is_excluded(&member.path) {
             return Ok(());
@@ -269,7 +272,9 @@ impl Archive {
             MemberKind::Directory => FileKind::Directory,
             MemberKind::Fifo => FileKind::Fifo,
             MemberKind::Continued => {
-                return Err(Trouble::Words("it continues a file of another volume of the archive".into()));
+                return Err(ArchiveError::Words(
+                    "it continues a file of another volume of the archive".into(),
+                ));
             }
             MemberKind::Other(_) => {
                 self.unknown += 1;
@@ -295,7 +300,12 @@ impl Archive {
 
     /// Returns whether the member is a directory and a link to a directory has its name. The member then
     /// means that directory, as on a system whose /lib is a link. A layer of a container replaces the link.
-    fn keeps_link(&self, reader: &mut Reader<'_>, path: &[NameBuf], attr: NodeAttr) -> Result<bool, Trouble> {
+    fn keeps_link(
+        &self,
+        reader: &mut Reader<'_>,
+        path: &[NameBuf],
+        attr: NodeAttr,
+    ) -> Result<bool, ArchiveError> {
         let (Whiteouts::AreFiles, Some((name, parent))) = (self.whiteouts, path.split_last()) else {
             return Ok(false);
         };
@@ -317,7 +327,12 @@ impl Archive {
     }
 
     /// Returns whether the member is a whiteout, and applies it.
-    fn whiteout(&self, reader: &mut Reader<'_>, path: &[NameBuf], member: &Member) -> Result<bool, Trouble> {
+    fn whiteout(
+        &self,
+        reader: &mut Reader<'_>,
+        path: &[NameBuf],
+        member: &Member,
+    ) -> Result<bool, ArchiveError> {
         let Some((name, parent)) = path.split_last() else { return Ok(false) };
         let Some(hidden) = name.as_bytes().strip_prefix(WHITEOUT) else { return Ok(false) };
         let dir = reader.model.directory(parent, reader.clamped(member.mtime))?;
@@ -326,7 +341,7 @@ impl Archive {
         } else if let Ok(hidden) = Name::new(hidden) {
             reader.model.hide(dir, hidden);
         } else {
-            return Err(Trouble::Words("it is a whiteout of nothing".into()));
+            return Err(ArchiveError::Words("it is a whiteout of nothing".into()));
         }
         Ok(true)
     }
@@ -336,15 +351,17 @@ impl Archive {
         reader: &mut Reader<'_>,
         path: &[NameBuf],
         member: &Member,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ArchiveError> {
         let original = reader.model.find(&names(&member.link)?);
         let (Some(node), Some((name, parent))) = (original, path.split_last()) else {
             let original = crate::text::escaped(&member.link);
-            return Err(Trouble::Words(format!("it is another name of {original}, which is not there")));
+            return Err(ArchiveError::Words(format!(
+                "the target {original} of the hard link does not exist"
+            )));
         };
         let dir = reader.model.directory(parent, reader.clamped(member.mtime))?;
         let linked = reader.model.builder.link(dir, name, node);
-        linked.map_err(|_| Trouble::Words("it is another name of a directory, which has but one".into()))
+        linked.map_err(|_| ArchiveError::Words("a hard link to a directory is not possible".into()))
     }
 
     fn file(
@@ -353,7 +370,7 @@ impl Archive {
         path: &[NameBuf],
         member: &Member,
         attr: NodeAttr,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ArchiveError> {
         let size = member.size;
         let id = match (size, self.bytes, &member.map) {
             (0, ..) => None,
@@ -372,19 +389,19 @@ impl Archive {
     }
 
     /// Stores the bytes of a member in the spool.
-    fn keep(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, Trouble> {
+    fn keep(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, ArchiveError> {
         let (spool, file) = reader.spool()?;
         let start = spool.begin();
         self.each_chunk(member, |at, bytes| spool.write(start, at, bytes))?;
         spool.end(start, member.size).map_err(|error| match error.errno() {
-            Some(SystemErrno::FBIG) => Trouble::Words("it is longer than a file can be".into()),
+            Some(SystemErrno::FBIG) => ArchiveError::Words("it is longer than a file can be".into()),
             _ => error.into(),
         })?;
         Ok(reader.supply.part(file, start).map_err(|error| full(&error))?)
     }
 
     /// Writes the bytes of a member to the image.
-    fn stream(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, Trouble> {
+    fn stream(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, ArchiveError> {
         let id = reader.supply.moved().map_err(|error| full(&error))?;
         let Some(stream) = &mut reader.stream else { return Ok(id) };
         let size = member.size;
@@ -402,15 +419,15 @@ impl Archive {
         &mut self,
         member: &Member,
         mut sink: impl FnMut(u64, &[u8]) -> Result<(), HostError>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ArchiveError> {
         let whole = 0..member.size;
         for range in member.map.as_deref().unwrap_or(std::slice::from_ref(&whole)) {
             let mut at = range.start;
             while at < range.end {
                 let most = usize::try_from(range.end - at).unwrap_or(CHUNK).min(CHUNK);
-                let len = self.tar.read_data(&mut self.buffer[..most]).map_err(Trouble::Archive)?;
+                let len = self.tar.read_data(&mut self.buffer[..most]).map_err(ArchiveError::Archive)?;
                 if len == 0 {
-                    return Err(Trouble::Archive(TarError::Truncated { offset: self.tar.offset() }));
+                    return Err(ArchiveError::Archive(TarError::Truncated { offset: self.tar.offset() }));
                 }
                 sink(at, &self.buffer[..len])?;
                 at += len as u64;
@@ -452,7 +469,7 @@ fn set_ranges(reader: &mut Reader<'_>, node: NodeId, member: &Member, map: &[Ran
     reader.model.builder.set_data_ranges(node, ranges_in(map, member.size));
 }
 
-fn attr(reader: &mut Reader<'_>, member: &Member, kind: FileKind) -> Result<NodeAttr, Trouble> {
+fn attr(reader: &mut Reader<'_>, member: &Member, kind: FileKind) -> Result<NodeAttr, ArchiveError> {
     let mode = if kind == FileKind::Symlink { Mode::new(0o777) } else { member.mode };
     let raw =
         Raw { kind, mode, uid: member.uid, gid: member.gid, mtime: member.mtime, xattrs: &member.xattrs };

@@ -9,7 +9,9 @@ use obento_base::{FileKind, Mode, Name, NameBuf};
 use obento_driver::NodeId;
 use obento_driver::tree::{Body, NodeAttr};
 use obento_host::build::DirId;
-use obento_host::source::{Links, Piece, SourceDir, SourceEntry, Step, Walk, Way, walk_together};
+use obento_host::source::{
+    SourceDir, SourceEntry, Step, SymlinkPolicy, Walk, WalkedSteps, WalkerPath, walk_together,
+};
 use obento_host::{FileId, HostError, SystemErrno};
 
 use super::{Raw, Reader, data, full};
@@ -45,7 +47,7 @@ pub(super) fn add(reader: &mut Reader<'_>, from: &Path, to: &[u8]) -> Result<(),
         return Ok(());
     };
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let entry = SourceDir::open(folder)?.look(name, Links::Keep)?;
+    let entry = SourceDir::open(folder)?.look(name, SymlinkPolicy::Keep)?;
     let root = reader.supply.root(folder).map_err(|error| full(&error))?;
     // As in cp(1), a target that is a directory contains the copy under its own name.
     if to.ends_with(b"/") || target.is_empty() {
@@ -53,24 +55,24 @@ pub(super) fn add(reader: &mut Reader<'_>, from: &Path, to: &[u8]) -> Result<(),
     }
     match put(reader, &entry, (root, name), &target) {
         Ok(()) => {}
-        Err(Trouble::Host(error)) => reader.problem(from.as_os_str().as_bytes(), reason(&error)),
-        Err(Trouble::Path(error)) => reader.problem(to, error),
+        Err(DirectoryError::Host(error)) => reader.problem(from.as_os_str().as_bytes(), reason(&error)),
+        Err(DirectoryError::Path(error)) => reader.problem(to, error),
     }
     Ok(())
 }
 
-enum Trouble {
+enum DirectoryError {
     Host(HostError),
     Path(PathError),
 }
 
-impl From<PathError> for Trouble {
+impl From<PathError> for DirectoryError {
     fn from(error: PathError) -> Self {
         Self::Path(error)
     }
 }
 
-impl From<HostError> for Trouble {
+impl From<HostError> for DirectoryError {
     fn from(error: HostError) -> Self {
         Self::Host(error)
     }
@@ -117,11 +119,11 @@ struct Taker<'r, 'a> {
     /// The image that will be replaced, which is not read into itself.
     image: Option<FileId>,
     linked: HashMap<FileId, NodeId>,
-    ways: HashMap<Way, Place>,
+    ways: HashMap<WalkerPath, Place>,
 }
 
 impl Taker<'_, '_> {
-    fn take(&mut self, piece: Piece) -> Result<(), HostError> {
+    fn take(&mut self, piece: WalkedSteps) -> Result<(), HostError> {
         // Each piece continues at the position where the previous one of its subtree ended.
         let mut place = self.ways.remove(&piece.way).unwrap_or_default();
         for step in piece.steps {
@@ -145,13 +147,15 @@ impl Taker<'_, '_> {
         place: &mut Place,
         entry: &SourceEntry,
         depth: usize,
-        below: Option<Way>,
+        below: Option<WalkerPath>,
     ) -> Result<(), HostError> {
         let Some(name) = entry.name() else {
             match put_root(self.reader, entry, self.target) {
                 Ok(node) => place.levels.push(Some((node, self.root))),
-                Err(Trouble::Path(error)) => self.reader.problem(self.path.as_os_str().as_bytes(), error),
-                Err(Trouble::Host(error)) => return Err(error),
+                Err(DirectoryError::Path(error)) => {
+                    self.reader.problem(self.path.as_os_str().as_bytes(), error)
+                }
+                Err(DirectoryError::Host(error)) => return Err(error),
             }
             return Ok(());
         };
@@ -181,14 +185,14 @@ impl Taker<'_, '_> {
         if self.image == Some(entry.id()) {
             self.reader
                 .notes
-                .push(format!("{}: is the image that is replaced, and was left out", entry.path().display()));
+                .push(format!("{}: skipped, because the build replaces this image", entry.path().display()));
             self.reader.excluded += 1;
             return Ok(None);
         }
         let why = match put_entry(self.reader, entry, above, name, &mut self.linked) {
             Ok(made) => return Ok(made),
-            Err(Trouble::Host(error)) => reason(&error),
-            Err(Trouble::Path(error)) => error.to_string(),
+            Err(DirectoryError::Host(error)) => reason(&error),
+            Err(DirectoryError::Path(error)) => error.to_string(),
         };
         self.reader.problem(entry.path().as_os_str().as_bytes(), why);
         Ok(None)
@@ -209,7 +213,7 @@ fn mode_without_list(entry: &SourceEntry, mode: Mode) -> Mode {
 
 /// Returns the attributes of an entry: owned by root and without extended attributes, unless the settings
 /// differ.
-fn attr(reader: &mut Reader<'_>, entry: &SourceEntry) -> Result<NodeAttr, Trouble> {
+fn attr(reader: &mut Reader<'_>, entry: &SourceEntry) -> Result<NodeAttr, DirectoryError> {
     let held = entry.attr();
     let (uid, gid) = match reader.settings.owner {
         Owner::Keep => (held.uid, held.gid),
@@ -224,7 +228,11 @@ fn attr(reader: &mut Reader<'_>, entry: &SourceEntry) -> Result<NodeAttr, Troubl
     Ok(reader.attr(&Raw { kind: held.kind, mode, uid, gid, mtime: held.mtime, xattrs: &xattrs })?)
 }
 
-fn put_root(reader: &mut Reader<'_>, entry: &SourceEntry, target: &[NameBuf]) -> Result<NodeId, Trouble> {
+fn put_root(
+    reader: &mut Reader<'_>,
+    entry: &SourceEntry,
+    target: &[NameBuf],
+) -> Result<NodeId, DirectoryError> {
     let attr = attr(reader, entry)?;
     Ok(reader.put(target, Body::Directory, attr, b"")?)
 }
@@ -236,7 +244,7 @@ fn put_entry(
     (dir, host_dir): (NodeId, DirId),
     name: &Name,
     linked: &mut HashMap<FileId, NodeId>,
-) -> Result<Option<(NodeId, DirId)>, Trouble> {
+) -> Result<Option<(NodeId, DirId)>, DirectoryError> {
     let held = entry.attr();
     if held.nlink > 1
         && held.kind != FileKind::Directory
@@ -265,7 +273,7 @@ fn put(
     entry: &SourceEntry,
     place: (DirId, &Name),
     target: &[NameBuf],
-) -> Result<(), Trouble> {
+) -> Result<(), DirectoryError> {
     let (body, link) = body(reader, entry, place)?;
     let attr = attr(reader, entry)?;
     let node = reader.put(target, body, attr, &link)?;
@@ -276,7 +284,7 @@ fn body(
     reader: &mut Reader<'_>,
     entry: &SourceEntry,
     (dir, name): (DirId, &Name),
-) -> Result<(Body, Vec<u8>), Trouble> {
+) -> Result<(Body, Vec<u8>), DirectoryError> {
     let held = entry.attr();
     let body = match held.kind {
         FileKind::Directory => Body::Directory,
@@ -304,7 +312,7 @@ fn body(
 }
 
 /// Records the data ranges of a sparse file.
-fn set_holes(reader: &mut Reader<'_>, entry: &SourceEntry, node: NodeId) -> Result<(), Trouble> {
+fn set_holes(reader: &mut Reader<'_>, entry: &SourceEntry, node: NodeId) -> Result<(), DirectoryError> {
     if let Some(ranges) = data_ranges(entry)? {
         reader.model.builder.set_data_ranges(node, ranges);
     }

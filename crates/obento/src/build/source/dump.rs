@@ -12,7 +12,7 @@ use obento_base::{FileKind, Mode};
 use obento_host::{HostError, Xattr};
 
 use super::Reader;
-use super::manifest::{self, Content, Lines, Said, Wrong};
+use super::manifest::{self, Lines, ManifestAttributes, ManifestContent, Wrong};
 use super::mtree::{time, unpacked};
 use crate::build::model::names;
 
@@ -47,7 +47,7 @@ struct Entry {
     path: Vec<u8>,
     is_link: bool,
     payload: Vec<u8>,
-    said: Said,
+    said: ManifestAttributes,
 }
 
 fn put(reader: &mut Reader<'_>, folder: &Path, entry: Entry) -> Result<Result<(), Wrong>, HostError> {
@@ -88,17 +88,17 @@ fn parse(line: &[u8]) -> Result<Entry, Wrong> {
         None => (*mode, false),
     };
     if is_link {
-        return Ok(Entry { path, is_link, payload, said: Said::default() });
+        return Ok(Entry { path, is_link, payload, said: ManifestAttributes::default() });
     }
     let bits = u16::try_from(number(mode, 8)?).map_err(|_| "a mode has too many bits".to_owned())?;
     let kind = FileKind::from_mode(bits).ok_or("a mode has no type of a file")?;
-    let mut said = Said {
+    let mut said = ManifestAttributes {
         kind: Some(kind),
         mode: Some(Mode::new(bits)),
         uid: Some(id(uid)?),
         gid: Some(id(gid)?),
-        mtime: Some(time(&String::from_utf8_lossy(mtime)).ok_or("a time is none")?),
-        ..Said::default()
+        mtime: Some(time(&String::from_utf8_lossy(mtime)).ok_or("an invalid time")?),
+        ..ManifestAttributes::default()
     };
     match kind {
         FileKind::Symlink => said.target = Some(payload.clone()),
@@ -107,9 +107,9 @@ fn parse(line: &[u8]) -> Result<Entry, Wrong> {
             said.size = Some(number(size, 10)?);
             let here = unescape(content)?;
             said.content = match (here.is_empty(), payload.is_empty()) {
-                (false, _) => Some(Content::Here(here)),
-                (true, false) => Some(Content::File(payload.clone())),
-                (true, true) if said.size == Some(0) => Some(Content::Here(Vec::new())),
+                (false, _) => Some(ManifestContent::Here(here)),
+                (true, false) => Some(ManifestContent::File(payload.clone())),
+                (true, true) if said.size == Some(0) => Some(ManifestContent::Here(Vec::new())),
                 (true, true) => return Err("it has bytes and says not where they are".into()),
             };
         }
@@ -165,7 +165,7 @@ mod tests {
         let entry = parse(line).unwrap();
         assert_eq!(entry.path, b"/a b");
         assert_eq!((entry.said.gid, entry.said.size), (Some(7), Some(3)));
-        assert_eq!(entry.said.content, Some(Content::Here(b"x\ty".to_vec())));
+        assert_eq!(entry.said.content, Some(ManifestContent::Here(b"x\ty".to_vec())));
         assert_eq!(entry.said.xattrs, [Xattr { name: b"user.a".to_vec(), value: b"1\\2".to_vec() }]);
         assert!(parse(b"/b 1 100644 1 0 0 0 0.0 - - -").is_err());
         assert!(parse(br"/c 0 @100644 - - - - - /a\x20b - -").is_ok_and(|entry| entry.is_link));

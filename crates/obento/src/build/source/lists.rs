@@ -1,5 +1,5 @@
-//! Resolves the access control lists of a tree: names become the numbers of the tree's own users and groups,
-//! and modes are made to agree with the lists.
+//! Resolves the access control lists of a tree. Names are replaced by the numbers of the users and groups that the
+//! tree defines. Modes are changed to agree with the lists.
 
 use std::collections::HashMap;
 use std::sync::Arc;

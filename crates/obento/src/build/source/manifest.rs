@@ -1,5 +1,4 @@
-//! The common part of both kinds of manifests: a line describes a file, or changes attributes of an existing
-//! one.
+//! The common part of both kinds of manifests. A line describes a file, or changes attributes of an existing file.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::ops::Range;
@@ -10,7 +9,7 @@ use obento_base::{DeviceNumber, FileKind, Mode, Name, NameBuf, Timestamp};
 use obento_driver::NodeId;
 use obento_driver::tree::{Body, NodeAttr};
 use obento_host::compressed::{Stream, UnpackLimits};
-use obento_host::source::{Links, SourceDir};
+use obento_host::source::{SourceDir, SymlinkPolicy};
 use obento_host::{HostError, Xattr};
 
 use super::{Reader, data, directory, full};
@@ -18,7 +17,7 @@ use crate::build::model::PathError;
 
 /// The attributes that a manifest sets for a path. Unset attributes keep their values or get defaults.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct ManifestAttributes {
     pub kind: Option<FileKind>,
     pub mode: Option<Mode>,
     pub uid: Option<u32>,
@@ -27,13 +26,13 @@ pub(super) struct Said {
     pub size: Option<u64>,
     pub target: Option<Vec<u8>>,
     pub device: Option<DeviceNumber>,
-    pub content: Option<Content>,
+    pub content: Option<ManifestContent>,
     pub xattrs: Vec<Xattr>,
 }
 
 /// The source of the bytes of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Content {
+pub(super) enum ManifestContent {
     /// A file, as a path relative to the directory of the manifest.
     File(Vec<u8>),
     /// The manifest itself.
@@ -102,7 +101,7 @@ pub(super) fn put(
     reader: &mut Reader<'_>,
     folder: &Path,
     path: &[NameBuf],
-    said: Said,
+    said: ManifestAttributes,
 ) -> Result<Result<(), Wrong>, HostError> {
     let there = reader.model.find(path);
     let held = there.and_then(|node| reader.model.builder.node(node)).copied();
@@ -157,7 +156,7 @@ pub(super) fn put(
 type Made = (Body, Option<Vec<Range<u64>>>);
 
 /// Returns whether the line only changes attributes of an existing file.
-fn is_override(said: &Said) -> bool {
+fn is_override(said: &ManifestAttributes) -> bool {
     said.content.is_none() && said.target.is_none() && said.device.is_none()
 }
 
@@ -165,7 +164,7 @@ fn body(
     reader: &mut Reader<'_>,
     folder: &Path,
     kind: FileKind,
-    said: &Said,
+    said: &ManifestAttributes,
 ) -> Result<Result<Made, Wrong>, HostError> {
     let device = || said.device.ok_or_else(|| "it says no device number".to_owned());
     let body = match kind {
@@ -189,16 +188,20 @@ fn body(
     Ok(Ok((body, None)))
 }
 
-fn file(reader: &mut Reader<'_>, folder: &Path, said: &Said) -> Result<Result<Made, Wrong>, HostError> {
+fn file(
+    reader: &mut Reader<'_>,
+    folder: &Path,
+    said: &ManifestAttributes,
+) -> Result<Result<Made, Wrong>, HostError> {
     match &said.content {
-        Some(Content::Here(bytes)) => {
+        Some(ManifestContent::Here(bytes)) => {
             let size = bytes.len() as u64;
             if said.size.is_some_and(|said| said != size) {
                 return Ok(Err(format!("its size is {size}, not what it says")));
             }
             Ok(Ok((reader.kept(bytes)?, None)))
         }
-        Some(Content::File(path)) => host_file(reader, folder, path, said.size),
+        Some(ManifestContent::File(path)) => host_file(reader, folder, path, said.size),
         None if said.size.unwrap_or(0) > 0 => Ok(Err("it has bytes and says not where they are".into())),
         None => Ok(Ok((Body::File { size: 0, data: None }, None))),
     }
@@ -212,10 +215,10 @@ fn host_file(
 ) -> Result<Result<Made, Wrong>, HostError> {
     let path = folder.join(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
-        return Ok(Err("the path of its content is none".into()));
+        return Ok(Err("the path of its content is invalid".into()));
     };
     let Ok(name) = Name::new(name.as_bytes()) else {
-        return Ok(Err("the path of its content is none".into()));
+        return Ok(Err("the path of its content is invalid".into()));
     };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     if !is_allowed(reader, folder, parent) {
@@ -224,7 +227,7 @@ fn host_file(
             crate::text::escaped(path.as_os_str().as_bytes())
         )));
     }
-    let entry = SourceDir::open(parent).and_then(|dir| dir.look(name, Links::Keep));
+    let entry = SourceDir::open(parent).and_then(|dir| dir.look(name, SymlinkPolicy::Keep));
     let entry = match entry {
         Ok(entry) => entry,
         Err(error) => return Ok(Err(error.to_string())),
@@ -262,7 +265,7 @@ fn is_allowed(reader: &Reader<'_>, folder: &Path, parent: &Path) -> bool {
 
 /// Adds the name `path` to the node `original`.
 pub(super) fn link(reader: &mut Reader<'_>, path: &[NameBuf], original: &[NameBuf]) -> Result<(), Wrong> {
-    let node: NodeId = reader.model.find(original).ok_or("it is another name of what is not there")?;
+    let node: NodeId = reader.model.find(original).ok_or("the target of the hard link does not exist")?;
     let (name, parent) = path.split_last().ok_or("the root is no link")?;
     let made = |error: PathError| error.to_string();
     let dir = reader.model.directory(parent, Timestamp::EPOCH).map_err(made)?;

@@ -13,7 +13,7 @@ use obento_base::{DeviceNumber, FileKind, Mode, NameBuf, Timestamp};
 use obento_host::{HostError, Xattr, base64};
 
 use super::Reader;
-use super::manifest::{self, Content, Lines, Said, Wrong};
+use super::manifest::{self, Lines, ManifestAttributes, ManifestContent, Wrong};
 use crate::build::model::names;
 
 /// Reads a manifest. Settings do not change the attributes of its lines. Errors: Host if it cannot be read.
@@ -103,7 +103,7 @@ fn entry(
 ) -> Result<Result<(), Wrong>, HostError> {
     let parsed = || -> Result<_, Wrong> {
         let name = unvis(name)?;
-        let mut said = Said::default();
+        let mut said = ManifestAttributes::default();
         let mut link = None;
         for word in defaults.iter().map(Vec::as_slice).chain(words.iter().copied()) {
             match key(word) {
@@ -139,7 +139,7 @@ fn value(word: &[u8]) -> &[u8] {
     word.get(key(word).len() + 1..).unwrap_or_default()
 }
 
-fn keyword(said: &mut Said, word: &[u8]) -> Result<(), Wrong> {
+fn keyword(said: &mut ManifestAttributes, word: &[u8]) -> Result<(), Wrong> {
     let (name, value) = (key(word), value(word));
     let text = String::from_utf8_lossy(value);
     let bad = || format!("'{}' cannot be read", String::from_utf8_lossy(word).escape_default());
@@ -154,7 +154,7 @@ fn keyword(said: &mut Said, word: &[u8]) -> Result<(), Wrong> {
         b"size" => said.size = Some(text.parse().map_err(|_| bad())?),
         b"time" => said.mtime = Some(time(&text).ok_or_else(bad)?),
         b"device" | b"rdev" => said.device = Some(device(&text).ok_or_else(bad)?),
-        b"contents" | b"content" => said.content = Some(Content::File(unvis(value)?)),
+        b"contents" | b"content" => said.content = Some(ManifestContent::File(unvis(value)?)),
         _ => {
             if let Some(attribute) = name.strip_prefix(b"xattr.") {
                 let value = base64::decode(value).ok_or_else(bad)?;

@@ -1,8 +1,8 @@
-//! Reads an OCI image layout or the output of `docker save`: blobs, and an index that names an image.
+//! Reads an OCI image layout or the output of `docker save`: blobs, and an index that refers to an image.
 //!
-//! Invariant: a blob is used only if its bytes have the digest and the length in its descriptor and its type
-//! equals that of the descriptor. A layer is used only if its uncompressed bytes have the digest in the
-//! image's configuration. So two readers cannot interpret one image differently.
+//! Invariant: a blob is used only if its digest, its length and its type equal those in its descriptor. A layer is
+//! used only if its uncompressed bytes have the digest in the configuration of the image. Two readers therefore
+//! cannot interpret one image differently.
 //! Source: OCI image specification: image-layout.md, image-index.md, manifest.md, descriptor.md, config.md,
 //! media-types.md; moby, image/tarexport, for `manifest.json`.
 
@@ -16,8 +16,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::Reader;
-use super::archive::{self, Layer};
-use super::store::{Part, Store};
+use super::archive::{self, ContainerLayer};
+use super::store::{FilePart, Store};
 
 /// The most bytes of an index, a manifest or a configuration.
 const MAX_JSON: u64 = 4 << 20;
@@ -42,7 +42,7 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
         archive::read_layer(
             reader,
             part,
-            &mut Layer { path: &layer, diff_id: diff_id.as_deref(), unpacks: Some(&mut left) },
+            &mut ContainerLayer { path: &layer, diff_id: diff_id.as_deref(), unpacks: Some(&mut left) },
         )?;
     }
     Ok(())
@@ -133,7 +133,7 @@ fn is_attestation(descriptor: &Value) -> bool {
 }
 
 /// A layer, and the digest of its uncompressed bytes.
-type Named = (Part, Option<String>);
+type Named = (FilePart, Option<String>);
 
 impl Layout<'_> {
     fn bad(&self, path: &Path, reason: impl std::fmt::Display) -> HostError {
@@ -177,7 +177,7 @@ impl Layout<'_> {
         &self,
         layers: &[Value],
         config: Option<&Value>,
-        open: impl Fn(&Value) -> Result<Part, HostError>,
+        open: impl Fn(&Value) -> Result<FilePart, HostError>,
     ) -> Result<Vec<Named>, HostError> {
         if layers.len() > MAX_LAYERS {
             return Err(self.bad(self.path, format!("it has more than {MAX_LAYERS} layers")));
@@ -200,7 +200,7 @@ impl Layout<'_> {
     }
 
     /// Reads a blob of JSON.
-    fn json(&self, mut part: Part) -> Result<Value, HostError> {
+    fn json(&self, mut part: FilePart) -> Result<Value, HostError> {
         let path = part.path().to_owned();
         if part.len() > MAX_JSON {
             return Err(
@@ -282,7 +282,7 @@ impl Layout<'_> {
     }
 
     /// Opens the blob that a descriptor names with `kind`, after verifying its bytes.
-    fn blob(&self, descriptor: &Value, kind: Option<Kind>) -> Result<Part, HostError> {
+    fn blob(&self, descriptor: &Value, kind: Option<Kind>) -> Result<FilePart, HostError> {
         if let (Some(kind), Some(text)) = (kind, media_type(descriptor))
             && Kind::of(text) != Some(kind)
         {
@@ -309,7 +309,7 @@ impl Layout<'_> {
     }
 }
 
-fn sum(mut part: Part) -> std::io::Result<Sha256> {
+fn sum(mut part: FilePart) -> std::io::Result<Sha256> {
     let (mut sum, mut buffer) = (Sha256::new(), vec![0; 256 << 10]);
     loop {
         match part.read(&mut buffer)? {

@@ -32,12 +32,12 @@ const CHUNK: usize = 256 << 10;
 /// The files of an image, by their paths.
 pub(super) enum Store {
     Folder(PathBuf),
-    Archive { path: PathBuf, file: File, members: HashMap<Vec<u8>, Found>, file_len: u64 },
+    Archive { path: PathBuf, file: File, members: HashMap<Vec<u8>, StoredEntry>, file_len: u64 },
 }
 
 /// The entry of an archive at a path.
 #[derive(Clone, Debug)]
-pub(super) enum Found {
+pub(super) enum StoredEntry {
     /// Bytes of the archive.
     Bytes { start: u64, len: u64 },
     /// Another path, which `docker save` writes for equal layers.
@@ -51,7 +51,7 @@ impl Store {
         if path.is_dir() {
             return Ok(Self::Folder(path.into()));
         }
-        let part = Part::of_file(path)?;
+        let part = FilePart::of_file(path)?;
         let file_len = part.len();
         let stream = Stream::new(part.again()?, reader.settings.unpack);
         let stream = stream.map_err(|error| HostError::of_io("read", path, &error))?;
@@ -88,7 +88,7 @@ impl Store {
     }
 
     /// Opens the file at `path`, which [`names`] allows. Errors: Host; Damaged if it is not a regular file.
-    pub fn part(&self, path: &str) -> Result<Part, HostError> {
+    pub fn part(&self, path: &str) -> Result<FilePart, HostError> {
         let bad = |reason: &str| HostError::Damaged {
             path: self.name(path),
             format: "OCI image",
@@ -96,18 +96,24 @@ impl Store {
         };
         let way = names(path.as_bytes()).map_err(|error| bad(&error.to_string()))?;
         match self {
-            Self::Folder(folder) => Part::of_file(&folder.join(OsStr::from_bytes(&joined(&way)))),
+            Self::Folder(folder) => FilePart::of_file(&folder.join(OsStr::from_bytes(&joined(&way)))),
             Self::Archive { file, members, .. } => {
                 let mut key = joined(&way);
                 for _ in 0..MAX_LINKS {
                     match members.get(&key) {
-                        Some(Found::Bytes { start, len }) => {
+                        Some(StoredEntry::Bytes { start, len }) => {
                             let file = file.try_clone();
                             let file =
                                 file.map_err(|error| HostError::of_io("open", &self.name(path), &error))?;
-                            return Ok(Part { file, start: *start, len: *len, at: 0, path: self.name(path) });
+                            return Ok(FilePart {
+                                file,
+                                start: *start,
+                                len: *len,
+                                at: 0,
+                                path: self.name(path),
+                            });
                         }
-                        Some(Found::Link(target)) => key.clone_from(target),
+                        Some(StoredEntry::Link(target)) => key.clone_from(target),
                         None => return Err(bad("the archive has no such file")),
                     }
                 }
@@ -118,7 +124,7 @@ impl Store {
 }
 
 /// Copies the uncompressed bytes of `stream` to the spool.
-fn unpacked(reader: &mut Reader<'_>, mut stream: Stream, path: &Path) -> Result<Part, HostError> {
+fn unpacked(reader: &mut Reader<'_>, mut stream: Stream, path: &Path) -> Result<FilePart, HostError> {
     let (spool, _) = reader.spool()?;
     let (start, mut len, mut buffer) = (spool.begin(), 0, vec![0; CHUNK]);
     loop {
@@ -131,11 +137,11 @@ fn unpacked(reader: &mut Reader<'_>, mut stream: Stream, path: &Path) -> Result<
         }
     }
     spool.end(start, len)?;
-    Ok(Part { file: spool.reader()?, start, len, at: 0, path: path.into() })
+    Ok(FilePart { file: spool.reader()?, start, len, at: 0, path: path.into() })
 }
 
 /// Returns the positions of the files of an archive.
-fn members(part: Part, path: &Path) -> Result<HashMap<Vec<u8>, Found>, HostError> {
+fn members(part: FilePart, path: &Path) -> Result<HashMap<Vec<u8>, StoredEntry>, HostError> {
     let start = part.start;
     let bad = |reason: String| HostError::Damaged { path: path.into(), format: "tar", reason };
     let (mut tar, mut found, mut bytes) = (TarReader::new(part), HashMap::new(), 0);
@@ -144,7 +150,7 @@ fn members(part: Part, path: &Path) -> Result<HashMap<Vec<u8>, Found>, HostError
             Ok(None) => return Ok(found),
             Ok(Some(member)) => member,
             Err(TarError::Damaged { .. } | TarError::Truncated { .. }) if found.is_empty() => {
-                let reason = "it does not begin as a tar archive does".into();
+                let reason = "it does not begin with a tar header".into();
                 return Err(HostError::NotAnArchive { path: path.into(), format: "tar", reason });
             }
             Err(error) => return Err(bad(error.to_string())),
@@ -160,10 +166,10 @@ fn members(part: Part, path: &Path) -> Result<HashMap<Vec<u8>, Found>, HostError
 }
 
 /// Returns the entry for `member`, if it is a file or leads to one.
-fn place(member: &Member, way: &[obento_base::NameBuf], at: u64) -> Option<Found> {
+fn place(member: &Member, way: &[obento_base::NameBuf], at: u64) -> Option<StoredEntry> {
     match member.kind {
-        MemberKind::File if member.map.is_none() => Some(Found::Bytes { start: at, len: member.size }),
-        MemberKind::HardLink => Some(Found::Link(joined(&names(&member.link).ok()?))),
+        MemberKind::File if member.map.is_none() => Some(StoredEntry::Bytes { start: at, len: member.size }),
+        MemberKind::HardLink => Some(StoredEntry::Link(joined(&names(&member.link).ok()?))),
         MemberKind::Symlink => {
             // `../ID/layer.tar`, from the directory of the link.
             let (_, parent) = way.split_last()?;
@@ -175,7 +181,7 @@ fn place(member: &Member, way: &[obento_base::NameBuf], at: u64) -> Option<Found
                     part => to.push(part),
                 }
             }
-            Some(Found::Link(to.join(&b'/')))
+            Some(StoredEntry::Link(to.join(&b'/')))
         }
         _ => None,
     }
@@ -187,7 +193,7 @@ fn joined(names: &[obento_base::NameBuf]) -> Vec<u8> {
 
 /// A part of a regular file, read from front to back.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct FilePart {
     file: File,
     start: u64,
     len: u64,
@@ -195,7 +201,7 @@ pub(super) struct Part {
     path: PathBuf,
 }
 
-impl Part {
+impl FilePart {
     /// Opens the whole file `path`. Errors: System; Damaged if it is not a regular file.
     pub fn of_file(path: &Path) -> Result<Self, HostError> {
         let failed = |error: io::Error| HostError::of_io("open", path, &error);
@@ -234,7 +240,7 @@ impl Part {
     }
 }
 
-impl Read for Part {
+impl Read for FilePart {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.len - self.at).unwrap_or(usize::MAX).min(buf.len());
         let len = self.file.read_at(buf.get_mut(..left).unwrap_or_default(), self.start + self.at)?;

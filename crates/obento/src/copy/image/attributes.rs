@@ -8,7 +8,7 @@ use obento_vfs::Node;
 
 use super::{ImageWriter, Inherits, OWNER};
 use crate::acls;
-use crate::copy::Trouble;
+use crate::copy::ProblemReason;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 pub(super) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
@@ -17,7 +17,7 @@ pub(super) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 const LISTS: [&[u8]; 2] = [ACCESS_ACL, DEFAULT_ACL];
 
 /// An entry that was just created.
-pub(super) struct Made<'a> {
+pub(super) struct CreatedEntry<'a> {
     pub node: &'a Node,
     /// The file that it replaces.
     pub replaces: Option<&'a (Node, Attr)>,
@@ -44,10 +44,10 @@ impl ImageWriter {
     /// Sets the metadata of the source that creation did not set.
     pub(super) fn apply(
         &mut self,
-        made: &Made<'_>,
+        made: &CreatedEntry<'_>,
         meta: &Metadata<'_>,
         name: Option<&Name>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ProblemReason> {
         let keep = self.options.keep;
         self.count_lacking(made.node, meta, name)?;
         if made.inherits.acl && (self.sets_mode(made) || made.replaces.is_some()) {
@@ -82,20 +82,20 @@ impl ImageWriter {
     }
 
     /// Returns whether the entry gets a mode that does not depend on its directory.
-    fn sets_mode(&self, made: &Made<'_>) -> bool {
+    fn sets_mode(&self, made: &CreatedEntry<'_>) -> bool {
         let is_plain = made.replaces.is_none() && self.options.new_mode == NewMode::Plain;
         self.options.keep.contains(Keep::MODE) || is_plain
     }
 
     /// Returns the set-group-ID bit that a new directory inherits, if modes are not kept.
-    fn inherited_bits(&self, made: &Made<'_>, kind: FileKind) -> Mode {
+    fn inherited_bits(&self, made: &CreatedEntry<'_>, kind: FileKind) -> Mode {
         let is_kept = self.options.keep.contains(Keep::MODE);
         let inherits = made.inherits.group && kind == FileKind::Directory && !is_kept;
         if inherits { Mode::SET_GID } else { Mode::new(0) }
     }
 
     /// Removes the access control lists of `node`, so that the mode alone defines its permissions.
-    fn remove_lists(&self, node: &Node, lists: &[&[u8]], name: Option<&Name>) -> Result<(), Trouble> {
+    fn remove_lists(&self, node: &Node, lists: &[&[u8]], name: Option<&Name>) -> Result<(), ProblemReason> {
         for list in lists {
             match self.vfs.remove_xattr(OWNER, node, list) {
                 Ok(()) | Err(Error::NoData | Error::NotSupported) => {}
@@ -111,7 +111,7 @@ impl ImageWriter {
         node: &Node,
         meta: &Metadata<'_>,
         name: Option<&Name>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ProblemReason> {
         let lacks = |asked, kept| self.options.keep.contains(asked) && !self.limits.keeps.contains(kept);
         let is_large = !self.limits.fits_owner(meta.uid, meta.gid) && self.options.keep.contains(Keep::OWNER);
         let (owner, mode) = (lacks(Keep::OWNER, Keeps::OWNERS) || is_large, lacks(Keep::MODE, Keeps::MODES));
@@ -130,7 +130,12 @@ impl ImageWriter {
         Ok(())
     }
 
-    fn set_attr(&mut self, made: &Made<'_>, meta: &Metadata<'_>, name: Option<&Name>) -> Result<(), Trouble> {
+    fn set_attr(
+        &mut self,
+        made: &CreatedEntry<'_>,
+        meta: &Metadata<'_>,
+        name: Option<&Name>,
+    ) -> Result<(), ProblemReason> {
         let (keep, mut change) = (self.options.keep, SetAttr::default());
         // Undoes what the entry inherited from its directory.
         let before = made.replaces.map(|(_, attr)| attr);
@@ -164,7 +169,7 @@ impl ImageWriter {
         node: &Node,
         change: SetAttr,
         name: Option<&Name>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ProblemReason> {
         if change == SetAttr::default() {
             return Ok(());
         }
@@ -200,7 +205,7 @@ impl ImageWriter {
     }
 
     /// Removes from the group of `node` the permissions that only the mask of the lost list `value` allowed.
-    fn narrow_mode(&mut self, node: &Node, value: &[u8], name: Option<&Name>) -> Result<(), Trouble> {
+    fn narrow_mode(&mut self, node: &Node, value: &[u8], name: Option<&Name>) -> Result<(), ProblemReason> {
         let mode = node.attr().map_err(|error| self.failed(name, error))?.mode;
         let mode = Some(acls::mode_without(mode, value));
         self.change(node, SetAttr { mode, ..SetAttr::default() }, name)
@@ -213,7 +218,7 @@ impl ImageWriter {
         attribute: &[u8],
         value: &[u8],
         name: Option<&Name>,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ProblemReason> {
         let loss = if attribute == ACCESS_ACL || attribute == DEFAULT_ACL { Loss::Acl } else { Loss::Xattr };
         let guarded = attribute.starts_with(b"security.") || attribute.starts_with(b"trusted.");
         if guarded && self.options.trust == Trust::Untrusted {
@@ -233,14 +238,14 @@ impl ImageWriter {
     }
 
     /// Sets the metadata of the current directory.
-    pub(super) fn complete(&mut self) -> Result<(), Trouble> {
+    pub(super) fn complete(&mut self) -> Result<(), ProblemReason> {
         let level = self.top_mut();
         let Some(owned) = level.meta.take() else { return self.restore() };
         let (node, inherits) = (level.node.clone(), level.inherits);
         let meta = Metadata { xattrs: &owned.xattrs, ..owned.meta };
         let fresh = matches!(level.names, super::Names::Fresh);
         if fresh {
-            return self.apply(&Made { node: &node, replaces: None, inherits }, &meta, None);
+            return self.apply(&CreatedEntry { node: &node, replaces: None, inherits }, &meta, None);
         }
         self.apply_over(&node, &meta, None)
     }
@@ -251,7 +256,7 @@ impl ImageWriter {
         node: &Node,
         meta: &Metadata<'_>,
         name: Option<&Name>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ProblemReason> {
         let (keep, mut change) = (self.options.keep, SetAttr::default());
         if keep.contains(Keep::OWNER) && self.limits.keeps.contains(Keeps::OWNERS) {
             (change.uid, change.gid) = (Some(meta.uid), Some(meta.gid));
@@ -262,10 +267,10 @@ impl ImageWriter {
             change.mode = Some(self.final_mode(meta, kind));
         }
         self.change(node, change, name)?;
-        self.apply(&Made { node, replaces: None, inherits: Inherits::default() }, meta, name)
+        self.apply(&CreatedEntry { node, replaces: None, inherits: Inherits::default() }, meta, name)
     }
 
-    fn restore(&mut self) -> Result<(), Trouble> {
+    fn restore(&mut self) -> Result<(), ProblemReason> {
         let level = self.top_mut();
         let Some((atime, mtime)) = level.restored.take() else { return Ok(()) };
         let (node, at) = (level.node.clone(), |time| Some(TimeChange::At(time)));

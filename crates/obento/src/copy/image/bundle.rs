@@ -13,7 +13,7 @@ use obento_host::tree::Keep;
 use super::slot::Slot;
 use super::{ImageWriter, OWNER};
 use crate::acls;
-use crate::copy::{Problem, Trouble};
+use crate::copy::{Problem, ProblemReason};
 
 /// The most files that wait.
 const FILES: usize = 512;
@@ -48,7 +48,12 @@ pub(super) struct Bundle {
 impl ImageWriter {
     /// Creates a regular file of `bytes` in a batch with later files. [`late_problems`](Self::late_problems)
     /// returns its errors. Returns false if the file must be created by itself.
-    pub fn file_later(&mut self, name: &Name, meta: &Metadata<'_>, bytes: &[u8]) -> Result<bool, Trouble> {
+    pub fn file_later(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        bytes: &[u8],
+    ) -> Result<bool, ProblemReason> {
         if !self.can_wait(meta, bytes) {
             return Ok(false);
         }
@@ -78,7 +83,7 @@ impl ImageWriter {
     /// once.
     fn can_wait(&self, meta: &Metadata<'_>, bytes: &[u8]) -> bool {
         let inherits = self.top().inherits;
-        self.vfs.file_system().bulk().is_some()
+        self.vfs.flushed_file_system().bulk().is_some()
             && !inherits.acl
             && !inherits.group
             && !self.created.returns

@@ -6,13 +6,13 @@ use obento_host::tree::{Keep, LinkKey, Loss, Trust, Written};
 use obento_host::{HostError, Metadata};
 use obento_vfs::Node;
 
-use super::attributes::Made;
+use super::attributes::CreatedEntry;
 use super::sink::{Failure, ImageSink};
-use super::slot::{Slot, Taken};
+use super::slot::{ReplacedFile, Slot};
 use super::{ImageWriter, Inherits, Names, OWNER};
 use crate::Shortage;
 use crate::backup::take_place;
-use crate::copy::Trouble;
+use crate::copy::ProblemReason;
 use crate::copy::tree::{FileError, Fill};
 use crate::unfinished::free_name;
 
@@ -77,7 +77,7 @@ impl ImageWriter {
         match (filled, finished, failure) {
             (_, _, Some(Failure::Limit)) => {
                 let (path, limit) = (self.host_path(Some(name)), self.options.max_bytes);
-                Err(Trouble::Host(HostError::Limit { path, limit }).into())
+                Err(ProblemReason::Host(HostError::Limit { path, limit }).into())
             }
             (_, _, Some(Failure::Volume(error))) | (Ok(()), Err(error), None) => {
                 Err(self.failed(Some(name), error).into())
@@ -88,7 +88,12 @@ impl ImageWriter {
     }
 
     /// Creates a symbolic link. Returns `Dropped` if the format does not support links.
-    pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, Trouble> {
+    pub fn symlink(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        target: &[u8],
+    ) -> Result<Written, ProblemReason> {
         if !self.limits.keeps.contains(Keeps::SYMLINKS) {
             return Ok(self.drop_entry(name, Loss::Symlink));
         }
@@ -106,7 +111,7 @@ impl ImageWriter {
         meta: &Metadata<'_>,
         kind: FileKind,
         rdev: DeviceNumber,
-    ) -> Result<Written, Trouble> {
+    ) -> Result<Written, ProblemReason> {
         let loss = if kind.is_device() { Loss::Device } else { Loss::Special };
         if kind.is_device() && self.options.trust == Trust::Untrusted {
             let path = self.host_path(Some(name));
@@ -123,7 +128,7 @@ impl ImageWriter {
     }
 
     /// Records that `name`, which was just created here, is `key` in the source, with `more` names expected.
-    pub fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), Trouble> {
+    pub fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), ProblemReason> {
         self.make_waiting();
         let Some(node) = self.find(name)? else { return Ok(()) };
         let attr = node.attr().map_err(|error| self.failed(Some(name), error))?;
@@ -140,7 +145,7 @@ impl ImageWriter {
         name: &Name,
         meta: &Metadata<'_>,
         key: LinkKey,
-    ) -> Result<Option<Written>, Trouble> {
+    ) -> Result<Option<Written>, ProblemReason> {
         let Some(copied) = self.links.next(key) else { return Ok(None) };
         let Ok(node) = self.vfs.node(copied.ino) else { return Ok(None) };
         if node.attr().map_err(|error| self.failed(Some(name), error))?.generation != copied.generation {
@@ -155,11 +160,11 @@ impl ImageWriter {
         name: &Name,
         meta: &Metadata<'_>,
         node: &Node,
-    ) -> Result<Option<Written>, Trouble> {
+    ) -> Result<Option<Written>, ProblemReason> {
         self.make_waiting();
         // A hard link replaces the entry itself, and not the target of a symbolic link.
         let slot = self.slot(name, FileKind::Symlink, meta)?;
-        if let Slot::Taken(Taken { node: there, .. }) = &slot
+        if let Slot::Taken(ReplacedFile { node: there, .. }) = &slot
             && there == node
         {
             return Ok(Some(Written::Created));
@@ -197,7 +202,7 @@ impl ImageWriter {
     }
 
     /// Creates the directory `name` with access for its owner.
-    pub(super) fn make_directory(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<Node, Trouble> {
+    pub(super) fn make_directory(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<Node, ProblemReason> {
         let new = self.new_node(FileKind::Directory, meta, &Slot::Free);
         let made = self.vfs.create(OWNER, &self.top().node, name, &new);
         made.map_err(|error| self.made_before(name, error))
@@ -209,7 +214,7 @@ impl ImageWriter {
         slot: &Slot,
         meta: &Metadata<'_>,
         new: &NewNode<'_>,
-    ) -> Result<Written, Trouble> {
+    ) -> Result<Written, ProblemReason> {
         let Some((node, place)) = self.make(name, slot, new)? else { return Ok(Written::Kept) };
         if let Err(error) = self.settle((&node, &place), name, slot, meta) {
             let _ = self.vfs.unlink(OWNER, self.place_dir(slot), &place);
@@ -243,11 +248,11 @@ impl ImageWriter {
     }
 
     /// Returns the name under which an entry for `slot` is created, or `None` if no entry is created.
-    fn place(&self, name: &Name, slot: &Slot) -> Result<Option<NameBuf>, Trouble> {
+    fn place(&self, name: &Name, slot: &Slot) -> Result<Option<NameBuf>, ProblemReason> {
         Ok(match slot {
             Slot::Kept | Slot::Shared(_) => None,
             Slot::Free => Some(name.to_buf()),
-            Slot::Taken(Taken { dir, name: there, .. }) => {
+            Slot::Taken(ReplacedFile { dir, name: there, .. }) => {
                 let free = free_name(dir, there, |candidate| self.wrote(candidate));
                 Some(free.map_err(|error| self.failed(Some(name), error))?)
             }
@@ -267,33 +272,33 @@ impl ImageWriter {
         name: &Name,
         slot: &Slot,
         new: &NewNode<'_>,
-    ) -> Result<Option<(Node, NameBuf)>, Trouble> {
+    ) -> Result<Option<(Node, NameBuf)>, ProblemReason> {
         let Some(place) = self.place(name, slot)? else { return Ok(None) };
         let made = self.vfs.create(OWNER, self.place_dir(slot), &place, new);
         let node = made.map_err(|error| self.made_before(name, error))?;
         Ok(Some((node, place)))
     }
 
-    /// Returns the trouble for an existing entry in a directory that this run created: an earlier item of the
-    /// source has the same name for the volume. Counts a name that the format cannot store.
-    pub(super) fn made_before(&mut self, name: &Name, error: Error) -> Trouble {
+    /// Returns the problem of an entry that exists in a directory that this run created. The volume treats its name
+    /// and the name of an earlier item as the same. Counts a name that the format cannot store.
+    pub(super) fn made_before(&mut self, name: &Name, error: Error) -> ProblemReason {
         match (&self.top().names, error) {
             (_, Error::Invalid) if !self.limits.keeps.contains(Keeps::NAMES) => {
                 let path = self.host_path(Some(name));
                 self.report.refused(Loss::Name, error, || path);
-                Trouble::Counted
+                ProblemReason::Counted
             }
             (Names::Fresh, Error::Exists) => {
-                Trouble::Host(HostError::Duplicate { path: self.host_path(Some(name)) })
+                ProblemReason::Host(HostError::Duplicate { path: self.host_path(Some(name)) })
             }
             (_, error) => self.not_created(name, error),
         }
     }
 
     /// An entry that was not created, perhaps because of something other than blocks.
-    fn not_created(&self, name: &Name, error: Error) -> Trouble {
+    fn not_created(&self, name: &Name, error: Error) -> ProblemReason {
         match Shortage::find(&self.vfs, error) {
-            Some(shortage) => Trouble::Exhausted { path: self.path(Some(name)), shortage },
+            Some(shortage) => ProblemReason::Exhausted { path: self.path(Some(name)), shortage },
             None => self.failed(Some(name), error),
         }
     }
@@ -305,7 +310,7 @@ impl ImageWriter {
         name: &Name,
         slot: &Slot,
         meta: &Metadata<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ProblemReason> {
         let before = match slot {
             Slot::Taken(taken) if taken.is_model => Some((taken.node.clone(), taken.attr)),
             _ => None,
@@ -317,7 +322,7 @@ impl ImageWriter {
             }
             _ => self.top().inherits,
         };
-        let made = Made { node, replaces: before.as_ref(), inherits };
+        let made = CreatedEntry { node, replaces: before.as_ref(), inherits };
         self.apply(&made, meta, Some(name))?;
         self.put_in_place(place, name, slot, Some(node.ino()))
     }
@@ -330,7 +335,7 @@ impl ImageWriter {
         name: &Name,
         slot: &Slot,
         made: Option<Ino>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ProblemReason> {
         if let Slot::Taken(taken) = slot {
             let to = (&taken.dir, &*taken.name);
             let backup = &self.options.backup;

@@ -8,8 +8,8 @@
 //! Invariant: metadata is set in the order owner and mode, extended attributes, times, because each step
 //! resets a later one.
 //!
-//! Losses, such as an attribute, a link or a name that the format cannot store, are counted in the [`Report`]
-//! and not reported one by one.
+//! An attribute, a link or a name that the format cannot store is a loss. Losses are counted in the [`Report`] and
+//! not reported one by one.
 
 mod attributes;
 mod bundle;
@@ -32,13 +32,13 @@ use obento_host::{HostError, Metadata, Xattr};
 use obento_vfs::{Caller, Node, Vfs};
 
 use super::options::join;
-use super::{CopyError, Trouble};
+use super::{CopyError, ProblemReason};
 use bundle::Bundle;
 use links::InodeLinks;
-pub use place::{ImageTarget, Place as TargetPlace};
+pub use place::{ImageTarget, ResolvedTarget as TargetPlace};
 pub(super) use sink::CHUNK;
 use slot::Created;
-pub(crate) use slot::Over;
+pub(crate) use slot::OverwritePolicy;
 
 /// Writes below one directory of an image. It has a current directory and creates entries there.
 pub(crate) struct ImageWriter {
@@ -58,7 +58,7 @@ pub(crate) struct ImageWriter {
     /// Files that wait to be created in a batch.
     bundle: Bundle,
     replaces: Replaces,
-    over: Over,
+    over: OverwritePolicy,
     created: Created,
 }
 
@@ -136,10 +136,10 @@ impl ImageWriter {
         if root.kind()? != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
-        if vfs.file_system().writable().is_none() {
+        if vfs.flushed_file_system().writable().is_none() {
             return Err(Error::ReadOnly);
         }
-        let limits = vfs.file_system().limits();
+        let limits = vfs.limits();
         let level = Level::merged(root, None, limits)?;
         Ok(Self {
             limits,
@@ -153,7 +153,7 @@ impl ImageWriter {
             buffer: Vec::new(),
             bundle: Bundle::default(),
             replaces: Replaces::SameKind,
-            over: Over::Entry,
+            over: OverwritePolicy::Entry,
             created: Created::default(),
         })
     }
@@ -189,8 +189,8 @@ impl ImageWriter {
         std::ffi::OsString::from_vec(self.path(name)).into()
     }
 
-    fn failed(&self, name: Option<&Name>, error: Error) -> Trouble {
-        Trouble::Target { path: self.path(name), error }
+    fn failed(&self, name: Option<&Name>, error: Error) -> ProblemReason {
+        ProblemReason::Target { path: self.path(name), error }
     }
 
     /// Sets the metadata that the root gets at the end.
@@ -204,7 +204,7 @@ impl ImageWriter {
 
     /// Enters the directory `name`, and creates it if it does not exist. Its metadata is set when the writer
     /// leaves it.
-    pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), Trouble> {
+    pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), ProblemReason> {
         self.make_waiting();
         let there = if self.may_hold_names() { self.find(name)? } else { None };
         let there = match there {
@@ -248,7 +248,7 @@ impl ImageWriter {
 
     /// Enters the existing directory `name` without changing its metadata. `Times::Restore` restores its
     /// times as well.
-    pub fn enter_existing(&mut self, name: &Name, times: Times) -> Result<(), Trouble> {
+    pub fn enter_existing(&mut self, name: &Name, times: Times) -> Result<(), ProblemReason> {
         self.make_waiting();
         let failed = |this: &Self, error| this.failed(Some(name), error);
         let node = self.find(name)?.ok_or_else(|| failed(self, Error::NotFound))?;
@@ -268,15 +268,15 @@ impl ImageWriter {
         self.created.returns |= replaces == Replaces::Any && self.top().folds;
     }
 
-    fn is_directory(&self, name: &Name, node: &Node) -> Result<bool, Trouble> {
+    fn is_directory(&self, name: &Name, node: &Node) -> Result<bool, ProblemReason> {
         let kind = node.kind().map_err(|error| self.failed(Some(name), error))?;
         Ok(kind == FileKind::Directory)
     }
 
     /// Removes `node`, an entry with the `name` of a directory that is to be created.
-    fn remove_for_directory(&self, name: &Name, node: &Node) -> Result<(), Trouble> {
+    fn remove_for_directory(&self, name: &Name, node: &Node) -> Result<(), ProblemReason> {
         if self.replaces == Replaces::SameKind || self.options.existing != Existing::Replace {
-            return Err(Trouble::Host(HostError::NotDirectory { path: self.host_path(Some(name)) }));
+            return Err(ProblemReason::Host(HostError::NotDirectory { path: self.host_path(Some(name)) }));
         }
         let attr = node.attr().map_err(|error| self.failed(Some(name), error))?;
         if attr.flags.intersects(FROZEN) {
@@ -286,7 +286,7 @@ impl ImageWriter {
     }
 
     /// Sets how existing files are treated.
-    pub fn over(&mut self, over: Over) {
+    pub fn over(&mut self, over: OverwritePolicy) {
         self.over = over;
     }
 
@@ -306,7 +306,7 @@ impl ImageWriter {
     }
 
     /// Returns the entry `name` of the current directory.
-    pub fn find(&self, name: &Name) -> Result<Option<Node>, Trouble> {
+    pub fn find(&self, name: &Name) -> Result<Option<Node>, ProblemReason> {
         match self.top().node.lookup(name) {
             Ok(node) => Ok(Some(node)),
             Err(Error::NotFound) => Ok(None),
@@ -315,7 +315,7 @@ impl ImageWriter {
     }
 
     /// Sets the metadata of the current directory and leaves it. Does nothing at the root.
-    pub fn leave(&mut self) -> Result<(), Trouble> {
+    pub fn leave(&mut self) -> Result<(), ProblemReason> {
         self.make_waiting();
         if self.levels.len() == 1 {
             return Ok(());
@@ -338,7 +338,7 @@ impl ImageWriter {
         }
         match first {
             Ok(()) => Ok(self.report),
-            Err(Trouble::Target { path, error }) => Err(CopyError::Target { path, error }),
+            Err(ProblemReason::Target { path, error }) => Err(CopyError::Target { path, error }),
             Err(trouble) => Err(CopyError::Problem(trouble)),
         }
     }

@@ -1,17 +1,17 @@
-//! The target of a copy in an image: a directory to copy into, or the name of the copy.
+//! The target of a copy in an image: a directory to copy into, or the path of the copy.
 
 use obento_base::{Error, FileKind, Name, NameBuf};
 use obento_vfs::{Caller, Last, Node, Symlinks};
 
 use crate::copy::{CopyError, CopyFrom, CopyOptions, TargetIs};
-use crate::{Place as Address, Volume};
+use crate::{FileSelector as Address, Volume};
 
 /// The target of a copy.
 #[derive(Clone, Debug)]
 pub struct ImageTarget {
     /// The volume, open for change.
     pub volume: Volume,
-    /// The place in the volume.
+    /// The path or inode in the volume.
     pub place: Address,
     /// The prefix of the path in messages: `disk.img:`.
     pub prefix: Vec<u8>,
@@ -19,10 +19,10 @@ pub struct ImageTarget {
 
 /// The resolved target.
 #[derive(Clone, Debug)]
-pub enum Place {
-    /// Into this directory with this address, each source under its own name.
+pub enum ResolvedTarget {
+    /// A directory to copy into, and its address. Each source keeps its own name.
     Into(Node, Vec<u8>),
-    /// Into this directory with this address, under this name.
+    /// The directory of the copy, the address of the directory, and the name of the copy.
     As(Node, Vec<u8>, NameBuf),
 }
 
@@ -47,11 +47,15 @@ impl ImageTarget {
     }
 
     /// Resolves the target for `sources`.
-    pub(crate) fn find(&self, sources: &[CopyFrom], options: &CopyOptions) -> Result<Place, CopyError> {
+    pub(crate) fn find(
+        &self,
+        sources: &[CopyFrom],
+        options: &CopyOptions,
+    ) -> Result<ResolvedTarget, CopyError> {
         let directory = self.directory();
         match (options.target, &directory) {
             (TargetIs::Directory | TargetIs::Either, Some(node)) => {
-                return Ok(Place::Into(node.clone(), self.shown()));
+                return Ok(ResolvedTarget::Into(node.clone(), self.shown()));
             }
             (TargetIs::Directory, None) => {
                 let found = self.volume.resolve(&self.place, Symlinks::Follow);
@@ -67,7 +71,7 @@ impl ImageTarget {
             node.is_ok_and(|node| node.kind() == Ok(FileKind::Symlink))
         };
         if let Some(node) = directory.filter(|_| self.is_root() || source.name().is_none() && !is_link()) {
-            return Ok(Place::Into(node, self.shown()));
+            return Ok(ResolvedTarget::Into(node, self.shown()));
         }
         self.parent()
     }
@@ -83,7 +87,7 @@ impl ImageTarget {
 
     /// Returns the directory to write in and the name there. The writer decides whether a symbolic link with
     /// this name is followed.
-    fn parent(&self) -> Result<Place, CopyError> {
+    fn parent(&self) -> Result<ResolvedTarget, CopyError> {
         let Address::Path(path) = &self.place else { return Err(self.failed(Error::Exists)) };
         let last = self.volume.vfs().resolve_parent(&self.volume.root(), path, &Caller::Owner);
         let Last { dir, name, .. } = last.map_err(|error| match error {
@@ -92,11 +96,11 @@ impl ImageTarget {
         })?;
         let shown = self.shown();
         let above = shown.strip_suffix(name.as_bytes()).unwrap_or(&shown).to_vec();
-        Ok(Place::As(dir, above, name))
+        Ok(ResolvedTarget::As(dir, above, name))
     }
 }
 
-impl Place {
+impl ResolvedTarget {
     /// Returns the directory to write in.
     pub fn node(&self) -> &Node {
         match self {

@@ -15,14 +15,14 @@ use obento_host::{HostError, Metadata};
 use obento_vfs::{Node, Symlinks};
 
 use super::{FROZEN, ImageWriter, Names, OWNER, Replaces};
-use crate::copy::Trouble;
+use crate::copy::ProblemReason;
 
 /// The place of an entry.
 pub(super) enum Slot {
     /// No entry has the name.
     Free,
     /// This file has the name and is replaced.
-    Taken(Taken),
+    Taken(ReplacedFile),
     /// This file has the name and other names. The new bytes are written into it, so that all its names have
     /// them.
     Shared(Node),
@@ -32,7 +32,7 @@ pub(super) enum Slot {
 
 /// A replaced file, and its directory and name. If a symbolic link has the requested name, it is the target
 /// of the link.
-pub(super) struct Taken {
+pub(super) struct ReplacedFile {
     pub dir: Node,
     pub name: NameBuf,
     pub node: Node,
@@ -43,7 +43,7 @@ pub(super) struct Taken {
 
 /// How a copy treats an existing regular file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Over {
+pub(crate) enum OverwritePolicy {
     /// Replaces any entry, as tar(1) and mv(1) do.
     Entry,
     /// Follows a symbolic link and replaces its target: `cp --preserve=links`.
@@ -76,7 +76,12 @@ enum Maker {
 impl ImageWriter {
     /// Returns the place of `name`, for an entry of `kind`. Removes an existing empty directory if any entry
     /// may be replaced.
-    pub(super) fn slot(&mut self, name: &Name, kind: FileKind, meta: &Metadata<'_>) -> Result<Slot, Trouble> {
+    pub(super) fn slot(
+        &mut self,
+        name: &Name,
+        kind: FileKind,
+        meta: &Metadata<'_>,
+    ) -> Result<Slot, ProblemReason> {
         if !self.may_hold_names() {
             return Ok(Slot::Free);
         }
@@ -88,14 +93,14 @@ impl ImageWriter {
         let taken = self.taken(name, there, kind)?;
         match self.options.existing {
             Existing::Fail => {
-                return Err(Trouble::Host(HostError::Exists { path: self.host_path(Some(name)) }));
+                return Err(ProblemReason::Host(HostError::Exists { path: self.host_path(Some(name)) }));
             }
             Existing::Keep => return Ok(Slot::Kept),
             Existing::Update if taken.attr.mtime >= meta.mtime => return Ok(Slot::Kept),
             Existing::Update | Existing::Replace => {}
         }
         if taken.attr.kind == FileKind::Directory && self.replaces == Replaces::SameKind {
-            return Err(Trouble::Host(HostError::IsDirectory { path: self.host_path(Some(name)) }));
+            return Err(ProblemReason::Host(HostError::IsDirectory { path: self.host_path(Some(name)) }));
         }
         let is_made = matches!(maker, Maker::Run) || self.created.inodes.contains(&taken.node.ino());
         if is_made && self.replaces == Replaces::SameKind && self.options.backup != Backup::Numbered {
@@ -111,16 +116,20 @@ impl ImageWriter {
             return Ok(Slot::Free);
         }
         let is_shared = taken.attr.kind == FileKind::Regular && taken.attr.nlink > 1;
-        if is_shared && kind == FileKind::Regular && self.over == Over::Contents && !self.makes_backups() {
+        if is_shared
+            && kind == FileKind::Regular
+            && self.over == OverwritePolicy::Contents
+            && !self.makes_backups()
+        {
             return Ok(Slot::Shared(taken.node));
         }
         Ok(Slot::Taken(taken))
     }
 
     /// Returns the replaced file if `there` has the name: a symbolic link to a file, or its target.
-    fn taken(&self, name: &Name, there: Node, kind: FileKind) -> Result<Taken, Trouble> {
+    fn taken(&self, name: &Name, there: Node, kind: FileKind) -> Result<ReplacedFile, ProblemReason> {
         let mut taken = self.end(name, there, kind)?;
-        let is_unlinked = self.over == Over::File && taken.attr.nlink > 1;
+        let is_unlinked = self.over == OverwritePolicy::File && taken.attr.nlink > 1;
         taken.is_model = kind == FileKind::Regular
             && taken.attr.kind == FileKind::Regular
             && !is_unlinked
@@ -129,27 +138,27 @@ impl ImageWriter {
     }
 
     /// Returns the file that `there` is or leads to, with its directory and name.
-    fn end(&self, name: &Name, there: Node, kind: FileKind) -> Result<Taken, Trouble> {
+    fn end(&self, name: &Name, there: Node, kind: FileKind) -> Result<ReplacedFile, ProblemReason> {
         let failed = |error| self.failed(Some(name), error);
         let attr = there.attr().map_err(failed)?;
         let dir = self.top().node.clone();
         let is_followed = attr.kind == FileKind::Symlink
             && kind == FileKind::Regular
-            && self.over != Over::Entry
+            && self.over != OverwritePolicy::Entry
             && !self.makes_backups();
         if !is_followed {
-            return Ok(Taken { dir, name: name.to_buf(), node: there, attr, is_model: false });
+            return Ok(ReplacedFile { dir, name: name.to_buf(), node: there, attr, is_model: false });
         }
         if self.created.inodes.contains(&attr.ino) {
             return Err(self.made_here(name));
         }
         let target = match self.vfs.resolve(&dir, name.as_bytes(), Symlinks::Follow, OWNER) {
-            Err(Error::NotFound) => return Err(Trouble::Dangling(self.path(Some(name)))),
+            Err(Error::NotFound) => return Err(ProblemReason::Dangling(self.path(Some(name)))),
             found => found.map_err(failed)?,
         };
         let attr = target.attr().map_err(failed)?;
         if !matches!(attr.kind, FileKind::Regular | FileKind::Directory) {
-            return Ok(Taken {
+            return Ok(ReplacedFile {
                 dir,
                 name: name.to_buf(),
                 attr: there.attr().map_err(failed)?,
@@ -158,7 +167,7 @@ impl ImageWriter {
             });
         }
         let (dir, name) = self.end_of_link(dir, name).map_err(failed)?;
-        Ok(Taken { dir, name, node: target, attr, is_model: false })
+        Ok(ReplacedFile { dir, name, node: target, attr, is_model: false })
     }
 
     /// Returns the directory and name at the end of the chain of links that starts with `name` in `dir`.
@@ -182,7 +191,7 @@ impl ImageWriter {
     }
 
     /// Returns the origin of `there`, which the volume finds by `name`.
-    fn maker(&mut self, name: &Name, there: &Node) -> Result<Maker, Trouble> {
+    fn maker(&mut self, name: &Name, there: &Node) -> Result<Maker, ProblemReason> {
         if self.wrote(name) {
             return Ok(Maker::Run);
         }
@@ -205,15 +214,15 @@ impl ImageWriter {
     }
 
     /// Fails if this run created the directory `there` under another name that the volume treats as `name`.
-    pub(super) fn expect_same_name(&mut self, name: &Name, there: &Node) -> Result<(), Trouble> {
+    pub(super) fn expect_same_name(&mut self, name: &Name, there: &Node) -> Result<(), ProblemReason> {
         match self.maker(name, there)? {
             Maker::RunByOtherName => Err(self.made_here(name)),
             Maker::Other | Maker::Run => Ok(()),
         }
     }
 
-    fn made_here(&self, name: &Name) -> Trouble {
-        Trouble::Host(HostError::Duplicate { path: self.host_path(Some(name)) })
+    fn made_here(&self, name: &Name) -> ProblemReason {
+        ProblemReason::Host(HostError::Duplicate { path: self.host_path(Some(name)) })
     }
 
     /// Returns whether this run wrote `name` in a directory that existed before.
@@ -240,7 +249,7 @@ impl ImageWriter {
     }
 
     /// Looks up the inodes of files that were created in a batch.
-    fn learn_inodes(&mut self) -> Result<(), Trouble> {
+    fn learn_inodes(&mut self) -> Result<(), ProblemReason> {
         for name in std::mem::take(&mut self.top_mut().unseen) {
             if let Some(node) = self.find(&name)? {
                 self.created.inodes.insert(node.ino());

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use super::*;
 use crate::copy::{CopyFrom, CopyOptions, CopyReport, CopySource, Quiet, copy_in, copy_out};
 use crate::toy::{Piece, Toy, dir, text, toy};
-use crate::{DiffOptions, DiffSide, Place, Symlinks, SystemClock, Volume, diff, tmpfs, unfinished_name};
+use crate::{
+    DiffOptions, DiffSide, FileSelector, Symlinks, SystemClock, Volume, diff, tmpfs, unfinished_name,
+};
 
 fn empty() -> Volume {
     Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))))
 }
 
 fn target(volume: &Volume, path: &str) -> ImageTarget {
-    let place = Place::Path(path.as_bytes().to_vec());
+    let place = FileSelector::Path(path.as_bytes().to_vec());
     ImageTarget { volume: volume.clone(), place, prefix: b"disk.img:".to_vec() }
 }
 
@@ -27,7 +29,7 @@ fn image(volume: &Volume, path: &str) -> CopyFrom {
 }
 
 fn node(volume: &Volume, path: &str) -> Node {
-    volume.resolve(&Place::Path(path.as_bytes().to_vec()), Symlinks::Keep).unwrap()
+    volume.resolve(&FileSelector::Path(path.as_bytes().to_vec()), Symlinks::Keep).unwrap()
 }
 
 fn copy(from: &[CopyFrom], target: &ImageTarget, options: &CopyOptions) -> (CopyReport, Vec<String>) {
@@ -83,7 +85,7 @@ fn a_tree_goes_through_two_volumes_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_hostile_volume_is_copied_as_far_as_it_makes_sense() {
+fn the_valid_part_of_a_hostile_volume_is_copied() {
     let volume = toy([
         (2, dir(&[("x", 3), ("x", 4), ("loop", 4), ("bad", 6), ("fifo", 7)])),
         (3, Toy::Link("..")),
@@ -94,9 +96,9 @@ fn a_hostile_volume_is_copied_as_far_as_it_makes_sense() {
     ]);
     let to = empty();
     let (_, problems) = copy(&[image(&volume, "/")], &target(&to, "/"), &CopyOptions::archive());
-    let told = |wanted: &str| problems.iter().any(|problem| problem.contains(wanted));
+    let reported = |wanted: &str| problems.iter().any(|problem| problem.contains(wanted));
     for wanted in ["/x: ", "/loop/again: ", "/loop/up: ", "/bad: bytes 5000 to "] {
-        assert!(told(wanted), "{wanted} is missing from {problems:?}");
+        assert!(reported(wanted), "{wanted} is missing from {problems:?}");
     }
     assert_eq!(node(&to, "/x").read_link().unwrap(), b"..");
     assert_eq!(node(&to, "/loop/file").attr().unwrap().size, 4);
@@ -130,7 +132,7 @@ fn names_that_are_taken_are_treated_as_asked() {
         CopyOptions { tree: TreeOptions { existing: Existing::Fail, ..plain.tree.clone() }, ..plain.clone() };
     assert_eq!(copy(&[host(&one)], &to, &fail).1.len(), 1);
     let (_, problems) = copy(&[host(&one), host(&one)], &target(&volume, "/"), &plain);
-    assert!(problems.len() == 1 && problems[0].contains("just created"), "{problems:?}");
+    assert!(problems.len() == 1 && problems[0].contains("created it from another source"), "{problems:?}");
     let dir = folder.path().join("dir");
     fs::create_dir_all(dir.join("file")).unwrap();
     let recursive = CopyOptions { recursive: true, ..plain.clone() };
@@ -152,7 +154,7 @@ fn unfinished(volume: &Volume) -> Vec<String> {
 }
 
 #[test]
-fn what_a_copy_that_was_killed_has_left_goes_with_the_next_one() {
+fn the_next_copy_removes_the_leftovers_of_a_killed_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, "new").unwrap();
@@ -166,7 +168,7 @@ fn what_a_copy_that_was_killed_has_left_goes_with_the_next_one() {
         copy(&[host(&path)], &target(&volume, &format!("/{left}")), &plain);
     }
     copy(&[host(&path)], &into, &plain);
-    assert_eq!(unfinished(&volume), [own], "a file of somebody's own stays");
+    assert_eq!(unfinished(&volume), [own], "a file of the user stays");
 }
 
 #[test]

@@ -5,14 +5,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use obento_base::{Attr, FileKind, Name};
-use obento_host::source::{Links, SourceDir, SourceEntry, Walk};
+use obento_host::source::{SourceDir, SourceEntry, SymlinkPolicy, Walk};
 use obento_host::tree::Keep;
 use obento_host::{FileId, HostDir, HostError};
 use obento_vfs::Symlinks;
 
 use super::ahead::BYTES;
 use super::{Body, Item, Items, Origin, Reader};
-use crate::copy::{CopyOptions, Problem, Trouble};
+use crate::copy::{CopyOptions, Problem, ProblemReason};
 use crate::walk::Step;
 
 /// Files up to this length are read together with the tree.
@@ -66,8 +66,8 @@ impl HostItems {
 
     fn start(start: SourceEntry, options: &CopyOptions) -> Self {
         let links = match options.symlinks {
-            Symlinks::Follow => Links::Follow,
-            Symlinks::Keep => Links::Keep,
+            Symlinks::Follow => SymlinkPolicy::Follow,
+            Symlinks::Keep => SymlinkPolicy::Keep,
         };
         let wanted = Wanted {
             keep: options.tree.keep,
@@ -111,7 +111,7 @@ impl HostItems {
             return Ok(item(Step::Enter, Body::None, self.xattrs(|| entry.xattrs())));
         }
         if self.options.spared.contains(&id) {
-            return Err(Problem { path: shown, trouble: Trouble::IsTarget });
+            return Err(Problem { path: shown, trouble: ProblemReason::IsTarget });
         }
         let failed = |error| problem(shown.clone(), error);
         match attr.kind {
@@ -136,7 +136,7 @@ impl HostItems {
     fn xattrs(
         &self,
         read: impl FnOnce() -> Result<Vec<obento_host::Xattr>, HostError>,
-    ) -> (Vec<obento_host::Xattr>, Vec<Trouble>) {
+    ) -> (Vec<obento_host::Xattr>, Vec<ProblemReason>) {
         let keep = self.options.keep;
         if !keep.intersects(Keep::XATTRS | Keep::MODE) {
             return Default::default();
@@ -146,7 +146,7 @@ impl HostItems {
                 xattrs.retain(|xattr| crate::acls::is_kept(&xattr.name, keep));
                 (xattrs, Vec::new())
             }
-            Err(error) => (Vec::new(), vec![Trouble::Host(error)]),
+            Err(error) => (Vec::new(), vec![ProblemReason::Host(error)]),
         }
     }
 
@@ -219,8 +219,8 @@ fn start(path: &Path, symlinks: Symlinks) -> Result<SourceEntry, HostError> {
     let parent = if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent.into() };
     let Ok(name) = Name::new(name.as_bytes()) else { return SourceDir::open(path)?.as_entry() };
     let links = match symlinks {
-        Symlinks::Follow => Links::Follow,
-        Symlinks::Keep => Links::Keep,
+        Symlinks::Follow => SymlinkPolicy::Follow,
+        Symlinks::Keep => SymlinkPolicy::Keep,
     };
     let entry = SourceDir::open(&parent)?.look(name, links)?;
     // A directory shows the given path in messages.
@@ -228,5 +228,5 @@ fn start(path: &Path, symlinks: Symlinks) -> Result<SourceEntry, HostError> {
 }
 
 fn problem(path: Vec<u8>, error: HostError) -> Problem {
-    Problem { path, trouble: Trouble::Host(error) }
+    Problem { path, trouble: ProblemReason::Host(error) }
 }

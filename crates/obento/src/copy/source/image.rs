@@ -9,7 +9,7 @@ use obento_vfs::Node;
 
 use super::ahead::BYTES;
 use super::{Body, Item, Items, Origin, Reader, unread};
-use crate::copy::{CopyOptions, CopySource, Problem, Trouble};
+use crate::copy::{CopyOptions, CopySource, Problem, ProblemReason};
 use crate::walk::{Entry, Order, Step, Walk};
 
 /// Files up to this size are read together with the tree.
@@ -49,7 +49,7 @@ impl ImageItems {
         let Entry { node, attr, step, .. } = entry;
         let (mut troubles, mut xattrs) = (Vec::new(), Vec::new());
         if self.keep.intersects(Keep::XATTRS | Keep::MODE) && step != Step::Leave {
-            xattrs = crate::xattrs::read(&node, |error| troubles.push(Trouble::Xattrs(error)));
+            xattrs = crate::xattrs::read(&node, |error| troubles.push(ProblemReason::Xattrs(error)));
             xattrs.retain(|xattr| crate::acls::is_kept(&xattr.name, self.keep));
         }
         let body = match attr.kind {

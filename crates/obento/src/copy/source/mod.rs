@@ -12,7 +12,7 @@ use obento_host::source::SourceFile;
 use obento_host::{FileId, HostDir, Xattr};
 use obento_vfs::Node;
 
-use super::{CopyOptions, CopySource, Problem, Trouble};
+use super::{CopyOptions, CopySource, Problem, ProblemReason};
 use crate::walk::Step;
 pub(super) use ahead::Ahead;
 pub(super) use host::HostItems;
@@ -32,7 +32,7 @@ pub(super) struct Item {
     pub xattrs: Vec<Xattr>,
     pub body: Body,
     /// Problems with parts of it that do not prevent the copy.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<ProblemReason>,
 }
 
 /// The volume of an item: inodes of two volumes may have the same number.
@@ -119,7 +119,7 @@ impl CopyFrom {
         still: bool,
     ) -> Result<Box<dyn Items>, Problem> {
         Ok(match self {
-            Self::Image(source) if still && source.node.vfs().file_system().bulk().is_some() => {
+            Self::Image(source) if still && source.node.vfs().flushed_file_system().bulk().is_some() => {
                 let items = ImageItems::new(source.clone(), index, options).reading();
                 Box::new(Ahead::new(Box::new(items)))
             }
@@ -134,5 +134,5 @@ impl CopyFrom {
 
 /// Returns the problem of an item that cannot be read.
 fn unread(path: Vec<u8>, error: Error) -> Problem {
-    Problem { path, trouble: Trouble::Volume(error) }
+    Problem { path, trouble: ProblemReason::Volume(error) }
 }

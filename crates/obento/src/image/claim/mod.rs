@@ -1,6 +1,8 @@
-//! The types that claim a device: each type whose signature is on the device, and which of them count.
+//! The types that claim a device. A type *claims* a device if its signature is on the device. This module finds all
+//! such types, and decides which of them count.
 //!
-//! [`precedence`] is the table for signatures on the same bytes. [`super::choose`] adds the partition table.
+//! [`precedence`] is the table for several signatures on the same bytes. [`super::choose`] also considers the
+//! partition table.
 
 mod precedence;
 
@@ -10,7 +12,7 @@ use obento_base::Result;
 use obento_block::BlockDevice;
 use obento_driver::{Driver, Evidence, Probe};
 
-use super::{Looks, signature};
+use super::{DataDescription, signature};
 use crate::Registry;
 use precedence::{Class, TINY, is_disc, rank};
 
@@ -20,16 +22,16 @@ pub struct Claim {
     /// The name of the type.
     pub name: &'static str,
     /// The driver and the result of its probe, or a description of a type without a driver.
-    pub by: By,
+    pub by: ClaimSource,
 }
 
 /// The source of a claim.
 #[derive(Clone)]
-pub enum By {
+pub enum ClaimSource {
     /// A driver recognises the type.
     Driver(Arc<dyn Driver>, Probe),
     /// The signature belongs to a type without a driver.
-    Signature(Looks),
+    Signature(DataDescription),
 }
 
 /// The contents of a device.
@@ -37,14 +39,14 @@ pub enum Verdict {
     /// A volume that a driver recognises.
     Volume(Arc<dyn Driver>, Probe),
     /// A type without a driver.
-    Unsupported(Looks),
+    Unsupported(DataDescription),
     /// Data that does not claim the device.
-    Other(Looks),
+    Other(DataDescription),
     /// Several types, in the order of the table.
     Ambiguous(Vec<Claim>),
 }
 
-/// Decides what `device` contains. Errors: those of the device.
+/// Determines the contents of `device`. Fails with the errors of the device.
 pub fn judge(registry: &Registry, device: &dyn BlockDevice) -> Result<Verdict> {
     let (mut claims, mut traces) = (Vec::new(), Vec::new());
     for driver in registry.drivers() {
@@ -53,19 +55,19 @@ pub fn judge(registry: &Registry, device: &dyn BlockDevice) -> Result<Verdict> {
         let list = if probe.evidence == Evidence::Signature { &mut claims } else { &mut traces };
         // If two drivers support one type, the one that was added later opens its volumes.
         if !list.iter().any(|claim: &Claim| claim.name == name) {
-            list.push(Claim { name, by: By::Driver(driver.clone(), probe) });
+            list.push(Claim { name, by: ClaimSource::Driver(driver.clone(), probe) });
         }
     }
     let has_driver = |name: &str| registry.drivers().iter().any(|driver| driver.names().contains(&name));
     let signatures = signature::found(device)?.into_iter().filter(|(name, _)| !has_driver(name));
-    claims.extend(signatures.map(|(name, looks)| Claim { name, by: By::Signature(looks) }));
+    claims.extend(signatures.map(|(name, looks)| Claim { name, by: ClaimSource::Signature(looks) }));
     if !claims.is_empty() {
         return Ok(decide(claims, device.len()));
     }
     if !traces.is_empty() {
         return Ok(decide(traces, device.len()));
     }
-    Looks::of(device).map(Verdict::Other)
+    DataDescription::of(device).map(Verdict::Other)
 }
 
 /// Decides which of `claims`, at least one, counts on a device of `len` bytes.
@@ -90,8 +92,8 @@ fn decide(mut claims: Vec<Claim>, len: u64) -> Verdict {
 impl From<Claim> for Verdict {
     fn from(claim: Claim) -> Self {
         match claim.by {
-            By::Driver(driver, probe) => Self::Volume(driver, probe),
-            By::Signature(looks) => Self::Unsupported(looks),
+            ClaimSource::Driver(driver, probe) => Self::Volume(driver, probe),
+            ClaimSource::Signature(looks) => Self::Unsupported(looks),
         }
     }
 }
@@ -100,8 +102,8 @@ impl Claim {
     /// Returns the type as a message names it.
     pub fn shown(&self) -> &'static str {
         match &self.by {
-            By::Driver(_, probe) => probe.fs_type,
-            By::Signature(looks) => looks.name,
+            ClaimSource::Driver(_, probe) => probe.fs_type,
+            ClaimSource::Signature(looks) => looks.name,
         }
     }
 }
@@ -116,8 +118,8 @@ impl Verdict {
         }
     }
 
-    /// Returns whether this is a volume of an optical disc. Such a volume shares the device with a partition
-    /// table on a hybrid ISO.
+    /// Returns whether this is a volume of an optical disc. On a hybrid ISO, such a volume shares the device with a
+    /// partition table.
     pub fn is_disc(&self) -> bool {
         match self {
             Self::Volume(driver, _) => driver.names().first().is_some_and(|name| is_disc(name)),

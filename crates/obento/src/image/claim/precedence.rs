@@ -1,4 +1,4 @@
-//! The table of precedence: which of several signatures on one device counts.
+//! The table of precedence. It decides which of several signatures on one device counts.
 //!
 //! The order and the classes are those of libblkid (util-linux, libblkid/src/superblocks/superblocks.c
 //! `idinfos` and `superblocks_safeprobe`; the `usage` and the `flags` of each type). They decide which type
@@ -10,13 +10,13 @@ pub enum Class {
     /// The type wraps other data: RAID, encryption, logical volumes. The first type of this class counts, and
     /// the types after it do not (`BLKID_USAGE_RAID`, `BLKID_USAGE_CRYPTO`).
     Container,
-    /// The device is ambiguous if any other type claims it.
+    /// If any other type claims the device, the device is ambiguous.
     Alone,
-    /// Types of this class share a device, and the first counts. A bridge disc is UDF and ISO 9660, an Apple
+    /// Types of this class may share a device, and the first type counts. A bridge disc is UDF and ISO 9660; an Apple
     /// hybrid is ISO 9660 and HFS (`BLKID_IDINFO_TOLERANT`).
     Shared,
-    /// libblkid does not support the type, so mount(8) tries it after all others. It counts if no other type
-    /// claims the device.
+    /// libblkid does not support the type, so mount(8) tries the type after all others. The type counts if no other
+    /// type claims the device.
     Last,
 }
 
@@ -42,14 +42,14 @@ const PRECEDENCE: &[(&str, Class)] = &[
     ("nss", Alone), ("btrfs", Alone), ("ubifs", Alone), ("bfs", Alone), ("VMFS", Alone), ("befs", Alone),
     ("nilfs2", Alone), ("exfat", Alone), ("f2fs", Alone), ("mpool", Alone), ("apfs", Alone), ("zonefs", Alone),
     ("erofs", Alone),
-    ("omfs", Last), ("qnx6", Last), ("efs", Last), ("affs", Last),
+    ("omfs", Last), ("qnx6", Last), ("efs", Last), ("affs", Last), ("jffs2", Last), ("lfs", Last),
 ];
 
 /// The size of a floppy disk. On a device up to this size, libblkid looks for no container and uses the first
 /// signature (libblkid/src/probe.c, `BLKID_FL_TINY_DEV`).
 pub const TINY: u64 = 1440 << 10;
 
-/// Returns the position of a type in the table, and its class. A type of the application comes first and has
+/// Returns the position of a type in the table, and its class. A type that the application adds comes first and has
 /// the class `Alone`.
 pub fn rank(name: &str) -> (usize, Class) {
     let row = PRECEDENCE.iter().position(|(known, _)| *known == name);

@@ -1,4 +1,4 @@
-//! Describes data that no driver recognises, so that a message can name its format.
+//! Describes data that no driver recognises. A message can then contain the name of its format.
 
 mod table;
 
@@ -8,11 +8,11 @@ use obento_base::Result;
 use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
 
-use table::{At, CLAIMING, FILES, Signature, UNSUPPORTED};
+use table::{CLAIMING, FILES, Signature, SignaturePosition, UNSUPPORTED};
 
 /// The description of unrecognised data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Looks {
+pub struct DataDescription {
     /// The name of the format.
     pub name: &'static str,
     /// A description that completes the phrase "looks like".
@@ -24,17 +24,21 @@ pub struct Looks {
 /// The number of bytes from the start that are read at once.
 const WINDOW: u64 = 68 << 10;
 
-const ZEROS: Looks = Looks { name: "", like: "nothing: its first bytes are all zeros", advice: "" };
-const TEXT: Looks = Looks { name: "text", like: "text", advice: "name a disk image" };
-const BOOT: Looks = Looks {
+const ZEROS: DataDescription = DataDescription {
+    name: "",
+    like: "an empty volume: the first bytes are zeros",
+    advice: "create a file system with 'obento mkfs'",
+};
+const TEXT: DataDescription = DataDescription { name: "text", like: "text", advice: "name a disk image" };
+const BOOT: DataDescription = DataDescription {
     name: "",
     like: "a boot sector without a known file system",
     advice: "if a file system starts at another byte, use IMAGE@+OFFSET",
 };
-const NOTHING: Looks = Looks {
+const NOTHING: DataDescription = DataDescription {
     name: "",
     like: "unrecognised format",
-    advice: "if its super block is lost, select a copy: `--superblock 32768` (or 8193, 98304, 163840); if the file system starts at another byte, use IMAGE@+OFFSET",
+    advice: "if its super block is lost, select a copy: --superblock 32768 (or 8193, 98304, 163840); if the file system starts at another byte, use IMAGE@+OFFSET",
 };
 
 /// The bytes of a device.
@@ -82,11 +86,11 @@ impl<'d> Bytes<'d> {
     }
 
     fn matches(&self, signature: &Signature) -> bool {
-        let is_there = |(at, bytes): &(At, &[u8])| {
+        let is_there = |(at, bytes): &(SignaturePosition, &[u8])| {
             let at = match *at {
-                At::Start(at) => Some(at),
-                At::End(before) => self.len().checked_sub(before),
-                At::Of(place) => place(self.len()),
+                SignaturePosition::Start(at) => Some(at),
+                SignaturePosition::End(before) => self.len().checked_sub(before),
+                SignaturePosition::Of(place) => place(self.len()),
             };
             at.is_some_and(|at| self.has(at, bytes))
         };
@@ -97,7 +101,7 @@ impl<'d> Bytes<'d> {
 
 /// Returns the types whose signatures are on `device`: their names in libblkid, and their descriptions.
 /// Errors: those of the device.
-pub(super) fn found(device: &dyn BlockDevice) -> Result<Vec<(&'static str, Looks)>> {
+pub(super) fn found(device: &dyn BlockDevice) -> Result<Vec<(&'static str, DataDescription)>> {
     let bytes = Bytes::of(device)?;
     let found = CLAIMING.iter().filter(|signature| bytes.matches(signature));
     Ok(found.map(|signature| (signature.name, signature.looks)).collect())
@@ -109,7 +113,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     CLAIMING.iter().map(|signature| signature.name)
 }
 
-impl Looks {
+impl DataDescription {
     /// Describes the data on `device`, which no driver recognises. Errors: those of the device.
     pub fn of(device: &dyn BlockDevice) -> Result<Self> {
         let bytes = Bytes::of(device)?;
@@ -130,9 +134,17 @@ impl Looks {
     /// Returns the compression of a stream that starts with `start`, if obento reads it only after
     /// decompression.
     pub(crate) fn packed(start: &[u8]) -> Option<&'static str> {
-        let begins = |place: &(At, &[u8])| matches!(place.0, At::Start(0)) && start.starts_with(place.1);
+        let begins = |place: &(SignaturePosition, &[u8])| {
+            matches!(place.0, SignaturePosition::Start(0)) && start.starts_with(place.1)
+        };
         let mut packings = FILES.iter().filter(|file| file.looks.advice.starts_with("unpack it first"));
         packings.find(|packing| packing.places.iter().any(begins)).map(|packing| packing.looks.like)
+    }
+
+    /// Returns whether the bytes are a compressed file, or a disk image in a format that obento does not decode. In
+    /// these cases, the bytes are not those of a disk.
+    pub fn is_undecoded(&self) -> bool {
+        ["convert it first", "unpack it first"].iter().any(|advice| self.advice.starts_with(advice))
     }
 
     /// Returns whether the bytes may belong to a file system whose first blocks are lost.
@@ -145,14 +157,14 @@ impl Looks {
         *self == NOTHING
     }
 
-    /// Returns whether this is a type that claims a device and that obento does not open.
+    /// Returns whether this type claims a device, and obento does not open it.
     pub fn is_unsupported(&self) -> bool {
         self.advice == UNSUPPORTED
     }
 }
 
 /// Prints `a LUKS encrypted volume; open it first, ...`.
-impl fmt::Display for Looks {
+impl fmt::Display for DataDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.like)?;
         if self.advice.is_empty() { Ok(()) } else { write!(f, "; {}", self.advice) }
@@ -177,9 +189,9 @@ mod tests {
         for signature in CLAIMING.iter().chain(FILES) {
             for (at, bytes) in signature.places {
                 let at = match *at {
-                    At::Start(at) => at,
-                    At::End(before) => len - before,
-                    At::Of(place) => place(len).unwrap(),
+                    SignaturePosition::Start(at) => at,
+                    SignaturePosition::End(before) => len - before,
+                    SignaturePosition::Of(place) => place(len).unwrap(),
                 };
                 let device = device_with(usize::try_from(at).unwrap(), bytes);
                 let bytes = Bytes::of(&device).unwrap();
@@ -208,7 +220,7 @@ mod tests {
 
     #[test]
     fn bytes_without_a_signature_are_zeros_text_or_a_boot_sector() {
-        let like = |bytes: &[u8]| Looks::of(&MemDevice::read_only(bytes.to_vec())).unwrap().like;
+        let like = |bytes: &[u8]| DataDescription::of(&MemDevice::read_only(bytes.to_vec())).unwrap().like;
         assert!(like(&[0; 100]).contains("zeros"));
         assert_eq!(like(b"hello\n"), "text");
         assert!(like(&[1, 0, 2]).contains("unrecognised format"));
@@ -220,6 +232,6 @@ mod tests {
     #[test]
     fn bcache_is_not_taken_for_bcachefs() {
         let magic = b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81";
-        assert_eq!(Looks::of(&device_with(4096 + 24, magic)).unwrap().like, "a bcache device");
+        assert_eq!(DataDescription::of(&device_with(4096 + 24, magic)).unwrap().like, "a bcache device");
     }
 }

@@ -4,11 +4,11 @@
 //! libblkid/src/superblocks, a file per type). For disk image formats, archives and other files, file(1) and
 //! the specification of each format.
 
-use super::{Bytes, Looks};
+use super::{Bytes, DataDescription};
 
 /// The position of the bytes of a signature.
 #[derive(Clone, Copy)]
-pub enum At {
+pub enum SignaturePosition {
     /// Bytes from the start of the device.
     Start(u64),
     /// Bytes before the end of the device.
@@ -21,8 +21,8 @@ pub enum At {
 pub struct Signature {
     /// The name of the type in libblkid, or our name for a file that claims no device.
     pub name: &'static str,
-    pub looks: Looks,
-    pub places: &'static [(At, &'static [u8])],
+    pub looks: DataDescription,
+    pub places: &'static [(SignaturePosition, &'static [u8])],
     /// A further condition.
     pub also: fn(&Bytes<'_>) -> bool,
 }
@@ -32,9 +32,14 @@ const fn unsupported(
     name: &'static str,
     shown: &'static str,
     like: &'static str,
-    places: &'static [(At, &'static [u8])],
+    places: &'static [(SignaturePosition, &'static [u8])],
 ) -> Signature {
-    Signature { name, looks: Looks { name: shown, like, advice: UNSUPPORTED }, places, also: |_| true }
+    Signature {
+        name,
+        looks: DataDescription { name: shown, like, advice: UNSUPPORTED },
+        places,
+        also: |_| true,
+    }
 }
 
 /// Creates the signature of a type with its own advice.
@@ -42,9 +47,9 @@ const fn advised(
     name: &'static str,
     like: &'static str,
     advice: &'static str,
-    places: &'static [(At, &'static [u8])],
+    places: &'static [(SignaturePosition, &'static [u8])],
 ) -> Signature {
-    Signature { name, looks: Looks { name, like, advice }, places, also: |_| true }
+    Signature { name, looks: DataDescription { name, like, advice }, places, also: |_| true }
 }
 
 pub(super) const UNSUPPORTED: &str = "see `obento types`";
@@ -55,7 +60,7 @@ const OTHER_TABLE: &str = "name what is in it by its place: IMAGE@+OFFSET";
 const NAME_IMAGE: &str = "name a disk image";
 const NO_FILES: &str = "it holds no files";
 
-use At::{End, Of, Start};
+use SignaturePosition::{End, Of, Start};
 
 /// Returns the position of the super block of a RAID member of version 0.90: drivers/md/md_p.h
 /// `MD_NEW_SIZE_SECTORS`.

@@ -27,6 +27,8 @@ const PRIMARY: (usize, usize) = (4, 3);
 /// A partition to create.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewPartition {
+    /// The number in a GPT, or `None` for the position in the list.
+    pub number: Option<u32>,
     /// The type.
     pub kind: PartitionType,
     /// The name, which an MBR does not store.
@@ -58,39 +60,87 @@ pub enum TableError {
         scheme: Scheme,
         /// The requested number of partitions.
         found: usize,
-        /// The most partitions.
+        /// The maximum number of partitions.
         max: usize,
+    },
+    /// The requested position of a partition overlaps the table or the previous partition.
+    #[error("partition {} of the list cannot start at byte {start}: the first free byte is {first}", index.saturating_add(1))]
+    Position {
+        /// The index of the partition.
+        index: usize,
+        /// The requested position.
+        start: u64,
+        /// The first possible position, a multiple of the sector size.
+        first: u64,
     },
     /// The disk is larger than an MBR can address.
     #[error("the disk is too large for an MBR, which counts 2 TiB")]
     TooLarge,
 }
 
-/// Lays out partitions of these lengths, which are rounded up. Returns their ranges and the length of the
-/// disk. Errors: TooMany; TooLarge.
+/// Lays out partitions of the lengths `lens`, which are rounded up. Returns the ranges of the partitions and the
+/// length of the disk. Fails with `TooMany` or `TooLarge`.
 pub fn lay_out(scheme: Scheme, lens: &[u64]) -> Result<(Vec<Range<u64>>, u64), TableError> {
+    let wanted: Vec<_> = lens.iter().map(|len| (None, *len)).collect();
+    lay_out_at(scheme, &wanted)
+}
+
+/// Lays out partitions like [`lay_out`]. A partition may have a position. The length of such a partition is only
+/// rounded up to sectors. Fails with `TooMany`, `Position` or `TooLarge`.
+pub fn lay_out_at(
+    scheme: Scheme,
+    wanted: &[(Option<u64>, u64)],
+) -> Result<(Vec<Range<u64>>, u64), TableError> {
     let max = match scheme {
         Scheme::Gpt => gpt::ENTRIES,
         Scheme::Mbr => MBR_MAX,
     };
-    if lens.len() > max {
-        return Err(TableError::TooMany { scheme, found: lens.len(), max });
+    if wanted.len() > max {
+        return Err(TableError::TooMany { scheme, found: wanted.len(), max });
     }
-    let (mut ranges, mut at) = (Vec::new(), ALIGNMENT);
-    for (index, len) in lens.iter().enumerate() {
-        if scheme == Scheme::Mbr && is_logical(index, lens.len()) {
-            at = at.saturating_add(ALIGNMENT);
-        }
-        let len = len.max(&1).checked_next_multiple_of(ALIGNMENT).ok_or(TableError::TooLarge)?;
-        let end = at.checked_add(len).ok_or(TableError::TooLarge)?;
-        ranges.push(at..end);
-        at = end;
+    let table = table_end(scheme);
+    let (mut ranges, mut end) = (Vec::new(), table);
+    for (index, (start, len)) in wanted.iter().enumerate() {
+        let lead = if scheme == Scheme::Mbr && is_logical(index, wanted.len()) { ALIGNMENT } else { 0 };
+        let first = end.checked_add(lead).ok_or(TableError::TooLarge)?;
+        let (start, unit) = match *start {
+            Some(start) if start < first || !start.is_multiple_of(SECTOR) => {
+                let first = first.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX);
+                return Err(TableError::Position { index, start, first });
+            }
+            Some(start) => (start, SECTOR),
+            None => {
+                let aligned = end.checked_next_multiple_of(ALIGNMENT).and_then(|end| end.checked_add(lead));
+                (aligned.ok_or(TableError::TooLarge)?, ALIGNMENT)
+            }
+        };
+        let len = len.max(&1).checked_next_multiple_of(unit).ok_or(TableError::TooLarge)?;
+        end = start.checked_add(len).ok_or(TableError::TooLarge)?;
+        ranges.push(start..end);
     }
     // The end of the disk contains the copy of a GPT.
-    let len = if scheme == Scheme::Gpt { at.saturating_add(ALIGNMENT) } else { at };
+    let len = match scheme {
+        Scheme::Gpt
+            if end.is_multiple_of(ALIGNMENT) && wanted.last().is_none_or(|(start, _)| start.is_none()) =>
+        {
+            end.saturating_add(ALIGNMENT)
+        }
+        Scheme::Gpt if wanted.is_empty() => ALIGNMENT.saturating_mul(2),
+        Scheme::Gpt => end.saturating_add(table.saturating_sub(SECTOR)),
+        Scheme::Mbr => end.max(ALIGNMENT),
+    };
     match scheme == Scheme::Mbr && len.div_ceil(SECTOR) > u32::MAX.into() {
         true => Err(TableError::TooLarge),
         false => Ok((ranges, len)),
+    }
+}
+
+/// Returns the end of the table at the start of a disk.
+pub fn table_end(scheme: Scheme) -> u64 {
+    match scheme {
+        // The MBR, the header, and the entries.
+        Scheme::Gpt => SECTOR.saturating_mul(34),
+        Scheme::Mbr => SECTOR,
     }
 }
 
@@ -109,7 +159,8 @@ pub fn number_of(scheme: Scheme, index: usize, count: usize) -> u32 {
 }
 
 impl NewTable {
-    /// Writes the table to a device of zeros with the length of the disk. Errors: those of the device.
+    /// Writes the table to a device that contains zeros and has the length of the disk. Fails with the errors of the
+    /// device.
     pub fn write(&self, device: &dyn BlockDevice) -> Result<()> {
         match self.id {
             DiskId::Guid(id) => gpt::write(device, id, &self.partitions),

@@ -1,6 +1,6 @@
 //! A device in memory that stores only the bytes that are not zeros.
 //!
-//! A volume is laid out on it without the bytes of its files, which stay zeros and take no memory.
+//! A volume is laid out on this device without the bytes of its files. These bytes stay zeros and take no memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,12 +17,12 @@ const SECTOR: usize = 512;
 type Grain = Box<[u8; GRAIN]>;
 
 /// A device of zeros that stores all other bytes that were written.
-pub struct Paper {
+pub struct SparseDevice {
     len: u64,
     grains: RwLock<BTreeMap<u64, Grain>>,
 }
 
-/// Splits `offset..offset + len` at the boundaries of grains: the grain, the position in it, the position in
+/// Splits `offset..offset + len` at the boundaries of pages: the page, the position in it, the position in
 /// the range, the length.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut done = 0;
@@ -36,7 +36,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, u
     })
 }
 
-impl Paper {
+impl SparseDevice {
     /// Creates a device of `len` zeros.
     pub fn new(len: u64) -> Self {
         Self { len, grains: RwLock::new(BTreeMap::new()) }
@@ -69,7 +69,7 @@ impl Paper {
     }
 }
 
-impl BlockDevice for Paper {
+impl BlockDevice for SparseDevice {
     fn len(&self) -> u64 {
         self.len
     }
@@ -132,12 +132,12 @@ mod tests {
     use obento_block::MemDevice;
 
     #[test]
-    fn paper_reads_as_what_was_written_and_keeps_only_what_is_not_zero() {
-        let (paper, model) = (Paper::new(20_000), MemDevice::new(vec![0; 20_000]));
+    fn a_sparse_device_reads_as_written_and_stores_only_nonzero_bytes() {
+        let (sparse, model) = (SparseDevice::new(20_000), MemDevice::new(vec![0; 20_000]));
         for (offset, byte, len) in
             [(100, 1, 5000), (4096, 0, 4096), (12_288, 0, 4096), (19_999, 7, 1), (600, 0, 100)]
         {
-            paper.write_at(offset, &vec![byte; len]).unwrap();
+            sparse.write_at(offset, &vec![byte; len]).unwrap();
             model.write_at(offset, &vec![byte; len]).unwrap();
         }
         let read = |device: &dyn BlockDevice| {
@@ -145,14 +145,14 @@ mod tests {
             device.read_at(0, &mut bytes).unwrap();
             bytes
         };
-        assert_eq!(read(&paper), read(&model));
-        // The grain of zeros takes no memory.
-        assert_eq!(paper.grains.read().keys().copied().collect::<Vec<_>>(), [0, 1, 4]);
+        assert_eq!(read(&sparse), read(&model));
+        // The page of zeros takes no memory.
+        assert_eq!(sparse.grains.read().keys().copied().collect::<Vec<_>>(), [0, 1, 4]);
         let copy = MemDevice::new(vec![0; 20_000]);
-        paper.copy_to(&copy).unwrap();
+        sparse.copy_to(&copy).unwrap();
         assert_eq!(copy.snapshot(), model.snapshot());
-        assert!(paper.punch(50..4100).unwrap());
-        assert_eq!(read(&paper)[..4100], [0; 4100]);
-        assert!(paper.write_at(19_999, &[1, 2]).is_err() && paper.read_at(u64::MAX, &mut [0]).is_err());
+        assert!(sparse.punch(50..4100).unwrap());
+        assert_eq!(read(&sparse)[..4100], [0; 4100]);
+        assert!(sparse.write_at(19_999, &[1, 2]).is_err() && sparse.read_at(u64::MAX, &mut [0]).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! A file or device of the host on which volumes are created.
 //!
-//! Invariant: a file that was created or extended is removed or shortened again, unless [`Ground::keep`] is
-//! called after success.
+//! Invariant: if [`FormatTarget::keep`] is not called, a file that was created is removed, and a file that was
+//! extended gets its old length.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::{Image, OpenError, Options, Registry};
 /// ```no_run
 /// use std::sync::Arc;
 ///
-/// use obento::{FormatOptions, Ground, Registry, SystemClock, SystemRandom};
+/// use obento::{FormatOptions, FormatTarget, Registry, SystemClock, SystemRandom};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let ground = Ground::open("disk.img".as_ref(), Some(1 << 30))?;
+/// let format_target = FormatTarget::open("disk.img".as_ref(), Some(1 << 30))?;
 /// let registry = Registry::default();
 /// let format = registry.find("ext4").and_then(|driver| driver.format()).ok_or("no such type")?;
 /// let mut options = FormatOptions::new("ext4", Arc::new(SystemClock), Arc::new(SystemRandom));
-/// options.contents = ground.contents();
-/// format.format(&*ground.device(), &options)?;
-/// ground.keep();
+/// options.contents = format_target.contents();
+/// format.format(&*format_target.device(), &options)?;
+/// format_target.keep();
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Ground {
+pub struct FormatTarget {
     file: Arc<FileDevice>,
     undo: Undo,
 }
@@ -46,10 +46,14 @@ enum Undo {
     Shorten(u64),
 }
 
-impl Ground {
-    /// Opens the file or device at `path`, or creates a file of `len` bytes if it does not exist. A shorter
-    /// file is extended to `len`. Errors: Host, including InUse; Missing if the file does not exist and `len`
-    /// is `None`.
+impl FormatTarget {
+    /// Opens the file or device at `path`. If it does not exist, creates a file of `len` bytes. If the file is
+    /// shorter than `len`, extends it.
+    ///
+    /// # Errors
+    ///
+    /// - `Missing`: the file does not exist, and `len` is `None`.
+    /// - `Host`: the host cannot open the file. This includes `InUse`.
     pub fn open(path: &Path, len: Option<u64>) -> Result<Self, OpenError> {
         if let Some(len) = len
             && std::fs::symlink_metadata(path)
@@ -73,7 +77,7 @@ impl Ground {
         self.undo == Undo::Remove
     }
 
-    /// Returns the contents of the bytes before a volume is created.
+    /// Returns what the file contains, for [`FormatOptions::contents`](crate::FormatOptions::contents).
     pub fn contents(&self) -> Contents {
         match self.undo {
             Undo::Remove | Undo::Shorten(0) => Contents::Zeros,
@@ -86,13 +90,13 @@ impl Ground {
         self.file.clone()
     }
 
-    /// Returns the contents as an image that is open for change. Errors: Empty; Packed.
+    /// Returns the file as an image that is open for change. Fails with `Empty` or `Packed`.
     pub fn image(&self, registry: &Registry, options: &Options) -> Result<Image, OpenError> {
         let options = options.clone().for_change();
         Image::on_device(self.file.path(), self.file.clone(), registry, &options)
     }
 
-    /// Keeps the file. Called after success.
+    /// Keeps the file. Call this after the volume was created.
     pub fn keep(mut self) {
         self.undo = Undo::Nothing;
     }
@@ -106,7 +110,7 @@ impl Ground {
         }
     }
 
-    /// Undoes the changes of [`Ground::open`].
+    /// Undoes the changes of [`FormatTarget::open`].
     fn undo(&mut self) -> std::io::Result<()> {
         match std::mem::replace(&mut self.undo, Undo::Nothing) {
             Undo::Nothing => Ok(()),
@@ -120,7 +124,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for FormatTarget {
     fn drop(&mut self) {
         // The original error is reported instead.
         let _ = self.undo();

@@ -1,0 +1,160 @@
+//! Converts a disk to another image format.
+//!
+//! Invariant: the file gets its name only after it is complete and, if requested, was compared with the source.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use obento_block::BlockDevice;
+use obento_env::{Clock, Random};
+use obento_host::HostError;
+use obento_host::build::{FreshFile, Publish};
+use obento_host::container::{self, Format};
+use obento_host::convert::{self as host, AfterCopy, Hash, Identity, compare, compare_packed, writer};
+pub use obento_host::convert::{ConvertError, Output as ConvertFormat, Stream, Version as Qcow2Version};
+use obento_host::qcow2::{Qcow2Device, References};
+
+/// How a disk is converted.
+pub struct ConvertOptions<'a> {
+    /// The format of the new image.
+    pub format: ConvertFormat,
+    /// What happens if a file with the name exists.
+    pub publish: Publish,
+    /// Whether to compare the new image with the disk before the file gets its name.
+    pub verify: bool,
+    /// Receives the bytes of the disk in order.
+    pub hash: Option<Box<Hash<'a>>>,
+    /// The source of times in the image.
+    pub clock: Arc<dyn Clock>,
+    /// The source of identifiers in the image.
+    pub random: Arc<dyn Random>,
+}
+
+/// What a conversion does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConvertStep {
+    /// Writing the new image.
+    Write,
+    /// Comparing the new image with the disk.
+    Verify,
+}
+
+/// The reason why a disk was not converted.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertFailure {
+    /// Reading or writing failed, or the disk is too large for the format.
+    #[error(transparent)]
+    Convert(#[from] ConvertError),
+    /// The new file cannot be completed.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The new image differs from the disk.
+    #[error("the new image differs from its source and was removed")]
+    Differs,
+}
+
+/// A new image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Converted {
+    /// The size of the disk in bytes.
+    pub disk: u64,
+    /// The length of the file in bytes.
+    pub file: u64,
+}
+
+/// Creates the file that [`convert()`] writes. A process that drops privileges must create the file before it does
+/// so.
+///
+/// # Errors
+///
+/// [`HostError`], if the file cannot be created.
+pub fn convert_target(path: &Path) -> Result<FreshFile, HostError> {
+    FreshFile::new(path, 0)
+}
+
+/// Writes `disk` to `target`, which becomes the file `path`. `watch` receives the number of bytes that were
+/// processed, and can end the conversion.
+///
+/// # Errors
+///
+/// [`ConvertFailure`] lists the errors. After an error, no file was created or replaced at `path`.
+///
+/// ```no_run
+/// use std::ops::ControlFlow;
+/// use std::sync::Arc;
+///
+/// use obento::{
+///     ConvertFormat, ConvertOptions, Image, Options, Publish, Registry, SystemClock, SystemRandom, convert,
+///     convert_target,
+/// };
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let image = Image::open("disk.vmdk".as_ref(), &Registry::default(), &Options::default())?;
+/// let options = ConvertOptions {
+///     format: ConvertFormat::Raw,
+///     publish: Publish::Keep,
+///     verify: true,
+///     hash: None,
+///     clock: Arc::new(SystemClock),
+///     random: Arc::new(SystemRandom),
+/// };
+/// let path = "disk.img".as_ref();
+/// convert(image.device(), convert_target(path)?, path, options, &mut |_, _| ControlFlow::Continue(()))?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn convert(
+    disk: &Arc<dyn BlockDevice>,
+    target: FreshFile,
+    path: &Path,
+    options: ConvertOptions<'_>,
+    watch: &mut dyn FnMut(ConvertStep, u64) -> ControlFlow<()>,
+) -> Result<Converted, ConvertFailure> {
+    let time = u64::try_from(options.clock.now().secs()).unwrap_or(0);
+    let identity = Identity { id: options.random.uuid(), time };
+    let writer = writer(options.format, disk.len(), identity).map_err(ConvertError::from)?;
+    let mut writing = |done| watch(ConvertStep::Write, done);
+    let source = (disk, AfterCopy::Keep);
+    let len = host::convert(source, target.file(), path, writer, options.hash, &mut writing)?;
+    if options.verify {
+        expect_same(disk, &target, path, options.format, &mut |done| watch(ConvertStep::Verify, done))?;
+    }
+    target.publish(options.publish)?;
+    Ok(Converted { disk: disk.len(), file: len })
+}
+
+/// Compares a new image with the disk.
+///
+/// # Errors
+///
+/// - `Differs`.
+/// - Those of reading both.
+pub(crate) fn expect_same(
+    disk: &Arc<dyn BlockDevice>,
+    target: &FreshFile,
+    path: &Path,
+    format: ConvertFormat,
+    watch: &mut host::Watch<'_>,
+) -> Result<(), ConvertFailure> {
+    let is_same = match format {
+        ConvertFormat::Packed(_) => compare_packed(disk, target.file(), path, watch)?,
+        format => compare(disk, &reopen(target, path, format)?, watch)?,
+    };
+    if is_same { Ok(()) } else { Err(ConvertFailure::Differs) }
+}
+
+/// Opens the disk in a new image that can be read at any offset.
+fn reopen(target: &FreshFile, path: &Path, format: ConvertFormat) -> Result<Arc<dyn BlockDevice>, HostError> {
+    let file: Arc<dyn BlockDevice> = Arc::new(target.share()?);
+    match format {
+        ConvertFormat::Raw => Ok(file),
+        ConvertFormat::Qcow2 { .. } => Ok(Arc::new(Qcow2Device::open(file, path, References::Refuse)?)),
+        ConvertFormat::Vhd => container::open(Format::Vhd, file, path),
+        ConvertFormat::Vmdk => container::open(Format::Vmdk, file, path),
+        ConvertFormat::Vdi => container::open(Format::Vdi, file, path),
+        ConvertFormat::AndroidSparse => container::open(Format::AndroidSparse, file, path),
+        // The caller unpacks these as a stream.
+        ConvertFormat::Packed(_) => Ok(file),
+    }
+}
