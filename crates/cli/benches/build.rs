@@ -1,9 +1,11 @@
-//! Building images beside others: `cargo bench -p obento-cli --bench build`.
+//! Compares building images with other programs: `cargo bench -p obento-cli --bench build`.
 //!
-//! Each line is a ratio of whole commands, each followed by a sync of what it made, on the same tree in the page cache, the
-//! median of paired rounds, and behind it that of the processors' time, which others on the machine disturb less: obento to `mke2fs -d`, to `fstool create` if that is in `PATH`, and to `cp -r` on the host. Names of
-//! lines on the command line choose among them (`small`, `large`, `wide`, `flat`); `OBENTO_BENCH_DIR` chooses the folder, which
-//! needs 12 GiB; `OBENTO_BENCH_ROUNDS` the rounds, and `OBENTO_BENCH_SCALE` divides the sizes, to see that it runs.
+//! Each line is a ratio of whole commands on the same tree in the page cache, each followed by a sync of its
+//! output: the median of paired rounds, and after it that of the processor time, which other processes
+//! disturb less. obento is compared with `mke2fs -d`, with `fstool create` if it is in `PATH`, and with `cp
+//! -r` on the host. Arguments select lines by name (`small`, `large`, `wide`, `flat`). `OBENTO_BENCH_DIR`
+//! sets the folder, which needs 12 GiB; `OBENTO_BENCH_ROUNDS` sets the number of rounds; `OBENTO_BENCH_SCALE`
+//! divides the sizes, for a trial run.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,7 +16,8 @@ use anyhow::{Context as _, Result, ensure};
 use obento_testkit::oracle::{Oracle, program};
 use obento_testkit::require;
 
-/// No new round of a comparison begins after this; `mke2fs -d` takes minutes for one of some.
+/// No new round of a comparison begins after this time: `mke2fs -d` takes minutes for one round of some
+/// lines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
@@ -51,7 +54,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The cost of a file among 10,000 and among 1,000,000, and the memory that takes.
+/// The cost of a file among 10,000 and among 1,000,000, and the peak memory.
 fn flat(folder: &Path, scale: u64) -> Result<()> {
     let mut costs = Vec::new();
     for count in [10_000 / scale.min(100), 100_000 / scale.min(1000), 1_000_000 / scale] {
@@ -72,7 +75,7 @@ fn flat(folder: &Path, scale: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether a line is asked for: all of them, if none is named.
+/// Returns whether a line is selected: without arguments, all lines are.
 fn chosen(line: &str) -> bool {
     let mut names = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
     names.peek().is_none() || names.any(|name| name == line)
@@ -82,7 +85,7 @@ fn rounds() -> usize {
     usize::try_from(number("ROUNDS", 5)).unwrap_or(1).max(1)
 }
 
-/// What `OBENTO_BENCH_NAME` says.
+/// Returns the value of the variable `OBENTO_BENCH_NAME`.
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(format!("OBENTO_BENCH_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -109,15 +112,15 @@ fn files(tree: &Path, directories: u64, each: u64, len: u64) -> Result<()> {
     Ok(())
 }
 
-/// What a command took, in seconds.
+/// The cost of a command, in seconds.
 #[derive(Clone, Copy)]
 struct Time {
     clock: f64,
-    /// User and system, of the programs that were started.
+    /// User and system time of the started programs.
     cpu: f64,
 }
 
-/// When a command began.
+/// The start of a command.
 struct Start(Instant, f64);
 
 impl Start {
@@ -130,7 +133,8 @@ impl Start {
     }
 }
 
-/// The processors' time of all programs that were started and waited for: `cutime` and `cstime` of proc(5), in hundredths.
+/// Returns the processor time of all child processes that have ended: `cutime` and `cstime` of proc(5), in
+/// hundredths.
 fn children() -> Result<f64> {
     let text = fs::read_to_string("/proc/self/stat")?;
     let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
@@ -138,7 +142,7 @@ fn children() -> Result<f64> {
     Ok(ticks.iter().sum::<f64>() / 100.0)
 }
 
-/// Who else makes it, and how long that takes, with a sync.
+/// Runs another program that builds the image. Returns its time with a sync.
 type Other<'a> = (&'a str, Box<dyn Fn() -> Result<Time> + 'a>);
 
 fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
@@ -156,7 +160,7 @@ fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
                 .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", inodes, "-d"])
                 .arg(tree)
                 .arg(&image);
-            // It takes 150,000 inodes of 256 bytes, however few the tree needs.
+            // The program creates 150,000 inodes of 256 bytes, even if the tree needs fewer.
             run(command.arg(format!("{}k", (size >> 10) + (64 << 10))))?;
             synced(&image, &start)
         }),
@@ -203,13 +207,13 @@ fn compare(folder: &Path, name: &str, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What obento finds the image to need, for programs that want to be told.
+/// Returns the size that obento calculates for the image, for programs that require one.
 fn size_of_image(folder: &Path, tree: &Path) -> Result<u64> {
     obento(folder, tree)?;
     Ok(fs::metadata(folder.join("ours.img"))?.len())
 }
 
-/// Builds, and answers the time with a sync, and the most memory in KiB.
+/// Builds the image. Returns the time with a sync, and the peak memory in KiB.
 fn obento(folder: &Path, tree: &Path) -> Result<(Time, u64)> {
     let image = folder.join("ours.img");
     let _ = fs::remove_file(&image);
@@ -220,7 +224,7 @@ fn obento(folder: &Path, tree: &Path) -> Result<(Time, u64)> {
     Ok((synced(&image, &start)?, peak))
 }
 
-/// Waits for a child and answers the most memory that it was seen with, in KiB.
+/// Waits for a child. Returns its peak memory in KiB, as observed.
 fn peak_memory(mut child: std::process::Child) -> Result<u64> {
     let status = PathBuf::from(format!("/proc/{}/status", child.id()));
     let mut peak = 0;

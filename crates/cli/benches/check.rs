@@ -1,9 +1,9 @@
-//! Checking an image with obento beside e2fsck: `cargo bench -p obento-cli --bench check`.
+//! Compares checking an image with e2fsck: `cargo bench -p obento-cli --bench check`.
 //!
-//! Each line is a ratio of whole commands, `obento check -n` to `e2fsck -fn` on the same image file, the median of paired
-//! rounds, with the peak of memory of each (`VmHWM`, looked at every few milliseconds). What is read is in the page
-//! cache on both sides. Names of lines on the command line choose among them; `OBENTO_BENCH_DIR` chooses the folder,
-//! which needs 8 GiB; `OBENTO_BENCH_ROUNDS` the rounds.
+//! Each line is a ratio of whole commands, `obento check -n` to `e2fsck -fn` on the same image file: the
+//! median of paired rounds, with the peak memory of each (`VmHWM`, read every few milliseconds). All data is
+//! in the page cache on both sides. Arguments select lines by name. `OBENTO_BENCH_DIR` sets the folder, which
+//! needs 8 GiB, and `OBENTO_BENCH_ROUNDS` the number of rounds.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Whether a line is asked for: all of them, if none is named.
+/// Returns whether a line is selected: without arguments, all lines are.
 fn chosen(line: &str) -> bool {
     let mut names = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
     names.peek().is_none() || names.any(|name| name == line)
@@ -64,7 +64,7 @@ fn scratch() -> PathBuf {
     std::env::var_os("OBENTO_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// Makes the image and fills it by `obento import`.
+/// Creates the image, and fills it by `obento import`.
 fn make(folder: &Path, line: &Line) -> Result<PathBuf> {
     let image = folder.join(line.name);
     File::create(&image)?.set_len(line.len)?;
@@ -88,7 +88,7 @@ fn make(folder: &Path, line: &Line) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// A tar of `files` files of one byte, [`WIDTH`] in a directory.
+/// Returns an archive of `files` files of one byte, [`WIDTH`] in a directory.
 fn write_tar(out: &mut impl std::io::Write, files: u64) -> Result<()> {
     for number in 0..files {
         let directory = number / WIDTH;
@@ -104,7 +104,7 @@ fn write_tar(out: &mut impl std::io::Write, files: u64) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A header of POSIX ustar.
+/// Returns a header of POSIX ustar.
 fn header(name: &str, kind: u8, len: u64) -> [u8; 512] {
     let mut block = [0; 512];
     let mut put = |at: usize, text: &[u8]| block[at..at + text.len()].copy_from_slice(text);
@@ -122,10 +122,10 @@ fn header(name: &str, kind: u8, len: u64) -> [u8; 512] {
     block
 }
 
-/// What one run took.
+/// The cost of one run.
 struct Run {
     time: Duration,
-    /// Peak of memory in KiB.
+    /// Peak memory in KiB.
     memory: u64,
 }
 
@@ -162,7 +162,7 @@ fn obento() -> Command {
     Command::new(std::env::var_os("OBENTO_BENCH_COMMAND").unwrap_or(env!("CARGO_BIN_EXE_obento").into()))
 }
 
-/// Runs a command to its end; its output is thrown away.
+/// Runs a command to its end and discards its output.
 fn run(command: &mut Command) -> Result<Run> {
     let started = Instant::now();
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;

@@ -1,10 +1,11 @@
-//! Changing an image with obento beside mounting it: `cargo bench -p obento-cli --bench editing` (as root).
+//! Compares changing an image with mounting it: `cargo bench -p obento-cli --bench editing` (as root).
 //!
-//! Each line is a ratio of whole commands, obento to the kernel's ext4 on a loop mount of an identical image in the same
-//! folder, the median of paired rounds. Counted on both sides: opening or mounting, the work, closing or unmounting, and
-//! a sync of the image file. What is read is in the page cache on both sides. Names of lines on the command line choose
-//! among them; `OBENTO_BENCH_DIR` chooses the folder, which needs 16 GiB; `OBENTO_BENCH_ROUNDS` the rounds, and
-//! `OBENTO_BENCH_DIRECTORIES` and `OBENTO_BENCH_MIB` smaller trees and files, to see that it runs.
+//! Each line is a ratio of whole commands, obento to the kernel's ext4 on a loop mount of an identical image
+//! in the same folder: the median of paired rounds. Both sides include opening or mounting, the work, closing
+//! or unmounting, and a sync of the image file. All data is in the page cache on both sides. Arguments select
+//! lines by name. `OBENTO_BENCH_DIR` sets the folder, which needs 16 GiB, `OBENTO_BENCH_ROUNDS` the number of
+//! rounds, and `OBENTO_BENCH_DIRECTORIES` and `OBENTO_BENCH_MIB` the sizes of smaller trees and files, for a
+//! trial run.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Whether a line is asked for: all of them, if none is named.
+/// Returns whether a line is selected: without arguments, all lines are.
 fn chosen(line: &str) -> bool {
     let mut names = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
     names.peek().is_none() || names.any(|name| name == line)
@@ -44,7 +45,7 @@ fn rounds() -> usize {
     usize::try_from(number("ROUNDS", 7)).unwrap_or(1).max(1)
 }
 
-/// What `OBENTO_BENCH_NAME` says.
+/// Returns the value of the variable `OBENTO_BENCH_NAME`.
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(format!("OBENTO_BENCH_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -102,7 +103,7 @@ fn large_file(folder: &Path) -> Result<()> {
     )
 }
 
-/// Two images, made anew from one for each round.
+/// Two images, copied from one original for each round.
 struct Sides {
     pristine: PathBuf,
     image: PathBuf,
@@ -181,13 +182,13 @@ fn obento(arguments: &[&std::ffi::OsStr]) -> Result<Duration> {
     time(Command::new(command).args(arguments))
 }
 
-/// Runs a command to its end; its output is thrown away.
+/// Runs a command to its end and discards its output.
 fn time(command: &mut Command) -> Result<Duration> {
     let started = Instant::now();
     let output =
         command.stdout(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
     let elapsed = started.elapsed();
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {}\n{told}", output.status);
+    let reported = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}\n{reported}", output.status);
     Ok(elapsed)
 }

@@ -1,11 +1,15 @@
-//! The kernel engine beside the host's own kernel: `cargo bench -p obento-cli --bench engine`, as root.
+//! Compares the kernel engine with the kernel of the host: `cargo bench -p obento-cli --bench engine`, as
+//! root.
 //!
-//! Each line is a ratio of whole commands, the median of paired rounds: `obento cp` beside `mount`, `cp` and `umount` of a loop
-//! device, both until all is on stable storage. `first` has no peer: the time from the start of the command until the bytes of a
-//! small file are there. What is read is in the page cache. Names of lines on the command line choose among them (`first`, `out`,
-//! `in`, `large`); `OBENTO_BENCH_DIR` chooses the folder, which needs 5 GiB; `OBENTO_BENCH_ROUNDS` the rounds.
+//! Each line is a ratio of whole commands, the median of paired rounds: `obento cp`, and `mount`, `cp` and
+//! `umount` of a loop device, both until all data is on stable storage. `first` has no peer: it is the time
+//! from the start of the command until the bytes of a small file arrive. All data is in the page cache.
+//! Arguments select lines by name (`first`, `out`, `in`, `large`). `OBENTO_BENCH_DIR` sets the folder, which
+//! needs 5 GiB, and `OBENTO_BENCH_ROUNDS` the number of rounds.
 
 mod pairs;
+#[path = "pairs/trees.rs"]
+mod trees;
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -16,18 +20,19 @@ use anyhow::{Result, ensure};
 use obento_testkit::oracle::{Oracle, program};
 use obento_testkit::require;
 
-use pairs::{Run, chosen, compare, head, number, obento, run, scratch, succeed, sync_file};
+use pairs::{Run, chosen, compare, head, number, obento, run, scratch};
+use trees::{succeed, sync_file};
 
 /// The many files, of 8.6 KB on average.
 const FILES: u64 = 5_000;
 const DIRECTORIES: u64 = 50;
 const LONGEST: u64 = 26_000;
-/// What they are copied into.
+/// The image into which the many files are copied.
 const VOLUME: u64 = 1 << 30;
-/// Starts whose median is told.
+/// The number of starts whose median is printed.
 const STARTS: u64 = 20;
 
-/// A type, its maker and what makes the volume of a folder.
+/// A type, the program that creates its volumes, and the command that fills a volume from a folder.
 struct Kind {
     name: &'static str,
     maker: &'static str,
@@ -44,7 +49,7 @@ fn main() -> Result<()> {
     let folder = tempfile::Builder::new().prefix("obento-bench-").tempdir_in(scratch())?;
     let folder = folder.path();
     let tree = folder.join("many");
-    pairs::many(&tree, FILES / number("SCALE", 1).max(1), DIRECTORIES, LONGEST)?;
+    trees::many(&tree, FILES / number("SCALE", 1).max(1), DIRECTORIES, LONGEST)?;
     fs::create_dir(folder.join("mnt"))?;
     head();
     for kind in &KINDS {
@@ -118,7 +123,7 @@ fn copy_out(kind: &Kind, folder: &Path, tree: &Path, image: &Path) -> Result<()>
     Ok(fs::remove_dir_all(&out)?)
 }
 
-/// From the start of the command to a small file's bytes.
+/// Measures the time from the start of the command to the bytes of a small file.
 fn first(kind: &Kind, tree: &Path, image: &Path) -> Result<()> {
     let file = "directory-007/file0002.bin";
     let expected = fs::read(tree.join(file))?;
@@ -136,10 +141,10 @@ fn first(kind: &Kind, tree: &Path, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file of 1 GiB out, beside a copy of a file of the host.
+/// Copies a file of 1 GiB out of an image, and a file of the host.
 fn large(kind: &Kind, folder: &Path, image: &Path) -> Result<()> {
     let (file, out) = (folder.join("large"), folder.join("out"));
-    let mut dice = pairs::Dice(3);
+    let mut dice = trees::Dice(3);
     let block: Vec<u8> = (0..1 << 20).map(|_| dice.next().to_le_bytes()[0]).collect();
     let bytes = block.repeat(usize::try_from((1024 / number("SCALE", 1)).max(1))?);
     fs::write(&file, bytes)?;
@@ -172,7 +177,7 @@ fn cp(from: &Path, to: &Path) -> Command {
     command
 }
 
-/// From mount to unmount, with what `work` says to run on the mount point, and a sync of the image.
+/// Mounts, runs `work` on the mount point, unmounts, and syncs the image.
 fn mounted(
     folder: &Path,
     image: &Path,

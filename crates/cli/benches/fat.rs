@@ -1,13 +1,16 @@
-//! FAT with obento beside mtools and mkfs.fat: `cargo bench -p obento-cli --bench fat`.
+//! Compares FAT volumes of obento with mtools and mkfs.fat: `cargo bench -p obento-cli --bench fat`.
 //!
-//! Each line is a ratio of whole commands, the median of paired rounds, with the peak of obento's memory (`VmHWM`, looked at
-//! every few milliseconds). The time of each side ends when all that it made is on stable storage: a sync of the image, or of
-//! the file system of the folder, counts on both sides. What is read is in the page cache; what a round made is removed, and
-//! empty volumes are made, outside of the time. Names of lines on the command line choose among them (`in`, `out`, `esp`);
-//! `OBENTO_BENCH_DIR` chooses the folder, which needs 5 GiB; `OBENTO_BENCH_ROUNDS` the rounds, `OBENTO_BENCH_COMMAND` another
-//! obento, and `OBENTO_BENCH_SCALE` divides the count of files, to see that it runs.
+//! Each line is a ratio of whole commands, the median of paired rounds, with the peak memory of obento
+//! (`VmHWM`, read every few milliseconds). The time of each side ends when its output is on stable storage,
+//! after a sync of the image or of the file system of the folder. All data is in the page cache. The time
+//! does not include the removal of the output of a round and the creation of empty volumes. Arguments select
+//! lines by name (`in`, `out`, `esp`). `OBENTO_BENCH_DIR` sets the folder, which needs 5 GiB,
+//! `OBENTO_BENCH_ROUNDS` the number of rounds, `OBENTO_BENCH_COMMAND` another obento, and
+//! `OBENTO_BENCH_SCALE` a divisor of the number of files, for a trial run.
 
 mod pairs;
+#[path = "pairs/trees.rs"]
+mod trees;
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -19,11 +22,12 @@ use anyhow::{Context as _, Result};
 use obento_testkit::oracle::{Oracle, program};
 use obento_testkit::require;
 
-use pairs::{Dice, Run, chosen, compare, head, number, obento, run, scratch, succeed, sync_file};
+use pairs::{Run, chosen, compare, head, number, obento, run, scratch};
+use trees::{Dice, succeed, sync_file};
 
 /// The many files.
 const FILES: u64 = 20_000;
-/// What the many files are copied into.
+/// The image into which the many files are copied.
 const VOLUME: u64 = 2 << 30;
 /// The system partition that is built.
 const ESP: u64 = 512 << 20;
@@ -38,7 +42,7 @@ fn main() -> Result<()> {
     head();
     if chosen("in") || chosen("out") {
         let tree = folder.join("many");
-        pairs::many(&tree, FILES / number("SCALE", 1).max(1), 200, 64 << 10)?;
+        trees::many(&tree, FILES / number("SCALE", 1).max(1), 200, 64 << 10)?;
         if chosen("in") {
             copy_in(folder, &tree)?;
         }
@@ -53,8 +57,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What lies on a system partition with a few kernels: boot loaders, entries, fonts, kernels of 8 to 14 MiB, initial file systems
-/// of 20 to 60 MiB; about 235 MiB.
+/// Creates the contents of a system partition with a few kernels: boot loaders, entries, fonts, kernels of 8
+/// to 14 MiB, initial file systems of 20 to 60 MiB; about 235 MiB.
 fn esp(tree: &Path) -> Result<()> {
     let mut dice = Dice(2);
     let block: Vec<u8> = (0..1 << 20).map(|_| dice.next().to_le_bytes()[0]).collect();
@@ -150,7 +154,7 @@ fn build(folder: &Path) -> Result<()> {
     Ok(fs::remove_dir_all(&tree)?)
 }
 
-/// A file of holes with an empty FAT32 in it.
+/// Creates a sparse file with an empty FAT32 volume.
 fn format(image: &Path, len: u64) -> Result<()> {
     File::create(image)?.set_len(len)?;
     succeed(program("mkfs.fat").args(["-F", "32"]).arg(image))
@@ -160,7 +164,7 @@ fn check(image: &Path) -> Result<()> {
     succeed(program("fsck.fat").arg("-n").arg(image))
 }
 
-/// mcopy with directories and without questions.
+/// mcopy for directories, without questions.
 fn mcopy(image: &Path) -> Command {
     let mut command = program("mcopy");
     command.args(["-s", "-n", "-Q", "-i"]).arg(image);

@@ -1,11 +1,12 @@
-//! A mount of obento's beside the kernel's ext4 and fuse2fs: `cargo bench -p obento-cli --bench mount` (as root).
+//! Compares a mount of obento with the kernel's ext4 and with fuse2fs: `cargo bench -p obento-cli --bench mount` (as
+//! root).
 //!
-//! Each line is a load. What it needs is prepared once, by the kernel, and every run begins with a copy of that image in
-//! one folder of the host, so that all find the same; the sides take turns, the other way round every second time. What is
-//! counted is said per load, and ends when all is durable. The table, in Markdown, has medians in seconds, the spread
-//! of both that are compared, the ratios, and which aims were missed. A round that something else disturbed is
-//! told: reads of cached pages that were no longer there. `OBENTO_BENCH_DIR` chooses the folder, which needs 8 GiB;
-//! `OBENTO_BENCH_ROUNDS` the rounds (fuse2fs runs once); names of lines choose among them.
+//! Each line is a load. The kernel prepares its files once, and every run begins with a copy of that image in one
+//! folder of the host, so that all sides start alike. The sides take turns, in reverse order every second time. Each
+//! load states what is measured, and ends when all changes are durable. The table, in Markdown, contains medians in
+//! seconds, the spread of both compared sides, the ratios, and the missed targets. A disturbed round is marked, for
+//! example if cached pages were dropped before they were read. `OBENTO_BENCH_DIR` sets the folder, which needs 8 GiB of
+//! space, and `OBENTO_BENCH_ROUNDS` the number of rounds (fuse2fs runs once). Arguments select lines by name.
 
 #[path = "mount/loads.rs"]
 mod loads;
@@ -21,7 +22,7 @@ use obento_testkit::require;
 
 use loads::{LOADS, Load, Start};
 
-/// Who mounts.
+/// The server of a mount.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Ordered,
@@ -57,7 +58,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Where and beside what it runs.
+/// The folder, and the sides to compare.
 fn circumstances() -> Result<String> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let load = fs::read_to_string("/proc/loadavg")?;
@@ -96,13 +97,13 @@ fn spread(times: &[f64]) -> String {
     format!("{least:.3} to {most:.3}")
 }
 
-/// Prints a line; whether the aims are kept.
+/// Prints a line. Returns whether it meets the targets.
 fn report(load: &Load, times: [Vec<f64>; 4]) -> bool {
     let [ordered, journal, fuse2fs, obento] = times.each_ref().map(|times| median(times));
     let ratios = [obento / ordered, obento / journal, fuse2fs / obento];
     let kept = load.aims.iter().zip(ratios).enumerate().all(|(at, (aim, ratio))| match aim {
         None => true,
-        // The last is how many times faster.
+        // The last ratio is that of fuse2fs: the mount of obento is this many times faster.
         Some(aim) if at == 2 => ratio >= *aim || ratio.is_nan(),
         Some(aim) => ratio <= *aim,
     });
@@ -132,7 +133,7 @@ fn scratch() -> PathBuf {
     std::env::var_os("OBENTO_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// An image with what `load` needs.
+/// Creates an image with the files of `load`.
 fn prepare(folder: &Path, load: &Load) -> Result<PathBuf> {
     let (image, at) = (folder.join("prepared.img"), folder.join("mnt"));
     fs::create_dir_all(&at)?;
@@ -150,7 +151,8 @@ fn prepare(folder: &Path, load: &Load) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// One round of one side: seconds of the load, and of bringing it to the host's file.
+/// Runs one round of one side. Returns the seconds of the load, and of writing the changes to the file of the
+/// host.
 fn one(folder: &Path, prepared: &Path, side: Side, load: &Load) -> Result<f64> {
     let (image, at) = (folder.join("disk.img"), folder.join("mnt"));
     let _ = fs::remove_file(&image);
@@ -173,7 +175,7 @@ fn timed(load: &Load, at: &Path) -> Result<f64> {
     }
     let begin = Instant::now();
     (load.run)(at)?;
-    // What the kernel gathered goes to the file system, and what that gathered to the disk.
+    // The kernel writes the gathered data to the file system, and the file system to the disk.
     let root = File::open(at)?;
     rustix::fs::syncfs(&root)?;
     root.sync_all()?;

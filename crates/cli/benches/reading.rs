@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     large_file(folder.path())
 }
 
-/// Where there is room for 12 GiB.
+/// A folder with 12 GiB of free space.
 fn scratch() -> PathBuf {
     std::env::var_os("OBENTO_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
@@ -143,7 +143,7 @@ fn ours_to(arguments: &[&str], image: &Path, output: &Path) -> Result<Duration> 
     time(obento().args(arguments).arg(image).stdout(File::create(output)?))
 }
 
-/// Runs a command to its end; its output, unless it goes to a file, is thrown away.
+/// Runs a command to its end and discards its output, unless it is written to a file.
 fn time(command: &mut Command) -> Result<Duration> {
     let started = Instant::now();
     let quiet = command.stderr(Stdio::null());
@@ -153,7 +153,8 @@ fn time(command: &mut Command) -> Result<Duration> {
     Ok(elapsed)
 }
 
-/// Mount, tool, unmount. `OUT` among the arguments is the folder `out` beside the image, and the mount goes before it.
+/// Mounts, runs the tool, and unmounts. `OUT` among the arguments is the folder `out` beside the image, and
+/// the mount precedes it.
 fn mounted(image: &Path, tool: &str, arguments: &[&str]) -> Result<Duration> {
     let started = Instant::now();
     let mount = LoopMount::new(image, "ro")?;

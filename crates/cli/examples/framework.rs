@@ -1,8 +1,8 @@
-//! What the framework itself costs per call: a driver that has nothing to do, through the library and behind a mount.
+//! The cost of the framework for each call: a driver that does nothing, through the library and behind a mount.
 //!
-//! `cargo run --release -p obento-cli --example framework -- measure`; with other arguments this is the command `obento`
-//! with that driver in its registry, which is how the mount is made. The least of five rounds is told: what else the machine
-//! did only adds to it.
+//! Run `cargo run --release -p obento-cli --example framework -- measure`. With other arguments this is the command
+//! `obento` with that driver in its registry, which creates the mount. The least of five rounds is printed, because
+//! other work of the machine only adds time.
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -29,8 +29,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Tells what one of [`CALLS`] calls takes, each with a number that no call had before.
-fn tell(host: &str, what: &str, mut call: impl FnMut(u32)) {
+/// Prints the time of each of [`CALLS`] calls; each call has a number that no earlier call had.
+fn report(host: &str, what: &str, mut call: impl FnMut(u32)) {
     let round = |round: u32, call: &mut dyn FnMut(u32)| {
         let begin = Instant::now();
         (round * CALLS..(round + 1) * CALLS).for_each(call);
@@ -42,7 +42,7 @@ fn tell(host: &str, what: &str, mut call: impl FnMut(u32)) {
 
 fn library() {
     let (digits, null) = (|n: u32| n.to_string().into_bytes(), Null(Access::ReadWrite));
-    tell("driver alone", "lookup and attributes", |n| {
+    report("driver alone", "lookup and attributes", |n| {
         let name = digits(n);
         let found = null.lookup(Ino(1), Name::new(&name).expect("digits are a name"));
         black_box(null.getattr(found.expect("every number is there"))).expect("it is there");
@@ -51,15 +51,15 @@ fn library() {
     let root = vfs.root();
     let resolve =
         |path: &[u8]| vfs.resolve(&root, path, Symlinks::Keep, &Caller::Owner).expect("it is there");
-    tell("library", "path of a file met first, and its attributes", |n| {
+    report("library", "path of a file met first, and its attributes", |n| {
         black_box(resolve(&digits(n)).attr()).expect("it is there");
     });
-    tell("library", "path of a file that is known, and its attributes", |_| {
+    report("library", "path of a file that is known, and its attributes", |_| {
         black_box(resolve(b"7").attr()).expect("it is there");
     });
     let node = resolve(b"8");
     let mut buf = [0; 4096];
-    tell("library", "4 KiB read", |n| {
+    report("library", "4 KiB read", |n| {
         black_box(node.read_at(u64::from(n) * 4096, &mut buf)).expect("it is there");
     });
     changed(&vfs);
@@ -74,16 +74,16 @@ fn changed(vfs: &Vfs) {
         black_box(vfs.create(caller, &root, name, &new)).expect("all is made");
         text
     };
-    tell("library", "a file is made", |n| drop(create(format!("made{n}"))));
-    tell("library", "a file is made and removed", |n| {
+    report("library", "a file is made", |n| drop(create(format!("made{n}"))));
+    report("library", "a file is made and removed", |n| {
         let text = create(format!("gone{n}"));
         vfs.unlink(caller, &root, Name::new(text.as_bytes()).expect("it is a name")).expect("all is removed");
     });
     let node = vfs.resolve(&root, b"8", Symlinks::Keep, caller).expect("it is there");
-    tell("library", "4 KiB write over what is there", |n| {
+    report("library", "4 KiB write over what is there", |n| {
         black_box(node.write_at(u64::from(n) * 4096, &[7; 4096])).expect("all is written");
     });
-    tell("library", "permissions are set", |n| {
+    report("library", "permissions are set", |n| {
         let mode = Some(Mode::new(0o600 + (n % 8) as u16));
         let change = SetAttr { mode, ..SetAttr::default() };
         black_box(vfs.set_attr(caller, &node, &change)).expect("all is set");
@@ -96,10 +96,10 @@ fn mounted() {
     fs::write(&image, [MAGIC.as_slice(), &[0; 4088]].concat()).expect("an image");
     fs::create_dir(&at).expect("a folder to mount at");
     command(&["mount", "-o", "rw"], &[&image, &at]);
-    tell("FUSE", "stat of a file met first: a LOOKUP", |n| {
+    report("FUSE", "stat of a file met first: a LOOKUP", |n| {
         black_box(fs::symlink_metadata(at.join(n.to_string()))).expect("it is there");
     });
-    tell("FUSE", "stat of a file that the kernel knows", |_| {
+    report("FUSE", "stat of a file that the kernel knows", |_| {
         black_box(fs::symlink_metadata(at.join("7"))).expect("it is there");
     });
     // Its bits differ between processors.
@@ -112,22 +112,22 @@ fn mounted() {
         .expect("it opens");
     let mut buf = vec![0; 4096 * 2];
     let aligned = buf.as_ptr().align_offset(4096);
-    tell("FUSE", "4 KiB read past the page cache: a READ", |n| {
+    report("FUSE", "4 KiB read past the page cache: a READ", |n| {
         read(&file, u64::from(n) * 4096, &mut buf[aligned..aligned + 4096]);
     });
-    tell("FUSE", "4 KiB write past the page cache: a WRITE", |n| {
+    report("FUSE", "4 KiB write past the page cache: a WRITE", |n| {
         black_box(file.write_at(&buf[aligned..aligned + 4096], u64::from(n) * 4096)).expect("all is written");
     });
     drop(file);
-    tell("FUSE", "a file is made: LOOKUP, CREATE and RELEASE", |n| {
+    report("FUSE", "a file is made: LOOKUP, CREATE and RELEASE", |n| {
         black_box(File::create_new(at.join(format!("made{n}")))).expect("all is made");
     });
-    tell("FUSE", "a file is made and removed: these and an UNLINK", |n| {
+    report("FUSE", "a file is made and removed: these and an UNLINK", |n| {
         let path = at.join(format!("gone{n}"));
         black_box(File::create_new(&path)).expect("all is made");
         fs::remove_file(path).expect("all is removed");
     });
-    tell("FUSE", "permissions are set: a SETATTR", |n| {
+    report("FUSE", "permissions are set: a SETATTR", |n| {
         fs::set_permissions(at.join("8"), fs::Permissions::from_mode(0o600 + n % 8)).expect("all is set");
     });
     command(&["umount"], &[&at]);

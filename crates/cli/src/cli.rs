@@ -15,7 +15,7 @@ use crate::commands::Command;
 use crate::context::Context;
 use crate::output::Stop;
 use crate::parse::size::{engine_memory, positive_size};
-use crate::shown::ShownWords;
+use crate::shown::PresentationOptions;
 
 /// Lists, reads, copies, changes, creates and checks file systems in disk images, without root and without mounting.
 #[derive(Parser, Debug)]
@@ -35,7 +35,7 @@ pub struct Cli {
     short_fs_type: Option<String>,
     /// The short form of --mount-options, before the subcommand
     #[arg(short = 'o', value_name = "WORDS", hide = true)]
-    short_shown: Option<ShownWords>,
+    short_shown: Option<PresentationOptions>,
     #[command(flatten)]
     pub global: GlobalOptions,
     #[command(subcommand)]
@@ -45,10 +45,10 @@ pub struct Cli {
 /// The options of every subcommand.
 #[derive(Args, Debug, Default)]
 pub struct GlobalOptions {
-    /// Open the volume as TYPE (ext2, ext3, ext4, exfat, ntfs, vfat, xv6) without checking its signature
+    /// Open the volume as TYPE (bcachefs, ext2, ext3, ext4, exfat, lfs, ntfs, vfat, xv6) without checking its signature
     #[arg(long, global = true, value_name = "TYPE", help_heading = "Opening images", display_order = 900)]
     pub fs_type: Option<String>,
-    /// Show the state before the journal instead of replaying the journal in memory
+    /// Show the volume without the changes in its journal; by default, the journal is replayed in memory
     #[arg(long, global = true, help_heading = "Opening images", display_order = 901)]
     pub no_replay: bool,
     /// Use the super block in block N of the volume
@@ -87,7 +87,7 @@ pub struct GlobalOptions {
         help_heading = "Opening images",
         display_order = 907
     )]
-    pub shown: Option<ShownWords>,
+    pub shown: Option<PresentationOptions>,
     /// Open volumes with obento's own drivers only, or with the Linux kernel only. By default the kernel opens the types that
     /// have no driver
     #[arg(long, global = true, value_name = "ENGINE", help_heading = "Opening images", display_order = 908)]
@@ -125,7 +125,7 @@ pub struct GlobalOptions {
         help_heading = "Output",
         display_order = 911
     )]
-    pub color: When,
+    pub color: TerminalUse,
     /// Do not show a progress bar
     #[arg(long, global = true, help_heading = "Output", display_order = 912)]
     pub no_progress: bool,
@@ -133,7 +133,7 @@ pub struct GlobalOptions {
 
 /// When to use features that only a terminal supports.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum When {
+pub enum TerminalUse {
     /// If the output is a terminal
     #[default]
     Auto,
@@ -242,8 +242,46 @@ impl Cli {
 /// The arguments are wrong, or request help or the version.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let mut command = crate::help::command();
+    let arguments = with_counts(&command, arguments);
     let matches = command.try_get_matches_from_mut(arguments)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// The options that a number alone stands for: `head -20` is `head -n 20`.
+///
+/// The last part are the options whose value is the next word, which may look like a number alone.
+const COUNTS: &[(&str, &str, &[&str])] = &[
+    ("head", "-n", &["-n", "-c"]),
+    ("tail", "-n", &["-n", "-c"]),
+    ("grep", "-C", &["-A", "-B", "-C", "-e", "-f", "-m"]),
+];
+
+/// Replaces `-20` after a command of [`COUNTS`] by its option and the number.
+fn with_counts(command: &clap::Command, arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = arguments.into_iter().collect();
+    let names = words.iter().enumerate().skip(1).filter_map(|(at, word)| Some((at, word.to_str()?)));
+    let mut names = names.filter(|(_, word)| command.find_subcommand(word).is_some());
+    let found = names.next().and_then(|(at, name)| {
+        COUNTS.iter().find(|(known, ..)| *known == name).map(|(_, option, values)| (at, *option, *values))
+    });
+    let Some((at, option, values)) = found else { return words };
+    let is_number = |word: &OsString| {
+        let digits = word.as_encoded_bytes().strip_prefix(b"-");
+        digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+    };
+    let mut rest = words.split_off(at + 1).into_iter();
+    for word in rest.by_ref() {
+        let is_value = words.last().is_some_and(|last| values.iter().any(|value| last == *value));
+        match is_number(&word) && !is_value {
+            true => words.extend([option.into(), OsString::from(&word.to_string_lossy()[1..])]),
+            false => words.push(word),
+        }
+        if words.last().is_some_and(|last| last == "--") {
+            break;
+        }
+    }
+    words.extend(rest);
+    words
 }
 
 /// Parses the arguments, runs the subcommand with the drivers of `registry`, and returns the exit code of the process.
@@ -287,7 +325,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
     if let Some(Stop::Output(error)) = stop
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
-        context.warn(&crate::report::Report::new("cannot write to standard output", error));
+        context.warn(&crate::report::Report::standard_output(error));
     }
     context.status()
 }
@@ -300,6 +338,27 @@ fn is_check() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_alone_is_a_count() {
+        let words = |line: &str| {
+            let words = with_counts(&crate::help::command(), line.split(' ').map(OsString::from));
+            words.join(std::ffi::OsStr::new(" ")).into_string().unwrap()
+        };
+        for (line, expected) in [
+            ("obento head -20 a:/b", "obento head -n 20 a:/b"),
+            ("obento -t ext4 tail -5 a:/b", "obento -t ext4 tail -n 5 a:/b"),
+            ("obento head -n -5 a:/b", "obento head -n -5 a:/b"),
+            ("obento grep -c -2 x a:/b", "obento grep -c -C 2 x a:/b"),
+            ("obento grep -e -2 a:/b", "obento grep -e -2 a:/b"),
+            ("obento find head -size -5", "obento find head -size -5"),
+            ("obento head -- -5", "obento head -- -5"),
+        ] {
+            assert_eq!(words(line), expected);
+        }
+    }
+
     #[test]
     fn the_command_tree_is_consistent() {
         crate::help::command().debug_assert();

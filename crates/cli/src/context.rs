@@ -13,8 +13,8 @@ use obento::interrupt;
 use obento::sandbox::{self, Rights};
 use obento::{Access, Address, HostEntry, Registry};
 
-use crate::cli::{GlobalOptions, When};
-use crate::open::{Inside, Opener};
+use crate::cli::{GlobalOptions, TerminalUse};
+use crate::open::{Opener, ShellImage};
 use crate::report::{Report, printable};
 
 /// The environment variable that forbids changes.
@@ -32,7 +32,7 @@ pub struct Context {
     is_confined: Cell<bool>,
     opener: Rc<RefCell<Opener>>,
     /// In a shell, the image that paths refer to.
-    inside: Option<Rc<Inside>>,
+    inside: Option<Rc<ShellImage>>,
     /// The progress bar that is hidden while a message is printed.
     bar: RefCell<Option<ProgressBar>>,
 }
@@ -54,7 +54,7 @@ impl Context {
 
     /// Creates the context of one command of a shell: it shares the open images, resolves paths in the image of the shell, and has its own
     /// status.
-    pub fn of_line(&self, options: GlobalOptions, inside: Rc<Inside>) -> Self {
+    pub fn of_line(&self, options: GlobalOptions, inside: Rc<ShellImage>) -> Self {
         Self {
             opener: self.opener.clone(),
             inside: Some(inside),
@@ -63,7 +63,7 @@ impl Context {
     }
 
     /// Returns the image that paths refer to, in a shell.
-    pub fn inside(&self) -> Option<&Inside> {
+    pub fn inside(&self) -> Option<&ShellImage> {
         self.inside.as_deref()
     }
 
@@ -115,7 +115,7 @@ impl Context {
     /// This is a shell that opened the image of `address`, written as `shown`, read-only.
     pub fn expect_open_for_change(&self, address: &Address, shown: &[u8]) -> Result<(), Report> {
         let is_shut =
-            |inside: &Inside| inside.access == Access::ReadOnly && inside.root.image == address.image;
+            |inside: &ShellImage| inside.access == Access::ReadOnly && inside.root.image == address.image;
         match self.inside().is_some_and(is_shut) {
             true => Err(Report::on("cannot change", shown, "the image is open read-only")),
             false => Ok(()),
@@ -149,9 +149,9 @@ impl Context {
     /// Returns whether standard output has colours.
     pub fn colors(&self) -> bool {
         match self.options.color {
-            When::Always => true,
-            When::Never => false,
-            When::Auto => {
+            TerminalUse::Always => true,
+            TerminalUse::Never => false,
+            TerminalUse::Auto => {
                 io::stdout().is_terminal()
                     && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
                     && std::env::var_os("TERM").is_none_or(|v| v != "dumb")
@@ -189,6 +189,11 @@ impl Context {
         self.status.get()
     }
 
+    /// Returns the exit code so far, and starts again with 0: `check` combines the codes of several volumes.
+    pub fn take_status(&self) -> u8 {
+        self.status.replace(0)
+    }
+
     /// Prints a note about an image that was opened successfully.
     pub fn note(&self, image: &[u8], note: impl Display) {
         self.print_line(&format!("{}: note: {note}", printable(image)));
@@ -209,13 +214,13 @@ impl Context {
     }
 
     fn print_line(&self, text: &str) {
-        let tell = || {
+        let emit = || {
             // If standard error is closed, the message cannot be shown.
             let _ = writeln!(io::stderr().lock(), "obento: {text}");
         };
         match &*self.bar.borrow() {
-            Some(bar) => bar.suspend(tell),
-            None => tell(),
+            Some(bar) => bar.suspend(emit),
+            None => emit(),
         }
     }
 }

@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthChar;
 
 /// A way to write a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Style {
+pub enum NameStyle {
     /// The unchanged bytes (`ls -N`, and the default if the output is not a terminal).
     Literal,
     /// `?` for unprintable characters (`ls -q`).
@@ -27,25 +27,25 @@ pub enum Style {
 }
 
 /// Returns `name` in `style`; borrowed if nothing changes.
-pub fn escape(name: &[u8], style: Style) -> Cow<'_, [u8]> {
+pub fn escape(name: &[u8], style: NameStyle) -> Cow<'_, [u8]> {
     match style {
-        Style::Literal => Cow::Borrowed(name),
-        _ if is_plain(name) && style != Style::C => Cow::Borrowed(name),
-        Style::Question => rewrite(name, |out, piece| match piece {
+        NameStyle::Literal => Cow::Borrowed(name),
+        _ if is_plain(name) && style != NameStyle::C => Cow::Borrowed(name),
+        NameStyle::Question => rewrite(name, |out, piece| match piece {
             Piece::Char(c) if is_printable(c) => push(out, c),
             _ => out.push(b'?'),
         }),
-        Style::Escape => rewrite(name, |out, piece| match piece {
+        NameStyle::Escape => rewrite(name, |out, piece| match piece {
             Piece::Char(' ') => out.extend_from_slice(b"\\ "),
             Piece::Char(c) if is_printable(c) && c != '\\' => push(out, c),
             piece => backslash(out, piece),
         }),
-        Style::Backslash => rewrite(name, |out, piece| match piece {
+        NameStyle::Backslash => rewrite(name, |out, piece| match piece {
             Piece::Char(c) if is_printable(c) && c != '\\' => push(out, c),
             piece => backslash(out, piece),
         }),
-        Style::C => Cow::Owned(in_double_quotes(name)),
-        Style::Shell => shell(name),
+        NameStyle::C => Cow::Owned(in_double_quotes(name)),
+        NameStyle::Shell => shell(name),
     }
 }
 
@@ -150,7 +150,7 @@ fn shell(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(shell_always(name))
 }
 
-/// Returns `name` in [`Style::Shell`], always with quotes.
+/// Returns `name` in [`NameStyle::Shell`], always with quotes.
 pub fn shell_always(name: &[u8]) -> Vec<u8> {
     let all = || pieces(name).enumerate();
     let fits_double_quotes = all().all(|(at, piece)| match piece {
@@ -185,7 +185,7 @@ pub fn shell_always(name: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn check(style: Style, name: &[u8], expected: &str) {
+    fn check(style: NameStyle, name: &[u8], expected: &str) {
         assert_eq!(String::from_utf8_lossy(&escape(name, style)), expected, "{style:?}");
     }
 
@@ -205,22 +205,22 @@ mod tests {
             (b"back\\slash", "'back\\slash'"),
             ("grüße".as_bytes(), "grüße"),
         ] {
-            check(Style::Shell, name, expected);
+            check(NameStyle::Shell, name, expected);
         }
     }
 
     #[test]
     fn the_other_styles_are_those_of_ls() {
-        check(Style::Question, b"a\nb\xffc", "a?b?c");
-        check(Style::Escape, b"a b\n\\\x01", "a\\ b\\n\\\\\\001");
-        check(Style::C, b"a \"b\"\t", "\"a \\\"b\\\"\\t\"");
-        check(Style::C, b"plain", "\"plain\"");
-        check(Style::Literal, b"a\nb", "a\nb");
+        check(NameStyle::Question, b"a\nb\xffc", "a?b?c");
+        check(NameStyle::Escape, b"a b\n\\\x01", "a\\ b\\n\\\\\\001");
+        check(NameStyle::C, b"a \"b\"\t", "\"a \\\"b\\\"\\t\"");
+        check(NameStyle::C, b"plain", "\"plain\"");
+        check(NameStyle::Literal, b"a\nb", "a\nb");
     }
 
     #[test]
     fn a_name_cannot_change_the_direction_of_text() {
-        check(Style::Backslash, "a\u{202e}gpj.exe".as_bytes(), "a\\342\\200\\256gpj.exe");
+        check(NameStyle::Backslash, "a\u{202e}gpj.exe".as_bytes(), "a\\342\\200\\256gpj.exe");
     }
 
     #[test]

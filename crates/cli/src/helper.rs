@@ -28,8 +28,8 @@ pub fn main(registry: &Registry) -> Option<ExitCode> {
         _ => return None,
     };
     let code = match translated {
-        Some(Words::Nothing) => 0,
-        Some(Words::Run(words)) => {
+        Some(HelperTask::Nothing) => 0,
+        Some(HelperTask::Run(words)) => {
             if run(words, registry.clone()) == 0 {
                 0
             } else {
@@ -46,7 +46,7 @@ pub fn main(registry: &Registry) -> Option<ExitCode> {
 
 /// The task of a helper.
 #[derive(PartialEq, Eq, Debug)]
-enum Words {
+enum HelperTask {
     /// `-f`: do nothing.
     Nothing,
     /// Run this program with these arguments.
@@ -78,28 +78,28 @@ fn split(arguments: Vec<OsString>, flags: &[u8]) -> Option<Split> {
     Some(split)
 }
 
-fn mount(arguments: Vec<OsString>) -> Option<Words> {
+fn mount(arguments: Vec<OsString>) -> Option<HelperTask> {
     let split = split(arguments, b"sfnvrw")?;
     let [spec, directory] = <[OsString; 2]>::try_from(split.names).ok()?;
     if split.flags.contains(&b'f') {
-        return Some(Words::Nothing);
+        return Some(HelperTask::Nothing);
     }
     let mut words: Vec<OsString> = vec!["obento".into(), "mount".into()];
     words.extend(split.flags.contains(&b's').then(|| "--sloppy".into()));
     words.extend(split.flags.contains(&b'r').then(|| "--read-only".into()));
     words.extend(split.options.into_iter().flat_map(|list| ["-o".into(), list]));
     words.extend(["--".into(), spec, directory]);
-    Some(Words::Run(words))
+    Some(HelperTask::Run(words))
 }
 
-fn umount(arguments: Vec<OsString>) -> Option<Words> {
+fn umount(arguments: Vec<OsString>) -> Option<HelperTask> {
     let split = split(arguments, b"flnrv")?;
     let [directory] = <[OsString; 1]>::try_from(split.names).ok()?;
     let mut words: Vec<OsString> = vec!["obento".into(), "umount".into()];
     words.extend(split.flags.contains(&b'f').then(|| "--force".into()));
     words.extend(split.flags.contains(&b'l').then(|| "--lazy".into()));
     words.extend(["--".into(), directory]);
-    Some(Words::Run(words))
+    Some(HelperTask::Run(words))
 }
 
 #[cfg(test)]
@@ -114,8 +114,8 @@ mod tests {
     fn the_arguments_of_mount_become_those_of_the_subcommand() {
         let called = mount(words("disk.img /mnt -sn -o rw,noatime -t fuse.obento"));
         let run = words("obento mount --sloppy -o rw,noatime -- disk.img /mnt");
-        assert_eq!(called, Some(Words::Run(run)));
-        assert_eq!(mount(words("disk.img /mnt -f")), Some(Words::Nothing));
+        assert_eq!(called, Some(HelperTask::Run(run)));
+        assert_eq!(mount(words("disk.img /mnt -f")), Some(HelperTask::Nothing));
         assert_eq!(mount(words("disk.img")), None);
         assert_eq!(mount(words("disk.img /mnt -x")), None);
     }
@@ -123,6 +123,6 @@ mod tests {
     #[test]
     fn the_arguments_of_umount_become_those_of_the_subcommand() {
         let called = umount(words("/mnt -l -t fuse.obento"));
-        assert_eq!(called, Some(Words::Run(words("obento umount --lazy -- /mnt"))));
+        assert_eq!(called, Some(HelperTask::Run(words("obento umount --lazy -- /mnt"))));
     }
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::escape::is_printable;
 use crate::format::mode::kind_word;
-use crate::format::time::{Clock, Style};
+use crate::format::time::{Clock, TimeStyle};
 
 /// The version of the schema. It changes when a field is removed or changes its meaning, not when a field is added.
 pub const SCHEMA: &str = "obento/1";
@@ -102,7 +102,7 @@ impl Line {
     #[must_use]
     pub fn time(self, key: &str, time: Timestamp) -> Self {
         let mut clock = Clock::new(jiff::tz::TimeZone::UTC, Timestamp::EPOCH);
-        let text = clock.text(&Style::FullIso, time);
+        let text = clock.text(&TimeStyle::FullIso, time);
         self.field(key, text.trim_end_matches(" +0000").replacen(' ', "T", 1) + "Z")
     }
 

@@ -5,13 +5,14 @@
 //!
 //! `cli` is the command line, `help` its help, and `commands` has one file for each subcommand. They share `context` (options,
 //! open images, diagnostics), `parse` (values of options), `output` (standard output and closed pipes), `report` (error messages),
-//! `escape` (names on a terminal), `json` (machine-readable output) and `own` (the programs that create and check a type).
+//! `escape` (names on a terminal), `json` (machine-readable output), `files` (files that are read whole, many at once) and `own` (the programs that create and check a type).
 
 mod change;
 mod cli;
 mod commands;
 mod context;
 mod escape;
+mod files;
 mod find;
 mod format;
 mod help;
@@ -24,6 +25,7 @@ mod parse;
 mod private;
 mod progress;
 mod report;
+mod servers;
 mod shown;
 mod terminal;
 

@@ -9,15 +9,16 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::{
-    Access, Address, Checksums, Error, FileId, HostError, Image, ImageFile, Ino, Locking, Node, Notice,
-    OpenError, Operand, Options, Part, Place, Purpose, Replay, Symlinks, Unpacking, Volume, Writing, engine,
-    is_pattern,
+    Access, Address, Checksums, Error, FileId, FileSelector, HostError, Image, ImageFile, Ino, Locking, Node,
+    Notice, OpenError, Operand, Options, PartSelector, Purpose, Replay, Symlinks, Unpacking, Volume, Writing,
+    engine, is_pattern,
 };
 
 use crate::cli::{EngineChoice, GlobalOptions};
 use crate::context::Context;
 use crate::progress::Meter;
 use crate::report::Report;
+use crate::servers::Servers;
 use crate::shown::in_vain;
 
 /// What an argument names, with its image opened.
@@ -32,7 +33,7 @@ pub enum Opened {
 #[derive(Clone)]
 pub struct Location {
     pub volume: Rc<Volume>,
-    pub place: Place,
+    pub place: FileSelector,
     /// The text before the path in messages: `disk.img@2:`.
     pub prefix: Rc<[u8]>,
 }
@@ -47,12 +48,13 @@ pub struct Found {
 /// The open images and volumes, so that each is opened, and its notices are printed, once.
 #[derive(Default)]
 pub struct Opener {
-    images: Vec<Known>,
+    images: Vec<OpenImage>,
     /// Images whose files are open but not decoded yet.
     prepared: Vec<Prepared>,
     /// The files that paths led to, before the process lost access to the host.
     ids: Vec<(PathBuf, Option<FileId>)>,
-    volumes: Vec<KnownVolume>,
+    volumes: Vec<OpenVolume>,
+    servers: Servers,
 }
 
 /// The open files of an image, or the error of opening them.
@@ -63,24 +65,24 @@ struct Prepared {
 }
 
 /// An open image.
-struct Known {
+struct OpenImage {
     path: PathBuf,
     /// The identity of the host file, whatever its path.
     id: Option<FileId>,
     image: Rc<Image>,
     /// Whether its notices were printed.
-    is_told: bool,
+    is_reported: bool,
 }
 
 /// An open volume, with the address that names it.
-struct KnownVolume {
+struct OpenVolume {
     path: PathBuf,
-    part: Option<Part>,
+    part: Option<PartSelector>,
     access: Access,
     prefix: Rc<[u8]>,
     volume: Rc<Volume>,
     /// Whether its hidden attributes were reported as lost.
-    is_loss_told: bool,
+    is_loss_reported: bool,
     /// The number of its notices that were reported.
     reported: usize,
 }
@@ -93,12 +95,17 @@ impl Opener {
 
     /// Returns the image at `path`.
     pub fn image(&mut self, path: &Path, context: &Context) -> Result<Rc<Image>, Report> {
-        self.told_image(path, Access::ReadOnly, context)
+        self.reported_image(path, Access::ReadOnly, context)
     }
 
-    fn told_image(&mut self, path: &Path, access: Access, context: &Context) -> Result<Rc<Image>, Report> {
+    fn reported_image(
+        &mut self,
+        path: &Path,
+        access: Access,
+        context: &Context,
+    ) -> Result<Rc<Image>, Report> {
         let known = self.image_as(path, access, context).map_err(cannot_open)?;
-        if !std::mem::replace(&mut known.is_told, true) {
+        if !std::mem::replace(&mut known.is_reported, true) {
             let name = path.as_os_str().as_bytes();
             known.image.notices().iter().for_each(|notice| context.note(name, notice));
         }
@@ -107,9 +114,14 @@ impl Opener {
 
     /// Returns the image at `path`, which is opened once whatever its path. Errors: InUse if it was opened for reading and is to be
     /// changed.
-    fn image_as(&mut self, path: &Path, access: Access, context: &Context) -> Result<&mut Known, OpenError> {
+    fn image_as(
+        &mut self,
+        path: &Path,
+        access: Access,
+        context: &Context,
+    ) -> Result<&mut OpenImage, OpenError> {
         let id = self.id_of(path);
-        let is_it = |known: &Known| known.path == path || id.is_some() && known.id == id;
+        let is_it = |known: &OpenImage| known.path == path || id.is_some() && known.id == id;
         if access == Access::ReadWrite {
             self.forget_unused(is_it);
         }
@@ -126,13 +138,16 @@ impl Opener {
         let prepared = self.prepared.iter().position(is_of_it);
         let prepared = prepared.map(|index| self.prepared.remove(index).file);
         let image = Rc::new(open_image(path, prepared, access, context)?);
-        self.images.push(Known { path: path.to_owned(), id, image, is_told: false });
+        self.images.push(OpenImage { path: path.to_owned(), id, image, is_reported: false });
         let last = self.images.len() - 1;
         Ok(&mut self.images[last])
     }
 
     /// Opens the files of the image at `path` without decoding them, unless it is open already.
     pub fn prepare(&mut self, path: &Path, access: Access, context: &Context) {
+        if let Some(command) = obento::server_of(path) {
+            return self.servers.start(path, command);
+        }
         let id = FileId::of_path(path);
         self.ids.push((path.to_owned(), id));
         let is_it = |other: &Path, other_id| other == path || id.is_some() && other_id == id;
@@ -152,14 +167,14 @@ impl Opener {
     }
 
     /// Closes an image that was opened for reading and is no longer used, so that another line of a shell can change it.
-    fn forget_unused(&mut self, is_it: impl Fn(&Known) -> bool) {
+    fn forget_unused(&mut self, is_it: impl Fn(&OpenImage) -> bool) {
         let Some(index) = self.images.iter().position(|known| {
             is_it(known) && known.image.access() == Access::ReadOnly && Rc::strong_count(&known.image) == 1
         }) else {
             return;
         };
         let path = &self.images[index].path;
-        let is_of_it = |known: &KnownVolume| known.path == *path;
+        let is_of_it = |known: &OpenVolume| known.path == *path;
         if self.volumes.iter().all(|known| !is_of_it(known) || Rc::strong_count(&known.volume) == 1) {
             self.volumes.retain(|known| !is_of_it(known));
             self.images.remove(index);
@@ -213,7 +228,7 @@ impl Opener {
         access: Access,
         context: &Context,
     ) -> Result<Rc<Volume>, Report> {
-        let serves = |known: &&KnownVolume| {
+        let serves = |known: &&OpenVolume| {
             known.path == address.image
                 && known.part == address.part
                 && (known.access == access || access == Access::ReadOnly)
@@ -221,7 +236,14 @@ impl Opener {
         if let Some(known) = self.volumes.iter().find(serves) {
             return Ok(known.volume.clone());
         }
-        let image = self.told_image(&address.image, access, context)?;
+        if let Some(command) = address.server() {
+            let volume = Rc::new(self.servers.volume(&address.image, command, access)?);
+            let (path, prefix, again) = (address.image.clone(), prefix(address).into(), volume.clone());
+            let (part, is_loss_reported, reported) = (None, false, 0);
+            self.volumes.push(OpenVolume { path, part, access, prefix, volume, is_loss_reported, reported });
+            return Ok(again);
+        }
+        let image = self.reported_image(&address.image, access, context)?;
         let part = address.part.as_ref();
         let volume = match access {
             Access::ReadOnly => image.volume_to_read(part),
@@ -231,8 +253,8 @@ impl Opener {
         let prefix: Rc<[u8]> = prefix(address).into();
         let notices = volume.info().notices;
         let reported = notices.len();
-        let is_told = |notice: &Notice| !matches!(notice, Notice::Hidden { .. });
-        for notice in notices.into_iter().filter(is_told) {
+        let is_reported = |notice: &Notice| !matches!(notice, Notice::Hidden { .. });
+        for notice in notices.into_iter().filter(is_reported) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
             context.note(shown, crate::report::notice(&notice, access, &image));
             if matches!(notice, Notice::BackupSuperBlock { .. }) && can_be_checked(&volume, context) {
@@ -248,16 +270,16 @@ impl Opener {
         }
         let (path, part) = (address.image.clone(), address.part.clone());
         let volume_again = volume.clone();
-        let is_loss_told = false;
-        self.volumes.push(KnownVolume { path, part, access, prefix, volume, is_loss_told, reported });
+        let is_loss_reported = false;
+        self.volumes.push(OpenVolume { path, part, access, prefix, volume, is_loss_reported, reported });
         Ok(volume_again)
     }
 
     /// Reports the attributes that a command requested and a volume hides, once per volume.
     pub fn report_hidden_attributes(&mut self, lost: impl Fn(&Report)) {
-        let missed = |known: &&mut KnownVolume| known.volume.vfs().has_asked_for_xattrs();
-        for known in self.volumes.iter_mut().filter(|known| !known.is_loss_told).filter(missed) {
-            known.is_loss_told = true;
+        let missed = |known: &&mut OpenVolume| known.volume.vfs().has_asked_for_xattrs();
+        for known in self.volumes.iter_mut().filter(|known| !known.is_loss_reported).filter(missed) {
+            known.is_loss_reported = true;
             for notice in known.volume.info().notices {
                 let Notice::Hidden { what, option } = notice else { continue };
                 let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
@@ -327,19 +349,43 @@ fn open_image(
     opened
 }
 
+/// Returns the report that the command needs an image, and `server` is a FUSE server or an NFS export.
+pub fn needs_image(server: &Path) -> Report {
+    Report::on(
+        "cannot use",
+        server.as_os_str().as_bytes(),
+        "it is a file server, and this command needs an image",
+    )
+    .help(
+        "commands that read files take such addresses: ls, tree, cat, stat, find, du, cp, export, diff, grep",
+    )
+}
+
 /// Returns the report of an image that cannot be opened, with the option that opens it.
 pub fn cannot_open(error: OpenError) -> Report {
     let report = Report::plain(&error);
     match error {
-        OpenError::Host(HostError::Unsupported { format: "qcow2", path, .. }) => {
+        OpenError::Missing { image } if obento::server_of(&image).is_some() => needs_image(&image),
+        OpenError::Host(HostError::Unsupported { format, path, feature }) => {
             let image = crate::report::subject(path.as_os_str().as_bytes());
-            report.help(format!("convert the image: qemu-img convert -O qcow2 {image} plain.qcow2"))
+            match (format, &*feature) {
+                (_, feature) if feature.contains("qemu-img check") => {
+                    report.help(format!("repair the image: qemu-img check -r all {image}"))
+                }
+                (_, "encryption") => {
+                    report.help("decrypt the image first, for example with qemu-img convert")
+                }
+                ("qcow2" | "vhd" | "vhdx" | "vmdk" | "vdi", _) => {
+                    report.help(format!("convert the image: qemu-img convert -O qcow2 {image} plain.qcow2"))
+                }
+                _ => report,
+            }
         }
         OpenError::Host(HostError::Reference { .. }) => {
             report.help("use --allow-backing if you trust the image: it can name any file that you can read")
         }
         OpenError::Host(HostError::InUse { purpose: Purpose::Read, .. }) => {
-            report.help("use --no-lock to read it anyway; the result may mix old and new contents")
+            report.also("use --no-lock to read it anyway; the result may mix old and new contents")
         }
         _ => report,
     }
@@ -373,7 +419,7 @@ fn prefix(address: &Address) -> Vec<u8> {
 }
 
 /// The image of a shell.
-pub struct Inside {
+pub struct ShellImage {
     /// The root directory of the image.
     pub root: Address,
     /// Whether the image is open for change.
@@ -382,7 +428,7 @@ pub struct Inside {
     pub directory: RefCell<Vec<u8>>,
 }
 
-impl Inside {
+impl ShellImage {
     /// Returns what `argument` names in the shell: a path in its image, `<12>`, `host:PATH`, `image:ADDRESS` or `-`.
     fn operand(&self, argument: &OsStr) -> Result<Operand, Report> {
         let text = argument.as_bytes();
@@ -395,7 +441,8 @@ impl Inside {
         }
         let ino = text.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
         let ino = ino.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
-        let place = ino.map_or_else(|| Place::Path(self.path(text)), |ino| Place::Inode(Ino(ino)));
+        let place =
+            ino.map_or_else(|| FileSelector::Path(self.path(text)), |ino| FileSelector::Inode(Ino(ino)));
         Ok(Operand::Image(Address { place: Some(place), ..self.root.clone() }))
     }
 
@@ -482,7 +529,7 @@ fn open_address(address: Address, context: &Context) -> Result<Location, Report>
 
 /// The meaning of an argument without a path in an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bare {
+pub enum BareOperand {
     /// The root of an image, or the whole image.
     Image,
     /// A host file.
@@ -493,7 +540,7 @@ pub enum Bare {
 /// decoding needs rights: images may name other files (`--allow-backing`), or the kernel engine may have to start a kernel.
 pub fn seal_before_decoding<'a>(
     arguments: impl IntoIterator<Item = &'a OsString>,
-    bare: Bare,
+    bare: BareOperand,
     access: Access,
     context: &Context,
 ) {
@@ -510,7 +557,7 @@ fn has_kernel() -> bool {
 /// Opens the files of the images that `arguments` name. Returns whether they can be decoded without rights.
 pub fn prepare<'a>(
     arguments: impl IntoIterator<Item = &'a OsString>,
-    bare: Bare,
+    bare: BareOperand,
     access: Access,
     context: &Context,
 ) -> bool {
@@ -524,7 +571,7 @@ pub fn prepare<'a>(
             let (operand, address) = (operand(argument, context), address(argument, context));
             let image = match operand {
                 Ok(Operand::Image(address)) => Some(address.image),
-                _ => address.ok().map(|address| address.image).filter(|_| bare == Bare::Image),
+                _ => address.ok().map(|address| address.image).filter(|_| bare == BareOperand::Image),
             };
             if let Some(image) = image {
                 context.opener().prepare(&image, access, context);
@@ -537,7 +584,7 @@ pub fn prepare<'a>(
 /// Returns the place in `volume` that `address` names.
 pub fn location(volume: Rc<Volume>, address: Address) -> Location {
     let prefix = prefix(&address).into();
-    Location { volume, place: address.place.unwrap_or(Place::Path(b"/".to_vec())), prefix }
+    Location { volume, place: address.place.unwrap_or(FileSelector::Path(b"/".to_vec())), prefix }
 }
 
 /// Opens all of `arguments`, gives up rights, and finds the files. Passes each failure to `failed` and continues.
@@ -547,7 +594,7 @@ pub fn find_all(
     context: &Context,
     failed: impl Fn(&Report),
 ) -> Vec<Found> {
-    seal_before_decoding(arguments, Bare::Image, Access::ReadOnly, context);
+    seal_before_decoding(arguments, BareOperand::Image, Access::ReadOnly, context);
     let opened: Vec<_> = arguments.iter().map(|argument| open(argument, context)).collect();
     context.seal();
     let mut found = Vec::new();
@@ -562,7 +609,7 @@ pub fn find_all(
 
 impl Location {
     /// Returns a place in `volume`, which `address` names.
-    pub fn within(volume: Rc<Volume>, address: &Address, place: Place) -> Self {
+    pub fn within(volume: Rc<Volume>, address: &Address, place: FileSelector) -> Self {
         Self { volume, place, prefix: prefix(address).into() }
     }
 
@@ -570,8 +617,8 @@ impl Location {
     pub fn shown(&self) -> Vec<u8> {
         let mut shown = self.prefix.to_vec();
         match &self.place {
-            Place::Path(path) => shown.extend_from_slice(path),
-            Place::Inode(ino) => shown.extend_from_slice(format!("<{ino}>").as_bytes()),
+            FileSelector::Path(path) => shown.extend_from_slice(path),
+            FileSelector::Inode(ino) => shown.extend_from_slice(format!("<{ino}>").as_bytes()),
         }
         shown
     }
@@ -585,9 +632,11 @@ impl Location {
         };
         let failed = |cause: &dyn std::fmt::Display| Report::on(action, self.shown(), cause);
         let pattern = match &self.place {
-            Place::Path(pattern) => pattern,
-            Place::Inode(_) if error == Error::Stale => return Err(failed(&"no file has this inode number")),
-            Place::Inode(_) => return Err(failed(&error)),
+            FileSelector::Path(pattern) => pattern,
+            FileSelector::Inode(_) if error == Error::Stale => {
+                return Err(failed(&"no file has this inode number"));
+            }
+            FileSelector::Inode(_) => return Err(failed(&error)),
         };
         if error != Error::NotFound || !is_pattern(pattern) {
             return Err(failed(&error));
@@ -596,10 +645,10 @@ impl Location {
         if matches.is_empty() {
             return Err(Report::on(action, self.shown(), "no file has this name or matches it as a pattern"));
         }
-        let at = |path| Self { place: Place::Path(path), ..self.clone() };
+        let at = |path| Self { place: FileSelector::Path(path), ..self.clone() };
         let follow = |path: Vec<u8>, node: Node| match symlinks {
             // A symbolic link to nothing is found too, as a shell would pass it.
-            Symlinks::Follow => self.volume.resolve(&Place::Path(path), symlinks).unwrap_or(node),
+            Symlinks::Follow => self.volume.resolve(&FileSelector::Path(path), symlinks).unwrap_or(node),
             Symlinks::Keep => node,
         };
         let found = matches.into_iter();

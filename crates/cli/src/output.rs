@@ -11,7 +11,7 @@ use std::path::Path;
 
 use obento::{interrupt, open_output};
 
-use crate::escape::{Style, escape};
+use crate::escape::{NameStyle, escape};
 use crate::report::Report;
 
 const BUFFER: usize = 64 << 10;
@@ -96,7 +96,18 @@ impl Output {
 
     /// Returns a name or path as it is written: unchanged, or escaped for a terminal.
     pub fn shown<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
-        escape(name, if self.is_terminal() { Style::Backslash } else { Style::Literal })
+        escape(name, if self.is_terminal() { NameStyle::Backslash } else { NameStyle::Literal })
+    }
+
+    /// Returns a name whose backslashes and line ends are escaped already, with the remaining control characters escaped for a terminal.
+    pub fn shown_escaped<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+        match self.is_terminal() {
+            true => {
+                let parts = name.split(|&byte| byte == b'\\').map(|part| escape(part, NameStyle::Backslash));
+                Cow::Owned(parts.collect::<Vec<_>>().join(&b'\\'))
+            }
+            false => Cow::Borrowed(name),
+        }
     }
 
     /// Writes a name or path as [`shown`](Self::shown) returns it.

@@ -74,9 +74,9 @@ impl Program {
 }
 
 /// A host file without a name: nothing of it is left when this process ends.
-pub struct Nameless(File);
+pub struct UnnamedFile(File);
 
-impl Nameless {
+impl UnnamedFile {
     /// Creates a file of zeros.
     pub fn blank(len: u64) -> io::Result<Self> {
         let file = tempfile::tempfile().map_err(no_room)?;

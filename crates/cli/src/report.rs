@@ -6,7 +6,7 @@ use std::fmt;
 
 use obento::{Access, Errno, Image, Notice, uuid_text};
 
-use crate::escape::{Style, escape};
+use crate::escape::{NameStyle, escape};
 
 /// An error message.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,15 +18,26 @@ pub struct Report {
 }
 
 impl Report {
-    /// Creates the report that `what` failed because of `cause`. `what` starts with a verb phrase such as `cannot list`, and names in it
-    /// are quoted by [`subject`]. If the host's disk is full, the hint says so.
+    /// Creates the report that `what` failed because of `cause`. `what` starts with a verb phrase such as `cannot list`,
+    /// and names in it are quoted by [`subject`]. A hint at the end of `cause` becomes the hint of the report. If the
+    /// host's disk is full, the hint says so.
     pub fn new(what: impl Into<String>, cause: impl fmt::Display) -> Self {
         let cause = words(cause);
-        let help = room(&cause).map(str::to_owned);
+        let (cause, help) = match cause.split_once(HELP) {
+            Some((cause, help)) => (cause.to_owned(), Some(help.replace(HELP, "; "))),
+            None => (cause, None),
+        };
+        let help = help.or_else(|| room(&cause).map(str::to_owned));
         Self { what: what.into(), cause, help }
     }
 
-    /// Creates a report from an error that says itself what failed.
+    /// Creates the report that standard output cannot be written. It has no hint, since the disk of the image is not
+    /// the cause.
+    pub fn standard_output(error: impl fmt::Display) -> Self {
+        Self { help: None, ..Self::new("cannot write to standard output", error) }
+    }
+
+    /// Creates a report from an error whose text names the operation and the object.
     pub fn plain(error: impl fmt::Display) -> Self {
         Self::new("", error)
     }
@@ -34,6 +45,13 @@ impl Report {
     /// Creates the report that `action`, such as `cannot list`, failed on `subject`.
     pub fn on(action: &str, subject: impl AsRef<[u8]>, cause: impl fmt::Display) -> Self {
         Self::new(format!("{action} {}", self::subject(subject)), cause)
+    }
+
+    /// Adds `help` to the hint.
+    #[must_use]
+    pub fn also(mut self, help: &str) -> Self {
+        self.help = Some(self.help.map_or_else(|| help.to_owned(), |known| format!("{known}; {help}")));
+        self
     }
 
     /// Sets the hint: what the user can do next, without a full stop.
@@ -51,18 +69,26 @@ impl fmt::Display for Report {
         }
         f.write_str(&self.cause)?;
         match &self.help {
-            Some(help) => write!(f, "\n  help: {help}"),
+            Some(help) => write!(f, "{HELP}{help}"),
             None => Ok(()),
         }
     }
 }
 
-/// Returns the text of an error without the error number that the standard library appends.
+/// The start of a hint in the text of an error.
+const HELP: &str = "\n  help: ";
+
+/// Returns the text of an error, in which the messages of the standard library are in lower case and without the error
+/// number.
 pub fn words(error: impl fmt::Display) -> String {
     let mut text = error.to_string();
     while let Some(start) = text.find(" (os error ") {
         let end = text[start..].find(')').map_or(text.len(), |end| start + end + 1);
         text.replace_range(start..end, "");
+        let message = text[..start].rfind(": ").map_or(0, |at| at + 2);
+        if let Some(first) = text.get_mut(message..message + 1) {
+            first.make_ascii_lowercase();
+        }
     }
     text
 }
@@ -89,7 +115,7 @@ pub fn to_close(cause: &str) -> String {
 const NO_SPACE: Errno = Errno(28);
 const NO_QUOTA: Errno = Errno(122);
 /// The same errors as strerror(3) describes them, for errors of the host.
-const HOST_IS_FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
+const HOST_IS_FULL: [&str; 2] = ["no space left on device", "disk quota exceeded"];
 
 /// Returns `'name'`, with control characters escaped.
 pub fn subject(name: impl AsRef<[u8]>) -> String {
@@ -98,10 +124,11 @@ pub fn subject(name: impl AsRef<[u8]>) -> String {
 
 /// Returns `name` with control characters escaped.
 pub fn printable(name: &[u8]) -> String {
-    String::from_utf8_lossy(&escape(name, Style::Backslash)).into_owned()
+    String::from_utf8_lossy(&escape(name, NameStyle::Backslash)).into_owned()
 }
 
-/// Returns `text`, whose names are escaped already, with the remaining control characters escaped, and no backslash escaped twice.
+/// Returns `text`, whose names are escaped already, with the remaining control characters escaped. No backslash is
+/// escaped twice.
 pub fn sentence(text: &str) -> String {
     text.split('\\').map(|part| printable(part.as_bytes())).collect::<Vec<_>>().join("\\")
 }
@@ -155,9 +182,17 @@ mod tests {
         let error = std::io::Error::from_raw_os_error(2);
         assert_eq!(
             words(format!("a: {error}; b: {error}")),
-            "a: No such file or directory; b: No such file or directory"
+            "a: no such file or directory; b: no such file or directory"
         );
-        assert_eq!(Report::plain(error).to_string(), "No such file or directory");
+        assert_eq!(Report::plain(error).to_string(), "no such file or directory");
+    }
+
+    #[test]
+    fn a_hint_in_the_cause_becomes_the_hint_of_the_report() {
+        let report = Report::new("cannot check", "in use\n  help: wait").also("or copy the image");
+        assert_eq!(report.to_string(), "cannot check: in use\n  help: wait; or copy the image");
+        let nested = Report::plain("in use\n  help: wait\n  help: stop the process");
+        assert_eq!(nested.to_string(), "in use\n  help: wait; stop the process");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The options that show volumes without owners, permissions, code page or time zone, or with several trees: words of `mount -o` for every
-//! command.
+//! The options that show volumes without owners, permissions, code page or time zone, or with several trees: words of
+//! `mount -o` for every command.
 
 use std::str::FromStr;
 
@@ -16,13 +16,13 @@ pub const ONE_TREE: &str = "subvolid requires a Btrfs volume";
 
 /// Words of `mount -o`, parsed.
 #[derive(Clone, Debug)]
-pub struct ShownWords {
+pub struct PresentationOptions {
     /// The words as they were given.
     pub words: String,
     pub shown: Shown,
 }
 
-impl FromStr for ShownWords {
+impl FromStr for PresentationOptions {
     type Err = String;
 
     fn from_str(words: &str) -> Result<Self, String> {
@@ -51,10 +51,11 @@ mod tests {
 
     #[test]
     fn words_that_change_how_files_are_shown_are_accepted_and_others_are_rejected() {
-        let taken = |words: &str| words.parse::<ShownWords>().map(|taken| taken.shown);
+        let taken = |words: &str| words.parse::<PresentationOptions>().map(|taken| taken.shown);
         let expected = Shown { uid: Some(7), code_page: Some(850), ..Shown::default() };
         assert_eq!(taken("uid=7,iocharset=utf8,codepage=850"), Ok(expected));
-        assert_eq!(taken("uid=me"), Err("the mount option `uid` wants a number, not `me`".into()));
+        let error = "invalid value 'me' for the mount option 'uid': expected a number";
+        assert_eq!(taken("uid=me"), Err(error.into()));
         for mounting in ["ro", "allow_other", "uid=1,threads=2"] {
             assert!(taken(mounting).is_err_and(|error| error.starts_with("without a mount")), "{mounting}");
         }

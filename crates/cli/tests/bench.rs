@@ -1,4 +1,4 @@
-//! `obento bench`: cells run in processes of their own, results are kept, taken up again, reported and compared.
+//! `obento bench`: cells run in separate processes; results are stored, continued, reported and compared.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,7 +14,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Small enough for a test, on the driver in process and this directory.
+/// A run that is small enough for a test, on the driver in this process and on this directory.
 const SMALL: [&str; 16] = [
     "--file-size",
     "1M",
@@ -46,7 +46,7 @@ fn a_run_leaves_results_a_table_and_nothing_else() {
         bench(folder.path(), &["seq_write_128k,T=1", "createfiles,T=N", "varmail", "--output", "r.json"]);
     assert!(done.status.success(), "{}", text(&done.stderr));
     let table = text(&done.stdout);
-    for row in ["seq_write_128k,T=1", "createfiles,T=N", "varmail", "Compared with path:."] {
+    for row in ["seq_write_128k,T=1", "createfiles,T=N", "varmail", "Speed relative to path:."] {
         assert!(table.contains(row), "{table}");
     }
     let left: Vec<_> =
@@ -69,7 +69,7 @@ fn results_are_not_written_over_and_are_taken_up_again() {
 }
 
 #[test]
-fn an_ordinary_user_measures_mounts_of_obento_and_what_cannot_be_measured_is_no_baseline() {
+fn an_ordinary_user_measures_mounts_of_obento_and_an_unmeasurable_target_is_no_baseline() {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
     if !require(&[Oracle::Root, Oracle::Fuse, Oracle::Program("fusermount3"), Oracle::Program("mke2fs")]) {
@@ -77,7 +77,8 @@ fn an_ordinary_user_measures_mounts_of_obento_and_what_cannot_be_measured_is_no_
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    // Another process copies the program, which no thread's child may hold open for writing when it is started.
+    // Another process copies the program: a file that a child of this process holds open for writing cannot
+    // be executed.
     let program = folder.path().join("obento");
     assert!(
         Command::new("cp")
@@ -105,20 +106,20 @@ fn an_ordinary_user_measures_mounts_of_obento_and_what_cannot_be_measured_is_no_
     let done = command.uid(65_534).gid(65_534).output().unwrap();
     let (table, said) = (text(&done.stdout), text(&done.stderr));
     assert!(done.status.success(), "{said}");
-    // Programs of the administrator's are found although they are in no folder of the path.
-    assert!(table.contains("needs root") && !said.contains("not installed"), "{table}{said}");
+    // Programs in `sbin` are found although it is not in the path.
+    assert!(table.contains("requires ro") && !said.contains("not installed"), "{table}{said}");
     assert!(!table.contains("failed"), "{table}{said}");
-    assert!(table.contains("Compared with image:ext4") && table.contains("fuse:vfat"), "{table}");
+    assert!(table.contains("Speed relative to image:ext4") && table.contains("fuse:vfat"), "{table}");
     let speeds = table.lines().filter(|line| line.trim_start().starts_with("fuse:")).count();
     assert_eq!(speeds, 2, "each mount is compared: {table}");
 }
 
 #[test]
-fn what_cannot_be_run_is_said_once_and_the_rest_is_measured() {
+fn a_workload_that_cannot_run_is_reported_once_and_the_rest_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     let done = bench(folder.path(), &["untar", "--output", "r.json"]);
     let said = text(&done.stderr);
-    assert_eq!(said.matches("programs need a path").count(), 1, "{said}");
+    assert_eq!(said.matches("programs require a path").count(), 1, "{said}");
     assert!(text(&done.stdout).contains("untar"), "{said}");
 }
 
@@ -154,11 +155,11 @@ fn a_page_a_table_and_a_comparison_are_made_of_results() {
     let same = obento(folder.path(), &["bench", "compare", "a.json", "a.json"]);
     assert!(same.status.success() && text(&same.stdout).contains("0 slower"), "{}", text(&same.stdout));
     let absurd = obento(folder.path(), &["bench", "report", "r.html"]);
-    assert!(text(&absurd.stderr).contains("is no file of results"), "{}", text(&absurd.stderr));
+    assert!(text(&absurd.stderr).contains("invalid results file"), "{}", text(&absurd.stderr));
 }
 
 #[test]
-fn what_fio_says_stands_beside_latencies_of_what_has_a_path() {
+fn results_of_fio_are_shown_beside_the_latencies_of_targets_with_a_path() {
     if !require(&[Oracle::Program("fio")]) {
         return;
     }
@@ -175,7 +176,7 @@ fn what_fio_says_stands_beside_latencies_of_what_has_a_path() {
     if !text(&done.stderr).contains("io_uring cannot be used here") {
         assert_eq!(of("lat_seq_write_4k,depth=16", "fio"), 2, "{csv}");
     }
-    assert!(text(&done.stderr).contains("programs need a path"), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains("programs require a path"), "{}", text(&done.stderr));
 }
 
 #[test]
@@ -193,7 +194,7 @@ fn the_kernel_and_a_mount_of_obento_are_measured_beside_each_other() {
     for target in ["\"kernel:ext4,data=journal\"", "fuse:ext4"] {
         let lines: Vec<&str> = csv.lines().filter(|line| line.contains(target)).collect();
         assert_eq!(lines.len(), 4, "{csv}");
-        // What reached the device is counted.
+        // The bytes that reached the device are counted.
         assert!(
             lines.iter().all(|line| line.split(',').rev().nth(2).is_some_and(|written| written != "0")),
             "{csv}"
@@ -202,7 +203,7 @@ fn the_kernel_and_a_mount_of_obento_are_measured_beside_each_other() {
 }
 
 #[test]
-fn a_name_that_is_none_is_told_with_where_to_look() {
+fn an_unknown_name_is_reported_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let done = bench(folder.path(), &["varnail"]);
     let said = text(&done.stderr);

@@ -1,5 +1,5 @@
-//! The engine of the laboratory beside the programs whose workloads it has, on one file system of the kernel. Figures of an idle
-//! machine: `cargo xtask bench-judges` runs it.
+//! The workloads of the laboratory beside those of the programs that they come from, on one file system of
+//! the kernel. The figures need an idle machine: `cargo xtask bench-judges` runs the test.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,14 +10,15 @@ use obento_testkit::oracle::{LoopMount, Oracle, call};
 use obento_testkit::require;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How far medians may be apart: of latencies, and of what bonnie++ counts.
+/// The maximum difference of medians: of latencies, and of the figures of bonnie++.
 const LATENCY: f64 = 0.10;
 const BLOCKS: f64 = 0.15;
 const ROUNDS: usize = 7;
-/// MiB of Bonnie's file: bonnie++ prints no figure of what took less than half a second, as reading 6 GiB of cached pages does.
+/// The size of Bonnie's file in MiB: bonnie++ prints no figure for a phase of less than half a second, such
+/// as reading 6 GiB of cached pages.
 const FILE: usize = 7168;
 
-/// The kernel's ext4 on a file, for everybody.
+/// The kernel's ext4 on a file, writable by every user.
 fn ext4(folder: &Path) -> LoopMount {
     let image = folder.join("disk.img");
     std::fs::File::create(&image).unwrap().set_len(8 << 30).unwrap();
@@ -25,14 +26,14 @@ fn ext4(folder: &Path) -> LoopMount {
     LoopMount::new(&image, "").unwrap()
 }
 
-/// Has all of it run on one processor, the kernel's threads of the loop device too: in a virtual machine it takes some 45 us to wake another
-/// one, and whether that happens is decided anew for each program.
+/// Makes everything run on one processor, including the kernel threads of the loop device. In a virtual machine it
+/// takes about 45 us to wake another processor, and whether that happens differs from program to program.
 struct OneProcessor {
     before: CpuSet,
     mask: String,
 }
 
-/// Which processors the kernel's threads may have that belong to none.
+/// Returns the processors for the kernel threads that belong to no processor.
 const MASK: &str = "/sys/devices/virtual/workqueue/cpumask";
 
 impl OneProcessor {
@@ -53,7 +54,7 @@ impl Drop for OneProcessor {
     }
 }
 
-/// What the laboratory measures in `folder`.
+/// Returns the figures of the laboratory in `folder`.
 fn measured(folder: &Path, at: &Path, rounds: usize, arguments: &[&str]) -> Results {
     let results = folder.join("r.json");
     let _ = std::fs::remove_file(&results);
@@ -72,7 +73,7 @@ fn measured(folder: &Path, at: &Path, rounds: usize, arguments: &[&str]) -> Resu
     Results::load(&results).unwrap()
 }
 
-/// The values of a percentile, in order, a sample each.
+/// Returns the values of a percentile in order, one per sample.
 fn curve(cell: &CellResult, phase: &str, at: &str) -> Vec<f64> {
     let phases = cell.samples.iter().flat_map(|sample| &sample.phases).filter(|known| known.name == phase);
     let mut all: Vec<f64> = phases.filter_map(|known| known.percentiles.get(at).copied()).collect();
@@ -80,8 +81,9 @@ fn curve(cell: &CellResult, phase: &str, at: &str) -> Vec<f64> {
     all
 }
 
-/// Touches as much memory as a run of `FILE` takes. The host of a virtual machine takes memory back that nobody uses for two seconds, and
-/// gives it again page by page when it is touched: whoever came first was charged for that, up to three quarters of what it measured.
+/// Touches as much memory as a run of `FILE` uses. The host of a virtual machine reclaims memory that is unused for two
+/// seconds, and returns it page by page when it is touched. Without this, the first program pays for that, with up to
+/// three quarters of its time.
 fn take_memory() {
     let mut memory = vec![0_u8; FILE << 20];
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
@@ -137,7 +139,8 @@ fn block_figures_agree_with_those_of_bonnie() {
     let mut judge: [Vec<f64>; 3] = Default::default();
     let mut ours: [Vec<f64>; 3] = Default::default();
     for _ in 0..ROUNDS {
-        // In turns, so that the machine drifts for both. Chunks of 16 KiB are those of Bonnie; it wants a file twice as large as the memory.
+        // In turns, so that both get the same share of a drift of the machine. Bonnie uses chunks of 16 KiB,
+        // and a file twice as large as the memory.
         take_memory();
         let (memory, size) = ((FILE / 2).to_string(), format!("{FILE}m:16k"));
         let said = Command::new("bonnie++")

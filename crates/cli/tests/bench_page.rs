@@ -1,4 +1,5 @@
-//! The page of results as a browser shows it: its numbers are those of the file, and it fits narrow and wide windows, light and dark.
+//! The page of results in a browser: its numbers are those of the file, and it fits narrow and wide windows,
+//! light and dark.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +11,7 @@ use obento_testkit::oracle::Oracle;
 use obento_testkit::require;
 use serde_json::Value;
 
-/// Shows the page in a frame of each width, and leaves what there is to know of it as JSON in an element.
+/// Shows the page in a frame of each width, and writes its properties as JSON to an element.
 const LOOK: &str = r#"<!DOCTYPE html><meta charset="utf-8"><body><script>
 const looks = {};
 function look(width) {
@@ -42,7 +43,7 @@ look(360);
 look(1280);
 </script>"#;
 
-/// Figures of a small run, and their page.
+/// Returns the figures of a small run, and their page.
 fn measured(folder: &Path) -> Results {
     let obento = |arguments: &[&str]| {
         let output =
@@ -78,10 +79,10 @@ fn measured(folder: &Path) -> Results {
     Results::load(&folder.join("r.json")).unwrap()
 }
 
-/// What the browser sees at both widths.
+/// The properties of the page at both widths.
 fn looked(folder: &Path, dark: bool) -> Value {
     std::fs::write(folder.join("look.html"), LOOK).unwrap();
-    // Blink's numbers: 0 is dark, 1 is light.
+    // The numbers of Blink: 0 is dark, 1 is light.
     let scheme = format!("--blink-settings=preferredColorScheme={}", u8::from(!dark));
     let profile = format!("--user-data-dir={}", folder.join("profile").display());
     let output = Command::new("chromium")
@@ -102,12 +103,12 @@ fn looked(folder: &Path, dark: bool) -> Value {
     serde_json::from_slice(&decoded(said)).unwrap()
 }
 
-/// Base64, as `btoa` makes it.
+/// Encodes base64 as `btoa` does.
 fn decoded(text: &str) -> Vec<u8> {
     obento::base64::decode(text.trim().as_bytes()).unwrap()
 }
 
-/// The medians of the file, by the keys of the page.
+/// Returns the medians of the file, by the keys of the page.
 fn medians(results: &Results) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     for cell in &results.cells {

@@ -20,7 +20,7 @@ impl Bench {
         self.0.path().join(name)
     }
 
-    /// Expects this code, and answers what was said on standard output and error.
+    /// Expects this exit code, and returns standard output and error.
     #[track_caller]
     fn run(&self, line: &str, code: i32) -> (String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
@@ -30,7 +30,7 @@ impl Bench {
         (out, err)
     }
 
-    /// What is said of a layout that cannot be.
+    /// Returns the message for an invalid layout.
     #[track_caller]
     fn refused(&self, layout: &str) -> String {
         fs::write(self.path("bad.toml"), layout).unwrap();
@@ -55,7 +55,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Where the kernel finds partitions, in sectors; none where it looks for none.
+/// Returns the partitions that the kernel finds, in sectors; `None` if it does not look for partitions.
 fn kernel_places(disk: &Path) -> Option<Vec<(u64, u64)>> {
     let device = call("losetup", ["-fP".as_ref(), "--show".as_ref(), disk.as_os_str()]).unwrap();
     let device = text(&device.stdout).trim().to_owned();
@@ -68,7 +68,7 @@ fn kernel_places(disk: &Path) -> Option<Vec<(u64, u64)>> {
     places
 }
 
-/// Of everything one.
+/// A layout with one partition of each kind.
 const GPT: &str = r#"
 [disk]
 size = "200M"
@@ -121,7 +121,7 @@ fn a_disk_of_every_content_is_right_to_all_judges() {
     assert!(said.contains("  4 Linux root (x86-64) ") && said.contains("'root': ext4 "), "{said}");
     assert_eq!(notes, "obento: disk.img@1: note: ");
     assert_eq!(fs::metadata(bench.path("disk.img")).unwrap().len(), 200 << 20);
-    // From another folder and another name the bytes are the same: paths count from the file.
+    // The bytes do not depend on the folder and the name: paths are relative to the layout file.
     fs::create_dir(bench.path("other")).unwrap();
     bench.run("build other/again.img --disk ./layout.toml -q", 0);
     let image = fs::read(bench.path("disk.img")).unwrap();
@@ -201,7 +201,7 @@ fn an_mbr_has_logical_partitions_behind_the_third() {
     for number in [1, 5, 6] {
         assert_eq!(bench.run(&format!("cat disk.img@{number}:/etc/fstab"), 0).0, "none\n");
     }
-    // Two volumes of one tree are two.
+    // Two volumes with the same tree have different identifiers.
     let uuid = |number: u32| bench.run(&format!("--json info disk.img@{number}"), 0).0;
     assert_ne!(uuid(5), uuid(6));
     let disk = bench.path("disk.img");
@@ -222,14 +222,17 @@ fn an_mbr_has_logical_partitions_behind_the_third() {
 }
 
 #[test]
-fn what_is_wrong_in_a_layout_is_told_with_its_line_and_key() {
+fn errors_in_a_layout_are_reported_with_line_and_key() {
     let bench = Bench::new();
     bench.sources();
     let cases = [
         ("[disk]\nsizes = \"1G\"\n", "'bad.toml:2': sizes: unknown key"),
         ("x = 1\n", "'bad.toml:1': x: unknown key"),
         ("[disk]\nsize = 1.5\n", "'bad.toml:2': size: not a string"),
-        ("[disk]\nsize = \"1X\"\n", "'bad.toml:2': size: invalid size '1X' (try 10G)"),
+        (
+            "[disk]\nsize = \"1X\"\n",
+            "'bad.toml:2': size: invalid size '1X'\n  help: write a size such as 10G",
+        ),
         ("[disk]\ntable = \"bsd\"\n", "'bad.toml:2': table: write \"gpt\" or \"mbr\""),
         ("[disk]\nsize = \"1G\n", "'bad.toml:2': "),
         ("", "partition: missing; write [[partition]]"),
@@ -244,11 +247,11 @@ fn what_is_wrong_in_a_layout_is_told_with_its_line_and_key() {
         ),
         (
             "[[partition]]\ntype = \"esp\"\ncontent = \"ext4\"\nfree = \"x\"\n",
-            "'bad.toml:4': free: 'x' (try 20%",
+            "'bad.toml:4': free: 'x'\n  help: write a value such as 20%",
         ),
         (
             "[[partition]]\ntype = \"esp\"\ncontent = \"ext4\"\nfs-uuid = \"x\"\n",
-            "'bad.toml:4': fs-uuid: 'x' (try a UUID",
+            "'bad.toml:4': fs-uuid: 'x'\n  help: write a value such as a UUID",
         ),
         (
             "[[partition]]\ntype = \"esp\"\nsize = \"1M\"\nattributes = [\"fast\"]\n",
@@ -265,7 +268,7 @@ fn what_is_wrong_in_a_layout_is_told_with_its_line_and_key() {
         ),
         (
             "[[partition]]\ntype = \"esp\"\ncontent = \"ntfs\"\n",
-            "partition 1: obento does not know how to build",
+            "partition 1: obento does not build volumes of type 'ntfs'",
         ),
         ("[[partition]]\ntype = \"esp\"\ncontent = \"raw:gone\"\n", "partition 1: cannot open "),
         (
@@ -290,7 +293,7 @@ fn what_is_wrong_in_a_layout_is_told_with_its_line_and_key() {
 }
 
 #[test]
-fn what_a_small_format_cannot_hold_is_refused_or_counted() {
+fn files_that_a_small_format_cannot_store_are_refused_or_counted() {
     let bench = Bench::new();
     let tree = bench.path("tree");
     fs::create_dir_all(tree.join("folder")).unwrap();
@@ -317,11 +320,11 @@ fn what_a_small_format_cannot_hold_is_refused_or_counted() {
     let (_, said) = bench.run("build other.img -t xv6 --from tree", 1);
     assert!(said.contains("cannot store '/huge': it is longer than "), "{said}");
     let (_, said) = bench.run("build other.img -t xv6 --from tree --exclude huge --size 64k", 1);
-    assert!(said.contains("too few"), "{said}");
+    assert!(said.contains("too small"), "{said}");
 }
 
 #[test]
-fn a_fat_refuses_what_it_has_no_room_for_and_holds_the_rest() {
+fn a_fat_volume_refuses_files_without_space_and_stores_the_rest() {
     let bench = Bench::new();
     let tree = bench.path("tree");
     fs::create_dir_all(tree.join("Folder with a long name")).unwrap();
@@ -350,7 +353,7 @@ fn a_fat_refuses_what_it_has_no_room_for_and_holds_the_rest() {
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    // Of a second name a file of its own is made.
+    // The second name of a file becomes a separate file.
     assert!(!said.contains("again"), "{said}");
     assert!(!bench.path("bad.img").exists());
 }
@@ -364,7 +367,7 @@ fn an_exfat_is_built_alone_and_in_a_partition_and_read_by_a_second_implementatio
         let name = format!("A folder/file number {at}, of a name that needs entries \u{e4}");
         fs::write(tree.join(name), vec![b'a' + (at % 26) as u8; at * 977]).unwrap();
     }
-    // Longer than the volume that is tried first.
+    // This tree does not fit into the first size that the command tries.
     fs::write(tree.join("A folder/deeper/large"), vec![7; 6 << 20]).unwrap();
     bench.run("build card.img -t exfat --from tree -L CARD --verify -q", 0);
     bench.run("diff -r card.img:/ tree", 0);

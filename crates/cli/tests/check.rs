@@ -1,4 +1,4 @@
-//! `obento check`, run as a person or a script would.
+//! `obento check` as a user or a script runs it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -19,7 +19,7 @@ impl Bench {
         bench
     }
 
-    /// Expects this exit code, and answers what was said on standard output and error.
+    /// Expects this exit code, and returns standard output and error.
     #[track_caller]
     fn run(&self, line: &str, code: i32) -> (String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
@@ -30,7 +30,7 @@ impl Bench {
         (out, err)
     }
 
-    /// Makes the super block count one inode less.
+    /// Decreases the number of free inodes in the super block by one.
     fn damage(&self) {
         let file = File::options().read(true).write(true).open(self.0.path().join("disk.img")).unwrap();
         let mut count = [0; 4];
@@ -53,34 +53,34 @@ fn a_sound_volume_has_nothing_wrong_and_exit_code_0() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_exit_code_4_and_nothing_is_written() {
+fn findings_exit_with_code_4_and_nothing_is_written() {
     let bench = Bench::new();
     bench.damage();
     let before = bench.bytes();
     let (out, _) = bench.run("check -n disk.img", 4);
     let mut lines = out.lines();
-    assert_eq!(lines.next(), Some("1012 free inodes are counted, should be 1013"));
+    assert_eq!(lines.next(), Some("free inode count is 1012, should be 1013"));
     assert!(lines.next().is_some_and(|line| line.starts_with("'disk.img': 1 error found; ")), "{out}");
     assert!(bench.bytes() == before);
 }
 
 #[test]
-fn what_is_safe_is_mended_with_exit_code_1_and_then_nothing_is_wrong() {
+fn a_safe_repair_exits_with_code_1_and_leaves_no_finding() {
     let bench = Bench::new();
     bench.damage();
     let (out, _) = bench.run("check -p disk.img", 1);
-    assert!(out.starts_with("1012 free inodes are counted, should be 1013: repaired\n"), "{out}");
+    assert!(out.starts_with("free inode count is 1012, should be 1013: repaired\n"), "{out}");
     bench.run("check disk.img", 0);
 }
 
-/// Makes zeros of the first bytes of `wiped.img`.
+/// Overwrites the first bytes of `wiped.img` with zeros.
 fn wipe(bench: &Bench, len: usize) {
     let file = File::options().write(true).open(bench.0.path().join("wiped.img")).unwrap();
     file.write_all_at(&vec![0; len], 0).unwrap();
 }
 
 #[test]
-fn a_wiped_super_block_is_read_around_and_mended_from_a_copy() {
+fn a_wiped_super_block_is_bypassed_and_repaired_from_a_copy() {
     let bench = Bench::new();
     bench.run("mkfs -q -t ext4 -b 1024 wiped.img 16M", 0);
     bench.run("mkdir wiped.img:/kept", 0);
@@ -92,7 +92,10 @@ fn a_wiped_super_block_is_read_around_and_mended_from_a_copy() {
         "{err}"
     );
     let (_, err) = bench.run("mkdir wiped.img:/more", 1);
-    assert!(err.contains("`obento check -y` can repair it with a copy of the super block"), "{err}");
+    assert!(
+        err.contains("help: run 'obento check -y' to repair the volume with a copy of the super block"),
+        "{err}"
+    );
     let (out, _) = bench.run("check -y wiped.img", 1);
     assert!(out.contains("the copy at block 8193 is used: repaired\n"), "{out}");
     bench.run("check wiped.img", 0);
@@ -109,7 +112,7 @@ fn a_copy_in_a_group_of_an_odd_size_is_found_and_one_that_is_named_is_used() {
     let (out, _) = bench.run("check -b 12289 -B 1024 wiped.img", 4);
     assert!(out.contains("the copy at block 12289 is used\n"), "{out}");
     let (_, err) = bench.run("check -b 12289 -B 4096 wiped.img", 8);
-    assert!(err.contains("no file system is recognised there"), "{err}");
+    assert!(err.contains("no supported file system"), "{err}");
     bench.run("check -y -b 12289 wiped.img", 1);
     bench.run("check wiped.img", 0);
 }
@@ -124,7 +127,7 @@ fn findings_are_objects_for_programs() {
         lines.next(),
         Some(
             "{\"schema\":\"obento/1\",\"kind\":\"finding\",\"code\":\"free-inodes\",\"severity\":\"safe\",\"mended\":false,\
-             \"text\":\"1012 free inodes are counted, should be 1013\",\"found\":1012,\"expected\":1013}"
+             \"text\":\"free inode count is 1012, should be 1013\",\"found\":1012,\"expected\":1013}"
         )
     );
     let report = lines.next().unwrap();
@@ -132,7 +135,7 @@ fn findings_are_objects_for_programs() {
 }
 
 #[test]
-fn what_cannot_be_checked_is_8_and_wrong_usage_16() {
+fn a_failed_check_exits_with_8_and_wrong_usage_with_16() {
     let bench = Bench::new();
     bench.run("check missing.img", 8);
     fs::write(bench.0.path().join("zeros.img"), vec![0; 1 << 20]).unwrap();
@@ -140,4 +143,37 @@ fn what_cannot_be_checked_is_8_and_wrong_usage_16() {
     bench.run("check --nonsense disk.img", 16);
     let (_, err) = bench.run("check disk.img:/etc", 16);
     assert!(err.contains("name the image, or a partition: IMAGE@PART"), "{err}");
+}
+
+#[test]
+fn a_disk_is_checked_in_all_partitions_with_a_file_system() {
+    let bench = Bench::new();
+    let part = |kind: &str, content: &str| {
+        format!("[[partition]]\ntype=\"{kind}\"\nsize=\"8M\"\ncontent=\"{content}\"\n")
+    };
+    let layout = [
+        part("esp", "vfat"),
+        part("swap", "swap"),
+        part("linux-generic", "ext4"),
+        part("linux-generic", "ext2"),
+    ];
+    fs::write(bench.0.path().join("layout.toml"), layout.concat()).unwrap();
+    bench.run("build whole.img --disk layout.toml -q", 0);
+    let (out, err) = bench.run("check whole.img", 0);
+    assert_eq!(err, "");
+    let starts: Vec<&str> = out.lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(starts, ["'whole.img@1'", "'whole.img@3'", "'whole.img@4'"], "{out}");
+    // One damaged volume of the disk: the others are checked all the same.
+    let path = bench.0.path().join("whole.img");
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let place = (17 << 20) + FREE_INODES;
+    let mut count = [0; 4];
+    file.read_exact_at(&mut count, place).unwrap();
+    file.write_all_at(&(u32::from_le_bytes(count) - 1).to_le_bytes(), place).unwrap();
+    let (out, _) = bench.run("check --json whole.img", 4);
+    assert_eq!(out.matches("\"kind\":\"checked\"").count(), 3, "{out}");
+    assert!(out.contains("\"path\":\"whole.img@3\""), "{out}");
+    bench.run("check -y whole.img", 1);
+    bench.run("check whole.img", 0);
+    bench.run("check whole.img@2", 8);
 }

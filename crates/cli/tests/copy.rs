@@ -1,4 +1,4 @@
-//! `cp`, `export`, `diff`, `info` and `inspect` as a person uses them.
+//! `cp`, `export`, `diff`, `info` and `inspect` as a user runs them.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -32,7 +32,7 @@ fn check(folder: &Path, args: &[&str], status: i32, stdout: &str, stderr: &str) 
 }
 
 #[test]
-fn an_archive_copy_is_what_cp_makes_of_the_kernels_mount() {
+fn an_archive_copy_equals_that_of_cp_from_the_kernels_mount() {
     let needed = ["mke2fs", "cp", "tar"].map(Oracle::Program);
     if !require(&[&needed[..], &[Oracle::LoopMount, Oracle::Root]].concat()) {
         return;
@@ -75,7 +75,7 @@ fn a_copy_has_the_name_that_cp_would_give_it() {
         &["cp", "disk.img.zst:/etc/passwd", "disk.img.zst:/etc/group", "as"],
         2,
         "",
-        "obento: as: is not a directory; several files can only be copied into one\n",
+        "obento: cannot copy several files to 'as': not a directory\n",
     );
     check(
         at,
@@ -110,7 +110,7 @@ fn a_plain_copy_takes_the_umask_and_an_archive_copy_the_mode() {
 }
 
 #[test]
-fn a_file_goes_to_standard_output_and_a_verbose_copy_names_what_it_copies() {
+fn a_file_is_written_to_standard_output_and_a_verbose_copy_names_the_copied_files() {
     let folder = folder();
     check(
         folder.path(),
@@ -130,14 +130,14 @@ fn a_file_goes_to_standard_output_and_a_verbose_copy_names_what_it_copies() {
 }
 
 #[test]
-fn what_cp_cannot_do_is_said_with_what_can_be() {
+fn unsupported_options_of_cp_are_reported_with_the_supported_ones() {
     let folder = folder();
     let at = folder.path();
     check(at, &["cp", "disk.img.zst:/etc", "."], 1, "", {
-        "obento: cannot copy 'disk.img.zst:/etc': is a directory and was left out; `-r` copies directories\n"
+        "obento: cannot copy 'disk.img.zst:/etc': is a directory\n  help: use -r to copy directories\n"
     });
     check(at, &["cp", "a", "disk.img.zst:/"], 2, "", {
-        "obento: disk.img.zst: is packed as zstd, which obento reads but does not write; unpack it first: zstd -dc disk.img.zst > plain.img\n"
+        "obento: cannot change 'disk.img.zst': obento reads the format zstd, but does not write it\n  help: convert the image first: zstd -dc disk.img.zst > plain.img\n"
     });
     check(at, &["cp", "disk.img.zst", "."], 1, "", {
         "obento: cannot copy 'disk.img.zst': not a path inside an image\n  help: use disk.img.zst:/ for the root directory of the image\n"
@@ -146,7 +146,7 @@ fn what_cp_cannot_do_is_said_with_what_can_be() {
         "obento: cannot copy 'disk.img.zst:/nowhere': no such file or directory\n"
     });
     check(at, &["cp", "--max-bytes", "10", "disk.img.zst:/etc/passwd", "x"], 1, "", {
-        "obento: the copy is incomplete: ./x: more than 10 bytes, the limit that was set\n  \
+        "obento: the copy is incomplete: cannot copy './x': the limit of 10 bytes is reached\n  \
          help: the limit is that of --max-bytes; the files copied so far stay\n"
     });
     assert!(!at.join("x").exists(), "half a file looks like a whole one");
@@ -172,8 +172,9 @@ fn the_image_that_is_read_is_never_written_over() {
     fs::create_dir(at.join("dir")).unwrap();
     fs::hard_link(at.join("disk.img.zst"), at.join("dir/passwd")).unwrap();
     let before = fs::read(at.join("disk.img.zst")).unwrap();
-    let refused =
-        |path: &str| format!("{path}: is the image that is read, and stays as it is; name another target\n");
+    let refused = |path: &str| {
+        format!("cannot write '{path}': it is the image that is read\n  help: name another target\n")
+    };
     for path in ["disk.img.zst", "link", "hard"] {
         check(at, &["export", "disk.img.zst", "-o", path], 2, "", &format!("obento: {}", refused(path)));
     }
@@ -219,11 +220,11 @@ fn a_fifo_as_the_target_takes_the_bytes_and_stays() {
 #[test]
 fn the_limit_on_bytes_holds_for_standard_output_too() {
     let folder = folder();
-    let told = "obento: the copy is incomplete: disk.img.zst:/etc/passwd: more than 10 bytes, the limit that was \
-                set\n  help: the limit is that of --max-bytes; the files copied so far stay\n";
+    let reported = "obento: the copy is incomplete: cannot copy 'disk.img.zst:/etc/passwd': the limit of 10 bytes is \
+                    reached\n  help: the limit is that of --max-bytes; the files copied so far stay\n";
     let passwd = obento(folder.path(), &["cat", "disk.img.zst:/etc/passwd"]).stdout;
     let start = String::from_utf8(passwd[..10].to_vec()).unwrap();
-    check(folder.path(), &["cp", "--max-bytes=10", "disk.img.zst:/etc/passwd", "-"], 1, &start, told);
+    check(folder.path(), &["cp", "--max-bytes=10", "disk.img.zst:/etc/passwd", "-"], 1, &start, reported);
 }
 
 #[test]
@@ -274,12 +275,12 @@ fn a_comparison_reads_like_diff_and_ends_with_0_1_or_2() {
 
 #[test]
 fn a_comparison_names_the_side_that_is_missing() {
-    let told = "obento: cannot compare 'none': cannot open none: No such file or directory\n";
-    check(folder().path(), &["diff", "-r", "disk.img.zst:/etc", "none"], 2, "", told);
+    let reported = "obento: cannot compare 'none': cannot open 'none': no such file or directory\n";
+    check(folder().path(), &["diff", "-r", "disk.img.zst:/etc", "none"], 2, "", reported);
 }
 
 #[test]
-fn a_comparison_tells_times_in_the_zone_of_the_person() {
+fn a_comparison_shows_times_in_the_time_zone_of_the_user() {
     if !Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists() {
         println!("skipped: no zoneinfo");
         return;
@@ -289,12 +290,12 @@ fn a_comparison_tells_times_in_the_zone_of_the_person() {
     check(at, &["cp", "disk.img.zst:/etc/group", "group"], 0, "", "");
     let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
     command.current_dir(at).args(["diff", "-m", "disk.img.zst:/etc/group", "group"]).env("TZ", "Asia/Tokyo");
-    let told = String::from_utf8(command.output().unwrap().stdout).unwrap();
-    assert!(told.contains("modification: 2026-11-21 23:07:20.000000000 +0900 and "), "{told}");
+    let reported = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(reported.contains("modification: 2026-11-21 23:07:20.000000000 +0900 and "), "{reported}");
 }
 
 #[test]
-fn info_tells_the_layers_from_outside_inwards() {
+fn info_shows_the_layers_from_outside_inwards() {
     let folder = folder();
     let output = obento(folder.path(), &["info", "disk.img.zst"]);
     let text = String::from_utf8(output.stdout).unwrap();

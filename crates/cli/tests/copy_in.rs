@@ -1,4 +1,4 @@
-//! `cp` into images as a person uses it: from the host, from standard input, and from images.
+//! `cp` into images as a user runs it: from the host, from standard input, and from images.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +15,7 @@ use obento_testkit::{Oracle, require};
 
 const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")];
 
-/// An empty volume of `mib` MiB.
+/// Creates an empty volume of `mib` MiB.
 fn image(folder: &Path, name: &str, mib: u64, arguments: &[&str]) -> PathBuf {
     let image = folder.join(name);
     File::create(&image).unwrap().set_len(mib << 20).unwrap();
@@ -57,14 +57,14 @@ fn holds(folder: &Path, file: &str, expected: &str) {
     check(folder, &["cat", file], 0, expected, "");
 }
 
-/// What `stat -c FORMAT` says.
+/// Returns the output of `stat -c FORMAT`.
 fn stat(folder: &Path, format: &str, file: &str) -> String {
     let output = obento(folder, &["stat", "-c", format, file]);
     assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
-/// What is in an archive, whatever the grain of the holes.
+/// Returns the contents of an archive, without the sizes of holes.
 fn listing(tar: &Path) -> Entries {
     let mut entries = entries::from_tar(File::open(tar).unwrap()).unwrap();
     entries.values_mut().for_each(|entry| entry.map = None);
@@ -72,7 +72,7 @@ fn listing(tar: &Path) -> Entries {
 }
 
 #[test]
-fn an_archive_copy_of_everything_comes_back_as_it_was_and_is_what_the_kernel_reads() {
+fn an_archive_copy_of_everything_round_trips_and_equals_what_the_kernel_reads() {
     if !require(&[TOOLS, &[Oracle::LoopMount, Oracle::Root, Oracle::Program("tar")]].concat()) {
         return;
     }
@@ -145,7 +145,7 @@ fn a_copy_in_an_image_has_the_name_that_cp_would_give_it() {
         &["cp", "one", "two", "disk.img:/as"],
         2,
         "",
-        "obento: cannot copy: disk.img:/as: is not a directory; several files can only be copied into one\n",
+        "obento: cannot copy several files to 'disk.img:/as': not a directory\n",
     );
     check(
         at,
@@ -159,13 +159,13 @@ fn a_copy_in_an_image_has_the_name_that_cp_would_give_it() {
         &["cp", "one", "disk.img:/gone/one"],
         2,
         "",
-        "obento: cannot copy: disk.img:/gone/one: no such file or directory\n",
+        "obento: cannot write 'disk.img:/gone/one': no such file or directory\n",
     );
     e2fsck(at, "disk.img");
 }
 
 #[test]
-fn what_replaces_a_file_keeps_its_mode_and_owner_unless_it_brings_its_own() {
+fn a_replacement_keeps_mode_and_owner_of_the_file_unless_it_has_its_own() {
     if !require(TOOLS) {
         return;
     }
@@ -194,7 +194,7 @@ fn what_replaces_a_file_keeps_its_mode_and_owner_unless_it_brings_its_own() {
     holds(at, "disk.img:/file", "new");
     copied(at, &["old", "disk.img:/file"]);
     holds(at, "disk.img:/file", "old");
-    // Through a link to a file, as cp(1) writes.
+    // Through a link to a file, as cp(1) does.
     symlink("file", at.join("link")).unwrap();
     copied(at, &["-P", "link", "disk.img:/link"]);
     copied(at, &["new", "disk.img:/link"]);
@@ -206,7 +206,7 @@ fn what_replaces_a_file_keeps_its_mode_and_owner_unless_it_brings_its_own() {
 }
 
 #[test]
-fn what_is_piped_in_becomes_a_file_and_comes_out_again() {
+fn piped_bytes_become_a_file_and_are_read_back() {
     if !require(TOOLS) {
         return;
     }
@@ -223,13 +223,13 @@ fn what_is_piped_in_becomes_a_file_and_comes_out_again() {
         &["cp", "-", "disk.img:/"],
         2,
         "",
-        "obento: cannot copy standard input: disk.img:/: is a directory\n",
+        "obento: cannot copy standard input: cannot write 'disk.img:/': is a directory\n",
     );
     e2fsck(at, "disk.img");
 }
 
 #[test]
-fn a_full_image_is_told_for_each_file_and_what_fits_is_there() {
+fn a_full_image_is_reported_for_each_file_and_the_files_that_fit_exist() {
     if !require(TOOLS) {
         return;
     }
@@ -240,8 +240,8 @@ fn a_full_image_is_told_for_each_file_and_what_fits_is_there() {
     fs::write(at.join("tree/a-small"), "small").unwrap();
     fs::write(at.join("tree/b-huge"), vec![1; 8 << 20]).unwrap();
     fs::write(at.join("tree/c-small"), "small").unwrap();
-    let told = "obento: cannot copy 'tree/b-huge': disk.img:/tree/b-huge: no space left\n";
-    check(at, &["cp", "-a", "tree", "disk.img:/"], 1, "", told);
+    let reported = "obento: cannot copy 'tree/b-huge': cannot write 'disk.img:/tree/b-huge': no space left\n";
+    check(at, &["cp", "-a", "tree", "disk.img:/"], 1, "", reported);
     holds(at, "disk.img:/tree/c-small", "small");
     e2fsck(at, "disk.img");
     let found = obento(at, &["ls", "-A", "disk.img:/tree"]);
@@ -249,7 +249,7 @@ fn a_full_image_is_told_for_each_file_and_what_fits_is_there() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_said_and_the_rest_goes_on() {
+fn an_entry_that_cannot_be_copied_is_reported_and_the_rest_is_copied() {
     if !require(TOOLS) {
         return;
     }
@@ -259,23 +259,23 @@ fn what_cannot_be_copied_is_said_and_the_rest_goes_on() {
     fs::write(at.join("tree/file"), "file").unwrap();
     image(&at.join("tree"), "disk.img", 8, &["-t", "ext4"]);
     check(at, &["cp", "-r", "tree", "tree/disk.img:/"], 1, "", {
-        "obento: cannot copy 'tree/disk.img': is the image that is being changed, and was left out\n"
+        "obento: cannot copy 'tree/disk.img': is the image that this command changes\n"
     });
     holds(at, "tree/disk.img:/tree/file", "file");
     check(at, &["cp", "-r", "tree/disk.img:/tree", "tree/disk.img:/tree/below"], 1, "", {
         "obento: cannot copy 'tree/disk.img:/tree': a directory cannot be copied into itself\n"
     });
     check(at, &["cp", "tree/disk.img:/tree/file", "tree/disk.img:/tree"], 1, "", {
-        "obento: cannot copy 'tree/disk.img:/tree/file': is the file that it would replace\n"
+        "obento: cannot copy 'tree/disk.img:/tree/file': source and target are the same file\n"
     });
     check(at, &["cp", "tree", "nowhere", "tree/file", "tree/disk.img:/tree/below"], 1, "", {
-        "obento: cannot copy 'tree': is a directory and was left out; `-r` copies directories\n\
-         obento: cannot copy 'nowhere': cannot examine ./nowhere: No such file or directory\n"
+        "obento: cannot copy 'tree': is a directory\n  help: use -r to copy directories\n\
+         obento: cannot copy 'nowhere': cannot examine './nowhere': no such file or directory\n"
     });
     holds(at, "tree/disk.img:/tree/below/file", "file");
     check(at, &["cp", "tree/file", "tree/disk.img:/tree"], 0, "", "");
     check(at, &["cp", "tree/file", "tree/disk.img:/tree/below/file/x"], 2, "", {
-        "obento: cannot copy: tree/disk.img:/tree/below/file/x: not a directory\n"
+        "obento: cannot write 'tree/disk.img:/tree/below/file/x': not a directory\n"
     });
     check(at, &["cp", "tree/file", "tree/disk.img:/tree/below/file"], 0, "", "");
     check(at, &["cp", "--reflink=always", "tree/file", "tree/disk.img:/f"], 2, "", {
@@ -359,7 +359,7 @@ fn a_move_across_the_border_leaves_nothing_behind_unless_something_could_not_be_
     }
     fs::write(at.join("back/huge"), vec![1; 16 << 20]).unwrap();
     check(at, &["mv", "back", "disk.img:/"], 1, "", {
-        "obento: cannot copy 'back/huge': disk.img:/.obento-unfinished-baccd65a/huge: no space left\n\
+        "obento: cannot copy 'back/huge': cannot write 'disk.img:/.obento-unfinished-baccd65a/huge': no space left\n\
          obento: cannot move 'back' to 'disk.img:/back': not everything was copied\n  \
          help: the source is unchanged\n"
     });

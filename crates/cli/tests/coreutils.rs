@@ -1,6 +1,7 @@
-//! The commands print what coreutils, tree and getfattr print of the same tree, which the kernel has mounted.
+//! The commands print the same as coreutils, tree and getfattr for the same tree, which the kernel has
+//! mounted.
 //!
-//! The mount's path stands for the image's: `/tmp/mount/etc` is read as `disk.img:/etc`.
+//! The path of the mount is replaced by that of the image: `/tmp/mount/etc` is read as `disk.img:/etc`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +12,7 @@ use obento_testkit::image::small_ext4;
 use obento_testkit::oracle::{LoopMount, program};
 use obento_testkit::{Oracle, require};
 
-/// An image, and the same as the kernel shows it.
+/// An image, and the kernel's mount of it.
 struct Both {
     folder: tempfile::TempDir,
     image: PathBuf,
@@ -19,7 +20,7 @@ struct Both {
 }
 
 impl Both {
-    /// `None`, said by a line, on a machine that lacks a judge.
+    /// Returns `None`, with a message, if an oracle is missing.
     fn new(programs: &[&'static str]) -> Option<Self> {
         let programs = programs.iter().map(|name| Oracle::Program(name));
         let needed: Vec<_> =
@@ -55,7 +56,8 @@ impl Both {
         Some(Self { folder, image, mount })
     }
 
-    /// What `tool` says of the mount and obento of the image; in `args`, `@/` stands for the root of either.
+    /// Runs `tool` on the mount and obento on the image, and returns both outputs; `@/` in `args` is the
+    /// root.
     fn run(&self, tool: &str, args: &[&str]) -> (Output, Output) {
         let expected = program(tool).args(with_root(args, self.mount.path(), "/")).output().unwrap();
         let found = obento(self.folder.path())
@@ -70,7 +72,7 @@ impl Both {
         self.assert_same_by(tool, args, <[u8]>::to_vec);
     }
 
-    /// Compares after `order` brought both in the same order.
+    /// Compares the outputs after `order` has sorted both.
     fn assert_same_by(&self, tool: &str, args: &[&str], order: impl Fn(&[u8]) -> Vec<u8>) {
         let (expected, found) = self.run(tool, args);
         let root = [self.mount.path().as_os_str().as_bytes(), b"/"].concat();
@@ -254,7 +256,7 @@ fn ls_orders_and_leaves_out_names_and_follows_links_as_gnu_ls_does() {
     ];
     let Some(both) = Both::of_names(&names) else { return };
     for flags in [
-        // Where hidden names go has changed between versions of GNU's.
+        // The position of hidden names differs between versions of GNU coreutils.
         "-v",
         "-vr",
         "-1 --sort=width",
@@ -303,12 +305,12 @@ fn ls_orders_and_leaves_out_names_and_follows_links_as_gnu_ls_does() {
         "--file-type",
         "-iH",
     ] {
-        // Alone, because GNU makes the columns as wide as for directories that are listed later.
+        // Separate, because GNU computes the widths of columns from directories that are listed later.
         for operand in operands {
             both.assert_same("ls", &flags.split(' ').chain([operand]).collect::<Vec<_>>());
         }
     }
-    // A link that leads nowhere cannot be followed.
+    // A link without a target cannot be followed.
     let (expected, found) = both.run("ls", &["-lnH", "@/nowhere"]);
     assert_eq!((expected.status.code(), found.status.code()), (Some(2), Some(2)));
 }
@@ -368,7 +370,7 @@ fn stat_shows_every_file_as_gnu_stat_does() {
     both.assert_same("stat", &["-f", "-c", "%a %b %c %d %f %i %l %s %S %t", "@/"]);
 }
 
-/// Every path whose name is UTF-8 and has no character that needs care, with `@/` for the root.
+/// Returns every path whose name is UTF-8 without special characters, with `@/` for the root.
 fn paths(root: &Path) -> Vec<String> {
     let list = program("find").current_dir(root).args([".", "-mindepth", "1", "-print0"]).output().unwrap();
     let names = list.stdout.split(|&b| b == 0).filter_map(|name| std::str::from_utf8(name).ok());
@@ -378,8 +380,8 @@ fn paths(root: &Path) -> Vec<String> {
 #[test]
 fn du_counts_as_gnu_du_does() {
     let Some(both) = Both::new(&["du"]) else { return };
-    // Which directory a file with several names counts for depends on the order of the walk: -l counts all, and -s
-    // does not tell.
+    // The directory for which a file with several names counts depends on the order of the walk. -l counts the file for
+    // each name, and -s shows only the total.
     for flags in [
         "-l",
         "-la",
@@ -432,12 +434,12 @@ fn readlink_and_getfattr_answer_as_their_namesakes_do() {
 }
 
 impl Both {
-    /// As `assert_same`, where the image's paths stand without its name.
+    /// The same as `assert_same`, for output with paths that lack the name of the image.
     fn assert_same_attributes(&self, args: &[&str]) {
         let (expected, found) = self.run("getfattr", args);
         let root = [self.mount.path().as_os_str().as_bytes(), b"/"].concat();
         let order = sorted_by("\n\n");
-        // Of a folder named with a slash at its end, getfattr makes `folder//name`.
+        // For a folder with a trailing slash, getfattr prints `folder//name`.
         let expected_text =
             order(&replace(&replace(&expected.stdout, &root, b"/"), b"# file: //", b"# file: /"));
         let difference = first_difference(&expected_text, &order(&found.stdout));

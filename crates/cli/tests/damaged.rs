@@ -8,14 +8,15 @@ use std::process::{Command, ExitStatus, Stdio};
 use obento_testkit::oracle::{self, Oracle, program, run};
 use obento_testkit::{mutants, require};
 
-/// Seconds of processor time: more than any damaged image of a few MiB may take.
+/// The limit of processor time in seconds, which no damaged image of a few MiB may exceed.
 const PROCESSOR_SECONDS: u64 = 20;
-/// Seconds until a command counts as hung. Long, since a copy of 47,000 files waits for the journal of a busy host.
+/// The number of seconds after which a command counts as hung: large, because a copy of 47,000 files waits
+/// for the journal of a busy host.
 const HANG_SECONDS: &str = "240";
-/// The address space that a command may use, in KiB: its budget of memory, its stacks and its own text.
+/// The address space of a command in KiB: its memory budget, its stacks and its code.
 const MEMORY_KIB: u64 = 512 * 1024;
 
-/// Every way of reading an image, each with a place for the image and one for an output folder.
+/// Every command that reads an image, with placeholders for the image and an output folder.
 const READERS: &[&[&str]] = &[
     &["ls", "-laRis", "IMAGE"],
     &["find", "IMAGE", "-printf", "%p %s %i\\n"],
@@ -29,7 +30,7 @@ const READERS: &[&[&str]] = &[
     &["ls", "--no-replay", "-lR", "IMAGE"],
 ];
 
-/// Runs obento with `arguments` under these limits; panics if it breaks one or dies by a signal.
+/// Runs obento with `arguments` and these limits. Panics if a limit is exceeded or a signal ends the process.
 fn read(image: &Path, arguments: &[&str], what: &str) -> ExitStatus {
     let out = tempfile::tempdir().unwrap();
     let place = |argument: &str| {
@@ -104,7 +105,7 @@ fn mutants_of_the_sample_are_read_to_their_end_or_refused() {
 }
 
 #[test]
-fn an_image_cut_anywhere_is_read_as_far_as_it_goes() {
+fn a_truncated_image_is_read_up_to_its_end() {
     if !require(&[Oracle::Program("zstd")]) {
         return;
     }

@@ -1,4 +1,4 @@
-//! `obento diff --bytes`: images that differ in known bytes, and what it calls those.
+//! `obento diff --bytes`: images that differ in known bytes, and the names of these bytes in the output.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ impl Bench {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What is said of two images, the second of which has another byte at `offset`.
+    /// Returns the output for two images, the second of which has another byte at `offset`.
     #[track_caller]
     fn differ(&self, image: &[u8], offset: usize) -> String {
         fs::write(self.path("one.img"), image).unwrap();
@@ -40,7 +40,7 @@ impl Bench {
     }
 }
 
-/// Where `bytes` are in `image`, which has them once.
+/// Returns the position of `bytes` in `image`, where they occur once.
 #[track_caller]
 fn find(image: &[u8], bytes: &[u8]) -> usize {
     let mut found = image.windows(bytes.len()).enumerate().filter(|(_, window)| *window == bytes);
@@ -98,7 +98,7 @@ fn the_structure_in_which_two_images_first_differ_is_named() {
     assert_eq!(bench.differ(&image, entry - 8), "directory entry 'uncommon' of '/folder', inode");
     let data = find(&image, b"marker");
     assert_eq!(bench.differ(&image, data), "block 5 of the file '/file'");
-    // The rest of a file's last block is nobody else's.
+    // The rest of the last block of a file belongs to no other file.
     assert_eq!(bench.differ(&image, data + 10), "block 5 of the file '/file'");
     assert_eq!(bench.differ(&image, image.len() - 1), "unused space");
     let start = field("inspect journal disk.img", " s_maxlen ");
@@ -106,7 +106,7 @@ fn the_structure_in_which_two_images_first_differ_is_named() {
 }
 
 #[test]
-fn all_that_differs_is_counted_and_a_shorter_image_is_told() {
+fn all_differences_are_counted_and_a_shorter_image_is_reported() {
     let bench = Bench::new();
     fs::write(bench.path("one.img"), [1_u8; 10_000]).unwrap();
     let mut other = [1_u8; 9000];

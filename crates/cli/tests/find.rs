@@ -1,7 +1,7 @@
-//! `obento find` finds what GNU find finds of the same tree, which the kernel has mounted.
+//! `obento find` finds the same as GNU find in the same tree, which the kernel has mounted.
 //!
-//! Both list in their own order, so lines are compared sorted. The mount's path stands for the image's:
-//! `/tmp/mount/etc` is read as `disk.img:/etc`.
+//! The orders differ, so lines are sorted before they are compared. The path of the mount is replaced by that
+//! of the image: `/tmp/mount/etc` is read as `disk.img:/etc`.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use obento_testkit::image::small_ext4;
 use obento_testkit::oracle::{LoopMount, program};
 use obento_testkit::{Oracle, require};
 
-/// Expressions, a line each, words between blanks; `@/` stands for the root of the image or of the mount.
+/// Expressions, one per line, with words separated by blanks; `@/` is the root of the image or of the mount.
 const EXPRESSIONS: &str = r"
 -print
 -name *.txt
@@ -133,14 +133,14 @@ const EXPRESSIONS: &str = r"
 -H . -type l
 ";
 
-/// An image, and the same as the kernel shows it.
+/// An image, and the kernel's mount of it.
 struct Both {
     folder: tempfile::TempDir,
     mount: LoopMount,
 }
 
 impl Both {
-    /// `None`, said by a line, on a machine that lacks a judge.
+    /// Returns `None`, with a message, if an oracle is missing.
     fn new() -> Option<Self> {
         let needed = [Oracle::Program("find"), Oracle::Program("mke2fs"), Oracle::LoopMount, Oracle::Root];
         require(&needed).then(|| {
@@ -152,8 +152,8 @@ impl Both {
         })
     }
 
-    /// What GNU find and obento say; both start at the root, written with a final slash. A `.` among the words stands
-    /// where start points stand, and what comes before it goes before them.
+    /// Returns the outputs of GNU find and obento. Both start at the root, with a trailing slash. A `.` among
+    /// the words is the place of the start points; the words before it precede them.
     fn run(&self, words: &[&str]) -> (Output, Output) {
         let start = words.iter().position(|word| *word == ".");
         let (before, after) = start.map_or((&[][..], words), |at| (&words[..at], &words[at + 1..]));
@@ -231,10 +231,10 @@ fn every_expression_finds_what_gnu_find_finds() {
 #[test]
 fn ls_lines_are_those_of_gnu_find_where_owners_have_no_names() {
     let Some(both) = Both::new() else { return };
-    // GNU find writes all that is not ASCII in octal, obento what a terminal acts on.
+    // GNU find prints bytes that are not ASCII in octal, obento prints control characters so.
     let words = "-maxdepth 2 -name names -prune -o -uid 0 -gid 0 -ls".split(' ').collect::<Vec<_>>();
     let (expected, found) = both.run(&words);
-    // The image has its own passwd, in which 0 may be called otherwise or not at all.
+    // The image has its own passwd file, in which user 0 may have another name or none.
     let blank = |line: &[u8]| {
         let words: Vec<_> = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).collect();
         [&words[..words.len().min(4)], words.get(6..).unwrap_or_default()].concat().join(&b' ')
@@ -264,7 +264,7 @@ fn check(args: &[&str], status: i32, stdout: &str, stderr: &str) {
 }
 
 #[test]
-fn what_is_printed_is_an_address() {
+fn a_printed_address_parses() {
     check(&["disk.img.zst", "-name", "pass*"], 0, "disk.img.zst:/etc/passwd\n", "");
     check(&["disk.img.zst:/etc", "-name", "etc"], 0, "disk.img.zst:/etc\n", "");
     check(&["disk.img.zst@1:/etc/", "-name", "group"], 0, "disk.img.zst@1:/etc/group\n", "");
@@ -318,11 +318,11 @@ fn a_link_of_the_image_never_leads_a_command_to_a_file_of_the_host() {
     assert_eq!(output.stdout, b"");
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.ends_with("the symbolic link leads nowhere\n"), "{error}");
+    assert!(error.ends_with("the target of the symbolic link does not exist\n"), "{error}");
 }
 
 #[test]
-fn mistakes_end_with_what_to_write_instead() {
+fn messages_about_mistakes_end_with_the_right_spelling() {
     check(
         &["disk.img.zst", "-nmae", "x"],
         2,
@@ -346,8 +346,8 @@ fn mistakes_end_with_what_to_write_instead() {
         &["disk.img.zst", "-name", "passwd", "-maxdepth", "0"],
         0,
         "",
-        "obento: find: note: -maxdepth stands after -name, but holds for what comes before it too; put it before the \
-         tests\n",
+        "obento: find: note: -maxdepth after -name also applies to the tests before it; write \
+         -maxdepth before all tests\n",
     );
     check(
         &["--json", "disk.img.zst", "-ls"],
@@ -415,7 +415,7 @@ fn a_closed_pipe_ends_the_search_quietly() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
-/// What `find` answers where `answers` come from standard input.
+/// Returns the output of `find` with `answers` on standard input.
 fn answered(folder: &Path, args: &[&str], answers: &str) -> (String, String) {
     let mut child = obento(folder)
         .arg("find")
@@ -460,7 +460,7 @@ fn a_command_in_a_directory_of_its_own_finds_the_files_of_one_directory_there() 
 }
 
 #[test]
-fn links_that_lead_back_are_told_and_the_rest_is_found_as_gnu_find_does() {
+fn links_that_lead_back_are_reported_and_the_rest_is_found_as_by_gnu_find() {
     let needed = [Oracle::Program("find"), Oracle::Program("mke2fs"), Oracle::LoopMount, Oracle::Root];
     if !require(&needed) {
         return;
@@ -494,9 +494,9 @@ fn links_that_lead_back_are_told_and_the_rest_is_found_as_gnu_find_does() {
         let (expected, found) = both.run(&line.split(' ').collect::<Vec<_>>());
         assert_eq!(both.lines(&expected), both.lines(&found), "{line}");
         assert_eq!((expected.status.code(), found.status.code()), (Some(1), Some(1)), "{line}");
-        let told = String::from_utf8_lossy(&found.stderr).into_owned();
+        let reported = String::from_utf8_lossy(&found.stderr).into_owned();
         for name in ["a/b/up", "self"] {
-            assert!(told.contains(&format!("cannot follow 'disk.img:/{name}'")), "{told}");
+            assert!(reported.contains(&format!("cannot follow 'disk.img:/{name}'")), "{reported}");
         }
     }
     let mount = both.mount.path();

@@ -71,9 +71,9 @@ fn rejected_values_are_reported_with_an_example() {
     let fails = |args: &[&str], message: &str| fails_with(folder.path(), args, message);
     fails(
         &["build", "x.img", "--from", ".", "--size", "10Q"],
-        "obento: invalid size '10Q' (try 10G or auto)",
+        "obento: invalid value '10Q' for --size\n  help: write a value such as 10G or auto",
     );
-    fails(&["mkfs", "x.img", "10Q"], "obento: invalid size '10Q' (try 10G)");
+    fails(&["mkfs", "x.img", "10Q"], "obento: invalid size '10Q'\n  help: write a size such as 10G");
     fails(&["du", "-B", "10Q", "disk.img.zst"], "not a size such as 4096, 10M or 10MB");
     fails(&["chmod", "999", "disk.img.zst:/etc"], "obento: invalid mode '999'");
     fails(
@@ -132,28 +132,78 @@ fn a_manual_page_has_every_section() {
     assert!(!folder.path().join("obento-complete.1").exists());
 }
 
-/// Returns what the bash completion offers for `line`.
-fn completed(folder: &Path, line: &str) -> Vec<String> {
-    let script = r#"eval "$(obento completions bash)"
-        COMP_LINE=$1 COMP_POINT=${#1}
-        _obento
-        printf '%s\n' "${COMPREPLY[@]}""#;
-    let program = Path::new(env!("CARGO_BIN_EXE_obento")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let output = Command::new("bash")
-        .args(["--norc", "-c", script, "bash", line])
+/// Runs `script` in the shell `program`, with `line` as its last argument. Returns the lines of the output.
+fn run_shell(folder: &Path, program: &str, options: &[&str], script: &str, line: &str) -> Vec<String> {
+    let obento = Path::new(env!("CARGO_BIN_EXE_obento")).parent().unwrap();
+    let path = format!("{}:{}", obento.display(), std::env::var("PATH").unwrap());
+    let output = Command::new(program)
+        .args(options)
+        .args(["-c", script])
+        .args((program != "fish").then_some(program))
+        .arg(line)
         .env("PATH", path)
+        .env("HOME", folder)
         .env("COMP_WORDBREAKS", " \t\n\"'><=;|&(:@")
         .current_dir(folder)
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
-        .filter(|line| !line.is_empty())
-        .map(str::to_owned)
-        .collect()
+    let lines = String::from_utf8(output.stdout).unwrap();
+    lines.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// Returns the candidates of the bash completion for `line`.
+fn completed(folder: &Path, line: &str) -> Vec<String> {
+    let script = r#"eval "$(obento completions bash)"
+        COMP_LINE=$1 COMP_POINT=${#1}
+        _obento
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    run_shell(folder, "bash", &["--norc"], script, line)
+}
+
+#[test]
+fn zsh_completes_commands_options_and_paths_inside_images() {
+    if !require(&[Oracle::Program("zsh")]) {
+        return;
+    }
+    let folder = folder();
+    // The functions of a completion widget, which print the candidates with their suffix.
+    let script = r#"compdef() { }
+        _files() { print -r -- "files of the host" }
+        compadd() {
+            local suffix=' '
+            while [[ $1 != -- ]]; do
+                [[ $1 == -S ]] && suffix=$2
+                shift
+            done
+            shift
+            (( $# )) && print -rl -- "${(@)@/%/$suffix}"
+            return 0
+        }
+        eval "$(obento completions zsh)"
+        words=("${(@s: :)1}") CURRENT=${#words} PREFIX=${words[-1]}
+        _obento"#;
+    let completed = |line: &str| run_shell(folder.path(), "zsh", &["-f"], script, line);
+    assert_eq!(completed("obento readl"), ["readlink "]);
+    assert_eq!(completed("obento ls --no-rep"), ["--no-replay "]);
+    assert_eq!(completed("obento ls disk.img.zst:/h"), ["disk.img.zst:/home/"]);
+    assert_eq!(completed("obento cat disk.img.zst:/etc/gr"), ["disk.img.zst:/etc/group "]);
+    assert_eq!(completed("obento cat disk.im"), ["files of the host"]);
+}
+
+#[test]
+fn fish_completes_commands_options_and_paths_inside_images() {
+    if !require(&[Oracle::Program("fish")]) {
+        return;
+    }
+    let folder = folder();
+    let script = "obento completions fish | source; complete -C $argv[1]";
+    let completed = |line: &str| run_shell(folder.path(), "fish", &["--no-config"], script, line);
+    assert_eq!(completed("obento readl"), ["readlink"]);
+    assert_eq!(completed("obento ls --no-rep"), ["--no-replay"]);
+    assert_eq!(completed("obento ls disk.img.zst:/h"), ["disk.img.zst:/home/"]);
+    assert_eq!(completed("obento cat disk.img.zst:/etc/gr"), ["disk.img.zst:/etc/group"]);
+    assert_eq!(completed("obento cat disk.im"), ["disk.img.zst"]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Images copied while the kernel was busy with them: what a read-only open shows is what the kernel's own replay
-//! makes of the same copy, and not a byte of the image changes.
+//! Images that were copied while the kernel changed them: a read-only open shows the same as the kernel's own
+//! replay of the same copy, and changes no byte of the image.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use obento_testkit::oracle::{LoopMount, Oracle, call, run};
 use obento_testkit::tree::{TreeSpec, pattern};
 use obento_testkit::{matrix, require};
 
-/// What a mount does before it is copied: every kind of change, some of it committed, some not.
+/// The changes before the image is copied: every kind of change, some of them committed, some not.
 fn busy(root: &Path) -> Result<()> {
     let folder = root.join("busy");
     fs::create_dir(&folder)?;
@@ -27,12 +27,12 @@ fn busy(root: &Path) -> Result<()> {
     symlink("x".repeat(300), folder.join("slow-link"))?;
     fs::remove_dir_all(root.join("times"))?;
     fs::remove_file(root.join("sizes/300000"))?;
-    // Freed metadata that becomes data again: revokes.
+    // Freed metadata blocks become data blocks: revokes.
     for number in 0..40 {
         fs::remove_file(root.join(format!("wide/entry-{number:06}")))?;
     }
     let mut file = File::options().append(true).open(root.join("sizes/4097"))?;
-    // Begins with the journal's magic number, so that journalled data must be escaped.
+    // The data begins with the magic number of the journal, so that journalled data must be escaped.
     file.write_all(&[0xc0, 0x3b, 0x39, 0x98])?;
     file.sync_all()?;
     let magic = [[0xc0, 0x3b, 0x39, 0x98].as_slice(), &pattern(8188)].concat();
@@ -41,12 +41,12 @@ fn busy(root: &Path) -> Result<()> {
     file.set_len(5_000)?;
     file.sync_all()?;
     File::open(&folder)?.sync_all()?;
-    // After the last commit: these need not be seen.
+    // After the last commit: these changes may be missing.
     fs::write(folder.join("late"), b"perhaps")?;
     Ok(())
 }
 
-/// fsync alone, so that a volume with `fast_commit` uses it.
+/// Calls only fsync, so that a volume with `fast_commit` uses it.
 fn busy_with_fast_commits(root: &Path) -> Result<()> {
     let folder = root.join("quick");
     fs::create_dir(&folder)?;
@@ -83,8 +83,8 @@ fn obento(arguments: &[&str], image: &Path) -> Command {
     command
 }
 
-/// A dirty copy of a volume, in `folder`, that the kernel itself replays: of fast commits it has refused one of its own ("journal recovery
-/// failed"), and then there is nothing to compare with.
+/// Returns a dirty copy of a volume in `folder` that the kernel replays. The kernel has refused one of its
+/// own fast commits ("journal recovery failed"), and then there is no result to compare with.
 fn replayable_copy(spec: &ImageSpec, folder: &Path, busy: fn(&Path) -> Result<()>) -> Result<PathBuf> {
     let (copy, tried) = (folder.join("copy.img"), folder.join("tried.img"));
     let mut refused = None;
@@ -115,13 +115,14 @@ fn compare(spec: &ImageSpec, busy: fn(&Path) -> Result<()>) -> Result<()> {
     let mut found = entries::from_tar(File::open(&tar)?)?;
     LoopMount::new(&copy, "")?.unmount()?;
     let mut expected = image::kernel_entries(&copy, spec)?;
-    // Replaying a fast commit, the kernel adds names anew and stamps their directory with the time of the replay.
+    // When the kernel replays a fast commit, it adds names again and sets the time of their directory to that of the
+    // replay.
     for entry in [&mut expected, &mut found].into_iter().filter_map(|list| list.get_mut(&b"quick"[..])) {
         entry.mtime = (0, 0);
     }
     let differences = Differences::between(&expected, &found);
     ensure!(differences.is_empty(), "{differences}");
-    // There the kernel's own replay leaves an inode's block count at 0, which e2fsck tells of.
+    // The kernel's own replay leaves an inode's block count at 0, which e2fsck reports.
     if spec.name != "fast-commit-inline" {
         call("e2fsck", ["-fn".as_ref(), copy.as_os_str()])?;
     }

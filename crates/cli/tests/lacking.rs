@@ -1,4 +1,4 @@
-//! What a format has no room for: it is left out or made otherwise, counted, and named once.
+//! Metadata that a format cannot store: it is omitted or changed, counted, and reported once.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -23,7 +23,7 @@ fn says(folder: &Path, line: &str, code: i32, stderr: &str) {
     assert_eq!((status, err.as_str()), (Some(code), stderr), "{line}: {out}");
 }
 
-/// A tree with three of everything that FAT lacks, and what it has.
+/// A tree with three examples of everything that FAT lacks, and files that it can store.
 fn tree(folder: &Path) {
     let tree = folder.join("tree");
     fs::create_dir(&tree).unwrap();
@@ -46,7 +46,7 @@ fn judge(folder: &Path, image: &str) {
 }
 
 #[test]
-fn cp_counts_what_a_fat_cannot_hold_and_names_one_of_each() {
+fn cp_counts_the_properties_that_fat_cannot_store_and_names_one_file_for_each() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     tree(folder);
@@ -54,9 +54,9 @@ fn cp_counts_what_a_fat_cannot_hold_and_names_one_of_each() {
     let (status, _, err) = obento(folder, "cp -r --preserve=links tree fat.img:/");
     let lines: Vec<&str> = err.lines().collect();
     let beginnings = [
-        "obento: fat.img:/: note: 3 hard links copied as separate files (Too many links), such as 'fat.img:/tree/",
-        "obento: fat.img:/: note: 3 FIFOs and sockets not created (Operation not permitted), such as 'fat.img:/tree/socket",
-        "obento: fat.img:/: note: 3 symbolic links not created (Operation not permitted), such as 'fat.img:/tree/link",
+        "obento: fat.img:/: note: 3 hard links copied as separate files (too many links), such as 'fat.img:/tree/",
+        "obento: fat.img:/: note: 3 FIFOs and sockets not created (operation not permitted), such as 'fat.img:/tree/socket",
+        "obento: fat.img:/: note: 3 symbolic links not created (operation not permitted), such as 'fat.img:/tree/link",
         "obento: fat.img:/: note: 4 entries with unsupported names not created (a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space), such as 'fat.img:/tree/wh",
     ];
     assert_eq!(lines.len(), beginnings.len(), "{err}");
@@ -109,17 +109,17 @@ fn cp_counts_owners_and_modes_that_it_was_to_keep() {
     }
     fs::set_permissions(folder.join("tree"), fs::Permissions::from_mode(0o755)).unwrap();
     says(folder, "mkfs -q -t exfat exfat.img 4M", 0, "");
-    let modes = "obento: exfat.img:/: note: 2 files with different permissions (Operation not supported), such as 'exfat.img:/tree/a'\n";
+    let modes = "obento: exfat.img:/: note: 2 files with different permissions (operation not supported), such as 'exfat.img:/tree/a'\n";
     let owners = match fs::metadata(folder).unwrap().uid() {
         0 => String::new(),
-        _ => "obento: exfat.img:/: note: 3 owners not preserved (Operation not permitted), such as 'exfat.img:/tree/a'\n".into(),
+        _ => "obento: exfat.img:/: note: 3 owners not preserved (operation not permitted), such as 'exfat.img:/tree/a'\n".into(),
     };
     says(folder, "cp -a tree exfat.img:/", 0, &(owners + modes));
     says(folder, "cp -r tree/a exfat.img:/", 0, "");
 }
 
 #[test]
-fn mv_keeps_a_source_of_which_something_cannot_be_moved() {
+fn mv_keeps_a_source_that_cannot_be_moved_completely() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     tree(folder);
@@ -148,8 +148,8 @@ fn build_refuses_by_reasons_and_makes_files_of_hard_links() {
     let excluded = "--exclude link* --exclude socket* --exclude what* --exclude why*";
     let (status, out, err) = obento(folder, &format!("build -t vfat fat.img --from tree {excluded}"));
     assert_eq!(status, Some(0), "{err}");
-    let told = out + &err;
-    assert!(told.contains("3") && told.contains("hard links"), "{told}");
+    let reported = out + &err;
+    assert!(reported.contains("3") && reported.contains("hard links"), "{reported}");
     for name in ["file", "second0", "second1", "second2"] {
         assert_eq!(obento(folder, &format!("cat fat.img:/{name}")).1, "contents");
     }
@@ -203,7 +203,7 @@ fn free_clusters_go_back_to_the_host_by_the_name_of_the_image_alone() {
         }
         says(folder, &format!("cp {image}:/kept back"), 0, "");
         assert!(fs::read(folder.join("back")).unwrap() == data);
-        // What was given back can be had again.
+        // The discarded space can be used again.
         says(folder, &format!("cp data {image}:/again"), 0, "");
         let (_, out, _) = obento(folder, &format!("trim -v -m 1G {image}"));
         assert!(out.contains("0 (0 bytes)"), "{out}");
@@ -226,8 +226,8 @@ fn options_of_mount_say_how_every_command_shows_a_fat() {
         assert_eq!(stat("-o umask=077,uid=3").1, "700-3-0\n");
         says(folder, &format!("cp -p --mount-options uid=12345,umask=027 {image}:/a out"), 0, "");
         assert_eq!(fs::metadata(folder.join("out")).unwrap().mode() & 0o777, 0o750);
-        // What a mount alone has a use for, and what nobody knows.
-        for (words, why) in [("ro", "without a mount"), ("unask=022", "did you mean `umask`?")] {
+        // Options that only a mount uses, and unknown options.
+        for (words, why) in [("ro", "without a mount"), ("unask=022", "did you mean 'umask'?")] {
             let (status, _, err) = stat(&format!("-o {words}"));
             assert!(status == Some(2) && err.contains(why), "{err}");
         }
@@ -238,7 +238,7 @@ fn options_of_mount_say_how_every_command_shows_a_fat() {
 }
 
 #[test]
-fn what_a_format_cannot_hold_is_refused_with_what_to_do() {
+fn files_that_a_format_cannot_store_are_refused_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let names = "a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space";

@@ -1,7 +1,7 @@
 //! `obento export` against GNU tar on the kernel's mount of the same image, over every combination of features.
 //!
-//! `OBENTO_MATRIX=full` fills each image with the full tree (5,000 files, 60,000 entries in one directory, a sparse
-//! file of 1 TiB); without it the tree is a small one.
+//! `OBENTO_MATRIX=full` fills each image with the full tree (5,000 files, 60,000 entries in one directory, a
+//! sparse file of 1 TiB); otherwise the tree is small.
 
 use std::fs::File;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn expect_equal(expected: &Entries, found: &Entries) -> Result<()> {
     Ok(())
 }
 
-/// Runs `check` on each image and lists all that fail, so that one run shows the whole matrix.
+/// Runs `check` on each image and lists all failures, so that one run shows the whole matrix.
 fn for_each(specs: Vec<ImageSpec>, check: impl Fn(&ImageSpec, &Path) -> Result<()>) {
     let only = std::env::var("OBENTO_MATRIX_ONLY").ok();
     let specs = specs.into_iter().filter(|spec| only.as_deref().is_none_or(|name| name == spec.name));
@@ -55,7 +55,7 @@ fn for_each(specs: Vec<ImageSpec>, check: impl Fn(&ImageSpec, &Path) -> Result<(
 }
 
 #[test]
-fn an_export_equals_what_tar_reads_from_the_kernels_mount() {
+fn an_export_equals_the_archive_that_tar_creates_from_the_kernels_mount() {
     if !require(&[
         Oracle::LoopMount,
         Oracle::Program("mke2fs"),
@@ -88,7 +88,7 @@ fn blocks_larger_than_a_page_read_as_debugfs_reads_them() {
         image::tar_of(&source, &tar)?;
         let mut expected = entries::from_tar(File::open(tar)?)?;
         let mut found = export(&image)?;
-        // `mke2fs -d` stores whole seconds, and the map of a sparse file in its own larger blocks.
+        // `mke2fs -d` stores whole seconds, and maps a sparse file in larger blocks.
         found.remove(&b"lost+found"[..]).context("no lost+found")?;
         for entry in expected.values_mut().chain(found.values_mut()) {
             entry.mtime = (0, 0);
@@ -99,7 +99,7 @@ fn blocks_larger_than_a_page_read_as_debugfs_reads_them() {
     });
 }
 
-/// Mode, owner, size, links and time of every inode, as `find` prints them and as `debugfs` does.
+/// Returns mode, owner, size, links and time of every inode, in the common format of `find` and `debugfs`.
 fn compare_with_debugfs(image: &Path) -> Result<()> {
     let output = run(obento().arg("find").arg(image).args(["-printf", "%i %m %U %G %s %n %T@\\n"]))?;
     let lines: Vec<Vec<String>> = String::from_utf8(output.stdout)?

@@ -1,4 +1,4 @@
-//! What a person sees: output, messages and exit codes, on the sample image of the repository.
+//! The output, messages and exit codes that a user sees, on the sample image of the repository.
 
 use std::io::Read;
 use std::path::Path;
@@ -73,7 +73,7 @@ fn patterns_are_matched_inside_the_image() {
 }
 
 #[test]
-fn what_is_missing_is_named_and_the_rest_is_done() {
+fn missing_files_are_reported_and_the_rest_is_done() {
     check(
         &["ls", "disk.img.zst:/nope", "disk.img.zst:/etc"],
         2,
@@ -89,7 +89,7 @@ fn what_is_missing_is_named_and_the_rest_is_done() {
 }
 
 #[test]
-fn df_of_a_file_that_is_not_there_says_so_and_tells_the_rest() {
+fn df_reports_a_missing_file_and_shows_the_rest() {
     let missing = "obento: cannot access 'disk.img.zst:/none': no such file or directory\n";
     check(&["df", "disk.img.zst:/none"], 1, "", missing);
     let folder = folder();
@@ -122,12 +122,12 @@ fn a_directory_cannot_be_read_as_a_file() {
 }
 
 #[test]
-fn an_image_that_is_none_is_refused_with_what_to_do() {
+fn a_file_that_is_not_an_image_is_refused_with_a_hint() {
     let folder = folder();
     std::fs::write(folder.path().join("notes.txt"), "Just some text.\n".repeat(400)).unwrap();
     std::fs::write(folder.path().join("empty.img"), "").unwrap();
     for (args, words) in [
-        (["ls", "nope.img:/"], "no such image file"),
+        (["ls", "nope.img:/"], "no such file"),
         (["ls", "notes.txt"], "no supported file system"),
         (["ls", "empty.img"], "the file is empty"),
         (["ls", "disk.img.zst@7"], "no such partition"),
@@ -141,7 +141,7 @@ fn an_image_that_is_none_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn wrong_usage_is_told_apart() {
+fn wrong_usage_has_its_own_exit_code() {
     for args in
         [&["frobnicate"][..], &["ls"], &["ls", "--nope", "disk.img.zst"], &["du", "-a", "-s", "disk.img.zst"]]
     {
@@ -167,7 +167,7 @@ fn a_closed_pipe_ends_the_command_quietly() {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     let folder = folder();
     for args in
         [&["cat", "disk.img.zst:/etc/passwd"][..], &["export", "disk.img.zst"], &["ls", "-m", "disk.img.zst"]]
@@ -175,7 +175,8 @@ fn a_full_disk_is_told() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = command(folder.path(), args).stdout(full).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(errors.contains("cannot write to standard output: No space left"), "{args:?}: {errors}");
+        let reported = "obento: cannot write to standard output: no space left on device\n";
+        assert_eq!(errors, reported, "{args:?}");
         assert_eq!(output.status.code(), Some(1), "{args:?}");
     }
 }
@@ -192,7 +193,7 @@ fn the_image_stays_as_it_was() {
 }
 
 #[test]
-fn an_image_that_is_cut_short_shows_what_is_there_and_says_so_once() {
+fn a_truncated_image_shows_its_existing_files_and_is_reported_once() {
     let folder = folder();
     let raw = mutants::unpack(&folder.path().join("disk.img.zst"), folder.path()).unwrap();
     std::fs::OpenOptions::new().write(true).open(&raw).unwrap().set_len(6 << 20).unwrap();
@@ -240,8 +241,8 @@ fn directories_that_run_in_a_circle_are_listed_once() {
     for command in [&["ls", "-R"][..], &["tree"], &["du", "-a"], &["find"], &["getfattr", "-R"]] {
         let output = obento(folder.path(), &[command, &["circle.img"]].concat());
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        // `up` closes the circle; by which of their names its directories were entered first is the order's to say,
-        // and without sorting that hangs on the volume's random hash seed.
+        // `up` closes the cycle. The first name of its directories depends on the order of the walk, and
+        // without sorting on the volume's random hash seed.
         let sorted = matches!(command[0], "ls" | "tree" | "du");
         let ways = ["/a/b/up", "/a/twin/up", "/again/b/up", "/again/twin/up"];
         let ways = if sorted { &ways[..1] } else { &ways[..] };
@@ -310,19 +311,19 @@ fn an_inode_that_has_no_name_can_be_inspected() {
     let journal = obento(folder.path(), &["inspect", "inode", "disk.img.zst:<8>"]);
     assert!(journal.status.success() && journal.stdout.starts_with(b"       offset"), "{journal:?}");
     let none = obento(folder.path(), &["inspect", "inode", "disk.img.zst:<999999>"]);
-    let told = "obento: cannot inspect 'disk.img.zst:<999999>': no such inode: 999999\n";
-    assert_eq!((String::from_utf8(none.stderr).unwrap().as_str(), none.status.code()), (told, Some(1)));
+    let reported = "obento: cannot inspect 'disk.img.zst:<999999>': no such inode: 999999\n";
+    assert_eq!((String::from_utf8(none.stderr).unwrap().as_str(), none.status.code()), (reported, Some(1)));
 }
 
 #[test]
-fn a_place_past_the_end_of_the_image_is_told_as_such() {
+fn a_place_past_the_end_of_the_image_is_reported_as_such() {
     let size = obento(folder().path(), &["info", "--json", "disk.img.zst"]).stdout;
     let size = String::from_utf8(size).unwrap();
     let size = size.split("\"size\":").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
-    let told = format!(
-        "obento: disk.img.zst@+99999999999: starts past the end of the image, which has {size} bytes\n"
+    let reported = format!(
+        "obento: cannot open 'disk.img.zst@+99999999999': the offset is past the end of the image, which has {size} bytes\n"
     );
-    check(&["ls", "disk.img.zst@+99999999999:/"], 2, "", &told);
+    check(&["ls", "disk.img.zst@+99999999999:/"], 2, "", &reported);
 }
 
 #[test]
@@ -348,7 +349,7 @@ fn completions_and_manual_pages_name_every_subcommand() {
     assert_eq!(obento(folder.path(), &["man", "no/such/folder"]).status.code(), Some(2));
 }
 
-/// What a command writes when a terminal of 100 columns is its standard output.
+/// Returns the output of a command whose standard output is a terminal of 100 columns.
 fn on_terminal(folder: &Path, line: &str) -> String {
     let shell = format!("stty cols 100 -opost; {line}");
     let mut script = program("script");
@@ -390,34 +391,38 @@ fn a_terminal_gets_columns_quotes_and_colours_as_from_ls() {
         let expected = on_terminal(folder.path(), &format!("ls --color=auto {flags} source/d"));
         let found = on_terminal(folder.path(), &format!("{binary} ls {flags} t.img:/d"));
         assert!(expected.contains("plain"), "{expected}");
-        // The last of two --color counts, in either program.
+        // The last of two --color options counts, in both programs.
         assert_eq!(found, expected, "ls {flags}");
     }
     let long = on_terminal(folder.path(), &format!("{binary} ls -l t.img:/d"));
     assert!(long.contains("''$'\\033''[31mred'"), "{long}");
-    // Nothing but obento's own colours reaches the terminal as an escape.
+    // No escape reaches the terminal except the colours of obento.
     assert!(!long.contains("\u{1b}[31m"), "{long}");
 }
 
 #[test]
-fn a_super_block_that_is_not_there_is_told_with_what_opens_the_volume() {
+fn a_missing_super_block_is_reported_with_the_option_that_opens_the_volume() {
     let folder = folder();
     let by = |block: &str| {
         let output = obento(folder.path(), &["ls", "--superblock", block, "disk.img.zst"]);
         assert_eq!(output.status.code(), Some(2), "{block}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let past = "the block is past the end of the volume, which has 14 MiB (14680064 bytes); without `--superblock` it opens\n";
+    let past = "the block is past the end of the volume, which has 14 MiB (14680064 bytes)\n  help: omit --superblock: the volume opens without it\n";
     for block in ["999999", "18446744073709551615"] {
-        let told = by(block);
-        assert!(told.ends_with(past) && told.contains(&format!("at block {block}: ")), "{told}");
+        let reported = by(block);
+        assert!(reported.ends_with(past) && reported.contains(&format!("at block {block}: ")), "{reported}");
     }
-    let told = by("5");
-    assert!(told.contains("magic number") && told.ends_with("; without `--superblock` it opens\n"), "{told}");
+    let reported = by("5");
+    assert!(
+        reported.contains("magic number")
+            && reported.ends_with("\n  help: omit --superblock: the volume opens without it\n"),
+        "{reported}"
+    );
 }
 
 #[test]
-fn a_qcow2_image_with_a_backing_file_says_what_opens_it() {
+fn a_qcow2_image_with_a_backing_file_is_reported_with_the_option_that_opens_it() {
     if !require(&[Oracle::Program("qemu-img")]) {
         return;
     }
@@ -439,7 +444,7 @@ fn a_qcow2_image_with_a_backing_file_says_what_opens_it() {
 }
 
 #[test]
-fn a_qcow2_image_that_cannot_be_read_says_what_makes_one_that_can() {
+fn an_unreadable_qcow2_image_is_reported_with_the_command_that_converts_it() {
     if !require(&[Oracle::Program("qemu-img")]) {
         return;
     }
@@ -465,6 +470,11 @@ fn a_qcow2_image_that_cannot_be_read_says_what_makes_one_that_can() {
             "{errors}"
         );
     }
+    let args = ["convert", "-f", "raw", "-O", "vmdk", "-o", "subformat=monolithicFlat", "raw", "flat.vmdk"];
+    std::fs::write(folder.path().join("raw"), [0; 4096]).unwrap();
+    assert!(Command::new("qemu-img").current_dir(folder.path()).args(args).status().unwrap().success());
+    let errors = String::from_utf8(obento(folder.path(), &["ls", "flat.vmdk"]).stderr).unwrap();
+    assert!(errors.contains("help: convert the image: qemu-img convert -O qcow2 'flat.vmdk'"), "{errors}");
 }
 
 #[test]
@@ -476,7 +486,8 @@ fn a_project_is_refused_by_name_where_the_volume_keeps_none() {
             obento(folder.path(), &["mkfs", "-t", fs_type, "-q", "disk.img", "16M", "-F"]).status.success()
         );
         assert!(obento(folder.path(), &["cp", "f", "disk.img:/"]).status.success());
-        let told = "obento: cannot set the project of 'disk.img:/f': the volume does not support projects\n";
-        check_in(folder.path(), &["chattr", "-p", "5", "disk.img:/f"], 1, "", told);
+        let reported =
+            "obento: cannot set the project of 'disk.img:/f': the volume does not support projects\n";
+        check_in(folder.path(), &["chattr", "-p", "5", "disk.img:/f"], 1, "", reported);
     }
 }

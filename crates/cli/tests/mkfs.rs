@@ -1,4 +1,4 @@
-//! `obento mkfs`, run as a person would.
+//! `obento mkfs` as a user runs it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
-/// A folder to make images in.
+/// A folder for images.
 struct Bench(TempDir);
 
 impl Bench {
@@ -33,7 +33,7 @@ impl Bench {
         self.command(line).output().unwrap()
     }
 
-    /// Expects this code, and answers what was said on standard output and error.
+    /// Expects this exit code, and returns standard output and error.
     #[track_caller]
     fn run(&self, line: &str, code: i32) -> (String, String) {
         let output = self.obento(line);
@@ -61,7 +61,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_new_image_is_made_sparse_and_told_in_a_few_lines() {
+fn a_new_image_is_sparse_and_described_in_a_few_lines() {
     let bench = Bench::new();
     let (out, err) = bench.run(&format!("mkfs -U {UUID} -L data disk.img 1G"), 0);
     assert_eq!(err, "");
@@ -84,7 +84,7 @@ huge_file dir_nlink extra_isize metadata_csum
 }
 
 #[test]
-fn what_is_there_is_named_and_only_force_destroys_it() {
+fn existing_contents_are_named_and_only_force_overwrites_them() {
     let bench = Bench::new();
     bench.run("mkfs -q -t ext3 -L old -M /srv/old disk.img 20M", 0);
     let refused = "obento: cannot create a file system on 'disk.img': it contains an ext3 file system of 20 MiB labelled \
@@ -110,28 +110,28 @@ fn a_wrong_option_costs_nothing() {
         said("mkfs new.img"),
         "obento: cannot create 'new.img': missing size of a new file\n  help: add the size: obento mkfs new.img 1G\n"
     );
-    assert!(said("mkfs -O extend new.img 1M").contains("there is no feature 'extend'"));
+    assert!(said("mkfs -O extend new.img 1M").contains("unknown feature 'extend'"));
     assert!(said("mkfs -O ^extent new.img 10M").contains("64bit needs extent"));
-    assert!(said("mkfs -E strid=1 new.img 1M").contains("there is no option 'strid'"));
+    assert!(said("mkfs -E strid=1 new.img 1M").contains("unknown option 'strid'"));
     assert!(
         said("mkfs -I 100 new.img 1M")
-            .contains("'100' is no value for inode_size, which takes a power of two")
+            .contains("invalid value '100' for inode_size (expected a power of two")
     );
     assert!(
         said("mkfs -t floppyfs new.img 1M")
             .contains("help: supported types: bfs, btrfs, exfat, ext2, ext3, ext4")
     );
     assert!(said("mkfs -d folder new.img 1M").contains("obento build IMAGE --from FOLDER"));
-    assert!(said("mkfs -t ext2 new.img 17T").contains("are too many for these features"));
-    assert!(said("mkfs new.img 20k").contains("too few"));
-    assert!(said("mkfs new.img ten").contains("invalid size 'ten' (try 10G)"));
+    assert!(said("mkfs -t ext2 new.img 17T").contains("is too large for these features"));
+    assert!(said("mkfs new.img 20k").contains("too small"));
+    assert!(said("mkfs new.img ten").contains("invalid size 'ten'\n  help: write a size such as 10G"));
     assert!(said("mkfs -U 12 new.img 1M").contains("invalid UUID"));
     assert!(!bench.path("new.img").exists());
     assert_eq!(bench.run("mkfs", 2).0, "");
 }
 
 #[test]
-fn a_dry_run_tells_and_makes_nothing() {
+fn a_dry_run_reports_and_creates_nothing() {
     let bench = Bench::new();
     assert!(
         bench.run("mkfs -n new.img 1T", 0).0.starts_with("new.img: would be ext4, 1 TiB in 268435456 blocks")
@@ -169,7 +169,7 @@ fn the_same_options_and_moment_make_the_same_bytes() {
 }
 
 #[test]
-fn sizes_count_kib_blocks_or_what_they_say_and_a_file_grows_to_them() {
+fn sizes_are_in_kib_blocks_or_the_given_unit_and_a_file_grows_to_them() {
     let bench = Bench::new();
     let size = |line: &str| {
         let (json, _) = bench.run(&format!("--json mkfs -n {line}"), 0);
@@ -287,9 +287,9 @@ fn a_tebibyte_takes_little_space() {
     assert!(meta.blocks() * 512 < 40 << 20, "{} KiB", meta.blocks() / 2);
 }
 
-/// Whatever moment a kill comes at, there is a whole file system or none.
+/// A kill at any time leaves a complete file system or none.
 #[test]
-fn a_kill_leaves_nothing_that_looks_whole_and_is_not() {
+fn a_kill_leaves_no_incomplete_file_that_looks_complete() {
     if !require(&[Oracle::Program("e2fsck"), Oracle::Program("mke2fs")]) {
         return;
     }
@@ -315,7 +315,7 @@ fn has_super_block(image: &Path) -> bool {
     magic == [0x53, 0xef]
 }
 
-/// What was on a device before. Some signatures overlap.
+/// The earlier contents of a device. Some signatures overlap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Before {
     PartitionTable,
@@ -323,7 +323,7 @@ enum Before {
 }
 
 impl Before {
-    /// What wipefs calls some of it.
+    /// The names of some signatures in wipefs.
     fn kinds(self) -> &'static [&'static str] {
         match self {
             Self::PartitionTable => &["gpt", "PMBR", "iso9660", "VMFS"],
@@ -333,7 +333,7 @@ impl Before {
         }
     }
 
-    /// Writes its signatures at both ends of an image, as they remain when a disk is used for something else.
+    /// Writes the signatures to both ends of an image, as they remain when a disk gets another use.
     fn plant(self, image: &Path) {
         const LEN: u64 = 64 << 20;
         let _ = fs::remove_file(image);
@@ -346,7 +346,8 @@ impl Before {
             put(&0x2fab_f15e_u32.to_le_bytes(), 2 << 20);
             return;
         }
-        // mdraid: mdp_superblock_1 of version 1.0, 8 KiB before the end, with its own place as `super_offset`.
+        // mdraid: mdp_superblock_1 of version 1.0, 8 KiB before the end, with its own position as
+        // `super_offset`.
         let mut array = [0_u8; 256];
         array[..4].copy_from_slice(&0xa92b_4efc_u32.to_le_bytes());
         array[4] = 1;
@@ -364,7 +365,7 @@ impl Before {
 }
 
 #[test]
-fn a_new_file_system_leaves_no_signature_of_what_was_on_the_device() {
+fn a_new_file_system_leaves_no_earlier_signature_on_the_device() {
     if !require(&[Oracle::Program("wipefs"), Oracle::Program("sgdisk")]) {
         return;
     }
@@ -393,11 +394,11 @@ fn a_new_file_system_leaves_no_signature_of_what_was_on_the_device() {
                 assert_eq!(missing, None, "{planted:?}");
                 let output = bench.obento(&format!("mkfs -q -F -t {kind}{options} disk.img"));
                 if !options.is_empty() && text(&output.stderr).contains("nodiscard") {
-                    // This type has no such option.
+                    // This type does not have the option.
                     continue;
                 }
                 assert!(output.status.success(), "{kind}{options}: {}", text(&output.stderr));
-                // The boot sectors of FAT and exFAT look like a partition table to wipefs.
+                // wipefs takes the boot sectors of FAT and exFAT for a partition table.
                 let is_own = |found: &&String| *found == kind || kind.ends_with("fat") && *found == "dos";
                 let left: Vec<_> = signatures().into_iter().filter(|found| !is_own(&found)).collect();
                 assert_eq!(left, [""; 0], "{kind}{options} over {before:?}");

@@ -1,5 +1,5 @@
-//! FAT and exFAT between obento and other implementations: what one wrote the other reads, with its names, bytes and times.
-//! mtools, Linux' own vfat and exfat-fuse are the others.
+//! FAT and exFAT between obento and other implementations (mtools, vfat of Linux, exfat-fuse): each reads the
+//! names, bytes and times that another one wrote.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use std::time::{Duration, UNIX_EPOCH};
 use obento_testkit::oracle::{Oracle, call, program, run};
 use obento_testkit::{require, second};
 
-/// A tree as all sides show it: types, times, sizes and names, then what is in the files.
+/// A tree as all implementations show it: types, times, sizes and names, then the contents of files.
 const LISTING: &str = r"
     find . -mindepth 1 \( -type d -printf 'd %T@ %P\n' -o -printf 'f %T@ %s %P\n' \) | LC_ALL=C sort
     find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
 ";
 
-/// How Linux is to show names and times.
+/// The options with which Linux shows the same names and times.
 const LINUX: &str = "utf8,codepage=437,iocharset=ascii,tz=UTC";
 
-/// Names by which formats and implementations differ; none by case alone in one folder.
+/// Names with which formats and implementations differ. No two names of a folder differ only by case.
 const NAMES: &[&str] = &[
     "UPPER.TXT",
     "lower.txt",
@@ -53,7 +53,7 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// Runs obento, which says nothing.
+    /// Runs obento, and expects no output.
     #[track_caller]
     fn obento(&self, line: &str) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
@@ -62,7 +62,7 @@ impl Bench {
         assert!(output.stderr.is_empty(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Runs one of mtools on `image`, with names in UTF-8.
+    /// Runs a program of mtools on `image`, with names in UTF-8.
     #[track_caller]
     fn mtools<const N: usize>(&self, image: &str, words: [&str; N]) {
         let [tool, words @ ..] = &words[..] else { panic!("which of them?") };
@@ -76,7 +76,7 @@ impl Bench {
         call("fsck.fat", ["-n".as_ref(), self.at(image).as_os_str()]).unwrap();
     }
 
-    /// A fresh folder for what comes back.
+    /// Creates an empty folder for extracted files.
     fn back(&self) -> PathBuf {
         let back = self.at("back");
         let _ = fs::remove_dir_all(&back);
@@ -102,7 +102,8 @@ fn same(expected: &str, found: &str, who: &str) {
     assert!(expected == found, "{who} finds otherwise:{missing}\nin place of them:{extra}");
 }
 
-/// A tree of names of each kind, sizes around those of clusters, a deep folder and one of many entries, with times that FAT keeps.
+/// Creates a tree of names of each kind, sizes around those of clusters, a deep folder and a folder of many
+/// entries, with times that FAT can store.
 fn tree(root: &Path) -> String {
     let file = |path: &str, len: usize| {
         let path = root.join(path);
@@ -120,14 +121,15 @@ fn tree(root: &Path) -> String {
     file("d/e/e/p/e/r/file", 600);
     let all = walkdir(root);
     for (at, path) in all.iter().enumerate() {
-        // From 2021-03-04 05:06:08 on, by steps of a little more than a day; the last are after 2021's changes of the clock.
+        // From 2021-03-04 05:06:08 on, in steps of a little more than a day; the last are after the clock
+        // changes of 2021.
         let time = UNIX_EPOCH + Duration::from_secs(1_614_834_368 + at as u64 * 90_002);
         fs::File::open(path).unwrap().set_modified(time).unwrap();
     }
     listing(root)
 }
 
-/// Everything below `root`, what is in a folder before it.
+/// Returns everything below `root`, the contents of a folder before the folder.
 fn walkdir(root: &Path) -> Vec<PathBuf> {
     let mut below: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
     below.sort();
@@ -139,7 +141,7 @@ fn walkdir(root: &Path) -> Vec<PathBuf> {
     inner.collect()
 }
 
-/// Two images with the same tree, one copied to and one built.
+/// Creates two images with the same tree, by copying and by building.
 fn written(bench: &Bench, kind: &str, size: &str) -> [&'static str; 2] {
     bench.obento(&format!("mkfs -q -t {kind} copied.img {size}"));
     bench.obento("cp -r --preserve=timestamps tree/. copied.img:/");
@@ -154,10 +156,10 @@ fn mtools_read_the_tree_that_obento_wrote_and_obento_the_one_of_mtools() {
     }
     let bench = Bench::new();
     tree(&bench.at("tree"));
-    // mtools know characters of sixteen bits.
+    // mtools supports characters of 16 bits.
     fs::remove_dir_all(bench.at("tree").join(format!("Folder {}", NAMES.len() - 1))).unwrap();
     let expected = listing(&bench.at("tree"));
-    // By their size of 12, 16 and 32 bits.
+    // FAT12, FAT16 and FAT32, by size.
     for size in ["8M", "64M", "600M"] {
         for image in written(&bench, "vfat", size) {
             bench.judge(image);
@@ -190,7 +192,7 @@ fn linux_reads_the_fat_that_obento_wrote_and_obento_the_one_of_linux() {
         same(&expected, &found, &format!("Linux in {image}"));
         bench.judge(image);
     }
-    // It changes what obento made: all of the tree goes, and comes again.
+    // mtools changes the image of obento: it removes the whole tree, and copies it again.
     let script = "rm -rf ./*; cp -r --preserve=timestamps $WORK/tree/. .";
     second::linux(&bench.at("copied.img"), LINUX, bench.folder.path(), script).unwrap();
     bench.obento("check copied.img -q");

@@ -1,4 +1,5 @@
-//! Rights that commands give up, and when; and devices that they leave alone because another one shares their bytes.
+//! The rights that commands give up, and when; and devices that they do not change because another device
+//! shares their bytes.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -33,10 +34,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What is read of an image before rights are given up: the signature of a container.
-const SIGNATURE: u64 = 14;
+/// The bytes of an image that are read before rights are given up: the signatures of containers, which are
+/// compared with constants. The signature of a fixed VHD is in the last sector.
+const SIGNATURE: u64 = 3 * 512;
 
-/// How many bytes a call of `trace` read of `image`; 0 for other calls.
+/// Returns the number of bytes that a call of `trace` read of `image`; 0 for other calls.
 fn bytes_of(line: &str, image: &str) -> u64 {
     let is_read = line.contains("read") && line.contains(image);
     let result = line.rsplit_once("= ").map_or("", |(_, result)| result.split(' ').next().unwrap_or(""));
@@ -84,12 +86,12 @@ fn commands_decode_images_after_their_rights_were_given_up() {
     for line in lines {
         let (before, after) = reads(&bench, &format!("--engine native {line}"), "one.img>");
         assert!(before <= SIGNATURE, "{line}: {before} bytes are read with all rights");
-        // Of a change some bytes are read through the page cache in large pieces.
+        // Some bytes of a changed image are read through the page cache in large units.
         assert!(after >= 1024, "{line}: only {after} bytes are read without rights");
     }
 }
 
-/// The process that serves the mount at `at`.
+/// Returns the process that serves the mount at `at`.
 fn server(at: &Path) -> u32 {
     let own = |entry: &fs::DirEntry| {
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -114,7 +116,7 @@ fn the_server_of_a_mount_has_no_rights_in_any_of_its_threads() {
         fs::create_dir(&at).unwrap();
         let mounted = bench.obento(&format!("mount -o {access} rights.img mnt-{access}"));
         assert!(mounted.status.success(), "{}", text(&mounted.stderr));
-        // What is served was asked for, so that all threads work.
+        // All files are read, so that all threads work.
         assert!(fs::read_dir(&at).unwrap().flatten().any(|entry| entry.file_name() == "lost+found"));
         let server = server(&at);
         let mut found = Vec::new();
@@ -167,11 +169,11 @@ fn a_loop_device_whose_bytes_another_one_shows_is_not_changed() {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("in use by") && said.contains(words), "{said}");
-        // To read it is allowed.
+        // Reading is allowed.
         assert!(bench.obento(&format!("ls {}:/", device.0)).status.success());
     };
     {
-        // Mounted first: mount(8) uses a loop device of the file that is there already.
+        // The image is mounted first, because mount(8) uses an existing loop device of the file.
         let mount = LoopMount::new(&image, "rw").unwrap();
         let second = Loop::new(&image, &[]);
         refused(&second, mount.path().to_str().unwrap());
@@ -182,7 +184,7 @@ fn a_loop_device_whose_bytes_another_one_shows_is_not_changed() {
         let (one, other) = (Loop::new(&image, &[]), Loop::new(&image, &[]));
         refused(&one, &other.0);
     }
-    // A device of other bytes of the file is none of its users.
+    // A device of other bytes of the file does not count as a user.
     File::options().write(true).open(&image).unwrap().set_len(32 << 20).unwrap();
     let first = Loop::new(&image, &["--sizelimit", "16777216"]);
     let behind = Loop::new(&image, &["--offset", "16777216"]);

@@ -1,4 +1,4 @@
-//! `obento types` lists what there is and what is missing.
+//! `obento types` lists supported types and missing programs.
 
 use std::process::Command;
 
@@ -31,7 +31,7 @@ fn types_of_obentos_own_come_first_and_those_of_the_kernel_name_their_programs()
 }
 
 #[test]
-fn without_the_kernel_a_line_says_what_installs_it() {
+fn a_missing_kernel_is_reported_with_the_command_that_installs_it() {
     let text = types(&[], Some("/nowhere/linux.uml"));
     assert!(
         text.contains(
@@ -49,7 +49,7 @@ fn json_has_an_object_a_type_with_what_is_missing_for_it() {
     let of = |name: &str| lines.iter().find(|line| line["type"] == name).unwrap();
     let (ext4, jfs) = (of("ext4"), of("jfs"));
     assert_eq!(ext4["engine"], "native");
-    // But to mount, for which a machine may lack something, it needs nothing.
+    // Only mounting requires something that a machine may lack.
     assert!(ext4["missing"].as_array().unwrap().iter().all(|lack| lack["for"] == "mount"), "{ext4}");
     assert_eq!(ext4["names"], serde_json::json!(["ext4", "ext3", "ext2"]));
     assert_eq!((&jfs["engine"], &jfs["check_program"]), (&"linux".into(), &"fsck.jfs".into()));

@@ -11,31 +11,32 @@ use obento_testkit::oracle::{program, run};
 
 type Step = fn(&Path) -> Result<()>;
 
-/// Whether the host still has the image in memory.
+/// Returns whether the image is in the memory of the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     Warm,
     Cold,
 }
 
-/// What is done, and what of it is counted.
+/// The steps of a load, and the parts that are measured.
 pub struct Load {
     pub name: &'static str,
-    /// Done by the kernel, and not counted.
+    /// Done by the kernel, and not measured.
     pub before: Option<Step>,
     pub start: Start,
-    /// Done by whoever is measured, and not counted.
+    /// Work of the measured side that is not measured.
     pub warm: Option<Step>,
     pub run: Step,
     pub also_fuse2fs: bool,
-    /// The file is read from the page cache alone.
+    /// The file is read only from the page cache.
     pub stays_cached: bool,
-    /// The time may be so many times the kernel's, ordered and journal; and is to be so many times below fuse2fs'.
+    /// The maximum ratio of the time to that of the kernel, ordered and journal, and the minimum ratio of the
+    /// time of fuse2fs to it.
     pub aims: [Option<f64>; 3],
 }
 
 impl Load {
-    /// What is aimed at, in words.
+    /// The target in words.
     pub fn aim(&self) -> String {
         let [ordered, journal, fuse2fs] = self.aims;
         let parts = [
@@ -58,7 +59,7 @@ const BASE: Load = Load {
     aims: [None; 3],
 };
 
-/// At least 0.7 of the rate of `ordered`, and 1.5 of `journal`.
+/// The target: at least 0.7 of the rate of `ordered`, and 1.5 of `journal`.
 const WRITES: [Option<f64>; 3] = [Some(1.43), Some(0.67), None];
 const NAMES: [Option<f64>; 3] = [Some(2.5), None, Some(20.0)];
 
@@ -148,7 +149,7 @@ fn large(at: &Path) -> Result<()> {
     write(at, 1 << 20)
 }
 
-/// 512 MiB in sequence, and durable.
+/// 512 MiB in sequence, made durable.
 fn write(at: &Path, size: usize) -> Result<()> {
     let file = File::create(at.join(LARGE_NAME))?;
     let bytes = vec![b'x'; size];
@@ -156,7 +157,7 @@ fn write(at: &Path, size: usize) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// A quarter of 512 MiB at places that look random, and durable.
+/// A quarter of 512 MiB at offsets that look random, made durable.
 fn random(at: &Path, size: usize) -> Result<()> {
     let file = File::options().write(true).open(at.join(LARGE_NAME))?;
     let (mut place, bytes) = (1_usize, vec![b'y'; size]);
@@ -174,7 +175,8 @@ fn read(at: &Path) -> Result<()> {
     (0..LARGE).step_by(bytes.len()).try_for_each(|place| Ok(file.read_exact_at(&mut bytes, place as u64)?))
 }
 
-/// Filebench's: 16 threads, each 100 times: remove; create, append 16 KiB, fsync; read, append 16 KiB, fsync; read.
+/// That of Filebench: 16 threads, each 100 times: remove; create, append 16 KiB, fsync; read, append 16 KiB,
+/// fsync; read.
 fn varmail(at: &Path) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -222,7 +224,7 @@ fn unpack(at: &Path) -> Result<()> {
     run(program("tar").arg("-xf").arg(archive()?).arg("-C").arg(at)).context("tar -x").map(drop)
 }
 
-/// Through a pipe: into /dev/null GNU tar reads nothing.
+/// Through a pipe, because GNU tar reads no contents if it writes to /dev/null.
 fn pack(at: &Path) -> Result<()> {
     let mut tar = program("sh");
     tar.args(["-c", "tar -cf - -C \"$1\" . | cat > /dev/null", "sh"]).arg(at);

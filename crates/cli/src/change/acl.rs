@@ -3,34 +3,34 @@
 //! Source: acl(5), "ACL text forms"; setfacl(1), "ACL entries".
 
 use obento::acl::{Acl, Entry, Tag};
-use obento::{Owners, Want};
+use obento::{AccessRequest, Owners};
 
 use super::owner::{parse_group, parse_user};
 use crate::report::Report;
 
 /// An entry of a list, as text describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Spec {
+pub struct EntrySpec {
     /// Whether it belongs to the default list of a directory.
     pub is_default: bool,
     pub tag: Tag,
     /// The permissions; `None` for an entry that only names what to remove.
-    perm: Option<Want>,
+    perm: Option<AccessRequest>,
     /// `X`: execution for directories, and for files that some class may execute.
     executable_if_any: bool,
 }
 
-impl Spec {
+impl EntrySpec {
     /// Returns the permissions for a directory, or for a file that some class may execute.
-    pub fn perm(&self, has_execution: bool) -> Want {
-        let perm = self.perm.unwrap_or(Want::empty());
-        if self.executable_if_any && has_execution { perm | Want::EXEC } else { perm }
+    pub fn perm(&self, has_execution: bool) -> AccessRequest {
+        let perm = self.perm.unwrap_or(AccessRequest::empty());
+        if self.executable_if_any && has_execution { perm | AccessRequest::EXEC } else { perm }
     }
 }
 
 /// The form of entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Says {
+pub enum EntryForm {
     /// With permissions.
     Permissions,
     /// Without permissions.
@@ -38,7 +38,7 @@ pub enum Says {
 }
 
 /// Parses entries that are separated by commas or newlines; `#` starts a comment.
-pub fn parse(text: &str, says: Says, owners: &Owners) -> Result<Vec<Spec>, Report> {
+pub fn parse(text: &str, says: EntryForm, owners: &Owners) -> Result<Vec<EntrySpec>, Report> {
     let mut specs = Vec::new();
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default();
@@ -49,7 +49,7 @@ pub fn parse(text: &str, says: Says, owners: &Owners) -> Result<Vec<Spec>, Repor
     Ok(specs)
 }
 
-fn parse_entry(text: &str, says: Says, owners: &Owners) -> Result<Spec, Report> {
+fn parse_entry(text: &str, says: EntryForm, owners: &Owners) -> Result<EntrySpec, Report> {
     let bad = |cause: &str| {
         Report::on("invalid ACL entry", text, cause)
             .help("write u:USER:rwx, g:GROUP:rx, m::rx or o::r; the prefix d: selects the default list")
@@ -63,11 +63,11 @@ fn parse_entry(text: &str, says: Says, owners: &Owners) -> Result<Spec, Report> 
     // `u:name` for removal, and `m:rx`, `o:r`.
     let has_name = matches!(kind, "u" | "user" | "g" | "group");
     let (name, perm) = match (says, parts.as_slice()) {
-        (Says::WhomAlone, [_]) => ("", None),
-        (Says::WhomAlone, [_, name]) => (*name, None),
-        (Says::WhomAlone, [_, name, ""]) => (*name, None),
-        (Says::Permissions, [_, perm]) if !has_name => ("", Some(*perm)),
-        (Says::Permissions, [_, name, perm]) => (*name, Some(*perm)),
+        (EntryForm::WhomAlone, [_]) => ("", None),
+        (EntryForm::WhomAlone, [_, name]) => (*name, None),
+        (EntryForm::WhomAlone, [_, name, ""]) => (*name, None),
+        (EntryForm::Permissions, [_, perm]) if !has_name => ("", Some(*perm)),
+        (EntryForm::Permissions, [_, name, perm]) => (*name, Some(*perm)),
         _ => return Err(bad("not an entry of an ACL")),
     };
     let tag = match (kind, name) {
@@ -85,20 +85,20 @@ fn parse_entry(text: &str, says: Says, owners: &Owners) -> Result<Spec, Report> 
             .ok_or_else(|| bad("the permissions must be a string such as rwx"))?,
         None => (None, false),
     };
-    Ok(Spec { is_default, tag, perm, executable_if_any })
+    Ok(EntrySpec { is_default, tag, perm, executable_if_any })
 }
 
 /// Parses `rwx`, `r-x`, `rX` or `5`.
-fn parse_permissions(text: &str) -> Option<(Want, bool)> {
+fn parse_permissions(text: &str) -> Option<(AccessRequest, bool)> {
     if let [digit @ b'0'..=b'7'] = text.as_bytes() {
-        return Some((Want::from_bits_truncate(digit - b'0'), false));
+        return Some((AccessRequest::from_bits_truncate(digit - b'0'), false));
     }
-    let (mut perm, mut executable_if_any) = (Want::empty(), false);
+    let (mut perm, mut executable_if_any) = (AccessRequest::empty(), false);
     for letter in text.bytes() {
         match letter {
-            b'r' => perm |= Want::READ,
-            b'w' => perm |= Want::WRITE,
-            b'x' => perm |= Want::EXEC,
+            b'r' => perm |= AccessRequest::READ,
+            b'w' => perm |= AccessRequest::WRITE,
+            b'x' => perm |= AccessRequest::EXEC,
             b'X' => executable_if_any = true,
             b'-' => {}
             _ => return None,
@@ -108,8 +108,8 @@ fn parse_permissions(text: &str) -> Option<(Want, bool)> {
 }
 
 /// Returns `rw-`.
-pub fn letters(perm: Want) -> String {
-    [(Want::READ, 'r'), (Want::WRITE, 'w'), (Want::EXEC, 'x')]
+pub fn letters(perm: AccessRequest) -> String {
+    [(AccessRequest::READ, 'r'), (AccessRequest::WRITE, 'w'), (AccessRequest::EXEC, 'x')]
         .map(|(bit, letter)| if perm.contains(bit) { letter } else { '-' })
         .iter()
         .collect()
@@ -144,7 +144,7 @@ impl Draft {
     }
 
     /// Sets an entry.
-    pub fn set(&mut self, tag: Tag, perm: Want) {
+    pub fn set(&mut self, tag: Tag, perm: AccessRequest) {
         self.0.retain(|entry| entry.tag != tag);
         self.0.push(Entry { tag, perm });
     }
@@ -158,7 +158,7 @@ impl Draft {
         self.0.retain(|entry| matches!(entry.tag, Tag::Owner | Tag::OwningGroup | Tag::Other));
     }
 
-    pub fn get(&self, tag: Tag) -> Option<Want> {
+    pub fn get(&self, tag: Tag) -> Option<AccessRequest> {
         self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.perm)
     }
 
@@ -167,7 +167,7 @@ impl Draft {
         let is_named = |entry: &Entry| matches!(entry.tag, Tag::User(_) | Tag::Group(_));
         let is_needed = self.0.iter().any(is_named);
         let old = self.get(Tag::Mask);
-        let group = self.get(Tag::OwningGroup).unwrap_or(Want::empty());
+        let group = self.get(Tag::OwningGroup).unwrap_or(AccessRequest::empty());
         match (mask, old) {
             (MaskIs::Counted, Some(_)) => {}
             (MaskIs::Kept, Some(_)) => return,
@@ -189,7 +189,7 @@ impl Draft {
 
 /// The output format of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Style {
+pub struct AclStyle {
     pub numeric: bool,
     pub effective: Effective,
     /// Whether comments are aligned in a column, as on a terminal.
@@ -205,7 +205,7 @@ pub enum Effective {
 }
 
 /// Returns the lines of a list, each with `prefix`.
-pub fn lines(acl: &Acl, prefix: &str, style: Style, owners: &Owners) -> String {
+pub fn lines(acl: &Acl, prefix: &str, style: AclStyle, owners: &Owners) -> String {
     let mask = acl.entries().iter().find(|entry| entry.tag == Tag::Mask).map(|entry| entry.perm);
     let name = |name: Option<&[u8]>, id: u32| match name.filter(|_| !style.numeric) {
         Some(name) => crate::report::printable(name),
@@ -226,12 +226,12 @@ pub fn lines(acl: &Acl, prefix: &str, style: Style, owners: &Owners) -> String {
         let masked = matches!(tag, Tag::User(_) | Tag::Group(_) | Tag::OwningGroup);
         if let Some(mask) = mask.filter(|_| masked) {
             let is_less = *perm & mask != *perm;
-            let tells = match style.effective {
+            let reports = match style.effective {
                 Effective::WhereLess => is_less,
                 Effective::Always => true,
                 Effective::Never => false,
             };
-            if tells {
+            if reports {
                 // The column of the fourth tab stop.
                 let tabs = if style.aligned { 4_usize.saturating_sub(line.len() / 8).max(1) } else { 1 };
                 text.push_str(&"\t".repeat(tabs));
@@ -252,26 +252,29 @@ mod tests {
         Owners::from_files(b"ann:x:1000:100::\n", b"staff:x:50:\n")
     }
 
-    fn specs(text: &str, says: Says) -> Option<Vec<Spec>> {
+    fn specs(text: &str, says: EntryForm) -> Option<Vec<EntrySpec>> {
         parse(text, says, &owners()).ok()
     }
 
     #[test]
     fn entries_parse_in_every_form_of_setfacl() {
-        let one = |text: &str| specs(text, Says::Permissions).unwrap()[0];
-        assert_eq!((one("u:ann:rwx").tag, one("u:ann:rwx").perm(false)), (Tag::User(1000), Want::all()));
-        assert_eq!(one("user:7:5").perm(false), Want::READ | Want::EXEC);
+        let one = |text: &str| specs(text, EntryForm::Permissions).unwrap()[0];
+        assert_eq!(
+            (one("u:ann:rwx").tag, one("u:ann:rwx").perm(false)),
+            (Tag::User(1000), AccessRequest::all())
+        );
+        assert_eq!(one("user:7:5").perm(false), AccessRequest::READ | AccessRequest::EXEC);
         assert_eq!(one("d:g:staff:rX").tag, Tag::Group(50));
         assert!(one("d:g:staff:rX").is_default && one("default:o:-").is_default);
-        assert_eq!(one("g:50:rX").perm(true), Want::READ | Want::EXEC);
-        assert_eq!(one("g:50:rX").perm(false), Want::READ);
+        assert_eq!(one("g:50:rX").perm(true), AccessRequest::READ | AccessRequest::EXEC);
+        assert_eq!(one("g:50:rX").perm(false), AccessRequest::READ);
         assert_eq!((one("m:rx").tag, one("m::rx").tag, one("o::r").tag), (Tag::Mask, Tag::Mask, Tag::Other));
-        assert_eq!(specs("u::rw-,g::r--\n# a comment\no::---", Says::Permissions).unwrap().len(), 3);
-        assert_eq!(specs("u:ann,g:50,m,d:u:ann:", Says::WhomAlone).unwrap().len(), 4);
+        assert_eq!(specs("u::rw-,g::r--\n# a comment\no::---", EntryForm::Permissions).unwrap().len(), 3);
+        assert_eq!(specs("u:ann,g:50,m,d:u:ann:", EntryForm::WhomAlone).unwrap().len(), 4);
         for bad in ["u:bob:rwx", "x:ann:r", "u:ann:q", "u:ann", "m:ann:r", "u:ann:", ":::", "u:ann:rw:x"] {
-            assert_eq!(specs(bad, Says::Permissions), None, "{bad:?}");
+            assert_eq!(specs(bad, EntryForm::Permissions), None, "{bad:?}");
         }
-        assert_eq!(specs("u:ann:rwx", Says::WhomAlone), None);
+        assert_eq!(specs("u:ann:rwx", EntryForm::WhomAlone), None);
     }
 
     #[test]
@@ -279,12 +282,12 @@ mod tests {
         let mut draft = Draft::of(&Acl::from_mode(Mode::new(0o640)));
         draft.count_mask(MaskIs::Counted);
         assert_eq!(draft.get(Tag::Mask), None);
-        draft.set(Tag::User(7), Want::WRITE);
+        draft.set(Tag::User(7), AccessRequest::WRITE);
         let mut kept = draft.clone();
         draft.count_mask(MaskIs::Counted);
-        assert_eq!(draft.get(Tag::Mask), Some(Want::READ | Want::WRITE));
+        assert_eq!(draft.get(Tag::Mask), Some(AccessRequest::READ | AccessRequest::WRITE));
         kept.count_mask(MaskIs::Kept);
-        assert_eq!(kept.get(Tag::Mask), Some(Want::READ));
+        assert_eq!(kept.get(Tag::Mask), Some(AccessRequest::READ));
         draft.remove(Tag::Mask);
         assert!(draft.clone().finish().is_err());
         draft.strip();
@@ -294,10 +297,10 @@ mod tests {
     #[test]
     fn lists_look_like_those_of_getfacl() {
         let mut draft = Draft::of(&Acl::from_mode(Mode::new(0o640)));
-        draft.set(Tag::User(1000), Want::all());
-        draft.set(Tag::Group(50), Want::READ);
-        draft.set(Tag::Mask, Want::READ);
-        let style = Style { numeric: false, effective: Effective::WhereLess, aligned: true };
+        draft.set(Tag::User(1000), AccessRequest::all());
+        draft.set(Tag::Group(50), AccessRequest::READ);
+        draft.set(Tag::Mask, AccessRequest::READ);
+        let style = AclStyle { numeric: false, effective: Effective::WhereLess, aligned: true };
         assert_eq!(
             lines(&draft.finish().unwrap(), "", style, &owners()),
             "user::rw-\nuser:ann:rwx\t\t\t#effective:r--\ngroup::r--\ngroup:staff:r--\nmask::r--\nother::---\n"

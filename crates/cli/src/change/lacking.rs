@@ -2,7 +2,7 @@
 //!
 //! The driver rejects the operation and describes its limits; the hints are here.
 
-use obento::{Error, Keeps, Place, Shortage};
+use obento::{Error, FileSelector, Keeps, Shortage};
 
 use crate::open::Location;
 use crate::report::Report;
@@ -27,7 +27,7 @@ impl Location {
 
     /// Returns the rule for names, if `error` is that the name is invalid.
     pub fn name_advice(&self, error: Error) -> Option<&'static str> {
-        let Place::Path(path) = &self.place else { return None };
+        let FileSelector::Path(path) = &self.place else { return None };
         if error != Error::Invalid || self.keeps(Keeps::NAMES) {
             return None;
         }

@@ -21,7 +21,8 @@ use obento::{Access, Damage, Entry, Error, Step, Symlinks, Walk, interrupt};
 
 use crate::context::Context;
 use crate::open::{
-    Bare, Found, Location, join, open_for_change, open_volume_for_change, seal_before_decoding,
+    BareOperand, Found, Location, join, open, open_for_change, open_volume_for_change, prepare,
+    seal_before_decoding,
 };
 use crate::output::Output;
 use crate::report::Report;
@@ -31,23 +32,37 @@ pub type Done = Result<(), Report>;
 
 /// Passes the place that each of `arguments` names to `act`, whether or not a file exists there. Patterns are not expanded.
 pub fn each_place(arguments: &[OsString], context: &Context, act: impl FnMut(&Location) -> Done) {
-    before_decoding(arguments, Bare::HostFile, context);
+    each_place_by(arguments, None, context, act);
+}
+
+/// Passes places like [`each_place`]. Opens `reference` before rights are given up, so that `act` can read it.
+pub fn each_place_by(
+    arguments: &[OsString],
+    reference: Option<&OsString>,
+    context: &Context,
+    act: impl FnMut(&Location) -> Done,
+) {
+    if context.expect_changes_allowed(b"").is_ok() {
+        let needs_no_rights = prepare(arguments, BareOperand::HostFile, Access::ReadWrite, context);
+        if prepare(reference, BareOperand::Image, Access::ReadOnly, context) && needs_no_rights {
+            context.seal();
+        }
+    }
     let opened = arguments.iter().map(|argument| open_for_change(argument, context)).collect();
-    each_opened(opened, context, act);
+    match reference.map_or(Ok(()), |reference| open(reference, context).map(drop)) {
+        Ok(()) => each_opened(opened, context, act),
+        Err(report) => context.warn(&report),
+    }
 }
 
 /// Passes the volume that each of `arguments` names to `act`; the path inside is optional.
 pub fn each_volume(arguments: &[OsString], context: &Context, act: impl FnMut(&Location) -> Done) {
-    before_decoding(arguments, Bare::Image, context);
+    // If changes are forbidden, the files are not opened at all.
+    if context.expect_changes_allowed(b"").is_ok() {
+        seal_before_decoding(arguments, BareOperand::Image, Access::ReadWrite, context);
+    }
     let opened = arguments.iter().map(|argument| open_volume_for_change(argument, context)).collect();
     each_opened(opened, context, act);
-}
-
-/// Gives up rights before images that may be changed are decoded. If changes are forbidden, their files are not opened at all.
-fn before_decoding(arguments: &[OsString], bare: Bare, context: &Context) {
-    if context.expect_changes_allowed(b"").is_ok() {
-        seal_before_decoding(arguments, bare, Access::ReadWrite, context);
-    }
 }
 
 fn each_opened(
@@ -70,9 +85,21 @@ pub fn each_file(
     symlinks: Symlinks,
     action: &str,
     context: &Context,
+    act: impl FnMut(&Found) -> Done,
+) {
+    each_file_by(arguments, None, symlinks, action, context, act);
+}
+
+/// Passes files like [`each_file`]. Opens `reference` before rights are given up, so that `act` can read it.
+pub fn each_file_by(
+    arguments: &[OsString],
+    reference: Option<&OsString>,
+    symlinks: Symlinks,
+    action: &str,
+    context: &Context,
     mut act: impl FnMut(&Found) -> Done,
 ) {
-    each_place(arguments, context, |location| {
+    each_place_by(arguments, reference, context, |location| {
         for found in location.clone().find(symlinks, action)? {
             if let Err(report) = act(&found) {
                 context.warn(&report);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn symbolic_modes_change_what_they_name() {
+    fn symbolic_modes_change_the_named_bits() {
         assert_eq!(apply("u=rw,g=r,o=", 0o777, false), 0o640);
         assert_eq!(apply("a+X", 0o644, false), 0o644);
         assert_eq!(apply("a+X", 0o744, false), 0o755);

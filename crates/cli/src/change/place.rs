@@ -1,6 +1,6 @@
 //! The directory and the name of a file that exists or is to be created.
 
-use obento::{Caller, Error, FileKind, Mode, NameBuf, NewNode, Node, Place, Symlinks, free_name};
+use obento::{Caller, Error, FileKind, FileSelector, Mode, NameBuf, NewNode, Node, Symlinks, free_name};
 
 use crate::change::umask;
 use crate::open::{Location, join};
@@ -10,14 +10,14 @@ const MAX_SYMLINKS: u32 = 40;
 
 /// A name in a directory.
 #[derive(Clone, Debug)]
-pub struct Spot {
+pub struct NameInDirectory {
     pub dir: Node,
     pub name: NameBuf,
     /// Whether a slash follows the name: the file must be, or become, a directory.
     pub slash: bool,
 }
 
-impl Spot {
+impl NameInDirectory {
     /// Returns the file that has the name, if any.
     pub fn occupant(&self) -> Result<Option<Node>, Error> {
         match self.dir.lookup(&self.name) {
@@ -53,22 +53,22 @@ pub fn creation_mode(dir: &Node, mode: u16) -> Mode {
 
 impl Location {
     /// Returns the name at the end of the path. Errors: Invalid for the root, for a final `.` or `..`, and for an inode number.
-    pub fn spot(&self) -> Result<Spot, Error> {
-        let Place::Path(path) = &self.place else { return Err(Error::Invalid) };
+    pub fn spot(&self) -> Result<NameInDirectory, Error> {
+        let FileSelector::Path(path) = &self.place else { return Err(Error::Invalid) };
         let vfs = self.volume.vfs();
         let last = vfs.resolve_parent(&vfs.root(), path, &Caller::Owner)?;
-        Ok(Spot { dir: last.dir, name: last.name, slash: last.slash })
+        Ok(NameInDirectory { dir: last.dir, name: last.name, slash: last.slash })
     }
 
     /// Follows the symbolic links at the end of the path and returns the name of the file that exists or would be created. Errors: as
     /// [`Self::spot`]; Loop.
-    pub fn end(&self) -> Result<Spot, Error> {
+    pub fn end(&self) -> Result<NameInDirectory, Error> {
         let mut at = self.clone();
         for _ in 0..MAX_SYMLINKS {
             let spot = at.spot()?;
             match spot.occupant()? {
                 Some(node) if node.kind()? == FileKind::Symlink => {
-                    at.place = Place::Path(link_path(&at.place, &node.read_link()?));
+                    at.place = FileSelector::Path(link_path(&at.place, &node.read_link()?));
                 }
                 _ => return Ok(spot),
             }
@@ -94,26 +94,26 @@ impl Location {
     /// Returns the place of `name` in this directory.
     pub fn child(&self, name: &[u8]) -> Self {
         let path = match &self.place {
-            Place::Path(path) => join(path, name),
-            Place::Inode(_) => name.to_vec(),
+            FileSelector::Path(path) => join(path, name),
+            FileSelector::Inode(_) => name.to_vec(),
         };
-        Self { place: Place::Path(path), ..self.clone() }
+        Self { place: FileSelector::Path(path), ..self.clone() }
     }
 
     /// Returns the place of `name` in the same directory.
     pub fn sibling(&self, name: &[u8]) -> Self {
         let above = match &self.place {
-            Place::Path(path) => &path[..trimmed(path).len() - last_component(path).len()],
-            Place::Inode(_) => b"",
+            FileSelector::Path(path) => &path[..trimmed(path).len() - last_component(path).len()],
+            FileSelector::Inode(_) => b"",
         };
-        Self { place: Place::Path([above, name].concat()), ..self.clone() }
+        Self { place: FileSelector::Path([above, name].concat()), ..self.clone() }
     }
 
     /// Returns the last component of the path, without slashes.
     pub fn base_name(&self) -> &[u8] {
         match &self.place {
-            Place::Path(path) => last_component(path),
-            Place::Inode(_) => b"",
+            FileSelector::Path(path) => last_component(path),
+            FileSelector::Inode(_) => b"",
         }
     }
 }
@@ -126,8 +126,8 @@ pub fn last_component(path: &[u8]) -> &[u8] {
 }
 
 /// Returns the path that the symbolic link at `place` refers to.
-fn link_path(place: &Place, target: &[u8]) -> Vec<u8> {
-    let Place::Path(path) = place else { return target.to_vec() };
+fn link_path(place: &FileSelector, target: &[u8]) -> Vec<u8> {
+    let FileSelector::Path(path) = place else { return target.to_vec() };
     if target.starts_with(b"/") {
         return target.to_vec();
     }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_relative_link_starts_at_its_own_directory() {
         let path = |at: &str, target: &str| {
-            let path = link_path(&Place::Path(at.into()), target.as_bytes());
+            let path = link_path(&FileSelector::Path(at.into()), target.as_bytes());
             String::from_utf8(path).unwrap()
         };
         assert_eq!(path("/a/link", "b"), "/a/b");

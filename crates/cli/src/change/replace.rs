@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use obento::{Attr, Caller, Error, FileKind, Node, RenameFlags, SetAttr, Symlinks, TimeChange, XattrMode};
 
-use crate::change::place::{Spot, creation_mode, new_node};
+use crate::change::place::{NameInDirectory, creation_mode, new_node};
 use crate::open::Location;
 use crate::private::PrivateFolder;
 use crate::report::{Report, subject};
@@ -28,7 +28,7 @@ pub struct Borrowed {
     /// The folder of the copy.
     folder: PrivateFolder,
     path: PathBuf,
-    spot: Spot,
+    spot: NameInDirectory,
     shown: Vec<u8>,
     /// The file; `None` if it is to be created.
     node: Option<Node>,

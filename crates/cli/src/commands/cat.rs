@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use obento::{Access, FileKind, Node, Symlinks};
 
 use crate::context::Context;
-use crate::open::{Bare, Opened, open_file, seal_before_decoding};
+use crate::open::{BareOperand, Opened, open_file, seal_before_decoding};
 use crate::output::{Outcome, Output, go_on};
 use crate::report::Report;
 
@@ -22,7 +22,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    seal_before_decoding(&args.paths, Bare::HostFile, Access::ReadOnly, context);
+    seal_before_decoding(&args.paths, BareOperand::HostFile, Access::ReadOnly, context);
     let opened: Vec<_> = args.paths.iter().map(|path| open_file(path, context)).collect();
     context.seal();
     let mut out = Output::stdout();

@@ -93,7 +93,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let report = Report::new("cannot change flags", cause);
         return Err(report.help("usage: obento chattr +i disk.img:/FILE").into());
     }
-    let mut changer = Changer { args, context, change, tell: Verbose::new(args.verbose) };
+    let mut changer = Changer { args, context, change, verbose: Verbose::new(args.verbose) };
     each_file(paths, Symlinks::Follow, "cannot access", context, |found| {
         if !args.recursive {
             let attr = found.node.attr();
@@ -106,14 +106,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         });
         Ok(())
     });
-    changer.tell.finish()
+    changer.verbose.finish()
 }
 
 struct Changer<'a> {
     args: &'a Args,
     context: &'a Context,
     change: Change,
-    tell: Verbose,
+    verbose: Verbose,
 }
 
 impl Changer<'_> {
@@ -123,10 +123,10 @@ impl Changer<'_> {
             Err(error) => Err(failed(error.to_string())),
             Ok(after) if !self.change.refused(after.flags).is_empty() => {
                 let refused = letters(self.change.refused(after.flags)).replace('-', "");
-                Err(failed(format!("the file system controls {refused} itself")))
+                Err(failed(format!("the file system does not allow changing {refused}")))
             }
             Ok(after) => {
-                self.tell.say(|| format!("Flags of {} set as {}", subject(shown), letters(after.flags)));
+                self.verbose.say(|| format!("Flags of {} set as {}", subject(shown), letters(after.flags)));
                 self.set_project(node).map_err(|error| match error {
                     Error::NotSupported => {
                         Report::on("cannot set the project of", shown, "the volume does not support projects")

@@ -6,7 +6,7 @@ use obento::{Attr, Caller, FileKind, Mode, Node, SetAttr, Symlinks, Walk};
 
 use crate::change::mode::ModeChange;
 use crate::change::scope::Scope;
-use crate::change::{Done, Verbose, each_below, each_file, umask};
+use crate::change::{Done, Verbose, each_below, each_file_by, umask};
 use crate::context::Context;
 use crate::format::mode::mode_string;
 use crate::open::{Found, open};
@@ -27,12 +27,12 @@ pub struct Args {
 }
 
 /// A change of modes.
-enum Wanted {
+enum RequestedMode {
     Change(ModeChange, u16),
     Exactly(Mode),
 }
 
-impl Wanted {
+impl RequestedMode {
     fn apply(&self, attr: &Attr) -> Mode {
         match self {
             Self::Change(change, umask) => change.apply(attr.mode, attr.is_dir(), *umask),
@@ -51,34 +51,36 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (Some(_), _) => (None, args.operands.as_slice()),
     };
     let mut changer =
-        Changer { args, context, wanted, tell: Verbose::new(args.scope.verbose || args.scope.changes) };
-    each_file(paths, Symlinks::Follow, "cannot access", context, |found| changer.operand(found));
-    changer.tell.finish()
+        Changer { args, context, wanted, verbose: Verbose::new(args.scope.verbose || args.scope.changes) };
+    each_file_by(paths, args.reference.as_ref(), Symlinks::Follow, "cannot access", context, |found| {
+        changer.operand(found)
+    });
+    changer.verbose.finish()
 }
 
-fn parse(mode: &OsStr) -> Result<Wanted, Report> {
+fn parse(mode: &OsStr) -> Result<RequestedMode, Report> {
     let change = mode.to_str().and_then(ModeChange::parse);
     let failed = || {
         Report::plain(format!("invalid mode {}", subject(mode.as_encoded_bytes())))
             .help("write a mode such as 755 or u+rw,g-w, followed by the files")
     };
-    Ok(Wanted::Change(change.ok_or_else(failed)?, umask()))
+    Ok(RequestedMode::Change(change.ok_or_else(failed)?, umask()))
 }
 
 /// Returns the mode of the file that `--reference` names.
-fn referred(file: &OsStr, context: &Context) -> Result<Wanted, Report> {
+fn referred(file: &OsStr, context: &Context) -> Result<RequestedMode, Report> {
     let location = open(file, context)?;
     let attr = location.volume.resolve(&location.place, Symlinks::Follow).and_then(|node| node.attr());
     let attr = attr.map_err(|error| Report::on("cannot access", location.shown(), error))?;
-    Ok(Wanted::Exactly(attr.mode))
+    Ok(RequestedMode::Exactly(attr.mode))
 }
 
 struct Changer<'a> {
     args: &'a Args,
     context: &'a Context,
     /// `None` before the reference was read.
-    wanted: Option<Wanted>,
-    tell: Verbose,
+    wanted: Option<RequestedMode>,
+    verbose: Verbose,
 }
 
 impl Changer<'_> {
@@ -118,9 +120,9 @@ impl Changer<'_> {
         let name = || subject(shown);
         if before.mode != after.mode {
             let (old, new) = (words(&before), words(&after));
-            self.tell.say(|| format!("mode of {} changed from {old} to {new}", name()));
+            self.verbose.say(|| format!("mode of {} changed from {old} to {new}", name()));
         } else if self.args.scope.verbose {
-            self.tell.say(|| format!("mode of {} retained as {}", name(), words(&after)));
+            self.verbose.say(|| format!("mode of {} retained as {}", name(), words(&after)));
         }
         Ok(())
     }

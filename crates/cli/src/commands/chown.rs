@@ -7,7 +7,7 @@ use obento::{Attr, Caller, FileKind, Keeps, Node, SetAttr, Symlinks, Walk};
 
 use crate::change::owner::{Ownership, words};
 use crate::change::scope::Scope;
-use crate::change::{Done, Verbose, each_below, each_file};
+use crate::change::{Done, Verbose, each_below, each_file_by};
 use crate::context::Context;
 use crate::open::{Found, open};
 use crate::output::Outcome;
@@ -17,7 +17,7 @@ use crate::report::{Report, subject};
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
-    how: How,
+    how: ChownOptions,
     /// OWNER, OWNER:GROUP or :GROUP, unless --reference is given; then files in images
     #[arg(required = true, value_name = "OWNER IMAGE:PATH")]
     operands: Vec<OsString>,
@@ -27,14 +27,14 @@ pub struct Args {
 #[derive(clap::Args, Debug)]
 pub struct GroupArgs {
     #[command(flatten)]
-    how: How,
+    how: ChownOptions,
     /// A group, unless --reference is given; then files in images
     #[arg(required = true, value_name = "GROUP IMAGE:PATH")]
     operands: Vec<OsString>,
 }
 
 #[derive(clap::Args, Debug)]
-struct How {
+struct ChownOptions {
     #[command(flatten)]
     scope: Scope,
     /// Change symbolic links instead of their targets
@@ -62,50 +62,57 @@ struct How {
 
 /// Whether the first operand is an owner or a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Speaks {
+enum FirstOperand {
     OfOwner,
     OfGroup,
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    change_all(&args.how, Speaks::OfOwner, &args.operands, context)
+    change_all(&args.how, FirstOperand::OfOwner, &args.operands, context)
 }
 
 pub fn run_group(args: &GroupArgs, context: &Context) -> Outcome {
-    change_all(&args.how, Speaks::OfGroup, &args.operands, context)
+    change_all(&args.how, FirstOperand::OfGroup, &args.operands, context)
 }
 
-fn change_all(how: &How, speaks: Speaks, operands: &[OsString], context: &Context) -> Outcome {
+fn change_all(how: &ChownOptions, speaks: FirstOperand, operands: &[OsString], context: &Context) -> Outcome {
     let (said, paths) = match (&how.reference, operands.split_first()) {
         (None, Some((said, paths))) if !paths.is_empty() => (said.as_os_str(), paths),
         (None, _) => {
-            let report = Report::new("cannot change owners", "missing operand after the owner");
-            return Err(report.help("usage: obento chown USER:GROUP disk.img:/FILE").into());
+            let (what, which, usage) = match speaks {
+                FirstOperand::OfOwner => ("owners", "owner", "chown USER:GROUP"),
+                FirstOperand::OfGroup => ("groups", "group", "chgrp GROUP"),
+            };
+            let what = format!("cannot change {what}");
+            let report = Report::new(what, format!("missing operand after the {which}"));
+            return Err(report.help(format!("usage: obento {usage} disk.img:/FILE")).into());
         }
         (Some(_), _) => (OsStr::new(""), operands),
     };
-    let tell = Verbose::new(how.scope.verbose || how.scope.changes);
-    let mut changer = Changer { how, speaks, said, context, tell };
+    let verbose = Verbose::new(how.scope.verbose || how.scope.changes);
+    let mut changer = Changer { how, speaks, said, context, verbose };
     let follows_top = match how.scope.recursive {
         true => how.command_line || how.logical,
         false => !how.no_dereference,
     };
     let symlinks = if follows_top { Symlinks::Follow } else { Symlinks::Keep };
-    each_file(paths, symlinks, "cannot access", context, |found| changer.operand(found));
-    changer.tell.finish()
+    each_file_by(paths, how.reference.as_ref(), symlinks, "cannot access", context, |found| {
+        changer.operand(found)
+    });
+    changer.verbose.finish()
 }
 
 struct Changer<'a> {
-    how: &'a How,
-    speaks: Speaks,
+    how: &'a ChownOptions,
+    speaks: FirstOperand,
     said: &'a OsStr,
     context: &'a Context,
-    tell: Verbose,
+    verbose: Verbose,
 }
 
 /// The changes of one volume.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct OwnerChange {
     to: Ownership,
     from: Ownership,
 }
@@ -133,7 +140,7 @@ impl Changer<'_> {
     }
 
     /// Changes the target of a link within a tree, without traversing it.
-    fn behind_link(&mut self, found: &Found, link: &Node, wanted: Wanted, shown: &[u8]) -> Done {
+    fn behind_link(&mut self, found: &Found, link: &Node, wanted: OwnerChange, shown: &[u8]) -> Done {
         let target = found.location.volume.resolve(&place_of(found, shown), Symlinks::Follow);
         match target {
             Ok(node) if node != *link => self.change(found, &node, None, wanted, shown),
@@ -142,16 +149,16 @@ impl Changer<'_> {
         }
     }
 
-    fn wanted(&self, found: &Found) -> Result<Wanted, Report> {
+    fn wanted(&self, found: &Found) -> Result<OwnerChange, Report> {
         let owners = found.location.volume.owners();
         let to = match (&self.how.reference, self.speaks) {
             (Some(file), speaks) => referred(file, speaks, self.context)?,
-            (None, Speaks::OfOwner) => Ownership::parse(self.said.as_bytes(), owners)?,
-            (None, Speaks::OfGroup) => Ownership::parse_group(self.said.as_bytes(), owners)?,
+            (None, FirstOperand::OfOwner) => Ownership::parse(self.said.as_bytes(), owners)?,
+            (None, FirstOperand::OfGroup) => Ownership::parse_group(self.said.as_bytes(), owners)?,
         };
         let from = self.how.from.as_ref();
         let from = from.map_or(Ok(Ownership::default()), |from| Ownership::parse(from.as_bytes(), owners))?;
-        Ok(Wanted { to, from })
+        Ok(OwnerChange { to, from })
     }
 
     fn change(
@@ -159,10 +166,10 @@ impl Changer<'_> {
         found: &Found,
         node: &Node,
         attr: Option<Attr>,
-        wanted: Wanted,
+        wanted: OwnerChange,
         shown: &[u8],
     ) -> Done {
-        let Wanted { to, from } = wanted;
+        let OwnerChange { to, from } = wanted;
         let changed = attr.map_or_else(|| node.attr(), Ok).and_then(|before| {
             if !from.covers(before.uid, before.gid) {
                 return Ok((before, before));
@@ -189,30 +196,35 @@ impl Changer<'_> {
         };
         let owners = found.location.volume.owners();
         // Report only what was requested.
-        let told = |attr: &Attr| {
+        let reported = |attr: &Attr| {
             words(Ownership { uid: to.uid.map(|_| attr.uid), gid: to.gid.map(|_| attr.gid) }, owners)
         };
         let what = if to.uid.is_some() { "ownership" } else { "group" };
         if (before.uid, before.gid) != (after.uid, after.gid) {
-            self.tell.say(|| {
-                format!("changed {what} of {} from {} to {}", subject(shown), told(&before), told(&after))
+            self.verbose.say(|| {
+                format!(
+                    "changed {what} of {} from {} to {}",
+                    subject(shown),
+                    reported(&before),
+                    reported(&after)
+                )
             });
         } else if self.how.scope.verbose {
-            self.tell.say(|| format!("{what} of {} retained as {}", subject(shown), told(&after)));
+            self.verbose.say(|| format!("{what} of {} retained as {}", subject(shown), reported(&after)));
         }
         Ok(())
     }
 }
 
 /// Returns the place that `shown` names in the volume of `found`.
-fn place_of(found: &Found, shown: &[u8]) -> obento::Place {
-    obento::Place::Path(shown.strip_prefix(&*found.location.prefix).unwrap_or(shown).to_vec())
+fn place_of(found: &Found, shown: &[u8]) -> obento::FileSelector {
+    obento::FileSelector::Path(shown.strip_prefix(&*found.location.prefix).unwrap_or(shown).to_vec())
 }
 
 /// Returns the owner and group of the file that `--reference` names, as numbers.
-fn referred(file: &OsStr, speaks: Speaks, context: &Context) -> Result<Ownership, Report> {
+fn referred(file: &OsStr, speaks: FirstOperand, context: &Context) -> Result<Ownership, Report> {
     let location = open(file, context)?;
     let attr = location.volume.resolve(&location.place, Symlinks::Follow).and_then(|node| node.attr());
     let attr = attr.map_err(|error| Report::on("cannot access", location.shown(), error))?;
-    Ok(Ownership { uid: (speaks == Speaks::OfOwner).then_some(attr.uid), gid: Some(attr.gid) })
+    Ok(Ownership { uid: (speaks == FirstOperand::OfOwner).then_some(attr.uid), gid: Some(attr.gid) })
 }

@@ -8,13 +8,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::{Arg, Command};
 
-use obento::{Access, Engine, FileKind, Operand, Place, is_printable};
+use obento::{Access, Engine, FileKind, FileSelector, Operand, is_printable};
 
 use super::shell::complete::entries;
 use super::shell::words::{Unfinished, quoted, unfinished};
 use crate::cli::{EngineChoice, GlobalOptions};
 use crate::context::Context;
-use crate::open::{Bare, operand, seal_before_decoding};
+use crate::open::{BareOperand, operand, seal_before_decoding};
 use crate::output::{Outcome, Output};
 
 /// Print the candidates for the last word of a command line
@@ -76,6 +76,8 @@ fn candidates(words: &[OsString], word: &[u8], context: &Context) -> Vec<Vec<u8>
                 root.get_subcommands().filter(|sub| !sub.is_hide_set()).map(|sub| sub.get_name().to_owned());
             of_text(all.chain(["options".to_owned(), "layout".to_owned()]).collect())
         }
+        // A command with an operand before its subcommands.
+        _ if option.is_none() && is_parent(command) && !has_operand => paths(word, context),
         _ if option.is_none() && command.has_subcommands() => of_text(names.collect()),
         "completions" => of_text(command.get_positionals().flat_map(values).collect()),
         _ => paths(word, context),
@@ -92,13 +94,20 @@ fn position<'c>(root: &'c Command, words: &[OsString]) -> (&'c Command, bool, Op
         }
         if text.starts_with('-') {
             option = named(command, root, &text).filter(|arg| takes_next_word(arg));
-        } else if let Some(sub) = command.find_subcommand(&*text).filter(|_| !has_operand) {
+        } else if let Some(sub) =
+            command.find_subcommand(&*text).filter(|_| has_operand == is_parent(command))
+        {
             command = sub;
         } else {
             has_operand = true;
         }
     }
     (command, has_operand, option)
+}
+
+/// Returns whether `command` has an operand before its subcommands.
+fn is_parent(command: &Command) -> bool {
+    command.has_subcommands() && command.get_positionals().next().is_some()
 }
 
 /// Returns the option that `text` names: `--long`, or the last letter of `-abc`.
@@ -146,8 +155,8 @@ fn paths(word: &[u8], context: &Context) -> Vec<Vec<u8>> {
     let context = Context::new(options, context.registry().clone().with_engine(Engine::Native, None));
     let argument = OsString::from_vec(directory.to_vec());
     let Ok(Operand::Image(address)) = operand(&argument, &context) else { return Vec::new() };
-    let Some(place @ Place::Path(_)) = address.place.clone() else { return Vec::new() };
-    seal_before_decoding([&argument], Bare::Image, Access::ReadOnly, &context);
+    let Some(place @ FileSelector::Path(_)) = address.place.clone() else { return Vec::new() };
+    seal_before_decoding([&argument], BareOperand::Image, Access::ReadOnly, &context);
     let volume = context.opener().volume(&address, &context);
     context.seal();
     let Ok(volume) = volume else { return Vec::new() };

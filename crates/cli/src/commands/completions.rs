@@ -40,7 +40,8 @@ _obento() {
     candidates=("${(@f)$(obento complete -- "${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null)}")
     candidates=("${(@)candidates:#}")
     if (( $#candidates )); then
-        compadd -Q -U -S '' -- "${(@)candidates}"
+        compadd -Q -U -S '' -- "${(@M)candidates:#*[/:=]}"
+        compadd -Q -U -- "${(@)candidates:#*[/:=]}"
     else
         _files
     fi
@@ -52,8 +53,17 @@ else
 fi
 "#;
 
-const FISH: &str =
-    "complete -c obento -a '(obento complete --plain -- (commandline -cp | string collect) 2>/dev/null)'\n";
+/// Without `-f`, fish would also offer the host's files for a path inside an image.
+const FISH: &str = r#"function __obento_complete
+    set -l candidates (obento complete --plain -- (commandline -cp | string collect) 2>/dev/null)
+    if test (count $candidates) -gt 0
+        printf '%s\n' $candidates
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+complete -c obento -f -a '(__obento_complete)'
+"#;
 
 pub fn run(args: &Args) -> Outcome {
     let mut out = Output::stdout();

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
-use obento::{Address, Part, StatFs, Symlinks, Volume};
+use obento::{Address, PartSelector, StatFs, Symlinks, Volume};
 
 use crate::context::Context;
 use crate::escape::width;
@@ -17,9 +17,9 @@ use crate::output::{Outcome, Output};
 use crate::parse::size::positive_size;
 use crate::report::{Report, printable};
 
-/// Show how full file systems are
+/// Show the used and free space of file systems
 ///
-/// An image stands for all its partitions.
+/// An image without @PART is shown with all its partitions.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Images; IMAGE@PART is one partition
@@ -63,7 +63,7 @@ impl Row {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     crate::open::seal_before_decoding(
         &args.images,
-        crate::open::Bare::Image,
+        crate::open::BareOperand::Image,
         obento::Access::ReadOnly,
         context,
     );
@@ -116,7 +116,7 @@ fn volumes(operand: &OsStr, context: &Context) -> Result<Vec<Row>, Report> {
     let contents = image.probe_all();
     let mut rows = Vec::new();
     for content in contents.iter().filter(|content| content.probe().is_some()) {
-        let part = content.partition.as_ref().map(|partition| Part::Number(partition.number));
+        let part = content.partition.as_ref().map(|partition| PartSelector::Number(partition.number));
         let address = Address { image: address.image.clone(), part, place: None };
         match Row::new(&address, context) {
             Ok(row) => rows.push(row),

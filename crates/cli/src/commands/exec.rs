@@ -25,8 +25,9 @@ const SIGNALLED: i32 = 128;
 /// Other users cannot read the copy, which is removed when this command ends. PROGRAM gets the path of the copy in place of {}, or as
 /// its last argument.
 ///
-/// Changes are copied back whatever the exit status of PROGRAM. Owner, mode, attributes and further names of the file stay. A file with
-/// one name is replaced at once, so that a crash leaves the old or the new contents; a file with several names is overwritten in place.
+/// Changes are copied back whatever the exit status of PROGRAM. The owner, the mode, the attributes and the hard links of the file
+/// are preserved. A file with one name is replaced atomically: a crash leaves the old or the new contents. A file with several names
+/// is overwritten in place.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A file in an image

@@ -32,7 +32,7 @@ pub struct Args {
     /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The same, as an operand
+    /// Write to FILE instead of standard output, as with --output
     #[arg(value_name = "FILE", conflicts_with = "output")]
     file: Option<PathBuf>,
     /// Omit extended attributes
@@ -47,7 +47,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let report = Report::new("cannot export", "refusing to write an archive to a terminal");
         return Err(report.help("name a file, or use a pipe: obento export disk.img | tar -tv").into());
     }
-    if open::prepare([&args.source], open::Bare::Image, Access::ReadOnly, context) {
+    if open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context) {
         confine(path.map(PathBuf::as_path), context)?;
     }
     let location = open::open(&args.source, context)?;
@@ -154,9 +154,9 @@ struct Output {
 impl Output {
     fn keep<T>(&self, result: io::Result<T>) -> io::Result<T> {
         result.map_err(|error| {
-            let kind = error.kind();
+            let copy = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
             self.failure.set(Some(error));
-            kind.into()
+            copy
         })
     }
 }

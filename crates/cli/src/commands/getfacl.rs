@@ -8,7 +8,7 @@ use std::io::Write;
 use obento::acl::{self, Acl};
 use obento::{Attr, Error, FileKind, Mode, Node, Owners, Symlinks, Walk};
 
-use crate::change::acl::{Effective, Style, lines};
+use crate::change::acl::{AclStyle, Effective, lines};
 use crate::change::each_below;
 use crate::context::Context;
 use crate::open::{Found, find_all};
@@ -131,7 +131,7 @@ fn text(
         (false, true) => Effective::Never,
         (false, false) => Effective::WhereLess,
     };
-    let style = Style { numeric: args.numeric, effective, aligned: terminal };
+    let style = AclStyle { numeric: args.numeric, effective, aligned: terminal };
     if !args.default || args.access {
         text.extend_from_slice(lines(&access, "", style, owners).as_bytes());
     }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Error, Node, Place, Step, Symlinks, Walk};
+use obento::{Error, FileSelector, Node, Step, Symlinks, Walk};
 use regex::bytes::Regex;
 
 use crate::context::Context;
@@ -87,8 +87,8 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn operand(&mut self, found: &Found) -> Outcome {
         let path = match &found.location.place {
-            Place::Path(path) => path.clone(),
-            Place::Inode(ino) => format!("<{ino}>").into_bytes(),
+            FileSelector::Path(path) => path.clone(),
+            FileSelector::Inode(ino) => format!("<{ino}>").into_bytes(),
         };
         if !self.args.recursive {
             return self.file(&found.node, &path, &found.shown());

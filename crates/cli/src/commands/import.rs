@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use obento::{
-    Access, CopyError, Existing, HostError, ImportOptions, Observer, Operand, Problem, TreeOptions, Trouble,
-    UnpackLimits, import, interrupt,
+    Access, CopyError, Existing, HostError, ImportOptions, Observer, Operand, Problem, ProblemReason,
+    TreeOptions, UnpackLimits, import, interrupt,
 };
 
 use super::cp::{incomplete, report_losses, with_remedy};
@@ -28,7 +28,7 @@ use crate::report::Report;
 /// directory; only a directory replaces a directory that has entries; and a link to a directory stays if the member is a directory (tar
 /// --keep-directory-symlink).
 ///
-/// Names of owners are ignored (tar --numeric-owner): the /etc/passwd of the image names the numbers. Layers of container images are
+/// Owner names in the archive are ignored, and their numbers are used, as with tar --numeric-owner. Layers of container images are
 /// extracted as plain archives: a whiteout (.wh.NAME) becomes a file and removes nothing.
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -38,7 +38,7 @@ pub struct Args {
     /// The archive; - or nothing for standard input
     #[arg(value_name = "ARCHIVE", conflicts_with = "file")]
     archive: Option<PathBuf>,
-    /// The same, as an option of tar(1)
+    /// Read ARCHIVE, as with tar -f
     #[arg(short, long, value_name = "ARCHIVE")]
     file: Option<PathBuf>,
     /// Remove N leading components from each path
@@ -100,7 +100,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     if context.expect_changes_allowed(args.target.as_bytes()).is_ok() {
         // The archive is open already.
-        open::seal_before_decoding([&args.target], open::Bare::Image, Access::ReadWrite, context);
+        open::seal_before_decoding([&args.target], open::BareOperand::Image, Access::ReadWrite, context);
     }
     let target = super::cp::open_target(&address, context)?;
     context.seal();
@@ -152,7 +152,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Err(error @ (CopyError::NotAnArchive { .. } | CopyError::Input(_))) => {
             Err(Report::on("cannot import", name, error).into())
         }
-        Err(error) => Err(Report::new("cannot import", error).into()),
+        Err(error) => Err(super::cp::failed("cannot import", error).into()),
     }
 }
 
@@ -210,7 +210,7 @@ impl Observer for Watch<'_> {
 
     fn problem(&mut self, problem: &Problem) {
         let report = match &problem.trouble {
-            Trouble::Member(obento::MemberTrouble::Archive(_)) => {
+            ProblemReason::Member(obento::MemberProblem::Archive(_)) => {
                 self.is_broken = true;
                 Report::on("cannot import all of", self.archive, &problem.trouble)
             }

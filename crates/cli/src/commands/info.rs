@@ -1,13 +1,19 @@
 //! `obento info`: shows the containers, the partitions and the file systems of an image.
 
+mod os;
+
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use obento::partition::Partition;
-use obento::{Access, Content, Holds, Image, Part, StatFs, Volume, VolumeInfo, human_size, probe_id_text};
+use obento::{
+    Access, Image, PartSelector, PartitionChoice, PartitionContents, StatFs, Volume, VolumeInfo, human_size,
+    probe_id_text,
+};
 
+use self::os::System;
 use crate::context::Context;
 use crate::json::Line;
 use crate::open;
@@ -16,7 +22,7 @@ use crate::report::{self, Report, printable};
 
 /// Show the partitions and file systems of an image
 ///
-/// For each file system: type, label, UUID, state, use and features.
+/// For each file system: type, label, UUID, state, use and features; and the operating system, if its files contain one.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Images; IMAGE@PART is one file system
@@ -33,7 +39,7 @@ struct Findings {
     image: Rc<Image>,
     /// Whether one part was requested.
     one_part: bool,
-    contents: Vec<(Content, Option<Found>)>,
+    contents: Vec<(PartitionChoice, Option<Found>)>,
     /// The reason why a file system could not be opened.
     failures: Vec<Report>,
 }
@@ -42,11 +48,12 @@ struct Findings {
 struct Found {
     info: VolumeInfo,
     stat: Option<StatFs>,
+    system: Option<System>,
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    open::seal_before_decoding(&args.images, open::Bare::Image, obento::Access::ReadOnly, context);
+    open::seal_before_decoding(&args.images, open::BareOperand::Image, obento::Access::ReadOnly, context);
     let found: Vec<_> = args.images.iter().map(|image| examine(image, context)).collect();
     context.seal();
     let mut out = Output::stdout();
@@ -81,8 +88,9 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
     if address.part.is_some() {
         let volume = image.volume(address.part.as_ref()).map_err(Report::plain)?;
         let found = Found::new(&volume);
-        let holds = Holds::FileSystem(found.info.probe.clone());
-        contents.push((Content { partition: named(&image, address.part.as_ref()), holds }, Some(found)));
+        let holds = PartitionContents::FileSystem(found.info.probe.clone());
+        contents
+            .push((PartitionChoice { partition: named(&image, address.part.as_ref()), holds }, Some(found)));
     } else {
         for content in image.probe_all() {
             let part = part_of(&image, &content);
@@ -103,8 +111,8 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
             match image.volume(None) {
                 Ok(volume) => {
                     let found = Found::new(&volume);
-                    let holds = Holds::FileSystem(found.info.probe.clone());
-                    contents = vec![(Content { partition: None, holds }, Some(found))];
+                    let holds = PartitionContents::FileSystem(found.info.probe.clone());
+                    contents = vec![(PartitionChoice { partition: None, holds }, Some(found))];
                 }
                 Err(error) => failures.push(Report::plain(error)),
             }
@@ -120,24 +128,26 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
 }
 
 /// Returns the name by which `content` is opened.
-fn part_of(image: &Image, content: &Content) -> Option<Part> {
+fn part_of(image: &Image, content: &PartitionChoice) -> Option<PartSelector> {
     match &content.partition {
-        Some(partition) => Some(Part::Number(partition.number)),
+        Some(partition) => Some(PartSelector::Number(partition.number)),
         None if image.partitions().is_empty() => None,
-        None => Some(Part::Offset(0)),
+        None => Some(PartSelector::Offset(0)),
     }
 }
 
-fn named(image: &Image, part: Option<&Part>) -> Option<Partition> {
+fn named(image: &Image, part: Option<&PartSelector>) -> Option<Partition> {
     match part {
-        Some(Part::Number(number)) => image.partitions().iter().find(|p| p.number == *number).cloned(),
+        Some(PartSelector::Number(number)) => {
+            image.partitions().iter().find(|p| p.number == *number).cloned()
+        }
         _ => None,
     }
 }
 
 impl Found {
     fn new(volume: &Volume) -> Self {
-        Self { info: volume.info(), stat: volume.statfs().ok() }
+        Self { info: volume.info(), stat: volume.statfs().ok(), system: System::of(volume) }
     }
 }
 
@@ -205,7 +215,7 @@ fn partition_text(out: &mut impl Write, partition: &Partition) -> io::Result<()>
 }
 
 fn file_system_text(out: &mut impl Write, indent: usize, found: &Found, image: &Image) -> io::Result<()> {
-    let Found { info, stat } = found;
+    let Found { info, stat, system } = found;
     fact(out, indent, "file system", info.probe.fs_type)?;
     if !info.probe.label.is_empty() {
         fact(out, indent, "label", &printable(&info.probe.label))?;
@@ -236,6 +246,9 @@ fn file_system_text(out: &mut impl Write, indent: usize, found: &Found, image: &
     }
     for item in &info.facts {
         fact(out, indent, item.name, &printable(item.value.as_bytes()))?;
+    }
+    for (name, _, value) in system.iter().flat_map(System::facts) {
+        fact(out, indent, name, &printable(value.as_bytes()))?;
     }
     Ok(())
 }
@@ -290,7 +303,7 @@ fn partition_json(line: Line, partition: &Partition) -> Line {
 }
 
 fn file_system_json(line: Line, found: &Found, image: &Image) -> Line {
-    let Found { info, stat } = found;
+    let Found { info, stat, system } = found;
     let mut line = line.field("file_system", info.probe.fs_type).field("size", info.probe.len);
     if !info.probe.label.is_empty() {
         line = line.bytes("label", &info.probe.label);
@@ -311,7 +324,14 @@ fn file_system_json(line: Line, found: &Found, image: &Image) -> Line {
             .field("inodes_free", stat.free_inodes);
     }
     let facts: std::collections::BTreeMap<_, _> = info.facts.iter().map(|f| (f.name, &f.value)).collect();
-    line.field("facts", facts)
+    let line = line.field("facts", facts);
+    match system {
+        Some(system) => {
+            let facts = system.facts().map(|(_, key, value)| (key, value));
+            line.field("os", facts.collect::<std::collections::BTreeMap<_, _>>())
+        }
+        None => line,
+    }
 }
 
 #[cfg(test)]

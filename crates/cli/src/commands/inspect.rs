@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Subcommand;
-use obento::{Error, Field, FieldValue, Ino, Place, Record, Symlinks, Target, uuid_text};
+use obento::{Error, Field, FieldValue, FileSelector, Ino, Record, Symlinks, Target, uuid_text};
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::escape::{Style, escape};
+use crate::escape::{NameStyle, escape};
 use crate::json::{Line, hex};
 use crate::open::{self, Location};
 use crate::output::{Outcome, Output};
@@ -102,7 +102,7 @@ fn wanted(structure: &Structure, context: &Context) -> Result<Vec<Wanted>, crate
     };
     open::seal_before_decoding(
         images.iter().copied().chain(files),
-        open::Bare::Image,
+        open::BareOperand::Image,
         obento::Access::ReadOnly,
         context,
     );
@@ -124,7 +124,7 @@ fn wanted(structure: &Structure, context: &Context) -> Result<Vec<Wanted>, crate
     let mut wanted = Vec::new();
     for location in opened {
         // Inodes without a name, such as that of the journal, are found by number.
-        if let Ok(Location { place: Place::Inode(ino), .. }) = location {
+        if let Ok(Location { place: FileSelector::Inode(ino), .. }) = location {
             let location = location?;
             wanted.push(Wanted { shown: location.shown(), target: target(structure, ino), location });
             continue;
@@ -152,7 +152,7 @@ fn show(wanted: &Wanted, context: &Context, out: &mut Output) -> Outcome {
     let failed = |error: &dyn std::fmt::Display| {
         context.warn(&Report::on("cannot inspect", &wanted.shown, error));
     };
-    let file_system = wanted.location.volume.file_system().clone();
+    let file_system = wanted.location.volume.flushed_file_system().clone();
     let Some(inspect) = file_system.inspect() else {
         failed(&"not supported for this type");
         return Ok(());
@@ -218,13 +218,13 @@ fn text(name: &str, value: &FieldValue) -> String {
         FieldValue::Number(number) => number.to_string(),
         FieldValue::Hex(number) => format!("{number:#x}"),
         FieldValue::Text(text) => {
-            String::from_utf8_lossy(&escape(text.as_bytes(), Style::Backslash)).into_owned()
+            String::from_utf8_lossy(&escape(text.as_bytes(), NameStyle::Backslash)).into_owned()
         }
         FieldValue::Bytes(bytes) => match <[u8; 16]>::try_from(bytes.as_slice()) {
             Ok(uuid) if name.to_ascii_lowercase().contains("uuid") => uuid_text(uuid),
             _ if is_text(bytes) => {
                 let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
-                format!("\"{}\"", String::from_utf8_lossy(&escape(&bytes[..end], Style::Backslash)))
+                format!("\"{}\"", String::from_utf8_lossy(&escape(&bytes[..end], NameStyle::Backslash)))
             }
             _ => hex(bytes),
         },

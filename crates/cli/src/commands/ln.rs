@@ -6,11 +6,13 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Backup, Caller, Error, FileKind, Keeps, Mode, NewNode, Node, Place, Symlinks, take_place};
+use obento::{
+    Backup, Caller, Error, FileKind, FileSelector, Keeps, Mode, NewNode, Node, Symlinks, take_place,
+};
 
 use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
-use crate::change::place::{Spot, last_component, new_node};
+use crate::change::place::{NameInDirectory, last_component, new_node};
 use crate::change::{Done, Verbose};
 use crate::context::Context;
 use crate::open::{Location, open_for_change};
@@ -69,18 +71,18 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.no_target_directory && targets.len() > 1 {
         return Err(Report::new("cannot link", "-T requires exactly one target and one link").into());
     }
-    let mut linker = Linker { args, backup: args.backup.backup()?, tell: Verbose::new(args.verbose) };
+    let mut linker = Linker { args, backup: args.backup.backup()?, verbose: Verbose::new(args.verbose) };
     if let Err(report) = linker.all(targets, last, context) {
         context.warn(&report);
     }
-    linker.tell.finish()
+    linker.verbose.finish()
 }
 
 struct Linker<'a> {
     args: &'a Args,
     /// The treatment of files that are replaced.
     backup: Backup,
-    tell: Verbose,
+    verbose: Verbose,
 }
 
 impl Linker<'_> {
@@ -89,7 +91,7 @@ impl Linker<'_> {
         let last_word = last.to_owned();
         crate::open::seal_before_decoding(
             linked.iter().chain([&last_word]),
-            crate::open::Bare::HostFile,
+            crate::open::BareOperand::HostFile,
             obento::Access::ReadWrite,
             context,
         );
@@ -138,12 +140,12 @@ impl Linker<'_> {
         };
         let target =
             if self.args.relative { relative(target, link).map_err(failed)? } else { target.to_vec() };
-        let make = |spot: &Spot| {
+        let make = |spot: &NameInDirectory| {
             let new = NewNode { target: &target, ..new_node(FileKind::Symlink, Mode::new(0o777)) };
             spot.create(&new).map(drop)
         };
         if self.put(link, None, make).map_err(failed)? {
-            self.tell.say(|| format!("{} -> '{}'", subject(link.shown()), printable(&target)));
+            self.verbose.say(|| format!("{} -> '{}'", subject(link.shown()), printable(&target)));
         }
         Ok(())
     }
@@ -172,9 +174,9 @@ impl Linker<'_> {
             .volume
             .resolve(&target.place, symlinks)
             .map_err(|error| Report::on("cannot access", target.shown(), error))?;
-        let make = |spot: &Spot| node.vfs().link(&Caller::Owner, &node, &spot.dir, &spot.name);
+        let make = |spot: &NameInDirectory| node.vfs().link(&Caller::Owner, &node, &spot.dir, &spot.name);
         if self.put(link, Some(&node), make).map_err(failed)? {
-            self.tell.say(|| format!("{} => {}", subject(link.shown()), subject(target.shown())));
+            self.verbose.say(|| format!("{} => {}", subject(link.shown()), subject(target.shown())));
         }
         Ok(())
     }
@@ -184,7 +186,7 @@ impl Linker<'_> {
         &self,
         link: &Location,
         target: Option<&Node>,
-        make: impl Fn(&Spot) -> Result<(), Error>,
+        make: impl Fn(&NameInDirectory) -> Result<(), Error>,
     ) -> Result<bool, Error> {
         let spot = link.spot()?;
         match make(&spot) {
@@ -222,7 +224,7 @@ impl Linker<'_> {
 
 /// Returns `target`, a path in the image, relative to the directory of `link`.
 fn relative(target: &[u8], link: &Location) -> Result<Vec<u8>, Error> {
-    let Place::Path(at) = &link.place else { return Err(Error::Invalid) };
+    let FileSelector::Path(at) = &link.place else { return Err(Error::Invalid) };
     let (at, target) = (components(at), components(target));
     let above = &at[..at.len().saturating_sub(1)];
     let common = above.iter().zip(&target).take_while(|(a, b)| a == b).count();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use obento::{Error, FileKind, Mode, Node, Place, SetAttr, Symlinks};
+use obento::{Error, FileKind, FileSelector, Mode, Node, SetAttr, Symlinks};
 
 use crate::change::mode::ModeChange;
 use crate::change::place::{creation_mode, new_node, trimmed};
@@ -31,14 +31,14 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let mut maker = Maker { args, tell: Verbose::new(args.verbose) };
+    let mut maker = Maker { args, verbose: Verbose::new(args.verbose) };
     each_place(&args.paths, context, |location| maker.make(location));
-    maker.tell.finish()
+    maker.verbose.finish()
 }
 
 struct Maker<'a> {
     args: &'a Args,
-    tell: Verbose,
+    verbose: Verbose,
 }
 
 impl Maker<'_> {
@@ -56,7 +56,7 @@ impl Maker<'_> {
             spot => spot?,
         };
         let node = spot.create(&new_node(FileKind::Directory, creation_mode(&spot.dir, 0o777)))?;
-        self.tell.say(|| format!("mkdir: created directory {}", subject(location.shown())));
+        self.verbose.say(|| format!("mkdir: created directory {}", subject(location.shown())));
         if let Some(change) = mode {
             let made = node.attr()?.mode;
             let asked = change.apply(Mode::new(0o777), true, umask());
@@ -70,7 +70,7 @@ impl Maker<'_> {
 
     /// `-p`.
     fn make_all(&mut self, location: &Location) -> Done {
-        let Place::Path(path) = &location.place else { return Err(failed(location, Error::Invalid)) };
+        let FileSelector::Path(path) = &location.place else { return Err(failed(location, Error::Invalid)) };
         let path = trimmed(path);
         let ends = path.iter().enumerate().filter(|(at, b)| **b == b'/' && *at > 0).map(|(at, _)| at);
         for end in ends.chain([path.len()]) {
@@ -78,7 +78,7 @@ impl Maker<'_> {
             if part.last().is_none_or(|b| *b == b'/') {
                 continue;
             }
-            let at = Location { place: Place::Path(part.to_vec()), ..location.clone() };
+            let at = Location { place: FileSelector::Path(part.to_vec()), ..location.clone() };
             match at.volume.resolve(&at.place, Symlinks::Follow) {
                 Ok(node) if node.kind() == Ok(FileKind::Directory) => continue,
                 Ok(_) if end == path.len() => return Err(failed(&at, Error::Exists)),

@@ -7,19 +7,26 @@ mod chattr;
 mod check;
 mod chmod;
 mod chown;
+mod cmp;
 mod complete;
 mod completions;
+mod convert;
 mod cp;
 mod df;
 mod diff;
+mod digest;
 mod du;
 mod exec;
 mod export;
 mod fallocate;
+mod file;
 mod find;
 mod getfacl;
 mod getfattr;
+mod grep;
+mod head;
 mod help;
+mod hexdump;
 mod import;
 mod info;
 mod inspect;
@@ -32,7 +39,10 @@ mod mkfs;
 mod mknod;
 mod mount;
 mod mv;
+mod part;
+mod prov;
 mod readlink;
+mod recover;
 mod rm;
 mod rmdir;
 mod setfacl;
@@ -40,12 +50,16 @@ mod setfattr;
 pub mod shell;
 mod stat;
 mod sync;
+mod tail;
 mod touch;
 mod tree;
 mod trim;
 mod truncate;
+mod tune;
 mod types;
 mod umount;
+mod undelete;
+mod wc;
 mod write;
 
 pub use check::USAGE as CHECK_USAGE;
@@ -59,6 +73,23 @@ use crate::output::Outcome;
 pub enum Command {
     Ls(ls::Args),
     Cat(cat::Args),
+    Grep(Box<grep::Args>),
+    Head(head::Args),
+    Tail(tail::Args),
+    Wc(wc::Args),
+    Hexdump(hexdump::Args),
+    File(file::Args),
+    Cmp(cmp::Args),
+    /// Print or check SHA-256 checksums of files
+    Sha256sum(digest::Args),
+    /// Print or check SHA-512 checksums of files
+    Sha512sum(digest::Args),
+    /// Print or check SHA-1 checksums of files
+    Sha1sum(digest::Args),
+    /// Print or check MD5 checksums of files
+    Md5sum(digest::Args),
+    /// Print or check BLAKE3 checksums of files
+    B3sum(digest::Args),
     Stat(stat::Args),
     Tree(tree::Args),
     Cp(cp::Args),
@@ -68,6 +99,9 @@ pub enum Command {
     #[command(name = "mkfs.exfat")]
     MkfsExFat(Box<mkfs::exfat::Args>),
     Build(Box<build::Args>),
+    Convert(convert::Args),
+    Part(part::Args),
+    Tune(tune::Args),
     Check(check::Args),
     Bench(Box<bench::Args>),
     Mkdir(mkdir::Args),
@@ -102,6 +136,9 @@ pub enum Command {
     Chattr(chattr::Args),
     Diff(diff::Args),
     Export(export::Args),
+    Prov(prov::Args),
+    Recover(recover::Args),
+    Undelete(undelete::Args),
     Import(import::Args),
     Info(info::Args),
     Types(types::Args),
@@ -120,6 +157,18 @@ impl Command {
         match self {
             Self::Ls(args) => ls::run(args, context),
             Self::Cat(args) => cat::run(&args, context),
+            Self::Grep(args) => grep::run(&args, context),
+            Self::Head(args) => head::run(&args, context),
+            Self::Tail(args) => tail::run(&args, context),
+            Self::Wc(args) => wc::run(&args, context),
+            Self::File(args) => file::run(&args, context),
+            Self::Hexdump(args) => hexdump::run(&args, context),
+            Self::Cmp(args) => cmp::run(&args, context),
+            Self::Sha256sum(args) => digest::run(digest::Algorithm::Sha256, &args, context),
+            Self::Sha512sum(args) => digest::run(digest::Algorithm::Sha512, &args, context),
+            Self::Sha1sum(args) => digest::run(digest::Algorithm::Sha1, &args, context),
+            Self::Md5sum(args) => digest::run(digest::Algorithm::Md5, &args, context),
+            Self::B3sum(args) => digest::run(digest::Algorithm::Blake3, &args, context),
             Self::Stat(args) => stat::run(&args, context),
             Self::Tree(args) => tree::run(&args, context),
             Self::Cp(args) => cp::run(&args, context),
@@ -127,6 +176,9 @@ impl Command {
             Self::MkfsFat(args) => mkfs::fat::run(&args, context),
             Self::MkfsExFat(args) => mkfs::exfat::run(&args, context),
             Self::Build(args) => build::run(&args, context),
+            Self::Convert(args) => convert::run(&args, context),
+            Self::Part(args) => part::run(&args, context),
+            Self::Tune(args) => tune::run(&args, context),
             Self::Check(args) => check::run(&args, context),
             Self::Bench(args) => bench::run(*args, context),
             Self::Mkdir(args) => mkdir::run(&args, context),
@@ -160,7 +212,10 @@ impl Command {
             Self::Lsattr(args) => lsattr::run(&args, context),
             Self::Chattr(args) => chattr::run(&args, context),
             Self::Diff(args) => diff::run(&args, context),
+            Self::Undelete(args) => undelete::run(&args, context),
+            Self::Recover(args) => recover::run(&args, context),
             Self::Export(args) => export::run(&args, context),
+            Self::Prov(args) => prov::run(&args, context),
             Self::Import(args) => import::run(&args, context),
             Self::Types(args) => types::run(&args, context),
             Self::Info(args) => info::run(&args, context),

@@ -12,7 +12,7 @@ use obento::{Backup, Caller, Cookie, Error, FileKind, NameBuf, Node, RenameFlags
 use super::cp::across::{self, Moves, Replace};
 use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
-use crate::change::place::{Spot, trimmed};
+use crate::change::place::{NameInDirectory, trimmed};
 use crate::change::{Done, Verbose};
 use crate::context::Context;
 use crate::open::{Found, Location, open_for_change};
@@ -93,13 +93,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         args,
         context,
         backup: args.backup.backup()?,
-        tell: Verbose::new(args.verbose),
+        verbose: Verbose::new(args.verbose),
         moved: Vec::new(),
     };
     if let Err(report) = mover.all(sources, last) {
         context.warn(&report);
     }
-    mover.tell.finish()
+    mover.verbose.finish()
 }
 
 fn move_across(args: &Args, sources: &[OsString], target: &OsStr, context: &Context) -> Outcome {
@@ -120,18 +120,18 @@ fn move_across(args: &Args, sources: &[OsString], target: &OsStr, context: &Cont
     };
     let (is_copy, into) = (args.no_target_directory, args.target_directory.is_some());
     let moves = Moves { replace, is_copy, into, backup: args.backup.backup()? };
-    let mut tell = Verbose::new(args.verbose);
-    if let Err(report) = across::run(sources, target, &moves, &mut tell, context) {
+    let mut verbose = Verbose::new(args.verbose);
+    if let Err(report) = across::run(sources, target, &moves, &mut verbose, context) {
         context.warn(&report);
     }
-    tell.finish()
+    verbose.finish()
 }
 
 /// The reason why a second source with the same name is not moved.
 pub const JUST_MOVED: &str = "this command has already moved another source there";
 
 /// Returns whether the directory has an entry with exactly this name.
-fn is_listed(spot: &Spot) -> Result<bool, Error> {
+fn is_listed(spot: &NameInDirectory) -> Result<bool, Error> {
     let mut is_listed = false;
     spot.dir.read_dir(Cookie::START, &mut |entry| {
         is_listed |= entry.is_ok_and(|entry| *entry.name == *spot.name);
@@ -145,7 +145,7 @@ struct Mover<'a> {
     context: &'a Context,
     /// The treatment of files that are replaced.
     backup: Backup,
-    tell: Verbose,
+    verbose: Verbose,
     /// The files that were moved, which another source must not replace.
     moved: Vec<Node>,
 }
@@ -156,7 +156,7 @@ impl Mover<'_> {
         let operands = sources.iter().chain([&last_word]);
         crate::open::seal_before_decoding(
             operands,
-            crate::open::Bare::HostFile,
+            crate::open::BareOperand::HostFile,
             obento::Access::ReadWrite,
             self.context,
         );
@@ -188,7 +188,7 @@ impl Mover<'_> {
     }
 
     fn find(&self, mut location: Location) -> Result<Vec<Found>, Report> {
-        if let obento::Place::Path(path) = &mut location.place
+        if let obento::FileSelector::Path(path) = &mut location.place
             && self.args.strip_trailing_slashes
         {
             path.truncate(trimmed(path).len().max(1));
@@ -237,7 +237,7 @@ impl Mover<'_> {
             }
         })?;
         self.moved.push(source.node.clone());
-        self.tell.say(|| {
+        self.verbose.say(|| {
             let verb = if self.args.exchange { ("exchanged", "<->") } else { ("renamed", "->") };
             let backup = kept.map_or_else(String::new, |kept| {
                 format!(" (backup: {})", subject(to.sibling(kept.as_bytes()).shown()))
@@ -251,9 +251,9 @@ impl Mover<'_> {
     fn rename(
         &self,
         source: &Found,
-        from: &Spot,
+        from: &NameInDirectory,
         occupant: Option<&Node>,
-        to: &Spot,
+        to: &NameInDirectory,
     ) -> Result<Option<NameBuf>, Error> {
         let vfs = source.node.vfs();
         let ends = ((&from.dir, &*from.name), (&to.dir, &*to.name));
@@ -274,10 +274,10 @@ impl Mover<'_> {
     fn may_replace(
         &self,
         source: &Found,
-        from: &Spot,
+        from: &NameInDirectory,
         occupant: &Node,
         to: &Location,
-        spot: &Spot,
+        spot: &NameInDirectory,
     ) -> Result<bool, Report> {
         let (shown, target) = (subject(source.shown()), subject(to.shown()));
         if from.dir == spot.dir && from.name == spot.name {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::Write;
 
-use obento::{Error, FileKind, Name, NameBuf, Node, Place, Symlinks};
+use obento::{Error, FileKind, FileSelector, Name, NameBuf, Node, Symlinks};
 
 use crate::context::Context;
 use crate::open::{Location, open};
@@ -51,7 +51,7 @@ enum MustExist {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     crate::open::seal_before_decoding(
         &args.paths,
-        crate::open::Bare::Image,
+        crate::open::BareOperand::Image,
         obento::Access::ReadOnly,
         context,
     );
@@ -95,7 +95,7 @@ fn target(location: &Location) -> Result<Vec<u8>, Report> {
 }
 
 fn canonical(location: &Location, must_exist: MustExist) -> Result<Vec<u8>, Report> {
-    let Place::Path(path) = &location.place else {
+    let FileSelector::Path(path) = &location.place else {
         return Err(Report::on("cannot canonicalize", location.shown(), "an inode number has no path"));
     };
     let path = canonicalize(location.volume.root(), path, must_exist)

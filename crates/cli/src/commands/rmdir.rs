@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use obento::{Caller, Error, Place, Symlinks};
+use obento::{Caller, Error, FileSelector, Symlinks};
 
 use crate::change::place::{last_component, trimmed};
 use crate::change::{Done, Verbose, each_file};
@@ -62,8 +62,8 @@ fn remove(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
 
 /// Returns the parent directory, if the path names one that is not the root.
 fn above(location: &Location) -> Option<Location> {
-    let Place::Path(path) = &location.place else { return None };
+    let FileSelector::Path(path) = &location.place else { return None };
     let path = trimmed(path);
     let path = trimmed(&path[..path.len() - last_component(path).len()]);
-    (!path.is_empty()).then(|| Location { place: Place::Path(path.to_vec()), ..location.clone() })
+    (!path.is_empty()).then(|| Location { place: FileSelector::Path(path.to_vec()), ..location.clone() })
 }

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 
 use obento::acl::{self, Acl, Tag};
-use obento::{Attr, Caller, Error, FileKind, Mode, Node, Owners, SetAttr, Symlinks, Walk, Want, XattrMode};
+use obento::{
+    AccessRequest, Attr, Caller, Error, FileKind, Mode, Node, Owners, SetAttr, Symlinks, Walk, XattrMode,
+};
 
 use super::getfacl::read;
-use crate::change::acl::{Draft, MaskIs, Says, Spec, parse};
+use crate::change::acl::{Draft, EntryForm, EntrySpec, MaskIs, parse};
 use crate::change::owner::{parse_group, parse_user};
 use crate::change::{Done, each_below, each_file, each_place};
 use crate::context::Context;
@@ -70,7 +72,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let symlinks = if args.physical { Symlinks::Keep } else { Symlinks::Follow };
     each_file(&args.paths, symlinks, "cannot access", context, |found| {
-        let wish = Wish::new(args, found.location.volume.owners())?;
+        let wish = RequestedChanges::new(args, found.location.volume.owners())?;
         if !args.recursive {
             let attr = found.node.attr();
             let attr = attr.map_err(|error| Report::on("cannot access", found.shown(), error))?;
@@ -89,13 +91,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 /// The changes that the options request, in numbers.
-struct Wish {
-    set: Vec<Spec>,
-    modify: Vec<Spec>,
-    remove: Vec<Spec>,
+struct RequestedChanges {
+    set: Vec<EntrySpec>,
+    modify: Vec<EntrySpec>,
+    remove: Vec<EntrySpec>,
 }
 
-impl Wish {
+impl RequestedChanges {
     fn new(args: &Args, owners: &Owners) -> Result<Self, Report> {
         let specs = |texts: &[String], says| {
             let mut specs = Vec::new();
@@ -108,9 +110,9 @@ impl Wish {
             Ok::<_, Report>(specs)
         };
         Ok(Self {
-            set: specs(&args.set, Says::Permissions)?,
-            modify: specs(&args.modify, Says::Permissions)?,
-            remove: specs(&args.remove, Says::WhomAlone)?,
+            set: specs(&args.set, EntryForm::Permissions)?,
+            modify: specs(&args.modify, EntryForm::Permissions)?,
+            remove: specs(&args.remove, EntryForm::WhomAlone)?,
         })
     }
 
@@ -130,7 +132,8 @@ impl Wish {
                 return Err(failed(&"only directories have a default ACL"));
             }
         }
-        let executes = attr.is_dir() || access.entries().iter().any(|entry| entry.perm.contains(Want::EXEC));
+        let executes =
+            attr.is_dir() || access.entries().iter().any(|entry| entry.perm.contains(AccessRequest::EXEC));
         if self.speaks_of(false) || args.remove_all {
             let mut draft = Draft::of(&access);
             if args.remove_all {
@@ -141,7 +144,10 @@ impl Wish {
             }
             self.apply(&mut draft, false, executes, args);
             let list = draft.finish().map_err(|report| failed(&report))?;
-            store_access(node, &list, attr.mode).map_err(|error| failed(&error))?;
+            store_access(node, &list, attr.mode).map_err(|error| match error {
+                Error::NotSupported => failed(&error).help("the file system has no ACLs"),
+                error => failed(&error),
+            })?;
         }
         if attr.is_dir() && (args.remove_all || args.remove_default) && default.is_some() {
             drop_list(node, acl::DEFAULT).map_err(|error| failed(&error))?;
@@ -160,7 +166,7 @@ impl Wish {
     }
 
     fn apply(&self, draft: &mut Draft, default: bool, executes: bool, args: &Args) {
-        let of_list = |specs: &[Spec]| {
+        let of_list = |specs: &[EntrySpec]| {
             specs.iter().filter(|spec| spec.is_default == default).copied().collect::<Vec<_>>()
         };
         let (set, modify, remove) = (of_list(&self.set), of_list(&self.modify), of_list(&self.remove));
@@ -228,7 +234,7 @@ fn restore_one(base: &Location, block: &str) -> Done {
     let gid = comment("group").map(|name| parse_group(name.as_bytes(), owners)).transpose()?;
     let bits = comment("flags").unwrap_or("---").bytes().zip([0o4000, 0o2000, 0o1000]);
     let special = bits.filter(|(letter, _)| *letter != b'-').fold(0, |bits, (_, bit)| bits | bit);
-    let specs = parse(block, Says::Permissions, owners)?;
+    let specs = parse(block, EntryForm::Permissions, owners)?;
     let list = |default: bool| {
         let mut of_list = specs.iter().filter(|spec| spec.is_default == default).peekable();
         of_list.peek()?;

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Caller, Error, Node, Place, Symlinks, XattrMode, base64};
+use obento::{Caller, Error, FileSelector, Node, Symlinks, XattrMode, base64};
 
 use crate::change::{Done, each_file, each_place};
 use crate::context::Context;
@@ -61,9 +61,14 @@ fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
     let done = node.vfs().set_xattr(&Caller::Owner, node, name, value, XattrMode::Set);
     done.map_err(|error| {
         let report = Report::on(&format!("cannot set attribute {} of", subject(name)), shown, error);
-        match error == Error::NotSupported {
-            true => report.help("the name of an attribute starts with user., trusted., security. or system."),
-            false => report,
+        match error {
+            Error::NotSupported if node.get_xattr(b"user.any") == Err(Error::NotSupported) => {
+                report.help("the file system has no extended attributes")
+            }
+            Error::NotSupported => {
+                report.help("the name of an attribute starts with user., trusted., security. or system.")
+            }
+            _ => report,
         }
     })
 }
@@ -129,10 +134,10 @@ pub fn read_dump(file: &OsStr) -> Result<Vec<u8>, Report> {
 pub fn place_below(base: &Location, name: &[u8]) -> Location {
     let name = name.strip_prefix(b"/").unwrap_or(name);
     let path = match &base.place {
-        Place::Path(path) => join(path, name),
-        Place::Inode(_) => name.to_vec(),
+        FileSelector::Path(path) => join(path, name),
+        FileSelector::Inode(_) => name.to_vec(),
     };
-    Location { place: Place::Path(path), ..base.clone() }
+    Location { place: FileSelector::Path(path), ..base.clone() }
 }
 
 /// `--restore`.

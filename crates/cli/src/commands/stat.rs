@@ -11,9 +11,9 @@ use obento::{Attr, FileKind, Owners, StatFs, Symlinks, Timestamp};
 
 use crate::context::Context;
 use crate::escape::shell_always;
-use crate::format::directives::{Directive, Escapes, Format, Value};
+use crate::format::directives::{Directive, DirectiveFormat, Escapes, Value};
 use crate::format::mode::{kind_name, mode_string};
-use crate::format::time::{Clock, Style};
+use crate::format::time::{Clock, TimeStyle};
 use crate::json::Line;
 use crate::open::{Found, find_all};
 use crate::output::{Outcome, Output};
@@ -32,12 +32,12 @@ const FILE_SYSTEM: &str = "  File: \"%n\"\n    ID: %-8i Namelen: %-7l Type: %T\n
 const FILE_SYSTEM_TERSE: &str = "%n %i %l %t %s %S %b %f %a %c %d\n";
 
 const DIRECTIVES: &str = "\
-Directives for files: %a octal mode, %A mode as text, %b blocks, %B their size (512), %C security context,
-  %E flags (obento's own), %f mode in hexadecimal, %F type, %g %G group, %h links, %i inode, %m root of the volume,
-  %n name, %N name with target, %o size of an I/O, %r %R %t %T %Hr %Lr device type, %s size, %u %U owner,
-  %w %x %y %z birth, access, modification, change; %W %X %Y %Z the same in seconds
-Directives with -f: %a free blocks for users, %b blocks, %c inodes, %d free inodes, %f free blocks, %i ID,
-  %l longest name, %n name, %s %S block size, %t %T type";
+Directives for files: %a octal mode, %A mode as text, %b blocks, %B size of these blocks (512), %C security context, \
+%E flags (only in obento), %f mode in hexadecimal, %F type, %g %G group, %h links, %i inode, %m root of the volume, \
+%n name, %N name with target, %o optimal I/O size, %r %R %t %T %Hr %Lr device type, %s size, %u %U owner, \
+%w %x %y %z times of birth, access, modification and change, %W %X %Y %Z the same times in seconds.
+Directives with -f: %a free blocks for users, %b blocks, %c inodes, %d free inodes, %f free blocks, %i ID, \
+%l longest name, %n name, %s %S block size, %t %T type.";
 
 /// Show the attributes of files or file systems
 #[derive(clap::Args, Debug)]
@@ -86,8 +86,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 /// The formats for a file and for a device node.
 struct Formats {
-    file: Format,
-    device: Format,
+    file: DirectiveFormat,
+    device: DirectiveFormat,
     newline: bool,
     /// Whether `%N` always quotes names.
     own: bool,
@@ -96,7 +96,7 @@ struct Formats {
 impl Formats {
     fn new(args: &Args) -> Result<Self, Report> {
         let parse = |text: &[u8], escapes| {
-            Format::parse(text, escapes).map_err(|error| Report::on("invalid format", text, error))
+            DirectiveFormat::parse(text, escapes).map_err(|error| Report::on("invalid format", text, error))
         };
         if let Some(format) = &args.format {
             let format = parse(format.as_bytes(), Escapes::Keep)?;
@@ -119,7 +119,7 @@ impl Formats {
 
     fn write(
         &self,
-        format: &Format,
+        format: &DirectiveFormat,
         out: &mut Output,
         value: impl FnMut(&Directive) -> Option<Value>,
     ) -> std::io::Result<()> {
@@ -161,7 +161,7 @@ fn inode(
         let text = value.get(directive, clock)?;
         Some(match text {
             Value::Text(text) if terminal && !matches!(directive.letter, b'N') => {
-                Value::Text(crate::escape::escape(&text, crate::escape::Style::Backslash).into_owned())
+                Value::Text(crate::escape::escape(&text, crate::escape::NameStyle::Backslash).into_owned())
             }
             value => value,
         })
@@ -183,7 +183,7 @@ impl Inode<'_> {
         let attr = self.attr;
         let text = |text: &[u8]| Value::Text(text.to_vec());
         let owner = |name: Option<&[u8]>| text(name.unwrap_or(b"UNKNOWN"));
-        let mut time = |time: Timestamp| Value::Text(clock.text(&Style::FullIso, time).into_bytes());
+        let mut time = |time: Timestamp| Value::Text(clock.text(&TimeStyle::FullIso, time).into_bytes());
         let device = u64::from(attr.rdev.major) << 8 | u64::from(attr.rdev.minor);
         Some(match (directive.half, directive.letter) {
             (Some(b'H'), b'r') => Value::Number(attr.rdev.major.into()),
@@ -228,7 +228,7 @@ impl Inode<'_> {
     fn quoted_name(&self) -> Vec<u8> {
         let quote = |name: &[u8]| match self.always_quote {
             true => shell_always(name),
-            false => crate::escape::escape(name, crate::escape::Style::Shell).into_owned(),
+            false => crate::escape::escape(name, crate::escape::NameStyle::Shell).into_owned(),
         };
         let name = quote(&self.file.shown());
         match self.target {

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use jiff::tz::TimeZone;
 use obento::{Attr, Caller, Clock, Error, Node, SetAttr, Symlinks, SystemClock, TimeChange, Timestamp};
 
-use crate::change::{Done, each_place};
+use crate::change::{Done, each_place_by};
 use crate::context::Context;
 use crate::format::date;
 use crate::open::{Location, open};
@@ -27,7 +27,7 @@ pub struct Args {
     modification: bool,
     /// Select the time
     #[arg(long, value_name = "WORD")]
-    time: Option<Which>,
+    time: Option<TimeChoice>,
     /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
@@ -48,7 +48,7 @@ pub struct Args {
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Which {
+enum TimeChoice {
     #[value(alias = "access", alias = "use")]
     Atime,
     #[value(alias = "modify")]
@@ -69,7 +69,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         None => Some(spoken_times(args, SystemClock.now(), &zone)?),
         Some(_) => None,
     };
-    each_place(&args.paths, context, |location| {
+    each_place_by(&args.paths, args.reference.as_ref(), context, |location| {
         let times = match times {
             Some(times) => times,
             None => *times.insert(referred_times(args, &zone, context)?),
@@ -130,8 +130,8 @@ fn touch(location: &Location, args: &Args, times: Times) -> Done {
 }
 
 fn set(node: &Node, args: &Args, times: Times) -> Result<(), Error> {
-    let access = args.access || args.time == Some(Which::Atime);
-    let modification = args.modification || args.time == Some(Which::Mtime);
+    let access = args.access || args.time == Some(TimeChoice::Atime);
+    let modification = args.modification || args.time == Some(TimeChoice::Mtime);
     let both = access == modification;
     let change = SetAttr {
         atime: (access || both).then_some(times.atime),
@@ -141,7 +141,7 @@ fn set(node: &Node, args: &Args, times: Times) -> Result<(), Error> {
     let held = node.vfs().set_attr(&Caller::Owner, node, &change)?;
     // The volume stores the nearest time that it supports.
     match change.mtime {
-        Some(TimeChange::At(asked)) if !node.vfs().file_system().limits().is_same_time(held.mtime, asked) => {
+        Some(TimeChange::At(asked)) if !node.vfs().limits().is_same_time(held.mtime, asked) => {
             Err(Error::OutOfRange)
         }
         _ => Ok(()),

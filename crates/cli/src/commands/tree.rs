@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use obento::{Attr, Cookie, DirEntry, Error, FileKind, Ino, NameBuf, Node, Owners, Result, Symlinks};
 
 use crate::context::Context;
-use crate::escape::{Style, escape};
-use crate::format::colors::{Colors, Look, Painter};
+use crate::escape::{NameStyle, escape};
+use crate::format::colors::{ColorTarget, Colors, Painter};
 use crate::format::mode::{classify, mode_string};
 use crate::json::Line;
 use crate::open::{Found, find_all};
@@ -77,7 +77,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let colors = args.colors || (context.colors() && !args.no_colors);
     let painter = colors.then(|| Painter::new(Colors::from_env()));
     let out = Output::stdout();
-    let style = if out.is_terminal() { Style::Backslash } else { Style::Literal };
+    let style = if out.is_terminal() { NameStyle::Backslash } else { NameStyle::Literal };
     let mut drawer = Drawer { args, context, painter, out, style, directories: 0, files: 0 };
     let any = !found.is_empty();
     for top in found {
@@ -94,7 +94,7 @@ struct Drawer<'a> {
     context: &'a Context,
     painter: Option<Painter>,
     out: Output,
-    style: Style,
+    style: NameStyle,
     directories: u64,
     files: u64,
 }
@@ -269,7 +269,7 @@ impl Drawer<'_> {
             text.extend_from_slice(b"]  ");
         }
         let shown = escape(if self.args.full_path { path } else { name }, self.style);
-        let look = attr.map(|attr| Look::File { kind: attr.kind, mode: attr.mode, nlink: attr.nlink });
+        let look = attr.map(|attr| ColorTarget::File { kind: attr.kind, mode: attr.mode, nlink: attr.nlink });
         match (&mut self.painter, look) {
             (Some(painter), Some(look)) => painter.paint(&mut text, name, look, &shown),
             _ => text.extend_from_slice(&shown),

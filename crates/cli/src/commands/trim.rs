@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let mut tell = Verbose::new(args.verbose);
+    let mut verbose = Verbose::new(args.verbose);
     each_volume(&args.paths, context, |location| {
         let trimmed = location.volume.trim(args.minimum).map_err(|error| {
             let report = Report::on("cannot trim", location.shown(), error);
@@ -39,8 +39,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             }
         })?;
         let size = Unit::Human.text(trimmed);
-        tell.say(|| format!("{}: {size} ({trimmed} bytes) trimmed", subject(location.shown())));
+        verbose.say(|| format!("{}: {size} ({trimmed} bytes) trimmed", subject(location.shown())));
         Ok(())
     });
-    tell.finish()
+    verbose.finish()
 }

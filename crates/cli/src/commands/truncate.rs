@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use obento::{Caller, Error, FileKind, Node, Symlinks};
 
-use crate::change::{Done, each_place};
+use crate::change::{Done, each_place_by};
 use crate::context::Context;
 use crate::open::{Location, open};
 use crate::output::Outcome;
@@ -32,12 +32,12 @@ pub struct Args {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SizeChange {
-    how: How,
+    how: SizeOperation,
     amount: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
+enum SizeOperation {
     Set,
     Add,
     Subtract,
@@ -51,16 +51,16 @@ impl SizeChange {
     fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim_start();
         let (how, size) = match text.as_bytes().first() {
-            Some(b'+') => (How::Add, &text[1..]),
-            Some(b'-') => (How::Subtract, &text[1..]),
-            Some(b'<') => (How::AtMost, &text[1..]),
-            Some(b'>') => (How::AtLeast, &text[1..]),
-            Some(b'/') => (How::RoundDown, &text[1..]),
-            Some(b'%') => (How::RoundUp, &text[1..]),
-            _ => (How::Set, text),
+            Some(b'+') => (SizeOperation::Add, &text[1..]),
+            Some(b'-') => (SizeOperation::Subtract, &text[1..]),
+            Some(b'<') => (SizeOperation::AtMost, &text[1..]),
+            Some(b'>') => (SizeOperation::AtLeast, &text[1..]),
+            Some(b'/') => (SizeOperation::RoundDown, &text[1..]),
+            Some(b'%') => (SizeOperation::RoundUp, &text[1..]),
+            _ => (SizeOperation::Set, text),
         };
         let amount = size::size(size)?;
-        if amount == 0 && matches!(how, How::RoundDown | How::RoundUp) {
+        if amount == 0 && matches!(how, SizeOperation::RoundDown | SizeOperation::RoundUp) {
             return Err("not a multiple to round to".to_owned());
         }
         Ok(Self { how, amount })
@@ -70,24 +70,24 @@ impl SizeChange {
     fn apply(self, size: u64, unit: u64) -> Option<u64> {
         let amount = self.amount.checked_mul(unit)?;
         Some(match self.how {
-            How::Set => amount,
-            How::Add => size.checked_add(amount)?,
-            How::Subtract => size.saturating_sub(amount),
-            How::AtMost => size.min(amount),
-            How::AtLeast => size.max(amount),
-            How::RoundDown => size - size % amount,
-            How::RoundUp => size.checked_next_multiple_of(amount)?,
+            SizeOperation::Set => amount,
+            SizeOperation::Add => size.checked_add(amount)?,
+            SizeOperation::Subtract => size.saturating_sub(amount),
+            SizeOperation::AtMost => size.min(amount),
+            SizeOperation::AtLeast => size.max(amount),
+            SizeOperation::RoundDown => size - size % amount,
+            SizeOperation::RoundUp => size.checked_next_multiple_of(amount)?,
         })
     }
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    if let (Some(SizeChange { how: How::Set, .. }), Some(_)) = (args.size, &args.reference) {
+    if let (Some(SizeChange { how: SizeOperation::Set, .. }), Some(_)) = (args.size, &args.reference) {
         let report = Report::new("cannot combine --size with --reference", "--size is not relative");
         return Err(report.help("start the size with + - < > / or %").into());
     }
     let mut reference = None;
-    each_place(&args.paths, context, |location| {
+    each_place_by(&args.paths, args.reference.as_ref(), context, |location| {
         if let (Some(file), None) = (&args.reference, reference) {
             reference = Some(size_of(file, context)?);
         }

@@ -18,8 +18,8 @@ use crate::output::{Outcome, Output};
 /// List the supported types of file systems
 ///
 /// BY is the engine: native for obento's own drivers, linux for the kernel engine (user-mode Linux). MAKE and CHECK name a program if
-/// the type needs one. The columns show what obento supports at all; a line that starts with 'missing' shows what this machine lacks, and
-/// what installs it.
+/// the type requires one. The columns show the operations with all programs installed. A line that starts with 'missing' names a program
+/// that is not installed, and how to install it.
 #[derive(clap::Args, Debug)]
 pub struct Args {}
 
@@ -36,8 +36,8 @@ struct Row {
     engine: &'static str,
     /// `None` if only opening a volume shows it.
     write: Option<bool>,
-    make: How,
-    check: How,
+    make: Support,
+    check: Support,
     /// The option that the engine's kernel lacks, if a kernel exists.
     unknown: Option<&'static str>,
     /// The features of the type that the engine's kernel does not show.
@@ -46,13 +46,13 @@ struct Row {
 
 /// How an operation is done.
 #[derive(Clone, Copy)]
-enum How {
+enum Support {
     No,
     Native,
     By(Tool),
 }
 
-impl How {
+impl Support {
     fn word(self) -> &'static str {
         match self {
             Self::No => "-",
@@ -93,7 +93,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     let engine = engine.map(|kind| of_engine(kind, kernel.is_some(), config.as_ref()));
     let mut rows: Vec<Row> = natives.chain(engine).collect();
     rows.sort_by_key(|row| (row.engine != "native", row.names.first().copied()));
-    let here = Here {
+    let here = MachineSupport {
         kernel: kernel.is_some(),
         mount: mounting(access(FUSE, Access::READ_OK | Access::WRITE_OK), geteuid().is_root(), HELPER),
     };
@@ -107,7 +107,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
 }
 
 /// What this machine has for all types.
-struct Here {
+struct MachineSupport {
     /// Whether a kernel for the engine exists.
     kernel: bool,
     /// What is missing to mount.
@@ -126,7 +126,7 @@ fn mounting(fuse: rustix::io::Result<()>, is_root: bool, helper: Tool) -> Option
 }
 
 fn native(driver: &dyn Driver) -> Row {
-    let how = |able| if able { How::Native } else { How::No };
+    let how = |able| if able { Support::Native } else { Support::No };
     Row {
         names: driver.names().to_vec(),
         engine: "native",
@@ -145,15 +145,15 @@ fn of_engine(kind: &Type, kernel: bool, config: Option<&Config>) -> Row {
         names: kind.names.to_vec(),
         engine: "linux",
         write: Some(kind.writes),
-        make: kind.maker.map_or(How::No, |maker| How::By(maker.tool)),
-        check: kind.checker.map_or(How::No, |checker| How::By(checker.tool)),
+        make: kind.maker.map_or(Support::No, |maker| Support::By(maker.tool)),
+        check: kind.checker.map_or(Support::No, |checker| Support::By(checker.tool)),
         unknown: name.filter(|_| kernel && kernel_of(kind).is_err()),
         lacks: config.into_iter().flat_map(|config| config.lacks(kind)).collect(),
     }
 }
 
 /// Returns what is missing for a type, besides what is missing for all types.
-fn missing(row: &Row, here: &Here) -> Vec<Missing> {
+fn missing(row: &Row, here: &MachineSupport) -> Vec<Missing> {
     let lack = |what: &str, program, install: &str| Missing {
         what: what.to_owned(),
         program,
@@ -175,7 +175,7 @@ fn missing(row: &Row, here: &Here) -> Vec<Missing> {
     opening.into_iter().chain(tools).chain(hidden).collect()
 }
 
-fn table(rows: &[Row], here: &Here, out: &mut Output) -> std::io::Result<()> {
+fn table(rows: &[Row], here: &MachineSupport, out: &mut Output) -> std::io::Result<()> {
     writeln!(out, "{:<18}{:<8}{:<6}{:<7}{:<15}{:<13}MOUNT", "TYPE", "BY", "READ", "WRITE", "MAKE", "CHECK")?;
     for row in rows {
         let write = row.write.map_or("?", |writes| if writes { "yes" } else { "-" });
@@ -206,10 +206,10 @@ fn table(rows: &[Row], here: &Here, out: &mut Output) -> std::io::Result<()> {
     Ok(())
 }
 
-fn line(row: &Row, here: &Here) -> Line {
-    let program = |how: How| match how {
-        How::By(tool) => Some(tool.program),
-        How::No | How::Native => None,
+fn line(row: &Row, here: &MachineSupport) -> Line {
+    let program = |how: Support| match how {
+        Support::By(tool) => Some(tool.program),
+        Support::No | Support::Native => None,
     };
     let lacks: Vec<_> = missing(row, here)
         .into_iter()
@@ -226,9 +226,9 @@ fn line(row: &Row, here: &Here) -> Line {
         .field("engine", row.engine)
         .field("read", true)
         .field("write", row.write)
-        .field("make", !matches!(row.make, How::No))
+        .field("make", !matches!(row.make, Support::No))
         .field("make_program", program(row.make))
-        .field("check", !matches!(row.check, How::No))
+        .field("check", !matches!(row.check, Support::No))
         .field("check_program", program(row.check))
         .field("mount", true)
         .field("missing", lacks)
@@ -239,21 +239,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_to_mount_has_the_command_that_installs_it() {
+    fn a_missing_requirement_of_mount_is_reported_with_the_command_that_installs_it() {
         let (there, nowhere) = (
             Tool { program: "sh", package: "any" },
             Tool { program: "obento-has-no-such-program", ..HELPER },
         );
-        let told = |missing: Option<Missing>| missing.map(|lack| (lack.program, lack.install));
+        let reported = |missing: Option<Missing>| missing.map(|lack| (lack.program, lack.install));
         assert_eq!(mounting(Ok(()), true, nowhere), None, "root mounts by itself");
         assert_eq!(mounting(Ok(()), false, there), None);
         let install = "apt-get install fuse3".to_owned();
-        assert_eq!(told(mounting(Ok(()), false, nowhere)), Some((nowhere.program, install)));
+        assert_eq!(reported(mounting(Ok(()), false, nowhere)), Some((nowhere.program, install)));
         for is_root in [false, true] {
             let load = "modprobe fuse".to_owned();
-            assert_eq!(told(mounting(Err(Errno::NOENT), is_root, there)), Some((FUSE, load)));
+            assert_eq!(reported(mounting(Err(Errno::NOENT), is_root, there)), Some((FUSE, load)));
             let allow = "chmod a+rw /dev/fuse".to_owned();
-            assert_eq!(told(mounting(Err(Errno::ACCESS), is_root, there)), Some((FUSE, allow)));
+            assert_eq!(reported(mounting(Err(Errno::ACCESS), is_root, there)), Some((FUSE, allow)));
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use obento_fuse::{
-    Folders, MountError, MountPoint, NoServer, Outcome as Ending, Unmounter, Waiting, find_mount, unmount,
+    Folders, MountError, MountPoint, NoServer, Outcome as Ending, ServerWait, Unmounter, find_mount, unmount,
 };
 
 use crate::context::Context;
@@ -15,6 +15,9 @@ use crate::report::Report;
 
 /// The time for which a server may write its changes: longer than any disk needs.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
+
+/// The time for which a mount that is in use may become free.
+const MOMENT: Duration = Duration::from_millis(400);
 
 /// The type of mounts that `obento mount` creates.
 const FS_TYPE: &str = "fuse.obento";
@@ -28,7 +31,7 @@ pub struct Args {
     /// Detach the mount now, and end it when it is no longer used; do not wait
     #[arg(short, long)]
     lazy: bool,
-    /// Unmount even if the server does not answer
+    /// Unmount even if the server does not respond
     #[arg(short, long)]
     force: bool,
     /// For a server that gave up the right to unmount: wait for a byte on standard input
@@ -56,9 +59,9 @@ fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
 
 fn end(directory: &Path, args: &Args) -> Result<(), Report> {
     let mount = mount_at(directory)?;
-    let waiting = Waiting::connect(&mount);
+    let waiting = ServerWait::connect(&mount);
     let how = Unmounter { lazy: args.lazy, force: args.force };
-    unmount(&mount.path, how).map_err(|error| match error {
+    patiently(|| unmount(&mount.path, how)).map_err(|error| match error {
         MountError::Busy => cannot(directory, error).help(
             "close the files that are in use (run 'fuser -vm DIR' to list the processes), or use --lazy",
         ),
@@ -84,12 +87,28 @@ fn end(directory: &Path, args: &Args) -> Result<(), Report> {
             Err(Report::on("unmounted, but changes are lost on", mount.source.as_os_str().as_bytes(), why)
                 .help(advice))
         }
-        Ending::Gone => {
-            Err(Report::on("unmounted", directory.as_os_str().as_bytes(), "its server was killed")
-                .help(format!("{what} when it ended; synced changes are present")))
-        }
-        Ending::Late => {
-            Err(Report::on("unmounted", directory.as_os_str().as_bytes(), "its server is still writing"))
+        Ending::Gone => Err(Report::on(
+            "unmounted",
+            directory.as_os_str().as_bytes(),
+            "the server of the mount was killed",
+        )
+        .help(format!("{what} when it ended; synced changes are present"))),
+        Ending::Late => Err(Report::on(
+            "unmounted",
+            directory.as_os_str().as_bytes(),
+            "the server of the mount is still writing",
+        )),
+    }
+}
+
+/// Tries again for a moment while the mount is in use. A process that is starting a program has the files of its parent
+/// open until the program runs, and io_uring closes files after their process has ended.
+fn patiently(unmount: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
+    let begin = Instant::now();
+    loop {
+        match unmount() {
+            Err(MountError::Busy) if begin.elapsed() < MOMENT => std::thread::sleep(MOMENT / 20),
+            done => return done,
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     crate::open::seal_before_decoding(
         [&args.path],
-        crate::open::Bare::HostFile,
+        crate::open::BareOperand::HostFile,
         obento::Access::ReadWrite,
         context,
     );

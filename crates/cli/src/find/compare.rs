@@ -1,8 +1,8 @@
-//! Numeric tests: `N`, `+N`, `-N`, with units for sizes and windows for times.
+//! Numeric tests: `N`, `+N`, `-N`, with units for sizes and intervals for times.
 
 use obento::Timestamp;
 
-/// A number to compare with, in find's notation.
+/// A number to compare with, in the notation of find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compare {
     /// `N`.
@@ -13,7 +13,7 @@ pub enum Compare {
     Less(u64),
 }
 
-/// The sign in front of a number.
+/// The sign before a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sign {
     None,
@@ -29,13 +29,13 @@ fn split_sign(text: &str) -> (Sign, &str) {
     }
 }
 
-/// Digits only: `from_str` alone would take a second sign.
+/// Parses digits only: `from_str` would accept a second sign.
 fn digits(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 impl Compare {
-    /// Reads `N`, `+N` or `-N`.
+    /// Parses `N`, `+N` or `-N`.
     pub fn parse(text: &str) -> Option<Self> {
         let (sign, number) = split_sign(text);
         let number = digits(number)?;
@@ -46,7 +46,7 @@ impl Compare {
         })
     }
 
-    /// Whether `value` passes.
+    /// Returns whether `value` satisfies the comparison.
     pub fn matches(self, value: u64) -> bool {
         match self {
             Self::Equal(n) => value == n,
@@ -56,7 +56,7 @@ impl Compare {
     }
 }
 
-/// `-size N[cwbkMG]`: sizes count in whole units, rounded up.
+/// `-size N[cwbkMG]`: sizes are counted in whole units, rounded up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SizeTest {
     unit: u64,
@@ -64,7 +64,7 @@ pub struct SizeTest {
 }
 
 impl SizeTest {
-    /// Reads `N`, `+N` or `-N` with a unit; without one it is blocks of 512 bytes.
+    /// Parses `N`, `+N` or `-N` with a unit; the default unit is a block of 512 bytes.
     pub fn parse(text: &str) -> Option<Self> {
         let (unit, number) = match text.as_bytes().last()? {
             b'b' => (512, &text[..text.len() - 1]),
@@ -78,16 +78,16 @@ impl SizeTest {
         Some(Self { unit, count: Compare::parse(number)? })
     }
 
-    /// Whether a file of `size` bytes passes.
+    /// Returns whether a file of `size` bytes satisfies the test.
     pub fn matches(self, size: u64) -> bool {
         self.count.matches(size.div_ceil(self.unit))
     }
 }
 
-/// A moment in nanoseconds since 1970.
+/// A time in nanoseconds since 1970.
 pub type Nanos = i128;
 
-/// Nanoseconds since 1970 of a timestamp.
+/// Returns the nanoseconds since 1970 of a timestamp.
 pub fn nanos(time: Timestamp) -> Nanos {
     Nanos::from(time.secs()) * 1_000_000_000 + Nanos::from(time.nanos())
 }
@@ -96,28 +96,29 @@ const SECOND: Nanos = 1_000_000_000;
 const DAY: Nanos = 86_400 * SECOND;
 const MINUTE: Nanos = 60 * SECOND;
 
-/// `-mtime N` and the like.
+/// The interval of `-mtime N` and similar tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeTest {
-    /// Later than this moment.
+    /// Later than this time.
     After(Nanos),
-    /// Earlier than this moment.
+    /// Earlier than this time.
     Before(Nanos),
-    /// Later than the moment and at most so long after it.
+    /// Later than this time, by at most this duration.
     Within(Nanos, Nanos),
 }
 
 impl TimeTest {
-    /// Reads the argument of `-mtime`. `day_end` is now, or with `-daystart` the coming midnight.
+    /// Parses the argument of `-mtime`. `day_end` is the present time, or with `-daystart` the next
+    /// midnight.
     ///
-    /// `-N` reaches one second further back than N days, as GNU find's does.
+    /// `-N` begins one second earlier than N days ago, as in GNU find.
     pub fn days(text: &str, day_end: Nanos) -> Option<Self> {
         let start = day_end - DAY;
         let origin = if split_sign(text).0 == Sign::Minus { start + DAY - SECOND } else { start };
         Self::relative(text, origin, DAY)
     }
 
-    /// Reads the argument of `-mmin`.
+    /// Parses the argument of `-mmin`.
     pub fn minutes(text: &str, day_end: Nanos) -> Option<Self> {
         Self::relative(text, day_end, MINUTE)
     }
@@ -126,7 +127,7 @@ impl TimeTest {
         let (sign, number) = split_sign(text);
         let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let count: f64 = plain.then(|| number.parse().ok()).flatten()?;
-        // Saturates, so an absurd count is merely further back than any file.
+        // Saturates: an excessive count is earlier than any file.
         let moment = origin.saturating_sub((count * unit as f64) as Nanos);
         Some(match sign {
             Sign::None => Self::Within(moment, unit),
@@ -135,7 +136,7 @@ impl TimeTest {
         })
     }
 
-    /// Whether a file stamped `time` passes.
+    /// Returns whether a file with the time `time` satisfies the test.
     pub fn matches(self, time: Timestamp) -> bool {
         let time = nanos(time);
         match self {
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn days_count_whole_and_minutes_count_started() {
+    fn ages_in_days_are_rounded_down_and_ages_in_minutes_up() {
         let now = 1_000_000_000;
         let end = Nanos::from(now) * SECOND;
         let at = |age: i64| Timestamp::new(now - age, 0);

@@ -1,4 +1,4 @@
-//! An expression asked of one file after another.
+//! The evaluation of an expression for one file after another.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -6,47 +6,49 @@ use std::path::Path;
 
 use obento::{Attr, Error, FileKind, Ino, Timestamp};
 
-use crate::escape::{Style, escape};
+use crate::escape::{NameStyle, escape};
 
 use super::exec::{CopyFailure, Runner};
-use super::expression::{Action, Expr, Output, Owner, Reference, Stamp, Test};
+use super::expression::{Action, Expr, OutputIndex, Owner, Reference, Test, TimeField};
 use super::ls::Columns;
 use super::stamp::Zone;
 
 /// A file as the tests see it.
 pub trait File {
-    /// What the directory says it is, or else the inode.
+    /// Returns the kind that the directory entry names, or that of the inode.
     fn kind(&self) -> Result<FileKind, Error>;
-    /// The attributes.
+    /// Returns the attributes.
     fn attr(&self) -> Result<Attr, Error>;
-    /// The attributes of what a link leads to at last, or of the file itself; none if it leads nowhere.
+    /// Returns the attributes of the final target of a link, or of the file itself; `None` if the target
+    /// does not exist.
     fn target_attr(&self) -> Result<Option<Attr>, Error>;
-    /// What `-xtype` asks for: the kind of what a link leads to, or where links are followed that of the link itself.
+    /// Returns the kind for `-xtype`: that of the target of a link, or that of the link itself if links
+    /// are followed.
     fn other_kind(&self) -> Result<FileKind, Error> {
         Ok(self.target_kind()?.unwrap_or(FileKind::Symlink))
     }
-    /// The target of a link; none if this is no link.
+    /// Returns the target of a link; `None` for other files.
     fn link_target(&self) -> Result<Option<Vec<u8>>, Error>;
-    /// Whether a directory has no entries.
+    /// Returns whether a directory is empty.
     fn is_empty_dir(&self) -> Result<bool, Error>;
-    /// The SELinux context, if there is one.
+    /// Returns the SELinux context, if it exists.
     fn context(&self) -> Result<Option<Vec<u8>>, Error>;
-    /// Name of a user in the image's passwd.
+    /// Returns the name of a user from the passwd file of the image.
     fn user_name(&self, uid: u32) -> Option<&[u8]>;
-    /// Name of a group in the image's group file.
+    /// Returns the name of a group from the group file of the image.
     fn group_name(&self, gid: u32) -> Option<&[u8]>;
-    /// Number of a user or group by its name in the image.
+    /// Returns the number of a user or group with this name in the image.
     fn owner_id(&self, owner: Owner, name: &[u8]) -> Option<u32>;
-    /// `ext4` and the like.
+    /// Returns the type of the file system, such as `ext4`.
     fn fs_type(&self) -> &str;
     /// Returns a number that identifies the volume, as [`Reference::volume`] does.
     fn volume(&self) -> usize;
     /// Writes the file as a line of JSON.
-    fn write_json(&self, address: &[u8], name: &[u8], out: &mut dyn Write) -> Result<(), Trouble>;
-    /// Writes the contents to the new host file `to` and answers their size.
+    fn write_json(&self, address: &[u8], name: &[u8], out: &mut dyn Write) -> Result<(), EvaluationError>;
+    /// Writes the contents to the new host file `to`. Returns their length.
     fn copy_out(&self, to: &Path) -> Result<u64, CopyFailure>;
 
-    /// The kind of [`target_attr`](Self::target_attr).
+    /// Returns the kind of [`target_attr`](Self::target_attr).
     fn target_kind(&self) -> Result<Option<FileKind>, Error> {
         match self.kind()? {
             FileKind::Symlink => Ok(self.target_attr()?.map(|attr| attr.kind)),
@@ -55,30 +57,30 @@ pub trait File {
     }
 }
 
-/// A file and where the walk met it.
+/// A file and its position in the walk.
 #[derive(Clone, Copy)]
-pub struct Entry<'a> {
-    /// What an address has before the path: `disk.img:`, `disk.img@2:`.
+pub struct VisitedEntry<'a> {
+    /// The address up to the path: `disk.img:`, `disk.img@2:`.
     pub prefix: &'a [u8],
-    /// Path inside the image, from its start point as it was given.
+    /// The path inside the image, with the start point as the user wrote it.
     pub path: &'a [u8],
-    /// The start point as it was given.
+    /// The start point as the user wrote it.
     pub start: &'a [u8],
-    /// How much of `path` is the start point's.
+    /// The length of the start point in `path`.
     pub start_len: usize,
-    /// Levels below the start point.
+    /// The number of levels below the start point.
     pub depth: usize,
     /// The file.
     pub file: &'a dyn File,
 }
 
-impl Entry<'_> {
-    /// What `-print` prints, and every obento command takes as an operand.
+impl VisitedEntry<'_> {
+    /// Returns the output of `-print`, which every obento command accepts as an operand.
     pub fn address(&self) -> Vec<u8> {
         [self.prefix, self.path].concat()
     }
 
-    /// The last component; `/` for the root.
+    /// Returns the last component; `/` for the root.
     pub fn name(&self) -> &[u8] {
         let end = self.path.iter().rposition(|&b| b != b'/').map_or(1, |last| last + 1);
         let path = &self.path[..end.min(self.path.len())];
@@ -88,35 +90,35 @@ impl Entry<'_> {
         }
     }
 
-    /// The address without the last component.
+    /// Returns the address without the last component.
     pub fn directory(&self) -> Vec<u8> {
         let end = self.path.iter().rposition(|&b| b == b'/').unwrap_or_default();
         [self.prefix, &self.path[..end]].concat()
     }
 
-    /// The path below the start point.
+    /// Returns the path below the start point.
     pub fn relative(&self) -> &[u8] {
         let below = self.path.get(self.start_len..).unwrap_or_default();
         below.strip_prefix(b"/").unwrap_or(below)
     }
 
-    /// A time of the file, if the format stores it.
-    pub fn time(&self, stamp: Stamp) -> Result<Option<Timestamp>, Error> {
+    /// Returns a time of the file, if the format stores it.
+    pub fn time(&self, stamp: TimeField) -> Result<Option<Timestamp>, Error> {
         Ok(time_of(&self.file.attr()?, stamp))
     }
 }
 
-/// The time that `stamp` names.
-pub fn time_of(attr: &Attr, stamp: Stamp) -> Option<Timestamp> {
+/// Returns the time of the kind `stamp`.
+pub fn time_of(attr: &Attr, stamp: TimeField) -> Option<Timestamp> {
     match stamp {
-        Stamp::Access => Some(attr.atime),
-        Stamp::Birth => attr.btime,
-        Stamp::Change => Some(attr.ctime),
-        Stamp::Modify => Some(attr.mtime),
+        TimeField::Access => Some(attr.atime),
+        TimeField::Birth => attr.btime,
+        TimeField::Change => Some(attr.ctime),
+        TimeField::Modify => Some(attr.mtime),
     }
 }
 
-/// What an expression says of one file beyond its truth.
+/// The effects of an expression on the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
     /// Do not descend.
@@ -125,65 +127,65 @@ pub struct Verdict {
     pub quit: bool,
 }
 
-/// Why an expression has no answer for one file.
+/// The reason why an expression cannot be evaluated for a file.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum EvaluationError {
     /// The image cannot be read.
     File(Error),
     /// An output cannot be written.
     Output(io::Error),
-    /// A command could not be run on it: why.
+    /// A command could not be run, for this reason.
     Command(String),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for EvaluationError {
     fn from(error: Error) -> Self {
         Self::File(error)
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for EvaluationError {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
     }
 }
 
-/// Where an action writes, and how names look there.
+/// The output of an action, and the format of names in it.
 pub struct Sink<'a> {
     /// The stream.
     pub out: Box<dyn Write + 'a>,
-    /// For `-print` and names in `-printf`: as they are, or with `?` on a terminal.
-    pub style: Style,
+    /// The format of names of `-print` and `-printf`: unchanged, or with `?` on a terminal.
+    pub style: NameStyle,
 }
 
-/// An expression with what its actions need.
+/// An expression and the state of its actions.
 pub struct Evaluator<'a> {
     /// The expression.
     pub expr: &'a Expr,
-    /// In which times are printed.
+    /// The zone of printed times.
     pub zone: Zone,
-    /// When the search began.
+    /// The start time of the search.
     pub now: Timestamp,
-    /// The places to write to, by [`Output`].
+    /// The outputs, by [`OutputIndex`].
     pub sinks: Vec<Sink<'a>>,
-    /// Runs the commands of `-exec`.
+    /// The runner of the commands of `-exec`.
     pub runner: Runner<'a>,
     /// `--json`: `-print` writes JSON.
     pub json: bool,
-    /// Widths of `-ls`.
+    /// The widths of the columns of `-ls`.
     pub columns: Columns,
 }
 
 impl Evaluator<'_> {
-    /// Asks the expression of `entry`.
-    pub fn evaluate(&mut self, entry: &Entry<'_>) -> Result<Verdict, Trouble> {
+    /// Evaluates the expression for `entry`.
+    pub fn evaluate(&mut self, entry: &VisitedEntry<'_>) -> Result<Verdict, EvaluationError> {
         let mut verdict = Verdict::default();
         self.ask(self.expr, entry, &mut verdict)?;
         Ok(verdict)
     }
 
-    /// Runs what waits for more files, and writes out what is buffered.
-    pub fn finish(&mut self) -> Result<(), Trouble> {
+    /// Runs the commands that wait for more files, and flushes the outputs.
+    pub fn finish(&mut self) -> Result<(), EvaluationError> {
         self.flush()?;
         let ran = self.runner.finish();
         self.flush()?;
@@ -194,7 +196,12 @@ impl Evaluator<'_> {
         self.sinks.iter_mut().try_for_each(|sink| sink.out.flush())
     }
 
-    fn ask(&mut self, expr: &Expr, entry: &Entry<'_>, verdict: &mut Verdict) -> Result<bool, Trouble> {
+    fn ask(
+        &mut self,
+        expr: &Expr,
+        entry: &VisitedEntry<'_>,
+        verdict: &mut Verdict,
+    ) -> Result<bool, EvaluationError> {
         match expr {
             Expr::Test(test) => Ok(ask_test(test, entry)?),
             Expr::Act(action) => self.act(action, entry, verdict),
@@ -205,15 +212,16 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Asks `parts` in turn until an answer `ends` it, and gives the last one. After `-quit` nothing more is asked.
+    /// Evaluates `parts` in turn until a result `ends` the chain. Returns the last result. After `-quit`,
+    /// evaluates nothing more.
     fn until(
         &mut self,
         parts: &[Expr],
-        entry: &Entry<'_>,
+        entry: &VisitedEntry<'_>,
         verdict: &mut Verdict,
         ends: fn(bool) -> bool,
         empty: bool,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, EvaluationError> {
         let mut answer = empty;
         for part in parts {
             answer = self.ask(part, entry, verdict)?;
@@ -224,18 +232,23 @@ impl Evaluator<'_> {
         Ok(answer)
     }
 
-    fn act(&mut self, action: &Action, entry: &Entry<'_>, verdict: &mut Verdict) -> Result<bool, Trouble> {
+    fn act(
+        &mut self,
+        action: &Action,
+        entry: &VisitedEntry<'_>,
+        verdict: &mut Verdict,
+    ) -> Result<bool, EvaluationError> {
         match action {
-            Action::Print(Output(0)) if self.json => {
+            Action::Print(OutputIndex(0)) if self.json => {
                 entry.file.write_json(&entry.address(), entry.name(), &mut *self.sinks[0].out)?;
             }
             Action::Print(output) => self.print(*output, entry, b"\n")?,
-            Action::Print0(Output(index)) => {
+            Action::Print0(OutputIndex(index)) => {
                 let out = &mut self.sinks[*index].out;
                 out.write_all(&entry.address())?;
                 out.write_all(b"\0")?;
             }
-            Action::Printf(Output(index), format) => {
+            Action::Printf(OutputIndex(index), format) => {
                 let sink = &mut self.sinks[*index];
                 let style = sink.style;
                 let mut text = Vec::new();
@@ -246,7 +259,7 @@ impl Evaluator<'_> {
             }
             Action::Ls(output) => self.ls(*output, entry)?,
             Action::Exec(command) => {
-                // What was printed before the command must not appear after what it prints.
+                // Output before the command must not appear after the output of the command.
                 self.flush()?;
                 return self.runner.run(*command, entry);
             }
@@ -256,33 +269,42 @@ impl Evaluator<'_> {
         Ok(true)
     }
 
-    fn print(&mut self, Output(index): Output, entry: &Entry<'_>, end: &[u8]) -> io::Result<()> {
+    fn print(
+        &mut self,
+        OutputIndex(index): OutputIndex,
+        entry: &VisitedEntry<'_>,
+        end: &[u8],
+    ) -> io::Result<()> {
         let sink = &mut self.sinks[index];
         let mut line = escape(&entry.address(), sink.style).into_owned();
         line.extend_from_slice(end);
         sink.out.write_all(&line)
     }
 
-    fn ls(&mut self, Output(index): Output, entry: &Entry<'_>) -> Result<(), Trouble> {
+    fn ls(
+        &mut self,
+        OutputIndex(index): OutputIndex,
+        entry: &VisitedEntry<'_>,
+    ) -> Result<(), EvaluationError> {
         let attr = entry.file.attr()?;
         let name = |id: u32, name: Option<&[u8]>| match name {
-            Some(name) => Cow::Owned(String::from_utf8_lossy(&escape(name, Style::Escape)).into_owned()),
+            Some(name) => Cow::Owned(String::from_utf8_lossy(&escape(name, NameStyle::Escape)).into_owned()),
             None => Cow::<str>::Owned(id.to_string()),
         };
         let user = name(attr.uid, entry.file.user_name(attr.uid));
         let group = name(attr.gid, entry.file.group_name(attr.gid));
         let mut line = self.columns.line(&attr, &user, &group, self.now, &self.zone).into_bytes();
-        line.extend_from_slice(&escape(&entry.address(), Style::Escape));
+        line.extend_from_slice(&escape(&entry.address(), NameStyle::Escape));
         if let Some(target) = entry.file.link_target()? {
             line.extend_from_slice(b" -> ");
-            line.extend_from_slice(&escape(&target, Style::Escape));
+            line.extend_from_slice(&escape(&target, NameStyle::Escape));
         }
         line.push(b'\n');
         Ok(self.sinks[index].out.write_all(&line)?)
     }
 }
 
-fn ask_test(test: &Test, entry: &Entry<'_>) -> Result<bool, Error> {
+fn ask_test(test: &Test, entry: &VisitedEntry<'_>) -> Result<bool, Error> {
     let file = entry.file;
     Ok(match test {
         Test::Always(answer) => *answer,

@@ -1,12 +1,13 @@
 //! `-exec`, `-execdir`, `-ok`, `-okdir`: host commands on temporary copies of files.
 //!
-//! A command that runs in a directory of its own finds nothing there but the copy, or with `+` those of one directory of
-//! the image.
+//! A command that runs in a directory of its own finds only the copy in it, or with `+` the copies of the
+//! files of one directory of the image.
 //!
-//! Invariant: a command never gets a symbolic link from the image, only contents: a link's target would be a name on
-//! the host. For a link the copy is of the file that it leads to inside the image.
+//! Invariant: a command gets contents, never a symbolic link of the image, because the target of the link
+//! would be a name on the host. For a link, the copy has the contents of its target inside the image.
 //!
-//! Invariant: copies go as soon as their command has ended, so the space they take is that of one file, or of a batch.
+//! Invariant: copies are removed as soon as their command has ended, so they take the space of one file
+//! or of a batch.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,32 +17,33 @@ use std::process;
 
 use obento::{Error, FileKind};
 
-use super::evaluate::{Entry, Trouble};
-use super::expression::{Command, Consent, RunIn};
+use super::evaluate::{EvaluationError, VisitedEntry};
+use super::expression::{Consent, ExecCommand, RunIn};
 use crate::private::PrivateFolder;
 use crate::report::printable;
 
-/// A batch runs when it has this many files,
+/// The maximum number of files in a batch.
 const BATCH_FILES: usize = 1024;
-/// this many bytes of arguments (Linux promises 128 KiB for one, and some MiB for all),
+/// The maximum number of bytes of its arguments. Linux accepts 128 KiB for one argument, and some MiB for
+/// all.
 const BATCH_ARGUMENTS: usize = 96 << 10;
-/// or this many bytes of contents.
+/// The maximum number of bytes of contents of its files.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// Why a file could not be copied for a command.
+/// The reason why a file could not be copied for a command.
 #[derive(Debug)]
 pub enum CopyFailure {
-    /// Reading it failed.
+    /// The file could not be read.
     Source(Error),
-    /// Writing the copy failed.
+    /// The copy could not be written.
     Target(io::Error),
-    /// It has no contents; `None` is a link that leads nowhere.
+    /// The file has no contents; `None` for a link whose target does not exist.
     NoContents(Option<FileKind>),
 }
 
-/// Runs commands.
+/// Runs commands on copies.
 pub struct Runner<'a> {
-    commands: &'a [Command],
+    commands: &'a [ExecCommand],
     batches: Vec<Batch>,
     directory: Option<PrivateFolder>,
     copies: u64,
@@ -54,7 +56,7 @@ struct Batch {
     files: Vec<PathBuf>,
     arguments: usize,
     bytes: u64,
-    /// For `-execdir`: the directory of the image that they lie in, and that of the copies.
+    /// For `-execdir`: the directory of the files in the image, and the directory of the copies.
     directory: Option<(Vec<u8>, PathBuf)>,
 }
 
@@ -65,19 +67,20 @@ impl Batch {
 }
 
 impl<'a> Runner<'a> {
-    /// A runner of `commands`.
-    pub fn new(commands: &'a [Command]) -> Self {
+    /// Creates a runner of `commands`.
+    pub fn new(commands: &'a [ExecCommand]) -> Self {
         let batches = commands.iter().map(|_| Batch::default()).collect();
         Self { commands, batches, directory: None, copies: 0, failed: false }
     }
 
-    /// Whether a batched command has ended with something else than 0.
+    /// Whether a batched command has ended with a status other than 0.
     pub fn failed(&self) -> bool {
         self.failed
     }
 
-    /// Runs command `index` on `entry` and answers whether it ended with 0; a batched one waits and answers true.
-    pub fn run(&mut self, index: usize, entry: &Entry<'_>) -> Result<bool, Trouble> {
+    /// Runs command `index` on `entry`. Returns whether its status was 0. A batched command waits and
+    /// returns true.
+    pub fn run(&mut self, index: usize, entry: &VisitedEntry<'_>) -> Result<bool, EvaluationError> {
         let Some(command) = self.commands.get(index) else { return Ok(false) };
         if command.consent == Consent::Asked && !agrees(command, &entry.address()) {
             return Ok(false);
@@ -92,7 +95,7 @@ impl<'a> Runner<'a> {
             return spawn(command, &command.words, None, Some(&address));
         }
         let own = self.own_directory()?;
-        // Where no word names the file, it need not have contents.
+        // A file without contents is accepted if no argument names it.
         let copied = copy(entry, &own);
         let ran = match &copied {
             Ok((path, _)) => {
@@ -108,8 +111,8 @@ impl<'a> Runner<'a> {
         if names_file { copied.and(ran) } else { ran }
     }
 
-    /// Adds `entry` to what waits for a batched command.
-    fn add(&mut self, index: usize, entry: &Entry<'_>) -> Result<(), Trouble> {
+    /// Adds `entry` to the files that wait for a batched command.
+    fn add(&mut self, index: usize, entry: &VisitedEntry<'_>) -> Result<(), EvaluationError> {
         let own = match self.commands[index].place {
             RunIn::Here => self.own_directory()?,
             RunIn::Directory => self.shared_directory(index, entry)?,
@@ -132,8 +135,13 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Where copies of files of the same directory wait together. What waits from another one runs.
-    fn shared_directory(&mut self, index: usize, entry: &Entry<'_>) -> Result<PathBuf, Trouble> {
+    /// Returns the directory for the copies of files of the same directory. Runs the batch of another
+    /// directory first.
+    fn shared_directory(
+        &mut self,
+        index: usize,
+        entry: &VisitedEntry<'_>,
+    ) -> Result<PathBuf, EvaluationError> {
         let directory = entry.directory();
         if let Some((_, own)) =
             self.batches[index].directory.as_ref().filter(|(known, _)| *known == directory)
@@ -146,12 +154,12 @@ impl<'a> Runner<'a> {
         Ok(own)
     }
 
-    /// Runs what waits.
-    pub fn finish(&mut self) -> Result<(), Trouble> {
+    /// Runs the batch.
+    pub fn finish(&mut self) -> Result<(), EvaluationError> {
         (0..self.batches.len()).try_for_each(|index| self.run_batch(index))
     }
 
-    fn run_batch(&mut self, index: usize) -> Result<(), Trouble> {
+    fn run_batch(&mut self, index: usize) -> Result<(), EvaluationError> {
         let batch = std::mem::take(&mut self.batches[index]);
         if batch.files.is_empty() {
             return Ok(());
@@ -168,7 +176,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Creates a directory in the private folder, which is created when first needed.
-    fn own_directory(&mut self) -> Result<PathBuf, Trouble> {
+    fn own_directory(&mut self) -> Result<PathBuf, EvaluationError> {
         let mut made = || {
             let parent = match self.directory.take() {
                 Some(directory) => directory,
@@ -185,7 +193,7 @@ impl<'a> Runner<'a> {
 }
 
 /// Copies the contents of `entry` to a file of the same name in `own`.
-fn copy(entry: &Entry<'_>, own: &Path) -> Result<(PathBuf, u64), Trouble> {
+fn copy(entry: &VisitedEntry<'_>, own: &Path) -> Result<(PathBuf, u64), EvaluationError> {
     let kind = entry.file.target_kind()?;
     if kind != Some(FileKind::Regular) {
         return Err(failure(&CopyFailure::NoContents(kind)));
@@ -198,26 +206,26 @@ fn copy(entry: &Entry<'_>, own: &Path) -> Result<(PathBuf, u64), Trouble> {
     Ok((path, copied.map_err(|error| failure(&error))?))
 }
 
-/// What the command calls the copy.
-fn named(command: &Command, path: &Path) -> OsString {
+/// Returns the name of the copy as an argument of the command.
+fn named(command: &ExecCommand, path: &Path) -> OsString {
     let name = path.file_name().filter(|_| command.place == RunIn::Directory);
     name.map_or_else(|| path.as_os_str().to_owned(), |name| Path::new(".").join(name).into_os_string())
 }
 
-/// Asks the person whether to run `command`, as GNU find does.
-fn agrees(command: &Command, address: &[u8]) -> bool {
+/// Asks the user whether to run `command`, as GNU find does.
+fn agrees(command: &ExecCommand, address: &[u8]) -> bool {
     let program = command.words.first().map_or(&b""[..], |word| word.as_bytes());
     eprint!("< {} ... {} > ? ", printable(program), printable(address));
     let mut answer = String::new();
-    // Without a user who can answer, the answer is no.
+    // Without a terminal the answer is no.
     io::stdin().read_line(&mut answer).is_ok() && answer.starts_with(['y', 'Y'])
 }
 
-fn failure(failure: &CopyFailure) -> Trouble {
-    Trouble::Command(match failure {
+fn failure(failure: &CopyFailure) -> EvaluationError {
+    EvaluationError::Command(match failure {
         CopyFailure::Source(error) => error.to_string(),
         CopyFailure::Target(error) => format!("the temporary copy: {error}"),
-        CopyFailure::NoContents(None) => "the symbolic link leads nowhere".into(),
+        CopyFailure::NoContents(None) => "the target of the symbolic link does not exist".into(),
         CopyFailure::NoContents(Some(FileKind::Directory)) => {
             "-exec requires a regular file, and this is a directory; add -type f".into()
         }
@@ -225,7 +233,8 @@ fn failure(failure: &CopyFailure) -> Trouble {
     })
 }
 
-/// Removes a copy and its directory. What cannot be removed goes with the temporary directory at the end.
+/// Removes a copy and its directory. If that fails, they are removed with the temporary directory at the
+/// end.
 fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
     if let Some(own) = path.parent() {
@@ -233,7 +242,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// `word` with `path` for every `{}`.
+/// Returns `word` with `path` for every `{}`.
 fn fill(word: &OsStr, path: &OsStr) -> OsString {
     let mut out = Vec::new();
     let mut rest = word.as_bytes();
@@ -246,14 +255,14 @@ fn fill(word: &OsStr, path: &OsStr) -> OsString {
     OsString::from_vec(out)
 }
 
-/// Runs `words` of `command`, in the directory `own` if that is asked for, and answers whether they ended with 0. The
-/// command finds the address of its file in `OBENTO_ADDRESS`.
+/// Runs `words` of `command`, in the directory `own` if the command requires it. Returns whether its
+/// status was 0. The variable `OBENTO_ADDRESS` contains the address of the file.
 fn spawn(
-    command: &Command,
+    command: &ExecCommand,
     words: &[OsString],
     own: Option<&Path>,
     address: Option<&[u8]>,
-) -> Result<bool, Trouble> {
+) -> Result<bool, EvaluationError> {
     let Some((program, arguments)) = words.split_first() else { return Ok(false) };
     let mut process = process::Command::new(program);
     process.args(arguments);
@@ -261,14 +270,14 @@ fn spawn(
         process.current_dir(own);
     }
     if command.consent == Consent::Asked {
-        // Standard input has the person's answers.
+        // Standard input contains the answers of the user.
         process.stdin(std::process::Stdio::null());
     }
     if let Some(address) = address {
         process.env("OBENTO_ADDRESS", OsStr::from_bytes(address));
     }
     let ran = process.status().map(|status| status.success());
-    ran.map_err(|error| Trouble::Command(format!("cannot run {}: {error}", program.display())))
+    ran.map_err(|error| EvaluationError::Command(format!("cannot run {}: {error}", program.display())))
 }
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
-//! What an expression is made of.
+//! The parts of an expression.
 
 use std::ffi::OsString;
 
 use obento::{FileKind, Timestamp};
 
 use super::compare::{Compare, SizeTest, TimeTest};
-use super::format::Format;
+use super::format::PrintfFormat;
 use super::pattern::Pattern;
 use super::perm::PermTest;
 
 /// An expression: operators over tests and actions. Chains are flat, so that a long one does not nest.
 #[derive(Debug)]
 pub enum Expr {
-    /// `a -a b -a c`: true if all are; stops at the first that is not.
+    /// `a -a b -a c`: true if all are true; evaluation stops at the first one that is false.
     All(Vec<Expr>),
-    /// `a -o b -o c`: true if one is; stops there.
+    /// `a -o b -o c`: true if one is true; evaluation stops there.
     Any(Vec<Expr>),
-    /// `a , b , c`: all are asked, the last one's answer counts.
+    /// `a , b , c`: all are evaluated, and the result is that of the last one.
     Sequence(Vec<Expr>),
     /// `! a`.
     Not(Box<Expr>),
@@ -26,7 +26,7 @@ pub enum Expr {
     Act(Action),
 }
 
-/// A question about one file.
+/// A test of a file.
 #[derive(Debug)]
 pub enum Test {
     /// `-true`, `-false`, and options, which are true.
@@ -41,7 +41,7 @@ pub enum Test {
     Regex(regex::bytes::Regex),
     /// `-type`.
     Type(Vec<FileKind>),
-    /// `-xtype`: the type of what a link leads to.
+    /// `-xtype`: the type of the target of a link.
     TargetType(Vec<FileKind>),
     /// `-size`.
     Size(SizeTest),
@@ -53,7 +53,7 @@ pub enum Test {
     UserId(Compare),
     /// `-gid`, and `-group` with a number.
     GroupId(Compare),
-    /// `-user` or `-group` with a name that the image knows.
+    /// `-user` or `-group` with a name that the image defines.
     OwnedBy(Owner, Vec<u8>),
     /// `-nouser`.
     NoUser,
@@ -64,29 +64,29 @@ pub enum Test {
     /// `-perm`.
     Permission(PermTest),
     /// `-mtime`, `-amin`, ...
-    Time(Stamp, TimeTest),
-    /// `-newer`, `-anewer`, `-newerXY`: younger than this moment.
-    Newer(Stamp, Timestamp),
+    Time(TimeField, TimeTest),
+    /// `-newer`, `-anewer`, `-newerXY`: later than this time.
+    Newer(TimeField, Timestamp),
     /// `-samefile`.
     SameFile(Reference),
-    /// `-executable`: the image's owner may execute or enter it.
+    /// `-executable`: the owner of the image may execute or enter the file.
     Executable,
     /// `-fstype`.
     FsType(Vec<u8>),
 }
 
-/// Something done to one file. Every action is also a test.
+/// An action on a file. Every action is also a test.
 #[derive(Debug)]
 pub enum Action {
     /// `-print`, `-fprint`.
-    Print(Output),
+    Print(OutputIndex),
     /// `-print0`, `-fprint0`.
-    Print0(Output),
+    Print0(OutputIndex),
     /// `-printf`, `-fprintf`.
-    Printf(Output, Format),
+    Printf(OutputIndex, PrintfFormat),
     /// `-ls`, `-fls`.
-    Ls(Output),
-    /// `-exec` and its like: the position in [`Parsed::commands`](super::Parsed).
+    Ls(OutputIndex),
+    /// `-exec` and similar actions: the position in [`Parsed::commands`](super::Parsed).
     Exec(usize),
     /// `-prune`: do not descend.
     Prune,
@@ -94,41 +94,42 @@ pub enum Action {
     Quit,
 }
 
-/// Where an action writes: the position in [`Parsed::outputs`](super::Parsed), whose first is standard output.
+/// The output of an action: the position in [`Parsed::outputs`](super::Parsed), whose first is standard
+/// output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Output(pub usize);
+pub struct OutputIndex(pub usize);
 
 /// One `-exec`, `-execdir`, `-ok` or `-okdir`.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Command {
-    /// Program and arguments; `{}` in them stands for the file.
+pub struct ExecCommand {
+    /// The program and its arguments; `{}` in them stands for the file.
     pub words: Vec<OsString>,
-    /// `+`: as many files as fit in place of one.
+    /// `+`: as many files as fit, instead of one.
     pub batched: bool,
-    /// Whether it runs at once.
+    /// Whether the user is asked first.
     pub consent: Consent,
-    /// Where it runs.
+    /// The working directory of the command.
     pub place: RunIn,
 }
 
-/// Whether a command runs at once.
+/// Whether the user is asked before a command runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Consent {
     Given,
-    /// `-ok`, `-okdir`: a person is asked first.
+    /// `-ok`, `-okdir`: after the user agrees.
     Asked,
 }
 
-/// Where a command runs.
+/// The working directory of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunIn {
-    /// Where obento was started.
+    /// That of obento.
     Here,
     /// `-execdir`, `-okdir`: in the temporary directory of the copy, which is then called `./NAME`.
     Directory,
 }
 
-/// Of whom an image has a list.
+/// A list of names in an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
     /// `/etc/passwd`.
@@ -139,7 +140,7 @@ pub enum Owner {
 
 /// One of the times of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stamp {
+pub enum TimeField {
     /// Last access.
     Access,
     /// Creation.
@@ -150,7 +151,7 @@ pub enum Stamp {
     Modify,
 }
 
-/// A file that an argument names, to compare others with.
+/// A file that an argument names, for comparisons with others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reference {
     /// A number that identifies the volume.
@@ -159,32 +160,32 @@ pub struct Reference {
     pub ino: obento::Ino,
 }
 
-/// What holds for the whole search.
+/// The settings of the whole search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Apply nothing above this depth; start points have depth 0.
+    /// Evaluate nothing above this depth; start points have depth 0.
     pub min_depth: usize,
     /// Do not descend below this depth.
     pub max_depth: usize,
-    /// `-follow`: as `-L` before the start points.
+    /// `-follow`: the same as `-L` before the start points.
     pub follow: bool,
-    /// Contents of a directory before or after it.
-    pub order: Order,
+    /// The contents of a directory before or after the directory.
+    pub order: DirectoryOrder,
     /// `--json` within the expression.
     pub json: bool,
 }
 
-/// When a directory itself has its turn.
+/// The position of a directory in the order of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum DirectoryOrder {
     /// Before its contents.
     Pre,
-    /// After them: `-depth`.
+    /// After its contents: `-depth`.
     Post,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { min_depth: 0, max_depth: usize::MAX, follow: false, order: Order::Pre, json: false }
+        Self { min_depth: 0, max_depth: usize::MAX, follow: false, order: DirectoryOrder::Pre, json: false }
     }
 }

@@ -1,7 +1,7 @@
-//! `-ls`: `ls -dils` as GNU find writes it.
+//! `-ls`: the format of `ls -dils` in GNU find.
 //!
-//! Source: findutils, the manual's "Print File Information", and its output: column widths grow with what they hold
-//! and do not shrink again.
+//! Source: findutils, the manual's "Print File Information", and its output: columns become as wide as
+//! their contents and never narrower again.
 
 use obento::{Attr, Timestamp};
 
@@ -28,14 +28,14 @@ impl Default for Columns {
     }
 }
 
-/// Grows `width` to hold `text`, and answers it.
+/// Widens `width` to that of `text`, and returns it.
 fn grow(width: &mut usize, text: &str) -> usize {
     *width = (*width).max(text.chars().count());
     *width
 }
 
 impl Columns {
-    /// The line of a file up to its name.
+    /// Returns the line of a file up to its name.
     pub fn line(&mut self, attr: &Attr, user: &str, group: &str, now: Timestamp, zone: &Zone) -> String {
         let mut line = String::new();
         let mut right = |width: &mut usize, text: String, end: &str| {
@@ -64,8 +64,8 @@ impl Columns {
     }
 }
 
-/// Month and day, with the time of day for the last six months (of 30 days) and the year otherwise. An hour into the
-/// future still counts as now.
+/// Returns month and day, with the time of day for the last six months (of 30 days) and the year
+/// otherwise. Up to an hour in the future counts as the present.
 fn short_time(time: Timestamp, now: Timestamp, zone: &Zone) -> String {
     let age = now.secs().saturating_sub(time.secs());
     let recent = (-3600..=6 * 30 * 86_400).contains(&age);

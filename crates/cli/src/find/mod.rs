@@ -1,8 +1,8 @@
-//! The expression of `obento find`: GNU find's language over files in an image.
+//! The expression of `obento find`: the language of GNU find for files in an image.
 //!
-//! [`parse()`] turns the arguments into an [`Expr`](expression::Expr), [`Evaluator`] asks it of one [`Entry`] after
-//! another. Walking the tree and opening images is the command's part (`commands/find/`); nothing here touches either,
-//! so that the language is tested alone.
+//! [`parse()`] converts the arguments into an [`Expr`](expression::Expr), and [`Evaluator`] evaluates it
+//! for one [`VisitedEntry`] after another. The command (`commands/find/`) opens images and walks trees; this
+//! module does neither, so that the language can be tested separately.
 //!
 //! Source: the GNU findutils 4.9 manual, chapters "Finding Files" and "Actions"; POSIX.1-2017 `find`, `chmod`.
 
@@ -21,9 +21,9 @@ mod stamp;
 #[cfg(test)]
 mod tests;
 
-pub use evaluate::{Entry, Evaluator, File, Sink, Trouble, Verdict, time_of};
+pub use evaluate::{EvaluationError, Evaluator, File, Sink, Verdict, VisitedEntry, time_of};
 pub use exec::{CopyFailure, Runner};
-pub use expression::{Order, Owner, Reference, Stamp};
-pub use parse::{Parsed, World, parse, split_start_points};
+pub use expression::{DirectoryOrder, Owner, Reference, TimeField};
+pub use parse::{ParseContext, Parsed, parse, split_start_points};
 pub use pattern::{Case, Pattern};
 pub use stamp::Zone;

@@ -1,9 +1,10 @@
-//! Arguments to expression: operators and their precedence, the implicit `-print`, and errors that help.
+//! The parser of expressions: operators and their precedence, the implicit `-print`, and errors with
+//! hints.
 //!
-//! Precedence from tight to loose: `( )`; `!`; `-a` or nothing; `-o`; `,`. What a single test or action takes is in
-//! `primary`.
+//! Precedence from tight to loose: `( )`; `!`; `-a` or nothing; `-o`; `,`. `primary` parses tests and
+//! actions.
 //!
-//! Invariant: parsing recurses only for `(` and `!`, and never deeper than [`MAX_DEPTH`].
+//! Invariant: the parser recurses only for `(` and `!`, and never deeper than [`MAX_DEPTH`].
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -11,53 +12,56 @@ use std::os::unix::ffi::OsStrExt;
 
 use obento::Timestamp;
 
-use super::expression::{Action, Command, Expr, Options, Output, Owner, Reference, Stamp, Test};
+use super::expression::{Action, ExecCommand, Expr, Options, OutputIndex, Owner, Reference, Test, TimeField};
 use super::primary;
 use super::regexp::Dialect;
 use super::stamp::Zone;
 
-/// How deep parentheses and negations may nest: more than a person writes, and less than a stack holds.
+/// The maximum depth of parentheses and negations, which limits the use of the stack.
 const MAX_DEPTH: usize = 500;
 
-/// What the parser has to ask the world for.
-pub trait World {
-    /// The moment at which the command started.
+/// The environment of the parser.
+pub trait ParseContext {
+    /// Returns the start time of the command.
     fn now(&self) -> Timestamp;
-    /// The zone in which dates are read.
+    /// Returns the time zone of dates.
     fn zone(&self) -> &Zone;
-    /// A time of the file that `operand` (a host path or an address) names. The error says why not.
-    fn time_of(&self, operand: &OsStr, stamp: Stamp) -> Result<Option<Timestamp>, String>;
-    /// Where programs are searched for.
+    /// Returns a time of the file that `operand` (a host path or an address) names. The error contains
+    /// the reason.
+    fn time_of(&self, operand: &OsStr, stamp: TimeField) -> Result<Option<Timestamp>, String>;
+    /// Returns the search path of programs.
     fn search_path(&self) -> Option<OsString>;
-    /// The file in an image that `operand` names.
+    /// Returns the file in an image that `operand` names.
     fn file(&self, operand: &OsStr) -> Result<Reference, String>;
 }
 
-/// What the arguments mean.
+/// The parsed arguments.
 #[derive(Debug)]
 pub struct Parsed {
-    /// The expression, with the implicit `-print` where there was no action.
+    /// The expression, with the implicit `-print` if it had no action.
     pub expr: Expr,
-    /// What holds for the whole search.
+    /// The settings of the whole search.
     pub options: Options,
     /// The commands of `-exec`.
-    pub commands: Vec<Command>,
-    /// The host files of `-fprint` and its like; [`Output`] 0 is standard output, so the first of these is 1.
+    pub commands: Vec<ExecCommand>,
+    /// The host files of `-fprint` and similar actions; [`OutputIndex`] 0 is standard output, so the
+    /// first file is 1.
     pub outputs: Vec<OsString>,
-    /// The users and groups that tests name, which an image must know.
+    /// The users and groups that tests name, which the image must define.
     pub owners: Vec<(Owner, Vec<u8>)>,
-    /// Whether `-printf`, `-ls`, `-print0` or the like write to standard output, which JSON does not go with.
+    /// Whether `-printf`, `-ls`, `-print0` or a similar action writes to standard output, which excludes
+    /// JSON.
     pub formatted: bool,
-    /// What looks like a mistake, but has a meaning.
+    /// Warnings about probable mistakes.
     pub warnings: Vec<String>,
 }
 
-/// Why the arguments are no expression, and what to do.
+/// The reason why the arguments are not an expression, and a hint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SyntaxError {
-    /// What is wrong.
+    /// The reason.
     pub message: String,
-    /// What to write instead.
+    /// The correct syntax.
     pub help: Option<String>,
 }
 
@@ -87,8 +91,8 @@ pub fn split_start_points(args: &[OsString]) -> (&[OsString], &[OsString]) {
     args.split_at(expression.unwrap_or(args.len()))
 }
 
-/// Reads the expression `args`. Without any it is `-print`.
-pub fn parse(args: &[OsString], world: &dyn World) -> Result<Parsed> {
+/// Parses the expression `args`. An empty expression is `-print`.
+pub fn parse(args: &[OsString], world: &dyn ParseContext) -> Result<Parsed> {
     let mut parser = Parser::new(args, world);
     let expr = if args.is_empty() { Expr::All(Vec::new()) } else { parser.sequence(0)? };
     if let Some(rest) = parser.peek() {
@@ -97,8 +101,11 @@ pub fn parse(args: &[OsString], world: &dyn World) -> Result<Parsed> {
             _ => parser.misplaced(rest),
         });
     }
-    let expr =
-        if parser.has_action { expr } else { Expr::All(vec![expr, Expr::Act(Action::Print(Output(0)))]) };
+    let expr = if parser.has_action {
+        expr
+    } else {
+        Expr::All(vec![expr, Expr::Act(Action::Print(OutputIndex(0)))])
+    };
     Ok(Parsed {
         expr,
         options: parser.options,
@@ -110,13 +117,13 @@ pub fn parse(args: &[OsString], world: &dyn World) -> Result<Parsed> {
     })
 }
 
-/// The parser's state: where it is, and what the options said so far.
+/// The state of the parser: its position, and the options so far.
 pub(super) struct Parser<'a> {
     args: &'a [OsString],
     at: usize,
-    pub world: &'a dyn World,
+    pub world: &'a dyn ParseContext,
     pub options: Options,
-    pub commands: Vec<Command>,
+    pub commands: Vec<ExecCommand>,
     pub outputs: Vec<OsString>,
     pub owners: Vec<(Owner, Vec<u8>)>,
     pub warnings: Vec<String>,
@@ -124,16 +131,16 @@ pub(super) struct Parser<'a> {
     pub has_action: bool,
     pub formatted: bool,
     pub dialect: Dialect,
-    /// Now, or the coming midnight from `-daystart` on, in nanoseconds.
+    /// The present time, or the next midnight after `-daystart`, in nanoseconds.
     pub day_end: i128,
     /// The first test or action, for the warning that a global option follows it.
     pub first_primary: Option<String>,
-    /// The last test that took a pattern: what a shell expanded, if words are left over.
+    /// The last test with a pattern: a shell may have expanded the pattern if words are left over.
     pub last_pattern: Option<String>,
 }
 
 impl<'a> Parser<'a> {
-    fn new(args: &'a [OsString], world: &'a dyn World) -> Self {
+    fn new(args: &'a [OsString], world: &'a dyn ParseContext) -> Self {
         Self {
             args,
             at: 0,
@@ -163,17 +170,17 @@ impl<'a> Parser<'a> {
         arg
     }
 
-    /// `a , b`.
+    /// Parses `a , b`.
     fn sequence(&mut self, depth: usize) -> Result<Expr> {
         self.chain(&[","], Expr::Sequence, |parser| parser.any(depth))
     }
 
-    /// `a -o b`.
+    /// Parses `a -o b`.
     fn any(&mut self, depth: usize) -> Result<Expr> {
         self.chain(&["-o", "-or"], Expr::Any, |parser| parser.all(depth))
     }
 
-    /// Operands with one of `operators` between them.
+    /// Parses operands that are separated by one of `operators`.
     fn chain(
         &mut self,
         operators: &[&str],
@@ -191,7 +198,7 @@ impl<'a> Parser<'a> {
         Ok(if operands.len() == 1 { operands.remove(0) } else { make(operands) })
     }
 
-    /// `a -a b`, `a b`.
+    /// Parses `a -a b` and `a b`.
     fn all(&mut self, depth: usize) -> Result<Expr> {
         let mut operands = Vec::new();
         loop {
@@ -218,7 +225,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whether nothing more belongs to an operand of `-o` or `,`.
+    /// Returns whether an operand of `-o` or `,` ends here.
     fn ends_operand(&self) -> bool {
         self.peek().is_none_or(|arg| matches!(arg.as_bytes(), b")" | b"," | b"-o" | b"-or"))
     }
@@ -251,7 +258,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The error for a word that is no part of any expression.
+    /// Returns the error for a word that cannot be part of an expression.
     pub fn misplaced(&self, word: &OsStr) -> SyntaxError {
         let error =
             SyntaxError::new(format!("start points come before the expression: `{}'", word.display()));
@@ -270,7 +277,7 @@ fn nothing_before(operator: &OsStr) -> SyntaxError {
     SyntaxError::new(format!("there is nothing before `{}'", operator.display()))
 }
 
-/// For words that only need to exist.
+/// An environment for words that only need to exist.
 pub(super) fn always(value: bool) -> Expr {
     Expr::Test(Test::Always(value))
 }

@@ -1,7 +1,8 @@
-//! Shell patterns over bytes that are mostly UTF-8, as `fnmatch(3)` without flags matches them: `*` and `?` also match
-//! `/` and a leading dot.
+//! Shell patterns over bytes that are mostly UTF-8, with the rules of `fnmatch(3)` without flags: `*` and
+//! `?` also match `/` and a leading dot.
 //!
-//! Invariant: matching takes at most pattern length x name length steps, because only the last `*` is ever retried.
+//! Invariant: matching takes at most pattern length x name length steps, because only the last `*` is
+//! retried.
 
 /// A compiled pattern.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -10,19 +11,19 @@ pub struct Pattern {
     case: Case,
 }
 
-/// Whether letters differ by their case.
+/// Whether upper and lower case are distinct.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Case {
-    /// They do.
+    /// They are distinct.
     Sensitive,
-    /// They do not.
+    /// They are equal.
     Insensitive,
 }
 
-/// A character, or a byte that is part of none.
+/// A character, or a byte that is not part of a character.
 type Unit = u32;
 
-/// Where the bytes that are not UTF-8 lie among the units: above every character.
+/// The first unit of bytes that are not UTF-8, above every character.
 const RAW: Unit = 0x11_0000;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,7 +32,7 @@ enum Token {
     One,
     Unit(Unit),
     Set(Set),
-    /// What can match nothing: a backslash at the end, a class that does not exist.
+    /// An element that matches nothing: a backslash at the end, or an unknown class.
     Never,
 }
 
@@ -61,7 +62,7 @@ const CLASSES: &[(&str, Class)] = &[
 ];
 
 impl Pattern {
-    /// Compiles `pattern`. There are no errors: a `[` without its `]` stands for itself.
+    /// Compiles `pattern`. Cannot fail: a `[` without `]` stands for itself.
     pub fn new(pattern: &[u8], case: Case) -> Self {
         let units = units(pattern, case);
         let mut tokens = Vec::new();
@@ -85,12 +86,12 @@ impl Pattern {
         Self { tokens, case }
     }
 
-    /// Whether it only matches what begins with a dot, because it does itself.
+    /// Returns whether the pattern only matches names that begin with a dot.
     pub fn begins_with_dot(&self) -> bool {
         matches!(self.tokens.first(), Some(Token::Unit(unit)) if *unit == Unit::from(b'.'))
     }
 
-    /// Whether all of `text` matches.
+    /// Returns whether the pattern matches all of `text`.
     pub fn matches(&self, text: &[u8]) -> bool {
         let text = units(text, self.case);
         let (mut at, mut token) = (0, 0);
@@ -142,7 +143,7 @@ impl Set {
     }
 }
 
-/// Reads a bracket expression whose `[` is gone. `None`: it never closes.
+/// Parses a bracket expression after its `[`. Returns `None` if `]` is missing.
 fn bracket(mut rest: &[Unit]) -> Option<(Token, &[Unit])> {
     let is = |unit: &Unit, c: char| *unit == u32::from(c);
     let mut set = Set::default();
@@ -184,7 +185,7 @@ fn bracket(mut rest: &[Unit]) -> Option<(Token, &[Unit])> {
     }
 }
 
-/// One end of a range: a unit, or a backslash and a unit.
+/// Parses one end of a range: a unit, or a backslash and a unit.
 fn member(rest: &[Unit]) -> Option<(Unit, &[Unit])> {
     let (&unit, after) = rest.split_first()?;
     match after.split_first() {
@@ -193,7 +194,7 @@ fn member(rest: &[Unit]) -> Option<(Unit, &[Unit])> {
     }
 }
 
-/// `alpha:]...`: the name and what follows.
+/// Parses `alpha:]...`. Returns the name and the remaining units.
 fn class_name(rest: &[Unit]) -> Option<(String, &[Unit])> {
     let end = rest.windows(2).position(|pair| pair == [u32::from(':'), u32::from(']')])?;
     let name = rest[..end].iter().map(|&unit| char::from_u32(unit)).collect::<Option<String>>()?;
@@ -212,7 +213,7 @@ fn units(bytes: &[u8], case: Case) -> Vec<Unit> {
     units
 }
 
-/// The unit that a change of case gives, if it is one.
+/// Returns the unit with the other case, if it exists.
 fn single(mut chars: impl Iterator<Item = char>) -> Option<Unit> {
     match (chars.next(), chars.next()) {
         (Some(c), None) => Some(c.into()),

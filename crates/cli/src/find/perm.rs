@@ -6,7 +6,7 @@ use obento::Mode;
 
 use crate::change::mode::ModeChange;
 
-/// A mode to compare with, and how.
+/// A mode, and the rule of comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PermTest {
     file: u16,
@@ -25,7 +25,7 @@ enum PermKind {
 }
 
 impl PermTest {
-    /// Reads `MODE`, `-MODE` or `/MODE`.
+    /// Parses `MODE`, `-MODE` or `/MODE`.
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, mode) = match text.as_bytes().first()? {
             b'-' => (PermKind::All, &text[1..]),
@@ -36,7 +36,7 @@ impl PermTest {
             let bits = u16::from_str_radix(mode, 8).ok().filter(|&bits| bits <= 0o7777)?;
             return Some(Self { file: bits, directory: bits, kind });
         }
-        // `+222` once meant any of these bits, and must not come to mean something else (findutils 4.5.12).
+        // `+222` had the meaning of `/222` before findutils 4.5.12, and is rejected.
         if kind == PermKind::Exact
             && mode.starts_with('+')
             && mode[1..].starts_with(|c: char| c.is_ascii_digit())
@@ -48,7 +48,7 @@ impl PermTest {
         Some(Self { file: bits(false), directory: bits(true), kind })
     }
 
-    /// Whether a file with these permission bits passes.
+    /// Returns whether a file with these permission bits satisfies the test.
     pub fn matches(self, mode: Mode, is_dir: bool) -> bool {
         let wanted = if is_dir { self.directory } else { self.file };
         let bits = mode.bits();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mode_is_refused() {
+    fn invalid_modes_are_refused() {
         for bad in ["", "-", "/", "888", "77777", "u", "z+x", "u+z", "644,u+x", "u*x"] {
             assert_eq!(PermTest::parse(bad), None, "{bad:?}");
         }

@@ -1,15 +1,15 @@
-//! `-regex`: find's regular expression dialects, rewritten in the syntax of the crate `regex`, which matches in
-//! linear time whatever the pattern.
+//! `-regex`: the regular expression dialects of find, converted to the syntax of the crate `regex`, which
+//! matches in linear time.
 //!
-//! Source: the GNU findutils manual, "Regular Expressions", one section a dialect. Back-references are the one thing
-//! that has no counterpart; they are refused.
+//! Source: the GNU findutils manual, "Regular Expressions", with a section for each dialect.
+//! Back-references have no counterpart and are rejected.
 
 use super::pattern::Case;
 
-/// How a dialect writes its operators.
+/// The syntax of the operators of a dialect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dialect {
-    /// `\(a\|b\)`, `+`, `?`, no intervals: find's own default.
+    /// `\(a\|b\)`, `+`, `?`, no intervals: the default of find.
     Emacs,
     /// `\(a\|b\)`, `\+`, `\?`, `\{2\}`.
     Basic,
@@ -17,7 +17,7 @@ pub enum Dialect {
     Extended,
 }
 
-/// The names that `-regextype` takes.
+/// The values of `-regextype`.
 pub const DIALECTS: &[(&str, Dialect)] = &[
     ("findutils-default", Dialect::Emacs),
     ("emacs", Dialect::Emacs),
@@ -34,21 +34,21 @@ pub const DIALECTS: &[(&str, Dialect)] = &[
     ("awk", Dialect::Extended),
 ];
 
-/// What a piece of a pattern means.
+/// The meaning of a part of a pattern.
 enum Piece {
     Open,
     Close,
     Or,
-    /// A quantifier, as `regex` writes it.
+    /// A quantifier in the syntax of `regex`.
     Repeat(&'static str),
     OpenInterval,
-    /// Something that `regex` writes like this.
+    /// A part in the syntax of `regex`.
     Rust(&'static str),
     Bracket,
     Literal(char),
 }
 
-/// Compiles `pattern` so that it matches whole texts only. The error says what is wrong.
+/// Compiles `pattern` so that it matches whole texts only. The error contains the reason.
 pub fn compile(pattern: &str, dialect: Dialect, case: Case) -> Result<regex::bytes::Regex, String> {
     let translated = translate(pattern, dialect)?;
     regex::bytes::RegexBuilder::new(&format!(r"\A(?:{translated})\z"))
@@ -61,7 +61,7 @@ pub fn compile(pattern: &str, dialect: Dialect, case: Case) -> Result<regex::byt
 fn translate(pattern: &str, dialect: Dialect) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = pattern;
-    // At the start of an alternative `*` stands for itself and `^` is an anchor in every dialect.
+    // At the start of an alternative, `*` stands for itself and `^` is an anchor in every dialect.
     let mut at_start = true;
     while let Some((piece, after)) = next(rest, dialect, at_start)? {
         rest = after;
@@ -96,7 +96,7 @@ fn next(text: &str, dialect: Dialect, at_start: bool) -> Result<Option<(Piece, &
     let plain_repeats = dialect != Dialect::Basic && !at_start;
     let piece = match c {
         '\\' => return escaped(rest, dialect).map(Some),
-        // A name need not be UTF-8, so a dot is a character or one byte of none.
+        // A name need not be UTF-8, so a dot matches a character or a byte that is not part of one.
         '.' => Piece::Rust(r"(?:.|(?-u:[\x80-\xff]))"),
         '[' => Piece::Bracket,
         '*' if !at_start => Piece::Repeat("*"),
@@ -143,8 +143,8 @@ fn escaped(rest: &str, dialect: Dialect) -> Result<(Piece, &str), String> {
     Ok((piece, chars.as_str()))
 }
 
-/// Copies a bracket expression whose `[` is gone; in it a backslash is itself, and `regex`'s own set operators are
-/// escaped away. Answers what follows.
+/// Copies a bracket expression after its `[`. A backslash in it stands for itself, and the set operators
+/// of `regex` are escaped. Returns the remaining pattern.
 fn bracket<'a>(text: &'a str, out: &mut String) -> Result<&'a str, String> {
     const OPEN: &str = "a bracket is not closed";
     out.push('[');

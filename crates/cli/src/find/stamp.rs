@@ -1,4 +1,4 @@
-//! Times as find prints and reads them, in the C locale.
+//! Times in the formats of find, in the C locale.
 //!
 //! Source: the GNU findutils manual, "Time Formats"; POSIX.1-2017 `strftime`.
 
@@ -8,29 +8,29 @@ use obento::Timestamp;
 use crate::format::date;
 use crate::format::time::Clock;
 
-/// A time zone in which times are shown.
+/// A time zone for printed times.
 #[derive(Clone, Debug)]
 pub struct Zone(TimeZone);
 
 impl Zone {
-    /// The zone that `TZ` or the system names.
+    /// Returns the zone of `TZ` or of the system.
     pub fn system() -> Self {
         Self(TimeZone::system())
     }
 
-    /// UTC.
+    /// Returns UTC.
     #[cfg(test)]
     pub fn utc() -> Self {
         Self(TimeZone::UTC)
     }
 
-    /// `format` of `strftime` applied to `time`.
+    /// Returns `time` in the strftime format `format`.
     pub fn strftime(&self, format: &str, time: Timestamp) -> String {
         Clock::new(self.0.clone(), time).strftime(format, time)
     }
 
-    /// One `%Ak`, `%Tk` of `-printf`. Those with seconds carry the fraction, with a tenth digit 0 as in GNU find,
-    /// which keeps scripts from relying on the number of digits.
+    /// Formats one `%Ak` or `%Tk` of `-printf`. Those with seconds have a fraction, with a tenth digit 0
+    /// as in GNU find, so that scripts do not rely on the number of digits.
     pub fn directive(&self, kind: char, time: Timestamp) -> String {
         let fraction = format!(".{:09}0", time.nanos());
         match kind {
@@ -49,12 +49,12 @@ impl Zone {
         }
     }
 
-    /// `%a`, `%c`, `%t`: as `ctime(3)`, with a fraction.
+    /// Formats `%a`, `%c` and `%t`: the format of `ctime(3)` with a fraction.
     pub fn ctime(&self, time: Timestamp) -> String {
         self.strftime(&format!("%a %b %e %H:%M:%S.{:09}0 %Y", time.nanos()), time)
     }
 
-    /// The last midnight before `time`.
+    /// Returns the last midnight before `time`.
     pub fn midnight(&self, time: Timestamp) -> Timestamp {
         jiff::Timestamp::from_second(time.secs())
             .ok()
@@ -62,7 +62,7 @@ impl Zone {
             .map_or(time, |day| Timestamp::new(day.timestamp().as_second(), 0))
     }
 
-    /// Reads a date, what it leaves open taken from `now`.
+    /// Parses a date. Missing parts are those of `now`.
     pub fn parse(&self, text: &str, now: Timestamp) -> Option<Timestamp> {
         date::parse(text, now, &self.0)
     }

@@ -1,4 +1,4 @@
-//! The language over a small tree that exists in memory alone.
+//! Tests of the language with a small tree in memory.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -9,20 +9,20 @@ use std::rc::Rc;
 use obento::{Attr, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Timestamp};
 
 use super::*;
-use crate::escape::Style;
+use crate::escape::NameStyle;
 
 const NOW: Timestamp = Timestamp::new(1_795_268_933, 0);
 
 struct Fixed(Zone);
 
-impl World for Fixed {
+impl ParseContext for Fixed {
     fn now(&self) -> Timestamp {
         NOW
     }
     fn zone(&self) -> &Zone {
         &self.0
     }
-    fn time_of(&self, operand: &OsStr, _: Stamp) -> Result<Option<Timestamp>, String> {
+    fn time_of(&self, operand: &OsStr, _: TimeField) -> Result<Option<Timestamp>, String> {
         if operand == "ref" { Ok(Some(Timestamp::new(NOW.secs() - 100, 5))) } else { Err("not found".into()) }
     }
     fn search_path(&self) -> Option<OsString> {
@@ -116,7 +116,7 @@ impl File for Fake {
     fn volume(&self) -> usize {
         0
     }
-    fn write_json(&self, address: &[u8], _: &[u8], out: &mut dyn Write) -> Result<(), Trouble> {
+    fn write_json(&self, address: &[u8], _: &[u8], out: &mut dyn Write) -> Result<(), EvaluationError> {
         Ok(out.write_all(&[b"{", address, b"}"].concat())?)
     }
     fn copy_out(&self, to: &Path) -> Result<u64, CopyFailure> {
@@ -148,8 +148,8 @@ impl Write for Shared {
     }
 }
 
-/// Asks the expression of the whole tree and gives what it printed.
-fn found_with(style: Style, args: &[OsString]) -> String {
+/// Evaluates the expression for the whole tree. Returns the output.
+fn found_with(style: NameStyle, args: &[OsString]) -> String {
     let parsed = parse(args, &Fixed(Zone::utc())).unwrap();
     let out = Shared::default();
     let mut evaluator = Evaluator {
@@ -164,11 +164,13 @@ fn found_with(style: Style, args: &[OsString]) -> String {
     for file in tree() {
         let depth = usize::from(file.path != "/");
         let (prefix, path) = (&b"i:"[..], file.path.as_bytes());
-        let entry = Entry { prefix, path, start: b"i:/", start_len: 1, depth, file: &file };
+        let entry = VisitedEntry { prefix, path, start: b"i:/", start_len: 1, depth, file: &file };
         match evaluator.evaluate(&entry) {
             Ok(verdict) if verdict.quit => break,
             Ok(_) => {}
-            Err(Trouble::Command(why)) => out.clone().write_all(format!("<{why}>").as_bytes()).unwrap(),
+            Err(EvaluationError::Command(why)) => {
+                out.clone().write_all(format!("<{why}>").as_bytes()).unwrap()
+            }
             Err(error) => panic!("{error:?}"),
         }
     }
@@ -178,7 +180,7 @@ fn found_with(style: Style, args: &[OsString]) -> String {
 }
 
 fn found(text: &str) -> String {
-    found_with(Style::Literal, &words(text))
+    found_with(NameStyle::Literal, &words(text))
         .replace("i:/new\nline", "i:/nl")
         .replace('\n', " ")
         .trim_end()
@@ -225,7 +227,7 @@ fn printf_renders_every_directive() {
     let print = |text: &str| {
         let mut args = words(format);
         args.push(text.into());
-        found_with(Style::Literal, &args)
+        found_with(NameStyle::Literal, &args)
     };
     assert_eq!(
         print(r"%p %P %H %f %h %d %s %b %k %i %n %m %#m %M %u %U %g %G %y %Y [%l] %F %S %%\n"),
@@ -242,7 +244,7 @@ fn printf_renders_every_directive() {
 #[test]
 fn ls_has_gnu_finds_columns() {
     assert_eq!(
-        found_with(Style::Literal, &words("-name b.TXT -ls -o -type l -ls -o -type p -ls")),
+        found_with(NameStyle::Literal, &words("-name b.TXT -ls -o -type l -ls -o -type p -ls")),
         concat!(
             "       12      0 -rwsr-xr-x   1 root     7               0 Nov 19 06:15 i:/b.TXT\n",
             "       12      4 lrwxrwxrwx   1 root     7               7 Nov 21 13:48 i:/link -> nowhere\n",
@@ -253,8 +255,8 @@ fn ls_has_gnu_finds_columns() {
 
 #[test]
 fn a_terminal_sees_question_marks_for_control_characters() {
-    assert_eq!(found_with(Style::Question, &words("-type p")), "i:/new?line\n");
-    assert_eq!(found_with(Style::Question, &words("-type p -print0")), "i:/new\nline\0");
+    assert_eq!(found_with(NameStyle::Question, &words("-type p")), "i:/new?line\n");
+    assert_eq!(found_with(NameStyle::Question, &words("-type p -print0")), "i:/new\nline\0");
 }
 
 #[test]
@@ -272,22 +274,25 @@ fn exec_runs_a_command_on_a_copy_and_answers_how_it_ended() {
         found("-type d -exec test -d {} ;"),
         "<-exec requires a regular file, and this is a directory; add -type f>".repeat(2)
     );
-    assert_eq!(found("-type l -exec cat {} ;"), "<the symbolic link leads nowhere>");
+    assert_eq!(found("-type l -exec cat {} ;"), "<the target of the symbolic link does not exist>");
 }
 
 #[test]
-fn options_hold_for_the_whole_search_and_warn_where_they_mislead() {
+fn options_apply_to_the_whole_search_and_warn_if_they_mislead() {
     let all = parsed("-name x -maxdepth 2 -mindepth 1 -depth");
-    assert_eq!((all.options.max_depth, all.options.min_depth, all.options.order), (2, 1, Order::Post));
+    assert_eq!(
+        (all.options.max_depth, all.options.min_depth, all.options.order),
+        (2, 1, DirectoryOrder::Post)
+    );
     assert_eq!(all.warnings.len(), 3);
-    assert!(all.warnings[0].starts_with("-maxdepth stands after -name"), "{:?}", all.warnings);
+    assert!(all.warnings[0].starts_with("-maxdepth after -name"), "{:?}", all.warnings);
     assert!(parsed("-nowarn -name x -maxdepth 2").warnings.is_empty());
     assert!(parsed("-maxdepth 2 -name x").warnings.is_empty());
     assert_eq!(parsed("-name a/b").warnings.len(), 1);
 }
 
 #[test]
-fn mistakes_are_named_with_what_to_write_instead() {
+fn mistakes_are_reported_with_the_right_spelling() {
     for (text, expected) in [
         ("-nmae x", "find has no test or action `-nmae' | did you mean -name?"),
         ("-frobnicate", "find has no test or action `-frobnicate'"),

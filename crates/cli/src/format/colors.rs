@@ -1,4 +1,4 @@
-//! The colours of names, by `LS_COLORS` as dircolors(5) describes it; without it those that `ls` has built in.
+//! The colours of names, from `LS_COLORS` as dircolors(5) describes it, or the built-in ones of `ls`.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,26 @@ use obento::{FileKind, Mode};
 const BUILT_IN: &str = "rs=0:di=01;34:ln=01;36:pi=33:so=01;35:bd=01;33:cd=01;33:ex=01;32:su=37;41:sg=30;43:\
                         st=37;44:ow=34;42:tw=30;42";
 
-/// What `LS_COLORS` says: codes by key, and codes by the end of a name.
+/// The colours of `LS_COLORS`: codes by key, and codes by the end of a name.
 pub struct Colors {
     keys: HashMap<[u8; 2], Vec<u8>>,
-    // The last given comes first, since it wins.
+    // The last value of the variable comes first, because it takes precedence.
     suffixes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Of what a name is coloured.
+/// A kind of name with its own colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum ColorTarget {
     /// A file with its mode and link count.
     File { kind: FileKind, mode: Mode, nlink: u32 },
     /// A symbolic link to nothing.
     Orphan,
-    /// What a broken symbolic link names.
+    /// The target of a broken symbolic link.
     Missing,
 }
 
 impl Colors {
-    /// From the environment.
+    /// Reads the environment.
     pub fn from_env() -> Self {
         let text = std::env::var_os("LS_COLORS").filter(|v| !v.is_empty());
         let mut colors = Self { keys: HashMap::new(), suffixes: Vec::new() };
@@ -41,7 +41,8 @@ impl Colors {
         for item in text.split(|&b| b == b':') {
             let Some(at) = item.iter().position(|&b| b == b'=') else { continue };
             let (key, code) = (&item[..at], &item[at + 1..]);
-            // Codes go to a terminal: nothing but numbers, and the word that asks for the target's colour.
+            // Codes are written to a terminal: only numbers are allowed, and the word that requests the
+            // colour of the target.
             if code != b"target" && !code.iter().all(|b| b.is_ascii_digit() || *b == b';') {
                 continue;
             }
@@ -54,26 +55,26 @@ impl Colors {
     }
 
     fn key(&self, key: &[u8; 2]) -> Option<&[u8]> {
-        // `0` and `00` mean: not coloured.
+        // `0` and `00` mean: no colour.
         self.keys.get(key).map(Vec::as_slice).filter(|c| !matches!(*c, b"" | b"0" | b"00"))
     }
 
-    /// Whether links take the colour of what they name.
+    /// Returns whether links have the colour of their targets.
     pub fn links_as_targets(&self) -> bool {
         self.key(b"ln") == Some(b"target")
     }
 
-    /// Whether it matters if a link leads somewhere.
+    /// Returns whether the colour of a link depends on the existence of its target.
     pub fn wants_targets(&self) -> bool {
         self.links_as_targets() || self.key(b"or").is_some() || self.key(b"mi").is_some()
     }
 
-    /// The code for `name`, if it has one.
-    pub fn code(&self, name: &[u8], look: Look) -> Option<&[u8]> {
+    /// Returns the code for `name`, if it has a colour.
+    pub fn code(&self, name: &[u8], look: ColorTarget) -> Option<&[u8]> {
         match look {
-            Look::Orphan => self.key(b"or").or_else(|| self.key(b"ln").filter(|c| *c != b"target")),
-            Look::Missing => self.key(b"mi").or_else(|| self.key(b"or")),
-            Look::File { kind, mode, nlink } => match kind {
+            ColorTarget::Orphan => self.key(b"or").or_else(|| self.key(b"ln").filter(|c| *c != b"target")),
+            ColorTarget::Missing => self.key(b"mi").or_else(|| self.key(b"or")),
+            ColorTarget::File { kind, mode, nlink } => match kind {
                 FileKind::Regular => self.regular(name, mode, nlink),
                 FileKind::Directory => self.directory(mode),
                 FileKind::Symlink => self.key(b"ln").filter(|c| *c != b"target"),
@@ -112,7 +113,7 @@ impl Colors {
     }
 }
 
-/// Puts colour around text. The first one is preceded by a reset, as `ls` does it.
+/// Writes text in colour. A reset precedes the first one, as in `ls`.
 pub struct Painter {
     pub colors: Colors,
     begun: bool,
@@ -124,7 +125,7 @@ impl Painter {
     }
 
     /// Adds `text` to `out` in the colour of `name`.
-    pub fn paint(&mut self, out: &mut Vec<u8>, name: &[u8], look: Look, text: &[u8]) {
+    pub fn paint(&mut self, out: &mut Vec<u8>, name: &[u8], look: ColorTarget, text: &[u8]) {
         let Some(code) = self.colors.code(name, look) else {
             return out.extend_from_slice(text);
         };
@@ -148,8 +149,8 @@ mod tests {
         colors
     }
 
-    fn file(kind: FileKind, mode: u16) -> Look {
-        Look::File { kind, mode: Mode::new(mode), nlink: 1 }
+    fn file(kind: FileKind, mode: u16) -> ColorTarget {
+        ColorTarget::File { kind, mode: Mode::new(mode), nlink: 1 }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Names in columns, as `ls -C` and `ls -x` lay them out (calculate_columns of coreutils' ls.c).
 
-/// Which way the names run.
+/// The order of names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum ColumnOrder {
     /// Down, then right (`-C`).
     Vertical,
     /// Right, then down (`-x`).
@@ -13,20 +13,21 @@ pub enum Order {
 const MIN_COLUMN: usize = 3;
 const GAP: usize = 2;
 
-/// Where the names go.
+/// The arrangement of names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// The width of each column, gap included; the last has none.
+    /// The width of each column, with the gap except in the last one.
     pub columns: Vec<usize>,
-    /// How many lines.
+    /// The number of lines.
     pub rows: usize,
-    order: Order,
+    order: ColumnOrder,
     names: usize,
 }
 
 impl Layout {
-    /// As many columns as fit into `line` characters (0: any number) for names of the given widths.
-    pub fn new(widths: &[usize], line: usize, order: Order) -> Self {
+    /// Returns the arrangement with the greatest number of columns that fit into `line` characters (0: no
+    /// limit) for names of the given widths.
+    pub fn new(widths: &[usize], line: usize, order: ColumnOrder) -> Self {
         let most = if line == 0 { widths.len() } else { line.div_ceil(MIN_COLUMN).min(widths.len()) };
         (2..=most)
             .rev()
@@ -35,14 +36,14 @@ impl Layout {
             .unwrap_or_else(|| Self { columns: vec![0], rows: widths.len(), order, names: widths.len() })
     }
 
-    fn with_columns(widths: &[usize], count: usize, line: usize, order: Order) -> Option<Self> {
+    fn with_columns(widths: &[usize], count: usize, line: usize, order: ColumnOrder) -> Option<Self> {
         let rows = widths.len().div_ceil(count);
         let mut columns = vec![MIN_COLUMN; count];
         let mut total = MIN_COLUMN * count;
         for (at, &width) in widths.iter().enumerate() {
             let column = match order {
-                Order::Vertical => at / rows,
-                Order::Horizontal => at % count,
+                ColumnOrder::Vertical => at / rows,
+                ColumnOrder::Horizontal => at % count,
             };
             let width = width + if column == count - 1 { 0 } else { GAP };
             if width > columns[column] {
@@ -56,13 +57,13 @@ impl Layout {
         Some(Self { columns, rows, order, names: widths.len() })
     }
 
-    /// The names of line `row`, left to right.
+    /// Returns the names of line `row`, from left to right.
     pub fn row(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
         let count = self.columns.len();
         (0..count)
             .map(move |column| match self.order {
-                Order::Vertical => column * self.rows + row,
-                Order::Horizontal => row * count + column,
+                ColumnOrder::Vertical => column * self.rows + row,
+                ColumnOrder::Horizontal => row * count + column,
             })
             .filter(|&at| at < self.names)
     }
@@ -88,18 +89,18 @@ mod tests {
     #[test]
     fn names_fill_the_line_downwards_or_across() {
         let widths = [1, 2, 3, 4, 5];
-        let down = Layout::new(&widths, 16, Order::Vertical);
+        let down = Layout::new(&widths, 16, ColumnOrder::Vertical);
         assert_eq!((down.columns.len(), down.rows), (3, 2));
         assert_eq!(down.row(0).collect::<Vec<_>>(), [0, 2, 4]);
         assert_eq!(down.row(1).collect::<Vec<_>>(), [1, 3]);
-        let across = Layout::new(&widths, 16, Order::Horizontal);
+        let across = Layout::new(&widths, 16, ColumnOrder::Horizontal);
         assert_eq!(across.row(0).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]
-    fn a_name_wider_than_the_line_stands_alone() {
-        assert_eq!(Layout::new(&[100, 1], 80, Order::Vertical).columns.len(), 1);
-        assert_eq!(Layout::new(&[], 80, Order::Vertical).rows, 0);
+    fn a_name_wider_than_the_line_has_its_own_line() {
+        assert_eq!(Layout::new(&[100, 1], 80, ColumnOrder::Vertical).columns.len(), 1);
+        assert_eq!(Layout::new(&[], 80, ColumnOrder::Vertical).rows, 0);
     }
 
     #[test]

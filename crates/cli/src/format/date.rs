@@ -1,9 +1,10 @@
-//! Dates as people write them for `touch -d` and find's `-newermt`: the common part of what GNU's parser takes.
+//! Dates for `touch -d` and `-newermt` of find: the common part of the syntax of GNU's parser.
 //!
-//! A date is a row of items in any order: a day (`2026-11-21`, `20261121`, `11/21/2026`, `21 Nov 2026`), a time of day
-//! (`13:48:53.5`, `1:48pm`, with a zone behind it), a zone (`UTC`, `+02:00`), a word (`yesterday`), a weekday, or an
-//! offset (`3 days ago`, `+1 hour`, `next week`). `@SECONDS` stands alone. What is left out is today's, the time of day
-//! then 0; of a row of offsets alone it is that of now.
+//! A date is a sequence of items in any order: a day (`2026-11-21`, `20261121`, `11/21/2026`, `21 Nov
+//! 2026`), a time of day (`13:48:53.5`, `1:48pm`, optionally with a zone), a zone (`UTC`, `+02:00`), a word
+//! (`yesterday`), a weekday, or an offset (`3 days ago`, `+1 hour`, `next week`). `@SECONDS` must be the only
+//! item. A missing day is the current day. A missing time of day is 0:00, or the current time if there are
+//! only offsets.
 //! Source: the GNU coreutils manual, "Date input formats".
 
 use jiff::civil::{Date, DateTime, Time, Weekday};
@@ -11,7 +12,7 @@ use jiff::tz::{Offset, TimeZone};
 use jiff::{Span, ToSpan};
 use obento::Timestamp;
 
-/// Reads `text`; what it leaves open is taken from `now`, in `zone`.
+/// Parses `text`. Missing parts are those of `now` in `zone`.
 pub fn parse(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let text = text.trim();
     if let Some(seconds) = text.strip_prefix('@') {
@@ -32,7 +33,8 @@ pub fn parse(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     from_jiff(items.moment(now, zone)?)
 }
 
-/// `2026-11-21t13:48` is two words, and a sign that stands alone belongs to the next.
+/// Splits the text into words: `2026-11-21t13:48` is two words, and a separate sign belongs to the next
+/// word.
 fn words(text: &str) -> Vec<String> {
     let mut spaced = String::with_capacity(text.len());
     let mut before = ' ';
@@ -56,7 +58,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// `[[CC]YY]MMDDhhmm[.ss]` of `touch -t`.
+/// Parses `[[CC]YY]MMDDhhmm[.ss]` of `touch -t`.
 pub fn parse_stamp(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let (digits, seconds) = text.split_once('.').unwrap_or((text, "00"));
     let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
@@ -67,7 +69,7 @@ pub fn parse_stamp(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timest
     let (year, rest) = digits.split_at(digits.len() - 8);
     let year: i16 = match year.len() {
         0 => jiff::Timestamp::from_second(now.secs()).ok()?.to_zoned(zone.clone()).year(),
-        // POSIX: 69 to 99 are of the last century.
+        // POSIX: 69 to 99 are years of the last century.
         2 => year.parse::<i16>().ok().map(|year| if year < 69 { 2000 + year } else { 1900 + year })?,
         _ => year.parse().ok()?,
     };
@@ -84,7 +86,7 @@ fn from_jiff(moment: jiff::Timestamp) -> Option<Timestamp> {
     Some(Timestamp::new(secs, u32::try_from(nanos.rem_euclid(1_000_000_000)).ok()?))
 }
 
-/// `SECONDS[.FRACTION]`; formats reach further than a calendar.
+/// Parses `SECONDS[.FRACTION]`. Formats have a greater range than a calendar.
 fn parse_seconds(text: &str) -> Option<Timestamp> {
     let (whole, fraction) = text.split_once(['.', ',']).unwrap_or((text, ""));
     let secs: i64 = whole.parse().ok()?;
@@ -95,7 +97,7 @@ fn parse_seconds(text: &str) -> Option<Timestamp> {
     }
 }
 
-/// Digits behind a point as nanoseconds; more than nine are cut.
+/// Parses the digits of a fraction as nanoseconds; digits after the ninth are ignored.
 fn parse_fraction(digits: &str) -> Option<u32> {
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -103,23 +105,23 @@ fn parse_fraction(digits: &str) -> Option<u32> {
     format!("{digits:0<9}").get(..9)?.parse().ok()
 }
 
-/// What was said so far.
+/// The items that were parsed so far.
 #[derive(Default)]
 struct Items {
     zone: Option<TimeZone>,
-    /// Of a date without one.
+    /// The year of a date without one.
     year: i16,
     date: Option<Date>,
     time: Option<Time>,
     weekday: Option<Weekday>,
     spans: Vec<Span>,
-    /// `today` and `now` count as said.
+    /// A word such as `today` or `now` was found.
     said_word: bool,
     at_midnight: bool,
 }
 
 impl Items {
-    /// Takes the item in front of `words`; answers how many words it has.
+    /// Parses the item at the start of `words`. Returns the number of its words.
     fn take(&mut self, words: &[&str]) -> Option<usize> {
         let word = *words.first()?;
         if let Some(used) = self.take_offset(words) {
@@ -149,7 +151,7 @@ impl Items {
         Some(())
     }
 
-    /// `3 days ago`, `+1 hour`, `-2 weeks`, `next month`, `last year`, `week`.
+    /// Parses `3 days ago`, `+1 hour`, `-2 weeks`, `next month`, `last year`, `week`.
     fn take_offset(&mut self, words: &[&str]) -> Option<usize> {
         let word = *words.first()?;
         let (count, used) = match word {
@@ -237,7 +239,7 @@ impl Items {
         Some(1 + usize::from(next.is_some()))
     }
 
-    /// The moment that all of it names.
+    /// Returns the time that all items specify.
     fn moment(self, now: jiff::Timestamp, zone: &TimeZone) -> Option<jiff::Timestamp> {
         let zone = self.zone.unwrap_or_else(|| zone.clone());
         let now = now.to_zoned(zone.clone());
@@ -256,7 +258,7 @@ impl Items {
     }
 }
 
-/// An item may be said once.
+/// Each item may occur once.
 fn set<T>(slot: &mut Option<T>, value: T) -> Option<()> {
     slot.is_none().then(|| *slot = Some(value))
 }
@@ -265,7 +267,7 @@ fn set_flag(flag: &mut bool) -> Option<()> {
     (!*flag).then(|| *flag = true)
 }
 
-/// `+3days`: a signed number with letters right behind it.
+/// Splits `+3days`: a signed number followed immediately by letters.
 fn split_number(word: &str) -> Option<(i64, &str)> {
     let at = word.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = word.split_at(at);
@@ -409,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_count_from_what_was_said_or_from_now() {
+    fn offsets_are_relative_to_the_given_time_or_to_now() {
         let from_now = |secs: i64| Some((NOW.secs() + secs, NOW.nanos()));
         assert_eq!(at("yesterday"), from_now(-DAY));
         assert_eq!(at("3 days ago"), from_now(-3 * DAY));
@@ -422,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_none() {
+    fn invalid_dates_are_rejected() {
         for bad in
             ["blue", "2026-13-01", "25:00", "2026-11-21 2026-11-22", "13pm", "@", "@x", "5", "12:00 13:00"]
         {

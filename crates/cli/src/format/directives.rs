@@ -1,10 +1,11 @@
-//! Formats with `%` directives, as `stat -c` and `stat --printf` take them: flags, width and precision as in printf(3).
+//! Formats with `%` directives of `stat -c` and `stat --printf`: flags, width and precision as in
+//! printf(3).
 
 use obento::Timestamp;
 
-/// A format, parsed.
+/// A parsed format.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Format(Vec<Part>);
+pub struct DirectiveFormat(Vec<Part>);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Part {
@@ -12,7 +13,7 @@ enum Part {
     Directive(Directive),
 }
 
-/// `%-8.3Hx`: what stands between the percent sign and the letter, and the letter.
+/// `%-8.3Hx`: the modifiers between the percent sign and the letter, and the letter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Directive {
     /// The letter.
@@ -28,12 +29,12 @@ pub struct Directive {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Precision {
-    /// A dot alone: as many digits as there are.
+    /// A dot without a number: as many digits as exist.
     Full,
     Digits(usize),
 }
 
-/// What a directive shows.
+/// The value of a directive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
     Text(Vec<u8>),
@@ -47,14 +48,15 @@ pub enum Value {
 /// Larger widths are a mistake and would exhaust the memory.
 const MAX_WIDTH: usize = 4096;
 
-/// Whether `\n` and its like mean something (`--printf`) or stand for themselves (`-c`).
+/// Whether `
+/// ` and similar sequences are escapes (`--printf`) or literal text (`-c`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Escapes {
     Interpret,
     Keep,
 }
 
-impl Format {
+impl DirectiveFormat {
     /// Parses `text`. A format that ends within a directive is an error.
     pub fn parse(text: &[u8], escapes: Escapes) -> Result<Self, String> {
         let mut parts = Vec::new();
@@ -106,7 +108,7 @@ impl Directive {
                 b'-' => directive.left = true,
                 b'0' => directive.zero = true,
                 b'#' => directive.alternate = true,
-                // Nothing here is signed, and obento groups no digits.
+                // No value is signed, and obento groups no digits.
                 _ => {}
             }
             text = tail;
@@ -133,7 +135,7 @@ impl Directive {
                 if let Some(Precision::Digits(most)) = self.precision {
                     text.truncate(most);
                 }
-                // Zeros are for numbers.
+                // Only numbers are padded with zeros.
                 return Self { zero: false, ..*self }.pad(out, b"", &text);
             }
             Value::Number(n) => ("", self.digits(n.to_string())),
@@ -155,7 +157,7 @@ impl Directive {
         }
     }
 
-    /// Seconds before 1970 count backwards with their fraction, as a decimal number does.
+    /// Writes seconds before 1970 with their fraction as a negative decimal number.
     fn seconds(&self, time: Timestamp) -> String {
         let digits = match self.precision {
             None | Some(Precision::Digits(0)) => return time.secs().to_string(),
@@ -195,7 +197,7 @@ fn number(text: &[u8]) -> (usize, &[u8]) {
     (value, &text[end..])
 }
 
-/// Reads what follows a backslash, adds what it stands for to `out`, answers what follows that.
+/// Decodes the escape after a backslash, appends its character to `out`, and returns the remaining text.
 fn unescape<'t>(text: &'t [u8], out: &mut Vec<u8>) -> &'t [u8] {
     let Some((&first, tail)) = text.split_first() else {
         out.push(b'\\');
@@ -241,7 +243,7 @@ mod tests {
 
     fn show(format: &str, escapes: Escapes, value: Value) -> String {
         let mut out = Vec::new();
-        Format::parse(format.as_bytes(), escapes).unwrap().write(&mut out, |_| Some(value.clone()));
+        DirectiveFormat::parse(format.as_bytes(), escapes).unwrap().write(&mut out, |_| Some(value.clone()));
         String::from_utf8(out).unwrap()
     }
 
@@ -270,13 +272,13 @@ mod tests {
 
     #[test]
     fn a_format_that_ends_within_a_directive_is_refused() {
-        assert!(Format::parse(b"%10", Escapes::Keep).is_err());
-        assert!(Format::parse(b"%99999999999999999999s", Escapes::Keep).is_ok());
+        assert!(DirectiveFormat::parse(b"%10", Escapes::Keep).is_err());
+        assert!(DirectiveFormat::parse(b"%99999999999999999999s", Escapes::Keep).is_ok());
     }
 
     #[test]
     fn halves_of_a_device_number_have_their_letter() {
-        let format = Format::parse(b"%Hr,%Lr %L", Escapes::Keep).unwrap();
+        let format = DirectiveFormat::parse(b"%Hr,%Lr %L", Escapes::Keep).unwrap();
         let mut out = Vec::new();
         format.write(&mut out, |d| match (d.half, d.letter) {
             (Some(b'H'), b'r') => Some(Value::Number(8)),

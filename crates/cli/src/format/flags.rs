@@ -1,10 +1,10 @@
-//! Flags of files by the letters and words of lsattr and chattr.
+//! Flags of files as the letters and words of lsattr and chattr.
 //!
 //! Source: e2fsprogs, lib/e2p/pf.c `flags_array`, for the order; chattr(1).
 
 use obento::FileFlags;
 
-/// In the order in which lsattr shows them.
+/// The flags in the order of lsattr.
 const FLAGS: [(FileFlags, char, &str); 22] = [
     (FileFlags::SECURE_DELETE, 's', "Secure_Deletion"),
     (FileFlags::UNDELETE, 'u', "Undelete"),
@@ -33,19 +33,19 @@ const FLAGS: [(FileFlags, char, &str); 22] = [
 /// `FS_NOCOMP_FL` of include/uapi/linux/fs.h.
 const NO_COMPRESS: FileFlags = FileFlags::from_bits_retain(0x400);
 
-/// `----i---------e-------`.
+/// Returns the letters: `----i---------e-------`.
 pub fn letters(flags: FileFlags) -> String {
     FLAGS.iter().map(|(flag, letter, _)| if flags.contains(*flag) { *letter } else { '-' }).collect()
 }
 
-/// `Immutable, Extents`, or `---` for none.
+/// Returns the words: `Immutable, Extents`, or `---` for none.
 pub fn words(flags: FileFlags) -> String {
     let set: Vec<_> =
         FLAGS.iter().filter(|(flag, ..)| flags.contains(*flag)).map(|(.., word)| *word).collect();
     if set.is_empty() { "---".to_owned() } else { set.join(", ") }
 }
 
-/// The flag of a letter.
+/// Returns the flag of a letter.
 pub fn by_letter(letter: char) -> Option<FileFlags> {
     FLAGS.iter().find(|(_, known, _)| *known == letter).map(|(flag, ..)| *flag)
 }

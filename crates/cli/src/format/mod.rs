@@ -1,4 +1,4 @@
-//! How numbers, times, modes and lists look: as GNU coreutils prints them.
+//! The format of numbers, times, modes and lists, which is that of GNU coreutils.
 
 pub mod colors;
 pub mod columns;
@@ -9,12 +9,12 @@ pub mod mode;
 pub mod size;
 pub mod time;
 
-/// How many decimal digits `number` has.
+/// Returns the number of decimal digits of `number`.
 pub fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// Adds `number` to `out`, to the right of a field of `width`.
+/// Appends `number` to `out`, right-aligned in `width` columns.
 pub fn push_number(out: &mut Vec<u8>, number: u64, width: usize) {
     let mut buffer = [b' '; 20];
     let mut rest = number;
@@ -30,13 +30,13 @@ pub fn push_number(out: &mut Vec<u8>, number: u64, width: usize) {
     push_right(out, &buffer[at..], width);
 }
 
-/// Adds `text` to `out`, to the right of a field of `width`.
+/// Appends `text` to `out`, right-aligned in `width` columns.
 pub fn push_right(out: &mut Vec<u8>, text: &[u8], width: usize) {
     out.resize(out.len() + width.saturating_sub(text.len()), b' ');
     out.extend_from_slice(text);
 }
 
-/// Adds `text`, which takes `columns` on a terminal, to `out`, to the left of a field of `width`.
+/// Appends `text`, which takes `columns` on a terminal, to `out`, left-aligned in `width` columns.
 pub fn push_left(out: &mut Vec<u8>, text: &[u8], columns: usize, width: usize) {
     out.extend_from_slice(text);
     out.resize(out.len() + width.saturating_sub(columns), b' ');
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_to_the_right_of_their_field() {
+    fn numbers_are_aligned_to_the_right() {
         for number in [0, 9, 10, 12_345, u64::MAX] {
             let mut out = Vec::new();
             push_number(&mut out, number, 22);

@@ -1,8 +1,8 @@
-//! `drwxr-xr-x`, and what coreutils calls the types of files.
+//! Mode strings such as `drwxr-xr-x`, and the names of file types in coreutils.
 
 use obento::{FileKind, Mode};
 
-/// Type and permissions as `ls -l` shows them.
+/// Returns the type and permissions as `ls -l` shows them.
 pub fn mode_string(kind: FileKind, mode: Mode) -> [u8; 10] {
     let bits = mode.bits();
     let mut text = *b"-rwxrwxrwx";
@@ -21,7 +21,7 @@ pub fn mode_string(kind: FileKind, mode: Mode) -> [u8; 10] {
     text
 }
 
-/// The first letter of the mode string.
+/// Returns the first letter of the mode string.
 pub fn kind_letter(kind: FileKind) -> u8 {
     match kind {
         FileKind::Regular => b'-',
@@ -34,7 +34,7 @@ pub fn kind_letter(kind: FileKind) -> u8 {
     }
 }
 
-/// What `stat` calls the type.
+/// Returns the name of the type in the output of `stat`.
 pub fn kind_name(kind: FileKind, size: u64) -> &'static str {
     match kind {
         FileKind::Regular if size == 0 => "regular empty file",
@@ -48,7 +48,7 @@ pub fn kind_name(kind: FileKind, size: u64) -> &'static str {
     }
 }
 
-/// One word for a type, for machines.
+/// Returns one word for a type, for JSON.
 pub fn kind_word(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Regular => "file",
@@ -61,7 +61,7 @@ pub fn kind_word(kind: FileKind) -> &'static str {
     }
 }
 
-/// What `ls -F` puts after a name.
+/// Returns the character that `ls -F` appends to a name.
 pub fn classify(kind: FileKind, mode: Mode) -> Option<u8> {
     match kind {
         FileKind::Directory => Some(b'/'),

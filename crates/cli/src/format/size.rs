@@ -1,9 +1,9 @@
-//! Sizes: in blocks, rounded up, and for people (`-h`, `--si`), as gnulib's human.c has them.
+//! Sizes: in blocks, rounded up, and in readable units (`-h`, `--si`) as in human.c of gnulib.
 
-/// How to write a number of bytes.
+/// A unit of sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// A count of units of so many bytes, rounded up; 1 for bytes.
+    /// A number of units of this many bytes, rounded up; 1 for bytes.
     Blocks(u64),
     /// `1.5K`: powers of 1024.
     Human,
@@ -12,7 +12,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// `bytes` in this unit.
+    /// Returns `bytes` in this unit.
     pub fn text(self, bytes: u64) -> String {
         match self {
             Self::Blocks(size) => bytes.div_ceil(size.max(1)).to_string(),
@@ -22,7 +22,7 @@ impl Unit {
     }
 }
 
-/// Two digits at least where there are any, never less than the value.
+/// Returns at least two digits if they exist, rounded up.
 fn human(bytes: u64, base: u128, letters: &[u8; 7]) -> String {
     let bytes = u128::from(bytes);
     if bytes < base {

@@ -1,7 +1,7 @@
-//! Times in the time zone of the user, as `ls --time-style` and `stat` show them.
+//! Times in the time zone of the user, in the formats of `ls --time-style` and `stat`.
 //!
-//! A listing has a time on each line, and few of the changes of a zone: the offset is kept from one change of the zone
-//! to the next, and the fixed styles are written from it digit by digit.
+//! A listing has a time on each line, and a zone changes its offset rarely: the offset of each period is
+//! cached, and the fixed styles are written directly, digit by digit.
 
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
@@ -14,25 +14,25 @@ const MONTHS: [&[u8; 3]; 12] =
 const HALF_YEAR: i64 = 31_556_952 / 2;
 const DAY: i64 = 86_400;
 
-/// What a time looks like.
+/// A style of times.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Style {
-    /// `Jan  2 15:04`, or `Jan  2  2006` if not of the last six months.
+pub enum TimeStyle {
+    /// `Jan  2 15:04`, or `Jan  2  2006` if the time is not within the last six months.
     Locale,
     /// `2006-01-02 15:04:05.000000000 +0000`.
     FullIso,
     /// `2006-01-02 15:04`.
     LongIso,
-    /// `01-02 15:04`, or `2006-01-02 ` if not of the last six months.
+    /// `01-02 15:04`, or `2006-01-02 ` if the time is not within the last six months.
     Iso,
     /// strftime formats for old times and for recent ones.
     Format { old: String, recent: String },
 }
 
-impl Style {
-    /// Parses what `--time-style` and `TIME_STYLE` take.
+impl TimeStyle {
+    /// Parses the value of `--time-style` or `TIME_STYLE`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // `posix-` asks for the style outside the POSIX locale only; obento has one locale.
+        // `posix-` requests the style only outside the POSIX locale; obento has one locale.
         Ok(match text.strip_prefix("posix-").unwrap_or(text) {
             "locale" => Self::Locale,
             "full-iso" => Self::FullIso,
@@ -51,7 +51,7 @@ impl Style {
     }
 }
 
-/// A time taken apart, in some zone.
+/// A time in some zone, split into its fields.
 #[derive(Clone, Copy, Debug)]
 struct Civil {
     year: i64,
@@ -63,8 +63,8 @@ struct Civil {
 }
 
 impl Civil {
-    /// `secs` since 1970, the zone's offset already added. Days to dates as in Howard Hinnant's "chrono-compatible
-    /// low-level date algorithms", `civil_from_days`.
+    /// Splits `secs` since 1970, to which the zone's offset was added. Source: Howard Hinnant,
+    /// "chrono-compatible low-level date algorithms", `civil_from_days`.
     fn new(secs: i64) -> Self {
         let (days, rest) = (secs.div_euclid(DAY), secs.rem_euclid(DAY));
         let z = days + 719_468;
@@ -85,7 +85,7 @@ impl Civil {
     }
 }
 
-/// From `start` to before `end`, in seconds since 1970, the zone is `offset` seconds ahead of UTC.
+/// A period in seconds since 1970, without `end`, in which the zone is `offset` seconds ahead of UTC.
 #[derive(Clone, Copy, Debug)]
 struct Period {
     start: i64,
@@ -102,35 +102,35 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// In the zone of `TZ` or of the system.
+    /// Uses the zone of `TZ` or of the system.
     pub fn system() -> Self {
         let now = Instant::now();
         let now = Timestamp::new(now.as_second(), now.subsec_nanosecond().max(0) as u32);
         Self::new(TimeZone::system(), now)
     }
 
-    /// In `zone`, with `now` as the present time.
+    /// Uses `zone`, and `now` as the present time.
     pub fn new(zone: TimeZone, now: Timestamp) -> Self {
         Self { zone, now, periods: Vec::new(), last: (0, Civil::new(0)) }
     }
 
-    /// The moment that counts as now.
+    /// Returns the present time.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Adds `time` to `out` in `style`.
-    pub fn write(&mut self, out: &mut Vec<u8>, style: &Style, time: Timestamp) {
+    /// Appends `time` to `out` in `style`.
+    pub fn write(&mut self, out: &mut Vec<u8>, style: &TimeStyle, time: Timestamp) {
         match style {
-            Style::Locale => self.write_locale(out, time),
-            Style::FullIso => self.write_full(out, time),
-            Style::LongIso => {
+            TimeStyle::Locale => self.write_locale(out, time),
+            TimeStyle::FullIso => self.write_full(out, time),
+            TimeStyle::LongIso => {
                 let civil = self.civil(time);
                 date(out, civil);
                 out.push(b' ');
                 hour_minute(out, civil);
             }
-            Style::Iso => {
+            TimeStyle::Iso => {
                 let civil = self.civil(time);
                 if self.is_recent(time) {
                     two(out, civil.month);
@@ -143,7 +143,7 @@ impl Clock {
                     out.push(b' ');
                 }
             }
-            Style::Format { old, recent } => {
+            TimeStyle::Format { old, recent } => {
                 let format = if self.is_recent(time) { recent } else { old };
                 let text = self.strftime(format, time);
                 out.extend_from_slice(text.as_bytes());
@@ -151,14 +151,14 @@ impl Clock {
         }
     }
 
-    /// `time` in `style`.
-    pub fn text(&mut self, style: &Style, time: Timestamp) -> String {
+    /// Returns `time` in `style`.
+    pub fn text(&mut self, style: &TimeStyle, time: Timestamp) -> String {
         let mut out = Vec::with_capacity(40);
         self.write(&mut out, style, time);
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// `time` by a format of strftime(3); conversions that are unknown stay as they are.
+    /// Returns `time` in a format of strftime(3); unknown conversions are not replaced.
     pub fn strftime(&self, format: &str, time: Timestamp) -> String {
         let zoned = self.zoned(time);
         let config = strtime::Config::new().lenient(true);
@@ -166,7 +166,8 @@ impl Clock {
         strtime::BrokenDownTime::from(&zoned).to_string_with_config(&config, format).unwrap_or_default()
     }
 
-    /// Times beyond the years -9999 to 9999, which only a damaged disk stores, show the nearest year's end.
+    /// Replaces times beyond the years -9999 to 9999, which only a damaged disk stores, by the nearest
+    /// end of this range.
     fn zoned(&self, time: Timestamp) -> Zoned {
         let secs = time.secs().clamp(Instant::MIN.as_second(), Instant::MAX.as_second());
         let nanos = i32::try_from(time.nanos()).unwrap_or(0);
@@ -222,12 +223,12 @@ impl Clock {
         self.last.1
     }
 
-    /// Seconds that the zone is ahead of UTC.
+    /// Returns the number of seconds that the zone is ahead of UTC.
     fn offset(&mut self, secs: i64) -> i32 {
         let holds = |p: &Period| p.start <= secs && secs < p.end;
         match self.periods.iter().position(holds) {
             Some(at) => {
-                // The times of neighbours are alike: the next look-up finds the same period first.
+                // The times of adjacent files are similar: the next search examines the same period first.
                 self.periods.swap(0, at);
                 self.periods[0].offset
             }
@@ -245,7 +246,7 @@ impl Clock {
         };
         let offset = self.zone.to_offset(instant).seconds();
         let end = self.zone.following(instant).next().map_or(i64::MAX, |t| t.timestamp().as_second());
-        // `preceding` is strict, and a change at this very second begins the period.
+        // `preceding` is strict, and a change at this second begins the period.
         let after = Instant::from_second(secs.saturating_add(1)).unwrap_or(instant);
         let start = self.zone.preceding(after).next().map_or(i64::MIN, |t| t.timestamp().as_second());
         Period { start: start.min(secs), end: end.max(secs.saturating_add(1)), offset }
@@ -270,7 +271,7 @@ fn date(out: &mut Vec<u8>, civil: Civil) {
     two(out, civil.day);
 }
 
-/// Four digits at least.
+/// Appends at least four digits.
 fn year(out: &mut Vec<u8>, year: i64, fill: u8) {
     let text = year.to_string();
     if fill == b'0' {
@@ -298,7 +299,7 @@ mod tests {
             (0, "Jan  1  1970"),
             (-1, "Dec 31  1969"),
         ] {
-            assert_eq!(clock.text(&Style::Locale, Timestamp::new(secs, 0)), expected);
+            assert_eq!(clock.text(&TimeStyle::Locale, Timestamp::new(secs, 0)), expected);
         }
     }
 
@@ -312,7 +313,7 @@ mod tests {
             (1_698_541_199, "2023-10-29 02:59:59.000000007 +0200"),
             (1_698_541_200, "2023-10-29 02:00:00.000000007 +0100"),
         ] {
-            assert_eq!(clock.text(&Style::FullIso, Timestamp::new(secs, 7)), expected);
+            assert_eq!(clock.text(&TimeStyle::FullIso, Timestamp::new(secs, 7)), expected);
         }
     }
 
@@ -322,25 +323,25 @@ mod tests {
         for step in 0..4000 {
             let time = Timestamp::new(-2_147_483_648 + step * 4_294_967, 123_456_789);
             let expected = clock.strftime("%Y-%m-%d %H:%M:%S.%N %z", time);
-            assert_eq!(clock.text(&Style::FullIso, time), expected);
+            assert_eq!(clock.text(&TimeStyle::FullIso, time), expected);
         }
     }
 
     #[test]
-    fn a_style_is_what_ls_takes() {
-        assert_eq!(Style::parse("posix-long-iso"), Ok(Style::LongIso));
+    fn styles_are_those_of_ls() {
+        assert_eq!(TimeStyle::parse("posix-long-iso"), Ok(TimeStyle::LongIso));
         let mut clock = clock("UTC0");
-        let style = Style::parse("+%d.%m.%Y\n%H Uhr").unwrap();
+        let style = TimeStyle::parse("+%d.%m.%Y\n%H Uhr").unwrap();
         assert_eq!(clock.text(&style, Timestamp::new(0, 0)), "01.01.1970");
         assert_eq!(clock.text(&style, Timestamp::new(1_699_999_999, 0)), "22 Uhr");
-        assert!(Style::parse("fullest").is_err());
+        assert!(TimeStyle::parse("fullest").is_err());
     }
 
     #[test]
     fn no_time_is_too_far_away_to_be_shown() {
         let mut clock = clock("UTC0");
         for secs in [i64::MIN, i64::MAX] {
-            assert!(!clock.text(&Style::FullIso, Timestamp::new(secs, 0)).is_empty());
+            assert!(!clock.text(&TimeStyle::FullIso, Timestamp::new(secs, 0)).is_empty());
             assert!(!clock.strftime("%Y", Timestamp::new(secs, 0)).is_empty());
         }
     }

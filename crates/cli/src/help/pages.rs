@@ -19,11 +19,37 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     (
         "Look",
         &[
-            "info", "types", "ls", "tree", "find", "cat", "stat", "readlink", "du", "df", "diff", "getfattr",
-            "getfacl", "lsattr", "inspect",
+            "info",
+            "types",
+            "ls",
+            "tree",
+            "find",
+            "grep",
+            "cat",
+            "head",
+            "tail",
+            "hexdump",
+            "wc",
+            "stat",
+            "file",
+            "readlink",
+            "du",
+            "df",
+            "diff",
+            "cmp",
+            "sha256sum",
+            "sha512sum",
+            "sha1sum",
+            "md5sum",
+            "b3sum",
+            "getfattr",
+            "getfacl",
+            "lsattr",
+            "inspect",
+            "prov",
         ],
     ),
-    ("Extract", &["cp", "export"]),
+    ("Extract", &["cp", "export", "recover", "undelete"]),
     (
         "Change",
         &[
@@ -52,7 +78,8 @@ pub const GROUPS: &[(&str, &[&str])] = &[
             "trim",
         ],
     ),
-    ("Create", &["build", "mkfs", "mkfs.fat", "mkfs.exfat"]),
+    ("Create", &["build", "convert", "mkfs", "mkfs.fat", "mkfs.exfat"]),
+    ("Disks", &["part", "tune"]),
     ("Check", &["check"]),
     ("Mount", &["mount", "umount"]),
     ("Measure", &["bench"]),
@@ -96,6 +123,9 @@ const fn simple(
 ) -> Page {
     Page { name, examples, exit: None, environment: &[], see_also }
 }
+
+/// Pages that are related to the subcommands of `part`.
+const PART: &[&str] = &["sfdisk(8)", "sgdisk(8)"];
 
 /// All pages.
 pub const PAGES: &[Page] = &[
@@ -146,6 +176,105 @@ pub const PAGES: &[Page] = &[
     },
     simple("cat", &[("obento cat disk.img:/etc/os-release", "Print a file")], &["cat(1)"]),
     Page {
+        name: "grep",
+        examples: &[
+            ("obento grep -rn PermitRoot disk.img:/etc", "Find lines below /etc, with their numbers"),
+            ("obento grep -rlF 'TODO' disk.img --include='*.c'", "List the C files that contain a string"),
+            (
+                "obento grep -c error 'disk.img:/var/log/*.log'",
+                "Count lines in the files that match a pattern inside the image",
+            ),
+        ],
+        exit: Some(&[
+            ("0", "A line was selected."),
+            ("1", "No line was selected."),
+            ("2", "Wrong usage, or a file could not be read."),
+        ]),
+        environment: &[],
+        see_also: &["grep(1)"],
+    },
+    simple(
+        "head",
+        &[
+            ("obento head -n 20 disk.img:/var/log/syslog", "Print the first 20 lines of a file"),
+            ("obento head -c 512 disk.img:/boot/mbr.bin | xxd", "Print the first 512 bytes of a file"),
+        ],
+        &["head(1)"],
+    ),
+    simple(
+        "tail",
+        &[
+            ("obento tail disk.img:/var/log/syslog", "Print the last 10 lines of a file"),
+            ("obento tail -n +2 disk.img:/data.csv", "Print all lines but the first"),
+        ],
+        &["tail(1)"],
+    ),
+    simple(
+        "hexdump",
+        &[(
+            "obento hexdump -s 0x200 -n 64 disk.img:/boot/kernel",
+            "Print 64 bytes of a file from byte 512 on",
+        )],
+        &["hexdump(1)", "xxd(1)"],
+    ),
+    simple(
+        "file",
+        &[
+            ("obento file 'disk.img:/usr/bin/*'", "Print the types of the files in a directory"),
+            ("obento file -bi disk.img:/srv/upload", "Print the MIME type of a file"),
+        ],
+        &["file(1)"],
+    ),
+    simple("wc", &[("obento wc -l disk.img:/etc/passwd", "Count the lines of a file")], &["wc(1)"]),
+    Page {
+        name: "cmp",
+        examples: &[
+            ("obento cmp disk.img:/etc/fstab fstab", "Compare a file with one of the host"),
+            ("obento cmp -l one.img:/f other.img:/f", "Print all bytes that differ"),
+        ],
+        exit: Some(&[
+            ("0", "The files are the same."),
+            ("1", "The files differ."),
+            ("2", "Wrong usage, or a file could not be read."),
+        ]),
+        environment: &[],
+        see_also: &["cmp(1)"],
+    },
+    simple(
+        "sha256sum",
+        &[
+            ("obento sha256sum -r disk.img:/usr > sums", "Print the checksums of all files below /usr"),
+            (
+                "obento sha256sum --check sums",
+                "Compare the files of an image with a list that obento printed",
+            ),
+            (
+                "obento sha256sum -c tree.sums --root disk.img:/srv",
+                "Compare a directory with a list that names files relative to it",
+            ),
+        ],
+        &["sha256sum(1)"],
+    ),
+    simple(
+        "sha512sum",
+        &[("obento sha512sum disk.img:/boot/vmlinuz", "Print a checksum")],
+        &["sha512sum(1)"],
+    ),
+    simple("sha1sum", &[("obento sha1sum disk.img:/boot/vmlinuz", "Print a checksum")], &["sha1sum(1)"]),
+    simple(
+        "md5sum",
+        &[(
+            "obento md5sum -c bash.md5sums --root disk.img",
+            "Compare files with the checksums of a Debian package",
+        )],
+        &["md5sum(1)"],
+    ),
+    simple(
+        "b3sum",
+        &[("obento b3sum -r disk.img:/srv", "Print the checksums of a directory")],
+        &["b3sum(1)"],
+    ),
+    Page {
         name: "stat",
         examples: &[
             ("obento stat disk.img:/etc/passwd", "Show all attributes of a file"),
@@ -162,14 +291,18 @@ pub const PAGES: &[Page] = &[
         &["readlink(1)"],
     ),
     simple("du", &[("obento du -sh disk.img:/usr", "Print the space that /usr uses")], &["du(1)"]),
-    simple("df", &[("obento df -h disk.img", "Show how full all file systems of a disk are")], &["df(1)"]),
+    simple(
+        "df",
+        &[("obento df -h disk.img", "Show the used and free space of all file systems of a disk")],
+        &["df(1)"],
+    ),
     Page {
         name: "diff",
         examples: &[
             ("obento diff -r one.img other.img", "Compare the files of two volumes"),
             (
                 "obento diff -rm disk.img:/etc /etc",
-                "Compare a directory with one of the host, attributes too",
+                "Compare a directory with one of the host, including attributes",
             ),
             ("obento diff --bytes one.img other.img", "Name the structure of the first different byte"),
         ],
@@ -205,6 +338,19 @@ pub const PAGES: &[Page] = &[
         &["debugfs(8)"],
     ),
     Page {
+        name: "prov",
+        examples: &[
+            ("obento prov disk.img -n 20", "Show what happened last on a volume"),
+            ("obento prov disk.img --of /bin/app", "Show which files /bin/app was made of"),
+            ("obento prov disk.img --of /src/bad.c --forward", "Show what is affected if /src/bad.c is bad"),
+            ("obento prov disk.img --changed-since 1200 -0 > changed", "List what changed since record 1200"),
+            ("obento prov disk.img --export prov-json > prov.json", "Write the graph for other programs"),
+        ],
+        exit: None,
+        environment: &[TZ, ("LS_COLORS", "The colours of names, as dircolors(1) prints them.")],
+        see_also: &[],
+    },
+    Page {
         name: "cp",
         examples: &[
             ("obento cp -a disk.img:/etc backup", "Copy a directory out of an image"),
@@ -222,6 +368,83 @@ pub const PAGES: &[Page] = &[
             ("obento export disk.img:/etc | tar -tv", "List the archive of a directory"),
         ],
         &["tar(1)", "pax(1)"],
+    ),
+    Page {
+        name: "recover",
+        examples: &[
+            ("obento recover disk.img saved", "Copy all files that can be read out of a damaged volume"),
+            (
+                "obento recover --map rescue.map rescue.img saved --report list",
+                "Recover files from a copy of ddrescue, and list the damaged ones",
+            ),
+        ],
+        exit: Some(&[
+            ("0", "All files are complete."),
+            ("1", "A file is damaged or lost; the others are complete."),
+            ("2", "Wrong usage, or nothing could be recovered."),
+        ]),
+        environment: &[],
+        see_also: &["ddrescue(1)", "testdisk(8)"],
+    },
+    Page {
+        name: "undelete",
+        examples: &[
+            ("obento undelete card.img", "List the deleted files of a memory card"),
+            ("obento undelete card.img '*.jpg' --to photos", "Copy deleted photographs to a directory"),
+        ],
+        exit: Some(&[
+            ("0", "Deleted files were found."),
+            ("1", "No deleted files were found, or a file could not be copied."),
+            ("2", "Wrong usage, or the image could not be searched."),
+        ]),
+        environment: &[TZ],
+        see_also: &["testdisk(8)", "photorec(8)"],
+    },
+    simple(
+        "part",
+        &[
+            ("obento part disk.img", "List the partitions and the free space of a disk"),
+            ("obento part disk.img add --size 512M --type esp --name ESP", "Add a partition"),
+            ("obento part disk.img grow 2", "Grow a partition up to the next one or the end of the disk"),
+            ("obento part disk.img delete 3", "Delete a partition"),
+            ("obento part disk.img attributes 1 +legacy-bootable", "Set an attribute"),
+            ("obento part disk.img repair-backup", "Write both copies of a GPT again"),
+        ],
+        &["sfdisk(8)", "sgdisk(8)", "growpart(1)"],
+    ),
+    simple("part list", &[("obento part disk.img list", "List the partitions and the free space")], PART),
+    simple(
+        "part add",
+        &[("obento part disk.img add --size 512M --type esp --name ESP", "Add an EFI system partition")],
+        PART,
+    ),
+    simple("part delete", &[("obento part disk.img delete 3", "Delete partition 3")], PART),
+    simple("part grow", &[("obento part disk.img grow 2", "Grow a partition as far as possible")], PART),
+    simple("part type", &[("obento part disk.img type 1 esp", "Set the type by its name")], PART),
+    simple("part name", &[("obento part disk.img name 2 root", "Set the name of a partition")], PART),
+    simple("part uuid", &[("obento part disk.img uuid 2 random", "Set a random UUID")], PART),
+    simple(
+        "part attributes",
+        &[("obento part disk.img attributes 1 +legacy-bootable", "Set an attribute")],
+        PART,
+    ),
+    simple(
+        "part repair-backup",
+        &[("obento part disk.img repair-backup", "Write the backup GPT to the end of a larger disk")],
+        PART,
+    ),
+    simple(
+        "tune",
+        &[
+            ("obento tune disk.img@2 -L data", "Set the label"),
+            ("obento tune root.img -U random -m 1", "Set a new UUID, and reserve one percent of the blocks"),
+            (
+                "obento tune root.img -e remount-ro -o acl,^discard",
+                "Set the behaviour on errors and mount options",
+            ),
+            ("obento tune stick.img -U 1234-ABCD", "Set the serial number of a FAT or exFAT volume"),
+        ],
+        &["tune2fs(8)", "fatlabel(8)", "exfatlabel(8)"],
     ),
     simple(
         "import",
@@ -391,6 +614,17 @@ pub const PAGES: &[Page] = &[
         environment: &[EPOCH],
         see_also: &["mke2fs(8)", "mtree(5)", "systemd-repart(8)"],
     },
+    simple(
+        "convert",
+        &[
+            ("obento convert disk.vmdk disk.qcow2", "Convert a VMware disk for QEMU"),
+            ("obento convert -c --verify disk.img disk.qcow2", "Compress a disk, and compare the result"),
+            ("obento convert disk.qcow2 azure.vhd", "Create a fixed VHD in whole MiB for Azure"),
+            ("obento convert disk.img@2 -O android-sparse system.simg", "Convert one partition for fastboot"),
+            ("obento convert --checksum disk.vdi disk.img.zst", "Pack a disk and print its SHA-256 checksum"),
+        ],
+        &["qemu-img(1)", "img2simg(1)"],
+    ),
     Page {
         name: "mkfs",
         examples: &[
@@ -478,7 +712,10 @@ pub const PAGES: &[Page] = &[
     Page {
         name: "bench compare",
         examples: &[("obento bench compare before.json after.json", "Show what became slower or faster")],
-        exit: Some(&[("0", "Nothing became slower, and no result is missing."), ("1", "Something did.")]),
+        exit: Some(&[
+            ("0", "Nothing became slower, and no result is missing."),
+            ("1", "A result became slower or is missing."),
+        ]),
         environment: &[],
         see_also: &[],
     },

@@ -18,6 +18,11 @@ pub fn uuid(text: &str) -> Result<Option<[u8; 16]>, Report> {
     })
 }
 
+/// Parses a UUID like [`uuid`], for a command that also takes volume IDs.
+pub fn uuid_or_volume_id(text: &str) -> Result<Option<[u8; 16]>, Report> {
+    uuid(text).map_err(|report| report.also("for FAT and exFAT write a volume ID such as 1234-ABCD"))
+}
+
 /// Returns whether `text` is a volume ID such as `1234-ABCD`, which FAT and exFAT have instead of a UUID.
 pub fn is_volume_id(text: &str) -> bool {
     let digits = text.split_once('-').filter(|(high, low)| high.len() == 4 && low.len() == 4);

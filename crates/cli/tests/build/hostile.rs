@@ -1,4 +1,4 @@
-//! Sources that mean harm or are damaged: what is told of them, and that nothing is made.
+//! Malicious and damaged sources: the error messages, and that nothing is created.
 
 use std::fs;
 use std::process::Stdio;
@@ -8,10 +8,10 @@ use tar::EntryType;
 
 use super::{Bench, text};
 
-/// A path, a type, and what else the header says.
+/// A path, a type, and the other fields of the header.
 type Member<'m> = (&'m str, EntryType, &'m dyn Fn(&mut tar::Header));
 
-/// An archive of one block for each of these members.
+/// Creates an archive with one block for each of these members.
 fn archive(members: &[Member<'_>]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, kind, change) in members {
@@ -27,7 +27,7 @@ fn archive(members: &[Member<'_>]) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
-/// What is said of a source that cannot be taken; nothing is made of it.
+/// The message for an unusable source; nothing is created from it.
 #[track_caller]
 fn refused(bench: &Bench, sources: &str) -> String {
     let (_, said) = bench.run(&format!("build disk.img --from {sources}"), 1);
@@ -36,7 +36,7 @@ fn refused(bench: &Bench, sources: &str) -> String {
 }
 
 #[test]
-fn a_damaged_archive_is_told_and_nothing_is_made() {
+fn a_damaged_archive_is_reported_and_no_image_is_created() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();
     for name in ["a", "b"] {
@@ -55,13 +55,13 @@ fn a_damaged_archive_is_told_and_nothing_is_made() {
     for (source, words) in [
         ("changed.tar", "a header whose checksum is wrong"),
         ("cut.tar", "the archive ends too early"),
-        ("words.txt", "it does not begin as a tar archive does"),
+        ("words.txt", "it does not begin with a tar header"),
         ("empty", "it is empty"),
     ] {
         let said = refused(&bench, source);
         assert!(said.contains(words), "{source}: {said}");
     }
-    // Between two members it may have been cut, or nobody marked its end.
+    // Between two members the archive may be truncated, or its end is not marked.
     write("short.tar", &tar[..second]);
     let (_, said) = bench.run("build -t ext2 disk.img --from short.tar -q", 0);
     assert!(said.contains("short.tar: it has no mark at its end, so members may be missing"), "{said}");
@@ -77,7 +77,7 @@ fn a_damaged_archive_is_told_and_nothing_is_made() {
 }
 
 #[test]
-fn what_an_archive_claims_costs_nothing_and_what_cannot_be_held_is_named() {
+fn the_claims_of_an_archive_cost_nothing_and_unsupported_members_are_named() {
     let bench = Bench::new();
     let write = |name: &str, bytes: &[u8]| fs::write(bench.path(name), bytes).unwrap();
     // A sparse file of 4 EiB without a byte.
@@ -88,7 +88,7 @@ fn what_an_archive_claims_costs_nothing_and_what_cannot_be_held_is_named() {
     write("sparse.tar", &sparse);
     let said = refused(&bench, "sparse.tar");
     assert!(said.contains("cannot store 'huge': it is longer than a file can be"), "{said}");
-    // More bytes than there are.
+    // A size that is greater than the number of bytes.
     let long = archive(&[("long", EntryType::Regular, &|header| header.set_size(1 << 60))]);
     write("long.tar", &long);
     assert!(refused(&bench, "long.tar").contains("cannot build"));
@@ -99,12 +99,12 @@ fn what_an_archive_claims_costs_nothing_and_what_cannot_be_held_is_named() {
     write("device.tar", &archive(&[("device", EntryType::Char, numbers)]));
     let said = refused(&bench, "device.tar");
     assert!(said.contains("cannot store '/device': its device number cannot be stored"), "{said}");
-    // Names are those of the files, however long.
+    // Names may have any length.
     let name = "n".repeat(256);
     write("names.mtree", format!("#mtree\n./d type=dir\n./d/{name} type=file\n").as_bytes());
     let said = refused(&bench, "names.mtree");
     assert!(said.contains(&format!("cannot store '/d/{name}': its name is longer than 255 bytes")), "{said}");
-    // Devices without end are data like any other.
+    // Devices without an end are data like any other.
     let device: &dyn Fn(&mut tar::Header) = &|header| {
         header.set_device_major(8).unwrap();
         header.set_device_minor(1).unwrap();
@@ -117,7 +117,7 @@ fn what_an_archive_claims_costs_nothing_and_what_cannot_be_held_is_named() {
 }
 
 #[test]
-fn a_manifest_leads_nowhere_and_what_is_wrong_in_it_is_told_with_its_lines() {
+fn a_manifest_leads_nowhere_and_its_errors_are_reported_with_their_lines() {
     let bench = Bench::new();
     let write = |name: &str, text: &str| fs::write(bench.path(name), text).unwrap();
     write(
@@ -137,16 +137,16 @@ fn a_manifest_leads_nowhere_and_what_is_wrong_in_it_is_told_with_its_lines() {
             8,
             "its content /dev/zero is outside of the directory of the manifest; --contents DIR allows another",
         ),
-        (9, "No such file or directory"),
+        (9, "no such file or directory"),
     ] {
-        let told = said.lines().find(|told| told.contains(&format!("'bad.mtree:{line}': ")));
-        assert!(told.is_some_and(|told| told.contains(words)), "{line}: {said}");
+        let reported = said.lines().find(|reported| reported.contains(&format!("'bad.mtree:{line}': ")));
+        assert!(reported.is_some_and(|reported| reported.contains(words)), "{line}: {said}");
     }
     write("more.mtree", "#mtree\nh xattr.user.x=!!\ni uid=99999999999\nj type=file size=5\nk\\9 type=file\n");
     let said = refused(&bench, "more.mtree");
     assert!(said.contains("'more.mtree:4': it has bytes and says not where they are"), "{said}");
     assert!(said.contains("4 files cannot be stored"), "{said}");
-    // Above the root there is nothing.
+    // The root has no parent.
     write("up.mtree", "#mtree\n..\n..\nbin type=dir uname=bin\n");
     let (_, said) = bench.run("build up.img --from up.mtree -q", 0);
     assert!(said.contains("owners by name alone (uname, gname) were passed over"), "{said}");
@@ -161,7 +161,7 @@ fn a_manifest_leads_nowhere_and_what_is_wrong_in_it_is_told_with_its_lines() {
 }
 
 #[test]
-fn what_a_layout_says_of_itself_cannot_speak_to_a_terminal() {
+fn text_of_a_layout_cannot_send_control_characters_to_a_terminal() {
     let bench = Bench::new();
     fs::create_dir_all(bench.path("image/blobs/sha256")).unwrap();
     fs::write(bench.path("image/oci-layout"), "{}").unwrap();
@@ -172,7 +172,7 @@ fn what_a_layout_says_of_itself_cannot_speak_to_a_terminal() {
 }
 
 #[test]
-fn a_host_that_is_full_is_told_and_left_as_it_was() {
+fn a_full_host_is_reported_and_left_unchanged() {
     if !require(&[Oracle::Root, Oracle::Program("mount")]) {
         return;
     }
@@ -203,7 +203,7 @@ fn a_host_that_is_full_is_told_and_left_as_it_was() {
 }
 
 #[test]
-fn who_reads_the_summary_no_more_has_the_image_all_the_same() {
+fn a_closed_summary_pipe_does_not_prevent_the_image() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();
     fs::write(bench.path("tree/file"), "bytes").unwrap();
@@ -217,7 +217,7 @@ fn who_reads_the_summary_no_more_has_the_image_all_the_same() {
 }
 
 #[test]
-fn a_packed_archive_whose_checksum_is_wrong_is_told_and_nothing_is_made() {
+fn a_compressed_archive_with_a_wrong_checksum_is_reported_and_no_image_is_created() {
     if !require(&[Oracle::Program("gzip")]) {
         return;
     }
@@ -271,7 +271,7 @@ fn a_file_that_is_made_when_it_is_read_has_the_bytes_that_it_gives() {
     for name in ["added", "said", "copied"] {
         assert_eq!(bench.run(&format!("cat disk.img:/{name}"), 0).0, version, "{name}");
     }
-    // Nothing is at its beginning.
+    // The file has no bytes at its start.
     let (_, said) =
         bench.run("build endless.img --add /proc/self/mem:/m --from list.mtree --contents /proc", 1);
     assert!(said.contains("cannot store '/proc/self/mem': input/output error"), "{said}");
@@ -284,7 +284,7 @@ fn a_number_that_no_owner_has_is_not_mapped() {
     for map in ["0:4294967295", "4294967295:0", "0:4294967290:6"] {
         let (_, said) = bench.run(&format!("build disk.img --from tree --map-uid {map}"), 1);
         assert!(
-            said.contains("invalid map uid") && said.contains("(try 1000:0 or 0:100000:65536)"),
+            said.contains("for --map-uid\n  help: write a value such as 1000:0 or 0:100000:65536"),
             "{said}"
         );
     }

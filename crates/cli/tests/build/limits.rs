@@ -1,4 +1,4 @@
-//! Manifests that are packed, that never end, and that name what is not theirs.
+//! Manifests that are packed, that never end, and that name files of others.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -70,8 +70,8 @@ fn a_manifest_names_contents_in_its_own_directory_and_in_those_that_are_allowed(
         write(size, contents);
         for source in ["manifests/m.mtree", "dump:manifests/m.dump"] {
             let (_, said) = bench.run(&format!("build disk.img --from {source}"), 1);
-            let told = "is outside of the directory of the manifest; --contents DIR allows another";
-            assert!(said.contains(told), "{contents}, {source}: {said}");
+            let reported = "is outside of the directory of the manifest; --contents DIR allows another";
+            assert!(said.contains(reported), "{contents}, {source}: {said}");
         }
     }
     for (size, contents, words) in [(sub, "sub/file", "manifests/sub"), (far, elsewhere, "elsewhere")] {
@@ -81,14 +81,14 @@ fn a_manifest_names_contents_in_its_own_directory_and_in_those_that_are_allowed(
             assert_eq!(bench.run("cat disk.img:/f", 0).0, words);
         }
     }
-    // A disk names them in its file, from its own directory.
+    // The layout file of a disk names manifests relative to its directory.
     let layout = "[[partition]]\ntype = \"linux-generic\"\ncontent = \"ext2\"\nfrom = \"m.mtree\"\ncontents = \"../elsewhere\"\n";
     fs::write(folder.join("disk.toml"), layout).unwrap();
     bench.run("build -q whole.img --disk manifests/disk.toml", 0);
     assert_eq!(text(&bench.command("cat whole.img:/f").output().unwrap().stdout), "elsewhere");
 }
 
-/// A file `tree/hole` that ends with a word, after a hole of `hole` bytes.
+/// Creates a file `tree/hole` that ends with a word after a hole of `hole` bytes.
 fn with_hole(bench: &Bench, hole: u64) {
     use std::os::unix::fs::FileExt;
     fs::create_dir_all(bench.path("tree")).unwrap();
@@ -138,7 +138,7 @@ fn a_file_that_is_too_large_for_fat_is_named() {
         }
     }
     bench.run("build -q -t exfat disk.img --from hole.tar", 0);
-    // The bytes of such a file are zeros in a format without holes.
+    // In a format without holes the bytes of such a file are zeros.
     with_hole(&bench, 100 << 20);
     bench.run("build -F -q -t vfat disk.img --from hole.tar", 0);
     bench.run("cp disk.img:/hole back", 0);

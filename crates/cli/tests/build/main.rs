@@ -1,5 +1,6 @@
-//! `obento build`, run as a person would; e2fsck and the kernel judge what it makes.
+//! `obento build` as a user runs it; e2fsck and the kernel judge the images.
 
+mod formats;
 mod hostile;
 mod limits;
 mod oci;
@@ -44,7 +45,7 @@ impl Bench {
         command
     }
 
-    /// Expects this code, and answers what was said on standard output and error.
+    /// Expects this exit code, and returns standard output and error.
     #[track_caller]
     fn run(&self, line: &str, code: i32) -> (String, String) {
         let output = self.command(line).output().unwrap();
@@ -53,7 +54,7 @@ impl Bench {
         (out, err)
     }
 
-    /// Expects that nothing is said but that a tree with every time that there is holds files of the future.
+    /// Expects no message except that a tree with every possible time contains files of the future.
     #[track_caller]
     fn quietly(&self, line: &str) {
         let (out, err) = self.run(line, 0);
@@ -61,7 +62,7 @@ impl Bench {
         assert!(out.is_empty() && err.lines().all(is_known), "{line}: {out}{err}");
     }
 
-    /// A folder with everything that a file system can hold.
+    /// Creates a folder with everything that a file system can store.
     fn tree(&self) -> PathBuf {
         let tree = self.path("tree");
         fs::create_dir(&tree).unwrap();
@@ -74,7 +75,7 @@ impl Bench {
         call("e2fsck", ["-fn".as_ref(), self.path(name).as_os_str()]).unwrap();
     }
 
-    /// What the kernel sees in an image, without lost+found.
+    /// Returns what the kernel shows of an image, without lost+found.
     fn kernel(&self, name: &str) -> Entries {
         let spec = ImageSpec { name: "built", ..matrix::base("built", &["-t", "ext4"], SPEC) };
         let mut entries = kernel_entries(&self.path(name), &spec).unwrap();
@@ -94,7 +95,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What GNU tar sees in a folder.
+/// Returns what GNU tar shows of a folder.
 fn entries_of(bench: &Bench, folder: &Path) -> Entries {
     let tar = bench.path("expected.tar");
     tar_of(folder, &tar).unwrap();
@@ -124,7 +125,7 @@ fn an_image_of_a_folder_is_what_the_kernel_reads_in_it_whatever_the_type() {
         bench.quietly(&line);
         let mut expected = expected.clone();
         if options.contains("bigalloc") {
-            // There holes begin and end with clusters.
+            // Holes of this format begin and end with clusters.
             expected.values_mut().for_each(|entry| entry.map = None);
         }
         bench.expect_same(&expected, name);
@@ -147,7 +148,7 @@ fn an_archive_gives_the_same_image_however_it_is_packed() {
     for name in ["gzip.img", "zstd.img"] {
         assert!(fs::read(bench.path(name)).unwrap() == plain, "{name}");
     }
-    // GNU tar keeps no sockets.
+    // GNU tar does not store sockets.
     bench.expect_same(&expected, "plain.img");
 }
 
@@ -173,7 +174,7 @@ fn two_copies_of_a_tree_make_the_same_bytes_wherever_and_whenever() {
     }
     let mut second = bench.command("build two.img --from two --verify -q --threads 4");
     second.env("TZ", "Asia/Tokyo").env("LC_ALL", "tr_TR.UTF-8");
-    // A shell sets the umask, which a command inherits.
+    // A shell sets the umask, which the command inherits.
     let shell = Command::new("sh")
         .arg("-c")
         .arg("umask 077; exec \"$0\" \"$@\"")
@@ -194,7 +195,7 @@ fn two_copies_of_a_tree_make_the_same_bytes_wherever_and_whenever() {
     assert_ne!(uuid("one.img"), uuid("three.img"));
 }
 
-/// Gives everything below `root` the same time, so that only what should differ differs.
+/// Sets the same time for everything below `root`, so that only the intended differences remain.
 fn set_times(root: &Path) {
     for entry in fs::read_dir(root).unwrap().flatten() {
         if entry.file_type().unwrap().is_dir() {
@@ -208,14 +209,15 @@ fn set_times(root: &Path) {
     File::open(root).unwrap().set_modified(time).unwrap();
 }
 
-/// Puts the program at `path`, for who may not reach where it is. Another process copies it: a file that any thread's child holds open for
-/// writing, be it for the moment before that child is another program, cannot be executed.
+/// Copies the program to `path`, for users who may not enter its folder. Another process copies it: a file
+/// that a child of this process holds open for writing, even for the moment before its exec(2), cannot be
+/// executed.
 fn copy_of_obento(path: &Path) {
     call("cp", [env!("CARGO_BIN_EXE_obento").as_ref(), path.as_os_str()]).unwrap();
 }
 
 #[test]
-fn nobody_in_particular_builds_what_belongs_to_root() {
+fn an_ordinary_user_builds_files_that_belong_to_root() {
     if !require(JUDGES) {
         return;
     }
@@ -234,7 +236,7 @@ fn nobody_in_particular_builds_what_belongs_to_root() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_all_of_it_and_nothing_is_made() {
+fn all_unreadable_files_are_named_and_no_image_is_created() {
     if !require(&[Oracle::Root]) {
         return;
     }
@@ -328,7 +330,7 @@ fn layers_of_an_oci_image_hide_what_is_below_them() {
 }
 
 #[test]
-fn manifests_say_what_no_right_is_needed_for_and_override_what_is_there() {
+fn manifests_need_no_rights_and_override_existing_entries() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();
     fs::write(bench.path("tree/su"), "#!").unwrap();
@@ -400,7 +402,10 @@ fn a_hostile_archive_leads_nowhere() {
         said(build(&[("a", Symlink, "b"), ("b", Symlink, "a"), ("a/c", Regular, "")]))
             .contains("too many links")
     );
-    assert!(said(build(&[("d", Directory, ""), ("e", Link, "d")])).contains("another name of a directory"));
+    assert!(
+        said(build(&[("d", Directory, ""), ("e", Link, "d")]))
+            .contains("a hard link to a directory is not possible")
+    );
     assert!(!bench.path("disk.img").exists());
     // Links that lead up end at the root of the image.
     let links = [
@@ -417,7 +422,7 @@ fn a_hostile_archive_leads_nowhere() {
 }
 
 #[test]
-fn a_size_that_does_not_suffice_is_told_with_one_that_does() {
+fn an_insufficient_size_is_reported_with_a_sufficient_one() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();
     fs::write(bench.path("tree/big"), vec![7; 20 << 20]).unwrap();
@@ -439,7 +444,7 @@ fn a_size_that_does_not_suffice_is_told_with_one_that_does() {
 }
 
 #[test]
-fn files_of_the_future_are_told_unless_the_time_is_settled() {
+fn files_with_future_times_are_reported_unless_the_time_is_given() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();
     fs::write(bench.path("tree/file"), "bytes").unwrap();
@@ -473,7 +478,7 @@ fn an_image_within_its_own_source_is_left_out_when_it_is_built_again() {
     let (first, _) = build("--threads 2");
     let (again, said) = build("--threads 2 -F");
     assert!(first == again);
-    assert!(said.contains("tree/disk.img: is the image that is replaced, and was left out"), "{said}");
+    assert!(said.contains("tree/disk.img: skipped, because the build replaces this image"), "{said}");
 }
 
 #[test]
@@ -491,7 +496,7 @@ fn numbers_that_no_image_can_hold_are_refused() {
 }
 
 #[test]
-fn formats_without_a_builder_of_their_own_say_what_suffices_too() {
+fn formats_without_a_builder_report_a_sufficient_size_too() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();
     for at in 0..20 {
@@ -617,7 +622,8 @@ fn a_volume_with_fewer_inodes_in_its_first_group_than_every_volume_has_keeps_the
     }
 }
 
-/// Starts to build `disk.img` in `folder` from a pipe, writes a part of a file to it, sends it a signal, and waits.
+/// Starts to build `disk.img` in `folder` from a pipe, writes a part of a file to the pipe, sends the process
+/// a signal, and waits.
 fn interrupt(bench: &Bench, folder: &Path, build: &str, signal: &str) -> std::process::ExitStatus {
     let build = bench.command(build);
     // A parent such as nohup(1) may ignore signals, and every program inherits that.
@@ -626,7 +632,7 @@ fn interrupt(bench: &Bench, folder: &Path, build: &str, signal: &str) -> std::pr
     let mut child = command.current_dir(folder).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(header_of_a_file(100 << 20).as_bytes()).unwrap();
-    // More than a pipe holds, so that it is at work.
+    // More than the pipe can contain, so that the process has started to read.
     stdin.write_all(&vec![1; 8 << 20]).unwrap();
     call("kill", ["-s", signal, &child.id().to_string()]).unwrap();
     child.wait().unwrap()
@@ -658,7 +664,7 @@ fn a_build_that_is_interrupted_leaves_nothing() {
 }
 
 #[test]
-fn where_no_file_is_without_a_name_a_signal_takes_the_unfinished_one_away() {
+fn without_unnamed_files_a_signal_removes_the_unfinished_file() {
     if !require(&[Oracle::Root, Oracle::Fuse]) {
         return;
     }
@@ -678,7 +684,7 @@ fn where_no_file_is_without_a_name_a_signal_takes_the_unfinished_one_away() {
     let again = bench.command("build -F host/disk.img --from tree -q --verify").output().unwrap();
     let names: Vec<_> = fs::read_dir(&host).unwrap().flatten().map(|entry| entry.file_name()).collect();
     bench.run("umount host", 0);
-    // What is killed leaves its file, which the next one there takes away.
+    // A killed build leaves its file, which the next build there removes.
     assert_eq!(left, [(Some(2), 0), (Some(15), 0), (Some(9), 1), (Some(1), 0)]);
     assert!(
         built.status.success() && again.status.success(),

@@ -1,4 +1,4 @@
-//! Images of containers: archives of them, what their descriptors promise, and what AUFS left in layers.
+//! Images of containers: archives of them, the promises of their descriptors, and remains of AUFS in layers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tar::EntryType;
 
 use super::{Bench, text};
 
-/// A path, a type, where it leads, and its bytes.
+/// A path, a type, a link target, and the bytes.
 type Member<'m> = (&'m str, EntryType, &'m str, &'m str);
 
 fn layer(members: &[Member<'_>]) -> Vec<u8> {
@@ -37,7 +37,7 @@ fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A layout in a folder, as its blobs are added.
+/// A layout in a folder, to which blobs are added.
 struct Layout(PathBuf);
 
 impl Layout {
@@ -60,7 +60,7 @@ impl Layout {
             .unwrap();
     }
 
-    /// The descriptor of a manifest with these layers.
+    /// Returns the descriptor of a manifest with these layers.
     fn manifest(&self, diff_ids: &[String], layers: &[String]) -> String {
         let ids: Vec<String> = diff_ids.iter().map(|id| format!("\"sha256:{id}\"")).collect();
         let config = format!("{{\"rootfs\":{{\"type\":\"layers\",\"diff_ids\":[{}]}}}}", ids.join(","));
@@ -81,7 +81,7 @@ fn gzipped(bytes: &[u8], folder: &Path) -> Vec<u8> {
     call("gzip", ["-cn".as_ref(), path.as_os_str()]).unwrap().stdout
 }
 
-/// The files of an image, with their bytes.
+/// Returns the files of an image with their bytes.
 fn files(bench: &Bench, image: &str) -> Vec<String> {
     let found = bench.run(&format!("find {image}:/ -not -name lost+found -printf %P=%n\\n"), 0).0;
     found.lines().filter(|line| !line.starts_with('=')).map(str::to_owned).collect()
@@ -99,7 +99,7 @@ fn an_image_in_an_archive_is_read_as_its_directory_is() {
     let packed = gzipped(&layers[1], &bench.path(""));
     let descriptors = [layout.blob(LAYER, &layers[0]), layout.blob(GZIPPED, packed)];
     layout.index(&layout.manifest(&ids, &descriptors));
-    // The same as old `docker save` writes it: a directory for each layer, equal ones as links.
+    // The same in the format of old `docker save`: a directory for each layer, and links for equal layers.
     let saved = bench.path("saved");
     for (at, bytes) in layers.iter().enumerate() {
         fs::create_dir_all(saved.join(format!("{at}"))).unwrap();
@@ -127,13 +127,13 @@ fn an_image_in_an_archive_is_read_as_its_directory_is() {
         }
     }
     fs::write(bench.path("words"), b"hello".repeat(300)).unwrap();
-    assert!(bench.run("build no.img --from oci:words", 1).1.contains("this is not a tar archive"));
+    assert!(bench.run("build no.img --from oci:words", 1).1.contains("not a tar archive"));
     let limited = bench.run("build no.img --from oci:image.tar.gz --max-unpacked 4k", 1).1;
     assert!(limited.contains("--max-unpacked SIZE allows more"), "{limited}");
 }
 
 #[test]
-fn what_an_image_promises_of_its_blobs_is_checked() {
+fn the_digests_of_an_image_are_checked() {
     let bench = Bench::new();
     let layout = Layout::new(bench.path("image"));
     let (tar, other) = (layer(&[file("a", "1")]), layer(&[file("b", "1")]));
@@ -172,7 +172,7 @@ fn what_an_image_promises_of_its_blobs_is_checked() {
         let (_, said) = bench.run("build disk.img --from image", 1);
         assert!(said.contains(words), "{index}: {said}");
     }
-    // BuildKit puts what it attests beside the image.
+    // BuildKit adds attestations to the image.
     layout.index(&format!("{sound},{attestation}"));
     bench.run("build -q -t ext2 disk.img --from image", 0);
     assert_eq!(files(&bench, "disk.img"), ["a=1"]);
@@ -217,7 +217,7 @@ fn a_fifo_in_the_place_of_a_blob_is_refused_at_once() {
 }
 
 #[test]
-fn what_aufs_left_in_layers_is_no_file() {
+fn markers_of_aufs_in_layers_are_not_files() {
     let bench = Bench::new();
     let (dir, link) = (EntryType::Directory, EntryType::Link);
     let below = layer(&[file("old", "1"), ("d", dir, "", ""), file("d/kept", "2"), file("d/gone", "3")]);
@@ -244,7 +244,7 @@ fn what_aufs_left_in_layers_is_no_file() {
     if require(&[Oracle::Program("e2fsck")]) {
         bench.fsck("disk.img");
     }
-    // In an archive that is no layer they are files.
+    // In an archive that is not a layer they are files.
     bench.run("build -q -F -t ext2 disk.img --from tar:above.tar", 0);
     assert!(files(&bench, "disk.img").contains(&".wh..wh.orph/x=1".to_owned()));
 }

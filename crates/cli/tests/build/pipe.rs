@@ -1,5 +1,5 @@
-//! Archives from a pipe: the image is that of the same archive in a file, or, with `--stream`, its files are in the order in which
-//! they come.
+//! Archives from a pipe: the image equals that of the same archive in a file, or, with `--stream`, its files
+//! have the order of the archive.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use obento_testkit::oracle::{Oracle, program, require};
 
 use super::{Bench, JUDGES, entries_of, text};
 
-/// Builds from a pipe that gives `bytes` in pieces of `chunk` bytes. Answers what was said on standard error, if it failed.
+/// Builds from a pipe that returns `bytes` in pieces of `chunk` bytes. Returns standard error if that failed.
 #[track_caller]
 fn piped(bench: &Bench, line: &str, bytes: &[u8], chunk: usize) -> Result<(), String> {
     let mut command = bench.command(line);
@@ -25,7 +25,7 @@ fn piped(bench: &Bench, line: &str, bytes: &[u8], chunk: usize) -> Result<(), St
     if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
 }
 
-/// An archive of files with these names, lengths and bytes.
+/// Creates an archive of files with these names, lengths and bytes.
 fn archive(files: &[(&str, usize, u8)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, len, byte) in files {
@@ -83,7 +83,7 @@ fn an_archive_is_read_without_the_right_to_do_anything_else() {
     let mut command = bench.command("build disk.img --from -");
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // More than a pipe holds: when this was taken, some was read.
+    // More than the pipe can contain: when all was written, some was read.
     stdin.write_all(super::header_of_a_file(8 << 20).as_bytes()).unwrap();
     stdin.write_all(&vec![1; 4 << 20]).unwrap();
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
@@ -92,7 +92,7 @@ fn an_archive_is_read_without_the_right_to_do_anything_else() {
     drop(stdin);
     assert!(child.wait().unwrap().success());
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
-    // 2: a filter. A container may forbid those.
+    // 2: a filter. A container may forbid filters.
     assert!(status.contains("Seccomp:\t2") || status.contains("Seccomp:\t0"), "{status}");
 }
 
@@ -107,7 +107,7 @@ fn a_stream_gives_the_same_image_however_its_bytes_come() {
     piped(&bench, "build one.img --from - -q --stream", &tar, 1 << 20).unwrap();
     piped(&bench, "build two.img --from - -q --stream --threads 1", &tar, 777).unwrap();
     assert!(fs::read(bench.path("one.img")).unwrap() == fs::read(bench.path("two.img")).unwrap());
-    // What is in it is what it is by another way.
+    // The contents do not depend on the kind of source.
     fs::write(bench.path("all.tar"), &tar).unwrap();
     bench.run("build file.img --from all.tar -q", 0);
     assert_eq!(bench.run("diff -r one.img:/ file.img:/", 0).0, "");
@@ -140,7 +140,7 @@ fn an_archive_makes_the_same_image_from_a_pipe_and_from_a_file() {
 }
 
 #[test]
-fn what_later_sources_replace_of_a_pipe_leaves_no_byte_in_the_image() {
+fn files_of_a_pipe_that_later_sources_replace_leave_no_byte_in_the_image() {
     let bench = Bench::new();
     let secret = *b"SECRET!SECRET!SE";
     let mut tar = archive(&[
@@ -172,7 +172,7 @@ fn what_later_sources_replace_of_a_pipe_leaves_no_byte_in_the_image() {
 }
 
 #[test]
-fn a_size_that_a_pipe_does_not_fit_in_is_told_with_one_that_does() {
+fn a_size_too_small_for_a_pipe_is_reported_with_a_sufficient_one() {
     let bench = Bench::new();
     let tar = archive(&[("a", 9 << 20, 1), ("b", 30 << 20, 2), ("c", 1, 3)]);
     let said = piped(&bench, "build disk.img --from - --stream --size 20M", &tar, 1 << 20).unwrap_err();
@@ -199,7 +199,7 @@ fn a_stream_needs_hardly_more_than_a_directory() {
     let len = |name| fs::metadata(bench.path(name)).unwrap().len();
     fs::write(bench.path("all.tar"), &small).unwrap();
     bench.run("build -F -t ext2 file.img --from all.tar -q --minimize", 0);
-    // As little as can be: mke2fs makes no group of fewer than 50 blocks besides its own.
+    // The minimum: mke2fs creates no group of fewer than 50 blocks besides its metadata.
     assert!(len("file.img") <= 56 * 4096, "{}", len("file.img"));
     for (options, tar) in [
         ("--size 1M", &small),
@@ -224,7 +224,7 @@ fn a_stream_needs_hardly_more_than_a_directory() {
 }
 
 #[test]
-fn inodes_that_do_not_suffice_are_told_and_no_size() {
+fn insufficient_inodes_are_reported_without_a_size() {
     let bench = Bench::new();
     let names: Vec<String> = (0..500).map(|at| format!("file{at}")).collect();
     let tar = archive(&names.iter().map(|name| (name.as_str(), 5, 1)).collect::<Vec<_>>());
@@ -249,7 +249,7 @@ fn a_stream_over_many_groups_leaves_their_copies_where_they_are() {
         piped(&bench, &format!("build -F {options} -b 1024 disk.img --from - -q --stream"), &tar, 1 << 20)
             .unwrap();
         bench.fsck("disk.img");
-        // A copy of the super block is as good as the first.
+        // A copy of the super block is as good as the first one.
         let image = File::options().write(true).open(bench.path("disk.img")).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&image, &[0; 1024], 1024).unwrap();
         let mut command = program("e2fsck");

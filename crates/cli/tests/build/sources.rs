@@ -1,5 +1,5 @@
-//! Every kind of source gives the same tree, as the kernel reads it: names, types, owners, modes, times, attributes, links, content
-//! and, where the source has them, holes.
+//! Every kind of source produces the same tree, as the kernel reads it: names, types, owners, modes, times,
+//! attributes, links, contents and, if the source has them, holes.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,17 +13,17 @@ use obento_testkit::oracle::{Oracle, call, program, require, run};
 
 use super::{Bench, JUDGES, entries_of, text};
 
-/// What a kind of source has no words for.
+/// Metadata that a kind of source cannot express.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lacks {
     Nothing,
-    /// Where holes are.
+    /// Positions of holes.
     Holes,
-    /// Where holes are, and which names are of one file.
+    /// Positions of holes, and names of the same file.
     HolesAndLinks,
 }
 
-/// A tree as a source without those words has it.
+/// Returns the tree without the metadata that a source cannot express.
 fn without(entries: &Entries, lacks: Lacks) -> Entries {
     let mut all = entries.clone();
     if lacks != Lacks::Nothing {
@@ -40,7 +40,7 @@ fn original<'e>(entries: &'e Entries, link: &Entry) -> &'e Entry {
     &entries[link.target.as_slice()]
 }
 
-/// The one comparison of these tests.
+/// Compares two trees. All tests of this file use it.
 #[track_caller]
 fn expect(bench: &Bench, expected: &Entries, lacks: Lacks, name: &str) {
     bench.fsck(name);
@@ -78,14 +78,14 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// An entry's type, and the numbers of a device.
+/// Returns the type of an entry, and the numbers of a device.
 fn kind(entry: &Entry) -> (&str, (u64, u64)) {
     let (kind, numbers) = entry.kind.split_once(' ').unwrap_or((&entry.kind, "0:0"));
     let (major, minor) = numbers.split_once(':').unwrap();
     (kind, (major.parse().unwrap(), minor.parse().unwrap()))
 }
 
-/// The tree as mtree(5) has it; contents are those of the folder `tree`.
+/// Returns the tree as mtree(5) describes it; contents are those of the folder `tree`.
 fn mtree(entries: &Entries) -> String {
     let mut all = String::from("#mtree\n");
     for (path, entry) in entries {
@@ -112,7 +112,7 @@ fn mtree(entries: &Entries) -> String {
     all
 }
 
-/// The tree as composefs-dump(5) has it.
+/// Returns the tree as composefs-dump(5) describes it.
 fn dump(entries: &Entries) -> String {
     let mut all = String::new();
     for (path, entry) in entries {
@@ -152,7 +152,8 @@ fn dump(entries: &Entries) -> String {
     all
 }
 
-/// An OCI layout whose index names two images by tag and platform, the second made of the layer `tar`.
+/// Creates an OCI layout whose index names two images by tag and platform, the second made of the layer
+/// `tar`.
 fn oci(bench: &Bench, tar: &Path) {
     let blobs = bench.path("image/blobs/sha256");
     fs::create_dir_all(&blobs).unwrap();
@@ -179,7 +180,7 @@ fn oci(bench: &Bench, tar: &Path) {
     fs::write(bench.path("image/oci-layout"), "{\"imageLayoutVersion\":\"1.0.0\"}").unwrap();
 }
 
-/// What is built, and what the source cannot say.
+/// The sources, and the metadata that each cannot express.
 const KINDS: &[(&str, &str, Lacks)] = &[
     ("folder", "--from tree --owner keep --xattrs", Lacks::Nothing),
     ("plain", "--from expected.tar", Lacks::Nothing),
@@ -194,7 +195,7 @@ const KINDS: &[(&str, &str, Lacks)] = &[
     ("added", "--add tree:/ --owner keep --xattrs", Lacks::Nothing),
 ];
 
-/// The sources of [`KINDS`] but for the folder itself.
+/// The sources of [`KINDS`] except the folder itself.
 fn sources(bench: &Bench, expected: &Entries) {
     for packer in ["gzip", "xz", "zstd"] {
         let file = bench.path("expected.tar");
@@ -225,7 +226,7 @@ fn every_kind_of_source_makes_the_tree_that_it_describes() {
     let output = piped.stdin(File::open(bench.path("expected.tar.zst")).unwrap()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     expect(&bench, &expected, Lacks::Nothing, "pipe.img");
-    // One of several has to be named, and by a name that there is.
+    // If there are several images, one must be named, and must exist.
     for (line, words) in [
         ("build x.img --from image", "it has 2 images; say which: old, linux/amd64, sha256:"),
         ("build x.img --from image --image linux/s390x", "it has 2 images; say which: "),
@@ -236,14 +237,14 @@ fn every_kind_of_source_makes_the_tree_that_it_describes() {
 }
 
 #[test]
-fn no_kind_of_source_tells_of_the_order_or_the_machine_that_it_was_made_in() {
+fn an_image_reveals_neither_the_order_of_its_sources_nor_the_machine() {
     let packers = [Oracle::Program("gzip"), Oracle::Program("xz"), Oracle::Program("zstd")];
     if !require(JUDGES) || !require(&packers) {
         return;
     }
     let (one, two) = (Bench::new(), Bench::new());
     let expected = entries_of(&one, &one.tree());
-    // The other copy has other inode numbers, and its archive the members in another order.
+    // The other copy has other inode numbers, and its archive has another order of members.
     let copied = run(program("cp").arg("-a").arg(one.path("tree")).arg(two.path("tree")));
     copied.unwrap();
     let mut command = program("tar");
@@ -267,10 +268,10 @@ fn no_kind_of_source_tells_of_the_order_or_the_machine_that_it_was_made_in() {
     }
 }
 
-/// Trees of the world, each a folder: see `cargo xtask build-campaign`.
+/// Large trees, each in a folder: see `cargo xtask build-campaign`.
 #[test]
 #[ignore = "takes trees that `cargo xtask build-campaign` fetches"]
-fn trees_of_the_world_are_what_the_kernel_reads_in_their_images() {
+fn trees_of_the_world_equal_what_the_kernel_reads_in_their_images() {
     let trees = std::env::var_os("OBENTO_BUILD_TREES").expect("OBENTO_BUILD_TREES names folders");
     assert!(require(JUDGES));
     for tree in std::env::split_paths(&trees) {

@@ -5,12 +5,12 @@ use std::fs;
 use super::{Bench, JUDGES, text};
 use obento_testkit::oracle::{Oracle, call, require};
 
-/// A value of `len` bytes, in base64.
+/// Returns a value of `len` bytes in base64.
 fn value(len: usize) -> String {
     "QUJD".repeat(len / 3)
 }
 
-/// Two files and a directory with one long value, one with several, and one with a short one.
+/// Creates two files and a directory with one long value, with several, and with a short one.
 fn manifest(len: usize) -> String {
     let (long, other) = (value(len), value(len + 300));
     format!(
@@ -36,8 +36,8 @@ fn values_longer_than_a_block_have_inodes_of_their_own_that_equal_ones_share() {
         let (_, found) = bench.run(&format!("check -n {name}"), 0);
         assert_eq!(found, "", "{name}");
         let get = |path: &str, attribute: &str| {
-            let told = bench.run(&format!("getfattr -n {attribute} -e text {name}:{path}"), 0).0;
-            told.split('"').nth(1).unwrap_or_default().to_owned()
+            let reported = bench.run(&format!("getfattr -n {attribute} -e text {name}:{path}"), 0).0;
+            reported.split('"').nth(1).unwrap_or_default().to_owned()
         };
         assert_eq!(get("/d/e", "user.other").len(), len + 300, "{name}");
         assert!(get("/b", "user.long") == "ABC".repeat(len / 3));

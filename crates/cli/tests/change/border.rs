@@ -1,4 +1,4 @@
-//! Moves between the host and images, and between two images, that fail, replace something or keep it.
+//! Moves between the host and images, and between two images, that fail, replace a file or preserve it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -75,7 +75,7 @@ fn a_directory_by_the_name_of_a_link_is_not_moved() {
 }
 
 #[test]
-fn what_a_move_replaces_is_the_link_itself_and_stays_until_the_copy_is_whole() {
+fn a_move_replaces_the_link_itself_and_only_after_the_copy_is_complete() {
     let Some(disk) = two() else { return };
     let at = disk.folder();
     disk.obento_with(&["write", "disk.img:/behind"], b"behind");
@@ -91,14 +91,14 @@ fn what_a_move_replaces_is_the_link_itself_and_stays_until_the_copy_is_whole() {
     disk.quietly(&["mv --backup=numbered old disk.img:/link"]);
     assert_eq!(disk.read("cat disk.img:/link disk.img:/link.~1~"), "newfile");
     disk.quietly(&["mv -b -T disk.img:/link old~"]);
-    // A backup of nothing is none.
+    // A backup of a missing file does not exist.
     disk.check("mv -vb old~ disk.img:/moved", 0, "moved 'old~' -> 'disk.img:/moved'\n", "");
     disk.check("mv -vb disk.img:/moved old~", 0, "moved 'disk.img:/moved' -> 'old~'\n", "");
     assert_eq!(fs::read_to_string(at.join("old~~")).unwrap(), "old");
 }
 
 #[test]
-fn what_a_killed_move_has_left_beside_its_target_goes_with_the_next_one() {
+fn the_next_move_removes_the_leftovers_of_a_killed_one() {
     let Some(disk) = two() else { return };
     disk.quietly(&["mkdir disk.img:/empty"]);
     let image = obento::Image::open(&disk.image(), &Default::default(), &Default::default()).unwrap();
@@ -114,7 +114,7 @@ fn what_a_killed_move_has_left_beside_its_target_goes_with_the_next_one() {
 }
 
 #[test]
-fn copies_keep_what_they_replace_as_told_on_both_sides() {
+fn copies_back_up_replaced_files_as_requested_on_both_sides() {
     let Some(disk) = two() else { return };
     let at = disk.folder();
     let write = |name: &str, text: &str| fs::write(at.join(name), text).unwrap();
@@ -133,7 +133,7 @@ fn copies_keep_what_they_replace_as_told_on_both_sides() {
          existing in --backup or VERSION_CONTROL\n"
     });
     assert_eq!(disk.obento(&["cp", "-nb", "f", "disk.img:/f"]).status.code(), Some(2));
-    // What was just copied is not what a backup may replace.
+    // A backup must not replace a file that was just copied.
     fs::create_dir(at.join("in")).unwrap();
     for name in ["g~", "g"] {
         write(&format!("in/{name}"), name);
@@ -145,7 +145,7 @@ fn copies_keep_what_they_replace_as_told_on_both_sides() {
 }
 
 #[test]
-fn a_file_of_somebodys_own_with_the_name_of_an_unfinished_copy_stays() {
+fn a_file_of_the_user_with_the_name_of_an_unfinished_copy_stays() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     fs::write(disk.folder().join("f"), "new").unwrap();
     disk.obento_with(&["write", "disk.img:/.obento-unfinished-copy"], b"mine");

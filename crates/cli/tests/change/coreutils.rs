@@ -1,5 +1,5 @@
-//! The same commands by coreutils in a kernel's mount and by obento in an image leave the same tree, say the same, and
-//! end alike.
+//! The same commands by coreutils in a kernel's mount and by obento in an image leave the same tree, print
+//! the same, and have the same exit status.
 
 use std::path::Path;
 use std::process::Output;
@@ -9,7 +9,7 @@ use obento_testkit::{Oracle, require};
 
 use crate::support::{Disk, text};
 
-/// Two images that start alike, one of them mounted.
+/// Two equal images, one of them mounted.
 struct Pair {
     kernel: Disk,
     mount: LoopMount,
@@ -26,7 +26,7 @@ impl Pair {
         Some(Self { kernel, mount, ours })
     }
 
-    /// Runs one line on both; `@/` stands for the root of either.
+    /// Runs one line on both; `@/` is the root.
     fn line(&self, line: &str) {
         let root = format!("{}/", self.mount.path().display());
         if let Some(path) = line.strip_prefix("> ") {
@@ -59,7 +59,7 @@ impl Pair {
         assert!(self.ours.obento_with(&["write", &format!("disk.img:/{path}")], &data).status.success());
     }
 
-    /// The kernel sees in our image what it sees in its own.
+    /// Compares what the kernel shows of both images.
     fn finish(self) {
         let mount = LoopMount::new(&self.ours.image(), "ro").unwrap();
         assert_eq!(tree_in(self.mount.path()), tree_in(mount.path()));
@@ -73,7 +73,7 @@ impl Pair {
     }
 }
 
-/// The lines that a command says of a folder, sorted.
+/// Returns the sorted output of a command in a folder.
 fn judged(command: &str, folder: &Path) -> Vec<String> {
     let mut words = command.split(' ');
     let output = program(words.next().unwrap()).args(words).current_dir(folder).output().unwrap();
@@ -92,7 +92,8 @@ fn tree_of(disk: &Disk) -> Vec<String> {
     tree(disk.obento(&["find", "disk.img:/", "-printf", FORMAT]))
 }
 
-/// Lines of a tree, sorted. Times of this year are those at which the test ran, and sizes of directories the format's.
+/// Sorts the lines of a tree. Times of this year are those of the test, and sizes of directories depend on
+/// the format.
 fn tree(output: Output) -> Vec<String> {
     let line = |line: &str| {
         let mut words: Vec<&str> = line.split(' ').collect();
@@ -112,7 +113,7 @@ fn tree(output: Output) -> Vec<String> {
     lines
 }
 
-/// One line a command; `_` is a space within a word.
+/// One line per command; `_` is a space within a word.
 const SCRIPT: &str = "\
 mkdir @/d
 mkdir @/d
@@ -318,7 +319,7 @@ lsattr @/d
 chattr +q @/d
 ";
 
-/// What is replaced and kept.
+/// Replaced and preserved files.
 const SCRIPT_OF_BACKUPS: &str = "\
 > @/a
 touch @/b @/c @/b2 @/c2 @/b3
@@ -369,11 +370,11 @@ fn a_script_of_coreutils_does_the_same_in_an_ext2_image() {
 }
 
 #[test]
-fn what_is_replaced_is_kept_as_coreutils_keeps_it() {
+fn replaced_files_are_backed_up_as_by_coreutils() {
     same_script(SCRIPT_OF_BACKUPS, Disk::new("16M", &[]));
 }
 
-/// What else judges attributes.
+/// Other programs that read attributes.
 fn has_attribute_tools() -> bool {
     require(&["setfacl", "getfacl", "setfattr", "getfattr", "chattr", "fallocate"].map(Oracle::Program))
 }

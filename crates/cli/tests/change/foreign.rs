@@ -8,10 +8,11 @@ use obento_testkit::{Oracle, require};
 
 use crate::support::{Disk, text};
 
-/// A number that no user here has.
+/// A user ID that no user of this system has.
 const OTHER: u32 = 12345;
 
-/// An image with a file, a directory `victim` with a file of the same name, and links of another user: `dir` to that directory and `file` to
+/// An image with a file, a directory `victim` with a file of the same name, and links of another user: `dir`
+/// to the directory and `file` to the file.
 /// that file.
 fn attacked() -> Option<(Disk, PathBuf)> {
     if !require(&[Oracle::Root]) {

@@ -8,12 +8,13 @@ use obento_testkit::{Oracle, require};
 
 use crate::support::{Disk, text};
 
-/// Whether there is anything to fill.
+/// Returns whether a small file system can be mounted.
 fn oracles() -> bool {
     require(&[Oracle::LoopMount, Oracle::Root])
 }
 
-/// A small file system of the host with an image in it that is larger, which `make` makes at a path, full.
+/// Creates a small file system of the host that contains a larger image and is full. `make` creates the
+/// image.
 fn filled(make: impl FnOnce(&Disk, &Path)) -> Option<Disk> {
     let disk = Disk::new("4M", &[])?;
     let mount = LoopMount::new(&disk.image(), "").unwrap();
@@ -33,7 +34,7 @@ fn filled(make: impl FnOnce(&Disk, &Path)) -> Option<Disk> {
 }
 
 #[test]
-fn a_full_disk_of_the_host_is_told_in_words_with_what_to_do_and_the_volume_stays_whole() {
+fn a_full_disk_of_the_host_is_reported_with_a_hint_and_the_volume_stays_intact() {
     if !oracles() {
         return;
     }
@@ -42,7 +43,7 @@ fn a_full_disk_of_the_host_is_told_in_words_with_what_to_do_and_the_volume_stays
         run(program("mke2fs").args(["-q", "-F", "-t", "ext4", "-J", "size=1"]).arg(inner)).unwrap();
     });
     let Some(disk) = made else { return };
-    // On a disk with room the journal brings back what was there.
+    // On a disk with free space, the journal restores the earlier contents.
     disk.check("sync inner.img:/", 0, "", "");
     let checked = run(program("e2fsck").args(["-f", "-n"]).arg(disk.folder().join("inner.img")));
     assert!(checked.is_ok(), "{checked:?}");
@@ -50,9 +51,9 @@ fn a_full_disk_of_the_host_is_told_in_words_with_what_to_do_and_the_volume_stays
 }
 
 #[test]
-fn other_formats_stay_whole_on_a_full_disk_of_the_host_too() {
-    let mend = ["check", "-y", "inner.img"].as_slice();
-    for (format, mend) in [("vfat", mend), ("exfat", mend), ("xv6", &["sync", "inner.img:/"])] {
+fn other_formats_stay_consistent_on_a_full_disk_of_the_host_too() {
+    let repair = ["check", "-y", "inner.img"].as_slice();
+    for (format, repair) in [("vfat", repair), ("exfat", repair), ("xv6", &["sync", "inner.img:/"])] {
         if !oracles() {
             return;
         }
@@ -62,9 +63,9 @@ fn other_formats_stay_whole_on_a_full_disk_of_the_host_too() {
             assert!(output.status.success(), "{format}: {}", text(&output.stderr));
         });
         let Some(disk) = made else { return };
-        // On a disk with room what was begun is mended, and what was there before is there.
-        let mended = disk.obento(mend);
-        assert!(matches!(mended.status.code(), Some(0 | 1)), "{format}: {mended:?}");
+        // On a disk with free space, unfinished changes are repaired, and the earlier files are present.
+        let repaired = disk.obento(repair);
+        assert!(matches!(repaired.status.code(), Some(0 | 1)), "{format}: {repaired:?}");
         let checked = disk.obento(&["check", "inner.img"]);
         assert_eq!(checked.status.code(), Some(0), "{format}: {checked:?}");
         let listed = disk.read("ls inner.img:/");

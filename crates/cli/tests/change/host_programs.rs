@@ -42,7 +42,7 @@ fn a_program_changes_a_file_which_keeps_all_but_its_contents() {
 }
 
 #[test]
-fn what_a_program_leaves_alone_is_not_written_and_its_exit_code_is_ours() {
+fn an_unchanged_copy_is_not_written_back_and_the_exit_code_of_the_program_is_ours() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     disk.obento_with(&["write", "disk.img:/f"], b"same");
     let ino = disk.read("stat -c %i disk.img:/f");
@@ -101,7 +101,7 @@ fn other_names_of_a_file_get_the_new_contents_too() {
     new.resize(500_000, 0);
     new.extend_from_slice(b"end\n");
     assert_eq!(disk.obento(&["cat", "disk.img:/g"]).stdout, new);
-    // What does not fit costs nothing of what was there.
+    // If the new contents do not fit, the old contents remain.
     let kept = tempfile::tempdir().unwrap();
     let fill = "head -c 9000000 /dev/zero | tr '\\0' x > {}";
     let mut command = disk.command(&["exec", "disk.img:/f", "--", "sh", "-c", fill]);

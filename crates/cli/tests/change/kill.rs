@@ -1,7 +1,7 @@
-//! Commands that are killed at random moments: e2fsck finds nothing wrong once it has replayed the journal, and every
-//! file is as before or as after.
+//! Commands that are killed at random times: e2fsck finds nothing wrong after it has replayed the journal,
+//! and every file has its old or its new contents.
 //!
-//! `OBENTO_SEED` repeats a run, as far as the machine's speed allows.
+//! `OBENTO_SEED` repeats a run, except for differences in speed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,29 +15,29 @@ use obento_testkit::oracle::program;
 
 use super::support::{Disk, text};
 
-/// How often a command is killed.
+/// The number of kills of each command.
 const MOMENTS: u64 = 50;
 const FILES: u64 = 150;
 /// Files of the host that are copied.
 const SOURCES: u64 = 60;
 
-/// A row of changes, and what may be found after a part of it.
+/// A sequence of changes, and the states that may follow a part of it.
 struct Plan {
     name: &'static str,
     args: fn() -> Vec<String>,
     check: Check,
-    /// What the same command makes of what was left.
+    /// The result of running the same command again.
     done: Check,
 }
 
-/// What is wrong with a volume and the folder of the host.
+/// The problems of a volume and of the folder of the host.
 type Check = fn(&Volume, &Path) -> Result<(), String>;
 
 const PLANS: [Plan; 10] = [
     Plan {
         name: "rm -r",
         args: || words("rm -r disk.img:/tree"),
-        check: files_are_whole_or_gone,
+        check: files_are_complete_or_absent,
         done: |volume, _| expect(tree(volume, "/tree")?.is_empty(), "files are left"),
     },
     Plan {
@@ -97,7 +97,7 @@ const PLANS: [Plan; 10] = [
     Plan {
         name: "mv across",
         args: || words("mv -T source disk.img:/copy"),
-        check: source_or_copy_is_whole,
+        check: source_or_copy_is_complete,
         done: copy_is_whole,
     },
 ];
@@ -111,13 +111,13 @@ fn ln_words() -> Vec<String> {
     words("ln -t disk.img:/target").into_iter().chain(paths).collect()
 }
 
-/// What the file of this number holds.
+/// Returns the contents of the file with this number.
 fn content(number: u64) -> Vec<u8> {
     let len = usize::try_from(number * 137 % 9000).unwrap();
     (0..len).map(|at| (at as u64 * 7 + number) as u8).collect()
 }
 
-/// What replaces the contents of the first file.
+/// The new contents of the first file.
 fn new_content() -> Vec<u8> {
     (0..3 << 20_u32).map(|at: u32| (at / 3 % 251) as u8 + 1).collect()
 }
@@ -134,7 +134,7 @@ fn fill(image: &Path) {
     volume.close().unwrap();
 }
 
-/// The numbered files below `directory`.
+/// Returns the numbered files below `directory`.
 fn files(volume: &Volume, directory: &str) -> Result<BTreeMap<u64, Vec<u8>>, FsError> {
     if !volume.exists(directory)? {
         return Ok(BTreeMap::new());
@@ -159,7 +159,7 @@ fn expect_whole(files: &BTreeMap<u64, Vec<u8>>) -> Result<(), String> {
     }
 }
 
-fn files_are_whole_or_gone(volume: &Volume, _: &Path) -> Result<(), String> {
+fn files_are_complete_or_absent(volume: &Volume, _: &Path) -> Result<(), String> {
     expect_whole(&tree(volume, "/tree")?)
 }
 
@@ -238,7 +238,7 @@ fn copy_is_a_part(volume: &Volume, _: &Path) -> Result<(), String> {
     expect(files.iter().all(is_part), "a file holds what is not its own")
 }
 
-fn source_or_copy_is_whole(volume: &Volume, folder: &Path) -> Result<(), String> {
+fn source_or_copy_is_complete(volume: &Volume, folder: &Path) -> Result<(), String> {
     let copy = tree(volume, "/copy")?;
     if !copy.is_empty() {
         return is_all_of_it(&copy, SOURCES);
@@ -258,15 +258,15 @@ fn make_source(folder: &Path) {
     }
 }
 
-/// What e2fsck says of `image` once it has replayed the journal; orphans are the one thing that it has to mend.
+/// Returns what e2fsck reports for `image` after it has replayed the journal. Only orphans may need a repair.
 fn judge(image: &Path) -> Result<(), String> {
     let said = |args: &[&str]| {
         let output = program("e2fsck").args(args).arg(image).output().unwrap();
         (output.status.code(), format!("{}{}", text(&output.stdout), text(&output.stderr)))
     };
     let (code, replay) = said(&["-fy"]);
-    let mended = replay.lines().any(|line| line.contains("? yes"));
-    if mended || !matches!(code, Some(0 | 1)) {
+    let repaired = replay.lines().any(|line| line.contains("? yes"));
+    if repaired || !matches!(code, Some(0 | 1)) {
         return Err(format!("e2fsck -fy: {code:?}: {replay}"));
     }
     match said(&["-fn"]) {
@@ -275,7 +275,7 @@ fn judge(image: &Path) -> Result<(), String> {
     }
 }
 
-/// Runs `plan` and kills it after `moment`, if it takes so long. Answers how long it took.
+/// Runs `plan`, and kills it after `moment` if it is still running. Returns the duration.
 fn run(disk: &Disk, plan: &Plan, moment: Option<Duration>) -> Duration {
     make_source(disk.folder());
     let input = disk.folder().join("input");
@@ -319,7 +319,7 @@ fn a_command_that_is_killed_at_any_moment_leaves_a_whole_volume_and_files_old_or
     let whole = PLANS.map(|plan| {
         fs::copy(&original, disk.image()).unwrap();
         let whole = run(&disk, &plan, None);
-        // What a command says it did is on stable storage, and the volume is closed.
+        // A reported success is on stable storage, and the volume is closed.
         judge(&disk.image()).unwrap();
         whole
     });
@@ -347,8 +347,8 @@ fn a_command_that_is_killed_at_any_moment_leaves_a_whole_volume_and_files_old_or
     assert!(killed_midway > 0, "no moment fell into a change");
 }
 
-/// Runs `plan` once more on what was left: what was done the first time may be missing now, or there already, such as the
-/// target of a move whose source was about to go.
+/// Runs `plan` once more. Files that the first run handled may be missing now, or exist already, such as the
+/// target of a move whose source was about to be removed.
 fn run_again(disk: &Disk, plan: &Plan) -> Result<(), String> {
     let input = fs::File::open(disk.folder().join("input")).unwrap();
     let output = disk.command(&(plan.args)()).stdin(input).output().unwrap();
@@ -364,13 +364,13 @@ fn run_again(disk: &Disk, plan: &Plan) -> Result<(), String> {
     }
 }
 
-/// Whether the volume was open when its user ended: `EXT4_FEATURE_INCOMPAT_RECOVER`.
+/// Returns whether the volume was open when its process ended: `EXT4_FEATURE_INCOMPAT_RECOVER`.
 fn needs_replay(image: &Path) -> bool {
     let bytes = fs::read(image).unwrap();
     bytes[1024 + 0x60] & 4 != 0
 }
 
-/// What obento reads, its own replay included.
+/// Returns the tree that obento reads, after its own replay.
 fn look(image: &Path, folder: &Path, check: Check) -> Result<(), String> {
     let image =
         Image::open(image, &Registry::default(), &Options::default()).map_err(|error| error.to_string())?;

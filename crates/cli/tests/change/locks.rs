@@ -1,4 +1,4 @@
-//! What several commands on one image do to each other.
+//! Several commands on one image at the same time.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use obento_testkit::{Oracle, require};
 
 use super::support::{Disk, text};
 
-/// A command that has the image open, and goes on when its standard input ends.
+/// A command that has the image open, and continues at the end of its standard input.
 fn hold(disk: &Disk, line: &str) -> Child {
     let mut command = disk.command(&line.split(' ').collect::<Vec<_>>());
     let mut child =
@@ -35,7 +35,7 @@ fn release(mut child: Child) {
 }
 
 #[test]
-fn an_image_that_is_being_changed_is_refused_and_the_message_says_who_and_what_to_do() {
+fn an_image_that_is_being_changed_is_refused_with_the_user_and_a_hint() {
     let Some(disk) = Disk::new("8M", &[]) else { return };
     disk.quietly(&["touch disk.img:/there"]);
     let holder = hold(&disk, "write disk.img:/slow");
@@ -45,15 +45,15 @@ fn an_image_that_is_being_changed_is_refused_and_the_message_says_who_and_what_t
         2,
         "",
         &format!(
-            "obento: disk.img: is being changed by {who}; try again when it has ended\n  \
-             help: use --no-lock to read it anyway; the result may mix old and new contents\n"
+            "obento: cannot read 'disk.img': it is being changed by {who}\n  help: try again after that process ends; \
+             use --no-lock to read it anyway; the result may mix old and new contents\n"
         ),
     );
     disk.check(
         "touch disk.img:/new",
         1,
         "",
-        &format!("obento: disk.img: cannot be changed: it is in use by {who}; try again when it has ended\n"),
+        &format!("obento: cannot change 'disk.img': it is in use by {who}\n  help: try again after that process ends\n"),
     );
     let forced = disk.obento(&["ls", "--no-lock", "disk.img:/there"]);
     assert_eq!(text(&forced.stdout), "disk.img:/there\n", "{}", text(&forced.stderr));
@@ -72,7 +72,7 @@ fn several_read_at_once_and_keep_changes_out() {
         "rm disk.img:/there",
         1,
         "",
-        &format!("obento: disk.img: cannot be changed: it is in use by {who}; try again when it has ended\n"),
+        &format!("obento: cannot change 'disk.img': it is in use by {who}\n  help: try again after that process ends\n"),
     );
     release(reader);
     disk.quietly(&["rm disk.img:/there"]);
@@ -101,7 +101,7 @@ fn changes_are_refused_where_reading_was_asked_for() {
 }
 
 #[test]
-fn a_mounted_image_is_not_changed_and_its_readers_are_told() {
+fn a_mounted_image_is_not_changed_and_its_readers_get_a_notice() {
     if !require(&[Oracle::LoopMount]) {
         return;
     }
@@ -111,13 +111,13 @@ fn a_mounted_image_is_not_changed_and_its_readers_are_told() {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        errors.starts_with("obento: disk.img: cannot be changed: it is in use by the loop device /dev/loop")
+        errors.starts_with("obento: cannot change 'disk.img': it is in use by the loop device /dev/loop")
     );
     assert!(errors.contains(&format!("unmount it: umount {}", mount.path().display())), "{errors}");
     let output = disk.obento(&["ls", "disk.img"]);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "lost+found\n".to_owned()));
     let errors = text(&output.stderr);
-    assert!(errors.contains("what is read may be old, new or a mixture of both"), "{errors}");
+    assert!(errors.contains("the data that is read may be old, new or a mixture of both"), "{errors}");
     mount.unmount().unwrap();
 }
 

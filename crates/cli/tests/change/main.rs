@@ -1,4 +1,4 @@
-//! The commands that change an image, run as a person would.
+//! The commands that change an image, as a user runs them.
 
 mod border;
 mod coreutils;

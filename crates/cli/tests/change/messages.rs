@@ -1,4 +1,4 @@
-//! What a person is told, and what nobody can do by accident.
+//! Messages for users, and protection against mistakes.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -31,11 +31,11 @@ const CHANGING: [&str; 19] = [
 ];
 
 #[test]
-fn a_forgotten_path_costs_nobody_a_file_of_the_host() {
+fn a_forgotten_path_overwrites_no_file_of_the_host() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     let victim = disk.folder().join("victim");
     std::fs::write(&victim, "precious").unwrap();
-    // `mv` may cross the border, and these are about the whole volume, in which they lose nothing.
+    // `mv` may move files out of the image; these tests are about the whole volume, in which no file is lost.
     let may = |command: &&str| ["mv", "sync", "trim"].contains(&command.split(' ').next().unwrap());
     for command in CHANGING.into_iter().filter(|command| !may(command)) {
         for operand in ["victim", "disk.img", "-"] {
@@ -57,6 +57,56 @@ fn a_forgotten_path_costs_nobody_a_file_of_the_host() {
 }
 
 #[test]
+fn a_reference_may_be_in_another_image_and_a_missing_one_is_named() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    std::fs::copy(disk.image(), disk.folder().join("other.img")).unwrap();
+    disk.quietly(&[
+        "touch disk.img:/g",
+        "truncate -s 5 other.img:/f",
+        "chmod 640 other.img:/f",
+        "chown 7:8 other.img:/f",
+        "touch -t 200001011200 other.img:/f",
+        "truncate -r other.img:/f disk.img:/g",
+        "chmod --reference=other.img:/f disk.img:/g",
+        "chown --reference=other.img:/f disk.img:/g",
+        "touch -r other.img:/f disk.img:/g",
+    ]);
+    disk.check("stat -c %a,%u,%g,%s,%Y disk.img:/g", 0, "640,7,8,5,946728000\n", "");
+    let missing = "obento: cannot open 'none.img': no such file\n  help: check the name, or write 'host:' before a host path \
+                   that contains ':/'\n";
+    for command in ["touch -r", "truncate -r", "chmod --reference", "chown --reference", "chgrp --reference"]
+    {
+        disk.check(&format!("{command} none.img:/f disk.img:/g"), 1, "", missing);
+    }
+}
+
+#[test]
+fn a_volume_without_attributes_says_so() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["mkfs -t vfat -q fat.img 4M", "touch fat.img:/f"]);
+    disk.check(
+        "setfattr -n user.a -v 1 fat.img:/f",
+        1,
+        "",
+        "obento: cannot set attribute 'user.a' of 'fat.img:/f': operation not supported\n  \
+         help: the file system has no extended attributes\n",
+    );
+    disk.check(
+        "setfacl -m u:7:rw fat.img:/f",
+        1,
+        "",
+        "obento: cannot set ACL on 'fat.img:/f': operation not supported\n  help: the file system has no ACLs\n",
+    );
+    disk.check(
+        "setfattr -n a -v 1 disk.img:/lost+found",
+        1,
+        "",
+        "obento: cannot set attribute 'a' of 'disk.img:/lost+found': operation not supported\n  \
+         help: the name of an attribute starts with user., trusted., security. or system.\n",
+    );
+}
+
+#[test]
 fn nothing_changes_while_the_environment_forbids_it() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     disk.quietly(&["mkdir disk.img:/a"]);
@@ -73,7 +123,7 @@ fn nothing_changes_while_the_environment_forbids_it() {
 }
 
 #[test]
-fn what_fails_is_named_and_the_rest_is_done() {
+fn failures_are_reported_and_the_rest_is_done() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     disk.check(
         "mkdir disk.img:/a disk.img:/no/b disk.img:/c",
@@ -133,7 +183,7 @@ fn the_root_is_not_removed_by_accident() {
 }
 
 #[test]
-fn patterns_name_what_is_there_and_never_what_is_made() {
+fn patterns_match_existing_files_and_never_new_ones() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     disk.quietly(&[
         "touch disk.img:/a.c disk.img:/b.c disk.img:/b.h disk.img:/*.c",
@@ -217,7 +267,7 @@ fn standard_input_becomes_a_file_or_its_end() {
 }
 
 #[test]
-fn a_full_volume_says_so_and_stays_whole() {
+fn a_full_volume_returns_no_space_and_stays_consistent() {
     let Some(disk) = Disk::new("1M", &["-N", "32", "-O", "^has_journal"]) else { return };
     let output = disk.obento_with(&["write", "disk.img:/f"], &vec![7; 4 << 20]);
     let errors = text(&output.stderr);
@@ -236,7 +286,7 @@ fn a_full_volume_says_so_and_stays_whole() {
     disk.quietly(&["rm -rf disk.img:/*", "mkdir disk.img:/d"]);
 }
 
-/// What creates one entry more in `disk.img`, in each way that there is.
+/// Commands that create one more entry in `disk.img`, one of each kind.
 fn ways_in(disk: &Disk) -> Vec<(&'static str, Vec<u8>)> {
     std::fs::write(disk.folder().join("file"), "text").unwrap();
     let tar = run(program("tar").current_dir(disk.folder()).args(["-cf", "-", "file"])).unwrap().stdout;
@@ -249,7 +299,7 @@ fn ways_in(disk: &Disk) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn what_ran_out_is_named_where_blocks_are_free() {
+fn the_exhausted_resource_is_named_if_blocks_are_free() {
     let Some(disk) = Disk::new("4M", &["-N", "16"]) else { return };
     let fill = |limit: usize| {
         let paths: Vec<_> = (0..limit).map(|n| format!("disk.img:/{n}")).collect();
@@ -283,7 +333,7 @@ fn what_ran_out_is_named_where_blocks_are_free() {
         fill(600);
         expect(kind, words, help);
     }
-    // What is checked at the end is ext4.
+    // The last check requires ext4.
     std::fs::remove_file(disk.image()).unwrap();
     disk.quietly(&["mkfs -q -t ext4 disk.img 4M"]);
 }

@@ -1,8 +1,8 @@
-//! The prompt over one image, as scripts use it.
+//! The prompt of `shell` as scripts use it.
 
 use crate::support::{Disk, text};
 
-/// Output, errors and exit code of a script on standard input.
+/// Returns output, errors and exit code of a script on standard input.
 fn script(disk: &Disk, args: &[&str], lines: &str) -> (String, String, Option<i32>) {
     let output = disk.obento_with(&[&["shell", "disk.img"], args].concat(), lines.as_bytes());
     (text(&output.stdout), text(&output.stderr), output.status.code())
@@ -74,7 +74,7 @@ fn the_exit_code_is_that_of_the_last_command_or_of_exit() {
 }
 
 #[test]
-fn what_a_command_reads_is_what_follows_in_the_script() {
+fn a_command_reads_the_following_lines_of_the_script() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     let (_, stderr, code) = script(&disk, &[], "write note\nthese lines\nare the file\n");
     assert_eq!((stderr.as_str(), code), ("", Some(0)));
@@ -97,7 +97,7 @@ fn an_image_that_must_not_change_can_still_be_looked_at() {
 }
 
 #[test]
-fn the_shell_starts_where_it_is_told_and_says_where_it_cannot() {
+fn the_shell_starts_in_the_given_directory_and_reports_an_invalid_one() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     disk.quietly(&["mkdir -p disk.img:/x/y"]);
     let output = disk.obento(&["shell", "disk.img:/x", "-c", "pwd; cd y; pwd; cd; pwd; cd none; pwd"]);

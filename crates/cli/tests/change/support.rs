@@ -1,4 +1,4 @@
-//! Images to change, on a disk and on a tmpfs of the host, and what is asked of them afterwards.
+//! Images to change, on a disk and on a tmpfs of the host, and their checks.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -9,21 +9,21 @@ use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
 use tempfile::TempDir;
 
-/// What every test of this kind needs.
+/// The oracles of these tests.
 pub const ORACLES: [Oracle; 2] = [Oracle::Program("mke2fs"), Oracle::Program("e2fsck")];
 
-/// A folder with an empty ext4 image, `disk.img`. When it goes, e2fsck has the last word.
+/// A folder with an empty ext4 image, `disk.img`. When it is dropped, e2fsck checks the image.
 pub struct Disk {
     folder: TempDir,
 }
 
 impl Disk {
-    /// An image of `size`, as mke2fs writes it, made with `options`; none where the oracles are missing.
+    /// Creates an image of `size` by mke2fs with `options`; `None` if an oracle is missing.
     pub fn new(size: &str, options: &[&str]) -> Option<Self> {
         Self::within(None, size, options)
     }
 
-    /// An image on the host's tmpfs, if it has one.
+    /// Creates an image on the host's tmpfs, if it has one.
     pub fn on_tmpfs(size: &str) -> Option<Self> {
         let shm = Path::new("/dev/shm");
         Self::within(shm.is_dir().then_some(shm), size, &[])
@@ -60,17 +60,17 @@ impl Disk {
         self.command(args).output().unwrap()
     }
 
-    /// Runs with `input`.
+    /// Runs a command with `input`.
     pub fn obento_with(&self, args: &[impl AsRef<OsStr>], input: &[u8]) -> Output {
         let mut command = self.command(args);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Whoever does not read all of it may close the pipe.
+        // A program that does not read everything may close the pipe.
         let _ = child.stdin.take().unwrap().write_all(input);
         child.wait_with_output().unwrap()
     }
 
-    /// Runs each of `lines`, words split at spaces, and expects silence and success.
+    /// Runs each of `lines`, words separated by spaces, and expects success without output.
     #[track_caller]
     pub fn quietly(&self, lines: &[&str]) {
         for line in lines {
@@ -81,7 +81,7 @@ impl Disk {
         }
     }
 
-    /// Runs a line, words split at spaces, and expects this code, output and errors.
+    /// Runs a line, words separated by spaces, and expects this code, output and errors.
     #[track_caller]
     pub fn check(&self, line: &str, code: i32, stdout: &str, stderr: &str) {
         let output = self.obento(&line.split(' ').collect::<Vec<_>>());
@@ -90,7 +90,7 @@ impl Disk {
         assert_eq!(output.status.code(), Some(code), "{line}");
     }
 
-    /// What a reading command says.
+    /// Returns the output of a reading command.
     #[track_caller]
     pub fn read(&self, line: &str) -> String {
         let output = self.obento(&line.split(' ').collect::<Vec<_>>());

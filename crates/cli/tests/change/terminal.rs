@@ -1,4 +1,4 @@
-//! The prompt as a person has it: on a terminal, which script(1) makes.
+//! The prompt on a terminal, which script(1) provides.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Stdio};
@@ -10,13 +10,13 @@ use obento_testkit::{Oracle, require};
 
 use crate::support::Disk;
 
-/// What no answer takes, however busy the machine is.
+/// A time limit that no reply exceeds on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const TAB: &str = "\t";
 const UP: &str = "\x1b[A";
 const LEFT: &str = "\x1b[D";
-/// Bracketed paste off and on: what ends a line, and what begins the next.
+/// Bracketed paste off and on: the end of a line, and the start of the next.
 const LINE_DONE: &str = "\x1b[?2004l\r\n";
 const NEXT_LINE: &str = "\x1b[?2004h";
 const CTRL_A: &str = "\x01";
@@ -28,18 +28,18 @@ struct Terminal {
     child: Child,
     keys: ChildStdin,
     shown: Receiver<Vec<u8>>,
-    /// All that was shown, and how far it was looked at.
+    /// All output, and the part that was examined.
     screen: Vec<u8>,
     seen: usize,
 }
 
 impl Terminal {
-    /// The prompt over the image of `disk`, whose first line it waits for.
+    /// Starts the prompt for the image of `disk`, and waits for its first line.
     fn new(disk: &Disk, args: &str) -> Self {
         let mut command = program("script");
-        // In place of the shell that runs it, which Ctrl-C would end, and with it the terminal.
+        // exec replaces the shell, which Ctrl-C would end, and the terminal with it.
         let line = format!("exec {} shell disk.img {args}", env!("CARGO_BIN_EXE_obento"));
-        // What the terminal shows is written out at once, and the exit code is that of the shell.
+        // Output is flushed immediately, and the exit code is that of the shell.
         command.args(["--quiet", "--flush", "--return", "--echo", "always", "--command", &line, "/dev/null"]);
         command
             .current_dir(disk.folder())
@@ -67,7 +67,7 @@ impl Terminal {
         self.keys.flush().unwrap();
     }
 
-    /// Waits until `text` is shown after what was waited for before; answers what came before it.
+    /// Waits until `text` appears in the new output. Returns the output before it.
     #[track_caller]
     fn expect(&mut self, text: &str) -> String {
         loop {
@@ -87,18 +87,19 @@ impl Terminal {
         }
     }
 
-    /// Types a line, and answers what is shown until the next prompt, which begins with `prompt`.
+    /// Types a line. Returns the output up to the next prompt, which begins with `prompt`.
     #[track_caller]
     fn line(&mut self, line: &str, prompt: &str) -> String {
         self.press(line);
         self.press("\r");
-        // The end of the line as it was edited: what follows is the command's, up to what prepares the next line.
+        // The end of the edited line: the output of the command follows, up to the preparation of the next
+        // line.
         self.expect(LINE_DONE);
         let shown = self.expect(prompt);
         shown.split(NEXT_LINE).next().unwrap_or_default().to_owned()
     }
 
-    /// Waits for the end; the exit code.
+    /// Waits for the end. Returns the exit code.
     fn end(mut self) -> Option<i32> {
         drop(self.keys);
         while let Ok(bytes) = self.shown.recv_timeout(PATIENCE) {
@@ -116,7 +117,7 @@ fn disk() -> Option<Disk> {
 fn a_line_is_edited_remembered_and_found_again_by_the_next_shell() {
     let Some(disk) = disk() else { return };
     let mut terminal = Terminal::new(&disk, "");
-    // A letter that was forgotten, in the middle and at the start.
+    // A missing letter in the middle, and at the start.
     terminal.press("kdir on");
     terminal.press(LEFT);
     terminal.press("X\x7f");
@@ -124,7 +125,7 @@ fn a_line_is_edited_remembered_and_found_again_by_the_next_shell() {
     terminal.press("m");
     assert_eq!(terminal.line("", "disk.img:/> "), "");
     assert_eq!(terminal.line("ls", "disk.img:/> "), "lost+found  on\r\n");
-    // The line before the last, again.
+    // The line before the last one again.
     terminal.press(UP);
     terminal.press(UP);
     assert!(terminal.line("e/two -p", "disk.img:/> ").is_empty());
@@ -153,7 +154,7 @@ fn the_tabulator_completes_commands_options_and_names_whatever_is_in_them() {
     assert!(made.status.success());
     disk.quietly(&["touch disk.img:/d/two.1 disk.img:/d/two.2"]);
     let mut terminal = Terminal::new(&disk, "");
-    // One command begins so; a space follows.
+    // One command begins with these letters; a space follows.
     terminal.press("trunc");
     terminal.press(TAB);
     terminal.expect("truncate ");
@@ -163,7 +164,7 @@ fn the_tabulator_completes_commands_options_and_names_whatever_is_in_them() {
     terminal.press("7 d/two.");
     terminal.press(TAB);
     assert_eq!(terminal.line("1", "disk.img:/> "), "");
-    // What several names share, then all of them.
+    // The common prefix of several names, then all of them.
     terminal.press("ls -d d/t");
     terminal.press(TAB);
     terminal.expect("d/two");
@@ -182,7 +183,7 @@ fn the_tabulator_completes_commands_options_and_names_whatever_is_in_them() {
     terminal.press(TAB);
     terminal.expect(r"d/two\ words/");
     assert_eq!(terminal.line("", "disk.img:/d/two words> "), "");
-    // Escapes reach the terminal as text, and the command as they are.
+    // Escapes reach the terminal as text, and the command unchanged.
     terminal.press("rmdir /a");
     terminal.press(TAB);
     let edited = terminal.expect(r"a$'\033'\[31m$'\342'$'\200'$'\256'b/");
@@ -210,7 +211,7 @@ fn errors_end_no_shell_and_control_d_does_with_the_last_status() {
 }
 
 #[test]
-fn control_c_abandons_a_line_and_stops_a_command_and_the_image_stays_open_and_whole() {
+fn control_c_discards_a_line_or_stops_a_command_and_the_image_stays_open_and_consistent() {
     let Some(disk) = disk() else { return };
     disk.quietly(&["mkdir disk.img:/d"]);
     let mut terminal = Terminal::new(&disk, "");
@@ -224,12 +225,12 @@ fn control_c_abandons_a_line_and_stops_a_command_and_the_image_stays_open_and_wh
     terminal.expect("half a li");
     terminal.press(CTRL_C);
     assert!(terminal.expect("disk.img:/> ").contains("obento: interrupted; completed changes stay\r\n"));
-    // One that ends only if it is stopped.
+    // A command that ends only if it is stopped.
     terminal.press("truncate -s 3T big; echo; cp big host:/dev/null; mkdir never\r");
     terminal.expect("unrecognized subcommand 'echo'");
     terminal.press(CTRL_C);
     assert!(terminal.expect("disk.img:/> ").contains("interrupted"));
-    // A program of the host's.
+    // A program of the host.
     terminal.press("touch f; exec f -- sh -c 'echo runs; read line' || mkdir failed\r");
     terminal.expect("runs\r\n");
     terminal.press(CTRL_C);
@@ -237,7 +238,7 @@ fn control_c_abandons_a_line_and_stops_a_command_and_the_image_stays_open_and_wh
     assert_eq!(terminal.line("ls -1", "disk.img:/> "), "big\r\nd\r\nf\r\nlost+found\r\n");
     terminal.press(CTRL_D);
     assert_eq!(terminal.end(), Some(0));
-    // Neither locked nor to be replayed: e2fsck, too, has nothing to say.
+    // The image is neither locked nor in need of a replay: e2fsck reports nothing, either.
     disk.fsck();
     assert_eq!(
         disk.read("ls disk.img:/ disk.img:/d"),
@@ -253,7 +254,7 @@ fn control_c_stops_a_command_and_not_the_kernel_that_has_the_image_open() {
     let Some(disk) = disk() else { return };
     let mut terminal = Terminal::new(&disk, "--engine linux");
     assert_eq!(terminal.line("mkdir before", "disk.img:/> "), "");
-    // While no line is edited, the key is a signal for all of the terminal's foreground.
+    // While no line is edited, the key sends a signal to all foreground processes of the terminal.
     terminal.press("ls -1; write note; mkdir never\r");
     terminal.expect("before\r\nlost+found\r\n");
     terminal.press("half a li");

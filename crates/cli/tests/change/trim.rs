@@ -1,4 +1,4 @@
-//! Free space goes back to the host.
+//! Discarding of free space.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -23,7 +23,7 @@ fn trims(disk: Option<Disk>) {
     disk.fsck();
     assert!(allocated(&disk) + 5_500_000 < before, "{} of {before} bytes are left", allocated(&disk));
     assert!(disk.obento(&["cat", "disk.img:/kept"]).stdout == data);
-    // What was given back can be had again.
+    // The discarded space can be used again.
     assert!(disk.obento_with(&["write", "disk.img:/again"], &data).status.success());
     assert!(disk.obento(&["cat", "disk.img:/again"]).stdout == data);
 }

@@ -8,7 +8,7 @@ use obento_testkit::oracle::{LoopMount, call};
 
 use crate::Bench;
 
-const JUST_CREATED: &str = "this command has just created it";
+const JUST_CREATED: &str = "this command created it from another source";
 const EXT4: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")];
 
 /// A folder `s` with names that volumes without case take for one, as files and as directories.
@@ -132,7 +132,7 @@ fn sources_of_one_name_are_merged_and_do_not_overwrite_each_other() {
 }
 
 #[test]
-fn a_move_does_not_replace_what_the_same_command_has_just_moved() {
+fn a_move_does_not_replace_a_file_that_the_same_command_moved() {
     let Some(bench) = Bench::new(EXT4) else { return };
     bench.write("A/f", "a");
     bench.write("B/f", "b");

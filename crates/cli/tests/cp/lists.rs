@@ -186,7 +186,7 @@ fn names_in_a_list_are_those_of_the_image_that_the_archive_becomes() {
 }
 
 #[test]
-fn a_name_that_the_image_lacks_is_reported_and_nobody_gets_more() {
+fn a_name_that_the_image_lacks_is_reported_and_grants_nothing() {
     let Some(bench) = Bench::new(&[TOOLS, &[Oracle::LoopMount]].concat()) else { return };
     archive(&bench, false);
     bench.ext4("t.img", &[]);
@@ -203,7 +203,7 @@ fn a_name_that_the_image_lacks_is_reported_and_nobody_gets_more() {
 }
 
 #[test]
-fn a_number_in_the_list_of_an_archive_stands_for_a_name_that_the_image_lacks() {
+fn a_number_in_the_list_of_an_archive_replaces_a_name_that_the_image_lacks() {
     let Some(bench) = Bench::new(&[TOOLS, &[Oracle::LoopMount]].concat()) else { return };
     archive_of(
         &bench,

@@ -1,4 +1,4 @@
-//! Extended attributes that a volume stores and its kernel cannot read.
+//! Extended attributes that a volume stores and its kernel driver cannot read.
 
 use std::process::Output;
 
@@ -6,7 +6,7 @@ use obento_testkit::oracle::{Oracle, require};
 
 use crate::support::Bench;
 
-/// A tree with attributes, packed by `maker`; none without the programs.
+/// Creates a tree with attributes, packed by `maker`; `None` if the programs are missing.
 fn packed(maker: &'static str, line: &str) -> Option<Bench> {
     let oracles = ["linux.uml", "setfattr", maker].map(Oracle::Program);
     let bench = require(&oracles).then(Bench::new)?;
@@ -37,7 +37,7 @@ fn attributes_of_a_squashfs_that_the_kernel_hides_are_reported_as_lost_once_a_co
         assert_eq!(said.matches(LOST).count(), 1, "{line}: {said}");
         assert_eq!(output.status.code(), Some(code), "{line}: {said}");
     }
-    // All else is there.
+    // Everything else is present.
     bench.expect_equal("out", "%P %m %U %G %s %l %T@");
     // A command that needs no attributes loses none.
     for line in ["ls -l image:/", "cat image:/five", "cp -r image:/ plain", "find image:/ -name five"] {

@@ -1,4 +1,4 @@
-//! Images built of a tree, of types that other programs make and Linux fills.
+//! Images built from a tree, of types that other programs create and Linux fills.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use obento_testkit::oracle::{Oracle, require};
 
 use crate::support::{ALL, Bench};
 
-/// `check` runs where the image is `image`.
+/// Runs `check` in the folder of the image.
 fn builds(name: &str, maker: &'static str, check: Option<&str>) {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program(maker), Oracle::Root]) {
         return;
@@ -20,7 +20,7 @@ fn builds(name: &str, maker: &'static str, check: Option<&str>) {
     assert!(said.contains(&format!("image: {name}")) && said.contains(maker), "{said}");
     fs::create_dir(bench.path("out")).unwrap();
     bench.done("cp -a image:/. out/");
-    // What the programs themselves put there.
+    // Files that the programs themselves create.
     bench.shell("rm -rf out/lost+found out/.nilfs");
     bench.expect_equal("out", ALL);
     let inode = |name: &str| bench.shell(&format!("stat -c %i out/{name}"));
@@ -101,12 +101,13 @@ fn an_archive_that_has_a_name_twice_leaves_the_later_one() {
     }
 }
 
-/// Copies, imports and builds files of these days into what `make` makes in `image`, `lost` of which the type cannot keep.
+/// Copies, imports and builds files with present times into the image of `make`. The type cannot store `lost`
+/// of them.
 fn counts_times(kind: &str, make: &str, days: &[&str], lost: usize) {
     let bench = Bench::new();
     bench.shell("mkdir old && touch -d 2001-02-03T04:05:06.123456789 old/kept");
     for (at, day) in days.iter().enumerate() {
-        // Large enough to come alone, and small enough to come with others.
+        // Large enough to be sent alone, and small enough to be sent with others.
         let size = if at % 2 == 0 { "3M" } else { "3" };
         bench.shell(&format!("truncate -s {size} old/f{at} && touch -d {day} old/f{at}"));
     }
@@ -130,7 +131,7 @@ fn counts_times(kind: &str, make: &str, days: &[&str], lost: usize) {
     bench.done("mkdir image:/imported");
     expect(bench.command("import image:/imported").stdin(archive).output().unwrap(), "import");
     expect(bench.obento(&format!("build built -t {kind} --from old")), "build");
-    // It is the nearest that there is, as in Linux.
+    // The time is rounded to the nearest one that the type can store, as in Linux.
     let times = |path: &str| bench.done(&format!("stat -c %Y {path}"));
     let all = |folder: &str| (0..days.len()).map(|at| times(&format!("{folder}/f{at}"))).collect::<String>();
     assert_eq!(all("image:/copied"), all("image:/imported"));
@@ -143,7 +144,7 @@ fn times_that_a_type_cannot_hold_are_counted() {
         counts_times("jfs", "truncate -s 32M image && mkfs.jfs -q image", &days, 2);
     }
     if require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.minix")]) {
-        // Parts of seconds are lost to whoever keeps whole ones, and nobody counts them.
+        // A format with whole seconds loses the fractions, which are not reported.
         let days = ["1965-01-01", "2040-01-01T00:00:00.5"];
         counts_times("minix", "truncate -s 16M image && mkfs.minix image", &days, 1);
     }
@@ -177,7 +178,7 @@ fn rights_are_given_up_before_an_archive_is_read() {
     let mut command = bench.command("build image -t minix --from -");
     let mut build = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut pipe = build.stdin.take().unwrap();
-    // A pipe holds 64 KiB: whoever has more of it than that taken is being read.
+    // A pipe has room for 64 KiB. If more was written, the other side is reading.
     let (first, rest) = archive.split_at(200 << 10);
     pipe.write_all(first).unwrap();
     let status = fs::read_to_string(format!("/proc/{}/status", build.id())).unwrap();
@@ -191,7 +192,7 @@ fn rights_are_given_up_before_an_archive_is_read() {
 }
 
 #[test]
-fn what_cannot_be_built_leaves_nothing_and_says_why() {
+fn a_failed_build_leaves_nothing_and_reports_the_reason() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs"), Oracle::Program("mkfs.minix")]) {
         return;
     }
@@ -203,14 +204,15 @@ fn what_cannot_be_built_leaves_nothing_and_says_why() {
         assert!(!bench.path("image").exists(), "{line}");
     };
     refused("build image -t xfs --from tree --size 1M", "mkfs.xfs ended with exit code");
-    refused("build image -t minix --from tree --size 300k", "too few");
+    refused("build image -t minix --from tree --size 300k", "the files do not fit in ");
     refused("build image -t xfs --from tree --verify", "--verify is not supported");
+    refused("build image -t xfs --from tree --minimize", "--minimize is not available for XFS\n");
     refused(
         "build image -t xfs --from tree --uuid 00000000-0000-0000-0000-000000000001",
         "--uuid is not available for",
     );
     refused("build image -t minix --from tree -L name", "--label is not available for");
-    refused("build image -t erofs --from tree", "no program for creating erofs volumes is known");
+    refused("build image -t erofs --from tree", "obento supports no program that creates erofs volumes");
     fs::write(bench.path(&format!("tree/{}", "n".repeat(61))), "").unwrap();
     refused("build image -t minix --from tree", "name too long");
     let left = fs::read_dir(bench.path(".")).unwrap().count();

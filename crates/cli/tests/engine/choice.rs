@@ -1,10 +1,10 @@
-//! Who opens a volume can be chosen, and what both can open looks the same.
+//! The choice of the driver of a volume. Both drivers of a type show the same.
 
 use obento_testkit::oracle::{LoopMount, Oracle, require};
 
 use crate::support::Bench;
 
-/// What both engines say of `line`, which has a `{}` for the choice: native, and linux.
+/// Returns the outputs of both engines for `line`, which has a `{}` for the choice: native, and linux.
 fn both(bench: &Bench, line: &str) -> [String; 2] {
     ["native", "linux"].map(|engine| bench.done(&line.replace("{}", &format!("--engine {engine}"))))
 }
@@ -24,7 +24,7 @@ fn an_ext4_looks_the_same_by_the_kernel() {
         assert!(native.lines().count() > 4, "{native}");
         assert_eq!(native, linux, "{line}");
     }
-    // Another program of the same kernel sees what this one changes.
+    // Another program of the same kernel sees the changes of this one.
     bench.done("--engine linux mkdir image:/made");
     assert_eq!(bench.done("--engine native ls -d image:/made"), "image:/made\n");
     bench.shell("e2fsck -fn image");
@@ -40,7 +40,7 @@ fn a_vfat_looks_the_same_by_the_kernel_but_for_the_links_of_directories() {
     bench.shell("rm tree/link && mkfs.vfat image");
     bench.done("cp -r tree/ image:/");
     let fields = "%p_%y_%m_%U_%G_%s_%b_%T@\\n";
-    // Linux counts directories in a directory as links of it, and has the root made in 1970.
+    // Linux counts subdirectories as links of a directory, and sets the time of the root to 1970.
     for line in ["ls {} -l image:/tree/many", &format!("find {{}} image:/tree -printf {fields}")] {
         let [native, linux] = both(&bench, line);
         assert!(native.lines().count() > 400, "{native}");
@@ -56,7 +56,7 @@ fn a_vfat_looks_the_same_by_the_kernel_but_for_the_links_of_directories() {
 }
 
 #[test]
-fn what_obento_writes_to_a_fat_the_kernel_reads_and_the_other_way_round() {
+fn the_kernel_reads_fat_volumes_that_obento_wrote_and_the_reverse() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("fsck.fat")]) {
         return;
     }
@@ -70,7 +70,7 @@ fn what_obento_writes_to_a_fat_the_kernel_reads_and_the_other_way_round() {
     }
     let fields = "%P %y %s %Ts";
     let copy = "cp -r --preserve=timestamps";
-    // By their size of 12, 16 and 32 bits.
+    // FAT12, FAT16 and FAT32, by size.
     for size in ["8M", "64M", "600M"] {
         bench.done(&format!("mkfs -q -t vfat copied {size}"));
         bench.done(&format!("--engine native {copy} tree/ copied:/"));
@@ -87,7 +87,7 @@ fn what_obento_writes_to_a_fat_the_kernel_reads_and_the_other_way_round() {
 }
 
 #[test]
-fn the_native_engine_starts_no_kernel_and_says_what_would_open_the_volume() {
+fn the_native_engine_starts_no_kernel_and_names_the_option_that_opens_the_volume() {
     if !require(&[Oracle::Program("mkfs.jfs")]) {
         return;
     }
@@ -97,11 +97,11 @@ fn the_native_engine_starts_no_kernel_and_says_what_would_open_the_volume() {
     let output = bench.obento("--engine native ls image:/");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("JFS needs the kernel engine; omit `--engine native`\n"), "{said}");
+    assert!(said.contains("JFS needs the kernel engine\n  help: omit --engine native\n"), "{said}");
 }
 
 #[test]
-fn what_the_kernel_does_not_know_is_refused_where_only_it_may_open_volumes() {
+fn types_that_the_kernel_lacks_are_refused_if_only_the_kernel_may_open_volumes() {
     if !require(&[Oracle::Program("linux.uml")]) {
         return;
     }
@@ -133,7 +133,7 @@ fn the_memory_of_the_kernel_is_chosen_within_bounds() {
 }
 
 #[test]
-fn what_the_kernel_is_not_asked_for_is_refused_and_a_wrong_type_is_called_so() {
+fn unsupported_options_are_refused_and_a_wrong_type_is_named() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.jfs")]) {
         return;
     }
@@ -154,13 +154,10 @@ fn what_the_kernel_is_not_asked_for_is_refused_and_a_wrong_type_is_called_so() {
         assert!(said.contains(&format!("{what} ({name}), by the kernel engine, is not supported")), "{said}");
     }
     let said = complaint("-t xfs ls image:/");
-    assert!(
-        said.ends_with("; this is not a volume of this type; omit `--fs-type` to detect its type\n"),
-        "{said}"
-    );
+    assert!(said.ends_with("\n  help: omit --fs-type: the volume is not of this type\n"), "{said}");
 }
 
-/// A kernel shows the default one alone, from which the others cannot be reached.
+/// A kernel shows only the default subvolume, from which the others cannot be reached.
 #[test]
 fn all_subvolumes_of_a_btrfs_are_seen_whatever_its_default_and_each_can_be_the_root() {
     let oracles =

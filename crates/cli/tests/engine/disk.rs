@@ -1,4 +1,4 @@
-//! Disks with partitions of types that other programs make and Linux fills.
+//! Disks with partitions of types that other programs create and Linux fills.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ from = ["tree"]
 owner = "keep"
 "#;
 
-/// Where the partitions of `disk.img` lie, by what `--json` says of a build: first byte and length.
+/// Returns the partitions of `disk.img` from the JSON output of a build: first byte and length.
 fn places(said: &str) -> Vec<(u64, u64)> {
     let number = |line: &str, key: &str| -> u64 {
         let rest = line.split(&format!("\"{key}\":")).nth(1).unwrap();
@@ -56,7 +56,7 @@ fn a_disk_with_partitions_that_linux_fills_is_right_to_their_checks() {
     let said = bench.done("--json build disk.img --disk layout.toml");
     let places = places(&said);
     assert!(said.contains("\"file_system\":\"xfs\"") && places.len() == 4, "{said}");
-    // A size that nobody gave is the least that the program makes, or more.
+    // Without a given size, the partition has the least size that the program creates, or more.
     assert!(places[2].1 >= 300 << 20 && places[3].1 == 24 << 20, "{places:?}");
     for (number, out) in [(1, "native"), (3, "filled"), (4, "small")] {
         fs::create_dir(bench.path(out)).unwrap();
@@ -76,7 +76,7 @@ fn a_disk_with_partitions_that_linux_fills_is_right_to_their_checks() {
     let minix = cut(places[3], "cut.minix");
     call("fsck.minix", ["-f".as_ref(), minix.as_os_str()]).unwrap();
     bench.done("check disk.img@3");
-    // What is zeros takes no room: of the empty volume its log and little else is written.
+    // Zeros take no space: little of the empty volume is written besides its log.
     let used: u64 = bench.shell("du --block-size=1M disk.img | cut -f 1").trim().parse().unwrap();
     assert!(used < 200, "{used} MiB");
     if require(&[Oracle::Program("sfdisk")]) {
@@ -85,7 +85,7 @@ fn a_disk_with_partitions_that_linux_fills_is_right_to_their_checks() {
 }
 
 #[test]
-fn the_rest_of_a_disk_is_filled_and_who_the_disk_is_follows_from_the_trees() {
+fn the_rest_of_a_disk_is_filled_and_its_identity_follows_from_the_trees() {
     if !require(&["linux.uml", "mkfs.minix"].map(Oracle::Program)) {
         return;
     }
@@ -108,7 +108,7 @@ fn the_rest_of_a_disk_is_filled_and_who_the_disk_is_follows_from_the_trees() {
 }
 
 #[test]
-fn what_a_partition_cannot_be_is_told_with_its_line_and_leaves_nothing() {
+fn an_impossible_partition_is_reported_with_its_line_and_leaves_nothing() {
     if !require(&["linux.uml", "mkfs.xfs", "mkfs.minix"].map(Oracle::Program)) {
         return;
     }
@@ -131,11 +131,11 @@ fn what_a_partition_cannot_be_is_told_with_its_line_and_leaves_nothing() {
     refused(
         "content = \"erofs\"",
         "",
-        "'layout.toml:4': content: no program for creating erofs volumes is known",
+        "'layout.toml:4': content: obento supports no program that creates erofs volumes",
     );
     refused("content = \"xfs\"", "--verify", "--verify is not supported");
     refused("content = \"xfs\"\nsize = \"2M\"", "", "partition 1: mkfs.xfs ended with exit code");
-    refused("content = \"minix\"\nsize = \"1M\"", "", " bytes are too few for it");
+    refused("content = \"minix\"\nsize = \"1M\"", "", "the files do not fit in ");
     let left = fs::read_dir(bench.path(".")).unwrap().count();
     assert_eq!(left, 2, "the tree and the layout");
 }

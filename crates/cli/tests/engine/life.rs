@@ -1,4 +1,4 @@
-//! What is left when somebody is killed: nothing.
+//! Nothing remains after a process was killed.
 
 use std::fs;
 use std::io::Read as _;
@@ -12,10 +12,10 @@ use obento_testkit::oracle::{LoopMount, Oracle, require};
 
 use crate::support::Bench;
 
-/// How long something may take that is under way: a bound against a hang, and nothing to be measured.
+/// The time limit of an operation: a bound against hangs, not a measurement.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The processes that `parent` started, and those that they did.
+/// Returns the children of `parent`, and their children.
 fn processes_of(parent: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
@@ -35,12 +35,12 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 fn is_gone(pid: u32) -> bool {
-    // What has ended and waits to be asked for its code has no command any more.
+    // A process that ended and was not waited for has no command line.
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
         || !Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// A Btrfs in `image`.
+/// Creates a Btrfs volume in `image`.
 fn prepare() -> Option<Bench> {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mkfs.btrfs")]) {
         return None;
@@ -51,7 +51,7 @@ fn prepare() -> Option<Bench> {
     Some(bench)
 }
 
-/// `command` where nobody may have name spaces or any capability: as in many containers.
+/// Returns `command` without name spaces and capabilities, as in many containers.
 fn without_name_spaces(command: &Command) -> Command {
     let script =
         "echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all \"$0\" \"$@\"";
@@ -61,7 +61,7 @@ fn without_name_spaces(command: &Command) -> Command {
     confined
 }
 
-/// A shell that has the image open for change, and has shown that it does.
+/// Starts a shell that has the image open for changes, and has printed a prompt.
 fn shell_on(bench: &Bench) -> Child {
     shown(bench.command("shell image"))
 }
@@ -89,7 +89,7 @@ fn a_command_that_is_killed_leaves_no_process_and_no_lock() {
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until("the kernel outlives its command", || engine.iter().all(|pid| is_gone(*pid)));
-    // Nobody keeps the image, and it is whole.
+    // No process has the image open, and it is complete.
     bench.done("mkdir image:/next");
     bench.shell("btrfs check image");
 }
@@ -105,7 +105,7 @@ fn a_kernel_that_is_killed_is_an_error_and_leaves_nothing() {
 }
 
 #[test]
-fn a_kernel_that_is_killed_leaves_nothing_where_nobody_may_have_name_spaces() {
+fn a_killed_kernel_leaves_nothing_on_a_host_without_user_name_spaces() {
     let Some(bench) = prepare() else { return };
     for victim in 0..3 {
         kill_one_of(shown(without_name_spaces(&bench.command("shell image"))), victim);
@@ -114,7 +114,7 @@ fn a_kernel_that_is_killed_leaves_nothing_where_nobody_may_have_name_spaces() {
     }
 }
 
-/// Kills the warden of `child`, the inner one or the kernel, and sees all end.
+/// Kills the warden of `child`, the inner one or the kernel, and waits until all have ended.
 fn kill_one_of(mut child: Child, victim: usize) {
     let engine = processes_of(child.id());
     let killed = Command::new("kill").args(["-9", &engine[victim].to_string()]).status().unwrap();
@@ -125,14 +125,14 @@ fn kill_one_of(mut child: Child, victim: usize) {
 }
 
 #[test]
-fn a_kernel_that_root_starts_is_nobodys_and_has_no_files_of_who_started_the_command() {
+fn a_kernel_that_root_starts_runs_as_the_overflow_user_without_inherited_files() {
     let Some(bench) = prepare() else { return };
     if !rustix::process::geteuid().is_root() {
         return;
     }
     let secret = bench.path("secret");
     fs::write(&secret, "x").unwrap();
-    // The shell leaves it open to what it starts.
+    // The shell passes the descriptor on to the processes that it starts.
     let mut command = Command::new("sh");
     command.args(["-c", "exec 9< secret; exec \"$0\" shell image", env!("CARGO_BIN_EXE_obento")]);
     command.current_dir(bench.path("")).env("TZ", "UTC0");
@@ -157,7 +157,7 @@ fn a_kernel_that_root_starts_is_nobodys_and_has_no_files_of_who_started_the_comm
 }
 
 #[test]
-fn a_kernel_starts_whatever_files_may_be_made_and_wherever_its_program_lies() {
+fn a_kernel_starts_with_any_umask_and_any_place_of_its_program() {
     let Some(bench) = prepare() else { return };
     // New folders that their owner cannot enter.
     let ls = "exec \"$0\" ls image:/";
@@ -165,7 +165,7 @@ fn a_kernel_starts_whatever_files_may_be_made_and_wherever_its_program_lies() {
     command.args(["-c", &format!("umask 0177; {ls}"), env!("CARGO_BIN_EXE_obento")]);
     let output = command.current_dir(bench.path("")).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    // Where its root is made, and its memory lies.
+    // The folders of its root and of its memory.
     let place =
         tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir_in("/dev/shm");
     let Ok(place) = place else { return };
@@ -175,7 +175,7 @@ fn a_kernel_starts_whatever_files_may_be_made_and_wherever_its_program_lies() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// In a folder of root's alone: nobody, whom it is started as otherwise, could not enter it.
+/// The kernel is in a folder that only root can enter. The engine runs it as another user where that is possible.
 #[test]
 fn a_kernel_that_root_alone_may_start_is_started_by_root() {
     let Some(bench) = prepare() else { return };
@@ -186,7 +186,7 @@ fn a_kernel_that_root_alone_may_start_is_started_by_root() {
 }
 
 #[test]
-fn what_the_host_unmounts_is_held_by_no_kernel() {
+fn a_file_system_that_the_host_unmounts_is_not_held_by_a_kernel() {
     let Some(bench) = prepare() else { return };
     if !require(&[Oracle::LoopMount, Oracle::Root, Oracle::Program("mke2fs")]) {
         return;
@@ -197,7 +197,7 @@ fn what_the_host_unmounts_is_held_by_no_kernel() {
     let mut child = shell_on(&bench);
     let engine = processes_of(child.id());
     assert!(engine.len() >= 3, "{engine:?}");
-    // What the wardens and the kernel see; its helpers come and go.
+    // The processes that the wardens and the kernel see; helpers of the kernel come and go.
     for pid in &engine[..3] {
         let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
         assert!(!mounts.contains(mount.path().to_str().unwrap()), "{pid} has it: {mounts}");
@@ -207,7 +207,7 @@ fn what_the_host_unmounts_is_held_by_no_kernel() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Numbers that look random and are the same each time: xorshift of George Marsaglia.
+/// Numbers that look random and are the same in each run: xorshift of George Marsaglia.
 fn next(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -215,7 +215,8 @@ fn next(seed: &mut u64) -> u64 {
     *seed
 }
 
-/// Types that keep what was acknowledged, how each is made in so many MiB, and what closes one and checks it then.
+/// Types that preserve acknowledged changes, with the commands that create a volume of a number of MiB, and
+/// that close and check it afterwards.
 const KEEPING: [(&str, &str, u64, &str); 3] = [
     ("btrfs", "mkfs.btrfs -q", 130, "btrfs check"),
     ("xfs", "mkfs.xfs -q", 300, "xfs_repair -n"),
@@ -223,7 +224,7 @@ const KEEPING: [(&str, &str, u64, &str); 3] = [
 ];
 
 #[test]
-fn whoever_is_killed_whenever_what_was_acknowledged_is_there_and_nobody_is_left() {
+fn acknowledged_changes_exist_and_no_process_is_left_whichever_process_is_killed_at_any_time() {
     const LONGEST: u64 = 1_500;
     let Some(bench) = prepare() else { return };
     if !KEEPING.iter().all(|(_, make, ..)| require(&[Oracle::Program(make.split(' ').next().unwrap())])) {
@@ -246,23 +247,23 @@ fn whoever_is_killed_whenever_what_was_acknowledged_is_there_and_nobody_is_left(
             engine.extend(processes_of(child.id()));
             engine.sort_unstable();
             engine.dedup();
-            // Whatever the moment is, it is as good as another.
+            // Any time is as good as another.
             thread::sleep(Duration::from_millis(5));
         }
         let mut all = vec![child.id()];
-        // The wardens and the kernel. That one of its helpers is gone is for the watchdog to notice, in a minute.
+        // The wardens and the kernel. The watchdog notices within a minute that a helper has ended.
         all.extend(engine.iter().filter(|pid| !is_gone(**pid)).take(3));
         let victim = all[next(&mut seed) as usize % all.len()];
         let what = format!("round {round}, {image}: {victim} of {all:?} was killed after {moment:?}");
         let killed = Instant::now();
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ =
             Command::new("kill").args(["-9", &victim.to_string()]).stderr(Stdio::null()).status().unwrap();
         child.wait().unwrap();
-        // The kernel has 20 s to start: who waits for them does not notice that it ended.
+        // The kernel has 20 s to start: a process that waits for it does not notice that it ended.
         assert!(killed.elapsed() < SOON / 2, "{what}");
         wait_until(&format!("{what}, and others live on"), || engine.iter().all(|pid| is_gone(*pid)));
-        // Linux replays no log of a JFS.
+        // Linux does not replay the log of JFS.
         let (close, most) = if image == "jfs" { ("check -p", 1) } else { ("sync", 0) };
         let closed = bench.obento(&format!("{close} {image}"));
         assert!(closed.status.code().is_some_and(|code| code <= most), "{what}: {closed:?}");
@@ -291,19 +292,19 @@ fn several_engines_run_at_once() {
 }
 
 #[test]
-fn without_the_package_one_line_says_what_installs_it() {
+fn a_missing_package_is_reported_with_the_command_that_installs_it() {
     let Some(bench) = prepare() else { return };
     for kernel in ["/nowhere/linux.uml", "/usr", "/etc/passwd"] {
         let output = bench.command("ls image:/").env("OBENTO_LINUX", kernel).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{kernel}: {said}");
-        let told = said.contains("OBENTO_LINUX") && said.contains("apt-get install user-mode-linux");
-        assert!(told, "{kernel}: {said}");
+        let reported = said.contains("OBENTO_LINUX") && said.contains("apt-get install user-mode-linux");
+        assert!(reported, "{kernel}: {said}");
     }
 }
 
 #[test]
-fn a_file_that_may_not_be_as_long_as_the_kernels_memory_is_told_with_what_helps() {
+fn a_file_size_limit_below_the_kernels_memory_is_reported_with_a_hint() {
     let Some(bench) = prepare() else { return };
     // Blocks of 512 bytes: 32 MiB.
     let mut command = Command::new("sh");

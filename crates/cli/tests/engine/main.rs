@@ -1,4 +1,5 @@
-//! File systems that only Linux knows, through the kernel engine: the commands are the same, and so is what they show.
+//! File systems that only Linux supports, through the kernel engine: the commands and their output are the
+//! same.
 
 mod attributes;
 mod building;

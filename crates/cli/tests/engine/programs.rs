@@ -1,4 +1,4 @@
-//! The programs of a type's own make and check what only the kernel engine opens.
+//! Programs that create and check the types that only the kernel engine opens.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -12,14 +12,14 @@ fn has(programs: &[&'static str]) -> bool {
     require(&programs)
 }
 
-/// Standard output, what was said beside it, and the exit code.
+/// Standard output, standard error, and the exit code.
 fn all(bench: &Bench, line: &str) -> (String, String, Option<i32>) {
     let output = bench.obento(line);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
-/// Makes a volume in a new file, fills it, has it checked, and expects that looking changed nothing.
+/// Creates a volume in a new file, fills it, has it checked, and expects that the check changed nothing.
 fn made_and_checked(kind: &str, size: &str, label: &str, maker: &'static str, checker: Option<&'static str>) {
     let programs: Vec<_> = ["linux.uml", maker].into_iter().chain(checker).collect();
     if !has(&programs) {
@@ -27,27 +27,30 @@ fn made_and_checked(kind: &str, size: &str, label: &str, maker: &'static str, ch
     }
     let bench = Bench::new();
     let option = if label.is_empty() { String::new() } else { format!(" -L {label}") };
-    let (out, told, code) = all(&bench, &format!("mkfs -t {kind}{option} image {size}"));
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains(&format!("created by `{maker}")), "{told}");
+    let (out, reported, code) = all(&bench, &format!("mkfs -t {kind}{option} image {size}"));
+    assert_eq!(code, Some(0), "{reported}");
+    assert!(reported.contains(&format!("created by `{maker}")), "{reported}");
     assert!(out.starts_with(&format!("image: {kind}")) && out.contains(label), "{out}");
     bench.done("cp tree/five image:/");
     assert!(bench.done("info image").contains(&format!("file system             {kind}")));
-    let (out, told, code) = all(&bench, &format!("mkfs -t {kind} image"));
+    let (out, reported, code) = all(&bench, &format!("mkfs -t {kind} image"));
     assert_eq!(code, Some(1), "{out}");
-    assert!(told.contains("use --force (-F) to overwrite it"), "{told}");
+    assert!(reported.contains("use --force (-F) to overwrite it"), "{reported}");
     let before = digest(&bench.path("image"));
-    let (out, told, code) = all(&bench, "check image");
+    let (out, reported, code) = all(&bench, "check image");
     assert_eq!(digest(&bench.path("image")), before);
     match checker {
         Some(checker) => {
-            assert_eq!(code, Some(0), "{out}{told}");
-            assert!(told.contains(&format!("checked by `{checker}")), "{told}");
+            assert_eq!(code, Some(0), "{out}{reported}");
+            assert!(reported.contains(&format!("checked by `{checker}")), "{reported}");
             assert!(out.ends_with(&format!("'image': no problems (checked by {checker})\n")), "{out}");
         }
         None => {
-            assert_eq!(code, Some(8), "{out}{told}");
-            assert!(told.contains(&format!("no program for checking {kind} is known")), "{told}");
+            assert_eq!(code, Some(8), "{out}{reported}");
+            assert!(
+                reported.contains(&format!("obento supports no program that checks {kind} volumes")),
+                "{reported}"
+            );
         }
     }
     assert_eq!(bench.done(&format!("mkfs -qF -t {kind} image")), "");
@@ -100,7 +103,7 @@ fn a_udf_is_made_by_its_program_and_has_none_to_check_it() {
 }
 
 #[test]
-fn damage_is_told_mended_where_it_can_be_and_gone_afterwards() {
+fn damage_is_reported_repaired_if_possible_and_gone_afterwards() {
     if !has(&["mkfs.xfs", "xfs_repair", "xfs_db"]) {
         return;
     }
@@ -110,21 +113,21 @@ fn damage_is_told_mended_where_it_can_be_and_gone_afterwards() {
     let (out, _, code) = all(&bench, "check image");
     assert_eq!(code, Some(4), "{out}");
     assert!(out.ends_with("'image': problems were found (checked by xfs_repair)\n"), "{out}");
-    let (_, told, code) = all(&bench, "check -p image");
-    assert_eq!(code, Some(16), "{told}");
-    assert!(told.contains("xfs_repair mends all or nothing: -y"), "{told}");
-    let (out, told, code) = all(&bench, "check -y image");
-    assert_eq!(code, Some(1), "{out}{told}");
-    let (out, told, code) = all(&bench, "--json check image");
-    assert_eq!(code, Some(0), "{out}{told}");
+    let (_, reported, code) = all(&bench, "check -p image");
+    assert_eq!(code, Some(16), "{reported}");
+    assert!(reported.contains("xfs_repair repairs everything or nothing; use -y"), "{reported}");
+    let (out, reported, code) = all(&bench, "check -y image");
+    assert_eq!(code, Some(1), "{out}{reported}");
+    let (out, reported, code) = all(&bench, "--json check image");
+    assert_eq!(code, Some(0), "{out}{reported}");
     let line: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((&line["clean"], &line["program"]), (&true.into(), &"xfs_repair".into()));
-    let (_, told, code) = all(&bench, "check -b 3 image");
-    assert_eq!(code, Some(16), "{told}");
+    let (_, reported, code) = all(&bench, "check -b 3 image");
+    assert_eq!(code, Some(16), "{reported}");
 }
 
 #[test]
-fn a_partition_is_made_checked_and_mended_and_its_neighbours_stay() {
+fn a_partition_is_created_checked_and_repaired_and_its_neighbours_stay() {
     if !has(&["linux.uml", "mkfs.jfs", "fsck.jfs", "sfdisk"]) {
         return;
     }
@@ -138,13 +141,13 @@ fn a_partition_is_made_checked_and_mended_and_its_neighbours_stay() {
     image.write_all_at(b"after", end).unwrap();
     bench.done("mkfs -qF -t jfs -L inner image@2");
     bench.done("cp -r tree/many image@2:/");
-    let (out, told, code) = all(&bench, "check image@2");
-    assert_eq!(code, Some(0), "{out}{told}");
-    assert!(told.contains("on a copy of it"), "{told}");
-    // `s_state` of its super block: `FM_DIRTY`, it was not unmounted (fs/jfs/jfs_superblock.h).
+    let (out, reported, code) = all(&bench, "check image@2");
+    assert_eq!(code, Some(0), "{out}{reported}");
+    assert!(reported.contains("on a copy of it"), "{reported}");
+    // `s_state` of the super block: `FM_DIRTY`, it was not unmounted (fs/jfs/jfs_superblock.h).
     image.write_all_at(&[4, 0, 0, 0], start + 0x8000 + 40).unwrap();
-    let (out, told, code) = all(&bench, "check -y image@2");
-    assert!(matches!(code, Some(0 | 1)), "{out}{told}");
+    let (out, reported, code) = all(&bench, "check -y image@2");
+    assert!(matches!(code, Some(0 | 1)), "{out}{reported}");
     let mut state = [9; 4];
     image.read_exact_at(&mut state, start + 0x8000 + 40).unwrap();
     assert_eq!(state, [0; 4], "fsck.jfs marks it clean, and that came back");
@@ -175,25 +178,29 @@ fn a_program_that_fails_says_why_and_leaves_no_file() {
         return;
     }
     let bench = Bench::new();
-    let (out, told, code) = all(&bench, "mkfs -t xfs image 10M");
+    let (out, reported, code) = all(&bench, "mkfs -t xfs image 10M");
     assert_eq!(code, Some(1), "{out}");
-    assert!(told.contains("mkfs.xfs ended with exit code 1: ") && told.contains("too small"), "{told}");
-    assert!(!told.contains("Usage"), "{told}");
-    assert!(!bench.path("image").exists());
-    // What the program would not get is refused by name.
-    let (_, told, _) = all(&bench, "mkfs -t xfs -b 4096 image 310M");
-    assert!(told.contains("-b is not available"), "{told}");
-    let (_, told, _) = all(&bench, "mkfs -t squashfs image 310M");
-    assert!(told.contains("no program for creating it is known"), "{told}");
-    let (out, told, code) = all(&bench, "mkfs -n -t xfs image 310M");
-    assert_eq!((out.as_str(), code), ("", Some(0)), "{told}");
     assert!(
-        told.contains("would be created by `mkfs.xfs -q -f image`") && !bench.path("image").exists(),
-        "{told}"
+        reported.contains("mkfs.xfs ended with exit code 1: ") && reported.contains("too small"),
+        "{reported}"
+    );
+    assert!(!reported.contains("Usage"), "{reported}");
+    assert!(!bench.path("image").exists());
+    // Options that the program would not get are refused by name.
+    let (_, reported, _) = all(&bench, "mkfs -t xfs -b 4096 image 310M");
+    assert!(reported.contains("-b is not available"), "{reported}");
+    let (_, reported, _) = all(&bench, "mkfs -t squashfs image 310M");
+    assert!(reported.contains("obento supports no program that creates this type"), "{reported}");
+    let (out, reported, code) = all(&bench, "mkfs -n -t xfs image 310M");
+    assert_eq!((out.as_str(), code), ("", Some(0)), "{reported}");
+    assert!(
+        reported.contains("would be created by `mkfs.xfs -q -f image`") && !bench.path("image").exists(),
+        "{reported}"
     );
 }
 
-/// Makes an image of `kind`, and what stands in for its `checker`: it ends each time with the next of the exit codes in the file `codes`.
+/// Creates an image of `kind` and a substitute for its `checker`, which returns the next exit code of the
+/// file `codes` in each run.
 fn checked_by_codes(kind: &str, size: u64, checker: &str) -> Bench {
     let bench = Bench::new();
     bench.blank("image", size);
@@ -223,7 +230,7 @@ fn a_log_is_to_be_replayed_where_a_checker_needs_that_and_the_kernel_does_it() {
 }
 
 #[test]
-fn fsck_jfs_mends_until_nothing_is_left_or_thrice_and_the_last_word_counts() {
+fn fsck_jfs_repairs_until_nothing_is_left_or_three_times_and_the_last_result_counts() {
     if !has(&["mkfs.jfs"]) {
         return;
     }
@@ -263,15 +270,15 @@ fn a_folder_for_files_of_a_program_that_is_not_there_is_named() {
 
 #[test]
 fn without_the_program_a_line_installs_it() {
-    // Where it is there, the other path is taken.
+    // If the program is installed, the other branch is taken.
     let bench = Bench::new();
-    let (_, told, code) = all(&bench, "mkfs -t hfs image 4M");
+    let (_, reported, code) = all(&bench, "mkfs -t hfs image 4M");
     match code {
-        Some(0) => assert!(told.contains("created by `hformat"), "{told}"),
+        Some(0) => assert!(reported.contains("created by `hformat"), "{reported}"),
         code => {
             assert_eq!(code, Some(1));
-            assert!(told.contains("this needs hformat, which is not installed"), "{told}");
-            assert!(told.contains("help: apt-get install hfsutils"), "{told}");
+            assert!(reported.contains("this needs hformat, which is not installed"), "{reported}");
+            assert!(reported.contains("help: apt-get install hfsutils"), "{reported}");
             assert!(!bench.path("image").exists());
         }
     }
@@ -284,15 +291,15 @@ fn an_xfs_of_one_allocation_group_is_sound() {
     }
     let bench = Bench::new();
     bench.blank("image", 300);
-    // Without these variables, which its own tests set, the program makes no such volume.
+    // The program creates such a volume only with these variables of its own tests.
     bench.shell("TEST_DIR=. TEST_DEV=. QA_CHECK_FS=yes mkfs.xfs -q -d agcount=1 image");
-    let (out, told, code) = all(&bench, "check image");
-    assert_eq!(code, Some(0), "{out}{told}");
-    let (out, told, code) = all(&bench, "check -y image");
-    assert_eq!(code, Some(0), "{out}{told}");
-    // Damage is still found: the root directory is gone.
+    let (out, reported, code) = all(&bench, "check image");
+    assert_eq!(code, Some(0), "{out}{reported}");
+    let (out, reported, code) = all(&bench, "check -y image");
+    assert_eq!(code, Some(0), "{out}{reported}");
+    // Damage is still found: the root directory is missing.
     let file = fs::File::options().write(true).open(bench.path("image")).unwrap();
     file.write_all_at(&[0; 8], 56).unwrap();
-    let (out, told, code) = all(&bench, "check image");
-    assert_eq!(code, Some(4), "{out}{told}");
+    let (out, reported, code) = all(&bench, "check image");
+    assert_eq!(code, Some(4), "{out}{reported}");
 }

@@ -1,4 +1,5 @@
-//! An image that another program filled, of each type that has such a program, is what it was filled from; and it is only read.
+//! An image that another program filled, of each type with such a program, equals its source, and is only
+//! read.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -25,10 +26,10 @@ fn reads(kind: &str) {
     assert!(bench.done("info image").contains(&format!("file system             {kind}")));
     assert_eq!(bench.done("cat image:/many/f399"), "399");
     assert_eq!(digest(&bench.path("image")), before, "reading changed the image");
-    passed::tell(kind, "read");
+    passed::report(kind, "read");
 }
 
-/// A tree as mkfs.xfs(8) takes it: `-p protofile`.
+/// A tree in the format of mkfs.xfs(8): `-p protofile`.
 fn prototype(tree: &Path) -> String {
     fn folder(at: &Path, out: &mut String) {
         let mut entries: Vec<_> = fs::read_dir(at).unwrap().map(Result::unwrap).collect();
@@ -145,7 +146,7 @@ fn a_vxfs_of_unixware() {
 }
 
 #[test]
-fn the_owner_of_an_omfs_is_who_is_told_to_be() {
+fn the_owner_of_an_omfs_volume_is_the_given_one() {
     let recipe = Recipe::of(FILLED, "omfs");
     let Some(bench) = Bench::of(recipe) else { return };
     recipe.make(&bench.path("."));
@@ -155,7 +156,8 @@ fn the_owner_of_an_omfs_is_who_is_told_to_be() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
-/// Linux takes the first file in a chain of an OMFS whose name begins with what it looks for; these names have one chain.
+/// Linux returns the first file of a hash chain of OMFS whose name begins with the requested name. These
+/// names have one chain.
 #[test]
 fn a_name_on_an_omfs_leads_to_its_own_file_or_to_none() {
     let recipe = Recipe::of(FILLED, "omfs");
@@ -168,7 +170,8 @@ fn a_name_on_an_omfs_leads_to_its_own_file_or_to_none() {
     bench.shell("echo short > tree/a");
     recipe.make(&bench.path("."));
     assert_eq!(bench.done("cat image:/a image:/ab1"), "short\nlong\n");
-    // They change places in the chain: Linux 6.1, fs/omfs/omfs_fs.h `i_name`, in each of two copies.
+    // They exchange their positions in the chain: Linux 6.1, fs/omfs/omfs_fs.h `i_name`, in each of two
+    // copies.
     let mut bytes = fs::read(bench.path("image")).unwrap();
     for inode in bytes.chunks_mut(8192).filter(|block| block[83] == b'F') {
         let other: Option<&[u8]> = match &inode[152..156] {
@@ -193,7 +196,7 @@ fn files_whose_names_follow_each_other_in_a_circle_are_copied() {
         return;
     }
     let bench = Bench::new();
-    // Larger than what is read ahead, empty, and small: none of them twice in one request, and no circle without an end.
+    // Larger than the read-ahead, empty, and small: no name twice in one request, and no endless cycle.
     bench.shell("mkdir -p round/one round/two && cd round && echo small > one/0 && : > one/1");
     bench.shell("cd round/one && head -c 300000 /dev/zero > a && head -c 200000 /dev/zero > b");
     bench.shell(
@@ -244,7 +247,7 @@ fn a_folder_for_temporary_files_that_takes_none_is_passed_over() {
 }
 
 #[test]
-fn a_squashfs_of_any_length_is_read_whole() {
+fn a_squashfs_volume_of_any_length_is_read_completely() {
     if !require(&[Oracle::Program("linux.uml"), Oracle::Program("mksquashfs")]) {
         return;
     }
@@ -266,7 +269,7 @@ fn a_btrfs_of_odd_length_is_read_and_changed() {
     }
     let bench = Bench::new();
     bench.shell("truncate -s 120000001 image && mkfs.btrfs -q image");
-    // It may say that it is as long as its file.
+    // The volume may claim to be as long as its file.
     set_length(&bench.path("image"), 120_000_001);
     bench.done("cp tree/five image:/");
     bench.done("cp image:/five out");

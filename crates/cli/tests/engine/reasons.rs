@@ -1,4 +1,4 @@
-//! Why something failed, in the words of who knows: the kernel.
+//! The reasons of failures, as the kernel reports them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,14 +8,14 @@ use obento_testkit::oracle::{LoopMount, Oracle, require};
 
 use crate::support::Bench;
 
-/// A bench, if the kernel and `programs` are installed.
+/// Returns a bench if the kernel and `programs` are installed.
 fn bench(programs: &[&'static str]) -> Option<Bench> {
     let oracles: Vec<_> =
         ["linux.uml"].iter().chain(programs).map(|program| Oracle::Program(program)).collect();
     require(&oracles).then(Bench::new)
 }
 
-/// What `command` complains of; it fails.
+/// Returns the message of `command`, which fails.
 #[track_caller]
 fn complaint(mut command: Command) -> String {
     let output = command.output().unwrap();
@@ -24,25 +24,25 @@ fn complaint(mut command: Command) -> String {
 }
 
 #[test]
-fn a_volume_that_linux_does_not_mount_is_told_in_the_kernels_words() {
+fn a_volume_that_linux_does_not_mount_is_reported_with_the_kernels_message() {
     let Some(bench) = bench(&["mkfs.btrfs", "mkfs.xfs", "xfs_db"]) else { return };
     bench.blank("one", 130);
     bench.blank("two", 130);
     bench.shell("mkfs.btrfs -q one two");
     let said = complaint(bench.command("ls one:/"));
-    let begin = "obento: one: cannot open the btrfs file system: the kernel engine cannot mount it: invalid argument (BTRFS error";
+    let begin = "obento: cannot open the btrfs file system of 'one': the kernel engine cannot mount it: invalid argument (BTRFS error";
     assert!(said.starts_with(begin) && said.contains("devid 2") && said.contains("is missing"), "{said}");
 
     bench.blank("new", 320);
     bench.shell("mkfs.xfs -q new && xfs_db -x -c 'sb 0' -c 'write -d features_incompat 0x80000003' new");
     let said = complaint(bench.command("ls new:/"));
     assert!(said.contains("XFS (vda): Superblock has unknown incompatible features (0x80000000)"), "{said}");
-    // What it printed while it started is no reason.
+    // Messages of the start of the kernel are not the reason.
     assert!(!said.contains("Failed to initialize"), "{said}");
 }
 
 #[test]
-fn a_kernel_that_does_not_start_is_told_by_its_panic() {
+fn a_kernel_that_does_not_start_is_reported_with_its_panic() {
     let Some(bench) = bench(&["mkfs.btrfs"]) else { return };
     bench.blank("image", 130);
     bench.shell("mkfs.btrfs -q image");
@@ -58,7 +58,7 @@ fn a_kernel_that_does_not_start_is_told_by_its_panic() {
 }
 
 #[test]
-fn a_process_that_may_open_too_few_files_is_told_that_and_nothing_else() {
+fn a_process_that_may_open_too_few_files_gets_that_error_only() {
     let Some(bench) = bench(&["mkfs.btrfs"]) else { return };
     bench.blank("image", 130);
     bench.shell("mkfs.btrfs -q image");
@@ -68,23 +68,23 @@ fn a_process_that_may_open_too_few_files_is_told_that_and_nothing_else() {
         command.args(["-c", &script, env!("CARGO_BIN_EXE_obento")]).current_dir(bench.path(""));
         command.output().unwrap()
     };
-    let told = "the kernel engine did not start: no more files can be opened (`ulimit -n` says how many)";
-    // Three are open before, and the image is a fourth.
+    let reported = "the kernel engine did not start: no more files can be opened (`ulimit -n` says how many)";
+    // Three files are open before, and the image is the fourth.
     let failed = (4..40).map(run).take_while(|output| !output.status.success()).map(|output| {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains(told), "{said}");
+        assert!(said.contains(reported), "{said}");
     });
     let failed = failed.count();
     assert!((1..36).contains(&failed), "{failed} limits were too low");
 }
 
 #[test]
-fn a_full_disk_below_the_image_is_told_and_not_the_fullness_of_the_volume() {
+fn a_full_disk_below_the_image_is_reported_as_such_and_not_as_a_full_volume() {
     let Some(bench) = bench(&["mkfs.nilfs2", "mkfs.xfs", "mke2fs"]) else { return };
     if !require(&[Oracle::LoopMount, Oracle::Root]) {
         return;
     }
-    // The disk has a third of what the image may take.
+    // The disk has a third of the space that the image may take.
     bench.blank("disk", 128);
     bench.shell("mke2fs -q -m 0 disk");
     bench.shell("head -c 300000000 /dev/zero | tr '\\0' x > big");
@@ -103,7 +103,7 @@ fn a_full_disk_below_the_image_is_told_and_not_the_fullness_of_the_volume() {
     }
 }
 
-/// What `command` says on standard error; it ends with `code`.
+/// Returns standard error of `command`, which ends with `code`.
 #[track_caller]
 fn said(mut command: Command, code: i32) -> String {
     let output = command.output().unwrap();
@@ -117,11 +117,11 @@ fn a_name_that_a_udf_cannot_hold_is_refused_and_not_made_another() {
     let Some(bench) = bench(&["mkudffs"]) else { return };
     bench.blank("image", 64);
     bench.shell("mkudffs image >/dev/null; mkdir names; printf one > names/$(printf 'q\\377'); printf two > names/$(printf 'q\\376'); printf x > names/日");
-    let told = said(bench.command("cp -r names image:/"), 1);
-    assert!(told.contains("2 entries with unsupported names not created"), "{told}");
+    let reported = said(bench.command("cp -r names image:/"), 1);
+    assert!(reported.contains("2 entries with unsupported names not created"), "{reported}");
     assert_eq!(bench.done("ls image:/names").trim_end(), "日");
-    let told = said(bench.command("build -t udf other --from names"), 1);
-    assert!(told.contains("cannot store 2 files") && !bench.path("other").exists(), "{told}");
+    let reported = said(bench.command("build -t udf other --from names"), 1);
+    assert!(reported.contains("cannot store 2 files") && !bench.path("other").exists(), "{reported}");
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn an_hfs_that_was_not_closed_is_not_changed_and_the_kernel_says_why() {
     let Some(bench) = bench(&["hformat"]) else { return };
     bench.blank("image", 8);
     bench.shell("hformat -l x image >/dev/null 2>&1; printf '\\000' | dd of=image bs=1 seek=1034 conv=notrunc status=none");
-    let told = said(bench.command("mkdir image:/new"), 1);
-    assert!(told.contains("read-only (hfs: filesystem was not cleanly unmounted"), "{told}");
+    let reported = said(bench.command("mkdir image:/new"), 1);
+    assert!(reported.contains("read-only (hfs: filesystem was not cleanly unmounted"), "{reported}");
     bench.done("ls image:/");
 }
 
@@ -142,14 +142,17 @@ fn a_jfs_that_was_not_closed_is_changed_once_its_log_was_replayed() {
     bench.shell(
         "mkfs.jfs -q image >/dev/null; printf '\\002' | dd of=image bs=1 seek=32808 conv=notrunc status=none",
     );
-    let told = said(bench.command("mkdir image:/new"), 1);
-    assert!(told.ends_with("before `obento check -p` has replayed its log, is not supported\n"), "{told}");
+    let reported = said(bench.command("mkdir image:/new"), 1);
+    assert!(
+        reported.ends_with("before `obento check -p` has replayed its log, is not supported\n"),
+        "{reported}"
+    );
     bench.done("check -p -q image");
     bench.done("mkdir image:/new");
 }
 
 #[test]
-fn an_image_that_is_cut_short_is_told_and_not_changed() {
+fn a_truncated_image_is_reported_and_not_changed() {
     let makers = [
         "mkfs.minix",
         "mkfs.f2fs",
@@ -162,7 +165,7 @@ fn an_image_that_is_cut_short_is_told_and_not_changed() {
         "mkfs.bfs",
     ];
     let Some(bench) = bench(&makers) else { return };
-    // So many MiB are left of so many.
+    // The number of free MiB, and the total.
     for (make, all, left) in [
         ("mkfs.minix -1", 60, 1),
         ("mkfs.minix -2", 60, 1),
@@ -179,20 +182,20 @@ fn an_image_that_is_cut_short_is_told_and_not_changed() {
         bench.blank("full", all);
         bench.shell(&format!("{make} full >/dev/null 2>&1; head -c {left}M full > cut"));
         assert_eq!(complained(&bench, "ls full:/"), "", "{make}: it is whole");
-        let told = complained(&bench, "ls cut:/");
-        // All but these are mounted all the same: they look at their end.
+        let reported = complained(&bench, "ls cut:/");
+        // All others are mounted in spite of that: they read the end of the device.
         let is_shown = !["xfs", "reiserfs", "bfs"].iter().any(|kind| make.contains(kind));
-        assert_eq!(told.contains("note: the image is truncated"), is_shown, "{make}: {told}");
-        let is_past = told.contains("cannot open the") && told.contains("past the end of the image");
-        assert!(is_shown || is_past, "{make}: {told}");
-        let told = said(bench.command("mkdir cut:/x"), 1);
-        assert!(told.contains("are past the end of the image"), "{make}: {told}");
+        assert_eq!(reported.contains("note: the image is truncated"), is_shown, "{make}: {reported}");
+        let is_past = reported.contains("cannot open the") && reported.contains("past the end of the image");
+        assert!(is_shown || is_past, "{make}: {reported}");
+        let reported = said(bench.command("mkdir cut:/x"), 1);
+        assert!(reported.contains("are past the end of the image"), "{make}: {reported}");
     }
 }
 
 /// A request that crosses the end of a disk is shortened by the kernel, and the rest of it reads as zeros.
 #[test]
-fn what_a_cut_image_lacks_is_told_and_reads_as_no_zeros() {
+fn missing_bytes_of_a_truncated_image_are_reported_and_never_read_as_zeros() {
     let makers =
         ["genisoimage", "mkfs.erofs", "genromfs", "mkfs.cramfs", "mksquashfs", "mkudffs", "mkfs.jfs"];
     let Some(bench) = bench(&makers) else { return };
@@ -211,21 +214,21 @@ fn what_a_cut_image_lacks_is_told_and_reads_as_no_zeros() {
             .unwrap()
             .windows(64)
             .position(|bytes| *bytes == whole[1 << 20..][..64]);
-        // In the middle of what the kernel reads at once, and of no block.
+        // In the middle of a read request of the kernel, and at no block boundary.
         let end = at.unwrap() + 333_001;
         bench.shell(&format!("head -c {end} image > cut"));
         let output = bench.command("cat cut:/f").output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{make}: {told}");
-        assert!(told.contains("past the end of the image, which has"), "{make}: {told}");
+        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{make}: {reported}");
+        assert!(reported.contains("past the end of the image, which has"), "{make}: {reported}");
         assert!(whole.starts_with(&output.stdout), "{make}: {} bytes", output.stdout.len());
     }
     bench.shell("mksquashfs small image -quiet -no-progress -noappend >/dev/null; head -c 2M image > cut");
-    let told = said(bench.command("ls cut:/"), 2);
-    assert!(told.contains("past the end of the image, which has"), "{told}");
+    let reported = said(bench.command("ls cut:/"), 2);
+    assert!(reported.contains("past the end of the image, which has"), "{reported}");
 }
 
-/// Its newest table is in its last block, and its partition is as long as the disc.
+/// The newest table is in the last block, and the partition is as long as the disc.
 #[test]
 fn a_udf_that_is_written_once_ends_with_its_image() {
     let Some(bench) = bench(&["mkudffs"]) else { return };
@@ -239,13 +242,13 @@ fn a_udf_that_is_written_once_ends_with_its_image() {
     bench.done("ls image:/");
 }
 
-/// What a command complains of, whatever it ends with.
+/// Returns the message of a command with any exit code.
 fn complained(bench: &Bench, line: &str) -> String {
     String::from_utf8_lossy(&bench.command(line).output().unwrap().stderr).into_owned()
 }
 
 #[test]
-fn what_linux_only_reads_is_mounted_so_and_its_first_file_may_have_the_number_of_fuses_root() {
+fn types_that_linux_only_reads_are_mounted_read_only_and_a_file_may_have_the_number_of_the_fuse_root() {
     let Some(bench) = bench(&["mksquashfs"]) else { return };
     if !require(&[Oracle::Fuse]) {
         return;
@@ -253,8 +256,8 @@ fn what_linux_only_reads_is_mounted_so_and_its_first_file_may_have_the_number_of
     bench.shell(
         "mkdir small mnt; printf hi > small/first; mksquashfs small image -quiet -no-progress >/dev/null",
     );
-    let told = said(bench.command("mkdir image:/new"), 1);
-    assert!(told.contains("is read-only\n"), "{told}");
+    let reported = said(bench.command("mkdir image:/new"), 1);
+    assert!(reported.contains("obento only reads squashfs\n"), "{reported}");
     bench.done("mount image mnt");
     let found = fs::read(bench.path("mnt/first"));
     bench.shell("umount mnt");

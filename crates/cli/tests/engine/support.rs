@@ -1,4 +1,4 @@
-//! A tree of the host, images of it, and what GNU tools say of both.
+//! A tree of the host, images of it, and the output of GNU tools for both.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -21,7 +21,7 @@ impl Bench {
         bench
     }
 
-    /// One whose tree the type of `recipe` can hold; none where there can be no image of it.
+    /// Creates a folder whose tree the type of `recipe` can store; `None` if no image can be created.
     pub fn of(recipe: &Recipe) -> Option<Self> {
         let bench = recipe.is_possible().then(Self::new)?;
         bench.shell(recipe.fit);
@@ -32,8 +32,8 @@ impl Bench {
         self.0.path().join(name)
     }
 
-    /// Files of no, few and many bytes, folders in folders, one with several hundred, a link, modes and an owner; every
-    /// time is a whole second of the past, which all types can keep.
+    /// Creates files of no, few and many bytes, nested folders, a folder with several hundred entries, a
+    /// link, modes and an owner. Every time is a whole second of the past, which all types can store.
     fn plant(&self) {
         let tree = self.path("tree");
         for folder in ["dir/deep/er", "many"] {
@@ -56,14 +56,14 @@ impl Bench {
         self.shell("find tree -exec touch --no-dereference --date='2020-02-03 04:05:06 UTC' {} +");
     }
 
-    /// An empty file of so many MiB.
+    /// Creates an empty file of a number of MiB.
     pub fn blank(&self, name: &str, megabytes: u64) -> PathBuf {
         let path = self.path(name);
         fs::File::create(&path).unwrap().set_len(megabytes << 20).unwrap();
         path
     }
 
-    /// Runs `line` here, and answers what it says.
+    /// Runs `line` in the folder, and returns its output.
     pub fn shell(&self, line: &str) -> String {
         let output = shell(self.0.path(), line).unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -79,7 +79,7 @@ impl Bench {
         self.command(line).output().unwrap()
     }
 
-    /// Expects that `line` does all it is asked, and answers what it says.
+    /// Expects that `line` succeeds completely, and returns its output.
     #[track_caller]
     pub fn done(&self, line: &str) -> String {
         let output = self.obento(line);
@@ -89,7 +89,8 @@ impl Bench {
         said
     }
 
-    /// Compares two trees by what GNU diff and find say: contents, and of everything but folders `fields` (find(1), `-printf`).
+    /// Compares two trees by GNU diff and find: contents, and `fields` (find(1), `-printf`) of everything
+    /// except folders.
     #[track_caller]
     pub fn expect_equal(&self, found: &str, fields: &str) {
         call(
@@ -108,7 +109,7 @@ impl Bench {
     }
 }
 
-/// What a file is, by its bytes.
+/// Returns the type of a file, by its bytes.
 pub fn digest(path: &Path) -> Vec<u8> {
     let sum = call("sha256sum", [path.as_os_str()]).unwrap().stdout;
     sum.into_iter().take(64).collect()

@@ -1,4 +1,5 @@
-//! A tree that was put into an image of each type that can be changed comes out the same, and the type's own check agrees.
+//! A tree that was copied into an image of each type that can be changed is read back unchanged, and the
+//! check of the type agrees.
 
 use std::fs;
 
@@ -12,14 +13,14 @@ fn writes(kind: &str) {
     let recipe = Recipe::of(EMPTY, kind);
     let Some(bench) = Bench::of(recipe).filter(|_| require(&[Oracle::Root])) else { return };
     recipe.make(&bench.path("."));
-    // What there is no room for is not asked for.
+    // Metadata that the type cannot store is not requested.
     let copy = if recipe.kept == ALL { "cp -a" } else { "cp -r --preserve=timestamps" };
-    // A folder, where there are any.
+    // A folder, if the type has folders.
     let to = if bench.path("tree/dir").exists() { "/copy" } else { "/" };
     let from = if to == "/copy" { "tree" } else { "tree/." };
     bench.done(&format!("{copy} {from} image:{to}"));
     if to == "/copy" {
-        // Changes of every kind, on top of what the copy did.
+        // Changes of every kind, after the copy.
         bench.done("mkdir -p image:/new/folder");
         bench.done("mv image:/copy/small image:/new/folder/moved");
         bench.done("cp image:/copy/five image:/new/again");
@@ -31,11 +32,11 @@ fn writes(kind: &str) {
     bench.done(&format!("cp -a image:{to}/. out"));
     bench.expect_equal("out", recipe.kept);
     recipe.check(&bench.path("."));
-    passed::tell(kind, "written");
+    passed::report(kind, "written");
 }
 
 #[test]
-fn what_is_imported_and_changed_through_a_mount_is_what_is_read() {
+fn a_file_that_was_imported_and_changed_through_a_mount_reads_as_changed() {
     let oracles = [Oracle::Program("linux.uml"), Oracle::Program("mkfs.xfs"), Oracle::Root, Oracle::Fuse];
     if !require(&oracles) {
         return;
@@ -49,7 +50,7 @@ fn what_is_imported_and_changed_through_a_mount_is_what_is_read() {
     assert_eq!(bench.done("diff -r tree image:/"), "");
     fs::create_dir(bench.path("at")).unwrap();
     bench.done("mount image at");
-    // By the kernel of the host: what a mount shows is what GNU tools compare.
+    // Through a mount of the host's kernel, GNU tools compare the trees.
     bench.expect_equal("at", ALL);
     bench.shell("cp at/dir/big at/new && mv at/new at/dir/moved && rm at/link && cmp at/dir/moved tree/dir/big && sync");
     bench.done("umount at");
@@ -138,7 +139,7 @@ fn an_affs() {
     writes("affs");
 }
 
-/// Both set room aside for each file that is open to be written.
+/// Both drivers reserve space for each file that is open for writing.
 #[test]
 fn many_small_files_find_room_where_open_ones_have_much_of_it() {
     for kind in ["affs", "gfs2"] {

@@ -62,8 +62,8 @@ fn a_member_that_cannot_be_is_left_out_and_the_others_are_there() {
         at,
         &["import", "disk.img:/", "all.tar"],
         1,
-        "obento: cannot import 'bad': its owner is not a number of 32 bits; it was left out\n\
-         obento: cannot import 'rest': it continues a file of another volume of the archive, and was left out\n",
+        "obento: cannot import 'bad': skipped: its owner is not a number of 32 bits\n\
+         obento: cannot import 'rest': skipped: the member continues a file of another volume of the archive\n",
     );
     assert_eq!(obento(at, &["ls", "disk.img:/"]).stdout, b"good\nlost+found\n");
     // A build takes all or nothing, and says all that is wrong.
@@ -85,7 +85,7 @@ fn a_member_of_an_unknown_type_is_a_regular_file_in_an_image_that_is_built() {
 }
 
 #[test]
-fn what_bzip2_and_lzma_pack_is_read_and_what_must_be_unpacked_first_is_named() {
+fn bzip2_and_lzma_are_decoded_and_formats_to_unpack_first_are_named() {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("bzip2"), Oracle::Program("lzma")]) {
         return;
     }
@@ -118,14 +118,16 @@ fn what_bzip2_and_lzma_pack_is_read_and_what_must_be_unpacked_first_is_named() {
         (b"PK\x03\x04", "a ZIP archive"),
     ] {
         fs::write(at.join("other"), [start, &[0x55; 2000]].concat()).unwrap();
-        let told = format!("this is no tar archive: it is {like}; unpack it first\n");
-        check(at, &["import", "disk.img:/", "other"], 2, &format!("obento: cannot import 'other': {told}"));
+        let reported = format!("not a tar archive: it is {like}; unpack it first\n");
+        check(
+            at,
+            &["import", "disk.img:/", "other"],
+            2,
+            &format!("obento: cannot import 'other': {reported}"),
+        );
         let output = obento(at, &["build", "no.img", "--from", "other"]);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            said.contains(&format!("this is not a tar archive: it is {like}; unpack it first")),
-            "{said}"
-        );
+        assert!(said.contains(&format!("not a tar archive: it is {like}; unpack it first")), "{said}");
     }
 }
 
@@ -143,8 +145,7 @@ fn an_archive_unpacks_to_no_more_than_is_allowed() {
     )
     .unwrap();
     call("gzip", [at.join("all.tar").as_os_str()]).unwrap();
-    let limit =
-        "it unpacks to more than 2 MiB, the limit for a file of its length; --max-unpacked SIZE allows more";
+    let limit = "its contents exceed the limit of 2 MiB\n  help: use --max-unpacked SIZE to allow more";
     check(
         at,
         &["import", "disk.img:/", "all.tar.gz", "--max-unpacked", "2M"],
@@ -191,13 +192,13 @@ fn a_decoder_that_wants_more_memory_says_which_option_allows_it() {
     let block = u32::try_from(tar.len() << 3 | 1).unwrap().to_le_bytes();
     let frame = [&[0x28, 0xb5, 0x2f, 0xfd, 0, (29 - 10) << 3], &block[..3], &tar].concat();
     fs::write(at.join("wide.tar.zst"), frame).unwrap();
-    let told = "unpacking it takes 512 MiB of memory, and at most 256 MiB are allowed; --unpack-memory SIZE allows more";
+    let reported = "decompression needs 512 MiB of memory, and the limit is 256 MiB\n  help: use --unpack-memory SIZE to allow more";
     let arguments = ["import", "disk.img:/", "wide.tar.zst"];
-    check(at, &arguments, 2, &format!("obento: cannot import 'wide.tar.zst': cannot read: {told}\n"));
+    check(at, &arguments, 2, &format!("obento: cannot import 'wide.tar.zst': cannot read: {reported}\n"));
     check(at, &[&arguments[..], &["--unpack-memory", "512M"]].concat(), 0, "");
     assert_eq!(obento(at, &["cat", "disk.img:/file"]).stdout, b"bytes");
     let output = obento(at, &["build", "built.img", "--from", "wide.tar.zst"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains(told));
+    assert!(String::from_utf8_lossy(&output.stderr).contains(reported));
     check(
         at,
         &["build", "-q", "-t", "ext2", "built.img", "--from", "wide.tar.zst", "--unpack-memory", "512M"],
@@ -205,5 +206,5 @@ fn a_decoder_that_wants_more_memory_says_which_option_allows_it() {
         "",
     );
     let output = obento(at, &["ls", "wide.tar.zst"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains(told));
+    assert!(String::from_utf8_lossy(&output.stderr).contains(reported));
 }

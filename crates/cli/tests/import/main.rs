@@ -108,7 +108,7 @@ fn a_tree_with_everything_is_unpacked_as_the_kernel_and_tar_would() {
 }
 
 #[test]
-fn what_comes_through_a_pipe_is_stripped_and_left_out_as_asked() {
+fn members_from_a_pipe_are_stripped_and_omitted_as_requested() {
     if !require(TOOLS) {
         return;
     }
@@ -161,10 +161,10 @@ fn a_hostile_archive_stays_below_the_target_and_its_good_members_are_there() {
         at,
         &["import", "disk.img:/in", "hostile.tar"],
         1,
-        "obento: cannot import '../up': its path has `..` in it, which could lead out of the target; it was left out\n\
+        "obento: cannot import '../up': skipped: the path contains '..', which could lead out of the target\n\
          obento: cannot import 'self/x': too many levels of symbolic links\n\
-         obento: cannot import 'hard': it is another name of gone, which is not there\n\
-         obento: cannot import 'hard2': its path has `..` in it, which could lead out of the target; it was left out\n\
+         obento: cannot import 'hard': skipped: the target gone of the hard link does not exist\n\
+         obento: cannot import 'hard2': skipped: the path contains '..', which could lead out of the target\n\
          obento: hostile.tar: note: members with absolute paths were extracted below the target\n\
          obento: hostile.tar: note: 1 member of an unknown type was extracted as a regular file\n",
     );
@@ -179,7 +179,7 @@ fn a_hostile_archive_stays_below_the_target_and_its_good_members_are_there() {
 }
 
 #[test]
-fn of_an_archive_that_is_damaged_or_cut_what_was_read_is_kept_and_told() {
+fn the_readable_part_of_a_damaged_or_truncated_archive_is_kept_and_the_damage_reported() {
     if !require(TOOLS) {
         return;
     }
@@ -205,7 +205,7 @@ fn of_an_archive_that_is_damaged_or_cut_what_was_read_is_kept_and_told() {
         at,
         &["import", "disk.img:/cut", "cut.tar"],
         2,
-        "obento: cannot import: disk.img:/cut: no such file or directory\n",
+        "obento: cannot write 'disk.img:/cut': no such file or directory\n",
     );
     check(
         at,
@@ -219,14 +219,14 @@ fn of_an_archive_that_is_damaged_or_cut_what_was_read_is_kept_and_told() {
         at,
         &["import", "disk.img:/", "none.tar"],
         2,
-        "obento: cannot import 'none.tar': this is no tar archive: the archive ends too early, after 25 bytes\n",
+        "obento: cannot import 'none.tar': not a tar archive: the archive ends too early, after 25 bytes\n",
     );
     let mut child = Command::new(env!("CARGO_BIN_EXE_obento"));
     child.current_dir(at).args(["import", "disk.img:/", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"").unwrap();
     let output = child.wait_with_output().unwrap();
-    let told = "obento: cannot import 'standard input': this is no tar archive: it is empty\n";
-    assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), (told, Some(2)));
+    let reported = "obento: cannot import 'standard input': not a tar archive: it is empty\n";
+    assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), (reported, Some(2)));
     e2fsck(at, "disk.img");
 }

@@ -174,12 +174,12 @@ fn files_and_directories_replace_each_other_on_a_fat_too() {
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         let mut tar = program("tar");
         tar.args(["-x", "--no-same-owner"]).args(tar_option).arg("-f").arg(at.join("all.tar"));
-        let told = tar.arg("-C").arg(&theirs).output().unwrap();
+        let reported = tar.arg("-C").arg(&theirs).output().unwrap();
         let arguments =
             [&["import", "disk.img:/", "all.tar", "--no-same-owner"][..], option.as_slice()].concat();
         let ours = obento(at, &arguments);
         let said = String::from_utf8_lossy(&ours.stderr);
-        assert_eq!(told.status.success(), ours.status.success(), "{option:?}: {said}");
+        assert_eq!(reported.status.success(), ours.status.success(), "{option:?}: {said}");
         let copied = at.join("ours");
         fs::create_dir(&copied).unwrap();
         let image = at.join("disk.img");
@@ -204,7 +204,7 @@ fn files_and_directories_replace_each_other_on_a_fat_too() {
 }
 
 #[test]
-fn a_hard_link_to_a_directory_is_refused_and_what_has_its_name_stays() {
+fn a_hard_link_to_a_directory_is_refused_and_an_existing_file_stays() {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
         return;
     }
@@ -214,8 +214,9 @@ fn a_hard_link_to_a_directory_is_refused_and_what_has_its_name_stays() {
     let members: &[(&str, u8, &str, &[u8])] =
         &[("name", b'0', "", b"old"), ("dir", b'5', "", b""), ("name", b'1', "dir", b"")];
     fs::write(at.join("all.tar"), archive(members)).unwrap();
-    let told = "obento: cannot import 'name': it is another name of the directory dir, and a directory has one name only\n";
-    check(at, &["import", "disk.img:/", "all.tar"], 1, told);
+    let reported =
+        "obento: cannot import 'name': skipped: a hard link to the directory dir is not possible\n";
+    check(at, &["import", "disk.img:/", "all.tar"], 1, reported);
     assert_eq!(obento(at, &["cat", "disk.img:/name"]).stdout, b"old");
     super::e2fsck(at, "disk.img");
 }

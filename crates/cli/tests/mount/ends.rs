@@ -1,4 +1,4 @@
-//! How a mount comes about, and how it ends.
+//! The start and the end of a mount.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -6,12 +6,12 @@ use std::io::{Read as _, Write as _};
 use crate::support::{Disk, text, wait_until};
 
 #[test]
-fn a_mount_that_is_in_use_stays_and_the_message_says_what_to_do() {
+fn a_mount_in_use_stays_and_the_message_has_a_hint() {
     let Some(disk) = Disk::mounted("rw") else { return };
     let open = File::create(disk.path("f")).unwrap();
     let output = disk.obento(&["umount", "mnt"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("somebody uses it"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("a process uses the mount"), "{}", text(&output.stderr));
     drop(open);
     disk.umount();
 }
@@ -26,7 +26,7 @@ fn a_wrong_option_and_a_wrong_image_are_named_and_nothing_is_mounted() {
     };
     assert_eq!(
         said(&["mount", "-o", "noatme", "disk.img", "mnt"]),
-        "obento: cannot mount 'disk.img': there is no mount option `noatme`; did you mean `noatime`?\n"
+        "obento: cannot mount 'disk.img': unknown mount option 'noatme'\n  help: did you mean 'noatime'?\n"
     );
     assert!(said(&["mount", "none.img", "mnt"]).contains("none.img"));
     assert!(said(&["mount", "disk.img", "nowhere"]).contains("nowhere"));
@@ -35,7 +35,7 @@ fn a_wrong_option_and_a_wrong_image_are_named_and_nothing_is_mounted() {
 }
 
 #[test]
-fn while_it_is_mounted_nobody_else_changes_the_image() {
+fn no_other_process_changes_a_mounted_image() {
     let Some(disk) = Disk::mounted("rw") else { return };
     let output = disk.obento(&["mkdir", "disk.img:/d"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
@@ -50,7 +50,7 @@ fn a_signal_unmounts_and_leaves_the_volume_clean() {
     fs::write(disk.path("f"), "written").unwrap();
     rustix::process::kill_process(disk.server(), rustix::process::Signal::TERM).unwrap();
     wait_until("the unmount", || !disk.is_mounted());
-    // The next who opens it waits for the server.
+    // The next process that opens a file waits for the server.
     let output = disk.obento(&["cat", "disk.img:/f"]);
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("written", ""));
 }

@@ -1,4 +1,5 @@
-//! exFAT by the commands and behind a mount point: made, used by programs, filled, checked; `fsck.exfat` has the last word.
+//! exFAT in the commands and behind a mount point: created, used by programs, filled and checked, with
+//! `fsck.exfat` as the last check.
 
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -85,7 +86,7 @@ fn a_mount_shows_owners_masks_and_dots_as_its_options_say() {
 }
 
 #[test]
-fn mkfs_exfat_makes_what_that_program_makes_of_the_same_letters() {
+fn mkfs_exfat_creates_the_same_volume_as_that_program_for_the_same_options() {
     if !require(&[Oracle::Program("mkfs.exfat"), Oracle::Program("fsck.exfat")]) {
         return;
     }
@@ -98,7 +99,7 @@ fn mkfs_exfat_makes_what_that_program_makes_of_the_same_letters() {
         &["-f", "-c", "128k"],
     ] {
         for name in ["theirs.img", "disk.img"] {
-            // What was there before is gone.
+            // The earlier contents no longer exist.
             fs::write(folder.join(name), vec![if letters[0] == "-f" { 0xee } else { 0 }; 40 << 20]).unwrap();
         }
         let theirs = folder.join("theirs.img");
@@ -166,7 +167,7 @@ fn the_structures_of_exfat_are_shown_with_their_places() {
 }
 
 #[test]
-fn the_commands_know_exfat_without_being_told() {
+fn the_commands_recognise_exfat_without_an_option() {
     if !require(&[Oracle::Program("fsck.exfat")]) {
         return;
     }
@@ -176,7 +177,7 @@ fn the_commands_know_exfat_without_being_told() {
     fs::write(folder.join("in/sub/a.txt"), "hello").unwrap();
     fs::write(folder.join("in/b"), vec![5; 100_000]).unwrap();
     let made = obento(folder, &["mkfs", "-t", "exfat", "-L", "CARD", "-U", "1234-ABCD", "disk.img", "64M"]);
-    // The format has no features to be named.
+    // The format has no features.
     assert!(made.contains("1234-ABCD") && !made.contains("features"), "{made}");
     assert!(obento(folder, &["info", "disk.img"]).contains("1234-ABCD"));
     obento(folder, &["cp", "-r", "in", "disk.img:/"]);

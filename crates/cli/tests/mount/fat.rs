@@ -1,4 +1,5 @@
-//! FAT behind a mount point: shown as the options of vfat say, used, checked; `fsck.fat` and mtools have the last word.
+//! FAT behind a mount point: shown with the options of vfat, used and checked, with `fsck.fat` and mtools as
+//! the last checks.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -32,13 +33,13 @@ fn a_fat_volume_is_shown_as_the_options_of_vfat_say() {
     let file = fs::metadata(at.join("FOLDER/A LONG NAME.TXT")).unwrap();
     assert_eq!((file.uid(), file.gid(), file.mode() & 0o777), (1000, 100, 0o640));
     assert_eq!(fs::metadata(at.join("Folder")).unwrap().mode() & 0o777, 0o750);
-    // Bits that FAT cannot keep are dropped, as by Linux, and other kinds of files refused.
+    // Bits that FAT cannot store are dropped, as in Linux, and other kinds of files are refused.
     fs::set_permissions(at.join("Folder"), fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(fs::metadata(at.join("Folder")).unwrap().mode() & 0o777, 0o750);
     assert!(std::os::unix::fs::symlink("Folder", at.join("link")).is_err());
     obento(folder, &["umount", "mnt"]);
     judge(folder);
-    // Its clocks are an hour ahead of ours, which the directory keeps.
+    // The clocks of the volume are an hour ahead of those of this process.
     let shown = |options: &str| {
         obento(folder, &["mount", "-o", options, "disk.img", "mnt"]);
         let time = fs::metadata(at.join("Folder/a long name.txt")).unwrap().mtime();
@@ -59,7 +60,7 @@ fn options_of_vfat_are_refused_where_the_format_keeps_them_itself() {
     fs::create_dir(folder.path().join("mnt")).unwrap();
     obento(folder.path(), &["mkfs", "-t", "ext4", "disk.img", "16M"]);
     for (options, word) in
-        [("uid=1000", "stores owners"), ("uid=me", "wants a number"), ("unask=022", "unask")]
+        [("uid=1000", "stores owners"), ("uid=me", "expected a number"), ("unask=022", "unask")]
     {
         let refused = Command::new(env!("CARGO_BIN_EXE_obento"))
             .current_dir(folder.path())
@@ -75,7 +76,7 @@ fn options_of_vfat_are_refused_where_the_format_keeps_them_itself() {
 }
 
 #[test]
-fn mkfs_fat_makes_what_that_program_makes_of_the_same_letters() {
+fn mkfs_fat_creates_the_same_volume_as_that_program_for_the_same_options() {
     if !require(&[Oracle::Program("mkfs.fat"), Oracle::Program("fsck.fat")]) {
         return;
     }

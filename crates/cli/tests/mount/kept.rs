@@ -1,4 +1,4 @@
-//! What a mount promises beside names and bytes: times, flags, options, files without a name.
+//! The promises of a mount besides names and bytes: times, flags, options, files without a name.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write as _};
@@ -46,7 +46,7 @@ fn times(path: &Path) -> Times {
 }
 
 #[test]
-fn times_are_after_another_mount_what_they_were_seen_to_be() {
+fn times_are_unchanged_after_another_mount() {
     for options in ["data=ordered", "data=journal", "no_writeback_cache"] {
         let Some(disk) = Disk::mounted(options) else { return };
         for number in 0..40 {
@@ -72,7 +72,7 @@ fn times_are_after_another_mount_what_they_were_seen_to_be() {
 }
 
 #[test]
-fn an_immutable_file_stays_as_it_is_until_it_may_change_again() {
+fn an_immutable_file_is_unchanged_until_the_flag_is_cleared() {
     let Some(disk) = Some(()).filter(|()| require(&[Oracle::Root])).and_then(|()| Disk::mounted("rw")) else {
         return;
     };
@@ -130,7 +130,7 @@ fn nameless(directory: &Path) -> File {
 }
 
 #[test]
-fn a_file_is_made_without_a_name_and_gets_one_when_it_is_whole() {
+fn a_file_is_created_without_a_name_and_gets_one_when_it_is_complete() {
     let Some(disk) = Disk::mounted("rw") else { return };
     let file = nameless(&disk.at());
     assert_eq!(file.metadata().unwrap().nlink(), 0);
@@ -170,7 +170,7 @@ fn a_file_that_never_got_a_name_is_gone_after_the_last_close_or_a_crash() {
 
 #[test]
 fn reading_stamps_access_times_as_the_mount_option_says() {
-    // Of a file that was read an hour before it was written to, and of one that was read after.
+    // One file was read an hour before it was written to, the other one after.
     for (options, due) in
         [("noatime", [false, false]), ("relatime", [true, false]), ("strictatime", [true, true])]
     {
@@ -236,7 +236,7 @@ fn overwrite_new(path: &Path, bytes: &[u8]) {
 #[test]
 fn every_thread_of_a_server_has_given_up_its_rights() {
     let Some(disk) = Disk::mounted("rw") else { return };
-    // So that all have something to do.
+    // Each thread has something to do.
     std::thread::scope(|scope| {
         for number in 0..32 {
             let disk = &disk;

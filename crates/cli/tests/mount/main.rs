@@ -1,14 +1,20 @@
-//! `obento mount` on real mount points: what programs see, what is on disk afterwards, how a mount ends, and what it bears.
+//! `obento mount` on real mount points: what programs see, the volume afterwards, the end of a mount, and
+//! loads.
 
 mod calls;
+mod databases;
 mod ends;
 mod exfat;
 mod fat;
+mod full;
 mod judges;
 mod kept;
 mod matrix;
+mod options;
 mod programs;
+mod provenance;
 mod stress;
 mod support;
 mod together;
+mod upgrade;
 mod xv6;

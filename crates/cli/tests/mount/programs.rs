@@ -13,7 +13,7 @@ use obento_testkit::{Oracle, require};
 use crate::support::Disk;
 
 #[test]
-fn what_is_written_is_there_after_it_was_mounted_again() {
+fn written_files_exist_after_another_mount() {
     let Some(disk) = Disk::mounted("rw") else { return };
     fs::create_dir(disk.path("d")).unwrap();
     let bytes: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
@@ -69,7 +69,7 @@ fn a_file_without_a_name_lives_until_it_is_closed() {
     assert_eq!(&bytes, b"beforebehind");
     drop(file);
     disk.umount();
-    // e2fsck would name an inode that nobody freed.
+    // e2fsck would report an inode that was not freed.
     disk.fsck();
 }
 
@@ -166,7 +166,7 @@ fn sparse_files_show_their_holes_on_a_mount_for_reading() {
 }
 
 #[test]
-fn what_was_just_written_is_data_and_the_rest_holes() {
+fn recently_written_ranges_are_data_and_the_rest_holes() {
     let Some(disk) = Disk::mounted("rw") else { return };
     let file = File::create(disk.path("f")).unwrap();
     file.set_len(1 << 20).unwrap();
@@ -181,7 +181,7 @@ fn what_was_just_written_is_data_and_the_rest_holes() {
 }
 
 #[test]
-fn nobody_finds_a_hole_where_others_just_wrote() {
+fn no_process_finds_a_hole_where_another_one_just_wrote() {
     let Some(disk) = Disk::mounted("rw") else { return };
     let file = File::create(disk.path("f")).unwrap();
     file.set_len(64 << 20).unwrap();
@@ -203,7 +203,7 @@ fn nobody_finds_a_hole_where_others_just_wrote() {
 }
 
 #[test]
-fn a_mapping_that_is_written_to_is_there_afterwards() {
+fn bytes_written_through_a_mapping_are_present_afterwards() {
     let Some(disk) = Disk::mounted("rw") else { return };
     let script = "import mmap,os,sys\n\
         f=os.open(sys.argv[1],os.O_RDWR|os.O_CREAT); os.ftruncate(f,65536)\n\
@@ -246,7 +246,7 @@ fn the_space_of_a_file_that_is_being_written_to_is_seen_by_others() {
     fs::write(&path, "x").unwrap();
     disk.umount();
     disk.mount("rw");
-    // Now the kernel knows it, for a day.
+    // The kernel caches the attributes for a day now.
     assert!(fs::metadata(&path).unwrap().blocks() <= 8);
     let mut log = File::options().append(true).open(&path).unwrap();
     log.write_all(&vec![b'y'; 1 << 20]).unwrap();

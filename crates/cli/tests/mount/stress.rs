@@ -1,7 +1,7 @@
-//! The failures that a published stress of Bento's file systems found, each as a load that must pass here: no request
-//! hangs or fails, the volume is clean afterwards, and files that nobody touched keep their bytes.
+//! The failures that a published stress test of Bento's file systems found, each as a load that must pass here: no
+//! request hangs or fails, the volume is clean afterwards, and untouched files keep their bytes.
 //!
-//! Each runs small; `cargo xtask stress` runs them whole, with `OBENTO_STRESS=whole`.
+//! Each load runs with a small size; `cargo xtask stress` runs them at full size, with `OBENTO_STRESS=whole`.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +16,7 @@ use obento_testkit::{Oracle, require};
 
 use crate::support::Disk;
 
-/// How much of a load: `small`, or `whole` in a campaign.
+/// The size of a load: `small`, or `whole` in a campaign.
 pub fn scale(small: usize, whole: usize) -> usize {
     if std::env::var("OBENTO_STRESS").is_ok_and(|value| value == "whole") { whole } else { small }
 }
@@ -30,7 +30,7 @@ pub fn disk() -> Option<Disk> {
     Some(disk)
 }
 
-/// Numbers that look random and are the same each time (Knuth's MMIX generator).
+/// Numbers that look random and are the same in each run (Knuth's MMIX generator).
 pub struct Numbers(pub u64);
 
 impl Numbers {
@@ -47,7 +47,7 @@ pub fn bytes(number: usize) -> Vec<u8> {
     (0..len).map(|_| numbers.below(256) as u8).collect()
 }
 
-/// Writes a tree that nobody touches afterwards.
+/// Writes a tree that stays unchanged.
 pub fn witnesses(disk: &Disk) {
     for number in 0..50 {
         let folder = disk.path(&format!("witness/{}", number % 7));
@@ -56,7 +56,7 @@ pub fn witnesses(disk: &Disk) {
     }
 }
 
-/// Finds the tree by name and by listing, with its bytes.
+/// Compares the tree by name, by listing and by bytes.
 #[track_caller]
 fn expect_witnesses(disk: &Disk) {
     for number in 0..50 {
@@ -68,7 +68,7 @@ fn expect_witnesses(disk: &Disk) {
     assert_eq!(listed, 50);
 }
 
-/// The end of each load: unmounted, clean, and the same when it is mounted again.
+/// The end of each load: the volume is unmounted, clean, and unchanged in the next mount.
 #[track_caller]
 pub fn finish(disk: &Disk) {
     expect_witnesses(disk);
@@ -110,7 +110,7 @@ fn a_large_directory_is_filled_listed_and_removed() {
 }
 
 #[test]
-fn clones_of_a_repository_are_whole_beside_attributes_and_sync() {
+fn clones_of_a_repository_are_complete_beside_attributes_and_sync() {
     let Some(disk) = disk() else { return };
     witnesses(&disk);
     if !require(&[Oracle::Program("git")]) {
@@ -301,7 +301,7 @@ fn threads_remove_files_and_the_unmount_follows_at_once() {
 }
 
 #[test]
-fn random_reads_of_holes_space_and_bytes_see_what_was_written() {
+fn random_reads_of_holes_allocated_space_and_bytes_return_the_written_contents() {
     let Some(disk) = disk() else { return };
     witnesses(&disk);
     let len = scale(4 << 20, 256 << 20);

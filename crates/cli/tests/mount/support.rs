@@ -1,4 +1,4 @@
-//! Images on real mount points, and what is asked of them afterwards.
+//! Images on real mount points, and their checks.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,16 +9,16 @@ use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
 use tempfile::TempDir;
 
-/// An image, and a folder to mount it at. When it goes, it is unmounted, and e2fsck has the last word.
+/// An image, and a folder to mount it on. When it is dropped, it is unmounted and checked by e2fsck.
 pub struct Disk(TempDir);
 
 impl Disk {
-    /// A disk of 256 MiB that is not mounted; none where the oracles are missing.
+    /// Creates a disk of 256 MiB that is not mounted; `None` if an oracle is missing.
     pub fn new(options: &[&str]) -> Option<Self> {
         Self::sized("256M", options)
     }
 
-    /// A disk of `size` that is not mounted.
+    /// Creates a disk of `size` that is not mounted.
     pub fn sized(size: &str, options: &[&str]) -> Option<Self> {
         let needed = [Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::Fuse];
         if !require(&needed) {
@@ -31,7 +31,7 @@ impl Disk {
         Some(disk)
     }
 
-    /// A disk that is mounted.
+    /// Creates a disk that is mounted.
     pub fn mounted(options: &str) -> Option<Self> {
         let disk = Self::new(&[])?;
         disk.mount(options);
@@ -70,31 +70,35 @@ impl Disk {
         self.quietly(&["mount", "-o", options, "disk.img", "mnt"]);
     }
 
-    /// Mounts what a killed server left.
+    /// Mounts the disk after its server was killed.
     #[track_caller]
     pub fn mount_after_kill(&self) {
-        let output = self.obento(&["mount", "disk.img", "mnt"]);
+        self.mount_after_kill_with("rw");
+    }
+
+    /// Mounts the disk after its server was killed, with these options.
+    #[track_caller]
+    pub fn mount_after_kill_with(&self, options: &str) {
+        let output = self.obento(&["mount", "-o", options, "disk.img", "mnt"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     }
 
-    /// Unmounts what this test does not use. A program that another test is just starting has all files of this process
-    /// open until it runs, those of this mount, too: measured on a tmpfs, whose umount(2) was then busy 37 times in 300,
-    /// and never without such programs.
+    /// Unmounts the disk, of which this test has no file open.
     #[track_caller]
     pub fn umount(&self) {
-        wait_until("the unmount", || {
-            let output = self.obento(&["umount", "mnt"]);
-            let said = text(&output.stderr);
-            let is_busy = output.status.code() == Some(1) && said.contains("somebody uses it");
-            assert!(is_busy || (output.status.code(), said.as_str()) == (Some(0), ""), "{output:?}");
-            !is_busy
-        });
+        umount(self.folder());
     }
 
     /// Kills the server, and clears its mount.
     #[track_caller]
     pub fn kill(&self) {
         rustix::process::kill_process(self.server(), rustix::process::Signal::KILL).unwrap();
+        self.clear_killed();
+    }
+
+    /// Clears the mount of a server that was killed.
+    #[track_caller]
+    pub fn clear_killed(&self) {
         wait_until("the end of the server", || fs::metadata(self.at()).is_err());
         // A process that is killed on a busy machine uses the mount until its last thread is gone.
         wait_until("the unmount", || {
@@ -114,19 +118,9 @@ impl Disk {
         obento_fuse::find_mount(&at).is_some()
     }
 
-    /// The process that serves it.
+    /// Returns the process that serves the mount.
     pub fn server(&self) -> rustix::process::Pid {
-        let image = fs::metadata(self.image()).unwrap().ino();
-        let processes = fs::read_dir("/proc").unwrap().flatten();
-        let found =
-            processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
-                let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-                open.filter(|fd| {
-                    fs::read_link(fd.path()).is_ok_and(|to| to == self.image().canonicalize().unwrap())
-                })
-                .any(|fd| fs::metadata(fd.path()).is_ok_and(|file| file.ino() == image))
-            });
-        rustix::process::Pid::from_raw(found.expect("a process has the image open")).unwrap()
+        server_of(&self.image())
     }
 }
 
@@ -142,14 +136,43 @@ impl Drop for Disk {
     }
 }
 
-/// What `obento` says in `folder`; it succeeds.
+/// Unmounts `mnt` in `folder`, of which this test has no file open. A program that another test starts
+/// inherits all files of this process until its exec(2), including those of this mount. Measured on a tmpfs:
+/// umount(2) was then busy 37 times in 300, and never without such programs.
+#[track_caller]
+pub fn umount(folder: &Path) {
+    wait_until("the unmount", || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        let output =
+            command.current_dir(folder).args(["umount", "mnt"]).stdin(Stdio::null()).output().unwrap();
+        let said = text(&output.stderr);
+        let is_busy = output.status.code() == Some(1) && said.contains("a process uses the mount");
+        assert!(is_busy || (output.status.code(), said.as_str()) == (Some(0), ""), "{output:?}");
+        !is_busy
+    });
+}
+
+/// Returns the process that has the image open.
+pub fn server_of(path: &Path) -> rustix::process::Pid {
+    let image = fs::metadata(path).unwrap().ino();
+    let path = path.canonicalize().unwrap();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let found = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        open.filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path))
+            .any(|fd| fs::metadata(fd.path()).is_ok_and(|file| file.ino() == image))
+    });
+    rustix::process::Pid::from_raw(found.expect("a process has the image open")).unwrap()
+}
+
+/// Runs `obento` in `folder` and returns its output. Panics if it fails.
 pub fn obento(folder: &Path, args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_obento")).current_dir(folder).args(args).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Waits until `is_so`, for a minute at most: what is waited for has no event of its own.
+/// Waits until `is_so` returns true, for a minute at most, for conditions without an event.
 #[track_caller]
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begin = std::time::Instant::now();

@@ -1,6 +1,7 @@
-//! Every load at once on one mount: none meets an error or another's bytes, and the server's memory stays as it is.
+//! All loads at once on one mount: no load gets an error or bytes of another load, and the memory of the
+//! server does not grow.
 //!
-//! Small, each load runs twice; `cargo xtask stress` runs them for half an hour.
+//! In the short form each load runs twice; `cargo xtask stress` runs the loads for half an hour.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -15,7 +16,7 @@ use obento_testkit::{Oracle, require};
 use crate::stress::{Numbers, bytes, disk, finish, scale, witnesses};
 use crate::support::Disk;
 
-/// One round of a load in a folder of its own, which it leaves empty.
+/// One round of a load in a folder of its own, which is empty afterwards.
 type Load = fn(&Path, usize);
 
 const LOADS: [(&str, Load); 9] = [
@@ -30,14 +31,14 @@ const LOADS: [(&str, Load); 9] = [
     ("attributes", attributes),
 ];
 
-/// How long: a time, or so many rounds of each load.
+/// The duration: a time, or a number of rounds of each load.
 #[derive(Clone, Copy)]
 enum End {
     At(Instant),
     After(usize),
 }
 
-/// One for each third, at the least.
+/// At least one round for each third.
 const ROUNDS: usize = 3;
 
 impl End {
@@ -49,7 +50,7 @@ impl End {
     }
 }
 
-/// Kilobytes that the server has in memory.
+/// Returns the memory of the server in KiB.
 fn memory(disk: &Disk) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", disk.server().as_raw_nonzero())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -57,7 +58,7 @@ fn memory(disk: &Disk) -> u64 {
 }
 
 #[test]
-fn all_loads_at_once_meet_no_error_and_memory_stays_as_it_is() {
+fn all_loads_together_have_no_error_and_memory_does_not_grow() {
     let Some(disk) = disk() else { return };
     if !require(&[Oracle::Program("git"), Oracle::Program("tar")]) {
         return finish(&disk);
@@ -68,7 +69,7 @@ fn all_loads_at_once_meet_no_error_and_memory_stays_as_it_is() {
     let length = Duration::from_secs(60 * minutes);
     let begin = Instant::now();
     let end = if scale(0, 1) == 1 { End::At(begin + length) } else { End::After(ROUNDS) };
-    // The most that the server had in each third of the time, or of the rounds where these are counted.
+    // The peak memory of the server in each third of the time, or of the rounds.
     let peaks = [const { AtomicU64::new(0) }; 3];
     std::thread::scope(|scope| {
         for (name, load) in LOADS {
@@ -92,13 +93,13 @@ fn all_loads_at_once_meet_no_error_and_memory_stays_as_it_is() {
         }
     });
     let [first, second, third] = peaks.map(AtomicU64::into_inner);
-    assert!(third > 0, "nobody looked at the last third");
+    assert!(third > 0, "no sample was taken in the last third");
     println!("the server had {first}, {second} and {third} KiB at most in each third of the time");
     assert!(third <= first + first / 4 + 32 * 1024, "{third} KiB after {first}");
     finish(&disk);
 }
 
-/// Makes and removes files of one directory, with a listing between.
+/// Creates and removes files of one directory, and lists it between.
 fn names(folder: &Path, _round: usize) {
     let count = scale(500, 20_000);
     (0..count).for_each(|number| drop(File::create(folder.join(number.to_string())).unwrap()));
@@ -106,7 +107,7 @@ fn names(folder: &Path, _round: usize) {
     (0..count).for_each(|number| fs::remove_file(folder.join(number.to_string())).unwrap());
 }
 
-/// Packs a tree, unpacks it, compares, removes both.
+/// Packs a tree, unpacks it, compares the trees, and removes both.
 fn archives(folder: &Path, round: usize) {
     let (source, out, archive) = (folder.join("source"), folder.join("out"), folder.join("a.tar.gz"));
     fs::create_dir(&out).unwrap();
@@ -123,7 +124,7 @@ fn archives(folder: &Path, round: usize) {
     fs::remove_file(&archive).unwrap();
 }
 
-/// Makes a repository, and a clone of it.
+/// Creates a repository and a clone of it.
 fn clones(folder: &Path, round: usize) {
     let (origin, clone) = (folder.join("origin"), folder.join("clone"));
     let git = |folder: &Path, args: &[&str]| {
@@ -168,7 +169,7 @@ fn log(folder: &Path, _round: usize) {
     fs::remove_file(&path).unwrap();
 }
 
-/// Writes a file from its begin to its end, and reads it so.
+/// Writes a file from its start to its end, and reads it in the same order.
 fn sequence(folder: &Path, round: usize) {
     let (path, total) = (folder.join("f"), scale(4 << 20, 256 << 20));
     let size = [4 << 10, 32 << 10, 128 << 10, 1 << 20][round % 4];
@@ -185,7 +186,7 @@ fn sequence(folder: &Path, round: usize) {
     fs::remove_file(&path).unwrap();
 }
 
-/// Writes at places that are drawn, some of which are holes before, and reads all of it.
+/// Writes at random offsets, some of which were holes, and reads everything.
 fn places(folder: &Path, round: usize) {
     let (path, len) = (folder.join("f"), scale(1 << 20, 32 << 20));
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -204,7 +205,7 @@ fn places(folder: &Path, round: usize) {
     fs::remove_file(&path).unwrap();
 }
 
-/// Reads a file while it is cut shorter and shorter.
+/// Reads a file while another thread truncates it step by step.
 fn truncation(folder: &Path, _round: usize) {
     let (path, len) = (folder.join("f"), scale(2 << 20, 64 << 20) as u64);
     fs::write(&path, vec![7; len as usize]).unwrap();
@@ -240,7 +241,7 @@ fn tables(folder: &Path, round: usize) {
     }
 }
 
-/// Sets attributes of the folder itself, and syncs all of the volume.
+/// Sets attributes of the folder itself, and syncs the volume.
 fn attributes(folder: &Path, round: usize) {
     let opened = File::open(folder).unwrap();
     for number in 0..scale(10, 100) {

@@ -1,4 +1,5 @@
-//! A format that no command knows of: made, mounted, used by programs, and checked, because its driver keeps the contract.
+//! A format without special cases in the commands: created, mounted, used by programs and checked through the
+//! contract alone.
 
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use obento_testkit::{Oracle, require};
 
-/// What `obento` says; it succeeds.
+/// Runs `obento` and returns its output. Panics if it fails.
 fn obento(folder: &Path, args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_obento")).current_dir(folder).args(args).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 
 use obento_bench::cell::{Cell, outcome};
-use obento_bench::target::Ground;
+use obento_bench::target::TargetSetup;
 
 use crate::context::Context;
 use crate::output::{Outcome, Output, Stop};
@@ -35,8 +35,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let obento = std::env::current_exe()
         .map_err(|error| Stop::Failed(Report::new("cannot find the program of obento", error)))?;
     let (folder, registry) = (args.folder.clone(), context.registry().clone());
-    let ground = Ground { folder, size: args.size, obento, registry, zram: args.zram };
-    let answer = serde_json::to_vec(&outcome(&cell, &ground))
+    let setup = TargetSetup { folder, size: args.size, obento, registry, zram: args.zram };
+    let answer = serde_json::to_vec(&outcome(&cell, &setup))
         .map_err(|error| Stop::Failed(Report::new("cannot write the result of the cell", error)))?;
     let mut out = Output::stdout();
     out.write_all(&answer)?;

@@ -4,18 +4,18 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use obento::interrupt::{self, Caught};
-use obento_bench::lab::{self, Plan, Processes};
+use obento::interrupt::{self, SignalGuard};
+use obento_bench::lab::{self, Processes, RunPlan};
 use obento_bench::machine::{self, Machine};
 use obento_bench::report::{Table, text};
 use obento_bench::results::Results;
-use obento_bench::statistics::Enough;
+use obento_bench::statistics::StopRule;
 use obento_bench::suite::Suite;
-use obento_bench::target::Ground;
+use obento_bench::target::TargetSetup;
 use obento_bench::workload::{PRESETS, Settings, find};
 use obento_bench::{BenchError, Target};
 
-use super::watch::Shown;
+use super::watch::RunDisplay;
 use crate::context::Context;
 use crate::output::{Outcome, Output, Stop};
 use crate::parse::size::positive_size;
@@ -82,7 +82,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let caught = Caught::new();
+    let caught = SignalGuard::new();
     let (suite, workloads) = chosen(args)?;
     let mut results = begin(args, suite)?;
     let targets = targets(args, suite)?;
@@ -98,28 +98,28 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let obento = std::env::current_exe()
         .map_err(|error| fail(Report::new("cannot find the program of obento", error)))?;
     let registry = context.registry().clone();
-    let ground = Ground { folder: path, size: results.size, obento, registry, zram: args.zram };
+    let setup = TargetSetup { folder: path, size: results.size, obento, registry, zram: args.zram };
     let size = results.size.to_string();
     let mut arguments = vec![
         "bench".into(),
         "cell".into(),
         "--folder".into(),
-        ground.folder.clone().into_os_string(),
+        setup.folder.clone().into_os_string(),
         "--size".into(),
         size.into(),
     ];
     if args.zram {
-        results.machine.ground = "zram".into();
+        results.machine.setup = "zram".into();
         arguments.push("--zram".into());
     }
     let stop = Box::new(interrupt::is_requested);
-    let processes = Processes { program: ground.obento.clone(), arguments, ground, stop };
-    let plan = Plan {
+    let processes = Processes { program: setup.obento.clone(), arguments, setup, stop };
+    let plan = RunPlan {
         targets,
         workloads,
         limit: Duration::try_from_secs_f64(args.limit * 60.0).unwrap_or(Duration::MAX),
     };
-    let mut watch = Shown::new(context, &plan);
+    let mut watch = RunDisplay::new(context, &plan);
     if results.settings.file_size < machine::memory() {
         context.note(b"bench", "large files fit in memory, so reads come from the cache; use a larger --file-size to measure the disk");
     }
@@ -204,7 +204,7 @@ fn begin(args: &Args, suite: Option<&'static Suite>) -> Result<Results, Stop> {
         settings.run_time = Duration::try_from_secs_f64(seconds)
             .map_err(|_| fail(Report::plain(format!("invalid --run-time '{seconds}'"))))?;
     }
-    let mut enough = suite.map_or_else(Enough::default, |suite| suite.enough);
+    let mut enough = suite.map_or_else(StopRule::default, |suite| suite.enough);
     enough.least = args.repeat.unwrap_or(enough.least).max(1);
     enough.most = args.repeat_most.unwrap_or(enough.most).max(enough.least);
     let size = args.size.or(suite.map(|suite| suite.size)).unwrap_or(8 << 30);

@@ -1,12 +1,12 @@
-//! The progress of a run: on a terminal a live table of the current workload, elsewhere one line per result.
-//! elsewhere a line for each figure.
+//! The progress of a run: on a terminal a live table of the current workload, elsewhere one line per
+//! result.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use obento::interrupt;
 use obento_bench::cell::{Cell, Outcome};
-use obento_bench::lab::{Plan, Watch};
+use obento_bench::lab::{RunObserver, RunPlan};
 use obento_bench::results::CellResult;
 use obento_bench::statistics::Summary;
 
@@ -16,8 +16,8 @@ use crate::report::{Report, printable};
 /// Phases of a cell that are shown while it runs.
 const PHASES: usize = 6;
 
-/// Shows a run as it goes on.
-pub struct Shown<'c> {
+/// Shows the progress of a run.
+pub struct RunDisplay<'c> {
     context: &'c Context,
     begun: Instant,
     runs: u32,
@@ -27,16 +27,16 @@ pub struct Shown<'c> {
 /// The table on a terminal.
 struct Live {
     all: MultiProgress,
-    /// How far the whole is; below the table.
+    /// The progress of the whole run, below the table.
     whole: ProgressBar,
     workload: String,
     targets: Vec<String>,
-    /// A line a target.
+    /// One line per target.
     rows: Vec<ProgressBar>,
 }
 
-impl<'c> Shown<'c> {
-    pub fn new(context: &'c Context, plan: &Plan) -> Self {
+impl<'c> RunDisplay<'c> {
+    pub fn new(context: &'c Context, plan: &RunPlan) -> Self {
         let live = context.progress_wanted().then(|| Live::new(&plan.targets));
         if let Some(live) = &live {
             context.set_bar(Some(live.whole.clone()));
@@ -44,14 +44,14 @@ impl<'c> Shown<'c> {
         Self { context, begun: Instant::now(), runs: 0, live }
     }
 
-    /// How long it will still take, as far as can be said.
+    /// Returns the remaining time, if it can be estimated.
     fn left(&self, done: usize, about: usize) -> Option<Duration> {
         let each = self.begun.elapsed().checked_div(self.runs)?;
         Some(each * u32::try_from(about - done).unwrap_or(u32::MAX))
     }
 }
 
-impl Drop for Shown<'_> {
+impl Drop for RunDisplay<'_> {
     fn drop(&mut self) {
         self.context.set_bar(None);
         if let Some(live) = &mut self.live {
@@ -61,7 +61,7 @@ impl Drop for Shown<'_> {
     }
 }
 
-impl Watch for Shown<'_> {
+impl RunObserver for RunDisplay<'_> {
     fn begins(&mut self, cell: &Cell, rotation: usize, done: usize, about: usize) {
         let left = self.left(done, about);
         self.runs += 1;
@@ -90,8 +90,7 @@ impl Watch for Shown<'_> {
             }
             Some(Outcome::Measured(_)) | None => {}
         }
-        let disturbed = known.samples.last().and_then(|sample| sample.disturbed.as_deref());
-        lines.extend(disturbed.map(|why| format!("unreliable: {why}")));
+        lines.extend(warning(known));
         match &self.live {
             Some(live) => live.ended(known, &lines),
             None => lines.iter().for_each(|line| eprintln!("  {line}")),
@@ -103,7 +102,13 @@ impl Watch for Shown<'_> {
     }
 }
 
-/// What is known of the first phases.
+/// Returns a warning if the last sample is unreliable.
+fn warning(known: &CellResult) -> Option<String> {
+    let why = known.samples.last()?.disturbed.as_deref()?;
+    Some(format!("unreliable: {why}"))
+}
+
+/// Returns the figures of the first phases.
 fn figures(known: &CellResult) -> Vec<String> {
     let shown = |(phase, measure): (&str, obento_bench::workload::Measure)| {
         let figures: Vec<f64> = known.figures(phase).into_iter().map(|(_, figure)| figure).collect();
@@ -139,7 +144,7 @@ impl Live {
         self.whole.tick();
     }
 
-    /// A line above that of the whole.
+    /// Adds a line above the line of the whole run.
     fn row(&self) -> ProgressBar {
         let style = ProgressStyle::with_template("{wide_msg}");
         let row = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -153,7 +158,7 @@ impl Live {
         }
     }
 
-    /// The rows stay as they are.
+    /// Preserves the rows on the screen.
     fn leave(&mut self) {
         self.rows.drain(..).for_each(|row| row.abandon());
     }
@@ -161,4 +166,34 @@ impl Live {
 
 fn line(target: &str, what: &str) -> String {
     format!("  {:<28} {what}", printable(target.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use obento_bench::cell::Sample;
+
+    use super::*;
+
+    #[test]
+    fn a_sample_of_a_busy_machine_is_reported_as_unreliable() {
+        let mut sample = Sample {
+            rotation: 0,
+            phases: Vec::new(),
+            durable_seconds: 0.0,
+            processor_seconds: 0.0,
+            peak_memory: 0,
+            traffic: None,
+            disturbed: None,
+        };
+        let mut known = CellResult {
+            target: "image:ext4".into(),
+            workload: "varmail".into(),
+            samples: vec![sample.clone()],
+            ended: None,
+        };
+        assert_eq!(warning(&known), None);
+        sample.disturbed = obento_bench::machine::busy(19);
+        known.samples.push(sample);
+        assert_eq!(warning(&known).unwrap(), "unreliable: the machine was busy (19 runnable threads)");
+    }
 }

@@ -3,9 +3,10 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use obento::{BuildSettings, BuildSource, Pipes, Publish, UnpackLimits};
+use obento::{BuildSettings, BuildSource, ConvertFormat, Pipes, Publish, Qcow2Version, UnpackLimits};
 
 use super::volume::VolumeArgs;
+use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
 use crate::parse::time::source_date_epoch;
 use crate::report::Report;
 
@@ -22,6 +23,9 @@ keep and --xattrs are given. Archives and manifests provide all attributes. No p
 The same sources and options produce the same bytes: UUID and seeds are derived from them, times are those of SOURCE_DATE_EPOCH, or \
 of the newest file. An archive produces the same bytes from a pipe and from a file.
 
+The extension of OUT selects a disk image format, as in 'obento convert': .qcow2, .vhd, .vmdk, .vdi, .simg (Android sparse), .gz, .xz or \
+.zst; all others are raw.
+
 The files of an archive from a pipe are stored in an unnamed file beside OUT until the archive ends. With --stream they are written \
 directly to ext4, ext3 and ext2 volumes, in the order of the archive; such an image is larger, and differs from an image that is built \
 from a file.";
@@ -36,8 +40,17 @@ pub struct Args {
     /// Build a disk with partitions, as the layout file FILE describes; see 'obento help layout'
     #[arg(long, value_name = "FILE", conflicts_with = "VolumeArgs")]
     pub disk: Option<PathBuf>,
+    /// Print the layout of the existing disk IMAGE for --disk, with empty partitions, and build nothing
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["out", "VolumeArgs"])]
+    pub print_layout: Option<std::ffi::OsString>,
     #[command(flatten)]
     pub volume: VolumeArgs,
+    /// Format of OUT; the default is that of its extension, or raw
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub format: Option<ImageFormat>,
+    /// Compress the clusters of a qcow2 image
+    #[arg(long)]
+    pub compress: bool,
     /// Overwrite OUT if it exists
     #[arg(short = 'F', long)]
     pub force: bool,
@@ -89,6 +102,25 @@ impl Args {
         if self.force { Publish::Replace } else { Publish::Keep }
     }
 
+    /// Returns the format of the image.
+    ///
+    /// # Errors
+    ///
+    /// - The extension is that of a compressed image that is not raw.
+    /// - An option does not apply to the format.
+    pub fn container(&self) -> Result<ConvertFormat, Report> {
+        let shown = self.out().as_os_str().as_bytes();
+        let format = self.format.or_else(|| ImageFormat::of_name_or_raw(self.out()));
+        let format = format.ok_or_else(|| {
+            let report = Report::on("cannot build", shown, "the extension names no format");
+            report.help(NAME_THE_FORMAT)
+        })?;
+        if format != ImageFormat::Qcow2 && self.compress {
+            return Err(Report::on("cannot build", shown, "--compress is for qcow2 images"));
+        }
+        Ok(format.with(Qcow2Version::V3, self.compress))
+    }
+
     /// Returns the sources and the settings of one file system. Errors: an invalid source; an invalid value.
     pub fn volume(&self, unpack: UnpackLimits) -> Result<(Vec<BuildSource>, BuildSettings), Report> {
         let volume = &self.volume;
@@ -99,6 +131,7 @@ impl Args {
         let sources = volume.sources(Path::new(""))?;
         let mut settings = volume.settings().map_err(|bad| bad.report())?;
         settings.epoch = source_date_epoch()?;
+        settings.container = self.container()?;
         settings.publish = self.publish();
         settings.unpack = unpack;
         settings.threads = self.threads;

@@ -1,8 +1,8 @@
-//! Giving up what a build has no use for, before it reads what others wrote.
+//! Giving up the rights that a build does not need, before it decodes files of other users.
 //!
-//! Archives, layouts and manifests are as hostile as images. What is left is to read the sources, to read what is in the directory of a
-//! manifest and in those that `--contents` names, and to write beside the image. What starts programs and kernels for types that
-//! Linux fills is a process of its own by then.
+//! Archives, layouts and manifests are as hostile as images. The remaining rights are to read the sources,
+//! the directories of manifests and those of `--contents`, and to write beside the image. The programs and
+//! kernels for types that Linux fills are started by a separate process.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -17,8 +17,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::context::Context;
 
-/// Gives up all rights but to read `sources`, the directories of manifests and `files`, and to make `out`. Where nothing is read but directories of the host there
-/// is nothing to fear.
+/// Gives up all rights except reading `sources`, the directories of manifests and `files`, and creating
+/// `out`. If only directories of the host are read, nothing hostile is decoded, and no rights are given up.
 pub(super) fn confine<'a>(
     out: &Path,
     sources: impl Iterator<Item = &'a BuildSource>,
@@ -43,13 +43,14 @@ pub(super) fn confine<'a>(
     }
 }
 
-/// Whether anything is read that others may have written.
+/// Returns whether a source is decoded that another user may have written.
 fn is_needed<'a>(mut sources: impl Iterator<Item = &'a BuildSource>) -> bool {
     sources.any(|source| !matches!(source, BuildSource::Directory(_) | BuildSource::Add { .. }))
 }
 
-/// The same where volumes are built that `makers` make and Linux fills. What starts programs and kernels for them is forked before;
-/// where that cannot be, no rights are given up. Errors: there is no kernel that opens such a volume.
+/// The same for volumes that `makers` create and Linux fills. The process that starts their programs and
+/// kernels is forked before; if that is impossible, no rights are given up. Errors: no kernel can open such a
+/// volume.
 pub(super) fn confine_filled<'a>(
     makers: &mut [(&'static Type, &mut EmptyMaker)],
     out: &Path,

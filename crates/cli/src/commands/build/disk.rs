@@ -12,7 +12,7 @@ use obento::{
 };
 
 use super::confine::confine_filled;
-use super::{Args, Watch, engine, failed, layout, warn_of_lists};
+use super::{Args, BuildDisplay, engine, failed, layout, warn_of_lists};
 use crate::commands::cp::report_losses;
 use crate::context::Context;
 use crate::json::Line;
@@ -24,10 +24,11 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     let shown = args.out().as_os_str().as_bytes();
     let mut settings = layout::read(layout, args.threads, context)?;
     settings.publish = args.publish();
+    settings.container = args.container()?;
     refuse(args, &settings)?;
     confine(args, &mut settings, context)?;
     let start = Instant::now();
-    let mut watch = Watch::new(context);
+    let mut watch = BuildDisplay::new(context);
     let built = match args.verify {
         true => build_disk_verified(args.out(), &settings, context.registry(), &mut watch),
         false => build_disk(args.out(), &settings, context.registry(), &mut watch),
@@ -83,6 +84,7 @@ fn confine(args: &Args, settings: &mut DiskSettings, context: &Context) -> Resul
         _ => None,
     });
     let trees = contents(&plain).filter_map(PartitionContent::tree);
+    let files = files.chain(plain.blobs.iter().map(|blob| blob.path.as_path()));
     let files = files.chain(trees.flat_map(|(_, settings)| settings.contents.iter().map(PathBuf::as_path)));
     let partitions = settings.partitions.iter_mut();
     let mut makers: Vec<_> = partitions
@@ -116,9 +118,11 @@ fn text(out: &mut Output, shown: &[u8], report: &DiskReport, time: Duration) -> 
         }
         if let Some(volume) = &partition.volume {
             let (files, moved) = (volume.files, human_size(volume.bytes));
-            let (fs_type, uuid) =
-                (volume.formatted.fs_type, crate::commands::mkfs::id_text(&volume.formatted));
-            write!(out, ": {fs_type} {uuid}, {files} files with {moved}")?;
+            write!(out, ": {}", volume.formatted.fs_type)?;
+            if let Some(id) = crate::commands::mkfs::id_text(&volume.formatted) {
+                write!(out, " {id}")?;
+            }
+            write!(out, ", {files} files with {moved}")?;
         }
         if let Some(FillReport { probe, written, .. }) = &partition.filled {
             write!(out, ": {}", probe.fs_type)?;

@@ -12,7 +12,7 @@ use obento::{FillReport, WriteReport, build_filled, human_size, uuid_text};
 
 use super::confine::confine_filled;
 use super::volume::VolumeArgs;
-use super::{Args, Watch, failed, warn_of_lists, write_counts};
+use super::{Args, BuildDisplay, failed, warn_of_lists, write_counts};
 use crate::commands::cp::report_losses;
 use crate::commands::mkfs::own;
 use crate::context::Context;
@@ -20,7 +20,7 @@ use crate::json::Line;
 use crate::output::{Outcome, Output};
 use crate::report::{Report, printable};
 
-/// Builds the image that `args` ask for, of the type `kind`.
+/// Builds the image of the type `kind` with the options `args`.
 pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     let shown = args.out().as_os_str().as_bytes();
     let name = kind.names.first().copied().unwrap_or_default();
@@ -33,7 +33,7 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     confine_filled(&mut [(kind, &mut empty)], args.out(), sources.iter(), contents, context)
         .map_err(|error| Report::on("cannot build", shown, error))?;
     let start = Instant::now();
-    let mut watch = Watch::new(context);
+    let mut watch = BuildDisplay::new(context);
     let how = (&settings, empty.least);
     let mut make = |image: BorrowedFd<'_>| (empty.make)(image);
     let built = build_filled(args.out(), &sources, how, context.registry(), &mut make, &mut watch);
@@ -70,10 +70,10 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// What makes an empty volume of `kind`. Errors: nothing that is known.
+/// Returns the command that creates an empty volume of `kind`. Errors: no known program does.
 pub(super) fn maker(kind: &Type) -> Result<Maker, String> {
     let name = kind.names.first().copied().unwrap_or_default();
-    kind.maker.ok_or_else(|| format!("no program for creating {name} volumes is known"))
+    kind.maker.ok_or_else(|| format!("obento supports no program that creates {name} volumes"))
 }
 
 fn line(shown: &[u8], report: &FillReport, start: Instant) -> Line {
@@ -82,7 +82,7 @@ fn line(shown: &[u8], report: &FillReport, start: Instant) -> Line {
     filled_fields(line, report).field("milliseconds", millis).field("verified", false)
 }
 
-/// What was made and what is in it.
+/// Adds the fields of the volume and its contents to a JSON record.
 pub(super) fn filled_fields(line: Line, report: &FillReport) -> Line {
     let FillReport { probe, written, excluded, notes, .. } = report;
     line.field("file_system", probe.fs_type)
@@ -95,19 +95,19 @@ pub(super) fn filled_fields(line: Line, report: &FillReport) -> Line {
         .field("notes", notes)
 }
 
-/// Files that are no directories. Names of others are counted with them, as in any other image.
+/// Returns the number of files that are not directories. Each name counts, as in other images.
 pub(super) fn files(written: &WriteReport) -> u64 {
     written.files + written.others
 }
 
-/// Why two builds of a type differ that `program` makes.
+/// Returns the reason why two builds differ whose volumes `program` creates.
 pub(super) fn differs(program: &str) -> Report {
     let cause =
         format!("{program} and Linux write the current time and a new UUID in each build of this type");
     Report::new("--verify is not supported", cause)
 }
 
-/// What of `volume` the program does not get: as an option, and as a key of the file of a disk.
+/// The options of `volume` that the program does not support: as an option, and as a key of a layout file.
 pub(super) fn not_passed(volume: &VolumeArgs, maker: &Maker) -> Option<(&'static str, &'static str)> {
     let options = [
         (volume.label.is_some() && maker.label.is_none(), "--label", "fs-label"),
@@ -123,7 +123,7 @@ pub(super) fn not_passed(volume: &VolumeArgs, maker: &Maker) -> Option<(&'static
     options.into_iter().find(|(given, ..)| *given).map(|(_, option, key)| (option, key))
 }
 
-/// Errors: an option that the program does not get.
+/// Errors: an option that the program does not support.
 fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
     let program = maker.tool.program;
     if args.verify {

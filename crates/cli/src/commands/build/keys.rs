@@ -11,19 +11,19 @@ use toml::de::{DeTable, DeValue};
 
 use crate::report::Report;
 
-/// A file that was read.
+/// A file to read.
 pub struct Source<'a> {
     path: &'a Path,
     text: &'a str,
 }
 
 impl<'a> Source<'a> {
-    /// `text`, which stands in the file `path`.
+    /// Creates the file with the contents `text` and the path `path`.
     pub fn new(path: &'a Path, text: &'a str) -> Self {
         Self { path, text }
     }
 
-    /// The table of the file. Errors: it is no TOML.
+    /// Returns the root table of the file. Errors: invalid TOML.
     pub fn parse(&self) -> Result<Spanned<DeTable<'a>>, Report> {
         DeTable::parse(self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
@@ -31,7 +31,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// What is wrong at a place of the file.
+    /// Returns the error at a position of the file.
     pub fn wrong(&self, span: &Range<usize>, why: impl std::fmt::Display) -> Report {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
@@ -40,7 +40,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A table of a file, and which of its keys were asked for.
+/// A table of a file, and the keys that were read.
 pub struct Keys<'f, 'a> {
     source: &'f Source<'a>,
     span: Range<usize>,
@@ -49,7 +49,7 @@ pub struct Keys<'f, 'a> {
 }
 
 impl<'f, 'a> Keys<'f, 'a> {
-    /// Of the table that begins at `span`.
+    /// Creates the table that begins at `span`.
     pub fn new(source: &'f Source<'a>, span: Range<usize>, table: &'f DeTable<'a>) -> Self {
         Self { source, span, table, asked: RefCell::default() }
     }
@@ -59,14 +59,14 @@ impl<'f, 'a> Keys<'f, 'a> {
         self.table.iter().find(|(known, _)| known.get_ref() == key).map(|(_, value)| value)
     }
 
-    /// What is wrong with the value of `key`, or with the table, if it has no such key.
+    /// Returns the error of the value of `key`, or of the table if it does not have the key.
     pub fn wrong(&self, key: &str, why: impl std::fmt::Display) -> Report {
         let held = self.table.iter().find(|(known, _)| known.get_ref() == key);
         let span = held.map_or(self.span.clone(), |(known, _)| known.span());
         self.source.wrong(&span, format!("{key}: {why}"))
     }
 
-    /// The text or number of `key`, as text.
+    /// Returns the text or number of `key`, as text.
     pub fn text(&self, key: &'static str) -> Result<Option<String>, Report> {
         let Some(value) = self.find(key) else { return Ok(None) };
         self.scalar(key, value.get_ref()).map(Some)
@@ -80,12 +80,12 @@ impl<'f, 'a> Keys<'f, 'a> {
         }
     }
 
-    /// The text of `key`, which has to be there.
+    /// Returns the text of `key`, which is required.
     pub fn required(&self, key: &'static str) -> Result<String, Report> {
         self.text(key)?.ok_or_else(|| self.wrong(key, "missing"))
     }
 
-    /// The texts of `key`: a list, or one.
+    /// Returns the texts of `key`: a list, or one text.
     pub fn texts(&self, key: &'static str) -> Result<Vec<String>, Report> {
         match self.find(key).map(Spanned::get_ref) {
             None => Ok(Vec::new()),
@@ -96,12 +96,12 @@ impl<'f, 'a> Keys<'f, 'a> {
         }
     }
 
-    /// The same, for names of files.
+    /// The same for names of files.
     pub fn names(&self, key: &'static str) -> Result<Vec<OsString>, Report> {
         Ok(self.texts(key)?.into_iter().map(OsString::from).collect())
     }
 
-    /// Whether `key` is set.
+    /// Returns whether `key` is set.
     pub fn is_set(&self, key: &'static str) -> Result<bool, Report> {
         match self.find(key).map(Spanned::get_ref) {
             None => Ok(false),
@@ -110,7 +110,7 @@ impl<'f, 'a> Keys<'f, 'a> {
         }
     }
 
-    /// The table `key`.
+    /// Returns the table `key`.
     pub fn table(&self, key: &'static str) -> Result<Option<Keys<'f, 'a>>, Report> {
         match self.find(key).map(|value| (value.span(), value.get_ref())) {
             None => Ok(None),
@@ -119,7 +119,7 @@ impl<'f, 'a> Keys<'f, 'a> {
         }
     }
 
-    /// The tables `key`.
+    /// Returns the tables `key`.
     pub fn tables(&self, key: &'static str) -> Result<Vec<Keys<'f, 'a>>, Report> {
         let wrong = || self.wrong(key, format!("not a list of tables; write [[{key}]]"));
         let Some(value) = self.find(key) else { return Ok(Vec::new()) };
@@ -131,7 +131,7 @@ impl<'f, 'a> Keys<'f, 'a> {
         tables.collect()
     }
 
-    /// Whether the table has `key`, which is not asked for by that.
+    /// Returns whether the table has `key`, without counting the key as read.
     pub fn has(&self, key: &str) -> bool {
         self.table.keys().any(|known| known.get_ref() == key)
     }

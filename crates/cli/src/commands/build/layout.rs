@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use obento::engine::types::Type;
 use obento::partition::{DiskId, Guid, PartitionType, Scheme};
 use obento::{
-    BuildSettings, DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize, Registry,
-    UnpackLimits,
+    Blob, BuildSettings, DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize,
+    Registry, UnpackLimits,
 };
 
 use super::engine;
@@ -17,21 +17,11 @@ use super::keys::{Keys, Source};
 use super::volume::VolumeArgs;
 use crate::commands::mkfs::own;
 use crate::context::Context;
+use crate::parse::attributes;
 use crate::parse::size::size_in;
 use crate::parse::time::source_date_epoch;
 use crate::parse::uuid::uuid;
 use crate::report::Report;
-
-/// Attributes by their names: those of the UEFI specification, table 5.8, and of the Discoverable Partitions Specification, 3.
-const ATTRIBUTES: &[(&str, u32)] = &[
-    ("required", 0),
-    ("no-block-io", 1),
-    ("legacy-bootable", 2),
-    ("active", 2),
-    ("grow-file-system", 59),
-    ("read-only", 60),
-    ("no-auto", 63),
-];
 
 /// The most bytes of a file that describes a disk.
 const MAX_LEN: u64 = 1 << 20;
@@ -55,6 +45,7 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
         None => DiskSettings::new(Scheme::Gpt),
     };
     let partitions = root.tables("partition")?;
+    settings.blobs = root.tables("blob")?.iter().map(|keys| blob(keys, folder)).collect::<Result<_, _>>()?;
     root.finish()?;
     if partitions.is_empty() {
         return Err(root.wrong("partition", "missing; write [[partition]]"));
@@ -104,7 +95,26 @@ fn disk(keys: &Keys<'_, '_>) -> Result<DiskSettings, Report> {
 
 fn length(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<u64, Report> {
     let len = size_in(text, 1).filter(|&len| len > 0);
-    len.ok_or_else(|| keys.wrong(key, format!("invalid size '{}' (try 10G)", text.escape_default())))
+    len.ok_or_else(|| {
+        keys.wrong(key, format!("invalid size '{}'", text.escape_default())).help("write a size such as 10G")
+    })
+}
+
+/// A table `[[blob]]`.
+fn blob(keys: &Keys<'_, '_>, folder: &Path) -> Result<Blob, Report> {
+    let path = folder.join(keys.required("file")?);
+    let text = keys.required("offset")?;
+    let offset = offset(keys, &text)?;
+    keys.finish()?;
+    Ok(Blob { path, offset })
+}
+
+fn offset(keys: &Keys<'_, '_>, text: &str) -> Result<u64, Report> {
+    let wrong = || {
+        keys.wrong("offset", format!("invalid offset '{}'", text.escape_default()))
+            .help("write an offset such as 8KiB")
+    };
+    size_in(text, 1).ok_or_else(wrong)
 }
 
 fn guid(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<Guid, Report> {
@@ -130,10 +140,16 @@ impl Reader<'_> {
             Some("rest") => PartitionSize::Rest,
             Some(text) => PartitionSize::Bytes(length(keys, "size", text)?),
         };
+        let number = keys.text("number")?.map(|text| {
+            text.parse()
+                .map_err(|_| keys.wrong("number", format!("invalid number '{}'", text.escape_default())))
+        });
+        let number = number.transpose()?;
+        let offset = keys.text("offset")?.map(|text| offset(keys, &text)).transpose()?;
         let uuid = keys.text("uuid")?.map(|text| guid(keys, "uuid", &text)).transpose()?;
         let name = keys.text("label")?.unwrap_or_default();
         if self.scheme == Scheme::Mbr {
-            let mut of_gpt = ["uuid", "label"].into_iter().filter(|key| keys.has(key));
+            let mut of_gpt = ["uuid", "label", "number"].into_iter().filter(|key| keys.has(key));
             if let Some(key) = of_gpt.next() {
                 return Err(keys.wrong(key, "not supported for partitions of an MBR"));
             }
@@ -146,7 +162,7 @@ impl Reader<'_> {
             return Err(keys.wrong("size", "a partition that is empty or a swap area requires a size"));
         }
         keys.finish()?;
-        Ok(PartitionSettings { kind, name, uuid, attributes, size, content })
+        Ok(PartitionSettings { number, offset, kind, name, uuid, attributes, size, content })
     }
 
     fn kind(&self, keys: &Keys<'_, '_>) -> Result<PartitionType, Report> {
@@ -160,19 +176,16 @@ impl Reader<'_> {
     }
 
     fn attributes(&self, keys: &Keys<'_, '_>) -> Result<u64, Report> {
-        let mut attributes = 0;
+        let mut bits = 0;
         for text in keys.texts("attributes")? {
-            let bit = ATTRIBUTES.iter().find(|(name, _)| *name == text).map(|(_, bit)| *bit);
-            let is_known = |bit: &u32| self.scheme == Scheme::Gpt || *bit == 2;
-            let bit = bit.filter(is_known).ok_or_else(|| {
-                let known = ATTRIBUTES.iter().filter(|(_, bit)| is_known(bit)).map(|(name, _)| *name);
+            let bit = attributes::bit(&text, self.scheme).ok_or_else(|| {
                 let why = format!("unknown attribute '{}'", text.escape_default());
-                keys.wrong("attributes", why)
-                    .help(format!("the attributes are {}", known.collect::<Vec<_>>().join(", ")))
+                let known = attributes::known(self.scheme);
+                keys.wrong("attributes", why).help(format!("the attributes are {known}"))
             })?;
-            attributes |= 1 << bit;
+            bits |= 1 << bit;
         }
-        Ok(attributes)
+        Ok(bits)
     }
 
     fn content(&self, keys: &Keys<'_, '_>, content: &str) -> Result<PartitionContent, Report> {

@@ -6,6 +6,7 @@ mod disk;
 mod engine;
 mod keys;
 mod layout;
+mod print;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,9 @@ pub use args::Args;
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    if let Some(image) = &args.print_layout {
+        return print::print(image, context);
+    }
     let made = args.settle().map_err(Stop::Failed).and_then(|args| make(&args, context));
     match made {
         Err(Stop::Failed(report)) => {
@@ -61,7 +65,7 @@ fn make(args: &Args, context: &Context) -> Outcome {
     let contents = settings.contents.iter().map(PathBuf::as_path);
     confine::confine(args.out(), sources.iter(), contents, context);
     let start = Instant::now();
-    let mut watch = Watch::new(context);
+    let mut watch = BuildDisplay::new(context);
     let built = match args.verify {
         true => build_verified(args.out(), &sources, &settings, context.registry(), &mut watch),
         false => build(args.out(), &sources, &settings, context.registry(), &mut watch),
@@ -90,14 +94,14 @@ fn warn_of_lists(lost: &[SourceProblem], context: &Context) {
     }
 }
 
-/// What cannot be built.
-struct Cannot<'a> {
+/// An error of a build.
+struct BuildSubject<'a> {
     shown: &'a [u8],
-    /// Which part of it.
+    /// The part of the disk with the error.
     words: String,
 }
 
-impl Cannot<'_> {
+impl BuildSubject<'_> {
     fn because(&self, cause: &dyn std::fmt::Display) -> Report {
         Report::on("cannot build", self.shown, format!("{}{cause}", self.words))
     }
@@ -108,9 +112,9 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
     let (failure, cannot) = match failure {
         BuildFailure::Partition { number, failure } => {
             let words = format!("partition {number}: ");
-            (*failure, Cannot { shown, words })
+            (*failure, BuildSubject { shown, words })
         }
-        failure => (failure, Cannot { shown, words: String::new() }),
+        failure => (failure, BuildSubject { shown, words: String::new() }),
     };
     let because = |cause: &dyn std::fmt::Display| cannot.because(cause);
     let report = match failure {
@@ -170,7 +174,7 @@ fn none_taken(count: usize) -> String {
     format!("{count} file{s} cannot be stored; nothing was written")
 }
 
-/// The paths that cannot be held, for each reason.
+/// Returns the paths that the format cannot store, grouped by reason.
 fn by_reason(problems: &[SourceProblem]) -> BTreeMap<&str, Vec<&[u8]>> {
     let mut reasons: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
     for problem in problems {
@@ -204,10 +208,13 @@ fn write_summary(
     }
     writeln!(out, ", {} in {} blocks of {} bytes", human_size(len), made.blocks, made.block_size)?;
     write_counts(out, (report.files, report.directories), report.bytes, report.excluded, time)?;
-    writeln!(out, "  UUID {}", crate::commands::mkfs::id_text(made))
+    match crate::commands::mkfs::id_text(made) {
+        Some(id) => writeln!(out, "  UUID {id}"),
+        None => Ok(()),
+    }
 }
 
-/// What is in an image, and how long that took.
+/// Prints the contents of an image, and the duration.
 fn write_counts(
     out: &mut Output,
     (files, directories): (u64, u64),
@@ -239,7 +246,7 @@ fn line(args: &Args, report: &BuildReport, time: Duration) -> Line {
     volume_fields(line, report).field("milliseconds", millis).field("verified", args.verify)
 }
 
-/// What was made and what is in it.
+/// Adds the fields of the image and its contents to a JSON record.
 fn volume_fields(line: Line, report: &BuildReport) -> Line {
     let made = &report.formatted;
     line.field("file_system", made.fs_type)
@@ -256,21 +263,21 @@ fn volume_fields(line: Line, report: &BuildReport) -> Line {
         .field("notes", &report.notes)
 }
 
-/// What a person sees meanwhile: what was found, and when that is all, how much of it is in the image.
-struct Watch<'c> {
+/// The progress for users: the files that were found, and then the part of them that is in the image.
+struct BuildDisplay<'c> {
     context: &'c Context,
     progress: Progress<'c>,
-    /// Files and bytes, once they are known.
+    /// The number of files and bytes, once they are known.
     total: Option<(u64, u64)>,
 }
 
-impl<'c> Watch<'c> {
+impl<'c> BuildDisplay<'c> {
     fn new(context: &'c Context) -> Self {
         Self { context, progress: Progress::new(context, "reading"), total: None }
     }
 }
 
-impl Observer for Watch<'_> {
+impl Observer for BuildDisplay<'_> {
     fn progress(&mut self, progress: &obento::Progress<'_>) {
         match self.total {
             None => self.progress.update(progress.bytes, None, progress.path),

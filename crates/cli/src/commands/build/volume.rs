@@ -57,7 +57,7 @@ pub struct VolumeArgs {
     /// Select an image of an OCI layout or docker save: a tag, a platform such as linux/arm64, or a digest
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// Allow manifests to refer to files in DIR, besides those beside the manifest
+    /// Allow manifests to refer to files in DIR, and not only in the directory of the manifest
     #[arg(long, value_name = "DIR")]
     pub contents: Vec<PathBuf>,
     /// Label
@@ -88,26 +88,27 @@ pub struct VolumeArgs {
 
 /// An invalid value of an option.
 #[derive(Debug)]
-pub struct Bad {
+pub struct InvalidValue {
     /// The option, without its dashes.
     pub option: &'static str,
     text: String,
     example: String,
 }
 
-impl Bad {
+impl InvalidValue {
     fn new(option: &'static str, text: &str, example: impl Display) -> Self {
         Self { option, text: text.into(), example: example.to_string() }
     }
 
     /// Returns the error for the command line.
     pub fn report(&self) -> Report {
-        Report::plain(format!("invalid {} {}", self.option.replace('-', " "), self.words()))
+        let what = format!("invalid value '{}' for --{}", self.text.escape_default(), self.option);
+        Report::plain(what).help(format!("write a value such as {}", self.example))
     }
 
     /// Returns the error for a layout file, which names the key.
     pub fn words(&self) -> String {
-        format!("'{}' (try {})", self.text.escape_default(), self.example)
+        format!("'{}'\n  help: write a value such as {}", self.text.escape_default(), self.example)
     }
 }
 
@@ -119,20 +120,21 @@ impl VolumeArgs {
     }
 
     /// Returns the settings. Errors: an invalid value.
-    pub fn settings(&self) -> Result<BuildSettings, Bad> {
+    pub fn settings(&self) -> Result<BuildSettings, InvalidValue> {
         let mut settings = BuildSettings::new(&self.fs_type);
         settings.size = match self.size.as_str() {
             "auto" => None,
             text => Some(
                 size_in(text, 1)
                     .filter(|&len| len > 0)
-                    .ok_or_else(|| Bad::new("size", text, "10G or auto"))?,
+                    .ok_or_else(|| InvalidValue::new("size", text, "10G or auto"))?,
             ),
         };
         settings.room = match self.minimize {
             true => Room::Least,
             false => Room::Free(
-                percent(&self.free).ok_or_else(|| Bad::new("free", &self.free, "20%; at most 95%"))?,
+                percent(&self.free)
+                    .ok_or_else(|| InvalidValue::new("free", &self.free, "20%; at most 95%"))?,
             ),
         };
         settings.owner = match self.owner.as_deref() {
@@ -142,15 +144,15 @@ impl VolumeArgs {
                 // chown(2) takes the last number for "no change".
                 let id = |text: &str| text.parse().ok().filter(|&id: &u32| id != u32::MAX);
                 let ids = text.split_once(':').and_then(|(uid, gid)| Some((id(uid)?, id(gid)?)));
-                let (uid, gid) = ids.ok_or_else(|| Bad::new("owner", text, "1000:1000 or keep"))?;
+                let (uid, gid) = ids.ok_or_else(|| InvalidValue::new("owner", text, "1000:1000 or keep"))?;
                 Owner::Is(uid, gid)
             }
         };
         settings.map_uid = maps("map-uid", &self.map_uid)?;
         settings.map_gid = maps("map-gid", &self.map_gid)?;
         if let Some(text) = &self.chmod {
-            let change =
-                ModeChange::parse(text).ok_or_else(|| Bad::new("chmod", text, "u+rwX,go-w or 755"))?;
+            let change = ModeChange::parse(text)
+                .ok_or_else(|| InvalidValue::new("chmod", text, "u+rwX,go-w or 755"))?;
             let apply = move |kind, mode: Mode| change.apply(mode, kind == FileKind::Directory, 0);
             settings.chmod = Some(Arc::new(apply));
         }
@@ -161,15 +163,15 @@ impl VolumeArgs {
         settings.label = self.label.as_ref().map(|label| label.as_bytes().to_vec()).unwrap_or_default();
         settings.uuid = match self.uuid.as_deref() {
             Some("random") => {
-                return Err(Bad::new("uuid", "random", "a UUID or clear; builds are reproducible"));
+                return Err(InvalidValue::new("uuid", "random", "a UUID or clear; builds are reproducible"));
             }
-            Some(text) => uuid(text).map_err(|_| Bad::new("uuid", text, "a UUID or clear"))?,
+            Some(text) => uuid(text).map_err(|_| InvalidValue::new("uuid", text, "a UUID or clear"))?,
             None => None,
         };
         settings.block_size = match &self.block_size {
             Some(text) => {
                 let bytes = size_in(text, 1).and_then(|bytes| u32::try_from(bytes).ok());
-                Some(bytes.ok_or_else(|| Bad::new("block-size", text, "4096"))?)
+                Some(bytes.ok_or_else(|| InvalidValue::new("block-size", text, "4096"))?)
             }
             None => None,
         };
@@ -192,7 +194,7 @@ fn percent(text: &str) -> Option<u8> {
     text.strip_suffix('%').unwrap_or(text).parse().ok().filter(|&percent| percent <= 95)
 }
 
-fn maps(option: &'static str, texts: &[String]) -> Result<Vec<IdMap>, Bad> {
+fn maps(option: &'static str, texts: &[String]) -> Result<Vec<IdMap>, InvalidValue> {
     let parse = |text: &String| {
         let parts: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
         let (from, to, count) = match parts.as_deref() {
@@ -206,11 +208,11 @@ fn maps(option: &'static str, texts: &[String]) -> Result<Vec<IdMap>, Bad> {
     };
     texts
         .iter()
-        .map(|text| parse(text).ok_or_else(|| Bad::new(option, text, "1000:0 or 0:100000:65536")))
+        .map(|text| parse(text).ok_or_else(|| InvalidValue::new(option, text, "1000:0 or 0:100000:65536")))
         .collect()
 }
 
-/// What `--from` names: by its prefix, or else by what it is.
+/// Returns the source that `--from` names: by its prefix, or by its type and contents.
 fn source(text: &OsStr, folder: &Path) -> Result<BuildSource, Report> {
     let bytes = text.as_bytes();
     let path = |rest: &[u8]| folder.join(OsStr::from_bytes(rest));
@@ -236,7 +238,7 @@ fn source(text: &OsStr, folder: &Path) -> Result<BuildSource, Report> {
         let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
         return Ok(if is_layout { BuildSource::OciLayout(path) } else { BuildSource::Directory(path) });
     }
-    // Bytes that are read of a pipe to look at them are lost.
+    // Bytes that are read from a pipe to recognise its contents would be lost.
     let is_manifest = meta.is_file() && (is_mtree(&path) || is_packed_mtree(&path));
     Ok(if is_manifest { BuildSource::Mtree(path) } else { BuildSource::Archive(Input::File(path)) })
 }
@@ -247,16 +249,17 @@ fn is_mtree(path: &Path) -> bool {
     read.is_ok() && &start == b"#mtree"
 }
 
-/// Whether a file is called a packed manifest, such as `root.mtree.gz`: to look into it, its bytes would have to be decoded.
+/// Returns whether the name of a file is that of a packed manifest, such as `root.mtree.gz`. Recognising the
+/// contents would require decoding.
 fn is_packed_mtree(path: &Path) -> bool {
     path.file_stem().is_some_and(|stem| stem.as_bytes().ends_with(b".mtree"))
 }
 
 fn add(text: &OsStr, folder: &Path) -> Result<BuildSource, Report> {
     let bytes = text.as_bytes();
-    // The path in the image begins with a slash, so that names with colons can be named.
+    // The path in the image begins with a slash, so that names may contain colons.
     let at = bytes.windows(2).rposition(|pair| pair == b":/");
-    let bad = || Bad::new("add", &text.to_string_lossy(), "FILE:/PATH/IN/IMAGE").report();
+    let bad = || InvalidValue::new("add", &text.to_string_lossy(), "FILE:/PATH/IN/IMAGE").report();
     let at = at.filter(|&at| at > 0).ok_or_else(bad)?;
     let from = folder.join(OsStr::from_bytes(&bytes[..at]));
     Ok(BuildSource::Add { from, to: bytes[at + 1..].to_vec() })

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use obento::{
     Access, Address, CheckError, CheckObserver, CheckOptions, CheckProgress, CheckReport, DeviceError, Error,
-    FieldValue, Finding, Image, ImageFile, Locking, Mending, Options, Part, Severity, SystemClock, check,
+    FieldValue, Finding, Image, ImageFile, Locking, Options, PartSelector, RepairMode, Severity, SystemClock,
+    check,
 };
 
 use crate::context::Context;
@@ -31,7 +32,7 @@ pub const USAGE: u8 = 16;
 
 /// Check a file system, and repair it
 ///
-/// Without an option nothing is written.
+/// Without an option nothing is written. A disk without PART is checked in all partitions that have a file system.
 ///
 /// A type that only the kernel engine opens is checked by its own program, such as xfs_repair, btrfs or fsck.f2fs.
 #[derive(clap::Args, Debug)]
@@ -54,7 +55,7 @@ pub struct Args {
     /// Use the super block in block N
     #[arg(short = 'b', long = "backup", value_name = "N")]
     backup: Option<u64>,
-    /// Block size in bytes, to find that super block
+    /// Block size in bytes, to locate the super block of -b
     #[arg(short = 'B', long, value_name = "SIZE", requires = "backup")]
     block_size: Option<u32>,
     /// Report remarks too
@@ -73,42 +74,62 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let told = |(report, code): (Report, u8)| {
+    let reported = |(report, code): (Report, u8)| {
         context.warn(&report);
         context.set_status(code);
     };
     let opened = match open(args, context) {
         Ok(opened) => opened,
         Err(failure) => {
-            told(failure);
+            reported(failure);
             return Ok(());
         }
     };
+    let volumes = opened.volumes();
     // Before rights are given up, because a program is started.
-    if let Some(subject) = own::Subject::of(&opened, context) {
-        return subject.check(args, opened.mending, context).unwrap_or_else(|failure| {
-            told(failure);
-            Ok(())
-        });
+    let mut status = 0;
+    let mut others = Vec::new();
+    for volume in volumes {
+        match own::Subject::of(&volume, context) {
+            Some(subject) => {
+                subject.check(args, &volume, context).unwrap_or_else(|failure| {
+                    reported(failure);
+                    Ok(())
+                })?;
+                status |= context.take_status();
+            }
+            None => others.push(volume),
+        }
     }
     context.seal();
-    let shown = args.image.as_bytes();
-    let mut teller = Teller {
+    for volume in others {
+        check_one(args, &volume, context)?;
+        status |= context.take_status();
+    }
+    context.set_status(status);
+    Ok(())
+}
+
+/// Checks a volume with its driver, and sets the exit code.
+fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
+    let mut teller = FindingPrinter {
         out: Output::stdout(),
         args,
         context,
         bar: Progress::new(context, "checking"),
         failed: None,
     };
-    let report = match examine(args, context, &opened, &mut teller) {
+    let shown = &opened.shown;
+    let report = match examine(args, context, opened, &mut teller) {
         Ok(report) => report,
-        Err(failure) => {
+        Err((report, code)) => {
             drop(teller);
-            told(failure);
+            context.warn(&report);
+            context.set_status(code);
             return Ok(());
         }
     };
-    let Teller { mut out, bar, failed, .. } = teller;
+    let FindingPrinter { mut out, bar, failed, .. } = teller;
     drop(bar);
     if let Some(error) = failed {
         return Err(Stop::Output(error));
@@ -118,7 +139,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     } else if !args.quiet {
         summary(&mut out, shown, &report)?;
     }
-    context.set_status(match (report.left(), report.mended) {
+    context.set_status(match (report.left(), report.repaired) {
         (0, 0) => 0,
         (0, _) => REPAIRED,
         _ => LEFT,
@@ -129,8 +150,31 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 /// What is to be checked.
 struct Opened {
     image: Image,
-    part: Option<Part>,
-    mending: Mending,
+    part: Option<PartSelector>,
+    repair_mode: RepairMode,
+    /// The volume in messages.
+    shown: Vec<u8>,
+}
+
+impl Opened {
+    /// Returns the volume, or those of all partitions if none is named and the disk has several.
+    fn volumes(self) -> Vec<Self> {
+        let partitions = || self.image.probe_all().into_iter().filter(|content| content.probe().is_some());
+        let numbers: Vec<u32> = match (&self.part, self.image.volume_bytes(None)) {
+            (None, Err(_)) => partitions().filter_map(|content| Some(content.partition?.number)).collect(),
+            _ => Vec::new(),
+        };
+        if numbers.is_empty() {
+            return vec![self];
+        }
+        let of = |number: u32| Self {
+            image: self.image.clone(),
+            part: Some(PartSelector::Number(number)),
+            repair_mode: self.repair_mode,
+            shown: [&*self.shown, format!("@{number}").as_bytes()].concat(),
+        };
+        numbers.into_iter().map(of).collect()
+    }
 }
 
 /// Opens the image. Errors: what to say, and the exit code.
@@ -145,14 +189,14 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
         let report = Report::on("cannot check", shown, "--ignore-checksums is for reading only");
         return Err((report.help("leave it out: a check verifies checksums, and -y corrects them"), USAGE));
     }
-    let mending = match (args.safe, args.yes) {
-        (true, _) => Mending::Safe,
-        (_, true) => Mending::All,
-        _ => Mending::Nothing,
+    let repair_mode = match (args.safe, args.yes) {
+        (true, _) => RepairMode::Safe,
+        (_, true) => RepairMode::All,
+        _ => RepairMode::Nothing,
     };
     let global = context.options();
-    let access = if mending == Mending::Nothing { Access::ReadOnly } else { Access::ReadWrite };
-    if mending != Mending::Nothing {
+    let access = if repair_mode == RepairMode::Nothing { Access::ReadOnly } else { Access::ReadWrite };
+    if repair_mode != RepairMode::Nothing {
         context.expect_changes_allowed(shown).map_err(|report| (report, FAILED))?;
     }
     let options = Options {
@@ -171,7 +215,7 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
     }
     let image = file.decode(context.registry()).map_err(|error| (cannot_open(error), FAILED))?;
     image.notices().iter().for_each(|notice| context.note(shown, notice));
-    Ok(Opened { image, part: address.part, mending })
+    Ok(Opened { image, part: address.part, repair_mode, shown: shown.to_vec() })
 }
 
 /// Checks. Errors: what to say, and the exit code.
@@ -179,11 +223,11 @@ fn examine(
     args: &Args,
     context: &Context,
     opened: &Opened,
-    teller: &mut Teller<'_>,
+    teller: &mut FindingPrinter<'_>,
 ) -> Result<CheckReport, (Report, u8)> {
-    let Opened { image, part, mending } = opened;
+    let Opened { image, part, repair_mode, shown } = opened;
     let options = CheckOptions {
-        mending: *mending,
+        repair_mode: *repair_mode,
         force: true,
         rescue: args.rescue,
         super_block: args.backup.or(context.options().superblock),
@@ -192,7 +236,6 @@ fn examine(
         journal: image.journal().cloned(),
         ..CheckOptions::new(Arc::new(SystemClock))
     };
-    let shown = args.image.as_bytes();
     check(image, part.as_ref(), &options, teller).map_err(|error| (failure(shown, &error), FAILED))
 }
 
@@ -211,7 +254,7 @@ fn failure(shown: &[u8], error: &CheckError) -> Report {
 }
 
 /// Prints findings as they are found.
-struct Teller<'a> {
+struct FindingPrinter<'a> {
     out: Output,
     args: &'a Args,
     context: &'a Context,
@@ -219,7 +262,7 @@ struct Teller<'a> {
     failed: Option<std::io::Error>,
 }
 
-impl CheckObserver for Teller<'_> {
+impl CheckObserver for FindingPrinter<'_> {
     fn found(&mut self, finding: Finding) {
         if finding.severity == Severity::Note && !self.args.verbose && !self.context.json() {
             return;
@@ -227,7 +270,7 @@ impl CheckObserver for Teller<'_> {
         let written = if self.context.json() {
             finding_line(&finding).write(&mut self.out)
         } else {
-            let end = if finding.mended { ": repaired" } else { "" };
+            let end = if finding.repaired { ": repaired" } else { "" };
             writeln!(self.out, "{}{end}", sentence(&finding.text))
         };
         if let Err(error) = written {
@@ -244,7 +287,7 @@ fn finding_line(finding: &Finding) -> Line {
     let line = Line::new("finding")
         .field("code", finding.code)
         .field("severity", finding.severity.name())
-        .field("mended", finding.mended)
+        .field("mended", finding.repaired)
         .field("text", &finding.text);
     finding.fields.iter().fold(line, |line, (name, value)| match value {
         FieldValue::Number(number) | FieldValue::Hex(number) => line.field(name, number),
@@ -256,7 +299,7 @@ fn finding_line(finding: &Finding) -> Line {
 
 fn summary(out: &mut Output, shown: &[u8], report: &CheckReport) -> std::io::Result<()> {
     let CheckReport { inodes, blocks, directories, .. } = report;
-    let state = match (report.left(), report.mended) {
+    let state = match (report.left(), report.repaired) {
         (0, 0) => "no problems".to_owned(),
         (0, repaired) => format!("{}, all repaired", things(repaired)),
         (left, 0) => format!("{} found", things(left)),
@@ -283,7 +326,7 @@ fn line(shown: &[u8], report: &CheckReport) -> Line {
         .bytes("label", &report.label)
         .field("clean", report.is_clean())
         .field("found", report.found)
-        .field("mended", report.mended)
+        .field("mended", report.repaired)
         .field("left", report.left())
         .field("inodes", report.inodes.1)
         .field("inodes_used", report.inodes.0)

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use obento::engine::first_bytes;
 use obento::engine::tools::{Checker, Verdict};
 use obento::engine::types::Type;
-use obento::{BlockDevice, Mending, Probe};
+use obento::{BlockDevice, Probe, RepairMode};
 
 use super::{Args, FAILED, LEFT, Opened, REPAIRED, USAGE};
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output, Stop};
-use crate::own::{Nameless, Program, print_line};
+use crate::own::{Program, UnnamedFile, print_line};
 use crate::report::{Report, printable, subject};
 
-/// How often a program is run that may need several runs to repair.
+/// The maximum number of runs of a program that may need several runs to repair.
 const MENDS: u32 = 3;
 
 /// Returns whether the check may start a program: the type is not given, and a program that checks one of the engine's types is
@@ -41,7 +41,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// What `opened` is, if a driver of obento's own does not check it.
+    /// The file system of `opened`, if obento has no own driver that checks it.
     pub fn of(opened: &Opened, context: &Context) -> Option<Self> {
         let image = &opened.image;
         let (device, content) = image.volume_bytes(opened.part.as_ref()).ok()?;
@@ -53,18 +53,18 @@ impl Subject {
         Some(Self { kind, probe, device, is_whole })
     }
 
-    /// Checks it. Errors: what to say, and the exit code.
-    pub fn check(self, args: &Args, mending: Mending, context: &Context) -> Result<Outcome, (Report, u8)> {
-        let shown = args.image.as_bytes();
+    /// Checks the volume. Errors: the message and the exit code.
+    pub fn check(self, args: &Args, opened: &Opened, context: &Context) -> Result<Outcome, (Report, u8)> {
+        let (shown, repair_mode) = (&*opened.shown, opened.repair_mode);
         let name = self.kind.names.first().copied().unwrap_or_default();
         let cannot = |cause: &dyn std::fmt::Display| Report::on("cannot check", shown, cause);
-        let lacking = || (cannot(&format!("no program for checking {name} is known")), FAILED);
+        let lacking = || (cannot(&format!("obento supports no program that checks {name} volumes")), FAILED);
         let checker = self.kind.checker.ok_or_else(lacking)?;
         refuse(args, &checker).map_err(|report| (report, USAGE))?;
-        let arguments = match mending {
-            Mending::Nothing => Some(checker.look),
-            Mending::Safe => checker.safe,
-            Mending::All => checker.all,
+        let arguments = match repair_mode {
+            RepairMode::Nothing => Some(checker.look),
+            RepairMode::Safe => checker.safe,
+            RepairMode::All => checker.all,
         };
         let refused = || {
             let cause = format!("{} {}", checker.tool.program, checker.lacks);
@@ -76,20 +76,21 @@ impl Subject {
         let start = first_bytes(&*self.device).map_err(|error| (cannot(&error), FAILED))?;
         let arguments = arguments.ok_or_else(refused)?.iter().chain((checker.of_volume)(&start));
         let program = program.with(arguments.copied());
-        let copied = !self.is_whole || mending == Mending::Nothing && checker.replays;
-        let copy = if copied { Some(Nameless::copy_of(&*self.device).map_err(failed)?) } else { None };
-        let path = copy.as_ref().map_or_else(|| PathBuf::from(&args.image), Nameless::path);
+        let copied = !self.is_whole || repair_mode == RepairMode::Nothing && checker.replays;
+        let copy = if copied { Some(UnnamedFile::copy_of(&*self.device).map_err(failed)?) } else { None };
+        let path = copy.as_ref().map_or_else(|| PathBuf::from(&args.image), UnnamedFile::path);
         let path = host_path(&path);
         let of_a_copy = if copied { ", on a copy of it" } else { "" };
         context.note(shown, format!("checked by `{}`{of_a_copy}", program.line(&args.image)));
-        let mut teller = Teller { out: Output::stdout(), lines: Vec::new(), failed: None };
+        let mut teller = OutputPrinter { out: Output::stdout(), lines: Vec::new(), failed: None };
         let mut run = || {
             let code = program.run(path, |line| teller.line(line, args, context)).map_err(failed)?;
             Ok((code, code.map_or(Verdict::Failed, checker.verdict)))
         };
-        let runs = if checker.again && mending != Mending::Nothing { MENDS } else { 1 };
+        let runs = if checker.again && repair_mode != RepairMode::Nothing { MENDS } else { 1 };
         let (code, verdict) = last_word(runs, &mut run)?;
-        if let Some(copy) = copy.filter(|_| mending != Mending::Nothing && verdict != Verdict::Failed) {
+        if let Some(copy) = copy.filter(|_| repair_mode != RepairMode::Nothing && verdict != Verdict::Failed)
+        {
             copy.put_back(&*self.device).map_err(failed)?;
         }
         if verdict == Verdict::Failed {
@@ -99,18 +100,18 @@ impl Subject {
             let help = format!("run 'obento sync {}' first if its log must be replayed", printable(shown));
             return Err((if checker.needs_replay { report.help(help) } else { report }, FAILED));
         }
-        Ok(self.told(teller, verdict, (shown, &program), context, args))
+        Ok(self.reported(teller, verdict, (shown, &program), context, args))
     }
 
-    fn told(
+    fn reported(
         &self,
-        teller: Teller,
+        teller: OutputPrinter,
         verdict: Verdict,
         (shown, program): (&[u8], &Program),
         context: &Context,
         args: &Args,
     ) -> Outcome {
-        let Teller { mut out, lines, failed } = teller;
+        let OutputPrinter { mut out, lines, failed } = teller;
         if let Some(error) = failed {
             return Err(Stop::Output(error));
         }
@@ -146,7 +147,8 @@ impl Subject {
     }
 }
 
-/// What is said in the end, after at most so many runs, the last of which found nothing more if there are fewer.
+/// Returns the final message after the last run. If there were fewer runs than allowed, the last one
+/// found nothing.
 fn last_word<E>(
     runs: u32,
     run: &mut impl FnMut() -> Result<(Option<i32>, Verdict), E>,
@@ -164,7 +166,7 @@ fn last_word<E>(
     Ok(said)
 }
 
-/// Errors: an option that the program does not get.
+/// Errors: an option that the program does not support.
 fn refuse(args: &Args, checker: &Checker) -> Result<(), Report> {
     let options = [(args.rescue, "-s"), (args.backup.is_some(), "-b")];
     match options.iter().find(|(given, _)| *given) {
@@ -183,13 +185,13 @@ fn host_path(path: &std::path::Path) -> &std::path::Path {
 }
 
 /// Prints the output of a program.
-struct Teller {
+struct OutputPrinter {
     out: Output,
     lines: Vec<String>,
     failed: Option<std::io::Error>,
 }
 
-impl Teller {
+impl OutputPrinter {
     fn line(&mut self, line: &[u8], args: &Args, context: &Context) {
         if context.json() {
             self.lines.push(String::from_utf8_lossy(line).into_owned());

@@ -16,9 +16,9 @@ use obento::{
 };
 
 use super::super::mv::JUST_MOVED;
-use super::end::{End, HostEnd, Identity, source_of, target_of};
+use super::end::{Endpoint, FileIdentity, HostEndpoint, source_of, target_of};
 use super::report_losses;
-use super::watch::Watch;
+use super::watch::CopyDisplay;
 use crate::change::consent::agrees;
 use crate::change::{Done, Verbose};
 use crate::context::Context;
@@ -63,15 +63,19 @@ pub fn run(
     sources: &[OsString],
     target: &OsStr,
     moves: &Moves,
-    tell: &mut Verbose,
+    verbose: &mut Verbose,
     context: &Context,
 ) -> Done {
     let target_word = target.to_owned();
-    let can_wait =
-        prepare(sources.iter().chain([&target_word]), open::Bare::HostFile, Access::ReadWrite, context);
-    let target_host = host(target, context, HostEnd::target)?;
-    let hosts = sources.iter().map(|source| host(source, context, |path| Ok(HostEnd::source(path))));
-    let hosts: Vec<Option<HostEnd>> = hosts.collect::<Result<_, _>>()?;
+    let can_wait = prepare(
+        sources.iter().chain([&target_word]),
+        open::BareOperand::HostFile,
+        Access::ReadWrite,
+        context,
+    );
+    let target_host = host(target, context, HostEndpoint::target)?;
+    let hosts = sources.iter().map(|source| host(source, context, |path| Ok(HostEndpoint::source(path))));
+    let hosts: Vec<Option<HostEndpoint>> = hosts.collect::<Result<_, _>>()?;
     let ends = || hosts.iter().flatten().chain(&target_host);
     if can_wait {
         confine(ends(), context);
@@ -99,7 +103,7 @@ pub fn run(
         let to =
             if into && !source.name().is_empty() { target.child(source.name()) } else { Ok(target.clone()) };
         let done = to.map_err(|cause| cannot_move(&source, &target, cause)).and_then(|to| {
-            one(&source, &to, (moves, &moved), tell, context)?;
+            one(&source, &to, (moves, &moved), verbose, context)?;
             moved.extend(to.identity());
             Ok(())
         });
@@ -111,8 +115,8 @@ pub fn run(
 }
 
 /// Gives up all rights except reading and changing what is below the host directories of the operands.
-fn confine<'e>(ends: impl Iterator<Item = &'e HostEnd>, context: &Context) {
-    let grounds: Vec<_> = ends.flat_map(HostEnd::grounds).map(AsFd::as_fd).collect();
+fn confine<'e>(ends: impl Iterator<Item = &'e HostEndpoint>, context: &Context) {
+    let grounds: Vec<_> = ends.flat_map(HostEndpoint::grounds).map(AsFd::as_fd).collect();
     context.confine(if grounds.is_empty() { Rights::Read } else { Rights::WriteBeneath(&grounds) });
 }
 
@@ -120,8 +124,8 @@ fn confine<'e>(ends: impl Iterator<Item = &'e HostEnd>, context: &Context) {
 fn host(
     operand: &OsStr,
     context: &Context,
-    follow: impl FnOnce(PathBuf) -> Result<HostEnd, HostError>,
-) -> Result<Option<HostEnd>, Report> {
+    follow: impl FnOnce(PathBuf) -> Result<HostEndpoint, HostError>,
+) -> Result<Option<HostEndpoint>, Report> {
     match open::operand(operand, context) {
         Ok(Operand::Host(path)) => follow(path).map(Some).map_err(Report::plain),
         // Other problems are reported when the operand is opened.
@@ -129,39 +133,39 @@ fn host(
     }
 }
 
-fn open(operand: &OsStr, host: Option<HostEnd>, context: &Context) -> Result<End, Report> {
+fn open(operand: &OsStr, host: Option<HostEndpoint>, context: &Context) -> Result<Endpoint, Report> {
     match host {
-        Some(host) => Ok(End::Host(host)),
-        None => open_for_change(operand, context).map(End::Image),
+        Some(host) => Ok(Endpoint::Host(host)),
+        None => open_for_change(operand, context).map(Endpoint::Image),
     }
 }
 
-fn find(source: End) -> Result<Vec<End>, Report> {
+fn find(source: Endpoint) -> Result<Vec<Endpoint>, Report> {
     match source {
-        End::Host(host) => {
-            let shown = End::Host(host.clone()).shown();
+        Endpoint::Host(host) => {
+            let shown = Endpoint::Host(host.clone()).shown();
             let found = host.find().map_err(|error| match error.errno() {
                 Some(errno) => Report::on("cannot access", shown, std::io::Error::from(errno)),
                 None => Report::plain(error),
             });
-            Ok(vec![End::Host(found?)])
+            Ok(vec![Endpoint::Host(found?)])
         }
-        End::Image(location) => {
+        Endpoint::Image(location) => {
             let found = location.find(Symlinks::Keep, "cannot access")?;
-            Ok(found.into_iter().map(|found| End::Image(found.location)).collect())
+            Ok(found.into_iter().map(|found| Endpoint::Image(found.location)).collect())
         }
     }
 }
 
 fn one(
-    source: &End,
-    to: &End,
-    (moves, moved): (&Moves, &[Identity]),
-    tell: &mut Verbose,
+    source: &Endpoint,
+    to: &Endpoint,
+    (moves, moved): (&Moves, &[FileIdentity]),
+    verbose: &mut Verbose,
     context: &Context,
 ) -> Done {
     let failed = |cause: &dyn std::fmt::Display| cannot_move(source, to, cause);
-    if let (End::Host(_), End::Host(_)) = (source, to) {
+    if let (Endpoint::Host(_), Endpoint::Host(_)) = (source, to) {
         return Err(failed(&"source and target are both on the host").help("use mv(1)"));
     }
     if source.name().is_empty() {
@@ -171,41 +175,41 @@ fn one(
         return Err(failed(&Error::NotDirectory).help("omit the trailing slash to move the link itself"));
     }
     let moved = match way(source, to, moves).map_err(|cause| failed(&cause))? {
-        Way::Barred => return Ok(()),
-        Way::Open
+        TargetState::Barred => return Ok(()),
+        TargetState::Open
             if moves.backup != Backup::Numbered && to.identity().is_some_and(|id| moved.contains(&id)) =>
         {
             return Err(failed(&JUST_MOVED));
         }
-        Way::Open => take_place(source, to, moves, context),
+        TargetState::Open => take_place(source, to, moves, context),
     };
     let kept = moved.map_err(|trouble| match trouble {
-        Trouble::Failed(cause) => failed(&cause),
-        Trouble::InPart => failed(&"not everything was copied").help("the source is unchanged"),
+        MoveError::Failed(cause) => failed(&cause),
+        MoveError::InPart => failed(&"not everything was copied").help("the source is unchanged"),
     })?;
     source.remove().map_err(|cause| {
         Report::on("cannot remove", source.shown(), cause)
             .help("the copy is complete; remove the source manually")
     })?;
     let backup = kept.map_or_else(String::new, |kept| format!(" (backup: {})", subject(kept)));
-    tell.say(|| format!("moved {} -> {}{backup}", subject(source.shown()), subject(to.shown())));
+    verbose.say(|| format!("moved {} -> {}{backup}", subject(source.shown()), subject(to.shown())));
     Ok(())
 }
 
-fn cannot_move(source: &End, to: &End, cause: impl std::fmt::Display) -> Report {
+fn cannot_move(source: &Endpoint, to: &Endpoint, cause: impl std::fmt::Display) -> Report {
     Report::on(&format!("cannot move {} to", subject(source.shown())), to.shown(), cause)
 }
 
-/// Whether the target may be replaced.
-enum Way {
-    /// No file exists, or it is to be replaced.
+/// The answer to whether the target may be replaced.
+enum TargetState {
+    /// No file exists, or the existing file is to be replaced.
     Open,
-    /// The existing file stays.
+    /// The existing file is preserved.
     Barred,
 }
 
-fn way(source: &End, to: &End, moves: &Moves) -> Result<Way, String> {
-    let Some(there) = to.kind(Symlinks::Keep)? else { return Ok(Way::Open) };
+fn way(source: &Endpoint, to: &Endpoint, moves: &Moves) -> Result<TargetState, String> {
+    let Some(there) = to.kind(Symlinks::Keep)? else { return Ok(TargetState::Open) };
     if source.is_same(to) {
         return Err("source and target are the same file".into());
     }
@@ -217,13 +221,13 @@ fn way(source: &End, to: &End, moves: &Moves) -> Result<Way, String> {
         Replace::Older => there == FileKind::Directory || is_older()?,
     };
     if !may {
-        return Ok(Way::Barred);
+        return Ok(TargetState::Barred);
     }
     let is_dir = source.kind(Symlinks::Keep)? == Some(FileKind::Directory);
     match (is_dir, there == FileKind::Directory) {
-        _ if moves.backup != Backup::None => Ok(Way::Open),
-        (false, false) => Ok(Way::Open),
-        (true, true) if to.is_empty()? => Ok(Way::Open),
+        _ if moves.backup != Backup::None => Ok(TargetState::Open),
+        (false, false) => Ok(TargetState::Open),
+        (true, true) if to.is_empty()? => Ok(TargetState::Open),
         (true, true) => Err(Error::NotEmpty.to_string()),
         (false, true) => Err("the target is a directory, but the source is not".into()),
         (true, false) => Err("the source is a directory, but the target is not".into()),
@@ -231,20 +235,25 @@ fn way(source: &End, to: &End, moves: &Moves) -> Result<Way, String> {
 }
 
 /// The reason why a source stays.
-enum Trouble {
+enum MoveError {
     Failed(String),
     /// The missing parts were reported.
     InPart,
 }
 
-impl From<String> for Trouble {
+impl From<String> for MoveError {
     fn from(cause: String) -> Self {
         Self::Failed(cause)
     }
 }
 
 /// Copies `source` beside `to`, and renames the copy when it is complete and on stable storage. Returns the name of the backup.
-fn take_place(source: &End, to: &End, moves: &Moves, context: &Context) -> Result<Option<Vec<u8>>, Trouble> {
+fn take_place(
+    source: &Endpoint,
+    to: &Endpoint,
+    moves: &Moves,
+    context: &Context,
+) -> Result<Option<Vec<u8>>, MoveError> {
     let beside = to.beside()?;
     let placed = copy_whole(source, (&beside, to), context)
         .and_then(|()| Ok(beside.rename_onto(to, &moves.backup)?))
@@ -257,8 +266,12 @@ fn take_place(source: &End, to: &End, moves: &Moves, context: &Context) -> Resul
 }
 
 /// Copies all of `source` to the unused name `to`, and writes it to stable storage. Messages show `at`.
-fn copy_whole(source: &End, (to, at): (&End, &End), context: &Context) -> Result<(), Trouble> {
-    let mut watch = Watch::new(context, None, None);
+fn copy_whole(
+    source: &Endpoint,
+    (to, at): (&Endpoint, &Endpoint),
+    context: &Context,
+) -> Result<(), MoveError> {
+    let mut watch = CopyDisplay::new(context, None, None);
     let copied = copy(source, to, context, &mut watch);
     watch.finish().map_err(|_| "standard output cannot be written".to_owned())?;
     let (mut written, problems) = copied?;
@@ -269,25 +282,27 @@ fn copy_whole(source: &End, (to, at): (&End, &End), context: &Context) -> Result
     }
     report_losses(&written, &at.shown(), false, context);
     if problems > 0 || written.lost.keys().any(|loss| loss.is_entry()) {
-        return Err(Trouble::InPart);
+        return Err(MoveError::InPart);
     }
     Ok(to.sync()?)
 }
 
 fn copy(
-    source: &End,
-    to: &End,
+    source: &Endpoint,
+    to: &Endpoint,
     context: &Context,
-    watch: &mut Watch<'_>,
+    watch: &mut CopyDisplay<'_>,
 ) -> Result<(WriteReport, u64), String> {
     let spared = context.opener().host_files();
     let options = CopyOptions { target: TargetIs::Copy, spared, ..CopyOptions::archive() };
     let report = match (source, to) {
-        (source, End::Image(location)) => copy_in(&[source.source()?], &target_of(location), &options, watch),
-        (End::Image(location), End::Host(host)) => {
+        (source, Endpoint::Image(location)) => {
+            copy_in(&[source.source()?], &target_of(location), &options, watch)
+        }
+        (Endpoint::Image(location), Endpoint::Host(host)) => {
             copy_out_to(&[source_of(location)?], &host.as_target()?, &options, watch)
         }
-        (End::Host(_), End::Host(_)) => return Err("source and target are both on the host".into()),
+        (Endpoint::Host(_), Endpoint::Host(_)) => return Err("source and target are both on the host".into()),
     };
     report.map(|report| (report.written, report.problems)).map_err(|error| error.to_string())
 }

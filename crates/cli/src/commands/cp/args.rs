@@ -11,13 +11,13 @@ use crate::report::Report;
 
 /// Copy files out of images and into them
 ///
-/// Nothing is written outside the target, whatever an image contains. A file of an image is replaced at once: a crash leaves the old or
-/// the new file. Until then the new file has a name that starts with .obento-unfinished-, and the next copy to this place removes what a
-/// killed command left. A file of an image with several names is overwritten in place, so that all its names get the new contents,
-/// unless links are preserved (-d, -a).
+/// Nothing is written outside the target, whatever an image contains. A file in an image is replaced atomically: a crash leaves the old
+/// or the new file. The new file first has a temporary name that starts with .obento-unfinished-. The next copy to the same directory
+/// removes such files of killed commands. A file with several names in an image is overwritten in place, so that all its names get the
+/// new contents, unless links are preserved (-d, -a).
 ///
-/// A file that the command has created is not overwritten by another source, also if the volume treats two names as equal. Attributes
-/// that cannot be preserved (such as the owner on the host, if the user is not root) are counted at the end. The exit status is 1 if a
+/// One source does not overwrite a file that another source of the same command has created, even if the names only match on this
+/// volume. Attributes that cannot be preserved (such as the owner on the host, if the user is not root) are counted at the end. The exit status is 1 if a
 /// file cannot be read or written, or if an access control list is lost.
 #[derive(clap::Args, Debug)]
 pub struct Args {

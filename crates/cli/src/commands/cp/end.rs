@@ -15,30 +15,30 @@ use crate::change::place::trimmed;
 use crate::open::{Location, join};
 use crate::report::{printable, words};
 
-/// Where something is, or comes to be.
+/// One end of a move.
 #[derive(Clone)]
-pub enum End {
-    Host(HostEnd),
+pub enum Endpoint {
+    Host(HostEndpoint),
     Image(Location),
 }
 
-/// A path of the host, followed once.
+/// A path of the host, whose links were followed once.
 ///
-/// Invariant: everything is done to an entry of a directory that is open, so that another user who can change a directory of the path cannot
-/// lead it elsewhere.
+/// Invariant: all changes use the name of an entry and an open directory, so that another user who can
+/// change a directory of the path cannot redirect them.
 #[derive(Clone)]
-pub struct HostEnd {
-    /// As it was written, for messages.
+pub struct HostEndpoint {
+    /// The path as the user wrote it, for messages.
     path: PathBuf,
-    /// The directory that it is in, and its name there.
+    /// The directory that contains the file, and the name of the file in it.
     spot: Result<(HostDir, NameBuf), HostError>,
-    /// The directory that it is, if it is a target.
+    /// The directory itself, if the target is a directory.
     directory: Option<HostDir>,
-    /// The file that was found there, if it is a source.
+    /// The file at the path, if this is a source.
     id: Option<FileId>,
 }
 
-impl HostEnd {
+impl HostEndpoint {
     /// Follows the path of a target. Errors: a symbolic link of another user leads to it.
     pub fn target(path: PathBuf) -> Result<Self, HostError> {
         let spot = HostDir::open_parent(&path);
@@ -52,13 +52,13 @@ impl HostEnd {
         }
     }
 
-    /// Follows the path of a source, but for a link at its end.
+    /// Follows the path of a source, except a link at its end.
     pub fn source(path: PathBuf) -> Self {
         let spot = HostDir::open_parent(&path);
         Self { path, spot, directory: None, id: None }
     }
 
-    /// Finds what is there. Errors: nothing is.
+    /// Looks up the file. Errors: it does not exist.
     pub fn find(mut self) -> Result<Self, HostError> {
         match &self.spot {
             Ok((dir, name)) => {
@@ -72,7 +72,7 @@ impl HostEnd {
         Ok(self)
     }
 
-    /// The directories below which something is read or changed.
+    /// The directories below which files are read or changed.
     pub fn grounds(&self) -> impl Iterator<Item = &HostDir> {
         self.spot.as_ref().ok().map(|(dir, _)| dir).into_iter().chain(&self.directory)
     }
@@ -111,7 +111,7 @@ impl HostEnd {
             dir.rename(name, dir, kept).map_err(|error| reason(&error))?;
         }
         from_dir.rename(from, dir, name).map_err(|error| {
-            // Back to how it was, if that succeeds.
+            // Restore the old state, if that succeeds.
             let _ = kept_name.map(|kept| dir.rename(kept, dir, name));
             reason(&error)
         })?;
@@ -128,25 +128,25 @@ impl HostEnd {
     }
 }
 
-/// The cause of an error, without the path, which a message has already.
+/// The cause of an error, without the path, because the message contains the path already.
 fn reason(error: &HostError) -> String {
     error.errno().map_or_else(|| error.to_string(), |errno| words(std::io::Error::from(errno)))
 }
 
-/// Which file is at an end, whatever name leads to it.
+/// The identity of the file at an end, which is the same for all its names.
 #[derive(PartialEq, Eq)]
-pub enum Identity {
+pub enum FileIdentity {
     Host(FileId),
     Image(Node),
 }
 
-impl End {
+impl Endpoint {
     /// Returns the file that exists here, without following a symbolic link.
-    pub fn identity(&self) -> Option<Identity> {
+    pub fn identity(&self) -> Option<FileIdentity> {
         match self {
-            Self::Host(host) => host.stat().ok().flatten().map(|stat| Identity::Host(FileId::of(&stat))),
+            Self::Host(host) => host.stat().ok().flatten().map(|stat| FileIdentity::Host(FileId::of(&stat))),
             Self::Image(location) => {
-                location.volume.resolve(&location.place, Symlinks::Keep).ok().map(Identity::Image)
+                location.volume.resolve(&location.place, Symlinks::Keep).ok().map(FileIdentity::Image)
             }
         }
     }
@@ -166,20 +166,21 @@ impl End {
         }
     }
 
-    /// The entry `name` of the directory that this target is. Errors: it is no directory, or has no such name.
+    /// Returns the entry `name` of this directory. Errors: this is not a directory, or the name is
+    /// invalid.
     pub fn child(&self, name: &[u8]) -> Result<Self, String> {
         match self {
             Self::Host(host) => {
                 let dir = host.directory.clone().ok_or_else(|| words(Error::NotDirectory))?;
                 let name = Name::new(name).map_err(|error| error.to_string())?.to_buf();
                 let path = OsString::from_vec(join(host.path.as_os_str().as_bytes(), name.as_bytes())).into();
-                Ok(Self::Host(HostEnd { path, spot: Ok((dir, name)), directory: None, id: None }))
+                Ok(Self::Host(HostEndpoint { path, spot: Ok((dir, name)), directory: None, id: None }))
             }
             Self::Image(location) => Ok(Self::Image(location.child(name))),
         }
     }
 
-    /// Whether this target is a directory, or a link to one.
+    /// Returns whether this target is a directory or a link to a directory.
     pub fn is_directory(&self) -> bool {
         match self {
             Self::Host(host) => host.directory.is_some(),
@@ -187,7 +188,7 @@ impl End {
         }
     }
 
-    /// What is copied, if this is a source.
+    /// The source of a copy, if this is a source.
     pub fn source(&self) -> Result<CopyFrom, String> {
         match self {
             Self::Host(host) => {
@@ -197,7 +198,7 @@ impl End {
         }
     }
 
-    /// The kind of what is there; none if nothing is. On the host a link is not followed.
+    /// Returns the kind of the file, or `None` if it does not exist. On the host a link is not followed.
     pub fn kind(&self, symlinks: Symlinks) -> Result<Option<FileKind>, String> {
         match self {
             Self::Host(host) => Ok(host.stat()?.map(|stat| match FileType::from_raw_mode(stat.st_mode) {
@@ -213,13 +214,13 @@ impl End {
         }
     }
 
-    /// Whether this is `link/`: the directory that a link leads to, by the name of the link.
+    /// Returns whether this is `link/`: a directory, named by a link to it.
     pub fn is_behind_link(&self) -> bool {
         let at = match self {
             Self::Host(host) => host.path.as_os_str().as_bytes().ends_with(b"/").then(|| self.clone()),
             Self::Image(location) => match &location.place {
-                obento::Place::Path(path) if path.ends_with(b"/") => {
-                    let place = obento::Place::Path(trimmed(path).to_vec());
+                obento::FileSelector::Path(path) if path.ends_with(b"/") => {
+                    let place = obento::FileSelector::Path(trimmed(path).to_vec());
                     Some(Self::Image(Location { place, ..location.clone() }))
                 }
                 _ => None,
@@ -228,7 +229,7 @@ impl End {
         at.is_some_and(|at| at.kind(Symlinks::Keep) == Ok(Some(FileKind::Symlink)))
     }
 
-    /// Whether it is what `other` is: an image may have several names on the host.
+    /// Returns whether both are the same file. An image may have several names on the host.
     pub fn is_same(&self, other: &Self) -> bool {
         let node = |end: &Self| match end {
             Self::Host(_) => None,
@@ -250,7 +251,7 @@ impl End {
         }
     }
 
-    /// Whether nothing is in this directory.
+    /// Returns whether this directory is empty.
     pub fn is_empty(&self) -> Result<bool, String> {
         match self {
             Self::Host(host) => {
@@ -270,7 +271,8 @@ impl End {
         }
     }
 
-    /// A place beside this one, in the same directory. What a move to here that was killed has left of it in an image goes.
+    /// Returns an unused name in the same directory. Removes from an image the remains of an earlier move
+    /// to here that was killed.
     pub fn beside(&self) -> Result<Self, String> {
         match self {
             Self::Host(host) => {
@@ -282,7 +284,7 @@ impl End {
                 let spot = location.spot().map_err(words)?;
                 let left = unfinished_name(&spot.dir, &spot.name).map_err(words)?;
                 if spot.dir.lookup(&left).is_ok() {
-                    // What cannot go stays, and another name is taken.
+                    // If the remains cannot be removed, another name is used.
                     remove_tree(&spot.dir, &left, &mut First(None));
                 }
                 let name = spot.temporary().map_err(words)?.name;
@@ -291,8 +293,8 @@ impl End {
         }
     }
 
-    /// Takes the place of `to`, which is in the same directory. What is there is kept as
-    /// `backup` says; answers under which name.
+    /// Renames this file to `to`, in the same directory. An existing file is backed up as `backup` says.
+    /// Returns the name of the backup.
     pub fn rename_onto(&self, to: &Self, backup: &Backup) -> Result<Option<Vec<u8>>, String> {
         match (self, to) {
             (Self::Host(from), Self::Host(to)) => from.rename_onto(to, backup),
@@ -306,7 +308,7 @@ impl End {
         }
     }
 
-    /// Brings what was written here to stable storage.
+    /// Writes the copied data to stable storage.
     pub fn sync(&self) -> Result<(), String> {
         match self {
             Self::Host(host) => host.spot()?.0.sync().map_err(|error| reason(&error)),
@@ -314,7 +316,7 @@ impl End {
         }
     }
 
-    /// Removes all of it.
+    /// Removes the whole tree.
     pub fn remove(&self) -> Result<(), String> {
         match self {
             Self::Host(host) => host.remove(),
@@ -330,7 +332,7 @@ impl End {
     }
 }
 
-/// The place as what is copied into.
+/// The end as the target of a copy.
 pub fn target_of(location: &Location) -> ImageTarget {
     ImageTarget {
         volume: (*location.volume).clone(),
@@ -345,7 +347,7 @@ pub fn source_of(location: &Location) -> Result<CopySource, String> {
     Ok(CopySource { node, path: location.shown().split_off(prefix.len()), prefix })
 }
 
-/// Keeps the first failure.
+/// Stores the first failure.
 struct First(Option<String>);
 
 impl RemoveObserver for First {

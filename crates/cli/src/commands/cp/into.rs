@@ -13,7 +13,7 @@ use obento::{
 };
 use rustix::fs::{Mode, OFlags};
 
-use super::watch::{Names, Watch, with_remedy};
+use super::watch::{CopyDisplay, Names, with_remedy};
 use super::{Args, incomplete, report_losses, source};
 use crate::context::Context;
 use crate::open::{self, Location};
@@ -104,13 +104,13 @@ fn hosts(sources: &[OsString], context: &Context) -> Vec<PathBuf> {
 /// Opens the files of the image that is changed, and then of those that are read. Returns whether they can be decoded without rights.
 fn prepare_images(target: &Path, sources: &[OsString], context: &Context) -> bool {
     if context.expect_changes_allowed(b"").is_err()
-        || !open::prepare([], open::Bare::HostFile, Access::ReadWrite, context)
+        || !open::prepare([], open::BareOperand::HostFile, Access::ReadWrite, context)
     {
         return false;
     }
     context.opener().prepare(target, Access::ReadWrite, context);
     let is_image = |source: &&OsString| matches!(open::operand(source, context), Ok(Operand::Image(_)));
-    open::prepare(sources.iter().filter(is_image), open::Bare::HostFile, Access::ReadOnly, context)
+    open::prepare(sources.iter().filter(is_image), open::BareOperand::HostFile, Access::ReadOnly, context)
 }
 
 /// Gives up all rights except reading below the sources. Links that are followed may lead anywhere. A source that cannot be opened is
@@ -181,7 +181,7 @@ pub fn copy(
     let into = options.target != TargetIs::Copy && target.directory().is_some();
     let names =
         verbose.then(|| Names::new(from.iter().map(|source| (source.shown(), source.name())), &shown, into));
-    let mut watch = Watch::new(context, None, names);
+    let mut watch = CopyDisplay::new(context, None, names);
     let copied = copy_in(from, target, options, &mut watch);
     watch.finish()?;
     match copied {
@@ -193,7 +193,7 @@ pub fn copy(
             context.warn(&incomplete(error));
             Ok(None)
         }
-        Err(error) => Err(Report::new("cannot copy", error).into()),
+        Err(error) => Err(super::failed("cannot copy", error).into()),
     }
 }
 
@@ -206,7 +206,7 @@ fn from_stdin(sources: &[OsString], target: &ImageTarget, args: &Args, context: 
             .into());
     }
     context.seal();
-    let mut watch = Watch::new(context, None, None);
+    let mut watch = CopyDisplay::new(context, None, None);
     let copied = copy_from_reader(&mut io::stdin().lock(), target, &args.options()?, &mut watch);
     watch.finish()?;
     match copied {

@@ -23,7 +23,7 @@ use obento::{
 
 pub use self::args::Args;
 pub use self::into::open_target;
-use self::watch::Watch;
+use self::watch::CopyDisplay;
 pub use self::watch::with_remedy;
 use crate::context::Context;
 use crate::open::{self, Found, Location};
@@ -55,7 +55,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     // Only sources in images are copied here; others are reported, which reads the host.
     let are_images =
         sources.iter().all(|source| matches!(open::operand(source, context), Ok(Operand::Image(_))));
-    let can_wait = are_images && open::prepare(sources, open::Bare::HostFile, Access::ReadOnly, context);
+    let can_wait =
+        are_images && open::prepare(sources, open::BareOperand::HostFile, Access::ReadOnly, context);
     let mut opened = Vec::new();
     if !can_wait {
         opened.extend(sources.iter().map(|source| open_source(source, context)));
@@ -76,8 +77,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     match &target {
         Target::Stdout | Target::Stream(_) => context.seal(),
         Target::Place(Ok(place)) => {
-            if let Some(ground) = place.ground(options.target) {
-                context.confine(Rights::WriteBeneath(&[ground.as_fd()]));
+            if let Some(directory) = place.write_root(options.target) {
+                context.confine(Rights::WriteBeneath(&[directory.as_fd()]));
             }
         }
         // The copy reports why the target cannot be opened.
@@ -186,7 +187,7 @@ fn to_host(
         let sources = sources.iter().map(|s| ([&s.prefix[..], &s.path].concat(), s.name()));
         watch::Names::new(sources, shown, into)
     });
-    let mut watch = Watch::new(context, total, names);
+    let mut watch = CopyDisplay::new(context, total, names);
     let copied = copy_out_to(&sources, target, options, &mut watch);
     watch.finish()?;
     match copied {
@@ -197,6 +198,14 @@ fn to_host(
         Err(error) => return Err(Report::plain(error).into()),
     }
     Ok(())
+}
+
+/// Returns the report of an error that ended `action`.
+pub fn failed(action: &str, error: CopyError) -> Report {
+    match error {
+        CopyError::Volume(_) | CopyError::Problem(_) => Report::new(action, error),
+        error => Report::plain(error),
+    }
 }
 
 /// Returns the report that the limit ended the copy.

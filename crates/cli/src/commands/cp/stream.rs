@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use obento::{CopyError, CopyOptions, FileId, HostError, HostTarget, copy_to_writer, reopen};
 use rustix::fs::{FileType, OFlags};
 
-use super::watch::Watch;
+use super::watch::CopyDisplay;
 use super::{incomplete, total};
 use crate::context::Context;
 use crate::open::Found;
@@ -39,7 +39,7 @@ pub fn open(target: &HostTarget, spared: &[FileId]) -> Result<Option<File>, Repo
 pub fn write(found: &[Found], out: impl Write, options: &CopyOptions, context: &Context) -> Outcome {
     let limit = options.tree.max_bytes;
     let mut out = Limited { out, left: limit, is_full: false };
-    let mut watch = Watch::new(context, total(found), None);
+    let mut watch = CopyDisplay::new(context, total(found), None);
     for Found { location, node } in found {
         let shown = location.shown();
         match copy_to_writer(node, &shown, &mut out, &mut watch) {

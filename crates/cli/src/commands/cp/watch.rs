@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use obento::{Observer, Problem, Trouble, interrupt};
+use obento::{Observer, Problem, ProblemReason, interrupt};
 
 use crate::context::Context;
 use crate::open::join;
@@ -11,15 +11,15 @@ use crate::progress::Progress;
 use crate::report::{Report, subject};
 
 /// Returns `report` with the remedy for `trouble`, if there is one.
-pub fn with_remedy(report: Report, trouble: &Trouble) -> Report {
+pub fn with_remedy(report: Report, trouble: &ProblemReason) -> Report {
     match trouble {
-        Trouble::Exhausted { shortage, .. } => report.help(shortage.remedy()),
+        ProblemReason::Exhausted { shortage, .. } => report.help(shortage.remedy()),
         _ => report,
     }
 }
 
 /// Reports on a copy while it runs.
-pub struct Watch<'c> {
+pub struct CopyDisplay<'c> {
     context: &'c Context,
     progress: Progress<'c>,
     total: Option<u64>,
@@ -70,7 +70,7 @@ impl Names {
     }
 }
 
-impl<'c> Watch<'c> {
+impl<'c> CopyDisplay<'c> {
     /// A watch over `total` bytes, if that is known.
     pub fn new(context: &'c Context, total: Option<u64>, names: Option<Names>) -> Self {
         Self { context, progress: Progress::new(context, "copying"), total, names, failed: Ok(()) }
@@ -83,7 +83,7 @@ impl<'c> Watch<'c> {
     }
 }
 
-impl Observer for Watch<'_> {
+impl Observer for CopyDisplay<'_> {
     fn progress(&mut self, progress: &obento::Progress<'_>) {
         self.progress.update(progress.bytes, self.total, progress.path);
         if let (Some(names), true) = (&mut self.names, self.failed.is_ok()) {

@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags};
 use super::cp;
 use crate::context::Context;
 use crate::format::mode::kind_word;
-use crate::format::time::{Clock, Style};
+use crate::format::time::{Clock, TimeStyle};
 use crate::json::{Line, hex};
 use crate::open::{self, Location, join};
 use crate::output::{Outcome, Output};
@@ -26,18 +26,16 @@ use crate::report::{Report, subject};
 
 /// Compare two trees, each on the host or in an image
 ///
-/// With -r, an image stands for its files: 'obento diff -r one.img other.img' compares the files of both. Without -r, images are
-/// compared as files.
+/// With -r, 'obento diff -r one.img other.img' compares the files in the images. Without -r, the images themselves are compared.
 ///
 /// With --bytes, two images are compared byte by byte; the output names the structure of the first difference and counts the
 /// differences.
-/// counts what differs in all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Compare directories recursively
     #[arg(short, long)]
     recursive: bool,
-    /// Report only whether files differ; obento does this always
+    /// Ignored, for compatibility: differences between files are reported without their contents
     #[arg(short = 'q', long)]
     brief: bool,
     /// Also compare permissions, owners, times of modification and extended attributes
@@ -71,7 +69,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if !args.recursive {
         refuse_directories(&[&left, &right])?;
     }
-    let mut teller = Teller {
+    let mut teller = DifferencePrinter {
         context,
         left: left.path().to_vec(),
         right: right.path().to_vec(),
@@ -106,7 +104,7 @@ fn prepare(args: &Args, context: &Context) -> Result<bool, Report> {
             _ => return Ok(false),
         }
     }
-    let prepared = open::prepare(&args.sides, open::Bare::HostFile, Access::ReadOnly, context);
+    let prepared = open::prepare(&args.sides, open::BareOperand::HostFile, Access::ReadOnly, context);
     if prepared {
         confine(hosts.iter().map(PathBuf::as_path), context);
     }
@@ -212,7 +210,7 @@ fn refuse_directories(sides: &[&DiffSide]) -> Result<(), Report> {
 }
 
 /// Writes the differences.
-struct Teller<'c> {
+struct DifferencePrinter<'c> {
     context: &'c Context,
     left: Vec<u8>,
     right: Vec<u8>,
@@ -220,7 +218,7 @@ struct Teller<'c> {
     clock: Clock,
 }
 
-impl Teller<'_> {
+impl DifferencePrinter<'_> {
     fn report(&mut self, found: Result<Difference, Problem>) -> io::Result<()> {
         match found {
             Err(problem) => {
@@ -304,7 +302,7 @@ impl Teller<'_> {
     }
 
     fn time(&mut self, time: Timestamp) -> String {
-        self.clock.text(&Style::FullIso, time)
+        self.clock.text(&TimeStyle::FullIso, time)
     }
 
     fn json(&mut self, found: &Difference) -> io::Result<()> {

@@ -11,12 +11,12 @@ use std::rc::Rc;
 use obento::{Node, Operand, Symlinks, Timestamp, Volume};
 
 use crate::context::Context;
-use crate::find::{Reference, Stamp, World, Zone, time_of};
+use crate::find::{ParseContext, Reference, TimeField, Zone, time_of};
 use crate::format::time::Clock;
 use crate::open::{self, Location};
 
 /// The answers that the parser needs about files that arguments name.
-pub struct Host<'a> {
+pub struct HostContext<'a> {
     pub context: &'a Context,
     pub zone: Zone,
     pub now: Timestamp,
@@ -25,7 +25,7 @@ pub struct Host<'a> {
     volumes: RefCell<Vec<Rc<Volume>>>,
 }
 
-impl<'a> Host<'a> {
+impl<'a> HostContext<'a> {
     /// Creates a view of the present state.
     pub fn new(context: &'a Context, symlinks: Symlinks) -> Self {
         let clock = Clock::system();
@@ -52,7 +52,7 @@ impl<'a> Host<'a> {
     }
 }
 
-impl World for Host<'_> {
+impl ParseContext for HostContext<'_> {
     fn now(&self) -> Timestamp {
         self.now
     }
@@ -61,7 +61,7 @@ impl World for Host<'_> {
         &self.zone
     }
 
-    fn time_of(&self, operand: &OsStr, stamp: Stamp) -> Result<Option<Timestamp>, String> {
+    fn time_of(&self, operand: &OsStr, stamp: TimeField) -> Result<Option<Timestamp>, String> {
         match Operand::parse(operand).map_err(|error| error.to_string())? {
             Operand::Image(_) => {
                 let (node, _) = self.node(operand)?;
@@ -81,15 +81,15 @@ impl World for Host<'_> {
     }
 }
 
-fn host_time(path: &Path, stamp: Stamp, symlinks: Symlinks) -> io::Result<Option<Timestamp>> {
+fn host_time(path: &Path, stamp: TimeField, symlinks: Symlinks) -> io::Result<Option<Timestamp>> {
     let target = fs::metadata(path).ok().filter(|_| symlinks == Symlinks::Follow);
     let meta = target.map_or_else(|| fs::symlink_metadata(path), Ok)?;
     let time = |secs, nanos: i64| Some(Timestamp::new(secs, u32::try_from(nanos).unwrap_or_default()));
     Ok(match stamp {
-        Stamp::Access => time(meta.atime(), meta.atime_nsec()),
-        Stamp::Change => time(meta.ctime(), meta.ctime_nsec()),
-        Stamp::Modify => time(meta.mtime(), meta.mtime_nsec()),
-        Stamp::Birth => meta.created().ok().and_then(|created| {
+        TimeField::Access => time(meta.atime(), meta.atime_nsec()),
+        TimeField::Change => time(meta.ctime(), meta.ctime_nsec()),
+        TimeField::Modify => time(meta.mtime(), meta.mtime_nsec()),
+        TimeField::Birth => meta.created().ok().and_then(|created| {
             let since = created.duration_since(std::time::UNIX_EPOCH).ok()?;
             Some(Timestamp::new(i64::try_from(since.as_secs()).ok()?, since.subsec_nanos()))
         }),

@@ -9,12 +9,13 @@ use std::rc::Rc;
 
 use obento::{Error, Node, Owners, Step, Symlinks, Volume, Walk};
 
-use self::host::Host;
+use self::host::HostContext;
 use self::view::View;
 use crate::context::Context;
-use crate::escape::Style;
+use crate::escape::NameStyle;
 use crate::find::{
-    Entry, Evaluator, Order, Owner, Parsed, Runner, Sink, Trouble, Verdict, parse, split_start_points,
+    DirectoryOrder, EvaluationError, Evaluator, Owner, Parsed, Runner, Sink, Verdict, VisitedEntry, parse,
+    split_start_points,
 };
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop, empty_output, go_on};
@@ -56,7 +57,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             .into());
     }
     let references = if args.follow || args.follow_start { Symlinks::Follow } else { Symlinks::Keep };
-    let world = Host::new(context, references);
+    let world = HostContext::new(context, references);
     let parsed = parse(expression, &world).map_err(|error| {
         let report = Report::new("cannot search", &error.message);
         Stop::Failed(error.help.iter().fold(report, |report, help| report.help(help)))
@@ -86,9 +87,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
     }
     match evaluator.finish() {
-        Err(Trouble::Output(error)) => return Err(error.into()),
-        Err(Trouble::Command(why)) => context.warn(&Report::new("cannot run a command", why)),
-        Err(Trouble::File(error)) => context.warn(&Report::new("cannot finish", error)),
+        Err(EvaluationError::Output(error)) => return Err(error.into()),
+        Err(EvaluationError::Command(why)) => context.warn(&Report::new("cannot run a command", why)),
+        Err(EvaluationError::File(error)) => context.warn(&Report::new("cannot finish", error)),
         Ok(()) => {}
     }
     if evaluator.runner.failed() {
@@ -100,11 +101,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 /// Returns standard output and the files of `-fprint` and similar actions.
 fn sinks(parsed: &Parsed) -> Result<Vec<Sink<'static>>, Stop> {
     let stdout = Box::new(Output::stdout());
-    let style = if io::stdout().is_terminal() { Style::Question } else { Style::Literal };
+    let style = if io::stdout().is_terminal() { NameStyle::Question } else { NameStyle::Literal };
     let mut sinks = vec![Sink { out: stdout, style }];
     for path in &parsed.outputs {
         let file = empty_output(path.as_ref())?;
-        sinks.push(Sink { out: Box::new(BufWriter::new(file)), style: Style::Literal });
+        sinks.push(Sink { out: Box::new(BufWriter::new(file)), style: NameStyle::Literal });
     }
     Ok(sinks)
 }
@@ -124,10 +125,10 @@ struct Start {
 }
 
 /// Opens the images that `arguments` name, gives up rights unless commands will run, and finds the start points.
-fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &Host<'_>) -> Vec<Start> {
+fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &HostContext<'_>) -> Vec<Start> {
     let context = world.context;
     if parsed.commands.is_empty() {
-        open::seal_before_decoding(arguments, open::Bare::Image, obento::Access::ReadOnly, context);
+        open::seal_before_decoding(arguments, open::BareOperand::Image, obento::Access::ReadOnly, context);
     }
     let opened: Vec<_> = arguments.iter().map(|argument| open::open(argument, context)).collect();
     if parsed.commands.is_empty() {
@@ -183,7 +184,7 @@ fn find_start(location: Location, args: &Args, symlinks: Symlinks) -> Result<Vec
 }
 
 impl Start {
-    fn new(found: Found, world: &Host<'_>) -> Self {
+    fn new(found: Found, world: &HostContext<'_>) -> Self {
         let Found { location, node } = found;
         let shown = location.shown();
         let Location { volume, prefix, .. } = location;
@@ -234,8 +235,8 @@ impl Search<'_, '_> {
                 }
             };
             let turn = match entry.step {
-                Step::Enter => options.order == Order::Pre,
-                Step::Leave => options.order == Order::Post,
+                Step::Enter => options.order == DirectoryOrder::Pre,
+                Step::Leave => options.order == DirectoryOrder::Post,
                 Step::File => true,
             };
             if !turn || entry.depth < options.min_depth {
@@ -256,7 +257,7 @@ impl Search<'_, '_> {
     fn visit(&mut self, met: &obento::Entry) -> Result<Verdict, Stop> {
         let path = self.start.path_of(&met.path);
         let view = View { met, start: self.start, symlinks: self.symlinks };
-        let entry = Entry {
+        let entry = VisitedEntry {
             prefix: &self.start.prefix,
             path: &path,
             start: &self.start.shown,
@@ -266,9 +267,9 @@ impl Search<'_, '_> {
         };
         match self.evaluator.evaluate(&entry) {
             Ok(verdict) => return Ok(verdict),
-            Err(Trouble::Output(error)) => return Err(error.into()),
-            Err(Trouble::File(error)) => self.warn("cannot examine", &path, error),
-            Err(Trouble::Command(why)) => {
+            Err(EvaluationError::Output(error)) => return Err(error.into()),
+            Err(EvaluationError::File(error)) => self.warn("cannot examine", &path, error),
+            Err(EvaluationError::Command(why)) => {
                 self.context.warn(&Report::on("cannot run a command on", entry.address(), why));
             }
         }

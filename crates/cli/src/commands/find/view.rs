@@ -6,7 +6,7 @@ use std::path::Path;
 use obento::{Attr, Caller, Cookie, Error, FileKind, Node, Owners, Symlinks};
 
 use super::{Start, owner_id};
-use crate::find::{CopyFailure, File, Owner, Trouble};
+use crate::find::{CopyFailure, EvaluationError, File, Owner};
 use crate::json::Line;
 use crate::private::create_private;
 
@@ -117,7 +117,12 @@ impl File for View<'_> {
         self.start.number
     }
 
-    fn write_json(&self, address: &[u8], name: &[u8], mut out: &mut dyn Write) -> Result<(), Trouble> {
+    fn write_json(
+        &self,
+        address: &[u8],
+        name: &[u8],
+        mut out: &mut dyn Write,
+    ) -> Result<(), EvaluationError> {
         let line = Line::new("entry").bytes("path", address).bytes("name", name);
         let line = line.attr(&self.met.attr, self.owners());
         let line = match self.link_target()? {

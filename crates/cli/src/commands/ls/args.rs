@@ -36,7 +36,7 @@ pub struct Args {
     pub commas: bool,
     /// Set the layout: long, single-column, vertical, across, commas
     #[arg(long, value_name = "WORD", overrides_with_all = ["long", "one", "columns", "across", "commas"])]
-    pub format: Option<Format>,
+    pub format: Option<ListFormat>,
     /// List directories recursively
     #[arg(short = 'R', long)]
     pub recursive: bool,
@@ -173,7 +173,7 @@ pub struct Args {
 
 /// The values of `--format`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
+pub enum ListFormat {
     /// `-l`.
     #[value(alias = "verbose")]
     Long,

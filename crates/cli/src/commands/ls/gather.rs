@@ -13,7 +13,7 @@ use obento::{Attr, Caller, Cookie, DirEntry, FileKind, Ino, Node, Result, Symlin
 use super::settings::{Dereference, Hide, Indicator, Settings};
 use super::sort;
 use crate::context::Context;
-use crate::format::colors::{Look, Painter};
+use crate::format::colors::{ColorTarget, Painter};
 use crate::open::{Found, join};
 use crate::report::Report;
 
@@ -23,7 +23,7 @@ pub const BUDGET: usize = 72 << 20;
 const TEXT: usize = 100;
 
 /// An entry of the listing.
-pub struct Entry {
+pub struct ListedEntry {
     start: usize,
     len: usize,
     pub ino: Ino,
@@ -47,16 +47,16 @@ pub enum AtTarget {
     File(Box<Attr>),
 }
 
-impl Entry {
+impl ListedEntry {
     /// Returns the type: that of the inode if it was read.
     pub fn kind(&self) -> Option<FileKind> {
         self.attr.map(|attr| attr.kind).or(self.kind)
     }
 
     /// Returns the facts that determine the colour of the name.
-    pub fn look(&self, links_as_targets: bool) -> Option<Look> {
+    pub fn look(&self, links_as_targets: bool) -> Option<ColorTarget> {
         match (&self.at_target, self.attr) {
-            (AtTarget::Missing, _) => Some(Look::Orphan),
+            (AtTarget::Missing, _) => Some(ColorTarget::Orphan),
             (AtTarget::File(target), _) if links_as_targets => Some(look(target)),
             (_, Some(attr)) => Some(look(&attr)),
             _ => None,
@@ -64,23 +64,23 @@ impl Entry {
     }
 
     /// Returns the facts that determine the colour of the target's name.
-    pub fn target_look(&self) -> Option<Look> {
+    pub fn target_look(&self) -> Option<ColorTarget> {
         match &self.at_target {
             AtTarget::NotAsked => None,
-            AtTarget::Missing => Some(Look::Missing),
+            AtTarget::Missing => Some(ColorTarget::Missing),
             AtTarget::File(target) => Some(look(target)),
         }
     }
 }
 
-fn look(attr: &Attr) -> Look {
-    Look::File { kind: attr.kind, mode: attr.mode, nlink: attr.nlink }
+fn look(attr: &Attr) -> ColorTarget {
+    ColorTarget::File { kind: attr.kind, mode: attr.mode, nlink: attr.nlink }
 }
 
 /// Entries that are listed together.
 pub struct Listing {
     names: Vec<u8>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ListedEntry>,
     /// Whether these are the entries of one directory.
     pub is_directory: bool,
     /// The address of the directory.
@@ -124,7 +124,7 @@ impl Listing {
                 Ok(entry) if settings.hide == Hide::Dotted && entry.name.as_bytes().starts_with(b".") => {}
                 Ok(entry) if settings.ignores(entry.name.as_bytes()) => {}
                 Ok(entry) => {
-                    held += size_of::<Entry>() + TEXT + 2 * entry.name.as_bytes().len();
+                    held += size_of::<ListedEntry>() + TEXT + 2 * entry.name.as_bytes().len();
                     listing.add(entry.name.as_bytes(), entry.ino, entry.kind);
                 }
                 Err(error) => context.warn(&Report::on("cannot read all of directory", path, error)),
@@ -161,7 +161,7 @@ impl Listing {
     }
 
     fn add(&mut self, name: &[u8], ino: Ino, kind: Option<FileKind>) {
-        self.entries.push(Entry {
+        self.entries.push(ListedEntry {
             start: self.names.len(),
             len: name.len(),
             ino,
@@ -176,7 +176,7 @@ impl Listing {
     }
 
     /// Returns the name of an entry.
-    pub fn name(&self, entry: &Entry) -> &[u8] {
+    pub fn name(&self, entry: &ListedEntry) -> &[u8] {
         &self.names[entry.start..entry.start + entry.len]
     }
 
@@ -212,7 +212,7 @@ impl Listing {
     }
 
     fn read_attrs(&mut self, volume: &Volume, settings: &Settings, context: &Context) {
-        let fs = volume.vfs().file_system().clone();
+        let fs = volume.vfs().flushed_file_system().clone();
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];
             if entry.attr.is_some() {
@@ -235,7 +235,7 @@ impl Listing {
     }
 
     fn read_targets(&mut self, volume: &Volume, context: &Context) {
-        let fs = volume.vfs().file_system().clone();
+        let fs = volume.vfs().flushed_file_system().clone();
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];
             if entry.attr.is_none_or(|attr| attr.kind != FileKind::Symlink) {
@@ -264,7 +264,7 @@ impl Listing {
 
     /// Marks entries as GNU `ls` does: for an access control list beyond the mode, or for a security context alone.
     fn read_marks(&mut self, volume: &Volume) {
-        let fs = volume.vfs().file_system().clone();
+        let fs = volume.vfs().flushed_file_system().clone();
         let Some(xattrs) = fs.xattrs() else { return };
         for entry in self.entries.iter_mut().filter(|entry| entry.kind() != Some(FileKind::Symlink)) {
             let mut mark = b' ';
@@ -278,7 +278,7 @@ impl Listing {
         }
     }
 
-    fn path_of(&self, entry: &Entry) -> Vec<u8> {
+    fn path_of(&self, entry: &ListedEntry) -> Vec<u8> {
         match self.is_directory {
             true => join(&self.path, self.name(entry)),
             false => self.name(entry).to_vec(),

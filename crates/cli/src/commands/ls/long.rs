@@ -2,10 +2,10 @@
 
 use obento::{Attr, FileKind, Owners};
 
-use super::gather::{Entry, Listing};
+use super::gather::{ListedEntry, Listing};
 use super::settings::{Indicator, Settings};
 use super::short::{indicator, mark, paint, shown};
-use crate::escape::{Style, escape, width};
+use crate::escape::{NameStyle, escape, width};
 use crate::format::colors::Painter;
 use crate::format::mode::{kind_letter, mode_string};
 use crate::format::time::Clock;
@@ -97,12 +97,18 @@ impl Line<'_> {
 
     fn owner_width(&self, name: Option<&[u8]>, id: u32) -> usize {
         match name.filter(|_| !self.settings.numeric) {
-            Some(name) => width(&escape(name, Style::Escape)),
+            Some(name) => width(&escape(name, NameStyle::Escape)),
             None => digits(u64::from(id)),
         }
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, listing: &Listing, entry: &Entry, painter: &mut Option<Painter>) {
+    fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        listing: &Listing,
+        entry: &ListedEntry,
+        painter: &mut Option<Painter>,
+    ) {
         if self.settings.inode {
             push_number(out, entry.ino.0, self.widths.inode);
             out.push(b' ');
@@ -115,7 +121,7 @@ impl Line<'_> {
         self.write_end(out, entry, painter);
     }
 
-    fn write_attr(&mut self, out: &mut Vec<u8>, entry: &Entry, attr: &Attr) {
+    fn write_attr(&mut self, out: &mut Vec<u8>, entry: &ListedEntry, attr: &Attr) {
         let settings = self.settings;
         if settings.blocks {
             let blocks = settings.block_unit.text(attr.blocks.saturating_mul(512));
@@ -148,7 +154,7 @@ impl Line<'_> {
     fn write_owner(&self, out: &mut Vec<u8>, name: Option<&[u8]>, id: u32, width_: usize) {
         match name.filter(|_| !self.settings.numeric) {
             Some(name) => {
-                let name = escape(name, Style::Escape);
+                let name = escape(name, NameStyle::Escape);
                 push_left(out, &name, width(&name), width_);
             }
             None => push_number(out, u64::from(id), width_),
@@ -172,7 +178,7 @@ impl Line<'_> {
     }
 
     /// Writes question marks for an inode that cannot be read.
-    fn write_unknown(&self, out: &mut Vec<u8>, entry: &Entry) {
+    fn write_unknown(&self, out: &mut Vec<u8>, entry: &ListedEntry) {
         let widths = &self.widths;
         if self.settings.blocks {
             push_right(out, b"? ", widths.blocks + 1);
@@ -192,7 +198,7 @@ impl Line<'_> {
     }
 
     /// Writes the text after the name: the target of a link, or a letter for the type.
-    fn write_end(&self, out: &mut Vec<u8>, entry: &Entry, painter: &mut Option<Painter>) {
+    fn write_end(&self, out: &mut Vec<u8>, entry: &ListedEntry, painter: &mut Option<Painter>) {
         let Some(target) = &entry.target else {
             return out.extend(indicator(entry, self.settings));
         };

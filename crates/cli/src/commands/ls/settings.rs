@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use obento::{Attr, Timestamp};
 
 use super::Args;
-use super::args::{Format, Marks, Sort};
+use super::args::{ListFormat, Marks, Sort};
 use crate::context::Context;
-use crate::escape::Style;
+use crate::escape::NameStyle;
 use crate::find::{Case, Pattern};
-use crate::format::columns::Order;
+use crate::format::columns::ColumnOrder;
 use crate::format::size::Unit;
 use crate::format::time;
 use crate::report::Report;
@@ -20,7 +20,7 @@ use crate::report::Report;
 pub enum Shape {
     Long,
     One,
-    Columns(Order),
+    Columns(ColumnOrder),
     Commas,
     Json,
 }
@@ -107,8 +107,8 @@ pub struct Settings {
     pub size_unit: Unit,
     pub block_unit: Unit,
     pub time: WhichTime,
-    pub time_style: time::Style,
-    pub quoting: Style,
+    pub time_style: time::TimeStyle,
+    pub quoting: NameStyle,
     /// Whether unquoted names are indented by a blank if other names have quotes.
     pub align_quotes: bool,
     pub width: usize,
@@ -155,7 +155,7 @@ impl Settings {
             time: which_time(args)?,
             time_style: time_style(args)?,
             quoting,
-            align_quotes: quoting == Style::Shell && (shape == Shape::Long || (columns && width != 0)),
+            align_quotes: quoting == NameStyle::Shell && (shape == Shape::Long || (columns && width != 0)),
             width,
             // A tab would lose the background colour, and a line of unlimited width has no tab stops.
             tab: if context.colors() || width == 0 { 0 } else { args.tabsize.unwrap_or(8) },
@@ -186,11 +186,15 @@ fn shape(args: &Args, context: &Context, terminal: bool) -> Shape {
     let asked = args.columns || args.across || args.commas || args.format.is_some();
     match () {
         () if context.json() => Shape::Json,
-        () if args.long || (long && !asked) || args.format == Some(Format::Long) => Shape::Long,
-        () if args.across || args.format == Some(Format::Across) => Shape::Columns(Order::Horizontal),
-        () if args.commas || args.format == Some(Format::Commas) => Shape::Commas,
-        () if args.columns || args.format == Some(Format::Vertical) => Shape::Columns(Order::Vertical),
-        () if terminal && !args.one && !args.zero && !asked => Shape::Columns(Order::Vertical),
+        () if args.long || (long && !asked) || args.format == Some(ListFormat::Long) => Shape::Long,
+        () if args.across || args.format == Some(ListFormat::Across) => {
+            Shape::Columns(ColumnOrder::Horizontal)
+        }
+        () if args.commas || args.format == Some(ListFormat::Commas) => Shape::Commas,
+        () if args.columns || args.format == Some(ListFormat::Vertical) => {
+            Shape::Columns(ColumnOrder::Vertical)
+        }
+        () if terminal && !args.one && !args.zero && !asked => Shape::Columns(ColumnOrder::Vertical),
         () => Shape::One,
     }
 }
@@ -267,31 +271,31 @@ fn which_time(args: &Args) -> Result<WhichTime, Report> {
     })
 }
 
-fn time_style(args: &Args) -> Result<time::Style, Report> {
+fn time_style(args: &Args) -> Result<time::TimeStyle, Report> {
     if args.full_time {
-        return Ok(time::Style::FullIso);
+        return Ok(time::TimeStyle::FullIso);
     }
     let from_env = || std::env::var("TIME_STYLE").ok().filter(|s| !s.is_empty());
     match (&args.time_style, from_env()) {
-        (Some(style), _) => time::Style::parse(style).map_err(|e| Report::new("invalid --time-style", e)),
+        (Some(style), _) => time::TimeStyle::parse(style).map_err(|e| Report::new("invalid --time-style", e)),
         // As in GNU, an invalid variable does not stop a listing.
-        (None, Some(style)) => Ok(time::Style::parse(&style).unwrap_or(time::Style::Locale)),
-        (None, None) => Ok(time::Style::Locale),
+        (None, Some(style)) => Ok(time::TimeStyle::parse(&style).unwrap_or(time::TimeStyle::Locale)),
+        (None, None) => Ok(time::TimeStyle::Locale),
     }
 }
 
-fn quoting(args: &Args, terminal: bool) -> Result<Style, Report> {
+fn quoting(args: &Args, terminal: bool) -> Result<NameStyle, Report> {
     let named = |word: &str| match word {
-        "literal" => Some(Style::Literal),
-        "shell" | "shell-escape" => Some(Style::Shell),
-        "c" => Some(Style::C),
-        "escape" => Some(Style::Escape),
+        "literal" => Some(NameStyle::Literal),
+        "shell" | "shell-escape" => Some(NameStyle::Shell),
+        "c" => Some(NameStyle::C),
+        "escape" => Some(NameStyle::Escape),
         _ => None,
     };
     let style = match () {
-        () if args.quote_name => Style::C,
-        () if args.escape => Style::Escape,
-        () if args.literal => Style::Literal,
+        () if args.quote_name => NameStyle::C,
+        () if args.escape => NameStyle::Escape,
+        () if args.literal => NameStyle::Literal,
         () => match &args.quoting_style {
             Some(word) => named(word).ok_or_else(|| {
                 Report::plain(format!("invalid quoting style '{word}'"))
@@ -299,11 +303,11 @@ fn quoting(args: &Args, terminal: bool) -> Result<Style, Report> {
             })?,
             None => {
                 let from_env = std::env::var("QUOTING_STYLE").ok();
-                let default = if terminal { Style::Shell } else { Style::Literal };
+                let default = if terminal { NameStyle::Shell } else { NameStyle::Literal };
                 from_env.and_then(|word| named(&word)).unwrap_or(default)
             }
         },
     };
     let hide = args.hide_control_chars || (terminal && !args.show_control_chars);
-    Ok(if style == Style::Literal && hide { Style::Question } else { style })
+    Ok(if style == NameStyle::Literal && hide { NameStyle::Question } else { style })
 }

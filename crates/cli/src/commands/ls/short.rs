@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use obento::FileKind;
 
-use super::gather::{Entry, Listing};
+use super::gather::{ListedEntry, Listing};
 use super::settings::{Indicator, Settings, Shape};
 use crate::escape::{escape, width};
 use crate::format::colors::Painter;
@@ -22,7 +22,7 @@ struct Frills {
 /// Appends the listing to `out`.
 pub fn write(out: &mut Vec<u8>, listing: &Listing, settings: &Settings, painter: &mut Option<Painter>) {
     let frills = Frills::new(listing, settings);
-    let cell = |out: &mut Vec<u8>, entry: &Entry, painter: &mut Option<Painter>| {
+    let cell = |out: &mut Vec<u8>, entry: &ListedEntry, painter: &mut Option<Painter>| {
         frills.write(out, entry, settings);
         paint(out, listing.name(entry), entry, settings, frills.quoted, painter);
         out.extend(indicator(entry, settings));
@@ -59,7 +59,7 @@ fn commas(
     listing: &Listing,
     settings: &Settings,
     painter: &mut Option<Painter>,
-    cell: impl Fn(&mut Vec<u8>, &Entry, &mut Option<Painter>),
+    cell: impl Fn(&mut Vec<u8>, &ListedEntry, &mut Option<Painter>),
 ) {
     let frills = Frills { inode: 0, blocks: 0, quoted: false };
     let mut position = 0;
@@ -100,7 +100,7 @@ impl Frills {
         }
     }
 
-    fn write(&self, out: &mut Vec<u8>, entry: &Entry, settings: &Settings) {
+    fn write(&self, out: &mut Vec<u8>, entry: &ListedEntry, settings: &Settings) {
         if settings.inode {
             push_number(out, entry.ino.0, self.inode);
             out.push(b' ');
@@ -111,7 +111,7 @@ impl Frills {
         }
     }
 
-    fn width(&self, name: &[u8], entry: &Entry, settings: &Settings) -> usize {
+    fn width(&self, name: &[u8], entry: &ListedEntry, settings: &Settings) -> usize {
         let (text, quoted) = shown(name, settings);
         let frills = [self.inode, self.blocks].into_iter().filter(|&w| w > 0).map(|w| w + 1).sum::<usize>();
         let pad = usize::from(self.quoted && !quoted);
@@ -119,7 +119,7 @@ impl Frills {
     }
 }
 
-fn blocks(entry: &Entry, settings: &Settings) -> String {
+fn blocks(entry: &ListedEntry, settings: &Settings) -> String {
     let text = |attr: obento::Attr| settings.block_unit.text(attr.blocks.saturating_mul(512));
     entry.attr.map_or_else(|| "?".to_owned(), text)
 }
@@ -135,7 +135,7 @@ pub fn shown<'n>(name: &'n [u8], settings: &Settings) -> (Cow<'n, [u8]>, bool) {
 pub fn paint(
     out: &mut Vec<u8>,
     name: &[u8],
-    entry: &Entry,
+    entry: &ListedEntry,
     settings: &Settings,
     any_quoted: bool,
     painter: &mut Option<Painter>,
@@ -153,7 +153,7 @@ pub fn paint(
 }
 
 /// Returns the character that `-F`, `-p` and similar options append.
-pub fn indicator(entry: &Entry, settings: &Settings) -> Option<u8> {
+pub fn indicator(entry: &ListedEntry, settings: &Settings) -> Option<u8> {
     match settings.indicator {
         Indicator::Nothing => None,
         Indicator::Slash => (entry.kind() == Some(FileKind::Directory)).then_some(b'/'),

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 
 use obento::{Attr, FileKind, Timestamp};
 
-use super::gather::{Entry, Listing};
+use super::gather::{ListedEntry, Listing};
 use super::settings::{Settings, SortBy};
 use super::version;
 use crate::escape::{escape, width};
@@ -61,10 +61,10 @@ fn extension(name: &[u8]) -> &[u8] {
     name.iter().rposition(|&b| b == b'.').map_or(b"", |at| &name[at..])
 }
 
-fn directories_first(settings: &Settings, a: &Entry, b: &Entry) -> Ordering {
+fn directories_first(settings: &Settings, a: &ListedEntry, b: &ListedEntry) -> Ordering {
     if !settings.directories_first {
         return Ordering::Equal;
     }
-    let last = |entry: &Entry| entry.kind() != Some(FileKind::Directory);
+    let last = |entry: &ListedEntry| entry.kind() != Some(FileKind::Directory);
     last(a).cmp(&last(b))
 }

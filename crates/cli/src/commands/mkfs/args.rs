@@ -10,7 +10,7 @@ use obento::{Clock, FixedClock, FormatOptions, SystemClock, SystemRandom, Timest
 use crate::parse::settings::{split, value_for_driver};
 use crate::parse::size::size_in;
 use crate::parse::time::source_date_epoch;
-use crate::parse::uuid::{is_volume_id, uuid};
+use crate::parse::uuid::{is_volume_id, uuid_or_volume_id};
 use crate::report::Report;
 
 const AFTER_HELP: &str = "\
@@ -104,6 +104,9 @@ pub struct Args {
     /// Overwrite existing contents
     #[arg(short = 'F', long)]
     pub force: bool,
+    /// The option of `mkfs.fat` or `mkfs.exfat` that corresponds to `force`.
+    #[arg(skip)]
+    pub force_option: Option<&'static str>,
     /// Print what would be created, and write nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -128,12 +131,12 @@ pub struct Args {
     pub undo: Option<OsString>,
 }
 
-/// What is asked of the host rather than of the driver.
+/// The options that concern the host and not the driver.
 #[derive(Debug, Default)]
-pub struct Host {
-    /// Where the file system begins.
+pub struct HostOptions {
+    /// The offset of the file system.
     pub offset: u64,
-    /// Whether what is there is not given back first.
+    /// Whether existing contents are overwritten without being discarded first.
     pub keep: bool,
     /// The file of an external journal.
     pub journal: Option<PathBuf>,
@@ -144,9 +147,10 @@ impl Args {
     pub fn len(&self) -> Result<Option<u64>, Report> {
         let unit = self.block_bytes()?.map_or(1024, u64::from);
         let parse = |text: &String| {
-            size_in(text, unit)
-                .filter(|&len| len > 0)
-                .ok_or_else(|| Report::plain(format!("invalid size '{}' (try 10G)", text.escape_default())))
+            size_in(text, unit).filter(|&len| len > 0).ok_or_else(|| {
+                Report::plain(format!("invalid size '{}'", text.escape_default()))
+                    .help("write a size such as 10G")
+            })
         };
         self.size.as_ref().map(parse).transpose()
     }
@@ -162,7 +166,7 @@ impl Args {
         self.block_size.as_ref().map(parse).transpose()
     }
 
-    /// Now, or the moment that is asked for, or that `SOURCE_DATE_EPOCH` names.
+    /// Returns the current time, or the time of an option or of `SOURCE_DATE_EPOCH`.
     fn clock(&self) -> Result<Arc<dyn Clock>, Report> {
         Ok(match self.epoch.map_or_else(source_date_epoch, |secs| Ok(Some(secs)))? {
             Some(secs) => Arc::new(FixedClock(Timestamp::new(secs, 0))),
@@ -171,7 +175,7 @@ impl Args {
     }
 
     /// Returns the options of the driver and those of the host. Errors: an unsupported option; an invalid value.
-    pub fn options(&self) -> Result<(FormatOptions, Host), Report> {
+    pub fn options(&self) -> Result<(FormatOptions, HostOptions), Report> {
         self.refuse()?;
         let mut options = FormatOptions::new(&self.fs_type, self.clock()?, Arc::new(SystemRandom));
         options.block_size = self.block_bytes()?;
@@ -182,7 +186,7 @@ impl Args {
         options.label = self.label.as_ref().map(|label| label.as_bytes().to_vec()).unwrap_or_default();
         match self.uuid.as_deref() {
             Some(text) if is_volume_id(text) => options.settings.push(("volume_id".into(), text.into())),
-            text => options.uuid = text.map(uuid).transpose()?.flatten(),
+            text => options.uuid = text.map(uuid_or_volume_id).transpose()?.flatten(),
         }
         let letters = [
             ("usage", &self.usage),
@@ -203,7 +207,7 @@ impl Args {
             .filter_map(|(name, value)| Some((name.to_owned(), value_for_driver(name, value.clone()?))));
         options.settings.extend(given);
         options.settings.extend(self.settings.iter().cloned());
-        let mut host = Host::default();
+        let mut host = HostOptions::default();
         for (name, value) in split(&self.journal_options) {
             match name.as_str() {
                 "device" => host.journal = Some(value.into()),
@@ -215,8 +219,10 @@ impl Args {
         for (name, value) in split(&self.extended) {
             match name.as_str() {
                 "offset" => {
-                    let bad =
-                        || Report::plain(format!("invalid offset '{}' (try 1M)", value.escape_default()));
+                    let bad = || {
+                        Report::plain(format!("invalid offset '{}'", value.escape_default()))
+                            .help("write an offset such as 1M")
+                    };
                     host.offset = size_in(&value, 1).ok_or_else(bad)?;
                 }
                 "discard" => host.keep = false,
@@ -227,7 +233,7 @@ impl Args {
         Ok((options, host))
     }
 
-    /// Refuses by name what `mke2fs` does and obento does not.
+    /// Rejects the options of `mke2fs` that obento does not support, by name.
     pub fn refuse(&self) -> Result<(), Report> {
         let lacking = [
             (self.from_folder.is_some(), "-d", "use 'obento build IMAGE --from FOLDER'"),

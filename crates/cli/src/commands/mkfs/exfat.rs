@@ -9,7 +9,7 @@ use crate::output::Outcome;
 /// Create an empty exFAT volume (options of mkfs.exfat)
 ///
 /// This is 'obento mkfs -t exfat' with the options of mkfs.exfat(8) of exfatprogs. Unlike that program, it overwrites existing contents
-/// only with --force, and creates a missing file of SIZE.
+/// only with --force, and creates a missing file if SIZE is given.
 #[derive(clap::Args, Debug)]
 #[command(version)]
 pub struct Args {
@@ -57,7 +57,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 impl Args {
-    /// The same in the words of `obento mkfs`.
+    /// Returns the corresponding options of `obento mkfs`.
     fn common(&self) -> Common {
         let values = [
             ("boundary_align", &self.boundary_align),
@@ -77,6 +77,7 @@ impl Args {
             extended,
             label: self.label.clone(),
             force: self.force,
+            force_option: Some("--force"),
             ..Common::default()
         }
     }

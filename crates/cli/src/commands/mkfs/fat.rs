@@ -92,7 +92,7 @@ pub struct Args {
     /// A file with the message that the boot sector prints; - for standard input
     #[arg(short = 'm', value_name = "FILE")]
     message: Option<PathBuf>,
-    /// Write a partition table with one entry for the volume to the boot sector: y, n; a means n
+    /// Write a partition table with one entry for the volume to the boot sector: y or n; a is the same as n
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true, default_missing_value = "y")]
     #[arg(value_parser = ["y", "yes", "n", "no", "a", "auto"])]
     mbr: Option<String>,
@@ -104,7 +104,7 @@ pub struct Args {
     atari: bool,
 }
 
-/// What `--invariant` takes for the time, in seconds, and for the volume ID. Source: dosfstools 4.2, src/mkfs.fat.c.
+/// The time in seconds and the volume ID of `--invariant`. Source: dosfstools 4.2, src/mkfs.fat.c.
 const INVARIANT: (i64, &str) = (1_426_325_213, "1234abcd");
 
 /// Runs the subcommand.
@@ -119,7 +119,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 impl Args {
-    /// The same in the words of `obento mkfs`.
+    /// Returns the corresponding options of `obento mkfs`.
     fn common(&self) -> Result<Common, Report> {
         self.refuse()?;
         let values = [
@@ -167,12 +167,13 @@ impl Args {
             settings,
             label: self.label.clone(),
             force: self.force,
+            force_option: Some("-I"),
             epoch: self.invariant.then_some(INVARIANT.0),
             ..Common::default()
         })
     }
 
-    /// Refuses by name what `mkfs.fat` does and obento does not.
+    /// Rejects the options of `mkfs.fat` that obento does not support, by name.
     fn refuse(&self) -> Result<(), Report> {
         if self.create && std::path::Path::new(&self.image).exists() {
             let shown = self.image.as_bytes();
@@ -195,10 +196,10 @@ impl Args {
     }
 }
 
-/// The most bytes of a list or a message that is taken.
+/// The maximum length of a list or a message, in bytes.
 const TEXT_MAX: u64 = 1 << 20;
 
-/// The bytes of a file or of standard input, each as the character of its number.
+/// Returns the bytes of a file or of standard input, each as the character of its number.
 fn text(path: &Path) -> Result<String, Report> {
     let report = |error: io::Error| Report::on("cannot read", path.as_os_str().as_bytes(), error.to_string());
     let source: Box<dyn io::Read> = if path == Path::new("-") {

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::{
-    Address, BlockDevice, Content, Contents, DeviceError, Error, Format, FormatError, FormatNotice,
-    Formatted, Ground, Holds, Image, OpenError, Options, Part, Registry, human_size, volume_id_text,
+    Address, BlockDevice, Contents, DeviceError, Error, Format, FormatError, FormatNotice, FormatTarget,
+    Formatted, Image, OpenError, Options, PartSelector, PartitionChoice, PartitionContents, Registry,
+    human_size, volume_id_text,
 };
 
 use crate::context::Context;
@@ -25,7 +26,7 @@ use crate::open::cannot_open;
 use crate::output::{Outcome, Output};
 use crate::report::{Report, printable, subject};
 pub use args::Args;
-use args::Host;
+use args::HostOptions;
 use watched::Watched;
 
 /// `ENOSPC`.
@@ -55,7 +56,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
 }
 
-/// Makes it. Answers how it is called, and what it is.
+/// Creates the file system. Returns its name for messages, and its description.
 fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> {
     let (mut options, host) = args.options()?;
     let format = format_of(context.registry(), &args.fs_type)?;
@@ -86,12 +87,12 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
         // Report wrong options before a file is created or extended.
         format.plan(len, &options).map_err(failed)?;
     }
-    let ground = Ground::open(&target.path, needed).map_err(cannot_open)?;
-    if !ground.is_new() {
+    let format_target = FormatTarget::open(&target.path, needed).map_err(cannot_open)?;
+    if !format_target.is_new() {
         // From here on, bytes are read that any user may have written. A new file must stay removable.
         context.seal();
     }
-    let (device, contents) = place(&ground, &target, &host, args, context)?;
+    let (device, contents) = place(&format_target, &target, &host, args, context)?;
     options.contents = if host.keep { Contents::Kept } else { contents };
     let formatted = if args.dry_run {
         // A file is extended when the file system is complete.
@@ -109,14 +110,14 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
     let formatted = formatted.map_err(failed)?;
     notes(&target.shown, &formatted, context);
     drop(device);
-    ground.keep();
+    format_target.keep();
     Ok((target.shown, formatted))
 }
 
-/// What is to become a file system.
+/// The target of mkfs.
 struct Target {
     path: PathBuf,
-    part: Option<Part>,
+    part: Option<PartSelector>,
     shown: Vec<u8>,
 }
 
@@ -130,7 +131,7 @@ impl Target {
                     Report::on("cannot create a file system at", &shown, "this is a path inside an image");
                 return Err(report.help("name the image, or a partition: IMAGE@PART"));
             }
-            // A file that is to be created; a name that looks like a part of an image is not one.
+            // The file does not exist yet. A name that looks like a part of an image is not created.
             Err(error) => match shown.strip_prefix(b"host:") {
                 Some(path) => (Path::new(std::ffi::OsStr::from_bytes(path)).to_owned(), None),
                 None if is_new_file(&args.image) => (PathBuf::from(&args.image), None),
@@ -161,11 +162,12 @@ fn format_of<'r>(registry: &'r Registry, fs_type: &str) -> Result<&'r dyn Format
     })
 }
 
-/// The bytes that are to be written, and what they are. Errors: something that is known is there and `--force` is not.
+/// Returns the target device and its description. Errors: it contains known data, and `--force` is not
+/// given.
 fn place(
-    ground: &Ground,
+    format_target: &FormatTarget,
     target: &Target,
-    host: &Host,
+    host: &HostOptions,
     args: &Args,
     context: &Context,
 ) -> Result<(Arc<dyn BlockDevice>, Contents), Report> {
@@ -173,32 +175,33 @@ fn place(
         let report = Report::on("cannot set an offset in", &target.shown, "a partition has its own start");
         return Err(report.help("omit -E offset"));
     }
-    let part = if host.offset > 0 { Some(Part::Offset(host.offset)) } else { target.part.clone() };
-    if ground.contents() == Contents::Zeros && part.is_none() {
-        return Ok((ground.device(), Contents::Zeros));
+    let part = if host.offset > 0 { Some(PartSelector::Offset(host.offset)) } else { target.part.clone() };
+    if format_target.contents() == Contents::Zeros && part.is_none() {
+        return Ok((format_target.device(), Contents::Zeros));
     }
-    let image = match ground.image(context.registry(), &Options::default()) {
+    let image = match format_target.image(context.registry(), &Options::default()) {
         Ok(image) => image,
         Err(OpenError::Empty { .. }) => return Err(needs_size(&target.shown)),
         Err(error) => return Err(cannot_open(error)),
     };
-    let (device, found) = image.ground(part.as_ref()).map_err(cannot_open)?;
+    let (device, found) = image.part_to_overwrite(part.as_ref()).map_err(cannot_open)?;
     if !args.force && !args.dry_run {
-        refuse_to_destroy(&image, &found, part.as_ref(), &target.shown)?;
+        refuse_to_destroy(&image, &found, part.as_ref(), (&target.shown, args))?;
     }
-    Ok((device, ground.contents()))
+    Ok((device, format_target.contents()))
 }
 
-/// Errors: a partition table or something else that is known is there.
+/// Errors: the device contains a partition table or other known data.
 fn refuse_to_destroy(
     image: &Image,
-    found: &[Content],
-    part: Option<&Part>,
-    shown: &[u8],
+    found: &[PartitionChoice],
+    part: Option<&PartSelector>,
+    (shown, args): (&[u8], &Args),
 ) -> Result<(), Report> {
     let refuse = |what: String| {
         let report = Report::on("cannot create a file system on", shown, format!("it contains {what}"));
-        Err(report.help("use --force (-F) to overwrite it"))
+        let option = args.force_option.unwrap_or("--force (-F)");
+        Err(report.help(format!("use {option} to overwrite it")))
     };
     if let (Some(table), None) = (image.table(), part) {
         let count = table.partitions.len();
@@ -209,7 +212,7 @@ fn refuse_to_destroy(
     }
     for content in found {
         match &content.holds {
-            Holds::FileSystem(probe) => {
+            PartitionContents::FileSystem(probe) => {
                 let mut what = format!("{} {}", article(probe.fs_type), human_size(probe.len));
                 if !probe.label.is_empty() {
                     what = format!("{what} labelled '{}'", printable(&probe.label));
@@ -219,17 +222,19 @@ fn refuse_to_destroy(
                 }
                 return refuse(what);
             }
-            Holds::Partitions => return refuse("a container of other partitions".into()),
-            Holds::Ambiguous(names) => return refuse(format!("the signatures of {}", names.join(" and "))),
-            Holds::Other(looks) if !looks.may_be_anything() => return refuse(looks.like.into()),
-            Holds::Other(_) | Holds::Unreadable(_) => {}
+            PartitionContents::Partitions => return refuse("a container of other partitions".into()),
+            PartitionContents::Ambiguous(names) => {
+                return refuse(format!("the signatures of {}", names.join(" and ")));
+            }
+            PartitionContents::Other(looks) if !looks.may_be_anything() => return refuse(looks.like.into()),
+            PartitionContents::Other(_) | PartitionContents::Unreadable(_) => {}
         }
     }
     Ok(())
 }
 
 /// `2 (ext4 "root")`.
-fn partition(content: &Content) -> Option<String> {
+fn partition(content: &PartitionChoice) -> Option<String> {
     let number = content.partition.as_ref()?.number;
     Some(format!("{number} ({})", content.holds))
 }
@@ -239,8 +244,8 @@ fn article(fs_type: &str) -> String {
     format!("{an} {fs_type} file system of")
 }
 
-/// Where the file system that is there says that it was mounted.
-fn last_mounted(image: &Image, part: Option<&Part>) -> Option<String> {
+/// Returns the last mount point that the existing file system records.
+fn last_mounted(image: &Image, part: Option<&PartSelector>) -> Option<String> {
     let info = image.volume_to_read(part).ok()?.info();
     let fact = info.facts.iter().find(|fact| fact.name == "last mounted on")?;
     Some(subject(fact.value.as_bytes()))
@@ -252,9 +257,9 @@ fn open_journal(path: &Path, dry_run: bool, context: &Context) -> Result<Arc<dyn
         let image = Image::open(path, context.registry(), &Options::default()).map_err(cannot_open)?;
         return Ok(image.device().clone());
     }
-    let ground = Ground::open(path, None).map_err(cannot_open)?;
-    let device = ground.device();
-    ground.keep();
+    let format_target = FormatTarget::open(path, None).map_err(cannot_open)?;
+    let device = format_target.device();
+    format_target.keep();
     Ok(device)
 }
 
@@ -263,7 +268,7 @@ fn needs_size(shown: &[u8]) -> Report {
         .help(format!("add the size: obento mkfs {} 1G", printable(shown)))
 }
 
-/// Why it was not made, and what to do.
+/// Reports why the file system was not created, and what to do.
 fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format) -> Report {
     let report = |cause: &dyn std::fmt::Display| Report::on("cannot create a file system on", shown, cause);
     match error {
@@ -287,10 +292,10 @@ fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format) -> Report
     }
 }
 
-/// The UUID, or the serial number.
-pub(super) fn id_text(formatted: &Formatted) -> String {
-    let uuid = formatted.serial.is_none().then_some(formatted.uuid);
-    volume_id_text(uuid, formatted.serial).unwrap_or_default()
+/// Returns the UUID or the serial number, if the volume has one.
+pub(super) fn id_text(formatted: &Formatted) -> Option<String> {
+    let uuid = (formatted.serial.is_none() && formatted.uuid != [0; 16]).then_some(formatted.uuid);
+    volume_id_text(uuid, formatted.serial)
 }
 
 pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
@@ -327,12 +332,14 @@ fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Format
         write!(out, " '{}'", printable(&formatted.label))?;
     }
     write!(out, ", {} in {blocks} blocks of {block_size} bytes", human_size(len))?;
-    // A journal's device has none.
+    // The device of a journal has no inodes.
     if *inodes > 0 {
         write!(out, ", {inodes} inodes")?;
     }
     writeln!(out)?;
-    writeln!(out, "  UUID      {}", id_text(formatted))?;
+    if let Some(id) = id_text(formatted) {
+        writeln!(out, "  UUID      {id}")?;
+    }
     if formatted.journal_blocks > 0 {
         let bytes = formatted.journal_blocks.saturating_mul(u64::from(*block_size));
         writeln!(out, "  journal   {}", human_size(bytes))?;
@@ -344,7 +351,7 @@ fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Format
         let list: Vec<String> = formatted.backups.iter().map(u64::to_string).collect();
         writeln!(out, "  backups   of the super block in blocks {}", list.join(", "))?;
     }
-    // Not every format has some.
+    // Not every format has reserved blocks.
     if formatted.features.is_empty() {
         return Ok(());
     }

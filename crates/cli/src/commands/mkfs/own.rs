@@ -10,26 +10,27 @@ use std::sync::Arc;
 
 use obento::engine::tools::Maker;
 use obento::engine::types::Type;
-use obento::{BlockDevice, EmptyMaker, Ground, Probe, human_size, path_of_open, uuid_text};
+use obento::{BlockDevice, EmptyMaker, FormatTarget, Probe, human_size, path_of_open, uuid_text};
 
 use super::{Args, Target, needs_size, place};
 use crate::context::Context;
 use crate::json::Line;
 use crate::open::cannot_open;
 use crate::output::{Outcome, Output};
-use crate::own::{Nameless, Program};
+use crate::own::{Program, UnnamedFile};
 use crate::report::{Report, printable};
 
-/// The signatures at the start of a device: that of VMFS, at 2 MiB, is the last.
+/// The length of the range with signatures at the start of a device: that of VMFS, at 2 MiB, is the last.
 /// Source: util-linux `libblkid/src/superblocks`.
 const HEAD: u64 = 4 << 20;
-/// The signatures at the end of a device: the backup of a GPT, members of RAID arrays (Promise: up to 3920 sectors from the end),
-/// the last two labels of ZFS, the second super block of NILFS2.
+/// The length of the range with signatures at the end of a device: the backup of a GPT, members of RAID
+/// arrays (Promise: up to 3920 sectors from the end), the last two labels of ZFS, the second super block of
+/// NILFS2.
 const TAIL: u64 = 2 << 20;
-/// The number of lines that are shown of a program that failed.
+/// The maximum number of lines that are printed of the output of a failed program.
 const LINES: usize = 6;
 
-/// Makes a volume of `kind`.
+/// Creates a volume of `kind`.
 pub fn run(args: &Args, kind: &Type, context: &Context) -> Outcome {
     let (shown, probe, program) = match make(args, kind, context) {
         Ok(Some(made)) => made,
@@ -62,12 +63,12 @@ pub fn run(args: &Args, kind: &Type, context: &Context) -> Outcome {
 
 type Made = (Vec<u8>, Probe, Program);
 
-/// Makes it; nothing for a dry run.
+/// Creates the volume, or nothing for a dry run.
 fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Report> {
     let name = kind.names.first().copied().unwrap_or_default();
     let maker = kind.maker.ok_or_else(|| {
         let what = format!("cannot create a file system of type '{name}'");
-        Report::new(what, "no program for creating it is known")
+        Report::new(what, "obento supports no program that creates this type")
     })?;
     refuse(args, &maker)?;
     let target = Target::parse(args)?;
@@ -82,8 +83,8 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     if needed.is_none() && !target.path.exists() {
         return Err(needs_size(&target.shown));
     }
-    let ground = Ground::open(&target.path, needed).map_err(cannot_open)?;
-    let (device, _) = place(&ground, &target, &super::Host::default(), args, context)?;
+    let format_target = FormatTarget::open(&target.path, needed).map_err(cannot_open)?;
+    let (device, _) = place(&format_target, &target, &super::HostOptions::default(), args, context)?;
     if let Some(len) = len.filter(|len| *len != device.len()) {
         let cause = format!("{name} uses all {} bytes, but the size is {len}", device.len());
         let report = Report::on("cannot create a file system on", &target.shown, cause);
@@ -108,11 +109,12 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     let probe = driver.map_or(Ok(None), |driver| driver.probe(&*device)).map_err(|error| failed(&error))?;
     let probe = probe.ok_or_else(|| failed(&format!("{} did not create {name}", program.name())))?;
     drop(device);
-    ground.keep();
+    format_target.keep();
     Ok(Some((target.shown, probe, program)))
 }
 
-/// The program that makes a volume with this label. Errors: it is not installed; `action` begins the message.
+/// Returns the program that creates a volume with this label. Errors: it is not installed; `action`
+/// begins the message.
 pub(in crate::commands) fn program(
     maker: &Maker,
     label: Option<&OsString>,
@@ -125,11 +127,11 @@ pub(in crate::commands) fn program(
     Ok(program.with(label.into_iter().flat_map(|(label, letter)| [OsString::from(letter), label.clone()])))
 }
 
-/// Runs it. Errors: what it said.
+/// Runs the program. Errors: its error output.
 pub(in crate::commands) fn on(program: &Program, path: &Path) -> Result<(), String> {
     let (mut lines, mut is_over) = (Vec::new(), false);
     let code = program.run(path, |line| {
-        // How it is called is not what went wrong.
+        // The usage line does not explain the failure.
         is_over |= line.starts_with(b"Usage:") || lines.len() == LINES;
         let line = printable(line.trim_ascii());
         if !line.is_empty() && !is_over {
@@ -147,17 +149,17 @@ pub(in crate::commands) fn on(program: &Program, path: &Path) -> Result<(), Stri
     }
 }
 
-/// A volume by it of so many bytes.
-fn made(program: &Program, maker: &Maker, len: u64) -> Result<Nameless, String> {
+/// Returns an empty volume of this program with a length of `len` bytes.
+fn made(program: &Program, maker: &Maker, len: u64) -> Result<UnnamedFile, String> {
     if maker.asks_name {
-        return Nameless::made_by(len, |path| on(program, path));
+        return UnnamedFile::made_by(len, |path| on(program, path));
     }
-    let image = Nameless::blank(len).map_err(|error| error.to_string())?;
+    let image = UnnamedFile::blank(len).map_err(|error| error.to_string())?;
     on(program, &image.path())?;
     Ok(image)
 }
 
-/// What makes a volume by it in an open file of zeros.
+/// Returns the command that creates a volume in an open file of zeros.
 pub(in crate::commands) fn maker(program: Program, maker: &Maker) -> EmptyMaker {
     let (maker, least) = (*maker, maker.least);
     let make = move |image: BorrowedFd<'_>| {
@@ -174,7 +176,7 @@ pub(in crate::commands) fn maker(program: Program, maker: &Maker) -> EmptyMaker 
     EmptyMaker { make: Arc::new(make), least }
 }
 
-/// Whether bytes may be discarded.
+/// Whether the program may discard the contents of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Discard {
     Allowed,
@@ -194,7 +196,7 @@ pub(super) fn clear(device: &dyn BlockDevice, discard: Discard) -> obento::Resul
     Ok(())
 }
 
-/// Errors: an option that the program does not get.
+/// Errors: an option that the program does not support.
 fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
     let options = [
         (args.label.is_some() && maker.label.is_none(), "-L"),

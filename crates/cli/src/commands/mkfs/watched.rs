@@ -1,5 +1,5 @@
-//! A device that shows how much is written to it: where what was there cannot be given back, zeros are written over it,
-//! which takes its time.
+//! A device that shows the progress of writing: if existing contents cannot be discarded, zeros are
+//! written over them, which takes long.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use obento::{BlockDevice, Result};
 use crate::context::Context;
 use crate::progress::Meter;
 
-/// The device, and how far it is.
+/// The device and its progress.
 pub struct Watched {
     device: Arc<dyn BlockDevice>,
     name: Vec<u8>,
@@ -17,7 +17,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// The device called `name`.
+    /// Creates the device called `name`.
     pub fn new(device: Arc<dyn BlockDevice>, name: &[u8], context: &Context) -> Self {
         let meter = Meter::new(context, "writing");
         Self { device, name: name.to_vec(), written: Mutex::new((0, meter)) }
@@ -43,7 +43,7 @@ impl BlockDevice for Watched {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.device.write_at(offset, buf)?;
-        // A bar that was left half drawn is as good as any.
+        // An error of the progress bar does not matter.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let (bytes, meter) = &mut *written;
         *bytes += buf.len() as u64;

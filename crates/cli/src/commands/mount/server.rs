@@ -5,18 +5,25 @@
 //! served.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use obento::provenance::{LogOptions, WriteSource};
 use obento::sandbox::Rights;
-use obento::{Access, Address, Atime, Error, Feature, Image, OpenError, Options, Replay, Volume};
+use obento::{
+    Access, Address, Atime, Error, Feature, Handoff, Image, ImageFile, OpenError, Options, Recording, Replay,
+    Volume,
+};
+use obento_fuse::handover::ControlListener;
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
-    Attended, Farewell, KernelClock, Mounted, Server, ServerOptions, Session, SessionOptions, find_mount,
-    mount, open_session, signals,
+    KernelClock, MountPoint, Mounted, Pauser, Processes, Served, Server, ServerOptions, ServingListener,
+    Session, SessionOptions, UnmountListener, dirty_limit, find_mount, mount, open_session, signals,
 };
 
+use super::control::{Desk, Origin};
 use super::janitor::Janitor;
 use super::{Args, log, start};
 use crate::context::Context;
@@ -31,49 +38,113 @@ pub fn serve(
     mut options: MountOptions,
     context: &Context,
 ) -> Result<(), Report> {
-    let failed = |error: io::Error| Report::on("cannot serve", args.image.as_bytes(), error);
+    let failed = |error: io::Error| Report::on("cannot serve", args.image().as_bytes(), error);
     signals::hold().map_err(failed)?;
     if let Err(error) = log::start(args.log.as_deref()) {
         let path = args.log.as_deref().unwrap_or(Path::new("")).as_os_str();
         return Err(Report::on("cannot write the log", path.as_bytes(), error));
     }
-    let volume = open(args, address, &mut options, context)?;
-    let Greeted { path, session, server } = greet(args, &volume, &options)?;
-    let mut janitor = Janitor::start(&path).map_err(failed)?;
-    let farewell = match find_mount(&path).map(|mount| Farewell::listen(&mount)).transpose() {
-        Ok(farewell) => farewell,
+    let arguments = start::arguments(args, context);
+    let opened = open(args, address, &mut options, context)?;
+    let pauser = Pauser::new().map_err(failed)?;
+    let Greeted { path, session, server } = greet(args, &opened, &options, &pauser)?;
+    let janitor = Janitor::start(&path).map_err(failed)?;
+    let listening =
+        |mount: &MountPoint| Ok((UnmountListener::listen(mount)?, ControlListener::listen(mount)?));
+    let (unmount, control) = match find_mount(&path).map(|mount| listening(&mount)).transpose() {
+        Ok(listeners) => listeners.unzip(),
         Err(error) => {
-            context.note(args.image.as_bytes(), format!("umount cannot wait for its end: {error}"));
-            None
+            let error: io::Error = error;
+            context.note(args.image().as_bytes(), format!("umount cannot wait for its end: {error}"));
+            (None, None)
         }
     };
     if args.detached {
         start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
     }
     // From here on, the input is from the image and from the users of the mount.
-    context.confine(Rights::Serve);
-    let farewell = farewell.map(Farewell::attend).transpose().map_err(failed)?;
-    let for_signals = volume.clone();
-    std::thread::spawn(move || {
-        signals::wait();
-        let _ = janitor.unmount();
-        // A second signal does not wait for the users.
-        signals::wait();
-        let code = i32::from(for_signals.sync().is_err());
-        std::process::exit(code);
+    context.confine(match &opened.processes {
+        Some(processes) => Rights::ServeProcesses(processes.as_fd()),
+        None => Rights::Serve,
     });
-    let served = session.serve();
-    end(&volume, &server, farewell, served).map_err(|error| {
+    let origin = Origin { arguments, mounted: now(), upgrades: 0, requests: 0 };
+    Service { opened, server, session, pauser, janitor, unmount, control, origin }.run().map_err(|error| {
         let advice = crate::report::to_close(&error);
-        Report::on("cannot write the changes to stable storage in", args.image.as_bytes(), error).help(advice)
+        Report::on("cannot write the changes to stable storage in", args.image().as_bytes(), error)
+            .help(advice)
     })
+}
+
+/// Returns the seconds since 1970.
+pub fn now() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs())
+}
+
+/// An open volume, and what another process needs to open it.
+pub struct OpenedMount {
+    pub image: Image,
+    pub volume: Volume,
+    pub handoff: Arc<Handoff>,
+    /// The processes that use the mount, if the history of the volume is recorded.
+    pub processes: Option<Arc<Processes>>,
+}
+
+/// A mount with its server, before requests are served.
+pub struct Service {
+    pub opened: OpenedMount,
+    pub server: Arc<Server>,
+    pub session: Box<dyn Session>,
+    pub pauser: Pauser,
+    pub janitor: Janitor,
+    pub unmount: Option<UnmountListener>,
+    pub control: Option<ControlListener>,
+    pub origin: Origin,
+}
+
+impl Service {
+    /// Serves until the volume is unmounted or another server takes the mount, and ends the changes.
+    ///
+    /// # Errors
+    ///
+    /// The changes were not written to stable storage, or the connection to the kernel failed.
+    pub fn run(self) -> Result<(), String> {
+        let Self { opened, server, session, pauser, mut janitor, unmount, control, origin } = self;
+        let failed = |error: io::Error| error.to_string();
+        let mut unmount = unmount.map(UnmountListener::attend).transpose().map_err(failed)?;
+        let for_signals = opened.volume.clone();
+        std::thread::spawn(move || {
+            signals::wait();
+            let _ = janitor.unmount();
+            // A second signal does not wait for the users.
+            signals::wait();
+            let code = i32::from(for_signals.sync().is_err());
+            std::process::exit(code);
+        });
+        let desk = Desk::new(&opened, &server, &*session, &pauser, origin);
+        let desk = control.map(|control| desk.attend(control)).transpose().map_err(failed)?;
+        let mut session = session;
+        let served = loop {
+            match session.serve() {
+                Err(error) => break Err(error),
+                Ok(Served::Ended) => break Ok(()),
+                Ok(Served::Paused(paused)) => {
+                    pauser.withdraw();
+                    if let Some(desk) = &desk {
+                        unmount = desk.pass_on(&opened, &*paused, unmount);
+                    }
+                    session = paused;
+                }
+            }
+        };
+        end(&opened.volume, &server, unmount, served)
+    }
 }
 
 /// Ends the changes, and reports the result to waiting processes.
 fn end(
     volume: &Volume,
     server: &Server,
-    farewell: Option<Attended>,
+    unmount_listener: Option<ServingListener>,
     served: io::Result<()>,
 ) -> Result<(), String> {
     // The next process that opens the image sees this, and waits.
@@ -84,8 +155,8 @@ fn end(
         (Ok(()), Err(error)) => Err(format!("the connection to the kernel failed: {error}")),
         (Ok(()), Ok(())) => Ok(()),
     };
-    if let Some(farewell) = farewell {
-        farewell.say(closed.as_ref().err().map(String::as_str));
+    if let Some(unmount_listener) = unmount_listener {
+        unmount_listener.say(closed.as_ref().err().map(String::as_str));
     }
     closed
 }
@@ -96,8 +167,8 @@ fn open(
     address: &Address,
     options: &mut MountOptions,
     context: &Context,
-) -> Result<Volume, Report> {
-    let shown = args.image.as_bytes();
+) -> Result<OpenedMount, Report> {
+    let shown = args.image().as_bytes();
     let allowed = context.expect_changes_allowed(shown);
     let ignores_checksums = context.options().ignore_checksums;
     let access = match options.access {
@@ -114,13 +185,16 @@ fn open(
         None => Access::ReadWrite,
     };
     let is_free = options.access.is_none();
-    let opened = match volume(address, access, options, context) {
+    let processes = options.provenance.then(Processes::open).transpose();
+    let processes = processes.map_err(|error| Report::on("cannot record the history of", shown, error))?;
+    let processes = processes.map(Arc::new);
+    let opened = match volume(address, access, options, processes.clone(), context) {
         Err(error) if is_free && can_only_be_read(&error) => {
-            volume(address, Access::ReadOnly, options, context)
+            volume(address, Access::ReadOnly, options, processes, context)
         }
         opened => opened,
     };
-    let (image, volume) = opened.map_err(cannot_open)?;
+    let OpenedMount { image, volume, handoff, processes } = opened.map_err(cannot_open)?;
     let access = image.access();
     image.notices().iter().for_each(|notice| context.note(shown, notice));
     volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access, &image)));
@@ -134,7 +208,7 @@ fn open(
         Access::ReadOnly => ReadWrite::Read,
         Access::ReadWrite => ReadWrite::Write,
     });
-    Ok(volume)
+    Ok(OpenedMount { image, volume, handoff, processes })
 }
 
 /// Returns whether the container or the driver does not support writing.
@@ -152,10 +226,30 @@ fn volume(
     address: &Address,
     access: Access,
     mount: &MountOptions,
+    processes: Option<Arc<Processes>>,
     context: &Context,
-) -> Result<(Image, Volume), OpenError> {
+) -> Result<OpenedMount, OpenError> {
+    let recording = processes.clone().map(|who| Recording { who, log: log_options(mount) });
+    let options = Options { recording, ..volume_options(access, mount, context) };
+    let (file, handoff) = ImageFile::open(&address.image, &options)?.for_handoff();
+    let image = file.decode(context.registry())?;
+    let volume = image.volume(address.part.as_ref())?;
+    Ok(OpenedMount { image, volume, handoff, processes })
+}
+
+/// Returns the options of the log of a mount.
+fn log_options(mount: &MountOptions) -> LogOptions {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
+    let boot = u128::from_str_radix(&digits, 16).unwrap_or_default().to_be_bytes();
+    let (shown, writes) = (mount.show_provenance, WriteSource::Host);
+    LogOptions { boot, shown, writes, ..LogOptions::default() }
+}
+
+/// Returns the options of opening a volume that is to be mounted.
+pub fn volume_options(access: Access, mount: &MountOptions, context: &Context) -> Options {
     let general = options(context.options());
-    let options = Options {
+    Options {
         access,
         journalling: mount.journalling,
         replay: if mount.no_replay { Replay::Skip } else { general.replay },
@@ -168,15 +262,18 @@ fn volume(
         },
         clock: Arc::new(KernelClock),
         ..general
-    };
-    let image = Image::open(&address.image, context.registry(), &options)?;
-    let volume = image.volume(address.part.as_ref())?;
-    Ok((image, volume))
+    }
 }
 
 /// Returns whether the file of the image is writable.
 fn is_writable(address: &Address) -> bool {
     rustix::fs::access(&address.image, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// Returns the options of a server whose access is known.
+pub fn server_options(options: &MountOptions) -> ServerOptions {
+    let read_only = options.access == Some(ReadWrite::Read);
+    ServerOptions { read_only, sync: options.sync, atime: options.atime }
 }
 
 /// A mount whose requests wait to be served.
@@ -187,27 +284,38 @@ struct Greeted {
 }
 
 /// Mounts, and negotiates the protocol with the kernel.
-fn greet(args: &Args, volume: &Volume, options: &MountOptions) -> Result<Greeted, Report> {
+fn greet(
+    args: &Args,
+    opened: &OpenedMount,
+    options: &MountOptions,
+    pauser: &Pauser,
+) -> Result<Greeted, Report> {
     let failed = |error: &dyn std::fmt::Display| {
-        let what = crate::report::subject(args.directory.as_os_str().as_bytes());
+        let what = crate::report::subject(args.directory().as_os_str().as_bytes());
         Report::new(
-            format!("cannot mount {} at {what}", crate::report::subject(args.image.as_bytes())),
+            format!("cannot mount {} at {what}", crate::report::subject(args.image().as_bytes())),
             error,
         )
     };
     let read_only = options.access == Some(ReadWrite::Read);
-    let server = Server::new(volume, ServerOptions { read_only, sync: options.sync });
-    let server = Arc::new(server);
-    let image = std::path::absolute(&args.image).unwrap_or_else(|_| args.image.clone().into());
+    let server = Server::new(&opened.volume, server_options(options));
+    let recorder = opened.volume.recorded().cloned().zip(opened.processes.clone());
+    let server = Arc::new(match recorder {
+        Some((recorded, processes)) => server.with_recorder(recorded, processes),
+        None => server,
+    });
+    let image = std::path::absolute(args.image()).unwrap_or_else(|_| args.image().into());
     let source = options.fs_name.clone().unwrap_or_else(|| image.into_os_string());
-    let mounted = mount(&args.directory, &source, options).map_err(|error| failed(&error))?;
+    let mounted = mount(args.directory(), &source, options).map_err(|error| failed(&error))?;
     let defaults = SessionOptions::default();
+    let Mounted { device, path } = mounted;
     let session = SessionOptions {
         threads: options.threads.unwrap_or(defaults.threads),
         writeback: options.writeback && !read_only,
+        dirty_limit: dirty_limit(&path),
+        io_uring: options.io_uring,
     };
-    let Mounted { device, path } = mounted;
-    let session = open_session(device, Arc::clone(&server), session).map_err(|error| {
+    let session = open_session(device, Arc::clone(&server), session, pauser.clone()).map_err(|error| {
         let _ = obento_fuse::unmount(&path, obento_fuse::Unmounter { lazy: true, force: false });
         failed(&error)
     })?;

@@ -1,5 +1,7 @@
 //! Starting a server, and waiting until its mount exists.
 
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -14,21 +16,18 @@ const READY: u8 = b'+';
 
 /// Starts a server for `args`. The server reports its own errors, and its exit code becomes ours.
 pub fn start(args: &Args, context: &Context) -> Result<(), Report> {
-    let failed = |error: io::Error| Report::on("cannot start a server for", args.image.as_bytes(), error);
+    let failed = |error: io::Error| {
+        let subject = args.upgrade.as_ref().map_or(args.image(), |directory| directory.as_os_str());
+        Report::on("cannot start a server for", subject.as_bytes(), error)
+    };
     let mut command = Command::new("/proc/self/exe");
     // Messages about an image in use show this name.
-    command.arg0("obento").arg("mount").args(context.options().opening_arguments()).arg("--detached");
-    for list in &args.options {
-        command.arg("-o").arg(list);
-    }
-    command.args(args.sloppy.then_some("--sloppy"));
-    if let Some(log) = &args.log {
-        command.arg("--log").arg(log);
-    }
-    if args.read_only {
-        command.arg("-r");
-    }
-    command.arg("--").arg(&args.image).arg(&args.directory);
+    command.arg0("obento").arg("mount").arg("--detached");
+    match &args.upgrade {
+        Some(directory) => command.arg("--upgrade").arg(directory),
+        None => command.args(arguments(args, context)),
+    };
+
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut said = [0];
     let ready = match child.stdout.take() {
@@ -48,6 +47,24 @@ pub fn start(args: &Args, context: &Context) -> Result<(), Report> {
     Ok(())
 }
 
+/// Returns the arguments after `mount` of a server for `args`.
+pub fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
+    let mut words = context.options().opening_arguments();
+    words.extend(args.options.iter().flat_map(|list| ["-o".into(), list.into()]));
+    words.extend(args.sloppy.then(|| "--sloppy".into()));
+    words.extend(args.log.iter().flat_map(|log| ["--log".into(), absolute(log.as_os_str())]));
+    words.extend(args.read_only.then(|| "-r".into()));
+    let operands = [args.image(), args.directory().as_os_str()].map(absolute);
+    words.push("--".into());
+    words.extend(operands);
+    words
+}
+
+/// Returns a path that does not depend on the working directory.
+fn absolute(path: &OsStr) -> OsString {
+    std::path::absolute(path).map_or_else(|_| path.into(), Into::into)
+}
+
 /// Detaches from the terminal and the working directory of the caller.
 pub fn detach() -> io::Result<()> {
     // Fails for the leader of a process group, which does no harm.
@@ -57,9 +74,18 @@ pub fn detach() -> io::Result<()> {
 
 /// Reports to the caller that the mount exists, and closes the output.
 pub fn say_ready() -> io::Result<()> {
+    say_ready_over(&null()?)
+}
+
+/// Opens the output of a server.
+pub fn null() -> io::Result<File> {
+    File::options().read(true).write(true).open("/dev/null")
+}
+
+/// Reports to the caller that the mount is served, and replaces the output by `null`.
+pub fn say_ready_over(null: &File) -> io::Result<()> {
     rustix::io::write(rustix::stdio::stdout(), &[READY])?;
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
+    rustix::stdio::dup2_stdout(null)?;
+    rustix::stdio::dup2_stderr(null)?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use obento::{FileKind, Place, Symlinks, Volume, Walk};
+use obento::{FileKind, FileSelector, Symlinks, Volume, Walk};
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -10,7 +10,7 @@ use rustyline::validate::Validator;
 use rustyline::{Context, Helper, Result};
 
 use crate::change::place::last_component;
-use crate::open::Inside;
+use crate::open::ShellImage;
 
 use super::words::{Unfinished, quoted, unfinished};
 
@@ -19,7 +19,7 @@ const MAX_NAMES: usize = 10_000;
 
 /// Completes the end of a line.
 pub struct Completion {
-    pub inside: Rc<Inside>,
+    pub inside: Rc<ShellImage>,
     pub volume: Rc<Volume>,
     /// The commands, sorted.
     pub commands: Vec<String>,
@@ -45,7 +45,7 @@ impl Completion {
     fn names(&self, start: &[u8]) -> Vec<Pair> {
         let at = start.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
         let (directory, prefix) = start.split_at(at);
-        let place = Place::Path(self.inside.path(directory));
+        let place = FileSelector::Path(self.inside.path(directory));
         let pairs = entries(&self.volume, &place, prefix).into_iter().map(|(name, kind)| {
             let (name, directory) = (quoted(&name), quoted(directory));
             let (shown_end, end) = if kind == FileKind::Directory { ("/", "/") } else { ("", " ") };
@@ -60,7 +60,7 @@ impl Completion {
 
 /// Returns the entries of the directory at `place` whose names start with `prefix`, sorted by name. Entries that start with a dot
 /// require a prefix that does.
-pub fn entries(volume: &Volume, place: &Place, prefix: &[u8]) -> Vec<(Vec<u8>, FileKind)> {
+pub fn entries(volume: &Volume, place: &FileSelector, prefix: &[u8]) -> Vec<(Vec<u8>, FileKind)> {
     let Ok(node) = volume.resolve(place, Symlinks::Follow) else { return Vec::new() };
     let entries = Walk::new(node).max_depth(1).take(MAX_NAMES).flatten();
     let mut found: Vec<(Vec<u8>, FileKind)> = entries

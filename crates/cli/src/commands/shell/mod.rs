@@ -18,18 +18,18 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use clap::error::ErrorKind;
-use obento::{Access, FileKind, Place, Symlinks, Volume, interrupt};
+use obento::{Access, FileKind, FileSelector, Symlinks, Volume, interrupt};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 
 use crate::cli::Cli;
 use crate::context::Context;
-use crate::open::{Inside, Location, address};
+use crate::open::{Location, ShellImage, address};
 use crate::output::{Outcome, Stop};
 use crate::report::{Report, printable, subject};
 use complete::Completion;
-use words::{Statement, When};
+use words::{RunCondition, Statement};
 
 /// The number of lines in the history.
 const HISTORY: usize = 1000;
@@ -76,7 +76,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 struct Shell<'a> {
     context: &'a Context,
-    inside: Rc<Inside>,
+    inside: Rc<ShellImage>,
     volume: Rc<Volume>,
     /// `disk.img@2:`.
     prefix: Rc<[u8]>,
@@ -105,17 +105,17 @@ impl<'a> Shell<'a> {
             }
         };
         let directory = match &address.place {
-            Some(Place::Path(path)) => normal(path),
+            Some(FileSelector::Path(path)) => normal(path),
             _ => b"/".to_vec(),
         };
-        let start = Location::within(volume.clone(), &address, Place::Path(directory.clone()));
+        let start = Location::within(volume.clone(), &address, FileSelector::Path(directory.clone()));
         let found = volume.resolve(&start.place, Symlinks::Follow).and_then(|node| node.kind());
         if found != Ok(FileKind::Directory) {
             let cause = found.err().unwrap_or(obento::Error::NotDirectory);
             return Err(Report::on("cannot start in", start.shown(), cause));
         }
         let root = obento::Address { place: None, ..address };
-        let inside = Inside { root, access, directory: RefCell::new(directory) };
+        let inside = ShellImage { root, access, directory: RefCell::new(directory) };
         let prefix = start.prefix.clone();
         Ok(Self {
             context,
@@ -158,7 +158,7 @@ impl<'a> Shell<'a> {
                         // An error of the history is ignored.
                         let _ = editor.append_history(file);
                     }
-                    let _caught = interrupt::Caught::new();
+                    let _caught = interrupt::SignalGuard::new();
                     self.line(line.as_bytes());
                     self.settle();
                 }
@@ -214,9 +214,9 @@ impl<'a> Shell<'a> {
         };
         for Statement { when, words } in statements {
             let runs = match when {
-                When::Always => true,
-                When::AfterSuccess => self.status.get() == 0,
-                When::AfterFailure => self.status.get() != 0,
+                RunCondition::Always => true,
+                RunCondition::AfterSuccess => self.status.get() == 0,
+                RunCondition::AfterFailure => self.status.get() != 0,
             };
             if runs && !self.is_over.get() && !interrupt::is_requested() {
                 self.status.set(self.command(&words));
@@ -279,7 +279,7 @@ impl<'a> Shell<'a> {
         match stop {
             Err(Stop::Failed(report)) => line.fail(&report),
             Err(Stop::Output(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
-                line.warn(&Report::new("cannot write to standard output", error));
+                line.warn(&Report::standard_output(error));
             }
             Err(Stop::Output(_)) => self.is_over.set(true),
             Err(Stop::Interrupted) | Ok(()) => {}
@@ -303,8 +303,10 @@ impl<'a> Shell<'a> {
 
     fn change_directory(&self, to: &OsStr) -> Result<u8, Report> {
         let path = normal(&self.inside.path(to.as_bytes()));
-        let found =
-            self.volume.resolve(&Place::Path(path.clone()), Symlinks::Follow).and_then(|node| node.kind());
+        let found = self
+            .volume
+            .resolve(&FileSelector::Path(path.clone()), Symlinks::Follow)
+            .and_then(|node| node.kind());
         match found {
             Ok(FileKind::Directory) => {
                 self.inside.directory.replace(path);
@@ -321,7 +323,7 @@ impl<'a> Shell<'a> {
             if io::stdout().is_terminal() { printable(&directory).into_bytes() } else { directory.clone() };
         let mut out = io::stdout().lock();
         let written = out.write_all(&text).and_then(|()| out.write_all(b"\n"));
-        written.map(|()| 0).map_err(|error| Report::new("cannot write to standard output", error))
+        written.map(|()| 0).map_err(Report::standard_output)
     }
 }
 

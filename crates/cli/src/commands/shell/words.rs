@@ -12,13 +12,13 @@ use obento::is_printable;
 /// A command, and the condition for running it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
-    pub when: When,
+    pub when: RunCondition,
     pub words: Vec<OsString>,
 }
 
 /// When a command runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
+pub enum RunCondition {
     Always,
     /// If the previous command succeeded.
     AfterSuccess,
@@ -100,10 +100,10 @@ pub fn parse(line: &[u8]) -> Result<Vec<Statement>, BadLine> {
         lexer.take(byte)?;
     }
     lexer.end_word();
-    if lexer.words.is_empty() && lexer.when != When::Always {
+    if lexer.words.is_empty() && lexer.when != RunCondition::Always {
         return Err(BadLine::Nothing);
     }
-    lexer.end_statement(When::Always);
+    lexer.end_statement(RunCondition::Always);
     Ok(lexer.statements)
 }
 
@@ -113,12 +113,12 @@ struct Lexer<'a> {
     words: Vec<OsString>,
     /// The current word; `Some` for an empty word in quotes.
     word: Option<Vec<u8>>,
-    when: When,
+    when: RunCondition,
 }
 
 impl<'a> Lexer<'a> {
     fn new(line: &'a [u8]) -> Self {
-        Self { rest: line, statements: Vec::new(), words: Vec::new(), word: None, when: When::Always }
+        Self { rest: line, statements: Vec::new(), words: Vec::new(), word: None, when: RunCondition::Always }
     }
 }
 
@@ -145,7 +145,7 @@ impl Lexer<'_> {
         self.words.extend(self.word.take().map(OsString::from_vec));
     }
 
-    fn end_statement(&mut self, next: When) {
+    fn end_statement(&mut self, next: RunCondition) {
         self.end_word();
         let words = std::mem::take(&mut self.words);
         if !words.is_empty() {
@@ -164,9 +164,9 @@ impl Lexer<'_> {
                 self.word().extend(next);
             }
             b'#' if self.word.is_none() => self.rest = &[],
-            b';' | b'\n' => self.joint(When::Always)?,
-            b'&' if self.skip(b'&') => self.joint(When::AfterSuccess)?,
-            b'|' if self.skip(b'|') => self.joint(When::AfterFailure)?,
+            b';' | b'\n' => self.joint(RunCondition::Always)?,
+            b'&' if self.skip(b'&') => self.joint(RunCondition::AfterSuccess)?,
+            b'|' if self.skip(b'|') => self.joint(RunCondition::AfterFailure)?,
             b'|' | b'>' | b'&' => return Err(BadLine::Pipe),
             b' ' | b'\t' | b'\r' => self.end_word(),
             byte => self.word().push(byte),
@@ -174,9 +174,9 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    fn joint(&mut self, next: When) -> Result<(), BadLine> {
+    fn joint(&mut self, next: RunCondition) -> Result<(), BadLine> {
         self.end_word();
-        let is_needed = next != When::Always || self.when != When::Always;
+        let is_needed = next != RunCondition::Always || self.when != RunCondition::Always;
         if self.words.is_empty() && is_needed {
             return Err(BadLine::Nothing);
         }
@@ -284,12 +284,20 @@ mod tests {
     fn commands_are_joined_as_in_sh() {
         let statements = parse(b"a; b && c || d ;").unwrap();
         let when: Vec<_> = statements.iter().map(|statement| statement.when).collect();
-        assert_eq!(when, [When::Always, When::Always, When::AfterSuccess, When::AfterFailure]);
+        assert_eq!(
+            when,
+            [
+                RunCondition::Always,
+                RunCondition::Always,
+                RunCondition::AfterSuccess,
+                RunCondition::AfterFailure
+            ]
+        );
         assert_eq!(words(";;a;"), [["a"]]);
     }
 
     #[test]
-    fn the_end_of_a_line_is_what_is_being_typed() {
+    fn the_end_of_a_line_is_the_word_that_is_being_typed() {
         for (line, words, word, start) in [
             ("", &[][..], "", 0),
             ("l", &[], "l", 0),

@@ -1,11 +1,11 @@
 //! From the text of a format to its pieces: escapes, directives with their flags, width and precision.
 
-use super::{Field, Format, Piece, Spec, Stamp};
+use super::{Field, Piece, PrintfFormat, Spec, TimeField};
 
 /// The widest field that a format may ask for, in bytes.
 const MAX_WIDTH: usize = 1 << 20;
 
-impl Format {
+impl PrintfFormat {
     /// Compiles `text`. What GNU find warns of is pushed to `warnings`; the error is for a lone `%` at the end.
     pub fn parse(text: &[u8], warnings: &mut Vec<String>) -> Result<Self, String> {
         let mut pieces = Vec::new();
@@ -98,10 +98,10 @@ fn directive(
             literal.push(b'%');
             return Ok(None);
         }
-        b'A' => Some(Stamp::Access),
-        b'B' => Some(Stamp::Birth),
-        b'C' => Some(Stamp::Change),
-        b'T' => Some(Stamp::Modify),
+        b'A' => Some(TimeField::Access),
+        b'B' => Some(TimeField::Birth),
+        b'C' => Some(TimeField::Change),
+        b'T' => Some(TimeField::Modify),
         _ => None,
     };
     if let Some(stamp) = stamp {
@@ -125,9 +125,9 @@ fn directive(
 
 fn field(byte: u8) -> Option<Field> {
     Some(match byte {
-        b'a' => Field::CTime(Stamp::Access),
-        b'c' => Field::CTime(Stamp::Change),
-        b't' => Field::CTime(Stamp::Modify),
+        b'a' => Field::CTime(TimeField::Access),
+        b'c' => Field::CTime(TimeField::Change),
+        b't' => Field::CTime(TimeField::Modify),
         b'b' => Field::Blocks512,
         b'd' => Field::Depth,
         b'D' => Field::Device,
@@ -198,15 +198,18 @@ mod tests {
     #[test]
     fn unknown_escapes_and_directives_stay_and_warn() {
         let mut warnings = Vec::new();
-        let format = Format::parse(br"\101\q%-5q%T", &mut warnings).unwrap();
+        let format = PrintfFormat::parse(br"\101\q%-5q%T", &mut warnings).unwrap();
         assert_eq!(format.0, [Piece::Literal(br"A\q%-5q%T".to_vec())]);
         assert_eq!(warnings.len(), 3, "{warnings:?}");
-        assert_eq!(Format::parse(b"a%", &mut warnings), Err("% at end of format string".into()));
-        assert!(Format::parse(b"%99999999999s", &mut warnings).is_err());
+        assert_eq!(PrintfFormat::parse(b"a%", &mut warnings), Err("% at end of format string".into()));
+        assert!(PrintfFormat::parse(b"%99999999999s", &mut warnings).is_err());
     }
 
     #[test]
     fn nothing_follows_backslash_c() {
-        assert_eq!(Format::parse(br"a\cb%", &mut Vec::new()).unwrap().0, [Piece::Literal(b"a".to_vec())]);
+        assert_eq!(
+            PrintfFormat::parse(br"a\cb%", &mut Vec::new()).unwrap().0,
+            [Piece::Literal(b"a".to_vec())]
+        );
     }
 }

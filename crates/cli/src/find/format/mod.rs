@@ -9,14 +9,14 @@ use obento::{Error, FileKind};
 
 use crate::format::mode::mode_string;
 
-use super::evaluate::Entry;
-use super::expression::Stamp;
+use super::evaluate::VisitedEntry;
+use super::expression::TimeField;
 use super::stamp::Zone;
 use general::sparseness;
 
 /// A compiled format.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Format(Vec<Piece>);
+pub struct PrintfFormat(Vec<Piece>);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Piece {
@@ -62,15 +62,15 @@ enum Field {
     FsType,
     Sparseness,
     Context,
-    CTime(Stamp),
-    Time(Stamp, char),
+    CTime(TimeField),
+    Time(TimeField, char),
 }
 
-impl Format {
+impl PrintfFormat {
     /// Writes `entry` in this format to `out`. `show` makes names fit for where they go.
     pub fn render(
         &self,
-        entry: &Entry<'_>,
+        entry: &VisitedEntry<'_>,
         zone: &Zone,
         show: &dyn Fn(&[u8]) -> Vec<u8>,
         out: &mut Vec<u8>,
@@ -133,7 +133,7 @@ impl<T: Into<Vec<u8>>> From<T> for Value {
 fn value(
     field: Field,
     spec: &Spec,
-    entry: &Entry<'_>,
+    entry: &VisitedEntry<'_>,
     zone: &Zone,
     show: &dyn Fn(&[u8]) -> Vec<u8>,
 ) -> Result<Value, Error> {

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::{Answer, argument};
-use crate::find::expression::{Action, Command, Consent, Expr, Output, RunIn};
-use crate::find::format::Format;
+use crate::find::expression::{Action, Consent, ExecCommand, Expr, OutputIndex, RunIn};
+use crate::find::format::PrintfFormat;
 use crate::find::parse::{Parser, Result, SyntaxError};
 
 /// The action `name`, if it is one.
@@ -27,14 +27,14 @@ fn prints(parser: &mut Parser<'_>, name: &str) -> Answer {
     }
     parser.has_action = true;
     Some(output(parser, name, plain != name).and_then(|output| {
-        parser.formatted |= output == Output(0) && plain != "-print";
+        parser.formatted |= output == OutputIndex(0) && plain != "-print";
         Ok(Expr::Act(match plain {
             "-print" => Action::Print(output),
             "-print0" => Action::Print0(output),
             "-ls" => Action::Ls(output),
             _ => {
                 let text = argument(parser, name)?;
-                let format = Format::parse(text.as_bytes(), &mut parser.warnings)
+                let format = PrintfFormat::parse(text.as_bytes(), &mut parser.warnings)
                     .map_err(|error| SyntaxError::new(format!("{name}: {error}")))?;
                 Action::Printf(output, format)
             }
@@ -43,9 +43,9 @@ fn prints(parser: &mut Parser<'_>, name: &str) -> Answer {
 }
 
 /// Standard output, or the host file that is the next argument; the same name is the same file.
-fn output(parser: &mut Parser<'_>, name: &str, to_file: bool) -> Result<Output> {
+fn output(parser: &mut Parser<'_>, name: &str, to_file: bool) -> Result<OutputIndex> {
     if !to_file {
-        return Ok(Output(0));
+        return Ok(OutputIndex(0));
     }
     let path = argument(parser, name)?;
     let known = parser.outputs.iter().position(|known| known == path);
@@ -53,7 +53,7 @@ fn output(parser: &mut Parser<'_>, name: &str, to_file: bool) -> Result<Output> 
         parser.outputs.push(path.to_owned());
         parser.outputs.len() - 1
     });
-    Ok(Output(index + 1))
+    Ok(OutputIndex(index + 1))
 }
 
 /// Actions that do something else.
@@ -98,7 +98,7 @@ fn exec(parser: &mut Parser<'_>, name: &str) -> Result<Expr> {
     if place == RunIn::Directory {
         safe_path(name, parser.world.search_path().as_deref())?;
     }
-    parser.commands.push(Command { words, batched, consent, place });
+    parser.commands.push(ExecCommand { words, batched, consent, place });
     Ok(Expr::Act(Action::Exec(parser.commands.len() - 1)))
 }
 

@@ -6,7 +6,7 @@ mod question;
 
 use std::ffi::OsStr;
 
-use super::expression::{Expr, Order};
+use super::expression::{DirectoryOrder, Expr};
 use super::parse::{Parser, Result, SyntaxError, always};
 use super::regexp;
 
@@ -63,7 +63,7 @@ fn option(parser: &mut Parser<'_>, name: &str) -> Answer {
             Ok(always(true))
         }),
         "-depth" | "-d" => global(parser, name).map(|()| {
-            parser.options.order = Order::Post;
+            parser.options.order = DirectoryOrder::Post;
             always(true)
         }),
         // One image has no mounts inside it, so these hold by themselves.
@@ -98,7 +98,7 @@ fn option(parser: &mut Parser<'_>, name: &str) -> Answer {
 fn global(parser: &mut Parser<'_>, name: &str) -> Result<()> {
     if let Some(earlier) = &parser.first_primary {
         parser.warnings.push(format!(
-            "{name} stands after {earlier}, but holds for what comes before it too; put it before the tests"
+            "{name} after {earlier} also applies to the tests before it; write {name} before all tests"
         ));
     }
     Ok(())

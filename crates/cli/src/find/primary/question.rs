@@ -6,7 +6,7 @@ use obento::FileKind;
 
 use super::{Answer, argument, read};
 use crate::find::compare::{Compare, SizeTest, TimeTest};
-use crate::find::expression::{Expr, Owner, Stamp, Test};
+use crate::find::expression::{Expr, Owner, Test, TimeField};
 use crate::find::parse::{Parser, Result, SyntaxError, always};
 use crate::find::pattern::{Case, Pattern};
 use crate::find::perm::PermTest;
@@ -79,12 +79,12 @@ fn numbers(parser: &mut Parser<'_>, name: &str) -> Answer {
     Some(read(parser, name, NUMBER, Compare::parse).map(|count| Expr::Test(make(count))))
 }
 
-fn stamp(letter: u8) -> Option<Stamp> {
+fn stamp(letter: u8) -> Option<TimeField> {
     Some(match letter {
-        b'a' => Stamp::Access,
-        b'B' => Stamp::Birth,
-        b'c' => Stamp::Change,
-        b'm' => Stamp::Modify,
+        b'a' => TimeField::Access,
+        b'B' => TimeField::Birth,
+        b'c' => TimeField::Change,
+        b'm' => TimeField::Modify,
         _ => return None,
     })
 }
@@ -96,16 +96,16 @@ fn times(parser: &mut Parser<'_>, name: &str) -> Answer {
         [b'-', letter @ (b'a' | b'c' | b'm'), b't', b'i', b'm', b'e'] => {
             let days = |text: &str| TimeTest::days(text, day_end);
             read(parser, name, "a number of days (N, +N for earlier, -N for later)", days)
-                .map(|test| Expr::Test(Test::Time(stamp(*letter).unwrap_or(Stamp::Modify), test)))
+                .map(|test| Expr::Test(Test::Time(stamp(*letter).unwrap_or(TimeField::Modify), test)))
         }
         [b'-', letter @ (b'a' | b'c' | b'm'), b'm', b'i', b'n'] => {
             let minutes = |text: &str| TimeTest::minutes(text, day_end);
             read(parser, name, "a number of minutes (N, +N for earlier, -N for later)", minutes)
-                .map(|test| Expr::Test(Test::Time(stamp(*letter).unwrap_or(Stamp::Modify), test)))
+                .map(|test| Expr::Test(Test::Time(stamp(*letter).unwrap_or(TimeField::Modify), test)))
         }
-        b"-newer" => newer(parser, name, Stamp::Modify, Some(Stamp::Modify)),
-        b"-anewer" => newer(parser, name, Stamp::Access, Some(Stamp::Modify)),
-        b"-cnewer" => newer(parser, name, Stamp::Change, Some(Stamp::Modify)),
+        b"-newer" => newer(parser, name, TimeField::Modify, Some(TimeField::Modify)),
+        b"-anewer" => newer(parser, name, TimeField::Access, Some(TimeField::Modify)),
+        b"-cnewer" => newer(parser, name, TimeField::Change, Some(TimeField::Modify)),
         [b'-', b'n', b'e', b'w', b'e', b'r', x, y] => match (stamp(*x), stamp(*y)) {
             (Some(x), y @ Some(_)) => newer(parser, name, x, y),
             (Some(x), None) if *y == b't' => newer(parser, name, x, None),
@@ -116,7 +116,12 @@ fn times(parser: &mut Parser<'_>, name: &str) -> Answer {
 }
 
 /// `-newerXY`; without a `reference` stamp the argument is a date.
-fn newer(parser: &mut Parser<'_>, name: &str, stamp: Stamp, reference: Option<Stamp>) -> Result<Expr> {
+fn newer(
+    parser: &mut Parser<'_>,
+    name: &str,
+    stamp: TimeField,
+    reference: Option<TimeField>,
+) -> Result<Expr> {
     let Some(reference) = reference else {
         let (zone, now) = (parser.world.zone().clone(), parser.world.now());
         let wanted = "a date (2026-01-31, '2026-01-31 12:00', @SECONDS)";

@@ -1,7 +1,9 @@
-//! Programs that judge file systems, side by side on a mount of ours and on the kernel's own of the same ext4: what differs is
-//! known, and why. `docs/judges.md` is what this prints; `cargo xtask judge` installs the programs, runs this and writes it.
+//! Programs that test file systems, on a mount of obento and on the kernel's mount of the same ext4 volume.
+//! Each difference has a known reason. This test prints `docs/judges.md`; `cargo xtask judge` installs the
+//! programs, runs the test and writes the page.
 
 mod programs;
+mod stressor;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,28 +16,28 @@ use obento_testkit::{Oracle, require};
 use crate::support::Disk;
 use programs::JUDGES;
 
-/// How each case of a judge ended, in the judge's words.
+/// The result of each case of a judge, in the words of the judge.
 type Ends = BTreeMap<String, String>;
 
-/// A program that judges what lies at a mount point.
+/// A program that tests the file system at a mount point.
 struct Judge {
-    /// Its name, that of the program.
+    /// The name of the judge, which is that of the program.
     name: &'static str,
-    /// Has it judge a folder; the second one is for files of its own.
+    /// Tests a folder; the second folder is for other files of the judge.
     run: fn(at: &Path, own: &Path) -> Ends,
 }
 
-/// Where a mount of ours differs from the kernel's ext4, and why: judge, case, reason.
+/// The known differences between a mount of obento and the kernel's ext4: judge, case, reason.
 const KNOWN: &[(&str, &str, &str)] = &[
     (
         "pjdfstest",
         "link::link_count_max",
-        "the C library knows the limits of a file system by its type, and none for FUSE",
+        "the C library derives the limit from the type of the file system, and has none for FUSE",
     ),
     (
         "stress-ng",
         "fiemap",
-        "Linux answers FS_IOC_FIEMAP by an operation of inodes that FUSE has not (ioctl_fiemap of fs/ioctl.c)",
+        "Linux implements FS_IOC_FIEMAP by an inode operation that FUSE does not provide (ioctl_fiemap in fs/ioctl.c)",
     ),
 ];
 
@@ -44,12 +46,12 @@ fn reason(judge: &str, case: &str) -> Option<&'static str> {
     KNOWN.iter().find(is_it).map(|(.., reason)| *reason)
 }
 
-/// In the words of pjdfstest and of ours for the others.
+/// Returns whether a result is a failure, in the words of pjdfstest or of this module.
 fn is_failure(end: &str) -> bool {
     end.to_ascii_lowercase().starts_with("fail")
 }
 
-/// One judge's opinions of both.
+/// The results of one judge on both mounts.
 struct Opinion {
     judge: &'static str,
     ours: Ends,
@@ -57,7 +59,7 @@ struct Opinion {
 }
 
 impl Opinion {
-    /// e2fsck has the last word on both volumes.
+    /// Runs the judge on both mounts. e2fsck must find both volumes clean.
     fn of(judge: &Judge) -> Option<Self> {
         let disk = Disk::mounted("rw,allow_other")?;
         let ours = (judge.run)(&disk.at(), disk.folder());
@@ -70,7 +72,7 @@ impl Opinion {
         Some(Self { judge: judge.name, ours, kernels })
     }
 
-    /// The cases whose ends are not the same, and those that ours fails, whatever the kernel does.
+    /// Returns the cases with different results, and those that fail on the mount of obento.
     fn differences(&self) -> Vec<&String> {
         let all: BTreeSet<&String> = self.ours.keys().chain(self.kernels.keys()).collect();
         let fails = |case: &String| self.ours.get(case).is_some_and(|end| is_failure(end));
@@ -79,7 +81,7 @@ impl Opinion {
             .collect()
     }
 
-    /// How many cases ended how, the most first.
+    /// Returns the number of cases for each result, the most frequent first.
     fn counts(ends: &Ends) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         ends.values().for_each(|end| *counts.entry(end).or_default() += 1);

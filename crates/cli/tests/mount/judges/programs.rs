@@ -1,4 +1,4 @@
-//! How each judge is called, and what it said.
+//! The command of each judge, and the parsers of its output.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ pub(super) const JUDGES: &[Judge] = &[
     Judge { name: "stress-ng", run: stress_ng },
 ];
 
-/// What of pjdfstest applies to ext4 on Linux, and users to be.
+/// The tests of pjdfstest that apply to ext4 on Linux, and users for them.
 const PJDFSTEST: &str = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
     [settings]\nnaptime = 0.01\nallow_remount = false\n[dummy_auth]\n\
     entries = [[\"nobody\", \"nogroup\"], [\"games\", \"games\"], [\"daemon\", \"daemon\"]]\n";
@@ -38,8 +38,8 @@ fn pjdfstest(at: &Path, own: &Path) -> Ends {
     ends
 }
 
-/// All that a mapping, a hole and a copy can be, and never of nothing: posix_fallocate(3) refuses 0 bytes anywhere, on which
-/// fsx gives up.
+/// Mappings, holes and copies of all sizes but 0: posix_fallocate(3) rejects 0 bytes on every file system,
+/// and fsx gives up then.
 const FSX: &str = "[opsize]\nmin = 1\n[weights]\ntruncate = 1\ninvalidate = 1\nfsync = 1\nfdatasync = 1\npunch_hole = 1\n\
     copy_file_range = 1\nposix_fallocate = 1\n";
 
@@ -73,7 +73,7 @@ fn fio(at: &Path, _own: &Path) -> Ends {
     all.map(run).collect()
 }
 
-/// Those of its class `filesystem` that use the folder that they are given, and two more that do.
+/// The stressors of the class `filesystem` that use the given folder, and two more that use it.
 const STRESSORS: &str = "access chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate fcntl fiemap \
     file-ioctl filename flock fpunch fsize fstat getdent handle hdd inode-flags inotify io iomix lease link locka lockf \
     lockofd mknod open readahead rename seek symlink sync-file touch utime verity xattr";
@@ -93,7 +93,7 @@ fn stress_ng(at: &Path, _own: &Path) -> Ends {
         stress.args(small.then(|| [format!("--{stressor}-bytes"), "32m".into()]).into_iter().flatten());
         let output = stress.output().unwrap();
         let end = match output.status.code() {
-            // It ends well, and says on the way that it did nothing.
+            // The exit status is 0, and the output says that the stressor did nothing.
             Some(0) if text(&output.stderr).contains("skipping stress") => "skipped".into(),
             Some(3) => "no resources".into(),
             Some(4) => "not implemented".into(),
@@ -104,7 +104,7 @@ fn stress_ng(at: &Path, _own: &Path) -> Ends {
     STRESSORS.split_whitespace().map(run).collect()
 }
 
-/// `ok`, or what a program said last.
+/// Returns `ok`, or the last line of a program.
 fn end_of(output: &Output) -> String {
     if output.status.success() {
         return "ok".into();

@@ -1,5 +1,6 @@
-//! Driver x host x case: the contract's cases, and what programs see of every format that can be made, through the library and
-//! behind a mount point. `docs/matrix.md` is what this prints; `cargo xtask matrix` writes it.
+//! Driver x host x case: the cases of the contract, and what programs see, for every format that can be
+//! created, through the library and behind a mount point. This test prints `docs/matrix.md`; `cargo xtask
+//! matrix` writes the page.
 
 mod volume;
 
@@ -11,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use obento::driver::XattrMode;
 use obento::{Access, FileKind};
 use obento_testkit::conformance::{reading_cases, writing_cases};
-use obento_testkit::hosts::{Case, End, Host, cases, run};
+use obento_testkit::hosts::{CaseEnd, Host, HostCase, cases, run};
 use obento_testkit::plan::Op;
 use obento_testkit::{Oracle, require};
 
@@ -23,13 +24,13 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/matrix.md");
 struct Table {
     title: &'static str,
     columns: Vec<&'static str>,
-    /// Of each case, an end a column.
-    rows: Vec<(String, Vec<End>)>,
+    /// The results of each case, one per column.
+    rows: Vec<(String, Vec<CaseEnd>)>,
 }
 
 impl Table {
-    /// Of `ends` by columns.
-    fn new(title: &'static str, names: Vec<String>, ends: Vec<(&'static str, Vec<End>)>) -> Self {
+    /// Returns the rows of `ends` by columns.
+    fn new(title: &'static str, names: Vec<String>, ends: Vec<(&'static str, Vec<CaseEnd>)>) -> Self {
         let cells = |at: usize| ends.iter().map(|(_, ends)| ends[at].clone()).collect();
         let rows = names.into_iter().enumerate().map(|(at, name)| (name, cells(at))).collect();
         Self { title, columns: ends.iter().map(|(column, _)| *column).collect(), rows }
@@ -40,20 +41,20 @@ impl Table {
         let (columns, lines) = (self.columns.join(" | "), "---|".repeat(self.columns.len()));
         writeln!(text, "| case | {columns} |\n|---|{lines}").unwrap();
         for (name, ends) in &self.rows {
-            let cells: Vec<String> = ends.iter().map(End::to_string).collect();
+            let cells: Vec<String> = ends.iter().map(CaseEnd::to_string).collect();
             writeln!(text, "| {name} | {} |", cells.join(" | ")).unwrap();
         }
         text
     }
 
-    /// How many cells ended how.
+    /// Returns the number of cells for each result.
     fn count(&self) -> String {
         let mut counts = BTreeMap::<String, usize>::new();
         let ends = || self.rows.iter().flat_map(|(_, ends)| ends);
         ends()
-            .filter(|end| matches!(end, End::Refused(_)))
+            .filter(|end| matches!(end, CaseEnd::Refused(_)))
             .for_each(|end| *counts.entry(end.to_string()).or_default() += 1);
-        let passed = ends().filter(|end| **end == End::Passed).count();
+        let passed = ends().filter(|end| **end == CaseEnd::Passed).count();
         let refused: Vec<String> =
             counts.into_iter().map(|(words, count)| format!("{count} {words}")).collect();
         format!("{passed} cells passed; {}.", refused.join("; "))
@@ -66,13 +67,13 @@ impl Table {
             .flat_map(|(name, ends)| {
                 ends.iter().zip(&self.columns).map(move |(end, column)| (name, column, end))
             })
-            .filter(|(.., end)| matches!(end, End::Failed(_)))
+            .filter(|(.., end)| matches!(end, CaseEnd::Failed(_)))
             .map(|(name, column, end)| format!("{column}, {name}: {end}"))
             .collect();
         assert!(failures.is_empty(), "{failures:#?}");
     }
 
-    /// Compares the page with this part of it, and writes it where that is wanted.
+    /// Compares the page with this part, and writes it if requested.
     fn is_on_the_page(&self) {
         static WRITING: Mutex<()> = Mutex::new(());
         let text = self.text();
@@ -88,39 +89,40 @@ impl Table {
             fs::write(PAGE, format!("{}{text}{}", &page[..begin], &page[end..])).unwrap();
             return;
         }
-        assert!(page[begin..end] == text, "`cargo xtask matrix` writes docs/matrix.md anew");
+        assert!(page[begin..end] == text, "docs/matrix.md is out of date: run `cargo xtask matrix`");
     }
 }
 
-fn ends(cases: &[Case], host: &mut dyn Host) -> Vec<End> {
+fn ends(cases: &[HostCase], host: &mut dyn Host) -> Vec<CaseEnd> {
     cases.iter().enumerate().map(|(number, case)| run(case, number, host)).collect()
 }
 
-/// A case's end, unless it passed on a volume that `check` then finds fault with.
-fn checked(end: End, volume: &Volume) -> End {
+/// Returns the result of a case; a volume with problems that `check` finds afterwards is a failure.
+fn checked(end: CaseEnd, volume: &Volume) -> CaseEnd {
     match (end, volume.check()) {
-        (End::Passed, Err(found)) => End::Failed(format!("afterwards: {found}")),
+        (CaseEnd::Passed, Err(found)) => CaseEnd::Failed(format!("afterwards: {found}")),
         (end, _) => end,
     }
 }
 
-/// Ends the changes of a volume, unless the case did.
+/// Ends the changes of a volume, if the case has not done that.
 fn close(fs: &dyn obento::FileSystem) {
     fs.writable().map_or(Ok(()), |changes| changes.close()).expect("a sound device");
 }
 
-/// What programs see, and then the cases that ask a volume, of what those have left; both of one shape.
-fn looked_at(shape: &Shape) -> (Vec<End>, Vec<End>) {
+/// Runs the cases of programs, and then the cases that read a volume, on what the former have written. Both
+/// have the same form.
+fn looked_at(shape: &Shape) -> (Vec<CaseEnd>, Vec<CaseEnd>) {
     let volume = Arc::new(shape.volume());
     let mut library = volume.library();
     let seen = ends(&cases(), &mut library);
-    // For what is asked of attributes, where there are any.
+    // Attributes for the cases that require them, if the format has attributes.
     let path = "of-an-attribute".to_owned();
     library.act(0, &Op::Create(path.clone(), FileKind::Regular, 0o644)).expect("room");
     let _refused_without = library.act(1, &Op::SetXattr(path, "user.kept".into(), 40, XattrMode::Set));
-    // Read before it is closed: what is in memory alone is closed once.
+    // The tree is read before the volume is closed: a volume in memory can be closed once.
     let asked = |fs: &dyn obento::FileSystem| {
-        reading_cases().into_iter().map(|(_, case)| End::of(|| case(fs))).collect::<Vec<_>>()
+        reading_cases().into_iter().map(|(_, case)| CaseEnd::of(|| case(fs))).collect::<Vec<_>>()
     };
     library.close();
     let fs = volume.open(Access::ReadOnly).expect("a sound volume opens");
@@ -130,12 +132,12 @@ fn looked_at(shape: &Shape) -> (Vec<End>, Vec<End>) {
     (seen, asked)
 }
 
-/// The cases that change a volume, each on one of its own.
-fn changed(shape: &Shape) -> Vec<End> {
+/// Runs the cases that change a volume, each on a new volume.
+fn changed(shape: &Shape) -> Vec<CaseEnd> {
     let case = |(_, case): (&str, obento_testkit::conformance::Case)| {
         let volume = shape.volume();
         let fs = volume.open(Access::ReadWrite).expect("a new volume opens");
-        let end = End::of(|| {
+        let end = CaseEnd::of(|| {
             let outcome = case(&*fs);
             close(&*fs);
             outcome
@@ -150,7 +152,7 @@ fn sentence(name: &str) -> String {
     name.replace('_', " ")
 }
 
-/// The contract, and what programs see through the library.
+/// Runs the contract, and the cases of programs through the library.
 static LIBRARY: LazyLock<[Table; 2]> = LazyLock::new(|| {
     let (mut contract, mut programs) = (Vec::new(), Vec::new());
     for shape in SHAPES {

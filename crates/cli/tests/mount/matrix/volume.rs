@@ -1,4 +1,4 @@
-//! The volumes of the page: made by our drivers, opened in this process or behind a mount point.
+//! The volumes of the page: formatted by obento's drivers, opened in this process or behind a mount point.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,11 +19,11 @@ use tempfile::TempDir;
 
 use crate::support::{obento, wait_until};
 
-/// A volume to make.
+/// A volume to create.
 pub struct Shape {
-    /// What the page calls it.
+    /// The name of the column.
     pub name: &'static str,
-    /// Its type; none for one that is in memory alone.
+    /// The type; `None` for a volume that exists only in memory.
     fs_type: Option<&'static str>,
     settings: &'static [(&'static str, &'static str)],
     mib: u64,
@@ -38,7 +38,8 @@ const fn shape(
     Shape { name, fs_type: Some(fs_type), settings, mib }
 }
 
-/// Every type that can be made, in the widths that are formats of their own. The last is large, for files that have no holes.
+/// Every type that can be created, with a shape for each width that is a format of its own. The last size is
+/// large, for files of formats without holes.
 pub const SHAPES: &[Shape] = &[
     Shape { name: "tmpfs", fs_type: None, settings: &[], mib: 48 },
     shape("ext2", "ext2", &[("inodes", "4096")], 48),
@@ -52,18 +53,21 @@ pub const SHAPES: &[Shape] = &[
     shape("exFAT of 8 GiB", "exfat", &[], 8 << 10),
 ];
 
+/// Types whose volumes are created but not changed.
+const MADE_ONLY: &[&str] = &["jffs2"];
+
 impl Shape {
-    /// Whether it is as large as a case of the contract wants it.
+    /// Whether the volume has the size that a case of the contract requires.
     pub fn is_small(&self) -> bool {
         self.mib <= 64
     }
 
-    /// Whether there is an image of it to mount.
+    /// Whether an image of the volume can be mounted.
     pub fn is_mounted(&self) -> bool {
         self.fs_type.is_some()
     }
 
-    /// The types of the drivers that are here and make volumes, but for those of which a shape is.
+    /// Returns the types of the drivers that create volumes and change them, and have no shape.
     pub fn missing() -> Vec<&'static str> {
         let is_here =
             |types: &&&[&str]| SHAPES.iter().any(|shape| shape.fs_type.is_some_and(|it| types.contains(&it)));
@@ -71,7 +75,8 @@ impl Shape {
         let types =
             registry.drivers().iter().filter_map(|driver| driver.format().map(|format| format.types()));
         let types: Vec<&[&str]> = types.collect();
-        types.iter().filter(|types| !is_here(types)).map(|types| types[0]).collect()
+        let is_changed = |types: &&&[&str]| !MADE_ONLY.contains(&types[0]);
+        types.iter().filter(is_changed).filter(|types| !is_here(types)).map(|types| types[0]).collect()
     }
 
     fn driver(&self) -> Option<Arc<dyn Driver>> {
@@ -90,7 +95,7 @@ impl Shape {
         driver.format().unwrap().format(device, &options).unwrap();
     }
 
-    /// A new volume in this process.
+    /// Creates a volume in this process.
     pub fn volume(&self) -> Volume {
         let Some(driver) = self.driver() else {
             let options =
@@ -102,7 +107,7 @@ impl Shape {
         } else {
             let file = tempfile::NamedTempFile::new().unwrap();
             file.as_file().set_len(self.mib << 20).unwrap();
-            // The device keeps the file, which has no name any more.
+            // The device keeps the file open, which has no name any more.
             Arc::new(FileDevice::open_writable(file.path()).unwrap())
         };
         self.format(&*driver, &*device);
@@ -112,14 +117,14 @@ impl Shape {
 
 /// A volume in this process.
 pub enum Volume {
-    /// One of a driver, on a device.
+    /// The volume of a driver, on a device.
     Device(Arc<dyn Driver>, Arc<dyn BlockDevice>),
-    /// One that is in memory alone.
+    /// A volume that exists only in memory.
     Memory(Arc<dyn FileSystem>),
 }
 
 impl Volume {
-    /// Opens it.
+    /// Opens the volume.
     pub fn open(&self, access: Access) -> obento::Result<Arc<dyn FileSystem>> {
         match self {
             Self::Device(driver, device) => driver
@@ -128,7 +133,7 @@ impl Volume {
         }
     }
 
-    /// It as a host.
+    /// Returns the volume as a host.
     pub fn library(self: &Arc<Self>) -> Library {
         let volume = self.clone();
         match &**self {
@@ -137,7 +142,7 @@ impl Volume {
         }
     }
 
-    /// Errors: what the driver's check finds, now that it is closed.
+    /// Closes the volume. Errors: the problems that the driver's check finds.
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self::Device(driver, device) => trials::check(&**driver, device),
@@ -152,7 +157,7 @@ pub struct Mount(TempDir);
 impl Mount {
     pub fn new(shape: &Shape) -> Rc<Self> {
         let mount = Self(tempfile::Builder::new().prefix("obento-matrix-").tempdir().unwrap());
-        // Whom `Host::act_as` acts for is to come as far as the volume.
+        // The user of `Host::act_as` must be allowed to enter the folders above the volume.
         fs::set_permissions(mount.0.path(), Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(mount.at()).unwrap();
         let image = mount.0.path().join("disk.img");
@@ -176,12 +181,12 @@ impl Mount {
         wait_until("the unmount", || succeeds(self.0.path(), &["umount", "mnt"]));
     }
 
-    /// Panics if problems were found with the volume, which is not mounted.
+    /// Panics if the check finds problems with the unmounted volume.
     pub fn check(&self) {
         obento(self.0.path(), &["check", "disk.img"]);
     }
 
-    /// The folder as a host.
+    /// Returns the folder as a host.
     pub fn host(self: &Rc<Self>, limits: Limits) -> Folder {
         let mount = self.clone();
         Folder::new(self.at(), limits, move |access| {

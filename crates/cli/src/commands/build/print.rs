@@ -1,0 +1,107 @@
+//! `obento build --print-layout IMAGE`: the layout of an existing disk.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+
+use obento::partition::{Partition, PartitionType, Scheme, Table};
+use obento::{Access, ImageFile};
+
+use crate::context::Context;
+use crate::open;
+use crate::output::{Outcome, Output};
+use crate::parse::attributes;
+use crate::report::Report;
+
+/// Prints the layout of the disk `image`.
+pub(super) fn print(image: &OsString, context: &Context) -> Outcome {
+    let shown = image.as_bytes();
+    let address = open::address(image, context)?;
+    if address.place.is_some() || address.part.is_some() {
+        return Err(Report::on("cannot print the layout of", shown, "not a whole disk").into());
+    }
+    open::seal_before_decoding([image], open::BareOperand::Image, Access::ReadOnly, context);
+    let file =
+        ImageFile::open(&address.image, &open::options(context.options())).map_err(open::cannot_open)?;
+    context.seal();
+    let image = file.decode(context.registry()).map_err(open::cannot_open)?;
+    image.notices().iter().for_each(|notice| context.note(shown, notice));
+    let wrong = |why: &str| Report::on("cannot print the layout of", shown, why);
+    let table = image.table().ok_or_else(|| wrong("no partition table was found"))?;
+    if table.sector_size != 512 {
+        return Err(
+            wrong("its sectors do not have 512 bytes; a layout describes disks with such sectors").into()
+        );
+    }
+    let mut out = Output::stdout();
+    out.write_all(layout(table, image.device().len()).map_err(wrong)?.as_bytes())?;
+    out.finish()
+}
+
+/// Returns the layout. Errors: the table cannot be described.
+fn layout(table: &Table, len: u64) -> Result<String, &'static str> {
+    let is_mbr = table.scheme == Scheme::Mbr;
+    let mut partitions: Vec<&Partition> =
+        table.partitions.iter().filter(|partition| !partition.kind.is_container()).collect();
+    partitions.sort_by_key(|partition| partition.start);
+    let has_logical = partitions.iter().any(|partition| partition.number > 4);
+    let numbers = partitions.iter().map(|partition| partition.number);
+    let primary = if has_logical { 3 } else { 4 };
+    let expected = (1..=primary).chain(5..).take(partitions.len());
+    if is_mbr && (has_logical && partitions.len() < 5 || !numbers.eq(expected)) {
+        return Err("its numbers are not those that a layout with an MBR creates: 1, 2, 3, then 5 and more");
+    }
+    let mut text = String::new();
+    let kind = if is_mbr { "mbr" } else { "gpt" };
+    let id = if is_mbr { format!("0x{}", table.id) } else { table.id.to_string() };
+    let _ = write!(text, "[disk]\ntable = \"{kind}\"\nsize = \"{len}\"\nuuid = \"{id}\"\n");
+    for partition in partitions {
+        let Partition { number, start, len, uuid, name, .. } = partition;
+        let _ = write!(text, "\n[[partition]]\ntype = \"{}\"\n", type_name(partition.kind));
+        if !is_mbr {
+            let name = String::from_utf8_lossy(name);
+            let _ = write!(text, "number = \"{number}\"\nlabel = {}\nuuid = \"{uuid}\"\n", quoted(&name));
+        }
+        let _ = write!(text, "offset = \"{start}\"\nsize = \"{len}\"\n");
+        let names = attributes::names(partition.attributes, table.scheme);
+        if !names.is_empty() {
+            let _ = writeln!(text, "attributes = {names:?}");
+        }
+        let _ = writeln!(text, "content = \"empty\"");
+    }
+    Ok(text)
+}
+
+/// Returns the name of a type, or its GUID or number.
+fn type_name(kind: PartitionType) -> String {
+    let named = |name: &&str| PartitionType::parse(name, Scheme::Gpt) == Some(kind);
+    match kind {
+        PartitionType::Mbr(number) => format!("{number:#04x}"),
+        PartitionType::Gpt(guid) => {
+            PartitionType::known(Scheme::Gpt).find(named).map_or_else(|| guid.to_string(), str::to_owned)
+        }
+    }
+}
+
+/// Returns a basic string of TOML.
+fn quoted(text: &str) -> String {
+    let escaped = text.chars().map(|c| match c {
+        '"' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_strings_of_toml() {
+        assert_eq!(quoted("a \"b\" \\ \u{1}\u{e4}"), "\"a \\\"b\\\" \\\\ \\u0001\u{e4}\"");
+        assert_eq!(type_name(PartitionType::Mbr(7)), "0x07");
+        assert_eq!(type_name(PartitionType::parse("esp", Scheme::Gpt).unwrap()), "esp");
+    }
+}

@@ -1,0 +1,240 @@
+//! `obento convert`: writes a disk image in another format.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use obento::sandbox::Rights;
+use obento::{
+    Access, BlockDevice, ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted,
+    DataDescription, HostDir, HostError, Image, ImageNotice, Publish, Qcow2Version, SystemClock,
+    SystemRandom, convert, convert_target, human_size, interrupt,
+};
+use sha2::{Digest as _, Sha256};
+
+use crate::context::Context;
+use crate::json::Line;
+use crate::open;
+use crate::output::{Outcome, Output, Stop};
+use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
+use crate::progress::Progress;
+use crate::report::Report;
+
+/// Convert a disk image to another format
+///
+/// IN is an image in any supported format, or one of its partitions. Holes stay holes. OUT appears only when it is complete.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The image, or a partition
+    #[arg(value_name = "IN[@PART]")]
+    source: OsString,
+    /// The new image
+    #[arg(value_name = "OUT")]
+    out: PathBuf,
+    /// Format of OUT; the default is that of its extension
+    #[arg(short = 'O', long, value_name = "FORMAT", value_enum)]
+    format: Option<ImageFormat>,
+    /// Compress the clusters of a qcow2 image
+    #[arg(short, long)]
+    compress: bool,
+    /// Version of a qcow2 image: 2 for qemu before 1.1, or 3
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=3))]
+    qcow2_version: u8,
+    /// Overwrite OUT if it exists
+    #[arg(short, long)]
+    force: bool,
+    /// Compare OUT with IN before it gets its name
+    #[arg(long)]
+    verify: bool,
+    /// Print the SHA-256 checksum of the contents of the disk
+    #[arg(long)]
+    checksum: bool,
+    /// Do not print a summary
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let shown = args.out.as_os_str().as_bytes();
+    let format = args.format()?;
+    args.expect_free(shown)?;
+    let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
+    let early = if is_early { Some(create(args, context, convert_target)?) } else { None };
+    let disk = args.disk(context)?;
+    let target = match early {
+        Some(target) => target,
+        None => create(args, context, convert_target)?,
+    };
+    let start = Instant::now();
+    let mut sha = Sha256::new();
+    let options = ConvertOptions {
+        format,
+        publish: if args.force { Publish::Replace } else { Publish::Keep },
+        verify: args.verify,
+        hash: args.checksum.then(|| Box::new(|bytes: &[u8]| sha.update(bytes)) as Box<_>),
+        clock: Arc::new(SystemClock),
+        random: Arc::new(SystemRandom),
+    };
+    let mut bar = (ConvertStep::Write, Progress::new(context, "converting"));
+    let mut watch = |step, done| {
+        if step != bar.0 {
+            bar = (step, Progress::new(context, "comparing"));
+        }
+        bar.1.update(done, Some(disk.len()), shown);
+        if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let converted = convert(&disk, target, &args.out, options, &mut watch);
+    drop(bar);
+    let converted = converted.map_err(|failure| args.failed(failure))?;
+    let digest = args.checksum.then(|| hex(&sha.finalize()));
+    report(args, &converted, digest.as_deref(), start.elapsed(), context)
+}
+
+/// Creates OUT and gives up all rights except completing it.
+fn create<T>(
+    args: &Args,
+    context: &Context,
+    new: impl FnOnce(&Path) -> Result<T, HostError>,
+) -> Result<T, Report> {
+    let target = new(&args.out).map_err(Report::plain)?;
+    if let Ok((folder, _)) = HostDir::open_parent(&args.out) {
+        context.confine(Rights::Build { read: &[], write: folder.as_fd() });
+    }
+    Ok(target)
+}
+
+impl Args {
+    /// Returns the format of OUT.
+    ///
+    /// # Errors
+    ///
+    /// The extension is unknown; an option does not apply to the format.
+    fn format(&self) -> Result<ConvertFormat, Report> {
+        let shown = self.out.as_os_str().as_bytes();
+        let format = self.format.or_else(|| ImageFormat::of_name(&self.out));
+        let format = format.ok_or_else(|| {
+            let report = Report::on("cannot convert to", shown, "the extension names no format");
+            report.help(NAME_THE_FORMAT)
+        })?;
+        if format != ImageFormat::Qcow2 && (self.compress || self.qcow2_version != 3) {
+            let option = if self.compress { "--compress" } else { "--qcow2-version" };
+            let cause = format!("{option} is for qcow2 images");
+            return Err(Report::on("cannot convert to", shown, cause));
+        }
+        let version = if self.qcow2_version == 2 { Qcow2Version::V2 } else { Qcow2Version::V3 };
+        Ok(format.with(version, self.compress))
+    }
+
+    /// # Errors
+    ///
+    /// OUT exists and may not be replaced.
+    fn expect_free(&self, shown: &[u8]) -> Result<(), Report> {
+        let Ok(there) = std::fs::symlink_metadata(&self.out) else { return Ok(()) };
+        if !self.force {
+            let report = Report::on("cannot convert to", shown, "file already exists");
+            return Err(report.help("use --force to overwrite it"));
+        }
+        if !there.is_file() && !there.is_symlink() {
+            let report = Report::on("cannot convert to", shown, "exists and is not a regular file");
+            return Err(report.help("choose another name: --force overwrites only regular files"));
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes to convert.
+    fn disk(&self, context: &Context) -> Result<Arc<dyn BlockDevice>, Report> {
+        let address = open::address(&self.source, context)?;
+        if address.place.is_some() {
+            let report = Report::on("cannot convert", self.source.as_bytes(), "names a file in an image");
+            return Err(report.help("name the image, or a partition: disk.img@2"));
+        }
+        let image = context.opener().image(&address.image, context)?;
+        self.expect_disk(&image)?;
+        match &address.part {
+            None => Ok(image.device().clone()),
+            part => Ok(image.part_to_overwrite(part.as_ref()).map_err(open::cannot_open)?.0),
+        }
+    }
+
+    /// # Errors
+    ///
+    /// - Only a part of a compressed image could be unpacked.
+    /// - The image has a format that is not supported.
+    fn expect_disk(&self, image: &Image) -> Result<(), Report> {
+        let shown = self.source.as_bytes();
+        if image.notices().iter().any(|notice| matches!(notice, ImageNotice::Incomplete { .. })) {
+            let report = Report::on("cannot convert", shown, "the compressed file is incomplete or damaged");
+            return Err(report.help(
+                "get a complete copy of the file; 'obento recover' copies the files that it contains",
+            ));
+        }
+        let found = DataDescription::of(&**image.device());
+        let found = found.map_err(|error| Report::on("cannot read", shown, error))?;
+        if found.is_undecoded() {
+            let cause = format!("the format is not supported: the data looks like {}", found.like);
+            return Err(Report::on("cannot convert", shown, cause).help(found.advice));
+        }
+        Ok(())
+    }
+
+    fn failed(&self, failure: ConvertFailure) -> Stop {
+        let shown = self.out.as_os_str().as_bytes();
+        match failure {
+            ConvertFailure::Convert(obento::ConvertError::Stopped) => Stop::Interrupted,
+            ConvertFailure::Convert(obento::ConvertError::Read(error)) => {
+                Report::on("cannot read", self.source.as_bytes(), error).into()
+            }
+            ConvertFailure::Convert(obento::ConvertError::TooLarge(error)) => {
+                Report::on("cannot convert to", shown, error).into()
+            }
+            ConvertFailure::Host(HostError::Exists { .. }) => {
+                let report = Report::on("cannot convert to", shown, "file already exists");
+                report.help("use --force to overwrite it").into()
+            }
+            ConvertFailure::Differs => Report::on("cannot convert to", shown, ConvertFailure::Differs)
+                .help("check the disk that holds it, and report a bug in obento if the disk is sound")
+                .into(),
+            other => Report::plain(other).into(),
+        }
+    }
+}
+
+fn report(
+    args: &Args,
+    converted: &Converted,
+    digest: Option<&str>,
+    time: Duration,
+    context: &Context,
+) -> Outcome {
+    let mut out = Output::stdout();
+    let shown = args.out.as_os_str().as_bytes();
+    if context.json() {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let line = Line::new("converted").bytes("path", shown).field("disk_size", converted.disk);
+        let line = line.field("file_size", converted.file).field("milliseconds", millis);
+        let line = line.field("verified", args.verify).field("sha256", digest);
+        line.write(&mut out)?;
+        return out.finish();
+    }
+    if let Some(digest) = digest {
+        write!(out, "{digest}  ")?;
+        out.write_name(args.source.as_bytes())?;
+        writeln!(out)?;
+    }
+    if !args.quiet {
+        out.write_name(shown)?;
+        let (disk, file) = (human_size(converted.disk), human_size(converted.file));
+        writeln!(out, ": {disk} disk in a file of {file}, {:.2} s", time.as_secs_f64())?;
+    }
+    out.finish()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

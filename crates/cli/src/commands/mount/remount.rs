@@ -1,0 +1,79 @@
+//! `-o remount`: changes the options of a mount that exists.
+//!
+//! The kernel changes what it enforces itself (`ro`, `nosuid`, `nodev`, `noexec`), and the server is asked to change when it updates
+//! access times.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use obento_fuse::options::{AccessTimes, MountOptions, OptionError, ReadWrite};
+use obento_fuse::{MountError, MountPoint, find_mount, remount, set_access_times};
+use rustix::io::Errno;
+
+use super::{Args, FS_TYPE};
+use crate::report::Report;
+
+const ONLY_ROOT: &str = "only root can change the options of a mount";
+/// An attribute that no file has. A server that changes nothing refuses to remove it.
+const NO_ATTRIBUTE: &str = "user.obento.none";
+
+/// Changes the options of a mount.
+pub fn run(args: &Args) -> Result<(), Report> {
+    let cannot = |cause: &dyn std::fmt::Display| {
+        Report::on(
+            "cannot change the options of the mount at",
+            args.directory().as_os_str().as_bytes(),
+            cause,
+        )
+    };
+    let path = args.directory().canonicalize().map_err(|error| cannot(&error))?;
+    let mount = find_mount(&path).filter(|mount| mount.fs_type == FS_TYPE);
+    let mount = mount.ok_or_else(|| cannot(&"it is not a mount of obento"))?;
+    let root = File::open(&path).map_err(|error| cannot(&error))?;
+    let mut new = options(args, &mount).map_err(|error| cannot(&error))?;
+    let set_times = |atime: Option<AccessTimes>| match atime.map(|atime| set_access_times(&path, atime)) {
+        None | Some(Ok(())) => Ok(()),
+        Some(Err(Errno::INVAL)) => {
+            Err(cannot(&"the server cannot change to these access times").help("unmount and mount again"))
+        }
+        Some(Err(Errno::PERM)) => Err(cannot(&ONLY_ROOT)),
+        Some(Err(error)) => Err(cannot(&std::io::Error::from(error))),
+    };
+    // While the mount is writable: a read-only one accepts no attribute, and updates no times.
+    let is_writable = !mount.options.split(',').any(|option| option == "ro");
+    set_times(new.chosen_atime.filter(|_| is_writable))?;
+    remount(&path, &new).map_err(|error| match error {
+        MountError::Refused(Errno::PERM) => cannot(&ONLY_ROOT),
+        MountError::Busy => cannot(&"files are open for writing").help("close them first"),
+        error => cannot(&error),
+    })?;
+    match new.access {
+        Some(ReadWrite::Read) => root.sync_all().map_err(|error| cannot(&error)),
+        _ if can_be_written(&path) => set_times(new.chosen_atime.filter(|_| !is_writable)),
+        _ => {
+            // The kernel would accept writes that the server refuses.
+            new.access = Some(ReadWrite::Read);
+            let _ = remount(&path, &new);
+            Err(cannot(&"its server has opened the image read-only").help("unmount and mount again"))
+        }
+    }
+}
+
+/// Returns the options of the mount, with those of the command line applied.
+fn options(args: &Args, mount: &MountPoint) -> Result<MountOptions, OptionError> {
+    let mut options = MountOptions::default();
+    options.take_known(&format!("remount,{},{}", mount.flags, mount.options))?;
+    options.chosen_atime = None;
+    args.options
+        .iter()
+        .try_for_each(|list| if args.sloppy { options.take_known(list) } else { options.take(list) })?;
+    if args.read_only {
+        options.access = Some(ReadWrite::Read);
+    }
+    Ok(options)
+}
+
+fn can_be_written(path: &Path) -> bool {
+    rustix::fs::removexattr(path, NO_ATTRIBUTE) != Err(Errno::ROFS)
+}

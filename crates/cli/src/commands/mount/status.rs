@@ -1,0 +1,191 @@
+//! `--status`: the state of the servers of mounts, which they report over their control sockets.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use obento_fuse::handover::{Connection, Fields, Kind, Need, Parsed, StateError};
+use obento_fuse::{MountPoint, find_mount, mounts_of_type};
+
+use super::FS_TYPE;
+use crate::context::Context;
+use crate::json::Line;
+use crate::output::{Outcome, Output};
+use crate::report::{Report, subject};
+
+/// The state of a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// The version of the program.
+    pub version: String,
+    /// The number of the process.
+    pub process: u32,
+    /// When the volume was mounted, and when this server took the mount, in seconds since 1970.
+    pub mounted: u64,
+    pub started: u64,
+    /// The number of servers that passed the mount on.
+    pub upgrades: u64,
+    /// The number of requests since the volume was mounted.
+    pub requests: u64,
+    /// The number of inodes that the kernel refers to.
+    pub inodes: u64,
+    /// The type of the volume.
+    pub fs_type: String,
+    pub read_only: bool,
+    /// The volume has become read-only after an error.
+    pub has_failed: bool,
+    /// The reason why the server cannot be replaced, or nothing.
+    pub obstacle: String,
+}
+
+const VERSION: u16 = 1;
+const PROCESS: u16 = 2;
+const MOUNTED: u16 = 3;
+const STARTED: u16 = 4;
+const UPGRADES: u16 = 5;
+const REQUESTS: u16 = 6;
+const INODES: u16 = 7;
+const FS_TYPE_OF_VOLUME: u16 = 8;
+const READ_ONLY: u16 = 9;
+const FAILED: u16 = 10;
+const OBSTACLE: u16 = 11;
+
+impl Status {
+    /// Encodes the status. A reader may ignore each field.
+    pub fn encode(&self) -> Vec<u8> {
+        let numbers = [
+            (PROCESS, self.process.into()),
+            (MOUNTED, self.mounted),
+            (STARTED, self.started),
+            (UPGRADES, self.upgrades),
+            (REQUESTS, self.requests),
+            (INODES, self.inodes),
+            (READ_ONLY, self.read_only.into()),
+            (FAILED, self.has_failed.into()),
+        ];
+        let texts =
+            [(VERSION, &self.version), (FS_TYPE_OF_VOLUME, &self.fs_type), (OBSTACLE, &self.obstacle)];
+        let fields = numbers.iter().fold(Fields::default(), |fields, (tag, number): &(u16, u64)| {
+            fields.with(*tag, Need::Optional, &number.to_le_bytes())
+        });
+        let add =
+            |fields: Fields, (tag, text): &(u16, &String)| fields.with(*tag, Need::Optional, text.as_bytes());
+        texts.iter().fold(fields, add).into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, StateError> {
+        let mut fields = Parsed::of(bytes)?;
+        Ok(Self {
+            version: fields.text(VERSION)?,
+            process: fields.narrow(PROCESS)?,
+            mounted: fields.number(MOUNTED)?,
+            started: fields.number(STARTED)?,
+            upgrades: fields.number(UPGRADES)?,
+            requests: fields.number(REQUESTS)?,
+            inodes: fields.number(INODES)?,
+            fs_type: fields.text(FS_TYPE_OF_VOLUME)?,
+            read_only: fields.flag(READ_ONLY)?,
+            has_failed: fields.flag(FAILED)?,
+            obstacle: fields.text(OBSTACLE)?,
+        })
+    }
+}
+
+/// Prints the state of the server of the mount at `directory`, or of all mounts.
+pub fn run(directory: Option<&Path>, context: &Context) -> Outcome {
+    let mounts = match directory.map(mount_at).transpose() {
+        Ok(mount) => mount.map_or_else(|| mounts_of_type(FS_TYPE), |mount| vec![mount]),
+        Err(report) => {
+            context.warn(&report);
+            return Ok(());
+        }
+    };
+    let mut out = Output::stdout();
+    for mount in mounts {
+        match ask(&mount) {
+            Ok(status) => print(&mount, &status, context, &mut out)?,
+            Err(why) => context.warn(&cannot(&mount.path, why)),
+        }
+    }
+    out.finish()
+}
+
+fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
+    Report::on("cannot read the state of the mount at", directory.as_os_str().as_bytes(), cause)
+}
+
+fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
+    let path = directory.canonicalize().map_err(|error| cannot(directory, error))?;
+    let mount = find_mount(&path).filter(|mount| mount.fs_type == FS_TYPE);
+    mount.ok_or_else(|| cannot(directory, "it is not a mount of obento"))
+}
+
+fn ask(mount: &MountPoint) -> Result<Status, String> {
+    let connection = Connection::to_server(mount).map_err(|error| error.to_string())?;
+    let text = |error: &dyn std::fmt::Display| format!("its server: {error}");
+    connection.send(Kind::Status, &[], &[]).map_err(|error| text(&error))?;
+    let message = connection.expect(Kind::Report).map_err(|error| text(&error))?;
+    Status::decode(&message.fields).map_err(|error| text(&error))
+}
+
+fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Output) -> Outcome {
+    let now = super::server::now();
+    let (mounted, served) = (now.saturating_sub(status.mounted), now.saturating_sub(status.started));
+    if context.json() {
+        let line = Line::new("mount")
+            .bytes("path", mount.path.as_os_str().as_bytes())
+            .bytes("source", mount.source.as_os_str().as_bytes())
+            .field("file_system", &status.fs_type)
+            .field("version", &status.version)
+            .field("pid", status.process)
+            .field("mounted_seconds", mounted)
+            .field("server_seconds", served)
+            .field("upgrades", status.upgrades)
+            .field("requests", status.requests)
+            .field("inodes", status.inodes)
+            .field("read_only", status.read_only)
+            .field("failed", status.has_failed)
+            .field("upgradable", status.obstacle.is_empty())
+            .field("obstacle", (!status.obstacle.is_empty()).then_some(&status.obstacle));
+        return Ok(line.write(out)?);
+    }
+    let [path, source] = [&mount.path, &mount.source].map(|path| subject(path.as_os_str().as_bytes()));
+    let access = match (status.has_failed, status.read_only) {
+        (true, _) => "read-only after an error",
+        (false, true) => "read-only",
+        (false, false) => "read-write",
+    };
+    let mut text = format!(
+        "{path}: {source}, {}, {access}\n  mounted for {mounted} s; requests: {}; inodes in use: {}\n  server: version {}, \
+         pid {}, for {served} s; replacements: {}\n",
+        status.fs_type, status.requests, status.inodes, status.version, status.process, status.upgrades,
+    );
+    if !status.obstacle.is_empty() {
+        text.push_str(&format!("  cannot be replaced: {}\n", status.obstacle));
+    }
+    Ok(out.write_all(text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_decoded_as_it_was_encoded() {
+        let status = Status {
+            version: "1.2.3".into(),
+            process: 7,
+            mounted: 1,
+            started: 2,
+            upgrades: 3,
+            requests: 4,
+            inodes: 5,
+            fs_type: "ext4".into(),
+            read_only: false,
+            has_failed: true,
+            obstacle: String::new(),
+        };
+        assert_eq!(Status::decode(&status.encode()), Ok(status.clone()));
+        assert!((1..status.encode().len()).all(|len| Status::decode(&status.encode()[..len]).is_err()));
+    }
+}

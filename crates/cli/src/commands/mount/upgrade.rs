@@ -1,0 +1,184 @@
+//! `--upgrade`: takes a mount from its server, which serves it until this process has everything.
+//!
+//! Order: everything that can fail without the volume; the old server pauses; the volume is opened without writing; the nodes; the old
+//! server leaves the mount; rights are given up; requests are served. See `obento_fuse::handover`.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use obento::driver::Adoption;
+use obento::sandbox::Rights;
+use obento::{Access, Address, ImageFile};
+use obento_fuse::handover::{
+    Connection, ConnectionError, ControlListener, Hello, Kind, Message, Offer, SessionState, State,
+};
+use obento_fuse::options::{MountOptions, ReadWrite};
+use obento_fuse::{
+    MountPoint, Pauser, Server, SessionOptions, UnmountListener, find_mount, resume_session, signals,
+};
+
+use super::control::{Origin, PREPARING, volume_id};
+use super::janitor::Janitor;
+use super::server::{OpenedMount, Service, server_options, volume_options};
+use super::{Args, FS_TYPE, log, start};
+use crate::commands::Command;
+use crate::context::Context;
+use crate::report::Report;
+
+fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
+    Report::on("cannot replace the server of the mount at", directory.as_os_str().as_bytes(), cause)
+}
+
+/// Returns the mount of this program at `directory`.
+fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
+    let path = directory.canonicalize().map_err(|error| cannot(directory, error))?;
+    let mount = find_mount(&path).filter(|mount| mount.fs_type == FS_TYPE);
+    mount.ok_or_else(|| cannot(directory, "it is not a mount of obento"))
+}
+
+/// A server that offers its mount, and how it serves it.
+struct Offered {
+    connection: Connection,
+    offer: Offer,
+    args: Args,
+    context: Context,
+    options: MountOptions,
+    address: Address,
+}
+
+/// Connects to the server of `mount`, and checks whether this program can serve the mount as that one does.
+fn ask(mount: &MountPoint, is_trial: bool, context: &Context) -> Result<Offered, String> {
+    let connection = Connection::to_server(mount).map_err(|error| error.to_string())?;
+    let refused = |error: ConnectionError| format!("its server refuses: {error}");
+    let hello = Hello { build: env!("CARGO_PKG_VERSION").into(), is_trial };
+    connection.send(Kind::Hello, &hello.encode(), &[]).map_err(refused)?;
+    let message = connection.expect(Kind::Offer).map_err(refused)?;
+    let offer = Offer::decode(&message.fields).map_err(|error| error.to_string());
+    let examined = offer.and_then(|offer| {
+        let (args, context) = parse(&offer, context)?;
+        let mut options =
+            args.mount_options(context.options().shown()).map_err(|report| report.to_string())?;
+        options.access = Some(if offer.read_only { ReadWrite::Read } else { ReadWrite::Write });
+        let address = Address::parse(args.image()).map_err(|error| error.to_string())?;
+        if context.registry().find(&offer.fs_type).is_none() {
+            return Err(format!("this program does not support the type {}", offer.fs_type));
+        }
+        Ok((offer, args, context, options, address))
+    });
+    match examined {
+        Ok((offer, args, context, options, address)) => {
+            Ok(Offered { connection, offer, args, context, options, address })
+        }
+        Err(why) => {
+            connection.refuse(&why);
+            Err(why)
+        }
+    }
+}
+
+/// Parses the arguments that the other server was started with.
+fn parse(offer: &Offer, context: &Context) -> Result<(Args, Context), String> {
+    let words = offer.arguments.iter().cloned().map(OsString::from_vec);
+    let words = ["obento".into(), "mount".into()].into_iter().chain(words);
+    let unknown = |_| "its arguments are not known to this version".to_owned();
+    let (global, command) = crate::cli::parse(words).map_err(unknown)?.into_parts();
+    match command {
+        Command::Mount(args) => Ok((args, Context::new(global, context.registry().clone()))),
+        _ => Err("its arguments are not those of a mount".into()),
+    }
+}
+
+/// Reports whether the server of the mount at `directory` could be replaced.
+pub fn try_out(directory: &Path, context: &Context) -> Result<(), Report> {
+    let mount = mount_at(directory)?;
+    let offered = ask(&mount, true, context).map_err(|why| cannot(directory, why))?;
+    let _ = offered.connection.send(Kind::Ready, &[], &[]);
+    Ok(())
+}
+
+/// Takes the mount at `directory`, and serves it until the end.
+pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Report> {
+    let failed = |error: io::Error| cannot(directory, error);
+    signals::hold().map_err(failed)?;
+    let mount = mount_at(directory)?;
+    let offered = ask(&mount, false, context).map_err(|why| cannot(directory, why))?;
+    log::start(offered.args.log.as_deref()).map_err(failed)?;
+    let pauser = Pauser::new().map_err(failed)?;
+    let janitor = Janitor::start(&mount.path).map_err(failed)?;
+    let null = start::null().map_err(failed)?;
+    let refused = |error: ConnectionError| cannot(directory, format!("its server keeps it: {error}"));
+    let connection = &offered.connection;
+    connection.send(Kind::Ready, &[], &[]).map_err(refused)?;
+    let message = connection.expect_within(Kind::State, Some(PREPARING)).map_err(refused)?;
+    let service = open(&offered, message, pauser, janitor).map_err(|why| {
+        connection.refuse(&why);
+        cannot(directory, why)
+    })?;
+    connection.send(Kind::Taken, &[], &[]).map_err(refused)?;
+    connection.expect(Kind::Go).map_err(refused)?;
+    if this.detached {
+        start::detach().and_then(|()| start::say_ready_over(&null)).map_err(failed)?;
+    }
+    // From here on, the input is from the image and from the users of the mount.
+    context.confine(Rights::Serve);
+    // If the other process has ended meanwhile, this one is the only server.
+    let _ = connection.send(Kind::Started, &[], &[]);
+    let image = offered.args.image().as_bytes();
+    let lost = |error: String| {
+        let advice = crate::report::to_close(&error);
+        Report::on("cannot write the changes to stable storage in", image, error).help(advice)
+    };
+    service.opened.handoff.release().map_err(|error| lost(error.to_string()))?;
+    service.run().map_err(lost)
+}
+
+/// Opens the volume, and prepares to serve the kernel, without writing or reading a request.
+fn open(offered: &Offered, message: Message, pauser: Pauser, janitor: Janitor) -> Result<Service, String> {
+    let Offered { offer, args, context, options, address, .. } = offered;
+    let state = State::decode(&message.fields).map_err(|error| error.to_string())?;
+    let session_state = SessionState::decode(&state.session).map_err(|error| error.to_string())?;
+    let mut descriptors = message.descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or("a descriptor is missing");
+    let (device, image, control): (OwnedFd, OwnedFd, OwnedFd) = (next()?, next()?, next()?);
+    let unmount = if state.has_unmount_socket { Some(next()?) } else { None };
+    let unmount = unmount.map(|listener| UnmountListener::adopt(listener, descriptors.collect()));
+    let unmount = unmount.transpose().map_err(|error| error.to_string())?;
+    // A node ID is an inode number, except for that of the root, which stands for the inode 1.
+    let nodes = session_state.nodes.iter().map(|node| node.id);
+    let mut inodes: Vec<_> = nodes.chain([1]).map(obento::Ino).collect();
+    inodes.sort_unstable();
+    let access = if offer.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let adoption = Adoption { inodes, state: state.driver };
+    let mut volume_options = volume_options(access, options, context);
+    volume_options.adopt = Some(Arc::new(adoption));
+    volume_options.fs_type = Some(offer.fs_type.clone());
+    let unopened = |error: obento::OpenError| error.to_string();
+    let (file, handoff) = ImageFile::adopt(image, &address.image, &volume_options).map_err(unopened)?;
+    let image = file.decode(context.registry()).map_err(unopened)?;
+    let volume = image.volume(address.part.as_ref()).map_err(unopened)?;
+    if volume_id(&volume) != offer.volume_id {
+        return Err("the image contains another volume".into());
+    }
+    let server = Arc::new(Server::new(&volume, server_options(options)));
+    let threads = options.threads.unwrap_or(SessionOptions::default().threads);
+    let session = SessionOptions { threads, ..SessionOptions::default() };
+    let session = resume_session(device, Arc::clone(&server), session, pauser.clone(), &session_state);
+    let session = session.map_err(|error| error.to_string())?;
+    let arguments = start::arguments(args, context);
+    let origin =
+        Origin { arguments, mounted: state.mounted, upgrades: state.upgrades, requests: state.requests };
+    Ok(Service {
+        opened: OpenedMount { image, volume, handoff, processes: None },
+        server,
+        session,
+        pauser,
+        janitor,
+        unmount,
+        control: Some(ControlListener::adopt(control)),
+        origin,
+    })
+}

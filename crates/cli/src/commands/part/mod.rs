@@ -1,0 +1,378 @@
+//! `obento part`: shows and changes a partition table.
+
+mod list;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+
+use obento::partition::{
+    DiskId, EditError, Guid, NewEntry, Partition, PartitionType, Placement, Scheme, TableEditor,
+};
+use obento::{Access, Image, ImageFile, PartSelector, Random as _, SystemRandom};
+
+use crate::context::Context;
+use crate::open;
+use crate::output::{Outcome, Output};
+use crate::parse::attributes;
+use crate::parse::size::{positive_size, size};
+use crate::parse::uuid::uuid;
+use crate::report::{Report, printable};
+
+/// Show and change a partition table
+///
+/// Without a command, the partitions are listed. GPT and MBR are supported. The contents of partitions are never changed: the file
+/// system of a partition that grows keeps its size. A power failure leaves the old or the new table.
+#[derive(clap::Args, Debug)]
+#[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
+pub struct Args {
+    /// The disk
+    #[arg(value_name = "DISK")]
+    disk: OsString,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+/// What to do with the table.
+#[derive(clap::Subcommand, Debug)]
+enum Action {
+    /// List the partitions and the free space
+    List,
+    Add(Box<Add>),
+    /// Delete partitions from the table
+    ///
+    /// In an MBR, the numbers of the logical partitions after a deleted one change.
+    Delete {
+        /// The partitions: numbers, names or UUIDs
+        #[arg(required = true, value_name = "PART")]
+        parts: Vec<String>,
+    },
+    /// Grow a partition
+    ///
+    /// The file system in it keeps its size.
+    Grow {
+        /// The partition: a number, name or UUID
+        part: String,
+        /// The new size, or +SIZE to add. The default is all space up to the next partition
+        size: Option<String>,
+    },
+    /// Set the type of a partition
+    Type {
+        /// The partition: a number, name or UUID
+        part: String,
+        /// A name such as esp or linux-generic, a GUID, or the number of an MBR type such as 0x83
+        #[arg(value_name = "TYPE")]
+        kind: String,
+    },
+    /// Set the name of a partition of a GPT
+    Name {
+        /// The partition: a number, name or UUID
+        part: String,
+        /// The name, of at most 36 characters
+        name: String,
+    },
+    /// Set the UUID of a partition of a GPT, or of the disk
+    Uuid {
+        /// The partition, or 'disk'
+        part: String,
+        /// The UUID, or random; for the disk of an MBR, 8 hexadecimal digits
+        uuid: String,
+    },
+    /// Set or clear attributes of a partition
+    ///
+    /// The attributes are required, no-block-io, legacy-bootable, grow-file-system, read-only, no-auto and bit-N, and for an MBR active.
+    Attributes {
+        /// The partition: a number, name or UUID
+        part: String,
+        /// +NAME sets an attribute and -NAME clears it
+        #[arg(required = true, value_name = "+NAME|-NAME", allow_hyphen_values = true)]
+        changes: Vec<String>,
+    },
+    /// Write both copies of a GPT again, the second one at the end of the disk
+    RepairBackup,
+}
+
+/// Add a partition
+///
+/// It takes the first sufficient gap, or the largest one without a size.
+#[derive(clap::Args, Debug)]
+struct Add {
+    /// Its size; the default is the rest of the gap
+    #[arg(short, long, value_name = "SIZE", value_parser = positive_size)]
+    size: Option<u64>,
+    /// Its first byte, such as 1M
+    #[arg(long, value_name = "OFFSET", value_parser = size)]
+    start: Option<u64>,
+    /// Its type: a name such as esp, a GUID, the number of an MBR type, or extended
+    #[arg(long = "type", value_name = "TYPE", default_value = "linux-generic")]
+    kind: String,
+    /// Its name, for a GPT
+    #[arg(long, default_value = "")]
+    name: String,
+    /// Its UUID, for a GPT
+    #[arg(long, default_value = "random")]
+    uuid: String,
+    /// Its number; in an MBR, numbers above 4 are logical partitions
+    #[arg(long, value_name = "N")]
+    number: Option<u32>,
+    /// Its attributes, as for 'attributes'
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    attributes: Vec<String>,
+}
+
+/// The type of an extended partition with LBA addressing.
+const EXTENDED: u8 = 0x0f;
+
+/// Runs the subcommand.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let access = match args.action {
+        None | Some(Action::List) => Access::ReadOnly,
+        Some(_) => Access::ReadWrite,
+    };
+    let image = open(args, access, context)?;
+    let disk = Disk { shown: args.disk.as_bytes(), context };
+    let Some(table) = image.table() else {
+        let report = Report::on("cannot use", disk.shown, "no partition table was found");
+        return Err(report.help("'obento build --disk' creates a disk with a partition table").into());
+    };
+    let refused = |error| disk.refused(error);
+    let Some(action) = args.action.as_ref().filter(|action| !matches!(action, Action::List)) else {
+        return list::list(&disk, &image, table);
+    };
+    let mut editor = TableEditor::open(image.device().clone(), table).map_err(refused)?;
+    let shown = disk.change(&mut editor, action)?;
+    editor.write().map_err(|error| disk.refused(error))?;
+    if editor.is_hybrid() && !matches!(action, Action::RepairBackup) {
+        context.note(disk.shown, "the MBR beside the GPT has partitions of its own, which were not changed");
+    }
+    let mut out = Output::stdout();
+    if let Some(number) = shown {
+        let partition = editor.partition(number).map_err(|error| disk.refused(error))?;
+        match context.json() {
+            true => list::line(&disk, editor.table().scheme, partition).write(&mut out)?,
+            false => writeln!(out, "{}", list::sentence(&disk, partition))?,
+        }
+    }
+    out.finish()
+}
+
+/// Opens the disk and gives up the rights to open another file.
+fn open(args: &Args, access: Access, context: &Context) -> Result<Image, Report> {
+    let shown = args.disk.as_bytes();
+    let address = open::address(&args.disk, context)?;
+    if address.place.is_some() || address.part.is_some() {
+        let report = Report::on("cannot use", shown, "not a whole disk");
+        return Err(report.help("name the disk; the partition follows the command: part DISK grow 2"));
+    }
+    if access == Access::ReadWrite {
+        context.expect_changes_allowed(shown)?;
+    }
+    let options = obento::Options { access, ..open::options(context.options()) };
+    let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
+    if !file.opens_others() {
+        context.seal();
+    }
+    let image = file.decode(context.registry()).map_err(open::cannot_open)?;
+    context.seal();
+    image.notices().iter().for_each(|notice| context.note(shown, notice));
+    Ok(image)
+}
+
+/// The disk in messages.
+struct Disk<'a> {
+    shown: &'a [u8],
+    context: &'a Context,
+}
+
+impl Disk<'_> {
+    /// Changes the table. Returns the number of a partition to print.
+    fn change(&self, editor: &mut TableEditor, action: &Action) -> Result<Option<u32>, Report> {
+        let refused = |error| self.refused(error);
+        let scheme = editor.table().scheme;
+        match action {
+            Action::List => {}
+            Action::Add(add) => return self.add(editor, add).map(Some),
+            Action::Delete { parts } => {
+                let numbers = parts.iter().map(|part| self.find(editor, part));
+                let mut numbers = numbers.collect::<Result<Vec<u32>, _>>()?;
+                // From the last one on, because the numbers of later logical partitions change; an extended
+                // partition comes after its contents.
+                numbers.sort_by_key(|number| std::cmp::Reverse(*number));
+                numbers.dedup();
+                numbers.into_iter().try_for_each(|number| editor.delete(number)).map_err(refused)?;
+            }
+            Action::Grow { part, size } => {
+                let number = self.find(editor, part)?;
+                let partition = editor.partition(number).map_err(refused)?.clone();
+                let end = self.grown(editor, &partition, size.as_deref())?;
+                editor.set_range(number, partition.start..end).map_err(refused)?;
+                return Ok(Some(number));
+            }
+            Action::Type { part, kind } => {
+                let number = self.find(editor, part)?;
+                editor.set_kind(number, self.kind(scheme, kind)?).map_err(refused)?;
+            }
+            Action::Name { part, name } => {
+                let number = self.find(editor, part)?;
+                editor.set_name(number, name).map_err(refused)?;
+            }
+            Action::Uuid { part, uuid } if part == "disk" => {
+                editor.set_id(self.disk_id(scheme, uuid)?).map_err(refused)?;
+            }
+            Action::Uuid { part, uuid } => {
+                let number = self.find(editor, part)?;
+                editor.set_uuid(number, guid(uuid)?).map_err(refused)?;
+            }
+            Action::Attributes { part, changes } => {
+                let number = self.find(editor, part)?;
+                let mut bits = editor.partition(number).map_err(refused)?.attributes;
+                for change in changes {
+                    let (name, is_set) = match change.strip_prefix('-') {
+                        Some(name) => (name, false),
+                        None => (change.strip_prefix('+').unwrap_or(change), true),
+                    };
+                    let bit = 1 << self.attribute(scheme, name)?;
+                    bits = if is_set { bits | bit } else { bits & !bit };
+                }
+                editor.set_attributes(number, bits).map_err(refused)?;
+            }
+            Action::RepairBackup if scheme == Scheme::Mbr => {
+                return Err(Report::on("cannot change", self.shown, "an MBR has no backup"));
+            }
+            Action::RepairBackup => {}
+        }
+        Ok(None)
+    }
+
+    fn add(&self, editor: &mut TableEditor, add: &Add) -> Result<u32, Report> {
+        let scheme = editor.table().scheme;
+        let kind = match (scheme, &*add.kind) {
+            (Scheme::Mbr, "extended") => PartitionType::Mbr(EXTENDED),
+            (_, text) => self.kind(scheme, text)?,
+        };
+        let mut bits = 0;
+        for name in &add.attributes {
+            bits |= 1 << self.attribute(scheme, name)?;
+        }
+        if scheme == Scheme::Mbr && add.uuid != "random" {
+            return Err(self.refused(EditError::NotInMbr { what: "UUID" }));
+        }
+        let new = NewEntry {
+            number: add.number,
+            placement: Placement { start: add.start, len: add.size },
+            kind,
+            name: add.name.clone(),
+            uuid: guid(&add.uuid)?,
+            attributes: bits,
+        };
+        editor.add(&new).map_err(|error| self.refused(error))
+    }
+
+    /// Returns the new end of a partition. Errors: the size is not valid or smaller than the present one.
+    fn grown(&self, editor: &TableEditor, partition: &Partition, size: Option<&str>) -> Result<u64, Report> {
+        let limit = editor.limit_of(partition.number).map_err(|error| self.refused(error))?;
+        let Some(text) = size.filter(|text| *text != "max") else { return Ok(limit) };
+        let (digits, base) = match text.strip_prefix('+') {
+            Some(more) => (more, partition.len),
+            None => (text, 0),
+        };
+        let parsed = positive_size(digits)
+            .map_err(|why| Report::plain(format!("invalid size '{}': {why}", text.escape_default())))?;
+        let unit = u64::from(editor.table().sector_size);
+        let len = base.checked_add(parsed).and_then(|len| len.checked_next_multiple_of(unit));
+        let end = len.and_then(|len| partition.start.checked_add(len)).unwrap_or(u64::MAX);
+        if end < partition.end() {
+            let why = format!(
+                "partition {} has {} bytes, which is more than the new size",
+                partition.number, partition.len
+            );
+            return Err(Report::on("cannot grow", self.shown, why)
+                .help("name a larger size; 'obento part' never shrinks a partition"));
+        }
+        Ok(end)
+    }
+
+    /// Returns the number of the partition that `part` names.
+    fn find(&self, editor: &TableEditor, part: &str) -> Result<u32, Report> {
+        let selector = PartSelector::parse(part.as_bytes()).map_err(Report::plain)?;
+        let is_it = |partition: &&Partition| match &selector {
+            PartSelector::Number(number) => partition.number == *number,
+            PartSelector::Name(name) => partition.name == *name,
+            PartSelector::Uuid(uuid) => partition.uuid == *uuid,
+            PartSelector::Any(any) => {
+                partition.name == *any || partition.uuid.as_bytes() == any.to_ascii_lowercase()
+            }
+            PartSelector::Offset(offset) => partition.start == *offset,
+            PartSelector::Label(_) => false,
+        };
+        let mut found = editor.table().partitions.iter().filter(is_it);
+        let wrong = |why: String| {
+            Report::on("cannot change", self.shown, why)
+                .help(format!("run 'obento part {}' to list the partitions", printable(self.shown)))
+        };
+        match (found.next(), found.next()) {
+            (Some(found), None) => Ok(found.number),
+            (None, _) => Err(wrong(format!("no partition is named '{}'", part.escape_default()))),
+            (Some(first), Some(second)) => {
+                let (first, second) = (first.number, second.number);
+                Err(wrong(format!("'{}' names partitions {first} and {second}", part.escape_default())))
+            }
+        }
+    }
+
+    fn kind(&self, scheme: Scheme, text: &str) -> Result<PartitionType, Report> {
+        PartitionType::parse(text, scheme).ok_or_else(|| {
+            let known: Vec<&str> = PartitionType::known(scheme).collect();
+            let other = if scheme == Scheme::Gpt { "a GUID" } else { "a number: 0x83" };
+            Report::plain(format!("unknown type '{}' for {scheme}", text.escape_default()))
+                .help(format!("the types are {}, or {other}", known.join(", ")))
+        })
+    }
+
+    fn attribute(&self, scheme: Scheme, name: &str) -> Result<u32, Report> {
+        attributes::bit(name, scheme).ok_or_else(|| {
+            let known = attributes::known(scheme);
+            Report::plain(format!("unknown attribute '{}' for {scheme}", name.escape_default()))
+                .help(format!("the attributes are {known}"))
+        })
+    }
+
+    fn disk_id(&self, scheme: Scheme, text: &str) -> Result<DiskId, Report> {
+        match (scheme, text) {
+            (Scheme::Gpt, text) => guid(text).map(DiskId::Guid),
+            (Scheme::Mbr, "random") => {
+                let mut number = [0; 4];
+                SystemRandom.fill(&mut number);
+                // 0 means that the disk has no number.
+                Ok(DiskId::Signature(u32::from_le_bytes(number).max(1)))
+            }
+            (Scheme::Mbr, text) => {
+                let digits = text.strip_prefix("0x").unwrap_or(text);
+                u32::from_str_radix(digits, 16).map(DiskId::Signature).map_err(|_| {
+                    Report::plain(format!("invalid number of a disk '{}'", text.escape_default()))
+                        .help("an MBR has a number of 8 hexadecimal digits: 0x1234abcd")
+                })
+            }
+        }
+    }
+
+    /// Returns the report of a refused change, with what to do.
+    fn refused(&self, error: EditError) -> Report {
+        let report = Report::on("cannot change the partition table of", self.shown, error);
+        match error {
+            EditError::NoSpace { .. } | EditError::Overlaps { .. } | EditError::OutOfRange { .. } => {
+                report.help(format!("run 'obento part {}' to list the free space", printable(self.shown)))
+            }
+            EditError::ContainerInUse { .. } => report.help("change or delete the logical partitions first"),
+            EditError::DamagedChain | EditError::Damaged => {
+                report.help("a program such as testdisk can search for the lost partitions")
+            }
+            _ => report,
+        }
+    }
+}
+
+fn guid(text: &str) -> Result<Guid, Report> {
+    let bytes = uuid(text)?.unwrap_or_else(|| SystemRandom.uuid());
+    Ok(Guid::from_u128(u128::from_be_bytes(bytes)))
+}

@@ -1,0 +1,320 @@
+//! All records, the newest first.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::Write as _;
+
+use obento::FileKind;
+use obento::provenance::{Actor, ActorId, Directories, Entry, FileId, Mark, OpenMode, Record, Transferred};
+
+use super::Args;
+use super::log::Log;
+use super::paths::Paths;
+use super::select::{Selection, timestamp};
+use crate::context::Context;
+use crate::format::mode::kind_word;
+use crate::format::time::{Clock, TimeStyle};
+use crate::json::Line;
+use crate::output::{Outcome, Output};
+use crate::report::printable;
+
+/// Prints the selected records.
+pub fn run(args: &Args, selection: Selection, log: &Log, context: &Context) -> Outcome {
+    let most = args.lines.unwrap_or(usize::MAX);
+    let mut reader = EventReader::new(log);
+    let mut events: VecDeque<Event> = VecDeque::new();
+    log.each(context, |entry| {
+        if let Some(event) = reader.event(entry, &selection) {
+            if events.len() >= most {
+                events.pop_front();
+            }
+            if most > 0 {
+                events.push_back(event);
+            }
+        }
+        Ok(())
+    })?;
+    let mut clock = selection.into_clock();
+    let mut out = Output::stdout();
+    for event in events.iter().rev() {
+        match context.json() {
+            true => event.json().write(&mut out)?,
+            false => event.print(log, &mut clock, &mut out)?,
+        }
+    }
+    out.finish()
+}
+
+/// A record, with the names of the time when it was written.
+struct Event {
+    sequence: u64,
+    /// `None`: an edge whose segment was removed.
+    time: Option<i64>,
+    actor: Option<Actor>,
+    verb: &'static str,
+    file: Option<FileId>,
+    path: Option<Vec<u8>>,
+    /// The other path of a rename.
+    other: Option<Vec<u8>>,
+    detail: Detail,
+}
+
+/// What only some records have.
+enum Detail {
+    None,
+    Mode(OpenMode),
+    Transfer { read: Transferred, written: Transferred },
+    Created { kind: FileKind, mode: u16, target: Vec<u8> },
+    Links(u32),
+    Size(u64),
+    Attributes(Vec<&'static str>),
+    Attribute(Vec<u8>),
+    Count(u64),
+    Version(u64),
+    Exchange,
+}
+
+/// Turns records into events.
+struct EventReader {
+    actors: HashMap<ActorId, Actor>,
+    directories: Directories,
+    /// The last name of each file.
+    names: HashMap<FileId, (obento::Ino, Vec<u8>)>,
+    paths: Paths,
+}
+
+impl EventReader {
+    fn new(log: &Log) -> Self {
+        let paths = Paths::new(&log.volume);
+        Self { actors: HashMap::new(), directories: Directories::default(), names: HashMap::new(), paths }
+    }
+
+    /// Returns the event of the next record, if it is selected.
+    fn event(&mut self, entry: &Entry<'_>, selection: &Selection) -> Option<Event> {
+        if let Record::Actor { id, actor } = entry.record {
+            self.actors.insert(id, actor);
+            return None;
+        }
+        let actor = entry.record.actor().and_then(|id| self.actors.get(&id)).copied();
+        let is_selected = selection.includes(entry, actor.as_ref());
+        // A removal, and the old name of a rename, name the file as it was.
+        let before = is_selected.then(|| self.path_of(&entry.record)).flatten();
+        self.note(&entry.record);
+        self.directories.add(&entry.record);
+        if !is_selected {
+            return None;
+        }
+        let (verb, detail) = describe(&entry.record);
+        let renamed = match entry.record {
+            Record::Rename { to, new_name, .. } => Some(self.paths.path(&self.directories, to, new_name)),
+            _ => None,
+        };
+        let is_compacted = matches!(entry.record, Record::Used { .. } | Record::Generated { .. });
+        Some(Event {
+            sequence: entry.sequence,
+            time: (!is_compacted).then_some(entry.time),
+            actor,
+            verb,
+            file: entry.record.file(),
+            path: before,
+            other: renamed,
+            detail,
+        })
+    }
+
+    /// Returns the path of the file of a record before the record.
+    fn path_of(&mut self, record: &Record<'_>) -> Option<Vec<u8>> {
+        let named = match *record {
+            Record::Create { parent, name, .. }
+            | Record::Link { parent, name, .. }
+            | Record::Remove { parent, name, .. }
+            | Record::Generated { parent, name, .. } => Some((parent, name)),
+            Record::Rename { from, name, .. } => Some((from, name)),
+            _ => None,
+        };
+        if let Some((parent, name)) = named.filter(|(_, name)| !name.is_empty()) {
+            return Some(self.paths.path(&self.directories, parent, name));
+        }
+        let file = record.file()?;
+        match self.names.get(&file) {
+            Some((parent, name)) => Some(self.paths.path(&self.directories, *parent, name)),
+            None => Some(self.paths.of_unnamed(&self.directories, file)),
+        }
+    }
+
+    /// Notes the name of a file.
+    fn note(&mut self, record: &Record<'_>) {
+        let (file, parent, name) = match *record {
+            Record::Create { parent, name, file, .. }
+            | Record::Link { parent, name, file, .. }
+            | Record::Generated { parent, name, file, .. } => (file, parent, name),
+            Record::Rename { to, new_name, moved, .. } => (moved, to, new_name),
+            Record::Remove { file, links: 0, .. } => {
+                self.names.remove(&file);
+                return;
+            }
+            _ => return,
+        };
+        if !name.is_empty() {
+            self.names.insert(file, (parent, name.into()));
+        }
+    }
+}
+
+fn describe(record: &Record<'_>) -> (&'static str, Detail) {
+    match *record {
+        Record::Open { mode, .. } => ("open", Detail::Mode(mode)),
+        Record::Close { read, written, .. } => ("close", Detail::Transfer { read, written }),
+        Record::Create { kind, mode, target, .. } => {
+            ("create", Detail::Created { kind, mode, target: target.into() })
+        }
+        Record::Link { .. } => ("link", Detail::None),
+        Record::Remove { links, .. } => ("remove", Detail::Links(links)),
+        Record::Rename { exchange: true, .. } => ("rename", Detail::Exchange),
+        Record::Rename { .. } => ("rename", Detail::None),
+        Record::Write { written, .. } => {
+            ("write", Detail::Transfer { read: Transferred::default(), written })
+        }
+        Record::Truncate { size, .. } => ("truncate", Detail::Size(size)),
+        Record::SetAttr { mask, .. } => ("attributes", Detail::Attributes(mask.names().collect())),
+        Record::Xattr { name, removed: false, .. } => ("xattr", Detail::Attribute(name.into())),
+        Record::Xattr { name, .. } => ("xattr-remove", Detail::Attribute(name.into())),
+        Record::Used { version, .. } => ("used", Detail::Version(version)),
+        Record::Generated { version, .. } => ("generated", Detail::Version(version)),
+        Record::Mark(Mark::Mount { .. }) => ("mount", Detail::None),
+        Record::Mark(Mark::Unmount) => ("unmount", Detail::None),
+        Record::Mark(Mark::Crash) => ("crash", Detail::None),
+        Record::Mark(Mark::Lost(count)) => ("lost", Detail::Count(count)),
+        Record::Mark(Mark::Upgrade) => ("upgrade", Detail::None),
+        Record::Actor { .. } | Record::Unknown { .. } => ("unknown", Detail::None),
+    }
+}
+
+impl Event {
+    fn print(&self, log: &Log, clock: &mut Clock, out: &mut Output) -> Outcome {
+        let time = self.time.map_or_else(|| "-".to_owned(), |time| seconds(clock, time));
+        write!(out, "{:>8} {time:<19} ", self.sequence)?;
+        match &self.actor {
+            Some(actor) => {
+                let user =
+                    log.volume.owners().user(actor.uid).map_or_else(|| actor.uid.to_string(), printable);
+                let program = format!("{}[{}]", printable(actor.comm()), actor.pid);
+                write!(out, "{user:<8} {program:<18} ")?;
+            }
+            None => write!(out, "{:<8} {:<18} ", "-", "-")?,
+        }
+        write!(out, "{}", self.verb)?;
+        if let Some(path) = &self.path {
+            write!(out, "{:pad$} ", "", pad = 10usize.saturating_sub(self.verb.len()))?;
+            out.write_name(path)?;
+        }
+        if let Some(other) = &self.other {
+            out.write_all(if matches!(self.detail, Detail::Exchange) { b" <-> " } else { b" -> " })?;
+            out.write_name(other)?;
+        }
+        self.print_detail(out)?;
+        Ok(writeln!(out)?)
+    }
+
+    fn print_detail(&self, out: &mut Output) -> Outcome {
+        let range = |done: &Transferred| format!("{} bytes in {}-{}", done.bytes, done.start, done.end);
+        match &self.detail {
+            Detail::None | Detail::Exchange => {}
+            Detail::Mode(mode) => write!(out, " ({})", mode_word(*mode))?,
+            Detail::Transfer { read, written } => {
+                if read.bytes > 0 {
+                    write!(out, " (read {})", range(read))?;
+                }
+                if written.bytes > 0 {
+                    write!(out, " (wrote {})", range(written))?;
+                }
+            }
+            Detail::Created { target, .. } if !target.is_empty() => {
+                out.write_all(b" -> ")?;
+                out.write_name(target)?;
+            }
+            Detail::Created { kind: FileKind::Regular, .. } => {}
+            Detail::Created { kind, .. } => write!(out, " ({})", kind_word(*kind))?,
+            Detail::Links(0) => {}
+            Detail::Links(links) => write!(out, " ({links} other names)")?,
+            Detail::Size(size) => write!(out, " (to {size} bytes)")?,
+            Detail::Attributes(names) => write!(out, " ({})", names.join(", "))?,
+            Detail::Attribute(name) => {
+                out.write_all(b" ")?;
+                out.write_name(name)?;
+            }
+            Detail::Count(count) => write!(out, " ({count} records)")?,
+            Detail::Version(version) => write!(out, " (version {version})")?,
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Line {
+        let mut line = Line::new("provenance").field("sequence", self.sequence).field("event", self.verb);
+        line = match self.time {
+            Some(time) => line.time("time", timestamp(time)),
+            None => line.field("time", None::<&str>),
+        };
+        if let Some(actor) = &self.actor {
+            line = process(line, actor);
+        }
+        if let Some(path) = &self.path {
+            line = line.bytes("path", path);
+        }
+        if let Some(other) = &self.other {
+            line = line.bytes("new_path", other);
+        }
+        if let Some(file) = self.file {
+            line = line.field("ino", file.ino.0).field("generation", file.generation.0);
+        }
+        self.json_detail(line)
+    }
+
+    fn json_detail(&self, line: Line) -> Line {
+        let transfer = |line: Line, key: &str, done: &Transferred| {
+            let line = line.field(key, done.bytes).field(&format!("{key}_start"), done.start);
+            line.field(&format!("{key}_end"), done.end)
+        };
+        match &self.detail {
+            Detail::None => line,
+            Detail::Exchange => line.field("exchange", true),
+            Detail::Mode(mode) => line.field("read", mode.read).field("write", mode.write),
+            Detail::Transfer { read, written } => match self.verb {
+                "close" => transfer(transfer(line, "bytes_read", read), "bytes_written", written),
+                _ => transfer(line, "bytes_written", written),
+            },
+            Detail::Created { kind, mode, target } => {
+                let line = line.field("type", kind_word(*kind)).field("mode", format_args!("{mode:04o}"));
+                if target.is_empty() { line } else { line.bytes("target", target) }
+            }
+            Detail::Links(links) => line.field("nlink", links),
+            Detail::Size(size) => line.field("size", size),
+            Detail::Attributes(names) => line.field("attributes", names),
+            Detail::Attribute(name) => line.bytes("name", name),
+            Detail::Count(count) => line.field("records", count),
+            Detail::Version(version) => line.field("version", version),
+        }
+    }
+}
+
+/// Adds a process.
+pub fn process(line: Line, actor: &Actor) -> Line {
+    let line = line.field("pid", actor.pid).field("process_start", actor.start);
+    line.field("uid", actor.uid).field("gid", actor.gid).bytes("program", actor.comm())
+}
+
+/// Returns a time without the fraction of a second.
+pub fn seconds(clock: &mut Clock, micros: i64) -> String {
+    let mut text = clock.text(&TimeStyle::FullIso, timestamp(micros));
+    if let Some(point) = text.find('.') {
+        text.truncate(point);
+    }
+    text
+}
+
+fn mode_word(mode: OpenMode) -> &'static str {
+    match (mode.read, mode.write) {
+        (true, true) => "read, write",
+        (false, true) => "write",
+        _ => "read",
+    }
+}

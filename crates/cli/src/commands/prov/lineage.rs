@@ -1,0 +1,216 @@
+//! The sources or the products of a file, as a tree.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+
+use obento::provenance::{FileId, Graph, Version};
+use obento::{FileKind, FileSelector, Mode, Symlinks};
+
+use super::Args;
+use super::history::{process, seconds};
+use super::log::Log;
+use super::paths::Paths;
+use super::select::timestamp;
+use crate::context::Context;
+use crate::format::colors::{ColorTarget, Colors, Painter};
+use crate::format::time::Clock;
+use crate::json::Line;
+use crate::output::{Outcome, Output, go_on};
+use crate::report::{Report, printable};
+
+/// The direction of a tree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Back,
+    Forward,
+}
+
+/// Prints the lineage of the file `path`.
+pub fn run(args: &Args, path: &OsStr, log: &Log, clock: Clock, context: &Context) -> Outcome {
+    let graph = log.graph(context)?;
+    let mut paths = Paths::new(&log.volume);
+    let file = find(path.as_bytes(), &graph, &mut paths, log)?;
+    let painter = context.colors().then(|| Painter::new(Colors::from_env()));
+    let mut drawer = Drawer {
+        graph: &graph,
+        paths,
+        log,
+        clock,
+        painter,
+        out: Output::stdout(),
+        direction: if args.forward { Direction::Forward } else { Direction::Back },
+        is_ascii: args.ascii,
+        is_json: context.json(),
+        depth: 0,
+        programs: HashSet::new(),
+    };
+    drawer.draw(graph.newest(file))?;
+    drawer.out.finish()
+}
+
+/// Returns the file at `path` in the volume, or the last file with this path in the log.
+fn find(path: &[u8], graph: &Graph, paths: &mut Paths, log: &Log) -> Result<FileId, Report> {
+    let place = FileSelector::Path(path.to_vec());
+    if let Ok(attr) = log.volume.resolve(&place, Symlinks::Follow).and_then(|node| node.attr()) {
+        return Ok(FileId { ino: attr.ino, generation: attr.generation });
+    }
+    let absolute = [b"/", path.strip_prefix(b"/").unwrap_or(path)].concat();
+    let mut removed = None;
+    for file in graph.files() {
+        let end = graph.removed(file).map_or(0, |removal| removal.sequence);
+        if paths.of_file(graph, file) == absolute && removed.is_none_or(|(known, _)| known < end) {
+            removed = Some((end, file));
+        }
+    }
+    removed.map(|(_, file)| file).ok_or_else(|| {
+        let shown = [log.shown(), b":", path].concat();
+        Report::on(
+            "cannot show the lineage of",
+            shown,
+            "neither the volume nor its history has a file with this path",
+        )
+    })
+}
+
+struct Drawer<'a> {
+    graph: &'a Graph,
+    paths: Paths,
+    log: &'a Log,
+    clock: Clock,
+    painter: Option<Painter>,
+    out: Output,
+    direction: Direction,
+    is_ascii: bool,
+    is_json: bool,
+    /// The greatest number of steps from the file.
+    depth: usize,
+    programs: HashSet<Vec<u8>>,
+}
+
+/// A version whose neighbours are being drawn.
+struct Level {
+    version: Version,
+    /// The remaining neighbours, in reverse order.
+    rest: Vec<Version>,
+    /// Length of the prefix of their lines.
+    lead: usize,
+}
+
+impl Drawer<'_> {
+    fn draw(&mut self, top: Version) -> Outcome {
+        let mut drawn = HashSet::from([top]);
+        self.line("", top, None, 0, false)?;
+        let (mut lead, mut levels) = (String::new(), vec![self.level(top, 0)]);
+        while let Some(level) = levels.last_mut() {
+            go_on()?;
+            lead.truncate(level.lead);
+            let Some(version) = level.rest.pop() else {
+                levels.pop();
+                continue;
+            };
+            let (stem, below) = strokes(self.is_ascii, level.rest.is_empty());
+            let (of, is_repeated) = (level.version, !drawn.insert(version));
+            let depth = levels.len();
+            self.depth = self.depth.max(depth);
+            self.line(&format!("{lead}{stem}"), version, Some(of), depth, is_repeated)?;
+            if !is_repeated {
+                lead.push_str(below);
+                levels.push(self.level(version, lead.len()));
+            }
+        }
+        self.summary(drawn.len())
+    }
+
+    fn level(&self, version: Version, lead: usize) -> Level {
+        let mut rest = match self.direction {
+            Direction::Back => self.graph.sources(version),
+            Direction::Forward => self.graph.products(version),
+        };
+        rest.reverse();
+        Level { version, rest, lead }
+    }
+
+    fn line(
+        &mut self,
+        lead: &str,
+        version: Version,
+        of: Option<Version>,
+        depth: usize,
+        is_repeated: bool,
+    ) -> Outcome {
+        let path = self.paths.of_file(self.graph, version.file);
+        if self.is_json {
+            return self.json(version, of, depth, &path);
+        }
+        let mut text = lead.as_bytes().to_vec();
+        let shown = self.out.shown(&path).into_owned();
+        let look = ColorTarget::File { kind: FileKind::Regular, mode: Mode::new(0o644), nlink: 1 };
+        let look = if self.graph.removed(version.file).is_some() { ColorTarget::Missing } else { look };
+        match &mut self.painter {
+            Some(painter) => painter.paint(&mut text, &path, look, &shown),
+            None => text.extend_from_slice(&shown),
+        }
+        if self.graph.removed(version.file).is_some() {
+            text.extend_from_slice(b" (removed)");
+        }
+        text.extend_from_slice(self.origin(version).as_bytes());
+        text.extend_from_slice(if is_repeated { b" (shown above)\n" } else { b"\n" });
+        Ok(self.out.write_all(&text)?)
+    }
+
+    /// Returns by which program, by whom and when a version was written.
+    fn origin(&mut self, version: Version) -> String {
+        let Some(edge) = self.graph.generation(version) else { return "  older than the log".into() };
+        self.programs.insert(edge.actor.comm().to_vec());
+        let user = self.log.volume.owners().user(edge.actor.uid);
+        let user = user.map_or_else(|| edge.actor.uid.to_string(), printable);
+        let program = printable(edge.actor.comm());
+        let time = match edge.time {
+            0 => String::new(),
+            time => format!(", {}", seconds(&mut self.clock, time)),
+        };
+        format!("  version {} by {program}[{}] of {user}{time}", version.number, edge.actor.pid)
+    }
+
+    fn json(&mut self, version: Version, of: Option<Version>, depth: usize, path: &[u8]) -> Outcome {
+        let line = Line::new("lineage").bytes("path", path).field("depth", depth);
+        let line = line.field("id", id(version)).field("of", of.map(id));
+        let line = line.field("ino", version.file.ino.0).field("generation", version.file.generation.0);
+        let line = line
+            .field("version", version.number)
+            .field("removed", self.graph.removed(version.file).is_some());
+        let line = match self.graph.generation(version) {
+            Some(edge) if edge.time != 0 => process(line, &edge.actor).time("time", timestamp(edge.time)),
+            Some(edge) => process(line, &edge.actor),
+            None => line,
+        };
+        Ok(line.field("certainty", of.map(|_| "possible")).write(&mut self.out)?)
+    }
+
+    fn summary(&mut self, files: usize) -> Outcome {
+        if self.is_json {
+            return Ok(());
+        }
+        let plural = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        let (versions, steps) = (plural(files, "version"), plural(self.depth, "step"));
+        let programs = plural(self.programs.len(), "program");
+        Ok(writeln!(self.out, "\n{versions}, {steps}, {programs}; each edge is possible, not certain")?)
+    }
+}
+
+/// Returns the name of a version in JSON and in exports: inode number, generation and version.
+pub fn id(version: Version) -> String {
+    format!("{}.{}.{}", version.file.ino, version.file.generation.0, version.number)
+}
+
+/// Returns the prefix of a line, and that of the lines below it.
+fn strokes(is_ascii: bool, is_last: bool) -> (&'static str, &'static str) {
+    match (is_ascii, is_last) {
+        (true, false) => ("|-- ", "|   "),
+        (true, true) => ("`-- ", "    "),
+        (false, false) => ("├── ", "│\u{a0}\u{a0} "),
+        (false, true) => ("└── ", "    "),
+    }
+}

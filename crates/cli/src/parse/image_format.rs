@@ -1,0 +1,95 @@
+//! The formats of new disk images, by name and by extension.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use obento::{ConvertFormat, Qcow2Version, Stream};
+
+/// The help for an extension that names no format.
+pub const NAME_THE_FORMAT: &str =
+    "name the format: --format raw, qcow2, vhd, vmdk, vdi, android-sparse, gz, xz or zst";
+
+/// A format by name.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImageFormat {
+    /// The bytes of the disk
+    #[value(aliases = ["img"])]
+    Raw,
+    /// QEMU copy-on-write, version 3 or 2
+    Qcow2,
+    /// Fixed VHD in whole MiB, as Azure requires
+    #[value(aliases = ["vpc"])]
+    Vhd,
+    /// VMware, stream-optimised
+    Vmdk,
+    /// VirtualBox, dynamic
+    Vdi,
+    /// Android sparse image, as img2simg writes
+    #[value(aliases = ["simg"])]
+    AndroidSparse,
+    /// Raw in gzip
+    #[value(name = "gz", aliases = ["gzip"])]
+    Gzip,
+    /// Raw in xz
+    Xz,
+    /// Raw in zstd, seekable
+    #[value(name = "zst", aliases = ["zstd"])]
+    Zstd,
+}
+
+/// Extensions and their formats.
+const EXTENSIONS: &[(&str, ImageFormat)] = &[
+    ("img", ImageFormat::Raw),
+    ("raw", ImageFormat::Raw),
+    ("bin", ImageFormat::Raw),
+    ("dd", ImageFormat::Raw),
+    ("iso", ImageFormat::Raw),
+    ("qcow2", ImageFormat::Qcow2),
+    ("vhd", ImageFormat::Vhd),
+    ("vmdk", ImageFormat::Vmdk),
+    ("vdi", ImageFormat::Vdi),
+    ("simg", ImageFormat::AndroidSparse),
+    ("gz", ImageFormat::Gzip),
+    ("xz", ImageFormat::Xz),
+    ("zst", ImageFormat::Zstd),
+];
+
+impl ImageFormat {
+    /// Returns the format that the extension of `path` names.
+    pub fn of_name(path: &Path) -> Option<Self> {
+        let format = Self::of_extension(path)?;
+        // A compressed image is a raw disk: `disk.qcow2.gz` would promise something else.
+        let inner = path.file_stem().map(Path::new).and_then(Self::of_name);
+        (!format.is_packed() || matches!(inner, None | Some(Self::Raw))).then_some(format)
+    }
+
+    /// Returns the format of a new image that is raw unless its extension names another format, or `None` if the
+    /// extensions contradict each other.
+    pub fn of_name_or_raw(path: &Path) -> Option<Self> {
+        Self::of_name(path).or_else(|| Self::of_extension(path).is_none().then_some(Self::Raw))
+    }
+
+    fn of_extension(path: &Path) -> Option<Self> {
+        let last = path.extension().map(OsStr::to_ascii_lowercase)?;
+        EXTENSIONS.iter().find(|(known, _)| last == *known).map(|(_, format)| *format)
+    }
+
+    fn is_packed(self) -> bool {
+        matches!(self, Self::Gzip | Self::Xz | Self::Zstd)
+    }
+
+    /// Returns the format with the properties of a qcow2 image.
+    pub fn with(self, version: Qcow2Version, is_compressed: bool) -> ConvertFormat {
+        match self {
+            Self::Raw => ConvertFormat::Raw,
+            Self::Qcow2 => ConvertFormat::Qcow2 { version, is_compressed },
+            Self::Vhd => ConvertFormat::Vhd,
+            Self::Vmdk => ConvertFormat::Vmdk,
+            Self::Vdi => ConvertFormat::Vdi,
+            Self::AndroidSparse => ConvertFormat::AndroidSparse,
+            Self::Gzip => ConvertFormat::Packed(Stream::Gzip),
+            Self::Xz => ConvertFormat::Packed(Stream::Xz),
+            Self::Zstd => ConvertFormat::Packed(Stream::Zstd),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Options that change while a volume is mounted, and the users of its image.
+
+use std::fs;
+use std::path::Path;
+
+use obento_testkit::oracle::{program, run};
+use obento_testkit::{Oracle, require};
+
+use crate::support::{Disk, obento, text, umount};
+
+/// The flags of the mount point, as the kernel shows them.
+fn flags(disk: &Disk) -> String {
+    obento_fuse::find_mount(&disk.at().canonicalize().unwrap()).unwrap().flags
+}
+
+fn has(disk: &Disk, flag: &str) -> bool {
+    flags(disk).split(',').any(|found| found == flag)
+}
+
+#[test]
+fn a_mount_becomes_read_only_and_writable_again() {
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    let Some(disk) = Disk::mounted("rw,nosuid,nodev") else { return };
+    fs::write(disk.path("f"), "before").unwrap();
+    let open = fs::File::create(disk.path("open")).unwrap();
+    let refused = disk.obento(&["mount", "-o", "remount,ro", "disk.img", "mnt"]);
+    assert!(text(&refused.stderr).contains("files are open for writing"), "{refused:?}");
+    drop(open);
+    disk.quietly(&["mount", "-o", "remount,ro", "disk.img", "mnt"]);
+    assert_eq!(fs::write(disk.path("g"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert!(has(&disk, "nosuid") && has(&disk, "nodev"), "{}", flags(&disk));
+    disk.quietly(&["mount", "-o", "remount,rw,suid", "disk.img", "mnt"]);
+    fs::write(disk.path("g"), "after").unwrap();
+    assert!(!has(&disk, "nosuid") && has(&disk, "nodev"), "{}", flags(&disk));
+    disk.umount();
+    disk.mount("ro");
+    assert_eq!(
+        fs::read_to_string(disk.path("f")).unwrap() + &fs::read_to_string(disk.path("g")).unwrap(),
+        "beforeafter"
+    );
+    let refused = disk.obento(&["mount", "-o", "remount,rw", "disk.img", "mnt"]);
+    assert!(text(&refused.stderr).contains("opened the image read-only"), "{refused:?}");
+    assert_eq!(fs::write(disk.path("g"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    disk.umount();
+}
+
+#[test]
+fn a_mount_stops_updating_access_times() {
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    let Some(disk) = Disk::mounted("strictatime") else { return };
+    fs::write(disk.path("f"), "x").unwrap();
+    let read_after_years = || {
+        run(program("touch").args(["-a", "-d", "2001-02-03"]).arg(disk.path("f"))).unwrap();
+        // Reads from the cache of the kernel update nothing.
+        run(program("sh").args(["-c", "sync; echo 3 > /proc/sys/vm/drop_caches"])).unwrap();
+        fs::read(disk.path("f")).unwrap();
+        run(program("sh").args(["-c", "echo 3 > /proc/sys/vm/drop_caches"])).unwrap();
+        let shown = run(program("stat").args(["-c", "%x"]).arg(disk.path("f"))).unwrap();
+        !text(&shown.stdout).starts_with("2001")
+    };
+    assert!(read_after_years());
+    disk.quietly(&["mount", "-o", "remount,noatime", "disk.img", "mnt"]);
+    assert!(!read_after_years());
+    disk.quietly(&["mount", "-o", "remount,strictatime", "disk.img", "mnt"]);
+    assert!(read_after_years());
+    let refused = disk.obento(&["mount", "-o", "remount,relatime", "disk.img", "mnt"]);
+    assert!(text(&refused.stderr).contains("unmount and mount again"), "{refused:?}");
+    disk.umount();
+}
+
+#[test]
+fn an_empty_subtype_is_refused() {
+    let Some(disk) = Disk::new(&[]) else { return };
+    let refused = disk.obento(&["mount", "-o", "subtype=", "disk.img", "mnt"]);
+    assert!(text(&refused.stderr).contains("start the image as a program"), "{refused:?}");
+}
+
+#[test]
+fn an_image_is_mounted_for_reading_by_several_servers() {
+    let Some(disk) = Disk::mounted("rw") else { return };
+    fs::write(disk.path("f"), "shared").unwrap();
+    disk.umount();
+    fs::create_dir(disk.folder().join("other")).unwrap();
+    disk.mount("ro");
+    obento(disk.folder(), &["mount", "-o", "ro", "disk.img", "other"]);
+    for folder in ["mnt", "other"] {
+        assert_eq!(fs::read_to_string(disk.folder().join(folder).join("f")).unwrap(), "shared");
+    }
+    obento(disk.folder(), &["umount", "other"]);
+    disk.umount();
+}
+
+#[test]
+fn a_device_that_obento_has_mounted_is_in_use_by_its_server() {
+    let Some(disk) = Disk::new(&[]) else { return };
+    if !require(&[Oracle::LoopMount, Oracle::Program("losetup")]) {
+        return;
+    }
+    let attached = run(program("losetup").args(["--find", "--show"]).arg(disk.image())).unwrap();
+    let device = text(&attached.stdout).trim().to_owned();
+    obento(disk.folder(), &["mount", &device, "mnt"]);
+    let refused = disk.obento(&["touch", &format!("{device}:/f")]);
+    umount(disk.folder());
+    run(program("losetup").args(["--detach", &device])).unwrap();
+    let said = text(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("(obento mount)") && !said.contains("kernel"),
+        "{said}"
+    );
+    assert!(Path::new(&device).exists());
+}
+
+/// Formats without links and holes.
+#[test]
+fn fat_and_exfat_refuse_holes_links_and_sizes_as_the_kernel_does() {
+    for kind in ["vfat", "exfat"] {
+        if !require(&[Oracle::Fuse, Oracle::Program("python3")]) {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("mnt")).unwrap();
+        obento(folder.path(), &["mkfs", "-t", kind, "disk.img", "64M"]);
+        obento(folder.path(), &["mount", "disk.img", "mnt"]);
+        let script = "import ctypes, errno, os, sys\n\
+            libc = ctypes.CDLL(None, use_errno=True)\n\
+            os.chdir(sys.argv[1])\n\
+            def fails(number, call):\n\
+            \x20   try: call()\n\
+            \x20   except OSError as error: assert error.errno == number, error\n\
+            \x20   else: assert False, 'no error'\n\
+            def fallocate(mode, offset, length):\n\
+            \x20   if libc.fallocate(f, mode, ctypes.c_long(offset), ctypes.c_long(length)) < 0:\n\
+            \x20       raise OSError(ctypes.get_errno(), '')\n\
+            f = os.open('f', os.O_RDWR | os.O_CREAT)\n\
+            for contents in [b'', b'x' * 10000]:\n\
+            \x20   os.write(f, contents)\n\
+            \x20   for mode in [3, 0x10, 0x11]: fails(errno.EOPNOTSUPP, lambda: fallocate(mode, 0, 4096))\n\
+            fallocate(0, 0, 20000)\n\
+            assert os.fstat(f).st_size == 20000\n\
+            fails(errno.EPERM, lambda: os.link('f', 'g'))\n\
+            fails(errno.EFBIG, lambda: os.ftruncate(f, 10**15))\n";
+        let ended = program("python3").args(["-c", script]).arg(folder.path().join("mnt")).output().unwrap();
+        umount(folder.path());
+        assert!(ended.status.success(), "{kind}: {}", text(&ended.stderr));
+    }
+}
+
+#[test]
+fn requests_arrive_through_rings_if_the_kernel_offers_them_and_nothing_forbids_them() {
+    let Some(disk) = Disk::new(&[]) else { return };
+    let offer = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").unwrap_or_default();
+    let has_rings = || {
+        let threads =
+            fs::read_dir(format!("/proc/{}/task", disk.server().as_raw_nonzero())).unwrap().flatten();
+        let names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
+        names.filter(|name| name.starts_with("fuse-ring-")).count() > 0
+    };
+    for (option, expected) in [("io_uring=auto", offer.trim() == "Y"), ("io_uring=off", false)] {
+        disk.mount(option);
+        fs::write(disk.path("f"), option).unwrap();
+        assert_eq!(has_rings(), expected, "{option} {offer}");
+        assert_eq!(fs::read_to_string(disk.path("f")).unwrap(), option);
+        disk.umount();
+    }
+    if offer.trim() == "Y" {
+        disk.mount("io_uring=on");
+        fs::write(disk.path("f"), "on").unwrap();
+        assert!(has_rings());
+        return disk.umount();
+    }
+    let refused = disk.obento(&["mount", "-o", "io_uring=on", "disk.img", "mnt"]);
+    assert!(text(&refused.stderr).contains("the kernel does not offer io_uring"), "{refused:?}");
+    assert!(!disk.is_mounted());
+}

@@ -1,0 +1,242 @@
+//! Mounts with `-o provenance`: what programs did is attributed to them, and the log is protected.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use obento_testkit::oracle::{program, python, run, shell};
+use obento_testkit::{Oracle, require};
+use serde_json::Value;
+
+use crate::support::{Disk, text};
+
+/// A build by real programs. Temporary files are on the mount too, so that the chain has no gap.
+const PIPELINE: &str = "\
+curl -s -o hello.c file://$PWD/../source.c
+mkdir tmp build
+tar -cf src.tar hello.c
+tar -xf src.tar -C build
+gcc -c build/hello.c -o hello.o
+ld -e start -o app hello.o
+strip app
+cp app dist";
+
+/// The derivations: the product and its version, the program, and the source and its version. Names that programs choose
+/// at random are replaced.
+const DERIVATIONS: &[&str] = &[
+    "src.tar 1 tar hello.c 1",
+    "build/hello.c 1 tar src.tar 1",
+    "tmp/*.s 2 cc1 build/hello.c 1",
+    "hello.o 1 as tmp/*.s 2",
+    "app 1 ld hello.o 1",
+    "app 2 strip app 1",
+    "st* 1 strip app 1",
+    "dist 1 cp app 2",
+];
+
+fn prov(disk: &Disk, args: &[&str]) -> String {
+    let output = disk.obento(&[&["prov", "disk.img"], args].concat());
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Returns `path` with the random parts replaced.
+fn plain(path: &str) -> String {
+    let path = path.strip_prefix('/').unwrap();
+    match path.rsplit_once('/') {
+        Some(("tmp", name)) => format!("tmp/*{}", name.rfind('.').map_or("", |dot| &name[dot..])),
+        None if path.starts_with("st") => "st*".into(),
+        _ => path.into(),
+    }
+}
+
+/// Runs [`PIPELINE`] on a mount. Returns `None` if a program is missing.
+fn built() -> Option<Disk> {
+    let programs = ["curl", "tar", "gcc", "ld", "strip", "cp"].map(Oracle::Program);
+    if !require(&programs) {
+        return None;
+    }
+    let disk = Disk::mounted("provenance")?;
+    fs::write(disk.folder().join("source.c"), "int start(void) { return 7; }\n").unwrap();
+    let script = format!("set -e; export TMPDIR=$PWD/tmp; {}", PIPELINE.replace('\n', "; "));
+    shell(&disk.at(), &script).unwrap();
+    disk.umount();
+    Some(disk)
+}
+
+#[test]
+fn a_build_by_real_programs_yields_exactly_its_derivations() {
+    let Some(disk) = built() else { return };
+    let graph: Value = serde_json::from_str(&prov(&disk, &["--export", "prov-json"])).unwrap();
+    let entity = |name: &Value| {
+        let entity = &graph["entity"][name.as_str().unwrap()];
+        format!("{} {}", plain(entity["prov:atLocation"].as_str().unwrap()), entity["obento:version"])
+    };
+    let edges = graph["wasDerivedFrom"].as_object().unwrap().values();
+    let found: BTreeSet<String> = edges
+        .map(|edge| {
+            let activity = &graph["activity"][edge["prov:activity"].as_str().unwrap()];
+            let program = activity["prov:label"].as_str().unwrap().to_owned();
+            format!(
+                "{} {program} {}",
+                entity(&edge["prov:generatedEntity"]),
+                entity(&edge["prov:usedEntity"])
+            )
+        })
+        .collect();
+    let expected: BTreeSet<String> = DERIVATIONS.iter().map(|&line| line.into()).collect();
+    assert_eq!(found, expected, "{}", prov(&disk, &[]));
+    assert_eq!(graph["wasDerivedFrom"].as_object().unwrap().len(), DERIVATIONS.len());
+    let tree = prov(&disk, &["--of", "/dist"]);
+    assert!(tree.contains("8 versions, 7 steps"), "{tree}");
+}
+
+/// Reads an export by the library that its format comes from, and prints counts.
+const READ_PROV: &str = "\
+import sys
+from prov.model import *
+document = ProvDocument.deserialize(sys.argv[1], format='json')
+kinds = [ProvEntity, ProvActivity, ProvAgent, ProvUsage, ProvGeneration, ProvDerivation, ProvInvalidation]
+print(*[len(list(document.get_records(kind))) for kind in kinds])
+";
+const READ_OPENLINEAGE: &str = "\
+import json, sys
+from openlineage.client.event_v2 import *
+runs, inputs, outputs = 0, 0, 0
+for line in open(sys.argv[1]):
+    fields = json.loads(line)
+    dataset = lambda kind, field: kind(namespace=field['namespace'], name=field['name'])
+    event = RunEvent(
+        eventType=RunState[fields['eventType']], eventTime=fields['eventTime'], run=Run(runId=fields['run']['runId']),
+        job=Job(**fields['job']), inputs=[dataset(InputDataset, field) for field in fields['inputs']],
+        outputs=[dataset(OutputDataset, field) for field in fields['outputs']], producer=fields['producer'])
+    runs, inputs, outputs = runs + 1, inputs + len(event.inputs), outputs + len(event.outputs)
+print(runs, inputs, outputs)
+";
+
+#[test]
+fn the_packages_of_python_read_the_exports_and_count_the_same() {
+    if !require(&["prov.model", "openlineage.client.event_v2"].map(Oracle::PythonModule)) {
+        return;
+    }
+    let Some(disk) = built() else { return };
+    let count = |format: &str, script: &str| {
+        let path = disk.folder().join(format);
+        fs::write(&path, prov(&disk, &["--export", format])).unwrap();
+        text(&run(python().args(["-c", script]).arg(&path)).unwrap().stdout)
+    };
+    let graph: Value = serde_json::from_str(&prov(&disk, &["--export", "prov-json"])).unwrap();
+    let sections =
+        ["entity", "activity", "agent", "used", "wasGeneratedBy", "wasDerivedFrom", "wasInvalidatedBy"];
+    let counts = sections.map(|section| graph[section].as_object().unwrap().len());
+    assert_eq!(counts[5], DERIVATIONS.len());
+    assert_eq!(count("prov-json", READ_PROV).trim(), counts.map(|count| count.to_string()).join(" "));
+    // Nine processes write: curl, tar twice, gcc, cc1, as, ld, strip and cp.
+    let events = count("openlineage", READ_OPENLINEAGE);
+    assert_eq!(events.trim(), format!("9 {} {}", counts[3], counts[4]));
+}
+
+#[test]
+fn records_have_the_process_and_the_bytes() {
+    let Some(disk) = Disk::mounted("provenance") else { return };
+    fs::write(disk.path("in"), vec![7; 300_000]).unwrap();
+    // Without its pages in the cache, the file is read through the server.
+    disk.umount();
+    disk.mount("provenance");
+    let mut child = Command::new("cp").arg(disk.path("in")).arg(disk.path("out")).spawn().unwrap();
+    let pid = child.id();
+    assert!(child.wait().unwrap().success());
+    disk.umount();
+    let events = prov(&disk, &["--by", &pid.to_string(), "--json"]);
+    let events: Vec<Value> = events.lines().rev().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: BTreeSet<_> = events
+        .iter()
+        .map(|event| (event["event"].as_str().unwrap(), event["path"].as_str().unwrap()))
+        .collect();
+    for expected in [
+        ("open", "/in"),
+        ("close", "/in"),
+        ("create", "/out"),
+        ("open", "/out"),
+        ("write", "/out"),
+        ("close", "/out"),
+    ] {
+        assert!(names.contains(&expected), "{expected:?} {events:?}");
+    }
+    let sum = |event: &str, key: &str| -> u64 {
+        let matching = events.iter().filter(|found| found["event"] == event);
+        matching.filter_map(|found| found[key].as_u64()).sum()
+    };
+    assert_eq!(sum("close", "bytes_read"), 300_000);
+    assert_eq!(sum("write", "bytes_written"), 300_000);
+    let is_own = |event: &Value| event["program"] == "cp" && event["process_start"].as_u64() > Some(0);
+    assert!(events.iter().all(is_own), "{events:?}");
+}
+
+/// While a program starts, the kernel reads it from the mount and locks the files of `/proc` that describe the process.
+#[test]
+fn programs_start_from_a_mount_whose_server_identifies_processes() {
+    if !require(&[Oracle::Program("bash"), Oracle::Program("timeout")]) {
+        return;
+    }
+    let Some(disk) = Disk::mounted("provenance") else { return };
+    shell(&disk.at(), "cp -L $(command -v bash) program").unwrap();
+    for _ in 0..3 {
+        // Without its pages in the cache, the program is read through the server.
+        disk.umount();
+        disk.mount("provenance");
+        let mut start = program("timeout");
+        let output = start.args(["-s", "KILL", "60"]).arg(disk.path("program")).args(["-c", "echo runs"]);
+        assert_eq!(text(&output.output().unwrap().stdout), "runs\n");
+    }
+    disk.umount();
+    assert!(prov(&disk, &["--json"]).contains("\"/program\""));
+}
+
+#[test]
+fn the_log_of_a_mount_is_hidden_and_cannot_be_changed() {
+    let Some(disk) = Disk::mounted("provenance") else { return };
+    let log = disk.path(".obento-prov");
+    assert!(!log.exists());
+    assert!(fs::create_dir(&log).is_err() && fs::remove_dir(&log).is_err());
+    let names: Vec<_> = fs::read_dir(disk.at()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["lost+found"]);
+    disk.umount();
+    disk.mount("show_provenance");
+    let segment = fs::read_dir(&log).unwrap().next().unwrap().unwrap().path();
+    assert!(fs::read(&segment).unwrap().len() >= 4096);
+    for refused in [
+        fs::remove_file(&segment),
+        fs::write(&segment, "x"),
+        fs::write(log.join("new"), "x"),
+        fs::rename(&log, disk.path("moved")),
+        fs::OpenOptions::new().write(true).open(&segment).and_then(|file| file.set_len(0)),
+    ] {
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(rustix::io::Errno::PERM.raw_os_error()));
+    }
+    disk.umount();
+    assert!(!prov(&disk, &[]).is_empty());
+}
+
+#[test]
+fn an_upgrade_is_refused_with_the_reason() {
+    let Some(disk) = Disk::mounted("provenance,io_uring=off") else { return };
+    let output = disk.obento(&["mount", "--upgrade", "mnt", "--dry-run"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("the history of the volume is recorded"), "{output:?}");
+    disk.umount();
+}
+
+#[test]
+fn a_killed_server_leaves_a_mark_and_all_synced_changes() {
+    let Some(disk) = Disk::mounted("provenance") else { return };
+    run(program("sh").args(["-c", "echo a > kept; sync kept"]).current_dir(disk.at())).unwrap();
+    disk.kill();
+    disk.mount_after_kill_with("provenance");
+    disk.umount();
+    let events = prov(&disk, &["--json"]);
+    let events: Vec<Value> = events.lines().rev().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let find = |event: &str| events.iter().position(|found| found["event"] == event).unwrap();
+    assert!(find("write") < find("crash"));
+    assert_eq!(events[find("write")]["path"], "/kept");
+}

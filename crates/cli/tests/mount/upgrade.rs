@@ -1,0 +1,408 @@
+//! A mount whose server is replaced while programs use it: nothing is interrupted, and a replacement that fails at any
+//! message leaves the old server serving.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use obento_fuse::find_mount;
+use obento_fuse::handover::{Connection, ConnectionError, Hello, Kind, Message, VERSION};
+use obento_testkit::oracle::{program, run};
+use obento_testkit::{Oracle, require};
+
+use crate::support::{Disk, obento, text, umount, wait_until};
+
+/// The number of replacements; `cargo xtask upgrade` makes more.
+fn upgrades() -> usize {
+    std::env::var("OBENTO_UPGRADES").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
+}
+
+#[track_caller]
+fn upgrade(disk: &Disk) {
+    disk.quietly(&["mount", "--upgrade", "mnt"]);
+}
+
+fn connect(disk: &Disk) -> Connection {
+    let mount = find_mount(&disk.at().canonicalize().unwrap()).unwrap();
+    Connection::to_server(&mount).unwrap()
+}
+
+fn hello() -> Vec<u8> {
+    Hello { build: "test".into(), is_trial: false }.encode()
+}
+
+/// Checks that the mount works, and is written to by one server.
+#[track_caller]
+fn works(disk: &Disk) {
+    let file = disk.path("works");
+    fs::write(&file, "yes").unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"yes");
+    fs::remove_file(&file).unwrap();
+}
+
+/// Appends to a file, renames it to and fro, and creates and removes a directory, until `is_over`. Returns the contents
+/// that the file must have.
+fn load(folder: &Path, is_over: &AtomicBool) -> Vec<u8> {
+    fs::create_dir(folder).unwrap();
+    let (one, other) = (folder.join("one"), folder.join("other"));
+    let mut file = OpenOptions::new().append(true).create_new(true).open(&one).unwrap();
+    let mut expected = Vec::new();
+    let mut round = 0_usize;
+    while !is_over.load(Ordering::Relaxed) || round.is_multiple_of(2) {
+        let bytes = vec![round as u8; 1 + round * 37 % 9000];
+        file.write_all(&bytes).unwrap();
+        expected.extend(bytes);
+        let (from, to) = if round.is_multiple_of(2) { (&one, &other) } else { (&other, &one) };
+        fs::rename(from, to).unwrap();
+        let dir = folder.join(format!("dir{round}"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("f"), format!("{round}")).unwrap();
+        assert_eq!(fs::read_to_string(dir.join("f")).unwrap(), format!("{round}"));
+        fs::remove_dir_all(&dir).unwrap();
+        if round.is_multiple_of(7) {
+            file.sync_all().unwrap();
+        }
+        // Stays small enough for the volume.
+        if expected.len() > 8 << 20 {
+            file.set_len(0).unwrap();
+            expected.clear();
+        }
+        round += 1;
+    }
+    expected
+}
+
+/// A program that writes through a shared mapping of a file.
+const MAPPING: &str = "import mmap, os, sys
+f = open(sys.argv[1], 'w+b'); f.truncate(1 << 16)
+m = mmap.mmap(f.fileno(), 1 << 16)
+print('ready', flush=True)
+n = 0
+while not os.path.exists(sys.argv[2]):
+    n += 1
+    at = n * 4097 % (1 << 16)
+    m[at] = n % 251
+    assert m[at] == n % 251
+    if n % 1000 == 0: m.flush()
+m.flush()
+open(sys.argv[1] + '.seen', 'wb').write(m[:])
+";
+
+fn mapping(disk: &Disk) -> std::process::Child {
+    let (file, end) = (disk.path("mapped"), disk.folder().join("end"));
+    let mut child =
+        program("python3").arg("-c").arg(MAPPING).arg(file).arg(end).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = [0; 5];
+    child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    child
+}
+
+#[test]
+fn open_files_mappings_and_a_nameless_file_survive_twenty_replacements_under_load() {
+    let needed = [Oracle::Program("python3")];
+    let Some(disk) = Some(()).filter(|()| require(&needed)).and_then(|()| Disk::mounted("io_uring=off"))
+    else {
+        return;
+    };
+    let mut nameless =
+        File::options().read(true).write(true).create_new(true).open(disk.path("gone")).unwrap();
+    nameless.write_all(b"begin").unwrap();
+    fs::remove_file(disk.path("gone")).unwrap();
+    fs::create_dir(disk.path("cwd")).unwrap();
+    let mut sleeper = Command::new("sleep").arg("1000").current_dir(disk.path("cwd")).spawn().unwrap();
+    fs::remove_dir(disk.path("cwd")).unwrap();
+    let mut mapped = mapping(&disk);
+    let is_over = AtomicBool::new(false);
+    let mut server = serving(disk.folder());
+    let expected: Vec<_> = std::thread::scope(|threads| {
+        let start = |number| {
+            let (folder, is_over) = (disk.path(&format!("load{number}")), &is_over);
+            threads.spawn(move || load(&folder, is_over))
+        };
+        let loads: Vec<_> = (0..2).map(start).collect();
+        let end = End(&is_over);
+        for round in 0..upgrades() {
+            upgrade(&disk);
+            nameless.write_all(format!("{round},").as_bytes()).unwrap();
+            let before = std::mem::replace(&mut server, serving(disk.folder()));
+            assert_ne!(before, server, "another process serves");
+        }
+        drop(end);
+        loads.into_iter().map(|load| load.join().unwrap()).collect()
+    });
+    fs::write(disk.folder().join("end"), "").unwrap();
+    assert!(mapped.wait().unwrap().success());
+    let seen = [disk.path("mapped"), disk.path("mapped.seen")].map(|path| fs::read(path).unwrap());
+    assert!(seen[0] == seen[1]);
+    let mut contents = String::new();
+    nameless.seek(SeekFrom::Start(0)).unwrap();
+    nameless.read_to_string(&mut contents).unwrap();
+    let rounds: String = (0..upgrades()).map(|round| format!("{round},")).collect();
+    assert_eq!(contents, format!("begin{rounds}"));
+    assert_eq!(nameless.metadata().unwrap().nlink(), 0);
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    drop(nameless);
+    let status = text(&disk.obento(&["mount", "--status", "mnt"]).stdout);
+    assert!(status.contains(&format!("replacements: {}", upgrades())), "{status}");
+    disk.umount();
+    disk.fsck();
+    disk.mount("ro");
+    for (number, expected) in expected.iter().enumerate() {
+        let (one, other) = ["one", "other"].map(|name| disk.path(&format!("load{number}/{name}"))).into();
+        let found = fs::read(if one.exists() { one } else { other }).unwrap();
+        assert!(found == *expected, "{} {}", found.len(), expected.len());
+    }
+    assert!(fs::read(disk.path("mapped")).unwrap() == seen[0]);
+    disk.umount();
+}
+
+/// Ends the loads, also when the test fails: they would run forever.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns the process that serves `mnt` in `folder`. The one before may not have left the list of processes yet.
+fn serving(folder: &Path) -> String {
+    let status = obento(folder, &["mount", "--status", "mnt", "--json"]);
+    let (_, pid) = status.split_once("\"pid\":").unwrap();
+    pid.split(',').next().unwrap().to_owned()
+}
+
+/// The steps of a new server, of which a test performs the first ones.
+fn steps(connection: &Connection, count: usize) -> Result<Option<Message>, ConnectionError> {
+    let mut state = None;
+    let steps: [&mut dyn FnMut() -> Result<(), ConnectionError>; 6] = [
+        &mut || connection.send(Kind::Hello, &hello(), &[]),
+        &mut || connection.expect(Kind::Offer).map(drop),
+        &mut || connection.send(Kind::Ready, &[], &[]),
+        &mut || connection.expect(Kind::State).map(|message| state = Some(message)),
+        &mut || connection.send(Kind::Taken, &[], &[]),
+        &mut || connection.expect(Kind::Go).map(drop),
+    ];
+    steps.into_iter().take(count).try_for_each(|step| step())?;
+    Ok(state)
+}
+
+#[test]
+fn a_new_server_that_ends_after_any_message_leaves_the_mount_to_the_old_one() {
+    let Some(disk) = Disk::mounted("io_uring=off") else { return };
+    let open = File::options().read(true).write(true).create_new(true).open(disk.path("open")).unwrap();
+    fs::remove_file(disk.path("open")).unwrap();
+    let server = disk.server();
+    for count in 0..=6 {
+        let connection = connect(&disk);
+        let state = steps(&connection, count).unwrap();
+        assert_eq!(state.is_some(), count >= 4, "{count}");
+        drop((state, connection));
+        works(&disk);
+        open.write_all_at(&[count as u8; 5000], 5000 * count as u64).unwrap();
+        assert_eq!(disk.server(), server, "{count}");
+    }
+    upgrade(&disk);
+    let mut byte = [0];
+    open.read_exact_at(&mut byte, 30_001).unwrap();
+    assert_eq!(byte, [6]);
+    drop(open);
+    disk.umount();
+}
+
+#[test]
+fn a_new_server_that_is_silent_refuses_or_sends_other_messages_leaves_the_mount_to_the_old_one() {
+    let Some(disk) = Disk::mounted("io_uring=off") else { return };
+    let server = disk.server();
+    let version = |major: u64| {
+        let fields = obento_fuse::handover::Fields::default().with_number(1, major).with_number(2, 0);
+        fields.with(3, obento_fuse::handover::Need::Optional, b"").with_number(16, 0).into_bytes()
+    };
+    // Another major version, no fields, a message that is not due.
+    for fields in [version(u64::from(VERSION.0) + 1), version(u64::MAX), Vec::new()] {
+        let connection = connect(&disk);
+        connection.send(Kind::Hello, &fields, &[]).unwrap();
+        let refused = connection.expect(Kind::Offer).unwrap_err();
+        assert!(matches!(refused, ConnectionError::Refused(_)), "{refused}");
+        works(&disk);
+    }
+    for kind in [Kind::Taken, Kind::Started, Kind::State] {
+        let connection = connect(&disk);
+        connection.send(kind, &[], &[]).unwrap();
+        assert_eq!(connection.expect(Kind::Offer).unwrap_err(), ConnectionError::Ended);
+    }
+    // Instead of each answer: a refusal, a message that is not due, silence.
+    for count in [2, 4] {
+        let connection = connect(&disk);
+        steps(&connection, count).unwrap();
+        connection.refuse("no");
+        works(&disk);
+        let connection = connect(&disk);
+        steps(&connection, count).unwrap();
+        connection.send(Kind::Started, &[], &[]).unwrap();
+        works(&disk);
+    }
+    let connection = connect(&disk);
+    steps(&connection, 4).unwrap();
+    // The old server continues after its time limit.
+    works(&disk);
+    drop(connection);
+    assert_eq!(disk.server(), server);
+    disk.umount();
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_passes_the_mount_leaves_a_volume_as_after_a_crash() {
+    for count in [1, 2, 3, 4, 5, 6] {
+        let Some(disk) = Disk::mounted("io_uring=off") else { return };
+        fs::write(disk.path("synced"), vec![5; 50_000]).unwrap();
+        File::open(disk.path("synced")).unwrap().sync_all().unwrap();
+        let connection = connect(&disk);
+        let state = steps(&connection, count).unwrap();
+        drop(state);
+        disk.kill();
+        disk.mount_after_kill();
+        assert!(fs::read(disk.path("synced")).unwrap() == vec![5; 50_000], "{count}");
+        disk.umount();
+        disk.fsck();
+    }
+}
+
+#[test]
+fn another_user_cannot_replace_a_server_nor_read_its_state() {
+    let Some(disk) = Some(())
+        .filter(|()| require(&[Oracle::Root]))
+        .and_then(|()| Disk::mounted("allow_other,io_uring=off"))
+    else {
+        return;
+    };
+    let server = disk.server();
+    let copy = std::env::temp_dir().join(format!("obento-of-another-user-{}", std::process::id()));
+    fs::copy(env!("CARGO_BIN_EXE_obento"), &copy).unwrap();
+    run(program("chmod").args(["-R", "a+rX"]).arg(disk.folder())).unwrap();
+    for option in ["--upgrade", "--status"] {
+        let mut command = Command::new(&copy);
+        let output = command.uid(65534).gid(65534).args(["mount", option]).arg(disk.at()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    }
+    fs::remove_file(copy).unwrap();
+    assert_eq!(disk.server(), server);
+    works(&disk);
+    disk.umount();
+}
+
+#[test]
+fn a_dry_run_and_the_status_change_nothing() {
+    let Some(disk) = Disk::mounted("noatime,io_uring=off") else { return };
+    let server = disk.server();
+    disk.quietly(&["mount", "--upgrade", "mnt", "--dry-run"]);
+    let status = text(&disk.obento(&["mount", "--status", "mnt", "--json"]).stdout);
+    for part in ["\"kind\":\"mount\"", "\"upgrades\":0", "\"file_system\":\"ext4\"", "\"upgradable\":true"] {
+        assert!(status.contains(part), "{status}");
+    }
+    assert!(text(&disk.obento(&["mount", "--status"]).stdout).contains("disk.img"));
+    let outside = disk.obento(&["mount", "--upgrade", "."]);
+    assert!(text(&outside.stderr).contains("it is not a mount of obento"), "{outside:?}");
+    assert_eq!(disk.server(), server);
+    disk.umount();
+}
+
+#[test]
+fn umount_that_waits_learns_the_end_from_the_new_server_and_options_stay() {
+    let Some(disk) = Disk::mounted("noatime,sync,io_uring=off") else { return };
+    fs::write(disk.path("f"), "x").unwrap();
+    let accessed = fs::metadata(disk.path("f")).unwrap().atime_nsec();
+    upgrade(&disk);
+    assert_eq!(fs::read(disk.path("f")).unwrap(), b"x");
+    upgrade(&disk);
+    assert_eq!(fs::metadata(disk.path("f")).unwrap().atime_nsec(), accessed);
+    disk.umount();
+    disk.fsck();
+}
+
+/// An image of a type that obento formats, mounted.
+fn formatted(fs_type: &str, image: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    if !require(&[Oracle::Fuse]) {
+        return None;
+    }
+    let folder = tempfile::Builder::new().prefix("obento-upgrade-").tempdir().unwrap();
+    fs::create_dir(folder.path().join("mnt")).unwrap();
+    obento(folder.path(), &["mkfs", "-t", fs_type, image, "64M"]);
+    obento(folder.path(), &["mount", "-o", "io_uring=off", image, "mnt"]);
+    let at = folder.path().join("mnt");
+    Some((folder, at))
+}
+
+#[test]
+fn a_mount_of_xv6_is_passed_on_with_a_nameless_file() {
+    let Some((folder, at)) = formatted("xv6", "xv6.img") else { return };
+    let mut file = File::options().read(true).write(true).create_new(true).open(at.join("f")).unwrap();
+    file.write_all(&[1; 3000]).unwrap();
+    fs::remove_file(at.join("f")).unwrap();
+    let server = serving(folder.path());
+    obento(folder.path(), &["mount", "--upgrade", "mnt"]);
+    assert_ne!(serving(folder.path()), server);
+    file.write_all(&[2; 3000]).unwrap();
+    let mut contents = [0; 6000];
+    file.read_exact_at(&mut contents, 0).unwrap();
+    assert_eq!((contents[2999], contents[3000]), (1, 2));
+    drop(file);
+    umount(folder.path());
+    obento(folder.path(), &["check", "xv6.img"]);
+}
+
+#[test]
+fn a_type_that_cannot_be_passed_on_is_refused_by_name() {
+    for fs_type in ["vfat", "exfat"] {
+        let Some((folder, at)) = formatted(fs_type, "disk.img") else { return };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        let output = command.current_dir(folder.path()).args(["mount", "--upgrade", "mnt"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(said.contains("the driver of this type cannot pass an open volume on"), "{said}");
+        fs::write(at.join("works"), "yes").unwrap();
+        wait_until("the server", || fs::read(at.join("works")).is_ok());
+        umount(folder.path());
+    }
+}
+
+/// Requests the free space, which the server answers each time, until `is_over`. Returns the longest wait.
+fn longest_wait(at: &Path, is_over: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !is_over.load(Ordering::Relaxed) {
+        let begin = Instant::now();
+        rustix::fs::statvfs(at).unwrap();
+        longest = longest.max(begin.elapsed());
+    }
+    longest
+}
+
+#[test]
+#[ignore = "a measurement: cargo xtask upgrade-bench"]
+fn the_longest_wait_of_a_program_is_measured() {
+    let Some(disk) = Disk::mounted("io_uring=off") else { return };
+    let mut waits: Vec<_> = (0..upgrades())
+        .map(|round| {
+            fs::write(disk.path(&format!("f{}", round % 10)), vec![round as u8; 100_000]).unwrap();
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|threads| {
+                let waiting = threads.spawn(|| longest_wait(&disk.at(), &is_over));
+                upgrade(&disk);
+                is_over.store(true, Ordering::Relaxed);
+                waiting.join().unwrap()
+            })
+        })
+        .collect();
+    waits.sort_unstable();
+    let part = |percent: usize| waits[(waits.len() - 1) * percent / 100].as_secs_f64() * 1000.0;
+    let [least, half, most_of_all, nearly_all, all] = [0, 50, 90, 99, 100].map(part);
+    println!("longest wait for one request during a replacement, of {} replacements, in ms:", waits.len());
+    println!("  min {least:.2}, median {half:.2}, 90 % {most_of_all:.2}, 99 % {nearly_all:.2}, max {all:.2}");
+    disk.umount();
+}

@@ -1,0 +1,212 @@
+//! `obento part` against sgdisk, sfdisk and qemu-img, on raw disks and in containers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use obento_testkit::oracle::{Oracle, call, require};
+
+struct Bench(tempfile::TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs the command and returns its output and messages.
+    #[track_caller]
+    fn run(&self, args: &[&str], code: i32) -> (String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        let output = command.current_dir(self.0.path()).args(args).output().unwrap();
+        let (text, said) = (text(output.stdout), text(output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {text}{said}");
+        (text, said)
+    }
+
+    /// Runs `part disk.img` with the words of `line`.
+    #[track_caller]
+    fn part(&self, line: &str) -> String {
+        let words: Vec<&str> = ["part", "disk.img"].into_iter().chain(line.split(' ')).collect();
+        let (text, said) = self.run(&words, 0);
+        assert_eq!(said, "", "{line}");
+        text
+    }
+
+    #[track_caller]
+    fn refused(&self, line: &str, message: &str) {
+        let before = fs::read(self.path("disk.img")).unwrap();
+        let words: Vec<&str> = ["part", "disk.img"].into_iter().chain(line.split(' ')).collect();
+        let (_, said) = self.run(&words, 2);
+        assert!(said.contains(message), "{line}: {said}");
+        assert!(fs::read(self.path("disk.img")).unwrap() == before, "{line}");
+    }
+
+    fn judged(&self, program: &str, option: &str, words: &str) -> String {
+        let said = text(call(program, [Path::new(option), &*self.path("disk.img")]).unwrap().stdout);
+        assert!(said.contains(words), "{said}");
+        said
+    }
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_disk_of_sgdisk_is_listed_and_changed_and_sgdisk_accepts_it() {
+    if !require(&["sgdisk", "sfdisk"].map(Oracle::Program)) {
+        return;
+    }
+    let bench = Bench::new();
+    fs::write(bench.path("disk.img"), vec![0; 64 << 20]).unwrap();
+    let disk = bench.path("disk.img");
+    let args =
+        ["-n", "1:1M:+8M", "-c", "1:boot", "-n", "2:10M:+8M", "-u", "1:11111111-2222-3333-4444-555555555555"];
+    call("sgdisk", args.into_iter().map(Path::new).chain([&*disk])).unwrap();
+
+    let (listed, said) = bench.run(&["part", "disk.img"], 0);
+    assert_eq!(said, "");
+    assert!(
+        listed.contains("     1         1048576         9437184      8 MiB  Linux filesystem         boot"),
+        "{listed}"
+    );
+    assert!(listed.lines().any(|line| line.ends_with("boot")) && listed.contains("free"), "{listed}");
+
+    let said = bench.part("add --start 32M --size 4M --type esp --name ESP --attributes no-auto");
+    assert!(said.contains("partition 3: EFI system, 4 MiB (4194304 bytes) at byte 33554432"), "{said}");
+    let said = bench.part("grow 2 +2M");
+    assert!(said.contains("(10485760 bytes) at byte 10485760"), "{said}");
+    bench.part("grow boot 8M");
+    bench.part("name 2 root");
+    bench.part("type root root-x86-64");
+    bench.part("attributes 11111111-2222-3333-4444-555555555555 +legacy-bootable +bit-56 -no-auto");
+    bench.part("uuid 2 01234567-89ab-cdef-0123-456789abcdef");
+    bench.part("uuid disk 00000000-0000-0000-0000-00000000000f");
+    bench.judged("sgdisk", "-v", "No problems found");
+    bench.judged("sfdisk", "--verify", "No errors detected");
+    let dump = bench.judged("sfdisk", "--dump", "label-id: 00000000-0000-0000-0000-00000000000F");
+    for words in [
+        "name=\"boot\", attrs=\"LegacyBIOSBootable GUID:56\"",
+        "type=4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709, uuid=01234567-89AB-CDEF-0123-456789ABCDEF, name=\"root\"",
+        "name=\"ESP\", attrs=\"GUID:63\"",
+    ] {
+        assert!(dump.contains(words), "{words}: {dump}");
+    }
+    bench.part("delete ESP boot");
+    let dump = bench.judged("sfdisk", "--dump", "root");
+    assert_eq!(dump.lines().filter(|line| line.contains("start=")).count(), 1, "{dump}");
+
+    bench.refused("add --start 12M --size 1M", "the bytes overlap partition 2");
+    bench.refused("add --size 1G", "no gap between partitions is large enough: the largest one has");
+    bench.refused("add --start 63M --size 1M", "the usable part of the disk");
+    bench.refused("grow 2 1M", "partition 2 has 10485760 bytes already");
+    bench.refused("delete 7", "no partition is named '7'");
+    bench.refused("type 2 cake", "unknown type 'cake' for GPT");
+    bench.refused("attributes 2 +sweet", "unknown attribute 'sweet' for GPT");
+    bench.refused(&format!("name 2 {}", "x".repeat(37)), "37 UTF-16 units, more than 36");
+}
+
+#[test]
+fn a_grown_image_gets_its_backup_at_the_new_end_and_a_damaged_copy_is_repaired() {
+    if !require(&[Oracle::Program("sgdisk")]) {
+        return;
+    }
+    let bench = Bench::new();
+    fs::write(bench.path("disk.img"), vec![0; 16 << 20]).unwrap();
+    let disk = bench.path("disk.img");
+    call("sgdisk", [Path::new("-n"), Path::new("1:1M:0"), &*disk]).unwrap();
+    let mut bytes = fs::read(&disk).unwrap();
+    bytes.resize(32 << 20, 0);
+    fs::write(&disk, &bytes).unwrap();
+    let (_, said) = bench.run(&["part", "disk.img"], 0);
+    assert!(said.contains("repair-backup"), "{said}");
+    bench.part("repair-backup");
+    bench.judged("sgdisk", "-v", "No problems found");
+    let said = bench.part("grow 1");
+    assert!(said.contains("(31457280 bytes)"), "{said}");
+    for spoiled in [600, (32 << 20) - 500] {
+        let good = fs::read(&disk).unwrap();
+        let mut bytes = good.clone();
+        bytes[spoiled] ^= 0xff;
+        fs::write(&disk, &bytes).unwrap();
+        bench.run(&["part", "disk.img", "repair-backup"], 0);
+        assert!(fs::read(&disk).unwrap() == good);
+    }
+    bench.judged("sgdisk", "-v", "No problems found");
+}
+
+#[test]
+fn an_mbr_of_sfdisk_gets_logical_partitions_and_qcow2_and_vhd_are_changed_too() {
+    if !require(&["sfdisk", "qemu-img"].map(Oracle::Program)) {
+        return;
+    }
+    let bench = Bench::new();
+    let disk = bench.path("disk.img");
+    fs::write(&disk, vec![0; 64 << 20]).unwrap();
+    let script = bench.path("script");
+    fs::write(&script, "label: dos\nstart=2048, size=8192, type=83, bootable\n").unwrap();
+    let status = Command::new("sfdisk").arg("-q").arg(&disk).stdin(fs::File::open(&script).unwrap()).status();
+    assert!(status.unwrap().success());
+    bench.part("add --type extended --start 8M");
+    bench.part("add --number 5 --size 4M --type swap");
+    bench.part("add --number 6 --size 4M");
+    bench.part("attributes 1 -active");
+    bench.part("type 6 0x0c");
+    bench.part("uuid disk 0xcafebabe");
+    let dump = bench.judged("sfdisk", "--dump", "label-id: 0xcafebabe");
+    assert!(dump.contains("type=82") && dump.contains("type=c") && !dump.contains("bootable"), "{dump}");
+    bench.judged("sfdisk", "--verify", "No errors detected");
+    bench.refused("name 1 x", "an MBR has no name for a partition");
+    bench.refused("delete 2", "the extended partition contains partition 5");
+    bench.refused("repair-backup", "an MBR has no backup");
+    bench.part("delete 2 5 6");
+    bench.judged("sfdisk", "--verify", "No errors detected");
+
+    for (format, name) in [("qcow2", "disk.qcow2"), ("vpc", "disk.vhd")] {
+        let options = if format == "vpc" { "subformat=fixed,force_size=on" } else { "cluster_size=65536" };
+        let args = ["convert", "-f", "raw", "-O", format, "-o", options].map(Path::new);
+        call("qemu-img", args.into_iter().chain([&*disk, &*bench.path(name)])).unwrap();
+        bench.run(&["part", name, "add", "--size", "16M"], 0);
+        let args = ["convert", "-f", format, "-O", "raw"].map(Path::new);
+        call("qemu-img", args.into_iter().chain([&*bench.path(name), &*bench.path("back.img")])).unwrap();
+        let said = text(call("sfdisk", [Path::new("--dump"), &*bench.path("back.img")]).unwrap().stdout);
+        assert!(said.contains("size=       32768"), "{said}");
+    }
+    let args = [Path::new("check"), &*bench.path("disk.qcow2")];
+    call("qemu-img", args).unwrap();
+}
+
+#[test]
+fn a_table_is_printed_as_json_and_disks_without_a_table_are_refused() {
+    let bench = Bench::new();
+    fs::write(
+        bench.path("layout.toml"),
+        "[disk]\nsize=\"16M\"\n[[partition]]\ntype=\"esp\"\nsize=\"4M\"\nlabel=\"a\"\n",
+    )
+    .unwrap();
+    bench.run(&["build", "disk.img", "--disk", "layout.toml", "-q"], 0);
+    let (listed, _) = bench.run(&["--json", "part", "disk.img", "list"], 0);
+    let lines: Vec<&str> = listed.lines().collect();
+    assert_eq!(lines.len(), 3, "{listed}");
+    assert!(
+        lines[0].contains("\"kind\":\"partition_table\"") && lines[0].contains("\"backup\":true"),
+        "{listed}"
+    );
+    assert!(
+        lines[1].contains("\"kind\":\"partition\"") && lines[1].contains("\"start\":1048576"),
+        "{listed}"
+    );
+    assert!(lines[2].contains("\"kind\":\"free_space\""), "{listed}");
+    let (added, _) = bench.run(&["--json", "part", "disk.img", "add"], 0);
+    assert!(added.contains("\"number\":2,\"start\":5242880,\"size\":10485760"), "{added}");
+    bench.refused("grow 1 5M", "the bytes overlap partition 2");
+    fs::write(bench.path("empty.img"), vec![0; 1 << 20]).unwrap();
+    let (_, said) = bench.run(&["part", "empty.img"], 2);
+    assert!(said.contains("no partition table was found"), "{said}");
+    let (_, said) = bench.run(&["part", "disk.img@1"], 2);
+    assert!(said.contains("not a whole disk"), "{said}");
+}

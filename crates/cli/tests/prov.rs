@@ -1,0 +1,294 @@
+//! `obento prov` on an image whose changes were recorded through the library.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use obento::provenance::{Actor, LogOptions, OpenMode, Recorded, Who};
+use obento::{FileSelector, FixedClock, Image, Options, Recording, Registry, Symlinks, Timestamp, Volume};
+use obento_testkit::oracle::call;
+use obento_testkit::{Oracle, require};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The process whose turn it is.
+#[derive(Default)]
+struct Turn(Mutex<Actor>);
+
+impl Who for Turn {
+    fn now(&self) -> Option<Actor> {
+        Some(*self.0.lock().unwrap())
+    }
+}
+
+/// A volume in use by programs that the test plays.
+struct Stage {
+    volume: Volume,
+    turn: Arc<Turn>,
+}
+
+impl Stage {
+    /// Opens the image, whose clock shows 2026-01-02 03:04:`second`.
+    fn open(image: &Path, second: i64, log: LogOptions) -> Self {
+        let turn = Arc::new(Turn::default());
+        let options = Options {
+            recording: Some(Recording { who: turn.clone(), log }),
+            clock: Arc::new(FixedClock(Timestamp::new(1_767_323_040 + second, 0))),
+            ..Options::default().for_change()
+        };
+        let volume = Image::open(image, &Registry::default(), &options).unwrap().volume(None).unwrap();
+        Self { volume, turn }
+    }
+
+    fn program(&self, pid: u32, name: &str) -> &Self {
+        let actor = Actor { pid, start: 100, uid: 1000, gid: 1000, ..Actor::default() };
+        *self.turn.0.lock().unwrap() = actor.with_comm(name.as_bytes());
+        self
+    }
+
+    /// Closes the volume and the image.
+    fn close(self) {
+        self.volume.close().unwrap();
+    }
+
+    fn recorded(&self) -> &Recorded {
+        self.volume.recorded().unwrap()
+    }
+
+    fn ino(&self, path: &str) -> obento::Ino {
+        self.volume.resolve(&FileSelector::Path(path.into()), Symlinks::Follow).unwrap().ino()
+    }
+
+    fn reads(&self, path: &str) -> &Self {
+        let (actor, ino) = (self.turn.now().unwrap(), self.ino(path));
+        self.recorded().opened(actor, ino, OpenMode { read: true, write: false });
+        self.recorded().was_read(actor, ino, &(0..self.volume.metadata(path).unwrap().len()));
+        self.recorded().closed(actor, ino);
+        self
+    }
+
+    fn writes(&self, path: &str, text: &str) -> &Self {
+        self.volume.write(path, text).unwrap();
+        self.volume.sync().unwrap();
+        self
+    }
+}
+
+/// Creates an image with the file `/lib.a`, which is older than the log.
+fn image(folder: &TempDir) -> bool {
+    if !require(&[Oracle::Program("mke2fs")]) {
+        return false;
+    }
+    std::fs::create_dir(folder.path().join("tree")).unwrap();
+    std::fs::write(folder.path().join("tree/lib.a"), "old").unwrap();
+    let path = folder.path().join("disk.img");
+    let tree = folder.path().join("tree");
+    let arguments = ["-q", "-F", "-t", "ext4", "-d", tree.to_str().unwrap(), path.to_str().unwrap(), "32M"];
+    call("mke2fs", arguments).unwrap();
+    true
+}
+
+/// Plays a small build: `cc` makes `/src/a.o`, `ld` makes `/app` of it and of `/lib.a`, and the object is removed.
+fn build(image: &Path) {
+    let stage = Stage::open(image, 1, LogOptions::default());
+    stage.program(10, "vi");
+    stage.volume.create_dir("/src").unwrap();
+    stage.writes("/src/a.c", "int main;");
+    stage.program(11, "cc").reads("/src/a.c").writes("/src/a.o", "object");
+    stage.program(12, "ld").reads("/src/a.o").reads("/lib.a").writes("/app", "program");
+    stage.program(13, "rm");
+    stage.volume.remove_file("/src/a.o").unwrap();
+    stage.close();
+}
+
+fn obento(folder: &TempDir, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    command.current_dir(folder.path()).env("TZ", "UTC").args(args).output().unwrap()
+}
+
+#[track_caller]
+fn said(folder: &TempDir, args: &[&str]) -> String {
+    let output = obento(folder, args);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn the_lineage_of_a_file_is_a_tree_of_files_and_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    if !image(&folder) {
+        return;
+    }
+    build(&folder.path().join("disk.img"));
+    let back = said(&folder, &["prov", "disk.img", "--of", "/app", "--ascii"]);
+    assert_eq!(
+        back,
+        "/app  version 1 by ld[12] of 1000, 2026-01-02 03:04:01\n\
+         |-- /lib.a  older than the log\n\
+         `-- /src/a.o (removed)  version 1 by cc[11] of 1000, 2026-01-02 03:04:01\n    \
+             `-- /src/a.c  version 1 by vi[10] of 1000, 2026-01-02 03:04:01\n\
+         \n4 versions, 2 steps, 3 programs; each edge is possible, not certain\n"
+    );
+    let forward = said(&folder, &["prov", "disk.img", "--of", "src/a.c", "--forward", "--ascii"]);
+    assert_eq!(
+        forward.lines().map(|line| line.split("  version").next().unwrap()).collect::<Vec<_>>()[..3],
+        ["/src/a.c", "`-- /src/a.o (removed)", "    `-- /app"]
+    );
+    // A removed file is found by its last path.
+    let removed = said(&folder, &["prov", "disk.img", "--of", "/src/a.o", "--json"]);
+    let removed = lines(&removed);
+    assert_eq!(removed.len(), 2);
+    assert_eq!((&removed[0]["path"], &removed[0]["removed"]), (&"/src/a.o".into(), &true.into()));
+    assert_eq!((&removed[1]["of"], &removed[1]["certainty"]), (&removed[0]["id"], &"possible".into()));
+    let missing = obento(&folder, &["prov", "disk.img", "--of", "/none"]);
+    assert_eq!(missing.status.code(), Some(2));
+}
+
+#[test]
+fn the_history_is_listed_with_the_newest_record_first() {
+    let folder = tempfile::tempdir().unwrap();
+    if !image(&folder) {
+        return;
+    }
+    build(&folder.path().join("disk.img"));
+    let text = said(&folder, &["prov", "disk.img", "-n", "2"]);
+    let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
+    assert_eq!(words[0], ["2026-01-02", "03:04:01", "-", "-", "unmount"]);
+    assert_eq!(words[1], ["2026-01-02", "03:04:01", "1000", "rm[13]", "remove", "/src/a.o"]);
+    let events = lines(&said(&folder, &["prov", "disk.img", "--json", "--by", "ld"]));
+    let found: Vec<_> = events.iter().rev().map(|event| (&event["event"], &event["path"])).collect();
+    let expected = [
+        ("open", "/src/a.o"),
+        ("close", "/src/a.o"),
+        ("open", "/lib.a"),
+        ("close", "/lib.a"),
+        ("create", "/app"),
+        ("truncate", "/app"),
+        ("write", "/app"),
+    ];
+    let expected = expected.map(|(event, path)| (Value::from(event), Value::from(path)));
+    assert_eq!(found, expected.iter().map(|(event, path)| (event, path)).collect::<Vec<_>>());
+    assert_eq!(events[5]["bytes_read"], 6);
+    assert!(events.iter().all(|event| event["pid"] == 12 && event["uid"] == 1000));
+    assert_eq!(said(&folder, &["prov", "disk.img", "--since", "2026-01-02 03:04:02"]), "");
+    assert_eq!(said(&folder, &["prov", "disk.img", "--by", "uid=7"]), "");
+    assert_eq!(said(&folder, &["prov", "disk.img", "--by", "11"]).lines().count(), 5);
+}
+
+#[test]
+fn an_incremental_backup_gets_the_paths_that_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    if !image(&folder) {
+        return;
+    }
+    let disk = folder.path().join("disk.img");
+    build(&disk);
+    let output = obento(&folder, &["prov", "disk.img", "--changed-since", "1"]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "app\nsrc\nsrc/a.c\n");
+    let note = String::from_utf8(output.stderr).unwrap();
+    let next = note.trim().rsplit(' ').next().unwrap();
+    let stage = Stage::open(&disk, 2, LogOptions::default());
+    stage.program(20, "sh").writes("/lib.a", "new").writes("/a\nb", "odd");
+    stage.volume.rename("/src/a.c", "/src/b.c").unwrap();
+    stage.close();
+    assert_eq!(said(&folder, &["prov", "disk.img", "--changed-since", next, "-0"]), "a\nb\0lib.a\0src/b.c\0");
+    let changed = lines(&said(&folder, &["prov", "disk.img", "--changed-since", next, "--json"]));
+    let removed: Vec<_> = changed.iter().filter(|line| line["removed"] == true).collect();
+    assert_eq!((removed.len(), &removed[0]["path"]), (1, &"/src/a.c".into()));
+    assert!(changed.last().unwrap()["next_sequence"].as_u64().unwrap() > next.parse().unwrap());
+}
+
+#[test]
+fn a_list_of_changes_that_cannot_be_complete_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    if !image(&folder) {
+        return;
+    }
+    let disk = folder.path().join("disk.img");
+    let log = LogOptions { segment: 16 << 10, segments: 2, ..LogOptions::default() };
+    let stage = Stage::open(&disk, 1, log);
+    stage.program(10, "sh");
+    for number in 0..1000 {
+        stage.writes(&format!("/file {}", number % 50), "text");
+    }
+    stage.close();
+    let output = obento(&folder, &["prov", "disk.img", "--changed-since", "1"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("were removed\n  help: make a full backup"), "{error}");
+    // A program that ends without closing the volume.
+    let next = lines(&said(&folder, &["prov", "disk.img", "-n", "1", "--json"]))[0]["sequence"].to_string();
+    let stage = Stage::open(&disk, 2, log);
+    stage.program(11, "sh").writes("/last", "text");
+    drop(stage);
+    Stage::open(&disk, 3, log).close();
+    let output = obento(&folder, &["prov", "disk.img", "--changed-since", &next]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "last\n");
+}
+
+#[test]
+fn exports_contain_each_version_and_each_edge_once() {
+    let folder = tempfile::tempdir().unwrap();
+    if !image(&folder) {
+        return;
+    }
+    build(&folder.path().join("disk.img"));
+    let prov: Value =
+        serde_json::from_str(&said(&folder, &["prov", "disk.img", "--export", "prov-json"])).unwrap();
+    let count = |section: &str| prov[section].as_object().unwrap().len();
+    let sections =
+        ["entity", "activity", "agent", "used", "wasGeneratedBy", "wasDerivedFrom", "wasInvalidatedBy"];
+    assert_eq!(sections.map(count), [4, 3, 1, 3, 3, 3, 1]);
+    let events = lines(&said(&folder, &["prov", "disk.img", "--export", "openlineage"]));
+    let jobs: Vec<_> = events.iter().map(|event| event["job"]["name"].as_str().unwrap()).collect();
+    assert_eq!(jobs, ["vi", "cc", "ld"]);
+    let inputs: Vec<_> = events.iter().map(|event| event["inputs"].as_array().unwrap().len()).collect();
+    assert_eq!(inputs, [0, 1, 2]);
+    let dot = said(&folder, &["prov", "disk.img", "--export", "dot"]);
+    assert_eq!((dot.matches("[label=").count(), dot.matches("->").count()), (4, 6));
+    assert_eq!(dot.matches("shape=ellipse").count(), 3);
+}
+
+#[test]
+fn a_volume_without_a_log_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    if !image(&folder) {
+        return;
+    }
+    let output = obento(&folder, &["prov", "disk.img"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "obento: cannot show the history of 'disk.img': the volume has no log\n  \
+         help: mount the volume with -o provenance to record its history\n"
+    );
+}
+
+#[test]
+fn a_check_reports_damaged_blocks_of_the_log_as_remarks() {
+    let folder = tempfile::tempdir().unwrap();
+    if !image(&folder) {
+        return;
+    }
+    let disk = folder.path().join("disk.img");
+    build(&disk);
+    assert!(!said(&folder, &["check", "-v", "disk.img"]).contains("provenance"));
+    // The block with the records: its checksum no longer matches.
+    let mut bytes = std::fs::read(&disk).unwrap();
+    let at = bytes.windows(8).position(|bytes| bytes == b"OBENPROV").unwrap() - 4 + 4096;
+    bytes[at + 100] ^= 1;
+    std::fs::write(&disk, &bytes).unwrap();
+    let output = obento(&folder, &["check", "-v", "disk.img"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let expected = "segment 1 of the provenance log: block 1 is damaged: its records are lost";
+    assert!(text.contains(expected), "{text}");
+    let history = obento(&folder, &["prov", "disk.img"]);
+    assert_eq!(history.status.code(), Some(1));
+    assert!(String::from_utf8(history.stderr).unwrap().contains("block 1 is damaged"));
+}

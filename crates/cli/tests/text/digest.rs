@@ -1,0 +1,130 @@
+//! Checksums beside GNU coreutils.
+
+use std::fs;
+
+use crate::support::{Dice, Twins, sparse};
+
+const TOOLS: [&str; 4] = ["sha256sum", "sha512sum", "sha1sum", "md5sum"];
+
+fn twins() -> Option<Twins> {
+    let mut dice = Dice(11);
+    Twins::with(&TOOLS, "48M", |tree| {
+        for directory in 0..20 {
+            let path = tree.join(format!("d{directory:02}"));
+            fs::create_dir(&path).unwrap();
+            for file in 0..30 {
+                let len = dice.below(1 << (dice.0 % 17));
+                fs::write(path.join(format!("f{file}")), dice.text(len)).unwrap();
+            }
+        }
+        fs::write(tree.join("big"), dice.text(5_000_000)).unwrap();
+        fs::write(tree.join("back\\slash\nline"), "odd").unwrap();
+        sparse(&tree.join("holes"), 9_000_000, &[(3_000_000, b"island"), (8_999_999, b"!")]);
+    })
+}
+
+#[test]
+fn checksums_are_those_of_gnu_coreutils() {
+    let Some(twins) = twins() else { return };
+    for tool in TOOLS {
+        twins.same(&[tool, "@/big", "@/holes", "@/back\\slash\nline", "@/d00/f1"]);
+        twins.same(&[tool, "--tag", "@/big", "@/back\\slash\nline"]);
+        twins.same(&[tool, "-z", "@/big", "@/back\\slash\nline"]);
+        twins.same_with(&[tool, "-", "@/d00/f1"], b"standard input");
+    }
+}
+
+#[test]
+fn a_tree_has_the_checksums_of_its_files_in_the_order_of_their_names() {
+    let Some(twins) = twins() else { return };
+    let ours = twins.ours(&["sha256sum", "-r", "disk.img"], b"");
+    assert!(ours.status.success());
+    let ours = String::from_utf8(ours.stdout).unwrap();
+    let line = "find tree -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum";
+    let theirs = String::from_utf8(twins.theirs(&["sh", "-c", line], b"").stdout).unwrap();
+    assert_eq!(ours, theirs.replace("tree/", "disk.img:/"));
+    assert_eq!(ours.lines().count(), 603);
+}
+
+#[test]
+fn a_list_is_checked_with_addresses_or_below_a_root() {
+    let Some(twins) = twins() else { return };
+    let ours = twins.ours(&["sha256sum", "-r", "@/"], b"").stdout;
+    fs::write(twins.path("sums"), &ours).unwrap();
+    let checked = twins.ours(&["sha256sum", "--check", "sums"], b"");
+    assert_eq!((checked.status.code(), checked.stderr.as_slice()), (Some(0), &b""[..]));
+    let checked = String::from_utf8(checked.stdout).unwrap();
+    assert!(
+        checked.lines().count() == 603 && checked.lines().all(|line| line.ends_with(": OK")),
+        "{checked}"
+    );
+    // The list of the directory, which names files relative to it, in both formats and by other algorithms.
+    for line in ["sha256sum *", "sha256sum --tag *", "md5sum -b *", "sha1sum *", "sha512sum *"] {
+        let line =
+            format!("cd tree; {} 2>/dev/null > ../relative; find . -type f | xargs -d '\\n' true", line);
+        twins.theirs(&["sh", "-c", &line], b"");
+        let tool = line.split(' ').nth(2).unwrap();
+        let checked = twins.ours(&[tool, "-c", "relative", "--root", "disk.img"], b"");
+        let text = String::from_utf8(checked.stdout).unwrap();
+        assert_eq!(checked.status.code(), Some(0), "{line}: {text}");
+        assert_eq!(text, "\\back\\\\slash\\nline: OK\nbig: OK\nholes: OK\n", "{line}");
+    }
+}
+
+#[test]
+fn a_check_fails_as_that_of_gnu_coreutils_fails() {
+    let Some(twins) = twins() else { return };
+    let line = "cd tree; sha256sum big d00/f1 d00/f2 > ../list; sed -i '2s/^./g/; 3s/^./0/' ../list; \
+                sed 's/d00.f2/none/' ../list > ../missing";
+    twins.theirs(&["sh", "-c", line], b"");
+    for (options, list) in [
+        ("", "list"),
+        ("--quiet", "list"),
+        ("--status", "list"),
+        ("--strict", "list"),
+        ("", "missing"),
+        ("--ignore-missing", "missing"),
+        ("--ignore-missing --strict", "missing"),
+    ] {
+        let line = format!("cd tree; sha256sum -c {options} ../{list}");
+        let theirs = twins.theirs(&["sh", "-c", &line], b"");
+        let args = ["sha256sum", "-c"].into_iter().chain(options.split(' ').filter(|word| !word.is_empty()));
+        let ours = twins.ours(&args.chain([list, "--root", "disk.img"]).collect::<Vec<_>>(), b"");
+        // A file that does not exist has its message on standard error only.
+        let expected = String::from_utf8(theirs.stdout).unwrap().replace("none: FAILED open or read\n", "");
+        assert_eq!(String::from_utf8(ours.stdout).unwrap(), expected, "{line}");
+        assert_eq!(ours.status.code(), theirs.status.code(), "{line}");
+    }
+}
+
+#[test]
+fn a_list_without_checksums_fails_beside_a_list_whose_files_are_verified() {
+    let Some(twins) = twins() else { return };
+    twins.theirs(&["sh", "-c", "cd tree; sha256sum big > ../good; echo text > ../bad"], b"");
+    for (lists, status, verified) in
+        [(&["good", "bad"][..], 1, "big: OK\n"), (&["bad", "good"], 1, "big: OK\n"), (&["bad"], 2, "")]
+    {
+        let args = [&["sha256sum", "-c", "--root", "disk.img"], lists].concat();
+        let output = twins.ours(&args, b"");
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), verified, "{lists:?}");
+        assert_eq!(output.status.code(), Some(status), "{lists:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("cannot check 'bad': no SHA256 checksum in the list"), "{lists:?}: {said}");
+    }
+}
+
+#[test]
+fn blake3_has_the_published_vectors() {
+    // Source: test_vectors.json of the BLAKE3 repository: bytes 0 to 250 repeated.
+    let input = |len: u32| (0..len).map(|at| (at % 251).to_le_bytes()[0]).collect::<Vec<u8>>();
+    let (long, one) = (input(102_400), input(1));
+    let files = [("empty", &b""[..]), ("one", &one), ("long", &long)];
+    let Some(twins) = Twins::new(&[], &files) else { return };
+    let output = twins.ours(&["b3sum", "@/empty", "@/one", "@/long"], b"");
+    let expected = "\
+af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262  disk.img:/empty
+2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213  disk.img:/one
+bc3e3d41a1146b069abffad3c0d44860cf664390afce4d9661f7902e7943e085  disk.img:/long
+";
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+}
