@@ -1,4 +1,4 @@
-//! What can go wrong in the laboratory.
+//! The errors of measurements.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,69 +6,71 @@ use std::process::Command;
 
 use obento::engine::tools::find_program;
 
-/// Why a measurement could not be taken.
+/// The reason why a measurement failed.
 #[derive(thiserror::Error, Debug)]
 pub enum BenchError {
     /// A call to the host or to the file system under test failed.
     #[error("cannot {action} '{}': {source}", path.display())]
     Io {
-        /// What was to be done, as `create`.
+        /// The action, such as `create`.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The reason.
         source: io::Error,
     },
-    /// A program ended with an error.
+    /// A program failed.
     #[error("'{program}' failed: {message}")]
     Program {
         /// The program, with its arguments.
         program: String,
-        /// What it printed to standard error, or how it ended.
+        /// The standard error of the program, or its exit status.
         message: String,
     },
-    /// No target is written so.
+    /// The text is not a target.
     #[error(
-        "'{0}' is no target: path:DIR, image:TYPE, fuse:TYPE, kernel:TYPE[,OPTION...], fuse2fs, mount-cmd:COMMAND"
+        "invalid target '{0}' (expected path:DIR, image:TYPE, fuse:TYPE, kernel:TYPE[,OPTION...], fuse2fs or mount-cmd:COMMAND)"
     )]
     NoTarget(String),
     /// No workload or suite has this name.
-    #[error("no workload or suite is called '{0}': `obento bench list` names them")]
+    #[error("unknown workload or suite '{0}' (run 'obento bench list' to list them)")]
     NoWorkload(String),
-    /// The cell cannot be measured here.
+    /// The cell cannot be measured on this machine.
     #[error("{0}")]
     Absent(String),
-    /// A file of results cannot be read.
-    #[error("'{}' is no file of results: {why}", path.display())]
+    /// A results file cannot be read.
+    #[error("invalid results file '{}': {why}", path.display())]
     Results {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }
 
-/// What the laboratory answers.
+/// The result of a measurement.
 pub type Result<T> = std::result::Result<T, BenchError>;
 
-/// Says what was done to which file when it failed.
-pub(crate) trait During<T> {
-    /// Names the action, as `create`, and the file.
+/// Adds the action and the file to an error.
+pub(crate) trait IoContext<T> {
+    /// Adds the action, such as `create`, and the file.
     fn during(self, action: &'static str, path: impl AsRef<Path>) -> Result<T>;
 }
 
-impl<T, E: Into<io::Error>> During<T> for std::result::Result<T, E> {
+impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
     fn during(self, action: &'static str, path: impl AsRef<Path>) -> Result<T> {
         self.map_err(|error| BenchError::Io { action, path: path.as_ref().to_owned(), source: error.into() })
     }
 }
 
-/// Returns a command that runs `name`, which may be in a folder of the administrator's that is not in the user's path.
+/// Returns a command that runs `name`. Also searches the administrator's folders, which may be missing in the user's
+/// path.
 pub(crate) fn command_of(name: impl AsRef<Path>) -> Command {
     Command::new(find_program(&name).unwrap_or_else(|| name.as_ref().to_owned()))
 }
 
-/// Runs a program to its end and answers what it printed. Errors: Absent if there is no such program; Program.
+/// Runs a program and returns its standard output. Fails with `Absent` if the program does not exist, and with
+/// `Program` if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let shown = format!("{command:?}").replace('"', "");
     let output = command.output().map_err(|error| match error.kind() {

@@ -1,4 +1,4 @@
-//! Runs cells in rotation over the targets, until the figures are sure.
+//! Runs cells in rotation over the targets, until the figures are precise enough.
 
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
@@ -7,44 +7,45 @@ use std::time::{Duration, Instant};
 
 use crate::cell::{Cell, Outcome};
 use crate::results::{CellResult, Results};
-use crate::statistics::{Enough, Summary, quantile};
-use crate::target::Ground;
+use crate::statistics::{StopRule, Summary, quantile};
+use crate::target::TargetSetup;
 use crate::{BenchError, Result};
 
-/// What is to be run.
+/// The cells to run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// The targets, in the order of the rotation.
     pub targets: Vec<String>,
-    /// The workloads, one after another.
+    /// The workloads, in the order of the runs.
     pub workloads: Vec<String>,
-    /// How long a run may take, with everything that is made for it.
+    /// The time limit of one run, which includes its preparation.
     pub limit: Duration,
 }
 
-/// Runs a cell somewhere.
+/// A way to run cells.
 pub trait Runner {
-    /// To its end, or until `limit` is over.
+    /// Runs `cell` until it ends or `limit` has passed.
     fn run(&self, cell: &Cell, limit: Duration) -> Outcome;
 }
 
-/// Is told how far a run is.
-pub trait Watch {
-    /// A cell begins: the rotation, from 0, and how many runs are done of about how many.
+/// An observer of the progress.
+pub trait RunObserver {
+    /// Called before a run, with the number of the rotation from 0, the number of finished runs, and the estimated
+    /// number of all runs.
     fn begins(&mut self, cell: &Cell, rotation: usize, done: usize, about: usize);
-    /// It ended; what is known of it with that.
+    /// Called after a run, with all results of the cell.
     fn ended(&mut self, known: &CellResult);
-    /// Whether to end here.
+    /// Returns whether to stop.
     fn stop(&self) -> bool;
 }
 
-/// Runs a plan, adding to `results`; `save` keeps them after each run. What is there already is not run again. Answers
-/// whether it came to its end.
+/// Runs a plan and adds the results to `results`. Calls `save` after each run. Skips runs that `results` already
+/// contains. Returns whether the plan was completed.
 pub fn run(
-    plan: &Plan,
+    plan: &RunPlan,
     runner: &dyn Runner,
     results: &mut Results,
-    watch: &mut dyn Watch,
+    watch: &mut dyn RunObserver,
     save: &mut dyn FnMut(&Results) -> Result<()>,
 ) -> Result<bool> {
     let enough = results.enough;
@@ -71,7 +72,7 @@ pub fn run(
                 watch.begins(&cell, rotation, done - 1, about.max(done));
                 let known = results.cell(target, workload);
                 match runner.run(&cell, plan.limit) {
-                    // What was cut short because the run ends here is not a result.
+                    // An interrupted run is not a result.
                     _ if watch.stop() => return Ok(false),
                     Outcome::Measured(mut sample) => {
                         sample.rotation = rotation;
@@ -87,8 +88,9 @@ pub fn run(
     Ok(true)
 }
 
-/// Whether a cell needs no more runs. Of many phases half must be sure: single ones may never be.
-fn suffices(cell: &CellResult, enough: &Enough) -> bool {
+/// Returns whether a cell needs no more runs. If a cell has several phases, half of them must be precise enough,
+/// because some phases never are.
+fn suffices(cell: &CellResult, enough: &StopRule) -> bool {
     if cell.ended.is_some() || cell.samples.len() >= enough.most {
         return true;
     }
@@ -103,16 +105,17 @@ fn suffices(cell: &CellResult, enough: &Enough) -> bool {
     cell.samples.len() >= enough.least && quantile(&errors, 0.5).is_some_and(|error| error <= enough.error)
 }
 
-/// Runs each cell in a process of its own, which is given the cell as JSON on its standard input and answers an
-/// [`Outcome`] on its standard output. It leads a process group, so that nothing of it outlives the limit.
+/// Runs each cell in a process of its own, which reads the cell as JSON from its standard input and writes an
+/// [`Outcome`] to its standard output. The process leads a process group, so that all its children can be ended at the
+/// time limit.
 pub struct Processes {
     /// The program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The arguments of the program.
     pub arguments: Vec<std::ffi::OsString>,
-    /// Where its file systems lie.
-    pub ground: Ground,
-    /// Asked now and then whether to give up.
+    /// The place of the file systems.
+    pub setup: TargetSetup,
+    /// Called regularly; returns whether to stop.
     pub stop: Box<dyn Fn() -> bool>,
 }
 
@@ -120,13 +123,13 @@ impl Runner for Processes {
     fn run(&self, cell: &Cell, limit: Duration) -> Outcome {
         let outcome = self.ask(cell, limit).unwrap_or_else(|error| Outcome::Failed(error.to_string()));
         if !matches!(outcome, Outcome::Measured(_) | Outcome::Absent(_)) {
-            self.ground.clear(&cell.target);
+            self.setup.clear(&cell.target);
         }
         outcome
     }
 }
 
-/// After this a process that was told to end is killed.
+/// The time after which a process that was asked to end is killed.
 const GRACE: Duration = Duration::from_secs(20);
 
 impl Processes {
@@ -144,7 +147,7 @@ impl Processes {
             .map_err(|error| failed(error.to_string()))?;
         let question = serde_json::to_vec(cell).map_err(|error| failed(error.to_string()))?;
         if let Some(mut input) = child.stdin.take() {
-            // A child that does not read says why on its standard error.
+            // A process that does not read its input reports the reason on its standard error.
             let _ = input.write_all(&question);
         }
         let answers = [child.stdout.take().map(reader), child.stderr.take().map(reader)];
@@ -161,18 +164,18 @@ impl Processes {
         })
     }
 
-    /// Whether it ended by itself.
+    /// Returns whether the process ended within the limit.
     fn wait(&self, child: &mut Child, limit: Duration) -> std::io::Result<bool> {
         let begin = Instant::now();
-        let mut told = None;
+        let mut reported = None;
         loop {
             if child.try_wait()?.is_some() {
-                return Ok(told.is_none());
+                return Ok(reported.is_none());
             }
-            match told {
+            match reported {
                 None if begin.elapsed() >= limit || (self.stop)() => {
                     signal(child, rustix::process::Signal::TERM);
-                    told = Some(Instant::now());
+                    reported = Some(Instant::now());
                 }
                 Some(then) if Instant::now() - then >= GRACE => signal(child, rustix::process::Signal::KILL),
                 _ => {}
@@ -191,7 +194,7 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
 fn reader(mut pipe: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut all = Vec::new();
-        // What a dying child said until then.
+        // The existing output of a killed process is read.
         let _ = pipe.by_ref().take(64 << 20).read_to_end(&mut all);
         all
     })
@@ -206,7 +209,7 @@ mod tests {
     use crate::results::tests::results;
     use crate::workload::Settings;
 
-    /// Answers from a list, and notes what it was asked.
+    /// Returns outcomes from a list, and records the requests.
     struct Script {
         asked: RefCell<Vec<String>>,
         outcome: fn(&str, usize) -> Outcome,
@@ -224,7 +227,7 @@ mod tests {
         runs_left: RefCell<usize>,
     }
 
-    impl Watch for Quiet {
+    impl RunObserver for Quiet {
         fn begins(&mut self, _: &Cell, _: usize, _: usize, _: usize) {
             *self.runs_left.borrow_mut() -= 1;
         }
@@ -241,7 +244,7 @@ mod tests {
 
     fn lab(outcome: fn(&str, usize) -> Outcome, runs: usize, known: &mut Results) -> (String, bool) {
         let script = Script { asked: RefCell::default(), outcome };
-        let plan = Plan {
+        let plan = RunPlan {
             targets: vec!["a".into(), "b".into(), "c".into()],
             workloads: vec!["load".into()],
             limit: Duration::MAX,
@@ -252,7 +255,7 @@ mod tests {
     }
 
     fn empty() -> Results {
-        let enough = Enough { least: 3, most: 5, error: 0.03 };
+        let enough = StopRule { least: 3, most: 5, error: 0.03 };
         Results::new("test", Machine::default(), Settings::default(), 0, enough)
     }
 
@@ -262,14 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn one_unsure_target_keeps_all_in_the_rotation_up_to_the_limit() {
+    fn one_uncertain_target_keeps_every_target_in_the_rotation_up_to_the_limit() {
         let unsure =
             |target: &str, run: usize| measured(if target == "b" { 100.0 * (run + 1) as f64 } else { 100.0 });
         assert_eq!(lab(unsure, 100, &mut empty()), ("abcabcabcabcabc".into(), true));
     }
 
     #[test]
-    fn a_target_that_is_not_there_is_asked_once_and_its_reason_is_kept() {
+    fn a_missing_target_is_queried_once_and_its_reason_is_stored() {
         let absent = |target: &str, _: usize| match target {
             "b" => Outcome::Absent("no root".into()),
             _ => measured(100.0),
@@ -280,27 +283,27 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_run_goes_on_where_it_was() {
+    fn an_interrupted_run_continues() {
         let mut known = empty();
         assert!(!lab(|_, _| measured(100.0), 4, &mut known).1);
-        // The run that was under way when it was stopped is done again.
+        // The interrupted run is repeated.
         assert_eq!(lab(|_, _| measured(100.0), 100, &mut known), ("abcabc".into(), true));
     }
 
     fn shell(script: &str) -> Processes {
         let arguments = ["-c", script].map(Into::into).into();
-        let ground = Ground {
+        let setup = TargetSetup {
             folder: "/nowhere".into(),
             size: 0,
             obento: "obento".into(),
             registry: Default::default(),
             zram: false,
         };
-        Processes { program: "sh".into(), arguments, ground, stop: Box::new(|| false) }
+        Processes { program: "sh".into(), arguments, setup, stop: Box::new(|| false) }
     }
 
     #[test]
-    fn a_process_over_the_limit_is_ended_with_all_that_it_began() {
+    fn a_process_over_the_time_limit_is_killed_with_its_children() {
         let processes = shell("sleep 1000 & wait");
         let cell = Cell { target: "a".into(), workload: "load".into(), settings: Settings::default() };
         let outcome = processes.run(&cell, Duration::from_millis(200));
@@ -308,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_dies_is_a_failure_with_its_words() {
+    fn a_process_that_dies_is_a_failure_with_its_messages() {
         let processes = shell("echo no such disk >&2; exit 3");
         let cell = Cell { target: "a".into(), workload: "load".into(), settings: Settings::default() };
         let Outcome::Failed(why) = processes.run(&cell, Duration::from_secs(60)) else { panic!() };

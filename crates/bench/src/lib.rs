@@ -1,15 +1,17 @@
-//! The file-system laboratory: known workloads on any file system, with honest statistics.
+//! Benchmarks of file systems: well-known workloads on any file system, with statistics that include the uncertainty.
 //!
-//! A *cell* is one workload on one target. It is run several times, each time in a process of its own and on a fresh file system,
-//! in rotation with the other targets (A B C A B C), so that drift of the machine hits all alike.
+//! A *cell* is one workload on one target. It is run several times, each time in a process of its own and on a fresh
+//! file system. The runs rotate over the targets (A B C A B C), so that changes in the speed of the machine affect all
+//! targets alike.
 //!
-//! - [`Target`] is what is measured: a directory, obento's driver in process or mounted, a file system of the kernel, any
-//!   command that mounts something.
-//! - [`workload`] has the workloads by the names that the field knows; they are made of the operations of [`files`], which
-//!   are system calls for what has a path and calls of the library for what has none.
-//! - [`cell`] measures one run, [`lab`] runs suites of cells, until the figures are sure or a limit is reached.
-//! - [`statistics`] has medians, standard errors, and intervals for ratios.
-//! - [`results`] is the file that a run leaves; [`report`] makes a page, a table or lines of it, and compares two.
+//! - [`Target`] is the file system to measure: a directory, a driver of obento in this process or mounted, a file
+//!   system of the kernel, or a command that mounts something.
+//! - [`workload`] contains the workloads under their usual names. They use the operations of [`files`], which are
+//!   system calls for a target with a path, and library calls for the others.
+//! - [`cell`] measures one run. [`lab`] runs cells until the figures are precise enough or a limit is reached.
+//! - [`statistics`] calculates medians, standard errors and confidence intervals of ratios.
+//! - [`results`] is the results file. [`report`] formats it as a page, a table or lines, and compares two results
+//!   files.
 
 mod age;
 pub mod cell;

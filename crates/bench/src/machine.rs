@@ -1,6 +1,6 @@
-//! The machine on which is measured, and what it did meanwhile.
+//! The machine of the measurements, and its load during them.
 //!
-//! Source of the files: Linux, Documentation/filesystems/proc.rst and Documentation/block/stat.rst.
+//! Source: Linux, Documentation/filesystems/proc.rst and Documentation/block/stat.rst.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,27 +10,27 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{command_of, run};
-use crate::target::Bed;
+use crate::target::TestBed;
 
-/// What a reader of figures wants to know of a machine.
+/// The description of a machine.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
 pub struct Machine {
-    /// The kernel, as uname(1) says it.
+    /// The kernel, from uname(1).
     pub kernel: String,
-    /// The processor.
+    /// The model of the processor.
     pub processor: String,
-    /// How many of them.
+    /// The number of processors.
     pub processors: usize,
-    /// Bytes of memory.
+    /// The memory in bytes.
     pub memory: u64,
-    /// What the folder of the images lies on: the type of the file system and its device.
-    pub ground: String,
+    /// The type and the device of the file system that contains the images.
+    pub setup: String,
     /// Programs and their versions.
     pub versions: BTreeMap<String, String>,
 }
 
 impl Machine {
-    /// This one, with images in `folder`.
+    /// Describes this machine, with images in `folder`.
     pub fn this(folder: &Path) -> Self {
         let uname = rustix::system::uname();
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -47,37 +47,37 @@ impl Machine {
             processor: after(&info, "model name").unwrap_or("unknown").to_owned(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory(),
-            ground: ground(folder),
+            setup: setup(folder),
             versions,
         }
     }
 }
 
-/// The first line that a program prints of itself, wherever it prints it.
+/// Returns the first line that `program argument` prints, on standard output or standard error.
 fn version(program: &str, argument: &str) -> Option<String> {
     let output = command_of(program).arg(argument).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).lines().next().map(|line| line.trim().to_owned())
 }
 
-/// Bytes of memory.
+/// Returns the memory of this machine in bytes.
 pub fn memory() -> u64 {
     let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     kib(after(&info, "MemTotal"))
 }
 
-fn ground(folder: &Path) -> String {
+fn setup(folder: &Path) -> String {
     let named = run(command_of("findmnt").args(["-no", "FSTYPE,SOURCE", "-T"]).arg(folder));
     named.map_or_else(|_| "unknown".to_owned(), |text| seen(&text))
 }
 
-/// What is seen at a place: of mounts over each other the last.
+/// Returns the topmost mount in the output of findmnt(8), whose last line is the topmost.
 fn seen(mounts: &str) -> String {
     let last = mounts.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("unknown");
     last.split_whitespace().collect::<Vec<_>>().join(" on ")
 }
 
-/// What stands behind `name:` in a file of /proc.
+/// Returns the text after `name:` in a file of /proc.
 fn after<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let line = text.lines().find(|line| line.split(':').next().is_some_and(|start| start.trim() == name))?;
     line.split_once(':').map(|(_, rest)| rest.trim())
@@ -87,12 +87,12 @@ fn kib(text: Option<&str>) -> u64 {
     text.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// The largest memory that a process had, in bytes.
+/// Returns the largest memory of a process, in bytes.
 pub fn peak_memory(pid: u32) -> u64 {
     kib(after(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), "VmHWM"))
 }
 
-/// Time that all processors spent, in seconds.
+/// The processor time of the whole machine, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Processors {
     busy: f64,
@@ -101,11 +101,12 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// Up to now.
+    /// Reads the counters.
     pub fn now() -> Self {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();
-        // user nice system idle iowait irq softirq steal guest guest_nice, in hundredths of a second; guests are in user.
+        // The fields are user nice system idle iowait irq softirq steal guest guest_nice, in hundredths of a second.
+        // The time of guests is part of user.
         let times: Vec<f64> =
             line.split_whitespace().skip(1).take(8).filter_map(|time| time.parse::<f64>().ok()).collect();
         let at = |index: usize| times.get(index).copied().unwrap_or(0.0) / 100.0;
@@ -113,19 +114,19 @@ impl Processors {
         Self { busy: all - at(3) - at(4) - at(7), stolen: at(7), all }
     }
 
-    /// Seconds in which a processor worked since `start`.
+    /// Returns the busy processor time since `start`, in seconds.
     pub fn busy_since(&self, start: &Self) -> f64 {
         self.busy - start.busy
     }
 
-    /// The share of the time since `start` that the host of this machine took away.
+    /// Returns the share of the time since `start` that the hypervisor took from this machine.
     pub fn stolen_since(&self, start: &Self) -> f64 {
         let all = self.all - start.all;
         if all <= 0.0 { 0.0 } else { (self.stolen - start.stolen) / all }
     }
 }
 
-/// Who else uses the processors, if anybody does for a while.
+/// Returns a warning if other processes use the processors during several samples.
 pub fn company() -> Option<String> {
     let running = || {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -139,26 +140,34 @@ pub fn company() -> Option<String> {
         })
         .collect();
     seen.sort_unstable();
-    // This process is one of them.
-    let others = seen.get(seen.len() / 2)?.saturating_sub(1);
-    (others > 0).then(|| format!("the machine was busy ({others} runnable threads)"))
+    // This process is one of the runnable threads.
+    busy(seen.get(seen.len() / 2)?.saturating_sub(1))
 }
 
-/// What went to the device of a file system, or to the file that it lies in.
+/// Returns a warning if `others` other threads are runnable.
+pub fn busy(others: usize) -> Option<String> {
+    match others {
+        0 => None,
+        1 => Some("the machine was busy (1 runnable thread)".to_owned()),
+        others => Some(format!("the machine was busy ({others} runnable threads)")),
+    }
+}
+
+/// The traffic of a device, or of the file that contains a file system.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
-    /// Bytes read.
+    /// The bytes read.
     pub read: u64,
-    /// Bytes written.
+    /// The bytes written.
     pub written: u64,
-    /// Flushes, where the device counts them.
+    /// The number of flushes, if the device counts them.
     pub flushes: Option<u64>,
 }
 
 impl Traffic {
-    /// Up to now, if this is counted for such a target: of the loop device of a mount of the kernel, or else of the
-    /// processes that drive the file system.
-    pub fn of(bed: &Bed) -> Option<Self> {
+    /// Reads the counters, if the target has any: those of the loop device of a kernel mount, or those of the processes
+    /// that serve the file system.
+    pub fn of(bed: &TestBed) -> Option<Self> {
         if let Some(device) = bed.path().and_then(|path| loop_device(&path)) {
             let text = fs::read_to_string(format!("/sys/block/{device}/stat")).ok()?;
             let counts: Vec<u64> = text.split_whitespace().filter_map(|count| count.parse().ok()).collect();
@@ -182,7 +191,7 @@ impl Traffic {
         }))
     }
 
-    /// What went since `start`.
+    /// Returns the traffic since `start`.
     pub fn since(&self, start: &Self) -> Self {
         Self {
             read: self.read.saturating_sub(start.read),
@@ -192,7 +201,7 @@ impl Traffic {
     }
 }
 
-/// The loop device, or disk of zram, that is mounted at `at`.
+/// Returns the loop device or zram disk that is mounted at `at`.
 fn loop_device(at: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let line = mounts
@@ -211,13 +220,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_mounts_over_each_other_the_last_is_seen() {
+    fn the_last_of_several_mounts_at_one_place_is_used() {
         assert_eq!(seen("tmpfs tmpfs\next4   /dev/vda\n"), "ext4 on /dev/vda");
         assert_eq!(seen("\n"), "unknown");
     }
 
     #[test]
-    fn the_machine_says_what_it_is() {
+    fn the_machine_is_described() {
         let machine = Machine::this(Path::new("/"));
         assert!(machine.memory > 1 << 20 && machine.processors > 0, "{machine:?}");
         assert!(machine.kernel.starts_with("Linux "), "{machine:?}");

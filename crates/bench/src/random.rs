@@ -1,8 +1,8 @@
-//! Numbers that look random and are the same in each run of one seed.
+//! Pseudorandom numbers, which are the same in each run with the same seed.
 
 pub use fastrand::Rng;
 
-/// A number of the gamma distribution with this `shape` and `mean`.
+/// Returns a number of the gamma distribution with this `shape` and `mean`.
 ///
 /// Source: G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", 2000, with the boost for
 /// shapes below 1 of its section 6.
@@ -22,12 +22,12 @@ pub fn gamma(rng: &mut Rng, shape: f64, mean: f64) -> f64 {
     }
 }
 
-/// A number of the normal distribution (Box and Muller, 1958).
+/// Returns a number of the standard normal distribution (Box and Muller, 1958).
 pub fn normal(rng: &mut Rng) -> f64 {
     (-2.0 * unit(rng).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
-/// A number above 0 and up to 1, of which there is a logarithm.
+/// Returns a number greater than 0 and at most 1, so that its logarithm is finite.
 fn unit(rng: &mut Rng) -> f64 {
     1.0 - rng.f64()
 }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_gives_one_sequence() {
+    fn a_seed_determines_the_sequence() {
         let draw = |seed| {
             let mut rng = Rng::with_seed(seed);
             std::iter::repeat_with(|| gamma(&mut rng, 1.5, 10.0)).take(5).collect::<Vec<_>>()

@@ -1,6 +1,6 @@
-//! The file that a run leaves: the machine, what was run, and every sample.
+//! The results file: the machine, the parameters, and every sample.
 //!
-//! One JSON object. `version` counts up when the meaning of a field changes; fields that are new have defaults.
+//! The file is one JSON object. `version` increases when the meaning of a field changes. New fields have defaults.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -10,73 +10,73 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Outcome, Sample};
-use crate::error::During as _;
+use crate::error::IoContext as _;
 use crate::machine::Machine;
-use crate::statistics::Enough;
+use crate::statistics::StopRule;
 use crate::workload::{Measure, Settings};
 use crate::{BenchError, Result};
 
 const FORMAT: &str = "obento-bench";
 const VERSION: u32 = 1;
 
-/// All of a run.
+/// The results of a run.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct Results {
     /// Always `obento-bench`.
     pub format: String,
     /// The version of the format.
     pub version: u32,
-    /// What was asked for: a suite, or names of workloads.
+    /// The requested suite, or the names of workloads.
     pub suite: String,
-    /// When it began (RFC 3339).
+    /// The start time (RFC 3339).
     pub started: String,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// The settings of its workloads.
+    /// The settings of the workloads.
     pub settings: Settings,
-    /// Bytes of each file system.
+    /// The size of each file system, in bytes.
     pub size: u64,
-    /// When a cell was repeated often enough.
-    pub enough: Enough,
-    /// The cells, in the order in which they were begun.
+    /// The condition under which a cell is not repeated further.
+    pub enough: StopRule,
+    /// The cells, in the order of their first runs.
     pub cells: Vec<CellResult>,
 }
 
-/// What is known of a cell.
+/// The results of a cell.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct CellResult {
     /// The target.
     pub target: String,
     /// The workload.
     pub workload: String,
-    /// Its samples.
+    /// The samples.
     pub samples: Vec<Sample>,
-    /// Why there are no more, if not since they sufficed.
+    /// The reason why there are no further samples, unless the existing ones suffice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Outcome>,
 }
 
 impl Results {
-    /// Of a run that begins now.
-    pub fn new(suite: &str, machine: Machine, settings: Settings, size: u64, enough: Enough) -> Self {
+    /// Returns results without cells, with the current time as the start.
+    pub fn new(suite: &str, machine: Machine, settings: Settings, size: u64, enough: StopRule) -> Self {
         let started = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let (format, suite) = (FORMAT.to_owned(), suite.to_owned());
         Self { format, version: VERSION, suite, started, machine, settings, size, enough, cells: Vec::new() }
     }
 
-    /// Reads a file of results. Errors: Io; Results if it is none, or of a later version.
+    /// Reads a results file. Fails with `Io`, or with `Results` if the file is invalid or has a later version.
     pub fn load(path: &Path) -> Result<Self> {
         let wrong = |why: String| BenchError::Results { path: path.to_owned(), why };
         let text = fs::read_to_string(path).during("read", path)?;
         let results: Self = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         match (results.format.as_str(), results.version) {
             (FORMAT, VERSION) => Ok(results),
-            (FORMAT, version) => Err(wrong(format!("its version {version} is not known"))),
-            _ => Err(wrong("it is of another format".to_owned())),
+            (FORMAT, version) => Err(wrong(format!("version {version} is not supported"))),
+            _ => Err(wrong("the file has another format".to_owned())),
         }
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file atomically.
     pub fn save(&self, path: &Path) -> Result<()> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut text = serde_json::to_string_pretty(self)
@@ -87,13 +87,13 @@ impl Results {
             .permissions(mode)
             .tempfile_in(folder)
             .during("create a file in", folder)?;
-        // By the descriptor: its name may lead elsewhere by now.
+        // The data is written through the descriptor, because the name may refer to another file by now.
         new.write_all(text.as_bytes()).during("write", path)?;
         new.persist(path).map_err(|error| error.error).during("create", path)?;
         Ok(())
     }
 
-    /// What is known of a cell; it is begun if nothing is.
+    /// Returns the results of a cell, and adds the cell if it is new.
     pub fn cell(&mut self, target: &str, workload: &str) -> &mut CellResult {
         let at = self.cells.iter().position(|cell| cell.target == target && cell.workload == workload);
         let at = at.unwrap_or_else(|| {
@@ -104,12 +104,12 @@ impl Results {
         &mut self.cells[at]
     }
 
-    /// The targets, in the order in which they were begun.
+    /// Returns the targets, in the order of their first runs.
     pub fn targets(&self) -> Vec<&str> {
         self.each(|cell| &cell.target)
     }
 
-    /// The workloads, in the order in which they were begun.
+    /// Returns the workloads, in the order of their first runs.
     pub fn workloads(&self) -> Vec<&str> {
         self.each(|cell| &cell.workload)
     }
@@ -126,7 +126,7 @@ impl Results {
 }
 
 impl CellResult {
-    /// The phases, with their measures.
+    /// Returns the phases, with their measures.
     pub fn phases(&self) -> Vec<(&str, Measure)> {
         let first = self.samples.first();
         first
@@ -136,7 +136,7 @@ impl CellResult {
             .collect()
     }
 
-    /// The figures of a phase, with the rotations that they are of.
+    /// Returns the figures of a phase, with the numbers of their rotations.
     pub fn figures(&self, phase: &str) -> Vec<(usize, f64)> {
         let of = |sample: &Sample| {
             let found = sample.phases.iter().find(|known| known.name == phase)?;
@@ -151,10 +151,11 @@ pub(crate) mod tests {
     use super::*;
     use crate::workload::Phase;
 
-    /// Results of one workload with the phase `phase`, with these figures (operations a second) for each target.
+    /// Returns results of one workload with the phase `phase`, with these figures (operations a second) for each
+    /// target.
     pub fn results(phase: &str, targets: &[(&str, &[f64])]) -> Results {
         let mut results =
-            Results::new("test", Machine::default(), Settings::default(), 1 << 30, Enough::default());
+            Results::new("test", Machine::default(), Settings::default(), 1 << 30, StopRule::default());
         for (target, figures) in targets {
             for (rotation, figure) in figures.iter().enumerate() {
                 let phase = Phase {
@@ -190,7 +191,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_results_is_refused_with_the_reason() {
+    fn a_file_that_is_not_a_results_file_is_refused_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.json");
         for (text, why) in [("{", "EOF"), ("{}", "missing field"), ("[]", "invalid")] {

@@ -1,4 +1,4 @@
-//! Suites: what is run under one name, and what it is compared with.
+//! Suites: sets of workloads and targets with a name.
 
 mod published;
 
@@ -6,28 +6,28 @@ pub use published::{PUBLISHED, Published};
 
 use std::time::Duration;
 
-use crate::statistics::Enough;
+use crate::statistics::StopRule;
 use crate::workload::{Settings, all};
 
-/// What is run under a name.
+/// A suite.
 #[derive(Clone, Debug)]
 pub struct Suite {
     /// The name.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description of one line.
     pub about: &'static str,
-    /// The targets that it is made for.
+    /// The default targets.
     pub targets: &'static [&'static str],
-    /// The target that others are compared with.
+    /// The target with which the others are compared.
     pub baseline: &'static str,
-    /// Its workloads, or the beginnings of their names.
+    /// The names of the workloads, or prefixes of names.
     workloads: &'static [&'static str],
-    /// Bytes of each file system.
+    /// The size of each file system, in bytes.
     pub size: u64,
-    /// Its settings.
+    /// The settings.
     pub settings: fn() -> Settings,
-    /// How often it repeats.
-    pub enough: Enough,
+    /// The number of repetitions.
+    pub enough: StopRule,
 }
 
 const EXT4: &[&str] = &["kernel:ext4", "kernel:ext4,data=journal", "image:ext4", "fuse:ext4", "fuse2fs"];
@@ -35,13 +35,13 @@ const KERNELS: &[&str] =
     &["kernel:ext4", "kernel:xfs", "kernel:btrfs", "kernel:f2fs", "image:ext4", "fuse:ext4"];
 const GIB: u64 = 1 << 30;
 
-const ENOUGH: Enough = Enough { least: 3, most: 10, error: 0.03 };
+const ENOUGH: StopRule = StopRule { least: 3, most: 10, error: 0.03 };
 
 /// All suites.
 pub const SUITES: &[Suite] = &[
     Suite {
         name: "quick",
-        about: "a look at everything in three minutes",
+        about: "an overview in three minutes",
         targets: &["kernel:ext4", "image:ext4", "fuse:ext4"],
         baseline: "kernel:ext4",
         workloads: &[
@@ -60,11 +60,11 @@ pub const SUITES: &[Suite] = &[
             scale: 20,
             ..Settings::default()
         },
-        enough: Enough { least: 3, most: 3, ..ENOUGH },
+        enough: StopRule { least: 3, most: 3, ..ENOUGH },
     },
     Suite {
         name: "bento",
-        about: "the tables of the reproduction of Bento, beside its published ratios",
+        about: "the tables of the reproduction of Bento, with its published ratios",
         targets: EXT4,
         baseline: "kernel:ext4,data=journal",
         workloads: &[
@@ -88,7 +88,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "phoronix",
-        about: "the set of the Phoronix pages on file systems: servers, small files, compiling, databases, git",
+        about: "the file system tests of Phoronix: servers, small files, compiling, databases, git",
         targets: KERNELS,
         baseline: "kernel:ext4",
         workloads: &[
@@ -134,7 +134,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "rump",
-        about: "what the paper on rump file systems timed",
+        about: "the measurements of the paper on rump file systems",
         targets: EXT4,
         baseline: "kernel:ext4",
         workloads: &["rump-"],
@@ -155,12 +155,12 @@ pub const SUITES: &[Suite] = &[
 ];
 
 impl Suite {
-    /// The suite of this name.
+    /// Returns the suite with this name.
     pub fn find(name: &str) -> Option<&'static Self> {
         SUITES.iter().find(|suite| suite.name == name)
     }
 
-    /// The names of its workloads, in the order of the catalogue.
+    /// Returns the names of the workloads, in the order of the catalogue.
     pub fn workloads(&self) -> Vec<String> {
         let chosen = |name: &str| self.workloads.iter().any(|start| name.starts_with(start));
         all().map(|(name, _)| name).filter(|name| chosen(name)).map(str::to_owned).collect()
@@ -173,7 +173,7 @@ mod tests {
     use crate::Target;
 
     #[test]
-    fn every_suite_names_targets_and_workloads_that_there_are() {
+    fn every_suite_names_existing_targets_and_workloads() {
         for suite in SUITES {
             assert!(suite.targets.contains(&suite.baseline), "{}", suite.name);
             for target in suite.targets {

@@ -1,4 +1,4 @@
-//! What volumes are built of: archives, manifests, layouts of container images.
+//! Targets for the sources of volumes: archives, manifests, layouts of container images.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use crate::seeds::LAYER;
 
 const BLOCK: usize = 512;
 
-/// Reads an archive whose checksums are put right, all members and their data.
+/// Reads all members of an archive and their data, after correcting the checksums of the headers.
 pub fn tar(data: &[u8]) {
     let bytes = with_checksums(data);
     let (mut reader, mut buf, mut members) = (TarReader::new(&bytes[..]), [0; 700], 0);
@@ -29,15 +29,15 @@ pub fn tar(data: &[u8]) {
                 while reader.read_data(&mut buf).is_ok_and(|len| len > 0) {}
             }
         }
-        // Each took a block at least.
+        // Each member takes at least one block.
         members += 1;
         assert!(members <= bytes.len() / BLOCK + 1, "{members} members");
     }
     let _ = (reader.has_end(), reader.finish());
 }
 
-/// The checksum of a header is the sum of its bytes, its own taken for spaces. What is a header is not known here: blocks that say
-/// `ustar`, and the first.
+/// Corrects the checksums of headers: the sum of all bytes of the header, with spaces in place of the checksum. The
+/// first block and all blocks that contain `ustar` are taken for headers.
 fn with_checksums(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     for (number, block) in bytes.chunks_exact_mut(BLOCK).enumerate() {
@@ -51,7 +51,7 @@ fn with_checksums(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Builds a small volume of one source, whose kind the first byte chooses.
+/// Builds a small volume from one source, whose kind the first byte chooses.
 pub fn build_source(data: &[u8]) {
     if let Some((&kind, data)) = data.split_first() {
         let _ = built(kind, data);
@@ -72,16 +72,16 @@ fn built(kind: u8, data: &[u8]) -> Result<BuildReport, BuildFailure> {
     build(&out, &[source], &settings, &Registry::default(), &mut Quiet::default())
 }
 
-/// Memory, where there is a file system in it.
+/// Returns a folder in memory, if the machine has one.
 fn scratch() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
 
-/// Puts a source into `folder`.
+/// Writes a source into `folder`.
 fn lay_out(kind: u8, data: &[u8], folder: &Path) -> io::Result<BuildSource> {
     let file = folder.join("source");
-    // What a manifest may name.
+    // A file that a manifest may name.
     fs::write(folder.join("file"), b"some bytes")?;
     match kind % 6 {
         0 => fs::write(&file, data).map(|()| BuildSource::Mtree(file)),
@@ -100,7 +100,7 @@ fn lay_out(kind: u8, data: &[u8], folder: &Path) -> io::Result<BuildSource> {
     }
 }
 
-/// A layout with this index and these blobs.
+/// Writes an image layout with this index and these blobs.
 fn layout(path: &Path, index: &[u8], blobs: &[&[u8]]) -> io::Result<BuildSource> {
     let folder = path.join("blobs/sha256");
     fs::create_dir_all(&folder)?;
@@ -112,7 +112,7 @@ fn layout(path: &Path, index: &[u8], blobs: &[&[u8]]) -> io::Result<BuildSource>
     if path.is_dir() { Ok(BuildSource::OciLayout(path.into())) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// The digest by which a blob is named.
+/// Returns the digest of a blob, which is its name.
 pub fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -125,15 +125,15 @@ mod tests {
     use crate::seeds;
 
     #[test]
-    fn checksums_that_are_right_stay_as_they_are() {
+    fn correct_checksums_are_unchanged() {
         for archive in seeds::archives() {
             assert!(with_checksums(&archive) == archive);
         }
     }
 
     #[test]
-    fn a_volume_is_built_of_every_seed_but_those_that_name_what_is_missing() {
-        // An index may name no manifest, and an access control list users that the tree does not have.
+    fn a_volume_is_built_from_every_seed_except_those_that_name_missing_files() {
+        // An index may name no manifest, and an access control list may name users that the tree does not have.
         let is_unknown = |problem: &SourceProblem| problem.why.contains("the image has no ");
         let has_lists = |seed: &[u8]| seed.windows(10).any(|bytes| bytes == b"SCHILY.acl");
         for seed in seeds::sources() {

@@ -1,33 +1,36 @@
-//! Small volumes that are damaged, and looked at, changed or mended then.
+//! Targets that damage small volumes, and then read, change or repair them.
 //!
-//! A target puts the fuzzer's bytes over one kind of structure and reads the volume to its end. Each decoder thus runs
-//! where it runs in earnest, and the rest of the volume is sound, so that the damage is reached.
+//! A target writes the fuzzer's bytes over one kind of structure, and reads the whole volume. Each decoder thus runs in
+//! its usual place. The rest of the volume is sound, so that the damaged structure is reached.
 
 use std::sync::{Arc, LazyLock};
 
-use obento_base::crc::crc32c;
+use obento_base::crc::{crc32_le, crc32c};
+use obento_bcachefs::BcachefsDriver;
 use obento_block::{BlockDevice, MemDevice, Overlay};
-use obento_driver::{Check, CheckOptions, Driver, Mending, OpenOptions};
+use obento_driver::{Check, CheckOptions, Driver, OpenOptions, RepairMode};
 use obento_env::NO_CLOCK;
 use obento_exfat::ExFatDriver;
 use obento_ext4::{Ext4, Ext4Driver, open_volume};
 use obento_fat::FatDriver;
+use obento_jffs2::Jffs2Driver;
+use obento_lfs::LfsDriver;
 use obento_ntfs::NtfsDriver;
 use obento_testkit::plan::{Limits, Plan, random_over};
 use obento_testkit::snapshot::Snapshot;
-use obento_testkit::walk::{mend_and_walk, open_and_change, open_and_walk, walk};
+use obento_testkit::walk::{open_and_change, open_and_walk, repair_and_walk, walk};
 use obento_xv6::Xv6Driver;
 
 use crate::places::{self, FAST_COMMITS};
-use crate::volumes::{EXFAT, EXT4, FAT, FAT16, FAT32, NTFS, OUTSIDE, XV6, tree};
+use crate::volumes::{BCACHEFS, EXFAT, EXT4, FAT, FAT16, FAT32, JFFS2, LFS, NTFS, OUTSIDE, XV6, tree};
 
-/// A volume and what was written over it.
+/// A volume and the bytes written over it.
 type Damaged = Overlay<Arc<MemDevice>>;
 
-/// How a volume of a format is damaged.
+/// A function that damages a volume of a format.
 type Scattered = fn(&[u8]) -> Damaged;
 
-/// Puts `data` over one place of a kind, which its first byte chooses.
+/// Writes `data` over one structure of a kind, which the first byte chooses.
 fn damaged(kind: &str, data: &[u8]) -> Option<Damaged> {
     let (base, places) = places::of(kind);
     let (&choice, bytes) = data.split_first()?;
@@ -44,21 +47,21 @@ pub fn one(kind: &str, data: &[u8]) {
     }
 }
 
-/// Damages one structure of a kind that only who changes or mends a volume reads: both are done.
+/// Damages one structure of a kind that only changes and repairs read, and then changes and repairs the volume.
 pub fn change_one(kind: &str, data: &[u8]) {
     if let (Some(one), Some(other)) = (damaged(kind, data), damaged(kind, data)) {
         open_and_change(&Ext4Driver, Arc::new(one), small_plan());
-        mend_and_walk(&Ext4Driver, Arc::new(other));
+        repair_and_walk(&Ext4Driver, Arc::new(other));
     }
 }
 
-/// Some operations for an ext4.
+/// Returns a short plan of operations for ext4.
 pub fn small_plan() -> &'static Plan {
     static PLAN: LazyLock<Plan> = LazyLock::new(|| random_over(1, &Limits::SMALL, &TREES[0]));
     &PLAN
 }
 
-/// Damages a block of fast commits, whose checksums are made right again, and reads and mends the volume.
+/// Damages a block of fast commits, corrects the checksums, and reads and repairs the volume.
 pub fn fast_commit(data: &[u8]) {
     let Some(device) = damaged("fast_commit", data) else { return };
     let mut area = vec![0; FAST_COMMITS.1];
@@ -67,11 +70,11 @@ pub fn fast_commit(data: &[u8]) {
     device.write_at(FAST_COMMITS.0, &area).expect("the place is on the volume");
     let device = Arc::new(device);
     open_and_walk(&Ext4Driver, device.clone());
-    mend_and_walk(&Ext4Driver, device);
+    repair_and_walk(&Ext4Driver, device);
 }
 
-/// A record is a type, a length and so many bytes; type 8, in whose value the checksum stands at 4, ends what it sums up.
-/// Source: Linux `fs/ext4/fast_commit.h`.
+/// Corrects the checksums of fast commits. A record consists of a type, a length and a value. A record of type 8
+/// contains, at offset 4 of its value, the checksum of the records before it. Source: Linux `fs/ext4/fast_commit.h`.
 fn seal_fast_commits(area: &mut [u8]) {
     const TAIL: u16 = 8;
     let mut sum = 0;
@@ -95,7 +98,7 @@ fn seal_fast_commits(area: &mut [u8]) {
     }
 }
 
-/// Damages a journal on a device of its own, and reads and mends the volume that it belongs to.
+/// Damages an external journal, and reads and repairs the volume that uses it.
 pub fn external_journal(data: &[u8]) {
     let Some(log) = damaged("external_journal", data) else { return };
     let (log, volume): (Arc<dyn BlockDevice>, Arc<dyn BlockDevice>) =
@@ -108,7 +111,7 @@ pub fn external_journal(data: &[u8]) {
     };
     open(Some(log.clone()));
     let options = CheckOptions {
-        mending: Mending::All,
+        repair_mode: RepairMode::All,
         threads: 0,
         journal: Some(log),
         ..CheckOptions::new(Arc::new(NO_CLOCK))
@@ -117,49 +120,104 @@ pub fn external_journal(data: &[u8]) {
     open(None);
 }
 
-/// Changes single bytes of an ext4: each four bytes of `data` are a place (24 bits) and a value.
+/// Changes single bytes of an ext4 volume, and reads it. Each four bytes of `data` are an offset (24 bits) and a value.
 pub fn mount_and_walk(data: &[u8]) {
     open_and_walk(&Ext4Driver, Arc::new(scattered(&EXT4, data)));
 }
 
-/// The same, and mends it.
-pub fn mend_ext4(data: &[u8]) {
-    mend_and_walk(&Ext4Driver, Arc::new(scattered(&EXT4, data)));
+/// Changes single bytes of an ext4 volume, and repairs it.
+pub fn repair_ext4(data: &[u8]) {
+    repair_and_walk(&Ext4Driver, Arc::new(scattered(&EXT4, data)));
 }
 
-/// Changes single bytes of a FAT12, and reads and mends it.
+/// Changes single bytes of a FAT12 volume, and reads and repairs it.
 pub fn scatter_fat(data: &[u8]) {
     scatter(&FatDriver::default(), || scattered(&FAT, data));
 }
 
-/// The same of a FAT16.
+/// Changes single bytes of a FAT16 volume, and reads and repairs it.
 pub fn scatter_fat16(data: &[u8]) {
     scatter(&FatDriver::default(), || scattered(&FAT16, data));
 }
 
-/// The same of a FAT32.
+/// Changes single bytes of a FAT32 volume, and reads and repairs it.
 pub fn scatter_fat32(data: &[u8]) {
     scatter(&FatDriver::default(), || scattered(&FAT32, data));
 }
 
-/// The same of an exFAT.
+/// Changes single bytes of an exFAT volume, and reads and repairs it.
 pub fn scatter_exfat(data: &[u8]) {
     scatter(&ExFatDriver::default(), || scattered_exfat(data));
 }
 
-/// Changes single bytes of an NTFS, and reads and checks it.
+/// Changes single bytes of a JFFS2 image, corrects the checksums of its nodes, and reads and checks it.
+pub fn scatter_jffs2(data: &[u8]) {
+    let device = scattered(&JFFS2, data);
+    let mut bytes = bytes_of(&device);
+    for at in (0..bytes.len().saturating_sub(12)).step_by(4) {
+        if bytes[at..at + 2] == [0x85, 0x19] {
+            seal_node(&mut bytes[at..]);
+        }
+    }
+    open_and_walk(&Jffs2Driver, Arc::new(MemDevice::read_only(bytes)));
+}
+
+/// Makes the checksums of a node right: a fuzzer cannot guess them.
+fn seal_node(node: &mut [u8]) {
+    let word = |node: &[u8], at: usize| u32::from_le_bytes(node[at..at + 4].try_into().expect("four bytes"));
+    let sum = crc32_le(0, &node[..8]).to_le_bytes();
+    node[8..12].copy_from_slice(&sum);
+    if node.len() < 68 {
+        return;
+    }
+    let (len, kind) = (word(node, 4) as usize, u16::from_le_bytes([node[2], node[3]]));
+    let mut seal = |from: usize, to: usize, at: usize| {
+        if to <= node.len() && from <= to {
+            let sum = crc32_le(0, &node[from..to]).to_le_bytes();
+            node[at..at + 4].copy_from_slice(&sum);
+        }
+    };
+    match kind {
+        0xe001 => {
+            seal(0, 32, 32);
+            seal(40, len, 36);
+        }
+        0xe002 => {
+            seal(68, len, 60);
+            seal(0, 60, 64);
+        }
+        0xe008 => {
+            seal(32, len, 24);
+            seal(0, 28, 28);
+        }
+        0xe009 => seal(0, 24, 24),
+        _ => {}
+    }
+}
+
+/// Changes single bytes of an NTFS volume, and reads and checks it.
 pub fn scatter_ntfs(data: &[u8]) {
     open_and_walk(&NtfsDriver::default(), Arc::new(scattered(&NTFS, data)));
 }
 
-/// The same of an xv6 volume.
+/// Changes single bytes of a bcachefs volume without checksums and with a dirty journal, and reads it.
+pub fn scatter_bcachefs(data: &[u8]) {
+    open_and_walk(&BcachefsDriver, Arc::new(scattered(&BCACHEFS, data)));
+}
+
+/// Changes single bytes of an LFS volume that was not unmounted, and checks and reads it.
+pub fn scatter_lfs(data: &[u8]) {
+    open_and_walk(&LfsDriver, Arc::new(scattered(&LFS, data)));
+}
+
+/// Changes single bytes of an xv6 volume, and reads and checks it.
 pub fn scatter_xv6(data: &[u8]) {
     scatter(&Xv6Driver, || scattered_xv6(data));
 }
 
 fn scatter(driver: &dyn Driver, damaged: impl Fn() -> Damaged) {
     open_and_walk(driver, Arc::new(damaged()));
-    mend_and_walk(driver, Arc::new(damaged()));
+    repair_and_walk(driver, Arc::new(damaged()));
 }
 
 fn bytes_of(device: &Damaged) -> Vec<u8> {
@@ -168,7 +226,7 @@ fn bytes_of(device: &Damaged) -> Vec<u8> {
     bytes
 }
 
-/// The checksums of sets are made right again: a fuzzer cannot guess them.
+/// Corrects the checksums of entry sets, which a fuzzer cannot guess.
 fn scattered_exfat(data: &[u8]) -> Damaged {
     let device = scattered(&EXFAT, data);
     let bytes = bytes_of(&device);
@@ -191,7 +249,7 @@ fn scattered(base: &Arc<MemDevice>, data: &[u8]) -> Damaged {
     device
 }
 
-/// The checksum of the super block, the last field of what stands at the start of block 1, is made right again.
+/// Corrects the checksum of the super block, which is its last field. The super block is at the start of block 1.
 fn scattered_xv6(data: &[u8]) -> Damaged {
     let device = scattered(&XV6, data);
     let mut summed = [0; 88];
@@ -201,8 +259,8 @@ fn scattered_xv6(data: &[u8]) -> Damaged {
     device
 }
 
-/// Changes a volume that was damaged: the first byte chooses its format, the next three the operations, and the rest is
-/// scattered over it. What is left is looked at.
+/// Runs operations on a damaged volume, and then reads it. The first byte chooses the format, the next three the
+/// operations, and the rest is the damage.
 pub fn operations(data: &[u8]) {
     let Some((&[format, ref seed @ ..], data)) = data.split_first_chunk::<4>() else { return };
     let seed = seed.iter().fold(0, |seed, &byte| seed << 8 | u64::from(byte));
@@ -218,7 +276,7 @@ pub fn operations(data: &[u8]) {
     open_and_change(driver, Arc::new(scattered(data)), &plan);
 }
 
-/// What is in the volumes of [`operations`].
+/// The contents of the volumes of [`operations`].
 static TREES: LazyLock<[Snapshot; 4]> = LazyLock::new(|| {
     [
         tree(&Ext4Driver, &EXT4),
@@ -244,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_hold_fast_commits_and_a_journal_elsewhere_that_are_replayed() {
+    fn the_seeds_contain_fast_commits_and_an_external_journal_that_are_replayed() {
         assert!(replayed(&FAST, None) >= 6);
         assert_eq!(replayed(&OUTSIDE, None), 0);
         assert!(replayed(&OUTSIDE, Some(LOG.clone())) >= 12);
     }
 
     #[test]
-    fn checksums_of_fast_commits_that_are_right_stay_as_they_are() {
+    fn correct_checksums_of_fast_commits_are_unchanged() {
         let mut area = vec![0; FAST_COMMITS.1];
         FAST.read_at(FAST_COMMITS.0, &mut area).unwrap();
         let before = area.clone();

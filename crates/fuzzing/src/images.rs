@@ -1,23 +1,26 @@
-//! Whole images through the facade: layers, tables, whatever driver knows the bytes.
+//! Targets that open whole images through the facade: layers, partition tables and volumes of all formats.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use obento::{Engine, Image, Options, Part, Registry};
+use obento::{Engine, Image, Options, PartSelector, Registry};
+use obento_base::crc::crc32c;
 use obento_base::wire::to_usize;
 use obento_block::{BlockDevice, MemDevice};
 use obento_env::NO_CLOCK;
 use obento_host::compressed::{self, Compression, UnpackLimits, decompress};
+use obento_host::container;
 use obento_host::qcow2::{Qcow2Device, References};
 use obento_testkit::walk::open_and_walk;
 
-/// An image is at least as long, but for very short ones: what is missing is zeros.
+/// The length to which a shorter image is extended with zeros.
 const LEAST: usize = 256 << 10;
-/// What a packed one may unfold to.
+/// The greatest size of a decompressed image.
 const UNPACKED: u64 = 8 << 20;
 const LIMITS: UnpackLimits = UnpackLimits { bytes: Some(UNPACKED), memory: 64 << 20 };
 
-/// An image of any kind: each volume in it that a driver knows is checked and read, and the owners that it names.
+/// Opens an image of any kind. Checks and reads each volume that a driver recognises, and reads the owners that the
+/// volume names.
 pub fn any_image(data: &[u8]) {
     let mut bytes = data.to_vec();
     if bytes.len() >= 1024 {
@@ -29,9 +32,10 @@ pub fn any_image(data: &[u8]) {
     let device = Arc::new(MemDevice::read_only(bytes));
     let Ok(image) = Image::on_device(Path::new("image"), device, &registry, &options) else { return };
     let _ = (image.probe_all(), image.notices().len());
-    let numbers = image.partitions().iter().take(8).map(|partition| Some(Part::Number(partition.number)));
+    let numbers =
+        image.partitions().iter().take(8).map(|partition| Some(PartSelector::Number(partition.number)));
     for part in [None].into_iter().chain(numbers) {
-        if let Ok((device, _)) = image.ground(part.as_ref()) {
+        if let Ok((device, _)) = image.part_to_overwrite(part.as_ref()) {
             let knows =
                 |device: &dyn BlockDevice| registry.probe(device).ok().flatten().map(|found| found.0.clone());
             if let Some(driver) = knows(&*device).filter(|_| device.len() <= 2 * UNPACKED) {
@@ -44,12 +48,13 @@ pub fn any_image(data: &[u8]) {
     }
 }
 
-/// The part of a qcow2 image that short inputs replace: from the incompatible features on, with the header extensions and the name of the
-/// backing file. Its size, tables and clusters stay sound, or nearly no input would come that far. Source: qcow2.txt, "Header".
+/// The part of a qcow2 image that short inputs replace. It begins with the incompatible features, and contains the
+/// header extensions and the name of the backing file. The size, the tables and the clusters stay sound, because
+/// otherwise few inputs would pass the first checks. Source: qcow2.txt, "Header".
 pub const QCOW2_HEADER: std::ops::Range<usize> = 72..72 + 512;
 
-/// A qcow2 image, whose magic and version are put right: its header, its tables, and some of its clusters. A short input is laid over the
-/// later part of the header of a sound one.
+/// Opens a qcow2 image with a correct magic number and version: its header, its tables, and some clusters. A short
+/// input replaces the later part of the header of a sound image.
 pub fn qcow2(data: &[u8]) {
     let mut bytes = data.to_vec();
     if data.len() <= QCOW2_HEADER.len() {
@@ -67,7 +72,7 @@ pub fn qcow2(data: &[u8]) {
     }
 }
 
-/// Reads at both ends and at places between.
+/// Reads at both ends and at offsets in between.
 fn read_samples(device: &dyn BlockDevice) {
     let (len, mut buf) = (device.len(), vec![0; 4096]);
     for place in 0..=16 {
@@ -77,7 +82,60 @@ fn read_samples(device: &dyn BlockDevice) {
     }
 }
 
-/// A packed stream: the first byte chooses what it is taken for.
+/// A disk image of another hypervisor. The first byte chooses a sound image; each further 4 bytes are an offset and a value, which replace
+/// a byte of its structures. The checksums are corrected afterwards.
+pub fn containers(data: &[u8]) {
+    let Some((&choice, changes)) = data.split_first() else { return };
+    let images = crate::seeds::containers_whole();
+    let mut bytes = images[usize::from(choice) % images.len()].clone();
+    for change in changes.as_chunks::<4>().0.iter().take(256) {
+        let offset = usize::from(u16::from_le_bytes([change[0], change[1]]));
+        let at = match change[2] {
+            // Tables are in the first 64 KiB and at the end, those of VHDX at multiples of 64 KiB.
+            255 => bytes.len().saturating_sub(offset % 2048 + 1),
+            page => offset + (usize::from(page) << 16),
+        };
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte = change[3];
+        }
+    }
+    correct_checksums(&mut bytes);
+    let device = Arc::new(MemDevice::read_only(bytes));
+    let Ok(Some(format)) = container::detect_on(&*device) else { return };
+    if let Ok(disk) = container::open(format, device, Path::new("image")) {
+        read_samples(&*disk);
+    }
+}
+
+/// Corrects the checksums of the structures of VHD and VHDX.
+fn correct_checksums(bytes: &mut [u8]) {
+    let last = bytes.len().saturating_sub(512);
+    for (at, magic, len, field) in
+        [(0, "conectix", 512, 64), (last, "conectix", 512, 64), (512, "cxsparse", 1024, 36)]
+    {
+        let Some(part) = bytes.get_mut(at..at + len).filter(|part| part.starts_with(magic.as_bytes())) else {
+            continue;
+        };
+        part[field..field + 4].fill(0);
+        let sum: u32 = part.iter().map(|&byte| u32::from(byte)).sum();
+        part[field..field + 4].copy_from_slice(&(!sum).to_be_bytes());
+    }
+    for (at, magic, len) in [
+        (64 << 10, "head", 4096),
+        (128 << 10, "head", 4096),
+        (192 << 10, "regi", 64 << 10),
+        (256 << 10, "regi", 64 << 10),
+    ] {
+        let Some(part) = bytes.get_mut(at..at + len).filter(|part| part.starts_with(magic.as_bytes())) else {
+            continue;
+        };
+        part[4..8].fill(0);
+        let sum = !crc32c(!0, part);
+        part[4..8].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// Decompresses a stream. The first byte chooses the method.
 pub fn packed(data: &[u8]) {
     let Some((&choice, stream)) = data.split_first() else { return };
     let compression =
@@ -96,7 +154,7 @@ mod tests {
     use super::*;
     use crate::seeds;
 
-    /// Whether `qcow2` of these bytes, with a word of the first header extension changed, opens.
+    /// Returns whether `qcow2` opens these bytes, with a changed word in the first header extension.
     fn opens_with(length: Option<u32>) -> bool {
         let mut image = seeds::sound_qcow2();
         let at = usize::try_from(u32::from_be_bytes(image[100..104].try_into().unwrap())).unwrap();
@@ -118,10 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn every_seed_is_an_image_of_which_a_volume_opens() {
+    fn every_seed_is_an_image_with_a_volume_that_opens() {
         let registry = Registry::default().with_engine(Engine::Native, None);
         for mut seed in seeds::images() {
-            // The starts of volumes are all of their structures, but not all of their length.
+            // The seeds contain all structures of the volumes, but not their full length.
             seed.resize(seed.len().max(LEAST), 0);
             let device = Arc::new(MemDevice::read_only(seed));
             let image = Image::on_device(Path::new("image"), device, &registry, &Options::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Partition tables: GPT and MBR.
+//! A target for partition tables: GPT and MBR.
 
 use obento::partition::Table;
 use obento_base::Result;
@@ -7,11 +7,11 @@ use obento_block::MemDevice;
 
 const SECTOR: usize = 512;
 const SECTORS: usize = 64;
-/// Bytes of a boot record before its partitions.
+/// The number of bytes of a boot record before its partitions.
 const RECORDS: usize = 446;
 
-/// Reads the table of a disk. The first byte chooses the scheme. What a fuzzer cannot guess (signatures, checksums) is put right,
-/// so that the fields behind them are reached.
+/// Reads the table of a disk. The first byte chooses the scheme. Signatures and checksums, which a fuzzer cannot guess,
+/// are corrected so that the fields after them are reached.
 pub fn read(data: &[u8]) {
     if let Some((&scheme, data)) = data.split_first() {
         let _ = table(scheme, data);
@@ -33,7 +33,7 @@ fn put(disk: &mut [u8], at: usize, data: &[u8]) {
     disk[at..at + len].copy_from_slice(&data[..len]);
 }
 
-/// A chain of boot records: 64 bytes of partitions in each sector.
+/// Writes a chain of boot records: 64 bytes of partitions in each sector.
 fn boot_records(disk: &mut [u8], data: &[u8]) {
     for (sector, records) in disk.chunks_exact_mut(SECTOR).zip(data.chunks(64)) {
         sector[RECORDS..RECORDS + records.len()].copy_from_slice(records);
@@ -41,12 +41,13 @@ fn boot_records(disk: &mut [u8], data: &[u8]) {
     }
 }
 
-/// A header in the second sector or the last one, with what it says of its entries; the entries follow the header's
-/// bytes in `data`.
+/// Writes a header to the second or to the last sector, and the entries to their place. The entries follow the header
+/// in `data`.
 fn gpt(disk: &mut [u8], data: &[u8], primary: bool) {
     let (mut header, rest) = (vec![0; SECTOR], data.get(92..).unwrap_or_default());
     put(&mut header, 0, &data[..data.len().min(92)]);
-    // Small numbers, of which some are right: where it lies, where the other one and the entries are.
+    // These fields contain sectors: of this header, of the other header, of the usable area, and of the entries. Small
+    // numbers are often right.
     for field in [24, 32, 40, 48, 72] {
         header[field + 1..field + 8].fill(0);
         header[field] %= 80;

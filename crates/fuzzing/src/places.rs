@@ -1,4 +1,4 @@
-//! Where the structures of the sound ext4 volumes are.
+//! The positions of structures in the sound ext4 volumes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,44 +13,44 @@ use obento_ext4::{FileBlock, Inode, InodeFlags, Volume, open_volume};
 
 use crate::volumes::{EXT4, FAST, LOG};
 
-/// Byte ranges of the volume that hold one kind of structure.
+/// Byte ranges of one kind of structure.
 pub type Places = Vec<(u64, usize)>;
 
-/// The kinds, the volume of each, and where they are.
+/// The kinds, with the volume and the positions of each.
 type Kinds = BTreeMap<&'static str, (&'static Arc<MemDevice>, Places)>;
 
-/// The blocks for fast commits of the volume that has some: an offset and a length.
+/// The blocks for fast commits in the volume with fast commits: an offset and a length.
 pub const FAST_COMMITS: (u64, usize) = (1059 << 10, 15 << 10);
 
 static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
     Kinds::from([
         ("super_block", (&*EXT4, vec![(1024, 1024)])),
-        // Block 1 holds the super block, the descriptors follow it.
+        // Block 1 contains the super block; the descriptors follow it.
         ("group", (&*EXT4, vec![block_place(2)])),
         ("bitmaps", (&*EXT4, bitmaps())),
         ("inode", (&*EXT4, inodes().map(|inode| (place_of(&inode), 256)).collect())),
         ("extents", (&*EXT4, nodes())),
         ("directory", (&*EXT4, directory_blocks(|_, _| true))),
-        // The root of every index; the nodes below it are found by the fuzzer through `directory`.
+        // The root of every index. The fuzzer reaches the nodes below it through `directory`.
         ("htree", (&*EXT4, directory_blocks(|inode, at| at == 0 && inode.has(InodeFlags::INDEX)))),
         ("journal", (&*EXT4, journal())),
         ("xattr", (&*EXT4, attributes())),
         ("orphan_file", (&*FAST, ORPHANS.map(|block| (block << 10, 1024)).collect())),
         ("fast_commit", (&*FAST, fast_commits())),
-        // The super block of a file system, that of the journal in block 2, and the log.
+        // The super block of a file system, the super block of the journal in block 2, and the log.
         ("external_journal", (&*LOG, (1..40).map(|block| (block << 10, 1024)).collect())),
     ])
 });
 
-/// The volume that has a kind, and the places of it.
+/// Returns the volume and the positions of a kind.
 pub fn of(kind: &str) -> &'static (&'static Arc<MemDevice>, Places) {
     KINDS.get(kind).expect("a kind that there is")
 }
 
-/// The first blocks of the orphan file of the volume that has one.
+/// The first blocks of the orphan file in the volume with an orphan file.
 const ORPHANS: Range<u64> = 1074..1078;
 
-/// Those blocks that begin with something.
+/// Returns the blocks for fast commits that are not empty.
 fn fast_commits() -> Places {
     let blocks = (0..FAST_COMMITS.1).step_by(1024).map(|at| FAST_COMMITS.0 + to_u64(at));
     let is_used = |&at: &u64| {
@@ -61,7 +61,7 @@ fn fast_commits() -> Places {
     blocks.filter(is_used).map(|at| (at, 1024)).collect()
 }
 
-/// Where the only group's descriptor says its bitmaps are, of blocks and of inodes.
+/// Returns the positions of the bitmaps of blocks and of inodes, from the only group descriptor.
 fn bitmaps() -> Places {
     let mut blocks = [0; 8];
     EXT4.read_at(2 << 10, &mut blocks).expect("the place is on the volume");
@@ -88,7 +88,7 @@ fn block_place(block: u64) -> (u64, usize) {
     (block * u64::from(size), size as usize)
 }
 
-/// The blocks of every directory that `wanted` accepts.
+/// Returns the directory blocks that `wanted` accepts.
 fn directory_blocks(wanted: impl Fn(&Inode, u32) -> bool) -> Places {
     let mut places = Places::new();
     for inode in inodes().filter(|inode| inode.is_dir()) {
@@ -102,7 +102,7 @@ fn directory_blocks(wanted: impl Fn(&Inode, u32) -> bool) -> Places {
     places
 }
 
-/// The roots of all mappings, and every block that a root names.
+/// Returns the roots of all mappings, and every block to which a root refers.
 fn nodes() -> Places {
     let mut places = Places::new();
     for inode in inodes() {
@@ -121,14 +121,14 @@ fn nodes() -> Places {
     places
 }
 
-/// The journal's super block and the blocks at the start of its log.
+/// Returns the super block of the journal, and the first blocks of its log.
 fn journal() -> Places {
     let journal = SOUND.inode(Ino(8)).expect("the journal's inode");
     let blocks = (0..24).filter_map(|at| SOUND.map_block(&journal, FileBlock(at)).ok()?);
     blocks.map(|block| block_place(block.0)).collect()
 }
 
-/// Attributes in inodes, behind the fixed fields, and in blocks of their own.
+/// Returns the attributes in inodes, after the fixed fields, and in blocks of their own.
 fn attributes() -> Places {
     let mut places = Places::new();
     for inode in inodes().filter(|inode| inode.size() > 0) {

@@ -1,4 +1,4 @@
-//! What a kernel may ask of the FUSE host, over a socket in place of `/dev/fuse`.
+//! A target for the FUSE host, with a socket in place of `/dev/fuse`.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -7,22 +7,22 @@ use std::sync::Arc;
 
 use obento::{Volume, tmpfs};
 use obento_env::NO_CLOCK;
-use obento_fuse::{Server, ServerOptions, SessionOptions, open_session};
+use obento_fuse::{Pauser, RingChoice, Server, ServerOptions, SessionOptions, open_session};
 
-/// `struct fuse_in_header` and `struct fuse_init_in`. Source: Linux include/uapi/linux/fuse.h.
+/// The sizes of `struct fuse_in_header` and `struct fuse_init_in`. Source: Linux include/uapi/linux/fuse.h.
 const HEADER: usize = 40;
 const INIT: (u8, usize) = (26, 64);
 const DESTROY: u8 = 38;
-/// A socket holds ten messages that nobody read: INIT, these, DESTROY.
+/// The greatest number of requests. The queue of a socket has room for ten messages; INIT and DESTROY are sent, too.
 const REQUESTS: usize = 7;
 
-/// Requests one after another: opcode, inode, two bytes of length, and so many bytes behind the header. One whose length has its highest
-/// bit set lies about it.
+/// Sends a sequence of requests. Each consists of an opcode, an inode, two bytes of length, and a body. If the highest
+/// bit of the length is set, the header contains a wrong length.
 pub fn fuse_request(data: &[u8]) {
     let _ = answers(data);
 }
 
-/// The numbers of requests and the errors of their replies.
+/// Returns the numbers of requests and the errors of their replies.
 fn answers(data: &[u8]) -> BTreeMap<u64, i32> {
     let (kernel, server) = UnixDatagram::pair().expect("a socket");
     let mut unique = 0;
@@ -40,16 +40,17 @@ fn answers(data: &[u8]) -> BTreeMap<u64, i32> {
         let len = (usize::from(len) | usize::from(high & 0x0f) << 8).min(after.len());
         let (body, after) = after.split_at(len);
         rest = after;
-        // The first would begin anew, the other ends all.
+        // INIT would start the connection again, and DESTROY would end it.
         if opcode != DESTROY {
             ask(opcode, node, body, (high >> 7).into());
         }
     }
     ask(DESTROY, 0, &[], 0);
     let served = Arc::new(Server::new(&volume(), ServerOptions::default()));
-    let options = SessionOptions { threads: 1, ..SessionOptions::default() };
-    let session = open_session(OwnedFd::from(server), served, options).expect("both sides agree");
-    session.serve().expect("the socket does not fail");
+    let options = SessionOptions { threads: 1, io_uring: RingChoice::Off, ..SessionOptions::default() };
+    let pauser = Pauser::new().expect("a descriptor");
+    let session = open_session(OwnedFd::from(server), served, options, pauser).expect("both sides agree");
+    let _ = session.serve().expect("the socket does not fail");
     replies(&kernel, unique)
 }
 
@@ -57,13 +58,14 @@ fn request(opcode: u8, unique: u64, node: u8, body: &[u8], lie: u32) -> Vec<u8> 
     let len = u32::try_from(HEADER + body.len()).expect("a short one") ^ lie;
     let mut bytes = [len, opcode.into()].map(u32::to_ne_bytes).concat();
     bytes.extend([unique, node.into()].map(u64::to_ne_bytes).concat());
-    // User, group, process, and no extensions.
+    // The user, the group and the process, and no extensions.
     bytes.extend([0; 16]);
     bytes.extend(body);
     bytes
 }
 
-/// A few files, of which the root has number 1, in little memory: a request may ask for all that there is.
+/// Returns a volume with a few files and little memory, whose root has node ID 1. A request may allocate all of the
+/// space.
 fn volume() -> Volume {
     let options = tmpfs::Options { size: 4 << 20, ..tmpfs::Options::new(Arc::new(NO_CLOCK)) };
     let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(options)));
@@ -74,7 +76,8 @@ fn volume() -> Volume {
     volume
 }
 
-/// A reply that is too long for the socket is lost; none comes twice or to what was not asked. What nobody asked for has number 0.
+/// Reads the replies. A reply that is too long for the socket is lost. No request gets two replies, and notifications
+/// have number 0.
 fn replies(kernel: &UnixDatagram, asked: u64) -> BTreeMap<u64, i32> {
     kernel.set_nonblocking(true).expect("a socket");
     let (mut seen, mut reply) = (BTreeMap::new(), vec![0; 256 << 10]);
@@ -96,14 +99,14 @@ mod tests {
     use crate::seeds;
 
     #[test]
-    fn what_is_asked_soundly_is_answered_without_an_error() {
+    fn valid_requests_succeed() {
         let seeds = seeds::requests();
         for seed in &seeds[..3] {
             let found = answers(seed);
             assert!(found.keys().copied().eq(1..=9), "{found:?}");
             assert!(found.values().all(|&error| error == 0), "{found:?}");
         }
-        // What is taken back gets no reply, and neither does what lies.
+        // FORGET and requests with a wrong length get no reply.
         let found = answers(&seeds[3]);
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 6, 7, 9], "{found:?}");
     }

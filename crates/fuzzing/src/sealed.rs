@@ -1,9 +1,10 @@
-//! An ext4 with all its checksums, which are made right again after each change: what stands behind a checksum is reached.
+//! Targets for ext4 volumes with checksums, which are corrected after each change, so that the code after the
+//! comparison of a checksum is reached.
 //!
-//! Places are found by offsets of the format, as in the tests of the driver, and so are the checksums.
-//! Source: Documentation/filesystems/ext4/checksums.rst; `include/linux/jbd2.h`.
+//! Positions and checksums are calculated from offsets of the format, as in the tests of the driver. Source:
+//! Documentation/filesystems/ext4/checksums.rst; `include/linux/jbd2.h`.
 
-/// How the tests of ext4 find things and make their checksums.
+/// The functions by which the tests of ext4 find structures and calculate checksums.
 #[path = "../../fs/ext4/tests/lab"]
 mod lab {
     #![allow(dead_code, reason = "a part of it is used")]
@@ -20,7 +21,7 @@ use obento_block::{BlockDevice as _, MemDevice};
 use obento_ext4::Ext4Driver;
 use obento_ext4::raw::{RawDirEntry, RawExtentHeader};
 use obento_journal::{Tid, checksum, raw};
-use obento_testkit::walk::{mend_and_walk, open_and_change, open_and_walk};
+use obento_testkit::walk::{open_and_change, open_and_walk, repair_and_walk};
 
 use self::lab::disk::{Bits, Disk, EXTENTS_FL, I_BLOCK, INLINE_DATA_FL};
 use crate::damage::small_plan;
@@ -32,37 +33,37 @@ const INDEX_FL: u32 = 0x1000;
 /// The inode of the journal.
 const JOURNAL: u32 = 8;
 
-/// Bytes, and what they are.
+/// A byte range, and the kind of its structure.
 type Place = (Range<usize>, Kind);
 
-/// What a checksum is over.
+/// The kind of a structure with a checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     SuperBlock,
     Group(u32),
     Bitmap(Bits, u32),
     Inode(u32),
-    /// A node of an extent tree, and whose.
+    /// A node of an extent tree of this inode.
     Extents(u32),
-    /// Entries of a directory.
+    /// Entries of the directory with this inode.
     Entries(u32),
-    /// A node of the index of a directory, and where in it the table is.
+    /// A node of the index of the directory with this inode, and the offset of the table.
     Index(u32, usize),
     Attributes,
     /// A block of the log.
     Log(Part),
 }
 
-/// A sound image, and what is in it.
+/// A sound image and the positions of its structures.
 struct Sound {
     disk: Disk,
-    /// The super block and the descriptors come last: they say where the rest is.
+    /// The super block and the descriptors are last, because they contain the positions of the rest.
     places: Vec<Place>,
 }
 
-/// Closed, with all its structures in place.
+/// The closed volume, with all its structures in place.
 static STRUCTURES: LazyLock<Sound> = LazyLock::new(|| Sound::new(&CLOSED, structures));
-/// In use until its end, with its log.
+/// The volume before it is closed, with its log.
 static LOG: LazyLock<Sound> = LazyLock::new(|| Sound::new(&OPEN, logged));
 
 impl Sound {
@@ -76,7 +77,8 @@ impl Sound {
         Self { places, disk }
     }
 
-    /// Changes bytes and makes all checksums right: each four bytes of `data` are a place, an offset in it (16 bits) and a value.
+    /// Changes bytes and corrects all checksums. Each four bytes of `data` are a structure, an offset in it (16 bits)
+    /// and a value.
     fn changed(&self, data: &[u8]) -> MemDevice {
         let mut disk = self.disk.clone();
         let where_things_are = |kind: Kind| matches!(kind, Kind::SuperBlock | Kind::Group(_));
@@ -95,7 +97,7 @@ impl Sound {
     }
 }
 
-/// Makes the checksum of one place right.
+/// Corrects the checksum of one structure.
 fn seal(disk: &mut Disk, place: &Range<usize>, kind: Kind) {
     let at = place.start;
     match kind {
@@ -104,7 +106,7 @@ fn seal(disk: &mut Disk, place: &Range<usize>, kind: Kind) {
         Kind::Bitmap(bits, group) => disk.seal_bitmap(bits, group),
         Kind::Inode(ino) => disk.seal_inode(ino),
         Kind::Extents(ino) => {
-            // What holds more than a block does has no place for a checksum.
+            // A node whose header claims more entries than fit into a block has no room for a checksum.
             let room = disk.block / size_of::<RawExtentHeader>();
             if usize::from(disk.read::<RawExtentHeader>(at).eh_max.get()) < room {
                 disk.seal_extent_node(ino, at);
@@ -117,13 +119,13 @@ fn seal(disk: &mut Disk, place: &Range<usize>, kind: Kind) {
     }
 }
 
-/// What of the log a block is.
+/// The kind of a block of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     SuperBlock,
-    /// Descriptors and revocations.
+    /// A descriptor or a revocation block.
     Control,
-    /// A block to replay: its transaction, and where its tag is.
+    /// A block to replay: its transaction, and the position of its tag.
     Data(Tid, usize),
     Commit,
 }
@@ -147,7 +149,7 @@ fn journal_of(disk: &Disk) -> raw::RawSuperBlock {
     disk.read(disk.range(disk.file_block(JOURNAL, 0)).start)
 }
 
-/// The structures of a volume.
+/// Returns the structures of a volume.
 fn structures(disk: &Disk) -> Vec<Place> {
     let mut places = Vec::new();
     for ino in
@@ -191,7 +193,7 @@ fn structures(disk: &Disk) -> Vec<Place> {
     places
 }
 
-/// The blocks of the log from its start to its end, each before what holds its checksum.
+/// Returns the blocks of the log from start to end, each before the block that contains its checksum.
 fn logged(disk: &Disk) -> Vec<Place> {
     let journal = journal_of(disk);
     let block_at = |number: u32| disk.range(disk.file_block(JOURNAL, number));
@@ -222,7 +224,7 @@ fn logged(disk: &Disk) -> Vec<Place> {
     places
 }
 
-/// Where the tags of a descriptor are: `journal_block_tag3_s`, the first with a UUID behind it.
+/// Returns the positions of the tags of a descriptor: `journal_block_tag3_s`, of which the first is followed by a UUID.
 fn tags(disk: &Disk, descriptor: &Range<usize>) -> Vec<usize> {
     const SAME_UUID: u32 = 2;
     const LAST: u32 = 8;
@@ -237,28 +239,28 @@ fn tags(disk: &Disk, descriptor: &Range<usize>) -> Vec<usize> {
     }
 }
 
-/// Changes structures of a volume, and reads, mends and changes it.
+/// Changes structures of a volume, and then reads, repairs and changes the volume.
 pub fn structures_changed(data: &[u8]) {
     all_of(&STRUCTURES, data);
 }
 
-/// Changes the log of a volume, and replays and mends it.
+/// Changes the log of a volume, and then replays and repairs it.
 pub fn log_changed(data: &[u8]) {
     all_of(&LOG, data);
 }
 
 fn all_of(sound: &Sound, data: &[u8]) {
     open_and_walk(&Ext4Driver, Arc::new(sound.changed(data)));
-    mend_and_walk(&Ext4Driver, Arc::new(sound.changed(data)));
+    repair_and_walk(&Ext4Driver, Arc::new(sound.changed(data)));
     open_and_change(&Ext4Driver, Arc::new(sound.changed(data)), small_plan());
 }
 
-/// For each place what changes nothing: some bytes as they are.
+/// Returns inputs that change nothing: some existing bytes of each structure.
 pub fn seeds_of_structures() -> Seeds {
     seeds(&STRUCTURES)
 }
 
-/// The same for the log.
+/// Returns inputs that change nothing in the log.
 pub fn seeds_of_log() -> Seeds {
     seeds(&LOG)
 }
@@ -281,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sound_volume_has_the_checksums_that_are_made() {
+    fn the_computed_checksums_equal_those_of_an_undamaged_volume() {
         for (sound, seeds) in [(&*STRUCTURES, seeds_of_structures()), (&*LOG, seeds_of_log())] {
             for seed in seeds {
                 let device = sound.changed(&seed);
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_each_kind_of_structure_and_none_is_found_wrong_by_its_checksum() {
+    fn each_kind_of_structure_occurs_and_no_checksum_is_wrong() {
         let kinds = STRUCTURES.places.iter().map(|(_, kind)| format!("{kind:?}"));
         let kinds: std::collections::BTreeSet<_> =
             kinds.map(|kind| kind.replace(|c: char| !c.is_alphabetic(), "")).collect();
@@ -311,19 +313,19 @@ mod tests {
         assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), all);
         let said = |device: MemDevice| format!("{:?}", issues(Arc::new(device)));
         for (number, (place, kind)) in STRUCTURES.places.iter().enumerate().take(256) {
-            let told = said(STRUCTURES.changed(&[number as u8, 7, 0, 0x55]));
-            assert!(!told.contains("Checksum"), "{kind:?}: {told}");
+            let reported = said(STRUCTURES.changed(&[number as u8, 7, 0, 0x55]));
+            assert!(!reported.contains("Checksum"), "{kind:?}: {reported}");
             if matches!(kind, Kind::Inode(_) | Kind::Attributes | Kind::Group(_)) {
                 let mut bytes = STRUCTURES.disk.bytes.clone();
                 bytes[place.start + 7] ^= 0x55;
-                let told = said(MemDevice::new(bytes));
-                assert!(told.contains("Checksum"), "{kind:?} without it: {told}");
+                let reported = said(MemDevice::new(bytes));
+                assert!(reported.contains("Checksum"), "{kind:?} without it: {reported}");
             }
         }
     }
 
     #[test]
-    fn a_log_is_replayed_whole_whatever_its_blocks_hold() {
+    fn a_log_is_replayed_completely_whatever_its_blocks_contain() {
         let replayed = |data: &[u8]| {
             let volume = open_volume(Arc::new(LOG.changed(data)), &OpenOptions::new(Arc::new(NO_CLOCK)));
             let notices = Ext4::new(volume.unwrap()).info().notices;

@@ -1,9 +1,9 @@
-//! What the fuzzer starts from: real structures, files and messages as they are, which it then changes.
+//! The initial inputs of the fuzzer: real structures, files and messages.
 
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use obento::engine::types::TYPES;
 use obento_base::wire::{to_u64, to_usize};
@@ -12,23 +12,25 @@ use obento_linux_wire::{
     Answer, Entry, Envelope, Fill, NewFile, Piece, Place, Request, Run, Stat, Step, Usage, encode,
 };
 
+use obento_testkit::vhdx::unreplayed;
+
 use crate::archives::hex;
 use crate::images::QCOW2_HEADER;
-use crate::volumes::{EXFAT, EXT4, FAST, FAT, FAT16, FAT32, NTFS, XV6, unpacked};
+use crate::volumes::{EXFAT, EXT4, FAST, FAT, FAT16, FAT32, JFFS2, NTFS, XV6, unpacked};
 use crate::{Target, places};
 
 /// Inputs.
 pub type Seeds = Vec<Vec<u8>>;
 
-/// Structures of a kind, and changes of a volume.
+/// The number of structures of a kind, and of changes to a volume.
 const SOME: usize = 24;
-/// Bytes of an image: what stands at its start is what is taken apart.
+/// The number of bytes of an image. Decoders read mainly its start.
 const START: usize = 64 << 10;
 
-/// The folder that a program is to write its seeds to, in place of fuzzing.
+/// The environment variable with the folder to which a program writes its seeds instead of fuzzing.
 const ASKED: &str = "OBENTO_SEEDS";
 
-/// Writes the seeds of `target` where the environment says so, and ends the process.
+/// Writes the seeds of `target` if the environment requests it, and exits.
 pub fn write_if_asked(target: &Target) {
     let Some(folder) = std::env::var_os(ASKED) else { return };
     let written = write(target, folder.as_ref());
@@ -50,7 +52,7 @@ fn write(target: &Target, folder: &Path) -> io::Result<()> {
         .try_for_each(|(number, seed)| fs::write(folder.join(format!("sound-{number}")), seed))
 }
 
-/// The structures of a kind of ext4, each behind the byte that chooses its place.
+/// Returns the structures of a kind of ext4, each after the byte that chooses its position.
 pub fn places(kind: &str) -> Seeds {
     let (base, places) = places::of(kind);
     let step = places.len().min(256).div_ceil(SOME);
@@ -63,10 +65,10 @@ pub fn places(kind: &str) -> Seeds {
     places.iter().enumerate().take(256).step_by(step).map(seed).collect()
 }
 
-/// Inputs that put bytes of the volume where they are: four bytes are a place and a byte. They lie in blocks that hold
-/// something, eight in each.
+/// Returns inputs that change nothing in a volume: four bytes are an offset and the existing byte there. They are in
+/// blocks that are not empty, eight in each.
 pub fn unchanged(volume: &Arc<MemDevice>) -> Seeds {
-    // Three bytes name a place.
+    // Three bytes are an offset.
     let bytes = start_of(volume, 1 << 24);
     let used: Vec<_> =
         (0..bytes.len()).step_by(512).filter(|&at| bytes[at..at + 512].iter().any(|&b| b != 0)).collect();
@@ -77,7 +79,7 @@ pub fn unchanged(volume: &Arc<MemDevice>) -> Seeds {
     used.iter().step_by(used.len().div_ceil(SOME)).map(in_block).collect()
 }
 
-/// The first bytes of a volume, so many at most, without the zeros behind the last that is not one.
+/// Returns the first bytes of a volume, at most `most`, without trailing zeros.
 fn start_of(volume: &Arc<MemDevice>, most: usize) -> Vec<u8> {
     let mut bytes = vec![0; to_usize(volume.len()).min(most)];
     volume.read_at(0, &mut bytes).expect("memory does not fail");
@@ -90,7 +92,7 @@ fn without_zeros(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The format of each volume, the plan, and changes that change nothing.
+/// Returns inputs with the format of each volume, the plan, and changes that change nothing.
 pub fn operations() -> Seeds {
     let volumes = [&EXT4, &FAT, &EXFAT, &XV6];
     let of = |(format, volume): (u8, &Arc<MemDevice>)| {
@@ -106,12 +108,13 @@ const LZMA: &[u8] = include_bytes!("../seed/fat.img.lzma");
 const XZ: &[u8] = include_bytes!("../seed/fat.img.xz");
 const ZSTD: &[u8] = include_bytes!("../seed/fat.img.zst");
 
-/// An image of a FAT12, packed by each of the programs, in the order of the target `packed`.
+/// Returns a FAT12 image compressed by each program, in the order of the target `packed`.
 pub fn packed() -> Seeds {
     (0..).zip([GZIP, XZ, ZSTD, BZIP2, LZMA]).map(|(choice, stream)| [&[choice], stream].concat()).collect()
 }
 
-/// An empty qcow2 image of 1 MiB, with the header extension that qemu-img writes: the names of features. Source: qcow2.txt, "Header".
+/// Returns an empty qcow2 image of 1 MiB with the header extension that qemu-img writes: the names of features. Source:
+/// qcow2.txt, "Header".
 pub fn sound_qcow2() -> Vec<u8> {
     const CLUSTER: usize = 4096;
     let mut image = vec![0; 4 * CLUSTER];
@@ -120,7 +123,8 @@ pub fn sound_qcow2() -> Vec<u8> {
     put(0, b"QFI\xfb\0\0\0\x03");
     put(20, &12_u32.to_be_bytes());
     put(24, &(1_u64 << 20).to_be_bytes());
-    // The L1 table, the table of reference counts and its length in clusters, the width of a count, the length of this header.
+    // The L1 table, the table of reference counts and its length in clusters, the width of a count, and the length of
+    // this header.
     put(36, &1_u32.to_be_bytes());
     put(40, &cluster(3));
     put(48, &cluster(1));
@@ -135,42 +139,88 @@ pub fn sound_qcow2() -> Vec<u8> {
     image
 }
 
-/// The same image as qemu-img makes it, compressed and not, of version 3 and 2.
+/// Returns the same image as written by qemu-img, with and without compression, of versions 3 and 2.
 fn qcow2_images() -> Seeds {
     let both: [&[u8]; 2] = [include_bytes!("../seed/fat.qcow2.zst"), include_bytes!("../seed/old.qcow2.zst")];
     both.map(unpacked).into()
 }
 
-/// Those images, and the later part of a header alone.
+/// Returns those images, and the later part of a header alone.
 pub fn qcow2() -> Seeds {
     let header = sound_qcow2().get(QCOW2_HEADER).unwrap_or_default().to_vec();
     qcow2_images().into_iter().chain([header]).collect()
 }
 
-/// Volumes, and a FAT in what it can be packed in, and in a partition.
+/// The same image in other formats, written by qemu-img and img2simg, and a VHDX whose log was not replayed.
+pub fn containers_whole() -> &'static [Vec<u8>] {
+    static IMAGES: LazyLock<Seeds> = LazyLock::new(|| {
+        let files: [&[u8]; 8] = [
+            include_bytes!("../seed/fixed.vhd.zst"),
+            include_bytes!("../seed/fat.vhd.zst"),
+            include_bytes!("../seed/fat.vhdx.zst"),
+            include_bytes!("../seed/before.vhdx.zst"),
+            include_bytes!("../seed/fat.vmdk.zst"),
+            include_bytes!("../seed/stream.vmdk.zst"),
+            include_bytes!("../seed/fat.vdi.zst"),
+            include_bytes!("../seed/fat.simg.zst"),
+        ];
+        let mut images = files.map(unpacked);
+        images[3] = unreplayed(&images[3], &unpacked(include_bytes!("../seed/after.vhdx.zst")));
+        images.into()
+    });
+    &IMAGES
+}
+
+/// Each of those images, with no change and with a change of one byte.
+pub fn containers() -> Seeds {
+    (0..8).flat_map(|choice| [vec![choice], vec![choice, 32, 0, 0, 1]]).collect()
+}
+
+/// Returns the starts of volumes that open without the rest, and a FAT volume in each supported container and in a partition.
 pub fn images() -> Seeds {
-    let volumes = [&EXT4, &FAST, &FAT, &FAT16, &FAT32, &EXFAT, &NTFS, &XV6];
+    let volumes = [&EXT4, &FAST, &FAT, &FAT16, &FAT32, &EXFAT, &JFFS2, &NTFS, &XV6];
     let starts = volumes.into_iter().map(|volume| without_zeros(start_of(volume, START)));
     let streams = [GZIP, XZ, ZSTD, BZIP2, LZMA].into_iter().map(<[u8]>::to_vec);
     starts.chain(streams).chain(qcow2_images()).chain([partitioned()]).collect()
 }
 
-/// Compressed data of each method of NTFS, after the byte that chooses it.
+/// Compressed data of each codec of JFFS2, after its number.
+pub fn jffs2_codecs() -> Seeds {
+    let rtime = vec![2, b'a', 0, b'b', 0, b'a', 9];
+    let rubin = vec![5, 0x12, 0x34, 0x56, 0x78, 0x9a];
+    let dynamic = vec![3, 9, 200, 128, 1, 255, 77, 3, 90, 0x12, 0x34, 0x56, 0x78];
+    let zlib = vec![6, 0x78, 0x9c, 0x4b, 0x4c, 0x4a, 0x4e, 0x4c, 0x4a, 0x4e, 4, 0];
+    let lzo = vec![7, 20, b'a', b'b', b'c', 0x48, 0, 17, 0, 0];
+    vec![rtime, rubin, dynamic, zlib, lzo]
+}
+
+/// Returns compressed data of each method of bcachefs, after the byte that chooses the method.
+pub fn bcachefs_codecs() -> Seeds {
+    // LZ4: literals, a copy of them, a literal.
+    let lz4 = vec![0, 0x35, b'a', b'b', b'c', 3, 0, 0x10, b'x'];
+    // Deflate: a stored block of two bytes.
+    let gzip = vec![1, 1, 2, 0, 0xfd, 0xff, b'a', b'b'];
+    // Zstandard: its length, a frame of one segment, a raw block of two bytes.
+    let zstd = vec![2, 11, 0, 0, 0, 0x28, 0xb5, 0x2f, 0xfd, 0x20, 2, 0x11, 0, 0, b'a', b'b'];
+    vec![lz4, gzip, zstd]
+}
+
+/// Returns compressed data of each method of NTFS, after the byte that chooses the method.
 pub fn ntfs_codecs() -> Seeds {
-    // LZNT1: a byte and a copy of it.
+    // LZNT1: a literal byte, and a copy of it.
     let lznt1 = vec![0, 3, 0xb0, 2, b'a', 0xfc, 0x0f];
-    // XPRESS: two codes of one bit, for `a` and a copy of what is before, then their bits.
+    // XPRESS: two codes of one bit, for `a` and for a copy of the byte before, followed by the bits.
     let mut xpress = vec![0; 1 + 256 + 8];
     (xpress[0], xpress[1 + 48], xpress[1 + 128]) = (1, 0x10, 1);
     xpress[257..259].copy_from_slice(&[0x00, 0x40]);
-    // LZX: a block that is not compressed.
+    // LZX: an uncompressed block.
     let mut lzx = vec![2, 0x00, 0x70, 0, 0];
     lzx.extend([1, 0, 0, 0].repeat(3));
     lzx.extend(vec![7; 1 << 15]);
     vec![lznt1, xpress, lzx]
 }
 
-/// A boot record whose first partition is a FAT.
+/// Returns a boot record whose first partition is a FAT volume.
 fn partitioned() -> Vec<u8> {
     let mut disk = vec![0; 4096];
     disk[446..462].copy_from_slice(&[0, 0, 2, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 1, 0, 0]);
@@ -179,11 +229,11 @@ fn partitioned() -> Vec<u8> {
     disk
 }
 
-/// Boot records with partitions of each place, and a GPT with two at either end.
+/// Returns boot records with partitions at each position, and a GPT with two partitions and both headers.
 pub fn partition_tables() -> Seeds {
     let record = |kind: u8, at: u8, len: u8| [0, 0, 0, 0, kind, 0, 0, 0, at, 0, 0, 0, len, 0, 0, 0];
     let none = [0; 16];
-    // Boot records follow each other: the extended partition begins in sector 1, the next logical one in sector 2.
+    // Boot records are a chain: the extended partition begins in sector 1, the next logical partition in sector 2.
     let first = [record(0x83, 40, 8), record(5, 1, 30), record(7, 50, 8), none];
     let logical = [record(0x83, 2, 4), record(5, 1, 20), none, none];
     let last = [record(0x83, 6, 4), none, none, none];
@@ -209,10 +259,11 @@ pub fn partition_tables() -> Seeds {
     vec![boot, gpt(2, 1, 63), gpt(3, 63, 1)]
 }
 
-/// A packed archive: the layer that a layout of [`sources`] names.
+/// A compressed archive: the layer to which a layout of [`sources`] refers.
 pub const LAYER: &[u8] = include_bytes!("../seed/ustar.tar.zst");
 
-/// Archives that GNU tar made, of ustar, its own format, and pax with attributes, lists of permissions and sparse files of each kind.
+/// Returns archives created by GNU tar: ustar, the GNU format, and pax with attributes, access control lists, and
+/// sparse files of each kind.
 pub fn archives() -> Seeds {
     let packed: [&[u8]; 5] = [
         include_bytes!("../seed/ustar.tar.zst"),
@@ -232,7 +283,7 @@ const DUMP: &[u8] = b"/ 0 40755 2 0 0 0 1.0 - - -\n/etc 0 40755 2 0 0 0 1.0 - - 
     /etc/a\\x20b 4 100644 1 0 7 0 12.5 - x\\tyz - user.a=1\\\\2\n/etc/file 10 100644 1 0 0 0 1.0 file - -\n\
     /etc/link 4 120777 1 0 0 0 1.0 file - -\n/etc/null 0 20666 1 0 0 259 1.0 - - -\n/etc/same 0 @100644 1 0 0 0 1.0 /etc/file - -\n";
 
-/// A source of each kind behind the byte that chooses it.
+/// Returns a source of each kind, after the byte that chooses the kind.
 pub fn sources() -> Seeds {
     let layer = hex(LAYER);
     let descriptor = format!("{{\"digest\":\"sha256:{layer}\",\"size\":{}}}", LAYER.len());
@@ -249,10 +300,10 @@ pub fn sources() -> Seeds {
     texts.chain(archives).collect()
 }
 
-/// The number of `/file`, once it was looked up.
+/// The node ID of `/file` after its lookup.
 const FILE: u8 = 4;
 
-/// A look at each file, a change of each kind, and what lies about its length.
+/// Returns requests that read each file, change something in each way, and have a wrong length.
 pub fn requests() -> Seeds {
     let ask = |opcode: u8, node: u8, body: &[u8]| {
         let len = u16::try_from(body.len()).expect("a short one").to_le_bytes();
@@ -291,7 +342,7 @@ pub fn requests() -> Seeds {
         ask(43, FILE, &[&zeros[..16], &[0, 4], &zeros[..14]].concat()),
         ask(46, FILE, &[&zeros[..16], &[3], &zeros[..7]].concat()),
     ];
-    // FSYNC, FORGET, BATCH_FORGET, COPY_FILE_RANGE, TMPFILE, RENAME2, and a READ that says it is longer.
+    // FSYNC, FORGET, BATCH_FORGET, COPY_FILE_RANGE, TMPFILE, RENAME2, and a READ whose length field is too large.
     let last = [
         ask(1, 1, b"file\0"),
         ask(20, FILE, &zeros[..16]),
@@ -304,7 +355,8 @@ pub fn requests() -> Seeds {
     vec![look.concat(), names.concat(), rest.concat(), last.concat()]
 }
 
-/// Lists of three entries and of all kinds. Source: Linux include/uapi/linux/posix_acl_xattr.h.
+/// Returns access control lists with three entries and with entries of all kinds. Source: Linux
+/// include/uapi/linux/posix_acl_xattr.h.
 pub fn acls() -> Seeds {
     let list = |entries: &[(u8, u8, u32)]| {
         let entry = |&(tag, perm, id): &(u8, u8, u32)| [&[tag, 0, perm, 0][..], &id.to_le_bytes()].concat();
@@ -323,20 +375,20 @@ pub fn acls() -> Seeds {
     vec![three, all]
 }
 
-/// Both files of a small system.
+/// Returns both files of a small system.
 pub fn owners() -> Seeds {
     let passwd = b"root:x:0:0:root:/root:/bin/sh\ndaemon:x:1:1::/:/bin/false\nbento:x:1000:1000:Bento:/home/bento:/bin/sh\n";
     vec![[&passwd[..], b"\0", b"root:x:0:\nbento:x:1000:bento,daemon\n"].concat()]
 }
 
-/// A few bytes for each type of the kernel engine.
+/// Returns a few bytes for each type of the kernel engine.
 pub fn signatures() -> Seeds {
     (0..TYPES.len())
         .filter_map(|choice| Some(vec![u8::try_from(choice).ok()?, 1, 0, b'a', 2, 0, 0, 4]))
         .collect()
 }
 
-/// Answers and requests of the kernel engine, one of each shape.
+/// Returns requests and replies of the kernel engine, one of each shape.
 pub fn messages() -> Seeds {
     let entry = Entry { name: b"name".into(), next: 2, stat: Some(Stat::default()), errno: 0 };
     let answers = [

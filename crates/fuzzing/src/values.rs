@@ -1,4 +1,4 @@
-//! Small values, each by itself: lists of permissions, owners, signatures, messages.
+//! Targets for small values: access control lists, owners, signatures, messages.
 
 use obento::Owners;
 use obento::driver::Driver as _;
@@ -8,7 +8,7 @@ use obento_block::MemDevice;
 use obento_linux_wire::{Answer, Envelope, decode, encode};
 use obento_vfs::acl::Acl;
 
-/// The value of an attribute with a POSIX ACL: a list that is one stays itself.
+/// Decodes the value of an attribute with a POSIX ACL. Encoding a valid list gives the same bytes.
 pub fn acl(data: &[u8]) {
     let Ok(list) = Acl::decode(data) else { return };
     assert_eq!(Acl::decode(&list.encode()).as_ref(), Ok(&list));
@@ -16,7 +16,7 @@ pub fn acl(data: &[u8]) {
     assert!(!list.is_mode_alone() || list.encode().len() == 4 + 3 * 8);
 }
 
-/// `/etc/passwd`, and `/etc/group` behind the first NUL.
+/// Reads `/etc/passwd`, and `/etc/group` after the first NUL.
 pub fn owners(data: &[u8]) {
     let mut files = data.splitn(2, |&byte| byte == 0);
     let (passwd, group) = (files.next().unwrap_or_default(), files.next().unwrap_or_default());
@@ -32,8 +32,8 @@ pub fn owners(data: &[u8]) {
     }
 }
 
-/// What the kernel engine's types are known by: the first byte chooses one, whose mark is put right, and the others fill all
-/// that a probe looks at, again and again.
+/// Probes the types of the kernel engine. The first byte chooses a type, whose magic number is written; the other
+/// bytes, repeated, fill everything that the probe reads.
 pub fn engine_probe(data: &[u8]) {
     let Some((&choice, data)) = data.split_first().filter(|(_, data)| !data.is_empty()) else { return };
     let len = usize::try_from(WINDOW).expect("it fits memory");
@@ -50,7 +50,7 @@ pub fn engine_probe(data: &[u8]) {
     }
 }
 
-/// What each side of the kernel engine reads from the other: bytes that are a message are those that it is written as.
+/// Decodes the messages that each side of the kernel engine receives. Encoding a valid message gives the same bytes.
 pub fn engine_wire(data: &[u8]) {
     if let Some(answer) = decode::<Answer>(data) {
         assert_eq!(encode(&answer), data);
@@ -60,8 +60,33 @@ pub fn engine_wire(data: &[u8]) {
     }
 }
 
-/// Decompresses data as NTFS stores it. The first byte chooses the method. Nothing outside of the output is written, and the same input
-/// gives the same output.
+/// Decompresses data as JFFS2 stores it. The first byte is the number of the codec. The same input always gives the same
+/// output.
+pub fn jffs2_codecs(data: &[u8]) {
+    let Some((&codec, data)) = data.split_first() else { return };
+    let unpacked = || {
+        let mut output = vec![0; 4096];
+        obento_jffs2::codec::decompress(codec % 10, data, &mut output).map(|()| output)
+    };
+    assert_eq!(unpacked(), unpacked());
+}
+
+/// Decompresses data as bcachefs stores it. The first byte chooses the method. The same input gives the same output.
+pub fn bcachefs_codecs(data: &[u8]) {
+    let Some((&method, data)) = data.split_first() else { return };
+    let compression =
+        obento_bcachefs::codec::Compression::decode([3, 2, 4][usize::from(method % 3)]).expect("known");
+    for len in [2, 512, 4096, 65536] {
+        let (mut output, mut again) = (vec![0; len], vec![0xaa; len]);
+        let (first, second) =
+            (compression.decompress(data, &mut output), compression.decompress(data, &mut again));
+        assert_eq!(first, second);
+        assert!(first.is_none() || output == again, "the output depends on what was in the buffer");
+    }
+}
+
+/// Decompresses data in the formats of NTFS. The first byte chooses the method. Nothing is written outside of the
+/// output, and the same input gives the same output.
 pub fn ntfs_codecs(data: &[u8]) {
     let Some((&method, data)) = data.split_first() else { return };
     let run = |fill: u8| {

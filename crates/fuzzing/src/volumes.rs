@@ -16,27 +16,33 @@ use obento_testkit::snapshot::Snapshot;
 use obento_vfs::Vfs;
 use obento_xv6::Xv6Driver;
 
-/// A volume of 1 KiB blocks without checksums (a fuzzer cannot guess them): a deep extent tree, indirect blocks, an
-/// index of two levels, inline data, attributes in inodes, blocks and inodes of their own, and a dirty journal.
+/// A volume with 1 KiB blocks and without checksums, which a fuzzer cannot guess. It has a deep extent tree, indirect
+/// blocks, an index of two levels, inline data, attributes in inodes, in blocks and in inodes of their own, and a dirty
+/// journal.
 static SEED: &[u8] = include_bytes!("../seed/volume.img.zst");
 
-/// A FAT12 of few clusters.
+/// A FAT12 volume with few clusters.
 static FAT_SEED: &[u8] = include_bytes!("../seed/fat.img.zst");
-/// An ext4 that Linux did not unmount, with six fast commits behind its log, and an orphan file with an orphan in it.
+/// An ext4 volume that Linux did not unmount, with six fast commits after its log, and an orphan file with an orphan in
+/// it.
 static FAST_SEED: &[u8] = include_bytes!("../seed/fast.img.zst");
-/// An ext4 whose journal is on another device, and that device; Linux unmounted neither.
+/// An ext4 volume with an external journal, and the device of that journal. Linux unmounted neither.
 static OUTSIDE_SEED: &[u8] = include_bytes!("../seed/outside.img.zst");
-/// An NTFS of ntfs-3g: a directory of many names, compressed and sparse files, streams, links.
+/// An NTFS volume created by ntfs-3g: a directory with many names, compressed and sparse files, streams, links.
 static NTFS_SEED: &[u8] = include_bytes!("../seed/ntfs.img.zst");
-/// Where its up-case table is.
+/// A JFFS2 image created by mkfs.jffs2: every kind of file, holes, attributes.
+static JFFS2_SEED: &[u8] = include_bytes!("../seed/jffs2.img.zst");
+/// The position of the up-case table of the NTFS volume.
 const NTFS_UP_CASE: usize = 0x86e00;
 static LOG_SEED: &[u8] = include_bytes!("../seed/log.img.zst");
 
-/// The ext4.
+/// The ext4 volume.
 pub static EXT4: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(SEED));
-/// The FAT.
+/// The FAT12 volume.
 pub static FAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(FAT_SEED));
-/// The NTFS. Its up-case table, which does not compress, is not in the repository.
+/// The JFFS2.
+pub static JFFS2: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(JFFS2_SEED));
+/// The NTFS volume. Its up-case table, which does not compress, is not in the repository.
 pub static NTFS: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     let mut bytes = unpacked(NTFS_SEED);
     let table = bytes[NTFS_UP_CASE..].chunks_exact_mut(2);
@@ -47,9 +53,31 @@ pub static NTFS: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     Arc::new(MemDevice::read_only(bytes))
 });
 
-/// The ext4 with fast commits.
+/// A bcachefs volume of a writer of our own.
+pub static BCACHEFS: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+    let recipe = bcachefs::Recipe { sums: 0, is_dirty: true, ..bcachefs::Recipe::default() };
+    Arc::new(MemDevice::read_only(recipe.write()))
+});
+
+/// The writer of the volume, which the tests of the driver share.
+#[path = "../../fs/bcachefs/tests/volumes/recipe.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
+mod bcachefs;
+
+/// An LFS volume of a writer of our own, with changes after its checkpoint.
+pub static LFS: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
+    let recipe = lfs::Recipe { end: lfs::End::Crash, ..lfs::Recipe::default() };
+    Arc::new(MemDevice::read_only(recipe.write()))
+});
+
+/// The writer of the volume, which the tests of the driver share.
+#[path = "../../fs/lfs/tests/common/recipe.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
+mod lfs;
+
+/// The ext4 volume with fast commits.
 pub static FAST: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(FAST_SEED));
-/// The ext4 with its journal elsewhere, and the journal.
+/// The ext4 volume with an external journal, and the journal.
 pub static OUTSIDE: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(OUTSIDE_SEED));
 pub static LOG: LazyLock<Arc<MemDevice>> = LazyLock::new(|| unpack(LOG_SEED));
 
@@ -57,7 +85,7 @@ fn unpack(seed: &[u8]) -> Arc<MemDevice> {
     Arc::new(MemDevice::read_only(unpacked(seed)))
 }
 
-/// The bytes of a zstd file.
+/// Decompresses a zstd file.
 pub fn unpacked(seed: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut decoder = ruzstd::decoding::StreamingDecoder::new(seed).expect("a zstd file");
@@ -65,17 +93,17 @@ pub fn unpacked(seed: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A FAT16 with files of each kind, made by the driver itself.
+/// A FAT16 volume with files of each kind, created by the driver.
 pub static FAT16: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     filled(&FatDriver::default(), 4 << 20, "vfat", &[("fat", "16"), ("sectors_per_cluster", "1")])
 });
 
-/// The same as a FAT32.
+/// A FAT32 volume with the same files.
 pub static FAT32: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     filled(&FatDriver::default(), 36 << 20, "vfat", &[("fat", "32"), ("sectors_per_cluster", "1")])
 });
 
-/// The same as an exFAT.
+/// An exFAT volume with the same files.
 pub static EXFAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     filled(
         &ExFatDriver::default(),
@@ -85,8 +113,9 @@ pub static EXFAT: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     )
 });
 
-/// An ext4 of 1 KiB blocks as it is made by default, so with checksums, 64-bit numbers and a journal of the newest kind: an index, a tree of
-/// extents, attributes in a block. Before it was closed, when all was only in its log, and after.
+/// An ext4 volume with 1 KiB blocks and the default features: checksums, 64-bit numbers and a journal of the newest
+/// kind. It has an index, an extent tree, and attributes in a block. The first image is from before the volume was
+/// closed, when all changes were only in the log; the second is from after.
 static OPEN_AND_CLOSED: LazyLock<[Arc<MemDevice>; 2]> = LazyLock::new(|| {
     let device = Arc::new(MemDevice::new(vec![0; 4 << 20]));
     let clock = Arc::new(NO_CLOCK);
@@ -104,10 +133,11 @@ static OPEN_AND_CLOSED: LazyLock<[Arc<MemDevice>; 2]> = LazyLock::new(|| {
     let file = writable.create(dir, &name("file"), &node(FileKind::Regular, b"")).expect("room").ino;
     for n in 0..60 {
         writable.link(file, dir, &name(&format!("another name of the file {n}"))).expect("room");
-        // What the blocks hold is left to whoever asked where to write.
+        // The caller chooses the contents of the blocks.
         let block = n * 2048..n * 2048 + 1024;
-        writable.map_for_write(&lock.shared(), file, block.clone()).expect("room");
-        writable.end_write(&lock.shared(), file, block, TimeChange::Now).expect("room");
+        let layout = lock.shared();
+        let ticket = writable.begin_write(&layout, file, block).expect("room");
+        writable.end_write(ticket, TimeChange::Now).expect("room");
         if n % 20 == 0 {
             writable.sync().expect("memory does not fail");
         }
@@ -130,17 +160,17 @@ static OPEN_AND_CLOSED: LazyLock<[Arc<MemDevice>; 2]> = LazyLock::new(|| {
     [before, copy(&device)]
 });
 
-/// The ext4 with checksums, as it is when the power goes.
+/// The ext4 volume with checksums, as it is after a power failure.
 pub static OPEN: LazyLock<Arc<MemDevice>> = LazyLock::new(|| OPEN_AND_CLOSED[0].clone());
-/// The same, closed.
+/// The same volume, closed.
 pub static CLOSED: LazyLock<Arc<MemDevice>> = LazyLock::new(|| OPEN_AND_CLOSED[1].clone());
 
-/// A new node of anybody's.
+/// Returns a new inode of user 0.
 fn node(kind: FileKind, target: &[u8]) -> NewNode<'_> {
     NewNode { kind, mode: Mode::new(0o755), uid: 0, gid: 0, rdev: DeviceNumber::default(), target }
 }
 
-/// A volume of so many bytes with files of each kind.
+/// Creates a volume of `len` bytes with files of each kind.
 fn filled(driver: &dyn Driver, len: usize, fs_type: &str, settings: &[(&str, &str)]) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(vec![0; len]));
     let clock = Arc::new(NO_CLOCK);
@@ -159,7 +189,7 @@ fn filled(driver: &dyn Driver, len: usize, fs_type: &str, settings: &[(&str, &st
             let name = format!("a name that takes some entries {n}");
             let file = Name::new(name.as_bytes()).expect("a name");
             let ino = writable.create(dir, file, &node(FileKind::Regular, b"")).expect("room").ino;
-            // In turns, so that what is appended cannot stay contiguous.
+            // The files are written in turns, so that their blocks are not contiguous.
             for round in 0..u64::from(n % 3) * 2 {
                 writable.write(&lock.shared(), ino, round * 700, &[n; 700]).expect("room");
                 let other = Name::new(b"between").expect("a name");
@@ -174,7 +204,8 @@ fn filled(driver: &dyn Driver, len: usize, fs_type: &str, settings: &[(&str, &st
     device
 }
 
-/// An xv6 volume with a file in each kind of block pointer, a directory of several blocks, a link, and a log that was used.
+/// An xv6 volume with a file that uses each kind of block pointer, a directory of several blocks, a link, and a used
+/// log.
 pub static XV6: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     let device = Arc::new(MemDevice::new(vec![0; 2 << 20]));
     let clock = Arc::new(NO_CLOCK);
@@ -190,7 +221,7 @@ pub static XV6: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     let dir = writable.create(fs.root(), name(b"dir"), &node(FileKind::Directory, b"")).expect("room").ino;
     writable.create(dir, name(b"link"), &node(FileKind::Symlink, b"to")).expect("room");
     let file = writable.create(dir, name(b"file"), &node(FileKind::Regular, b"")).expect("room").ino;
-    // The first block, one behind the indirect block, and one behind the double-indirect.
+    // The first block, one through the indirect block, and one through the double-indirect block.
     for offset in [0, 200 << 10, 5 << 20] {
         writable.write(&lock.shared(), file, offset, &[7; 700]).expect("room");
     }
@@ -202,7 +233,7 @@ pub static XV6: LazyLock<Arc<MemDevice>> = LazyLock::new(|| {
     device
 });
 
-/// What is in the volume on `device`.
+/// Returns the contents of the volume on `device`.
 pub fn tree(driver: &dyn Driver, device: &Arc<MemDevice>) -> Snapshot {
     let options = OpenOptions { access: Access::ReadOnly, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
     let fs = driver.open(device.clone(), &options).expect("a sound volume");

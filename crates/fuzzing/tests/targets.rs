@@ -1,4 +1,4 @@
-//! Each target lives: it has its program, and runs over its seeds.
+//! Tests that each target has a program and seeds, and runs on its seeds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ fn every_target_runs_over_its_seeds_and_nothing() {
 }
 
 #[test]
-fn every_target_has_a_program_that_runs_it_and_no_program_lacks_one() {
+fn every_target_has_a_program_and_every_program_has_a_target() {
     let program = |name: &str| {
         format!(
             "#![no_main]\nuse libfuzzer_sys::fuzz_target;\n\n\

@@ -1,6 +1,8 @@
-//! Changes are written by their age, without anybody asking: for drivers without a journal, which have this in common.
+//! Changes are written after their greatest age without a sync: tests for drivers without a journal, which share this
+//! behaviour.
 //!
-//! Nothing here sleeps: a device tells of each flush, and the test waits for the one after which the change is there.
+//! The tests do not sleep. A device reports each flush, and a test waits for the flush after which the change is
+//! present.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -11,13 +13,13 @@ use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Access, Driver, FileSystem, FormatOptions, Journalling, NewNode, OpenOptions};
 use obento_env::{FixedRandom, NO_CLOCK};
 
-/// Tells each flush.
-struct Telling {
+/// Reports each flush.
+struct FlushCounter {
     inner: Arc<MemDevice>,
     flushed: Sender<()>,
 }
 
-impl BlockDevice for Telling {
+impl BlockDevice for FlushCounter {
     fn len(&self) -> u64 {
         self.inner.len()
     }
@@ -31,7 +33,7 @@ impl BlockDevice for Telling {
         self.inner.write_at(offset, buf)
     }
     fn flush(&self) -> Result<()> {
-        // Nobody listens any more at the end.
+        // The receiver is gone at the end.
         let _ = self.flushed.send(());
         self.inner.flush()
     }
@@ -61,11 +63,11 @@ fn create(fs: &dyn FileSystem, name: &Name) {
     fs.writable().unwrap().create(fs.root(), name, &node).unwrap();
 }
 
-/// A change is on the device after a while, though nobody syncs.
+/// A change is on the device after its greatest age, without a sync.
 pub fn a_change_is_written_after_a_while(driver: &dyn Driver, fs_type: &str) {
     let memory = empty(driver, fs_type);
     let (flushed, flushes) = channel();
-    let device = Arc::new(Telling { inner: memory.clone(), flushed });
+    let device = Arc::new(FlushCounter { inner: memory.clone(), flushed });
     let fs = open(driver, device, Access::ReadWrite, Duration::from_millis(1));
     for text in ["first", "second"] {
         let name = Name::new(text.as_bytes()).unwrap();
@@ -82,7 +84,7 @@ pub fn a_change_is_written_after_a_while(driver: &dyn Driver, fs_type: &str) {
     fs.writable().unwrap().close().unwrap();
 }
 
-/// Nothing is written before somebody asks, if a change may have any age.
+/// Nothing is written before a sync if changes have no greatest age.
 pub fn without_an_age_all_waits(driver: &dyn Driver, fs_type: &str) {
     let memory = empty(driver, fs_type);
     let before = memory.snapshot();

@@ -1,7 +1,8 @@
-//! Btrfs volumes that no program of Debian makes.
+//! Btrfs volumes that no Debian program creates.
 //!
-//! Source: Linux 6.1, fs/btrfs/ctree.h: `struct btrfs_super_block` (`fsid` at 0x20, `total_bytes` at 0x70, `nodesize` at 0x94, `dev_item.total_bytes` at
-//! 0xd1) and `struct btrfs_header`. The checksum of a block is the CRC-32C of the bytes behind its first 32.
+//! Source: Linux 6.1, fs/btrfs/ctree.h: `struct btrfs_super_block` (`fsid` at 0x20, `total_bytes` at 0x70, `nodesize`
+//! at 0x94, `dev_item.total_bytes` at 0xd1) and `struct btrfs_header`. The checksum of a block is the CRC-32C of the
+//! bytes after its first 32.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +25,7 @@ pub fn set_length(path: &Path, len: u64) {
         bytes[SUPER + at..][..8].copy_from_slice(&len.to_le_bytes());
     }
     seal(&mut bytes[SUPER..SUPER + 4096]);
-    // The item of the device is in the tree of chunks, of which each copy has a sum.
+    // The device item is also in the chunk tree, of which each copy has a checksum.
     for block in bytes.chunks_exact_mut(node).skip(SUPER / node + 1) {
         let Some(at) = block.windows(8).position(|word| word == old) else { continue };
         if block[32..48] == fsid && at > 101 {

@@ -1,7 +1,7 @@
-//! Random changes to volumes of formats that hold files and directories alone, beside a map of what they should hold.
+//! Random changes to volumes of formats with only files and directories, compared with a map of the expected contents.
 //!
-//! Links, owners and holes are what the plans of [`crate::plan`] are about; here names differ by case alone, need several
-//! entries, and files grow and shrink across clusters.
+//! The plans of [`crate::plan`] test links, owners and holes. Here names differ only by case and need several entries,
+//! and files grow and shrink across clusters.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,10 +13,10 @@ use obento_vfs::Vfs;
 
 use crate::mutants::Random;
 
-/// What a walk finds: the attributes and, of files, the bytes.
+/// The result of a walk: the attributes, and the bytes of files.
 pub type Found = BTreeMap<String, (Attr, Vec<u8>)>;
 
-/// The bytes of a file.
+/// Returns the bytes of a file.
 pub fn read(fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<Vec<u8>> {
     let lock = LayoutLock::new();
     let layout = lock.shared();
@@ -35,7 +35,7 @@ pub fn read(fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Everything below the root.
+/// Returns everything below the root.
 pub fn walk(fs: &dyn FileSystem) -> Found {
     let mut found = Found::new();
     let mut todo = vec![(String::new(), fs.root())];
@@ -64,37 +64,37 @@ pub fn walk(fs: &dyn FileSystem) -> Found {
     found
 }
 
-/// The inode at `path`, which starts with `/`.
+/// Returns the inode at `path`, which starts with `/`.
 pub fn resolve(fs: &dyn FileSystem, path: &str) -> Result<Ino> {
     path.split('/')
         .filter(|part| !part.is_empty())
         .try_fold(fs.root(), |dir, part| fs.lookup(dir, Name::new(part.as_bytes()).expect("a name")))
 }
 
-/// A name that is known to be one.
+/// Converts a valid name.
 pub fn name(text: &str) -> &Name {
     Name::new(text.as_bytes()).expect("it can be done")
 }
 
-/// Something to make, of root's.
+/// Returns a new inode of user 0.
 pub fn node(kind: FileKind) -> NewNode<'static> {
     NewNode { kind, mode: Mode::new(0o755), uid: 0, gid: 0, rdev: Default::default(), target: b"" }
 }
 
-/// Makes `text` in `dir`.
+/// Creates `text` in `dir`.
 pub fn create(fs: &dyn FileSystem, dir: Ino, text: &str, kind: FileKind) -> Result<Ino, Error> {
     fs.writable().expect("it can be done").create(dir, name(text), &node(kind)).map(|attr| attr.ino)
 }
 
-/// Closes a volume that was changed.
+/// Closes a changed volume.
 pub fn close(fs: &dyn FileSystem) {
     fs.writable().expect("it can be done").close().expect("it can be done");
 }
 
-/// What is in the volume by path: the bytes of files, nothing for directories.
+/// The contents of a volume by path: the bytes of files, `None` for directories.
 pub type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
-/// The volume as a tree.
+/// Returns the contents of a volume.
 pub fn tree_of(fs: &dyn FileSystem) -> Tree {
     walk(fs)
         .into_iter()
@@ -102,12 +102,12 @@ pub fn tree_of(fs: &dyn FileSystem) -> Tree {
         .collect()
 }
 
-/// A volume that is changed at random, beside what it should hold.
+/// A volume with random changes, and its expected contents.
 pub struct Model {
-    /// It.
+    /// The volume.
     pub fs: Arc<dyn FileSystem>,
     vfs: Vfs,
-    /// What it should hold.
+    /// The expected contents.
     pub tree: Tree,
     random: Random,
 }
@@ -126,7 +126,7 @@ const NAMES: &[&str] = &[
 ];
 
 impl Model {
-    /// Of the volume as it is now.
+    /// Starts with the current contents of the volume.
     pub fn new(fs: Arc<dyn FileSystem>, seed: u64) -> Self {
         Self { vfs: Vfs::new(fs.clone()), tree: tree_of(&*fs), fs, random: Random::new(seed) }
     }
@@ -141,7 +141,7 @@ impl Model {
         self.pick(&dirs).clone()
     }
 
-    /// A path that may be there.
+    /// Returns a path that may exist.
     fn path(&mut self) -> String {
         let dir = self.directory();
         format!("{dir}/{}", self.pick(NAMES))
@@ -165,7 +165,7 @@ impl Model {
         self.tree.keys().any(|other| other.starts_with(&below))
     }
 
-    /// One change.
+    /// Makes one change.
     pub fn step(&mut self) {
         match self.random.below(10) {
             0 | 1 => self.make(FileKind::Regular),
@@ -232,7 +232,7 @@ impl Model {
     fn rename(&mut self) {
         let Some(from) = self.existing() else { return };
         let to = self.path();
-        // What `vfs` refuses, and what changes nothing.
+        // Renames that `vfs` refuses, or that change nothing.
         if from == to || to.starts_with(&format!("{from}/")) {
             return;
         }
@@ -265,16 +265,16 @@ impl Model {
         self.tree.insert(to, bytes);
     }
 
-    /// Panics, saying `what`, if it holds something else.
+    /// Panics with `what` if the contents differ from the expected ones.
     pub fn compare(&self, what: &str) {
         assert!(tree_of(&*self.fs) == self.tree, "{what}");
     }
 }
 
-/// Panics unless every file has a chain of its own, long enough and in use.
+/// Panics unless every file has a chain of its own that is long enough and allocated.
 pub fn nothing_worse_than_lost_clusters(fs: &dyn FileSystem, what: &str) {
     let lock = LayoutLock::new();
-    let block = u64::from(fs.statfs().expect("it tells its use").block_size);
+    let block = u64::from(fs.statfs().expect("the space is known").block_size);
     let mut owners: BTreeMap<u64, String> = BTreeMap::new();
     for (path, (attr, _)) in walk(fs) {
         let mut at = 0;

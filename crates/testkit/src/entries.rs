@@ -1,4 +1,4 @@
-//! A tree as a sorted list of entries, read from a tar stream: the form in which two readers are compared.
+//! A tree as a sorted list of entries, read from a tar stream, for comparing two readers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::tar_stream::{self, Member, Pax};
 
-/// One file, with all that a pax tar says of it.
+/// One file, with all attributes of a pax archive.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Entry {
     /// `file`, `dir`, `symlink`, `hardlink`, `char 1:3`, `block 8:0`, `fifo`.
@@ -18,13 +18,13 @@ pub struct Entry {
     pub mode: u32,
     /// Owner and group.
     pub owner: (u64, u64),
-    /// Seconds and nanoseconds of the last change.
+    /// Seconds and nanoseconds of the last change of data.
     pub mtime: (i64, u32),
     /// Length in bytes.
     pub size: u64,
-    /// Hash of the bytes that are not zero and of their places, so that it does not depend on where the holes are.
+    /// Hash of the blocks that are not zero and of their positions, which does not depend on the holes.
     pub content: String,
-    /// Where the data is, for a file that was stored as sparse: (offset, length).
+    /// Data ranges of a file stored as sparse: (offset, length).
     pub map: Option<Vec<(u64, u64)>>,
     /// Target of a link.
     pub target: Vec<u8>,
@@ -32,13 +32,14 @@ pub struct Entry {
     pub xattrs: BTreeMap<String, Vec<u8>>,
 }
 
-/// Entries by their path, without leading `./` and trailing `/`; the root is the empty path.
+/// Entries by path, without a leading `./` and a trailing `/`; the root is the empty path.
 pub type Entries = BTreeMap<Vec<u8>, Entry>;
 
-/// Reads a tar stream: ustar, GNU and pax, with GNU's sparse format 1.0, extended attributes as GNU tar stores them.
+/// Reads a tar stream: ustar, GNU and pax, with GNU's sparse format 1.0, and extended attributes as GNU tar stores
+/// them.
 ///
-/// Of several names of one file the first in order of the bytes becomes the file and the others its links, whichever
-/// way the stream has it.
+/// Of several names of one file, the first in byte order becomes the file and the others its links, whatever the stream
+/// does.
 pub fn from_tar(stream: impl Read) -> Result<Entries> {
     let mut entries = Entries::new();
     tar_stream::members(BufReader::with_capacity(1 << 16, stream), |member, data| {
@@ -92,7 +93,7 @@ fn parse_time(text: &str) -> Result<(i64, u32)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let secs: i64 = whole.parse()?;
     let nanos: u32 = format!("{fraction:0<9}")[..9].parse()?;
-    // `-1.25` is a quarter second before -1: pax writes the sign for the whole number.
+    // `-1.25` is a quarter of a second before -1: the sign of pax applies to the whole number.
     Ok(if text.starts_with('-') && nanos > 0 { (secs - 1, 1_000_000_000 - nanos) } else { (secs, nanos) })
 }
 
@@ -112,7 +113,7 @@ fn read_content(mut file: &mut dyn Read, pax: &Pax, entry: &mut Entry) -> Result
     Ok(())
 }
 
-/// GNU sparse format 1.0: the map stands before the data, a decimal number a line, padded to 512 bytes.
+/// Reads the map of GNU sparse format 1.0, which precedes the data: a decimal number per line, padded to 512 bytes.
 fn sparse_map(file: &mut impl Read) -> Result<Vec<(u64, u64)>> {
     let mut read = 0_usize;
     let mut next = || -> Result<u64> {
@@ -135,15 +136,16 @@ fn sparse_map(file: &mut impl Read) -> Result<Vec<(u64, u64)>> {
     Ok(map)
 }
 
-/// A hash of a file's content that holes do not change: over every 4 KiB block that is not all zeros, with its place.
+/// A hash of a file's content that does not depend on holes: over every 4 KiB block that is not all zeros, with its
+/// position.
 #[derive(Default)]
 pub struct ContentHash(Sha256, bool);
 
 impl ContentHash {
     const BLOCK: usize = 4096;
 
-    /// Adds what `source` gives, which lies at `offset` (a multiple of 4 KiB, or the rest of a block follows no other
-    /// data in it). Answers how many bytes there were.
+    /// Adds the bytes of `source`, which are at `offset`. The offset is a multiple of 4 KiB, or the block contains no
+    /// earlier data. Returns the number of bytes.
     pub fn update_from(&mut self, offset: u64, source: &mut impl Read) -> Result<u64> {
         let mut at = offset;
         let mut block = vec![0; Self::BLOCK];
@@ -165,7 +167,7 @@ impl ContentHash {
     }
 
     fn update(&mut self, at: u64, bytes: &[u8]) {
-        // Trailing and leading zeros are left out, so that a map that cuts a block short gives the same.
+        // Leading and trailing zeros are skipped, so that the start and end of a run do not matter.
         let Some(first) = bytes.iter().position(|&b| b != 0) else { return };
         let last = bytes.iter().rposition(|&b| b != 0).unwrap_or(first);
         self.0.update((at + first as u64).to_le_bytes());
@@ -173,7 +175,7 @@ impl ContentHash {
         self.1 = true;
     }
 
-    /// The hash in hexadecimal; empty for a file of zeros or of nothing.
+    /// Returns the hash in hexadecimal; empty for a file of zeros and for an empty file.
     pub fn finish(self) -> String {
         if self.1 {
             self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -190,7 +192,7 @@ fn normal(path: &[u8]) -> Vec<u8> {
     path[start..end].to_vec()
 }
 
-/// Makes the first name, in the order of the bytes, of each file with several names the file.
+/// Makes the first name in byte order of each file with several names the file.
 fn sort_links(entries: &mut Entries) -> Result<()> {
     let mut groups: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
     for (path, entry) in entries.iter().filter(|(_, entry)| entry.kind == "hardlink") {
@@ -210,12 +212,12 @@ fn sort_links(entries: &mut Entries) -> Result<()> {
     Ok(())
 }
 
-/// The first differences between two lists, in words; empty if they are equal.
+/// The first differences between two lists, as text; empty if they are equal.
 pub struct Differences(Vec<String>);
 
 impl Differences {
-    /// Compares `found` with `expected`, entry by entry. Holes are compared where tar looks for them: in files with
-    /// fewer blocks than their size takes, so not in one that is preallocated and unwritten.
+    /// Compares `found` with `expected`, entry by entry. Holes are compared only if tar looks for them: in files with
+    /// fewer blocks than their size requires, and therefore not in preallocated files.
     pub fn between(expected: &Entries, found: &Entries) -> Self {
         let show = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
         let mut lines = Vec::new();
@@ -234,7 +236,7 @@ impl Differences {
         Self(lines)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no differences.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_name_of_a_file_comes_first_in_the_stream_the_list_is_the_same() {
+    fn the_list_does_not_depend_on_the_order_of_a_files_names_in_the_stream() {
         let archive = |file: &str, link: &str| {
             let mut builder = tar::Builder::new(Vec::new());
             let mut header = tar::Header::new_gnu();

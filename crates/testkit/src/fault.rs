@@ -1,4 +1,4 @@
-//! A device whose Nth read, write or flush fails, once or from then on; and one that is slow.
+//! A device whose Nth read, write or flush fails, once or from then on; and a slow device.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use obento_block::BlockDevice;
 
 use crate::model::StepClock;
 
-/// `EIO`, as a broken disk answers.
+/// `EIO`, the error of a broken disk.
 const EIO: i32 = 5;
-/// `ENOSPC`, as the file of an image answers where its disk is full.
+/// `ENOSPC`, the error of an image file on a full disk.
 const ENOSPC: i32 = 28;
-/// A write that is done in part is done up to its middle, in units of this on the device: the largest structure that formats write
-/// in place and cannot tell torn, ext4's super block, is done or not.
+/// A partial write ends at its middle, in units of this size: the largest structure that formats write in place without
+/// detecting torn writes, ext4's super block, is written completely or not at all.
 const TORN: u64 = 1024;
 
-/// What a device is asked to do.
+/// A kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Request {
     /// `read_at`.
@@ -29,31 +29,31 @@ pub enum Request {
 }
 
 impl Request {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Flush];
 }
 
-/// How a request fails.
+/// The way in which a request fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Failure {
+pub enum FaultKind {
     /// `EIO`, and nothing was done.
     Io,
-    /// `EIO`, and it was done to its middle: a medium that ends, a transfer that breaks off.
+    /// `EIO`, and half of the request was done, as when a medium ends or a transfer is interrupted.
     Short,
-    /// `ENOSPC`, and nothing was done. Nothing is read or thrown away in this way: those requests are done.
+    /// `ENOSPC`, and nothing was done. Reads and discards do not fail in this way.
     NoSpace,
 }
 
-impl Failure {
-    /// All of them.
+impl FaultKind {
+    /// All ways.
     pub const ALL: [Self; 3] = [Self::Io, Self::Short, Self::NoSpace];
 
-    /// Those that such a request may meet.
+    /// Returns the ways in which such a request may fail.
     pub fn of(request: Request) -> &'static [Self] {
         match request {
             Request::Read => &[Self::Io, Self::Short],
             Request::Write => &Self::ALL,
-            // A file system that takes blocks late may find none when it is asked to write them.
+            // A host file system with delayed allocation may find no free blocks when it flushes.
             Request::Flush => &[Self::Io, Self::NoSpace],
         }
     }
@@ -66,29 +66,29 @@ impl Failure {
     }
 }
 
-/// How long a fault lasts.
+/// The duration of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Lasting {
     /// One request.
     Once,
-    /// That request and all of its kind after it.
+    /// The request and all later ones of its kind.
     ForGood,
 }
 
-/// Which request fails.
+/// The request that fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Fault {
-    /// Of what kind.
+    /// The kind of the request.
     pub request: Request,
-    /// Which of that kind, counted from 0.
+    /// The index of the request among its kind, from 0.
     pub nth: u64,
-    /// And those after it?
+    /// The duration.
     pub lasting: Lasting,
-    /// In what way.
-    pub failure: Failure,
+    /// The way.
+    pub failure: FaultKind,
 }
 
-/// Passes requests on to `below`, but for those that are to fail.
+/// Passes requests to `below`, except those that fail.
 #[derive(Debug)]
 pub struct FaultDevice<D> {
     below: D,
@@ -98,23 +98,23 @@ pub struct FaultDevice<D> {
 }
 
 impl<D: BlockDevice> FaultDevice<D> {
-    /// A device on which `fault` happens; with none it counts alone.
+    /// Returns a device with `fault`; with `None`, it only counts requests.
     pub fn new(below: D, fault: Option<Fault>) -> Self {
         Self { below, fault, counts: Default::default(), hits: AtomicU64::new(0) }
     }
 
-    /// How many requests of this kind there were.
+    /// Returns the number of requests of this kind.
     pub fn count(&self, request: Request) -> u64 {
         self.counts[request as usize].load(Ordering::Relaxed)
     }
 
-    /// How many requests failed.
+    /// Returns the number of failed requests.
     pub fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// How this request fails, if it does.
-    fn failure(&self, request: Request) -> Option<Failure> {
+    /// Returns the way in which this request fails, if it does.
+    fn failure(&self, request: Request) -> Option<FaultKind> {
         let number = self.counts[request as usize].fetch_add(1, Ordering::Relaxed);
         let fault = self.fault.filter(|fault| {
             let past = fault.lasting == Lasting::ForGood && number > fault.nth;
@@ -141,7 +141,7 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let Some(failure) = self.failure(Request::Read) else { return self.below.read_at(offset, buf) };
         let len = buf.len() as u64;
-        if failure == Failure::Short {
+        if failure == FaultKind::Short {
             self.below.read_at(offset, &mut buf[..done(offset, len)])?;
         }
         Err(DeviceError::Read { offset, len, errno: failure.errno() }.into())
@@ -150,7 +150,7 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         let Some(failure) = self.failure(Request::Write) else { return self.below.write_at(offset, buf) };
         let len = buf.len() as u64;
-        if failure == Failure::Short {
+        if failure == FaultKind::Short {
             self.below.write_at(offset, &buf[..done(offset, len)])?;
         }
         Err(DeviceError::Write { offset, len, errno: failure.errno() }.into())
@@ -165,7 +165,7 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
 
     fn discard(&self, range: Range<u64>) -> Result<()> {
         match self.failure(Request::Write) {
-            Some(failure @ (Failure::Io | Failure::Short)) => {
+            Some(failure @ (FaultKind::Io | FaultKind::Short)) => {
                 let len = range.end.saturating_sub(range.start);
                 Err(DeviceError::Write { offset: range.start, len, errno: failure.errno() }.into())
             }
@@ -174,13 +174,13 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
     }
 }
 
-/// How much of a request is done that breaks off.
+/// Returns how many bytes of an interrupted request are done.
 fn done(offset: u64, len: u64) -> usize {
     let middle = (offset + len / 2) / TORN * TORN;
     middle.saturating_sub(offset) as usize
 }
 
-/// A device that takes its time: while a request waits other threads run, and by `clock` a second passes.
+/// A slow device: other threads run while a request waits, and one second passes by `clock`.
 #[derive(Debug)]
 pub struct SlowDevice<D> {
     below: D,
@@ -188,10 +188,10 @@ pub struct SlowDevice<D> {
 }
 
 impl<D: BlockDevice> SlowDevice<D> {
-    /// How often others may run before a request is done.
+    /// The number of times that other threads may run before a request is done.
     const YIELDS: usize = 16;
 
-    /// `below`, slow by the time of `clock`.
+    /// Returns `below`, slow by the time of `clock`.
     pub fn new(below: D, clock: Arc<StepClock>) -> Self {
         Self { below, clock }
     }
@@ -236,7 +236,7 @@ mod tests {
     use obento_block::MemDevice;
 
     fn device(request: Request, nth: u64, lasting: Lasting) -> FaultDevice<MemDevice> {
-        failing(Fault { request, nth, lasting, failure: Failure::Short })
+        failing(Fault { request, nth, lasting, failure: FaultKind::Short })
     }
 
     fn failing(fault: Fault) -> FaultDevice<MemDevice> {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_short_is_done_to_its_middle() {
+    fn a_short_failure_stops_in_the_middle_of_a_request() {
         let device = device(Request::Write, 0, Lasting::Once);
         assert!(device.write_at(0, &[7; 2048]).is_err());
         let mut bytes = [0; 2048];
@@ -273,13 +273,14 @@ mod tests {
     }
 
     fn device_of(bytes: [u8; 2048]) -> FaultDevice<MemDevice> {
-        let fault = Fault { request: Request::Read, nth: 0, lasting: Lasting::Once, failure: Failure::Short };
+        let fault =
+            Fault { request: Request::Read, nth: 0, lasting: Lasting::Once, failure: FaultKind::Short };
         FaultDevice::new(MemDevice::new(bytes.to_vec()), Some(fault))
     }
 
     #[test]
-    fn a_failure_without_a_part_does_nothing_and_tells_its_number() {
-        for (failure, errno) in [(Failure::Io, EIO), (Failure::NoSpace, ENOSPC)] {
+    fn a_failure_without_a_part_does_nothing_and_reports_its_number() {
+        for (failure, errno) in [(FaultKind::Io, EIO), (FaultKind::NoSpace, ENOSPC)] {
             let device =
                 failing(Fault { request: Request::Write, nth: 0, lasting: Lasting::ForGood, failure });
             let error = DeviceError::Write { offset: 0, len: 2048, errno };

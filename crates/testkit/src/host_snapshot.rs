@@ -1,4 +1,4 @@
-//! The tree of a folder of the host, a mounted volume above all, in the form in which volumes are compared.
+//! The tree of a folder of the host, such as a mounted volume, as a snapshot for comparisons.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};

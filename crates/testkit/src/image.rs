@@ -1,4 +1,4 @@
-//! Images of ext2, ext3 and ext4, made by e2fsprogs and filled by the kernel: nothing of obento has a part in them.
+//! Images of ext2, ext3 and ext4 that are created by e2fsprogs and filled by the kernel, without any code of obento.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _};
@@ -11,19 +11,19 @@ use crate::entries::{self, Entries};
 use crate::oracle::{LoopMount, call, program, run};
 use crate::tree::{self, TreeSpec};
 
-/// Who puts the tree into an image, and who says afterwards what is in it.
+/// The program that writes the tree into an image, and later reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Filler {
     /// The kernel, through a loop mount.
     Kernel,
-    /// `mke2fs -d`: for features with which this kernel mounts only reading, or not at all.
+    /// `mke2fs -d`, for features with which this kernel mounts read-only or not at all.
     Mke2fs,
 }
 
-/// How an image is made.
+/// The description of an image.
 #[derive(Clone, Debug)]
 pub struct ImageSpec {
-    /// A name for people and files.
+    /// The name of the image and its file.
     pub name: &'static str,
     /// Arguments of `mke2fs`, before the image.
     pub mke2fs: Vec<&'static str>,
@@ -31,18 +31,18 @@ pub struct ImageSpec {
     pub tune: Vec<Tune>,
     /// Length in bytes; the file is sparse.
     pub len: u64,
-    /// What is put into it.
+    /// The tree.
     pub tree: TreeSpec,
-    /// By whom.
+    /// The program that writes the tree.
     pub filler: Filler,
-    /// Options of mount(8) for filling.
+    /// Options of mount(8) for writing the tree.
     pub mount: &'static str,
-    /// A feature to take off a copy before the kernel mounts it to compare: one it refuses but that changes no byte
-    /// of this tree.
+    /// A feature to remove from a copy before the kernel mounts it for the comparison. The kernel refuses the feature,
+    /// but it does not change how this tree is stored.
     pub mask: Option<&'static str>,
 }
 
-/// A step between `mke2fs` and filling.
+/// A step between `mke2fs` and writing the tree.
 #[derive(Clone, Debug)]
 pub enum Tune {
     /// `tune2fs ARGS IMAGE`.
@@ -52,7 +52,7 @@ pub enum Tune {
 }
 
 impl ImageSpec {
-    /// Makes and fills the image as a file in `folder`.
+    /// Creates the image as a file in `folder`, with its tree.
     pub fn build(&self, folder: &Path) -> Result<PathBuf> {
         let source = tempfile::tempdir()?;
         if self.filler == Filler::Mke2fs {
@@ -61,7 +61,7 @@ impl ImageSpec {
         self.build_from(source.path(), folder)
     }
 
-    /// Makes the image as a file in `folder`, filled from `source` if `mke2fs` fills it.
+    /// Creates the image as a file in `folder`, with the tree from `source` if `mke2fs` writes it.
     pub fn build_from(&self, source: &Path, folder: &Path) -> Result<PathBuf> {
         let image = folder.join(format!("{}.img", self.name));
         File::create(&image)?.set_len(self.len)?;
@@ -86,7 +86,8 @@ impl ImageSpec {
     }
 }
 
-/// What the kernel finds in `image`, as GNU tar reads it from a mount, with sockets, which tar leaves out, beside it.
+/// Returns the entries that the kernel finds in `image`, as GNU tar reads them from a mount. Sockets, which tar skips,
+/// are added.
 pub fn kernel_entries(image: &Path, spec: &ImageSpec) -> Result<Entries> {
     let folder = tempfile::tempdir()?;
     let copy = folder.path().join("copy.img");
@@ -106,7 +107,7 @@ pub fn kernel_entries(image: &Path, spec: &ImageSpec) -> Result<Entries> {
     Ok(entries)
 }
 
-/// Writes GNU tar's pax archive of `folder` to `tar`: every attribute, sparse files as such.
+/// Writes GNU tar's pax archive of `folder` to `tar`, with all attributes and sparse files.
 pub fn tar_of(folder: &Path, tar: &Path) -> Result<()> {
     let mut command = program("tar");
     command.args([
@@ -117,11 +118,11 @@ pub fn tar_of(folder: &Path, tar: &Path) -> Result<()> {
         "--sort=name",
         "--numeric-owner",
     ]);
-    // A socket is left out with a warning, and the exit code stays 0.
+    // tar skips a socket with a warning, and exits with 0.
     run(command.arg("-cf").arg(tar).arg("-C").arg(folder).arg(".")).map(drop)
 }
 
-/// The paths of the sockets below `folder`, relative to it.
+/// Returns the paths of the sockets below `folder`, relative to it.
 pub fn sockets(folder: &Path) -> Vec<PathBuf> {
     use std::os::unix::fs::FileTypeExt as _;
     let files = walkdir::WalkDir::new(folder).sort_by_file_name().into_iter().flatten();
@@ -129,14 +130,14 @@ pub fn sockets(folder: &Path) -> Vec<PathBuf> {
     sockets.filter_map(|file| file.path().strip_prefix(folder).ok().map(Path::to_owned)).collect()
 }
 
-/// A small image for tests that need a real one and no particular features: ext4 by default options, filled with
+/// Creates a small image for tests that require any real image: ext4 with default options and the tree
 /// [`TreeSpec::SMALL`].
 pub fn small_ext4(folder: &Path) -> Result<PathBuf> {
     ImageSpec { name: "small", ..crate::matrix::base("small", &["-t", "ext4"], TreeSpec::SMALL) }
         .build(folder)
 }
 
-/// A hash of a file's length and data. Holes are skipped, so that an image costs what it holds.
+/// Returns a hash of a file's length and data. Holes are skipped for speed.
 pub fn file_hash(path: &Path) -> Result<String> {
     let mut hash = entries::ContentHash::default();
     let mut file = File::open(path)?;
@@ -151,16 +152,16 @@ pub fn file_hash(path: &Path) -> Result<String> {
     Ok(format!("{len}:{}", hash.finish()))
 }
 
-/// A copy of an ext4 image taken while the kernel had it mounted and was busy with it: its journal is dirty. `busy`
-/// works in the mount; what it synced must be seen in the copy.
+/// Copies an ext4 image while the kernel has it mounted, so that its journal is dirty. `busy` works in the mount; the
+/// copy must contain what it synced.
 pub fn dirty_copy(
     image: &Path,
     options: &str,
     copy: &Path,
     busy: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<()> {
-    // No commit of the kernel's own accord, every 5 s, in the midst of the copy: of one transaction it would have the journal as
-    // it was before and the blocks as they were after.
+    // The periodic commit of the kernel, every 5 s, must not occur during the copy, which would then have the journal
+    // from before and the blocks from after a transaction.
     let options =
         [options, "commit=3600"].into_iter().filter(|option| !option.is_empty()).collect::<Vec<_>>();
     let mount = LoopMount::new(image, &options.join(","))?;
@@ -169,7 +170,7 @@ pub fn dirty_copy(
     mount.unmount()
 }
 
-/// What `debugfs` says of an inode, as far as a directory listing shows it.
+/// The attributes of an inode in a directory listing of `debugfs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DebugfsStat {
     /// Permission bits.
@@ -180,13 +181,13 @@ pub struct DebugfsStat {
     pub gid: u32,
     /// Length in bytes.
     pub size: u64,
-    /// Names.
+    /// Number of names.
     pub links: u32,
-    /// Last change of the data: the low 32 bits of the seconds.
+    /// Last change of data: the low 32 bits of the seconds.
     pub mtime: u32,
 }
 
-/// What `debugfs` says of each of `inodes`.
+/// Returns the attributes of each of `inodes` according to `debugfs`.
 pub fn debugfs_stats(image: &Path, inodes: &[u64]) -> Result<Vec<DebugfsStat>> {
     let commands: String = inodes.iter().map(|ino| format!("stat <{ino}>\n")).collect();
     let script = tempfile::NamedTempFile::new()?;

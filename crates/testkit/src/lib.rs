@@ -1,15 +1,17 @@
-//! What the tests of every crate share: programs and mounts of the host as second opinions, trees to put into
-//! images, images in every combination of features, and lists of entries that two sides can be compared by.
+//! Support for the tests of all crates: programs and kernel mounts as oracles, trees for images, images with every
+//! combination of features, and lists of entries for comparisons.
 //!
-//! A development dependency only: it may panic, and says why.
+//! This crate is only a development dependency. It may panic, with a message.
 
 pub mod age;
 pub mod btrfs;
 pub mod changes;
 pub mod conformance;
+pub mod counting;
 pub mod crash;
 pub mod entries;
 pub mod fault;
+pub mod ganesha;
 pub mod host_snapshot;
 pub mod hosts;
 pub mod image;
@@ -29,6 +31,8 @@ pub mod snapshot;
 mod tar_stream;
 pub mod tree;
 pub mod trials;
+pub mod undelete;
+pub mod vhdx;
 pub mod walk;
 
 pub use oracle::{Oracle, require};

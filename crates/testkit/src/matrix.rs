@@ -1,10 +1,10 @@
-//! The combinations of features in which ext2, ext3 and ext4 are tested: every one that `mke2fs` can make and that
-//! changes what a reader must understand.
+//! The combinations of features with which ext2, ext3 and ext4 are tested: all that `mke2fs` can create and that change
+//! how a volume is read.
 
 use crate::image::{Filler, ImageSpec, Tune};
 use crate::tree::TreeSpec;
 
-/// An image of 1 GiB (sparse) with enough inodes for `tree`, filled by the kernel.
+/// Returns a sparse image of 1 GiB with enough inodes for `tree`, written by the kernel.
 pub fn base(name: &'static str, mke2fs: &[&'static str], tree: TreeSpec) -> ImageSpec {
     let inodes = if tree.wide > 10_000 { "80000" } else { "16000" };
     let mut args = vec!["-N", inodes];
@@ -21,7 +21,7 @@ pub fn base(name: &'static str, mke2fs: &[&'static str], tree: TreeSpec) -> Imag
     }
 }
 
-/// Every combination, filled with `tree` as far as each can hold it.
+/// Returns every combination, with as much of `tree` as it can store.
 pub fn ext4(tree: TreeSpec) -> Vec<ImageSpec> {
     let mut all = Vec::new();
     all.extend(block_sizes_and_generations(tree));
@@ -34,17 +34,17 @@ pub fn ext4(tree: TreeSpec) -> Vec<ImageSpec> {
     all
 }
 
-/// The largest sparse file that indirect blocks of 1 KiB can map is 16 GiB.
+/// The largest sparse file with indirect blocks of 1 KiB has 16 GiB.
 fn indirect_1k(tree: TreeSpec) -> TreeSpec {
     TreeSpec { sparse_len: tree.sparse_len.min(8 << 30), ..small_xattrs(tree) }
 }
 
-/// Without `ea_inode`, all attributes of an inode must fit one block.
+/// Without `ea_inode`, all attributes of an inode must fit into one block.
 fn small_xattrs(tree: TreeSpec) -> TreeSpec {
     TreeSpec { xattr_len: tree.xattr_len.min(700), ..tree }
 }
 
-/// A linear directory of many blocks costs the kernel quadratic time to fill.
+/// Filling a linear directory of many blocks takes the kernel quadratic time.
 fn narrow(tree: TreeSpec) -> TreeSpec {
     TreeSpec { wide: tree.wide.min(4_000), ..tree }
 }
@@ -86,7 +86,7 @@ fn checksums_and_descriptors(tree: TreeSpec) -> Vec<ImageSpec> {
 }
 
 fn allocation(tree: TreeSpec) -> Vec<ImageSpec> {
-    // A cluster for each small file, and room for its inode among so few groups.
+    // A cluster for each small file, and space for its inode among so few groups.
     let clusters =
         |name, mke2fs: &[&'static str], tree| ImageSpec { len: 8 << 30, ..base(name, mke2fs, tree) };
     vec![
@@ -168,7 +168,7 @@ fn by_mke2fs(tree: TreeSpec) -> TreeSpec {
     TreeSpec { wide: tree.wide.min(2_000), files: tree.files.min(2_000), ..tree }
 }
 
-/// Blocks larger than a page, which this kernel does not mount: `debugfs` is their judge.
+/// Returns images with blocks larger than a page, which this kernel does not mount; `debugfs` reads them.
 pub fn large_blocks(tree: TreeSpec) -> Vec<ImageSpec> {
     let make = |name, size| ImageSpec {
         filler: Filler::Mke2fs,
@@ -186,7 +186,7 @@ pub fn large_blocks(tree: TreeSpec) -> Vec<ImageSpec> {
     ]
 }
 
-/// Whether this kernel can mount the image, by its block size.
+/// Returns whether this kernel can mount the image, according to its block size.
 pub fn mounts(spec: &ImageSpec) -> bool {
     let size = spec.mke2fs.iter().skip_while(|&&arg| arg != "-b").nth(1);
     !matches!(size, Some(&("8192" | "16384" | "32768" | "65536")))

@@ -1,10 +1,11 @@
-//! What a volume should hold: a plan is done to it and to a file system in memory at once, behind the same calls.
+//! A model of a volume: a plan runs on the volume and on a file system in memory, through the same calls.
 //!
-//! Each operation must answer alike on both, and leave equal trees. What a format does not keep ([`Keeps`]) it refuses, and nothing
-//! changes; of the trees that is left out. Noted meanwhile: the tree after each operation, and what is durable after each sync; from these
-//! follows what may be found after a cut.
+//! Each operation must have the same result on both and leave equal trees. An operation that the format does not
+//! support ([`Keeps`]) is refused without a change, and such attributes are ignored in the comparison. The history
+//! records the tree after each operation and the data that each sync made durable, from which the allowed states after a power
+//! failure follow.
 //!
-//! Invariant: the trees of a history are those of the volume itself, its times and inode numbers included.
+//! Invariant: the trees of a history are those of the volume itself, including its times and inode numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,20 +20,20 @@ use obento_vfs::Vfs;
 use crate::plan::{Actor, Op, Plan};
 use crate::snapshot::{Id, Meta, Snapshot, Times};
 
-/// A clock that moves when it is told to.
+/// A clock that a test sets.
 #[derive(Debug, Default)]
 pub struct StepClock(AtomicU64);
 
-/// Where it starts: 2001-09-09.
+/// The start: 2001-09-09.
 const EPOCH: u64 = 1_000_000_000;
 
 impl StepClock {
-    /// Some seconds after the start.
+    /// Sets the time to this number of seconds after the start.
     pub fn set(&self, secs: u64) {
         self.0.store(secs, Ordering::Relaxed);
     }
 
-    /// Some seconds on.
+    /// Advances the time by this number of seconds.
     pub fn pass(&self, secs: u64) {
         self.0.fetch_add(secs, Ordering::Relaxed);
     }
@@ -45,14 +46,14 @@ impl Clock for StepClock {
     }
 }
 
-/// What had been promised at some moment of a run.
+/// The promises at some moment of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Point {
-    /// Operations that were begun; the last may not have come back.
+    /// The number of started operations; the last one may not have returned.
     pub begun: usize,
-    /// The first tree that may be found: what was before is durable.
+    /// The first tree that may be found; earlier changes are durable.
     pub durable: usize,
-    /// For inodes that were synced, the tree at that time: no byte is older.
+    /// For inodes that were synced, the index of the tree at that time: no byte is older.
     pub synced: HashMap<Id, usize>,
 }
 
@@ -61,27 +62,27 @@ pub struct Point {
 pub struct History {
     /// The operations.
     pub ops: Vec<Op>,
-    /// What each of them answered.
+    /// The result of each operation.
     pub answers: Vec<Result<(), Error>>,
-    /// The tree before the first, and after each.
+    /// The tree before the first operation, and after each.
     pub trees: Vec<Snapshot>,
-    /// What was promised before the first, and at each step since.
+    /// The promises before the first operation, and after each step.
     pub points: Vec<Point>,
 }
 
-/// Does a plan to a volume and to the model.
+/// A plan that runs on a volume and on the model.
 pub struct Run {
     clock: Arc<StepClock>,
     subject: Actor,
-    /// What does the same, until a format without all that Linux keeps finds no room; then the volume is its own measure.
+    /// The model. `None` after a format with fewer features runs out of space; the volume is then not compared.
     model: Option<Actor>,
     limits: Limits,
     history: History,
 }
 
 impl Run {
-    /// Begins with `fs`, which keeps its time by `clock` and holds empty directories alone (`lost+found`), and with a
-    /// model that holds the same.
+    /// Starts with `fs`, which uses `clock` and contains only empty directories (`lost+found`), and with a model with
+    /// the same contents.
     pub fn new(fs: Arc<dyn FileSystem>, clock: Arc<StepClock>) -> Result<Self, Error> {
         let model = Actor::new(Vfs::new(Arc::new(Tmpfs::new(Options::new(clock.clone())))));
         let mut run = Self::begin(fs, model, clock)?;
@@ -94,7 +95,8 @@ impl Run {
         Ok(run)
     }
 
-    /// Begins with `fs`, and with another implementation of its format for a model, on a volume that holds the same.
+    /// Starts with `fs`, and with another implementation of its format as the model, on a volume with the same
+    /// contents.
     pub fn beside(
         fs: Arc<dyn FileSystem>,
         other: Arc<dyn FileSystem>,
@@ -111,42 +113,43 @@ impl Run {
         Ok(Self { clock, subject, model: Some(model), limits, history })
     }
 
-    /// The volume.
+    /// Returns the volume.
     pub fn vfs(&self) -> &Vfs {
         self.subject.vfs()
     }
 
-    /// Whether there still is a model.
+    /// Returns whether the volume is still compared with the model.
     pub fn is_compared(&self) -> bool {
         self.model.is_some()
     }
 
-    /// What the last operation answered.
+    /// Returns the result of the last operation.
     pub fn last_answer(&self) -> Option<Result<(), Error>> {
         self.history.answers.last().copied()
     }
 
-    /// Does `plan` to both, and calls `reached` with the number of each new point. An error tells what differs.
+    /// Runs `plan` on both, and calls `reached` with the index of each new point. Fails with a description of a
+    /// difference.
     pub fn all(&mut self, plan: &Plan, reached: &mut dyn FnMut(usize)) -> Result<(), String> {
         plan.ops.iter().try_for_each(|op| self.step(op, reached))
     }
 
-    /// Does one operation to both.
+    /// Runs one operation on both.
     pub fn step(&mut self, op: &Op, reached: &mut dyn FnMut(usize)) -> Result<(), String> {
         let number = self.history.ops.len();
         self.clock.set(number as u64 + 1);
         self.history.ops.push(op.clone());
         self.point(reached, |point| point.begun = number + 1);
         let found = self.subject.act(number, op);
-        let told = |what: String| format!("operation {number}, {op:?}: {what}");
-        self.answer(number, op, found).map_err(told)?;
+        let reported = |what: String| format!("operation {number}, {op:?}: {what}");
+        self.answer(number, op, found).map_err(reported)?;
         let read = |vfs: &Vfs, before: Option<&Snapshot>| Snapshot::read(vfs, before);
         let tree =
-            read(self.vfs(), self.history.trees.last()).map_err(|e| told(format!("the volume: {e}")))?;
+            read(self.vfs(), self.history.trees.last()).map_err(|e| reported(format!("the volume: {e}")))?;
         if let Some(model) = &self.model {
-            let model = read(model.vfs(), None).map_err(|e| told(format!("the model: {e}")))?;
+            let model = read(model.vfs(), None).map_err(|e| reported(format!("the model: {e}")))?;
             if let Some(difference) = difference(&self.limits, &model, &tree) {
-                return Err(told(difference));
+                return Err(reported(difference));
             }
         }
         self.history.trees.push(tree);
@@ -157,7 +160,7 @@ impl Run {
         Ok(())
     }
 
-    /// Does operation `number` to the model, too. Errors, if that answers otherwise than the volume, which answered `found`.
+    /// Runs operation `number` on the model. Fails if the result differs from that of the volume, `found`.
     fn answer(&mut self, number: usize, op: &Op, found: Result<(), Error>) -> Result<(), String> {
         let Some(model) = &mut self.model else { return Ok(()) };
         match lacking(&self.limits, op) {
@@ -211,25 +214,25 @@ impl Run {
         }
     }
 
-    /// The run so far; what is held open is closed.
+    /// Ends the run, and closes open files.
     pub fn finish(mut self) -> (Vfs, History) {
         let vfs = self.subject.vfs().clone();
         let _ = self.subject.act(0, &Op::Release);
         (vfs, self.history)
     }
 
-    /// The run so far, as when the power goes: what is held open is never closed.
+    /// Ends the run as in a power failure: open files are never closed.
     pub fn cut(self) -> History {
         self.history
     }
 }
 
-/// Whether a format has what an operation asks for.
+/// Whether a format lacks a feature that an operation requires.
 enum Lacking {
     Nothing,
-    /// It has not, and refuses.
+    /// The format refuses the operation.
     Refused,
-    /// It keeps nothing of it, whatever it answers.
+    /// The format ignores the operation, whatever it returns.
     Ignored,
 }
 
@@ -248,13 +251,13 @@ fn lacking(limits: &Limits, op: &Op) -> Lacking {
     }
 }
 
-/// What of two trees must be equal: all that a format of these limits keeps, but the times, which follow other rules in each.
+/// Compares two trees in all that a format with these limits stores, except times, which follow different rules.
 fn difference(limits: &Limits, model: &Snapshot, found: &Snapshot) -> Option<String> {
     let [model, found] = [model, found].map(|tree| tree.map_meta(|meta| kept(limits.keeps, meta)));
     model.difference(&found, Times::Ignored, None).or_else(|| model.content_difference(&found))
 }
 
-/// `meta`, without what a format of these does not keep.
+/// Returns `meta` without what a format with these limits does not store.
 fn kept(keeps: Keeps, meta: &Meta) -> Meta {
     let mut meta = meta.clone();
     if !keeps.contains(Keeps::MODES) {
@@ -270,8 +273,8 @@ fn kept(keeps: Keeps, meta: &Meta) -> Meta {
 }
 
 impl History {
-    /// The first tree since which the object, and the name by which `path` leads to it from its directory, are as they
-    /// are now. What directories above are called is not the file's matter.
+    /// Returns the first tree since which the object, and the name by which `path` refers to it in its directory, are
+    /// unchanged. The names of directories above do not matter.
     fn unchanged_since(&self, id: Id, path: &str) -> usize {
         let now = self.trees.len() - 1;
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -297,7 +300,7 @@ mod tests {
     use crate::plan::{self, random};
     use obento_block::{BlockDevice, MemDevice};
 
-    /// The model against itself, with the bytes of its files on a device.
+    /// The model compared with itself, with the data of files on a device.
     #[test]
     fn random_plans_do_the_same_to_two_volumes() {
         let mut done = 0;
@@ -314,7 +317,7 @@ mod tests {
         assert!(done > 60 * 40 / 3, "most operations change something: {done}");
     }
 
-    /// Keeps what it is given, but for the last byte of long writes.
+    /// A device that loses the last byte of long writes.
     struct Forgetful(MemDevice);
 
     impl BlockDevice for Forgetful {
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_broken_volume_fails_in_shrinks_to_the_file_and_the_one_write_that_show_it() {
+    fn the_failure_of_a_broken_volume_is_reduced_to_one_file_and_one_write() {
         let fails = |plan: &Plan| {
             let clock = Arc::new(StepClock::default());
             let device = Arc::new(Forgetful(MemDevice::new(vec![0xee; 4 << 20])));
@@ -349,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_refuses_what_it_lacks_and_the_model_is_not_asked() {
+    fn an_operation_that_the_format_lacks_is_refused_and_skipped_in_the_model() {
         let limits = |keeps| Limits {
             keeps,
             link_max: 1,

@@ -1,5 +1,5 @@
-//! Damaged images of our own: small images with bytes changed at places that a seed chooses, where the format keeps
-//! its structures. The corpus of others finds yesterday's bugs; these find today's, in every run.
+//! Random mutants: small images with changed bytes at positions that depend on a seed, where the format has its
+//! structures. The corpus of other projects contains old bugs; mutants find new ones in every run.
 
 use anyhow::Result;
 use std::fs;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use crate::oracle::{program, run};
 
-/// A small generator with a printed seed (SplitMix64, Steele et al. 2014): the same mutants everywhere.
+/// A small generator with a printed seed (SplitMix64, Steele et al. 2014), with the same mutants on every machine.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator that gives the same numbers for the same seed.
+    /// Returns a generator with the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -26,21 +26,21 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.number() % end
     }
 }
 
-/// Unpacks a committed image into `folder`.
+/// Decompresses a committed image into `folder`.
 pub fn unpack(packed: &Path, folder: &Path) -> Result<PathBuf> {
     let image = folder.join(packed.file_stem().unwrap_or(packed.as_os_str()));
     run(program("zstd").args(["-q", "-d", "-f"]).arg(packed).arg("-o").arg(&image))?;
     Ok(image)
 }
 
-/// Changes 1 to 16 places of `image`: bits, bytes, numbers at their limits, whole sectors swapped or zeroed; only
-/// where there are bytes other than zero, since the rest of an image is free space.
+/// Changes 1 to 16 positions of `image`: bits, bytes, numbers at their limits, sectors exchanged or zeroed. Only bytes
+/// that are not zero are changed, because the rest of an image is free space.
 pub fn mutate(image: &mut [u8], random: &mut Random) {
     let used: Vec<usize> = image
         .chunks(512)

@@ -1,10 +1,10 @@
-//! A driver that has nothing to do: what calls of it take is what the layers above cost.
+//! A driver that does nothing, so that the time of its calls is that of the layers above.
 //!
-//! A volume is whatever begins with [`MAGIC`]. Its root holds a file of [`SIZE`] bytes for every number, by its decimal name, and lists
-//! those below [`LISTED`]; each call is answered in constant time without a lock, and reading fills nothing.
+//! A volume is any device that begins with [`MAGIC`]. Its root contains a file of [`SIZE`] bytes for every number, with
+//! the decimal number as its name, and lists the files below [`LISTED`]. Each call returns in constant time without a
+//! lock, and reads leave the buffer unchanged.
 //!
-//! Open for changes it answers each as if it was done, and keeps nothing of it: what is made has a name for whoever remembers that, and
-//! neither bytes nor attributes are others afterwards.
+//! A volume that is open for changes reports success for each change and stores nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use obento_block::BlockDevice;
 use obento_driver::{
     Access, AskUsage, Cookie, Crash, DirEntry, Driver, EntrySink, ExclusiveLayout, Extent, FileSystem, Keeps,
     Layout, Limits, NewNode, OpenOptions, Probe, RenameFlags, SetAttr, Size, Span, StatFs, TimeChange,
-    Victim, VolumeInfo, WritableFileSystem,
+    Victim, VolumeInfo, WritableFileSystem, WritePlace, WriteTicket,
 };
 
-/// What a volume begins with.
+/// The first bytes of a volume.
 pub const MAGIC: &[u8; 8] = b"nullfs 1";
-/// Bytes of every file.
+/// The size of every file.
 pub const SIZE: u64 = 1 << 30;
-/// So many files are listed.
+/// The number of listed files.
 pub const LISTED: u64 = 100;
 const ROOT: Ino = Ino(1);
-/// The number of the file `0`.
+/// The inode number of the file `0`.
 const FIRST: u64 = 2;
-/// Behind the last number.
+/// The number after the last inode.
 const END: u64 = FIRST + (1 << 32);
-/// What all new files are.
+/// The inode of all new files.
 const MADE: Ino = Ino(END);
 
-/// The format.
+/// The driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NullDriver;
 
@@ -207,21 +207,24 @@ impl WritableFileSystem for Null {
         Ok(())
     }
 
-    fn map_for_write(&self, _layout: &Layout<'_>, _ino: Ino, range: Range<u64>) -> Result<Extent> {
-        Ok(Extent { len: range.end.saturating_sub(range.start), span: Span::Driver })
+    fn begin_write<'a>(
+        &'a self,
+        _layout: &'a Layout<'_>,
+        ino: Ino,
+        range: Range<u64>,
+    ) -> Result<WriteTicket<'a>> {
+        let extent = Extent { len: range.end.saturating_sub(range.start), span: Span::Driver };
+        let place = WritePlace { extent, was: Span::Driver, size: 0, mtime: Timestamp::EPOCH };
+        Ok(WriteTicket::new(ino, &range, place, None))
     }
 
-    fn end_write(
-        &self,
-        _layout: &Layout<'_>,
-        _ino: Ino,
-        _written: Range<u64>,
-        _when: TimeChange,
-    ) -> Result<()> {
-        Ok(())
+    fn resume_write<'a>(&'a self, _layout: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> WriteTicket<'a> {
+        WriteTicket::resumed(ino, &range, None)
     }
 
-    fn abandon(&self, _layout: &Layout<'_>, _ino: Ino, _range: Range<u64>) {}
+    fn end_write(&self, ticket: WriteTicket<'_>, _when: TimeChange) -> Result<()> {
+        ticket.publish(|_| Ok(()))
+    }
 
     fn write(&self, _layout: &Layout<'_>, _ino: Ino, _offset: u64, bytes: &[u8]) -> Result<usize> {
         Ok(bytes.len())

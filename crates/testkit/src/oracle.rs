@@ -1,7 +1,7 @@
-//! Second opinions: programs and kernel mounts that a machine may lack.
+//! Oracles: programs and kernel mounts that a machine may lack.
 //!
-//! A test that needs one asks [`require`] first. Where it is missing the test prints `skipped: no NAME` and ends; the
-//! line is also appended to the file that `OBENTO_SKIP_LOG` names, so that a run can count them. With
+//! A test that requires one calls [`require`] first. If it is missing, the test prints `skipped: no NAME` and ends. The
+//! line is also appended to the file in `OBENTO_SKIP_LOG`, so that a run can count them. With
 //! `OBENTO_REQUIRE_ORACLES=1`, as in CI, a missing oracle fails the test.
 
 use std::ffi::OsStr;
@@ -13,25 +13,27 @@ use std::process::{Command, Output};
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
-/// Something outside obento that can judge it.
+/// Something outside of obento that can verify its results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Oracle {
-    /// A program, found in `PATH` or the system's `sbin`s.
+    /// A program in `PATH` or in the `sbin` folders of the system.
     Program(&'static str),
-    /// Mounting an image through a loop device, which takes root and `/dev/loop-control`.
+    /// Mounting an image through a loop device, which requires root and `/dev/loop-control`.
     LoopMount,
     /// Mounting through FUSE: `/dev/fuse`, as root or with `fusermount3`.
     Fuse,
-    /// Being root: device nodes, owners, trusted attributes.
+    /// Running as root: device nodes, owners, trusted attributes.
     Root,
-    /// A folder of damaged images named by `OBENTO_CORPUS`: `cargo xtask test` fetches those of e2fsprogs.
+    /// A module of Python; `cargo xtask test` installs the packages.
+    PythonModule(&'static str),
+    /// A folder of damaged images in `OBENTO_CORPUS`; `cargo xtask test` downloads those of e2fsprogs.
     Corpus,
 }
 
 impl Oracle {
     fn name(self) -> &'static str {
         match self {
-            Self::Program(name) => name,
+            Self::Program(name) | Self::PythonModule(name) => name,
             Self::LoopMount => "loop mount",
             Self::Fuse => "FUSE",
             Self::Root => "root",
@@ -50,19 +52,23 @@ impl Oracle {
                 may && Path::new("/dev/fuse").exists()
             }
             Self::Root => rustix::process::geteuid().is_root(),
+            Self::PythonModule(name) => {
+                find_program("python3").is_some()
+                    && run(python().args(["-c", &format!("import {name}")])).is_ok()
+            }
             Self::Corpus => corpus().is_some(),
         }
     }
 }
 
-/// Whether all of `oracles` are here. If not, says which is missing; in CI that is a failure.
+/// Returns whether all of `oracles` are available. Otherwise reports the missing one, and fails the test in CI.
 #[must_use]
 pub fn require(oracles: &[Oracle]) -> bool {
     let Some(missing) = oracles.iter().find(|oracle| !oracle.is_present()) else { return true };
     let line = format!("skipped: no {}\n", missing.name());
     let strict = std::env::var_os("OBENTO_REQUIRE_ORACLES").is_some_and(|value| value != "0");
     assert!(!strict, "{} is missing, and OBENTO_REQUIRE_ORACLES forbids to go on without it", missing.name());
-    // Straight to the stream: a passing test's captured output is thrown away.
+    // The line is written directly to the stream, because the captured output of a passing test is discarded.
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(log) = std::env::var_os("OBENTO_SKIP_LOG") {
         let log = fs::OpenOptions::new().append(true).create(true).open(log);
@@ -71,7 +77,7 @@ pub fn require(oracles: &[Oracle]) -> bool {
     false
 }
 
-/// The folder of damaged images, if `OBENTO_CORPUS` names one.
+/// Returns the folder of damaged images in `OBENTO_CORPUS`, if it is set.
 pub fn corpus() -> Option<PathBuf> {
     std::env::var_os("OBENTO_CORPUS").map(PathBuf::from).filter(|folder| folder.is_dir())
 }
@@ -82,11 +88,12 @@ fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(sbin).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// By which directories of images sort their names. A random one, as `mke2fs` takes it, would make each run another test.
+/// The seed by which directories of images hash their names. The random one of `mke2fs` would make each run a different
+/// test.
 const HASH_SEED: &str = "hash_seed=00112233-4455-6677-8899-aabbccddeeff";
 
-/// A command for an oracle program, with a fixed environment: English, UTC; `mke2fs` takes a fixed seed, unless it is
-/// given a `-E` of its own.
+/// Returns a command for an oracle program with a fixed environment: English, UTC, and a fixed seed for `mke2fs` unless
+/// it has its own `-E`.
 pub fn program(name: &str) -> Command {
     let mut command = Command::new(find_program(name).unwrap_or_else(|| name.into()));
     if name == "mke2fs" {
@@ -96,7 +103,16 @@ pub fn program(name: &str) -> Command {
     command
 }
 
-/// Runs `command`; fails with its output unless it exits 0.
+/// Returns a command for Python with the packages in the folder `OBENTO_PYTHON_PACKAGES`, if it is set.
+pub fn python() -> Command {
+    let mut command = program("python3");
+    if let Some(folder) = std::env::var_os("OBENTO_PYTHON_PACKAGES") {
+        command.env("PYTHONPATH", folder);
+    }
+    command
+}
+
+/// Runs `command`. Fails with its output unless it exits with 0.
 pub fn run(command: &mut Command) -> Result<Output> {
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     ensure!(
@@ -109,22 +125,22 @@ pub fn run(command: &mut Command) -> Result<Output> {
     Ok(output)
 }
 
-/// Runs a line of the shell in `folder`, which is the home of what it starts; programs that make file systems are in its path.
+/// Runs a shell command line in `folder`, which is also the home. Programs that create file systems are in its path.
 pub fn shell(folder: &Path, line: &str) -> Result<Output> {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     run(program("sh").args(["-c", line]).current_dir(folder).env("HOME", folder).env("PATH", path))
 }
 
-/// [`program`] and [`run`] in one: runs oracle `name` with `args`.
+/// Runs the oracle `name` with `args`, by [`program`] and [`run`].
 pub fn call<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>) -> Result<Output> {
     run(program(name).args(args))
 }
 
-/// An image mounted by the kernel through a loop device; unmounted on drop.
+/// An image that the kernel has mounted through a loop device. It is unmounted on drop.
 #[derive(Debug)]
 pub struct LoopMount {
     _folder: TempDir,
-    /// In it, since what is mounted goes by this name: programs that look at names see nothing random.
+    /// A path inside it is the mount point, whose name is fixed, so that programs see no random names.
     path: PathBuf,
 }
 
@@ -139,30 +155,30 @@ impl LoopMount {
         Ok(Self { _folder: folder, path })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Unmounts, so that nothing more is written to the image, and says so if that fails.
+    /// Unmounts, after which the image is no longer written to. Fails if the unmount fails.
     pub fn unmount(self) -> Result<()> {
         let backing = self.backing_file();
         let before = backing.as_ref().and_then(|file| fs::read(file).ok());
         let mut result = Ok(());
-        // While another thread starts a program, that holds what is open here until it runs.
+        // While another thread starts a program, that program has the open files of this process until it runs.
         until(|| {
             result = call("umount", [&self.path]).map(drop);
             !matches!(&result, Err(error) if error.to_string().contains("busy"))
         });
         result?;
-        // And a process that begins a mount name space has it mounted for a moment more.
+        // A process that creates a mount name space also has the mount for a moment.
         let is_free =
             until(|| backing.as_ref().and_then(|file| fs::read(file).ok()) != before || before.is_none());
         ensure!(is_free, "{} is unmounted, and its loop device is still in use", self.path.display());
         Ok(())
     }
 
-    /// Where the kernel tells which file its loop device is of, as long as that is in use.
+    /// Returns the path of the kernel file that names the loop device's file while the device is in use.
     fn backing_file(&self) -> Option<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let path = self.path.to_str()?;
@@ -172,7 +188,7 @@ impl LoopMount {
     }
 }
 
-/// Tries `is_done` for up to ten seconds. Whether it was.
+/// Calls `is_done` for up to ten seconds. Returns whether it returned `true`.
 fn until(mut is_done: impl FnMut() -> bool) -> bool {
     (0..1000).any(|_| {
         let done = is_done();
@@ -185,7 +201,8 @@ fn until(mut is_done: impl FnMut() -> bool) -> bool {
 
 impl Drop for LoopMount {
     fn drop(&mut self) {
-        // Lazy: a failing test may still hold a file open, and the folder must not be removed from under the mount.
+        // The unmount is lazy, because a failing test may still have a file open, and the folder must not be removed
+        // under the mount.
         let _ = program("umount").arg("-l").arg(&self.path).output();
     }
 }

@@ -1,7 +1,7 @@
-//! How a case ends: it is so, it is not so, or the format lacks what it is about, which it then says.
+//! The result of a case: it passes, it fails, or it is refused because the format lacks a capability.
 //!
-//! A case that is refused is no test that passed: its words are appended to the file that `OBENTO_SKIP_LOG` names, so that a
-//! run of tests counts them, and the pages that show cases show them.
+//! A refused case is not a passed test. The missing capability is appended to the file in `OBENTO_SKIP_LOG`, so that a
+//! test run counts it, and shown on pages with cases.
 
 use std::any::Any;
 use std::fmt;
@@ -11,42 +11,44 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use obento_driver::{Keeps, Limits};
 
-/// What a volume lacks, in words: `no holes`.
+/// A missing capability, in words: `no holes`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lacks(pub &'static str);
 
-/// What a case comes to unless it panics. Errors: what the volume lacks that the case is about.
+/// The result of a case that does not panic. Fails with the capability that the case requires and the volume lacks.
 pub type Outcome = Result<(), Lacks>;
 
-/// A capability that a case needs, and what it is called where it is missing.
+/// A capability that a case requires, and the words for its absence.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     words: &'static str,
-    is_met: fn(&Means) -> bool,
+    is_met: fn(&Abilities) -> bool,
 }
 
-/// What a volume has for a case.
+/// The capabilities of a volume.
 #[derive(Clone, Copy, Debug)]
-pub struct Means {
-    /// What its format can hold.
+pub struct Abilities {
+    /// The limits of its format.
     pub limits: Limits,
-    /// Bytes that are free.
+    /// The number of free bytes.
     pub free: u64,
     /// Whether files have access control lists.
     pub lists: bool,
-    /// Whether what is in it is there when it is opened again.
+    /// Whether a rename can leave a whiteout at the old name.
+    pub whiteouts: bool,
+    /// Whether changes are present after the volume is opened again.
     pub lasts: bool,
-    /// Whether a case must do the same in each run.
+    /// Whether a case must have the same effect in each run.
     pub repeats: bool,
 }
 
 impl Need {
-    const fn new(words: &'static str, is_met: fn(&Means) -> bool) -> Self {
+    const fn new(words: &'static str, is_met: fn(&Abilities) -> bool) -> Self {
         Self { words, is_met }
     }
 
-    /// Errors: its words where it is missing.
-    pub fn check(&self, means: &Means) -> Outcome {
+    /// Fails with the words if the capability is missing.
+    pub fn check(&self, means: &Abilities) -> Outcome {
         if (self.is_met)(means) { Ok(()) } else { Err(Lacks(self.words)) }
     }
 }
@@ -63,37 +65,38 @@ kept! {
     SYMLINKS "no symbolic links"
     SPECIAL "no pipes"
     HOLES "no holes"
-    NAMES "no names of any bytes"
-    CTIME "no times of change"
+    NAMES "no names with arbitrary bytes"
+    CTIME "no change times"
     SUBDIRECTORIES "no counts of subdirectories"
     DIRECTORIES "no directories"
 }
 
 pub(crate) const HARD_LINKS: Need = Need::new("no hard links", |means| means.limits.link_max > 1);
 pub(crate) const LISTS: Need = Need::new("no access control lists", |means| means.lists);
+pub(crate) const WHITEOUTS: Need = Need::new("no whiteouts", |means| means.whiteouts);
 pub(crate) const LARGE_FILES: Need =
     Need::new("no files past 4 GiB", |means| means.limits.file_size_max > 5 << 30);
-pub(crate) const LARGE_ROOM: Need = Need::new("no holes, and no room for 4 GiB without", |means| {
+pub(crate) const LARGE_ROOM: Need = Need::new("no holes, and no space for 4 GiB", |means| {
     means.limits.keeps.contains(Keeps::HOLES) || means.free > 5 << 30
 });
-pub(crate) const LITTLE_ROOM: Need = Need::new("more room than a case fills", |means| means.free < 1 << 30);
+pub(crate) const LITTLE_ROOM: Need = Need::new("more space than a case fills", |means| means.free < 1 << 30);
 pub(crate) const THREADS: Need =
     Need::new("threads, which do another thing in each run", |means| !means.repeats);
-pub(crate) const LASTING: Need = Need::new("nothing that outlasts a close", |means| means.lasts);
+pub(crate) const LASTING: Need = Need::new("no data after a close", |means| means.lasts);
 
-/// How a case ended.
+/// The end of a case.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum End {
-    /// It is so.
+pub enum CaseEnd {
+    /// The case passed.
     Passed,
-    /// The volume lacks what it is about.
+    /// The case was refused, because the volume lacks a capability.
     Refused(Lacks),
-    /// It is not so, and why.
+    /// The case failed, for this reason.
     Failed(String),
 }
 
-impl End {
-    /// That of `case`, whose panic is caught.
+impl CaseEnd {
+    /// Runs `case`, and catches a panic.
     pub fn of(case: impl FnOnce() -> Outcome) -> Self {
         match catch_unwind(AssertUnwindSafe(case)) {
             Ok(Ok(())) => Self::Passed,
@@ -103,13 +106,13 @@ impl End {
     }
 }
 
-/// What a panic said, in a line.
+/// Returns the message of a panic on one line.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").replace('\n', " ")
 }
 
-impl fmt::Display for End {
+impl fmt::Display for CaseEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Passed => f.write_str("passed"),
@@ -119,8 +122,8 @@ impl fmt::Display for End {
     }
 }
 
-/// Says of a test that its case was refused, if it was.
-pub fn tell(case: &str, outcome: Outcome) {
+/// Prints that the case of a test was refused, if it was.
+pub fn report(case: &str, outcome: Outcome) {
     let Err(Lacks(words)) = outcome else { return };
     println!("{case}: refused: {words}");
     if let Some(log) = std::env::var_os("OBENTO_SKIP_LOG") {

@@ -1,5 +1,6 @@
-//! How programs of Debian's make volumes of the types that the kernel engine opens, and check them: what its tests read, write
-//! and damage, and what docs/engine.md says of that. A type that no program makes has a module that does, from its published format.
+//! Volumes of the types that the kernel engine opens, created and checked by Debian programs. The tests of the engine
+//! read, write and damage them, and docs/engine.md describes them. For a type that no program creates, a module here
+//! does, from the published format.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -19,46 +20,47 @@ mod sysv;
 mod ufs_hp;
 mod vxfs;
 
-/// When an empty volume says that it was made: 2020-01-01.
+/// The creation time of an empty volume: 2020-01-01.
 const MADE: u32 = 1_577_836_800;
 
-/// What makes `image`.
+/// The way in which `image` is created.
 #[derive(Clone, Copy, Debug)]
 pub enum Make {
-    /// A line of the shell: of an empty file of [`megabytes`](Recipe::megabytes), and of `tree`, where that is to be what it holds.
+    /// A shell command line, with an empty file of [`megabytes`](Recipe::megabytes), and `tree` if the volume contains
+    /// it.
     Shell(&'static str),
-    /// We do, an empty one of so many bytes.
+    /// A function that returns an empty volume of this number of bytes.
     Empty(fn(usize) -> Vec<u8>),
-    /// We do, of `tree`.
+    /// A function that returns a volume with the contents of `tree`.
     Filled(fn(&Path) -> Vec<u8>),
 }
 
-/// A way to make a volume.
+/// A way to create a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
-    /// Its type.
+    /// The type.
     pub name: &'static str,
-    /// The program that makes it; none where we do.
+    /// The program that creates the volume; `None` for a function.
     pub program: Option<&'static str>,
-    /// How.
+    /// The command or function.
     pub make: Make,
-    /// Its MiB; none where the program knows better.
+    /// The size in MiB; 0 if the program decides.
     pub megabytes: usize,
-    /// How the type's own program checks `image`, where there is one.
+    /// The command by which the type's own program checks `image`, if one exists.
     pub check: Option<&'static str>,
-    /// What makes of `tree` one that the type can hold.
+    /// A command that changes `tree` to one that the type can store.
     pub fit: &'static str,
-    /// What of each file comes out as it went in: fields of find(1), `-printf`.
+    /// The attributes that the type stores: fields of find(1), `-printf`.
     pub kept: &'static str,
-    /// What does not, for people.
+    /// A remark about the other attributes.
     pub remark: &'static str,
 }
 
-/// Path, kind, mode, owner, length, link target and time, as find(1) has them.
+/// Path, kind, mode, owner, length, link target and time, in the syntax of find(1).
 pub const ALL: &str = "%P %y %m %U %G %s %l %Ts";
-/// Times are those of the making, or not kept.
+/// Times are those of the creation, or not stored.
 const NO_TIMES: &str = "%P %y %m %U %G %s %l";
-/// Where there are no links, or not their times.
+/// The type has no links, or does not store their times.
 const NO_LINKS: &str = "rm tree/link";
 
 const PLAIN: Recipe = Recipe {
@@ -84,7 +86,7 @@ const fn filled(name: &'static str, make: fn(&Path) -> Vec<u8>) -> Recipe {
     Recipe { name, make: Make::Filled(make), ..PLAIN }
 }
 
-/// Empty volumes, as small as their cases allow: the kernel engine fills them.
+/// Empty volumes, as small as the cases allow. The kernel engine fills them.
 pub const EMPTY: &[Recipe] = &[
     Recipe { check: Some("xfs_repair -n image"), ..empty("xfs", "mkfs.xfs", "mkfs.xfs -q image", 310) },
     Recipe { check: Some("btrfs check image"), ..empty("btrfs", "mkfs.btrfs", "mkfs.btrfs -q image", 130) },
@@ -98,7 +100,7 @@ pub const EMPTY: &[Recipe] = &[
         check: Some("fsck.gfs2 -n image"),
         ..empty("gfs2", "mkfs.gfs2", "mkfs.gfs2 -O -q -p lock_nolock -j 1 -J 8 image", 40)
     },
-    // Segments of 1 MiB, or it has too few of them.
+    // Segments of 1 MiB, because otherwise the volume has too few.
     empty("nilfs2", "mkfs.nilfs2", "mkfs.nilfs2 -q -B 256 image", 64),
     Recipe { check: Some("fsck.minix -f image"), ..empty("minix", "mkfs.minix", "mkfs.minix -3 image", 16) },
     Recipe { check: Some("fsck.minix -f image"), ..empty("minix2", "mkfs.minix", "mkfs.minix -2 image", 16) },
@@ -121,11 +123,11 @@ pub const EMPTY: &[Recipe] = &[
     Recipe { fit: NO_LINKS, remark: "no times of links", ..ours("hpfs", hpfs::empty, 16) },
 ];
 
-/// Volumes that a program, or a module of this one, filled from `tree`.
+/// Volumes with the contents of `tree`, created by a program or by a module here.
 pub const FILLED: &[Recipe] = &[
     Recipe {
         kept: NO_TIMES,
-        remark: "times are those of the making",
+        remark: "times are those of the creation",
         ..empty("xfs", "mkfs.xfs", "mkfs.xfs -q -p proto image", 310)
     },
     empty("btrfs", "mkfs.btrfs", "mkfs.btrfs -q -r tree image", 130),
@@ -165,21 +167,23 @@ pub const FILLED: &[Recipe] = &[
     filled("vxfs", vxfs::filled),
 ];
 
-/// hcopy(1) takes folders one by one.
+/// hcopy(1) copies only single folders.
 const HCOPY: &str = "hformat image && hmkdir :dir :dir:deep :dir:deep:er :many && cd tree && hcopy -r empty small five : \
     && hcopy -r dir/big :dir && hcopy -r dir/deep/er/a :dir:deep:er && hcopy -r many/* :many";
 
-/// xorriso(1) makes an HFS+ beside an ISO 9660. It is cut out: its header, 1024 bytes from its start, has the size of a block at 40 and their
-/// number at 44 (Apple, Technical Note TN1150).
+/// xorriso(1) creates an HFS+ volume next to an ISO 9660 one. It is extracted: its header, 1024 bytes from its start,
+/// contains the block size at 40 and the number of blocks at 44 (Apple, Technical Note TN1150).
 const XORRISO: &str = r#"
 xorriso -as mkisofs -quiet -R -hfsplus -o iso tree
 at=$(LC_ALL=C grep -obUaP 'H\+\x00\x04' iso | head -n 1 | cut -d : -f 1)
 number() { od -An -tu4 --endian=big -j $((at + $1)) -N 4 iso; }
 tail -c +$((at - 1024 + 1)) iso | head -c $(($(number 40) * $(number 44))) > image"#;
 
-/// makefs(8) puts the super block of UFS2 where that of UFS1 lies, at 8 KiB, and Linux looks for it at 64 KiB (fs/ufs/ufs_fs.h, `SBLOCK_UFS2`).
-/// Of blocks of 32 KiB, the second has a copy of it and the third the cylinder group: that moves to where the copy was, and the super block to
-/// where that was. It says so: `fs_sblkno` at 8 and `fs_cblkno` at 12, in fragments of 4 KiB, and `fs_sblockloc` at 1000.
+/// makefs(8) puts the super block of UFS2 at the place of that of UFS1, at 8 KiB, but Linux looks for it at 64 KiB
+/// (fs/ufs/ufs_fs.h, `SBLOCK_UFS2`). With blocks of 32 KiB, the second block contains a copy of it and the third the
+/// cylinder group. The cylinder group is moved to the place of the copy, and the super block to the old place of the
+/// group. The super block is changed accordingly: `fs_sblkno` at 8 and `fs_cblkno` at 12, in fragments of 4 KiB, and
+/// `fs_sblockloc` at 1000.
 const UFS2: &str = r"
 makefs -t ffs -o version=2,bsize=32768,fsize=4096 made tree
 cp made image
@@ -191,19 +195,19 @@ printf '\020\0\0\0\010\0\0\0' | put 8
 printf '\0\0\001\0\0\0\0\0' | put 1000";
 
 impl Recipe {
-    /// The one for `name` among `recipes`.
+    /// Returns the recipe of `name` among `recipes`.
     pub fn of(recipes: &'static [Self], name: &str) -> &'static Self {
         recipes.iter().find(|recipe| recipe.name == name).expect("a type that there is a recipe for")
     }
 
-    /// Whether the kernel and the program, where it takes one, are here.
+    /// Returns whether the kernel, and the program if one is required, are installed.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         let program = self.program.map(Oracle::Program);
         require(&[Oracle::Program("linux.uml")].into_iter().chain(program).collect::<Vec<_>>())
     }
 
-    /// Makes `image` in `folder`.
+    /// Creates `image` in `folder`.
     pub fn make(&self, folder: &Path) {
         let (image, len) = (folder.join("image"), self.megabytes << 20);
         match self.make {
@@ -218,13 +222,13 @@ impl Recipe {
         }
     }
 
-    /// Makes an image, and answers its bytes.
+    /// Creates an image, and returns its bytes.
     pub fn bytes(&self, folder: &Path) -> Vec<u8> {
         self.make(folder);
         fs::read(folder.join("image")).expect("it was made")
     }
 
-    /// Has the type's own program check `image` in `folder`.
+    /// Checks `image` in `folder` by the type's own program.
     pub fn check(&self, folder: &Path) {
         if let Some(check) = self.check {
             shell(folder, check).expect("it finds nothing wrong");
@@ -236,7 +240,7 @@ impl Recipe {
 mod tests {
     use super::*;
 
-    /// Where Linux would look for it.
+    /// Returns whether Linux would find the type at this position.
     fn is_at(name: &str, at: usize, bytes: &[u8]) -> bool {
         let Recipe { make: Make::Empty(make), megabytes, .. } = Recipe::of(EMPTY, name) else {
             panic!("{name}")
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_here_is_as_long_as_was_asked_for_and_says_what_it_is() {
+    fn a_new_image_has_the_requested_length_and_its_type_is_reported() {
         assert!(is_at("hfsplus", 1024, b"H+\0\x04"));
         // The copy of its header.
         assert!(is_at("hfsplus", (64 << 20) - 1024, b"H+\0\x04"));

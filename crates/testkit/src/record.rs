@@ -1,4 +1,4 @@
-//! A device that notes what is done to it, in order: what the crash explorer cuts.
+//! A device that records all writes and flushes in order, for the crash explorer.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,28 +6,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use obento_base::Result;
 use obento_block::BlockDevice;
 
-/// What a discarded range holds afterwards, so that who reads it again is found out.
+/// The contents of a discarded range, so that a reader of discarded data is detected.
 const DISCARDED: u8 = 0xdd;
 
-/// One thing done to a device.
+/// One event of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Whole sectors: a disk writes no less, so that of a write of fewer bytes these are what the sectors held after
-    /// it. A discard is the writing of bytes that nobody meant.
+    /// A write of whole sectors, because a disk writes no less. For a shorter write, the event contains the sectors
+    /// after it. A discard is a write of arbitrary bytes.
     Write {
         /// Byte offset on the device.
         offset: u64,
-        /// What the sectors hold.
+        /// The contents of the sectors.
         bytes: Arc<[u8]>,
     },
-    /// Everything before is on stable storage once this came back.
+    /// A flush: all earlier writes are on stable storage after it.
     Flush,
-    /// Not the device's: who drives the recording notes how far it got.
+    /// A mark that the test sets to record its progress.
     Mark(usize),
 }
 
 impl Event {
-    /// The bytes that were discarded, if that is what happened: nothing else writes as it does.
+    /// Returns the discarded range, if the event is a discard: no other write has such contents.
     pub fn discarded(&self) -> Option<Range<u64>> {
         match self {
             Self::Write { offset, bytes } if bytes.iter().all(|byte| *byte == DISCARDED) => {
@@ -38,9 +38,9 @@ impl Event {
     }
 }
 
-/// Passes everything on to `below` and records it.
+/// Passes all requests to `below` and records them.
 ///
-/// Invariant: the order of the events is the order in which `below` saw them, because one lock covers both.
+/// Invariant: the order of the events is the order in which `below` received them, because one lock covers both.
 #[derive(Debug)]
 pub struct RecordDevice<D> {
     below: D,
@@ -53,17 +53,17 @@ impl<D: BlockDevice> RecordDevice<D> {
         Self { below, events: Mutex::default() }
     }
 
-    /// Notes how far the driver of the recording got.
+    /// Records the progress of the test.
     pub fn mark(&self, mark: usize) {
         self.lock().push(Event::Mark(mark));
     }
 
-    /// What was recorded so far; the recording starts anew.
+    /// Returns the events so far, and starts a new recording.
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut *self.lock())
     }
 
-    /// The sectors that the `len` bytes at `offset` touch, as they are now.
+    /// Returns the current sectors that the `len` bytes at `offset` touch.
     fn sectors(&self, offset: u64, len: usize) -> Result<Event> {
         let sector = u64::from(self.below.sector_size());
         let start = offset - offset % sector;

@@ -1,7 +1,9 @@
-//! Volumes that are damaged at random and repaired in one run, the same way in every run, and what the program of the format says of them.
+//! Volumes that are randomly damaged and repaired in one run, with fixed seeds, and compared with the checker of the
+//! format.
 //!
-//! After one `check -y` our check and the program find nothing, the volume opens, everything in it can be read, and no name of the sound
-//! volume is lost that the repair of the program keeps. Formats of files and directories alone, in process and on small images.
+//! After one `check -y`, our check and the other checker find no damage, the volume opens, everything in it can be
+//! read, and it contains every name of the sound volume that the other checker's repair keeps. For formats with only
+//! files and directories, in this process and on small images.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,46 +15,46 @@ use std::time::{Duration, Instant};
 
 use obento_base::{FileKind, Ino};
 use obento_block::{BlockDevice as _, MemDevice};
-use obento_driver::{CheckOptions, Cookie, FileSystem, Finding, Mending};
+use obento_driver::{CheckOptions, Cookie, FileSystem, Finding, RepairMode};
 use obento_env::FixedClock;
 
 use crate::changes::read;
 use crate::mutants::Random;
 use crate::trials::format::Format;
 
-/// Longer than the check of an image of a few MiB may take.
+/// A limit for the check of an image of a few MiB.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A sound volume.
 pub struct Base {
-    /// A name for people.
+    /// The name.
     pub name: &'static str,
-    /// Its bytes.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// A format, how its volumes are damaged, and the program that judges them.
+/// A format, how its volumes are damaged, and the checker.
 pub struct Repairs {
     /// The format.
     pub format: &'static Format,
     /// Damages a volume.
     pub harm: fn(&mut [u8], &mut Random),
-    /// What the program finds in an image, without a change.
+    /// Checks an image without changing it, and returns the damage.
     pub faults: fn(&Path) -> Result<(), String>,
-    /// What a fault that the program finds after our repair is excused by, by its words.
+    /// Returns whether this damage, which the checker reports after our repair, is excused.
     pub is_excused: fn(&str) -> bool,
 }
 
-/// Which mutants are tried.
+/// The mutants to test.
 pub struct Which {
-    /// One base alone.
+    /// Test only this base.
     pub only: Option<String>,
-    /// Their seeds.
+    /// The seeds.
     pub seeds: Range<u64>,
 }
 
 impl Which {
-    /// What the environment asks for, as `cargo xtask check-mutants` sets it.
+    /// Reads the environment, which `cargo xtask check-mutants` sets.
     pub fn of_environment() -> Self {
         let text = |name: &str| std::env::var(name).ok();
         let number = |name: &str| text(name).and_then(|n| n.parse::<u64>().ok());
@@ -62,7 +64,7 @@ impl Which {
 }
 
 impl Repairs {
-    /// Tries mutants of each base and panics if one of them fails.
+    /// Tests mutants of each base. Panics if one fails.
     pub fn run(&self, bases: &[Base], which: &Which) {
         let bases: Vec<_> =
             bases.iter().filter(|base| which.only.as_ref().is_none_or(|only| base.name == only)).collect();
@@ -73,7 +75,7 @@ impl Repairs {
         Self::finish(outcomes);
     }
 
-    /// Tries a volume for each bit of `places` of each base, which is flipped in it, and panics if one of them fails.
+    /// Tests a volume for each bit of `places` of each base, with this bit flipped. Panics if one fails.
     pub fn run_bits(&self, bases: &[Base], places: impl Fn(&Base) -> Vec<usize>) {
         let outcomes = bases.iter().map(|base| {
             let places = places(base);
@@ -99,7 +101,7 @@ impl Repairs {
         assert!(failures.is_empty(), "{} of {judged}:\n{}", failures.len(), failures.join("\n"));
     }
 
-    /// Gives how many mutants were judged and which failed. `OBENTO_KEEP` names a folder for those.
+    /// Returns the number of tested mutants and the failures. `OBENTO_KEEP` is a folder for failed mutants.
     fn try_all(&self, base: &Base, mutants: impl Iterator<Item = (String, Vec<u8>)>) -> (usize, Vec<String>) {
         let folder = tempfile::Builder::new().tempdir_in(Self::scratch()).expect("a folder");
         let image = folder.path().join("judged.img");
@@ -123,13 +125,13 @@ impl Repairs {
         (judged, failures)
     }
 
-    /// Where images are written that programs look at: in memory, where there is room for files.
+    /// Returns the folder for images: in memory, if possible.
     fn scratch() -> &'static Path {
         let memory = Path::new("/dev/shm");
         if memory.is_dir() { memory } else { Path::new("/tmp") }
     }
 
-    /// The mutant of this seed.
+    /// Returns the mutant with this seed.
     pub fn mutant(&self, base: &Base, seed: u64) -> Vec<u8> {
         let mut bytes = base.bytes.clone();
         (self.harm)(&mut bytes, &mut Random::new(seed));
@@ -139,28 +141,28 @@ impl Repairs {
     fn is_sound(&self, base: &Base, image: &Path) -> Result<(), String> {
         fs::write(image, &base.bytes).expect("room");
         (self.faults)(image)?;
-        let found = self.check(&base.bytes, Mending::Nothing)?.1;
-        if found.is_empty() { Ok(()) } else { Err(told(&found)) }
+        let found = self.check(&base.bytes, RepairMode::Nothing)?.1;
+        if found.is_empty() { Ok(()) } else { Err(reported(&found)) }
     }
 
-    /// What becomes of one mutant: an error tells what is wrong.
+    /// Tests one mutant. Fails with a description.
     fn judge(&self, sound: &BTreeSet<String>, bytes: &[u8], image: &Path) -> Result<(), String> {
-        let (after, repaired) = match self.check(bytes, Mending::All) {
+        let (after, repaired) = match self.check(bytes, RepairMode::All) {
             Ok(repaired) => repaired,
-            // What is no volume any more is nobody's to repair.
+            // A mutant that is no longer recognised as a volume cannot be repaired.
             Err(reason) => {
                 let theirs = self.theirs(bytes, image).unwrap_or_default();
                 let lost: Vec<_> = sound.intersection(&theirs).collect();
                 return if lost.is_empty() { Ok(()) } else { Err(format!("is not repaired: {reason}")) };
             }
         };
-        let context = told(&repaired);
+        let context = reported(&repaired);
         if repaired.iter().any(|finding| finding.code == "truncated") {
             return Ok(());
         }
-        let (_, left) = self.check(&after, Mending::Nothing)?;
+        let (_, left) = self.check(&after, RepairMode::Nothing)?;
         if !left.is_empty() {
-            return Err(format!("after the repair of {context} we find {}", told(&left)));
+            return Err(format!("after the repair of {context} we find {}", reported(&left)));
         }
         let ours = self.walk(&after).map_err(|error| format!("after the repair of {context}: {error}"))?;
         fs::write(image, &after).expect("room");
@@ -188,19 +190,19 @@ impl Repairs {
         Ok(())
     }
 
-    /// The names that are left after the repair of the program.
+    /// Returns the names after the repair by the other checker.
     fn theirs(&self, bytes: &[u8], image: &Path) -> Result<BTreeSet<String>, String> {
         fs::write(image, bytes).expect("room");
         let mut command = crate::oracle::program(self.format.judge);
-        let _ = command.arg(self.format.mend).arg(image).output().expect("the program starts");
+        let _ = command.arg(self.format.repair).arg(image).output().expect("the program starts");
         self.walk(&fs::read(image).expect("an image"))
     }
 
-    /// The bytes after a check, and its findings without mere notes.
-    fn check(&self, bytes: &[u8], mending: Mending) -> Result<(Vec<u8>, Vec<Finding>), String> {
+    /// Returns the bytes after a check, and its findings without notes.
+    fn check(&self, bytes: &[u8], repair_mode: RepairMode) -> Result<(Vec<u8>, Vec<Finding>), String> {
         let device = Arc::new(MemDevice::new(bytes.to_vec()));
         let clock = Arc::new(FixedClock(self.format.now));
-        let options = CheckOptions { mending, ..CheckOptions::new(clock) };
+        let options = CheckOptions { repair_mode, ..CheckOptions::new(clock) };
         let mut found: Vec<Finding> = Vec::new();
         let started = Instant::now();
         let driver = (self.format.driver)();
@@ -215,7 +217,7 @@ impl Repairs {
         Ok((after, found))
     }
 
-    /// All names of a volume, each of which is found and can be read.
+    /// Returns all names of a volume, each of which must be found and readable.
     fn walk(&self, bytes: &[u8]) -> Result<BTreeSet<String>, String> {
         let fs = self.format.open_bytes(bytes).map_err(|error| format!("it does not open: {error}"))?;
         let mut names = BTreeSet::new();
@@ -240,7 +242,7 @@ impl Repairs {
     }
 }
 
-/// The names in a directory. Errors: the first of those that a listing tells.
+/// Returns the names in a directory. Fails with the first error of the listing.
 fn children(fs: &dyn FileSystem, dir: Ino) -> Result<Vec<(Vec<u8>, Ino)>, obento_base::Error> {
     let (mut children, mut failed) = (Vec::new(), None);
     fs.read_dir(dir, Cookie::START, &mut |entry| {
@@ -253,7 +255,7 @@ fn children(fs: &dyn FileSystem, dir: Ino) -> Result<Vec<(Vec<u8>, Ino)>, obento
     failed.map_or(Ok(children), Err)
 }
 
-fn told(found: &[Finding]) -> String {
+fn reported(found: &[Finding]) -> String {
     let lines: Vec<String> =
         found.iter().take(8).map(|finding| format!("{}: {finding}", finding.code)).collect();
     format!("{} findings {lines:?}", found.len())

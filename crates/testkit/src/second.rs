@@ -1,5 +1,5 @@
-//! Second implementations of formats that the kernel of this machine may lack: exfat-fuse, and Linux itself as a process
-//! (User Mode Linux), with its driver of FAT.
+//! Other implementations of formats that the kernel of this machine may lack: exfat-fuse, and Linux as a process (User
+//! Mode Linux) with its FAT driver.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,14 +12,15 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::oracle::{Oracle, call, program, require, run};
 
-/// Whether exFAT volumes can be mounted.
+/// Returns whether exFAT volumes can be mounted.
 pub fn has_exfat() -> bool {
     let programs = [Oracle::Program("mount.exfat-fuse"), Oracle::Program("fsck.exfat")];
     require(&[Oracle::Fuse, Oracle::LoopMount]) && require(&programs)
 }
 
-/// Mounts the exFAT that starts at byte `offset` of `image` by exfat-fuse, for `look`, where `fsck.exfat` finds no fault. What is
-/// found is told once all is unmounted. It takes a block device, as mount(8) does, so that partitions can be looked at.
+/// Mounts the exFAT volume at byte `offset` of `image` by exfat-fuse, for `look`, after `fsck.exfat` found no damage. A
+/// failure is reported after the unmount. The mount uses a block device, as mount(8) does, so that partitions can be
+/// mounted.
 pub fn exfat(image: &Path, offset: u64, options: &str, look: impl FnOnce(&Path)) {
     let folder = tempfile::tempdir().expect("a folder");
     let offset = offset.to_string();
@@ -39,16 +40,17 @@ pub fn exfat(image: &Path, offset: u64, options: &str, look: impl FnOnce(&Path))
     looked.expect("it mounts").unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// Whether Linux can be run as a process, with its driver of FAT.
+/// Returns whether Linux with its FAT driver can run as a process.
 pub fn has_linux() -> bool {
     require(&[Oracle::Root, Oracle::Program("linux.uml"), Oracle::Program("insmod")])
 }
 
-/// What Linux needs for FAT, below `kernel/fs` of its modules, each after what it asks for.
+/// The kernel modules that FAT requires, below `kernel/fs`, each after its dependencies.
 const MODULES: &str = "nls/nls_ascii nls/nls_cp437 fat/fat fat/vfat";
 
-/// Boots Linux as a process, which mounts the FAT in `image` with `options` and runs `script` there, in a shell whose `$WORK` is
-/// `folder` of this machine. All else of the machine is read-only to it. Errors: what the script or the mount said, if that failed.
+/// Boots Linux as a process, which mounts the FAT volume in `image` with `options` and runs `script` there, in a shell
+/// whose `$WORK` is `folder` of this machine. The rest of this machine is read-only to it. Fails with the message of
+/// the script or of the mount.
 pub fn linux(image: &Path, options: &str, folder: &Path, script: &str) -> Result<String> {
     let at = |name: &str| folder.join(name);
     fs::write(at("script"), script)?;
@@ -75,7 +77,7 @@ pub fn linux(image: &Path, options: &str, folder: &Path, script: &str) -> Result
     fs::write(at("init"), init)?;
     fs::set_permissions(at("init"), fs::Permissions::from_mode(0o755))?;
     let mut kernel = program("linux.uml");
-    // Nothing of it is left in the home of who runs the tests.
+    // Nothing is left in the user's home.
     kernel.env("HOME", folder).env("TMPDIR", folder).stdin(Stdio::null());
     kernel.args(["mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"]);
     kernel.args(["con=null", "con0=null,fd:1", &format!("ubd0={}", image.display())]);

@@ -1,8 +1,7 @@
-//! A whole tree at one moment, small enough to keep many of them: what states of one volume, or two volumes, are
-//! compared by.
+//! A whole tree at one moment, small enough that many can be stored, for comparing states of a volume or two volumes.
 //!
-//! Invariant: objects go by the first of their names in the order of the bytes, so that two volumes with other inode
-//! numbers compare; the numbers are there beside them, to follow one object through renames.
+//! Invariant: objects are identified by the first of their names in byte order, so that volumes with different inode
+//! numbers can be compared. The numbers are stored too, so that an object can be followed through renames.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -12,12 +11,12 @@ use obento_base::{FileKind, NameBuf, Result, Timestamp};
 use obento_driver::Cookie;
 use obento_vfs::{Node, Vfs};
 
-/// More bytes than this are not read: the trees of plans are small, and a damaged size is not.
+/// The most bytes that are read: the trees of plans are small, but a damaged size is not.
 const MAX_CONTENT: u64 = 64 << 20;
-/// More entries than a plan makes: the listing does not end.
+/// The most entries: more than a plan creates, so that the listing of a damaged volume ends.
 const MAX_ENTRIES: usize = 1 << 20;
 
-/// One life of one inode.
+/// One use of an inode number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Id {
     /// Inode number.
@@ -26,7 +25,7 @@ pub struct Id {
     pub generation: u32,
 }
 
-/// What an inode is, its bytes aside.
+/// The attributes of an inode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meta {
     /// Type.
@@ -39,7 +38,7 @@ pub struct Meta {
     pub gid: u32,
     /// Number of names.
     pub nlink: u32,
-    /// Length in bytes; 0 for what is no regular file.
+    /// Length in bytes; 0 unless the inode is a regular file.
     pub size: u64,
     /// Device number.
     pub rdev: (u32, u32),
@@ -47,9 +46,9 @@ pub struct Meta {
     pub target: Vec<u8>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Flags that a user sets.
+    /// Flags that a user can set.
     pub flags: u32,
-    /// Last change of the data.
+    /// Last change of data.
     pub mtime: Timestamp,
     /// Last change.
     pub ctime: Timestamp,
@@ -58,11 +57,11 @@ pub struct Meta {
 /// One object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// What it is.
+    /// The attributes.
     pub meta: Meta,
     /// The bytes of a regular file.
     pub content: Arc<[u8]>,
-    /// Which inode it is.
+    /// The inode.
     pub id: Id,
 }
 
@@ -71,21 +70,21 @@ pub struct Object {
 pub struct Snapshot {
     /// Objects by their first name; the root is the empty one.
     pub objects: BTreeMap<Vec<u8>, Arc<Object>>,
-    /// The other names, with the first one of the same object.
+    /// The other names, with the first name of the same object.
     pub links: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What of an object two volumes must agree in.
+/// Whether times are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Times {
-    /// All of it.
+    /// Compare everything.
     Compared,
-    /// All but its times.
+    /// Compare everything except times.
     Ignored,
 }
 
 impl Snapshot {
-    /// Reads the tree of `vfs`. Bytes that are those of `before` are shared with it.
+    /// Reads the tree of `vfs`. Contents that equal those of `before` are shared with it.
     pub fn read(vfs: &Vfs, before: Option<&Self>) -> Result<Self> {
         let shared = before.map(|before| before.objects.values().map(|object| (object.id, object)).collect());
         let mut reader =
@@ -94,7 +93,7 @@ impl Snapshot {
         Ok(Self::of(reader.found, reader.ids))
     }
 
-    /// The tree with these names, and these objects by their inode.
+    /// Returns the tree with these names and objects.
     pub fn of(names: BTreeMap<Vec<u8>, Id>, objects: HashMap<Id, Object>) -> Self {
         let (mut tree, mut first) = (Self::default(), HashMap::new());
         for (path, id) in names {
@@ -111,18 +110,18 @@ impl Snapshot {
         tree
     }
 
-    /// What `path` leads to.
+    /// Returns the object at `path`.
     pub fn get(&self, path: &[u8]) -> Option<&Arc<Object>> {
         self.objects.get(self.links.get(path).map_or(path, Vec::as_slice))
     }
 
-    /// The object of this inode, if it has a name.
+    /// Returns the object with this inode, if it has a name.
     pub fn by_id(&self, id: Id) -> Option<&Arc<Object>> {
         self.objects.values().find(|object| object.id == id)
     }
 
-    /// The same, where an inode of `other` has the number of one of these with its generation: an inode number is in use once at a
-    /// time.
+    /// Returns the tree with the generations of `other` for the same inode numbers, because an inode number is in use
+    /// only once at a time.
     pub fn with_ids_of(&self, other: &Self) -> Self {
         let ids: HashMap<u64, Id> = other.objects.values().map(|object| (object.id.ino, object.id)).collect();
         let known = |object: &Arc<Object>| match ids.get(&object.id.ino) {
@@ -133,20 +132,20 @@ impl Snapshot {
         Self { objects: objects.collect(), links: self.links.clone() }
     }
 
-    /// The same, each object's [`Meta`] as `change` has it.
+    /// Returns the tree with each object's [`Meta`] changed by `change`.
     pub fn map_meta(&self, change: impl Fn(&Meta) -> Meta) -> Self {
         let changed = |object: &Object| Object { meta: change(&object.meta), ..object.clone() };
         let objects = self.objects.iter().map(|(path, object)| (path.clone(), Arc::new(changed(object))));
         Self { objects: objects.collect(), links: self.links.clone() }
     }
 
-    /// Every name with its object.
+    /// Returns every name with its object.
     pub fn names(&self) -> impl Iterator<Item = (&Vec<u8>, &Arc<Object>)> {
         let links = self.links.iter().filter_map(|(path, first)| Some((path, self.objects.get(first)?)));
         self.objects.iter().chain(links)
     }
 
-    /// The first difference between two trees, bytes of files aside; `skip` is not looked into.
+    /// Describes the first difference between two trees without the bytes of files; `skip` is not compared.
     pub fn difference(&self, found: &Self, times: Times, skip: Option<Id>) -> Option<String> {
         if self.links != found.links {
             return Some(format!(
@@ -176,7 +175,7 @@ impl Snapshot {
         extra.map(|path| format!("{}: extra", show(path)))
     }
 
-    /// The first file whose bytes differ, of two trees with the same names.
+    /// Describes the first file whose bytes differ between two trees with the same names.
     pub fn content_difference(&self, found: &Self) -> Option<String> {
         self.objects.iter().find_map(|(path, object)| {
             let other = found.objects.get(path)?;
@@ -192,13 +191,13 @@ impl Snapshot {
 }
 
 impl Meta {
-    /// With both times at the epoch.
+    /// Returns the attributes with both times at the epoch.
     pub fn without_times(&self) -> Self {
         Self { mtime: Timestamp::EPOCH, ctime: Timestamp::EPOCH, ..self.clone() }
     }
 }
 
-/// A path for people.
+/// Formats a path for messages.
 pub fn show(path: &[u8]) -> String {
     format!("/{}", String::from_utf8_lossy(path))
 }
@@ -230,7 +229,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Notes the object behind a name. Whether it is a directory that was not seen before.
+    /// Records the object of a name. Returns whether it is a directory that was not seen before.
     fn object(&mut self, path: &[u8], node: &Node) -> Result<bool> {
         let attr = node.attr()?;
         let id = Id { ino: attr.ino.0, generation: attr.generation.0 };
@@ -278,7 +277,7 @@ impl Reader<'_> {
     }
 }
 
-/// `SYNC | IMMUTABLE | APPEND | NO_DUMP | NO_ATIME`: flags that say nothing of how a format stores a file.
+/// `SYNC | IMMUTABLE | APPEND | NO_DUMP | NO_ATIME`: flags that do not describe how a format stores a file.
 pub(crate) const USER_FLAGS: u32 = 0x8 | 0x10 | 0x20 | 0x40 | 0x80;
 
 fn names(dir: &Node) -> Result<Vec<NameBuf>> {

@@ -1,6 +1,6 @@
 //! A reader of tar streams for comparisons: ustar, GNU long names, pax records.
 //!
-//! The crate `tar` reads pax records line by line, and an attribute's value may hold a line feed.
+//! The crate `tar` reads pax records line by line, but an attribute's value may contain a line feed.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,27 +10,27 @@ use anyhow::{Context as _, Result, bail, ensure};
 /// Extended header records, by key.
 pub type Pax = BTreeMap<String, Vec<u8>>;
 
-/// One member: its header, the records that go before it, and where its path and link target came from is settled.
+/// One member: its header and the records before it, with the resolved path and link target.
 pub struct Member {
-    /// The 512 bytes.
+    /// The header of 512 bytes.
     header: [u8; 512],
-    /// The records for this member alone.
+    /// The records for this member.
     pub pax: Pax,
     /// Full path.
     pub path: Vec<u8>,
-    /// Full link target; empty if it is no link.
+    /// Full link target; empty if the member is not a link.
     pub link: Vec<u8>,
-    /// Bytes of data that follow.
+    /// The number of following data bytes.
     pub len: u64,
 }
 
 impl Member {
-    /// The type flag: `b'0'` for a file, `b'5'` for a directory, ...
+    /// Returns the type flag: `b'0'` for a file, `b'5'` for a directory, ...
     pub fn flag(&self) -> u8 {
         self.header[156]
     }
 
-    /// A numeric field of the header.
+    /// Returns a numeric field of the header.
     fn number(&self, range: std::ops::Range<usize>) -> Result<u64> {
         let field = &self.header[range];
         if field[0] & 0x80 != 0 {
@@ -48,28 +48,28 @@ impl Member {
         }
     }
 
-    /// Permission bits.
+    /// Returns the permission bits.
     pub fn mode(&self) -> Result<u32> {
         Ok(u32::try_from(self.number(100..108)?)? & 0o7777)
     }
 
-    /// Owner and group.
+    /// Returns owner and group.
     pub fn owner(&self) -> Result<(u64, u64)> {
         Ok((self.pax_or("uid", 108..116)?, self.pax_or("gid", 116..124)?))
     }
 
-    /// Whole seconds of the last change, from the header.
+    /// Returns the whole seconds of the last change, from the header.
     pub fn mtime(&self) -> Result<u64> {
         self.number(136..148)
     }
 
-    /// Major and minor number of a device.
+    /// Returns the major and minor number of a device.
     pub fn device(&self) -> Result<(u64, u64)> {
         Ok((self.number(329..337)?, self.number(337..345)?))
     }
 }
 
-/// Calls `each` with every member and a reader of its data; what it leaves unread is skipped.
+/// Calls `each` with every member and a reader of its data. Unread data is skipped.
 pub fn members(
     mut stream: impl Read,
     mut each: impl FnMut(&Member, &mut dyn Read) -> Result<()>,
@@ -98,7 +98,7 @@ pub fn members(
     }
 }
 
-/// What headers before a member said of it.
+/// The fields of a member from preceding headers.
 #[derive(Default)]
 struct Pending {
     pax: Pax,
@@ -139,7 +139,7 @@ fn check_sum(header: &[u8; 512]) -> Result<()> {
     Ok(())
 }
 
-/// `LENGTH KEY=VALUE\n`, the length counting the whole record (POSIX pax, "pax Extended Header").
+/// Parses `LENGTH KEY=VALUE\n`, where the length is that of the whole record (POSIX pax, "pax Extended Header").
 fn records(mut bytes: &[u8]) -> Result<Pax> {
     let mut pax = Pax::new();
     while !bytes.is_empty() {

@@ -1,7 +1,7 @@
-//! A tree with everything a file system can hold, the same each time, to be put into images.
+//! A tree with all kinds of files and attributes, always the same, for images.
 //!
-//! The tree is written by system calls into a folder of the host (a loop mount or a source for `mke2fs -d`), so that
-//! no code of obento has a part in it.
+//! The tree is written by system calls into a folder of the host (a loop mount or a source for `mke2fs -d`), without
+//! any code of obento.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,29 +14,29 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
-/// How much of everything.
+/// The size of the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeSpec {
-    /// Small files, spread over directories of 100.
+    /// The number of small files, in directories of 100.
     pub files: u32,
-    /// Entries of one wide directory.
+    /// The number of entries of one wide directory.
     pub wide: u32,
-    /// Length in bytes of a file with three islands of data; 0 for none.
+    /// The length of a file with three data ranges; 0 for none.
     pub sparse_len: u64,
-    /// Large extended attributes: up to this many bytes in one value.
+    /// The greatest length of the value of an extended attribute.
     pub xattr_len: usize,
-    /// Device nodes, owners and `trusted.*`: takes root.
+    /// Device nodes, owners and `trusted.*`, which require root.
     pub root: bool,
     /// Names that are not UTF-8, which some formats refuse.
     pub raw_names: bool,
 }
 
 impl TreeSpec {
-    /// What a test of every commit can afford many times.
+    /// A tree that is small enough for frequent tests.
     pub const SMALL: Self =
         Self { files: 120, wide: 300, sparse_len: 1 << 30, xattr_len: 900, root: true, raw_names: true };
 
-    /// The tree that the reading of ext4 is judged by.
+    /// The tree for the tests of reading ext4.
     pub const FULL: Self = Self {
         files: 5_000,
         wide: 60_000,
@@ -119,7 +119,7 @@ fn long_names(root: &Path, raw: bool) -> Result<()> {
     Ok(())
 }
 
-/// Files around every border of a mapping: inline, one block, the direct blocks, the first indirect ones.
+/// Writes files around every boundary of a mapping: inline, one block, the direct blocks, the first indirect blocks.
 fn sizes(root: &Path) -> Result<()> {
     let folder = root.join("sizes");
     fs::create_dir(&folder)?;
@@ -128,14 +128,14 @@ fn sizes(root: &Path) -> Result<()> {
     for size in borders.into_iter().chain([300_000, 1_200_000, 5_000_000]) {
         fs::write(folder.join(format!("{size}")), pattern(size))?;
     }
-    // Every second block: one extent each, more than fit the inode and, at 1 KiB a block, than fit one leaf.
+    // Every second block: one extent each, more than fit into the inode and, with blocks of 1 KiB, into one leaf.
     let fragmented = File::create(folder.join("fragmented"))?;
     for island in 0..700_u64 {
         fragmented.write_all_at(&pattern(4096), island * 8192)?;
     }
     let unwritten = File::create(folder.join("unwritten"))?;
     unwritten.write_all_at(b"head", 0)?;
-    // Not every file system can preallocate (ext3); the file is then sparse.
+    // Some file systems cannot preallocate (ext3); the file is then sparse.
     let _ = rustix::fs::fallocate(&unwritten, rustix::fs::FallocateFlags::empty(), 0, 200_000);
     unwritten.write_all_at(b"island", 100_000)?;
     unwritten.set_len(200_000)?;
@@ -145,7 +145,7 @@ fn sizes(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `len` bytes that differ from block to block and within one.
+/// Returns `len` bytes that differ from block to block and within a block.
 pub fn pattern(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     let mut bytes = Vec::with_capacity(len + 4);
@@ -187,7 +187,7 @@ fn special_files(root: &Path, privileged: bool) -> Result<()> {
     fs::create_dir(&folder)?;
     let mode = Mode::from_raw_mode(0o640);
     rustix::fs::mknodat(CWD, folder.join("fifo"), FileType::Fifo, mode, 0)?;
-    // A path of a socket has at most 107 bytes: bind under a short name and move it.
+    // The path of a socket has at most 107 bytes, so the socket is bound with a short name and moved.
     let short = tempfile::tempdir()?;
     let bound = short.path().join("s");
     drop(UnixListener::bind(&bound)?);
@@ -261,7 +261,7 @@ fn xattrs(root: &Path, spec: &TreeSpec) -> Result<()> {
 /// `cap_net_raw+ep`: struct vfs_cap_data revision 2 (include/uapi/linux/capability.h).
 const CAP_NET_RAW: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// `u::rw-,u:1234:r--,g::r--,g:5678:rwx,m::rwx,o::---` as Linux passes it (include/uapi/linux/posix_acl_xattr.h).
+/// `u::rw-,u:1234:r--,g::r--,g:5678:rwx,m::rwx,o::---` in the format of Linux (include/uapi/linux/posix_acl_xattr.h).
 const ACL: [u8; 52] = {
     let entries: [(u8, u8, u32); 6] =
         [(1, 6, !0), (2, 4, 1234), (4, 4, !0), (8, 7, 5678), (0x10, 7, !0), (0x20, 0, !0)];
@@ -283,7 +283,7 @@ const ACL: [u8; 52] = {
     bytes
 };
 
-/// The image's own names of owners, which the host does not know.
+/// Writes the image's own names of owners, which the host does not have.
 fn accounts(root: &Path) -> Result<()> {
     fs::create_dir(root.join("etc"))?;
     fs::write(
@@ -294,7 +294,8 @@ fn accounts(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Times before 1970, after 2038 and after 2106, with nanoseconds; last, since every write above moved some.
+/// Sets times before 1970, after 2038 and after 2106, with nanoseconds. They are set last, because the writes above
+/// change some.
 fn times(root: &Path) -> Result<()> {
     let folder = root.join("times");
     fs::create_dir(&folder)?;

@@ -1,4 +1,4 @@
-//! Reads all that there is of a volume, whatever its bytes: what a fuzz target of a driver does with them.
+//! Reads a whole volume, whatever its bytes, for the fuzz target of a driver.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,33 +30,33 @@ use obento_base::{FileKind, Ino, Name, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::{
     Access, CheckObserver, CheckOptions, CheckReport, Cookie, Driver, FileSystem, Finding, LayoutLock,
-    Mending, OpenOptions, Span, Target,
+    OpenOptions, RepairMode, Span, Target,
 };
 use obento_env::{FixedClock, NO_CLOCK};
 use obento_vfs::Vfs;
 
 use crate::plan::{Actor, Plan};
 
-/// A check takes as long as the volume is large: larger ones are only read.
+/// The time of a check grows with the volume; larger ones are only read.
 const CHECKED: u64 = 64 << 20;
-/// Findings of one check. A sound volume has none, and one of a few MiB that is damaged some thousand.
+/// The most findings of one check. A sound volume has none, and a damaged one of a few MiB some thousand.
 const FINDINGS: u64 = 1 << 20;
 
-/// Opens the volume on `device` for reading and looks at all of it: entries, attributes, links, mappings, bytes and the
-/// structures that the driver shows; within bounds that a sound volume of a few MiB never reaches. One of at most 64 MiB is
-/// checked before, if its driver can. Panics where an answer cannot be, however the bytes are: a run of nothing, or one outside
-/// of the device.
+/// Opens the volume on `device` for reading and reads all of it: entries, attributes, links, mappings, data and the
+/// structures that the driver shows, within bounds that a sound volume of a few MiB never reaches. A volume of at most
+/// 64 MiB is checked first, if its driver supports that. Panics if a result is impossible for any bytes: an empty run,
+/// or one outside of the device.
 pub fn open_and_walk(driver: &dyn Driver, device: Arc<dyn BlockDevice>) {
     let _ = driver.probe(&*device);
-    check(driver, &device, Mending::Nothing);
+    check(driver, &device, RepairMode::Nothing);
     let options = OpenOptions { cache: 256 << 10, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
     if let Ok(fs) = driver.open(device, &options) {
         walk(&*fs);
     }
 }
 
-/// Opens the volume on `device` for changes, whatever its bytes, does `plan` to it, and looks at what is left of it. Operations may
-/// fail; a later open must end as well.
+/// Opens the volume on `device` for changes, whatever its bytes, runs `plan` on it, and reads the result. Operations
+/// may fail; opening the volume again must end as well.
 pub fn open_and_change(driver: &dyn Driver, device: Arc<dyn BlockDevice>, plan: &Plan) {
     let options = OpenOptions {
         access: Access::ReadWrite,
@@ -73,25 +73,26 @@ pub fn open_and_change(driver: &dyn Driver, device: Arc<dyn BlockDevice>, plan: 
     open_and_walk(driver, device);
 }
 
-/// Mends all that the driver's check finds on `device`, and looks at what it is then. Panics if mending leaves more than it says.
-pub fn mend_and_walk(driver: &dyn Driver, device: Arc<dyn BlockDevice>) {
-    let mended = check(driver, &device, Mending::All);
-    let again = check(driver, &device, Mending::Nothing);
-    if let (Some(mended), Some(again)) = (mended, again) {
-        assert!(again.found <= mended.left(), "{mended:?} left {again:?}");
+/// Repairs everything that the driver's check finds on `device`, and reads the result. Panics if more is left than the
+/// check reports.
+pub fn repair_and_walk(driver: &dyn Driver, device: Arc<dyn BlockDevice>) {
+    let repaired = check(driver, &device, RepairMode::All);
+    let again = check(driver, &device, RepairMode::Nothing);
+    if let (Some(repaired), Some(again)) = (repaired, again) {
+        assert!(again.found <= repaired.left(), "{repaired:?} left {again:?}");
     }
     open_and_walk(driver, device);
 }
 
-/// Checks a volume that is not too large. None if it cannot be checked.
-fn check(driver: &dyn Driver, device: &Arc<dyn BlockDevice>, mending: Mending) -> Option<CheckReport> {
+/// Checks a volume that is not too large. Returns `None` if it cannot be checked.
+fn check(driver: &dyn Driver, device: &Arc<dyn BlockDevice>, repair_mode: RepairMode) -> Option<CheckReport> {
     let check = driver.check().filter(|_| device.len() <= CHECKED)?;
-    // Threads find the same, and cost more than they bring on small volumes.
-    let options = CheckOptions { mending, threads: 0, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+    // Threads find the same, and take longer on small volumes.
+    let options = CheckOptions { repair_mode, threads: 0, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
     check.check(device.clone(), &options, &mut Counted(0)).ok()
 }
 
-/// Findings, which are counted and not kept.
+/// Counts findings without storing them.
 struct Counted(u64);
 
 impl CheckObserver for Counted {
@@ -101,7 +102,7 @@ impl CheckObserver for Counted {
     }
 }
 
-/// [`open_and_walk`] with a volume that is open.
+/// Does [`open_and_walk`] with an open volume.
 pub fn walk(fs: &dyn FileSystem) {
     let _ = (fs.info(), fs.statfs());
     let mut seen = HashSet::new();
@@ -131,7 +132,7 @@ pub fn walk(fs: &dyn FileSystem) {
     show(fs, met);
 }
 
-/// Shows structures of the volume, those of the inodes `met` among them.
+/// Shows structures of the volume, including those of the inodes `met`.
 fn show(fs: &dyn FileSystem, met: Vec<Ino>) {
     let Some(inspect) = fs.inspect() else { return };
     let fixed =
@@ -163,7 +164,7 @@ fn look_at(fs: &dyn FileSystem, ino: Ino, queue: &mut VecDeque<Ino>) {
     }
 }
 
-/// Follows the mapping run by run; a hostile one may have many, so only the first are read.
+/// Follows the mapping run by run. A malicious one may have many runs, so only the first ones are read.
 fn read_data(fs: &dyn FileSystem, ino: Ino, size: u64) {
     let lock = LayoutLock::new();
     let layout = lock.shared();

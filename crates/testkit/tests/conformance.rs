@@ -1,4 +1,4 @@
-//! The contract's cases on the drivers that there are.
+//! The contract's cases on the existing drivers.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn on_a_device() -> Option<Arc<dyn FileSystem>> {
     Some(Arc::new(Tmpfs::new(Options { device: Some(device), ..options() })))
 }
 
-/// One file of each kind, a directory of many entries, and a file with holes.
+/// Returns a volume with one file of each kind, a directory with many entries, and a file with holes.
 fn with_a_tree() -> Option<Arc<dyn FileSystem>> {
     let fs = on_a_device()?;
     let writable = fs.writable()?;
@@ -69,12 +69,12 @@ mod tmpfs_with_a_tree {
     obento_testkit::reading_conformance!(super::with_a_tree());
 }
 
-/// The sample of the repository: ext4, made by `mke2fs`.
+/// The sample of the repository: ext4, created by `mke2fs`.
 fn sample() -> Option<Arc<dyn FileSystem>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/disk.img.zst");
     let image = obento::Image::open(path.as_ref(), &obento::Registry::default(), &obento::Options::default());
     let volume = image.unwrap().volume(None).unwrap();
-    Some(Arc::clone(volume.vfs().file_system()))
+    Some(Arc::clone(volume.vfs().flushed_file_system()))
 }
 
 mod ext4_sample {

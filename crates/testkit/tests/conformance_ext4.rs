@@ -1,5 +1,5 @@
-//! The contract's reading cases on ext2 and ext4 in the combinations of features that change how names, data and
-//! attributes are kept, made by e2fsprogs and filled by the kernel.
+//! The contract's reading cases on ext2 and ext4 volumes, created by e2fsprogs and filled by the kernel, with all
+//! combinations of features that change how names, data and attributes are stored.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -8,10 +8,10 @@ use obento_driver::FileSystem;
 use obento_testkit::tree::TreeSpec;
 use obento_testkit::{Oracle, matrix, require};
 
-/// Opened once, because all cases of an image leave it as it is.
+/// Each image is opened once, because no case changes it.
 static IMAGES: LazyLock<Mutex<HashMap<&'static str, Arc<dyn FileSystem>>>> = LazyLock::new(Mutex::default);
 
-/// The image of this name in the matrix; `None` without the programs that make it.
+/// Returns the image with this name in the matrix; `None` without the programs that create it.
 fn image(name: &'static str) -> Option<Arc<dyn FileSystem>> {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs"), Oracle::LoopMount, Oracle::Root]) {
         return None;
@@ -22,12 +22,12 @@ fn image(name: &'static str) -> Option<Arc<dyn FileSystem>> {
 
 fn build(name: &str) -> Arc<dyn FileSystem> {
     let spec = matrix::ext4(TreeSpec::SMALL).into_iter().find(|spec| spec.name == name);
-    // The file goes with the folder; the open image keeps its bytes.
+    // The file is removed with the folder; the open image keeps its bytes.
     let folder = tempfile::tempdir().unwrap();
     let path = spec.expect("an image of the matrix").build(folder.path()).unwrap();
     let image =
         obento::Image::open(&path, &obento::Registry::default(), &obento::Options::default()).unwrap();
-    Arc::clone(image.volume(None).unwrap().vfs().file_system())
+    Arc::clone(image.volume(None).unwrap().vfs().flushed_file_system())
 }
 
 macro_rules! on_images {

@@ -1,12 +1,12 @@
-//! The explorer finds what it is there to find: a journal that is right passes, and each way to break it is caught.
+//! Tests of the crash explorer: a correct journal passes, and each kind of bug in it is found.
 
 mod toy;
 
-use obento_testkit::crash::{Options, Seen, Summary, explore};
+use obento_testkit::crash::{Options, SeenStates, Summary, explore};
 use toy::{Bug, Protocol, Run};
 
 fn cut(run: &Run, protocol: Protocol, bug: Option<Bug>, options: &Options) -> Summary {
-    explore(&run.base, &run.events, options, &Seen::default(), &mut |state| {
+    explore(&run.base, &run.events, options, &SeenStates::default(), &mut |state| {
         let promise = &run.promises[state.mark.unwrap_or(0)];
         toy::judge(state.device.clone(), protocol, bug, promise)
     })
@@ -19,7 +19,7 @@ fn right(protocol: Protocol) {
     assert!(summary.judged > 150 && summary.windows >= 18, "{summary:?}");
 }
 
-/// The bug is caught, and its name leads back to it.
+/// Checks that the bug is found, and that the printed name reproduces it.
 fn caught(protocol: Protocol, bug: Bug) {
     let run = toy::run(protocol, Some(bug));
     let summary = cut(&run, protocol, Some(bug), &Options::new(1));

@@ -1,11 +1,11 @@
-//! The cases hold on the file system of the host, which is a kernel's, too: they ask for nothing that a program could not expect.
+//! The cases pass on the file system of the host, so that they require nothing that a program could not expect.
 
 use obento_driver::{Crash, Keeps, Limits};
-use obento_testkit::hosts::{End, Folder, cases, run};
+use obento_testkit::hosts::{CaseEnd, Folder, cases, run};
 use obento_testkit::{Oracle, require};
 
 #[test]
-fn the_kernel_passes_what_needs_no_volume_of_its_own() {
+fn the_kernel_passes_the_cases_that_need_no_separate_volume() {
     if !require(&[Oracle::Root]) {
         return;
     }
@@ -22,12 +22,12 @@ fn the_kernel_passes_what_needs_no_volume_of_its_own() {
     };
     let folder = tempfile::tempdir().unwrap();
     let mut host = Folder::new(folder.path().into(), limits, |_| ());
-    // To fill the host's disk, and to mount it for reading, is not for a test; and what it holds at most is not known.
-    let others = ["a full volume", "open for reading", "the largest file"];
+    // A test must not fill the host's disk or mount it read-only, and the limits of the host are unknown.
+    let others = ["a full volume", "a read-only volume", "the largest file"];
     let is_for_volumes = |name: &str| others.iter().any(|part| name.contains(part));
     let mut passed = 0;
     for (number, case) in cases().iter().enumerate().filter(|(_, case)| !is_for_volumes(case.name)) {
-        assert_eq!(run(case, number, &mut host), End::Passed, "{}", case.name);
+        assert_eq!(run(case, number, &mut host), CaseEnd::Passed, "{}", case.name);
         passed += 1;
     }
     assert!(passed > 25, "{passed}");

@@ -1,4 +1,4 @@
-//! The null driver keeps the contract, so that what is measured with it holds for others.
+//! The null driver obeys the contract, so that measurements with it apply to other drivers.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ fn volume() -> Option<Arc<dyn FileSystem>> {
     Some(Arc::new(Null(Access::ReadOnly)))
 }
 
-/// What the measurements do.
+/// The operations of the measurements.
 #[test]
-fn files_are_made_written_and_removed_as_if_that_was_kept() {
+fn files_are_created_written_and_removed_without_being_stored() {
     let mut actor = Actor::new(Vfs::new(Arc::new(Null(Access::ReadWrite))));
     for op in [
         Op::Create("new".into(), FileKind::Regular, 0o644),

@@ -1,4 +1,4 @@
-//! Files by system calls, below a directory of the host.
+//! Files below a directory of the host, accessed by system calls.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{FallocateFlags, OFlags};
 
-use super::{Files, How, OpenFile};
+use super::{Files, OpenFile, OpenMode};
 
 /// Files below a directory of the host.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct HostFiles {
 }
 
 impl HostFiles {
-    /// Those below `root`.
+    /// Returns the files below `root`.
     pub fn new(root: PathBuf) -> Self {
         Self { root }
     }
@@ -28,10 +28,14 @@ impl HostFiles {
 }
 
 impl Files for HostFiles {
-    fn open(&self, path: &str, how: How) -> io::Result<Box<dyn OpenFile>> {
+    fn open(&self, path: &str, how: OpenMode) -> io::Result<Box<dyn OpenFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(how != How::Read).create(how == How::Create).truncate(how == How::Create);
-        if how == How::Direct {
+        options
+            .read(true)
+            .write(how != OpenMode::Read)
+            .create(how == OpenMode::Create)
+            .truncate(how == OpenMode::Create);
+        if how == OpenMode::Direct {
             options.custom_flags(OFlags::DIRECT.bits().cast_signed());
         }
         Ok(Box::new(options.open(self.at(path))?))
@@ -67,7 +71,7 @@ impl Files for HostFiles {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // A mount by FUSE is not asked by syncfs(2); its server is by fsync(2) of a directory.
+        // syncfs(2) does not send a request to a FUSE server, but fsync(2) of a directory does.
         let root = File::open(&self.root)?;
         rustix::fs::syncfs(&root)?;
         root.sync_all()

@@ -1,4 +1,4 @@
-//! Files of a volume in this process, by calls of the library.
+//! Files of a volume, accessed by library calls in this process.
 
 use std::io;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use obento::Volume;
 use obento::fs::{File, OpenOptions};
 
-use super::{Files, How, OpenFile};
+use super::{Files, OpenFile, OpenMode};
 
 /// Files of an open volume.
 #[derive(Clone)]
@@ -15,16 +15,20 @@ pub struct ImageFiles {
 }
 
 impl ImageFiles {
-    /// Those of `volume`.
+    /// Returns the files of `volume`.
     pub fn new(volume: Volume) -> Self {
         Self { volume }
     }
 }
 
 impl Files for ImageFiles {
-    fn open(&self, path: &str, how: How) -> io::Result<Box<dyn OpenFile>> {
+    fn open(&self, path: &str, how: OpenMode) -> io::Result<Box<dyn OpenFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(how != How::Read).create(how == How::Create).truncate(how == How::Create);
+        options
+            .read(true)
+            .write(how != OpenMode::Read)
+            .create(how == OpenMode::Create)
+            .truncate(how == OpenMode::Create);
         Ok(Box::new(options.open(&self.volume, path)?))
     }
 

@@ -1,7 +1,7 @@
-//! The operations that workloads are made of.
+//! The operations of which workloads consist.
 //!
-//! A workload is written once, against [`Files`]: what has a path is driven by system calls, obento's driver in process by
-//! calls of the library. Paths are relative to the root of what is measured, without a slash before.
+//! A workload is written once, for [`Files`]. A target with a path is accessed by system calls, and a driver of obento
+//! in this process by library calls. Paths are relative to the root of the file system, without a leading slash.
 
 mod host;
 mod image;
@@ -12,58 +12,59 @@ use std::ops::Range;
 pub use host::HostFiles;
 pub use image::ImageFiles;
 
-/// How a file is opened.
+/// The mode in which a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum OpenMode {
     /// An existing file, to read.
     Read,
     /// An existing file, to read and write.
     Change,
-    /// A new file, to read and write; one of its name is emptied.
+    /// A new file, to read and write. An existing file is truncated.
     Create,
-    /// As `Change`, past the caches of the host where it has them. Offsets, lengths and buffers are whole sectors.
+    /// As `Change`, but bypassing the caches of the host if there are any. Offsets, lengths and buffers are multiples
+    /// of a sector.
     Direct,
 }
 
 /// Files of the file system under test.
 pub trait Files: Send + Sync {
-    /// Opens a file. Errors: those of open(2).
-    fn open(&self, path: &str, how: How) -> io::Result<Box<dyn OpenFile>>;
-    /// Makes a directory whose parent exists.
+    /// Opens a file. Fails with the errors of open(2).
+    fn open(&self, path: &str, how: OpenMode) -> io::Result<Box<dyn OpenFile>>;
+    /// Creates a directory in an existing directory.
     fn create_dir(&self, path: &str) -> io::Result<()>;
     /// Removes the name of a file.
     fn remove_file(&self, path: &str) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &str) -> io::Result<()>;
-    /// Gives a file another name.
+    /// Renames a file.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// The length of a file, by its name.
+    /// Returns the length of the file with this name.
     fn stat(&self, path: &str) -> io::Result<u64>;
-    /// How many names a directory holds; `.` and `..` do not count.
+    /// Returns the number of names in a directory, without `.` and `..`.
     fn list(&self, path: &str) -> io::Result<u64>;
-    /// Brings all of the file system to stable storage.
+    /// Flushes the whole file system to stable storage.
     fn sync(&self) -> io::Result<()>;
 }
 
 /// An open file of the file system under test.
 pub trait OpenFile: Send + Sync {
-    /// Reads from byte `offset` on; how many bytes, 0 at the end.
+    /// Reads from byte `offset` on. Returns the number of bytes, which is 0 at the end.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `buf` from byte `offset` on.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
-    /// The length.
+    /// Returns the length.
     fn len(&self) -> io::Result<u64>;
-    /// Whether nothing is in it.
+    /// Returns whether the file is empty.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Takes space for `range`, and lets the file grow to its end.
+    /// Allocates space for `range`, and extends the file to the end of `range`.
     fn allocate(&self, range: Range<u64>) -> io::Result<()>;
-    /// Brings the file to stable storage.
+    /// Flushes the file to stable storage.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Reads a file from its beginning to its end, `buf.len()` bytes a call; how many bytes it has.
+/// Reads a whole file, `buf.len()` bytes a call. Returns the length.
 pub fn read_whole(file: &dyn OpenFile, buf: &mut [u8]) -> io::Result<u64> {
     let mut done = 0;
     loop {
@@ -85,7 +86,7 @@ pub fn write_span(file: &dyn OpenFile, start: u64, len: u64, data: &[u8]) -> io:
     Ok(())
 }
 
-/// Makes a directory and those above it that are missing.
+/// Creates a directory and its missing parents.
 pub fn create_dirs(files: &dyn Files, path: &str) -> io::Result<()> {
     let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
     for end in ends.filter(|end| *end > 0) {
@@ -112,14 +113,14 @@ mod tests {
     fn system_calls_and_calls_of_the_library_do_the_same() {
         for (files, _folder) in both() {
             create_dirs(&*files, "a/b/c").unwrap();
-            let file = files.open("a/b/c/file", How::Create).unwrap();
+            let file = files.open("a/b/c/file", OpenMode::Create).unwrap();
             write_span(&*file, 0, 10_000, &[7; 4096]).unwrap();
             assert_eq!(file.len().unwrap(), 10_000);
             file.allocate(0..20_000).unwrap();
             file.sync().unwrap();
             assert_eq!(files.stat("a/b/c/file").unwrap(), 20_000);
             files.rename("a/b/c/file", "a/b/other").unwrap();
-            let read = files.open("a/b/other", How::Read).unwrap();
+            let read = files.open("a/b/other", OpenMode::Read).unwrap();
             let mut buf = [0; 3000];
             assert_eq!(read_whole(&*read, &mut buf).unwrap(), 20_000);
             assert_eq!(read.read_at(&mut buf, 9_990).unwrap(), 3000);
@@ -129,7 +130,7 @@ mod tests {
             files.remove_file("a/b/other").unwrap();
             files.sync().unwrap();
             assert_eq!(files.list("a/b").unwrap(), 0);
-            assert_eq!(files.open("a/none", How::Read).err().unwrap().kind(), io::ErrorKind::NotFound);
+            assert_eq!(files.open("a/none", OpenMode::Read).err().unwrap().kind(), io::ErrorKind::NotFound);
         }
     }
 }

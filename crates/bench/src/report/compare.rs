@@ -1,18 +1,18 @@
-//! What changed between two runs, beyond noise.
+//! Significant differences between two runs.
 
 use crate::results::Results;
 use crate::statistics::{Ratio, unpaired_ratio};
 
-/// What a change is.
+/// The result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Faster beyond noise.
+    /// Significantly faster.
     Faster,
-    /// Slower beyond noise.
+    /// Significantly slower.
     Slower,
-    /// Not to be told apart.
+    /// No significant difference.
     Same,
-    /// There were figures, and there are none.
+    /// The base has figures, but the new run has none.
     Lost,
 }
 
@@ -21,16 +21,16 @@ pub enum Verdict {
 pub struct Changed {
     /// The target.
     pub target: String,
-    /// The workload, with the phase.
+    /// The workload and the phase.
     pub name: String,
-    /// How fast it is compared with before; above 1 is faster.
+    /// The speed relative to the base run; above 1 is faster.
     pub speed: Option<Ratio>,
-    /// What that means.
+    /// The result of the comparison.
     pub verdict: Verdict,
 }
 
-/// Compares every phase that `base` has figures of. A change below the share `least` counts as none, however sure it is:
-/// `0.05` for 5 %.
+/// Compares every phase for which `base` has figures. A difference smaller than the share `least`, such as `0.05` for 5
+/// %, is ignored even if it is significant.
 pub fn compare(base: &Results, new: &Results, least: f64) -> Vec<Changed> {
     let mut all = Vec::new();
     for cell in &base.cells {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_beyond_noise_and_large_enough_is_a_change() {
+    fn only_a_large_difference_beyond_the_noise_is_a_change() {
         assert_eq!(verdict(&[100.0, 101.0, 99.0], &[50.0, 51.0, 49.0]), Verdict::Slower);
         assert_eq!(verdict(&[100.0, 101.0, 99.0], &[150.0, 151.0, 149.0]), Verdict::Faster);
         assert_eq!(verdict(&[100.0, 101.0, 99.0], &[97.0, 97.5, 97.2]), Verdict::Same);

@@ -1,10 +1,10 @@
-//! Every sample on a line, for programs.
+//! A CSV report with one line per sample, for programs.
 
 use std::fmt::Write as _;
 
 use crate::results::Results;
 
-/// A header, then a line for each sample of each phase. Fields follow RFC 4180.
+/// Returns a header, then a line for each sample of each phase. Fields follow RFC 4180.
 pub fn csv(results: &Results) -> String {
     let mut out = "workload,phase,target,rotation,figure,unit,seconds,operations,bytes,durable_seconds,\
                    processor_seconds,peak_memory,read,written,flushes,disturbed\n"
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_a_comma_is_quoted() {
+    fn values_with_a_comma_are_quoted() {
         assert_eq!(field("kernel:ext4,data=journal"), "\"kernel:ext4,data=journal\"");
         assert_eq!(field("say \"so\""), "\"say \"\"so\"\"\"");
     }

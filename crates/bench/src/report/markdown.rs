@@ -1,11 +1,11 @@
-//! A table for documentation.
+//! A Markdown table for documentation.
 
 use std::fmt::Write as _;
 
 use super::{Table, short};
 use crate::results::Results;
 
-/// What was run where, a table of medians with ratios to the baseline, and, where there are any, of published ratios.
+/// Returns the parameters, a table of medians with ratios to the baseline, and the published ratios, if there are any.
 pub fn markdown(results: &Results, table: &Table) -> String {
     let machine = &results.machine;
     let mut out = format!(
@@ -17,11 +17,11 @@ pub fn markdown(results: &Results, table: &Table) -> String {
         obento::human_size(machine.memory),
         machine.kernel,
         obento::human_size(results.size),
-        machine.ground,
+        machine.setup,
     );
     let _ = writeln!(
         out,
-        "Medians of {} to {} runs; in brackets how fast that is compared with `{}`, bold where that is beyond noise.\n",
+        "Medians of {} to {} runs; in parentheses the speed relative to `{}`, bold if the difference is significant.\n",
         results.enough.least,
         results.enough.most,
         table.baseline()
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn published_ratios_stand_beside_those_of_the_same_workload() {
+    fn published_ratios_are_shown_beside_those_of_the_same_workload() {
         let mut results = sample();
         for cell in &mut results.cells {
             cell.workload = "rand_write_4k,T=1".to_owned();

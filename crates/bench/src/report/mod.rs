@@ -1,7 +1,7 @@
-//! What results say, as a page, a table or lines.
+//! Reports: results as a page, a table or lines.
 //!
-//! All forms are made of one [`Table`]: a row is a phase of a workload, a column a target. Ratios say how fast a target is
-//! compared with the baseline: above 1 is faster, whatever the unit of the figure is.
+//! All formats are generated from one [`Table`], in which a row is a phase of a workload and a column is a target. A speed
+//! is relative to the baseline. Above 1 is faster, whatever the unit of the figure is.
 
 mod compare;
 mod csv;
@@ -26,9 +26,9 @@ use crate::workload::Measure;
 pub struct Table {
     /// The columns.
     pub targets: Vec<String>,
-    /// Which of them the others are compared with.
+    /// The index of the target with which the others are compared.
     pub baseline: usize,
-    /// The rows, in the order in which they were run.
+    /// The rows, in the order of the runs.
     pub rows: Vec<Row>,
 }
 
@@ -37,45 +37,45 @@ pub struct Table {
 pub struct Row {
     /// The workload.
     pub workload: String,
-    /// The phase; empty if the workload is one.
+    /// The phase; empty if the workload has only one.
     pub phase: String,
-    /// The unit, and which direction is better.
+    /// The unit, and whether a larger figure is better.
     pub measure: Measure,
     /// A figure for each target.
     pub figures: Vec<Figure>,
 }
 
-/// What is known of a phase on a target.
+/// The result of a phase on a target.
 #[derive(Clone, Debug, Default)]
 pub struct Figure {
-    /// The figure, if there is one.
+    /// The statistics, if the phase was measured.
     pub summary: Option<Summary>,
-    /// How fast it is compared with the baseline.
+    /// The speed relative to the baseline.
     pub speed: Option<Ratio>,
-    /// Why there is no figure.
+    /// The reason why there is no figure.
     pub why_not: Option<String>,
-    /// How many of the samples were disturbed.
+    /// The number of unreliable samples.
     pub disturbed: usize,
 }
 
-/// How a target stands on the whole.
+/// The summary of a target.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct OverallScore {
     /// The target.
     pub target: String,
-    /// The geometric mean of its speeds.
+    /// The geometric mean of the speeds.
     pub speed: Option<f64>,
-    /// In how many rows it is faster than the baseline beyond noise.
+    /// The number of rows in which the target is significantly faster than the baseline.
     pub faster: usize,
-    /// In how many rows it is slower beyond noise.
+    /// The number of rows in which the target is significantly slower.
     pub slower: usize,
-    /// In how many rows it is compared.
+    /// The number of compared rows.
     pub rows: usize,
 }
 
 impl Table {
-    /// Makes the table of `results`. Targets are compared with `baseline`; without it with the baseline of the suite, if that was measured, or else
-    /// with the first target that was.
+    /// Creates the table of `results`. Targets are compared with `baseline`, or by default with the baseline of the
+    /// suite. If that was not measured, they are compared with the first target that was.
     pub fn of(results: &Results, baseline: Option<&str>) -> Self {
         let targets: Vec<String> = results.targets().into_iter().map(str::to_owned).collect();
         let wished = baseline.or_else(|| Suite::find(&results.suite).map(|suite| suite.baseline));
@@ -100,7 +100,7 @@ impl Table {
             })
             .collect();
         let measured = cells.iter().flatten().map(|cell| cell.phases()).find(|phases| !phases.is_empty());
-        // A workload that nobody could run has a row all the same, which says why.
+        // A workload that was not measured has a row with the reason.
         let phases = measured.unwrap_or_else(|| vec![("", Measure::Time)]);
         for (phase, measure) in phases {
             let base = cells
@@ -117,15 +117,15 @@ impl Table {
         }
     }
 
-    /// How each target stands on the whole.
-    pub fn standings(&self) -> Vec<Standing> {
+    /// Returns the summary of each target.
+    pub fn standings(&self) -> Vec<OverallScore> {
         let of = |(at, target): (usize, &String)| {
             let speeds: Vec<Ratio> = self
                 .rows
                 .iter()
                 .filter_map(|row| row.figures.get(at).and_then(|figure| figure.speed))
                 .collect();
-            Standing {
+            OverallScore {
                 target: target.clone(),
                 speed: geometric_mean(speeds.iter().map(|speed| speed.value)),
                 faster: speeds.iter().filter(|speed| speed.low > 1.0).count(),
@@ -136,14 +136,14 @@ impl Table {
         self.targets.iter().enumerate().map(of).collect()
     }
 
-    /// The target that others are compared with.
+    /// Returns the target with which the others are compared.
     pub fn baseline(&self) -> &str {
         self.targets.get(self.baseline).map_or("", String::as_str)
     }
 }
 
 impl Row {
-    /// The workload with its phase.
+    /// Returns the workload and the phase.
     pub fn name(&self) -> String {
         if self.phase.is_empty() {
             self.workload.clone()
@@ -152,7 +152,7 @@ impl Row {
         }
     }
 
-    /// What was published of it.
+    /// Returns the published figures of the workload.
     pub fn published(&self) -> Option<&'static Published> {
         PUBLISHED.iter().find(|row| row.workload == self.workload && self.phase.is_empty())
     }
@@ -180,7 +180,7 @@ impl Figure {
     }
 }
 
-/// A number with three digits that count, and without zeros that do not.
+/// Returns a number with three significant digits and without trailing zeros.
 pub(crate) fn short(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::{Figure, Table, short};
 
-/// A line a row, a column a target: the median, how unsure it is, and how fast that is compared with the baseline.
+/// Returns a table with a line per row and a column per target: the median, the error, and the speed relative to the
+/// baseline.
 pub fn text(table: &Table) -> String {
     let mut lines = vec![header(table)];
     for row in &table.rows {
@@ -52,7 +53,7 @@ fn cell(figure: &Figure, is_baseline: bool) -> String {
     text
 }
 
-/// As much of a reason as a column has room for.
+/// Returns a reason, cut to the width of a column.
 fn brief(why: &str) -> String {
     const ROOM: usize = 24;
     if why.chars().count() <= ROOM {
@@ -68,17 +69,17 @@ fn standings(table: &Table) -> String {
         let Some(speed) = standing.speed.filter(|_| standing.target != table.baseline()) else { continue };
         let (faster, slower, rows) = (standing.faster, standing.slower, standing.rows);
         if out.is_empty() {
-            let _ = writeln!(out, "\nCompared with {}, by the geometric mean of all rows:", table.baseline());
+            let _ = writeln!(out, "\nSpeed relative to {} (geometric mean of all rows):", table.baseline());
         }
         let _ = writeln!(
             out,
-            "  {} is {} times as fast: faster in {faster}, slower in {slower} of {rows} rows",
+            "  {}: {} (faster in {faster}, slower in {slower} of {rows} rows)",
             standing.target,
             short(speed)
         );
     }
     if table.rows.iter().any(|row| row.figures.iter().any(|figure| figure.disturbed > 0)) {
-        out.push_str("! The machine had other work to do during at least one sample.\n");
+        out.push_str("! Unreliable: the machine was busy during at least one sample.\n");
     }
     out
 }
@@ -89,7 +90,7 @@ mod tests {
     use crate::report::tests::sample;
 
     #[test]
-    fn a_row_says_the_figure_its_error_and_the_ratio() {
+    fn a_row_shows_the_value_its_error_and_the_ratio() {
         let text = text(&Table::of(&sample(), None));
         let mut lines = text.lines();
         assert_eq!(
@@ -100,9 +101,6 @@ mod tests {
             lines.next().unwrap(),
             "load      ops/s     150 ±19%  300 ±19% 2.00x  not finished in 10 min"
         );
-        assert!(
-            text.contains("image:ext4 is 2.00 times as fast: faster in 1, slower in 0 of 1 rows"),
-            "{text}"
-        );
+        assert!(text.contains("image:ext4: 2.00 (faster in 1, slower in 0 of 1 rows)"), "{text}");
     }
 }

@@ -1,7 +1,7 @@
-//! What repeated measurements say, and how sure it is.
+//! Statistics of repeated measurements.
 //!
-//! A figure is the median of its samples; its standard error is that of the mean. Two targets are compared by the ratio of
-//! samples of the same rotation, so that what slowed the machine for a while slows both sides of a pair.
+//! A figure is the median of its samples. Its standard error is that of the mean. Two targets are compared by the
+//! ratios of samples of the same rotation, so that a temporary slowdown of the machine affects both samples of a pair.
 
 mod ratio;
 
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 pub use ratio::{Ratio, geometric_mean, paired_ratio, unpaired_ratio};
 
-/// What several samples of one figure say.
+/// The statistics of the samples of one figure.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
 pub struct Summary {
-    /// How many samples.
+    /// The number of samples.
     pub samples: usize,
-    /// The middle sample, or half-way between the two in the middle.
+    /// The median; the mean of the two middle samples if their number is even.
     pub median: f64,
     /// The mean.
     pub mean: f64,
-    /// The standard deviation of the sample, 0 for one.
+    /// The standard deviation of the samples; 0 for one sample.
     pub deviation: f64,
     /// The smallest sample.
     pub least: f64,
@@ -27,7 +27,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of some samples; none says nothing.
+    /// Returns the statistics of `samples`, or `None` without samples.
     ///
     /// ```
     /// use obento_bench::statistics::Summary;
@@ -46,12 +46,12 @@ impl Summary {
         Some(Self { samples: sorted.len(), median: quantile(&sorted, 0.5)?, mean, deviation, least, most })
     }
 
-    /// The standard error of the mean.
+    /// Returns the standard error of the mean.
     pub fn standard_error(&self) -> f64 {
         self.deviation / (self.samples as f64).sqrt()
     }
 
-    /// The standard error as a share of the mean; without end if one sample is all there is.
+    /// Returns the standard error as a share of the mean; infinity for one sample.
     pub fn relative_error(&self) -> f64 {
         if self.samples < 2 || self.mean == 0.0 {
             f64::INFINITY
@@ -61,7 +61,7 @@ impl Summary {
     }
 }
 
-/// The value below which the share `at` of the samples lies, which are sorted; between two of them it is interpolated.
+/// Returns the quantile `at` of `sorted` samples, interpolated between two samples.
 pub fn quantile(sorted: &[f64], at: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let place = at.clamp(0.0, 1.0) * last as f64;
@@ -69,26 +69,26 @@ pub fn quantile(sorted: &[f64], at: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-/// When a cell has been repeated often enough.
+/// The condition under which a cell is not repeated further.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
-pub struct Enough {
-    /// Repetitions before anything is concluded.
+pub struct StopRule {
+    /// The least number of repetitions.
     pub least: usize,
-    /// Repetitions after which no more follow, however unsure the figure is.
+    /// The greatest number of repetitions.
     pub most: usize,
-    /// The relative standard error below which the figure is sure.
+    /// The relative standard error below which the figure is precise enough.
     pub error: f64,
 }
 
-impl Default for Enough {
-    /// At least 3, until the standard error is under 3 %, at most 10.
+impl Default for StopRule {
+    /// Returns at least 3 and at most 10 repetitions, until the standard error is below 3 %.
     fn default() -> Self {
         Self { least: 3, most: 10, error: 0.03 }
     }
 }
 
-impl Enough {
-    /// Whether these samples suffice.
+impl StopRule {
+    /// Returns whether these samples suffice.
     pub fn reached(&self, samples: &[f64]) -> bool {
         let sure = || Summary::of(samples).is_some_and(|summary| summary.relative_error() <= self.error);
         samples.len() >= self.most || samples.len() >= self.least && sure()
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_stands_between_the_two_in_the_middle() {
+    fn the_median_is_between_the_two_middle_values() {
         assert_eq!(Summary::of(&[4.0, 1.0, 3.0, 2.0]).unwrap().median, 2.5);
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[5.0]).unwrap().relative_error(), f64::INFINITY);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn repeating_ends_when_the_figure_is_sure_or_the_limit_is_reached() {
-        let enough = Enough { least: 3, most: 5, error: 0.03 };
+        let enough = StopRule { least: 3, most: 5, error: 0.03 };
         assert!(!enough.reached(&[1.0, 1.0]));
         assert!(enough.reached(&[1.0, 1.0, 1.0]));
         assert!(!enough.reached(&[1.0, 2.0, 3.0, 1.0]));

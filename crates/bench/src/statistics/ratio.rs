@@ -1,7 +1,7 @@
-//! How much faster one side is, and how sure that is.
+//! Ratios of speeds, with confidence intervals.
 //!
-//! The interval is a bootstrap of percentiles (B. Efron, "Bootstrap methods", 1979): the samples are drawn again with
-//! replacement, pairs as pairs, and the middle 95 % of the ratios that come out are the interval.
+//! The interval is a percentile bootstrap (B. Efron, "Bootstrap methods", 1979): the samples are drawn again with
+//! replacement, pairs as pairs, and the interval is the middle 95 % of the resulting ratios.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,25 +11,26 @@ use crate::random::Rng;
 const DRAWS: usize = 2_000;
 const SEED: u64 = 0x0b37_70b3;
 
-/// A ratio of two figures, with the interval in which it lies in 95 of 100 cases.
+/// A ratio of two figures, with its 95 % confidence interval.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
 pub struct Ratio {
-    /// The ratio itself.
+    /// The ratio.
     pub value: f64,
     /// The lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
 impl Ratio {
-    /// Whether the interval leaves out 1: the sides differ beyond noise.
+    /// Returns whether the interval excludes 1, so that the difference is significant.
     pub fn differs(&self) -> bool {
         self.low > 1.0 || self.high < 1.0
     }
 }
 
-/// The middle ratio of pairs that were measured in one rotation each. None without pairs, or if a divisor is 0.
+/// Returns the median ratio of pairs, each measured in one rotation. Returns `None` without pairs, or if a divisor is
+/// 0.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     if pairs.is_empty() || pairs.iter().any(|(_, divisor)| *divisor == 0.0) {
         return None;
@@ -40,7 +41,7 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     interval(middle(ratios.clone())?, drawn)
 }
 
-/// The ratio of the medians of two independent sets of samples, such as of two runs on different days.
+/// Returns the ratio of the medians of two independent sets of samples, such as those of runs on different days.
 pub fn unpaired_ratio(values: &[f64], divisors: &[f64]) -> Option<Ratio> {
     let of = |values: Vec<f64>, divisors: Vec<f64>| {
         let divisor = middle(divisors).filter(|divisor| *divisor != 0.0)?;
@@ -51,7 +52,7 @@ pub fn unpaired_ratio(values: &[f64], divisors: &[f64]) -> Option<Ratio> {
     interval(of(values.to_vec(), divisors.to_vec())?, drawn)
 }
 
-/// The mean of ratios: half as fast and twice as fast make as fast.
+/// Returns the geometric mean of ratios: 0.5 and 2 have the mean 1.
 pub fn geometric_mean(ratios: impl IntoIterator<Item = f64>) -> Option<f64> {
     let logarithms: Vec<f64> = ratios.into_iter().filter(|ratio| *ratio > 0.0).map(f64::ln).collect();
     let count = logarithms.len();
@@ -78,7 +79,8 @@ mod tests {
     use super::*;
     use crate::random::normal;
 
-    /// Pairs of a machine whose speed drifts by a factor of three, where the first side takes `ratio` of the second's time.
+    /// Returns pairs from a machine whose speed changes by a factor of three, where the first figure is `ratio` times
+    /// the second.
     fn pairs(ratio: f64, count: usize, rng: &mut Rng) -> Vec<(f64, f64)> {
         (0..count)
             .map(|at| {
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_holds_the_true_ratio_about_as_often_as_it_says() {
+    fn the_interval_contains_the_true_ratio_at_its_stated_rate() {
         let mut rng = Rng::with_seed(6);
         let held = (0..200)
             .filter_map(|_| paired_ratio(&pairs(1.25, 15, &mut rng)))
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn half_and_twice_are_as_fast_on_the_whole() {
+    fn half_and_twice_have_the_same_geometric_mean() {
         assert!((geometric_mean([0.5, 2.0]).unwrap() - 1.0).abs() < 1e-12);
         assert_eq!(geometric_mean([]), None);
     }

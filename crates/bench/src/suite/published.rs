@@ -1,13 +1,14 @@
-//! The figures of the reproduction of Bento, so that a report can show them beside its own.
+//! The published figures of the reproduction of Bento, which a report shows next to its own figures.
 //!
-//! Source: the reproduction's Table 3 (MB/s; files are operations a second) and Table 4 (ratios to ext4 `data=journal`, and those of
-//! the paper itself: S. Miller et al., "High velocity kernel file systems with Bento", FAST 2021, with 40 threads for the
-//! reproduction's 18). Its clock counted whole seconds: ratios of 1.00 often mean the same second.
+//! Source: the reproduction's Table 3 (MB/s; operations a second for files) and Table 4 (ratios to ext4 `data=journal`,
+//! and those of the paper: S. Miller et al., "High velocity kernel file systems with Bento", FAST 2021, which has 40
+//! threads where the reproduction has 18). The clock of the reproduction counts whole seconds, so a ratio of 1.00 often
+//! means only the same second.
 
 /// A row of both tables.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Published {
-    /// The workload, as the catalogue calls it.
+    /// The name of the workload in the catalogue.
     pub workload: &'static str,
     /// ext4, `data=ordered`.
     pub ordered: f64,
@@ -15,11 +16,11 @@ pub struct Published {
     pub journal: f64,
     /// Bento-fs in the kernel.
     pub bento: f64,
-    /// Bento-fs behind FUSE.
+    /// Bento-fs over FUSE.
     pub bento_user: f64,
-    /// Bento-fs in the kernel to ext4 `data=journal`: reproduced, and in the paper.
+    /// The ratio of Bento-fs in the kernel to ext4 `data=journal`: in the reproduction, and in the paper.
     pub ratios: [f64; 2],
-    /// Bento-fs behind FUSE to ext4 `data=journal`: reproduced, and in the paper.
+    /// The ratio of Bento-fs over FUSE to ext4 `data=journal`: in the reproduction, and in the paper.
     pub user_ratios: [f64; 2],
 }
 
@@ -30,7 +31,7 @@ const fn row(workload: &'static str, table3: [f64; 4], table4: [f64; 4]) -> Publ
     Published { workload, ordered, journal, bento, bento_user, ratios, user_ratios }
 }
 
-/// Every row.
+/// All rows.
 #[allow(clippy::approx_constant, reason = "a ratio that happens to be near pi")]
 pub const PUBLISHED: &[Published] = &[
     row("seq_read_4k,T=1", [2713.05, 2733.16, 2950.72, 3493.6], [1.08, 1.01, 1.28, 1.01]),

@@ -1,4 +1,4 @@
-//! A fresh file system of a target, to run a workload in.
+//! Fresh file systems, in which workloads run.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,26 +10,26 @@ use obento::{Image, Options, Registry, Volume};
 use super::mounted::{Mounted, is_mount_point};
 use super::zram::Zram;
 use super::{Mount, Target};
-use crate::error::{During as _, command_of, run};
+use crate::error::{IoContext as _, command_of, run};
 use crate::files::{Files, HostFiles, ImageFiles};
 use crate::{BenchError, Result};
 
-/// Where fresh file systems lie.
+/// The place of fresh file systems.
 #[derive(Clone, Debug)]
-pub struct Ground {
-    /// A folder of the host with room for the images.
+pub struct TargetSetup {
+    /// A folder of the host for the images.
     pub folder: PathBuf,
-    /// Bytes of each file system.
+    /// The size of each file system, in bytes.
     pub size: u64,
-    /// The command obento.
+    /// The obento program.
     pub obento: PathBuf,
-    /// The drivers of targets that are images.
+    /// The drivers of `image:` targets.
     pub registry: Registry,
-    /// Whether images are disks of zram in place of files of the folder.
+    /// Whether images are zram disks instead of files in the folder.
     pub zram: bool,
 }
 
-impl Ground {
+impl TargetSetup {
     fn image(&self) -> PathBuf {
         self.folder.join("disk.img")
     }
@@ -38,26 +38,26 @@ impl Ground {
         self.folder.join("mnt")
     }
 
-    /// Names the disk of zram that is there.
+    /// Returns the path of the file that contains the name of the zram disk.
     fn note(&self) -> PathBuf {
         self.folder.join("zram")
     }
 
-    /// The folder of its own in a directory that was there before.
+    /// Returns the folder of a `path:` target, inside the given directory.
     fn within(&self, path: &Path) -> PathBuf {
         let mut name = self.folder.file_name().unwrap_or_default().to_owned();
-        // The folder of the images may lie in the same directory.
+        // The folder of the images may be in the same directory.
         name.push("-files");
         path.join(name)
     }
 
-    /// Takes away what a run left that was killed.
+    /// Removes what a killed run left.
     pub fn clear(&self, target: &str) {
         if let Ok(Target::Path(path)) = target.parse() {
             let _ = fs::remove_dir_all(self.within(&path));
         }
         if is_mount_point(&self.at()).unwrap_or(true) {
-            // Whoever still uses it is not waited for.
+            // The unmount does not wait for processes that still use the mount.
             let _ = run(command_of("umount").arg("-l").arg(self.at()));
         }
         let _ = fs::remove_file(self.image());
@@ -65,43 +65,43 @@ impl Ground {
     }
 }
 
-/// A file system under test. It is taken away when this is dropped.
-pub struct Bed {
+/// A file system under test. It is removed on drop.
+pub struct TestBed {
     target: Target,
-    ground: Ground,
+    setup: TargetSetup,
     state: State,
-    /// The options of a mount by which an ordinary user owns its files.
+    /// The mount options that give the files to an ordinary user.
     own: String,
     zram: Option<Zram>,
 }
 
 enum State {
-    /// A folder of its own in a directory that was there before.
+    /// A folder inside an existing directory.
     Folder(PathBuf),
     Volume(Volume),
     Mounted(Mounted),
-    /// Between two states, or after an error.
+    /// Closed, between two states or after an error.
     Closed,
 }
 
-impl Bed {
-    /// Makes a file system of `target` and opens it. Errors: Absent if that is not possible on this machine.
-    pub fn fresh(target: &Target, ground: &Ground) -> Result<Self> {
+impl TestBed {
+    /// Creates a file system of `target` and opens it. Fails with `Absent` if that is not possible on this machine.
+    pub fn fresh(target: &Target, setup: &TargetSetup) -> Result<Self> {
         let mut bed = Self {
             target: target.clone(),
-            ground: ground.clone(),
+            setup: setup.clone(),
             state: State::Closed,
             own: String::new(),
             zram: None,
         };
         if let Target::Path(path) = target {
-            let folder = ground.within(path);
+            let folder = setup.within(path);
             fs::create_dir(&folder).during("create", &folder)?;
             bed.state = State::Folder(folder);
             return Ok(bed);
         }
-        if ground.zram && !matches!(target, Target::Command(_)) {
-            bed.zram = Some(Zram::new(ground.size, &ground.note())?);
+        if setup.zram && !matches!(target, Target::Command(_)) {
+            bed.zram = Some(Zram::new(setup.size, &setup.note())?);
         }
         bed.format()?;
         bed.own = bed.give_to_user()?;
@@ -109,9 +109,9 @@ impl Bed {
         Ok(bed)
     }
 
-    /// The image: a file, or a disk.
+    /// Returns the path of the image: a file or a disk.
     fn image(&self) -> PathBuf {
-        self.zram.as_ref().map_or_else(|| self.ground.image(), Zram::path)
+        self.zram.as_ref().map_or_else(|| self.setup.image(), Zram::path)
     }
 
     fn format(&self) -> Result<()> {
@@ -119,15 +119,15 @@ impl Bed {
         let make = |program: &Path, arguments: &[&str]| {
             if self.zram.is_none() {
                 let file = File::create(&image).during("create", &image)?;
-                file.set_len(self.ground.size).during("set the length of", &image)?;
+                file.set_len(self.setup.size).during("set the length of", &image)?;
             }
             run(command_of(program).args(arguments).arg(&image)).map(drop)
         };
         match &self.target {
             Target::Path(_) | Target::Command(_) => Ok(()),
-            // What the driver measures is its own; the layout is mke2fs' byte for byte.
+            // The measured code is that of the driver; mke2fs creates the same layout byte for byte.
             Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. }) => {
-                make(&self.ground.obento, &["mkfs", "-t", kind, "-q"])
+                make(&self.setup.obento, &["mkfs", "-t", kind, "-q"])
             }
             Target::Kernel(Mount { kind, .. }) if kind.starts_with("ext") => {
                 make("mke2fs".as_ref(), &mke2fs(kind))
@@ -137,7 +137,7 @@ impl Bed {
         }
     }
 
-    /// Lets an ordinary user create files in a mount of obento's. Returns the options of the mount that are needed for that.
+    /// Lets an ordinary user create files in a mount of obento. Returns the mount options that this requires.
     fn give_to_user(&self) -> Result<String> {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let Target::Fuse(Mount { kind, .. }) = &self.target else { return Ok(String::new()) };
@@ -148,8 +148,8 @@ impl Bed {
             program: format!("giving {} to the user", self.target),
             message: error.to_string(),
         };
-        let volume = open_volume(&self.image(), kind, &self.ground.registry)?;
-        let has_owners = volume.file_system().limits().keeps.contains(Keeps::OWNERS);
+        let volume = open_volume(&self.image(), kind, &self.setup.registry)?;
+        let has_owners = volume.vfs().limits().keeps.contains(Keeps::OWNERS);
         if has_owners {
             volume.chown("/", Some(uid), Some(gid)).map_err(|error| failed(&error))?;
         }
@@ -161,23 +161,23 @@ impl Bed {
         let image = self.image();
         self.state = match &self.target {
             Target::Path(_) => return Ok(()),
-            Target::Image(mount) => State::Volume(open_volume(&image, &mount.kind, &self.ground.registry)?),
+            Target::Image(mount) => State::Volume(open_volume(&image, &mount.kind, &self.setup.registry)?),
             target => State::Mounted(Mounted::new(
                 target,
                 &image,
-                (&self.ground.at(), &self.own),
-                &self.ground.obento,
+                (&self.setup.at(), &self.own),
+                &self.setup.obento,
             )?),
         };
         Ok(())
     }
 
-    /// What is measured.
+    /// Returns the target.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Its files.
+    /// Returns the files.
     pub fn files(&self) -> Result<Arc<dyn Files>> {
         match (&self.state, self.path()) {
             (State::Volume(volume), _) => Ok(Arc::new(ImageFiles::new(volume.clone()))),
@@ -186,16 +186,16 @@ impl Bed {
         }
     }
 
-    /// The folder at which programs find its files; a driver in process has none.
+    /// Returns the folder in which programs find the files; `None` for a driver in this process.
     pub fn path(&self) -> Option<PathBuf> {
         match &self.state {
             State::Folder(folder) => Some(folder.clone()),
-            State::Mounted(_) => Some(self.ground.at()),
+            State::Mounted(_) => Some(self.setup.at()),
             State::Volume(_) | State::Closed => None,
         }
     }
 
-    /// The servers in user space.
+    /// Returns the process IDs of the servers in user space.
     pub fn servers(&self) -> &[u32] {
         match &self.state {
             State::Mounted(mounted) => &mounted.servers,
@@ -203,12 +203,12 @@ impl Bed {
         }
     }
 
-    /// The file that the file system lies in, if it has one.
+    /// Returns the file that contains the file system, if there is one.
     pub fn backing(&self) -> Option<PathBuf> {
         Some(self.image()).filter(|image| image.exists())
     }
 
-    /// Unmounts, so that everything is in the image. A directory that was there before stays.
+    /// Unmounts, so that all changes are in the image. An existing directory stays.
     pub fn close(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Mounted(mounted) => mounted.end(),
@@ -223,8 +223,8 @@ impl Bed {
         }
     }
 
-    /// Leaves nothing of the files in memory: what can be unmounted is, and opened again; the host forgets its pages where
-    /// it may be told to, and the image in any case.
+    /// Drops the files from all caches: unmounts and mounts again if possible, makes the host drop its caches if this
+    /// process may, and always drops the cached pages of the image.
     pub fn cool(&mut self) -> Result<()> {
         self.files()?.sync().during("sync", self.target.to_string())?;
         self.close()?;
@@ -234,7 +234,8 @@ impl Bed {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
                 .during("let go of", &backing)?;
         }
-        // Only root may; for others the caches of a directory stay as they are, and the result says so.
+        // Only root may drop the caches. For other users, the caches of a directory stay as they are, and the run is
+        // reported as not possible.
         if fs::write("/proc/sys/vm/drop_caches", "3").is_err() && matches!(self.target, Target::Path(_)) {
             return Err(BenchError::Absent(format!(
                 "{} needs root, to drop the caches of the host",
@@ -245,20 +246,20 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for TestBed {
     fn drop(&mut self) {
         if let State::Folder(folder) = &self.state {
             let _ = fs::remove_dir_all(folder);
         }
         self.state = State::Closed;
-        let _ = fs::remove_file(self.ground.image());
+        let _ = fs::remove_file(self.setup.image());
         if self.zram.take().is_some() {
-            let _ = fs::remove_file(self.ground.note());
+            let _ = fs::remove_file(self.setup.note());
         }
     }
 }
 
-/// Nothing is left to be done in the background of a mount.
+/// Returns the options of mke2fs by which the mount has no background work.
 fn mke2fs(kind: &str) -> [&str; 6] {
     ["-q", "-F", "-t", kind, "-E", "lazy_itable_init=0,lazy_journal_init=0"]
 }

@@ -1,8 +1,8 @@
-//! What is measured.
+//! Targets: the file systems to measure.
 //!
-//! Each run has a fresh file system: an image is made, mounted or opened, prepared by the workload, brought to the state of
-//! caches that the workload wants, measured, and thrown away. All images lie in one folder of the host, so that all targets
-//! stand on the same disk.
+//! Each run has a fresh file system. An image is created, mounted or opened, and prepared by the workload. The caches
+//! are brought to the state that the workload requires. After the measurement the image is removed. All images are in
+//! one folder of the host, so that all targets use the same disk.
 
 mod fresh;
 mod mounted;
@@ -12,33 +12,33 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-pub use fresh::{Bed, Ground};
+pub use fresh::{TargetSetup, TestBed};
 
 use crate::BenchError;
 
-/// What is measured, as `fuse:ext4` on the command line.
+/// A target, such as `fuse:ext4` on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// Whatever is mounted at a directory of the host.
+    /// A directory of the host.
     Path(PathBuf),
-    /// A driver of obento's, in the process that measures.
+    /// A driver of obento, in the measuring process.
     Image(Mount),
-    /// A driver of obento's, mounted by FUSE.
+    /// A driver of obento, mounted through FUSE.
     Fuse(Mount),
     /// A file system of the kernel, mounted by root.
     Kernel(Mount),
-    /// ext4 mounted by fuse2fs of e2fsprogs.
+    /// ext4, mounted by fuse2fs of e2fsprogs.
     Fuse2fs,
-    /// What a command mounts, which is given a directory as `$1` and a folder for files as `$2`.
+    /// A command that mounts at the directory `$1` and may use the folder `$2` for files.
     Command(String),
 }
 
-/// A type of file system and the options it is mounted with.
+/// A file system type and its mount options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mount {
-    /// The type, as `ext4`.
+    /// The type, such as `ext4`.
     pub kind: String,
-    /// Options of mount(8), with commas between them.
+    /// The options of mount(8), separated by commas.
     pub options: String,
 }
 

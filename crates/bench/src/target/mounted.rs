@@ -1,4 +1,4 @@
-//! A mount that ends with its guard, and the counters of what it stands on.
+//! Mounts that end on drop, and the device counters of a mount.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,24 +6,25 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Mount, Target};
-use crate::error::{During as _, command_of, run};
+use crate::error::{IoContext as _, command_of, run};
 use crate::{BenchError, Result};
 
-/// How long an unmount may be refused because somebody still looks at it.
+/// The longest time for which an unmount may fail because a process still uses the mount.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A mount. Gone when it is dropped.
+/// A mount. It is unmounted on drop.
 pub struct Mounted {
     at: PathBuf,
-    /// obento's own command, if that mounted it.
+    /// The obento program, if it created the mount.
     by: Option<PathBuf>,
-    /// The servers in user space, whose memory and processor time count.
+    /// The process IDs of the servers in user space, whose memory and processor time are counted.
     pub servers: Vec<u32>,
     ended: bool,
 }
 
 impl Mounted {
-    /// Mounts `image` at the folder `at` as `target` wants it, a mount of obento's with the further options `own`. `obento` is the command obento.
+    /// Mounts `image` at the folder `at` as `target` requires, with the further options `own` for a mount of obento.
+    /// `obento` is the obento program.
     pub fn new(target: &Target, image: &Path, (at, own): (&Path, &str), obento: &Path) -> Result<Self> {
         fs::create_dir_all(at).during("create", at)?;
         let mut by = None;
@@ -66,10 +67,10 @@ impl Mounted {
         if is_mount_point(at)? {
             return Ok(mounted);
         }
-        Err(BenchError::Absent(format!("{target} left nothing mounted at {}", at.display())))
+        Err(BenchError::Absent(format!("{target} mounted nothing at {}", at.display())))
     }
 
-    /// Unmounts it; what it stood on has everything then.
+    /// Unmounts, after which the image contains all changes.
     pub fn end(mut self) -> Result<()> {
         self.unmount()
     }
@@ -89,7 +90,7 @@ impl Mounted {
                 Err(error) => return Err(error),
             }
         }
-        // A server that does not say when it ends has the image until it is gone.
+        // A server that does not report its end uses the image until it has exited.
         while begin.elapsed() < PATIENCE && self.servers.iter().any(|pid| alive(*pid)) {
             pause();
         }
@@ -100,7 +101,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if !self.ended && self.unmount().is_err() {
-            // Nothing that uses it lives on: it goes when the last of them does.
+            // A lazy unmount takes effect when no process uses the mount any more.
             let _ = run(command_of("umount").arg("-l").arg(&self.at));
         }
     }
@@ -110,7 +111,8 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
-/// What lets servers of databases in, which are not root's: a mount of the kernel does that by itself.
+/// Returns the mount option by which servers of databases, which do not run as root, may use the mount. A kernel mount
+/// needs none.
 fn for_others() -> &'static str {
     if rustix::process::geteuid().is_root() { "allow_other" } else { "" }
 }
@@ -119,17 +121,17 @@ fn needs_root(target: &Target) -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(BenchError::Absent(format!("{target} needs root, to mount it")))
+    Err(BenchError::Absent(format!("{target} requires root, to mount it")))
 }
 
-/// Whether something is mounted at this folder: it lies on another device than its parent.
+/// Returns whether a file system is mounted at this folder: its device differs from that of its parent.
 pub fn is_mount_point(at: &Path) -> Result<bool> {
     use std::os::unix::fs::MetadataExt as _;
     let device = |path: &Path| fs::metadata(path).during("look at", path).map(|metadata| metadata.dev());
     Ok(device(at)? != device(at.parent().unwrap_or(at))?)
 }
 
-/// The processes that hold a connection to FUSE.
+/// Returns the processes that have `/dev/fuse` open.
 fn servers() -> Vec<u32> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| serves(*pid)).collect()
@@ -140,7 +142,7 @@ fn serves(pid: u32) -> bool {
     open.into_iter().any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new("/dev/fuse")))
 }
 
-/// Whether the process still runs; one that only waits for its parent does not.
+/// Returns whether the process is running; a zombie is not.
 fn alive(pid: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat"));
     state.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z')))

@@ -1,27 +1,30 @@
-//! A disk in compressed memory, so that no other disk is measured with the file system.
+//! Disks in compressed memory, so that the speed of a real disk does not affect the figures.
 //!
 //! Source: Linux, Documentation/admin-guide/blockdev/zram.rst and Documentation/ABI/testing/sysfs-class-zram.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::During as _;
+use crate::error::IoContext as _;
 use crate::{BenchError, Result};
 
 const CONTROL: &str = "/sys/class/zram-control";
 
-/// A disk of zram. It goes, with all that it holds, when this is dropped.
+/// A zram disk. It is removed on drop.
 pub struct Zram {
     number: u32,
 }
 
 impl Zram {
-    /// A disk of `size` bytes, which the file `note` names as long as it is there. Errors: Absent without the right or the driver.
+    /// Creates a disk of `size` bytes. The file `note` contains its name while it exists. Fails with `Absent` without
+    /// the permission or the kernel module.
     pub fn new(size: u64, note: &Path) -> Result<Self> {
-        let absent =
-            |error: std::io::Error| BenchError::Absent(format!("no disk of zram, which takes root: {error}"));
+        let absent = |error: std::io::Error| {
+            BenchError::Absent(format!("cannot create a zram disk, which requires root: {error}"))
+        };
         let added = fs::read_to_string(format!("{CONTROL}/hot_add")).map_err(absent)?;
-        let number = added.trim().parse().map_err(|_| BenchError::Absent("zram names no disk".into()))?;
+        let number =
+            added.trim().parse().map_err(|_| BenchError::Absent("zram returned no disk number".into()))?;
         let zram = Self { number };
         fs::write(note, added.trim()).during("write", note)?;
         let setting = zram.setting("disksize");
@@ -29,7 +32,7 @@ impl Zram {
         Ok(zram)
     }
 
-    /// The device.
+    /// Returns the path of the device.
     pub fn path(&self) -> PathBuf {
         format!("/dev/zram{}", self.number).into()
     }
@@ -38,7 +41,7 @@ impl Zram {
         format!("/sys/block/zram{}/{name}", self.number).into()
     }
 
-    /// Takes away the disk that `note` names, which a run that was killed left.
+    /// Removes the disk that `note` names, which a killed run left.
     pub fn clear(note: &Path) {
         let number = fs::read_to_string(note).ok().and_then(|text| text.trim().parse().ok());
         drop(number.map(|number| Self { number }));

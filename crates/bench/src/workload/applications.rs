@@ -1,7 +1,8 @@
-//! Programs that people run, on a tree of sources: tar, untar, grep, `git clone`, `cp -a`, `rm -rf`, SQLite.
+//! Common programs on a tree of sources: tar, untar, grep, `git clone`, `cp -a`, `rm -rf`, SQLite.
 //!
-//! They need a path. The tree is made of the settings' seed, in the shape of a tree of C sources: 20 directories of 10, files
-//! of a gamma distribution with a mean of 14 KiB and lines of words, of which some name what grep looks for.
+//! They require a path. The tree depends only on the seed of the settings and has the shape of a tree of C sources: 20
+//! directories with 10 directories each. The sizes of files have a gamma distribution with a mean of 14 KiB. The lines
+//! consist of words, and some contain the word that grep searches for.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,31 +11,31 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::Result;
-use crate::error::{During as _, command_of, run};
+use crate::error::{IoContext as _, command_of, run};
 use crate::random::{Rng, gamma};
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings};
+use crate::workload::{Cache, Measure, Phase, Settings, Workload, WorkloadContext};
 
 const FILES: u64 = 5000;
 const MEAN: f64 = 14_336.0;
 /// What the Bento study looks for in a tree of the kernel.
 const NEEDLE: &str = "jbd2_journal_start";
 
-/// A program at work on the tree.
+/// A program that uses the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Application {
-    /// `tar -cf` of the tree to a file beside it.
+    /// `tar -cf` of the tree to a file next to it.
     Tar,
-    /// `tar -xf` beside the tree.
+    /// `tar -xf` next to the tree.
     Untar,
-    /// `grep -r` for a word that is in some files.
+    /// `grep -r` for a word that occurs in some files.
     Grep,
-    /// `git clone` of a repository beside it.
+    /// `git clone` of a repository to a directory next to it.
     GitClone,
-    /// `cp -a` of the tree beside it.
+    /// `cp -a` of the tree to a directory next to it.
     CopyTree,
     /// `rm -rf` of the tree.
     RemoveTree,
-    /// 1,000 insertions into a table of SQLite, each a transaction.
+    /// 1,000 insertions into an SQLite table, each in a transaction.
     Sqlite,
 }
 
@@ -63,18 +64,18 @@ impl Application {
     }
 }
 
-impl Load for Application {
+impl Workload for Application {
     fn cache(&self) -> Cache {
         Cache::Dropped
     }
 
-    fn prepare(&self, scene: &Scene) -> Result<()> {
-        let folder = scene.folder()?;
+    fn prepare(&self, context: &WorkloadContext) -> Result<()> {
+        let folder = context.folder()?;
         run(command_of(self.program()).arg("--version"))?;
         if *self == Self::Sqlite {
             return Ok(());
         }
-        tree(&folder.join("tree"), scene)?;
+        tree(&folder.join("tree"), context)?;
         match self {
             Self::Untar => {
                 run(command_of("tar").current_dir(folder).args(["-cf", "tree.tar", "tree"]))?;
@@ -85,13 +86,13 @@ impl Load for Application {
         Ok(())
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
-        let folder = scene.folder()?;
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
+        let folder = context.folder()?;
         let mut command = command_of(self.program());
         command.current_dir(folder).args(self.arguments());
         let begin = Instant::now();
         match self {
-            Self::Sqlite => insertions(&mut command, scene.settings.scaled(1000))?,
+            Self::Sqlite => insertions(&mut command, context.settings.scaled(1000))?,
             _ => drop(run(&mut command)?),
         }
         let seconds = begin.elapsed().as_secs_f64();
@@ -104,9 +105,9 @@ impl Load for Application {
     }
 }
 
-fn tree(at: &Path, scene: &Scene) -> Result<()> {
-    let mut rng = scene.rng(0);
-    for number in 0..scene.settings.scaled(FILES) {
+fn tree(at: &Path, context: &WorkloadContext) -> Result<()> {
+    let mut rng = context.rng(0);
+    for number in 0..context.settings.scaled(FILES) {
         let folder = at.join(format!("part{}/unit{}", number % 20, number / 20 % 10));
         fs::create_dir_all(&folder).during("create", &folder)?;
         let file = folder.join(format!("file{number}.c"));
@@ -115,7 +116,7 @@ fn tree(at: &Path, scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Lines as of a program, of a random length.
+/// Returns lines that resemble source code, of random length.
 fn source(rng: &mut Rng) -> String {
     const WORDS: [&str; 12] = [
         "static",

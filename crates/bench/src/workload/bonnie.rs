@@ -1,66 +1,69 @@
-//! Bonnie: one large file written and read by the byte and by the block, rewritten, and sought in; and bonnie++'s files that
-//! are made, looked at and removed.
+//! Bonnie: one large file is written and read by the byte and by the block, rewritten, and read at random offsets.
+//! bonnie++: files are created, looked up and removed.
 //!
-//! Source: T. Bray's Bonnie 2.0.6 (`Bonnie.c`: chunks of 16 KiB, 3 processes that seek 4,000 times in all, a tenth of what they
-//! read is written back) and R. Coker's bonnie++ (names of seven digits and up to twelve letters). A processor of today does
-//! nothing else than call `putc` in the phases by the byte, then as now: they measure the buffer of the standard library.
+//! Source: T. Bray's Bonnie 2.0.6 (`Bonnie.c`: chunks of 16 KiB; 3 processes that seek 4,000 times in total and write
+//! back a tenth of the chunks) and R. Coker's bonnie++ (names of seven digits and up to twelve letters). In the phases
+//! by the byte, a modern processor spends its time in calls of `putc`, so these phases measure the buffer of the
+//! standard library.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Result;
-use crate::error::During as _;
-use crate::files::{How, OpenFile, read_whole, write_span};
+use crate::error::IoContext as _;
+use crate::files::{OpenFile, OpenMode, read_whole, write_span};
 use crate::random::Rng;
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings, Team};
+use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const FILE: &str = "Bonnie.scratch";
 const CHUNK: usize = 16 << 10;
-/// The buffer of `putc` and `getc`.
+/// The buffer size of `putc` and `getc`.
 const STDIO: usize = 4096;
 const SEEKERS: usize = 3;
 const SEEKS: u64 = 4000;
 
-/// Bonnie's large file. It tells of the disk only if it is larger than the memory; Bray's advice is twice as large.
+/// Bonnie's large file. It measures the disk only if it is larger than the memory; Bray recommends twice the memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Bonnie {
-    /// Whether it writes and reads by the byte too, or leaves that out, as `bonnie++ -f`.
+    /// Whether to write and read also by the byte. `bonnie++ -f` omits these phases.
     pub by_char: bool,
 }
 
-impl Load for Bonnie {
+impl Workload for Bonnie {
     fn cache(&self) -> Cache {
         Cache::Kept
     }
 
-    fn prepare(&self, _: &Scene) -> Result<()> {
+    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
         Ok(())
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
-        let size = scene.settings.file_size / CHUNK as u64 * CHUNK as u64;
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
+        let size = context.settings.file_size / CHUNK as u64 * CHUNK as u64;
         let alone = |name, how, work: fn(&dyn OpenFile, u64) -> io::Result<()>| {
-            // Bonnie's clock runs from the first call on the open file: what was there before is removed ahead of it.
-            let file = open(scene, how).during("open", FILE)?;
-            Team::new(name, Measure::Throughput, 1).run(scene, |member| {
+            // Bonnie's clock runs from the first call on the open file: earlier files are removed before that call.
+            let file = open(context, how).during("open", FILE)?;
+            ThreadGroup::new(name, Measure::Throughput, 1).run(context, |member| {
                 work(&*file, size)?;
                 member.count(size / CHUNK as u64, size);
                 Ok(())
             })
         };
-        // As bonnie++, which rewrites what was written by the block, and counts an fsync(2) before each close(2): Bray's Bonnie rewrites
-        // first, and leaves what it wrote to the cache.
+        // The order is that of bonnie++, which rewrites the file that was written by the block, and times an fsync(2)
+        // before each close(2). Bray's Bonnie rewrites first, and leaves the written data in the cache.
         let mut phases = Vec::new();
         if self.by_char {
-            phases.push(alone("output per char", How::Create, put_chars)?);
+            phases.push(alone("output per char", OpenMode::Create, put_chars)?);
         }
-        phases.push(alone("output block", How::Create, put_blocks)?);
-        phases.push(alone("rewrite", How::Change, rewrite)?);
+        phases.push(alone("output block", OpenMode::Create, put_blocks)?);
+        phases.push(alone("rewrite", OpenMode::Change, rewrite)?);
         if self.by_char {
-            phases.push(alone("input per char", How::Read, get_chars)?);
+            phases.push(alone("input per char", OpenMode::Read, get_chars)?);
         }
-        phases.push(alone("input block", How::Read, |file, _| read_whole(file, &mut [0; CHUNK]).map(drop))?);
-        phases.push(seeks(scene, size)?);
+        phases.push(alone("input block", OpenMode::Read, |file, _| {
+            read_whole(file, &mut [0; CHUNK]).map(drop)
+        })?);
+        phases.push(seeks(context, size)?);
         Ok(phases)
     }
 
@@ -69,18 +72,18 @@ impl Load for Bonnie {
     }
 }
 
-/// A file that is made is a new one.
-fn open(scene: &Scene, how: How) -> io::Result<Box<dyn OpenFile>> {
-    if how == How::Create {
-        match scene.files.remove_file(FILE) {
+/// Opens the file. In the mode `Create`, an existing file is removed first.
+fn open(context: &WorkloadContext, how: OpenMode) -> io::Result<Box<dyn OpenFile>> {
+    if how == OpenMode::Create {
+        match context.files.remove_file(FILE) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
-    scene.files.open(FILE, how)
+    context.files.open(FILE, how)
 }
 
-/// An open file as a stream.
+/// A stream over an open file.
 struct Stream<'f> {
     file: &'f dyn OpenFile,
     at: u64,
@@ -125,7 +128,7 @@ fn get_chars(file: &dyn OpenFile, size: u64) -> io::Result<()> {
     for byte in BufReader::with_capacity(STDIO, Stream { file, at: 0 }).bytes() {
         counts[usize::from(byte?)] += 1;
     }
-    // As Bonnie does, so that no compiler leaves the reading out.
+    // The sum is compared, as in Bonnie, so that the compiler cannot remove the loop.
     match counts.iter().sum::<u64>() == size {
         true => Ok(()),
         false => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -140,18 +143,18 @@ fn rewrite(file: &dyn OpenFile, size: u64) -> io::Result<()> {
     file.sync()
 }
 
-/// Reads a chunk, changes a byte of it and writes it back.
+/// Reads a chunk, changes a byte, and writes the chunk back.
 fn touch(file: &dyn OpenFile, at: u64, chunk: &mut [u8; CHUNK]) -> io::Result<()> {
     file.read_at(chunk, at)?;
     chunk[0] ^= 1;
     file.write_at(chunk, at)
 }
 
-fn seeks(scene: &Scene, size: u64) -> Result<Phase> {
+fn seeks(context: &WorkloadContext, size: u64) -> Result<Phase> {
     let (begun, chunks) = (AtomicU64::new(0), (size / CHUNK as u64).max(1));
-    let most = scene.settings.scaled(SEEKS);
-    Team::new("random seeks", Measure::Rate, SEEKERS).run(scene, |member| {
-        let file = scene.files.open(FILE, How::Change)?;
+    let most = context.settings.scaled(SEEKS);
+    ThreadGroup::new("random seeks", Measure::Rate, SEEKERS).run(context, |member| {
+        let file = context.files.open(FILE, OpenMode::Change)?;
         let mut chunk = [0; CHUNK];
         while begun.fetch_add(1, Ordering::Relaxed) < most && !member.is_over() {
             let at = member.rng.u64(0..chunks) * CHUNK as u64;
@@ -166,39 +169,39 @@ fn seeks(scene: &Scene, size: u64) -> Result<Phase> {
     })
 }
 
-/// bonnie++'s empty files: made, looked at and removed, in the order of their names and in none.
+/// bonnie++'s empty files: created, looked up and removed, in the order of their names and in random order.
 #[derive(Clone, Copy, Debug)]
-pub struct Files;
+pub struct EmptyFiles;
 
 const FILES: u64 = 16 << 10;
 
-impl Load for Files {
+impl Workload for EmptyFiles {
     fn cache(&self) -> Cache {
         Cache::Kept
     }
 
-    fn prepare(&self, scene: &Scene) -> Result<()> {
-        scene.files.create_dir("Bonnie").during("create", "Bonnie")
+    fn prepare(&self, context: &WorkloadContext) -> Result<()> {
+        context.files.create_dir("Bonnie").during("create", "Bonnie")
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
-        let mut rng = scene.rng(0);
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
+        let mut rng = context.rng(0);
         let mut phases = Vec::new();
         for order in ["sequential", "random"] {
             let mut names: Vec<String> =
-                (0..scene.settings.scaled(FILES)).map(|at| name(at, order, &mut rng)).collect();
-            let files = &scene.files;
-            phases.push(each(scene, format!("{order} create"), &names, |name| {
-                files.open(name, How::Create).map(drop)
+                (0..context.settings.scaled(FILES)).map(|at| name(at, order, &mut rng)).collect();
+            let files = &context.files;
+            phases.push(each(context, format!("{order} create"), &names, |name| {
+                files.open(name, OpenMode::Create).map(drop)
             })?);
             if order == "random" {
                 rng.shuffle(&mut names);
             }
-            phases.push(each(scene, format!("{order} stat"), &names, |name| files.stat(name).map(drop))?);
+            phases.push(each(context, format!("{order} stat"), &names, |name| files.stat(name).map(drop))?);
             if order == "random" {
                 rng.shuffle(&mut names);
             }
-            phases.push(each(scene, format!("{order} delete"), &names, |name| files.remove_file(name))?);
+            phases.push(each(context, format!("{order} delete"), &names, |name| files.remove_file(name))?);
         }
         Ok(phases)
     }
@@ -217,12 +220,12 @@ fn name(at: u64, order: &str, rng: &mut Rng) -> String {
 }
 
 fn each(
-    scene: &Scene,
+    context: &WorkloadContext,
     phase: String,
     names: &[String],
     work: impl Fn(&str) -> io::Result<()> + Sync,
 ) -> Result<Phase> {
-    Team::new(phase, Measure::Rate, 1).run(scene, |member| {
+    ThreadGroup::new(phase, Measure::Rate, 1).run(context, |member| {
         for name in names {
             work(name)?;
         }

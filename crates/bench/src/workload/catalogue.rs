@@ -1,7 +1,7 @@
-//! Every workload by its name.
+//! The catalogue of all workloads.
 
 use super::applications::Application;
-use super::bonnie::{Bonnie, Files};
+use super::bonnie::{Bonnie, EmptyFiles};
 use super::compilebench::CompileBench;
 use super::database::Database;
 use super::filebench::{CreateFiles, DeleteFiles, FILE_SERVER, LargeFile, Pattern, VAR_MAIL, WEB_SERVER};
@@ -11,10 +11,10 @@ use super::mdtest::MdTest;
 use super::rump::Rump;
 use super::startup::Startup;
 use super::tiobench::TioBench;
-use super::{Load, Settings, iozone};
+use super::{Settings, Workload, iozone};
 use crate::{BenchError, Result};
 
-type Make = fn(&Settings) -> Box<dyn Load>;
+type Make = fn(&Settings) -> Box<dyn Workload>;
 
 macro_rules! large {
     ($pattern:ident, $kib:literal, one) => {
@@ -33,7 +33,7 @@ macro_rules! latency {
     };
 }
 
-/// `T=N` are the workloads with as many threads as the settings say.
+/// The workloads with `T=N` run with the number of threads from the settings.
 const ALL: &[(&str, Make)] = &[
     ("seq_read_4k,T=1", large!(SequentialRead, 4, one)),
     ("seq_read_32k,T=1", large!(SequentialRead, 32, one)),
@@ -63,7 +63,7 @@ const ALL: &[(&str, Make)] = &[
     ("rand_write_32k,T=N", large!(RandomWrite, 32, many)),
     ("rand_write_128k,T=N", large!(RandomWrite, 128, many)),
     ("rand_write_1024k,T=N", large!(RandomWrite, 1024, many)),
-    // The Bento study makes 800,000 files and deletes 55,000.
+    // The Bento study creates 800,000 files and deletes 55,000.
     ("createfiles,T=1", |_| Box::new(CreateFiles { files: 800_000, threads: 1 })),
     ("createfiles,T=N", |settings| Box::new(CreateFiles { files: 800_000, threads: settings.threads })),
     ("deletefiles,T=1", |_| Box::new(DeleteFiles { files: 55_000, deleted: 55_000, threads: 1 })),
@@ -75,7 +75,7 @@ const ALL: &[(&str, Make)] = &[
     ("webserver", |_| Box::new(WEB_SERVER)),
     ("bonnie", |_| Box::new(Bonnie { by_char: true })),
     ("bonnie-blocks", |_| Box::new(Bonnie { by_char: false })),
-    ("bonnie-files", |_| Box::new(Files)),
+    ("bonnie-files", |_| Box::new(EmptyFiles)),
     ("iozone", |_| Box::new(iozone::Matrix)),
     ("iozone-throughput", |_| Box::new(iozone::Throughput)),
     ("fs_mark-nosync", |_| Box::new(FsMark(Method::Never))),
@@ -114,13 +114,13 @@ const ALL: &[(&str, Make)] = &[
     ("rump-copy-file", |_| Box::new(Rump::CopyFile)),
 ];
 
-/// The names of all workloads, with what makes each.
+/// Returns the names and constructors of all workloads.
 pub fn all() -> impl Iterator<Item = (&'static str, Make)> {
     ALL.iter().copied()
 }
 
-/// The workload of this name. Errors: NoWorkload.
-pub fn find(name: &str, settings: &Settings) -> Result<Box<dyn Load>> {
+/// Returns the workload with this name. Fails with `NoWorkload`.
+pub fn find(name: &str, settings: &Settings) -> Result<Box<dyn Workload>> {
     let made = all().find(|(known, _)| *known == name).map(|(_, make)| make(settings));
     made.ok_or_else(|| BenchError::NoWorkload(name.to_owned()))
 }

@@ -1,22 +1,23 @@
-//! compilebench: trees of a kernel's sources made, compiled and read.
+//! compilebench: trees of kernel sources are created, compiled and read.
 //!
-//! Source: C. Mason's compilebench 0.6 as the Phoronix page runs it (`-i 10 --makej`, its three figures: initial create, compile,
-//! read compiled tree). Its lists of files are of Linux 2.6.20; here the tree is made of the settings' seed: 21,000 files
-//! with a mean of 11 KiB in 1,250 directories, about as many as that release has, four of ten sources of C that become objects.
+//! Source: C. Mason's compilebench 0.6 with the parameters of Phoronix (`-i 10 --makej`; three figures: initial create,
+//! compile, read compiled tree). Its file lists are those of Linux 2.6.20. Here the tree depends only on the seed of
+//! the settings and has about the same size: 21,000 files with a mean of 11 KiB in 1,250 directories. Four of ten files
+//! are C sources, which are compiled to objects.
 
 use crate::Result;
-use crate::error::During as _;
-use crate::files::{How, create_dirs, read_whole, write_span};
+use crate::error::IoContext as _;
+use crate::files::{OpenMode, create_dirs, read_whole, write_span};
 use crate::random::gamma;
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings, Team};
+use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const TREES: u64 = 10;
 const FILES: u64 = 21_000;
 const DIRECTORIES: u64 = 1250;
 const MEAN: f64 = 11_264.0;
-/// What objects of the compiler are longer than their sources.
+/// The factor between the lengths of an object and its source.
 const OBJECT: u64 = 2;
-/// Bytes a call.
+/// The number of bytes per call.
 const CALL: usize = 256 << 10;
 
 /// Trees of sources.
@@ -29,11 +30,11 @@ struct File {
     is_source: bool,
 }
 
-/// The files of a tree, directory by directory as they are made.
-fn plan(scene: &Scene) -> Vec<File> {
-    let mut rng = scene.rng(0);
-    let count = scene.settings.scaled(FILES);
-    let directories = scene.settings.scaled(DIRECTORIES);
+/// Returns the files of a tree, directory by directory in the order of creation.
+fn plan(context: &WorkloadContext) -> Vec<File> {
+    let mut rng = context.rng(0);
+    let count = context.settings.scaled(FILES);
+    let directories = context.settings.scaled(DIRECTORIES);
     (0..count)
         .map(|number| {
             let directory = number * directories / count;
@@ -47,18 +48,18 @@ fn plan(scene: &Scene) -> Vec<File> {
 }
 
 impl CompileBench {
-    fn trees(scene: &Scene) -> u64 {
-        scene.settings.scaled(TREES)
+    fn trees(context: &WorkloadContext) -> u64 {
+        context.settings.scaled(TREES)
     }
 
-    /// Does something with each tree, one after another.
+    /// Runs one phase over all trees, one after another.
     fn each(
-        scene: &Scene,
+        context: &WorkloadContext,
         name: &str,
         work: impl Fn(u64) -> std::io::Result<(u64, u64)> + Sync,
     ) -> Result<Phase> {
-        Team::new(name, Measure::Throughput, 1).run(scene, |member| {
-            for tree in 0..Self::trees(scene) {
+        ThreadGroup::new(name, Measure::Throughput, 1).run(context, |member| {
+            for tree in 0..Self::trees(context) {
                 let (files, bytes) = work(tree)?;
                 member.count(files, bytes);
             }
@@ -67,19 +68,19 @@ impl CompileBench {
     }
 }
 
-impl Load for CompileBench {
+impl Workload for CompileBench {
     fn cache(&self) -> Cache {
         Cache::Kept
     }
 
-    fn prepare(&self, _: &Scene) -> Result<()> {
+    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
         Ok(())
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
-        let (files, data, plan) = (&scene.files, vec![0x55; CALL], plan(scene));
-        let write = |path: &str, size| write_span(&*files.open(path, How::Create)?, 0, size, &data);
-        let create = Self::each(scene, "initial create", |tree| {
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
+        let (files, data, plan) = (&context.files, vec![0x55; CALL], plan(context));
+        let write = |path: &str, size| write_span(&*files.open(path, OpenMode::Create)?, 0, size, &data);
+        let create = Self::each(context, "initial create", |tree| {
             let mut last = String::new();
             for file in &plan {
                 let path = format!("kernel-{tree}/{}", file.path);
@@ -93,7 +94,7 @@ impl Load for CompileBench {
             Ok((plan.len() as u64, plan.iter().map(|file| file.size).sum()))
         })?;
         let objects = || plan.iter().filter(|file| file.is_source);
-        let compile = Self::each(scene, "compile", |tree| {
+        let compile = Self::each(context, "compile", |tree| {
             let (mut count, mut bytes) = (0, 0);
             for file in objects() {
                 write(&format!("kernel-{tree}/{}.o", file.path), file.size * OBJECT)?;
@@ -102,13 +103,13 @@ impl Load for CompileBench {
             Ok((count, bytes))
         })?;
         files.sync().during("sync", "kernel-0")?;
-        let read = Self::each(scene, "read compiled tree", |tree| {
+        let read = Self::each(context, "read compiled tree", |tree| {
             let (mut count, mut bytes, mut buf) = (0, 0, vec![0; CALL]);
             for file in &plan {
                 let path = format!("kernel-{tree}/{}", file.path);
                 let object = file.is_source.then(|| format!("{path}.o"));
                 for path in [Some(path), object].into_iter().flatten() {
-                    bytes += read_whole(&*files.open(&path, How::Read)?, &mut buf)?;
+                    bytes += read_whole(&*files.open(&path, OpenMode::Read)?, &mut buf)?;
                     count += 1;
                 }
             }

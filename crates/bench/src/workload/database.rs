@@ -1,8 +1,8 @@
-//! Databases that people run, with their own measuring programs: PostgreSQL with pgbench, Redis with redis-benchmark, an LSM tree
-//! of RocksDB or LevelDB with db_bench, and dbench with its load file.
+//! Databases with their own benchmarks: PostgreSQL with pgbench, Redis with redis-benchmark, an LSM tree of RocksDB or
+//! LevelDB with db_bench, and dbench with its load file.
 //!
-//! They need a path, and are said to be absent where their programs are. Servers listen on a socket in a folder of their own, and
-//! on no network.
+//! They require a path, and are reported as absent if their programs are not installed. Servers listen on a socket in a
+//! private folder, and not on the network.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,59 +12,59 @@ use std::time::{Duration, Instant};
 
 use obento::engine::tools::find_program;
 
-use crate::error::{During as _, command_of, run};
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings};
+use crate::error::{IoContext as _, command_of, run};
+use crate::workload::{Cache, Measure, Phase, Settings, Workload, WorkloadContext};
 use crate::{BenchError, Result};
 
-/// How long a server may take to listen.
+/// The longest time that a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// pgbench's `-s`: 100,000 rows each.
+/// The scale of pgbench (`-s`), in units of 100,000 rows.
 const PG_SCALE: u64 = 10;
 const CLIENTS: usize = 4;
-/// Keys of the LSM tree, with values of 100 bytes (db_bench's own numbers).
+/// The number of keys of the LSM tree, with values of 100 bytes (the default of db_bench).
 const KEYS: u64 = 1_000_000;
-/// In less time it says nothing: what it does first does not count.
+/// The least run time. dbench does not count the first seconds.
 const DBENCH_SECONDS: u64 = 5;
 /// Where Debian puts the servers of PostgreSQL, a folder a version.
 const POSTGRES: &str = "/usr/lib/postgresql";
 /// Whose server it is: it refuses to be root's.
 const POSTGRES_USER: &str = "postgres";
 
-/// A database, and the program that measures it.
+/// A database and its benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Database {
-    /// pgbench's transactions, 4 clients (`pgbench -c 4`, TPC-B as it has it).
+    /// The transactions of pgbench with 4 clients (`pgbench -c 4`, its variant of TPC-B).
     Postgres,
-    /// `SET`s, each of which is synced to the log (`appendfsync always`).
+    /// `SET` commands, each synced to the log (`appendfsync always`).
     Redis,
     /// `db_bench --benchmarks=fillseq,fillrandom,readrandom`.
     Lsm,
-    /// dbench's load file with 4 clients.
+    /// The load file of dbench with 4 clients.
     Dbench,
 }
 
-impl Load for Database {
+impl Workload for Database {
     fn cache(&self) -> Cache {
         Cache::Kept
     }
 
-    fn prepare(&self, scene: &Scene) -> Result<()> {
-        let folder = scene.folder()?;
+    fn prepare(&self, context: &WorkloadContext) -> Result<()> {
+        let folder = context.folder()?;
         match self {
-            Self::Postgres => Postgres::new(folder)?.make(scene),
+            Self::Postgres => Postgres::new(folder)?.make(context),
             Self::Redis => run(command_of("redis-server").arg("--version")).map(drop),
             Self::Lsm => db_bench().map(drop),
             Self::Dbench => found("dbench", &[]).map(drop),
         }
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
-        let folder = scene.folder()?;
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
+        let folder = context.folder()?;
         match self {
-            Self::Postgres => Postgres::new(folder)?.measure(scene),
-            Self::Redis => redis(folder, scene),
-            Self::Lsm => lsm(folder, scene),
-            Self::Dbench => dbench(folder, scene),
+            Self::Postgres => Postgres::new(folder)?.measure(context),
+            Self::Redis => redis(folder, context),
+            Self::Lsm => lsm(folder, context),
+            Self::Dbench => dbench(folder, context),
         }
     }
 
@@ -82,7 +82,7 @@ fn phase(name: &str, measure: Measure, seconds: f64, operations: f64, bytes: f64
     Phase { name: name.into(), measure, seconds, operations, bytes, percentiles: Default::default() }
 }
 
-/// The first of `words` that is a number.
+/// Returns the first of `words` that is a number.
 fn number<'t>(mut words: impl Iterator<Item = &'t str>) -> Option<f64> {
     words.find_map(|word| word.trim_matches(|c: char| !c.is_ascii_digit() && c != '.').parse().ok())
 }
@@ -91,7 +91,7 @@ fn unknown(program: &str) -> BenchError {
     BenchError::Program { program: program.into(), message: "it answered what is not known".into() }
 }
 
-/// Returns the path of a program, which is where programs are or in `others`. Errors: Absent.
+/// Returns the path of a program in PATH or in `others`. Fails with `Absent`.
 fn found(program: &str, others: &[PathBuf]) -> Result<PathBuf> {
     let elsewhere = || others.iter().map(|folder| folder.join(program)).find(|file| file.is_file());
     find_program(program)
@@ -99,11 +99,11 @@ fn found(program: &str, others: &[PathBuf]) -> Result<PathBuf> {
         .ok_or_else(|| BenchError::Absent(format!("{program} is not installed")))
 }
 
-/// A server that ends when this is dropped.
+/// A server that is stopped on drop.
 struct Server(Child);
 
 impl Server {
-    /// Starts it, and waits until `ready` is there.
+    /// Starts a server, and waits until the file `ready` exists.
     fn start(command: &mut Command, ready: &Path) -> Result<Self> {
         let name = command.get_program().to_owned();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -123,7 +123,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Redis and PostgreSQL close their files at this signal.
+        // Redis and PostgreSQL close their files after this signal.
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
         }
@@ -137,7 +137,7 @@ impl Drop for Server {
 }
 
 struct Postgres {
-    /// Folders of programs besides those of PATH.
+    /// Folders of programs in addition to PATH.
     bins: Vec<PathBuf>,
     data: PathBuf,
 }
@@ -164,7 +164,7 @@ impl Postgres {
         command
     }
 
-    /// A socket needs a short path.
+    /// Returns a folder for the socket, whose path must be short.
     fn socket(&self) -> Result<tempfile::TempDir> {
         let folder = tempfile::tempdir().during("create", "a folder for a socket")?;
         self.give(folder.path())?;
@@ -190,7 +190,7 @@ impl Postgres {
         let begin = Instant::now();
         loop {
             match run(&mut command) {
-                // It listens before it has made its files sound.
+                // The server listens before it has recovered its files.
                 Err(BenchError::Program { message, .. })
                     if message.contains("starting up") && begin.elapsed() < PATIENCE =>
                 {
@@ -201,20 +201,20 @@ impl Postgres {
         }
     }
 
-    fn make(&self, scene: &Scene) -> Result<()> {
+    fn make(&self, context: &WorkloadContext) -> Result<()> {
         fs::create_dir(&self.data).during("create", &self.data)?;
         self.give(&self.data)?;
         run(self.command("initdb").arg("-D").arg(&self.data).args(["-A", "trust", "-N"]))?;
         let socket = self.socket()?;
         let _server = self.serve(socket.path())?;
-        let rows = scene.settings.scaled(PG_SCALE).to_string();
+        let rows = context.settings.scaled(PG_SCALE).to_string();
         self.client(socket.path(), &["-i".into(), "-q".into(), "-s".into(), rows]).map(drop)
     }
 
-    fn measure(&self, scene: &Scene) -> Result<Vec<Phase>> {
+    fn measure(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         let socket = self.socket()?;
         let _server = self.serve(socket.path())?;
-        let seconds = scene.settings.run_time.as_secs().max(1);
+        let seconds = context.settings.run_time.as_secs().max(1);
         let clients = CLIENTS.to_string();
         let arguments = ["-c", &clients, "-j", "2", "-T", &seconds.to_string(), "-n"].map(str::to_owned);
         let said = self.client(socket.path(), &arguments)?;
@@ -226,14 +226,14 @@ impl Postgres {
     }
 }
 
-fn redis(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
+fn redis(folder: &Path, context: &WorkloadContext) -> Result<Vec<Phase>> {
     let place = tempfile::tempdir().during("create", "a folder for a socket")?;
     let socket = place.path().join("redis");
     let mut command = command_of("redis-server");
     command.arg("--dir").arg(folder).arg("--unixsocket").arg(&socket);
     command.args(["--port", "0", "--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
     let _server = Server::start(&mut command, &socket)?;
-    let count = scene.settings.scaled(100_000).to_string();
+    let count = context.settings.scaled(100_000).to_string();
     let begin = Instant::now();
     let mut client = command_of("redis-benchmark");
     client.arg("-s").arg(&socket).args(["-t", "set", "-n", &count, "-q", "--csv"]);
@@ -249,12 +249,12 @@ fn db_bench() -> Result<PathBuf> {
     found("db_bench", &["/usr/lib/rocksdb".into(), "/usr/lib/leveldb".into()])
 }
 
-fn lsm(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
+fn lsm(folder: &Path, context: &WorkloadContext) -> Result<Vec<Phase>> {
     let mut command = command_of(db_bench()?);
     let mut db: OsString = "--db=".into();
     db.push(folder.join("lsm"));
     command.arg(db).arg("--benchmarks=fillseq,fillrandom,readrandom");
-    command.arg(format!("--num={}", scene.settings.scaled(KEYS)));
+    command.arg(format!("--num={}", context.settings.scaled(KEYS)));
     let said = run(&mut command)?;
     // `fillseq      :       1.123 micros/op ...`
     let lines = said.lines().filter_map(|line| line.split_once(':'));
@@ -263,15 +263,15 @@ fn lsm(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
         .filter_map(|(name, rest)| {
             let (micros, _) = rest.split_once("micros/op")?;
             let micros: f64 = micros.trim().parse().ok()?;
-            let count = scene.settings.scaled(KEYS) as f64;
+            let count = context.settings.scaled(KEYS) as f64;
             Some(phase(name.trim(), Measure::Rate, count * micros / 1e6, count, 0.0))
         })
         .collect();
     if phases.is_empty() { Err(unknown("db_bench")) } else { Ok(phases) }
 }
 
-fn dbench(folder: &Path, scene: &Scene) -> Result<Vec<Phase>> {
-    let seconds = scene.settings.run_time.as_secs().max(DBENCH_SECONDS);
+fn dbench(folder: &Path, context: &WorkloadContext) -> Result<Vec<Phase>> {
+    let seconds = context.settings.run_time.as_secs().max(DBENCH_SECONDS);
     let mut command = command_of(found("dbench", &[])?);
     command.arg("-D").arg(folder).args(["-t", &seconds.to_string(), &CLIENTS.to_string()]);
     let said = run(&mut command)?;

@@ -1,59 +1,60 @@
-//! Sets of files as Filebench makes them.
+//! Sets of files as Filebench creates them.
 //!
-//! A tree of directories with random width and depth (gamma distributions of shape 1.5 around the width that is wished for
-//! and ln(entries) / ln(width)) whose leaves hold the files, all named `%08d`. Files are taken in rotation by their number.
-//! Source: Filebench 1.5, fileset.c (`fileset_populate_subdir`, `fileset_pick`).
+//! A set is a tree of directories with random width and depth. Both have gamma distributions of shape 1.5: the width
+//! around the given mean, and the depth around ln(entries) / ln(width). The leaves contain the files. All names have
+//! the form `%08d`. Files are selected in rotation by number. Source: Filebench 1.5, fileset.c
+//! (`fileset_populate_subdir`, `fileset_pick`).
 
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Scene;
+use super::WorkloadContext;
 use crate::Result;
-use crate::error::During as _;
-use crate::files::{How, create_dirs, write_span};
+use crate::error::IoContext as _;
+use crate::files::{OpenMode, create_dirs, write_span};
 use crate::random::{Rng, gamma};
 
 /// The shape of the distributions of sizes, widths and depths (`FILESET_DEFAULTGAMMA`).
 const GAMMA: f64 = 1.5;
-/// Filebench preallocates in calls of this many bytes.
+/// The number of bytes per call when Filebench preallocates.
 const PREALLOCATION: usize = 1 << 20;
 
-/// How large the files of a set are.
+/// The sizes of the files of a set.
 #[derive(Clone, Copy, Debug)]
 pub enum Sizes {
-    /// All alike.
+    /// All files have this size.
     Fixed(u64),
-    /// By the gamma distribution, with this mean.
+    /// A gamma distribution with this mean.
     Gamma(u64),
 }
 
-/// What a set is like.
+/// The parameters of a set.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// The directory that holds it.
+pub struct FileSetPlan {
+    /// The name of the directory of the set.
     pub name: &'static str,
-    /// How many files it has room for.
+    /// The greatest number of files.
     pub entries: u64,
     /// The mean number of names in a directory.
     pub width: u64,
-    /// How large the files are.
+    /// The sizes of the files.
     pub sizes: Sizes,
-    /// How many of a hundred files are there in the beginning.
+    /// The percentage of the files that exist at the start.
     pub preallocated: u64,
 }
 
 /// A file of a set.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its path.
+    /// The path.
     pub path: String,
-    /// The size that it has when it is written whole.
+    /// The size after the file is written completely.
     pub size: u64,
 }
 
-/// A set of files, of which some exist.
+/// A set of files, some of which exist.
 pub struct FileSet {
     entries: Vec<Entry>,
     state: Mutex<State>,
@@ -63,7 +64,7 @@ pub struct FileSet {
 struct State {
     existing: Rotation,
     missing: Rotation,
-    /// How often each is open; what is open is not deleted.
+    /// The number of open handles of each file. Open files are not deleted.
     open: Vec<u32>,
 }
 
@@ -74,7 +75,7 @@ struct Rotation {
 }
 
 impl Rotation {
-    /// The next in turn that `fits`.
+    /// Returns the next file in rotation for which `fits` returns `true`.
     fn pick(&mut self, fits: impl Fn(usize) -> bool) -> Option<usize> {
         let after = self.numbers.range(self.next..);
         let before = self.numbers.range((Bound::Unbounded, Bound::Excluded(self.next)));
@@ -85,9 +86,9 @@ impl Rotation {
 }
 
 impl FileSet {
-    /// Plans a set; the same settings give the same set.
-    pub fn plan(plan: &Plan, scene: &Scene) -> Self {
-        let mut rng = scene.rng(usize::MAX);
+    /// Plans a set. The plan depends only on the settings.
+    pub fn plan(plan: &FileSetPlan, context: &WorkloadContext) -> Self {
+        let mut rng = context.rng(usize::MAX);
         let mut tree = Tree { plan, rng: &mut rng, entries: Vec::new() };
         tree.grow();
         let mut entries = tree.entries;
@@ -101,9 +102,9 @@ impl FileSet {
         Self { entries, state: Mutex::new(state) }
     }
 
-    /// Makes the directories, and the files that are there in the beginning.
-    pub fn make(&self, scene: &Scene) -> Result<()> {
-        let files = &*scene.files;
+    /// Creates the directories, and the files that exist at the start.
+    pub fn make(&self, context: &WorkloadContext) -> Result<()> {
+        let files = &*context.files;
         let mut last = "";
         for entry in &self.entries {
             let directory = entry.path.rsplit_once('/').map_or("", |(directory, _)| directory);
@@ -116,7 +117,7 @@ impl FileSet {
         for number in self.state().existing.numbers.clone() {
             let entry = &self.entries[number];
             let write = |entry: &Entry| -> io::Result<()> {
-                let file = files.open(&entry.path, How::Create)?;
+                let file = files.open(&entry.path, OpenMode::Create)?;
                 write_span(&*file, 0, entry.size, &data)
             };
             write(entry).during("create", &entry.path)?;
@@ -128,12 +129,12 @@ impl FileSet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file by its number.
+    /// Returns a file by its number.
     pub fn entry(&self, number: usize) -> &Entry {
         &self.entries[number]
     }
 
-    /// The next that does not exist, which is the caller's to make.
+    /// Returns the next file that does not exist, and reserves it for the caller to create.
     pub fn pick_missing(&self) -> Option<usize> {
         let mut state = self.state();
         let number = state.missing.pick(|_| true)?;
@@ -142,7 +143,7 @@ impl FileSet {
         Some(number)
     }
 
-    /// The next that exists; it counts as open until [`done`](Self::done).
+    /// Returns the next file that exists. It counts as open until [`done`](Self::done).
     pub fn pick_existing(&self) -> Option<usize> {
         let mut state = self.state();
         let number = state.existing.pick(|_| true)?;
@@ -150,7 +151,7 @@ impl FileSet {
         Some(number)
     }
 
-    /// The next that exists and is not open, which is the caller's to delete.
+    /// Returns the next file that exists and is not open, and reserves it for the caller to delete.
     pub fn pick_to_delete(&self) -> Option<usize> {
         let mut guard = self.state();
         let State { existing, open, .. } = &mut *guard;
@@ -159,30 +160,30 @@ impl FileSet {
         Some(number)
     }
 
-    /// A file that was picked has been made.
+    /// Records that the caller has created a file.
     pub fn made(&self, number: usize) {
         self.state().existing.numbers.insert(number);
     }
 
-    /// A file that was picked to be deleted is gone.
+    /// Records that the caller has deleted a file.
     pub fn deleted(&self, number: usize) {
         self.state().missing.numbers.insert(number);
     }
 
-    /// A file that was picked is closed.
+    /// Records that the caller has closed a file.
     pub fn done(&self, number: usize) {
         let mut state = self.state();
         state.open[number] = state.open[number].saturating_sub(1);
     }
 
-    /// How many exist.
+    /// Returns the number of existing files.
     pub fn existing(&self) -> usize {
         self.state().existing.numbers.len()
     }
 }
 
 struct Tree<'p> {
-    plan: &'p Plan,
+    plan: &'p FileSetPlan,
     rng: &'p mut Rng,
     entries: Vec<Entry>,
 }
@@ -192,7 +193,7 @@ impl Tree<'_> {
         self.entries.len() as u64 >= self.plan.entries
     }
 
-    /// The root, which is directory 1 of the set, holds directories, as many as it takes.
+    /// Plans the tree. The root is directory 1 of the set, and contains as many directories as necessary.
     fn grow(&mut self) {
         let mut serial = 1;
         while !self.is_full() {
@@ -202,7 +203,7 @@ impl Tree<'_> {
     }
 
     fn directory(&mut self, path: String, depth: u32) {
-        // Depths are of the order of ten; what the distribution says beyond that is cut.
+        // Typical depths are about ten. Larger values of the distribution are cut.
         const DEEPEST: u32 = 40;
         let mean_depth = (self.plan.entries as f64).ln() / (self.plan.width as f64).ln();
         let deepest = gamma(self.rng, GAMMA, mean_depth).floor().max(1.0);
@@ -234,18 +235,18 @@ mod tests {
     use crate::files::ImageFiles;
     use crate::workload::Settings;
 
-    fn scene() -> Scene {
+    fn context() -> WorkloadContext {
         let files = Arc::new(ImageFiles::new(obento::Volume::in_memory()));
-        Scene { files, path: None, settings: Settings::default() }
+        WorkloadContext { files, path: None, settings: Settings::default() }
     }
 
-    const SMALL: Plan =
-        Plan { name: "set", entries: 1000, width: 20, sizes: Sizes::Gamma(16_384), preallocated: 80 };
+    const SMALL: FileSetPlan =
+        FileSetPlan { name: "set", entries: 1000, width: 20, sizes: Sizes::Gamma(16_384), preallocated: 80 };
 
     #[test]
-    fn a_set_has_the_sizes_and_the_share_that_were_asked_for() {
-        let plan = Plan { entries: 20_000, ..SMALL };
-        let set = FileSet::plan(&plan, &scene());
+    fn a_file_set_has_the_requested_sizes_and_share() {
+        let plan = FileSetPlan { entries: 20_000, ..SMALL };
+        let set = FileSet::plan(&plan, &context());
         let size = set.entries.iter().map(|entry| entry.size as f64).sum::<f64>() / 20_000.0;
         assert_eq!(set.entries.len(), 20_000);
         assert!((size / 16_384.0 - 1.0).abs() < 0.05, "{size}");
@@ -253,8 +254,8 @@ mod tests {
     }
 
     #[test]
-    fn files_lie_in_leaves_only_whose_width_is_that_of_the_plan() {
-        let set = FileSet::plan(&Plan { entries: 20_000, ..SMALL }, &scene());
+    fn files_are_in_leaf_directories_only_and_the_width_is_that_of_the_plan() {
+        let set = FileSet::plan(&FileSetPlan { entries: 20_000, ..SMALL }, &context());
         let mut leaves: BTreeMap<&str, u64> = BTreeMap::new();
         for (leaf, _) in set.entries.iter().filter_map(|entry| entry.path.rsplit_once('/')) {
             *leaves.entry(leaf).or_default() += 1;
@@ -268,16 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn a_width_above_the_number_of_files_makes_few_directories() {
-        let set = FileSet::plan(&Plan { width: 1_000_000, ..SMALL }, &scene());
+    fn a_width_above_the_number_of_files_creates_few_directories() {
+        let set = FileSet::plan(&FileSetPlan { width: 1_000_000, ..SMALL }, &context());
         let directories: BTreeSet<_> =
             set.entries.iter().filter_map(|entry| entry.path.rsplit_once('/')).map(|(to, _)| to).collect();
         assert!(directories.len() <= 3, "{directories:?}");
     }
 
     #[test]
-    fn files_are_taken_in_rotation_and_what_is_open_is_not_deleted() {
-        let set = FileSet::plan(&Plan { entries: 4, preallocated: 100, ..SMALL }, &scene());
+    fn files_are_used_in_rotation_and_open_files_are_not_deleted() {
+        let set = FileSet::plan(&FileSetPlan { entries: 4, preallocated: 100, ..SMALL }, &context());
         let first = set.pick_existing().unwrap();
         assert_eq!((first, set.pick_existing()), (0, Some(1)));
         let rest: Vec<_> = std::iter::from_fn(|| set.pick_to_delete()).collect();
@@ -289,13 +290,13 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_in_the_plan_exists_in_the_file_system() {
-        let scene = scene();
-        let set = FileSet::plan(&Plan { entries: 50, ..SMALL }, &scene);
-        set.make(&scene).unwrap();
+    fn files_of_the_plan_exist_in_the_file_system() {
+        let context = context();
+        let set = FileSet::plan(&FileSetPlan { entries: 50, ..SMALL }, &context);
+        set.make(&context).unwrap();
         for (number, entry) in set.entries.iter().enumerate() {
             let there = set.state().existing.numbers.contains(&number);
-            assert_eq!(scene.files.stat(&entry.path).ok(), there.then_some(entry.size), "{}", entry.path);
+            assert_eq!(context.files.stat(&entry.path).ok(), there.then_some(entry.size), "{}", entry.path);
         }
     }
 }

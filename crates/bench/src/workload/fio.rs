@@ -1,4 +1,4 @@
-//! fio beside our own engine, where it is installed: the same job on the same file, so that each can be judged by the other.
+//! fio, if it is installed: it runs the same job on the same file, so that its results can be compared with ours.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::{Measure, Phase, Settings};
 use crate::error::{command_of, run};
 use crate::{BenchError, Result};
 
-/// What fio says of the job `latency` on `file`. None where there is no fio.
+/// Runs the job `latency` with fio on `file`. Returns `None` if fio is not installed.
 pub fn beside(latency: &Latency, file: &Path, settings: &Settings) -> Result<Option<Phase>> {
     let rw = match (latency.random, latency.write) {
         (false, false) => "read",
@@ -47,9 +47,9 @@ pub fn beside(latency: &Latency, file: &Path, settings: &Settings) -> Result<Opt
     phase(&said, latency.write).map(Some).ok_or_else(strange)
 }
 
-/// The figures in fio's JSON.
+/// Reads the figures from fio's JSON.
 fn phase(said: &str, write: bool) -> Option<Phase> {
-    // Notes may stand before it.
+    // Messages may precede the JSON.
     let report: Value = serde_json::from_str(said.get(said.find('{')?..)?).ok()?;
     let done = report.get("jobs")?.get(0)?.get(if write { "write" } else { "read" })?;
     let count = |name: &str| done.get(name)?.as_u64();
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fio_says_becomes_a_phase() {
+    fn the_output_of_fio_becomes_a_phase() {
         let said = r#"note: something
             {"jobs": [{"read": {"runtime": 2000, "total_ios": 10, "io_bytes": 40960,
              "lat_ns": {"percentile": {"50.000000": 12345, "99.900000": 99999}}}}]}"#;

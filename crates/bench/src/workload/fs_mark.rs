@@ -1,49 +1,49 @@
-//! fs_mark: files of one size made by several threads, each brought to stable storage in one of its ways.
+//! fs_mark: several threads create files of one size, with different ways to sync.
 //!
-//! Source: R. Wheeler's fs_mark 3.3 (`-S`: 0 syncs nothing, 1 syncs each file before it is closed, 5 syncs all files after all
-//! are made; `-s` 10,240 bytes, `-n` 1,000 files a thread, `-w` 16 KiB a call).
+//! Source: R. Wheeler's fs_mark 3.3 (`-S`: 0 syncs nothing, 1 syncs each file before it is closed, 5 syncs all files
+//! after all are created; `-s` 10,240 bytes, `-n` 1,000 files per thread, `-w` 16 KiB per call).
 
 use crate::Result;
-use crate::error::During as _;
-use crate::files::{How, create_dirs, write_span};
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings, Team};
+use crate::error::IoContext as _;
+use crate::files::{OpenMode, create_dirs, write_span};
+use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const SIZE: u64 = 10 << 10;
 const FILES: u64 = 1000;
 
-/// When files are synced.
+/// The time at which files are synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
     /// Never (`-S 0`).
     Never,
-    /// Each before it is closed (`-S 1`).
+    /// Before each file is closed (`-S 1`).
     Each,
-    /// All, after the last is written (`-S 5`).
+    /// After the last file is written (`-S 5`).
     After,
 }
 
-/// Files made by threads, and synced.
+/// Files that threads create and sync.
 #[derive(Clone, Copy, Debug)]
 pub struct FsMark(pub Method);
 
-impl Load for FsMark {
+impl Workload for FsMark {
     fn cache(&self) -> Cache {
         Cache::Kept
     }
 
-    fn prepare(&self, scene: &Scene) -> Result<()> {
+    fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         let folder = |thread| format!("fs_mark/{thread}");
-        (0..scene.settings.threads).try_for_each(|thread| {
-            create_dirs(&*scene.files, &folder(thread)).during("create", folder(thread))
+        (0..context.settings.threads).try_for_each(|thread| {
+            create_dirs(&*context.files, &folder(thread)).during("create", folder(thread))
         })
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
-        let files = scene.settings.scaled(FILES);
-        let phase = Team::new("", Measure::Rate, scene.settings.threads).run(scene, |member| {
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
+        let files = context.settings.scaled(FILES);
+        let phase = ThreadGroup::new("", Measure::Rate, context.settings.threads).run(context, |member| {
             let name = |at| format!("fs_mark/{}/{at:08x}", member.index);
             for at in 0..files {
-                let file = scene.files.open(&name(at), How::Create)?;
+                let file = context.files.open(&name(at), OpenMode::Create)?;
                 write_span(&*file, 0, SIZE, &[0x55; 16 << 10])?;
                 if self.0 == Method::Each {
                     file.sync()?;
@@ -52,7 +52,7 @@ impl Load for FsMark {
             }
             if self.0 == Method::After {
                 for at in 0..files {
-                    scene.files.open(&name(at), How::Change)?.sync()?;
+                    context.files.open(&name(at), OpenMode::Change)?.sync()?;
                 }
             }
             Ok(())

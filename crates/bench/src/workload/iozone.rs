@@ -1,27 +1,29 @@
-//! IOzone: one file, every way of reading and writing it, over sizes of the file and of the record.
+//! IOzone: all ways of reading and writing one file, for several sizes of the file and of the record.
 //!
-//! Source: W. Norcott and D. Capps, "Iozone Filesystem Benchmark" (the tests of its section 3; `-a` goes over files of 64 KiB to
-//! 512 MiB and records of 4 KiB to 16 MiB). Figures count the close of the file, not a sync, as IOzone without `-e` does.
+//! Source: W. Norcott and D. Capps, "Iozone Filesystem Benchmark" (the tests of section 3; `-a` runs over files of 64
+//! KiB to 512 MiB and records of 4 KiB to 16 MiB). The times include closing the file but not a sync, as for IOzone
+//! without `-e`.
 
 use std::io;
 
 use crate::Result;
-use crate::files::{How, OpenFile, read_whole, write_span};
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings, Team};
+use crate::files::{OpenFile, OpenMode, read_whole, write_span};
+use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const FILE: &str = "iozone.tmp";
-/// Strided reads leave out so many records in between.
+/// The number of records between two strided reads.
 const STRIDE: u64 = 17;
 
-/// The automatic matrix: files of 64 KiB up to the size of the settings, each four times the last.
+/// The automatic matrix: files from 64 KiB up to the size in the settings, each four times as large as the previous
+/// one.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix;
 
-/// Several children, each with a file of its own: throughput mode (`-t`).
+/// Throughput mode (`-t`): several threads, each with a file of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Throughput;
 
-/// A way to go over a file.
+/// A way to access a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Test {
     Write,
@@ -49,24 +51,24 @@ const TESTS: [(Test, &str); 10] = [
     (Test::Mixed, "mixed"),
 ];
 
-impl Load for Matrix {
+impl Workload for Matrix {
     fn cache(&self) -> Cache {
         Cache::Kept
     }
 
-    fn prepare(&self, _: &Scene) -> Result<()> {
+    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
         Ok(())
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         let mut phases = Vec::new();
-        for file in powers(64 << 10, scene.settings.file_size.min(512 << 20)) {
+        for file in powers(64 << 10, context.settings.file_size.min(512 << 20)) {
             for record in powers(4 << 10, file.min(16 << 20)) {
                 for (test, name) in TESTS {
                     let name = format!("{name} {}k/{}k", file >> 10, record >> 10);
-                    let team = Team::new(name, Measure::Throughput, 1);
-                    phases.push(team.run(scene, |member| {
-                        let bytes = go(test, scene, FILE, file, record, member.index as u64)?;
+                    let team = ThreadGroup::new(name, Measure::Throughput, 1);
+                    phases.push(team.run(context, |member| {
+                        let bytes = go(test, context, FILE, file, record, member.index as u64)?;
                         member.count(bytes / record, bytes);
                         Ok(())
                     })?);
@@ -81,23 +83,23 @@ impl Load for Matrix {
     }
 }
 
-impl Load for Throughput {
+impl Workload for Throughput {
     fn cache(&self) -> Cache {
         Cache::Kept
     }
 
-    fn prepare(&self, _: &Scene) -> Result<()> {
+    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
         Ok(())
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         const RECORD: u64 = 4 << 10;
-        let threads = scene.settings.threads;
-        let file = scene.settings.file_size / threads as u64 / RECORD * RECORD;
+        let threads = context.settings.threads;
+        let file = context.settings.file_size / threads as u64 / RECORD * RECORD;
         let phase = |(test, name): (Test, &str)| {
-            Team::new(name, Measure::Throughput, threads).run(scene, |member| {
+            ThreadGroup::new(name, Measure::Throughput, threads).run(context, |member| {
                 let name = format!("{FILE}.{}", member.index);
-                let bytes = go(test, scene, &name, file, RECORD, member.index as u64)?;
+                let bytes = go(test, context, &name, file, RECORD, member.index as u64)?;
                 member.count(bytes / RECORD, bytes);
                 Ok(())
             })
@@ -110,17 +112,24 @@ impl Load for Throughput {
     }
 }
 
-/// Four times as large each, up to `most`.
+/// Returns sizes up to `most`, each four times as large as the previous one.
 fn powers(least: u64, most: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(least), |size| size.checked_mul(4)).take_while(move |size| *size <= most)
 }
 
-/// One test over a file; how many bytes it moved.
-fn go(test: Test, scene: &Scene, name: &str, size: u64, record: u64, seed: u64) -> io::Result<u64> {
-    let how = if test == Test::Write { How::Create } else { How::Change };
-    let file = scene.files.open(name, how)?;
+/// Runs one test on a file. Returns the number of bytes read or written.
+fn go(
+    test: Test,
+    context: &WorkloadContext,
+    name: &str,
+    size: u64,
+    record: u64,
+    seed: u64,
+) -> io::Result<u64> {
+    let how = if test == Test::Write { OpenMode::Create } else { OpenMode::Change };
+    let file = context.files.open(name, how)?;
     let mut buf = vec![0x55; usize::try_from(record).map_err(io::Error::other)?];
-    let mut rng = scene.rng(usize::try_from(seed).map_err(io::Error::other)?);
+    let mut rng = context.rng(usize::try_from(seed).map_err(io::Error::other)?);
     let records = size / record;
     match test {
         Test::Write | Test::Rewrite => write_span(&*file, 0, size, &buf)?,

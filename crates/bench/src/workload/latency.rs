@@ -1,8 +1,8 @@
-//! How long single operations take: one thread, past the caches of the host, one request at a time or 16.
+//! The latency of single operations that bypass the caches of the host, with one or 16 requests at a time.
 //!
-//! As `fio --ioengine=psync --iodepth=1 --direct=1 --bs=BS --rw=RW --time_based`, or with `--ioengine=io_uring --iodepth=16`, with
-//! the whole curve of percentiles; and where fio is installed the same by it beside (`fio.rs`). A driver in process reads
-//! and writes its image as it does otherwise: it keeps no cache of data.
+//! The jobs are those of `fio --ioengine=psync --iodepth=1 --direct=1 --bs=BS --rw=RW --time_based`, or with
+//! `--ioengine=io_uring --iodepth=16`, with all percentiles. If fio is installed, it runs the same job for comparison
+//! (`fio.rs`). A driver in this process accesses its image in the usual way, because it has no data cache.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -14,63 +14,64 @@ use hdrhistogram::Histogram;
 use obento_host::io::Queue;
 
 use crate::Result;
-use crate::error::During as _;
-use crate::files::{How, write_span};
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings};
+use crate::error::IoContext as _;
+use crate::files::{OpenMode, write_span};
+use crate::workload::{Cache, Measure, Phase, Settings, Workload, WorkloadContext};
 use crate::{BenchError, random::Rng};
 
 const FILE: &str = "latency.0.0";
-/// What buffers are aligned to, and the file is written by.
+/// The alignment of buffers, and the size of the writes that create the file.
 const PAGE: usize = 4096;
-/// Of a hundred operations so many stay below.
+/// The percentiles to report.
 pub(super) const PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
-/// What is timed.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
-    /// Whether it writes.
+    /// Whether to write; otherwise, read.
     pub write: bool,
-    /// Whether offsets are random; otherwise they follow one another.
+    /// Whether offsets are random; otherwise, they are sequential.
     pub random: bool,
-    /// Bytes of an operation, whole sectors.
+    /// The number of bytes of an operation, a multiple of a sector.
     pub io_size: usize,
-    /// How many are under way at once.
+    /// The number of requests at a time.
     pub depth: u32,
 }
 
-/// The curve of what was recorded in nanoseconds, in microseconds.
+/// Returns the percentiles, in microseconds, of times recorded in nanoseconds.
 pub(super) fn percentiles(histogram: &Histogram<u64>) -> BTreeMap<String, f64> {
     let value = |at: &f64| histogram.value_at_percentile(*at) as f64 / 1000.0;
     PERCENTILES.iter().map(|at| (at.to_string(), value(at))).collect()
 }
 
-impl Load for Latency {
+impl Workload for Latency {
     fn cache(&self) -> Cache {
-        // What a loop device stands on would be cold at first, and warm for whoever measures next.
+        // With dropped caches, the file below a loop device would be cold for the first measurement and warm for the
+        // next.
         Cache::Kept
     }
 
-    fn prepare(&self, scene: &Scene) -> Result<()> {
+    fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         let write = || -> io::Result<()> {
-            let file = scene.files.open(FILE, How::Create)?;
-            write_span(&*file, 0, scene.settings.file_size, &vec![0x55; 1 << 20])?;
+            let file = context.files.open(FILE, OpenMode::Create)?;
+            write_span(&*file, 0, context.settings.file_size, &vec![0x55; 1 << 20])?;
             file.sync()
         };
         write().during("create", FILE)
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         if self.depth > 1 {
-            scene.folder()?;
+            context.folder()?;
         }
-        // Up to a minute, to a thousandth.
+        // Times up to a minute are recorded with three digits.
         let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)
             .map_err(|error| BenchError::Absent(error.to_string()))?;
         let begin = Instant::now();
         let timed = match self.depth {
-            1 => self.alone(scene, &mut histogram),
-            _ => self.many(scene, &mut histogram),
+            1 => self.alone(context, &mut histogram),
+            _ => self.many(context, &mut histogram),
         };
         match timed {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
@@ -89,8 +90,8 @@ impl Load for Latency {
             bytes: histogram.len() * self.io_size as u64,
             percentiles: percentiles(&histogram),
         };
-        let path = scene.path.as_ref().map(|folder| folder.join(FILE));
-        let beside = path.map_or(Ok(None), |path| super::fio::beside(self, &path, &scene.settings))?;
+        let path = context.path.as_ref().map(|folder| folder.join(FILE));
+        let beside = path.map_or(Ok(None), |path| super::fio::beside(self, &path, &context.settings))?;
         Ok([own].into_iter().chain(beside).collect())
     }
 
@@ -99,7 +100,7 @@ impl Load for Latency {
     }
 }
 
-/// The offsets of operations, one after another.
+/// The offsets of operations.
 struct Offsets {
     rng: Option<Rng>,
     calls: u64,
@@ -118,19 +119,19 @@ impl Offsets {
 }
 
 impl Latency {
-    fn offsets(&self, scene: &Scene) -> Offsets {
-        let calls = (scene.settings.file_size / self.io_size as u64).max(1);
-        Offsets { rng: self.random.then(|| scene.rng(0)), calls, at: 0 }
+    fn offsets(&self, context: &WorkloadContext) -> Offsets {
+        let calls = (context.settings.file_size / self.io_size as u64).max(1);
+        Offsets { rng: self.random.then(|| context.rng(0)), calls, at: 0 }
     }
 
-    /// One request at a time.
-    fn alone(&self, scene: &Scene, histogram: &mut Histogram<u64>) -> io::Result<()> {
-        let file = scene.files.open(FILE, How::Direct)?;
-        let mut offsets = self.offsets(scene);
+    /// Runs one request at a time.
+    fn alone(&self, context: &WorkloadContext, histogram: &mut Histogram<u64>) -> io::Result<()> {
+        let file = context.files.open(FILE, OpenMode::Direct)?;
+        let mut offsets = self.offsets(context);
         let mut memory = vec![0x55; self.io_size + PAGE];
         let aligned = memory.as_ptr().align_offset(PAGE);
         let buf = memory.get_mut(aligned..aligned + self.io_size).ok_or(io::ErrorKind::OutOfMemory)?;
-        let end = Instant::now() + scene.settings.run_time;
+        let end = Instant::now() + context.settings.run_time;
         loop {
             let (offset, begin) = (offsets.next(self.io_size), Instant::now());
             if self.write {
@@ -146,13 +147,13 @@ impl Latency {
         }
     }
 
-    /// As many requests at a time as the depth says: when one ends, the next begins.
-    fn many(&self, scene: &Scene, histogram: &mut Histogram<u64>) -> io::Result<()> {
-        let folder = scene.folder().map_err(io::Error::other)?;
+    /// Runs `depth` requests at a time. When one ends, the next begins.
+    fn many(&self, context: &WorkloadContext, histogram: &mut Histogram<u64>) -> io::Result<()> {
+        let folder = context.folder().map_err(io::Error::other)?;
         let mut options = OpenOptions::new();
         options.read(true).write(self.write).custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed());
         let mut queue = Queue::new(options.open(folder.join(FILE))?, self.depth, self.io_size)?;
-        let mut offsets = self.offsets(scene);
+        let mut offsets = self.offsets(context);
         let mut begin = |queue: &mut Queue, slot| {
             let offset = offsets.next(self.io_size);
             let now = Instant::now();
@@ -163,7 +164,7 @@ impl Latency {
             }
             io::Result::Ok(now)
         };
-        let end = Instant::now() + scene.settings.run_time;
+        let end = Instant::now() + context.settings.run_time;
         let mut begun = Vec::new();
         for slot in 0..self.depth as usize {
             begun.push(begin(&mut queue, slot)?);
@@ -174,7 +175,8 @@ impl Latency {
             queue.wait(|slot, moved| ended.push((slot, moved)))?;
             under_way -= ended.len();
             for (slot, moved) in ended.drain(..) {
-                // The clock runs until this thread turns to a request and can begin the next: fio takes one at a time.
+                // The time ends when this thread handles the completion and can start the next request. fio handles one
+                // at a time, too.
                 let now = Instant::now();
                 if moved != self.io_size {
                     return Err(io::ErrorKind::UnexpectedEof.into());
@@ -192,7 +194,7 @@ impl Latency {
     }
 }
 
-/// A kernel may be without io_uring, and a container forbids it.
+/// Returns whether io_uring is unavailable: the kernel does not have it, or a container forbids it.
 fn has_no_rings(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errnos = [Errno::NOSYS, Errno::PERM].map(|errno| Some(errno.raw_os_error()));

@@ -1,23 +1,23 @@
-//! mdtest: a tree of directories, and files that are made, looked at, listed and removed, phase by phase.
+//! mdtest: a tree of directories, and files that are created, looked up, listed and removed, phase by phase.
 //!
-//! Source: the IOR project's mdtest (`-z` depth, `-b` branches, `-I` items a directory, `-u` a tree a task). Each thread is a
-//! task with a tree of its own.
+//! Source: mdtest of the IOR project (`-z` depth, `-b` branches, `-I` items per directory, `-u` a tree per task). Each
+//! thread is a task with a tree of its own.
 
 use std::io;
 
 use crate::Result;
-use crate::files::{Files, How};
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings, Team};
+use crate::files::{Files, OpenMode};
+use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const DEPTH: u32 = 2;
 const BRANCHES: u64 = 4;
-/// Items in each of the 1 + 4 + 16 directories.
+/// The number of items in each of the 1 + 4 + 16 directories.
 const ITEMS: u64 = 1000;
 
 /// The tree and its phases.
 #[derive(Clone, Copy, Debug)]
 pub struct MdTest {
-    /// Tasks, each a thread.
+    /// The number of tasks, each a thread.
     pub threads: usize,
 }
 
@@ -27,7 +27,7 @@ const PHASES: [(&str, Step); 6] = [
     ("directory creation", |files, at, _| files.create_dir(at).map(|()| 1)),
     ("file creation", |files, at, items| {
         (0..items)
-            .try_for_each(|item| files.open(&format!("{at}/file.{item}"), How::Create).map(drop))
+            .try_for_each(|item| files.open(&format!("{at}/file.{item}"), OpenMode::Create).map(drop))
             .map(|()| items)
     }),
     ("file stat", |files, at, items| {
@@ -40,25 +40,25 @@ const PHASES: [(&str, Step); 6] = [
     ("directory removal", |files, at, _| files.remove_dir(at).map(|()| 1)),
 ];
 
-impl Load for MdTest {
+impl Workload for MdTest {
     fn cache(&self) -> Cache {
         Cache::Kept
     }
 
-    fn prepare(&self, _: &Scene) -> Result<()> {
+    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
         Ok(())
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
-        let items = scene.settings.scaled(ITEMS);
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
+        let items = context.settings.scaled(ITEMS);
         let phase = |(name, step): (&str, Step)| {
-            Team::new(name, Measure::Rate, self.threads).run(scene, |member| {
+            ThreadGroup::new(name, Measure::Rate, self.threads).run(context, |member| {
                 let mut directories = tree(&format!("mdtest.{}", member.index));
                 if name == "directory removal" {
                     directories.reverse();
                 }
                 for directory in &directories {
-                    member.count(step(&*scene.files, directory, items)?, 0);
+                    member.count(step(&*context.files, directory, items)?, 0);
                 }
                 Ok(())
             })
@@ -71,7 +71,7 @@ impl Load for MdTest {
     }
 }
 
-/// The directories of a tree, each after the one it lies in.
+/// Returns the directories of a tree, parents first.
 fn tree(root: &str) -> Vec<String> {
     let mut all = vec![root.to_owned()];
     let mut level = 0..1;

@@ -1,7 +1,7 @@
-//! Workloads by the names that the field knows.
+//! Workloads under their usual names.
 //!
-//! A workload prepares its files, lets the laboratory bring the caches to the state that it wants, and runs; what it answers
-//! is a figure for each of its phases. Sources of the parameters stand with each.
+//! A workload prepares its files and states which caches it requires. The benchmark brings the caches to that state,
+//! and runs the workload. The result is a figure for each phase. Each workload names the source of its parameters.
 
 pub mod applications;
 pub mod bonnie;
@@ -32,28 +32,28 @@ use crate::random::Rng;
 use crate::{BenchError, Result};
 
 pub use catalogue::{all, find};
-pub use team::Team;
+pub use team::ThreadGroup;
 
-/// What all workloads of a run share.
+/// The settings that all workloads of a run share.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// Threads of those workloads that are named with `T=N`.
+    /// The number of threads of the workloads named with `T=N`.
     pub threads: usize,
-    /// Bytes of a large file. To see the disk it must be larger than the memory.
+    /// The size of a large file in bytes. To measure the disk, it must be larger than the memory.
     pub file_size: u64,
-    /// How long workloads run that have no end of their own.
+    /// The run time of workloads without an end of their own.
     pub run_time: Duration,
-    /// By what numbers of files and operations are divided; 1 is as the original has it.
+    /// The divisor of numbers of files and operations; 1 gives the numbers of the original.
     pub scale: u64,
-    /// Where random numbers start.
+    /// The seed of random numbers.
     pub seed: u64,
-    /// Hundredths of the file system that a history of files fills before anything is measured.
+    /// The percentage of the file system that is filled and aged before the measurement.
     #[serde(default)]
     pub age: u8,
 }
 
 impl Default for Settings {
-    /// As many threads as processors, 1 GiB, 10 seconds, everything in its size.
+    /// Returns as many threads as processors, 1 GiB, 10 seconds, and the numbers of the original.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self { threads, file_size: 1 << 30, run_time: Duration::from_secs(10), scale: 1, seed: 1, age: 0 }
@@ -63,13 +63,13 @@ impl Default for Settings {
 /// The parameters of a study.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     threads: usize,
     file_size: u64,
 }
 
-/// Those that are known.
+/// The supported studies.
 pub const PRESETS: &[Preset] = &[
     // S. Miller et al., "High Velocity Kernel File Systems with Bento", FAST 2021: 1 and 40 threads, 4 GiB.
     Preset { name: "bento", threads: 40, file_size: 4 << 30 },
@@ -80,7 +80,7 @@ pub const PRESETS: &[Preset] = &[
 ];
 
 impl Preset {
-    /// Its settings; what has no end of its own runs for a minute.
+    /// Returns the settings. Workloads without an end of their own run for a minute.
     pub fn settings(&self) -> Settings {
         let (threads, file_size) = (self.threads, self.file_size);
         Settings { threads, file_size, run_time: Duration::from_secs(60), ..Settings::default() }
@@ -88,65 +88,65 @@ impl Preset {
 }
 
 impl Settings {
-    /// A number of files or operations in the scale of this run, at least 1.
+    /// Returns a number of files or operations, divided by the scale, and at least 1.
     pub fn scaled(&self, count: u64) -> u64 {
         (count / self.scale.max(1)).max(1)
     }
 }
 
-/// What a workload runs in.
-pub struct Scene {
+/// The environment of a workload.
+pub struct WorkloadContext {
     /// The files of the file system under test.
     pub files: Arc<dyn Files>,
-    /// The folder at which programs find them, if there is one.
+    /// The folder in which programs find the files, if there is one.
     pub path: Option<PathBuf>,
     /// The settings of the run.
     pub settings: Settings,
 }
 
-impl Scene {
-    /// Random numbers for the thread `index`.
+impl WorkloadContext {
+    /// Returns random numbers for the thread `index`.
     pub fn rng(&self, index: usize) -> Rng {
         Rng::with_seed(self.settings.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64))
     }
 
-    /// The folder, for workloads that are programs. Errors: Absent.
+    /// Returns the folder, for workloads that run programs. Fails with `Absent`.
     pub fn folder(&self) -> Result<&PathBuf> {
         self.path.as_ref().ok_or_else(|| {
-            BenchError::Absent("programs need a path, which a driver in process has not".into())
+            BenchError::Absent("programs require a path, and a driver in this process has none".into())
         })
     }
 }
 
-/// The state of the caches when a workload begins.
+/// The state of the caches at the start of a workload.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cache {
-    /// As preparing left it.
+    /// As after the preparation.
     Kept,
-    /// Nothing of the file system is in memory.
+    /// No cached data of the file system.
     Dropped,
 }
 
-/// What the figure of a phase is.
+/// The meaning of a phase's figure.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Measure {
-    /// Mebibytes a second (the MB of Filebench, Bonnie and IOzone: 2^20).
+    /// Mebibytes a second (the "MB" of Filebench, Bonnie and IOzone is 2^20 bytes).
     Throughput,
     /// Operations a second.
     Rate,
     /// Seconds.
     Time,
-    /// Microseconds that half of the operations stay below.
+    /// The median latency in microseconds.
     Latency,
 }
 
 impl Measure {
-    /// Whether a larger figure is the better one.
+    /// Returns whether a larger figure is better.
     pub fn more_is_better(self) -> bool {
         matches!(self, Self::Throughput | Self::Rate)
     }
 
-    /// The unit, as a table says it.
+    /// Returns the unit for tables.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Throughput => "MB/s",
@@ -157,18 +157,18 @@ impl Measure {
     }
 }
 
-/// What was measured of one phase of a workload.
+/// The measurement of one phase.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct Phase {
-    /// Its name among the phases; empty if the workload is one.
+    /// The name of the phase; empty if the workload has only one.
     pub name: String,
-    /// What its figure is.
+    /// The meaning of the figure.
     pub measure: Measure,
-    /// How long it took, by a clock of nanoseconds.
+    /// The duration, from a clock with nanoseconds.
     pub seconds: f64,
-    /// What was done, as the original counts it.
+    /// The number of operations, counted as the original does.
     pub operations: u64,
-    /// Bytes that were read and written.
+    /// The bytes read and written.
     pub bytes: u64,
     /// Microseconds below which so many of a hundred operations stayed: `"50"`, `"99.9"`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -176,7 +176,7 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// The figure, in the unit of its measure.
+    /// Returns the figure, in the unit of its measure.
     pub fn figure(&self) -> f64 {
         match self.measure {
             Measure::Throughput => self.bytes as f64 / f64::from(1 << 20) / self.seconds,
@@ -187,18 +187,19 @@ impl Phase {
     }
 }
 
-/// A workload. What it needs of the settings it takes from the [`Scene`].
-pub trait Load: Send + Sync {
-    /// The state of the caches in which it begins.
+/// A workload. It reads its settings from the [`WorkloadContext`].
+pub trait Workload: Send + Sync {
+    /// Returns the required state of the caches.
     fn cache(&self) -> Cache;
 
-    /// Makes the files that it works on; is not measured.
-    fn prepare(&self, scene: &Scene) -> Result<()>;
+    /// Creates the files of the workload. This is not measured.
+    fn prepare(&self, context: &WorkloadContext) -> Result<()>;
 
-    /// Does the work. What [`prepare`](Self::prepare) knew is found anew: the file system was opened again in between.
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>>;
+    /// Runs the workload. The file system was opened again after [`prepare`](Self::prepare), so the workload must look
+    /// up its files again.
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>>;
 
-    /// Bytes that must be free, so that a run that cannot end is refused before it begins.
+    /// Returns the number of bytes that must be free, so that a run without enough space is refused early.
     fn needs(&self, settings: &Settings) -> u64;
 }
 
@@ -213,12 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn every_workload_runs_in_process_or_says_what_it_lacks() {
+    fn every_workload_runs_in_process_or_reports_a_missing_requirement() {
         for (name, _) in all() {
             let files = Arc::new(ImageFiles::new(obento::Volume::in_memory()));
-            let scene = Scene { files, path: None, settings: small() };
-            let load = find(name, &scene.settings).unwrap();
-            let run = load.prepare(&scene).and_then(|()| load.run(&scene));
+            let context = WorkloadContext { files, path: None, settings: small() };
+            let load = find(name, &context.settings).unwrap();
+            let run = load.prepare(&context).and_then(|()| load.run(&context));
             match run {
                 Ok(phases) => {
                     assert!(!phases.is_empty(), "{name}");

@@ -1,55 +1,60 @@
-//! What the paper on rump file systems timed: a recursive listing, the copy of a tree and of a large file.
+//! The measurements of the paper on rump file systems: a recursive listing, and copies of a tree and of a large file.
 //!
-//! Source: A. Kantee, "Rump file systems: kernel code reborn", USENIX 2009, section 5. They are made of the operations of
-//! [`Files`], so that a driver in process does the same as a mount.
+//! Source: A. Kantee, "Rump file systems: kernel code reborn", USENIX 2009, section 5. The workloads use the operations
+//! of [`Files`], so that a driver in this process does the same as a mount.
 
 use std::io;
 
 use crate::Result;
-use crate::error::During as _;
-use crate::files::{Files, How, read_whole, write_span};
-use crate::workload::file_set::{FileSet, Plan, Sizes};
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings, Team};
+use crate::error::IoContext as _;
+use crate::files::{Files, OpenMode, read_whole, write_span};
+use crate::workload::file_set::{FileSet, FileSetPlan, Sizes};
+use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
-const PLAN: Plan =
-    Plan { name: "tree", entries: 10_000, width: 20, sizes: Sizes::Gamma(14 << 10), preallocated: 100 };
+const PLAN: FileSetPlan = FileSetPlan {
+    name: "tree",
+    entries: 10_000,
+    width: 20,
+    sizes: Sizes::Gamma(14 << 10),
+    preallocated: 100,
+};
 const LARGE: &str = "large";
 
-/// One of the three.
+/// One of the three measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rump {
-    /// Every name looked at, as `ls -lR` does.
+    /// Looks up every name, as `ls -lR` does.
     List,
-    /// Every file read and written again beside it.
+    /// Copies every file to a tree next to it.
     CopyTree,
-    /// A large file read and written again beside it.
+    /// Copies a large file.
     CopyFile,
 }
 
 impl Rump {
-    fn plan(settings: &Settings) -> Plan {
-        Plan { entries: settings.scaled(PLAN.entries), ..PLAN }
+    fn plan(settings: &Settings) -> FileSetPlan {
+        FileSetPlan { entries: settings.scaled(PLAN.entries), ..PLAN }
     }
 }
 
-impl Load for Rump {
+impl Workload for Rump {
     fn cache(&self) -> Cache {
         Cache::Dropped
     }
 
-    fn prepare(&self, scene: &Scene) -> Result<()> {
+    fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         if *self != Self::CopyFile {
-            return FileSet::plan(&Self::plan(&scene.settings), scene).make(scene);
+            return FileSet::plan(&Self::plan(&context.settings), context).make(context);
         }
-        let file = scene.files.open(LARGE, How::Create).during("create", LARGE)?;
-        write_span(&*file, 0, scene.settings.file_size, &vec![0x55; 1 << 20]).during("write", LARGE)
+        let file = context.files.open(LARGE, OpenMode::Create).during("create", LARGE)?;
+        write_span(&*file, 0, context.settings.file_size, &vec![0x55; 1 << 20]).during("write", LARGE)
     }
 
-    /// Ends when all is on stable storage: the paper's figures are from mount to unmount.
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
-        let files = &*scene.files;
-        let set = (*self != Self::CopyFile).then(|| FileSet::plan(&Self::plan(&scene.settings), scene));
-        let phase = Team::new("", Measure::Time, 1).run(scene, |member| {
+    /// The time ends when all data is on stable storage, because the paper measures from mount to unmount.
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
+        let files = &*context.files;
+        let set = (*self != Self::CopyFile).then(|| FileSet::plan(&Self::plan(&context.settings), context));
+        let phase = ThreadGroup::new("", Measure::Time, 1).run(context, |member| {
             let mut buf = vec![0; 1 << 20];
             match (self, &set) {
                 (Self::CopyFile, _) | (_, None) => member.count(1, copy(files, LARGE, "copy", &mut buf)?),
@@ -83,7 +88,7 @@ impl Load for Rump {
 }
 
 fn copy(files: &dyn Files, from: &str, to: &str, buf: &mut [u8]) -> io::Result<u64> {
-    let (from, to) = (files.open(from, How::Read)?, files.open(to, How::Create)?);
+    let (from, to) = (files.open(from, OpenMode::Read)?, files.open(to, OpenMode::Create)?);
     let len = from.len()?;
     if len <= buf.len() as u64 {
         let len = read_whole(&*from, buf)?;

@@ -1,7 +1,7 @@
-//! How long a program takes to start while large files are read and written in order behind it: what a person at a machine that
-//! copies files feels.
+//! The time that a program takes to start while other threads read and write large files in sequence.
 //!
-//! As P. Valente's start-up figures for I/O schedulers have it: the program is on the file system under test and out of the cache.
+//! Source: P. Valente's start-up times for I/O schedulers. The program is on the file system under test and not in the
+//! cache.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -11,48 +11,48 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 
 use super::latency::percentiles;
-use crate::error::During as _;
-use crate::files::{How, write_span};
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings};
+use crate::error::IoContext as _;
+use crate::files::{OpenMode, write_span};
+use crate::workload::{Cache, Measure, Phase, Settings, Workload, WorkloadContext};
 use crate::{BenchError, Result};
 
 const PROGRAM: &str = "program";
 const READ: &str = "behind.read";
 const WRITTEN: &str = "behind.written";
 const CALL: usize = 1 << 20;
-/// How often it is started at least.
+/// The least number of starts.
 const STARTS: usize = 5;
 
-/// A program that starts in company.
+/// A program that starts while other threads use the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Startup;
 
-impl Load for Startup {
+impl Workload for Startup {
     fn cache(&self) -> Cache {
         Cache::Dropped
     }
 
-    fn prepare(&self, scene: &Scene) -> Result<()> {
-        let program = scene.folder()?.join(PROGRAM);
+    fn prepare(&self, context: &WorkloadContext) -> Result<()> {
+        let program = context.folder()?.join(PROGRAM);
         let own = std::env::current_exe().during("find", "the program itself")?;
         fs::copy(&own, &program).during("copy to", &program)?;
-        let file = scene.files.open(READ, How::Create).during("create", READ)?;
-        write_span(&*file, 0, scene.settings.file_size, &vec![0x55; CALL]).during("write", READ)
+        let file = context.files.open(READ, OpenMode::Create).during("create", READ)?;
+        write_span(&*file, 0, context.settings.file_size, &vec![0x55; CALL]).during("write", READ)
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         let over = AtomicBool::new(false);
         let strange = |error: &dyn std::fmt::Display| BenchError::Absent(error.to_string());
         let mut times =
             Histogram::<u64>::new_with_bounds(1, 600_000_000_000, 3).map_err(|error| strange(&error))?;
         let begin = Instant::now();
         let started = std::thread::scope(|scope| {
-            let behind = [scope.spawn(|| read(scene, &over)), scope.spawn(|| write(scene, &over))];
+            let behind = [scope.spawn(|| read(context, &over)), scope.spawn(|| write(context, &over))];
             let mut started = Ok(());
             while started.is_ok()
-                && (times.len() < STARTS as u64 || begin.elapsed() < scene.settings.run_time)
+                && (times.len() < STARTS as u64 || begin.elapsed() < context.settings.run_time)
             {
-                started = start(scene, &mut times);
+                started = start(context, &mut times);
             }
             over.store(true, Ordering::Relaxed);
             for thread in behind {
@@ -77,9 +77,9 @@ impl Load for Startup {
     }
 }
 
-/// Starts the program once, which says its version and ends.
-fn start(scene: &Scene, times: &mut Histogram<u64>) -> Result<()> {
-    let program = scene.folder()?.join(PROGRAM);
+/// Starts the program once. It prints its version and exits.
+fn start(context: &WorkloadContext, times: &mut Histogram<u64>) -> Result<()> {
+    let program = context.folder()?.join(PROGRAM);
     let file = File::open(&program).during("open", &program)?;
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).during("let go of", &program)?;
     drop(file);
@@ -94,8 +94,8 @@ fn start(scene: &Scene, times: &mut Histogram<u64>) -> Result<()> {
     }
 }
 
-fn read(scene: &Scene, over: &AtomicBool) -> std::io::Result<()> {
-    let (file, mut buf) = (scene.files.open(READ, How::Read)?, vec![0; CALL]);
+fn read(context: &WorkloadContext, over: &AtomicBool) -> std::io::Result<()> {
+    let (file, mut buf) = (context.files.open(READ, OpenMode::Read)?, vec![0; CALL]);
     let mut at = 0;
     while !over.load(Ordering::Relaxed) {
         match file.read_at(&mut buf, at)? {
@@ -106,9 +106,9 @@ fn read(scene: &Scene, over: &AtomicBool) -> std::io::Result<()> {
     Ok(())
 }
 
-fn write(scene: &Scene, over: &AtomicBool) -> std::io::Result<()> {
-    let (file, data) = (scene.files.open(WRITTEN, How::Create)?, vec![0xaa; CALL]);
-    let calls = (scene.settings.file_size / CALL as u64).max(1);
+fn write(context: &WorkloadContext, over: &AtomicBool) -> std::io::Result<()> {
+    let (file, data) = (context.files.open(WRITTEN, OpenMode::Create)?, vec![0xaa; CALL]);
+    let calls = (context.settings.file_size / CALL as u64).max(1);
     for call in (0..calls).cycle() {
         if over.load(Ordering::Relaxed) {
             break;

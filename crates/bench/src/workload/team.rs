@@ -1,27 +1,27 @@
-//! Threads that do the same until a limit is reached.
+//! Threads that repeat the same work until a limit is reached.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Measure, Phase, Scene};
-use crate::error::During as _;
+use super::{Measure, Phase, WorkloadContext};
+use crate::error::IoContext as _;
 use crate::random::Rng;
 use crate::{BenchError, Result};
 
-/// Threads that begin together, and what they did.
-pub struct Team {
+/// Threads that start together, and their results.
+pub struct ThreadGroup {
     name: String,
     measure: Measure,
     threads: usize,
     end: Option<Duration>,
 }
 
-/// One thread's part.
-pub struct Member<'t> {
-    /// Which one it is, from 0.
+/// The state of one thread.
+pub struct GroupMember<'t> {
+    /// The index of the thread, from 0.
     pub index: usize,
-    /// Its random numbers.
+    /// The random numbers of the thread.
     pub rng: Rng,
     operations: &'t AtomicU64,
     bytes: &'t AtomicU64,
@@ -29,22 +29,22 @@ pub struct Member<'t> {
     deadline: Option<Instant>,
 }
 
-impl Member<'_> {
-    /// Counts operations that moved so many bytes.
+impl GroupMember<'_> {
+    /// Adds to the number of operations and bytes.
     pub fn count(&self, operations: u64, bytes: u64) {
         self.operations.fetch_add(operations, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether its time is over, or another thread has failed.
+    /// Returns whether the time is over, or another thread has failed.
     pub fn is_over(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
             || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 }
 
-impl Team {
-    /// So many threads for a phase of this name.
+impl ThreadGroup {
+    /// Returns this number of threads for a phase with this name.
     pub fn new(name: impl Into<String>, measure: Measure, threads: usize) -> Self {
         Self { name: name.into(), measure, threads, end: None }
     }
@@ -54,22 +54,22 @@ impl Team {
         Self { end: Some(time), ..self }
     }
 
-    /// Lets every thread do `work` to its end. Errors: the first of a thread; the others end soon then.
+    /// Runs `work` in every thread. Fails with the first error of a thread; the other threads then end soon.
     pub fn run(
         self,
-        scene: &Scene,
-        work: impl Fn(&mut Member<'_>) -> std::io::Result<()> + Sync,
+        context: &WorkloadContext,
+        work: impl Fn(&mut GroupMember<'_>) -> std::io::Result<()> + Sync,
     ) -> Result<Phase> {
         let (operations, bytes, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let start = Barrier::new(self.threads);
-        // Each says itself when it began and ended: who waits for them may be woken late.
+        // Each thread records its own start and end, because the thread that waits for them may wake late.
         let alone = |index| {
             start.wait();
             let begin = Instant::now();
             let deadline = self.end.map(|time| begin + time);
-            let rng = scene.rng(index);
+            let rng = context.rng(index);
             let mut member =
-                Member { index, rng, operations: &operations, bytes: &bytes, failed: &failed, deadline };
+                GroupMember { index, rng, operations: &operations, bytes: &bytes, failed: &failed, deadline };
             let end = work(&mut member).inspect_err(|_| failed.store(true, Ordering::Relaxed));
             end.map(|()| (begin, Instant::now()))
         };
@@ -98,7 +98,7 @@ impl Team {
     }
 }
 
-/// `work` for one thread, which takes its number along.
+/// Returns `work` for the thread `index`.
 fn for_thread<T>(work: &(impl Fn(usize) -> T + Sync), index: usize) -> impl FnOnce() -> T {
     move || work(index)
 }
@@ -111,14 +111,14 @@ mod tests {
     use crate::files::ImageFiles;
     use crate::workload::Settings;
 
-    fn scene() -> Scene {
+    fn context() -> WorkloadContext {
         let files = Arc::new(ImageFiles::new(obento::Volume::in_memory()));
-        Scene { files, path: None, settings: Settings::default() }
+        WorkloadContext { files, path: None, settings: Settings::default() }
     }
 
     #[test]
-    fn the_time_is_from_the_first_that_begins_to_the_last_that_ends() {
-        let busy = |member: &mut Member<'_>| {
+    fn the_time_is_from_the_first_start_to_the_last_end() {
+        let busy = |member: &mut GroupMember<'_>| {
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(20 * (1 + member.index as u64)) {
                 std::hint::spin_loop();
@@ -126,14 +126,14 @@ mod tests {
             member.count(1, 10);
             Ok(())
         };
-        let phase = Team::new("", Measure::Rate, 3).run(&scene(), busy).unwrap();
+        let phase = ThreadGroup::new("", Measure::Rate, 3).run(&context(), busy).unwrap();
         assert!(phase.seconds >= 0.06, "{}", phase.seconds);
         assert_eq!((phase.operations, phase.bytes), (3, 30));
     }
 
     #[test]
-    fn the_error_of_one_thread_ends_the_others_and_is_told() {
-        let error = Team::new("phase", Measure::Rate, 2).run(&scene(), |member| {
+    fn the_error_of_one_thread_ends_all_threads_and_is_returned() {
+        let error = ThreadGroup::new("phase", Measure::Rate, 2).run(&context(), |member| {
             if member.index == 0 {
                 return Err(std::io::ErrorKind::StorageFull.into());
             }

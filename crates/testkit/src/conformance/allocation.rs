@@ -1,4 +1,4 @@
-//! Space that is taken ahead, made zeros, cut out and put in, as `fallocate(2)` has it.
+//! Space that is allocated, zeroed, collapsed and inserted, as in `fallocate(2)`.
 
 use std::ops::Range;
 
@@ -8,16 +8,16 @@ use obento_driver::{FileSystem, LayoutLock, Size, Span};
 use super::{attr, block, file, has, make, read, truncate, writable, write};
 use crate::outcome::{Lacks, Outcome};
 
-/// A format may hand out space by more than one block.
+/// A format may allocate more than one block at a time.
 const BLOCKS: u64 = 16;
-/// Empty as well.
+/// Also an empty range.
 const BACKWARDS: Range<u64> = Range { start: 7, end: 3 };
 
 fn part(fs: &dyn FileSystem) -> u64 {
     BLOCKS * block(fs)
 }
 
-/// Blocks that are free, once all that waits for it has its space.
+/// Returns the number of free blocks after all pending writes are allocated.
 fn free(fs: &dyn FileSystem) -> u64 {
     writable(fs).sync().expect("a sound device");
     fs.statfs().expect("use").free
@@ -39,7 +39,7 @@ fn insert(fs: &dyn FileSystem, ino: Ino, range: Range<u64>) -> Result<()> {
     writable(fs).insert(&LayoutLock::new().exclusive(), ino, range)
 }
 
-/// Errors: `words` where the format answered NotSupported. Panics at any other error.
+/// Converts `NotSupported` to a refusal with `words`. Panics on any other error.
 fn supported(answer: Result<()>, words: &'static str) -> Outcome {
     match answer {
         Err(Error::NotSupported) => Err(Lacks(words)),
@@ -50,7 +50,7 @@ fn supported(answer: Result<()>, words: &'static str) -> Outcome {
     }
 }
 
-/// A file of `parts`, each of another byte from 1 on.
+/// Creates a file of `parts`, each with a different byte from 1 on.
 fn filled(fs: &dyn FileSystem, parts: u8) -> Ino {
     let (ino, part) = (file(fs, fs.root(), "f"), part(fs));
     for n in 0..parts {
@@ -59,7 +59,7 @@ fn filled(fs: &dyn FileSystem, parts: u8) -> Ino {
     ino
 }
 
-/// The file holds these parts, each of one byte, and what of the last one is below its size.
+/// Checks that the file has these parts, each of one byte, and that the last one ends at its size.
 fn holds(fs: &dyn FileSystem, ino: Ino, parts: &[u8]) {
     let (part, size) = (part(fs) as usize, attr(fs, ino).size as usize);
     let expected = parts.iter().flat_map(|&byte| vec![byte; part]).take(size);
@@ -67,9 +67,9 @@ fn holds(fs: &dyn FileSystem, ino: Ino, parts: &[u8]) {
     assert!(found.into_iter().eq(expected), "other bytes than those of {parts:?}");
 }
 
-/// "Errors, the first that holds: IsDirectory; Invalid for what is no regular file", whether or not there is the call
-/// for others.
-fn refuses_what_is_no_file(fs: &dyn FileSystem, call: impl Fn(Ino, Range<u64>) -> Result<()>) {
+/// The errors are `IsDirectory`, and `Invalid` for other inodes that are not regular files, even if the call is not
+/// supported.
+fn refuses_everything_except_files(fs: &dyn FileSystem, call: impl Fn(Ino, Range<u64>) -> Result<()>) {
     let kinds = [
         ("d", FileKind::Directory, Error::IsDirectory),
         ("l", FileKind::Symlink, Error::Invalid),
@@ -83,7 +83,7 @@ fn refuses_what_is_no_file(fs: &dyn FileSystem, call: impl Fn(Ino, Range<u64>) -
     }
 }
 
-/// "Invalid ... for an empty range"; "for parts of blocks".
+/// `Invalid` for an empty range, and for parts of blocks.
 fn refuses_ranges(
     ranges: impl IntoIterator<Item = Range<u64>>,
     call: impl Fn(Range<u64>) -> Result<()>,
@@ -91,13 +91,14 @@ fn refuses_ranges(
 ) {
     for range in ranges {
         let refused = call(range.clone());
-        let is_told = refused == Err(Error::Invalid) || lacks.is_err() && refused == Err(Error::NotSupported);
-        assert!(is_told, "{range:?}: {refused:?}");
+        let is_reported =
+            refused == Err(Error::Invalid) || lacks.is_err() && refused == Err(Error::NotSupported);
+        assert!(is_reported, "{range:?}: {refused:?}");
     }
 }
 
-/// `allocate`: "Sees to it that every block which `range` touches is there: what was a hole reads as zeros".
-pub fn what_is_allocated_reads_as_zeros_and_what_was_there_stays(fs: &dyn FileSystem) -> Outcome {
+/// `allocate`: all blocks of the range are allocated, holes read as zeros, and existing data stays.
+pub fn allocated_space_reads_as_zeros_and_existing_data_stays(fs: &dyn FileSystem) -> Outcome {
     let (ino, part) = (file(fs, fs.root(), "f"), part(fs));
     supported(allocate(fs, ino, 0..part, Size::Grow), NO_ALLOCATION)?;
     let before = free(fs);
@@ -113,8 +114,8 @@ pub fn what_is_allocated_reads_as_zeros_and_what_was_there_stays(fs: &dyn FileSy
     Ok(())
 }
 
-/// `allocate`: "and can be written without asking for space."
-pub fn what_is_allocated_is_written_on_a_full_volume(fs: &dyn FileSystem) -> Outcome {
+/// `allocate`: a later write to the range needs no space.
+pub fn allocated_space_is_writable_on_a_full_volume(fs: &dyn FileSystem) -> Outcome {
     let (ino, part) = (file(fs, fs.root(), "f"), part(fs));
     supported(allocate(fs, ino, 0..3 * part, Size::Grow), NO_ALLOCATION)?;
     let (others, mut at) = (file(fs, fs.root(), "others"), 0);
@@ -134,8 +135,8 @@ pub fn what_is_allocated_is_written_on_a_full_volume(fs: &dyn FileSystem) -> Out
     Ok(())
 }
 
-/// `Size::Keep`: "It stays."
-pub fn space_past_the_end_leaves_the_size_where_that_is_asked(fs: &dyn FileSystem) -> Outcome {
+/// `Size::Keep`: the size stays.
+pub fn space_past_the_end_keeps_the_size_if_requested(fs: &dyn FileSystem) -> Outcome {
     let (ino, part) = (filled(fs, 1), part(fs));
     let before = free(fs);
     supported(allocate(fs, ino, 0..3 * part, Size::Keep), "no space past the end of a file")?;
@@ -150,10 +151,10 @@ pub fn space_past_the_end_leaves_the_size_where_that_is_asked(fs: &dyn FileSyste
 
 const NO_ALLOCATION: &str = "no allocation of space";
 
-/// `allocate`: "IsDirectory; Invalid for what is no regular file, and for an empty range; NotSupported; FileTooBig if
-/// `range.end` is past `file_size_max`; NoSpace." "The size moves last."
+/// `allocate`: the errors, in order, are `IsDirectory`; `Invalid`; `NotSupported`; `FileTooBig`; `NoSpace`. The size
+/// changes last.
 pub fn allocate_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
-    refuses_what_is_no_file(fs, |ino, range| allocate(fs, ino, range, Size::Grow));
+    refuses_everything_except_files(fs, |ino, range| allocate(fs, ino, range, Size::Grow));
     let (ino, part) = (file(fs, fs.root(), "f"), part(fs));
     let lacks = supported(allocate(fs, ino, 0..part, Size::Grow), NO_ALLOCATION);
     refuses_ranges([0..0, part..part, BACKWARDS], |range| allocate(fs, ino, range, Size::Grow), lacks);
@@ -175,11 +176,10 @@ pub fn allocate_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-const NO_ZEROING: &str = "no ranges that are made zeros";
+const NO_ZEROING: &str = "no zeroing of ranges";
 
-/// `zero_range`: "Makes `range`, which is whole blocks or reaches the end of the file, read as zeros, with blocks that are
-/// there".
-pub fn a_range_that_is_made_zeros_keeps_its_space(fs: &dyn FileSystem) -> Outcome {
+/// `zero_range`: the range reads as zeros and stays allocated.
+pub fn a_zeroed_range_keeps_its_space(fs: &dyn FileSystem) -> Outcome {
     let (ino, part) = (filled(fs, 6), part(fs));
     let (before, blocks) = (free(fs), attr(fs, ino).blocks);
     supported(zero(fs, ino, 2 * part..4 * part, Size::Keep), NO_ZEROING)?;
@@ -196,8 +196,8 @@ pub fn a_range_that_is_made_zeros_keeps_its_space(fs: &dyn FileSystem) -> Outcom
     Ok(())
 }
 
-/// `zero_range` with [`Size::Grow`] and [`Size::Keep`].
-pub fn zeros_past_the_end_move_the_size_where_that_is_asked(fs: &dyn FileSystem) -> Outcome {
+/// `zero_range` with and without growth of the file.
+pub fn zeros_past_the_end_extend_the_size_if_requested(fs: &dyn FileSystem) -> Outcome {
     let (ino, part) = (filled(fs, 2), part(fs));
     let before = free(fs);
     supported(zero(fs, ino, part..4 * part, Size::Keep), NO_ZEROING)?;
@@ -209,10 +209,9 @@ pub fn zeros_past_the_end_move_the_size_where_that_is_asked(fs: &dyn FileSystem)
     Ok(())
 }
 
-/// `zero_range`: "IsDirectory; Invalid for what is no regular file, for an empty range and for parts of blocks; NotSupported;
-/// FileTooBig as with `allocate`; NoSpace."
+/// `zero_range`: the errors, in order, are `IsDirectory`; `Invalid`; `NotSupported`; `FileTooBig`; `NoSpace`.
 pub fn zero_range_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
-    refuses_what_is_no_file(fs, |ino, range| zero(fs, ino, range, Size::Grow));
+    refuses_everything_except_files(fs, |ino, range| zero(fs, ino, range, Size::Grow));
     let (ino, part) = (filled(fs, 2), part(fs));
     let lacks = supported(zero(fs, ino, 0..part, Size::Keep), NO_ZEROING);
     let parts = [0..0, BACKWARDS, 1..part, 0..part - 1];
@@ -228,10 +227,10 @@ pub fn zero_range_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-const NO_COLLAPSE: &str = "no ranges that are cut out";
+const NO_COLLAPSE: &str = "no removal of ranges";
 
-/// `collapse`: "Cuts `range` out of the file: what follows moves down and the size shrinks by its length."
-pub fn what_follows_a_range_that_is_cut_out_moves_down(fs: &dyn FileSystem) -> Outcome {
+/// `collapse`: removes the range; later data moves down, and the size shrinks by the length of the range.
+pub fn the_data_after_a_removed_range_moves_down(fs: &dyn FileSystem) -> Outcome {
     let (ino, part) = (filled(fs, 6), part(fs));
     truncate(fs, ino, 6 * part - 7).expect("a size");
     let before = free(fs);
@@ -245,10 +244,10 @@ pub fn what_follows_a_range_that_is_cut_out_moves_down(fs: &dyn FileSystem) -> O
     Ok(())
 }
 
-/// `collapse`: "Invalid for what is no regular file, for an empty range, for parts of blocks, and if `range` reaches the end of
-/// the file".
+/// `collapse`: `Invalid` for an inode that is not a regular file, an empty range, parts of blocks, and a range that
+/// reaches the end of the file.
 pub fn collapse_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
-    refuses_what_is_no_file(fs, |ino, range| collapse(fs, ino, range));
+    refuses_everything_except_files(fs, |ino, range| collapse(fs, ino, range));
     let (ino, part) = (filled(fs, 4), part(fs));
     let lacks = supported(collapse(fs, ino, 0..part), NO_COLLAPSE);
     let ranges = [0..0, BACKWARDS, 1..part, 0..part - 1, 2 * part..4 * part, 0..9 * part];
@@ -259,10 +258,10 @@ pub fn collapse_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     lacks
 }
 
-const NO_INSERT: &str = "no holes that are put in";
+const NO_INSERT: &str = "no insertion of holes";
 
-/// `insert`: "Puts a hole of `range`'s length at its start: what was there and behind it moves up and the size grows."
-pub fn what_lies_behind_a_hole_that_is_put_in_moves_up(fs: &dyn FileSystem) -> Outcome {
+/// `insert`: inserts a hole at the start of the range; later data moves up, and the size grows.
+pub fn the_data_after_an_inserted_hole_moves_up(fs: &dyn FileSystem) -> Outcome {
     let (ino, part) = (filled(fs, 3), part(fs));
     truncate(fs, ino, 3 * part - 7).expect("a size");
     let blocks = attr(fs, ino).blocks;
@@ -278,10 +277,10 @@ pub fn what_lies_behind_a_hole_that_is_put_in_moves_up(fs: &dyn FileSystem) -> O
     Ok(())
 }
 
-/// `insert`: "Invalid for what is no regular file, for an empty range, for parts of blocks, and if `range` starts at or past the
-/// end of the file; NotSupported; FileTooBig".
+/// `insert`: `Invalid` for an inode that is not a regular file, an empty range, parts of blocks, and a range that
+/// starts at or after the end of the file; `NotSupported`; `FileTooBig`.
 pub fn insert_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
-    refuses_what_is_no_file(fs, |ino, range| insert(fs, ino, range));
+    refuses_everything_except_files(fs, |ino, range| insert(fs, ino, range));
     let (ino, part) = (filled(fs, 2), part(fs));
     let lacks = supported(insert(fs, ino, 0..part), NO_INSERT);
     let end = attr(fs, ino).size;

@@ -1,4 +1,4 @@
-//! Attributes and their times.
+//! Attributes and times.
 
 use obento_base::{Error, FileFlags, FileKind, Mode, Timestamp};
 use obento_driver::{FileSystem, Keeps, NewNode, SetAttr, TimeChange};
@@ -18,8 +18,9 @@ const LEAVE: SetAttr = SetAttr {
     project: None,
 };
 
-/// `set_attr`: "Changes attributes, all or none. Answers what they are now." "`None` leaves one as it is."
-pub fn set_attr_changes_what_it_names_and_leaves_the_rest(fs: &dyn FileSystem) -> Outcome {
+/// `set_attr` changes all given attributes or none, and returns the new attributes. `None` leaves an attribute
+/// unchanged.
+pub fn set_attr_changes_the_named_attributes_and_leaves_the_rest(fs: &dyn FileSystem) -> Outcome {
     let kinds = [("f", FileKind::Regular), ("d", FileKind::Directory), ("p", FileKind::Fifo)];
     for (text, kind) in kinds.into_iter().filter(|(_, kind)| has(fs, *kind)) {
         if !keeps(fs, Keeps::MODES | Keeps::OWNERS) {
@@ -52,8 +53,8 @@ pub fn set_attr_changes_what_it_names_and_leaves_the_rest(fs: &dyn FileSystem) -
     Ok(())
 }
 
-/// "Of `dir`'s flags a file and a directory get `NO_DUMP` and `NO_ATIME`, where the format has them".
-pub fn what_is_made_in_a_directory_gets_the_flags_that_it_hands_on(fs: &dyn FileSystem) -> Outcome {
+/// A new file or directory inherits `NO_DUMP` and `NO_ATIME` from its directory, if the format stores them.
+pub fn new_files_inherit_the_flags_of_their_directory(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let parent = dir(fs, fs.root(), "d");
     let handed_on = FileFlags::NO_DUMP | FileFlags::NO_ATIME;
@@ -71,8 +72,8 @@ pub fn what_is_made_in_a_directory_gets_the_flags_that_it_hands_on(fs: &dyn File
     Ok(())
 }
 
-/// "This moment, cut to the format's granularity."
-pub fn times_are_kept_to_the_granularity(fs: &dyn FileSystem) -> Outcome {
+/// Times are truncated to the format's granularity.
+pub fn times_are_stored_with_the_granularity(fs: &dyn FileSystem) -> Outcome {
     let ino = file(fs, fs.root(), "f");
     let grain = i128::from(fs.limits().time_granularity.max(1));
     let at = |secs: i64, nanos: u32| {
@@ -90,8 +91,8 @@ pub fn times_are_kept_to_the_granularity(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "Last change; for tools that restore a tree".
-pub fn the_time_of_the_last_change_is_set_where_it_is_told(fs: &dyn FileSystem) -> Outcome {
+/// `ctime` can be set, for tools that restore a tree.
+pub fn the_time_of_the_last_change_can_be_set_if_it_is_reported(fs: &dyn FileSystem) -> Outcome {
     needs(fs, CTIME)?;
     let (ino, ctime) = (file(fs, fs.root(), "f"), Timestamp::new(1_700_000_000, 0));
     let stamped = SetAttr { ctime: Some(TimeChange::At(ctime)), ..LEAVE };
@@ -99,17 +100,19 @@ pub fn the_time_of_the_last_change_is_set_where_it_is_told(fs: &dyn FileSystem) 
     Ok(())
 }
 
-/// `btime`: "Creation. Left as it is where the format has no such time, or none that can be set."
-pub fn the_time_of_birth_is_told_from_the_begin_and_set_where_it_is_told(fs: &dyn FileSystem) -> Outcome {
+/// `btime` can be set, if the format stores it and allows changing it.
+pub fn the_time_of_birth_is_reported_from_the_start_and_can_be_set_if_it_is_reported(
+    fs: &dyn FileSystem,
+) -> Outcome {
     let ino = file(fs, fs.root(), "f");
     let made = attr(fs, ino);
-    let Some(born) = made.btime else { return Err(Lacks("no times of birth")) };
+    let Some(born) = made.btime else { return Err(Lacks("no birth times")) };
     let before = Timestamp::new(1_400_000_000, 0);
     let set = |change: SetAttr| writable(fs).set_attr(ino, &change).expect("a time of this century");
     let after = set(SetAttr { btime: Some(TimeChange::At(before)), ..LEAVE });
     assert_eq!(after.mtime, made.mtime);
     if after.btime == Some(born) {
-        return Err(Lacks("no times of birth that are set"));
+        return Err(Lacks("no birth times that can be set"));
     }
     write(fs, ino, 0, &vec![1; super::block(fs) as usize]).expect("space");
     set(SetAttr { mtime: Some(TimeChange::At(Timestamp::new(1_700_000_000, 0))), ..LEAVE });
@@ -117,8 +120,8 @@ pub fn the_time_of_birth_is_told_from_the_begin_and_set_where_it_is_told(fs: &dy
     Ok(())
 }
 
-/// `project`: "Any but 0 is NotSupported where there are none."
-pub fn a_project_is_kept_or_not_supported(fs: &dyn FileSystem) -> Outcome {
+/// `project`: any value except 0 is `NotSupported` if the format stores no projects.
+pub fn a_project_is_stored_or_not_supported(fs: &dyn FileSystem) -> Outcome {
     let ino = file(fs, fs.root(), "f");
     let set = |project| {
         let change = SetAttr { mode: Some(Mode::new(0o444)), project: Some(project), ..LEAVE };
@@ -133,8 +136,8 @@ pub fn a_project_is_kept_or_not_supported(fs: &dyn FileSystem) -> Outcome {
     lacks.map_err(|_| Lacks("no projects"))
 }
 
-/// "The driver stamps `mtime` and `ctime`".
-pub fn changes_of_data_and_of_attributes_are_stamped_apart(fs: &dyn FileSystem) -> Outcome {
+/// Changes of data set `mtime` and `ctime`; changes of attributes set only `ctime`.
+pub fn data_and_attribute_changes_set_different_times(fs: &dyn FileSystem) -> Outcome {
     needs(fs, CTIME)?;
     needs(fs, HARD_LINKS)?;
     let old = Some(TimeChange::At(Timestamp::new(1, 0)));
@@ -170,7 +173,7 @@ pub fn changes_of_data_and_of_attributes_are_stamped_apart(fs: &dyn FileSystem) 
     Ok(())
 }
 
-/// "Grows with every change, if the format counts; otherwise derived from `ctime`", and so moves with the times.
+/// The change counter grows with every change if the format has one; otherwise it follows `ctime`.
 pub fn the_change_counter_grows_with_every_change_or_with_the_times(fs: &dyn FileSystem) -> Outcome {
     let ino = file(fs, fs.root(), "f");
     let set = |change: SetAttr| writable(fs).set_attr(ino, &change).expect("it fits the format");
@@ -194,7 +197,7 @@ pub fn the_change_counter_grows_with_every_change_or_with_the_times(fs: &dyn Fil
     if !counted {
         let later = set(times(1_600_100_000));
         if later.ctime.secs() != 1_600_100_000 {
-            return Err(Lacks("no counter of changes, nor a time of change that is set"));
+            return Err(Lacks("no change counter, and no change time that can be set"));
         }
         assert!(later.change > first.change, "it stands still");
         assert_eq!(set(times(1_600_100_000)).change, later.change);
@@ -202,9 +205,8 @@ pub fn the_change_counter_grows_with_every_change_or_with_the_times(fs: &dyn Fil
     Ok(())
 }
 
-/// `set_attr`: "Changes attributes, all or none." `TimeChange::At`: "One before the first that the format holds, or after the last,
-/// is OutOfRange, or becomes the nearest".
-pub fn a_time_that_the_format_cannot_hold_is_out_of_range_or_the_nearest(fs: &dyn FileSystem) -> Outcome {
+/// A time outside the range of the format is `OutOfRange`, or becomes the nearest time in the range.
+pub fn a_time_that_the_format_cannot_store_is_out_of_range_or_the_nearest(fs: &dyn FileSystem) -> Outcome {
     let ino = file(fs, fs.root(), "f");
     let mut lacking = 0;
     for far in [[-(1 << 60), -(1 << 40)], [1 << 60, 1 << 40]] {
@@ -221,16 +223,16 @@ pub fn a_time_that_the_format_cannot_hold_is_out_of_range_or_the_nearest(fs: &dy
             }
             set.ok().filter(|_| !kept).map(|after| after.mtime)
         });
-        // The nearest to both is the first or the last of all.
+        // The nearest time to both is the first or the last one of the format.
         if let [Some(further), Some(less_far)] = found {
             assert_eq!(further, less_far);
         }
     }
-    if lacking == 0 { Err(Lacks("no time that it cannot hold")) } else { Ok(()) }
+    if lacking == 0 { Err(Lacks("no time out of range")) } else { Ok(()) }
 }
 
-/// `create`: "OutOfRange for an owner that the format cannot hold".
-pub fn an_owner_that_the_format_cannot_hold_is_out_of_range_at_create(fs: &dyn FileSystem) -> Outcome {
+/// `create`: `OutOfRange` for an owner that the format cannot store.
+pub fn an_owner_that_the_format_cannot_store_is_out_of_range_at_create(fs: &dyn FileSystem) -> Outcome {
     needs(fs, OWNERS)?;
     let limits = fs.limits();
     let node = new_node(fs, FileKind::Regular);
@@ -239,14 +241,14 @@ pub fn an_owner_that_the_format_cannot_hold_is_out_of_range_at_create(fs: &dyn F
         limits.gid_max.checked_add(1).map(|gid| NewNode { gid, ..node }),
     ];
     if large.iter().all(Option::is_none) {
-        return Err(Lacks("no owner that it cannot hold"));
+        return Err(Lacks("no owner out of range"));
     }
     let before = fs.statfs().expect("use").free_inodes;
     for node in large.into_iter().flatten() {
         let made = writable(fs).create(fs.root(), name("f"), &node).map(drop);
         assert_eq!(made, Err(Error::OutOfRange));
         assert_eq!(lookup(fs, fs.root(), "f"), Err(Error::NotFound));
-        // A name that is there is told first.
+        // An existing name is reported first.
         let there = file(fs, fs.root(), "g");
         assert_eq!(writable(fs).create(fs.root(), name("g"), &node).map(drop), Err(Error::Exists));
         writable(fs).unlink(fs.root(), name("g")).expect("a name");

@@ -1,4 +1,4 @@
-//! Many files in one call, where the driver offers it.
+//! Creation of many files in one call, if the driver supports it.
 
 use obento_base::{Error, FileKind, Mode, Timestamp};
 use obento_driver::{FileSystem, Keeps, NEW_FILE_MAX, NewFile};
@@ -11,10 +11,10 @@ fn new_file<'a>(fs: &dyn FileSystem, called: &'a str, bytes: &'a [u8]) -> NewFil
     NewFile { name: name(called), node, bytes, atime: None, mtime: None }
 }
 
-/// "Makes `files` in `dir`, as `create`, `write` and `set_attr` would".
-pub fn files_made_at_once_are_what_was_asked_for(fs: &dyn FileSystem) -> Outcome {
+/// The files are the same as after `create`, `write` and `set_attr`.
+pub fn files_created_together_have_the_requested_properties(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
-    let bulk = fs.bulk().ok_or(Lacks("no many files at once"))?;
+    let bulk = fs.bulk().ok_or(Lacks("no bulk operations"))?;
     let dir = dir(fs, fs.root(), "dir");
     let bytes: Vec<u8> = (0..300_000_u32).map(|at| at.to_le_bytes()[0]).collect();
     let names: Vec<_> = (0..600).map(|number| format!("file-{number:03}")).collect();
@@ -28,7 +28,7 @@ pub fn files_made_at_once_are_what_was_asked_for(fs: &dyn FileSystem) -> Outcome
                 gid: number % 5,
                 ..new_node(fs, FileKind::Regular)
             };
-            // From none to several blocks, and one that is long.
+            // Lengths from zero to several blocks, and a long one.
             let len = if number == 300 { 300_000 } else { (number as usize - 1) * 31 };
             NewFile { node, atime: Some(atime), mtime: Some(mtime), ..new_file(fs, called, &bytes[..len]) }
         })
@@ -60,10 +60,10 @@ pub fn files_made_at_once_are_what_was_asked_for(fs: &dyn FileSystem) -> Outcome
     Ok(())
 }
 
-/// "One that cannot be made wholly is not there, and the others are."
-pub fn a_file_that_cannot_be_made_keeps_no_other_from_it(fs: &dyn FileSystem) -> Outcome {
+/// A file that cannot be created completely does not exist, and the other files do.
+pub fn a_file_that_cannot_be_created_does_not_prevent_others(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
-    let bulk = fs.bulk().ok_or(Lacks("no many files at once"))?;
+    let bulk = fs.bulk().ok_or(Lacks("no bulk operations"))?;
     let (there, gone) = (file(fs, fs.root(), "there"), dir(fs, fs.root(), "gone"));
     let long = vec![1; NEW_FILE_MAX + 1];
     let files = [
@@ -88,10 +88,10 @@ pub fn a_file_that_cannot_be_made_keeps_no_other_from_it(fs: &dyn FileSystem) ->
     Ok(())
 }
 
-/// The same where space runs out: what was said to be there is there wholly, and what was not is not.
-pub fn files_without_room_are_not_there(fs: &dyn FileSystem) -> Outcome {
+/// On a full volume, each file exists completely if it was reported as created, and not at all otherwise.
+pub fn files_without_space_are_absent(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
-    let bulk = fs.bulk().ok_or(Lacks("no many files at once"))?;
+    let bulk = fs.bulk().ok_or(Lacks("no bulk operations"))?;
     let bytes = vec![7; NEW_FILE_MAX];
     let names: Vec<_> = (0..16).map(|number| format!("{number}")).collect();
     let files: Vec<_> = names.iter().map(|called| new_file(fs, called, &bytes)).collect();

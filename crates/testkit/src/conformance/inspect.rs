@@ -1,16 +1,16 @@
-//! The structures on disk, as far as a driver shows them. Cases that leave a volume as it is.
+//! The structures that a driver shows. These cases do not change the volume.
 
 use obento_base::{Error, FileKind, Ino, Result};
-use obento_driver::{Extent, FileSystem, Inspect, LayoutLock, Record, Span, Spot, Target};
+use obento_driver::{ByteUse, Extent, FileSystem, Inspect, LayoutLock, Record, Span, Target};
 
 use super::reading::{files, inodes, some};
 use crate::outcome::{Lacks, Outcome};
 
-/// How many inodes and places of a large volume are looked at.
+/// The number of inodes and positions that a test examines on a large volume.
 const MAX: usize = 200;
 
 fn view(fs: &dyn FileSystem) -> std::result::Result<&dyn Inspect, Lacks> {
-    fs.inspect().ok_or(Lacks("no view of its structures"))
+    fs.inspect().ok_or(Lacks("no inspection of structures"))
 }
 
 fn records(inspect: &dyn Inspect, target: Target) -> Result<Vec<Record>> {
@@ -19,8 +19,8 @@ fn records(inspect: &dyn Inspect, target: Target) -> Result<Vec<Record>> {
     shown.map(|()| records)
 }
 
-/// "0 for a whole structure, more for its parts"; "Its fields in the order of their offsets."
-pub fn structures_are_told_with_their_parts_and_places(fs: &dyn FileSystem) -> Outcome {
+/// A structure has level 0 and its parts higher levels; fields are in the order of their offsets.
+pub fn structures_are_shown_with_their_parts_and_locations(fs: &dyn FileSystem) -> Outcome {
     let inspect = view(fs)?;
     let len = fs.device().expect("structures are on a device").len();
     let inodes = inodes(fs).into_iter().take(MAX);
@@ -30,7 +30,7 @@ pub fn structures_are_told_with_their_parts_and_places(fs: &dyn FileSystem) -> O
     for target in targets.chain(dirs.map(|(ino, _)| Target::Directory(ino))) {
         let shown = match records(inspect, target) {
             Err(Error::NotSupported) if matches!(target, Target::Group(_) | Target::Journal) => continue,
-            // A directory that nobody wrote to may have nothing on disk yet, and an encrypted one says nothing.
+            // A new directory may have nothing on disk yet, and an encrypted one is not shown.
             Err(Error::Unsupported(_)) => continue,
             shown => shown.expect("a sound structure"),
         };
@@ -46,9 +46,9 @@ pub fn structures_are_told_with_their_parts_and_places(fs: &dyn FileSystem) -> O
     Ok(())
 }
 
-/// `inspect`: "NotFound for a number that the volume does not have; Invalid for an inode that is no directory;
-/// NotSupported for a structure that the format lacks."
-pub fn what_is_not_there_is_not_shown(fs: &dyn FileSystem) -> Outcome {
+/// `inspect`: `NotFound` for a number that does not exist; `Invalid` for an inode that is not a directory;
+/// `NotSupported` for a structure that the format does not have.
+pub fn missing_structures_are_not_shown(fs: &dyn FileSystem) -> Outcome {
     let inspect = view(fs)?;
     for target in [Target::SuperBlock(u32::MAX), Target::Inode(Ino(u64::MAX)), Target::Block(u64::MAX)] {
         assert_eq!(records(inspect, target).err(), Some(Error::NotFound), "{target:?}");
@@ -62,15 +62,15 @@ pub fn what_is_not_there_is_not_shown(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// `locate`: "What lies at byte `offset` of the device. Errors: NotFound past the end of the volume".
-pub fn every_byte_has_a_place_and_what_shows_it_is_shown(fs: &dyn FileSystem) -> Outcome {
+/// `locate` returns the structure at a byte of the device, or `NotFound` past the end of the volume.
+pub fn every_byte_has_a_location_and_a_command_that_shows_it(fs: &dyn FileSystem) -> Outcome {
     let inspect = view(fs)?;
     if inspect.locate(0) == Err(Error::NotSupported) {
-        return Err(Lacks("no telling what lies at a byte"));
+        return Err(Lacks("no inspection by byte"));
     }
     assert_eq!(inspect.locate(u64::MAX), Err(Error::NotFound));
     let len = fs.device().expect("structures are on a device").len();
-    // The beginning, where the structures of most formats are, and the rest more roughly.
+    // The start, where most formats have their structures, and samples of the rest.
     let places = (0..64).map(|n| n * 512).chain((0..MAX as u64).map(|n| len / MAX as u64 * n));
     for place in places.filter(|&place| place < len) {
         let spot = match inspect.locate(place) {
@@ -78,7 +78,7 @@ pub fn every_byte_has_a_place_and_what_shows_it_is_shown(fs: &dyn FileSystem) ->
             Err(Error::NotFound) => continue,
             spot => spot.expect("no damage"),
         };
-        if let Spot::Structure { name, target } = spot {
+        if let ByteUse::Structure { name, target } = spot {
             assert!(!name.is_empty(), "at {place}");
             let shown = target.map_or(Ok(Vec::new()), |target| records(inspect, target));
             assert!(shown.is_ok(), "at {place}, {name}: {shown:?}");
@@ -87,8 +87,8 @@ pub fn every_byte_has_a_place_and_what_shows_it_is_shown(fs: &dyn FileSystem) ->
     Ok(())
 }
 
-/// `Spot::OfFiles`: "A part of a file".
-pub fn the_bytes_of_a_file_are_located_as_such(fs: &dyn FileSystem) -> Outcome {
+/// `ByteUse::OfFiles`: the byte is a part of a file.
+pub fn the_bytes_of_a_file_are_located_in_the_file(fs: &dyn FileSystem) -> Outcome {
     let (inspect, lock) = (view(fs)?, LayoutLock::new());
     let mapped = |(ino, size): (Ino, u64)| match fs.map(&lock.shared(), ino, 0..size.max(1)) {
         Ok(Extent { span: Span::Mapped(at), len }) => Some((ino, at, len)),
@@ -97,12 +97,12 @@ pub fn the_bytes_of_a_file_are_located_as_such(fs: &dyn FileSystem) -> Outcome {
             None
         }
     };
-    let found = some(files(fs)?.into_iter().filter_map(mapped).take(MAX), "no data that is mapped")?;
+    let found = some(files(fs)?.into_iter().filter_map(mapped).take(MAX), "no mapped data")?;
     for (ino, at, len) in found {
         for place in [at, at + len / 2, at + len - 1] {
             match inspect.locate(place) {
-                Err(Error::NotSupported) => return Err(Lacks("no telling what lies at a byte")),
-                spot => assert_eq!(spot, Ok(Spot::OfFiles), "inode {ino}, byte {place} of the device"),
+                Err(Error::NotSupported) => return Err(Lacks("no inspection by byte")),
+                spot => assert_eq!(spot, Ok(ByteUse::OfFiles), "inode {ino}, byte {place} of the device"),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What of a volume is on stable storage, how its changes end, and what the device need not keep.
+//! Stable storage, the end of changes, and discards.
 
 use obento_base::{Attr, Error, FileKind};
 use obento_driver::{FileSystem, XattrMode};
@@ -6,8 +6,8 @@ use obento_driver::{FileSystem, XattrMode};
 use super::{attr, block, file, has, lookup, make, name, names_in, new_node, read, writable, write};
 use crate::outcome::{Lacks, Outcome};
 
-/// `sync_files`: "`sync_file` for all of `inos`".
-pub fn files_are_synced_in_one_call_whatever_they_are(fs: &dyn FileSystem) -> Outcome {
+/// `sync_files` does `sync_file` for all of `inos`.
+pub fn files_of_any_type_are_synced_in_one_call(fs: &dyn FileSystem) -> Outcome {
     let root = fs.root();
     let mut inos = vec![root];
     let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Symlink, FileKind::Fifo];
@@ -15,7 +15,7 @@ pub fn files_are_synced_in_one_call_whatever_they_are(fs: &dyn FileSystem) -> Ou
         inos.push(make(fs, root, &format!("{kind:?}"), kind));
     }
     write(fs, inos[1], 0, &vec![1; block(fs) as usize]).expect("space");
-    // One that has lost its name is in use and may be waited for.
+    // An inode without a name is in use, and can be synced.
     let gone = file(fs, root, "gone");
     write(fs, gone, 0, &vec![2; block(fs) as usize]).expect("space");
     writable(fs).unlink(root, name("gone")).expect("a name");
@@ -28,19 +28,19 @@ pub fn files_are_synced_in_one_call_whatever_they_are(fs: &dyn FileSystem) -> Ou
     Ok(())
 }
 
-/// `close`: "Afterwards the volume still reads, and `writable` is `None`."
-pub fn a_volume_that_was_closed_still_reads_and_takes_no_change(fs: &dyn FileSystem) -> Outcome {
+/// After `close` the volume can be read, and `writable` is `None`.
+pub fn a_closed_volume_can_be_read_and_not_changed(fs: &dyn FileSystem) -> Outcome {
     let (root, bytes) = (fs.root(), vec![5; 3 * block(fs) as usize]);
     let ino = file(fs, root, "f");
     write(fs, ino, 0, &bytes).expect("space");
-    // Space that was taken ahead may be given back.
+    // Space that was allocated ahead may be freed.
     let known = || Attr { blocks: 0, ..attr(fs, ino) };
     let (names, before, changes) = (names_in(fs, root), known(), writable(fs));
     assert_eq!(changes.close(), Ok(()));
     assert!(fs.writable().is_none() && fs.nameless().is_none() && fs.trim().is_none());
     assert_eq!((lookup(fs, root, "f"), known(), names_in(fs, root)), (Ok(ino), before, names.clone()));
     assert!(read(fs, ino, 0, bytes.len(), 1000) == Ok(bytes.clone()));
-    // Who still holds the capability gets nowhere with it.
+    // A caller that still has the capability cannot use it.
     let made = changes.create(root, name("g"), &new_node(fs, FileKind::Regular)).map(drop);
     assert_eq!(made, Err(Error::ReadOnly));
     assert_eq!(changes.unlink(root, name("f")), Err(Error::ReadOnly));
@@ -51,11 +51,10 @@ pub fn a_volume_that_was_closed_still_reads_and_takes_no_change(fs: &dyn FileSys
     Ok(())
 }
 
-const NO_TRIM: Lacks = Lacks("no telling the device what is free");
+const NO_TRIM: Lacks = Lacks("no discarding of free space");
 
-/// `trim`: "Brings all changes to stable storage, and discards what is free on the device in runs of at least `min_len` bytes.
-/// Answers how many bytes it was."
-pub fn what_is_free_is_discarded_and_nothing_else(fs: &dyn FileSystem) -> Outcome {
+/// `trim` discards the free space on the device in runs of at least `min_len` bytes, and returns the number of bytes.
+pub fn free_space_is_discarded_and_nothing_else(fs: &dyn FileSystem) -> Outcome {
     let trim = fs.trim().ok_or(NO_TRIM)?;
     let (root, block) = (fs.root(), block(fs));
     let bytes: Vec<u8> = (0..64 * block).map(|n| (n / 11) as u8).collect();

@@ -1,4 +1,4 @@
-//! Listings of directories that change meanwhile.
+//! Listings of directories that change during the listing.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use obento_driver::{Cookie, FileSystem};
 use super::{attr, dir, file, list, list_from, name, names_in, needs, new_node, writable};
 use crate::outcome::{DIRECTORIES, NAMES, Outcome};
 
-/// Enough for several blocks of any format.
+/// A number of entries that takes several blocks in any format.
 const MANY: usize = 400;
 
 fn filled(fs: &dyn FileSystem) -> obento_base::Ino {
@@ -21,7 +21,7 @@ fn filled(fs: &dyn FileSystem) -> obento_base::Ino {
     sub
 }
 
-/// Another name for `ino`, or one for something new once that has many: some checks count no more.
+/// Creates another name for `ino`, or for a new file if the format's check counts no more links.
 fn name_again(fs: &dyn FileSystem, ino: obento_base::Ino, dir: obento_base::Ino, name: &Name) {
     if attr(fs, ino).nlink < fs.limits().link_max.min(200) {
         writable(fs).link(ino, dir, name).expect("space");
@@ -30,7 +30,7 @@ fn name_again(fs: &dyn FileSystem, ino: obento_base::Ino, dir: obento_base::Ino,
     }
 }
 
-/// Lists in steps of 7 entries, doing `meanwhile` between them; answers how often each name came.
+/// Lists in steps of 7 entries with calls of `meanwhile` in between. Returns how often each name was listed.
 fn list_while(
     fs: &dyn FileSystem,
     dir: obento_base::Ino,
@@ -48,8 +48,8 @@ fn list_while(
     counts
 }
 
-/// "An entry that is there throughout is handed over exactly once".
-pub fn an_entry_that_is_there_throughout_is_handed_over_exactly_once(fs: &dyn FileSystem) -> Outcome {
+/// An entry that exists during the whole listing is listed exactly once.
+pub fn an_entry_that_exists_throughout_is_listed_exactly_once(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let sub = filled(fs);
     let passing = file(fs, fs.root(), "passing");
@@ -68,8 +68,8 @@ pub fn an_entry_that_is_there_throughout_is_handed_over_exactly_once(fs: &dyn Fi
     Ok(())
 }
 
-/// "One that comes or goes meanwhile, at most once."
-pub fn an_entry_that_comes_or_goes_is_handed_over_at_most_once(fs: &dyn FileSystem) -> Outcome {
+/// An entry that is created or removed during the listing is listed at most once.
+pub fn an_entry_that_is_created_or_removed_is_listed_at_most_once(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let sub = filled(fs);
     let counts = list_while(fs, sub, |step| {
@@ -80,8 +80,8 @@ pub fn an_entry_that_comes_or_goes_is_handed_over_at_most_once(fs: &dyn FileSyst
     Ok(())
 }
 
-/// "Still right after other entries came and went".
-pub fn a_cookie_is_right_after_its_entry_and_those_around_it_are_gone(fs: &dyn FileSystem) -> Outcome {
+/// A cookie stays valid after other entries were created and removed.
+pub fn a_cookie_is_valid_after_its_entry_and_its_neighbours_are_removed(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let sub = filled(fs);
     let listed = list(fs, sub);
@@ -95,8 +95,8 @@ pub fn a_cookie_is_right_after_its_entry_and_those_around_it_are_gone(fs: &dyn F
     Ok(())
 }
 
-/// "Names are bytes": all but `/` and NUL, up to `name_max` of them.
-pub fn names_of_any_bytes_are_kept_as_they_are(fs: &dyn FileSystem) -> Outcome {
+/// A name may contain all bytes except `/` and NUL, up to `name_max` bytes.
+pub fn names_with_arbitrary_bytes_are_preserved(fs: &dyn FileSystem) -> Outcome {
     needs(fs, NAMES)?;
     needs(fs, DIRECTORIES)?;
     let max = fs.limits().name_max as usize;

@@ -1,9 +1,10 @@
-//! The contract's documentation as test cases: one function a sentence, for any driver.
+//! The contract of drivers as test cases: one function for each rule, for any driver.
 //!
-//! [`reading_conformance!`](crate::reading_conformance) makes tests of all cases that ask a volume and leave it as it
-//! is; whatever tree it holds, the more kinds of files the better.
-//! [`writing_conformance!`](crate::writing_conformance) makes tests of those that change one; each gets an empty volume
-//! of its own. A case about a capability that the volume lacks is refused by the name of that: it says so, and is counted.
+//! [`reading_conformance!`](crate::reading_conformance) creates tests of all cases that only read a volume. The volume
+//! may contain any tree; one with many kinds of files tests more.
+//! [`writing_conformance!`](crate::writing_conformance) creates tests of the cases that change a volume. Each case gets
+//! an empty volume of its own. A case that requires a capability that the volume lacks is refused with the name of the
+//! capability, and counted.
 
 pub mod allocation;
 pub mod attributes;
@@ -28,23 +29,23 @@ use obento_driver::{
     Cookie, DirEntry, FileSystem, Keeps, LayoutLock, NewNode, Span, TimeChange, WritableFileSystem, Xattrs,
 };
 
-use crate::outcome::{Lacks, Means, Need, Outcome};
+use crate::outcome::{Abilities, Lacks, Need, Outcome};
 pub use cases::{Case, WritingCase, reading_cases, writing_cases};
 
 /// One entry, owned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
-    /// Its name.
+    /// The name.
     pub name: Vec<u8>,
-    /// Its inode.
+    /// The inode.
     pub ino: Ino,
-    /// Its kind, if the entry tells.
+    /// The kind, if the entry contains it.
     pub kind: Option<FileKind>,
-    /// Where to go on after it.
+    /// The position after the entry.
     pub next: Cookie,
 }
 
-/// At most `max` entries of `dir` after `from`.
+/// Returns at most `max` entries of `dir` after `from`.
 pub(crate) fn list_from(fs: &dyn FileSystem, dir: Ino, from: Cookie, max: usize) -> Vec<Listed> {
     let mut entries = Vec::new();
     let mut sink = |entry: Result<DirEntry<'_>>| {
@@ -67,14 +68,14 @@ pub(crate) fn names_in(fs: &dyn FileSystem, dir: Ino) -> Vec<Vec<u8>> {
     names
 }
 
-/// The names in `dir` but those that were there `before`: a format may start with some of its own.
+/// Returns the names in `dir` except those in `before`, because a format may create some names itself.
 pub(crate) fn names_besides(fs: &dyn FileSystem, dir: Ino, before: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut names = names_in(fs, dir);
     names.retain(|name| !before.contains(name));
     names
 }
 
-/// A name that is known to be one.
+/// Converts a valid name.
 pub fn name(text: &str) -> &Name {
     Name::new(text.as_bytes()).expect("a literal of the test")
 }
@@ -83,7 +84,7 @@ pub(crate) fn writable(fs: &dyn FileSystem) -> &dyn WritableFileSystem {
     fs.writable().expect("writing cases get a volume that can be written")
 }
 
-/// What is to be made, of an owner and a group that are as large as the format can hold, up to more than 16 bits.
+/// Returns a new inode whose owner and group are as large as the format can store, up to more than 16 bits.
 pub(crate) fn new_node(fs: &dyn FileSystem, kind: FileKind) -> NewNode<'static> {
     let limits = fs.limits();
     let target: &[u8] = if kind == FileKind::Symlink { b"target" } else { b"" };
@@ -98,17 +99,17 @@ pub(crate) fn new_node(fs: &dyn FileSystem, kind: FileKind) -> NewNode<'static> 
     }
 }
 
-/// Whether the format keeps all of `what`.
+/// Returns whether the format stores all of `what`.
 pub(crate) fn keeps(fs: &dyn FileSystem, what: Keeps) -> bool {
     fs.limits().keeps.contains(what)
 }
 
-/// Whether a file may have several names.
+/// Returns whether a file may have several names.
 pub(crate) fn has_links(fs: &dyn FileSystem) -> bool {
     fs.limits().link_max > 1
 }
 
-/// Whether there are files of this kind.
+/// Returns whether the format has files of this kind.
 pub(crate) fn has(fs: &dyn FileSystem, kind: FileKind) -> bool {
     match kind {
         FileKind::Regular => true,
@@ -118,20 +119,21 @@ pub(crate) fn has(fs: &dyn FileSystem, kind: FileKind) -> bool {
     }
 }
 
-/// Errors: what the format lacks.
+/// Fails with the missing capability.
 pub(crate) fn needs(fs: &dyn FileSystem, need: Need) -> Outcome {
     let stat = fs.statfs().expect("use");
     let free = stat.free * u64::from(stat.block_size);
     let lists = fs.xattrs().is_some();
-    need.check(&Means { limits: fs.limits(), free, lists, lasts: true, repeats: false })
+    let whiteouts = fs.whiteouts().is_some();
+    need.check(&Abilities { limits: fs.limits(), free, lists, whiteouts, lasts: true, repeats: false })
 }
 
-/// Errors: where the format has none.
+/// Returns the extended attributes. Fails if the format has none.
 pub(crate) fn xattrs(fs: &dyn FileSystem) -> std::result::Result<&dyn Xattrs, Lacks> {
     fs.xattrs().ok_or(Lacks("no extended attributes"))
 }
 
-/// The link count of a directory with so many in it.
+/// Returns the link count of a directory with this number of subdirectories.
 pub(crate) fn links(fs: &dyn FileSystem, subdirectories: u32) -> u32 {
     if keeps(fs, Keeps::SUBDIRECTORIES) { subdirectories + 2 } else { 1 }
 }
@@ -157,10 +159,10 @@ pub(crate) fn lookup(fs: &dyn FileSystem, dir: Ino, text: &str) -> Result<Ino> {
 }
 
 pub(crate) fn block(fs: &dyn FileSystem) -> u64 {
-    fs.statfs().expect("a volume tells its use").block_size.into()
+    fs.statfs().expect("the space is known").block_size.into()
 }
 
-/// Reads `len` bytes at `offset` as `vfs` would, in pieces of at most `piece`, without looking at the size.
+/// Reads `len` bytes at `offset` like `vfs`, in pieces of at most `piece`, without regard to the size.
 pub(crate) fn read(fs: &dyn FileSystem, ino: Ino, offset: u64, len: usize, piece: usize) -> Result<Vec<u8>> {
     let lock = LayoutLock::new();
     let layout = lock.shared();
@@ -191,24 +193,27 @@ pub(crate) fn read(fs: &dyn FileSystem, ino: Ino, offset: u64, len: usize, piece
     Ok(bytes)
 }
 
-/// Writes `bytes` at `offset` as `vfs` would, for cases that are not about writing: whole blocks, or over what is
-/// there.
+/// Writes `bytes` at `offset` like `vfs`, for cases about other calls: whole blocks, or over existing data.
 pub(crate) fn write(fs: &dyn FileSystem, ino: Ino, offset: u64, bytes: &[u8]) -> Result<()> {
     let lock = LayoutLock::new();
     let layout = lock.shared();
     let mut done = 0;
     while done < bytes.len() {
         let (at, end) = (offset + done as u64, offset + bytes.len() as u64);
-        let extent = writable(fs).map_for_write(&layout, ino, at..end)?;
+        let ticket = writable(fs).begin_write(&layout, ino, at..end)?;
+        let extent = ticket.extent();
         let part = &bytes[done..done + extent.len as usize];
         done += match extent.span {
-            Span::Driver => writable(fs).write(&layout, ino, at, part)?,
+            Span::Driver => {
+                drop(ticket);
+                writable(fs).write(&layout, ino, at, part)?
+            }
             Span::Mapped(to) => {
                 fs.device().expect("what is mapped is on the device").write_at(to, part)?;
-                writable(fs).end_write(&layout, ino, at..at + part.len() as u64, TimeChange::Now)?;
+                writable(fs).end_write(ticket, TimeChange::Now)?;
                 part.len()
             }
-            span => panic!("map_for_write answered {span:?}"),
+            span => panic!("begin_write returned {span:?}"),
         };
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Files without a name, where the format has them.
+//! Files without a name, if the format supports them.
 
 use obento_base::{Error, FileKind};
 use obento_driver::{FileSystem, Nameless};
@@ -6,7 +6,7 @@ use obento_driver::{FileSystem, Nameless};
 use super::{attr, dir, file, lookup, name, names_in, new_node, read, writable, write};
 use crate::outcome::{Lacks, Outcome};
 
-/// A file without a name in the root, with its number. Errors: where the format has none.
+/// Creates a file without a name in the root. Fails if the format has none.
 fn nameless(fs: &dyn FileSystem) -> Result<(&dyn Nameless, obento_base::Ino), Lacks> {
     let nameless = fs.nameless().ok_or(Lacks("no files without a name"))?;
     let made = nameless.create_nameless(fs.root(), &new_node(fs, FileKind::Regular)).expect("there is room");
@@ -15,8 +15,8 @@ fn nameless(fs: &dyn FileSystem) -> Result<(&dyn Nameless, obento_base::Ino), La
     Ok((nameless, made.ino))
 }
 
-/// "Makes a regular file with link count 0"; "with which it is free".
-pub fn a_file_without_a_name_reads_and_writes_until_its_forget(fs: &dyn FileSystem) -> Outcome {
+/// Creates a regular file with link count 0, which `forget` frees.
+pub fn a_file_without_a_name_stays_usable_until_forget(fs: &dyn FileSystem) -> Outcome {
     let (names, before) = (names_in(fs, fs.root()), fs.statfs().expect("counts"));
     let (_, ino) = nameless(fs)?;
     write(fs, ino, 0, &[7; 9000]).expect("there is room");
@@ -30,8 +30,8 @@ pub fn a_file_without_a_name_reads_and_writes_until_its_forget(fs: &dyn FileSyst
     Ok(())
 }
 
-/// `name`: "Gives `ino`, whose link count is 0, a name."
-pub fn a_file_that_gets_a_name_stays(fs: &dyn FileSystem) -> Outcome {
+/// `name` gives a name to an inode with link count 0.
+pub fn a_nameless_file_that_gets_a_name_is_kept(fs: &dyn FileSystem) -> Outcome {
     let (nameless, ino) = nameless(fs)?;
     write(fs, ino, 0, b"whole").expect("there is room");
     let named = nameless.name(ino, fs.root(), name("whole")).expect("the name is free");
@@ -48,7 +48,7 @@ pub fn a_file_that_gets_a_name_stays(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// The errors of `create_nameless` and of `name`, in their order.
+/// The errors of `create_nameless` and `name`, in order.
 pub fn nameless_calls_test_their_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     let (nameless, ino) = nameless(fs)?;
     let (there, gone) = (file(fs, fs.root(), "there"), dir(fs, fs.root(), "gone"));

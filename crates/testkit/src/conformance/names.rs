@@ -1,4 +1,4 @@
-//! Making, linking and removing.
+//! Creating, linking and removing.
 
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode};
 use obento_driver::{FileSystem, Keeps, NewNode, Usage, Victim};
@@ -19,8 +19,8 @@ const KINDS: [FileKind; 7] = [
     FileKind::Socket,
 ];
 
-/// `create`: "Makes an inode and names it in `dir`."
-pub fn a_new_inode_is_what_was_asked_for_and_named(fs: &dyn FileSystem) -> Outcome {
+/// `create` creates an inode with a name in `dir`.
+pub fn a_new_inode_has_the_requested_properties_and_name(fs: &dyn FileSystem) -> Outcome {
     let root = fs.root();
     for (index, kind) in KINDS.into_iter().enumerate() {
         let text = format!("n{index}");
@@ -47,7 +47,7 @@ pub fn a_new_inode_is_what_was_asked_for_and_named(fs: &dyn FileSystem) -> Outco
     Ok(())
 }
 
-/// "A directory starts with link count 2 and counts in `dir`'s."
+/// A directory starts with link count 2, and is counted in the link count of `dir`.
 pub fn a_directory_starts_with_two_links_and_counts_in_its_parents(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let before = attr(fs, fs.root()).nlink;
@@ -61,7 +61,7 @@ pub fn a_directory_starts_with_two_links_and_counts_in_its_parents(fs: &dyn File
     Ok(())
 }
 
-/// `create`: "Invalid for an empty target; NameTooLong for a target over `symlink_max`".
+/// `create`: `Invalid` for an empty target; `NameTooLong` for a target longer than `symlink_max`.
 pub fn a_symbolic_link_has_its_target_and_an_empty_one_is_invalid(fs: &dyn FileSystem) -> Outcome {
     let max = fs.limits().symlink_max as usize;
     let link = |text: &str, target: &[u8]| {
@@ -83,7 +83,7 @@ pub fn a_symbolic_link_has_its_target_and_an_empty_one_is_invalid(fs: &dyn FileS
     Ok(())
 }
 
-/// `create`: "Errors, the first that holds: NotDirectory; NotFound if `dir` was removed; Exists; ..."
+/// `create`: the errors, in order, are `NotDirectory`; `NotFound` if `dir` was removed; `Exists`; and so on.
 pub fn create_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let root = fs.root();
@@ -100,15 +100,15 @@ pub fn create_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// A directory that was removed and not forgotten.
+/// Returns a directory that was removed and not forgotten.
 fn removed_dir(fs: &dyn FileSystem) -> Ino {
     let removed = dir(fs, fs.root(), "gone");
     writable(fs).rmdir(fs.root(), name("gone")).expect("an empty directory");
     removed
 }
 
-/// `link`: "Gives `ino` another name."
-pub fn link_gives_another_name_and_counts_it(fs: &dyn FileSystem) -> Outcome {
+/// `link` creates another name of `ino`.
+pub fn link_adds_a_name_and_counts_it(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let sub = dir(fs, fs.root(), "d");
     let linked = |kind: FileKind| kind != FileKind::Directory && has(fs, kind) && has_links(fs);
@@ -123,8 +123,8 @@ pub fn link_gives_another_name_and_counts_it(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// `link`: "NotDirectory; NotPermitted if `ino` is a directory; NotFound if `dir` was removed or `ino` has no name
-/// left; Exists; ..."
+/// `link`: the errors, in order, are `NotDirectory`; `NotPermitted` if `ino` is a directory; `NotFound` if `dir` was
+/// removed or `ino` has no name; and so on.
 pub fn link_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let root = fs.root();
@@ -143,13 +143,13 @@ pub fn link_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "The most names a file may have." `link`: "TooManyLinks".
-pub fn a_file_has_at_most_as_many_names_as_the_format_holds(fs: &dyn FileSystem) -> Outcome {
+/// `link`: `TooManyLinks` beyond the greatest number of names.
+pub fn a_file_has_at_most_as_many_names_as_the_format_supports(fs: &dyn FileSystem) -> Outcome {
     let (plain, max) = (file(fs, fs.root(), "0"), fs.limits().link_max);
     if max > 100_000 {
         return Err(Lacks("no limit of names that a case reaches"));
     }
-    // No more in one directory than are searched fast where it is a mere list.
+    // The number of names in one directory is limited, because a plain list is slow to search.
     const EACH: u32 = 2000;
     let mut place = fs.root();
     for n in 1..max {
@@ -164,9 +164,9 @@ pub fn a_file_has_at_most_as_many_names_as_the_format_holds(fs: &dyn FileSystem)
     Ok(())
 }
 
-/// `remove`: "Afterwards `lookup(dir, name)` is NotFound, the link count is one less", "An inode in use still reads and
-/// writes until its `forget`".
-pub fn unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget(fs: &dyn FileSystem) -> Outcome {
+/// `remove`: the name does not exist afterwards, the link count is one less, and an inode in use can be read and
+/// written until its `forget`.
+pub fn unlink_removes_a_name_and_the_inode_stays_usable_until_forget(fs: &dyn FileSystem) -> Outcome {
     let (root, bytes) = (fs.root(), vec![7; super::block(fs) as usize]);
     let plain = file(fs, root, "f");
     write(fs, plain, 0, &bytes).expect("space");
@@ -186,7 +186,7 @@ pub fn unlink_removes_a_name_and_the_inode_reads_and_writes_until_its_forget(fs:
     Ok(())
 }
 
-/// `remove`: "NotDirectory for `dir`; NotFound; .. IsDirectory".
+/// `remove`: the errors, in order, are `NotDirectory` for `dir`; `NotFound`; `IsDirectory`.
 pub fn unlink_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let plain = file(fs, fs.root(), "f");
@@ -198,8 +198,8 @@ pub fn unlink_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// `remove`: "nothing can be created in what was a directory".
-pub fn rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then(fs: &dyn FileSystem) -> Outcome {
+/// `remove`: nothing can be created in a removed directory.
+pub fn rmdir_removes_an_empty_directory_and_prevents_new_entries(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let before = attr(fs, fs.root()).nlink;
     let removed = removed_dir(fs);
@@ -213,7 +213,7 @@ pub fn rmdir_removes_an_empty_directory_in_which_nothing_can_be_created_then(fs:
     Ok(())
 }
 
-/// `remove`: "NotDirectory for `dir`; NotFound; .. NotDirectory and NotEmpty for [`Victim::EmptyDirectory`]".
+/// `remove` of a directory: the errors, in order, are `NotDirectory` for `dir`; `NotFound`; `NotDirectory`; `NotEmpty`.
 pub fn rmdir_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let plain = file(fs, fs.root(), "f");
@@ -228,14 +228,14 @@ pub fn rmdir_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// `remove`: "one that nobody uses and that has no other name is free, as after `forget`."
-pub fn what_nobody_uses_is_free_once_its_last_name_is_gone(fs: &dyn FileSystem) -> Outcome {
+/// `remove`: an inode that is not in use and has no other name is free, as after `forget`.
+pub fn an_unused_inode_is_free_once_its_last_name_is_removed(fs: &dyn FileSystem) -> Outcome {
     let (root, before) = (fs.root(), fs.statfs().expect("use"));
     let remove = |text, victim| writable(fs).remove(root, name(text), victim, &mut |_| Ok(Usage::Unused));
     for kind in KINDS.into_iter().filter(|&kind| has(fs, kind)) {
         let ino = make(fs, root, "f", kind);
         if kind == FileKind::Regular {
-            // In pieces, of which an inode may not have room for all.
+            // The attributes are written in pieces, because an inode may not have room for all.
             for piece in (0..12).filter(|&piece| piece == 0 || keeps(fs, Keeps::HOLES)) {
                 write(fs, ino, 3 * piece * super::block(fs), &[1; 700]).expect("space");
             }
@@ -256,9 +256,9 @@ pub fn what_nobody_uses_is_free_once_its_last_name_is_gone(fs: &dyn FileSystem) 
     Ok(())
 }
 
-/// `remove`: "having asked `ask` once it is known to which inode it leads. Errors, the first that holds: .. NotFound;
-/// those of `ask`; IsDirectory".
-pub fn remove_asks_once_what_it_found_and_a_refusal_changes_nothing(fs: &dyn FileSystem) -> Outcome {
+/// `remove` calls `ask` after it has found the inode. The errors, in order, are `NotFound`; those of `ask`;
+/// `IsDirectory`.
+pub fn remove_asks_once_about_the_found_inode_and_a_refusal_changes_nothing(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let (plain, sub) = (file(fs, root, "f"), dir(fs, root, "d"));
@@ -280,8 +280,8 @@ pub fn remove_asks_once_what_it_found_and_a_refusal_changes_nothing(fs: &dyn Fil
     Ok(())
 }
 
-/// `forget`: "With a link count of 0 the driver frees it".
-pub fn forget_frees_what_has_no_name_and_nothing_else(fs: &dyn FileSystem) -> Outcome {
+/// `forget` frees an inode with link count 0.
+pub fn forget_frees_inodes_without_names_and_nothing_else(fs: &dyn FileSystem) -> Outcome {
     let before = fs.statfs().expect("use");
     let plain = file(fs, fs.root(), "f");
     write(fs, plain, 0, &vec![1; 20 * before.block_size as usize]).expect("space");
@@ -296,8 +296,8 @@ pub fn forget_frees_what_has_no_name_and_nothing_else(fs: &dyn FileSystem) -> Ou
     Ok(())
 }
 
-/// "Tells two lives of one inode number apart".
-pub fn a_number_in_its_next_life_has_another_generation(fs: &dyn FileSystem) -> Outcome {
+/// The generation differs between two uses of an inode number.
+pub fn a_reused_inode_number_has_another_generation(fs: &dyn FileSystem) -> Outcome {
     let mut lives = std::collections::HashSet::new();
     for _ in 0..50 {
         let made =

@@ -1,4 +1,4 @@
-//! Cases that ask a volume and leave it as it is.
+//! Cases that only read a volume.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -9,11 +9,11 @@ use obento_driver::{Cookie, FileSystem, LayoutLock, Span};
 use super::{Listed, attr, block, list, list_from, needs, read, xattrs};
 use crate::outcome::{Lacks, Outcome, SYMLINKS};
 
-/// How much of a large volume is looked at.
+/// The number of inodes that a test examines on a large volume.
 const MAX_INODES: usize = 3000;
 const MAX_BYTES: u64 = 256 * 1024;
 
-/// Every directory, with what it lies in and what is in it, root first, as far as `MAX_INODES` allows.
+/// Returns every directory with its parent and its entries, root first, up to `MAX_INODES`.
 fn directories(fs: &dyn FileSystem) -> Vec<(Ino, Ino, Vec<Listed>)> {
     let mut found = Vec::new();
     let mut todo = vec![(fs.root(), fs.root())];
@@ -32,7 +32,7 @@ fn directories(fs: &dyn FileSystem) -> Vec<(Ino, Ino, Vec<Listed>)> {
     found
 }
 
-/// Each inode once, as far as `MAX_INODES` allows.
+/// Returns each inode once, up to `MAX_INODES`.
 pub(super) fn inodes(fs: &dyn FileSystem) -> Vec<(Ino, FileKind)> {
     let mut seen = HashSet::new();
     let listed = directories(fs).into_iter().flat_map(|(_, _, listed)| listed);
@@ -40,13 +40,13 @@ pub(super) fn inodes(fs: &dyn FileSystem) -> Vec<(Ino, FileKind)> {
     inodes.filter(|&ino| seen.insert(ino)).take(MAX_INODES).map(|ino| (ino, attr(fs, ino).kind)).collect()
 }
 
-/// What there is of something. Errors: that there is none, so that a case about it shows nothing.
+/// Returns what was found, or a refusal if nothing was found, because the case would test nothing.
 pub(super) fn some<T>(found: impl IntoIterator<Item = T>, lacks: &'static str) -> Result<Vec<T>, Lacks> {
     let found: Vec<T> = found.into_iter().collect();
     if found.is_empty() { Err(Lacks(lacks)) } else { Ok(found) }
 }
 
-/// The regular files that can be read at all, with their sizes: an encrypted one costs itself alone.
+/// Returns the regular files that can be read, with their sizes. An encrypted file is left out.
 pub(super) fn files(fs: &dyn FileSystem) -> Result<Vec<(Ino, u64)>, Lacks> {
     let lock = LayoutLock::new();
     let regular = inodes(fs).into_iter().filter(|(_, kind)| *kind == FileKind::Regular);
@@ -56,7 +56,7 @@ pub(super) fn files(fs: &dyn FileSystem) -> Result<Vec<(Ino, u64)>, Lacks> {
     some(readable, "no file in the tree")
 }
 
-/// The directories, if any has something in it.
+/// Returns the directories, if one of them is not empty.
 fn listings(fs: &dyn FileSystem) -> Result<Vec<(Ino, Ino, Vec<Listed>)>, Lacks> {
     let found = directories(fs);
     let is_empty = found.iter().all(|(_, _, listed)| listed.is_empty());
@@ -67,8 +67,8 @@ fn as_name(entry: &Listed) -> &Name {
     Name::new(&entry.name).expect("a listing hands over names")
 }
 
-/// "The inode that `name` names in `dir`."
-pub fn every_name_that_is_listed_is_looked_up_to_the_same_inode(fs: &dyn FileSystem) -> Outcome {
+/// `lookup` returns the inode that `name` refers to in `dir`.
+pub fn a_lookup_of_a_listed_name_returns_the_same_inode(fs: &dyn FileSystem) -> Outcome {
     for (dir, _, listed) in listings(fs)? {
         for entry in listed.iter().take(MAX_INODES) {
             assert_eq!(fs.lookup(dir, as_name(entry)), Ok(entry.ino), "{:?}", as_name(entry));
@@ -77,8 +77,8 @@ pub fn every_name_that_is_listed_is_looked_up_to_the_same_inode(fs: &dyn FileSys
     Ok(())
 }
 
-/// "Its kind, if the format keeps it in the entry and the value is a kind."
-pub fn an_entry_tells_the_kind_that_its_inode_has_or_none(fs: &dyn FileSystem) -> Outcome {
+/// An entry has the kind of its inode, or none.
+pub fn an_entry_has_the_kind_of_its_inode_or_no_kind(fs: &dyn FileSystem) -> Outcome {
     for (_, _, listed) in listings(fs)? {
         for entry in listed.iter().take(MAX_INODES) {
             assert!(entry.kind.is_none_or(|kind| kind == attr(fs, entry.ino).kind), "{entry:?}");
@@ -87,7 +87,7 @@ pub fn an_entry_tells_the_kind_that_its_inode_has_or_none(fs: &dyn FileSystem) -
     Ok(())
 }
 
-/// "An entry that is there throughout is handed over exactly once."
+/// An entry that exists during the whole listing is listed exactly once.
 pub fn a_name_is_listed_once(fs: &dyn FileSystem) -> Outcome {
     for (dir, _, listed) in listings(fs)? {
         let names: HashSet<_> = listed.iter().map(|entry| &entry.name).collect();
@@ -96,7 +96,7 @@ pub fn a_name_is_listed_once(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "Never 0 but for the start, below 2^63."
+/// A cookie is not 0 except at the start, and below 2^63.
 pub fn a_cookie_is_never_0_and_stays_below_2_to_the_63(fs: &dyn FileSystem) -> Outcome {
     for (_, _, listed) in listings(fs)? {
         assert!(listed.iter().all(|entry| (1..1 << 63).contains(&entry.next.0)));
@@ -104,11 +104,11 @@ pub fn a_cookie_is_never_0_and_stays_below_2_to_the_63(fs: &dyn FileSystem) -> O
     Ok(())
 }
 
-/// "A place in a directory from which a listing can go on."
-pub fn a_listing_goes_on_after_any_entry_with_what_followed_it(fs: &dyn FileSystem) -> Outcome {
+/// A cookie is a position from which the listing can continue.
+pub fn a_listing_continues_after_any_entry_with_the_next_one(fs: &dyn FileSystem) -> Outcome {
     for (dir, _, listed) in listings(fs)? {
         for step in 0..listed.len().min(40) {
-            // All of a small directory, some of a large one, its last entry always.
+            // All entries of a small directory, some of a large one, and always the last entry.
             let index = listed.len() - 1 - step * (listed.len() / 40).max(1);
             let rest = list_from(fs, dir, listed[index].next, 100);
             let expected: Vec<_> = listed[index + 1..].iter().take(100).cloned().collect();
@@ -118,7 +118,7 @@ pub fn a_listing_goes_on_after_any_entry_with_what_followed_it(fs: &dyn FileSyst
     Ok(())
 }
 
-/// "The order is the format's own and the same each time while nothing changes."
+/// The order is the same each time while nothing changes.
 pub fn a_listing_is_in_the_same_order_each_time_while_nothing_changes(fs: &dyn FileSystem) -> Outcome {
     for (dir, _, listed) in listings(fs)? {
         assert_eq!(list(fs, dir), listed);
@@ -126,8 +126,8 @@ pub fn a_listing_is_in_the_same_order_each_time_while_nothing_changes(fs: &dyn F
     Ok(())
 }
 
-/// "Until it breaks or there are no more."
-pub fn a_sink_that_breaks_gets_no_more(fs: &dyn FileSystem) -> Outcome {
+/// A listing ends when the sink breaks or no entries are left.
+pub fn a_sink_that_breaks_gets_no_more_entries(fs: &dyn FileSystem) -> Outcome {
     for (dir, _, listed) in listings(fs)? {
         for max in [1, 2, 3].into_iter().filter(|&max| max <= listed.len()) {
             assert_eq!(list_from(fs, dir, Cookie::START, max), listed[..max]);
@@ -136,7 +136,7 @@ pub fn a_sink_that_breaks_gets_no_more(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "The sink may call the file system: a driver holds no lock meanwhile."
+/// The sink may call the file system, because a driver holds no lock.
 pub fn the_sink_may_call_the_file_system(fs: &dyn FileSystem) -> Outcome {
     for (dir, parent, listed) in listings(fs)? {
         let mut count = 0;
@@ -153,8 +153,8 @@ pub fn the_sink_may_call_the_file_system(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "Errors: NotDirectory; NotFound. A name longer than `Limits::name_max` is NotFound."
-pub fn a_name_that_is_not_there_is_not_found(fs: &dyn FileSystem) -> Outcome {
+/// The errors are `NotDirectory` and `NotFound`. A name longer than `Limits::name_max` is `NotFound`.
+pub fn a_missing_name_is_not_found(fs: &dyn FileSystem) -> Outcome {
     let long = vec![b'x'; Name::MAX];
     for (dir, _, listed) in directories(fs) {
         let missing = b"a name that no tree has";
@@ -167,8 +167,8 @@ pub fn a_name_that_is_not_there_is_not_found(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// `lookup`, `parent` and `read_dir`: "Errors: NotDirectory".
-pub fn what_is_no_directory_answers_not_directory(fs: &dyn FileSystem) -> Outcome {
+/// `lookup`, `parent` and `read_dir`: `NotDirectory`.
+pub fn other_files_than_directories_return_not_directory(fs: &dyn FileSystem) -> Outcome {
     let name = Name::new(b"x").expect("a name");
     let others = inodes(fs).into_iter().filter(|(_, kind)| *kind != FileKind::Directory);
     for (ino, _) in some(others, "nothing but directories in the tree")? {
@@ -180,8 +180,8 @@ pub fn what_is_no_directory_answers_not_directory(fs: &dyn FileSystem) -> Outcom
     Ok(())
 }
 
-/// "The directory that `dir` lies in; the root's is the root."
-pub fn the_parent_of_a_directory_is_the_one_it_lies_in_and_the_roots_is_the_root(
+/// `parent` returns the directory that contains `dir`, and the root for the root.
+pub fn the_parent_of_a_directory_contains_it_and_the_parent_of_the_root_is_the_root(
     fs: &dyn FileSystem,
 ) -> Outcome {
     for (dir, parent, _) in directories(fs) {
@@ -190,7 +190,7 @@ pub fn the_parent_of_a_directory_is_the_one_it_lies_in_and_the_roots_is_the_root
     Ok(())
 }
 
-/// "Errors: Stale if the inode is not in use."
+/// `Stale` if the inode is not in use.
 pub fn an_inode_that_is_not_in_use_is_stale(fs: &dyn FileSystem) -> Outcome {
     for ino in [Ino(0), Ino(u64::MAX), Ino(1 << 40)] {
         assert_eq!(fs.getattr(ino).map(|attr| attr.ino), Err(Error::Stale), "inode {ino}");
@@ -198,8 +198,8 @@ pub fn an_inode_that_is_not_in_use_is_stale(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "The attributes of `ino`."
-pub fn attributes_carry_the_number_that_was_asked_for(fs: &dyn FileSystem) -> Outcome {
+/// The attributes contain the number of the inode.
+pub fn attributes_contain_the_requested_inode_number(fs: &dyn FileSystem) -> Outcome {
     for (ino, kind) in inodes(fs) {
         let attr = attr(fs, ino);
         assert_eq!((attr.ino, attr.kind), (ino, kind));
@@ -210,8 +210,8 @@ pub fn attributes_carry_the_number_that_was_asked_for(fs: &dyn FileSystem) -> Ou
     Ok(())
 }
 
-/// "How many bytes it covers: at least 1 and at most the length asked for."
-pub fn a_run_is_not_empty_and_no_longer_than_asked_for(fs: &dyn FileSystem) -> Outcome {
+/// A run has at least one byte, and at most the requested length.
+pub fn a_run_is_not_empty_and_no_longer_than_requested(fs: &dyn FileSystem) -> Outcome {
     let lock = LayoutLock::new();
     for (ino, size) in files(fs)? {
         for range in
@@ -225,8 +225,8 @@ pub fn a_run_is_not_empty_and_no_longer_than_asked_for(fs: &dyn FileSystem) -> O
     Ok(())
 }
 
-/// "Past the end of the file the answer is `Hole`."
-pub fn past_the_end_of_a_file_is_a_hole(fs: &dyn FileSystem) -> Outcome {
+/// Past the end of the file is a hole.
+pub fn a_range_past_the_end_of_a_file_is_a_hole(fs: &dyn FileSystem) -> Outcome {
     let lock = LayoutLock::new();
     for (ino, size) in files(fs)? {
         for start in [size, size + 1, size + (1 << 20)] {
@@ -237,9 +237,9 @@ pub fn past_the_end_of_a_file_is_a_hole(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "Whatever `map` calls a hole or unwritten starts and ends at a multiple of it, or at the end of the range asked
-/// for", or of the file.
-pub fn a_run_of_zeros_ends_with_a_block_or_with_what_was_asked_for(fs: &dyn FileSystem) -> Outcome {
+/// A hole or unwritten run starts and ends at multiples of a block, or at the end of the requested range or of the
+/// file.
+pub fn a_run_of_zeros_ends_with_a_block_or_with_the_requested_range(fs: &dyn FileSystem) -> Outcome {
     let (lock, block) = (LayoutLock::new(), block(fs));
     assert!(block.is_power_of_two());
     for (ino, size) in files(fs)? {
@@ -257,7 +257,7 @@ pub fn a_run_of_zeros_ends_with_a_block_or_with_what_was_asked_for(fs: &dyn File
     Ok(())
 }
 
-/// "An empty `range` is Invalid."
+/// An empty range is `Invalid`.
 #[expect(clippy::reversed_empty_ranges, reason = "that is what it is about")]
 pub fn an_empty_range_is_invalid(fs: &dyn FileSystem) -> Outcome {
     let lock = LayoutLock::new();
@@ -268,7 +268,7 @@ pub fn an_empty_range_is_invalid(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// `map`: "Errors: IsDirectory; Invalid for what is no regular file".
+/// `map`: `IsDirectory`, and `Invalid` for other inodes that are not regular files.
 pub fn only_a_regular_file_is_mapped(fs: &dyn FileSystem) -> Outcome {
     let lock = LayoutLock::new();
     for (ino, kind) in inodes(fs) {
@@ -282,7 +282,7 @@ pub fn only_a_regular_file_is_mapped(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "Fills `buf` from byte `offset` on".
+/// `read` fills the buffer from byte `offset` on.
 pub fn bytes_are_the_same_in_pieces_of_any_length(fs: &dyn FileSystem) -> Outcome {
     for (ino, size) in files(fs)?.into_iter().take(300) {
         let len = size.min(MAX_BYTES) as usize;
@@ -296,7 +296,7 @@ pub fn bytes_are_the_same_in_pieces_of_any_length(fs: &dyn FileSystem) -> Outcom
     Ok(())
 }
 
-/// "The target of a symbolic link: bytes, without a final NUL, never empty."
+/// The target of a symbolic link is not empty and has no final NUL.
 pub fn the_target_of_a_link_is_as_long_as_its_size_and_has_no_nul(fs: &dyn FileSystem) -> Outcome {
     needs(fs, SYMLINKS)?;
     let links = inodes(fs).into_iter().filter(|(_, kind)| *kind == FileKind::Symlink);
@@ -314,7 +314,7 @@ pub fn the_target_of_a_link_is_as_long_as_its_size_and_has_no_nul(fs: &dyn FileS
     Ok(())
 }
 
-/// `read_link`: "Errors: Invalid if `ino` is none."
+/// `read_link`: `Invalid` if `ino` is not a symbolic link.
 pub fn only_a_symbolic_link_has_a_target(fs: &dyn FileSystem) -> Outcome {
     for (ino, _) in inodes(fs).into_iter().filter(|(_, kind)| *kind != FileKind::Symlink) {
         assert_eq!(fs.read_link(ino), Err(Error::Invalid));
@@ -322,7 +322,7 @@ pub fn only_a_symbolic_link_has_a_target(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "Hands the name of every attribute to `sink`".
+/// `list_xattrs` passes the name of every attribute to `sink`.
 pub fn every_attribute_that_is_listed_has_a_value(fs: &dyn FileSystem) -> Outcome {
     let xattrs = xattrs(fs)?;
     let mut found = 0;
@@ -339,8 +339,8 @@ pub fn every_attribute_that_is_listed_has_a_value(fs: &dyn FileSystem) -> Outcom
     if found == 0 { Err(Lacks("no attribute in the tree")) } else { Ok(()) }
 }
 
-/// `get_xattr`: "Errors: NoData."
-pub fn an_attribute_that_is_not_there_is_no_data(fs: &dyn FileSystem) -> Outcome {
+/// `get_xattr`: `NoData`.
+pub fn a_missing_attribute_returns_no_data(fs: &dyn FileSystem) -> Outcome {
     let xattrs = xattrs(fs)?;
     for (ino, _) in inodes(fs).into_iter().take(300) {
         for name in [&b"user.no such attribute"[..], b"nowhere.x", b"x", b""] {
@@ -350,8 +350,8 @@ pub fn an_attribute_that_is_not_there_is_no_data(fs: &dyn FileSystem) -> Outcome
     Ok(())
 }
 
-/// "May come for an inode that was reached by its number and never looked up."
-pub fn forget_may_come_for_an_inode_that_was_never_looked_up(fs: &dyn FileSystem) -> Outcome {
+/// `forget` is allowed for an inode that was reached by its number and never looked up.
+pub fn forget_accepts_an_inode_that_was_never_looked_up(fs: &dyn FileSystem) -> Outcome {
     let before = inodes(fs);
     before.iter().for_each(|(ino, _)| fs.forget(*ino));
     fs.forget(Ino(u64::MAX));
@@ -359,9 +359,9 @@ pub fn forget_may_come_for_an_inode_that_was_never_looked_up(fs: &dyn FileSystem
     Ok(())
 }
 
-/// "How full the volume is."
-pub fn there_are_never_more_free_blocks_and_inodes_than_there_are(fs: &dyn FileSystem) -> Outcome {
-    let stat = fs.statfs().expect("a volume tells its use");
+/// The free space is not greater than the size of the volume.
+pub fn free_blocks_and_inodes_never_exceed_the_totals(fs: &dyn FileSystem) -> Outcome {
+    let stat = fs.statfs().expect("the space is known");
     assert!(stat.block_size.is_power_of_two());
     assert!(stat.available <= stat.free && stat.free <= stat.blocks, "{stat:?}");
     assert!(stat.inodes == 0 || stat.free_inodes <= stat.inodes, "{stat:?}");

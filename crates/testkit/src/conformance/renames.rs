@@ -1,12 +1,12 @@
 //! Renames.
 
-use obento_base::{Error, Ino, Result};
-use obento_driver::{FileSystem, Keeps, RenameFlags};
+use obento_base::{Error, FileKind, Ino, Mode, Result};
+use obento_driver::{FileSystem, Keeps, NewNode, RenameFlags};
 
 use super::{
     attr, dir, file, keeps, links, lookup, name, names_besides, names_in, needs, new_node, writable,
 };
-use crate::outcome::{DIRECTORIES, HARD_LINKS, Lacks, Outcome, SUBDIRECTORIES};
+use crate::outcome::{DIRECTORIES, HARD_LINKS, Lacks, Outcome, SUBDIRECTORIES, WHITEOUTS};
 
 const PLAIN: RenameFlags = RenameFlags::empty();
 
@@ -14,7 +14,7 @@ fn rename(fs: &dyn FileSystem, from: (Ino, &str), to: (Ino, &str), flags: Rename
     writable(fs).rename(from.0, name(from.1), to.0, name(to.1), flags)
 }
 
-/// "Moves a name."
+/// Moves a name.
 pub fn rename_moves_a_name_within_and_between_directories(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let (root, sub) = (fs.root(), dir(fs, fs.root(), "d"));
@@ -29,7 +29,7 @@ pub fn rename_moves_a_name_within_and_between_directories(fs: &dyn FileSystem) -
     Ok(())
 }
 
-/// The old name is free, and what later has it is found.
+/// The old name is free, and a new file with that name is found.
 pub fn a_rename_that_makes_its_directory_grow_leaves_nothing_of_the_old_name(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let parent = dir(fs, fs.root(), "parent");
@@ -46,8 +46,8 @@ pub fn a_rename_that_makes_its_directory_grow_leaves_nothing_of_the_old_name(fs:
     Ok(())
 }
 
-/// "What is replaced is removed as by `unlink` or `rmdir`."
-pub fn rename_replaces_what_stands_at_the_new_name(fs: &dyn FileSystem) -> Outcome {
+/// The replaced inode is removed as by `unlink` or `rmdir`.
+pub fn rename_replaces_the_file_at_the_new_name(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let (a, b) = (file(fs, root, "a"), file(fs, root, "b"));
@@ -65,8 +65,8 @@ pub fn rename_replaces_what_stands_at_the_new_name(fs: &dyn FileSystem) -> Outco
     Ok(())
 }
 
-/// `NO_REPLACE`: "Exists if anything does."
-pub fn rename_without_replacing_is_exists_if_anything_stands_there(fs: &dyn FileSystem) -> Outcome {
+/// `NO_REPLACE`: `Exists` if the new name exists.
+pub fn rename_without_replacing_returns_exists_if_the_name_exists(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let a = file(fs, root, "a");
@@ -80,8 +80,8 @@ pub fn rename_without_replacing_is_exists_if_anything_stands_there(fs: &dyn File
     Ok(())
 }
 
-/// `EXCHANGE`: "The two names change places."
-pub fn exchange_lets_two_names_change_places_whatever_they_are(fs: &dyn FileSystem) -> Outcome {
+/// `EXCHANGE`: the two names are exchanged.
+pub fn exchange_swaps_two_names_of_any_types(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let (sub, plain) = (dir(fs, root, "d"), file(fs, root, "f"));
@@ -97,7 +97,7 @@ pub fn exchange_lets_two_names_change_places_whatever_they_are(fs: &dyn FileSyst
     Ok(())
 }
 
-/// "Invalid for both flags at once".
+/// `Invalid` for both flags together.
 pub fn both_flags_at_once_are_invalid(fs: &dyn FileSystem) -> Outcome {
     file(fs, fs.root(), "a");
     file(fs, fs.root(), "b");
@@ -107,8 +107,46 @@ pub fn both_flags_at_once_are_invalid(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "Invalid ...; NotDirectory; NotFound; ...; IsDirectory when a directory would be replaced by something else;
-/// NotDirectory the other way round; NotEmpty".
+/// `rename_leaving`: the old name refers to a new inode with the given attributes, unless both names refer to one
+/// inode; nothing changes if it fails; `Invalid` with `EXCHANGE`.
+pub fn rename_leaving_gives_the_old_name_to_a_whiteout(fs: &dyn FileSystem) -> Outcome {
+    needs(fs, WHITEOUTS)?;
+    let root = fs.root();
+    let whiteouts = fs.whiteouts().expect("the capability is present");
+    let node = NewNode { mode: Mode::new(0), ..new_node(fs, FileKind::CharDevice) };
+    let leave = |from: (Ino, &str), to: (Ino, &str), flags| {
+        whiteouts.rename_leaving(from.0, name(from.1), to.0, name(to.1), flags, &node)
+    };
+    let (plain, sub, links) = (file(fs, root, "f"), dir(fs, root, "d"), attr(fs, root).nlink);
+    leave((root, "f"), (sub, "f"), PLAIN).expect("the new name is free");
+    assert_eq!(lookup(fs, sub, "f"), Ok(plain));
+    let left = attr(fs, lookup(fs, root, "f").expect("a whiteout"));
+    assert_eq!(
+        (left.kind, left.mode, left.nlink, left.uid, left.gid),
+        (node.kind, node.mode, 1, node.uid, node.gid)
+    );
+    assert_eq!(left.rdev, node.rdev);
+    leave((root, "d"), (root, "e"), PLAIN).expect("a directory moves, too");
+    assert_eq!((lookup(fs, root, "e"), fs.parent(sub)), (Ok(sub), Ok(root)));
+    assert_eq!(attr(fs, root).nlink, links);
+    leave((sub, "f"), (root, "f"), PLAIN).expect("a file replaces a whiteout");
+    assert_eq!(attr(fs, left.ino).nlink, 0);
+    fs.forget(left.ino);
+    let second = writable(fs).link(plain, root, name("second"));
+    if second.is_ok() {
+        leave((root, "second"), (root, "f"), PLAIN).expect("both names refer to one file");
+        assert_eq!((lookup(fs, root, "second"), lookup(fs, root, "f")), (Ok(plain), Ok(plain)));
+    }
+    let before = names_in(fs, root);
+    assert_eq!(leave((root, "missing"), (root, "x"), PLAIN), Err(Error::NotFound));
+    assert_eq!(leave((root, "e"), (root, "f"), RenameFlags::NO_REPLACE), Err(Error::Exists));
+    assert_eq!(leave((root, "e"), (root, "f"), RenameFlags::EXCHANGE), Err(Error::Invalid));
+    assert_eq!(names_in(fs, root), before);
+    Ok(())
+}
+
+/// The errors, in order, are `Invalid`; `NotDirectory`; `NotFound`; and so on; `IsDirectory` if a file would replace a
+/// directory; `NotDirectory` if a directory would replace a file; `NotEmpty`.
 pub fn rename_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let root = fs.root();
@@ -130,8 +168,8 @@ pub fn rename_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// "Two names of one inode are left as they are."
-pub fn two_names_of_one_inode_are_left_as_they_are(fs: &dyn FileSystem) -> Outcome {
+/// Renaming one name of an inode to another name of it changes nothing.
+pub fn a_rename_between_two_names_of_one_inode_changes_nothing(fs: &dyn FileSystem) -> Outcome {
     needs(fs, HARD_LINKS)?;
     let root = fs.root();
     let before = names_in(fs, root);
@@ -145,8 +183,8 @@ pub fn two_names_of_one_inode_are_left_as_they_are(fs: &dyn FileSystem) -> Outco
     Ok(())
 }
 
-/// "A directory that moves gets its new parent."
-pub fn a_directory_that_moves_gets_its_new_parent_and_is_counted_there(fs: &dyn FileSystem) -> Outcome {
+/// A moved directory gets its new parent.
+pub fn a_moved_directory_has_its_new_parent_and_is_counted_there(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let root = fs.root();
     let (from, to) = (dir(fs, root, "from"), dir(fs, root, "to"));
@@ -154,7 +192,7 @@ pub fn a_directory_that_moves_gets_its_new_parent_and_is_counted_there(fs: &dyn 
     rename(fs, (from, "m"), (to, "m"), PLAIN).expect("the new name is free");
     assert_eq!(fs.parent(moved), Ok(to));
     assert_eq!((attr(fs, from).nlink, attr(fs, to).nlink), (links(fs, 0), links(fs, 1)));
-    // Over an empty directory, whose place in the count it takes.
+    // The moved directory replaces an empty directory, so the count stays.
     let other = dir(fs, from, "m");
     rename(fs, (to, "m"), (from, "m"), PLAIN).expect("an empty directory is replaced");
     let counts = (attr(fs, from).nlink, attr(fs, to).nlink);
@@ -166,12 +204,12 @@ pub fn a_directory_that_moves_gets_its_new_parent_and_is_counted_there(fs: &dyn 
     Ok(())
 }
 
-/// `create` and `rename`: "TooManyLinks", for a directory that holds as many directories as its link count tells.
-pub fn a_directory_holds_no_more_directories_than_its_link_count_tells(fs: &dyn FileSystem) -> Outcome {
+/// `create` and `rename`: `TooManyLinks` for a directory whose link count cannot express more subdirectories.
+pub fn a_directory_has_no_more_subdirectories_than_its_link_count_allows(fs: &dyn FileSystem) -> Outcome {
     needs(fs, SUBDIRECTORIES)?;
     let (max, stat) = (fs.limits().link_max, fs.statfs().expect("use"));
     if max > 100_000 || u64::from(max) >= stat.free_inodes.min(stat.free) {
-        return Err(Lacks("no room for as many directories as a link count tells"));
+        return Err(Lacks("too little space for the maximum number of subdirectories"));
     }
     let (root, full) = (fs.root(), dir(fs, fs.root(), "full"));
     for n in 2..max {
@@ -183,7 +221,7 @@ pub fn a_directory_holds_no_more_directories_than_its_link_count_tells(fs: &dyn 
     assert_eq!(made.map(drop), Err(Error::TooManyLinks));
     assert_eq!(rename(fs, (root, "other"), (full, "more"), PLAIN), Err(Error::TooManyLinks));
     assert_eq!((lookup(fs, root, "other"), lookup(fs, full, "more")), (Ok(other), Err(Error::NotFound)));
-    // What stays within, and what takes the place of another, are no more than there were.
+    // A rename within the directory, or one that replaces a directory, does not change the count.
     assert_eq!(rename(fs, (full, "2"), (full, "more"), PLAIN), Ok(()));
     let replaced = lookup(fs, full, "3").expect("it is there");
     assert_eq!(rename(fs, (root, "other"), (full, "3"), PLAIN), Ok(()));

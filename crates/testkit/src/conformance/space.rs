@@ -1,4 +1,4 @@
-//! What happens when the volume is full.
+//! Full volumes.
 
 use obento_base::{Error, FileKind};
 use obento_driver::FileSystem;
@@ -6,8 +6,8 @@ use obento_driver::FileSystem;
 use super::{attr, block, file, has, name, names_in, new_node, read, truncate, writable, write};
 use crate::outcome::{Lacks, Outcome};
 
-/// `map_for_write`: "NoSpace if not even the first block can be had."
-pub fn a_full_volume_answers_no_space_and_takes_again_what_was_freed(fs: &dyn FileSystem) -> Outcome {
+/// `begin_write`: `NoSpace` if no block is free.
+pub fn a_full_volume_returns_no_space_and_reuses_freed_space(fs: &dyn FileSystem) -> Outcome {
     let (ino, block) = (file(fs, fs.root(), "f"), block(fs));
     let bytes = vec![4; block as usize];
     let blocks = fs.statfs().expect("use").blocks;
@@ -21,15 +21,15 @@ pub fn a_full_volume_answers_no_space_and_takes_again_what_was_freed(fs: &dyn Fi
     Ok(())
 }
 
-/// `create`: "NoSpace"; "Each call is one change: it is there wholly or not at all".
-pub fn inodes_run_out_before_anything_was_named(fs: &dyn FileSystem) -> Outcome {
+/// `create`: `NoSpace`. Each call takes effect completely or not at all.
+pub fn inodes_run_out_before_a_name_is_created(fs: &dyn FileSystem) -> Outcome {
     let inodes = fs.statfs().expect("use").free_inodes;
-    // None are counted where they are made as needed.
+    // A format that creates inodes when needed does not count them.
     if inodes == 0 {
-        return Err(Lacks("no number of inodes"));
+        return Err(Lacks("no limit of inodes"));
     }
     if inodes > 10_000 {
-        return Err(Lacks("no number of inodes that a case reaches"));
+        return Err(Lacks("no limit of inodes that a case reaches"));
     }
     let kind = if has(fs, FileKind::Fifo) { FileKind::Fifo } else { FileKind::Regular };
     let create = |n: u64| {
@@ -47,7 +47,7 @@ pub fn inodes_run_out_before_anything_was_named(fs: &dyn FileSystem) -> Outcome 
     Ok(())
 }
 
-/// "Returns once every change so far is on stable storage."
+/// `sync` returns after every earlier change is on stable storage.
 pub fn sync_succeeds_on_a_sound_device(fs: &dyn FileSystem) -> Outcome {
     let ino = file(fs, fs.root(), "f");
     write(fs, ino, 0, &vec![1; block(fs) as usize]).expect("space");

@@ -1,5 +1,5 @@
-//! Many threads at once. Directories move between three that stay, so that no cycle can come about, which is for
-//! `vfs` to prevent.
+//! Many threads at the same time. Directories move only between three fixed directories, so that no cycle can occur;
+//! preventing cycles is the task of `vfs`.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,7 @@ use crate::outcome::{DIRECTORIES, Outcome};
 const THREADS: usize = 4;
 const STEPS: usize = 1200;
 
-/// "Every method may be called from any thread at any time." Whatever they do to each other, names and counts agree
-/// afterwards.
+/// Every method may be called from any thread at any time. Names and counts are consistent afterwards.
 pub fn every_method_may_be_called_from_any_thread_at_any_time(fs: &dyn FileSystem) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let dirs = ["a", "b", "c"].map(|text| dir(fs, fs.root(), text));
@@ -60,11 +59,11 @@ fn act(fs: &dyn FileSystem, dirs: [Ino; 3], thread: usize, step: usize) {
             read(fs, ino, 0, 100, 30).map(drop)
         }),
     };
-    // Others may have been there first; what the volume itself could say is what must not come.
+    // Another thread may have been faster; but errors of the volume itself must not occur.
     assert!(!matches!(done, Err(Error::Corrupt(_) | Error::Device(_) | Error::Unsupported(_))), "{done:?}");
 }
 
-/// Looks up, removes and forgets, as who removes owes it.
+/// Looks up, removes and forgets an inode, as a caller of `remove` must.
 fn remove(
     fs: &dyn FileSystem,
     dir: Ino,

@@ -1,4 +1,4 @@
-//! Extended attributes, where the volume has them.
+//! Extended attributes, if the format has them.
 
 use obento_base::{Error, FileKind, Ino};
 use obento_driver::{FileSystem, XattrMode};
@@ -14,7 +14,7 @@ fn names(fs: &dyn FileSystem, ino: Ino) -> Vec<Vec<u8>> {
     names
 }
 
-/// A list that grants what mode 640 does.
+/// A list that grants the same rights as mode 640.
 fn acl() -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0];
     for (tag, perm) in [(1, 6), (4, 4), (0x20, 0)] {
@@ -23,8 +23,8 @@ fn acl() -> Vec<u8> {
     bytes
 }
 
-/// "Values are the bytes that Linux's `getxattr(2)` gives, ACLs included."
-pub fn an_attribute_is_kept_byte_for_byte_in_each_name_space(fs: &dyn FileSystem) -> Outcome {
+/// Values are the bytes of Linux's `getxattr(2)`, including ACLs.
+pub fn an_attribute_is_preserved_byte_for_byte_in_each_name_space(fs: &dyn FileSystem) -> Outcome {
     let xattrs = xattrs(fs)?;
     needs(fs, DIRECTORIES)?;
     let sub = dir(fs, fs.root(), "d");
@@ -51,7 +51,7 @@ pub fn an_attribute_is_kept_byte_for_byte_in_each_name_space(fs: &dyn FileSystem
         }
     }
     if kept.is_empty() {
-        return Err(Lacks("no name space that it keeps"));
+        return Err(Lacks("no supported name space"));
     }
     let space = |name: &[u8]| name.split(|byte| *byte == b'.').next().map(<[u8]>::to_vec);
     let is_kept = |name: &&[u8]| kept.iter().any(|(kept, _)| space(kept) == space(name));
@@ -63,7 +63,7 @@ pub fn an_attribute_is_kept_byte_for_byte_in_each_name_space(fs: &dyn FileSystem
     Ok(())
 }
 
-/// `XattrMode`: "Exists if it does. NoData if it does not."
+/// `XattrMode`: `Exists` if the attribute exists; `NoData` if it does not.
 pub fn set_xattr_obeys_its_mode(fs: &dyn FileSystem) -> Outcome {
     let xattrs = xattrs(fs)?;
     let ino = file(fs, fs.root(), "f");
@@ -78,8 +78,8 @@ pub fn set_xattr_obeys_its_mode(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// `set_xattr`: "NotSupported for a name space the format lacks; Exists or NoData as `mode` asks; OutOfRange for a
-/// name or value too long".
+/// `set_xattr`: `NotSupported` for a name space that the format lacks; `Exists` or `NoData` according to `mode`;
+/// `OutOfRange` for a name or value that is too long.
 pub fn set_xattr_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     let xattrs = xattrs(fs)?;
     let ino = file(fs, fs.root(), "f");
@@ -95,8 +95,8 @@ pub fn set_xattr_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// `remove_xattr`: "Removes attribute `name`. Errors, ...: NoData."
-pub fn a_removed_attribute_is_no_data(fs: &dyn FileSystem) -> Outcome {
+/// `remove_xattr` removes an attribute, or fails with `NoData`.
+pub fn a_removed_attribute_returns_no_data(fs: &dyn FileSystem) -> Outcome {
     let xattrs = xattrs(fs)?;
     needs(fs, SPECIAL)?;
     let ino = make(fs, fs.root(), "p", FileKind::Fifo);
@@ -107,8 +107,8 @@ pub fn a_removed_attribute_is_no_data(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// An attribute outlives a name, as long as there is another.
-pub fn an_attribute_is_of_the_inode_and_not_of_the_name(fs: &dyn FileSystem) -> Outcome {
+/// An attribute stays when one of several names is removed.
+pub fn an_attribute_belongs_to_the_inode_and_not_to_the_name(fs: &dyn FileSystem) -> Outcome {
     let xattrs = xattrs(fs)?;
     needs(fs, HARD_LINKS)?;
     let ino = file(fs, fs.root(), "f");

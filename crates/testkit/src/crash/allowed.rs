@@ -1,9 +1,9 @@
-//! Whether a tree that was found after a cut is one that the history allows.
+//! Whether a tree that was found after a power failure is allowed by the history.
 //!
-//! The tree must be one that there was between the last promise and the last operation that was begun; during an
-//! operation that changes data in steps, that file's size may lie between. Of each file, each sector must hold what it
-//! held in some tree since the file was last synced, so that synced bytes are there and others old or new. Where nobody
-//! looked at the files, appends that were not synced may be missing besides.
+//! The tree must be one that existed between the last sync and the last started operation. During an operation that
+//! changes data in steps, the size of that file may be between the old and the new one. Each sector of a file must have
+//! contents that it had in some tree since the file was last synced, so that synced bytes are present and others are
+//! old or new. If the files were not read during the plan, unsynced appends may also be missing.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,26 +15,26 @@ use obento_driver::DataMode;
 use crate::model::{History, Point};
 use crate::snapshot::{Id, Meta, Object, Snapshot, Times, show};
 
-/// The grain at which bytes are old or new.
+/// The unit in which bytes are old or new.
 const SECTOR: usize = 512;
-/// Bytes past the end of a file that shrinks are zeroed up to the end of its last block, of any size up to this.
+/// Bytes after the end of a file that shrinks are zeroed up to the end of its last block, whose size is at most this.
 const LARGEST_BLOCK: usize = 4096;
 
-/// What holds for a volume of this data mode.
+/// The rules for a volume in this data mode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub data: DataMode,
-    /// Whether appends waited in memory: of those since a file was synced the last ones may be missing, though later
-    /// changes of other files are there.
+    /// Whether appends wait in memory. The last appends since a file was synced may then be missing even if later
+    /// changes of other files are present.
     pub gathers: bool,
-    /// Whether a write over the old end of a file may be there in part: what a sector held behind that end is read as zeros
-    /// until the length counts, though what is before it has been written over.
+    /// Whether a write across the old end of a file may be present in part: the part after the old end reads as zeros
+    /// until the new length is stored, although the part before it is overwritten.
     pub cuts_at_old_end: bool,
-    /// Whether inodes are known by their numbers alone, since who made them tells no generations.
+    /// Whether inodes are identified only by their numbers, because the other implementation has no generations.
     pub by_another: bool,
 }
 
-/// Says why `found` is not allowed at `point`.
+/// Fails with the reason if `found` is not allowed at `point`.
 pub(super) fn check(history: &History, point: &Point, rules: Rules, found: &Snapshot) -> Result<(), String> {
     let last = point.begun.min(history.trees.len() - 1);
     let mut nearest: Option<String> = None;
@@ -45,7 +45,7 @@ pub(super) fn check(history: &History, point: &Point, rules: Rules, found: &Snap
         match tree.difference(found, Times::Compared, None) {
             None => match expected.contents(found) {
                 Ok(()) => return Ok(()),
-                // Names and attributes are right: this tells more than that those of other trees are not.
+                // Names and attributes match, so this reason is more useful than a mismatch with another tree.
                 Err(reason) => nearest = Some(format!("as after {at} operations, but {reason}")),
             },
             Some(difference) => {
@@ -69,14 +69,14 @@ struct Expected<'a> {
     history: &'a History,
     point: &'a Point,
     rules: Rules,
-    /// The tree that was found.
+    /// The index of the tree that was found.
     at: usize,
-    /// The last tree whose bytes may be there.
+    /// The index of the last tree whose bytes may be present.
     last: usize,
 }
 
 impl<'a> Expected<'a> {
-    /// What was found, its inodes as the tree calls them.
+    /// Returns the found tree with the inodes of the history.
     fn known<'f>(&self, found: &'f Snapshot) -> Cow<'f, Snapshot> {
         match self.rules.by_another {
             true => Cow::Owned(found.with_ids_of(&self.history.trees[self.at])),
@@ -84,7 +84,7 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// The tree, each file as `found` has it where appends to it may be missing.
+    /// Returns the tree, with the files of `found` where appends may be missing.
     fn tree(&self, found: &Snapshot) -> Cow<'a, Snapshot> {
         let tree = &self.history.trees[self.at];
         let is_missing = |object: &Object| {
@@ -100,7 +100,8 @@ impl<'a> Expected<'a> {
         shown
     }
 
-    /// What a file was before the last of its appends, before the last two and so on, back to when it was synced.
+    /// Returns the earlier versions of a file: before the last append, before the last two, and so on, back to the last
+    /// sync.
     fn before_appends(&self, id: Id) -> impl Iterator<Item = &'a Arc<Object>> {
         let trees = &self.history.trees;
         let synced = self.point.synced.get(&id).copied().unwrap_or(0);
@@ -110,7 +111,7 @@ impl<'a> Expected<'a> {
             .map_while(|(before, after)| (before == after || is_appended(before, after)).then_some(before))
     }
 
-    /// Whether `found` is this tree while the operation after it is under way.
+    /// Returns whether `found` is this tree during the next operation.
     fn is_midway(&self, found: &Snapshot) -> bool {
         let (before, Some(after)) = (&self.history.trees[self.at], self.history.trees.get(self.at + 1))
         else {
@@ -126,7 +127,7 @@ impl<'a> Expected<'a> {
             && before.difference(found, Times::Compared, Some(object.id)).is_none()
     }
 
-    /// An operation that never came back has no tree after it.
+    /// An operation that did not return has no tree after it.
     fn is_midway_of_the_last(&self, found: &Snapshot) -> bool {
         let before = &self.history.trees[self.at];
         let path = self.history.ops.get(self.at).and_then(|op| op.changes_data_of());
@@ -150,14 +151,15 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// Whether `after` is `before` and more bytes at the end.
+/// Returns whether `after` is `before` with more bytes at the end.
 fn is_appended(before: &Object, after: &Object) -> bool {
     let plain = |object: &Object| Meta { size: 0, ..object.meta.without_times() };
     let grows = before.content.len() < after.content.len();
     grows && after.content.starts_with(&before.content) && plain(before) == plain(after)
 }
 
-/// Whether one object is on the way from `before` to `after`: its size and its times apart it is either.
+/// Returns whether an object is between `before` and `after`: its size and times may be between, and the rest must be
+/// either.
 fn is_between(before: &Object, after: Option<&Arc<Object>>, now: &Object) -> bool {
     let plain = |object: &Object| {
         let mut meta = object.meta.without_times();
@@ -169,7 +171,7 @@ fn is_between(before: &Object, after: Option<&Arc<Object>>, now: &Object) -> boo
     plain(now) == plain(before) && (old.min(new)..=old.max(new)).contains(&size)
 }
 
-/// The bytes that one file had, oldest first.
+/// The contents of one file, oldest first.
 pub(super) struct Versions(Vec<Arc<[u8]>>);
 
 impl Versions {
@@ -184,7 +186,7 @@ impl Versions {
         Self(versions)
     }
 
-    /// Errors: a length that it never had, and none between two that it had.
+    /// Fails if the file never had this length and it is not between two lengths that it had.
     pub(super) fn check_len(&self, found: &Object) -> Result<(), String> {
         let lens = || self.0.iter().map(|content| content.len());
         let (least, most) = (lens().min().unwrap_or(0), lens().max().unwrap_or(0));
@@ -219,7 +221,7 @@ impl Versions {
             || rules.cuts_at_old_end && self.is_cut_at_old_end(start, bytes)
     }
 
-    /// Whether `bytes` begin as a version has them and go on with zeros, where an older one had zeros.
+    /// Returns whether `bytes` begin like a version and continue with zeros where an older version had zeros.
     fn is_cut_at_old_end(&self, start: usize, bytes: &[u8]) -> bool {
         let end = start + bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let is_zero = |version: &[u8]| {
@@ -235,7 +237,8 @@ impl Versions {
         n > 0 && self.0[n - 1].len() > self.0[n].len()
     }
 
-    /// Whether the sector was written since the file was synced: with `data=writeback` it may then hold anything.
+    /// Returns whether the sector was written since the file was synced. With `data=writeback` it may then contain
+    /// anything.
     fn changed(&self, start: usize, len: usize) -> bool {
         let Some((first, later)) = self.0.split_first() else { return true };
         let part = |version: &[u8]| version.get(start..(start + len).min(version.len())).map(<[u8]>::to_vec);
@@ -244,7 +247,7 @@ impl Versions {
     }
 }
 
-/// Whether `version`, followed by zeros, has `bytes` at `start`.
+/// Returns whether `version`, followed by zeros, has `bytes` at `start`.
 fn holds(version: &[u8], start: usize, bytes: &[u8]) -> bool {
     let known = version.get(start..).unwrap_or_default();
     let (there, beyond) = bytes.split_at(known.len().min(bytes.len()));
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_over_the_old_end_may_be_there_up_to_it_where_that_is_allowed() {
+    fn a_write_over_the_old_end_may_be_present_up_to_the_old_end_if_allowed() {
         let (mut old, new) = ([1; 1024], [2; 1024]);
         old[200..].fill(0);
         let file = versions(&[&old, &new]);
@@ -288,7 +291,7 @@ mod tests {
         assert!(!versions(&[&new, &old]).allows(0, &cut(300), rules), "nor is it an older one that was cut");
     }
 
-    /// A file that grew by appends alone from `lens[0]` on, while a directory was made beside it each time.
+    /// A file that grew only by appends from `lens[0]` on, while a directory was created next to it each time.
     fn appended(lens: &[usize]) -> History {
         let time = |n: usize| Timestamp::new(n as i64, 0);
         let object = |ino, n: usize, kind, len: usize| Object {
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn appends_that_waited_may_be_missing_but_for_those_that_were_synced() {
+    fn unsynced_appends_may_be_missing_and_synced_appends_may_not() {
         let history = appended(&[100, 600, 1200]);
         let lagging = |n: usize| {
             let mut found = history.trees[2].clone();
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_otherwise_than_at_its_end_is_not_missing() {
+    fn a_file_changed_elsewhere_than_at_its_end_is_not_missing() {
         let history = appended(&[100, 600, 500]);
         let mut found = history.trees[2].clone();
         found.objects.insert(b"f".to_vec(), Arc::clone(&history.trees[1].objects[&b"f"[..]]));
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_allowed_past_the_end_of_what_shrank_and_not_of_what_grows() {
+    fn zeros_are_allowed_past_the_end_of_a_shrunk_file_and_not_of_a_grown_one() {
         assert!(!versions(&[&[1; 100], &[2; 2048]]).allows(1024, &[0; 512], ORDERED));
         assert!(versions(&[&[1; 2048], &[1; 100]]).allows(1024, &[0; 512], ORDERED));
     }

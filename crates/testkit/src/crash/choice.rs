@@ -1,4 +1,4 @@
-//! Which writes of a window reached the disk.
+//! The choice of the writes of a window that reached the disk.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -7,16 +7,16 @@ use crate::crash::Options;
 use crate::crash::window::Window;
 use crate::mutants::Random;
 
-/// What became of one write.
+/// The fate of one write.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Part {
     Lost,
     Done,
-    /// Of each sector, whether it was written.
+    /// For each sector, whether it was written.
     Torn(Vec<bool>),
 }
 
-/// What became of each write of a window.
+/// The fate of each write of a window.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Choice(pub Vec<Part>);
 
@@ -25,7 +25,7 @@ impl Choice {
         Self(kept.map(|kept| if kept { Part::Done } else { Part::Lost }).collect())
     }
 
-    /// In words: `3 of 5 writes: 101 done, 104 torn, 107 done`.
+    /// Describes the choice: `3 of 5 writes: 101 done, 104 torn, 107 done`.
     pub fn describe(&self, window: &Window) -> String {
         let parts = self.0.iter().zip(&window.writes);
         let kept: Vec<String> = parts
@@ -40,13 +40,14 @@ impl Choice {
     }
 }
 
-/// So many prefixes of a window are tried at most: each takes memory for all its writes, of which there may be ten thousands.
+/// The greatest number of prefixes of a window. Each takes memory for all its writes, of which there may be tens of
+/// thousands.
 const PREFIXES: usize = 256;
 
-/// The choices to be tried of `window`, each once, in an order that the seed alone decides.
+/// Returns the choices for `window` without duplicates, in an order that depends only on the seed.
 pub(super) fn choices(window: &Window, options: &Options) -> Vec<Choice> {
     let len = window.writes.len();
-    // The window is part of the seed, or two windows of one size would be cut alike.
+    // The seed includes the window, so that two windows of the same size get different choices.
     let mut random = Random::new(options.seed ^ (window.end as u64).wrapping_mul(0x2545_f491_4f6c_dd1d));
     let ends = (0..=len).step_by(len.div_ceil(PREFIXES).max(1)).chain([len]);
     let mut all: Vec<Choice> = ends.map(|end| Choice::of((0..len).map(|n| n < end))).collect();
@@ -69,7 +70,7 @@ pub(super) fn choices(window: &Window, options: &Options) -> Vec<Choice> {
     }
     let mut seen = HashSet::new();
     all.retain(|choice| {
-        // Not the choices themselves, which would be there twice.
+        // Hashes are stored instead of the choices to save memory.
         let mut hasher = DefaultHasher::new();
         choice.hash(&mut hasher);
         seen.insert(hasher.finish())
@@ -77,7 +78,7 @@ pub(super) fn choices(window: &Window, options: &Options) -> Vec<Choice> {
     all
 }
 
-/// One write is torn; the others are done up to it, or at random.
+/// Returns a choice in which one write is torn; the others are done up to it, or at random.
 fn torn(window: &Window, options: &Options, random: &mut Random) -> Choice {
     let victims: Vec<usize> = (0..window.writes.len())
         .filter(|&n| window.writes[n].pieces(&options.whole).nth(1).is_some())

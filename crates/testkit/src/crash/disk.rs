@@ -1,4 +1,4 @@
-//! The bytes that are on stable storage, with a hash that changes as fast as they do.
+//! The bytes on stable storage, with a hash that can be updated quickly.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::crash::window::{Piece, SECTOR, Window};
 
 const LEN: usize = SECTOR as usize;
 
-/// A disk. Its hash is the sum of the hashes of its sectors, so that a changed sector costs one sector.
+/// A disk. Its hash is the sum of the hashes of its sectors, so that updating a sector is cheap.
 pub(super) struct Disk {
     bytes: Vec<u8>,
     hash: u128,
@@ -21,14 +21,14 @@ pub(super) struct Disk {
 pub(super) struct Changed(BTreeMap<u64, Vec<u8>>);
 
 impl Changed {
-    /// Writes them.
+    /// Writes the sectors to a device.
     pub fn put_on(&self, device: &dyn BlockDevice) {
         for (sector, bytes) in &self.0 {
             device.write_at(sector * SECTOR, bytes).expect("memory can be written");
         }
     }
 
-    /// Copies them over what `disk` holds.
+    /// Copies the sectors to the bytes of a disk.
     pub fn put_in(&self, disk: &mut [u8]) {
         for (sector, bytes) in &self.0 {
             let start = *sector as usize * LEN;
@@ -38,7 +38,7 @@ impl Changed {
 }
 
 impl Disk {
-    /// A disk that writes what lies in `whole` wholly or not at all.
+    /// Returns a disk that writes bytes in `whole` completely or not at all.
     pub fn new(bytes: &[u8], whole: Range<u64>) -> Self {
         let mut disk = Self { bytes: bytes.to_vec(), hash: 0, whole };
         disk.hash = (0_u64..)
@@ -53,7 +53,7 @@ impl Disk {
         &self.bytes[start..(start + LEN).min(self.bytes.len())]
     }
 
-    /// What a choice changes.
+    /// Returns the sectors that a choice changes.
     pub fn changed(&self, window: &Window, choice: &Choice) -> Changed {
         let mut changed = Changed(BTreeMap::new());
         for (write, part) in window.writes.iter().zip(&choice.0) {
@@ -80,7 +80,7 @@ impl Disk {
         }
     }
 
-    /// The hash of this disk with these sectors.
+    /// Returns the hash of this disk with these sectors.
     pub fn hash_with(&self, changed: &Changed) -> u128 {
         changed.0.iter().fold(self.hash, |hash, (&sector, bytes)| {
             let before = sector_hash(sector, self.sector(sector));
@@ -88,7 +88,7 @@ impl Disk {
         })
     }
 
-    /// The whole window reaches the disk, which is told as what changed.
+    /// Applies the whole window. Returns the changed sectors.
     pub fn apply(&mut self, window: &Window) -> Changed {
         let all = Choice(vec![Part::Done; window.writes.len()]);
         let changed = self.changed(window, &all);
@@ -98,7 +98,7 @@ impl Disk {
     }
 }
 
-/// Tells sectors apart; nobody forges them. Two lanes of multiply and rotate, as fast hashes of strings do.
+/// Distinguishes sectors; it need not resist forgery. Two lanes of multiply and rotate, as in fast string hashes.
 fn sector_hash(at: u64, bytes: &[u8]) -> u128 {
     const K: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f];
     let mut lanes = [at ^ K[0], at.rotate_left(32) ^ K[1]];

@@ -1,7 +1,8 @@
-//! A plan done to a device on which one request fails: the error is clean, and nothing that was promised is lost.
+//! Plans on a device on which one request fails: the error is reported properly, and no synced change is lost.
 //!
-//! A plan is done once for each fault, and what it left is then read, closed and checked once for each fault of that, and recovered
-//! after a cut once for each fault of [that](super::recover). Until a fault is told every operation answers as it did without it.
+//! A plan runs once for each fault. The result is then read, closed and checked once for each fault of these steps, and
+//! recovered after a power failure once for each fault of [that](super::recover). Before the fault occurs, every
+//! operation has the same result as without it.
 
 use std::sync::Arc;
 
@@ -12,50 +13,51 @@ use obento_vfs::Vfs;
 
 use super::allowed::{self, Rules};
 use super::repairable;
-use super::volume::{End, Recording, Subject, copy, looked_at};
-use crate::fault::{Failure, Fault, FaultDevice, Lasting, Request, SlowDevice};
+use super::volume::{PlanEnd, Recording, Subject, copy, looked_at};
+use crate::fault::{Fault, FaultDevice, FaultKind, Lasting, Request, SlowDevice};
 use crate::model::{Point, StepClock};
 use crate::plan::{Actor, Op, Plan};
 use crate::snapshot::{Snapshot, Times};
 
-/// A second judge sees one fault in so many.
+/// The second checker sees one fault in this number.
 const SECOND_EVERY: u64 = 50;
 
-/// How many requests of each kind there are.
+/// The number of requests of each kind.
 pub(super) type Counts = [(Request, u64); 3];
 pub(super) type Broken = Arc<FaultDevice<Arc<MemDevice>>>;
 
-/// What faults came to.
+/// The results of faults.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// How many there were.
+    /// The number of faults.
     pub tried: u64,
-    /// Those that somebody was told of.
+    /// The number of faults that were reported.
     pub noticed: u64,
-    /// Requests that failed once and were made again, so that nobody needs to be told.
+    /// Requests that failed once and succeeded when repeated, which need not be reported.
     pub repeated: Vec<String>,
-    /// The others, which should not be.
+    /// Other unreported faults, which are failures.
     pub unnoticed: Vec<String>,
 }
 
-/// How far a plan got.
+/// The progress of a plan.
 pub(super) struct Reached {
     pub point: Point,
     pub failed: bool,
-    /// What was read and is durable, if it could be.
+    /// The durable contents, if they could be read.
     pub tree: Option<Snapshot>,
 }
 
 impl Subject<'_> {
-    /// Has every `step`-th request of each kind fail, once and for good, in each of `plans` on a volume like `base`, while what they
-    /// left is opened, read and checked, and while what a cut leaves of them is recovered. A step of 1 tries each [`Failure`], a longer one takes them in turn.
+    /// Makes every `step`-th request of each kind fail, once and permanently: in each of `plans` on a volume like `base`,
+    /// while the result is opened, read and checked, and while it is recovered after a power failure. A step of 1 tries
+    /// each [`FaultKind`]; a longer one takes them in turn.
     ///
-    /// An error tells what was wrong: an answer that is neither that of the device nor what there was without the fault, a sync that
-    /// succeeds after one that failed, a tree that was not promised, a volume that is inconsistent or called so.
+    /// Fails with a description if a result is neither the device's error nor the same as without the fault, if a sync
+    /// succeeds after a failed one, if the tree is not allowed, or if the volume is inconsistent or reported so.
     pub fn break_everywhere(&self, base: &Arc<[u8]>, plans: &[Plan], step: u64) -> Result<Tally, String> {
         let mut tally = Tally::default();
         for plan in plans {
-            let recording = self.record(base, plan, End::Closed)?;
+            let recording = self.record(base, plan, PlanEnd::Closed)?;
             let (counts, left) = self.requests(&recording)?;
             each_fault(&mut tally, &plan.name, step, counts, &|fault, second| {
                 self.endure(&recording, fault, second)
@@ -75,15 +77,16 @@ impl Subject<'_> {
         Ok(tally)
     }
 
-    /// How many requests of each kind the plan of `recording` makes, from opening to closing, and what it leaves.
+    /// Returns how many requests of each kind the plan of `recording` issues, from opening to closing, and the resulting
+    /// disk.
     fn requests(&self, recording: &Recording) -> Result<(Counts, Vec<u8>), String> {
         let (memory, device) = broken(&recording.base, None);
         self.until_fault(recording, &device)?;
         Ok((counts(&device), copy(&memory)))
     }
 
-    /// Does the plan of `recording` until `fault` makes an operation fail, then opens the volume anew without it. Says
-    /// whether the fault was noticed.
+    /// Runs the plan of `recording` until `fault` makes an operation fail, then opens the volume again without the
+    /// fault. Returns whether the fault was reported.
     fn endure(&self, recording: &Recording, fault: Fault, second: bool) -> Result<bool, String> {
         let (memory, device) = broken(&recording.base, Some(fault));
         let reached = self.until_fault(recording, &device)?;
@@ -99,8 +102,8 @@ impl Subject<'_> {
         }
     }
 
-    /// Opens, reads, closes and checks the sound volume in `left` on a device with this fault. What can be read is `tree`, and so it is
-    /// afterwards.
+    /// Opens, reads, closes and checks the sound volume in `left` on a device with this fault. The readable part is
+    /// `tree`, and stays so.
     fn endure_reading(
         &self,
         left: &[u8],
@@ -109,7 +112,7 @@ impl Subject<'_> {
         second: bool,
     ) -> Result<bool, String> {
         let (memory, device) = broken(left, Some(fault));
-        let told = self.read_everything(&device, left, tree)?;
+        let reported = self.read_everything(&device, left, tree)?;
         let sound: Arc<dyn BlockDevice> = memory;
         let fs = (self.open)(sound.clone(), later()).map_err(|e| format!("does not open again: {e}"))?;
         let vfs = looked_at(fs);
@@ -117,49 +120,50 @@ impl Subject<'_> {
         vfs.close().map_err(|e| format!("does not close: {e}"))?;
         drop(vfs);
         self.judge_closed(sound, second)?;
-        Ok(told.is_some())
+        Ok(reported.is_some())
     }
 
-    /// The last error, all of which are the device's.
+    /// Returns the last error; all errors must be those of the device.
     fn read_everything(
         &self,
         device: &Broken,
         left: &[u8],
         tree: &Snapshot,
     ) -> Result<Option<String>, String> {
-        let mut told = self.look_through(device, tree)?;
+        let mut reported = self.look_through(device, tree)?;
         let device: Arc<dyn BlockDevice> = device.clone();
         if let Err(error) = (self.check)(&device, left) {
             if !error.contains("failed: ") {
                 return Err(format!("the check of a sound volume says {error}"));
             }
-            told = Some(error);
+            reported = Some(error);
         }
-        Ok(told)
+        Ok(reported)
     }
 
-    /// Opens a volume, reads it, which is `tree` where it can be read, and closes it. The last error, all of which are the device's.
+    /// Opens a volume, reads it, and closes it. The readable part must be `tree`. Returns the last error; all errors
+    /// must be those of the device.
     pub(super) fn look_through(&self, device: &Broken, tree: &Snapshot) -> Result<Option<String>, String> {
-        let mut told = None;
+        let mut reported = None;
         match (self.open)(device.clone(), later()) {
             Ok(fs) => {
                 let vfs = looked_at(fs);
-                // What failed once is there when it is asked for again.
+                // A read that failed once succeeds when it is repeated.
                 for _ in 0..2 {
-                    let found = expect_clean("reading", Snapshot::read(&vfs, Some(tree)), &mut told)?;
+                    let found = expect_clean("reading", Snapshot::read(&vfs, Some(tree)), &mut reported)?;
                     found.map_or(Ok(()), |found| same(tree, &found))?;
                 }
-                expect_clean("statfs", vfs.file_system().statfs(), &mut told)?;
-                expect_clean("closing", vfs.close(), &mut told)?;
+                expect_clean("statfs", vfs.flushed_file_system().statfs(), &mut reported)?;
+                expect_clean("closing", vfs.close(), &mut reported)?;
             }
-            Err(error) => drop(expect_clean("opening", Err::<(), _>(error), &mut told)?),
+            Err(error) => drop(expect_clean("opening", Err::<(), _>(error), &mut reported)?),
         }
-        Ok(told)
+        Ok(reported)
     }
 
-    /// Does `plan` on a slow device: all answers, and the tree but for its times, are those of a fast one.
+    /// Runs `plan` on a slow device: all results, and the tree except its times, are the same as on a fast one.
     pub fn wait_for(&self, base: &Arc<[u8]>, plan: &Plan) -> Result<(), String> {
-        let recording = self.record(base, plan, End::Closed)?;
+        let recording = self.record(base, plan, PlanEnd::Closed)?;
         let (history, clock) = (&recording.history, Arc::new(StepClock::default()));
         let memory = Arc::new(MemDevice::new(base.to_vec()));
         let device = SlowDevice::new(memory.clone(), clock.clone());
@@ -214,7 +218,7 @@ impl Subject<'_> {
         }
     }
 
-    /// Opens what `reached` left in `memory` on a sound device, and expects what it says.
+    /// Opens the disk of `reached` in `memory` on a sound device, and checks the contents.
     pub(super) fn check_after(
         &self,
         recording: &Recording,
@@ -229,13 +233,13 @@ impl Subject<'_> {
         let vfs = looked_at(fs);
         let tree = Snapshot::read(&vfs, recording.history.trees.last())
             .map_err(|e| format!("does not read: {e}"))?;
-        // Nobody looked at the files while the plan was done.
+        // The files were not read during the plan.
         let rules = Rules { data: self.data, gathers: true, cuts_at_old_end: false, by_another: false };
         match crash {
             Crash::Whole => allowed::check(&recording.history, point, rules, &tree)?,
             Crash::Repairable => repairable::check(&recording.history, point, &tree)?,
         }
-        // What a write that failed had begun may be nobody's, which the mend saves.
+        // The data of a failed write may be in clusters without an owner, which the repair saves.
         let mut tree = tree;
         tree.objects.retain(|path, _| crash == Crash::Whole || !repairable::is_saved(path));
         reached.tree.as_ref().map_or(Ok(()), |expected| same(expected, &tree))?;
@@ -254,7 +258,7 @@ impl Subject<'_> {
     }
 }
 
-/// Tries every `step`-th of so many requests, and counts what came of it.
+/// Tries every `step`-th of this number of requests, and counts the results.
 fn each_fault(
     tally: &mut Tally,
     name: &str,
@@ -265,13 +269,13 @@ fn each_fault(
     for (request, count) in counts {
         for nth in (tally.tried % step..count).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
             for lasting in [Lasting::Once, Lasting::ForGood] {
-                let all = Failure::of(request);
+                let all = FaultKind::of(request);
                 let turn = tally.tried as usize % all.len();
                 for &failure in if step == 1 { all } else { &all[turn..=turn] } {
                     let fault = Fault { request, nth, lasting, failure };
                     tally.tried += 1;
-                    let told = endure(fault, tally.tried.is_multiple_of(SECOND_EVERY));
-                    match told.map_err(|reason| format!("{name}, {fault:?}: {reason}"))? {
+                    let reported = endure(fault, tally.tried.is_multiple_of(SECOND_EVERY));
+                    match reported.map_err(|reason| format!("{name}, {fault:?}: {reason}"))? {
                         true => tally.noticed += 1,
                         false if lasting == Lasting::Once => {
                             tally.repeated.push(format!("{name}, {fault:?}"))
@@ -294,22 +298,23 @@ pub(super) fn counts(device: &Broken) -> Counts {
     Request::ALL.map(|request| (request, device.count(request)))
 }
 
-/// A clock after every plan.
+/// Returns a clock that is later than every plan.
 pub(super) fn later() -> Arc<StepClock> {
     let clock = Arc::new(StepClock::default());
     clock.set(1 << 20);
     clock
 }
 
-/// Operation `number` failed: either it alone, and the volume goes on, or the volume is read-only for good. Either way it is read.
+/// Operation `number` failed. Either only that operation failed, or the volume is read-only from now on. In both cases
+/// it is read.
 fn failed_at(recording: &Recording, number: usize, actor: &Actor, hits: u64) -> Result<Reached, String> {
     let history = &recording.history;
-    let told = |what: String| {
+    let reported = |what: String| {
         format!("operation {number}, {:?}, fails ({hits} faults), and {what}", history.ops[number])
     };
     let look = || {
-        let tree = expect_clean("reading", Snapshot::read(actor.vfs(), None), &mut None).map_err(told)?;
-        expect_clean("statfs", actor.vfs().file_system().statfs(), &mut None).map_err(told)?;
+        let tree = expect_clean("reading", Snapshot::read(actor.vfs(), None), &mut None).map_err(reported)?;
+        expect_clean("statfs", actor.vfs().flushed_file_system().statfs(), &mut None).map_err(reported)?;
         Ok::<_, String>(tree)
     };
     let create = Op::Create("after-the-fault".into(), FileKind::Regular, 0o600);
@@ -318,20 +323,20 @@ fn failed_at(recording: &Recording, number: usize, actor: &Actor, hits: u64) -> 
         return Ok(Reached { point, failed: true, tree: look()? });
     }
     if actor.vfs().sync().is_ok() {
-        return Err(told("a later sync succeeds after one that failed".into()));
+        return Err(reported("a later sync succeeds after one that failed".into()));
     }
     look()?;
     match Actor::new(actor.vfs().clone()).act(number, &create) {
-        Ok(()) => Err(told("the volume still changes after a sync that failed".into())),
+        Ok(()) => Err(reported("the volume still changes after a sync that failed".into())),
         Err(error) if is_fault(error) => {
             let point = history.points.iter().find(|point| point.begun == number + 1).cloned();
             Ok(Reached { point: point.unwrap_or_default(), failed: true, tree: None })
         }
-        Err(error) => Err(told(format!("a change answers {error:?}"))),
+        Err(error) => Err(reported(format!("a change answers {error:?}"))),
     }
 }
 
-/// After `ops` operations, all of them synced.
+/// Returns the point after `ops` operations, all of them synced.
 fn everything_durable(recording: &Recording, ops: usize) -> Point {
     let history = &recording.history;
     let ops = ops.min(history.trees.len() - 1);
@@ -343,12 +348,12 @@ fn is_fault(error: Error) -> bool {
     matches!(error, Error::Device(_)) || error == Error::ReadOnly
 }
 
-/// What came of something; an error is noted, and must be the device's.
-fn expect_clean<T>(what: &str, done: Result<T>, told: &mut Option<String>) -> Result<Option<T>, String> {
+/// Records an error, which must be the device's.
+fn expect_clean<T>(what: &str, done: Result<T>, reported: &mut Option<String>) -> Result<Option<T>, String> {
     match done {
         Ok(done) => Ok(Some(done)),
         Err(error) if is_fault(error) => {
-            *told = Some(error.to_string());
+            *reported = Some(error.to_string());
             Ok(None)
         }
         Err(error) => Err(format!("{what} answers {error:?}")),

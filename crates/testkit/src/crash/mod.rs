@@ -1,12 +1,12 @@
-//! The crash explorer: from what was done to a device, the disks that a power cut could leave.
+//! The crash explorer: derives the disks that a power failure could leave from a recording of a device.
 //!
-//! A *window* is what lies between two flushes. When the power fails, all windows before are on the disk, and of the
-//! one that was open any part is: each write or not, and of a write any sectors. The explorer cuts at the end of each
-//! window, where most has been promised, and builds every subset of a small window; of a large one every prefix (256 of
-//! those of a very large one), single writes alone and missing, and a sample of the rest. A disk is judged once for each
-//! promise.
+//! A *window* is the sequence of writes between two flushes. After a power failure, all earlier windows are on the
+//! disk. Of the open window, any subset of the writes is on the disk, and of a write any subset of its sectors. The
+//! explorer simulates a failure at the end of each window, when most has been promised. It builds every subset of a
+//! small window. Of a large one it builds every prefix (256 for a very large one), each single write alone and missing,
+//! and random samples. A disk is checked once for each promise.
 //!
-//! Invariant: the states are a function of base, events and options, so that a [`StateName`] reproduces one.
+//! Invariant: the states are a function of base, events and options, so that a [`StateName`] reproduces a state.
 
 mod allowed;
 pub mod campaign;
@@ -33,29 +33,30 @@ use disk::Disk;
 pub use name::{Drawn, StateName};
 use window::windows;
 
-/// How many states to build.
+/// The number of states.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the samples are drawn by.
+    /// The seed of the samples.
     pub seed: u64,
-    /// Windows of up to so many writes are cut in every subset.
+    /// The largest window, in writes, of which every subset is built.
     pub every_subset: u32,
-    /// How many subsets are drawn of a larger window.
+    /// The number of random subsets of a larger window.
     pub samples: u32,
-    /// How many states with a torn write are drawn of each window.
+    /// The number of states with a torn write in each window.
     pub torn: u32,
-    /// Bytes of the disk that are never torn: a structure that its format writes in place and cannot tell torn.
+    /// Bytes of the disk that are never torn: a structure that its format writes in place without detecting torn
+    /// writes.
     pub whole: Range<u64>,
-    /// Failures after which to give up.
+    /// The number of failures after which the exploration ends.
     pub failures: usize,
-    /// Cuts before this mark are not judged.
+    /// States before this mark are not checked.
     pub from_mark: usize,
-    /// This state alone.
+    /// Check only this state.
     pub only: Option<StateName>,
 }
 
 impl Options {
-    /// Every subset of five writes, 24 samples beyond, 12 torn states, up to five failures.
+    /// Returns every subset of five writes, 24 samples of larger windows, 12 torn states, and up to five failures.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -69,7 +70,7 @@ impl Options {
         }
     }
 
-    /// The same, as the state of this name was drawn, and that one alone.
+    /// Selects only the state with this name, and the options with which it was drawn.
     pub fn with_only(self, name: StateName) -> Self {
         let Drawn { every_subset, samples, torn } = name.drawn;
         Self { seed: name.seed, every_subset, samples, torn, only: Some(name), ..self }
@@ -80,22 +81,23 @@ impl Options {
     }
 }
 
-/// The disk after a cut.
+/// The disk after a power failure.
 pub struct State<'a> {
-    /// What reproduces it.
+    /// The name, which reproduces the state.
     pub name: StateName,
-    /// The disk; changes to it are lost with it.
+    /// The disk. Changes to it are discarded with the state.
     pub device: Arc<dyn BlockDevice>,
-    /// The last mark before the cut.
+    /// The last mark before the failure.
     pub mark: Option<usize>,
     overlay: Arc<Overlay<Arc<MemDevice>>>,
-    /// The disk as it was before the window.
+    /// The disk before the window.
     bytes: &'a RefCell<Vec<u8>>,
     below: &'a MemDevice,
 }
 
 impl State<'_> {
-    /// Hands all bytes that the disk has now to `judge`: cheaper than reading them, since few differ from state to state.
+    /// Passes all bytes of the disk to `judge`. This is faster than reading them, because few bytes differ from state
+    /// to state.
     pub fn with_bytes<T>(&self, judge: impl FnOnce(&[u8]) -> T) -> T {
         let mut bytes = self.bytes.borrow_mut();
         let changed = self.overlay.changed();
@@ -113,16 +115,16 @@ fn copy_ranges(device: &dyn BlockDevice, ranges: &[Range<u64>], bytes: &mut [u8]
     }
 }
 
-/// The disks that were built, over several recordings and, by a file, over several campaigns.
+/// The disks that were built, over several recordings and, with a file, over several campaigns.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct SeenStates {
     hashes: Mutex<HashSet<u128>>,
-    /// How many of them are of campaigns before.
+    /// The number of disks from earlier campaigns.
     earlier: usize,
 }
 
-impl Seen {
-    /// Begins with those that [`Seen::keep`] wrote to `path`, if it did.
+impl SeenStates {
+    /// Starts with the disks that [`SeenStates::keep`] wrote to `path`, if the file exists.
     pub fn with_earlier(path: &Path) -> io::Result<Self> {
         let bytes = match fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -133,7 +135,7 @@ impl Seen {
         Ok(Self { earlier: hashes.len(), hashes: Mutex::new(hashes) })
     }
 
-    /// Writes all of them to `path`, for a later campaign.
+    /// Writes the disks to `path`, for a later campaign.
     pub fn keep(&self, path: &Path) -> io::Result<()> {
         let bytes: Vec<u8> = self.lock().iter().flat_map(|hash| hash.to_le_bytes()).collect();
         let beside = path.with_extension("new");
@@ -141,12 +143,12 @@ impl Seen {
         fs::rename(beside, path)
     }
 
-    /// How many different ones that no campaign before had.
+    /// Returns the number of different disks that earlier campaigns did not have.
     pub fn count(&self) -> usize {
         self.lock().len() - self.earlier
     }
 
-    /// How many different ones with those of the campaigns before.
+    /// Returns the number of different disks including those of earlier campaigns.
     pub fn total(&self) -> usize {
         self.lock().len()
     }
@@ -160,40 +162,40 @@ impl Seen {
     }
 }
 
-/// A state that the judge refused.
+/// A state that failed the check.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
-    /// What reproduces it.
+pub struct RejectedState {
+    /// The name, which reproduces the state.
     pub name: StateName,
-    /// What the judge said.
+    /// The reason.
     pub reason: String,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RejectedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.name, self.reason)
     }
 }
 
-/// What an exploration came to.
+/// The result of an exploration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
-    /// Windows that were cut.
+    /// The number of windows.
     pub windows: usize,
-    /// States that were judged.
+    /// The number of checked states.
     pub judged: usize,
-    /// States that were built and had been judged already.
+    /// The number of states that were built and had been checked before.
     pub repeated: usize,
-    /// Those that the judge refused.
-    pub failures: Vec<Failure>,
+    /// The states that failed the check.
+    pub failures: Vec<RejectedState>,
 }
 
-/// Builds the states that cuts of `events` could leave of `base` and has each judged.
+/// Builds the states that power failures during `events` could leave of `base`, and checks each.
 pub fn explore(
     base: &[u8],
     events: &[Event],
     options: &Options,
-    seen: &Seen,
+    seen: &SeenStates,
     judge: &mut dyn FnMut(&State<'_>) -> Result<(), String>,
 ) -> Summary {
     let mut summary = Summary::default();
@@ -225,7 +227,7 @@ pub fn explore(
                 let state = State { name, device, mark: window.mark, overlay, bytes: &bytes, below: &below };
                 if let Err(reason) = judge(&state) {
                     let reason = format!("{reason}\n  ({})", choice.describe(&window));
-                    summary.failures.push(Failure { name: state.name, reason });
+                    summary.failures.push(RejectedState { name: state.name, reason });
                     if summary.failures.len() >= options.failures {
                         return summary;
                     }
@@ -247,11 +249,11 @@ mod tests {
     fn a_disk_of_an_earlier_campaign_is_not_counted_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("seen");
-        let first = Seen::with_earlier(&path).unwrap();
+        let first = SeenStates::with_earlier(&path).unwrap();
         [1, u128::MAX, 1].into_iter().for_each(|hash| first.insert(hash));
         assert_eq!((first.count(), first.total()), (2, 2));
         first.keep(&path).unwrap();
-        let second = Seen::with_earlier(&path).unwrap();
+        let second = SeenStates::with_earlier(&path).unwrap();
         [u128::MAX, 7].into_iter().for_each(|hash| second.insert(hash));
         assert_eq!((second.count(), second.total()), (1, 3));
     }

@@ -1,32 +1,32 @@
-//! The name of a state.
+//! Names of states.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Error};
 
-/// How many states are built of a window.
+/// The number of states of a window.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Drawn {
-    /// Windows of up to so many writes are cut in every subset.
+    /// The largest window, in writes, of which every subset is built.
     pub every_subset: u32,
-    /// How many subsets are drawn of a larger window.
+    /// The number of random subsets of a larger window.
     pub samples: u32,
-    /// How many states with a torn write are drawn of each window.
+    /// The number of states with a torn write in each window.
     pub torn: u32,
 }
 
-/// Which state of a recording: `417:9:23:5-24-12` is the 23rd of the window that ends at event 417, of those that seed 9 draws with
-/// every subset of 5 writes, 24 samples and 12 torn ones.
+/// The name of a state of a recording: `417:9:23:5-24-12` is state 23 of the window that ends at event 417, with seed
+/// 9, every subset of 5 writes, 24 samples and 12 torn states.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StateName {
-    /// The event at which the window ends: its flush.
+    /// The event that ends the window: its flush.
     pub event: usize,
-    /// What the states of the window were drawn by.
+    /// The seed of the states.
     pub seed: u64,
-    /// Its number among them.
+    /// The number of the state.
     pub number: usize,
-    /// How many there are.
+    /// The number of states.
     pub drawn: Drawn,
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_reads_back_as_it_prints() {
+    fn a_printed_name_parses_to_the_same_value() {
         let drawn = Drawn { every_subset: 5, samples: 24, torn: 12 };
         let name = StateName { event: 417, seed: 9, number: 23, drawn };
         assert_eq!(name.to_string(), "417:9:23:5-24-12");

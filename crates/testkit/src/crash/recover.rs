@@ -1,33 +1,33 @@
-//! A power cut, and then a device on which one request fails while the volume is recovered, read and closed: the error is clean, and
-//! once more, on a sound device, everything is there as if it had not failed.
+//! A power failure, followed by the recovery on a device on which one request fails: the error is reported properly,
+//! and a further recovery on a sound device finds everything.
 
 use std::sync::Arc;
 
 use super::endure::{Counts, Reached, broken, counts, later};
 use super::repairable;
-use super::volume::{End, Recording, Subject, looked_at};
+use super::volume::{PlanEnd, Recording, Subject, looked_at};
 use crate::fault::Fault;
 use crate::plan::{Op, Plan};
 use crate::record::Event;
 use crate::snapshot::Snapshot;
 
-/// What a cut left.
+/// The disk after a power failure.
 pub(super) struct Cut {
-    /// The plan, all of it synced.
+    /// The plan, which was synced completely.
     recording: Recording,
-    /// The disk, to which every write came.
+    /// The disk, which every write reached.
     disk: Vec<u8>,
-    /// What is found on it.
+    /// The contents of the disk.
     tree: Snapshot,
 }
 
 impl Subject<'_> {
-    /// What is left of `plan` where the power goes after all of it was synced, while its files are held open: a journal to be replayed,
-    /// inodes without a name. And how many requests of each kind it takes to recover, read and close that.
+    /// Runs `plan`, syncs, and cuts the power while its files are open, so that a journal must be replayed and inodes
+    /// have no name. Also returns the number of requests of each kind that recovering, reading and closing takes.
     pub(super) fn cut_at_the_end(&self, base: &Arc<[u8]>, plan: &Plan) -> Result<(Cut, Counts), String> {
         let mut synced = plan.clone();
         synced.ops.push(Op::Sync);
-        let recording = self.record(base, &synced, End::Dropped)?;
+        let recording = self.record(base, &synced, PlanEnd::Dropped)?;
         let mut disk = base.to_vec();
         for event in &recording.events {
             if let Event::Write { offset, bytes } = event {
@@ -50,7 +50,8 @@ impl Subject<'_> {
         Snapshot::read(&looked_at(fs), None).map_err(|e| format!("does not read: {e}"))
     }
 
-    /// Recovers, reads and closes what was cut on a device with this fault, and then without. Says whether the fault was noticed.
+    /// Recovers, reads and closes the disk on a device with this fault, and then without. Returns whether the fault was
+    /// reported.
     pub(super) fn endure_recovery(&self, cut: &Cut, fault: Fault, second: bool) -> Result<bool, String> {
         let (memory, device) = broken(&cut.disk, Some(fault));
         let failed = self.look_through(&device, &cut.tree)?.is_some();

@@ -1,8 +1,10 @@
-//! Whether a tree that was found after a cut, and mended, is one that [`Crash::Repairable`](obento_driver::Crash) allows.
+//! Whether a tree that was found after a power failure and a repair is allowed by
+//! [`Crash::Repairable`](obento_driver::Crash).
 //!
-//! What lay at one path since the last promise is there: unchanged, with its bytes and attributes; written to, with a length that it
-//! had since. What else is there has a name and a length that something had since, and each of its sectors holds what that file held
-//! since; or it is what the mend saved in the root.
+//! A file that existed at one path since the last sync is present. If it was not changed, it has its bytes and
+//! attributes; if it was written to, it has a length that it had since. Every other file has a name and a length that
+//! some file had since the sync, and each of its sectors has contents that this file had since; or it was saved in the
+//! root by the repair.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -18,7 +20,7 @@ use crate::snapshot::{Id, Object, Snapshot, show};
 const RULES: Rules =
     Rules { data: DataMode::Ordered, gathers: true, cuts_at_old_end: true, by_another: false };
 
-/// Says why `found` is not allowed at `point`.
+/// Fails with the reason if `found` is not allowed at `point`.
 pub(super) fn check(history: &History, point: &Point, found: &Snapshot) -> Result<(), String> {
     let last = point.begun.min(history.trees.len() - 1);
     let window = point.durable..=last;
@@ -30,7 +32,7 @@ pub(super) fn check(history: &History, point: &Point, found: &Snapshot) -> Resul
     )
 }
 
-/// What stayed at one path since the last promise is there, and what of it nobody touched is as it was.
+/// Checks that files which existed at one path since the last sync are present, and unchanged if nothing changed them.
 fn kept(history: &History, window: &RangeInclusive<usize>, found: &Snapshot) -> Result<(), String> {
     let trees = &history.trees[window.clone()];
     for (path, object) in &history.trees[*window.start()].objects {
@@ -51,7 +53,7 @@ fn kept(history: &History, window: &RangeInclusive<usize>, found: &Snapshot) -> 
     Ok(())
 }
 
-/// Something of this name was there, and its bytes were.
+/// Checks that a file with this name existed and had these bytes.
 fn known(
     history: &History,
     window: &RangeInclusive<usize>,
@@ -77,8 +79,8 @@ fn known(
     reason
 }
 
-/// What had the last name of `path` in the directory that has it now, by whatever path that directory was reached: without a
-/// journal a directory may have moved before what was done in it is there.
+/// Returns the objects that had the last name of `path` in its current directory, by whatever path that directory was
+/// reached. Without a journal, a directory may have moved before the changes in it are present.
 fn namesakes<'h>(history: &'h History, window: &RangeInclusive<usize>, path: &[u8]) -> Vec<&'h Arc<Object>> {
     let (parent, name) = split(path);
     let trees = || history.trees[window.clone()].iter();
@@ -93,7 +95,7 @@ fn namesakes<'h>(history: &'h History, window: &RangeInclusive<usize>, path: &[u
         .collect()
 }
 
-/// A path's directory and last name.
+/// Splits a path into its directory and last name.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -101,7 +103,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// What a mend makes of clusters that had lost their name.
+/// Returns whether the path is that of clusters that a repair saved.
 pub(super) fn is_saved(path: &[u8]) -> bool {
     path.starts_with(b"FSCK") && path.ends_with(b".REC")
 }
@@ -147,7 +149,7 @@ mod tests {
         tree
     }
 
-    /// Tree 0 was written over before the sync, which promises tree 1; then came the rest.
+    /// Tree 0 was overwritten before the sync, which promises tree 1; the others follow.
     fn judged(trees: &[&[(&str, u64, &[u8])]], found: &[(&str, u64, &[u8])]) -> Result<(), String> {
         let history =
             History { trees: trees.iter().map(|files| tree(files)).collect(), ..History::default() };
@@ -163,7 +165,7 @@ mod tests {
         &[&[("f", 1, OLDER)], &[("f", 1, SYNCED)], &[("f", 1, LATER)]];
 
     #[test]
-    fn a_file_that_was_written_to_after_a_sync_is_old_or_new_or_of_both() {
+    fn a_file_written_after_a_sync_has_old_or_new_sectors() {
         let both = [&SYNCED[..512], &LATER[512..1400]].concat();
         for allowed in [SYNCED, LATER, &both] {
             assert_eq!(judged(WRITTEN_TO, &[("f", 7, allowed)]), Ok(()));
@@ -171,12 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_written_to_after_a_sync_is_not_gone() {
+    fn a_file_written_after_a_sync_still_exists() {
         assert!(judged(WRITTEN_TO, &[]).is_err());
     }
 
     #[test]
-    fn a_file_that_was_written_to_after_a_sync_is_not_shorter_or_longer_than_it_was_since() {
+    fn a_file_written_after_a_sync_has_a_length_that_it_had_since_the_sync() {
         let longer = [LATER, &[0]].concat();
         for wrong in [&[], &SYNCED[..512], &longer] {
             assert!(judged(WRITTEN_TO, &[("f", 7, wrong)]).is_err(), "{}", wrong.len());
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_written_to_after_a_sync_is_not_older() {
+    fn a_file_written_after_a_sync_is_not_older_than_the_sync() {
         assert!(judged(WRITTEN_TO, &[("f", 7, OLDER)]).is_err());
         let half = [&OLDER[..512], &SYNCED[512..]].concat();
         assert!(judged(WRITTEN_TO, &[("f", 7, &half)]).is_err());
@@ -193,7 +195,7 @@ mod tests {
     const RENAMED: &[&[(&str, u64, &[u8])]] = &[&[("f", 1, OLDER)], &[("f", 1, SYNCED)], &[("g", 1, SYNCED)]];
 
     #[test]
-    fn a_file_that_was_renamed_has_a_name_or_none_and_its_bytes_where_it_has_one() {
+    fn a_renamed_file_has_its_contents_under_any_name_that_exists() {
         for allowed in [&[("f", 7, SYNCED)][..], &[("g", 7, SYNCED)], &[]] {
             assert_eq!(judged(RENAMED, allowed), Ok(()));
         }
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_and_not_changed_since_has_its_attributes() {
+    fn synced_and_unchanged_files_have_their_attributes() {
         let mut other = tree(&[("f", 1, SYNCED)]);
         let changed = Object {
             meta: Meta { mode: 0o555, ..object(1, SYNCED).meta.clone() },

@@ -1,4 +1,5 @@
-//! A plan done to a volume, recorded, and cut: what is found must be what the history allows, and be consistent.
+//! Plans on a volume, recorded, with power failures: the contents must be allowed by the history, and the volume
+//! consistent.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use obento_vfs::{Config, Vfs};
 
 use super::allowed::{self, Rules};
 use super::repairable;
-use super::{Options, Seen, State, Summary, explore};
+use super::{Options, SeenStates, State, Summary, explore};
 use crate::conformance::WritingCase;
 use crate::hosts::{self, Library};
 use crate::model::{History, Run, StepClock};
@@ -24,51 +25,51 @@ use crate::plan::{Actor, Plan};
 use crate::record::{Event, RecordDevice};
 use crate::snapshot::{Snapshot, Times};
 
-/// Opens a volume for changes, after replaying its journal onto the device; one of a format that is mended after a cut,
-/// after mending it.
+/// Opens a volume for changes, after replaying its journal to the device, or after repairing it if the format requires
+/// a repair after a crash.
 pub type Open<'a> = dyn Fn(Arc<dyn BlockDevice>, Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> + Sync + 'a;
-/// Says what is inconsistent on a volume that was closed. It is given twice, as a device and as its bytes, since to copy it for each of
-/// a million states takes longer than to look at it.
+/// Checks a volume that was closed. The volume is passed as a device and as its bytes, because copying it for each of a
+/// million states takes longer than the check.
 pub type CheckClosed<'a> = dyn Fn(&Arc<dyn BlockDevice>, &[u8]) -> Result<(), String> + Sync + 'a;
-/// The same, of a device alone.
+/// The same check with only a device.
 pub type Check<'a> = dyn Fn(&dyn BlockDevice) -> Result<(), String> + Sync + 'a;
 
-/// How volumes are opened and judged.
+/// How volumes are opened and checked.
 pub struct Subject<'a> {
-    /// Opens one.
+    /// Opens a volume.
     pub open: &'a Open<'a>,
-    /// A fast check, made of every state.
+    /// A fast check, which runs on every state.
     pub check: &'a CheckClosed<'a>,
-    /// A slow second opinion, asked for one state in [`Subject::second_every`] and for each that failed.
+    /// A slow second check, which runs on one state in [`Subject::second_every`] and of each failed state.
     pub second: &'a Check<'a>,
-    /// See there; 0 for never.
+    /// The interval of the second check; 0 for never.
     pub second_every: u64,
-    /// One state in so many is also cut while it is being recovered; 0 for none.
+    /// The interval of states in which the power also fails during recovery; 0 for never.
     pub recovery_every: u64,
-    /// What was promised for data.
+    /// The promised data mode.
     pub data: DataMode,
 }
 
-/// A plan that was done and recorded.
+/// A recorded plan.
 pub struct Recording {
-    /// Its name.
+    /// The name of the plan.
     pub plan: String,
-    /// The volume before.
+    /// The volume before the plan.
     pub base: Arc<[u8]>,
-    /// What was done to it.
+    /// The recorded events.
     pub events: Vec<Event>,
-    /// What it should hold, and since when.
+    /// The expected contents, and since when.
     pub history: History,
-    /// Whether nobody looked meanwhile, so that appends waited in memory.
+    /// Whether files were not read during the plan, so that appends waited in memory.
     pub unwatched: bool,
-    /// Whether another implementation did it, which tells no generations of inodes.
+    /// Whether another implementation ran the plan, which has no generations of inodes.
     pub by_another: bool,
-    /// The point from which on cuts are judged: where [`Plan::setup`] is durable.
+    /// The point from which on states are checked: when [`Plan::setup`] is durable.
     pub from: usize,
 }
 
 impl Recording {
-    /// What ours did while somebody looked.
+    /// Returns the recording of a plan that our driver ran while files were read.
     fn new(base: &Arc<[u8]>, plan: &Plan, events: Vec<Event>, history: History) -> Self {
         let from = first_point(&history, plan);
         let (plan, base) = (plan.name.clone(), Arc::clone(base));
@@ -82,31 +83,31 @@ impl fmt::Debug for Recording {
     }
 }
 
-/// Whether a plan ends with the volume closed or with the power gone while it is open. Meanwhile every file is read after
-/// each operation, but for the last.
+/// The end of a plan: the volume is closed, or the power fails while it is open. Files are read after each operation,
+/// except for `Unwatched`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    /// Closed: also the checkpoint and the clean super block are cut.
+pub enum PlanEnd {
+    /// Closed: power failures also occur during the checkpoint and the write of the clean super block.
     Closed,
-    /// Dropped, without a word.
+    /// Dropped without closing.
     Dropped,
-    /// Dropped, and nobody looked at the files meanwhile, so that appends waited in memory.
+    /// Dropped, and files were not read, so that appends waited in memory.
     Unwatched,
 }
 
-/// Seconds after the start of a [`StepClock`]: a moment of 2030.
+/// Seconds after the start of a [`StepClock`]: a time in 2030.
 const AFTER_CASES: u64 = 900_000_000;
 
 impl Subject<'_> {
-    /// Does `plan` to the volume in `base` and records it. An error tells where it went another way than the model.
-    pub fn record(&self, base: &Arc<[u8]>, plan: &Plan, end: End) -> Result<Recording, String> {
+    /// Runs `plan` on the volume in `base` and records it. Fails with a description if it differs from the model.
+    pub fn record(&self, base: &Arc<[u8]>, plan: &Plan, end: PlanEnd) -> Result<Recording, String> {
         let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
         let mut run = begin(self.open, &device)?;
         run.all(plan, &mut |point| device.mark(point)).map_err(|reason| format!("{plan}{reason}"))?;
         let history = match end {
-            End::Dropped => run.cut(),
-            End::Unwatched => return self.record_unwatched(base, plan, run.cut()),
-            End::Closed => {
+            PlanEnd::Dropped => run.cut(),
+            PlanEnd::Unwatched => return self.record_unwatched(base, plan, run.cut()),
+            PlanEnd::Closed => {
                 let (vfs, history) = run.finish();
                 vfs.close().map_err(|e| format!("{plan}closing: {e}"))?;
                 self.check_closed(device.clone())
@@ -118,9 +119,9 @@ impl Subject<'_> {
         Ok(Recording::new(base, plan, device.take_events(), history))
     }
 
-    /// Has another implementation of the format, which `open` opens volumes with, do `plan` to the volume in `base`, until the power goes,
-    /// and records it: what it leaves is opened and judged like what ours leaves. An error tells where it went another way than the
-    /// model.
+    /// Lets another implementation of the format, whose volumes `open` opens, run `plan` on the volume in `base` until
+    /// the power fails, and records it. The result is opened and checked like that of our driver. Fails with a
+    /// description if it differs from the model.
     pub fn record_of(&self, open: &Open<'_>, base: &Arc<[u8]>, plan: &Plan) -> Result<Recording, String> {
         let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
         let mut run = begin(open, &device)?;
@@ -129,7 +130,7 @@ impl Subject<'_> {
         Ok(Recording { by_another: true, ..Recording::new(base, plan, device.take_events(), history) })
     }
 
-    /// Does what `history` tells once more, and looks only at the end, which must be the same.
+    /// Runs the operations of `history` again without reading files, and compares only the final tree.
     fn record_unwatched(&self, base: &Arc<[u8]>, plan: &Plan, history: History) -> Result<Recording, String> {
         let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
         let clock = Arc::new(StepClock::default());
@@ -143,7 +144,7 @@ impl Subject<'_> {
             let begun = pair[0].begun;
             if pair[1].begun > begun {
                 clock.set(begun as u64 + 1);
-                // What is refused is refused again: the trees are compared.
+                // A refused operation is refused again; the trees are compared.
                 let _ = actor.act(begun, &history.ops[begun]);
             }
         }
@@ -152,34 +153,34 @@ impl Subject<'_> {
         let found = found.map_err(|e| format!("the volume does not read: {e}"))?;
         if last != Some(&found) {
             let difference = last.and_then(|last| last.difference(&found, Times::Compared, None));
-            return Err(format!("{plan}another tree when nobody looks meanwhile: {difference:?}"));
+            return Err(format!("{plan}a different tree when no file is read in between: {difference:?}"));
         }
         Ok(Recording { unwatched: true, ..Recording::new(base, plan, events, history) })
     }
 
-    /// Does a conformance case to the volume in `base`, closes it, and records what reached the device. An error tells
-    /// what it said where it does not pass here: the driver's own tests run it on a volume large enough for all of them.
+    /// Runs a conformance case on the volume in `base`, closes it, and records it. Fails with the message of the case
+    /// if it does not pass. The driver's own tests run all cases on a volume that is large enough.
     pub fn record_case(&self, base: &Arc<[u8]>, case: WritingCase) -> Result<Vec<Event>, String> {
         self.record_whole(base, |fs| {
-            // One that needs what the volume lacks has done little, which can be cut as well.
+            // A case that requires a missing capability has changed little, and these changes are tested too.
             let _outcome = catch_unwind(AssertUnwindSafe(|| case(&*fs))).map_err(|panic| words(&*panic))?;
             fs.writable().map_or(Ok(()), |fs| fs.close()).map_err(|e| format!("it does not close: {e}"))
         })
     }
 
-    /// [`record_case`](Self::record_case), of one that hosts are held to, by the library.
-    pub fn record_host_case(&self, base: &Arc<[u8]>, case: &hosts::Case) -> Result<Vec<Event>, String> {
+    /// Records a case for hosts, like [`record_case`](Self::record_case), run by the library.
+    pub fn record_host_case(&self, base: &Arc<[u8]>, case: &hosts::HostCase) -> Result<Vec<Event>, String> {
         self.record_whole(base, |fs| {
             let mut library = Library::repeating(fs);
             match hosts::run(case, 0, &mut library) {
-                outcome::End::Failed(why) => return Err(why),
-                outcome::End::Passed | outcome::End::Refused(_) => {}
+                outcome::CaseEnd::Failed(why) => return Err(why),
+                outcome::CaseEnd::Passed | outcome::CaseEnd::Refused(_) => {}
             }
             catch_unwind(AssertUnwindSafe(|| library.close())).map_err(|panic| words(&*panic))
         })
     }
 
-    /// Records what `work` does, which closes the volume.
+    /// Records `work`, which closes the volume.
     fn record_whole(
         &self,
         base: &Arc<[u8]>,
@@ -187,16 +188,22 @@ impl Subject<'_> {
     ) -> Result<Vec<Event>, String> {
         let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
         let clock = Arc::new(StepClock::default());
-        // Cases set times of these years, after which a change comes.
+        // Cases set times up to this year, and a change comes afterwards.
         clock.set(AFTER_CASES);
         work((self.open)(device.clone(), clock).map_err(|e| format!("the volume does not open: {e}"))?)?;
         Ok(device.take_events())
     }
 
-    /// Cuts what a conformance case did: each state opens, reads, closes and is consistent. No tree is expected, though a case may sync:
-    /// it calls the driver itself, whose calls nobody sees, and what it still changes afterwards - an inode without a name, space that is
-    /// reserved - no tree shows. What syncs promise the plans prove, which have a model.
-    pub fn explore_case(&self, base: &[u8], events: &[Event], options: &Options, seen: &Seen) -> Summary {
+    /// Explores a conformance case: each state opens, reads, closes and is consistent. No tree is expected, even if a
+    /// case syncs, because the case calls the driver directly and may change things afterwards that no tree shows, such
+    /// as an inode without a name or reserved space. Plans, which have a model, test the promises of syncs.
+    pub fn explore_case(
+        &self,
+        base: &[u8],
+        events: &[Event],
+        options: &Options,
+        seen: &SeenStates,
+    ) -> Summary {
         let counter = AtomicU64::new(0);
         explore(base, events, options, seen, &mut |state| {
             let number = counter.fetch_add(1, Ordering::Relaxed);
@@ -216,7 +223,7 @@ impl Subject<'_> {
         self.check_state(state, second)
     }
 
-    /// `judged`, and where it is a refusal what the second judge says of it, unless it was `asked` already.
+    /// Returns `judged`, with the result of the second check if it failed, unless the second check was `asked` already.
     fn with_second_opinion(
         &self,
         state: &State<'_>,
@@ -229,7 +236,7 @@ impl Subject<'_> {
         })
     }
 
-    /// Whether the volume, which was closed, is consistent.
+    /// Checks the consistency of a closed volume.
     fn check_state(&self, state: &State<'_>, second: bool) -> Result<(), String> {
         let checked = state.with_bytes(|bytes| (self.check)(&state.device, bytes));
         checked.map_err(|reason| format!("inconsistent: {reason}"))?;
@@ -240,18 +247,18 @@ impl Subject<'_> {
         }
     }
 
-    /// What is inconsistent on a volume that was closed.
+    /// Checks the consistency of a volume that was closed.
     pub fn check_closed(&self, device: Arc<dyn BlockDevice>) -> Result<(), String> {
         let bytes = copy(&*device);
         (self.check)(&device, &bytes)
     }
 
-    /// Cuts a recording and judges each state.
-    pub fn explore(&self, recording: &Recording, options: &Options, seen: &Seen) -> Summary {
+    /// Explores a recording and checks each state.
+    pub fn explore(&self, recording: &Recording, options: &Options, seen: &SeenStates) -> Summary {
         let counter = AtomicU64::new(0);
         let options = &Options { from_mark: recording.from, ..options.clone() };
         explore(&recording.base, &recording.events, options, seen, &mut |state| {
-            // Alone, a state is looked at from all sides.
+            // A single state is checked completely.
             let number = match options.only {
                 Some(_) => 0,
                 None => counter.fetch_add(1, Ordering::Relaxed),
@@ -290,7 +297,7 @@ impl Subject<'_> {
         let vfs = looked_at(fs);
         let history = &recording.history;
         let tree = Snapshot::read(&vfs, history.trees.last()).map_err(|e| format!("does not read: {e}"))?;
-        // A cut while the volume was being opened leaves what was there before.
+        // A failure while the volume was being opened leaves the earlier contents.
         let point = &history.points[mark.unwrap_or(0)];
         let rules = Rules {
             data: self.data,
@@ -307,7 +314,7 @@ impl Subject<'_> {
         self.check_state(state, second)
     }
 
-    /// Replay twice is replay once: the power goes again while the first cut is being recovered.
+    /// Tests that two replays are equal to one: the power fails again during the recovery.
     fn cut_recovery(
         &self,
         recording: &Recording,
@@ -330,12 +337,12 @@ impl Subject<'_> {
             ..Options::new(random.number())
         };
         let judge = &mut |again: &State<'_>| self.judge_once(recording, state.mark, again, false);
-        let summary = explore(&bytes, &device.take_events(), &options, &Seen::default(), judge);
+        let summary = explore(&bytes, &device.take_events(), &options, &SeenStates::default(), judge);
         summary.failures.first().map_or(Ok(()), |failure| Err(format!("cut again in recovery at {failure}")))
     }
 }
 
-/// A run on the volume of `device`, of which nothing was recorded yet.
+/// Starts a run on the volume of `device`, of which nothing is recorded yet.
 fn begin(open: &Open<'_>, device: &Arc<RecordDevice<MemDevice>>) -> Result<Run, String> {
     let clock = Arc::new(StepClock::default());
     let fs = open(device.clone(), clock.clone()).map_err(|e| format!("the volume does not open: {e}"))?;
@@ -344,12 +351,13 @@ fn begin(open: &Open<'_>, device: &Arc<RecordDevice<MemDevice>>) -> Result<Run, 
     Ok(run)
 }
 
-/// A volume that is read once, and closed: a cache of many names would take longer to make and to empty than that.
+/// Returns a `Vfs` for a volume that is read once and closed, with a small cache of names, because a large one takes
+/// longer to create.
 pub(super) fn looked_at(fs: Arc<dyn FileSystem>) -> Vfs {
     Vfs::with(fs, Config { names: 256, ..Config::default() })
 }
 
-/// Where the setup of `plan` is durable.
+/// Returns the point where the setup of `plan` is durable.
 fn first_point(history: &History, plan: &Plan) -> usize {
     history.points.iter().position(|point| point.durable >= plan.setup).unwrap_or(0)
 }

@@ -1,11 +1,11 @@
-//! What lies between two flushes.
+//! The writes between two flushes.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::record::Event;
 
-/// The grain at which a write may tear.
+/// The unit in which a write may tear.
 pub(super) const SECTOR: u64 = 512;
 
 /// One write of a window.
@@ -16,7 +16,7 @@ pub(super) struct Write {
     pub bytes: Arc<[u8]>,
 }
 
-/// A part of a write that lies within one sector: what is written wholly or not at all.
+/// A part of a write within one sector, which is written completely or not at all.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'a> {
     pub offset: u64,
@@ -24,7 +24,7 @@ pub(super) struct Piece<'a> {
 }
 
 impl Write {
-    /// Its parts, sector by sector; what lies in `whole` is one part.
+    /// Returns the parts, sector by sector. Bytes in `whole` are one part.
     pub fn pieces<'a>(&'a self, whole: &Range<u64>) -> impl Iterator<Item = Piece<'a>> + use<'a> {
         let (mut at, whole) = (0, whole.clone());
         std::iter::from_fn(move || {
@@ -38,16 +38,16 @@ impl Write {
     }
 }
 
-/// The writes between two flushes, and how far the driver of the recording had got at the second.
+/// The writes between two flushes, and the progress of the recording at the second flush.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
-    /// The event that ends it.
+    /// The event that ends the window.
     pub end: usize,
     pub writes: Vec<Write>,
     pub mark: Option<usize>,
 }
 
-/// The windows of a recording. One without writes is left out unless more was promised meanwhile.
+/// Returns the windows of a recording. A window without writes is left out unless more was promised in it.
 pub(super) fn windows(events: &[Event]) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     let (mut writes, mut mark) = (Vec::new(), None);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_ends_at_a_flush_and_knows_the_last_promise() {
+    fn a_window_ends_at_a_flush_and_records_the_last_guarantee() {
         let events = [write(0, 1), Event::Mark(1), Event::Flush, Event::Mark(2), write(9, 1), Event::Mark(3)];
         let found = windows(&events);
         let shape: Vec<_> =
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_without_a_write_is_a_window_too() {
+    fn a_guarantee_without_a_write_is_a_window_too() {
         let events = [write(0, 1), Event::Flush, Event::Mark(5), Event::Flush, Event::Flush];
         assert_eq!(windows(&events).iter().map(|window| window.end).collect::<Vec<_>>(), [1, 3]);
     }

@@ -1,33 +1,33 @@
-//! Bytes and times, a volume that is full, and one that may not be changed.
+//! Data and times, full volumes, and read-only volumes.
 
 use obento_base::{FileFlags, FileKind};
 use obento_driver::{Access, RenameFlags, Size, XattrMode};
 
-use super::{ACCESS_DENIED, FILE_TOO_BIG, NO_SPACE, NOT_PERMITTED, Need, READ_ONLY, Room};
+use super::{ACCESS_DENIED, CaseDirectory, FILE_TOO_BIG, NO_SPACE, NOT_PERMITTED, Need, READ_ONLY};
 use crate::outcome::{CTIME, HOLES, LARGE_FILES, LARGE_ROOM, LASTING, LITTLE_ROOM, MODES, OWNERS};
 use crate::plan::{Op, Space, bytes};
 
-type Row = (&'static str, &'static [Need], fn(&mut Room<'_>));
+type Row = (&'static str, &'static [Need], fn(&mut CaseDirectory<'_>));
 
 pub(super) const CASES: &[Row] = &[
-    ("a file is read and written after its name is gone", &[], unlinked),
-    ("what is overwritten in pieces of 512 bytes is what was written last", &[], |room| overwrite(room, 512)),
-    ("what is overwritten in pieces of 64 KiB is what was written last", &[], |room| overwrite(room, 65_536)),
-    ("a file that is appended to holds all that was appended", &[], appended),
-    ("what a file lost by getting shorter is zeros when it grows again", &[], shrunk),
-    ("a byte far out leaves zeros before it", &[HOLES], sparse),
-    ("a file reaches past 4 GiB", &[LARGE_FILES, LARGE_ROOM], large),
-    ("the last byte of the largest file is written, and none behind it", &[HOLES], largest),
-    ("writing and truncating stamp the time of the last change", &[], times),
-    ("the time when what is known of a file changed is stamped by each change", &[CTIME], changed),
-    ("opening a file to empty it stamps that time too, though it was empty", &[], emptied),
-    ("a time is set by the owner, and to now by who may write", &[OWNERS, MODES], owned_times),
-    ("what was written is there after the volume was opened again", &[LASTING], kept),
-    ("a full volume says so, and takes again what was freed", &[LITTLE_ROOM], full),
-    ("a volume that is open for reading refuses every change", &[LASTING], read_only),
+    ("an open file can be read and written after its name is removed", &[], unlinked),
+    ("data overwritten in pieces of 512 bytes reads back as last written", &[], |room| overwrite(room, 512)),
+    ("data overwritten in pieces of 64 KiB reads back as last written", &[], |room| overwrite(room, 65_536)),
+    ("a file contains all appended data", &[], appended),
+    ("a file that shrinks and grows again contains zeros", &[], shrunk),
+    ("a write far past the end leaves zeros before it", &[HOLES], sparse),
+    ("a file can be larger than 4 GiB", &[LARGE_FILES, LARGE_ROOM], large),
+    ("the last byte of the largest file can be written, and none after it", &[HOLES], largest),
+    ("writing and truncating set the modification time", &[], times),
+    ("each change sets the change time", &[CTIME], changed),
+    ("opening with truncation sets the modification time, even of an empty file", &[], emptied),
+    ("the owner can set any time, and a user who may write the current time", &[OWNERS, MODES], owned_times),
+    ("written data is present after the volume is reopened", &[LASTING], kept),
+    ("a full volume reports no space, and reuses freed space", &[LITTLE_ROOM], full),
+    ("a read-only volume refuses every change", &[LASTING], read_only),
 ];
 
-fn unlinked(room: &mut Room<'_>) {
+fn unlinked(room: &mut CaseDirectory<'_>) {
     room.file("f");
     let before = room.write("f", 0, 10_000);
     room.host.hold(&room.at("f")).expect("it opens");
@@ -38,12 +38,12 @@ fn unlinked(room: &mut Room<'_>) {
     assert_eq!(room.host.write_held(5000, &after), Ok(()));
     assert_eq!(room.host.read_held(5000, 20_000), Ok(after));
     assert_eq!(room.host.read_held(0, 5000), Ok(before[..5000].to_vec()));
-    // Another file of the name is another file.
+    // Another file with the name is a different file.
     room.file("f");
     assert_eq!(room.seen("f").size, 0);
 }
 
-fn overwrite(room: &mut Room<'_>, piece: usize) {
+fn overwrite(room: &mut CaseDirectory<'_>, piece: usize) {
     room.file("f");
     let len = piece * 8;
     let mut expected = room.write("f", 0, len);
@@ -57,7 +57,7 @@ fn overwrite(room: &mut Room<'_>, piece: usize) {
     assert_eq!(room.seen("f").size, len as u64);
 }
 
-fn appended(room: &mut Room<'_>) {
+fn appended(room: &mut CaseDirectory<'_>) {
     room.file("f");
     let mut expected = Vec::new();
     for len in [1, 511, 512, 4096, 10, 70_000, 1] {
@@ -68,7 +68,7 @@ fn appended(room: &mut Room<'_>) {
     room.holds("f", 0, &expected);
 }
 
-fn shrunk(room: &mut Room<'_>) {
+fn shrunk(room: &mut CaseDirectory<'_>) {
     room.file("f");
     let mut expected = room.write("f", 0, 20_000);
     for size in [9000, 4096, 4095, 1, 0] {
@@ -83,7 +83,7 @@ fn shrunk(room: &mut Room<'_>) {
     assert_eq!(past, Ok(Vec::new()));
 }
 
-fn sparse(room: &mut Room<'_>) {
+fn sparse(room: &mut CaseDirectory<'_>) {
     room.file("f");
     let far = room.write("f", 300 << 20, 3);
     assert_eq!(room.seen("f").size, (300 << 20) + 3);
@@ -93,7 +93,7 @@ fn sparse(room: &mut Room<'_>) {
     room.holds("f", 300 << 20, &far);
 }
 
-fn large(room: &mut Room<'_>) {
+fn large(room: &mut CaseDirectory<'_>) {
     room.file("f");
     let edge = (1 << 32) - 100;
     let across = room.write("f", edge, 200);
@@ -105,7 +105,7 @@ fn large(room: &mut Room<'_>) {
     room.holds("f", edge, &across[..101]);
 }
 
-fn largest(room: &mut Room<'_>) {
+fn largest(room: &mut CaseDirectory<'_>) {
     let max = room.limits.file_size_max;
     room.file("f");
     let last = room.write("f", max - 1, 1);
@@ -115,7 +115,8 @@ fn largest(room: &mut Room<'_>) {
     let path = room.at("f");
     assert_eq!(room.act(Op::Truncate(path.clone(), max + 1)), Err(FILE_TOO_BIG));
     assert_eq!(room.seen("f").size, max);
-    // A host that keeps it in memory, and does not know the limit, tells by the time it is to be on stable storage.
+    // A host that caches the file and does not know the limit reports the error when the data must reach stable
+    // storage.
     room.host.hold(&path).expect("it opens");
     let written = room.host.write_held(max, b"x");
     assert_eq!(written.and_then(|()| room.host.sync_held()), Err(FILE_TOO_BIG));
@@ -134,8 +135,8 @@ fn largest(room: &mut Room<'_>) {
 /// A time long ago.
 const THEN: i64 = 1_000_000_000;
 
-fn times(room: &mut Room<'_>) {
-    let past = |room: &mut Room<'_>| room.does(Op::Utime(room.at("f"), THEN));
+fn times(room: &mut CaseDirectory<'_>) {
+    let past = |room: &mut CaseDirectory<'_>| room.does(Op::Utime(room.at("f"), THEN));
     room.file("f");
     room.write("f", 0, 10);
     past(room);
@@ -149,13 +150,13 @@ fn times(room: &mut Room<'_>) {
     assert!(room.seen("f").mtime > THEN, "truncating");
 }
 
-fn changed(room: &mut Room<'_>) {
+fn changed(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     room.file("f");
     let begin = room.seen("f").ctime;
     room.does(Op::Utime(room.at("f"), THEN));
     assert!(room.seen("f").ctime >= begin, "who sets a time cannot set that of the change");
-    let changes: [fn(&mut Room<'_>); 4] = [
+    let changes: [fn(&mut CaseDirectory<'_>); 4] = [
         |room| drop(room.write("f", 0, 10)),
         |room| room.truncate("f", 3),
         |room| room.does(Op::Chmod(room.at("f"), 0o600)),
@@ -174,7 +175,7 @@ fn changed(room: &mut Room<'_>) {
     assert_eq!(room.seen("d/f").ctime, before.ctime, "reading is no change");
 }
 
-fn emptied(room: &mut Room<'_>) {
+fn emptied(room: &mut CaseDirectory<'_>) {
     room.file("f");
     room.write("f", 0, 10);
     let path = room.at("f");
@@ -186,7 +187,7 @@ fn emptied(room: &mut Room<'_>) {
     }
 }
 
-fn owned_times(room: &mut Room<'_>) {
+fn owned_times(room: &mut CaseDirectory<'_>) {
     const OWNER: u32 = 1000;
     const STRANGER: u32 = 1001;
     room.file("f");
@@ -196,7 +197,7 @@ fn owned_times(room: &mut Room<'_>) {
     room.does(Op::Chmod(path.clone(), 0o644));
     assert_eq!(room.act_as(STRANGER, &past), Err(NOT_PERMITTED));
     assert_eq!(room.act_as(STRANGER, &now), Err(ACCESS_DENIED));
-    // Nobody needs leave to write to what is their own.
+    // The owner of a file may write to it without permission.
     room.does(Op::Chmod(path.clone(), 0o444));
     assert_eq!(room.act_as(OWNER, &now), Ok(()));
     assert_eq!(room.act_as(OWNER, &past), Ok(()));
@@ -208,7 +209,7 @@ fn owned_times(room: &mut Room<'_>) {
     assert!(room.seen("f").mtime > THEN);
 }
 
-fn kept(room: &mut Room<'_>) {
+fn kept(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     room.file("d/f");
     let bytes = room.write("d/f", 0, 100_000);
@@ -218,22 +219,22 @@ fn kept(room: &mut Room<'_>) {
     assert_eq!(room.seen("d/f").size, 100_000);
 }
 
-fn full(room: &mut Room<'_>) {
-    // Some pieces fit the smallest volume.
-    let piece = if room.host.free().expect("a volume tells its use") < 64 << 20 { 1 << 16 } else { 1 << 20 };
+fn full(room: &mut CaseDirectory<'_>) {
+    // Several pieces fit on the smallest volume.
+    let piece = if room.host.free().expect("the space is known") < 64 << 20 { 1 << 16 } else { 1 << 20 };
     room.file("f");
     let path = room.at("f");
-    let fill = |room: &mut Room<'_>| {
+    let fill = |room: &mut CaseDirectory<'_>| {
         room.host.hold(&path).expect("it opens");
         for pieces in 0..4096 {
-            // What a host kept in memory is refused when it is to be written, at the latest, and whoever wrote it is told.
+            // The host reports the loss of cached data at the latest when it is written.
             let at = (pieces * piece) as u64;
             let written = room.host.write_held(at, &bytes(pieces, at, piece));
             match written.and_then(|()| room.host.sync_held()) {
                 Ok(()) => {}
                 Err(NO_SPACE) => {
                     room.host.release();
-                    // Linux tells it once more to whoever syncs the whole volume next.
+                    // Linux reports it again to the next process that syncs the whole volume.
                     assert!(matches!(room.act(Op::Sync), Ok(()) | Err(NO_SPACE)));
                     return pieces;
                 }
@@ -255,13 +256,13 @@ fn full(room: &mut Room<'_>) {
     room.holds("g", 0, &bytes);
 }
 
-fn read_only(room: &mut Room<'_>) {
+fn read_only(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     room.file("f");
     room.file("g");
     let bytes = room.write("f", 0, 100);
     room.host.again(Access::ReadOnly);
-    // Not before: a format rounds times when it stores them.
+    // The times are read only now, because a format rounds them when it stores them.
     let before = room.seen("f");
     let mut answers = Vec::new();
     for op in changes(room) {
@@ -280,8 +281,8 @@ fn read_only(room: &mut Room<'_>) {
     room.holds("f", 0, &bytes);
 }
 
-/// One of each kind.
-fn changes(room: &Room<'_>) -> Vec<Op> {
+/// Returns an operation of each kind.
+fn changes(room: &CaseDirectory<'_>) -> Vec<Op> {
     let (f, g, d, x) = (room.at("f"), room.at("g"), room.at("d"), room.at("x"));
     let space = |space| Op::Space(f.clone(), space, 0..65_536);
     let renames = [RenameFlags::empty(), RenameFlags::NO_REPLACE].map(|flags| (x.clone(), flags));

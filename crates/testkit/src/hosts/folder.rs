@@ -1,4 +1,4 @@
-//! A folder of the host at which a volume is mounted, used as any program would.
+//! A folder of the host at which a volume is mounted, used like any program would.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use obento_base::{Errno, FileKind};
 use obento_driver::{Access, Limits};
 
-use super::{Answer, Host, Seen, each_in_a_thread};
+use super::{Answer, FileStat, Host, each_in_a_thread};
 use crate::plan::{Op, act_on_host};
 
 /// A mounted volume.
@@ -19,6 +19,7 @@ pub struct Folder {
     limits: Limits,
     again: Box<dyn FnMut(Access)>,
     held: Option<File>,
+    whiteouts: Option<bool>,
 }
 
 impl fmt::Debug for Folder {
@@ -28,9 +29,10 @@ impl fmt::Debug for Folder {
 }
 
 impl Folder {
-    /// The folder `root`, at which a volume of these limits is mounted for changes; `again` unmounts it and mounts it once more.
+    /// Uses the folder `root`, at which a volume with these limits is mounted for changes. `again` unmounts and mounts
+    /// it again.
     pub fn new(root: PathBuf, limits: Limits, again: impl FnMut(Access) + 'static) -> Self {
-        Self { root, limits, again: Box::new(again), held: None }
+        Self { root, limits, again: Box::new(again), held: None, whiteouts: None }
     }
 }
 
@@ -42,7 +44,7 @@ fn answer<T>(result: io::Result<T>) -> Answer<T> {
     })
 }
 
-/// Acts as the user and the group `id`.
+/// Acts with the user ID and the group ID `id`.
 fn as_user<T: Send>(id: u32, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
@@ -52,7 +54,7 @@ fn as_user<T: Send>(id: u32, act: impl FnOnce() -> io::Result<T> + Send) -> io::
         set_thread_res_uid(uid, uid, uid)?;
         act()
     };
-    // A thread that ends, since it cannot take its rights back.
+    // A new thread is used, because it cannot regain its rights.
     std::thread::scope(|scope| scope.spawn(act).join()).expect("it does not panic")
 }
 
@@ -93,7 +95,7 @@ impl Host for Folder {
 
     fn act(&mut self, number: usize, op: &Op) -> Answer<()> {
         answer(match op {
-            // What is in this volume is on stable storage once its root is: FUSE asks the server for all of it.
+            // A sync of the root flushes the whole volume, because FUSE forwards it to the server.
             Op::Sync => File::open(&self.root).and_then(|root| Ok(rustix::fs::syncfs(root)?)),
             Op::Flags(path, bits) => File::open(self.root.join(path)).and_then(|file| {
                 let flags = rustix::fs::IFlags::from_bits_retain(*bits);
@@ -137,9 +139,27 @@ impl Host for Folder {
         answer(openat(CWD, self.root.join(dir), flags, Mode::RUSR).map(drop).map_err(Into::into))
     }
 
-    fn seen(&self, path: &str) -> Answer<Seen> {
+    fn has_whiteouts(&mut self) -> bool {
+        if let Some(known) = self.whiteouts {
+            return known;
+        }
+        let (from, to) = ("whiteout-before", "whiteout-after");
+        let is_made = File::create(self.root.join(from)).is_ok();
+        let known = is_made && self.rename_leaving_whiteout(from, to).is_ok();
+        [from, to].iter().for_each(|name| drop(fs::remove_file(self.root.join(name))));
+        self.whiteouts = Some(known);
+        known
+    }
+
+    fn rename_leaving_whiteout(&mut self, from: &str, to: &str) -> Answer<()> {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        let (from, to) = (self.root.join(from), self.root.join(to));
+        answer(renameat_with(CWD, from, CWD, to, RenameFlags::WHITEOUT).map_err(Into::into))
+    }
+
+    fn seen(&self, path: &str) -> Answer<FileStat> {
         let found = answer(fs::symlink_metadata(self.root.join(path)))?;
-        Ok(Seen {
+        Ok(FileStat {
             ino: found.ino(),
             kind: kind(found.file_type()),
             mode: (found.mode() & 0o7777) as u16,

@@ -4,11 +4,11 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use obento_base::{FileKind, Mode, Result};
-use obento_driver::{Access, Cookie, FileSystem, Limits, XattrMode};
+use obento_base::{Error, FileKind, Mode, Name, Result};
+use obento_driver::{Access, Cookie, FileSystem, Limits, RenameFlags, XattrMode};
 use obento_vfs::{Caller, Config, Node, OpenFlags, Vfs};
 
-use super::{Answer, Host, Seen, each_in_a_thread};
+use super::{Answer, FileStat, Host, each_in_a_thread};
 use crate::plan::{Actor, Op, new_node};
 
 /// Opens the volume.
@@ -17,7 +17,7 @@ type Open = Box<dyn Fn(Access) -> Result<Arc<dyn FileSystem>>>;
 /// A volume in this process.
 pub struct Library {
     open: Open,
-    /// None only while the volume is opened again.
+    /// `None` only while the volume is opened again.
     actor: Option<Actor>,
     held: Option<Node>,
     lasts: bool,
@@ -31,18 +31,18 @@ impl fmt::Debug for Library {
 }
 
 impl Library {
-    /// The volume that `open` opens, for changes.
+    /// Uses the volume that `open` opens, for changes.
     pub fn new(open: impl Fn(Access) -> Result<Arc<dyn FileSystem>> + 'static) -> Self {
         Self { open: Box::new(open), actor: None, held: None, lasts: true, repeats: false }.begun()
     }
 
-    /// A volume that is in memory alone, so that it is never opened again.
+    /// Uses a volume that exists only in memory and is never opened again.
     pub fn in_memory(fs: Arc<dyn FileSystem>) -> Self {
         Self { lasts: false, ..Self::new(move |_| Ok(fs.clone())) }
     }
 
-    /// A volume that is never opened again, to which a case does the same in each run: by one thread, and no append is written because
-    /// it has waited.
+    /// Uses a volume that is never opened again and on which a case has the same effect in each run: it uses one
+    /// thread, and appends are not written because of their age.
     pub fn repeating(fs: Arc<dyn FileSystem>) -> Self {
         let open: Open = Box::new(move |_| Ok(fs.clone()));
         Self { open, actor: None, held: None, lasts: false, repeats: true }.begun()
@@ -57,6 +57,12 @@ impl Library {
         self.actor.as_ref().expect("it is open")
     }
 
+    /// Returns the directory of a path, and the last name in the path.
+    fn directory_and_name<'p>(&self, path: &'p str) -> Result<(Node, &'p Name)> {
+        let (dir, name) = path.rsplit_once('/').unwrap_or((".", path));
+        Ok((self.node(dir)?, Name::new(name.as_bytes()).map_err(|_| Error::Invalid)?))
+    }
+
     fn node(&self, path: &str) -> Result<Node> {
         self.actor().node(path)
     }
@@ -64,7 +70,8 @@ impl Library {
     /// Ends the changes.
     pub fn close(&mut self) {
         self.held = None;
-        if let Some(actor) = self.actor.take().filter(|actor| actor.vfs().file_system().writable().is_some())
+        if let Some(actor) =
+            self.actor.take().filter(|actor| actor.vfs().flushed_file_system().writable().is_some())
         {
             actor.vfs().close().expect("the device is sound");
         }
@@ -94,7 +101,7 @@ impl Host for Library {
     }
 
     fn free(&self) -> Answer<u64> {
-        let stat = answer(self.actor().vfs().file_system().statfs())?;
+        let stat = answer(self.actor().vfs().flushed_file_system().statfs())?;
         Ok(stat.free * u64::from(stat.block_size))
     }
 
@@ -148,9 +155,22 @@ impl Host for Library {
         answer(made.map(drop))
     }
 
-    fn seen(&self, path: &str) -> Answer<Seen> {
+    fn has_whiteouts(&mut self) -> bool {
+        self.actor().vfs().has_whiteouts()
+    }
+
+    fn rename_leaving_whiteout(&mut self, from: &str, to: &str) -> Answer<()> {
+        let renamed = self.directory_and_name(from).and_then(|(from, name)| {
+            let (to, new_name) = self.directory_and_name(to)?;
+            let (from, to, flags) = ((&from, name), (&to, new_name), RenameFlags::empty());
+            self.actor().vfs().rename_leaving_whiteout(&Caller::Owner, from, to, flags, (0, 0))
+        });
+        answer(renamed)
+    }
+
+    fn seen(&self, path: &str) -> Answer<FileStat> {
         let attr = answer(self.node(path).and_then(|node| node.attr()))?;
-        Ok(Seen {
+        Ok(FileStat {
             ino: attr.ino.0,
             kind: attr.kind,
             mode: attr.mode.bits(),

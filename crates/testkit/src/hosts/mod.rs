@@ -1,8 +1,10 @@
-//! What a program sees of a volume, as test cases: one body a behaviour, for any driver behind any host.
+//! The behaviour of a volume as a program sees it, as test cases: one function for each behaviour, for any driver
+//! behind any host.
 //!
-//! A [`Host`] offers a volume by paths: the library ([`Library`]), or a folder at which somebody mounted it ([`Folder`]). A case
-//! is chosen by the capabilities of the volume, never by its type: where one is missing that it needs, it is refused by the
-//! name of that capability. The behaviours are those of NetBSD's `tests/fs/vfs` and what of POSIX a driver cannot see alone.
+//! A [`Host`] provides access to a volume by paths: the library ([`Library`]), or a folder with a mount ([`Folder`]).
+//! Cases are selected by the capabilities of the volume, never by its type. A case that requires a missing capability
+//! is refused with the name of the capability. The behaviours are those of NetBSD's `tests/fs/vfs`, and those of POSIX
+//! that a driver alone does not determine.
 
 mod data;
 mod folder;
@@ -16,121 +18,132 @@ use std::sync::Barrier;
 use obento_base::{Errno, FileKind};
 use obento_driver::{Access, Limits, RenameFlags};
 
-pub use crate::outcome::{End, Lacks, Need};
-use crate::outcome::{Means, tell};
+use crate::outcome::{Abilities, report};
+pub use crate::outcome::{CaseEnd, Lacks, Need};
 use crate::plan::{Op, bytes};
 pub use folder::Folder;
 pub use library::Library;
 
-/// What a host answers with.
+/// The result of an operation of a host.
 pub type Answer<T> = Result<T, Errno>;
 
-/// A host with a volume in it. Paths are relative to the root of the volume.
+/// A host with a volume. Paths are relative to the root of the volume.
 pub trait Host {
-    /// What the volume's format can hold.
+    /// Returns the limits of the volume's format.
     fn limits(&self) -> Limits;
-    /// Bytes that are free.
+    /// Returns the number of free bytes.
     fn free(&self) -> Answer<u64>;
-    /// Whether what is in the volume is there when it is opened again.
+    /// Returns whether changes are present after the volume is opened again.
     fn lasts(&self) -> bool {
         true
     }
-    /// Whether a case must do the same in each run.
+    /// Returns whether a case must have the same effect in each run.
     fn repeats(&self) -> bool {
         false
     }
-    /// Does operation `number` of a case.
+    /// Runs operation `number` of a case.
     fn act(&mut self, number: usize, op: &Op) -> Answer<()>;
-    /// Does an operation as the user `id`, whose group has the same number, and who is not the owner of the volume.
+    /// Runs an operation as user `id` with the group of the same number. The user is not the owner of the volume.
     fn act_as(&mut self, id: u32, number: usize, op: &Op) -> Answer<()>;
-    /// Does each of `lists` in a thread of its own, all at once, and says what each operation answered.
+    /// Runs each of `lists` in a thread of its own, at the same time, and returns the results.
     fn together(&mut self, lists: &[Vec<Op>]) -> Vec<Vec<Answer<()>>>;
     /// Returns the value of an extended attribute.
     fn xattr(&self, path: &str, name: &str) -> Answer<Vec<u8>>;
     /// Sets an extended attribute as the user `id`, or as the owner of the volume without one.
     fn set_xattr_as(&mut self, id: Option<u32>, path: &str, name: &str, value: &[u8]) -> Answer<()>;
-    /// Opens a file for writing, which empties it, and closes it.
+    /// Opens a file for writing, which truncates it, and closes it.
     fn open_emptied(&mut self, path: &str) -> Answer<()>;
-    /// Makes a file without a name in a directory, and lets it go.
+    /// Creates a file without a name in a directory, and closes it.
     fn make_nameless(&mut self, dir: &str) -> Answer<()>;
-    /// What is known of a file; a symbolic link is not followed.
-    fn seen(&self, path: &str) -> Answer<Seen>;
-    /// So many bytes from an offset on, or what there is.
+    /// Returns whether a rename can leave a whiteout at the old name.
+    fn has_whiteouts(&mut self) -> bool;
+    /// Renames a file, and leaves a whiteout at the old name.
+    fn rename_leaving_whiteout(&mut self, from: &str, to: &str) -> Answer<()>;
+    /// Returns the attributes of a file, without following a symbolic link.
+    fn seen(&self, path: &str) -> Answer<FileStat>;
+    /// Reads up to this number of bytes from an offset.
     fn read(&self, path: &str, offset: u64, len: usize) -> Answer<Vec<u8>>;
-    /// The names in a directory, but for `.` and `..`.
+    /// Returns the names in a directory without `.` and `..`.
     fn list(&self, path: &str) -> Answer<Vec<Vec<u8>>>;
-    /// At most so many entries of a directory after a place, from its start without one; each with the place behind it. Dots may
-    /// be among them.
+    /// Returns at most this number of entries of a directory after a position, or from the start. Each entry has the
+    /// position after it. `.` and `..` may be among them.
     fn list_from(&self, path: &str, from: Option<u64>, most: usize) -> Answer<Vec<(Vec<u8>, u64)>>;
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     fn read_link(&self, path: &str) -> Answer<Vec<u8>>;
-    /// Opens a file, in place of the one that was.
+    /// Opens a file and keeps it open, instead of the previous one.
     fn hold(&mut self, path: &str) -> Answer<()>;
-    /// Reads the file that is held.
+    /// Reads from the open file.
     fn read_held(&self, offset: u64, len: usize) -> Answer<Vec<u8>>;
-    /// Writes to the file that is held.
+    /// Writes to the open file.
     fn write_held(&mut self, offset: u64, bytes: &[u8]) -> Answer<()>;
-    /// Brings what was written to it to stable storage.
+    /// Flushes the open file to stable storage.
     fn sync_held(&mut self) -> Answer<()>;
-    /// Closes it.
+    /// Closes the open file.
     fn release(&mut self);
     /// Ends the changes, and opens or mounts the volume again.
     fn again(&mut self, access: Access);
 }
 
-/// What is known of a file.
+/// The attributes of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seen {
-    /// Its number.
+pub struct FileStat {
+    /// The inode number.
     pub ino: u64,
-    /// What it is.
+    /// The kind.
     pub kind: FileKind,
-    /// Its permissions.
+    /// The permissions.
     pub mode: u16,
-    /// Its names.
+    /// The number of names.
     pub nlink: u32,
-    /// Its owner.
+    /// The owner.
     pub uid: u32,
-    /// Its group.
+    /// The group.
     pub gid: u32,
-    /// Its bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// When its data changed, in seconds.
+    /// The time of the last change of data, in seconds.
     pub mtime: i64,
-    /// When its data or what is known of it changed, in seconds.
+    /// The time of the last change, in seconds.
     pub ctime: i64,
 }
 
 /// A behaviour.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
-    /// The sentence.
+pub struct HostCase {
+    /// The description.
     pub name: &'static str,
-    /// What it needs.
+    /// The required capabilities.
     pub needs: &'static [Need],
-    /// Panics if it is not so.
-    pub run: fn(&mut Room<'_>),
+    /// Panics if the behaviour differs.
+    pub run: fn(&mut CaseDirectory<'_>),
 }
 
-/// Every case, in the order of the page.
-pub fn cases() -> Vec<Case> {
+/// Returns every case, in the order of the page.
+pub fn cases() -> Vec<HostCase> {
     names::CASES
         .iter()
         .chain(data::CASES)
         .chain(rights::CASES)
-        .map(|&(name, needs, run)| Case { name, needs, run })
+        .map(|&(name, needs, run)| HostCase { name, needs, run })
         .collect()
 }
 
 /// Runs one case in a directory of its own.
-pub fn run(case: &Case, number: usize, host: &mut dyn Host) -> End {
+pub fn run(case: &HostCase, number: usize, host: &mut dyn Host) -> CaseEnd {
     let limits = host.limits();
-    let mut room = Room { host, dir: format!("case-{number}"), done: 0, limits };
-    let end = End::of(|| {
-        let free = room.host.free().expect("a volume tells its use");
-        // A mount point without attributes still answers that a file has no access control list.
+    let mut room = CaseDirectory { host, dir: format!("case-{number}"), done: 0, limits };
+    let end = CaseEnd::of(|| {
+        let free = room.host.free().expect("the space is known");
+        // A mount point without extended attributes may still report that a file has no access control list.
         let lists = room.host.xattr(".", "user.none") != Err(NOT_SUPPORTED);
-        let means = Means { limits, free, lists, lasts: room.host.lasts(), repeats: room.host.repeats() };
+        let means = Abilities {
+            limits,
+            free,
+            lists,
+            whiteouts: room.host.has_whiteouts(),
+            lasts: room.host.lasts(),
+            repeats: room.host.repeats(),
+        };
         case.needs.iter().try_for_each(|need| need.check(&means))?;
         let dir = room.dir.clone();
         room.host.act(0, &Op::Create(dir, FileKind::Directory, 0o755)).expect("a directory for the case");
@@ -141,21 +154,21 @@ pub fn run(case: &Case, number: usize, host: &mut dyn Host) -> End {
     end
 }
 
-/// Runs every case, and says which were refused. Panics if one fails, or if none had what it needs.
+/// Runs every case, and prints which were refused. Panics if one fails, or if all were refused.
 pub fn expect_all(host: &mut dyn Host) {
     let all = cases();
     let ends: Vec<_> = all.iter().enumerate().map(|(n, case)| (case.name, run(case, n, host))).collect();
-    let failed: Vec<_> = ends.iter().filter(|(_, end)| matches!(end, End::Failed(_))).collect();
+    let failed: Vec<_> = ends.iter().filter(|(_, end)| matches!(end, CaseEnd::Failed(_))).collect();
     assert!(failed.is_empty(), "{failed:#?}");
-    assert!(ends.iter().any(|(_, end)| *end == End::Passed), "no case applies");
+    assert!(ends.iter().any(|(_, end)| *end == CaseEnd::Passed), "no case applies");
     for (name, end) in ends {
-        if let End::Refused(lacks) = end {
-            tell(name, Err(lacks));
+        if let CaseEnd::Refused(lacks) = end {
+            report(name, Err(lacks));
         }
     }
 }
 
-/// Has `act` do each list in a thread of its own; they begin at once.
+/// Runs `act` for each list in a thread of its own; the threads start at the same time.
 fn each_in_a_thread<T: Send>(lists: &[Vec<Op>], act: &(dyn Fn(&[Op]) -> T + Sync)) -> Vec<T> {
     let start = Barrier::new(lists.len());
     let work = &|list: &[Op]| {
@@ -168,8 +181,8 @@ fn each_in_a_thread<T: Send>(lists: &[Vec<Op>], act: &(dyn Fn(&[Op]) -> T + Sync
     })
 }
 
-/// A directory to run a case in.
-pub struct Room<'a> {
+/// The directory of a case.
+pub struct CaseDirectory<'a> {
     /// The host.
     pub host: &'a mut dyn Host,
     dir: String,
@@ -177,12 +190,12 @@ pub struct Room<'a> {
     limits: Limits,
 }
 
-impl Room<'_> {
+impl CaseDirectory<'_> {
     fn at(&self, path: &str) -> String {
         format!("{}/{path}", self.dir)
     }
 
-    /// Does an operation whose paths are those of the host.
+    /// Runs an operation whose paths are those of the host.
     #[track_caller]
     fn act(&mut self, op: Op) -> Answer<()> {
         self.done += 1;
@@ -216,7 +229,7 @@ impl Room<'_> {
         self.make(path, FileKind::Regular);
     }
 
-    /// Writes bytes that [`Room::holds`] knows again.
+    /// Writes bytes for which [`CaseDirectory::holds`] can check.
     #[track_caller]
     fn write(&mut self, path: &str, at: u64, len: usize) -> Vec<u8> {
         self.does(Op::Write(self.at(path), at, len));
@@ -240,12 +253,12 @@ impl Room<'_> {
         self.act(Op::Rmdir(self.at(path)))
     }
 
-    fn look(&self, path: &str) -> Answer<Seen> {
+    fn look(&self, path: &str) -> Answer<FileStat> {
         self.host.seen(&self.at(path))
     }
 
     #[track_caller]
-    fn seen(&self, path: &str) -> Seen {
+    fn seen(&self, path: &str) -> FileStat {
         self.look(path).unwrap_or_else(|errno| panic!("{path} is not there: {errno:?}"))
     }
 

@@ -1,56 +1,53 @@
-//! Names: what paths lead to, and what becomes of them.
+//! Names: path lookup, and changes of names.
 
 use obento_base::FileKind;
 
 use super::{
-    Answer, BUSY, EXISTS, INVALID, IS_DIRECTORY, NAME_TOO_LONG, NOT_DIRECTORY, NOT_EMPTY, NOT_FOUND,
-    NOT_PERMITTED, Need, Room, races,
+    Answer, BUSY, CaseDirectory, EXISTS, INVALID, IS_DIRECTORY, NAME_TOO_LONG, NOT_DIRECTORY, NOT_EMPTY,
+    NOT_FOUND, NOT_PERMITTED, Need, races,
 };
-use crate::outcome::{HARD_LINKS, LASTING, MODES, OWNERS, SPECIAL, SYMLINKS, THREADS};
+use crate::outcome::{HARD_LINKS, LASTING, MODES, OWNERS, SPECIAL, SYMLINKS, THREADS, WHITEOUTS};
 use crate::plan::{Op, target};
 
-type Row = (&'static str, &'static [Need], fn(&mut Room<'_>));
+type Row = (&'static str, &'static [Need], fn(&mut CaseDirectory<'_>));
 
 pub(super) const CASES: &[Row] = &[
-    ("dots and double slashes in a path lead where they should", &[], paths),
-    ("a file in the middle of a path is no directory", &[], file_in_a_path),
+    ("dots and double slashes in a path are resolved", &[], paths),
+    ("a file in the middle of a path is not a directory", &[], file_in_a_path),
     ("a directory that is not empty is not removed", &[], not_empty),
-    ("dots are no names to remove or to rename", &[], dots),
-    ("a name is removed as what it is", &[], removed_as_what_it_is),
-    ("a rename takes a file to another directory", &[], moved),
-    ("a file takes the place of a file, which is gone", &[], file_over_file),
-    ("a directory takes the place of an empty directory, and of no other", &[], directory_over_directory),
-    ("a directory and a file do not take each other's place", &[], kinds),
+    ("dots cannot be removed or renamed", &[], dots),
+    ("unlink refuses directories, and rmdir refuses files", &[], removed_by_its_kind),
+    ("a rename moves a file to another directory", &[], moved),
+    ("a file replaces a file, which is freed", &[], file_over_file),
+    ("a directory replaces only an empty directory", &[], directory_over_directory),
+    ("a directory and a file do not replace each other", &[], kinds),
     (
-        "each kind takes the place of what is no directory, and directories that of each other",
+        "files of all types replace each other, and directories replace directories",
         &[SYMLINKS, SPECIAL],
         pairs,
     ),
-    ("a directory does not go below itself", &[], below_itself),
-    ("what is not there is not renamed", &[], nothing_to_rename),
-    ("what is there is not created again", &[], created_again),
-    ("a name is as long as the limit, and no longer", &[], long_names),
+    ("a directory cannot be moved below itself", &[], below_itself),
+    ("a missing name cannot be renamed", &[], nothing_to_rename),
+    ("a rename can leave a whiteout at the old name", &[WHITEOUTS], whiteouts),
+    ("an existing name cannot be created", &[], created_again),
+    ("a name can have the maximum length, and no more", &[], long_names),
     ("2324 files are created in a directory, listed, and removed", &[], many),
+    ("an interrupted listing returns each entry that exists throughout exactly once", &[], listed_later),
     (
-        "a listing that goes on later has once what was there throughout, whatever came and went",
-        &[],
-        listed_later,
-    ),
-    (
-        "who creates, renames and removes one name at once is answered as if each came in turn",
+        "concurrent operations on one name have the results of some sequential order",
         &[THREADS],
         races::in_turn,
     ),
-    ("a file has two names, and lives until both are gone", &[HARD_LINKS], links),
-    ("a directory has no second name", &[HARD_LINKS], linked_directory),
-    ("a symbolic link is what it was made of, up to the longest, and no longer", &[SYMLINKS], symlinks),
-    ("a symbolic link to nothing is not made", &[SYMLINKS], empty_symlink),
-    ("a symbolic link is renamed and removed itself, wherever it leads", &[SYMLINKS], not_followed),
-    ("permissions are what they were set to, after it was opened again too", &[MODES, LASTING], modes),
-    ("the owner is who it was given to, after it was opened again too", &[OWNERS, LASTING], owners),
+    ("a file with two names exists until both are removed", &[HARD_LINKS], links),
+    ("a directory cannot have a second name", &[HARD_LINKS], linked_directory),
+    ("a symbolic link stores its target, up to the maximum length", &[SYMLINKS], symlinks),
+    ("a symbolic link with an empty target is refused", &[SYMLINKS], empty_symlink),
+    ("rename and unlink do not follow a symbolic link", &[SYMLINKS], not_followed),
+    ("permissions are stored, and present after the volume is reopened", &[MODES, LASTING], modes),
+    ("the owner is stored, and present after the volume is reopened", &[OWNERS, LASTING], owners),
 ];
 
-fn paths(room: &mut Room<'_>) {
+fn paths(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     room.dir("d/e");
     room.file("d/e/f");
@@ -63,7 +60,7 @@ fn paths(room: &mut Room<'_>) {
     room.is_gone("g/../d");
 }
 
-fn file_in_a_path(room: &mut Room<'_>) {
+fn file_in_a_path(room: &mut CaseDirectory<'_>) {
     room.file("f");
     assert_eq!(room.look("f/x").err(), Some(NOT_DIRECTORY));
     assert_eq!(room.look("f/..").err(), Some(NOT_DIRECTORY));
@@ -71,7 +68,7 @@ fn file_in_a_path(room: &mut Room<'_>) {
     assert_eq!(room.act(Op::Create(below, FileKind::Regular, 0o644)), Err(NOT_DIRECTORY));
 }
 
-fn not_empty(room: &mut Room<'_>) {
+fn not_empty(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     room.file("d/f");
     assert_eq!(room.rmdir("d"), Err(NOT_EMPTY));
@@ -81,13 +78,13 @@ fn not_empty(room: &mut Room<'_>) {
     assert_eq!(room.rmdir("d"), Err(NOT_FOUND));
 }
 
-/// POSIX leaves a choice of errors; that nothing is done it does not.
+/// POSIX allows several errors here, but the operation must have no effect.
 #[track_caller]
 fn refused(answer: Answer<()>) {
     assert!(matches!(answer, Err(INVALID | NOT_EMPTY | BUSY | EXISTS | IS_DIRECTORY)), "{answer:?}");
 }
 
-fn dots(room: &mut Room<'_>) {
+fn dots(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     room.dir("d/e");
     for path in ["d/.", "d/e/.", "d/e/..", "d/.."] {
@@ -99,16 +96,16 @@ fn dots(room: &mut Room<'_>) {
     assert_eq!(room.names("d"), ["e"]);
 }
 
-fn removed_as_what_it_is(room: &mut Room<'_>) {
+fn removed_by_its_kind(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     room.file("f");
-    // POSIX says EPERM, Linux EISDIR.
+    // POSIX requires EPERM; Linux returns EISDIR.
     assert!(matches!(room.unlink("d"), Err(IS_DIRECTORY | NOT_PERMITTED)));
     assert_eq!(room.rmdir("f"), Err(NOT_DIRECTORY));
     assert_eq!(room.names("."), ["d", "f"]);
 }
 
-fn moved(room: &mut Room<'_>) {
+fn moved(room: &mut CaseDirectory<'_>) {
     room.dir("a");
     room.dir("b");
     room.file("a/f");
@@ -123,7 +120,7 @@ fn moved(room: &mut Room<'_>) {
     room.holds("a/b/g", 0, &bytes);
 }
 
-fn file_over_file(room: &mut Room<'_>) {
+fn file_over_file(room: &mut CaseDirectory<'_>) {
     room.file("old");
     room.file("new");
     let bytes = room.write("new", 0, 3000);
@@ -134,7 +131,7 @@ fn file_over_file(room: &mut Room<'_>) {
     room.holds("old", 0, &bytes);
 }
 
-fn directory_over_directory(room: &mut Room<'_>) {
+fn directory_over_directory(room: &mut CaseDirectory<'_>) {
     room.dir("a");
     room.file("a/f");
     room.dir("b");
@@ -146,7 +143,7 @@ fn directory_over_directory(room: &mut Room<'_>) {
     assert_eq!(room.names("b"), ["f"]);
 }
 
-fn kinds(room: &mut Room<'_>) {
+fn kinds(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     room.file("f");
     assert_eq!(room.rename("d", "f"), Err(NOT_DIRECTORY));
@@ -154,7 +151,7 @@ fn kinds(room: &mut Room<'_>) {
     assert_eq!((room.seen("d").kind, room.seen("f").kind), (FileKind::Directory, FileKind::Regular));
 }
 
-fn pairs(room: &mut Room<'_>) {
+fn pairs(room: &mut CaseDirectory<'_>) {
     use FileKind::{Directory, Fifo, Regular, Symlink};
     for (at, from) in [Regular, Directory, Symlink, Fifo].into_iter().enumerate() {
         for to in [Regular, Directory, Symlink, Fifo] {
@@ -184,7 +181,7 @@ fn pairs(room: &mut Room<'_>) {
     }
 }
 
-fn below_itself(room: &mut Room<'_>) {
+fn below_itself(room: &mut CaseDirectory<'_>) {
     room.dir("a");
     room.dir("a/b");
     room.dir("a/b/c");
@@ -195,14 +192,46 @@ fn below_itself(room: &mut Room<'_>) {
     assert_eq!(room.names("a/b"), ["c"]);
 }
 
-fn nothing_to_rename(room: &mut Room<'_>) {
+fn whiteouts(room: &mut CaseDirectory<'_>) {
+    room.dir("a");
+    room.dir("b");
+    room.dir("a/sub");
+    room.file("b/replaced");
+    let is_whiteout = |room: &CaseDirectory<'_>, path| {
+        let seen = room.seen(path);
+        assert_eq!((seen.kind, seen.mode, seen.nlink), (FileKind::CharDevice, 0, 1), "{path}");
+    };
+    for (from, to) in [("a/f", "a/g"), ("a/h", "b/replaced"), ("a/sub", "b/sub")] {
+        if from != "a/sub" {
+            room.file(from);
+        }
+        let ino = room.seen(from).ino;
+        let (before, after) = (room.at(from), room.at(to));
+        assert_eq!(room.host.rename_leaving_whiteout(&before, &after), Ok(()), "{from}");
+        assert_eq!(room.seen(to).ino, ino, "{to}");
+        is_whiteout(room, from);
+    }
+    assert_eq!(room.names("a"), ["f", "g", "h", "sub"]);
+    let (missing, other) = (room.at("a/missing"), room.at("a/other"));
+    assert_eq!(room.host.rename_leaving_whiteout(&missing, &other), Err(NOT_FOUND));
+    room.is_gone("a/missing");
+    // A whiteout is a file that a later rename replaces.
+    assert_eq!(room.rename("a/g", "a/f"), Ok(()));
+    for name in ["a/h", "a/sub"] {
+        assert_eq!(room.unlink(name), Ok(()), "{name}");
+    }
+    assert_eq!(room.names("a"), ["f"]);
+    assert_eq!(room.seen("b/sub/..").ino, room.seen("b").ino);
+}
+
+fn nothing_to_rename(room: &mut CaseDirectory<'_>) {
     room.file("f");
     assert_eq!(room.rename("g", "f"), Err(NOT_FOUND));
     assert_eq!(room.rename("f", "d/f"), Err(NOT_FOUND));
     assert_eq!(room.names("."), ["f"]);
 }
 
-fn created_again(room: &mut Room<'_>) {
+fn created_again(room: &mut CaseDirectory<'_>) {
     room.file("f");
     room.dir("d");
     for path in ["f", "d"].map(|path| room.at(path)) {
@@ -213,22 +242,22 @@ fn created_again(room: &mut Room<'_>) {
     assert_eq!(room.seen("f").kind, FileKind::Regular);
 }
 
-fn long_names(room: &mut Room<'_>) {
+fn long_names(room: &mut CaseDirectory<'_>) {
     let max = room.limits.name_max as usize;
-    // What the kernel passes on at most.
+    // The kernel passes at most this length to the file system.
     let (longest, longer) = ("n".repeat(max.min(255)), "n".repeat(max.min(255) + 1));
     room.file(&longest);
     assert_eq!(room.names("."), [longest.as_str()]);
     let too_long = room.at(&longer);
     assert_eq!(room.act(Op::Create(too_long, FileKind::Regular, 0o644)), Err(NAME_TOO_LONG));
     assert_eq!(room.rename(&longest, &longer), Err(NAME_TOO_LONG));
-    // A format that counts other than bytes may look for what it could not make.
+    // A format that does not count bytes may look up a name that it could not create.
     assert_eq!(room.look(&"n".repeat(max + 1)).err(), Some(NAME_TOO_LONG));
     assert_eq!(room.names("."), [longest.as_str()]);
     assert_eq!(room.unlink(&longest), Ok(()));
 }
 
-fn many(room: &mut Room<'_>) {
+fn many(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     let mut names: Vec<String> = (0..2324).map(|n| format!("file-{n:04}")).collect();
     names.iter().for_each(|name| room.file(&format!("d/{name}")));
@@ -243,14 +272,14 @@ fn many(room: &mut Room<'_>) {
     assert_eq!(room.rmdir("d"), Ok(()));
 }
 
-fn listed_later(room: &mut Room<'_>) {
+fn listed_later(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     let name = |n: usize| format!("file-{n:03}");
     (0..300).for_each(|n| room.file(&format!("d/{}", name(n))));
     let dir = room.at("d");
     let first = room.host.list_from(&dir, None, 120).expect("a directory lists");
     let (_, place) = *first.last().expect("there are entries");
-    // Every third goes, listed or not, that at the place among them, and others come.
+    // Every third entry is removed, listed or not, including the one at the position, and others are created.
     let (last, _) = first.last().expect("there are entries");
     let gone = |n: &usize| n.is_multiple_of(3) || name(*n).as_bytes() == last;
     for n in (0..300).filter(gone) {
@@ -270,7 +299,7 @@ fn listed_later(room: &mut Room<'_>) {
     assert!((300..350).all(|n| count(n) <= 1), "what came is there once at most");
 }
 
-fn links(room: &mut Room<'_>) {
+fn links(room: &mut CaseDirectory<'_>) {
     room.file("f");
     let bytes = room.write("f", 0, 2000);
     room.dir("d");
@@ -284,17 +313,17 @@ fn links(room: &mut Room<'_>) {
     assert_eq!(room.act(Op::Link(from, to)), Err(EXISTS));
 }
 
-fn linked_directory(room: &mut Room<'_>) {
+fn linked_directory(room: &mut CaseDirectory<'_>) {
     room.dir("d");
     let (from, to) = (room.at("d"), room.at("e"));
     assert_eq!(room.act(Op::Link(from, to)), Err(NOT_PERMITTED));
     room.is_gone("e");
 }
 
-fn symlinks(room: &mut Room<'_>) {
-    // What the kernel passes on at most, without the NUL.
+fn symlinks(room: &mut CaseDirectory<'_>) {
+    // The kernel passes at most this length to the file system, without the NUL.
     let longest = room.limits.symlink_max.min(4095) as usize;
-    // Short ones lie in an inode, and long ones take a block.
+    // Short targets are in the inode, and long ones in a block.
     let lens: Vec<usize> = [1, 5, 59, 60, 61, 100, 1000, longest - 1, longest].into();
     for len in lens.into_iter().filter(|&len| len <= longest) {
         let name = format!("link-{len}");
@@ -309,15 +338,15 @@ fn symlinks(room: &mut Room<'_>) {
     assert_eq!(room.host.read_link(&room.at("f")).err(), Some(INVALID));
 }
 
-fn empty_symlink(room: &mut Room<'_>) {
+fn empty_symlink(room: &mut CaseDirectory<'_>) {
     let path = room.at("link");
     assert!(matches!(room.act(Op::Symlink(path, 0)), Err(NOT_FOUND | INVALID)));
     room.is_gone("link");
 }
 
-fn not_followed(room: &mut Room<'_>) {
+fn not_followed(room: &mut CaseDirectory<'_>) {
     room.does(Op::Symlink(room.at("link"), 7));
-    // It leads nowhere; removing and renaming it do not ask where.
+    // The link dangles; removing and renaming it do not follow it.
     assert_eq!(room.rename("link", "moved"), Ok(()));
     assert_eq!(room.rmdir("moved"), Err(NOT_DIRECTORY));
     assert_eq!(room.look("moved/x").err(), Some(NOT_FOUND));
@@ -325,21 +354,23 @@ fn not_followed(room: &mut Room<'_>) {
     assert!(room.names(".").is_empty());
 }
 
-fn modes(room: &mut Room<'_>) {
+fn modes(room: &mut CaseDirectory<'_>) {
     room.file("f");
     room.dir("d");
     room.does(Op::Chmod(room.at("f"), 0o4711));
     room.does(Op::Chmod(room.at("d"), 0o1777));
-    let is_kept = |room: &Room<'_>| assert_eq!((room.seen("f").mode, room.seen("d").mode), (0o4711, 0o1777));
+    let is_kept =
+        |room: &CaseDirectory<'_>| assert_eq!((room.seen("f").mode, room.seen("d").mode), (0o4711, 0o1777));
     is_kept(room);
     room.host.again(obento_driver::Access::ReadWrite);
     is_kept(room);
 }
 
-fn owners(room: &mut Room<'_>) {
+fn owners(room: &mut CaseDirectory<'_>) {
     room.file("f");
     room.does(Op::Chown(room.at("f"), 1000, 40_000));
-    let is_kept = |room: &Room<'_>| assert_eq!((room.seen("f").uid, room.seen("f").gid), (1000, 40_000));
+    let is_kept =
+        |room: &CaseDirectory<'_>| assert_eq!((room.seen("f").uid, room.seen("f").gid), (1000, 40_000));
     is_kept(room);
     room.host.again(obento_driver::Access::ReadWrite);
     is_kept(room);

@@ -1,34 +1,34 @@
-//! Many who change two names at once: whatever they are answered must be what they were told if each had come in turn.
+//! Several threads that change two names at the same time: their results must be those of some sequential order.
 //!
-//! What there is is small - a directory, a file or nothing at each of two names - so that a search over all orders of the
-//! operations, in which each keeps the order of its own, ends soon.
+//! The state is small: a directory, a file or nothing at each of two names. A search over all orders of the operations,
+//! in which the operations of each thread keep their order, is therefore fast.
 
 use std::collections::HashSet;
 
 use obento_base::FileKind::{self, Directory, Regular};
 use obento_driver::RenameFlags;
 
-use super::{Answer, EXISTS, IS_DIRECTORY, NOT_DIRECTORY, NOT_FOUND, NOT_PERMITTED, Room};
+use super::{Answer, CaseDirectory, EXISTS, IS_DIRECTORY, NOT_DIRECTORY, NOT_FOUND, NOT_PERMITTED};
 use crate::plan::Op;
 
 const ROUNDS: usize = 60;
 const NAMES: [&str; 2] = ["a/x", "b/x"];
 
-/// What is at the two names.
+/// The files at the two names.
 type Places = [Option<FileKind>; 2];
 
-/// An operation on the name of this number.
+/// An operation on the name with this index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turn {
     Make(usize, FileKind),
-    /// To the other name.
+    /// Rename to the other name.
     Move(usize),
     Remove(usize, FileKind),
 }
 
 use Turn::{Make, Move, Remove};
 
-/// Each in a thread of its own.
+/// The lists of operations, one per thread.
 const LISTS: [&[Turn]; 4] = [
     &[Make(0, Directory), Move(0), Make(0, Directory), Move(0), Make(0, Directory)],
     &[Make(1, Regular), Move(1), Make(1, Regular), Move(1), Make(1, Regular)],
@@ -37,7 +37,7 @@ const LISTS: [&[Turn]; 4] = [
 ];
 
 impl Turn {
-    fn op(self, room: &Room<'_>) -> Op {
+    fn op(self, room: &CaseDirectory<'_>) -> Op {
         let at = |place: usize| room.at(NAMES[place]);
         match self {
             Make(place, kind) => Op::Create(at(place), kind, 0o755),
@@ -47,7 +47,7 @@ impl Turn {
         }
     }
 
-    /// What is there afterwards, if nobody else comes meanwhile and the answer may then be this.
+    /// Returns the state after the operation, if it may have this result in this state.
     fn after(self, places: Places, answer: &Answer<()>) -> Option<Places> {
         let mut after = places;
         let expected = match self {
@@ -76,15 +76,15 @@ impl Turn {
             },
         };
         let is_it = expected == *answer
-            // POSIX says EPERM of a directory, Linux EISDIR.
+            // POSIX requires EPERM for a directory; Linux returns EISDIR.
             || matches!(self, Remove(..)) && (expected, *answer) == (Err(IS_DIRECTORY), Err(NOT_PERMITTED))
-            // Permissions are set in a step of its own, for which it may be too late.
+            // Permissions are set in a separate step, which may be too late.
             || matches!(self, Make(..)) && (expected, *answer) == (Ok(()), Err(NOT_FOUND));
         is_it.then_some(after)
     }
 }
 
-/// Whether the operations, each list in its order, may have come in turn with these answers from the one to the other.
+/// Returns whether these results and states are possible for some sequential order.
 fn may_be(lists: &[&[Turn]], answers: &[Vec<Answer<()>>], start: Places, end: Places) -> bool {
     let mut todo = vec![(vec![0; lists.len()], start)];
     let mut seen = HashSet::new();
@@ -107,14 +107,14 @@ fn may_be(lists: &[&[Turn]], answers: &[Vec<Answer<()>>], start: Places, end: Pl
     false
 }
 
-fn found(room: &Room<'_>) -> Places {
+fn found(room: &CaseDirectory<'_>) -> Places {
     NAMES.map(|name| match room.look(name) {
         Err(NOT_FOUND) => None,
         seen => Some(seen.expect("a name").kind),
     })
 }
 
-pub(super) fn in_turn(room: &mut Room<'_>) {
+pub(super) fn in_turn(room: &mut CaseDirectory<'_>) {
     room.dir("a");
     room.dir("b");
     let lists: Vec<Vec<Op>> =
@@ -126,7 +126,7 @@ pub(super) fn in_turn(room: &mut Room<'_>) {
         let end = found(room);
         assert!(may_be(&LISTS, &answers, start, end), "{start:?} became {end:?} by {answers:?}");
         done += answers.iter().flatten().filter(|answer| answer.is_ok()).count();
-        // Otherwise a directory here and a file there could keep each other in place for ever.
+        // Otherwise a directory at one name and a file at the other could block each other forever.
         for (name, kind) in NAMES.into_iter().zip(end) {
             let removed = match kind {
                 Some(Directory) => room.rmdir(name),
@@ -137,7 +137,7 @@ pub(super) fn in_turn(room: &mut Room<'_>) {
         }
     }
     assert!(done >= ROUNDS, "{done} succeeded");
-    // Nothing that is not listed keeps its directory from being removed.
+    // Remaining entries must not prevent the removal of the directory.
     for dir in ["a", "b"] {
         assert!(room.names(dir).is_empty());
         assert_eq!(room.rmdir(dir), Ok(()));
@@ -151,23 +151,23 @@ mod tests {
     const EMPTY: Places = [None, None];
 
     #[test]
-    fn answers_that_no_order_gives_are_found_out() {
+    fn results_that_no_order_produces_are_detected() {
         let make = [Make(0, Directory)];
         let remove = [Remove(0, Directory)];
         let lists: [&[Turn]; 2] = [&make, &remove];
         let both = [vec![Ok(())], vec![Ok(())]];
         assert!(may_be(&lists, &both, EMPTY, EMPTY));
-        // It is still there, though it was removed.
+        // The directory still exists, although it was removed.
         assert!(!may_be(&lists, &both, EMPTY, [Some(Directory), None]));
         let too_early = [vec![Ok(())], vec![Err(NOT_FOUND)]];
         assert!(may_be(&lists, &too_early, EMPTY, [Some(Directory), None]));
         assert!(!may_be(&lists, &too_early, EMPTY, EMPTY));
-        // Nobody made a file.
+        // No operation created a file.
         assert!(!may_be(&lists, &[vec![Ok(())], vec![Err(NOT_DIRECTORY)]], EMPTY, [Some(Directory), None]));
     }
 
     #[test]
-    fn each_keeps_the_order_of_its_own() {
+    fn each_thread_keeps_the_order_of_its_operations() {
         let list: [&[Turn]; 1] = [&[Remove(0, Directory), Make(0, Directory)]];
         assert!(!may_be(&list, &[vec![Ok(()), Ok(())]], EMPTY, EMPTY));
         assert!(may_be(&list, &[vec![Err(NOT_FOUND), Ok(())]], EMPTY, [Some(Directory), None]));

@@ -1,17 +1,17 @@
-//! Rights: what a change of a file takes from them, and what a list of them becomes.
+//! Permissions: the bits that changes of a file clear, and changes of access control lists.
 //!
 //! Source: Linux fs/attr.c `may_setattr` and `setattr_should_drop_sgid`, fs/open.c `chown_common`, fs/posix_acl.c
 //! `posix_acl_update_mode`.
 
 use obento_base::{Errno, FileFlags, FileKind};
-use obento_vfs::Want;
+use obento_vfs::AccessRequest;
 use obento_vfs::acl::{self, Acl, Tag};
 
-use super::{NO_DATA, NOT_PERMITTED, Need, Room};
+use super::{CaseDirectory, NO_DATA, NOT_PERMITTED, Need};
 use crate::outcome::{LISTS, MODES, OWNERS, SPECIAL};
 use crate::plan::Op;
 
-type Row = (&'static str, &'static [Need], fn(&mut Room<'_>));
+type Row = (&'static str, &'static [Need], fn(&mut CaseDirectory<'_>));
 
 /// A user who is not the owner of the volume.
 const USER: u32 = 1007;
@@ -19,30 +19,26 @@ const ACCESS: &str = "system.posix_acl_access";
 
 pub(super) const CASES: &[Row] = &[
     (
-        "a new owner takes set-user-ID and set-group-ID from each kind but directories",
+        "changing the owner clears set-user-ID and set-group-ID, except on directories",
         &[MODES, OWNERS, SPECIAL],
         chown_clears_privileges,
     ),
     (
-        "a write and a new size by another user take set-user-ID at once",
+        "a write or a truncation by another user clears set-user-ID at once",
         &[MODES, OWNERS],
         write_clears_privileges,
     ),
     ("an access control list that a mode represents becomes the mode", &[LISTS], minimal_list),
-    ("removing an access control list that is not there succeeds", &[LISTS], removed_list),
+    ("removing a missing access control list succeeds", &[LISTS], removed_list),
     (
-        "a list that is set by an owner outside of the group takes set-group-ID",
+        "a list that is set by an owner outside of the group clears set-group-ID",
         &[LISTS, OWNERS],
         list_clears_set_group_id,
     ),
-    (
-        "a file that may only be appended to takes the current time, and no other",
-        &[LISTS],
-        append_only_is_touched,
-    ),
+    ("an append-only file accepts the current time, and no other", &[LISTS], append_only_is_touched),
 ];
 
-fn chown_clears_privileges(room: &mut Room<'_>) {
+fn chown_clears_privileges(room: &mut CaseDirectory<'_>) {
     use FileKind::{BlockDevice, CharDevice, Directory, Fifo, Regular, Socket};
     for kind in [Regular, Directory, Fifo, Socket, CharDevice, BlockDevice] {
         let name = format!("{kind:?}");
@@ -54,7 +50,7 @@ fn chown_clears_privileges(room: &mut Room<'_>) {
     }
 }
 
-fn write_clears_privileges(room: &mut Room<'_>) {
+fn write_clears_privileges(room: &mut CaseDirectory<'_>) {
     room.file("f");
     room.write("f", 0, 5000);
     let path = room.at("f");
@@ -69,7 +65,7 @@ fn write_clears_privileges(room: &mut Room<'_>) {
 }
 
 fn entry(tag: Tag, perm: u8) -> acl::Entry {
-    acl::Entry { tag, perm: Want::from_bits_truncate(perm) }
+    acl::Entry { tag, perm: AccessRequest::from_bits_truncate(perm) }
 }
 
 fn list(user: Option<u32>) -> Vec<u8> {
@@ -80,7 +76,7 @@ fn list(user: Option<u32>) -> Vec<u8> {
     Acl::new(entries).expect("a list").encode()
 }
 
-fn minimal_list(room: &mut Room<'_>) {
+fn minimal_list(room: &mut CaseDirectory<'_>) {
     room.file("f");
     let path = room.at("f");
     for first in [list(Some(5)), list(None)] {
@@ -91,7 +87,7 @@ fn minimal_list(room: &mut Room<'_>) {
     }
 }
 
-fn removed_list(room: &mut Room<'_>) {
+fn removed_list(room: &mut CaseDirectory<'_>) {
     room.file("f");
     let path = room.at("f");
     room.does(Op::RemoveXattr(path.clone(), ACCESS.into()));
@@ -101,7 +97,7 @@ fn removed_list(room: &mut Room<'_>) {
     assert_eq!(room.host.xattr(&path, ACCESS), Err(NO_DATA));
 }
 
-fn list_clears_set_group_id(room: &mut Room<'_>) {
+fn list_clears_set_group_id(room: &mut CaseDirectory<'_>) {
     room.file("f");
     let path = room.at("f");
     for user in [None, Some(5)] {
@@ -115,7 +111,7 @@ fn list_clears_set_group_id(room: &mut Room<'_>) {
     }
 }
 
-fn append_only_is_touched(room: &mut Room<'_>) {
+fn append_only_is_touched(room: &mut CaseDirectory<'_>) {
     room.file("f");
     room.dir("d");
     for name in ["f", "d"] {
@@ -126,7 +122,7 @@ fn append_only_is_touched(room: &mut Room<'_>) {
         let chown = room.act(Op::Chown(path.clone(), 1, 1));
         room.does(Op::Flags(path.clone(), FileFlags::IMMUTABLE.bits()));
         let touched_immutable = room.act(Op::Touch(path.clone()));
-        // Before an assertion fails, since nothing could remove the file.
+        // The flags are cleared before an assertion fails, because otherwise the file could not be removed.
         room.does(Op::Flags(path, 0));
         assert_eq!(touched, Ok(()), "{name}");
         assert_eq!(touched_immutable, Err(NOT_PERMITTED), "{name}");

@@ -1,4 +1,4 @@
-//! Doing a plan to a volume.
+//! Running a plan on a volume.
 
 use obento_base::{DeviceNumber, Error, FileFlags, FileKind, Mode, NameBuf, Result, Timestamp};
 use obento_driver::{NewNode, SetAttr, TimeChange};
@@ -6,7 +6,7 @@ use obento_vfs::{Caller, Node, OpenFlags, Symlinks, Vfs};
 
 use crate::plan::{Op, Space, bytes};
 
-/// One who does operations to a volume and keeps files open meanwhile.
+/// Runs operations on a volume, with open files.
 #[derive(Debug)]
 pub struct Actor {
     vfs: Vfs,
@@ -16,22 +16,22 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Nothing done, nothing open; the owner of the image.
+    /// Starts without open files, as the owner of the image.
     pub fn new(vfs: Vfs) -> Self {
         Self { vfs, caller: Caller::Owner, held: Vec::new(), nameless: Vec::new() }
     }
 
-    /// The same on behalf of another.
+    /// Starts as another caller.
     pub fn of(caller: Caller, vfs: Vfs) -> Self {
         Self { caller, ..Self::new(vfs) }
     }
 
-    /// The volume.
+    /// Returns the volume.
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
     }
 
-    /// What `path` leads to.
+    /// Returns the inode that `path` refers to.
     pub fn node(&self, path: &str) -> Result<Node> {
         self.vfs.resolve(&self.vfs.root(), path.as_bytes(), Symlinks::Keep, &self.caller)
     }
@@ -41,7 +41,8 @@ impl Actor {
         Ok((last.dir, last.name.to_buf()))
     }
 
-    /// Does operations that `op` makes until one answers NoSpace, and says how many were done. Panics at any other error.
+    /// Runs the operations that `op` returns until one fails with `NoSpace`. Returns the number of successful ones.
+    /// Panics on any other error.
     pub fn fill(&mut self, mut op: impl FnMut(usize) -> Op) -> usize {
         for number in 0..100_000 {
             match self.act(number, &op(number)) {
@@ -53,7 +54,7 @@ impl Actor {
         panic!("the volume is never full");
     }
 
-    /// Does operation `number` of a plan.
+    /// Runs operation `number` of a plan.
     pub fn act(&mut self, number: usize, op: &Op) -> Result<()> {
         match op {
             Op::Create(path, kind, mode) => self.create(path, *kind, *mode, b""),
@@ -142,7 +143,7 @@ impl Actor {
                 write_all(&bytes(number, *at, *len), |done, bytes| node.write_at(at + done, bytes))
             }
             Op::Append(path, len) => {
-                // Without asking where that is, or nothing would ever wait in memory.
+                // The end of the file is not looked up, because that would write waiting appends.
                 let node = self.node(path)?;
                 write_all(&bytes(number, 0, *len), |_, bytes| node.append(bytes).map(|(_, len)| len))
             }
@@ -189,19 +190,19 @@ impl Actor {
     }
 }
 
-/// What is to be made, of the volume's owner.
+/// Returns a new inode of the volume's owner.
 pub(crate) fn new_node(kind: FileKind, mode: u16, target: &[u8]) -> NewNode<'_> {
     let device = DeviceNumber { major: 259, minor: 70_000 };
     let rdev = if kind.is_device() { device } else { DeviceNumber::default() };
     NewNode { kind, mode: Mode::new(mode), uid: 0, gid: 0, rdev, target }
 }
 
-/// A target of `len` bytes that leads nowhere.
+/// Returns a target of `len` bytes that does not exist.
 pub(crate) fn target(len: usize) -> Vec<u8> {
     b"nowhere/".iter().copied().cycle().take(len).collect()
 }
 
-/// Writes all bytes by `write`, which gets the number of bytes that are written and the rest.
+/// Writes all bytes by `write`, which gets the number of written bytes and the rest.
 fn write_all(bytes: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Result<()> {
     let mut done = 0;
     while done < bytes.len() {

@@ -1,8 +1,8 @@
-//! Every short sequence of operations on a few files, with every placement of what makes them durable.
+//! Every short sequence of operations on a few files, with every placement of syncs.
 //!
-//! Source of the idea: "Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing" (ACE; Mohan et al., OSDI 2018):
-//! most bugs that crashes showed need no more than two or three operations on a new volume, and a sync at the right place.
-//! A plan is a function of its number, so that its name makes it again.
+//! Source of the idea: "Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing" (ACE; Mohan et al., OSDI
+//! 2018): most crash bugs require no more than two or three operations on a new volume, and a sync at the right place.
+//! A plan is a function of its number, so that its name identifies it.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use obento_driver::{RenameFlags, Size, XattrMode};
 use crate::mutants::Random;
 use crate::plan::{Op, Plan, Space};
 
-/// What a format has.
+/// The features of a format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Operations in a row that are not syncs: up to 3.
+    /// The number of operations that are not syncs: up to 3.
     pub len: u32,
-    /// Space is taken and given back (`fallocate`).
+    /// Space can be allocated and freed (`fallocate`).
     pub space: bool,
     /// Hard and symbolic links, and pipes.
     pub links: bool,
@@ -25,13 +25,13 @@ pub struct Bounds {
     pub xattrs: bool,
 }
 
-/// What follows an operation.
+/// The sync after an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Persist {
     Nothing,
     File,
     Parent,
-    /// The directory that a rename took a name from, or the name that a link was made of.
+    /// The directory from which a rename took a name, or the name from which a link was created.
     Other,
     All,
 }
@@ -40,12 +40,12 @@ const PERSISTS: [Persist; 5] =
     [Persist::Nothing, Persist::File, Persist::Parent, Persist::Other, Persist::All];
 
 impl Bounds {
-    /// How many numbers there are; not each has a plan.
+    /// Returns the number of plan numbers; some have no plan.
     pub fn count(&self) -> u64 {
         (self.operations().len() as u64 * PERSISTS.len() as u64).pow(self.len)
     }
 
-    /// The plan of a number; none where an operation of it would find nothing to do.
+    /// Returns the plan with a number; `None` if an operation of it has no effect.
     pub fn plan(&self, number: u64) -> Option<Plan> {
         let operations = self.operations();
         let (mut names, mut ops) = (Names::new(), setup());
@@ -64,25 +64,25 @@ impl Bounds {
         (rest == 0).then(|| Plan { setup, ..Plan::new(name, ops) })
     }
 
-    /// All plans.
+    /// Returns all plans.
     pub fn all(self) -> impl Iterator<Item = Plan> {
         (0..self.count()).filter_map(move |number| self.plan(number))
     }
 
-    /// All plans of one operation, and one in 199 of those of two.
+    /// Returns all plans of one operation, and one in 199 of those of two.
     pub fn sample(self) -> Vec<Plan> {
         let [one, two] = [1, 2].map(|len| Self { len, ..self });
         one.all().chain(two.all().step_by(199)).collect()
     }
 
-    /// The plan of a name that [`Self::plan`] gave.
+    /// Returns the plan with a name from [`Self::plan`].
     pub fn named(&self, name: &str) -> Option<Plan> {
         let (len, number) = name.strip_prefix("bounded-")?.split_once('-')?;
         Self { len: len.parse().ok().filter(|len| (1..=3).contains(len))?, ..*self }
             .plan(number.parse().ok()?)
     }
 
-    /// One that `random` draws.
+    /// Returns a random plan.
     pub fn draw(&self, random: &mut Random) -> Plan {
         loop {
             if let Some(plan) = self.plan(random.number() % self.count()) {
@@ -108,7 +108,7 @@ impl Bounds {
     }
 }
 
-/// Files `foo` and `A/foo` with bytes, an empty directory `B`; durable.
+/// Creates files `foo` and `A/foo` with data, and an empty directory `B`, all durable.
 fn setup() -> Vec<Op> {
     let create = |path: &str, kind| Op::Create(path.into(), kind, 0o755);
     let mut ops = vec![create("foo", Regular), create("A", Directory), create("A/foo", Regular)];
@@ -159,7 +159,7 @@ fn links() -> Vec<Op> {
     ops
 }
 
-/// Which names there are, and of what.
+/// The existing names, and their kinds.
 struct Names(BTreeMap<String, FileKind>);
 
 impl Names {
@@ -168,7 +168,7 @@ impl Names {
         Self(names.map(|(name, kind)| (name.to_owned(), kind)).into())
     }
 
-    /// Does what `op` does to names, and gives the path that it is about; none if it would fail.
+    /// Applies `op` to the names, and returns its path; `None` if the operation would fail.
     fn act(&mut self, op: &Op) -> Option<String> {
         match op {
             Op::Create(path, kind, _) => self.add(path, *kind),
@@ -200,7 +200,7 @@ impl Names {
     fn rename(&mut self, from: &str, to: &str, exchange: bool) -> Option<String> {
         let kind = self.kind(from)?;
         match self.kind(to) {
-            // Directories are not exchanged here.
+            // Directories are not exchanged.
             Some(other) if exchange => (kind != Directory && other != Directory).then_some(())?,
             Some(Directory) if kind == Directory => self.empty_directory(to)?,
             Some(other) => (kind != Directory && other != Directory).then_some(())?,
@@ -243,8 +243,8 @@ impl Names {
         (self.kind(path)? == Directory && is_empty).then_some(())
     }
 
-    /// What makes `op`, which is about `path`, durable; none where there is no such file, it is no file to sync, or another
-    /// placement syncs it.
+    /// Returns the sync for `op` on `path`; `None` if the file does not exist or cannot be synced, or if another
+    /// placement is the same.
     fn persist(&self, persist: Persist, op: &Op, path: &str) -> Option<Option<Op>> {
         Some(match persist {
             Persist::Nothing => None,
@@ -284,8 +284,8 @@ mod tests {
     const ALL: Bounds = Bounds { len: 2, space: true, links: true, xattrs: true };
 
     #[test]
-    fn every_plan_does_all_that_it_says() {
-        // A removal of an attribute is done whether or not one is there.
+    fn every_plan_runs_all_its_operations() {
+        // An attribute may be removed whether or not it exists.
         for plan in ALL.all().step_by(37).chain(Bounds { len: 1, ..ALL }.all()) {
             let clock = Arc::new(StepClock::default());
             let fs = Arc::new(Tmpfs::new(Options::new(clock.clone())));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_makes_its_plan_again_and_there_are_as_many_as_documented() {
+    fn a_name_reproduces_its_plan_and_the_number_of_plans_is_as_documented() {
         let counts = [1, 2].map(|len| Bounds { len, ..ALL }.all().count());
         assert_eq!(counts, [163, 23_771]);
         let plan = Bounds { len: 3, ..ALL }.draw(&mut Random::new(1));

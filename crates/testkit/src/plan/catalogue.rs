@@ -1,4 +1,4 @@
-//! Plans by name: each kind of operation, with what it meets when it is hard.
+//! Plans by name: each kind of operation in difficult situations.
 
 use obento_base::FileKind::{CharDevice, Directory, Fifo, Regular};
 use obento_driver::{RenameFlags, Size, XattrMode};
@@ -37,21 +37,21 @@ fn space(path: &str, space: Space, start: u64, end: u64) -> Op {
     Op::Space(path.into(), space, start..end)
 }
 
-/// What operations find: files `f` (three blocks and a bit) and `g`, directories `d` with `d/x` and `e`, all durable.
+/// Creates files `f` (more than three blocks) and `g`, and directories `d` with `d/x`, and `e`, all durable.
 fn setup() -> Vec<Op> {
     let mut ops = vec![create("f"), write("f", 0, 13_000), create("g"), write("g", 0, 700)];
     ops.extend([mkdir("d"), create("d/x"), write("d/x", 0, 5000), mkdir("e"), Op::Sync]);
     ops
 }
 
-/// The plan that does `operation`, makes it durable and does a little more.
+/// Returns the plan that runs `operation`, syncs it and runs some further operations.
 fn plan(name: &str, operation: Vec<Op>) -> Plan {
     let after = [Op::Sync, create("after"), write("after", 0, 3000)];
     let setup = setup();
     Plan { setup: setup.len(), ..Plan::new(name, setup.into_iter().chain(operation).chain(after)) }
 }
 
-/// A plan for every kind of operation. Those of `fallocate` only if the format `allocates`.
+/// Returns a plan for every kind of operation; those of `fallocate` only if the format `allocates`.
 pub fn every_operation(allocates: bool) -> Vec<Plan> {
     let mut plans = vec![Plan::new("setup", setup())];
     plans.extend(names());
@@ -65,7 +65,7 @@ pub fn every_operation(allocates: bool) -> Vec<Plan> {
     plans
 }
 
-/// Plans with files that have no name, for formats that can hold them.
+/// Returns plans with files without a name, for formats that support them.
 pub fn nameless() -> Vec<Plan> {
     let written = |len| vec![Op::Nameless, Op::WriteNameless(0, len)];
     let with = |len, more: Vec<Op>| written(len).into_iter().chain(more).collect();
@@ -147,7 +147,7 @@ fn names() -> Vec<Plan> {
             ],
         ),
         plan("rmdir", vec![Op::Rmdir("e".into()), mkdir("e"), Op::Rmdir("e".into())]),
-        plan("unlink-and-create-anew", vec![unlink("f"), create("f"), write("f", 0, 2000), fsync("f")]),
+        plan("unlink-and-create-again", vec![unlink("f"), create("f"), write("f", 0, 2000), fsync("f")]),
     ]
 }
 
@@ -167,7 +167,7 @@ fn renames() -> Vec<Plan> {
         plan("rename-across", vec![rename("f", "d/f", none), rename("d/x", "x", none)]),
         plan("rename-a-directory", vec![rename("d", "e/d", none), fsync("e/d/x")]),
         plan("rename-over-a-directory", vec![rename("d", "e", none)]),
-        // What came from another directory goes on before it is durable: it is never in both.
+        // The file is renamed again before its move from another directory is durable; it is never in both directories.
         plan("rename-twice", vec![rename("d/x", "y", none), rename("y", "z", none), fsync("z")]),
         plan("rename-over-and-on", vec![rename("d/x", "f", none), rename("f", "h", none), fsync("h")]),
         plan(
@@ -190,7 +190,7 @@ fn data() -> Vec<Plan> {
             "append",
             vec![append("f", 500), append("f", 5000), fsync("f"), append("f", 1), append("g", 9000)],
         ),
-        // Without a look at the files between: they wait in memory while other changes are made durable.
+        // The files are not read in between, so that their data waits in memory while other changes become durable.
         plan(
             "appends-that-wait",
             vec![
@@ -272,7 +272,8 @@ fn attributes() -> Vec<Plan> {
     ]
 }
 
-/// Directories that grow and go, so that their blocks become data: what revoke records are for.
+/// Returns plans with directories that grow and are removed, so that their blocks become data, for which revoke records
+/// exist.
 fn crowds() -> Vec<Plan> {
     let long = |n: u32| format!("d/{n:0>120}");
     let fill = |count| (0..count).map(move |n| create(&long(n)));
@@ -310,7 +311,7 @@ fn spaces() -> Vec<Plan> {
             "zero-range",
             vec![space("f", Space::Zero(Size::Keep), 1000, 9500), fsync("f"), write("f", 2000, 100)],
         ),
-        // Blocks of 4 KiB of which none is zeroed whole.
+        // Blocks of 4 KiB of which none is zeroed completely.
         plan(
             "zero-over-a-border-of-blocks",
             vec![
@@ -358,7 +359,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn every_plan_has_its_own_name_and_does_all_that_it_says() {
+    fn every_plan_has_a_unique_name_and_runs_all_its_operations() {
         let plans: Vec<Plan> = every_operation(true).into_iter().chain(nameless()).collect();
         let names: BTreeSet<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
         assert_eq!(names.len(), plans.len());

@@ -1,4 +1,4 @@
-//! Doing a plan to a folder of the host: what the kernel makes of it.
+//! Running a plan on a folder of the host, by the kernel.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,7 +13,7 @@ use rustix::fs::{
 
 use crate::plan::{Op, Space, bytes};
 
-/// Does operation `number` of a plan below `root`. What is held open is no matter of the host's.
+/// Runs operation `number` of a plan below `root`. Operations that keep files open are ignored.
 pub fn act_on_host(root: &Path, number: usize, op: &Op) -> io::Result<()> {
     let at = |path: &str| root.join(path);
     match op {
@@ -56,7 +56,7 @@ pub fn act_on_host(root: &Path, number: usize, op: &Op) -> io::Result<()> {
             let times = Timestamps { last_access: now, last_modification: now };
             Ok(rustix::fs::utimensat(CWD, at(path), &times, AtFlags::SYMLINK_NOFOLLOW)?)
         }
-        // Opening a pipe would wait for who writes to it.
+        // Opening a pipe would wait for a writer.
         Op::Fsync(path) => match at(path).symlink_metadata()?.file_type() {
             kind if kind.is_file() || kind.is_dir() => File::open(at(path))?.sync_all(),
             _ => Err(io::ErrorKind::InvalidInput.into()),
@@ -87,7 +87,7 @@ fn create(path: &Path, kind: FileKind, mode: u16) -> io::Result<()> {
 fn data(root: &Path, number: usize, op: &Op) -> io::Result<()> {
     let open = |path: &str| {
         let path = root.join(path);
-        // A device or a pipe is not to be opened, let alone written to.
+        // A device or a pipe must not be opened.
         match path.symlink_metadata()?.is_file() {
             true => OpenOptions::new().read(true).write(true).open(path),
             false => Err(io::ErrorKind::InvalidInput.into()),

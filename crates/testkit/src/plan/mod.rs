@@ -1,4 +1,4 @@
-//! Plans: operations on names and files, to be done to any volume, or to a folder of the host.
+//! Plans: sequences of operations on names and files, for any volume and for a folder of the host.
 
 mod act;
 mod bounded;
@@ -20,49 +20,49 @@ pub use host::act_on_host;
 pub use random::{Limits, random, random_over};
 pub use shrink::shrink;
 
-/// What to do with a range of a file.
+/// An operation on a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Space {
-    /// Take blocks for it.
+    /// Allocate blocks.
     Allocate(Size),
-    /// Make it zeros with blocks.
+    /// Zero the range with allocated blocks.
     Zero(Size),
-    /// Make it a hole.
+    /// Turn the range into a hole.
     Punch,
-    /// Cut it out.
+    /// Remove the range.
     Collapse,
-    /// Put a hole before it.
+    /// Insert a hole before the range.
     Insert,
 }
 
 /// One operation. Paths are relative to the root.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// A new inode of any kind but a symbolic link.
+    /// Creates an inode of any kind except a symbolic link.
     Create(String, FileKind, u16),
-    /// A symbolic link with a target of this length.
+    /// Creates a symbolic link with a target of this length.
     Symlink(String, usize),
-    /// The first gets the second for another name.
+    /// Creates the second name for the file with the first name.
     Link(String, String),
-    /// A regular file of the root that has no name and is kept open.
+    /// Creates a regular file of user 0 without a name, and keeps it open.
     Nameless,
-    /// Writes so many bytes at an offset of the last of these.
+    /// Writes this number of bytes at an offset of the last file without a name.
     WriteNameless(u64, usize),
-    /// Gives the last of these its first name, and closes it.
+    /// Gives the last file without a name its first name, and closes it.
     Name(String),
-    /// Removes a name that is not a directory's.
+    /// Removes the name of a file that is not a directory.
     Unlink(String),
     /// Removes an empty directory.
     Rmdir(String),
-    /// Moves a name.
+    /// Renames a file.
     Rename(String, String, RenameFlags),
-    /// Writes so many bytes at an offset; which, the number of the operation says.
+    /// Writes this number of bytes at an offset. The number of the operation determines the bytes.
     Write(String, u64, usize),
-    /// Writes so many bytes at the end: those that the operation would write at 0.
+    /// Appends this number of bytes: those that the operation would write at 0.
     Append(String, usize),
     /// Sets the size.
     Truncate(String, u64),
-    /// Takes, gives back or moves space.
+    /// Allocates, frees or moves space.
     Space(String, Space, Range<u64>),
     /// Sets an attribute to a value of this length.
     SetXattr(String, String, usize, XattrMode),
@@ -72,24 +72,24 @@ pub enum Op {
     Chmod(String, u16),
     /// Sets owner and group.
     Chown(String, u32, u32),
-    /// Sets the time of the last change of the data, in seconds.
+    /// Sets the time of the last change of data, in seconds.
     Utime(String, i64),
-    /// Sets both times to now, which who may write may do as well.
+    /// Sets both times to now, as a caller who may write can do.
     Touch(String),
-    /// Sets the flags that a user sets, to these bits.
+    /// Sets the flags that a user can set, to these bits.
     Flags(String, u32),
-    /// The file and the names that lead to it are to survive.
+    /// Syncs the file, and the names that refer to it.
     Fsync(String),
-    /// Everything is to survive.
+    /// Syncs everything.
     Sync,
     /// Opens a file and keeps it open.
     Hold(String),
-    /// Closes the files that are kept open, the last first.
+    /// Closes the open files, the last one first.
     Release,
 }
 
 impl Op {
-    /// The file whose bytes or size it changes in more than one step.
+    /// Returns the file whose data or size the operation changes in more than one step.
     pub fn changes_data_of(&self) -> Option<&str> {
         match self {
             Self::Write(path, ..)
@@ -104,17 +104,17 @@ impl Op {
 /// A list of operations with a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// What it is called: `rename-over`, `random-17`.
+    /// The name: `rename-over`, `random-17`.
     pub name: String,
-    /// What is done.
+    /// The operations.
     pub ops: Vec<Op>,
-    /// So many operations at the begin are durable before the rest, and the same in other plans: cuts during them are
-    /// judged there.
+    /// The number of operations at the start that are durable before the rest. They are the same in other plans, which
+    /// test power failures during them.
     pub setup: usize,
 }
 
 impl Plan {
-    /// A plan of `ops`.
+    /// Returns a plan of `ops`.
     pub fn new(name: impl Into<String>, ops: impl IntoIterator<Item = Op>) -> Self {
         Self { name: name.into(), ops: ops.into_iter().collect(), setup: 0 }
     }
@@ -127,7 +127,8 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The bytes that operation `number` writes at `at`: no other writes the same, and none are zeros.
+/// Returns the bytes that operation `number` writes at `at`. No other operation writes the same bytes, and none are
+/// zeros.
 pub fn bytes(number: usize, at: u64, len: usize) -> Vec<u8> {
     let end = at + len as u64;
     let words = at / 8..end.div_ceil(8);
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_tell_which_operation_wrote_them_and_where() {
+    fn bytes_identify_the_operation_that_wrote_them_and_their_place() {
         let all = bytes(3, 0, 100);
         assert_eq!(bytes(3, 37, 50), all[37..87]);
         assert!(bytes(4, 0, 100) != all && !all.contains(&0));

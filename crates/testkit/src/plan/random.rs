@@ -1,7 +1,6 @@
-//! Plans by seed.
+//! Random plans by seed.
 //!
-//! A shadow of the names that should be there steers most operations to where they succeed; the rest try what must
-//! fail.
+//! A list of the expected names selects operations that mostly succeed; some must fail.
 
 use std::ops::Range;
 
@@ -12,37 +11,37 @@ use crate::mutants::Random;
 use crate::plan::{Op, Plan, Space};
 use crate::snapshot::Snapshot;
 
-/// What a random plan keeps to.
+/// The limits of a random plan.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// How many operations.
+    /// The number of operations.
     pub ops: usize,
-    /// No file becomes longer than this in one step.
+    /// The greatest length that a file gets in one step.
     pub file: u64,
-    /// No value of an attribute is longer.
+    /// The greatest length of the value of an attribute.
     pub xattr: usize,
-    /// Ranges to be collapsed or inserted are multiples of this; 0 for none.
+    /// The alignment of ranges to collapse or insert; 0 for none.
     pub grain: u64,
-    /// Whether the format can take and give back space (`fallocate`).
+    /// Whether the format can allocate and free space (`fallocate`).
     pub space: bool,
-    /// One operation in so many makes things durable; 0 for none.
+    /// The interval of syncs in operations; 0 for none.
     pub sync: u64,
-    /// Names a directory has room for.
+    /// The greatest number of names in a directory.
     pub names: u64,
 }
 
 impl Limits {
-    /// Forty operations on small files with a sync now and then.
+    /// Forty operations on small files, with some syncs.
     pub const SMALL: Self =
         Self { ops: 40, file: 24 << 10, xattr: 200, grain: 4096, space: true, sync: 6, names: 12 };
 }
 
-/// The plan of this seed, for an empty volume.
+/// Returns the plan with this seed, for an empty volume.
 pub fn random(seed: u64, limits: &Limits) -> Plan {
     random_over(seed, limits, &Snapshot::default())
 }
 
-/// The plan of this seed, for a volume that holds `tree`.
+/// Returns the plan with this seed, for a volume that contains `tree`.
 pub fn random_over(seed: u64, limits: &Limits, tree: &Snapshot) -> Plan {
     let paths = |wanted: fn(FileKind) -> bool| -> Vec<String> {
         let named = tree.names().filter(|(path, object)| wanted(object.meta.kind) && !path.is_empty());
@@ -92,7 +91,7 @@ impl Maker<'_> {
         self.any(|maker| &maker.dirs).unwrap_or_default()
     }
 
-    /// A name in some directory: usually short, sometimes as long as names get.
+    /// Returns a name in some directory: usually short, sometimes as long as possible.
     fn name(&mut self) -> String {
         let dir = self.dir();
         let number = self.below(self.limits.names);
@@ -228,7 +227,7 @@ impl Maker<'_> {
 
     fn write(&mut self) -> Op {
         let at = self.below(self.limits.file);
-        // Also at and over the borders of blocks.
+        // Also offsets at block boundaries.
         let at = if self.one_in(3) { at & !4095 } else { at };
         let len = match self.below(3) {
             0 => 4096,
@@ -297,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_makes_one_plan_and_another_seed_another() {
+    fn a_seed_determines_the_plan_and_different_seeds_differ() {
         let plans = [1, 1, 2].map(|seed| random(seed, &Limits::SMALL));
         assert!(plans[0] == plans[1] && plans[0] != plans[2]);
         assert_eq!(plans[0].ops.len(), 40);

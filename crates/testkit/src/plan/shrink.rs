@@ -1,11 +1,13 @@
-//! The least that fails: operations of a plan are left out as long as it does.
+//! Reduction of a failing plan: operations are removed while the plan still fails.
 //!
-//! What a later operation writes goes by its number ([`bytes`](super::bytes)), so that a shorter plan writes other bytes, in the same
-//! places. Source: "Simplifying and Isolating Failure-Inducing Input" (Zeller, Hildebrandt 2002), the part that takes away.
+//! The bytes of a write depend on its number ([`bytes`](super::bytes)), so a shorter plan writes other bytes to the
+//! same places. Source: "Simplifying and Isolating Failure-Inducing Input" (Zeller, Hildebrandt 2002), the part that
+//! removes.
 
 use super::Plan;
 
-/// `plan` without whatever it fails without, and why it still does. `fails` says why a plan fails; `plan` must.
+/// Returns `plan` without the operations that it does not need to fail, and the reason of the failure. `fails` returns
+/// why a plan fails; `plan` must fail.
 pub fn shrink(plan: &Plan, fails: &dyn Fn(&Plan) -> Option<String>) -> (Plan, String) {
     let mut least = Plan { name: format!("{}, shrunk", plan.name), setup: 0, ..plan.clone() };
     let mut reason = fails(&least).expect("the plan fails");
@@ -21,7 +23,7 @@ pub fn shrink(plan: &Plan, fails: &dyn Fn(&Plan) -> Option<String>) -> (Plan, St
                 None => at = end,
             }
         }
-        // What was needed by something that is gone now may go, too.
+        // Operations that only a removed operation required may be removed as well.
         len = if len == 1 && least.ops.len() < before { 1 } else { len / 2 };
     }
     (least, reason)
@@ -33,7 +35,7 @@ mod tests {
     use crate::plan::{Limits, Op, random};
 
     #[test]
-    fn only_what_a_failure_needs_stays() {
+    fn only_the_operations_that_a_failure_needs_remain() {
         let mut plan = random(3, &Limits::SMALL);
         plan.ops.insert(7, Op::Hold("a".into()));
         plan.ops.insert(31, Op::Fsync("b".into()));

@@ -1,35 +1,38 @@
-//! An empty Amiga file system, of FFS with international names.
+//! An empty Amiga file system, FFS with international names.
 //!
-//! Layout: blocks of 512 bytes. Two are of the boot, of which the first says the type; the root is in the middle, where Linux computes
-//! it to be from the length of the device, and the blocks of the bitmap are behind it. Numbers are big-endian.
+//! Layout: blocks of 512 bytes. The first two are boot blocks, and the first of them contains the type. The root is in
+//! the middle, at the block that Linux calculates from the length of the device; the bitmap blocks follow it. Numbers
+//! are big-endian.
 //!
-//! Invariant: the numbers of the root, and of each block of the bitmap, add up to 0.
-//! Invariant: a bit is of a block behind the two of the boot, set where that is free, the lowest of a number first.
-//! Invariant: all blocks of the bitmap are named in the root, which has room for 25, and it is said to be valid, or Linux only reads.
+//! Invariant: the numbers of the root, and of each bitmap block, add up to 0.
+//! Invariant: the bits of the bitmap begin with the block after the boot blocks, lowest bit first; a set bit is a free
+//! block.
+//! Invariant: the root contains the numbers of all bitmap blocks, at most 25, and marks the bitmap as valid, because
+//! Linux otherwise mounts read-only.
 //!
-//! Source: Linux 6.1, fs/affs/{super,bitmap}.c, fs/affs/amigaffs.h `struct affs_root_head` and `affs_root_tail`; Laurent Clevy,
-//! "The .ADF (Amiga Disk File) format FAQ", 4.2 and 4.3.
+//! Source: Linux 6.1, fs/affs/{super,bitmap}.c, fs/affs/amigaffs.h `struct affs_root_head` and `affs_root_tail`;
+//! Laurent Clevy, "The .ADF (Amiga Disk File) format FAQ", 4.2 and 4.3.
 
 use super::bytes::{Bytes, Order};
 
 const BLOCK: usize = 512;
-/// Blocks of the boot.
+/// The number of boot blocks.
 const BOOT: usize = 2;
 /// `FS_INTLFFS`.
 const KIND: &[u8; 4] = b"DOS\x03";
-/// Blocks that one of the bitmap has bits of.
+/// The number of blocks whose bits a bitmap block contains.
 const BITS: usize = (BLOCK - 4) * 8;
 /// `AFFS_ROOT_BMAPS`.
 const BITMAPS: usize = 25;
 /// `T_SHORT`, `ST_ROOT`.
 const SHORT: u32 = 2;
 const ROOT: u32 = 1;
-/// Where `struct affs_root_tail` begins.
+/// The offset of `struct affs_root_tail`.
 const TAIL: usize = BLOCK - 200;
 /// `struct affs_date` of 2020-01-01: days since 1978, minutes, and ticks.
 const DATE: [u32; 3] = [15340, 0, 0];
 
-/// A volume of so many bytes, of 50 MiB at most.
+/// Returns a volume of `len` bytes, at most 50 MiB.
 pub fn empty(len: usize) -> Vec<u8> {
     let (mut image, blocks) = (Bytes::of(len, Order::Big), len / BLOCK);
     let root = (BOOT + blocks - 1) / 2;
@@ -49,23 +52,23 @@ pub fn empty(len: usize) -> Vec<u8> {
     image.into_vec()
 }
 
-/// A root without entries.
+/// Returns a root without entries.
 fn root_block(bitmaps: std::ops::Range<usize>) -> Vec<u8> {
     let mut root = Bytes::of(BLOCK, Order::Big);
     root.u32(0, SHORT);
-    // The lists of entries: as many as there is room for.
+    // The hash table of entries, with its maximum size.
     root.u32(12, BLOCK / 4 - 56);
     // `bm_flag`, `bm_blk`.
     root.u32(TAIL, u32::MAX);
     bitmaps.enumerate().for_each(|(nth, block)| root.u32(TAIL + 4 + 4 * nth, block));
-    // `root_change`, `disk_name` behind its length, `disk_change`, `disk_create`.
+    // `root_change`, `disk_name` after its length, `disk_change`, `disk_create`.
     [108, 160, 172].into_iter().for_each(|at| root.put(TAIL + at, &DATE.map(u32::to_be_bytes).concat()));
     root.put(TAIL + 120, b"\x05empty");
     root.u32(BLOCK - 4, ROOT);
     sealed(root.into_vec(), 20)
 }
 
-/// `block` with what all its numbers lack to 0 at `at`, where it has 0.
+/// Returns `block` with the value at `at` (which is 0) by which all numbers add up to 0.
 fn sealed(mut block: Vec<u8>, at: usize) -> Vec<u8> {
     let numbers = block.chunks_exact(4).map(|bytes| u32::from_be_bytes(bytes.try_into().expect("four")));
     let sum = numbers.fold(0_u32, u32::wrapping_add);

@@ -1,11 +1,11 @@
-//! A BFS of BeOS that holds a tree, with no free block.
+//! A BeOS BFS volume with the contents of a tree and no free block.
 //!
-//! Layout, in blocks of 1024 bytes, numbers little-endian: 0 has the super block in its second half, 1 the bitmap, then the log, which is
-//! empty; then what each file holds, and its inode. All are one allocation group. A folder is a file with a B+tree of names in nodes of 1024
-//! bytes.
+//! Layout, in blocks of 1024 bytes, little-endian: block 0 contains the super block in its second half, block 1 the
+//! bitmap. The empty log follows, and then the data and the inode of each file. All blocks are in one allocation group.
+//! A folder is a file with a B+tree of names in nodes of 1024 bytes.
 //!
-//! Source: Linux 6.1, fs/befs/befs_fs_types.h, btree.c and linuxvfs.c; of the name that an inode has, Dominic Giampaolo, "Practical File
-//! System Design", 1999, chapter 4.
+//! Source: Linux 6.1, fs/befs/befs_fs_types.h, btree.c and linuxvfs.c; for the name in an inode, Dominic Giampaolo,
+//! "Practical File System Design", 1999, chapter 4.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use super::bytes::{Bytes, Order};
 use super::nodes::{Node, entries, nodes};
 
 const BLOCK: usize = 1024;
-/// Of the log.
+/// The length of the log.
 const LOG_BLOCKS: usize = 16;
 const LOG: usize = 2;
 const FIRST: usize = LOG + LOG_BLOCKS;
-/// As many as one block of the bitmap has bits.
+/// The number of bits in one bitmap block.
 const GROUP: usize = BLOCK * 8;
 /// `struct befs_btree_nodehead`.
 const HEAD: usize = 28;
@@ -25,10 +25,10 @@ const HEAD: usize = 28;
 const NONE: u64 = u64::MAX;
 /// `BEFS_SYMLINK_LEN`, with the final NUL.
 const TARGET: usize = 144;
-/// `BEFS_LONG_SYMLINK` is not among them: `BEFS_INODE_IN_USE`.
+/// `BEFS_INODE_IN_USE`, without `BEFS_LONG_SYMLINK`.
 const FLAGS: u32 = 1;
 
-/// The volume.
+/// Returns the volume.
 pub(super) fn filled(tree: &Path) -> Vec<u8> {
     let nodes = nodes(tree);
     let mut volume = Bytes::new(Order::Little);
@@ -48,7 +48,7 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
     volume.into_vec()
 }
 
-/// `befs_block_run`.
+/// Writes a `befs_block_run`.
 fn run(bytes: &mut Bytes, at: usize, start: usize, len: usize) {
     bytes.u32(at, 0); // allocation_group
     bytes.u16(at + 4, start);
@@ -66,7 +66,7 @@ fn stream(volume: &mut Bytes, at: usize, file: &[u8]) {
     volume.u64(at + 136, file.len()); // size
 }
 
-/// `befs_inode`.
+/// Writes a `befs_inode`.
 fn inode(volume: &mut Bytes, inodes: &[usize], at: usize, node: &Node) {
     let start = inodes[at] * BLOCK;
     volume.u32(start, 0x3bbe_0ad9); // magic1
@@ -79,7 +79,7 @@ fn inode(volume: &mut Bytes, inodes: &[usize], at: usize, node: &Node) {
     volume.u64(start + 36, node.mtime << 16); // last_modified_time
     run(volume, start + 44, inodes[node.parent], 1); // parent
     volume.u32(start + 64, BLOCK); // inode_size
-    // `befs_small_data`: a string with the name 0x13, which is that of the file.
+    // `befs_small_data`: a string with the name 0x13, which contains the name of the file.
     let data = start + 232;
     volume.u32(data, u32::from_be_bytes(*b"CSTR")); // type
     volume.u16(data + 4, 1); // name_size
@@ -88,13 +88,13 @@ fn inode(volume: &mut Bytes, inodes: &[usize], at: usize, node: &Node) {
     volume.put(data + 12, &node.name);
 }
 
-/// A B+tree: its `befs_btree_super`, the leaves, and nodes above them up to the root.
+/// Returns a B+tree: its `befs_btree_super`, the leaves, and the nodes above them up to the root.
 fn folder(nodes: &[Node], inodes: &[usize], at: usize) -> Vec<u8> {
     let mut tree = Bytes::new(Order::Little);
     tree.extend_to(BLOCK);
     let mut names = entries(nodes, at);
     names.sort();
-    // Of each node of the level below, the last name and where it is.
+    // For each node of the level below, its last name and its position.
     let leaves = names.into_iter().map(|(name, node)| (name, inodes[node] as u64)).collect();
     let (mut level, mut depth) = (lay(&mut tree, leaves, Level::Leaves), 1);
     while level.len() > 1 {
@@ -117,10 +117,10 @@ enum Level {
     Above,
 }
 
-/// Names, each with the number that it leads to.
+/// Names, each with the number to which it refers.
 type Keys<'a> = Vec<(&'a [u8], u64)>;
 
-/// Writes the nodes of a level from left to right. Answers the keys of the one above.
+/// Writes the nodes of a level from left to right. Returns the keys of the level above.
 fn lay<'a>(tree: &mut Bytes, keys: Keys<'a>, level: Level) -> Keys<'a> {
     let mut groups: Vec<Keys<'a>> = vec![Vec::new()];
     let mut used = HEAD + 8;
@@ -137,7 +137,7 @@ fn lay<'a>(tree: &mut Bytes, keys: Keys<'a>, level: Level) -> Keys<'a> {
     let mut above = Vec::new();
     for (index, mut group) in groups.into_iter().enumerate() {
         let last = group.last().expect("each has a name").0;
-        // The last child of a node above is the one of names that are greater than any key.
+        // The last child of an inner node contains the names that are greater than all keys.
         let overflow = match level {
             Level::Leaves => NONE,
             Level::Above => group.pop().expect("one").1,
@@ -149,7 +149,8 @@ fn lay<'a>(tree: &mut Bytes, keys: Keys<'a>, level: Level) -> Keys<'a> {
     above
 }
 
-/// `befs_btree_nodehead` with its `left`, `right` and `overflow`; the names; where each ends; and their numbers.
+/// Writes a node: `befs_btree_nodehead` with its `left`, `right` and `overflow`; the names; the end of each; and their
+/// numbers.
 fn node(tree: &mut Bytes, at: usize, links: [u64; 3], keys: &[(&[u8], u64)]) {
     tree.extend_to(at + BLOCK);
     for (index, link) in links.into_iter().enumerate() {
@@ -168,7 +169,7 @@ fn node(tree: &mut Bytes, at: usize, links: [u64; 3], keys: &[(&[u8], u64)]) {
     }
 }
 
-/// `befs_super_block`. All is in use.
+/// Writes the `befs_super_block`. All blocks are in use.
 fn super_block(volume: &mut Bytes, root: usize) {
     let blocks = volume.len() / BLOCK;
     assert!(blocks <= GROUP, "a volume of {blocks} blocks");

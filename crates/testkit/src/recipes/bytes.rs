@@ -1,15 +1,15 @@
-//! The bytes of a volume that is made: written at any place, numbers in the type's order of bytes.
+//! The bytes of a volume under construction: written at any position, with numbers in the byte order of the type.
 
 use std::fmt::Debug;
 
-/// Which byte of a number comes first.
+/// A byte order.
 #[derive(Clone, Copy)]
 pub(super) enum Order {
     Little,
     Big,
 }
 
-/// They. What was never written is zero.
+/// The bytes. Unwritten bytes are zero.
 pub(super) struct Bytes {
     bytes: Vec<u8>,
     order: Order,
@@ -20,7 +20,7 @@ impl Bytes {
         Self { bytes: Vec::new(), order }
     }
 
-    /// So many.
+    /// Returns `len` bytes.
     pub(super) fn of(len: usize, order: Order) -> Self {
         Self { bytes: vec![0; len], order }
     }
@@ -29,7 +29,7 @@ impl Bytes {
         self.bytes.len()
     }
 
-    /// Makes them at least so long.
+    /// Extends the bytes to at least `len`.
     pub(super) fn extend_to(&mut self, len: usize) {
         if self.bytes.len() < len {
             self.bytes.resize(len, 0);
@@ -41,7 +41,8 @@ impl Bytes {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Writes `bytes` behind all others, from the next multiple of `unit` on up to one. Answers how many units lie before.
+    /// Appends `bytes` at the next multiple of `unit`, and extends to a multiple of `unit`. Returns the number of units
+    /// before them.
     pub(super) fn append(&mut self, bytes: &[u8], unit: usize) -> usize {
         let at = self.len().next_multiple_of(unit);
         self.put(at, bytes);
@@ -72,7 +73,7 @@ impl Bytes {
         self.number(at, &value.to_be_bytes());
     }
 
-    /// Writes a number of which the highest byte is the first.
+    /// Writes a number whose first byte is the highest.
     fn number(&mut self, at: usize, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         if matches!(self.order, Order::Little) {

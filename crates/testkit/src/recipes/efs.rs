@@ -1,9 +1,10 @@
-//! An EFS (IRIX before XFS) that holds a tree, with no free block.
+//! An EFS volume (IRIX before XFS) with the contents of a tree and no free block.
 //!
-//! Layout, in blocks of 512 bytes, numbers big-endian: 0 is left for a boot program, 1 has the super block, then the bitmap, one
-//! cylinder group of inodes and of data, and a copy of the super block.
+//! Layout, in blocks of 512 bytes, big-endian: block 0 is reserved for a boot program, block 1 contains the super
+//! block. Then follow the bitmap, one cylinder group of inodes and data, and a copy of the super block.
 //!
-//! Source: Linux 6.1, fs/efs/efs.h and include/linux/efs_fs_sb.h; the sum of the super block is that of NetBSD, sys/fs/efs/efs_subr.c.
+//! Source: Linux 6.1, fs/efs/efs.h and include/linux/efs_fs_sb.h; the checksum of the super block is that of NetBSD,
+//! sys/fs/efs/efs_subr.c.
 
 use std::path::Path;
 
@@ -19,18 +20,18 @@ const ROOT: usize = 2;
 const MAGIC: u32 = 0x0007_295a;
 /// `EFS_DIRBLK_MAGIC`.
 const FOLDER: u32 = 0xbeef;
-/// `EFS_DIRECTEXTENTS`: more would lie in a block of their own.
+/// `EFS_DIRECTEXTENTS`; more extents would be in a block of their own.
 const EXTENTS: usize = 12;
-/// The most blocks of an extent (IRIX, `EFS_MAXEXTENTLEN`).
+/// The greatest number of blocks in an extent (IRIX, `EFS_MAXEXTENTLEN`).
 const EXTENT_MAX: usize = 248;
-/// Blocks of the bitmap: of volumes of up to 32 MiB.
+/// The number of bitmap blocks, for volumes of up to 32 MiB.
 const BITMAP: usize = 16;
 /// `fs_bmblock`.
 const BITMAP_AT: usize = 2;
 /// `fs_firstcg`.
 const GROUP_AT: usize = BITMAP_AT + BITMAP;
 
-/// The volume.
+/// Returns the volume.
 pub(super) fn filled(tree: &Path) -> Vec<u8> {
     let nodes = nodes(tree);
     let inode_blocks = (ROOT + nodes.len()).div_ceil(BLOCK / INODE);
@@ -48,12 +49,13 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
     volume.into_vec()
 }
 
-/// `struct efs_dir`: how many entries there are and, in two bytes each, where they are; the entries fill the block from its end.
+/// Returns a `struct efs_dir`: the number of entries and, in two bytes each, their positions. The entries fill the
+/// block from its end.
 fn folder(nodes: &[Node], at: usize) -> Vec<u8> {
     let mut blocks = Bytes::new(Order::Big);
     let (mut block, mut slots, mut first) = (0, 0, BLOCK);
     for (name, node) in entries(nodes, at) {
-        // `struct efs_dentry`, and no more than there is of a name.
+        // A `struct efs_dentry`, only as long as its name requires.
         let len = (5 + name.len()).next_multiple_of(2);
         if first < len + 4 + slots + 1 {
             (block, slots, first) = (block + BLOCK, 0, BLOCK);
@@ -87,7 +89,8 @@ fn inode(volume: &mut Bytes, ino: usize, node: &Node, links: usize, len: usize) 
     }
 }
 
-/// `di_extents`: a byte of zero, the place in 24 bits, the number of blocks in 8 and which of the file is the first in 24.
+/// Writes `di_extents`: a zero byte, the position in 24 bits, the number of blocks in 8, and the first file block in
+/// 24.
 fn extents(volume: &mut Bytes, ino: usize, first: usize, blocks: usize) {
     let at = inode_at(ino);
     let count = blocks.div_ceil(EXTENT_MAX);
@@ -100,7 +103,7 @@ fn extents(volume: &mut Bytes, ino: usize, first: usize, blocks: usize) {
     }
 }
 
-/// `struct efs_super`. Of the bitmap, in which a bit that is set is a free block, all is zero.
+/// Writes the `struct efs_super`. All bits of the bitmap are zero; a set bit is a free block.
 fn super_block(volume: &mut Bytes, inode_blocks: usize, free_inodes: usize) {
     let end = volume.len() / BLOCK;
     assert!(end <= BITMAP * BLOCK * 8, "a volume of {end} blocks");
@@ -123,7 +126,8 @@ fn super_block(volume: &mut Bytes, inode_blocks: usize, free_inodes: usize) {
     volume.append(&copy, BLOCK);
 }
 
-/// What is before it, in numbers of two bytes, each over the rotated sum of those before.
+/// Returns the checksum of the preceding bytes: numbers of two bytes, each added to the rotated sum of the earlier
+/// ones.
 fn sum(bytes: &[u8]) -> u32 {
     let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     words.fold(0, |sum: u32, word| (sum ^ word).rotate_left(1))

@@ -1,19 +1,22 @@
-//! An empty HFS+.
+//! An empty HFS+ volume.
 //!
-//! Layout: blocks of 4 KiB. In the first the volume header, then the bitmap of blocks, the trees of extents, of the catalog and of
-//! attributes; in the last the copy of the header, 1024 bytes before the end. Numbers are big-endian.
+//! Layout: blocks of 4 KiB. The first block contains the volume header; then follow the block bitmap, and the trees of
+//! extents, of the catalog and of attributes. The last block contains the copy of the header, 1024 bytes before the
+//! end. Numbers are big-endian.
 //!
-//! Invariant: the catalog has the record of the root folder and its thread, by which Linux finds an inode by its number.
-//! Invariant: a clump of data is a block, so that no file takes more than its bytes do.
-//! Invariant: the volume is marked as unmounted, or Linux only reads it.
+//! Invariant: the catalog contains the record of the root folder and its thread, by which Linux finds an inode by
+//! number.
+//! Invariant: a clump of data is one block, so that a file takes no more blocks than its bytes require.
+//! Invariant: the volume is marked as unmounted, because Linux otherwise mounts read-only.
 //!
-//! Source: Apple, Technical Note TN1150, "HFS Plus Volume Format"; what Linux asks of it, fs/hfsplus/{super,btree,wrapper}.c.
+//! Source: Apple, Technical Note TN1150, "HFS Plus Volume Format"; the checks of Linux,
+//! fs/hfsplus/{super,btree,wrapper}.c.
 
 use super::MADE;
 use super::bytes::{Bytes, Order};
 
 const BLOCK: usize = 4096;
-/// "Volume Header": where it is, and its copy from the end.
+/// "Volume Header": its offset, and that of its copy from the end.
 const HEADER: usize = 1024;
 /// kHFSVolumeUnmountedBit.
 const UNMOUNTED: u32 = 1 << 8;
@@ -40,7 +43,7 @@ const FORK: usize = 80;
 const DATE: u32 = 2_082_844_800 + MADE;
 const NAME: &str = "empty";
 
-/// A tree as it begins.
+/// An initial tree.
 struct Tree {
     node: usize,
     nodes: u32,
@@ -50,7 +53,7 @@ struct Tree {
     leaf: Vec<Vec<u8>>,
 }
 
-/// A volume of so many bytes, whole blocks.
+/// Returns a volume of `len` bytes, a multiple of a block.
 pub fn empty(len: usize) -> Vec<u8> {
     let mut image = Bytes::of(len, Order::Big);
     let trees = [
@@ -63,7 +66,7 @@ pub fn empty(len: usize) -> Vec<u8> {
             compare: CASE_FOLDING,
             leaf: vec![root_record(), root_thread()],
         },
-        // A node has room for the longest attribute that Linux keeps, of 3802 bytes.
+        // A node has room for the longest attribute of Linux, 3802 bytes.
         Tree {
             node: 2 * BLOCK,
             nodes: 32,
@@ -92,7 +95,7 @@ pub fn empty(len: usize) -> Vec<u8> {
     image.into_vec()
 }
 
-/// HFSPlusVolumeHeader.
+/// Returns an HFSPlusVolumeHeader.
 fn volume_header(blocks: usize, free: usize, forks: &[Vec<u8>]) -> Vec<u8> {
     let mut header = Bytes::of(512, Order::Big);
     header.put(0, b"H+\0\x04");
@@ -115,7 +118,7 @@ fn volume_header(blocks: usize, free: usize, forks: &[Vec<u8>]) -> Vec<u8> {
     header.into_vec()
 }
 
-/// HFSPlusForkData of one extent; what grows does so by as much again.
+/// Returns an HFSPlusForkData of one extent. The clump size is the size of the fork.
 fn fork(start: usize, blocks: usize) -> Vec<u8> {
     let mut fork = Bytes::of(FORK, Order::Big);
     fork.u32(4, blocks * BLOCK);
@@ -126,33 +129,33 @@ fn fork(start: usize, blocks: usize) -> Vec<u8> {
     fork.into_vec()
 }
 
-/// HFSPlusCatalogKey.
+/// Returns an HFSPlusCatalogKey.
 fn key(parent: u32, name: &str) -> Vec<u8> {
     let name = text(name);
     let len = u16::try_from(4 + name.len()).expect("it is short");
     [&len.to_be_bytes()[..], &parent.to_be_bytes(), &name].concat()
 }
 
-/// HFSUniStr255.
+/// Returns an HFSUniStr255.
 fn text(text: &str) -> Vec<u8> {
     let units: Vec<u16> = text.encode_utf16().collect();
     let len = u16::try_from(units.len()).expect("it is short");
     [len].into_iter().chain(units).flat_map(u16::to_be_bytes).collect()
 }
 
-/// HFSPlusCatalogFolder, behind its key.
+/// Returns an HFSPlusCatalogFolder after its key.
 fn root_record() -> Vec<u8> {
     let mut folder = Bytes::of(88, Order::Big);
     folder.u16(0, FOLDER);
     folder.u32(8, ROOT);
     // createDate, contentModDate, attributeModDate, accessDate.
     [12, 16, 20, 24].into_iter().for_each(|at| folder.u32(at, DATE));
-    // HFSPlusBSDInfo.fileMode; without one Linux makes up another.
+    // HFSPlusBSDInfo.fileMode; without it Linux uses a default.
     folder.u16(42, 0o40755);
     [key(ROOT_PARENT, NAME), folder.into_vec()].concat()
 }
 
-/// HFSPlusCatalogThread, behind its key.
+/// Returns an HFSPlusCatalogThread after its key.
 fn root_thread() -> Vec<u8> {
     let kind = [FOLDER_THREAD.to_be_bytes(), [0; 2]].concat();
     [key(ROOT, ""), kind, ROOT_PARENT.to_be_bytes().to_vec(), text(NAME)].concat()
@@ -163,10 +166,10 @@ impl Tree {
         self.node * usize::try_from(self.nodes).expect("few")
     }
 
-    /// The header node, and a leaf where there are records.
+    /// Writes the header node, and a leaf if there are records.
     fn write(&self, image: &mut Bytes, at: usize) {
         let leaves = u32::from(!self.leaf.is_empty());
-        // Bits of the nodes that are in use; as long as what is left of the node.
+        // The bits of the nodes in use fill the rest of the node.
         let mut map = vec![0; self.node - DESCRIPTOR - 106 - 128 - 4 * 2];
         map[0] = if leaves > 0 { 0xc0 } else { 0x80 };
         image.put(at, &self.node(HEADER_NODE, 0, &[self.header(leaves), vec![0; 128], map]));
@@ -175,7 +178,7 @@ impl Tree {
         }
     }
 
-    /// BTHeaderRec.
+    /// Returns a BTHeaderRec.
     fn header(&self, leaves: u32) -> Vec<u8> {
         let mut header = Bytes::of(106, Order::Big);
         // treeDepth, rootNode, leafRecords, firstLeafNode, lastLeafNode.
@@ -196,7 +199,7 @@ impl Tree {
         header.into_vec()
     }
 
-    /// BTNodeDescriptor, records, and from the end on where each begins and what is free.
+    /// Returns a node: BTNodeDescriptor, records, and at the end the offsets of the records and of the free space.
     fn node(&self, kind: i8, height: u8, records: &[Vec<u8>]) -> Vec<u8> {
         let mut node = Bytes::of(self.node, Order::Big);
         node.put(8, &kind.to_be_bytes());

@@ -1,12 +1,13 @@
-//! An empty HPFS, as OS/2 has it.
+//! An empty HPFS volume of OS/2.
 //!
-//! Layout: sectors of 512 bytes, and of most structures four at once. The super block is the sixteenth, the spare block behind it; then
-//! come the list of bitmaps, these, the bitmap of the band of folders, what lies ready for bad sectors and users, the root's fnode,
-//! and the band of folders with the root's dnode. Little-endian; a bit is set where something is free, the lowest of a byte first.
+//! Layout: sectors of 512 bytes; most structures take four. Sector 16 contains the super block, and sector 17 the spare
+//! block. Then follow the list of bitmaps, the bitmaps, the bitmap of the directory band, reserved sectors for hot
+//! fixes and users, the root's fnode, and the directory band with the root's dnode. Numbers are little-endian; a set
+//! bit is a free sector, lowest bit first.
 //!
-//! Invariant: a bitmap is of 16384 sectors; those that the volume does not have are taken in it.
-//! Invariant: a dnode begins with the entry `\x01\x01` of its folder, and ends with one of the name `\xff`.
-//! Invariant: `n_code_pages` is 0, so that names are told apart as ASCII.
+//! Invariant: a bitmap covers 16384 sectors; those past the end of the volume are allocated.
+//! Invariant: a dnode begins with the entry `\x01\x01` of its folder, and ends with an entry with the name `\xff`.
+//! Invariant: `n_code_pages` is 0, so that names are compared as ASCII.
 //!
 //! Source: Linux 6.1, fs/hpfs/hpfs.h; fs/hpfs/super.c `hpfs_fill_super`, fs/hpfs/namei.c `hpfs_mkdir`.
 
@@ -14,26 +15,26 @@ use super::MADE;
 use super::bytes::{Bytes, Order};
 
 const SECTOR: usize = 512;
-/// Sectors of a bitmap, a dnode and most else.
+/// The number of sectors of a bitmap, a dnode and most other structures.
 const FOUR: usize = 4;
 /// `struct hpfs_super_block` and `struct hpfs_spare_block`.
 const SUPER: usize = 16;
 const SPARE: usize = 17;
-/// Sectors that a bitmap is of.
+/// The number of sectors that a bitmap covers.
 const BAND: usize = FOUR * SECTOR * 8;
-/// Where the list of bitmaps is, and behind it what there is one of.
+/// The position of the list of bitmaps, and of the single structures after it.
 const LIST: usize = 20;
 const FOLDERS_BITMAP: usize = 24;
 const BAD: usize = 28;
 const HOTFIXES: usize = 32;
 const USERS: usize = 36;
 const ROOT: usize = 44;
-/// Then bitmaps, up to where the band of folders begins, and its dnodes.
+/// The positions of the bitmaps, of the directory band, and of its dnodes.
 const BITMAPS: usize = 48;
 const FOLDERS: usize = 80;
 const DNODES: usize = 1024;
 
-/// A volume of so many bytes, of 64 MiB at most.
+/// Returns a volume of `len` bytes, at most 64 MiB.
 pub fn empty(len: usize) -> Vec<u8> {
     let (mut image, sectors) = (Bytes::of(len, Order::Little), len / SECTOR);
     let bands = sectors.div_ceil(BAND);
@@ -51,13 +52,13 @@ pub fn empty(len: usize) -> Vec<u8> {
     image.into_vec()
 }
 
-/// That from `first` on, where `free` are free.
+/// Returns the bitmap of the sectors from `first` on, in which `free` are free.
 fn bitmap(first: usize, free: std::ops::Range<usize>) -> Vec<u8> {
     let byte = |at: usize| (0..8).map(|bit| u8::from(free.contains(&(at + bit))) << bit).sum();
     (first..first + BAND).step_by(8).map(byte).collect()
 }
 
-/// `struct hpfs_super_block`.
+/// Returns a `struct hpfs_super_block`.
 fn super_block(sectors: usize) -> Vec<u8> {
     let mut fields = Bytes::of(SECTOR, Order::Little);
     fields.put(0, &[0x49, 0xe8, 0x95, 0xf9, 0xc5, 0xe9, 0x53, 0xfa]);
@@ -78,7 +79,7 @@ fn super_block(sectors: usize) -> Vec<u8> {
     fields.into_vec()
 }
 
-/// `struct hpfs_spare_block`, clean.
+/// Returns a clean `struct hpfs_spare_block`.
 fn spare_block() -> Vec<u8> {
     let mut fields = Bytes::of(SECTOR, Order::Little);
     fields.put(0, &[0x49, 0x18, 0x91, 0xf9, 0xc5, 0x29, 0x52, 0xfa]);
@@ -87,7 +88,7 @@ fn spare_block() -> Vec<u8> {
     fields.into_vec()
 }
 
-/// `struct fnode`.
+/// Returns a `struct fnode`.
 fn root_fnode() -> Vec<u8> {
     let mut fields = Bytes::of(SECTOR, Order::Little);
     fields.put(0, &[0xae, 0x0a, 0xe4, 0xf7]);
@@ -98,12 +99,12 @@ fn root_fnode() -> Vec<u8> {
     fields.put(60, &[7, 1, 8 + 12, 0]);
     fields.u32(64, u32::MAX);
     fields.u32(72, FOLDERS);
-    // `ea_offs`: where attributes would be.
+    // `ea_offs`: the position of attributes.
     fields.put(184, &[0xc4, 0]);
     fields.into_vec()
 }
 
-/// `struct dnode`.
+/// Returns a `struct dnode`.
 fn root_dnode() -> Vec<u8> {
     let mut fields = Bytes::of(FOUR * SECTOR, Order::Little);
     let [first, last] = [entry(&[1, 1], 1), entry(&[0xff], 8)];
@@ -117,7 +118,8 @@ fn root_dnode() -> Vec<u8> {
     fields.into_vec()
 }
 
-/// `struct hpfs_dirent` with these of its flags: 1 for the first, which is the folder itself, 8 for the last.
+/// Returns a `struct hpfs_dirent` with these flags: 1 for the first entry, which is the folder itself, and 8 for the
+/// last one.
 fn entry(name: &[u8], flags: u8) -> Vec<u8> {
     let len = (31 + name.len()).next_multiple_of(4);
     let mut fields = Bytes::of(len, Order::Little);

@@ -1,29 +1,29 @@
-//! A tree of the host as a list of its files and folders, the same each time.
+//! A tree of the host as a list of its files and folders, in a fixed order.
 //!
-//! Invariant: the root is the first, a folder comes before what is in it, and that in the order of its names' bytes.
+//! Invariant: the root is first, and a folder precedes its entries, which are in byte order of their names.
 
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Permissions, without what a file is.
+/// The permissions of a mode, without the type.
 const PERMISSIONS: u32 = 0o7777;
 
-/// A file, folder or link. One with two names is two.
+/// A file, folder or link. A file with two names occurs twice.
 pub(super) struct Node {
     pub(super) name: Vec<u8>,
-    /// The folder that it is in; the root is in itself.
+    /// The folder that contains it; the root contains itself.
     pub(super) parent: usize,
-    /// What is in it.
+    /// The entries of a folder.
     pub(super) children: Vec<usize>,
-    /// What it is and its permissions, as `st_mode` has them.
+    /// The type and the permissions, as in `st_mode`.
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
     /// Seconds since 1970.
     pub(super) mtime: i64,
-    /// What a file holds, or where a link leads.
+    /// The contents of a file, or the target of a link.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ impl Node {
     }
 }
 
-/// All of `tree`.
+/// Returns all nodes of `tree`.
 pub(super) fn nodes(tree: &Path) -> Vec<Node> {
     let mut nodes = vec![Node::read(tree, 0)];
     let mut paths = vec![tree.to_owned()];
@@ -84,13 +84,13 @@ fn sorted(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// How many names it has where folders hold `.` and `..`.
+/// Returns the number of names, with `.` and `..` of folders.
 pub(super) fn links(nodes: &[Node], at: usize) -> usize {
     let folders = nodes[at].children.iter().filter(|child| nodes[**child].is_folder());
     if nodes[at].is_folder() { 2 + folders.count() } else { 1 }
 }
 
-/// What is in a folder, `.` and `..` first: names, and which they are.
+/// Returns the entries of a folder with `.` and `..` first: names and node indexes.
 pub(super) fn entries(nodes: &[Node], at: usize) -> Vec<(&[u8], usize)> {
     let own = [(&b"."[..], at), (&b".."[..], nodes[at].parent)];
     own.into_iter().chain(nodes[at].children.iter().map(|child| (&*nodes[*child].name, *child))).collect()
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_comes_before_what_is_in_it_and_names_in_their_order() {
+    fn a_directory_precedes_its_contents_and_names_are_sorted() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("b/d")).unwrap();
         for name in ["c", "a", "b/e"] {

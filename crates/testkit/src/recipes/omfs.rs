@@ -1,10 +1,12 @@
-//! An OMFS (ReplayTV, Rio Karma) that holds a tree, with no free block unless it is very small.
+//! An OMFS volume (ReplayTV, Rio Karma) with the contents of a tree, and no free block unless it is very small.
 //!
-//! Layout, in blocks of 8 KiB, numbers big-endian: the super block, the root block, the root folder, the bitmap; then each file's
-//! inode and its bytes. What is not a file's bytes takes the first 2 KiB of a block, and, the super block and the bitmap aside, lies there
-//! twice. An inode is known by its block; a folder's has the heads of chains by the hashes of names.
+//! Layout, in blocks of 8 KiB, big-endian: the super block, the root block, the root folder, the bitmap; then the inode
+//! and the data of each file. A structure takes the first 2 KiB of a block. Except for the super block and the bitmap,
+//! it is stored twice. An inode is identified by its block. The inode of a folder contains the heads of hash chains of
+//! names.
 //!
-//! Invariant: in a chain shorter names come first, since Linux takes the first that begins with what it looks for.
+//! Invariant: shorter names come first in a chain, because Linux takes the first name that begins with the one it looks
+//! for.
 //!
 //! Source: Linux 6.1, fs/omfs/omfs_fs.h, dir.c, file.c and inode.c.
 
@@ -22,9 +24,10 @@ const MIRRORS: usize = 2;
 const ROOT_BLOCK: usize = 1;
 const ROOT: usize = ROOT_BLOCK + MIRRORS;
 const BITMAP: usize = ROOT + MIRRORS;
-/// Of one block, which is enough for 512 MiB.
+/// The position after the bitmap, of one block, which is enough for 512 MiB.
 const FIRST: usize = BITMAP + 1;
-/// Linux wants the bitmap, of which it counts the place in blocks of `SYSTEM`, to be before this many (fs/omfs/inode.c `omfs_get_imap`).
+/// Linux requires that the position of the bitmap, in blocks of `SYSTEM`, is less than the number of blocks
+/// (fs/omfs/inode.c `omfs_get_imap`).
 const BLOCKS_MIN: usize = BITMAP * (BLOCK / SYSTEM) + 1;
 /// `struct omfs_header`.
 const HEADER: usize = 24;
@@ -35,12 +38,12 @@ const EXTENTS: usize = 0x1d0;
 /// The end of a chain, of extents, and no parent.
 const NONE: u64 = u64::MAX;
 
-/// The volume.
+/// Returns the volume.
 pub(super) fn filled(tree: &Path) -> Vec<u8> {
     let nodes = nodes(tree);
     let mut volume = Bytes::new(Order::Big);
     volume.extend_to(FIRST * BLOCK);
-    // Where each is: its inode in two blocks, its bytes behind.
+    // The position of each inode, of two blocks, followed by the data.
     let inodes: Vec<usize> = nodes
         .iter()
         .enumerate()
@@ -66,7 +69,7 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
     volume.into_vec()
 }
 
-/// `struct omfs_inode`; a file's has a `struct omfs_extent` for all its blocks, which lie behind it.
+/// Writes a `struct omfs_inode`. That of a file contains a `struct omfs_extent` for all its blocks, which follow it.
 fn inode(volume: &mut Bytes, inodes: &[usize], at: usize, node: &Node) {
     let start = inodes[at] * BLOCK;
     let parent = if at == 0 { NONE } else { inodes[node.parent] as u64 };
@@ -93,12 +96,12 @@ fn inode(volume: &mut Bytes, inodes: &[usize], at: usize, node: &Node) {
         volume.u64(entry + 8, blocks); // e_blocks
         entry += 16;
     }
-    // The last has the number of all blocks, inverted.
+    // The last extent contains the inverted number of all blocks.
     volume.u64(entry, NONE);
     volume.u64(entry + 8, !blocks);
 }
 
-/// Puts all that is in a folder into its chains.
+/// Adds all entries of a folder to its chains.
 fn chain(volume: &mut Bytes, nodes: &[Node], inodes: &[usize], at: usize) {
     let mut children = nodes[at].children.clone();
     children.sort_by_key(|child| std::cmp::Reverse(nodes[*child].name.len()));
@@ -118,7 +121,7 @@ fn hash(name: &[u8]) -> usize {
     shifted.fold(0, |hash, byte| hash ^ byte)
 }
 
-/// A bit for each block in use, and for those that there are not.
+/// Writes a bit for each block in use, and for those past the end.
 fn bitmap(volume: &mut Bytes, free: Range<usize>) {
     assert!(free.end <= BLOCK * 8, "a volume of {} blocks", free.end);
     let mut bits = [0xff; BLOCK];
@@ -148,7 +151,7 @@ fn super_block(volume: &mut Bytes, blocks: usize) {
     volume.u32(284, SYSTEM); // s_sys_blocksize
 }
 
-/// Writes the `struct omfs_header` of a block and, once it is whole, its mirrors.
+/// Writes the `struct omfs_header` of a complete block, and its mirror copies.
 fn seal(volume: &mut Bytes, block: usize, kind: u8) {
     let at = block * BLOCK;
     volume.u64(at, block); // h_self
@@ -164,7 +167,7 @@ fn seal(volume: &mut Bytes, block: usize, kind: u8) {
     volume.put(at + BLOCK, &whole);
 }
 
-/// CRC-ITU-T (Linux, lib/crc-itu-t.c), from 0 on.
+/// CRC-ITU-T (Linux, lib/crc-itu-t.c), with the initial value 0.
 fn crc(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |sum: u16, byte| {
         let shift = |sum: u16, _| (sum << 1) ^ if sum >> 15 == 1 { 0x1021 } else { 0 };
@@ -177,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_of_the_digits_is_the_published_one() {
+    fn the_checksum_of_the_digits_equals_the_published_checksum() {
         // The check value of CRC-16/XMODEM.
         assert_eq!(crc(b"123456789"), 0x31c3);
     }

@@ -1,8 +1,9 @@
-//! A Power-Safe file system of QNX 6 that holds a tree, with no free block.
+//! A Power-Safe file system of QNX 6 with the contents of a tree and no free block.
 //!
-//! Layout, numbers little-endian: 8 KiB are left for a boot program, then 4 KiB for a super block, the blocks, and another super block of
-//! the same. Blocks are counted from the first of their own on. A file is found by 16 numbers of its blocks or, where they are too few, of
-//! blocks of such numbers; so are the inodes, the bitmap and the long names, which are files without a name.
+//! Layout, little-endian: 8 KiB are reserved for a boot program. Then follow 4 KiB for a super block, the blocks, and a
+//! copy of the super block. Block numbers start at the first of these blocks. A file has 16 numbers of its blocks or,
+//! if they are too few, of blocks with such numbers. The inodes, the bitmap and the long names are files without a
+//! name.
 //!
 //! Source: Linux 6.1, include/linux/qnx6_fs.h, fs/qnx6/inode.c and dir.c.
 
@@ -29,14 +30,14 @@ const ROOT: usize = 1;
 /// No block.
 const NONE: u32 = u32::MAX;
 
-/// Where a file is: `struct qnx6_root_node`, and a part of `struct qnx6_inode_entry`.
+/// The position of a file: `struct qnx6_root_node`, and a part of `struct qnx6_inode_entry`.
 struct Place {
     len: usize,
     pointers: Vec<u32>,
     levels: usize,
 }
 
-/// The volume.
+/// Returns the volume.
 pub(super) fn filled(tree: &Path) -> Vec<u8> {
     let nodes = nodes(tree);
     let (mut blocks, mut inodes) = (Bytes::new(Order::Little), Bytes::new(Order::Little));
@@ -48,7 +49,7 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
     let count = inodes.len().next_multiple_of(BLOCK) / INODE;
     inodes.extend_to(count * INODE);
     let inodes = store(&mut blocks, &inodes.into_vec());
-    // A bit a block, its own among them; it fits the pointers of its place.
+    // A bit for each block, including the blocks of the bitmap, which has few enough blocks for direct pointers.
     let used = blocks.len() / BLOCK;
     let bitmap = vec![0xff; (used + used.div_ceil(BLOCK * 8 - 1)).div_ceil(8)];
     let bitmap = store(&mut blocks, &bitmap);
@@ -81,7 +82,7 @@ fn store(blocks: &mut Bytes, file: &[u8]) -> Place {
     Place { len: file.len(), pointers, levels }
 }
 
-/// `struct qnx6_dir_entry`, one a name.
+/// Returns a `struct qnx6_dir_entry` for each name.
 fn folder(nodes: &[Node], at: usize) -> Vec<u8> {
     let mut bytes = Bytes::new(Order::Little);
     for (index, (name, node)) in entries(nodes, at).into_iter().enumerate() {
@@ -94,7 +95,7 @@ fn folder(nodes: &[Node], at: usize) -> Vec<u8> {
     bytes.into_vec()
 }
 
-/// `struct qnx6_inode_entry`.
+/// Writes a `struct qnx6_inode_entry`.
 fn inode(inodes: &mut Bytes, at: usize, node: &Node, place: &Place) {
     inodes.extend_to(at + INODE);
     inodes.u64(at, place.len); // di_size
@@ -116,7 +117,8 @@ fn point(bytes: &mut Bytes, at: usize, place: &Place) {
     }
 }
 
-/// `struct qnx6_super_block`, with the places of the inodes and of the bitmap, and how many inodes there are and are free.
+/// Returns a `struct qnx6_super_block` with the positions of the inodes and of the bitmap, and the numbers of all and
+/// of free inodes.
 fn super_block(blocks: &Bytes, places: [&Place; 2], [inodes, free_inodes]: [usize; 2]) -> Vec<u8> {
     let mut bytes = Bytes::new(Order::Little);
     bytes.extend_to(512);
@@ -139,7 +141,8 @@ fn super_block(blocks: &Bytes, places: [&Place; 2], [inodes, free_inodes]: [usiz
     bytes.into_vec()
 }
 
-/// The highest bit first, of `CRCPOLY_BE` (include/linux/crc32poly.h), from 0 on.
+/// Returns the CRC with the highest bit first and the polynomial `CRCPOLY_BE` (include/linux/crc32poly.h), with the
+/// initial value 0.
 fn crc(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |sum: u32, byte| {
         let shift = |sum: u32, _| (sum << 1) ^ if sum >> 31 == 1 { 0x04c1_1db7 } else { 0 };

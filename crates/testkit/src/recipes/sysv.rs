@@ -1,28 +1,30 @@
-//! An empty volume of System V, Release 4, as it was on processors of Intel: little-endian.
+//! An empty volume of System V, Release 4, for Intel processors: little-endian.
 //!
-//! Layout: blocks of 1 KiB. The first is of the boot and, in its second half, the super block; the second is empty. From the third
-//! on inodes, of 64 bytes; the first of them is nobody's, the second the root. Data behind them, at first that of the root.
+//! Layout: blocks of 1 KiB. The first block contains the boot program and, in its second half, the super block; the
+//! second block is empty. The inodes, of 64 bytes, begin in the third block; the first one is unused, and the second is
+//! the root. The data follows, initially that of the root.
 //!
-//! Invariant: the super block lists up to 50 free blocks. The one that was listed first is taken last and holds the list that
-//! comes then; a 0 is listed there where there is none.
-//! Invariant: the time of the super block is after 1980, or Linux takes it for one of Release 2.
+//! Invariant: the super block lists up to 50 free blocks. The first one in the list is allocated last and contains the
+//! next list. A 0 in its place marks the end.
+//! Invariant: the time of the super block is after 1980, because Linux otherwise detects Release 2.
 //!
-//! Source: Linux 6.1, include/linux/sysv_fs.h `struct sysv4_super_block`, `sysv_inode`, `sysv_dir_entry`; fs/sysv/{super,balloc,inode}.c.
+//! Source: Linux 6.1, include/linux/sysv_fs.h `struct sysv4_super_block`, `sysv_inode`, `sysv_dir_entry`;
+//! fs/sysv/{super,balloc,inode}.c.
 
 use super::MADE;
 use super::bytes::{Bytes, Order};
 
 const BLOCK: usize = 1024;
-/// `struct sysv4_super_block`, and what `s_type` is of blocks of 1 KiB.
+/// `struct sysv4_super_block`, and the value of `s_type` for blocks of 1 KiB.
 const SUPER: usize = 512;
 const MAGIC: u32 = 0xfd18_7e20;
 const KIND: u32 = 2;
-/// What `s_state` and `s_time` add up to once it was unmounted.
+/// The sum of `s_state` and `s_time` of an unmounted volume.
 const CLEAN: u32 = 0x7c26_9d38;
 /// `struct sysv_inode`.
 const INODE: usize = 64;
 const INODES: usize = 2048;
-/// In which block they begin, `s_firstinodezone`, and behind them data.
+/// The first block of inodes, `s_firstinodezone`, and the first block of data.
 const FIRST_INODE: usize = 2;
 const FIRST_DATA: usize = FIRST_INODE + INODES * INODE / BLOCK;
 /// `SYSV_ROOT_INO`.
@@ -32,7 +34,7 @@ const ENTRY: usize = 16;
 /// `SYSV_NICFREE`.
 const LISTED: usize = 50;
 
-/// A volume of so many bytes.
+/// Returns a volume of `len` bytes.
 pub fn empty(len: usize) -> Vec<u8> {
     let (mut image, blocks) = (Bytes::of(len, Order::Little), len / BLOCK);
     let at = FIRST_INODE * BLOCK + usize::from(ROOT - 1) * INODE;
@@ -43,7 +45,8 @@ pub fn empty(len: usize) -> Vec<u8> {
     }
     let free = FIRST_DATA + 1..blocks;
     let count = free.len();
-    // The lists from the last on: each begins with the block that holds the one before, the last with 0.
+    // The lists are written from the last one on. Each begins with the block of the previous list; the last begins with
+    // 0.
     let mut list = vec![0];
     for block in free.rev() {
         if list.len() == LISTED {
@@ -56,12 +59,12 @@ pub fn empty(len: usize) -> Vec<u8> {
     image.into_vec()
 }
 
-/// Their number, in four bytes, and they.
+/// Returns the number of blocks, in four bytes, and the blocks.
 fn list_of(blocks: &[usize]) -> Vec<u8> {
     [blocks.len()].iter().chain(blocks).flat_map(|block| number(*block)).collect()
 }
 
-/// `struct sysv4_super_block`, without a list of free inodes, which Linux looks for.
+/// Returns a `struct sysv4_super_block` without a list of free inodes, for which Linux searches.
 fn super_block(blocks: usize, free: usize, list: &[usize]) -> Vec<u8> {
     let mut fields = Bytes::of(512, Order::Little);
     // `s_isize`, `s_fsize`, `s_nfree` and `s_free`.
@@ -78,7 +81,7 @@ fn super_block(blocks: usize, free: usize, list: &[usize]) -> Vec<u8> {
     fields.into_vec()
 }
 
-/// `struct sysv_inode`, of a folder with its own name and its parent's.
+/// Returns a `struct sysv_inode` of a folder with two names.
 fn root_inode() -> Vec<u8> {
     let mut inode = Bytes::of(INODE, Order::Little);
     inode.u16(0, 0o40755);

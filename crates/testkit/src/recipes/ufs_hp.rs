@@ -1,9 +1,11 @@
-//! The UFS of HP-UX, with long names, that holds a tree.
+//! A UFS volume of HP-UX, with long names and the contents of a tree.
 //!
-//! Layout, in fragments of 1024 bytes, eight a block, numbers big-endian: the super block at 8, its copy at 16, the cylinder group at 24,
-//! inodes from 32 on, a summary, and files, each from a block on. What a file does not need of its last block is free.
+//! Layout, in fragments of 1024 bytes, eight per block, big-endian: the super block is at 8, its copy at 16, the
+//! cylinder group at 24, and the inodes begin at 32. Then follow a summary and the files, each starting at a block. The
+//! unused fragments of the last block of a file are free.
 //!
-//! Source: Linux 6.1, fs/ufs/ufs_fs.h, super.c (`UFS_MOUNT_UFSTYPE_HP`) and dir.c; McKusick and others, "A Fast File System for UNIX", 1984.
+//! Source: Linux 6.1, fs/ufs/ufs_fs.h, super.c (`UFS_MOUNT_UFSTYPE_HP`) and dir.c; McKusick and others, "A Fast File
+//! System for UNIX", 1984.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,9 +15,9 @@ use super::nodes::{Node, entries, links, nodes};
 
 const FRAGMENT: usize = 1024;
 const BLOCK: usize = 8192;
-/// Fragments of a block.
+/// The number of fragments in a block.
 const FRAGMENTS: usize = BLOCK / FRAGMENT;
-/// Where they are.
+/// The positions of the structures.
 const SUPER: usize = 8;
 const COPY: usize = 16;
 const GROUP: usize = 24;
@@ -26,14 +28,14 @@ const INODE: usize = 128;
 const ROOT: usize = 2;
 /// `UFS_NDADDR`.
 const DIRECT: usize = 12;
-/// Numbers in a block of numbers.
+/// The number of block numbers in an indirect block.
 const INDIRECT: usize = BLOCK / 4;
-/// What no entry of a folder crosses.
+/// The unit that no directory entry crosses.
 const CHUNK: usize = 512;
-/// Inodes of `struct ufs_old_cylinder_group`.
+/// The number of inodes of `struct ufs_old_cylinder_group`.
 const INODES_MAX: usize = 2048;
 
-/// The volume.
+/// Returns the volume.
 pub(super) fn filled(tree: &Path) -> Vec<u8> {
     let nodes = nodes(tree);
     let inodes = (ROOT + nodes.len()).next_multiple_of(BLOCK / INODE);
@@ -41,7 +43,7 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
     let mut volume = Bytes::new(Order::Big);
     let summary = INODES + inodes * INODE / FRAGMENT;
     volume.extend_to(summary * FRAGMENT + BLOCK);
-    // What is free of the last block of each file, and of that of the summary.
+    // The free fragments of the last block of each file, and of the summary.
     let mut free = Vec::new();
     free.push(summary + 1..summary + FRAGMENTS);
     for (at, node) in nodes.iter().enumerate() {
@@ -60,7 +62,7 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
     volume.into_vec()
 }
 
-/// `struct ufs_inode` but for its blocks. Answers where it is.
+/// Writes a `struct ufs_inode` without its blocks. Returns its position.
 fn inode(volume: &mut Bytes, at: usize, node: &Node, links: usize, len: usize) -> usize {
     let start = INODES * FRAGMENT + (ROOT + at) * INODE;
     volume.u16(start, node.mode); // ui_mode
@@ -74,7 +76,7 @@ fn inode(volume: &mut Bytes, at: usize, node: &Node, links: usize, len: usize) -
     start
 }
 
-/// Writes a file, and the numbers of its blocks into its inode. Answers what is free behind it.
+/// Writes a file, and the numbers of its blocks into its inode. Returns the free fragments after it.
 fn store(volume: &mut Bytes, inode: usize, file: &[u8]) -> Range<usize> {
     let blocks = file.len().div_ceil(BLOCK);
     assert!(blocks <= DIRECT + INDIRECT, "a file of {blocks} blocks");
@@ -83,7 +85,7 @@ fn store(volume: &mut Bytes, inode: usize, file: &[u8]) -> Range<usize> {
     for block in 0..blocks.min(DIRECT) {
         volume.u32(inode + 40 + block * 4, number(block)); // ui_db
     }
-    // Only of a file without a block of numbers the last is one of fragments.
+    // Only a file without an indirect block may end with fragments.
     let mut fragments = file.len().div_ceil(FRAGMENT);
     let end = number(blocks);
     let free = if blocks > DIRECT { end..end } else { first + fragments..end };
@@ -97,7 +99,8 @@ fn store(volume: &mut Bytes, inode: usize, file: &[u8]) -> Range<usize> {
     free
 }
 
-/// `struct ufs_dir_entry` with 16 bits for the length of a name; the last of a chunk takes the rest of it.
+/// Returns a `struct ufs_dir_entry` for each name, with 16 bits for the length of the name. The last entry of a chunk
+/// takes the rest of it.
 fn folder(nodes: &[Node], at: usize) -> Vec<u8> {
     let mut bytes = Bytes::new(Order::Big);
     let (mut last, mut end) = (0, 0);
@@ -126,7 +129,7 @@ fn numbers(volume: &mut Bytes, at: usize, numbers: &[usize]) {
     }
 }
 
-/// `struct ufs_old_cylinder_group`, the only one.
+/// Writes the only `struct ufs_old_cylinder_group`.
 fn group(volume: &mut Bytes, used: usize, inodes: usize, sum: &[usize; 4], free: &[Range<usize>]) {
     let (at, end) = (GROUP * FRAGMENT, volume.len() / FRAGMENT);
     assert!(984 + end / 8 <= BLOCK, "a volume of {end} fragments");
@@ -148,7 +151,7 @@ fn set(volume: &mut Bytes, map: usize, bit: usize) {
     volume.u8(map + bit / 8, byte);
 }
 
-/// `struct ufs_super_block`, its copy and the summary.
+/// Writes the `struct ufs_super_block`, its copy and the summary.
 fn super_block(volume: &mut Bytes, summary: usize, inodes: usize, sum: &[usize; 4]) {
     let (at, end) = (SUPER * FRAGMENT, volume.len() / FRAGMENT);
     numbers(volume, at + 8, &[COPY, GROUP, INODES, summary]); // fs_sblkno, fs_cblkno, fs_iblkno, fs_dblkno

@@ -1,8 +1,10 @@
-//! A VxFS of UnixWare, of the second version, that holds a tree, as far as Linux reads one: without a log, maps of what is free and sums.
+//! A VxFS volume of UnixWare, version 2, with the contents of a tree, with only the structures that Linux reads: no
+//! log, no maps of free space, and no checksums.
 //!
-//! Layout, in blocks of 1024 bytes, numbers little-endian: 1 has the super block, 2 the table of where things are (OLT), which names the list
-//! of the inodes that describe the volume. One of them has the headers of the two sets of files, the volume's own and the tree, each with
-//! the inode of its list of inodes. Each file is one extent, and a link lies in its inode.
+//! Layout, in blocks of 1024 bytes, little-endian: block 1 contains the super block, and block 2 the object location
+//! table (OLT), which refers to the list of structural inodes. One of them contains the headers of the two filesets,
+//! the structural one and the tree; each header names the inode of its inode list. Each file has one extent, and a link
+//! is stored in its inode.
 //!
 //! Source: Linux 6.1, fs/freevxfs/*.h, vxfs_olt.c, vxfs_fshead.c, vxfs_bmap.c and vxfs_lookup.c.
 
@@ -13,13 +15,13 @@ use super::nodes::{Node, links, nodes};
 
 const BLOCK: usize = 1024;
 const TABLE: usize = 2;
-/// The list of the volume's own inodes.
+/// The list of structural inodes.
 const OWN: usize = 3;
 const OWN_BLOCKS: usize = 2;
 /// Two headers, a block each.
 const HEADERS: usize = OWN + OWN_BLOCKS;
 const FIRST: usize = HEADERS + 2;
-/// Own inodes: of the headers, of their own list, and of the tree's.
+/// The structural inodes: of the headers, of their own list, and of the list of the tree.
 const HEADERS_INO: usize = 3;
 const OWN_INO: usize = 4;
 const TREE_INO: usize = 5;
@@ -29,14 +31,14 @@ const INODE: usize = 0x100;
 const ROOT: usize = 2;
 /// `VXFS_NIMMED`.
 const IMMEDIATE: usize = 96;
-/// `VXFS_IFFSH` and `VXFS_IFILT`: what own inodes are.
+/// `VXFS_IFFSH` and `VXFS_IFILT`: the types of structural inodes.
 const HEADER_FILE: u32 = 0x1000_0000;
 const INODE_LIST: u32 = 0x2000_0000;
-/// `struct vxfs_olt` and what is in it.
+/// `struct vxfs_olt` and its entries.
 const TABLE_HEAD: usize = 56;
 const TABLE_ENTRY: usize = 16;
 
-/// The volume.
+/// Returns the volume.
 pub(super) fn filled(tree: &Path) -> Vec<u8> {
     let nodes = nodes(tree);
     let mut volume = Bytes::new(Order::Little);
@@ -68,7 +70,7 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
         volume.u32(inode + 4, 1); // vdi_nlink
         extent(&mut volume, inode, start, len);
     }
-    // The numbers of the sets are those that fsdb_vxfs(1M) calls the structural and the unnamed one.
+    // fsdb_vxfs(1M) calls the filesets with these numbers the structural and the unnamed one.
     header(&mut volume, HEADERS, [1, OWN_BLOCKS * BLOCK / INODE, OWN_INO]);
     header(&mut volume, HEADERS + 1, [999, ROOT + nodes.len(), TREE_INO]);
     table(&mut volume);
@@ -76,7 +78,7 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
     volume.into_vec()
 }
 
-/// `struct vxfs_dinode` but for where the file is.
+/// Writes a `struct vxfs_dinode` without the position of the file.
 fn describe(volume: &mut Bytes, inode: usize, node: &Node, links: usize) {
     volume.u32(inode, node.mode); // vdi_mode
     volume.u32(inode + 4, links); // vdi_nlink
@@ -105,8 +107,8 @@ fn extent(volume: &mut Bytes, inode: usize, start: usize, len: usize) {
     volume.u32(inode + 100, blocks);
 }
 
-/// In each block a `struct vxfs_dirblk` without a hash and a `struct vxfs_direct` a name, of which the last takes the rest. There is no `.` and
-/// no `..`.
+/// Returns blocks with a `struct vxfs_dirblk` without a hash, and a `struct vxfs_direct` for each name; the last one
+/// takes the rest of the block. There are no `.` and `..`.
 fn folder(nodes: &[Node], at: usize) -> Vec<u8> {
     let mut bytes = Bytes::new(Order::Little);
     bytes.extend_to(BLOCK);
@@ -128,7 +130,7 @@ fn folder(nodes: &[Node], at: usize) -> Vec<u8> {
     bytes.into_vec()
 }
 
-/// Gives what is left of a block behind `end` to its last entry. Answers where the next block is.
+/// Extends the last entry of a block to the end of the block. Returns the position of the next block.
 fn close(bytes: &mut Bytes, last: Option<usize>, end: usize) -> usize {
     let next = end.next_multiple_of(BLOCK);
     if let Some(last) = last {
@@ -138,7 +140,7 @@ fn close(bytes: &mut Bytes, last: Option<usize>, end: usize) -> usize {
     next
 }
 
-/// `struct vxfs_fsh`: its number, how many inodes it has, and the inode that has them.
+/// Writes a `struct vxfs_fsh`: its number, the number of its inodes, and the inode of their list.
 fn header(volume: &mut Bytes, block: usize, [index, inodes, list]: [usize; 3]) {
     let at = block * BLOCK;
     volume.u32(at, 1); // fsh_version

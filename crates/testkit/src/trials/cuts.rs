@@ -1,4 +1,4 @@
-//! The power fails.
+//! Power failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,73 +9,74 @@ use obento_env::Clock;
 
 use super::opened_by;
 use crate::crash::campaign::{self, Depth, Until, Volume};
-use crate::crash::volume::End;
-use crate::crash::{Options, Seen};
+use crate::crash::volume::PlanEnd;
+use crate::crash::{Options, SeenStates};
 use crate::plan::{Limits, Plan, random};
 
-/// Each operation, cut at every write, and in so many states a plan at least.
+/// Tests a power failure at every write of each operation, with at least this number of states per plan.
 #[track_caller]
-pub fn every_operation(volume: &Volume<'_>, end: End, least: usize) {
+pub fn every_operation(volume: &Volume<'_>, end: PlanEnd, least: usize) {
     let outcome = campaign::all(volume, &volume.named, end, &Depth::quick());
     outcome.expect_clean();
     assert!(outcome.judged > least * volume.named.len(), "{outcome:?}");
 }
 
-/// One operation in `every`, where a volume is too large for all of them.
+/// Tests one operation in `every`, for a volume that is too large for all of them.
 #[track_caller]
 pub fn some_operations(volume: &Volume<'_>, every: usize) {
     let plans: Vec<Plan> = volume.named.iter().step_by(every).cloned().collect();
-    let outcome = campaign::all(volume, &plans, End::Dropped, &Depth::quick());
+    let outcome = campaign::all(volume, &plans, PlanEnd::Dropped, &Depth::quick());
     outcome.expect_clean();
     assert!(outcome.judged > 5 * plans.len(), "{outcome:?}");
 }
 
-/// Short plans, with a sync in every place.
+/// Tests short plans, with a sync in every place.
 #[track_caller]
 pub fn short_plans(volume: &Volume<'_>) {
-    campaign::all(volume, &volume.bounds.sample(), End::Dropped, &Depth::quick()).expect_clean();
+    campaign::all(volume, &volume.bounds.sample(), PlanEnd::Dropped, &Depth::quick()).expect_clean();
 }
 
-/// Plans at random, of what the format has.
+/// Tests random plans without operations that the format lacks.
 #[track_caller]
 pub fn random_plans(volume: &Volume<'_>, seeds: u64) {
     let limits = Limits { ops: 30, ..volume.limits.clone() };
     let plans: Vec<Plan> = (0..seeds).map(|seed| volume.without_lacking(random(seed, &limits))).collect();
-    campaign::all(volume, &plans, End::Closed, &Depth::quick()).expect_clean();
+    campaign::all(volume, &plans, PlanEnd::Closed, &Depth::quick()).expect_clean();
 }
 
-/// The explorer is no rubber stamp: where barriers are left out it finds what is lost, and what it prints leads back there.
+/// Tests the explorer: without barriers it finds lost changes, and the printed name reproduces them.
 #[track_caller]
 pub fn without_barriers(volume: &Volume<'_>) {
     let open = |device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>| {
         (volume.subject.open)(Arc::new(WithoutBarriers(device)), clock)
     };
     let volume = opened_by(volume, &open);
-    let outcome = campaign::all(&volume, &volume.named[..8], End::Dropped, &Depth::quick());
+    let outcome = campaign::all(&volume, &volume.named[..8], PlanEnd::Dropped, &Depth::quick());
     let printed = outcome.failures.first().unwrap_or_else(|| panic!("nothing is lost: {outcome:?}"));
     let name = printed.split_once(": ").map_or(printed.as_str(), |(name, _)| name);
     assert!(name.starts_with("OBENTO_CRASH="), "{name}");
     for asked in [name, &name["OBENTO_CRASH=".len()..]] {
         let depth = Depth::new(Options::new(77)).of(asked);
         let again =
-            campaign::long(&[opened_by(&volume, &open)], &depth, 1, Until::States(1), &Seen::default());
+            campaign::long(&[opened_by(&volume, &open)], &depth, 1, Until::States(1), &SeenStates::default());
         assert_eq!((again.judged, again.failures.first()), (1, Some(printed)));
     }
 }
 
-/// What is not there does not pass: a case that nobody knows, a state that no window has.
+/// Tests that an unknown case and a state that no window has do not pass.
 #[track_caller]
 pub fn unknown_names(volume: &Volume<'_>) {
     let known = format!("{}/{}", volume.name, volume.named[0].name);
     for name in [format!("{known}@999999:1:0:5-24-12"), "no-such-volume/create@9:1:0:5-24-12".into()] {
         let depth = Depth::quick().of(&name);
-        let judge =
-            || campaign::long(std::slice::from_ref(volume), &depth, 1, Until::States(1), &Seen::default());
+        let judge = || {
+            campaign::long(std::slice::from_ref(volume), &depth, 1, Until::States(1), &SeenStates::default())
+        };
         assert!(catch_unwind(AssertUnwindSafe(judge)).is_err(), "{name} passes");
     }
 }
 
-/// Each case of the contract, but for those that the volume leaves out.
+/// Tests each case of the contract, except those that the volume leaves out.
 #[track_caller]
 pub fn conformance(volume: &Volume<'_>, least: usize) {
     let outcome = campaign::conformance(volume, &Depth::quick());
@@ -84,7 +85,7 @@ pub fn conformance(volume: &Volume<'_>, least: usize) {
     assert_eq!(outcome.left_out.len(), volume.left_out.len(), "{:?}", volume.left_out);
 }
 
-/// Before anything is mended, `expect` finds nothing after a cut that it does not know.
+/// Tests that a power failure before a repair leaves no problem that `expect` does not accept.
 #[track_caller]
 pub fn at_worst(volume: &Volume<'_>, expect: &(dyn Fn(Arc<dyn BlockDevice>) -> Result<()> + Sync)) {
     let open = |device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>| {
@@ -92,10 +93,10 @@ pub fn at_worst(volume: &Volume<'_>, expect: &(dyn Fn(Arc<dyn BlockDevice>) -> R
         (volume.subject.open)(device, clock)
     };
     let volume = opened_by(volume, &open);
-    campaign::all(&volume, &volume.named, End::Dropped, &Depth::quick()).expect_clean();
+    campaign::all(&volume, &volume.named, PlanEnd::Dropped, &Depth::quick()).expect_clean();
 }
 
-/// A device that forgets to flush, as the explorer records it.
+/// A device without flushes, as the explorer records it.
 struct WithoutBarriers(Arc<dyn BlockDevice>);
 
 impl BlockDevice for WithoutBarriers {
@@ -116,22 +117,30 @@ impl BlockDevice for WithoutBarriers {
     }
 }
 
-/// Tests of the cases about cuts, on the volume that `$volume` makes, an `Option<Volume>`: `None` where a judge is missing. Of
-/// each operation more than `$least` states are judged.
+/// Creates tests of the cases about power failures, on the volume that `$volume` returns, an `Option<Volume>`; `None`
+/// if a judge is missing. More than `$least` states of each operation are checked.
 #[macro_export]
 macro_rules! crash_trials {
     ($volume:expr, $least:expr, $seeds:expr) => {
         #[test]
         fn every_operation_survives_every_cut() {
             if let Some(volume) = $volume {
-                $crate::trials::cuts::every_operation(&volume, $crate::crash::volume::End::Dropped, $least);
+                $crate::trials::cuts::every_operation(
+                    &volume,
+                    $crate::crash::volume::PlanEnd::Dropped,
+                    $least,
+                );
             }
         }
 
         #[test]
         fn every_operation_survives_every_cut_until_the_volume_is_closed() {
             if let Some(volume) = $volume {
-                $crate::trials::cuts::every_operation(&volume, $crate::crash::volume::End::Closed, $least);
+                $crate::trials::cuts::every_operation(
+                    &volume,
+                    $crate::crash::volume::PlanEnd::Closed,
+                    $least,
+                );
             }
         }
 
@@ -150,7 +159,7 @@ macro_rules! crash_trials {
         }
 
         #[test]
-        fn without_barriers_what_was_synced_is_lost() {
+        fn without_barriers_synced_data_is_lost() {
             if let Some(volume) = $volume {
                 $crate::trials::cuts::without_barriers(&volume);
             }

@@ -1,17 +1,17 @@
-//! What fails, fails cleanly: no room, a read-only device, a device that breaks at any request. What was acknowledged is there
+//! Failures: a full volume, a read-only device, a device on which any request fails. Synced changes are present
 //! afterwards, and nothing panics.
 
 use std::sync::Arc;
 
 use obento_base::{DeviceError, Error, FileKind};
 use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{CheckOptions, Driver, Finding, Mending};
+use obento_driver::{CheckOptions, Driver, Finding, RepairMode};
 use obento_env::NO_CLOCK;
 use obento_vfs::Vfs;
 
 use crate::conformance::threads::every_method_may_be_called_from_any_thread_at_any_time;
 use crate::crash::campaign::Volume;
-use crate::fault::{Failure, Fault, FaultDevice, Lasting, Request, SlowDevice};
+use crate::fault::{Fault, FaultDevice, FaultKind, Lasting, Request, SlowDevice};
 use crate::model::StepClock;
 use crate::plan::{Actor, Op, random};
 use crate::snapshot::{Snapshot, Times};
@@ -21,8 +21,8 @@ fn opened(volume: &Volume<'_>, device: &Arc<MemDevice>) -> Vfs {
     Vfs::new(opened.expect("the volume opens"))
 }
 
-/// Filled three times over, with files that grow by `step` from round to round, it answers no space and keeps what it has. For
-/// formats without holes.
+/// Fills the volume three times, with files that grow by `step` from round to round: it reports no space and keeps its
+/// contents. For formats without holes.
 #[track_caller]
 pub fn full(volume: &Volume<'_>, step: usize) {
     let device = Arc::new(MemDevice::new(volume.base.to_vec()));
@@ -49,7 +49,7 @@ pub fn full(volume: &Volume<'_>, step: usize) {
     keeps_all(volume, &device, actor);
 }
 
-/// What is there when the volume is closed is there when it is opened again, and nothing is wrong with it.
+/// Tests that the contents at the close are present when the volume is opened again, and that the volume is consistent.
 #[track_caller]
 pub fn keeps_all(volume: &Volume<'_>, device: &Arc<MemDevice>, actor: Actor) {
     let (vfs, name) = (actor.vfs().clone(), &volume.name);
@@ -64,7 +64,7 @@ pub fn keeps_all(volume: &Volume<'_>, device: &Arc<MemDevice>, actor: Actor) {
     assert_eq!(before.content_difference(&after), None, "{name}");
 }
 
-/// A volume on a device that cannot be written is not opened for changes.
+/// Tests that a volume on a read-only device is not opened for changes.
 #[track_caller]
 pub fn read_only(driver: &dyn Driver, volume: &Volume<'_>) {
     let device = Arc::new(MemDevice::read_only(volume.base.to_vec()));
@@ -72,8 +72,8 @@ pub fn read_only(driver: &dyn Driver, volume: &Volume<'_>) {
     assert_eq!(opened.err(), Some(Error::ReadOnly));
 }
 
-/// Every `step`-th request of each kind fails in every operation, and while what it leaves is read, and recovered after a cut: nothing
-/// acknowledged is lost, and nothing that failed goes untold.
+/// Makes every `step`-th request of each kind fail in every operation, and while the result is read, and recovered
+/// after a power failure. No synced change is lost, and every failure is reported.
 #[track_caller]
 pub fn requests(volume: &Volume<'_>, step: u64) {
     let name = &volume.name;
@@ -86,14 +86,16 @@ pub fn requests(volume: &Volume<'_>, step: u64) {
                 tally.repeated.len()
             );
             assert_eq!(tally.unnoticed, [""; 0], "{name}");
-            // A request that is made again, as one of many blocks is block by block, and what exFAT reads from its second boot region.
+            // A request that is repeated, such as a read of many blocks that is then done block by block, or a read of
+            // exFAT's second boot region.
             assert!((tally.repeated.len() as u64) < tally.tried / 10, "{name}: {tally:?}");
         }
         Err(reason) => panic!("{name}, {reason}"),
     }
 }
 
-/// On a device that takes its time every operation answers as on a fast one, and threads that wait for it do not get in each other's way.
+/// Tests that on a slow device every operation has the same result as on a fast one, and that waiting threads do not
+/// interfere.
 #[track_caller]
 pub fn slow(volume: &Volume<'_>) {
     let (name, subject) = (&volume.name, &volume.subject);
@@ -110,13 +112,13 @@ pub fn slow(volume: &Volume<'_>) {
     assert_eq!(subject.check_closed(memory), Ok(()), "{name}");
 }
 
-/// Whichever read fails while a sound volume is mended, that is told and the volume stays as it is.
+/// Tests that a failed read during the repair of a sound volume is reported, and that the volume is unchanged.
 #[track_caller]
-pub fn mending(volume: &Volume<'_>, driver: &dyn Driver) {
+pub fn repair_mode(volume: &Volume<'_>, driver: &dyn Driver) {
     let device = Arc::new(MemDevice::new(volume.base.to_vec()));
     let mut actor = Actor::new(opened(volume, &device));
     let plan = volume.without_lacking(random(2, &volume.limits));
-    // Refused ones are some of a random plan.
+    // Some operations of a random plan are refused.
     for (number, op) in plan.ops.iter().enumerate() {
         let _ = actor.act(number, op);
     }
@@ -126,21 +128,21 @@ pub fn mending(volume: &Volume<'_>, driver: &dyn Driver) {
     vfs.close().unwrap();
     drop(vfs);
     let sound = device.snapshot();
-    let mend = |fault| {
+    let repair = |fault| {
         let device = Arc::new(MemDevice::new(sound.clone()));
         let broken = Arc::new(FaultDevice::new(device.clone(), fault));
-        let options = CheckOptions { mending: Mending::All, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
+        let options = CheckOptions { repair_mode: RepairMode::All, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
         let check = driver.check().expect("it checks");
         let mut found = Vec::<Finding>::new();
         (check.check(broken.clone(), &options, &mut found).map(drop), broken.count(Request::Read), device)
     };
-    let (mended, reads, _) = mend(None);
-    assert_eq!(mended, Ok(()));
+    let (repaired, reads, _) = repair(None);
+    assert_eq!(repaired, Ok(()));
     for (nth, lasting) in (0..reads).flat_map(|nth| [(nth, Lasting::Once), (nth, Lasting::ForGood)]) {
-        let fault = Fault { request: Request::Read, nth, lasting, failure: Failure::Io };
-        let (mended, _, device) = mend(Some(fault));
-        let name = format!("{}, {fault:?}, {mended:?}", volume.name);
-        assert!(matches!(mended, Ok(()) | Err(Error::Device(DeviceError::Read { .. }))), "{name}");
+        let fault = Fault { request: Request::Read, nth, lasting, failure: FaultKind::Io };
+        let (repaired, _, device) = repair(Some(fault));
+        let name = format!("{}, {fault:?}, {repaired:?}", volume.name);
+        assert!(matches!(repaired, Ok(()) | Err(Error::Device(DeviceError::Read { .. }))), "{name}");
         let after = Snapshot::read(&opened(volume, &device), None).unwrap();
         assert_eq!(before.difference(&after, Times::Compared, None), None, "{name}");
         assert_eq!(before.content_difference(&after), None, "{name}");

@@ -1,7 +1,8 @@
-//! Formats of files and directories alone: what their own programs make and judge is changed at random, cut and damaged.
+//! Formats with only files and directories: volumes that their own programs create and check are changed at random, cut
+//! off and damaged.
 //!
-//! What no link and no owner is in goes by [`changes`](crate::changes); plans of operations are the matter of
-//! [`cuts`](super::cuts) and [`faults`](super::faults).
+//! Tests without links and owners use [`changes`](crate::changes); [`cuts`](super::cuts) and [`faults`](super::faults)
+//! run plans of operations.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -24,57 +25,57 @@ use crate::mutants::{Random, mutate};
 use crate::oracle::{call, program};
 use crate::record::{Event, RecordDevice};
 
-/// A format, and the programs that make and judge its volumes.
+/// A format, and the programs that create and check its volumes.
 pub struct Format {
-    /// Its driver.
+    /// Returns the driver.
     pub driver: fn() -> Box<dyn Driver>,
-    /// Makes an empty volume of this shape in a folder. `None`: a program for it is missing.
+    /// Creates an empty volume of this shape in a folder. Returns `None` if a program is missing.
     pub make: fn(&str, &Path) -> Option<PathBuf>,
-    /// The same with a tree in it.
+    /// Creates a volume with a tree.
     pub fill: fn(&str, &Path) -> Option<PathBuf>,
-    /// Finds fault, with `-n`.
+    /// The checker, which reports damage with `-n`.
     pub judge: &'static str,
-    /// Lets that mend what it finds.
-    pub mend: &'static str,
-    /// The time while a volume is changed; times are kept to what it is given in.
+    /// The option that enables repair in the checker.
+    pub repair: &'static str,
+    /// The time while a volume is changed, in the granularity of the format.
     pub now: Timestamp,
 }
 
 impl Format {
-    /// Options of an open for reading.
+    /// Returns the options for reading.
     pub fn reading(&self) -> OpenOptions {
         OpenOptions { access: Access::ReadOnly, cache: 256 << 10, ..OpenOptions::new(Arc::new(NO_CLOCK)) }
     }
 
-    /// Options of an open for changes.
+    /// Returns the options for changes.
     pub fn writing(&self) -> OpenOptions {
         let clock = Arc::new(FixedClock(self.now));
         OpenOptions { access: Access::ReadWrite, cache: 256 << 10, ..OpenOptions::new(clock) }
     }
 
-    /// Opens what fills `device`, to be read.
+    /// Opens the volume on `device` for reading.
     pub fn open(&self, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>> {
         (self.driver)().open(device, &self.reading())
     }
 
-    /// Opens bytes, to be read.
+    /// Opens bytes for reading.
     pub fn open_bytes(&self, bytes: &[u8]) -> Result<Arc<dyn FileSystem>> {
         self.open(Arc::new(MemDevice::read_only(bytes.to_vec())))
     }
 
-    /// Opens what fills `device` for changes. Panics if it cannot be.
+    /// Opens the volume on `device` for changes. Panics if that fails.
     pub fn open_to_write(&self, device: Arc<dyn BlockDevice>) -> Arc<dyn FileSystem> {
         (self.driver)().open(device, &self.writing()).expect("the volume opens")
     }
 
-    /// Panics if the program finds fault with an image.
+    /// Panics if the checker reports damage in an image.
     pub fn judge(&self, image: &Path) {
         if let Err(error) = call(self.judge, ["-n".as_ref(), image.as_os_str()]) {
             panic!("{error}");
         }
     }
 
-    /// The bytes of a volume with a tree in it, made once a process.
+    /// Returns the bytes of a volume with a tree, which is created once per process.
     pub fn filled(&self, shape: &str) -> Option<Arc<[u8]>> {
         static MADE: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
         let mut made = MADE.lock().expect("no other test broke off in here");
@@ -87,12 +88,12 @@ impl Format {
         Some(bytes)
     }
 
-    /// A volume with a tree in it, to be read.
+    /// Opens a volume with a tree for reading.
     pub fn to_read(&self, shape: &str) -> Option<Arc<dyn FileSystem>> {
         Some(self.open_bytes(&self.filled(shape)?).expect("the volume opens"))
     }
 
-    /// An empty volume to be changed, which is judged when it goes.
+    /// Opens an empty volume for changes, which is checked on drop.
     pub fn to_change(&'static self, shape: &str) -> Option<Judged> {
         let (folder, image, bytes) = self.empty(shape)?;
         let device = Arc::new(MemDevice::new(bytes));
@@ -104,7 +105,7 @@ impl Format {
         }))
     }
 
-    /// An empty volume: its bytes, and where it may lie.
+    /// Creates an empty volume: its bytes, and a path for it.
     fn empty(&self, shape: &str) -> Option<(TempDir, PathBuf, Vec<u8>)> {
         let folder = tempfile::tempdir().expect("a folder");
         let image = (self.make)(shape, folder.path())?;
@@ -112,7 +113,7 @@ impl Format {
         Some((folder, image, bytes))
     }
 
-    /// Changes a volume and closes it; answers its bytes, which are those of `image`, and judged.
+    /// Changes a volume and closes it. Returns its bytes, which are also written to `image` and checked.
     fn changed(&self, image: &Path, bytes: Vec<u8>, change: impl FnOnce(&dyn FileSystem)) -> Vec<u8> {
         let device = Arc::new(MemDevice::new(bytes));
         let fs = self.open_to_write(device.clone());
@@ -125,7 +126,8 @@ impl Format {
         bytes
     }
 
-    /// Random changes leave what a model says, also when the volume is opened again. `look` is shown the image that is left.
+    /// Makes random changes, whose result is that of a model, also after the volume is opened again. `look` gets the
+    /// final image.
     pub fn random_changes(&self, shape: &str, seed: u64, look: impl FnOnce(&Path)) {
         let Some((_folder, image, mut bytes)) = self.empty(shape) else { return };
         for round in 0..3 {
@@ -149,7 +151,7 @@ impl Format {
         look(&image);
     }
 
-    /// The power fails after each write. The program judges some of what is left: it must be able to mend it.
+    /// Cuts the power after each write. The checker examines some of the results, and must be able to repair them.
     pub fn random_cuts(&self, shape: &str, seed: u64) {
         let Some((folder, _, mut bytes)) = self.empty(shape) else { return };
         let device = Arc::new(RecordDevice::new(MemDevice::new(bytes.clone())));
@@ -170,15 +172,15 @@ impl Format {
             nothing_worse_than_lost_clusters(&*fs, &what);
             if number % 23 == 0 {
                 fs::write(&cut, &bytes).expect("room");
-                // What it mends it says by 1; afterwards nothing is left.
-                let _ = program(self.judge).arg(self.mend).arg(&cut).output().expect("it starts");
+                // The exit code 1 reports a repair; afterwards no damage is left.
+                let _ = program(self.judge).arg(self.repair).arg(&cut).output().expect("it starts");
                 self.judge(&cut);
             }
         }
         assert!(tree_of(&*self.open_bytes(&bytes).expect("the volume opens")) == model.tree);
     }
 
-    /// A volume is marked as in use from its first change to its close, and nothing is written before.
+    /// Tests that a volume is marked as in use from its first change to its close, and that nothing is written before.
     pub fn marks(&self, shape: &str) {
         let Some((_folder, image, before)) = self.empty(shape) else { return };
         let device = Arc::new(MemDevice::new(before.clone()));
@@ -196,7 +198,7 @@ impl Format {
         self.judge(&image);
     }
 
-    /// What the format cannot hold is refused by the errors of the contract.
+    /// Tests that operations which the format does not support fail with the errors of the contract.
     pub fn refuses(&self, shape: &str) {
         let Some((_folder, image, bytes)) = self.empty(shape) else { return };
         self.changed(&image, bytes, |fs| {
@@ -225,18 +227,18 @@ impl Format {
         });
     }
 
-    /// Whatever bytes of `sound` are changed, everything ends with an answer or an error, in bounded time.
+    /// Tests that with any changed bytes of `sound`, everything ends with a result or an error, in bounded time.
     pub fn mutants(&self, what: &str, sound: &[u8], seeds: Range<u64>) {
         for seed in seeds {
             let mut bytes = sound.to_vec();
             mutate(&mut bytes, &mut Random::new(seed));
-            // Printed by a test that fails.
+            // The output of a failing test.
             println!("{what}, seed {seed}");
             self.look_at_everything(bytes);
         }
     }
 
-    /// Looks at everything, within bounds that a sound volume of a test never reaches.
+    /// Reads everything, within bounds that a sound volume of a test never reaches.
     pub fn look_at_everything(&self, bytes: Vec<u8>) {
         let (driver, device) = ((self.driver)(), Arc::new(MemDevice::read_only(bytes)));
         let len = device.len();

@@ -1,11 +1,13 @@
-//! What a volume goes through whatever its format: cuts at every write, faults of every request, no room.
+//! Tests for volumes of any format: power failures at every write, faults of every request, full volumes, and
+//! volumes that pass from one process to another.
 //!
-//! A driver says how its volumes are made, opened and judged, as a [`Volume`]; the cases are the same, and
-//! [`crash_trials!`](crate::crash_trials) makes tests of those about cuts.
+//! A driver describes how its volumes are created, opened and checked, as a [`Volume`]. The cases are the same for all
+//! drivers, and [`crash_trials!`](crate::crash_trials) creates tests of those about power failures.
 
 pub mod cuts;
 pub mod faults;
 pub mod format;
+pub mod handover;
 pub mod model;
 
 use std::ops::Deref;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use obento_base::Result;
 use obento_block::BlockDevice;
 use obento_driver::{
-    Access, CheckOptions, DataMode, Driver, FileSystem, Finding, Mending, OpenOptions, Severity,
+    Access, CheckOptions, DataMode, Driver, FileSystem, Finding, OpenOptions, RepairMode, Severity,
 };
 use obento_env::{Clock, NO_CLOCK};
 
@@ -32,19 +34,19 @@ pub fn open(
     driver.open(device, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) })
 }
 
-/// Mends what a cut left, and opens the volume for changes.
-pub fn mend_and_open(
+/// Repairs a volume after a power failure, and opens it for changes.
+pub fn repair_and_open(
     driver: &dyn Driver,
     device: Arc<dyn BlockDevice>,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<dyn FileSystem>> {
-    let options = CheckOptions { mending: Mending::All, ..CheckOptions::new(clock.clone()) };
+    let options = CheckOptions { repair_mode: RepairMode::All, ..CheckOptions::new(clock.clone()) };
     let check = driver.check().expect("it checks");
     check.check(device.clone(), &options, &mut Vec::<Finding>::new())?;
     open(driver, device, clock)
 }
 
-/// Errors: what the driver's check finds on a volume that was closed, mere notes left out.
+/// Fails with the findings of the driver's check of a closed volume, without notes.
 pub fn check(driver: &dyn Driver, device: &Arc<dyn BlockDevice>) -> std::result::Result<(), String> {
     let mut found = Vec::<Finding>::new();
     let check = driver.check().expect("it checks");
@@ -52,11 +54,11 @@ pub fn check(driver: &dyn Driver, device: &Arc<dyn BlockDevice>) -> std::result:
         .check(device.clone(), &CheckOptions::new(Arc::new(NO_CLOCK)), &mut found)
         .map_err(|e| e.to_string())?;
     found.retain(|finding| finding.severity != Severity::Note);
-    let told: Vec<String> = found.iter().take(5).map(ToString::to_string).collect();
-    if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
+    let reported: Vec<String> = found.iter().take(5).map(ToString::to_string).collect();
+    if reported.is_empty() { Ok(()) } else { Err(reported.join("; ")) }
 }
 
-/// Errors: what `program -n` says of a volume.
+/// Fails with the output of `program -n` for a volume.
 pub fn judge(program: &str, device: &dyn BlockDevice) -> std::result::Result<(), String> {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("judged.img");
@@ -66,12 +68,16 @@ pub fn judge(program: &str, device: &dyn BlockDevice) -> std::result::Result<(),
     call(program, ["-n".as_ref(), image.as_os_str()]).map(drop).map_err(|error| error.to_string())
 }
 
-/// A driver whose volumes a check mends after a cut, to be cut and broken.
-pub fn mended<'a>(open: &'a Open<'a>, check: &'a CheckClosed<'a>, second: &'a Check<'a>) -> Subject<'a> {
+/// Returns the subject for a driver whose volumes require a repair after a power failure.
+pub fn repaired_subject<'a>(
+    open: &'a Open<'a>,
+    check: &'a CheckClosed<'a>,
+    second: &'a Check<'a>,
+) -> Subject<'a> {
     Subject { open, check, second, second_every: 100, recovery_every: 0, data: DataMode::Ordered }
 }
 
-/// A small volume, and the plans that a format without space to allocate ahead takes; `bounds` say what it lacks.
+/// Returns a small volume, and plans for a format without allocation ahead; `bounds` states the other missing features.
 pub fn volume<'a>(name: &str, base: Arc<[u8]>, subject: Subject<'a>, bounds: Bounds) -> Volume<'a> {
     let limits = Limits { space: false, ..Limits::SMALL };
     let bare = Volume {
@@ -88,7 +94,7 @@ pub fn volume<'a>(name: &str, base: Arc<[u8]>, subject: Subject<'a>, bounds: Bou
     Volume { named: named.collect(), ..bare }
 }
 
-/// The same volume, opened otherwise.
+/// Returns the same volume, opened in another way.
 fn opened_by<'a>(volume: &'a Volume<'a>, open: &'a Open<'a>) -> Volume<'a> {
     let Subject { check, second, second_every, recovery_every, data, .. } = volume.subject;
     let subject = Subject { open, check, second, second_every, recovery_every, data };
@@ -104,14 +110,14 @@ fn opened_by<'a>(volume: &'a Volume<'a>, open: &'a Open<'a>) -> Volume<'a> {
     }
 }
 
-/// A volume that is closed, and then judged, when it goes.
+/// A volume that is closed and then checked on drop.
 pub struct Judged {
     fs: Arc<dyn FileSystem>,
     judge: Option<Box<dyn FnOnce()>>,
 }
 
 impl Judged {
-    /// `fs`, open for changes; `judge` has what it lies on.
+    /// Wraps `fs`, which is open for changes; `judge` contains the device.
     pub fn new(fs: Arc<dyn FileSystem>, judge: impl FnOnce() + 'static) -> Self {
         Self { fs, judge: Some(Box::new(judge)) }
     }

@@ -1,4 +1,5 @@
-//! Plans done to a volume and to tmpfs: every operation answers alike and leaves the same tree, and what is on the device is consistent.
+//! Plans on a volume and on tmpfs: every operation has the same result and leaves the same tree, and the device is
+//! consistent.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use crate::crash::volume::Open;
 use crate::model::{Run, StepClock};
 use crate::plan::{Limits, Op, Plan, random, shrink};
 
-/// What a volume says of itself that is open: FAT and exFAT, and ext4.
+/// Findings of an open volume: of FAT and exFAT, and of ext4.
 const OPEN: [&str; 2] = ["in-use", "journal-dirty"];
 
-/// Random plans of what the format has, one for each of `seeds`. After each operation the volume is synced, and a copy of it is checked.
-/// Panics with what fails of the least plan that does.
+/// Tests random plans of supported operations, one for each of `seeds`. After each operation the volume is synced, and
+/// a copy of it is checked. Panics with the failure of the shortest failing plan.
 #[track_caller]
 pub fn random_plans(volume: &Volume<'_>, driver: &dyn Driver, seeds: Range<u64>) {
     let (mut steps, mut compared) = (0, 0);
@@ -35,7 +36,8 @@ pub fn random_plans(volume: &Volume<'_>, driver: &dyn Driver, seeds: Range<u64>)
     assert!(compared > steps / 2, "{}: {compared} of {steps} operations were compared", volume.name);
 }
 
-/// Does a plan, and says how many of its operations were compared with the model's. An error tells what differs, or is inconsistent.
+/// Runs a plan, and returns how many of its operations were compared with the model. Fails with a difference or an
+/// inconsistency.
 fn done(open: &Open<'_>, base: &[u8], driver: &dyn Driver, plan: &Plan) -> Result<usize, String> {
     let (device, clock) = (Arc::new(MemDevice::new(base.to_vec())), Arc::new(StepClock::default()));
     let fs = open(device.clone(), clock.clone()).map_err(|e| format!("it does not open: {e}"))?;
@@ -47,7 +49,7 @@ fn done(open: &Open<'_>, base: &[u8], driver: &dyn Driver, plan: &Plan) -> Resul
         compared += usize::from(run.is_compared());
         run.vfs().sync().map_err(|e| format!("sync after operation {number}: {e}"))?;
         are_held = *op != Op::Release && (are_held || matches!(op, Op::Hold(_)));
-        // What is in use and has no name is nobody's, where a format has no list of such.
+        // Space of an inode in use without a name has no owner on disk, if the format has no list of such inodes.
         if leaks && are_held {
             continue;
         }
@@ -59,7 +61,7 @@ fn done(open: &Open<'_>, base: &[u8], driver: &dyn Driver, plan: &Plan) -> Resul
     super::check(driver, &(device as Arc<dyn BlockDevice>)).map(|()| compared)
 }
 
-/// What the check says of a volume that is open, mere notes left out.
+/// Returns the findings of the check of an open volume, without notes.
 fn consistent(driver: &dyn Driver, bytes: Vec<u8>) -> Result<(), String> {
     let mut found = Vec::<Finding>::new();
     let check = driver.check().expect("it checks");
@@ -70,6 +72,6 @@ fn consistent(driver: &dyn Driver, bytes: Vec<u8>) -> Result<(), String> {
     );
     checked.map_err(|error| error.to_string())?;
     found.retain(|finding| finding.severity != Severity::Note && !OPEN.contains(&finding.code));
-    let told: Vec<String> = found.iter().take(5).map(ToString::to_string).collect();
-    if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
+    let reported: Vec<String> = found.iter().take(5).map(ToString::to_string).collect();
+    if reported.is_empty() { Ok(()) } else { Err(reported.join("; ")) }
 }

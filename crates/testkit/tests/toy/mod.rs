@@ -1,11 +1,11 @@
-//! A journal small enough to be seen through, right or broken in one named way: what the crash explorer is tested by.
+//! A small journal, correct or with one bug, for tests of the crash explorer.
 //!
-//! Eight objects, each a block of one value. Two tables say in which block an object lies; a change of an object goes
-//! to a free block, and the tables that changed go through the journal.
+//! There are eight objects, each a block with one value. Two tables contain the block of each object. A change of an
+//! object is written to a free block, and the changed tables are written through the journal.
 //!
-//! Blocks of 1 KiB: 0 and 1 the tables; 2 the journal's super block (the transaction that may be replayed); 3 its
-//! descriptor, with the home of the second table in the second sector; 4 and 5 the copies; 6 the commit record; from
-//! 8 on data.
+//! Blocks of 1 KiB: 0 and 1 are the tables; 2 is the journal's super block (the transaction that may be replayed); 3 is
+//! its descriptor, with the home of the second table in the second sector; 4 and 5 are the copies; 6 is the commit
+//! record; data begins at 8.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ const COMMIT: u64 = 6;
 const DATA: u64 = 8;
 const BLOCKS: u64 = 24;
 const MAGIC: u64 = 0x6f62_656e_746f;
-/// Where the descriptor has the second home.
+/// The offset of the second home in the descriptor.
 const SECOND: usize = 512;
 
-/// How a commit record is known to speak of what is there.
+/// How a commit record is known to be valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// It is written once all before it is on stable storage.
+    /// It is written after everything before it is on stable storage.
     Barrier,
-    /// It holds a checksum of all before it, and goes out with it.
+    /// It contains a checksum of everything before it, and is written at the same time.
     Checksum,
 }
 
-/// What is wrong.
+/// The bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
     MissingBarrier,
@@ -77,12 +77,12 @@ pub struct Toy<D> {
     free: Vec<u64>,
     /// Blocks that the running transaction frees.
     freed: Vec<u64>,
-    /// Data that waits for the commit, where it should not.
+    /// Data that waits for the commit, which is a bug.
     late: Vec<(u64, Buffer)>,
     sequence: u64,
 }
 
-/// An empty volume: every object has value 0 in one block that is never free.
+/// Returns an empty volume: every object has the value 0, in one block that is never freed.
 pub fn format() -> Vec<u8> {
     let device = MemDevice::new(vec![0; BLOCK * BLOCKS as usize]);
     let mut table = [0; BLOCK];
@@ -162,7 +162,7 @@ impl<D: BlockDevice> Toy<D> {
         checksum(descriptor.into_iter().chain(copies))
     }
 
-    /// The log may be written over.
+    /// Allows overwriting the log.
     fn advance(&mut self) {
         self.sequence += 1;
         let mut block = [0; BLOCK];
@@ -171,7 +171,7 @@ impl<D: BlockDevice> Toy<D> {
         self.device.flush().unwrap();
     }
 
-    /// Bytes of an object.
+    /// Returns the bytes of an object.
     pub fn get(&self, object: usize) -> Vec<u8> {
         self.read(self.place(object)).to_vec()
     }
@@ -218,8 +218,8 @@ impl<D: BlockDevice> Toy<D> {
         if self.bug == Some(Bug::HomeWrittenBeforeTheCommit) {
             homes.iter().zip(&copies).for_each(|(&home, copy)| self.write(home, copy));
         }
-        // With a checksum this barrier keeps the data alone before the commit record; a real one would wait for the
-        // data before it begins.
+        // With a checksum, this barrier only keeps the data before the commit record. A real journal would wait for the
+        // data first.
         if self.protocol == Protocol::Barrier {
             self.flush_unless(Bug::MissingBarrier);
         }
@@ -230,7 +230,7 @@ impl<D: BlockDevice> Toy<D> {
         self.changed.clear();
     }
 
-    /// Brings the tables home, so that the log can be used again.
+    /// Writes the tables to their homes, so that the log can be used again.
     pub fn checkpoint(&mut self) {
         (0..2).for_each(|n| self.write(n as u64, &self.tables[n]));
         self.flush_unless(Bug::LogReusedTooSoon);
@@ -238,14 +238,14 @@ impl<D: BlockDevice> Toy<D> {
     }
 }
 
-/// What objects may hold at a cut.
+/// The allowed contents after a power failure.
 #[derive(Clone, Debug, Default)]
 pub struct Promise {
     /// The values of all objects after each transaction that may be found.
     pub allowed: Vec<[u64; OBJECTS]>,
 }
 
-/// A recorded run: its base, its events, and what was promised at each mark.
+/// A recorded run: its base, its events, and the promise at each mark.
 pub struct Run {
     pub base: Vec<u8>,
     pub events: Vec<Event>,
@@ -271,7 +271,7 @@ pub fn run(protocol: Protocol, bug: Option<Bug>) -> Run {
             toy.set(object, now[object]);
         }
         promise(&[durable, now]);
-        // With checksums the data goes first, on its own.
+        // With checksums, the data is written first, on its own.
         if protocol == Protocol::Checksum && bug != Some(Bug::DataWrittenAfterTheCommit) {
             device.flush().unwrap();
         }
@@ -283,7 +283,7 @@ pub fn run(protocol: Protocol, bug: Option<Bug>) -> Run {
     Run { base, events: device.take_events(), promises }
 }
 
-/// Whether what is found on `device` was promised.
+/// Fails unless the contents of `device` were promised.
 pub fn judge(
     device: Arc<dyn BlockDevice>,
     protocol: Protocol,

@@ -1,4 +1,4 @@
-//! Charts as SVG within the page.
+//! SVG charts in the page.
 
 use super::element::{Html, escaped, tag};
 use crate::report::{Row, Table, short};
@@ -7,12 +7,12 @@ use crate::results::Results;
 const WIDTH: f64 = 640.0;
 const BAR: f64 = 22.0;
 const GAP: f64 = 8.0;
-/// Room for the names at the left.
+/// The width of the names on the left.
 const NAMES: f64 = 200.0;
-/// Room for the name above a bar, and from one bar to the next.
+/// The height of the name above a bar, and the distance between bars.
 const NAME: f64 = 18.0;
 const STEP: f64 = NAME + BAR + GAP;
-/// Percent of the width that the longest bar takes, and its error at most; the figure stands behind both.
+/// The width of the longest bar including its error, in percent. The figure is to the right.
 const LONGEST: f64 = 74.0;
 const ERROR: f64 = 5.0;
 
@@ -33,7 +33,7 @@ fn label(page: &mut Html, x: f64, y: f64, anchor: &str, text: &str) {
     page.element("text", &format!("x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\""), text);
 }
 
-/// The medians of a row, with bars for the standard error.
+/// Draws the medians of a row as bars, with error bars.
 pub fn bars(page: &mut Html, table: &Table, row: &Row) {
     let most = row
         .figures
@@ -46,7 +46,8 @@ pub fn bars(page: &mut Html, table: &Table, row: &Row) {
     }
     let direction = if row.measure.more_is_better() { "more is better" } else { "less is better" };
     let caption = format!("{}: {}, {direction}", row.name(), row.measure.unit());
-    // Places across are shares of whatever width the page has, so that a narrow one shows whole bars and readable names.
+    // Horizontal positions are in percent of the width, so that a narrow page also shows complete bars and readable
+    // names.
     let height = table.targets.len() as f64 * STEP + GAP;
     page.raw(&format!(
         "<figure><svg role=\"img\" class=\"bars\" height=\"{height}\" aria-label=\"{}\">",
@@ -66,7 +67,7 @@ pub fn bars(page: &mut Html, table: &Table, row: &Row) {
             "<rect class=\"c{}\" x=\"0\" y=\"{y:.1}\" width=\"{width:.2}%\" height=\"{BAR}\" rx=\"2\"/>",
             at % 6
         ));
-        // An error as large as the figure ends at the axis and at the names of the figures.
+        // An error bar is cut at the axis and at the figures.
         let (low, high, middle) = ((width - error).max(0.0), width + error, y + BAR / 2.0);
         for (x1, x2, y1, y2) in [
             (low, high, middle, middle),
@@ -82,7 +83,7 @@ pub fn bars(page: &mut Html, table: &Table, row: &Row) {
     close(page, &caption);
 }
 
-/// The percentiles of a latency, a curve a target; time on a logarithmic scale.
+/// Draws the percentiles of a latency, one curve per target, with a logarithmic time axis.
 pub fn curves(page: &mut Html, results: &Results, table: &Table, workload: &str) {
     const HEIGHT: f64 = 280.0;
     const BOTTOM: f64 = 40.0;
@@ -104,14 +105,12 @@ pub fn curves(page: &mut Html, results: &Results, table: &Table, workload: &str)
         return;
     }
     let (low, high) = (least.log10().floor(), most.log10().ceil());
-    // Nines: 90 % at 1, 99 % at 2, 99.9 % at 3, 99.99 % at 4.
+    // The horizontal axis counts nines: 90 % is at 1, 99 % at 2, 99.9 % at 3 and 99.99 % at 4.
     let x = |percent: f64| {
         NAMES / 2.0 + (WIDTH - NAMES) * (-(1.0 - percent / 100.0).max(1e-5).log10() / 4.0).min(1.0)
     };
     let y = |time: f64| (HEIGHT - BOTTOM) * (1.0 - (time.log10() - low) / (high - low)) + GAP;
-    let caption = format!(
-        "{workload}: microseconds below which so many of a hundred operations stayed, less is better"
-    );
+    let caption = format!("{workload}: latency percentiles in microseconds (less is better)");
     open(page, HEIGHT + GAP, &caption);
     let mut power = low;
     while power <= high {
@@ -135,7 +134,7 @@ pub fn curves(page: &mut Html, results: &Results, table: &Table, workload: &str)
     close(page, &caption);
 }
 
-/// The median over the samples at each percentile.
+/// Returns the median over the samples for each percentile.
 fn percentiles(cell: &crate::results::CellResult) -> Vec<(f64, f64)> {
     let phases = || cell.samples.iter().flat_map(|sample| &sample.phases);
     let Some(first) = phases().next() else { return Vec::new() };
@@ -151,7 +150,8 @@ fn percentiles(cell: &crate::results::CellResult) -> Vec<(f64, f64)> {
     points
 }
 
-/// IOzone's surface of a target: files down, records across, a shade for the throughput, one chart a test.
+/// Draws the IOzone surface of a target: one chart per test, with file sizes down, record sizes across, and the
+/// throughput as a shade.
 pub fn surface(page: &mut Html, table: &Table, rows: &[&Row], at: usize) {
     let mut tests: Vec<&str> =
         rows.iter().filter_map(|row| row.phase.rsplit_once(' ')).map(|(test, _)| test).collect();

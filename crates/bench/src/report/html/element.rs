@@ -1,34 +1,34 @@
-//! Text that becomes part of a page without becoming markup.
+//! Escaping of text in the page.
 
 use std::fmt::Write as _;
 
-/// A page that grows.
+/// A page under construction.
 #[derive(Default)]
 pub struct Html {
     text: String,
 }
 
 impl Html {
-    /// Adds markup of our own.
+    /// Appends markup.
     pub fn raw(&mut self, markup: &str) -> &mut Self {
         self.text.push_str(markup);
         self
     }
 
-    /// Adds an element; what is in it is text.
+    /// Appends an element with escaped text.
     pub fn element(&mut self, name: &str, attributes: &str, text: &str) -> &mut Self {
         let gap = if attributes.is_empty() { "" } else { " " };
         let _ = write!(self.text, "<{name}{gap}{attributes}>{}</{name}>", escaped(text));
         self
     }
 
-    /// The whole.
+    /// Returns the page.
     pub fn finish(self) -> String {
         self.text
     }
 }
 
-/// `tag!(page, "td", "class=\"x\"", text)`: an element with text in it.
+/// `tag!(page, "td", "class=\"x\"", text)` appends an element with escaped text.
 macro_rules! tag {
     ($page:expr, $name:literal, $attributes:expr, $text:expr) => {
         $page.element($name, $attributes, $text)
@@ -36,7 +36,7 @@ macro_rules! tag {
 }
 pub(super) use tag;
 
-/// Text as it stands in a page, in attributes too.
+/// Escapes text for elements and attributes.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {

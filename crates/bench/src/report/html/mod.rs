@@ -1,5 +1,5 @@
-//! One page that holds everything: no network, no scripts; it prints, follows the reader's choice of light or dark, and
-//! is read by keyboard and screen reader: each chart is a figure whose numbers stand in a table below it.
+//! A self-contained HTML page: it needs no network and no scripts, can be printed, follows the reader's choice of light
+//! or dark, and can be used by keyboard and screen reader. A table below each chart contains its figures.
 
 mod chart;
 mod element;
@@ -13,7 +13,7 @@ use crate::workload::Measure;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page of one or more runs; each has a part of its own.
+/// Returns the page of one or more runs, with a section for each run.
 pub fn html(all: &[(Results, Table)]) -> String {
     let names: Vec<&str> = all.iter().map(|(results, _)| results.suite.as_str()).collect();
     let title = format!("obento bench: {}", names.join(", "));
@@ -41,7 +41,7 @@ fn run(page: &mut Html, results: &Results, table: &Table) {
 }
 
 fn summary(page: &mut Html, table: &Table) {
-    tag!(page, "h3", "", "Who wins where");
+    tag!(page, "h3", "", "Summary");
     tag!(
         page,
         "p",
@@ -73,7 +73,7 @@ fn summary(page: &mut Html, table: &Table) {
     page.raw("</tbody></table></div>");
 }
 
-/// A chart and its numbers for each workload.
+/// Appends a chart and a table of figures for each workload.
 fn chapters(page: &mut Html, results: &Results, table: &Table) {
     let mut workloads: Vec<&str> = table.rows.iter().map(|row| row.workload.as_str()).collect();
     workloads.dedup();
@@ -123,7 +123,7 @@ fn numbers(page: &mut Html, table: &Table, rows: &[&super::Row]) {
                 page.raw("</tr>");
                 continue;
             };
-            let mark = if figure.disturbed > 0 { " (disturbed)" } else { "" };
+            let mark = if figure.disturbed > 0 { " (unreliable)" } else { "" };
             let key = format!(
                 "data-key=\"{}\"",
                 element::escaped(&format!("{}|{}|{target}", row.workload, row.phase))
@@ -153,7 +153,7 @@ fn numbers(page: &mut Html, table: &Table, rows: &[&super::Row]) {
     page.raw("</tbody></table></div></details>");
 }
 
-/// What the reproduction of Bento found for the like of a target.
+/// Returns the figure that the reproduction of Bento published for a similar target.
 fn published(row: &super::Row, target: &str) -> String {
     let Some(published) = row.published() else { return String::new() };
     let [fs, paper] = published.ratios;
@@ -176,9 +176,9 @@ fn system(page: &mut Html, results: &Results) {
         ("processor", format!("{} x {}", machine.processors, machine.processor)),
         ("memory", obento::human_size(machine.memory)),
         ("kernel", machine.kernel.clone()),
-        ("images lie on", machine.ground.clone()),
+        ("images lie on", machine.setup.clone()),
         ("size of each", obento::human_size(results.size)),
-        ("large files", format!("{}{}", obento::human_size(settings.file_size), fits(results))),
+        ("large file", format!("{}{}", obento::human_size(settings.file_size), fits(results))),
         ("threads", settings.threads.to_string()),
         ("run time", format!("{} s", settings.run_time.as_secs_f64())),
         ("scale", format!("1/{}", settings.scale)),
@@ -202,10 +202,10 @@ fn system(page: &mut Html, results: &Results) {
     page.raw("</tbody></table>");
 }
 
-/// Figures of files that fit the memory are figures of the memory.
+/// Returns a warning if the large files fit the memory, because the figures are then those of the page cache.
 fn fits(results: &Results) -> &'static str {
     match results.settings.file_size < results.machine.memory {
-        true => ", which fits the memory: reads that follow writes come from the cache",
+        true => ", which fits in memory: reads after writes come from the cache",
         false => "",
     }
 }
@@ -216,7 +216,7 @@ mod tests {
     use crate::report::tests::sample;
 
     #[test]
-    fn the_page_holds_the_numbers_of_the_results_and_needs_nothing_else() {
+    fn the_page_contains_the_results_and_is_self_contained() {
         let results = sample();
         let table = Table::of(&results, None);
         let page = html(&[(results, table)]);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_results_say_is_text_on_the_page() {
+    fn values_of_results_are_text_on_the_page() {
         let mut results = sample();
         results.suite = "<img src=x onerror=alert(1)>".to_owned();
         for cell in &mut results.cells {

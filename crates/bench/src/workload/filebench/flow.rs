@@ -4,15 +4,15 @@ use std::io;
 use std::sync::Mutex;
 
 use crate::Result;
-use crate::error::During as _;
-use crate::files::{Files, How, OpenFile, read_whole, write_span};
+use crate::error::IoContext as _;
+use crate::files::{Files, OpenFile, OpenMode, read_whole, write_span};
 use crate::random::Rng;
-use crate::workload::file_set::{FileSet, Plan, Sizes};
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings, Team};
+use crate::workload::file_set::{FileSet, FileSetPlan, Sizes};
+use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
-/// Bytes of a call that reads or writes a whole file.
+/// The number of bytes of a call that reads or writes a whole file.
 const IO_SIZE: usize = 1 << 20;
-/// The mean of what is appended: sizes are uniform below it.
+/// The upper limit of the size of an append. Sizes have a uniform distribution below it.
 const APPEND: u64 = 16 << 10;
 const LOG: &str = "weblog";
 
@@ -34,16 +34,16 @@ enum Flow {
 /// A server: a set of files, and threads that repeat a list of operations on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Personality {
-    plan: Plan,
+    plan: FileSetPlan,
     threads: usize,
     flows: &'static [Flow],
 }
 
-/// A mail server that syncs what it takes in.
+/// A mail server that syncs the mail it receives.
 pub const VAR_MAIL: Personality = {
     use Flow::*;
     Personality {
-        plan: Plan {
+        plan: FileSetPlan {
             name: "bigfileset",
             entries: 1000,
             width: 1_000_000,
@@ -61,7 +61,7 @@ pub const VAR_MAIL: Personality = {
 pub const FILE_SERVER: Personality = {
     use Flow::*;
     Personality {
-        plan: Plan {
+        plan: FileSetPlan {
             name: "bigfileset",
             entries: 10_000,
             width: 20,
@@ -73,11 +73,11 @@ pub const FILE_SERVER: Personality = {
     }
 };
 
-/// A server of pages that writes a log.
+/// A server of web pages that writes a log.
 pub const WEB_SERVER: Personality = {
     use Flow::*;
     Personality {
-        plan: Plan {
+        plan: FileSetPlan {
             name: "bigfileset",
             entries: 1000,
             width: 20,
@@ -94,30 +94,30 @@ pub const WEB_SERVER: Personality = {
 };
 
 impl Personality {
-    fn plan(&self, settings: &Settings) -> Plan {
-        Plan { entries: settings.scaled(self.plan.entries).max(20), ..self.plan }
+    fn plan(&self, settings: &Settings) -> FileSetPlan {
+        FileSetPlan { entries: settings.scaled(self.plan.entries).max(20), ..self.plan }
     }
 }
 
-impl Load for Personality {
+impl Workload for Personality {
     fn cache(&self) -> Cache {
         Cache::Kept
     }
 
-    fn prepare(&self, scene: &Scene) -> Result<()> {
+    fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         if self.flows.contains(&Flow::AppendLog) {
-            scene.files.open(LOG, How::Create).during("create", LOG)?;
+            context.files.open(LOG, OpenMode::Create).during("create", LOG)?;
         }
-        FileSet::plan(&self.plan(&scene.settings), scene).make(scene)
+        FileSet::plan(&self.plan(&context.settings), context).make(context)
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
-        let set = FileSet::plan(&self.plan(&scene.settings), scene);
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
+        let set = FileSet::plan(&self.plan(&context.settings), context);
         let log = Mutex::new(());
-        let team = Team::new("", Measure::Rate, self.threads).for_time(scene.settings.run_time);
-        let phase = team.run(scene, |member| {
+        let team = ThreadGroup::new("", Measure::Rate, self.threads).for_time(context.settings.run_time);
+        let phase = team.run(context, |member| {
             let mut thread = Thread {
-                files: &*scene.files,
+                files: &*context.files,
                 set: &set,
                 log: &log,
                 open: None,
@@ -140,16 +140,16 @@ impl Load for Personality {
         let mean = match self.plan.sizes {
             Sizes::Fixed(size) | Sizes::Gamma(size) => size,
         };
-        // Files grow by what is appended while the run lasts.
+        // The files grow during the run because of appends.
         self.plan(settings).entries * (mean + APPEND + 4096) * 2
     }
 }
 
-/// What a thread has in its hand.
+/// The state of a thread.
 struct Thread<'s> {
     files: &'s dyn Files,
     set: &'s FileSet,
-    /// Whoever appends to the log is alone: an append is at the end.
+    /// Protects appends to the log, which must be at the end of the file.
     log: &'s Mutex<()>,
     open: Option<(usize, Box<dyn OpenFile>)>,
     data: Vec<u8>,
@@ -157,20 +157,21 @@ struct Thread<'s> {
 }
 
 impl Thread<'_> {
-    /// One operation; how many bytes it moved. Where all files exist none is created, and where none is left none is
-    /// opened: the list goes on, as Filebench's threads do.
+    /// Runs one operation. Returns the number of bytes read or written. If all files exist, none is created; if none
+    /// exists, none is opened. The list continues in both cases, as in Filebench.
     fn step(&mut self, flow: Flow, rng: &mut Rng) -> io::Result<u64> {
         match flow {
             Flow::Create => {
                 if let Some(number) = self.set.pick_missing() {
-                    let file = self.files.open(&self.set.entry(number).path, How::Create)?;
+                    let file = self.files.open(&self.set.entry(number).path, OpenMode::Create)?;
                     self.set.made(number);
                     self.open = Some((number, file));
                 }
             }
             Flow::Open => {
                 if let Some(number) = self.set.pick_existing() {
-                    self.open = Some((number, self.files.open(&self.set.entry(number).path, How::Change)?));
+                    self.open =
+                        Some((number, self.files.open(&self.set.entry(number).path, OpenMode::Change)?));
                 }
             }
             Flow::Close => self.close(),
@@ -181,7 +182,7 @@ impl Thread<'_> {
             Flow::Append => return self.append(rng),
             Flow::AppendLog => {
                 let _alone = self.log.lock();
-                let log = self.files.open(LOG, How::Change)?;
+                let log = self.files.open(LOG, OpenMode::Change)?;
                 return append(&*log, &self.data, rng);
             }
             Flow::Sync => self.open.as_ref().map_or(Ok(()), |(_, file)| file.sync())?,

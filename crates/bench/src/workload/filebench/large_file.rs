@@ -1,68 +1,68 @@
-//! One large file, read or written in sequence or at random: `filemicro_seqread.f`, `randomread.f`, `filemicro_seqwrite.f`,
-//! `randomwrite.f`.
+//! One large file, read or written in sequence or at random: `filemicro_seqread.f`, `randomread.f`,
+//! `filemicro_seqwrite.f`, `randomwrite.f`.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Result;
-use crate::error::During as _;
-use crate::files::{How, OpenFile, write_span};
-use crate::workload::{Cache, Load, Measure, Phase, Scene, Settings, Team};
+use crate::error::IoContext as _;
+use crate::files::{OpenFile, OpenMode, write_span};
+use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const FILE: &str = "largefile1";
 
-/// What is done to the file.
+/// The access pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pattern {
-    /// Each thread reads from the beginning on, and begins again at the end, until the time is over.
+    /// Each thread reads from start to end, repeatedly until the time is over.
     SequentialRead,
-    /// Offsets are uniform and whole calls, until the time is over.
+    /// Reads at random offsets, which are multiples of the call size, until the time is over.
     RandomRead,
-    /// The file grows from nothing to its size, once.
+    /// Writes a new file to its full size, once.
     SequentialWrite,
-    /// Offsets are uniform and whole calls, until the time is over.
+    /// Writes at random offsets, which are multiples of the call size, until the time is over.
     RandomWrite,
 }
 
-/// A large file and a way to use it.
+/// A large file and its access pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct LargeFile {
-    /// What is done.
+    /// The access pattern.
     pub pattern: Pattern,
-    /// Bytes of a call.
+    /// The number of bytes per call.
     pub io_size: usize,
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
 }
 
-impl Load for LargeFile {
-    /// Filebench reads what it has just written: the file is in the cache, if it fits.
+impl Workload for LargeFile {
+    /// Filebench reads the file that it has just written, so the file is in the cache if it fits.
     fn cache(&self) -> Cache {
         Cache::Kept
     }
 
-    fn prepare(&self, scene: &Scene) -> Result<()> {
+    fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         let write = || -> io::Result<()> {
-            let file = scene.files.open(FILE, How::Create)?;
+            let file = context.files.open(FILE, OpenMode::Create)?;
             if self.pattern != Pattern::SequentialWrite {
-                write_span(&*file, 0, scene.settings.file_size, &vec![0x55; 1 << 20])?;
+                write_span(&*file, 0, context.settings.file_size, &vec![0x55; 1 << 20])?;
             }
             file.sync()
         };
         write().during("create", FILE)
     }
 
-    fn run(&self, scene: &Scene) -> Result<Vec<Phase>> {
-        let team = Team::new("", Measure::Throughput, self.threads);
+    fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
+        let team = ThreadGroup::new("", Measure::Throughput, self.threads);
         let team = match self.pattern {
             Pattern::SequentialWrite => team,
-            _ => team.for_time(scene.settings.run_time),
+            _ => team.for_time(context.settings.run_time),
         };
         let end = AtomicU64::new(0);
-        let calls = (scene.settings.file_size / self.io_size as u64).max(1);
-        let phase = team.run(scene, |member| {
-            let how = if self.reads() { How::Read } else { How::Change };
-            let file = scene.files.open(FILE, how)?;
+        let calls = (context.settings.file_size / self.io_size as u64).max(1);
+        let phase = team.run(context, |member| {
+            let how = if self.reads() { OpenMode::Read } else { OpenMode::Change };
+            let file = context.files.open(FILE, how)?;
             let mut buf = vec![0xaa; self.io_size];
             let mut own = 0;
             while !member.is_over() {

@@ -1,8 +1,8 @@
-//! Filebench's workloads: reads and writes of one large file, files created and deleted, and three servers.
+//! Filebench's workloads: reads and writes of one large file, creation and deletion of files, and three servers.
 //!
-//! Parameters are those of Filebench's own `.f` files. Two things differ on purpose: the clock counts nanoseconds, while
-//! Filebench looks for the end of a run once a second, which makes figures of different file systems equal that are not; and
-//! times of preparing are never part of the figure.
+//! The parameters are those of Filebench's `.f` files. Two things differ on purpose. The clock counts nanoseconds;
+//! Filebench checks for the end of a run once a second, so that different speeds can give the same figure. The time of
+//! the preparation is never part of the figure.
 
 mod flow;
 mod large_file;

@@ -1,0 +1,71 @@
+//! nfs-ganesha, an NFS server in user space, with an export of a folder.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::oracle::{Oracle, program, require};
+
+/// A process that ends when it is dropped.
+#[derive(Debug)]
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server on loopback. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Ganesha {
+    /// Port of NFS.
+    pub port: u16,
+    /// Port of MOUNT.
+    pub mount_port: u16,
+    _server: Running,
+    _mapper: Running,
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port of loopback");
+    listener.local_addr().expect("a bound socket").port()
+}
+
+fn quiet(command: &mut Command) -> Running {
+    Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts"))
+}
+
+impl Ganesha {
+    /// Starts a server that exports the folder `export` read-only, by version 3; its own files are in `folder`. Returns
+    /// `None` if an oracle is missing. The server accepts connections after a moment.
+    pub fn start(folder: &Path, export: &Path) -> Option<Self> {
+        if !require(&[Oracle::Program("ganesha.nfsd"), Oracle::Program("rpcbind"), Oracle::Root]) {
+            return None;
+        }
+        let (port, mount_port) = (free_port(), free_port());
+        let text = format!(
+            "NFS_CORE_PARAM {{ NFS_Port = {port}; MNT_Port = {mount_port}; Enable_NLM = false; Enable_RQUOTA = false; \
+             Protocols = 3; Bind_addr = 127.0.0.1; }}\nNFS_KRB5 {{ Active_krb5 = false; }}\n\
+             EXPORT {{ Export_Id = 1; Path = \"{0}\"; Pseudo = \"/srv\"; Protocols = 3; Access_Type = RO; \
+             Squash = None; SecType = sys; Transports = TCP; FSAL {{ Name = VFS; }} }}\n",
+            export.display()
+        );
+        let conf = folder.join("conf");
+        fs::write(&conf, text).expect("a configuration");
+        // The server registers itself. A second port mapper ends at once.
+        let mapper = quiet(program("rpcbind").args(["-f", "-w"]));
+        let mut server = program("ganesha.nfsd");
+        server
+            .arg("-F")
+            .arg("-f")
+            .arg(&conf)
+            .arg("-p")
+            .arg(folder.join("pid"))
+            .arg("-L")
+            .arg(folder.join("log"));
+        Some(Self { port, mount_port, _server: quiet(&mut server), _mapper: mapper })
+    }
+}

@@ -1,4 +1,0 @@
-#![no_main]
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(init: obento_fuzzing::begin("ext4_mend"), |data: &[u8]| obento_fuzzing::run(data));
