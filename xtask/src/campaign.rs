@@ -1,4 +1,4 @@
-//! Trees of the world, built into images: a Debian root and the source of Linux.
+//! Images built from large trees: a Debian root and the source of Linux.
 
 use std::path::Path;
 
@@ -9,32 +9,33 @@ use crate::packages::{self, Package};
 
 const PACKAGES: &[Package] =
     &[("/sbin/mke2fs", "e2fsprogs"), ("/usr/sbin/debootstrap", "debootstrap"), ("/usr/bin/xz", "xz-utils")];
-/// The package of the source, of some 140 MB; it is fetched and not installed.
+/// The Debian package with the source. It has about 140 MB and is downloaded, not installed.
 const LINUX: &str = "linux-source-6.1";
 const SUITE: &str = "bookworm";
 
-/// Where trees are, and where they come from.
+/// The trees and their origins.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Where trees are fetched to, or are from the last time: 2 GiB, and 5 GiB more while images are built.
+    /// Folder for the downloaded trees, which are reused: 2 GiB, and 5 GiB more while images are built.
     #[arg(long, default_value = "/var/tmp/obento-trees")]
     folder: String,
-    /// Where Debian is fetched from.
+    /// Debian mirror.
     #[arg(long, default_value = "http://deb.debian.org/debian")]
     mirror: String,
-    /// Build this many random trees of data, zeros and holes instead, each from a random kind of source. Needs no root.
+    /// Build this many random trees of data, zeros and holes instead, each from a random kind of source. Requires no
+    /// root.
     #[arg(long, value_name = "N")]
     random: Option<u64>,
-    /// The number of the first random tree.
+    /// Number of the first random tree.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "random")]
     seed: u64,
 }
 
-/// The checks of the formats in which random trees are built.
+/// The checkers of the formats in which random trees are built.
 const CHECKS: &[Package] =
     &[("/sbin/e2fsck", "e2fsprogs"), ("/sbin/fsck.fat", "dosfstools"), ("/sbin/fsck.exfat", "exfatprogs")];
 
-/// Builds `count` random trees, and compares each volume with the files that it was built of.
+/// Builds `count` random trees, and compares each volume with its source files.
 fn random(shell: &Shell, count: u64, seed: u64) -> Result<()> {
     packages::ensure(shell, CHECKS)?;
     let _count = shell.push_env("OBENTO_TREES", count.to_string());
@@ -43,7 +44,7 @@ fn random(shell: &Shell, count: u64, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Fetches the trees that are missing, builds images of them, and lets e2fsck and the kernel judge those. Takes root.
+/// Downloads the missing trees, builds images of them, and checks the images with e2fsck and the kernel. Requires root.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     if let Some(count) = options.random {
         return random(shell, count, options.seed);

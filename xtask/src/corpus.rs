@@ -1,21 +1,21 @@
-//! The damaged images of e2fsprogs' own tests, out of its source as Debian keeps it.
+//! The damaged images from the tests of e2fsprogs, extracted from its Debian source package.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use xshell::{Shell, cmd};
 
-/// Where the source is: on the mirrors as long as Debian has this version, and among all that Debian ever had.
+/// The locations of the source: a mirror, as long as Debian has this version, and the archive of all versions.
 const SOURCES: [&str; 2] = [
     "http://deb.debian.org/debian/pool/main/e/e2fsprogs/e2fsprogs_1.47.4.orig.tar.gz",
     "https://snapshot.debian.org/file/62689efed154b2c1b7599d93ba06bb40c7b7aae7",
 ];
 const SHA256: &str = "2cec05f39c20ee621f14926195664e66e6017190ac8e4bbdb16d86082e43c5da";
-/// What comes with apt fetches as apt does, and compares the checksum.
+/// The download helper of apt, which also checks the hash.
 pub const HELPER: &str = "/usr/lib/apt/apt-helper";
 
-/// A folder of them: the one that `OBENTO_CORPUS` names, or one that is filled once. None where the source cannot be had, which it says;
-/// tests then tell what they had to leave out.
+/// Returns a folder with the images: the folder in `OBENTO_CORPUS`, or one that is filled once. If the source cannot be
+/// downloaded, prints a note and returns `None`; tests then report what they skipped.
 pub fn ensure(shell: &Shell) -> Result<Option<PathBuf>> {
     if let Some(folder) = std::env::var_os("OBENTO_CORPUS") {
         return Ok(Some(folder.into()));
@@ -42,7 +42,7 @@ pub fn ensure(shell: &Shell) -> Result<Option<PathBuf>> {
     unpack(shell, &archive, folder).map(Some)
 }
 
-/// Each image as `NAME.gz`, after its test.
+/// Extracts each image to `NAME.gz`, named after its test.
 fn unpack(shell: &Shell, archive: &std::path::Path, folder: PathBuf) -> Result<PathBuf> {
     let begun = folder.with_extension("new");
     shell.remove_path(&begun)?;
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_named_after_its_test_and_all_are_there_or_none() {
+    fn an_image_is_named_after_its_test_and_all_images_exist_or_no_image_does() {
         let shell = Shell::new().unwrap();
         let folder = shell.create_temp_dir().unwrap();
         shell.change_dir(folder.path());
@@ -73,7 +73,7 @@ mod tests {
             shell.write_file(format!("e2fsprogs-1/tests/{test}/expect.1"), "").unwrap();
         }
         cmd!(shell, "tar -czf source.tar.gz e2fsprogs-1").quiet().run().unwrap();
-        // What an earlier run began.
+        // The remains of an interrupted run.
         shell.write_file("corpus.new/f_one/image.gz", "half").unwrap();
         let images =
             unpack(&shell, &folder.path().join("source.tar.gz"), folder.path().join("corpus")).unwrap();

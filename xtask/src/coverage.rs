@@ -1,8 +1,8 @@
-//! Which lines of the file systems, the journal, the cache and the layer above them the tests run.
+//! Line coverage of the file systems, the journal, the cache and `vfs`.
 //!
-//! The compiler counts (`-C instrument-coverage`), each process of a test leaves its counts in a file, and LLVM's tools of the
-//! compiler's own version add them up. Counted are the lines of `src` alone, and of these only what is no test: neither an item
-//! under `#[cfg(test)]` nor a file that such an item names.
+//! The compiler adds counters (`-C instrument-coverage`), each test process writes its counters to a file, and the LLVM
+//! tools of the compiler's version add them up. Only lines of `src` that are not tests count: neither items under
+//! `#[cfg(test)]` nor files that such items include.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,64 +16,68 @@ use crate::packages;
 use crate::programs::{self, Program};
 use crate::timed::Taken;
 
-/// What is measured: a folder of `crates`, and the packages whose tests are its own. `block` has the cache.
-const MEASURED: [(&str, &[&str]); 11] = [
+/// The measured folders of `crates`, each with the packages whose tests count for it. `block` contains the cache.
+const MEASURED: [(&str, &[&str]); 15] = [
     ("block", &["obento-block"]),
     ("journal", &["obento-journal"]),
     ("vfs", &["obento-vfs"]),
-    // What FAT and exFAT share has few tests but theirs.
-    ("fs/clusters", &["obento-clusters", "obento-fat", "obento-exfat"]),
+    ("fs/bcachefs", &["obento-bcachefs"]),
     ("fs/exfat", &["obento-exfat"]),
-    // Images are built of sources, which `obento` has.
+    // `obento` builds images from sources.
     ("fs/ext4", &["obento-ext4", "obento"]),
     ("fs/fat", &["obento-fat"]),
-    // It knows no format: the driver that uses it tests it.
-    ("fs/inodes", &["obento-inodes", "obento-xv6"]),
+    ("fs/jffs2", &["obento-jffs2"]),
+    ("fs/lfs", &["obento-lfs"]),
     ("fs/ntfs", &["obento-ntfs"]),
-    // The model of the tests of others, and what the contract's own are tried on.
+    // tmpfs is the model in the tests of other crates, and the volume on which the contract tests are tested.
     ("fs/tmpfs", &["obento-tmpfs", "obento-vfs", "obento-testkit"]),
     ("fs/xv6", &["obento-xv6"]),
+    // The host opens, writes and converts images of these formats.
+    ("containers", &["obento-containers", "obento-host"]),
+    // A kit has no format of its own; the tests of the drivers that use it cover it.
+    ("kits/clusters", &["obento-clusters", "obento-fat", "obento-exfat"]),
+    ("kits/inodes", &["obento-inodes", "obento-xv6"]),
 ];
 
-/// The packages whose tests are counted in.
+/// Returns the packages whose tests count.
 pub fn packages() -> BTreeSet<&'static str> {
     MEASURED.iter().flat_map(|(_, packages)| *packages).copied().collect()
 }
 
-/// Fewer lines in a hundred than this are too few.
+/// The default of the least coverage, in percent.
 const LEAST: u64 = 90;
 
-/// What to tell.
+/// The options of a report.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Fail where fewer lines in a hundred are run.
+    /// Fail if the coverage of a folder is lower, in percent.
     #[arg(long, default_value_t = LEAST)]
     least: u64,
-    /// Only this folder of `crates`, with its tests alone: `fs/xv6`.
+    /// Measure only this folder of `crates`, by its own tests: `fs/xv6`.
     #[arg(long)]
     only: Option<String>,
-    /// Show which lines no test runs.
+    /// Print the lines that no test runs.
     #[arg(long)]
     missing: bool,
-    /// Further arguments for the programs of tests.
+    /// Further arguments for the test programs.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
 impl Options {
-    /// Of everything, with these arguments for the programs of tests.
+    /// Returns the options for everything, with these arguments for the test programs.
     pub fn all(arguments: &[String]) -> Self {
         Self { least: LEAST, only: None, missing: false, arguments: arguments.to_vec() }
     }
 }
 
-/// Lines of one file: how often each was run.
+/// The number of times that each line of a file ran.
 type Lines = BTreeMap<usize, u64>;
 
-/// Runs the tests with counters, and prints what share of the lines they ran. `others` run beside them, and count nothing.
+/// Runs the tests with counters, and prints the coverage. `others` run at the same time and do not count.
 pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut Taken) -> Result<()> {
     let tools = Tools::find(shell)?;
-    // The compiler names files so, without `..`.
+    // The compiler writes file names without `..`.
     let root = shell.current_dir().canonicalize()?;
     let measured: Vec<_> = MEASURED
         .into_iter()
@@ -86,7 +90,7 @@ pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut T
     if counts.exists() {
         fs::remove_dir_all(&counts)?;
     }
-    // Of each program at most four files, which its processes add to in turn.
+    // Each program has at most four counter files, which its processes share.
     let _counts = shell.push_env("LLVM_PROFILE_FILE", counts.join("%4m.profraw"));
     let built = {
         let _counting = counting(shell, &target);
@@ -97,33 +101,33 @@ pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut T
     let tested = programs::run(shell, all, &options.arguments, taken);
     let documented = documented(shell, &target, &packages, taken);
     let lines = tools.lines(shell, &counts, &executables(&built))?;
-    let share = told(&root, &measured, &lines, options.missing)?;
+    let share = reported(&root, &measured, &lines, options.missing)?;
     tested?;
     documented?;
     ensure!(share >= options.least, "fewer than {} lines in a hundred are run", options.least);
     Ok(())
 }
 
-/// Where programs lie that count.
+/// Returns the build folder of programs with counters.
 fn target(root: &Path) -> PathBuf {
     root.join("target/coverage")
 }
 
 const COUNT: &str = "-C instrument-coverage";
 
-/// Programs that are built from now on count.
+/// Makes the following builds add counters.
 fn counting<'a>(shell: &'a Shell, target: &Path) -> [xshell::PushEnv<'a>; 2] {
     [shell.push_env("RUSTFLAGS", COUNT), shell.push_env("CARGO_TARGET_DIR", target)]
 }
 
-/// Builds the tests of `packages`. Answers cargo's messages.
+/// Builds the tests of `packages`. Returns cargo's messages.
 fn build(shell: &Shell, packages: &BTreeSet<&str>) -> Result<String> {
     let packages = packages.iter().flat_map(|package| ["-p", package]);
     Ok(cmd!(shell, "cargo test --locked --no-run --message-format=json-render-diagnostics {packages...}")
         .read()?)
 }
 
-/// Runs the examples in the documentation of `packages`, of which nothing more is built so.
+/// Runs the documentation examples of `packages`, which are built separately.
 fn documented(shell: &Shell, target: &Path, packages: &BTreeSet<&str>, taken: &mut Taken) -> Result<()> {
     let _counting = counting(shell, target);
     let _linked = shell.push_env("RUSTDOCFLAGS", COUNT);
@@ -131,24 +135,26 @@ fn documented(shell: &Shell, target: &Path, packages: &BTreeSet<&str>, taken: &m
     taken.run(cmd!(shell, "cargo test --doc --locked --no-fail-fast {packages...}"))
 }
 
-/// Builds all tests as [`run`] does, after which nothing is left to build.
+/// Builds all tests as [`run`] does, so that [`run`] builds nothing.
 pub fn build_all(shell: &Shell) -> Result<Vec<Program>> {
     let target = target(&shell.current_dir().canonicalize()?);
     let _counting = counting(shell, &target);
     Program::built(&build(shell, &packages())?)
 }
 
-/// LLVM's tools of the compiler's version.
+/// The LLVM tools of the compiler's version.
 struct Tools {
     folder: PathBuf,
 }
 
 impl Tools {
-    /// Those of the toolchain (`rustup component add llvm-tools`), or of Debian's package of that version.
+    /// Finds the tools of the toolchain (`rustup component add llvm-tools`), or those of the Debian package of that
+    /// version.
     fn find(shell: &Shell) -> Result<Self> {
         let said = cmd!(shell, "rustc -vV").quiet().read()?;
         let word = |of: &str| said.lines().find_map(|line| line.strip_prefix(of)).map(str::to_owned);
-        let (host, version) = word("host: ").zip(word("LLVM version: ")).context("rustc tells no version")?;
+        let (host, version) =
+            word("host: ").zip(word("LLVM version: ")).context("rustc prints no version")?;
         let major = version.split('.').next().unwrap_or_default().to_owned();
         let root = cmd!(shell, "rustc --print sysroot").quiet().read()?;
         let own = Path::new(&root).join("lib/rustlib").join(host).join("bin");
@@ -161,26 +167,26 @@ impl Tools {
         match [own, debian].into_iter().find(|folder| has(folder)) {
             Some(folder) => Ok(Self { folder }),
             None => bail!(
-                "nothing here reads the counts of LLVM {major}: rustup component add llvm-tools, or apt-get install llvm-{major}"
+                "no installed tool reads counters of LLVM {major}; run rustup component add llvm-tools, or apt-get install llvm-{major}"
             ),
         }
     }
 
-    /// How often each line of each file was run.
+    /// Returns how often each line of each file ran.
     fn lines(&self, shell: &Shell, counts: &Path, programs: &[String]) -> Result<BTreeMap<PathBuf, Lines>> {
         let (profdata, cov) = (self.folder.join("llvm-profdata"), self.folder.join("llvm-cov"));
         let (files, all) = (shell.read_dir(counts)?, counts.join("all"));
         cmd!(shell, "{profdata} merge -sparse -o {all} {files...}").quiet().run()?;
         let objects: Vec<&str> = programs.iter().flat_map(|program| ["-object", program]).collect();
-        let told = cmd!(shell, "{cov} export -format=lcov -instr-profile={all} {objects...}")
+        let reported = cmd!(shell, "{cov} export -format=lcov -instr-profile={all} {objects...}")
             .quiet()
             .ignore_stderr()
             .read()?;
-        Ok(of_lcov(&told))
+        Ok(of_lcov(&reported))
     }
 }
 
-/// The programs that cargo tells to have built.
+/// Returns the programs that cargo has built, from its messages.
 fn executables(messages: &str) -> Vec<String> {
     let program = |line: &str| {
         let (_, rest) = line.split_once("\"executable\":\"")?;
@@ -189,7 +195,7 @@ fn executables(messages: &str) -> Vec<String> {
     messages.lines().filter_map(program).collect()
 }
 
-/// The format is that of geninfo(1): `SF:` names a file, `DA:` a line and how often it was run.
+/// Parses the format of geninfo(1): `SF:` is a file, and `DA:` is a line with the number of times that it ran.
 fn of_lcov(text: &str) -> BTreeMap<PathBuf, Lines> {
     let (mut files, mut file) = (BTreeMap::<PathBuf, Lines>::new(), PathBuf::new());
     for line in text.lines() {
@@ -204,8 +210,8 @@ fn of_lcov(text: &str) -> BTreeMap<PathBuf, Lines> {
     files
 }
 
-/// Prints a table, and with `missing` what was not run. The smallest share in a hundred.
-fn told(
+/// Prints a table, and with `missing` the lines that did not run. Returns the lowest coverage in percent.
+fn reported(
     root: &Path,
     measured: &[(&str, &[&str])],
     files: &BTreeMap<PathBuf, Lines>,
@@ -229,7 +235,7 @@ fn told(
             let left: Vec<usize> = code().filter(|(_, times)| **times == 0).map(|(line, _)| *line).collect();
             gaps.extend((!left.is_empty()).then(|| format!("{}: {}", path.display(), ranges(&left))));
         }
-        ensure!(all > 0, "of {folder} no line was counted");
+        ensure!(all > 0, "no line of {folder} was counted");
         println!("| {folder} | {all} | {run} | {:.1} % |", run as f64 * 100.0 / all as f64);
         least = least.min(run * 100 / all);
     }
@@ -237,7 +243,7 @@ fn told(
     Ok(least)
 }
 
-/// What of a file is compiled for tests alone.
+/// The parts of a file that are compiled only for tests.
 #[derive(Debug, Default, PartialEq)]
 struct Tests {
     lines: Vec<RangeInclusive<usize>>,
@@ -246,7 +252,8 @@ struct Tests {
 }
 
 impl Tests {
-    /// By the form that rustfmt gives an item: it ends on its first line, or with a bracket as far in as it began.
+    /// Finds the items by the layout of rustfmt: an item ends on its first line, or at a closing bracket with the same
+    /// indentation.
     fn of(path: &Path, text: &str) -> Self {
         let mut found = Self::default();
         let mut lines = (1..).zip(text.lines());
@@ -271,7 +278,7 @@ fn is_end(line: &str, indent: &str) -> bool {
     line.strip_prefix(indent).is_some_and(|rest| matches!(rest, "}" | "};" | ");"))
 }
 
-/// Where the module `name` of the file at `path` lies.
+/// Returns the file of the module `name` of the file at `path`.
 fn file_of(path: &Path, name: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default();
     let is_root = ["mod", "lib", "main"].iter().any(|root| stem == *root);
@@ -279,7 +286,7 @@ fn file_of(path: &Path, name: &str) -> PathBuf {
     folder.join(name).with_extension("rs")
 }
 
-/// `3-5, 9`.
+/// Formats line numbers as `3-5, 9`.
 fn ranges(lines: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &line in lines {
@@ -300,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_and_files_for_tests_are_left_out_wherever_they_stand() {
+    fn items_and_files_for_tests_are_omitted_at_any_place() {
         let text = "mod a;\n#[cfg(test)]\nmod tests;\n#[cfg(test)]\npub(crate) use a::B;\nfn c() {\n    #[cfg(test)]\n    {\n        d();\n    }\n    e();\n}\n\
                     #[cfg(test)]\n#[allow(unused)]\nmod more {\n    fn f() {\n    }\n}\nfn g() {}\n";
         let found = Tests::of(Path::new("/x/dir/mod.rs"), text);
@@ -317,15 +324,18 @@ mod tests {
         let file = source.join("lib.rs");
         fs::write(&file, "fn a() {\n}\nfn b() {\n}\n#[cfg(test)]\nmod tests {}\n").unwrap();
         let text = format!("SF:{}\nDA:1,7\nDA:2,7\nDA:3,0\nDA:4,0\nDA:6,0\nend_of_record\n", file.display());
-        // A line of a generic function is told once for each of its types.
+        // A line of a generic function is listed once for each of its types.
         let files = of_lcov(&format!("{text}SF:{}\nDA:4,1\n", file.display()));
-        assert_eq!(told(folder.path(), &[("x", &["x"])], &files, true).unwrap(), 75);
-        assert!(told(folder.path(), &[("y", &["y"])], &files, true).is_err(), "nothing counted is no share");
+        assert_eq!(reported(folder.path(), &[("x", &["x"])], &files, true).unwrap(), 75);
+        assert!(
+            reported(folder.path(), &[("y", &["y"])], &files, true).is_err(),
+            "nothing counted is no share"
+        );
         assert_eq!(ranges(&[3, 4, 5, 9]), "3-5, 9");
     }
 
     #[test]
-    fn programs_are_found_in_what_cargo_says() {
+    fn programs_are_found_in_the_output_of_cargo() {
         let said = "{\"reason\":\"compiler-artifact\",\"executable\":\"/t/a-1\"}\n{\"executable\":null}";
         assert_eq!(executables(said), ["/t/a-1"]);
     }

@@ -1,4 +1,4 @@
-//! Fuzzing of every decoder.
+//! Fuzzing of all decoders.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,30 +12,30 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use xshell::{Shell, cmd};
 
-/// Where cargo-fuzz puts the programs, below `fuzz`.
+/// The folder of the programs that cargo-fuzz builds, below `fuzz`.
 const PROGRAMS: &str = "target/x86_64-unknown-linux-gnu/release";
-/// How often to look whether a target had its time.
+/// The interval at which the processor time of a target is read.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How long to fuzz.
+/// The options of a fuzzing run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Minutes of the processor for each target.
+    /// Processor time for each target, in minutes.
     #[arg(long, default_value_t = 5)]
     minutes: u64,
-    /// These targets alone; all of `fuzz/` otherwise.
+    /// Run only these targets; by default all of `fuzz/`.
     #[arg(long)]
     target: Vec<String>,
-    /// How many at a time.
+    /// Number of targets that run at the same time.
     #[arg(long, default_value = "1")]
     jobs: NonZeroUsize,
-    /// Build nothing, and run the programs in this folder: copies, so that the sources may change meanwhile.
+    /// Build nothing, and run the programs in this folder. Use copies, so that the sources may change during the run.
     #[arg(long)]
     programs: Option<PathBuf>,
 }
 
-/// Runs each target of `fuzz/`, beginning with the structures of sound volumes and with what earlier runs have kept in `fuzz/corpus`. Fails
-/// where one has a finding, after all.
+/// Runs each target of `fuzz/`. The inputs are structures of sound volumes and those that earlier runs stored in
+/// `fuzz/corpus`. Fails after all targets have run if one of them has a finding.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let has_fuzz =
         || cmd!(shell, "cargo fuzz --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
@@ -70,7 +70,7 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Every target: each has its program in a file.
+/// Returns all targets; each has a file.
 fn all(shell: &Shell) -> Result<Vec<String>> {
     let files = shell.read_dir("fuzz/fuzz_targets")?;
     let names = files.iter().filter_map(|file| file.file_stem()?.to_str().map(str::to_owned));
@@ -81,11 +81,11 @@ fn next(queue: &Mutex<VecDeque<String>>) -> Option<String> {
     queue.lock().expect("no thread panics").pop_front()
 }
 
-/// Targets that leave a thread to end by itself, as what reads a stream does: it may wait for who writes to that. What the C library holds for
-/// such a thread counts as lost to a search for leaks that meets it just then.
+/// Targets that do not join a thread, because it may wait for the process that writes a stream. The search for leaks
+/// would report the memory that the C library uses for the thread.
 const LEAVES_THREADS: [&str; 1] = ["build_source"];
 
-/// Runs one target until it had `time` of the processor, and prints what came of it. Errors: a finding.
+/// Runs one target until it has used `time` of the processor, and prints the figures. Fails if there is a finding.
 fn fuzz(here: &Path, program: &Path, target: &str, time: Duration) -> Result<()> {
     let (logs, artifacts) = (here.join("logs"), here.join("artifacts").join(target));
     let corpus = here.join("corpus").join(target);
@@ -93,7 +93,7 @@ fn fuzz(here: &Path, program: &Path, target: &str, time: Duration) -> Result<()>
         fs::create_dir_all(folder)?;
     }
     let log = logs.join(target);
-    // A program that is asked for its seeds writes them and ends.
+    // A program writes its seeds and exits if the environment requests it.
     let sown = Command::new(program).env("OBENTO_SEEDS", &corpus).status();
     ensure!(sown.with_context(|| format!("{} does not start", program.display()))?.success(), "no seeds");
     let mut run = Command::new(program);
@@ -105,24 +105,24 @@ fn fuzz(here: &Path, program: &Path, target: &str, time: Duration) -> Result<()>
         .stderr(fs::File::create(&log)?);
     let mut run = run.spawn().with_context(|| format!("{target} does not start"))?;
     let ended = wait(&mut run, time)?;
-    let told = fs::read_to_string(&log)?;
+    let reported = fs::read_to_string(&log)?;
     ensure!(
         ended.success(),
         "{ended}: {}",
-        told.lines().rfind(|line| line.contains("ERROR")).unwrap_or(&told)
+        reported.lines().rfind(|line| line.contains("ERROR")).unwrap_or(&reported)
     );
-    println!("| `{target}` | {} |", figures(&told).join(" | "));
+    println!("| `{target}` | {} |", figures(&reported).join(" | "));
     Ok(())
 }
 
-/// Waits for `run`, which is asked to end once it had `time`.
+/// Waits for `run`. Asks it to end after `time`.
 fn wait(run: &mut Child, time: Duration) -> Result<ExitStatus> {
     loop {
         if let Some(ended) = run.try_wait()? {
             return Ok(ended);
         }
         if processor_time(run.id())? >= time {
-            // libFuzzer ends by itself then, and prints its figures.
+            // libFuzzer prints its figures and exits after this signal.
             Command::new("kill").args(["-USR1", &run.id().to_string()]).status()?;
             return Ok(run.wait()?);
         }
@@ -130,24 +130,26 @@ fn wait(run: &mut Child, time: Duration) -> Result<ExitStatus> {
     }
 }
 
-/// What a process has had of the processor. Source: proc(5), fields 14 and 15 of `stat`, of which Linux has a hundred a second.
+/// Returns the processor time of a process. Source: proc(5), fields 14 and 15 of `stat`, in hundredths of a second on
+/// Linux.
 fn processor_time(process: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name, which may hold spaces, ends with the last bracket.
+    // The name may contain spaces. It ends with the last parenthesis.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
 }
 
-/// Executions, features reached, inputs that were kept, and peak memory, of what libFuzzer printed.
-fn figures(told: &str) -> Vec<String> {
-    let last = told.lines().rfind(|line| line.contains(" ft: ")).unwrap_or_default();
+/// Returns the number of executions, the features, the size of the corpus, and the peak memory from the output of
+/// libFuzzer.
+fn figures(reported: &str) -> Vec<String> {
+    let last = reported.lines().rfind(|line| line.contains(" ft: ")).unwrap_or_default();
     let word = |name: &str| {
         let rest = last.split_once(name).map(|(_, rest)| rest)?;
         Some(rest.split_whitespace().next()?.to_owned())
     };
     let stat = |name: &str| {
-        let line = told.lines().rfind(|line| line.starts_with(&format!("stat::{name}:")))?;
+        let line = reported.lines().rfind(|line| line.starts_with(&format!("stat::{name}:")))?;
         Some(line.split_whitespace().last()?.to_owned())
     };
     let found = [
@@ -178,10 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_of_a_run_are_found_in_what_it_printed() {
-        let told = "#2 INITED cov: 7 ft: 8 corp: 1/1b\n#512 DONE   cov: 1020 ft: 3497 corp: 60/9Kb lim: 400\n\
+    fn the_figures_of_a_run_are_found_in_its_output() {
+        let reported = "#2 INITED cov: 7 ft: 8 corp: 1/1b\n#512 DONE   cov: 1020 ft: 3497 corp: 60/9Kb lim: 400\n\
                     stat::number_of_executed_units: 512\nstat::slowest_unit_time_sec:    1\nstat::peak_rss_mb: 413\n";
-        assert_eq!(figures(told), ["512", "3497", "60/9Kb", "1 s", "413 MiB"]);
+        assert_eq!(figures(reported), ["512", "3497", "60/9Kb", "1 s", "413 MiB"]);
         assert_eq!(figures("nothing"), ["", "", "", "", ""]);
     }
 

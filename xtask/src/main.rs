@@ -1,9 +1,8 @@
-//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | sample | coverage | mutants | miri | tsan | fuzz | crash |
-//! schedules | stress | judge | bench-judges | matrix | types | alternate | check-crash | check-mutants | check-super-block |
-//! build-campaign | world | new-driver | package`.
+//! The developer's commands: `cargo xtask try | test | lint | no-std | dist | deb | deny | sample | coverage | mutants | miri | tsan
+//! | fuzz | crash | schedules | stress | judge | databases | upgrade | upgrade-bench | bench-judges | matrix | types | alternate | check-crash |
+//! check-mutants | check-super-block | build-campaign | world | new-driver | kernel | package`.
 //!
-//! Each does its own set-up: what a step needs from Debian it installs when it may (root and `apt-get`), and says so
-//! when it may not.
+//! Each command installs the Debian packages that it requires, if it may (root and `apt-get`). Otherwise it names them.
 
 use std::process::ExitCode;
 
@@ -16,9 +15,12 @@ use timed::Taken;
 mod campaign;
 mod corpus;
 mod coverage;
+mod deb;
 mod demo;
+mod deny;
 mod dist;
 mod fuzz;
+mod kernel;
 mod lint;
 mod mutants;
 mod new_driver;
@@ -27,11 +29,13 @@ mod package;
 mod packages;
 mod programs;
 mod proof;
+mod python;
 mod sample;
 mod sanitize;
 mod schedules;
 mod test;
 mod timed;
+mod type_names;
 mod words;
 mod world;
 
@@ -45,57 +49,70 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Build obento and read the sample image with it.
+    /// Build obento and read the sample image.
     Try,
-    /// Run every test, with the programs that judge them.
+    /// Run all tests, with the programs that verify results.
     Test(test::Options),
     /// Check formatting, words, clippy's warnings and the documentation.
     Lint,
     /// Prove that the core builds without the standard library, and that the proof can fail.
     NoStd,
-    /// Build one static binary, `dist/obento`.
-    Dist,
-    /// Make the sample image and the seed of the fuzz targets anew (takes root).
+    /// Build one static program, `dist/obento`, or that for another machine.
+    Dist(dist::Options),
+    /// Build a Debian package, and install, run and purge it in a clean Debian.
+    Deb(deb::Options),
+    /// Check the licences, sources and versions of the crates of other projects.
+    Deny,
+    /// Generate the sample image and the seed of the fuzz targets (requires root).
     Sample,
-    /// Tell which lines of the drivers, the journal, the cache and `vfs` the tests run.
+    /// Measure which lines of the drivers, the journal, the cache and `vfs` the tests run.
     Coverage(coverage::Options),
-    /// Tell which changes of the code no test notices.
+    /// Measure which changes of the code no test detects.
     Mutants(mutants::Options),
-    /// Run under Miri what it can run.
+    /// Run the supported tests under Miri.
     Miri(sanitize::Options),
-    /// Run what has threads under ThreadSanitizer.
+    /// Run the multithreaded tests under ThreadSanitizer.
     Tsan(sanitize::Options),
-    /// Fuzz every decoder.
+    /// Fuzz all decoders.
     Fuzz(fuzz::Options),
-    /// Cut the power under ext4, FAT, exFAT and xv6, then fail every single request.
+    /// Test power failures of ext4, FAT, exFAT and xv6 volumes, and then the failure of every single request.
     Crash(proof::CrashOptions),
-    /// Try one order of threads after the other on the transactions, the tables of `vfs` and ext4.
+    /// Test many thread schedules of the transactions, the tables of `vfs`, and ext4.
     Schedules(schedules::Options),
-    /// Run the loads of mounts in their whole size.
+    /// Run the loads of mounts at full size.
     Stress(proof::StressOptions),
-    /// Have pjdfstest, fsx, fio and stress-ng judge a mount of ours beside the kernel's (takes root).
+    /// Compare a mount of obento with the kernel's by pjdfstest, fsx, fio and stress-ng (requires root).
     Judge(proof::JudgeOptions),
-    /// Compare the engine of the laboratory with fio and bonnie++, on an idle machine (takes root).
+    /// Run PostgreSQL and SQLite on a mount, kill its server, and look for lost transactions (requires root).
+    Databases,
+    /// Replace the server of a mount again and again while programs use it.
+    Upgrade(proof::UpgradeOptions),
+    /// Measure how long a program waits while the server of its mount is replaced, on an idle machine.
+    UpgradeBench(proof::UpgradeOptions),
+    /// Compare `obento bench` with fio and bonnie++, on an idle machine (requires root).
     BenchJudges,
-    /// Print driver x host x case, and write it to docs/matrix.md (takes root).
+    /// Test all drivers with all hosts and cases, and write docs/matrix.md (requires root).
     Matrix,
-    /// Hold every type of the kernel engine to what docs/engine.md says of it, and write its table anew (takes root).
+    /// Test every type of the kernel engine against docs/engine.md, and generate its table (requires root).
     Types,
-    /// Let the kernel and obento change images in turn (takes root).
+    /// Let the kernel and obento change images in turn (requires root).
     Alternate(proof::AlternateOptions),
-    /// Cut the power at every write of repairs, and mend what is left.
+    /// Test power failures at every write of repairs, and repair the result.
     CheckCrash,
-    /// Compare the check of images that were damaged at random with e2fsck, and what both mend.
+    /// Compare check and repair of randomly damaged images with e2fsck, fsck.fat and fsck.exfat.
     CheckMutants(proof::MutantOptions),
-    /// Flip every bit of the super block of ext2, ext3 and ext4, and compare the repair with e2fsck's.
+    /// Flip every bit of the super block of ext2, ext3 and ext4, and compare the repair with that of e2fsck.
     CheckSuperBlock(proof::BitOptions),
-    /// Write a repository for a driver of your own.
+    /// Create a repository for a driver of your own.
     NewDriver(new_driver::Options),
-    /// Pack what a driver outside of this repository builds on, and build it from that.
+    /// Build obento's file systems as a Linux kernel module, and test it in a kernel.
+    Kernel(kernel::Options),
+    /// Package the crates on which drivers outside of this repository depend, and build them from the packages.
     Package,
-    /// Build images of a Debian root and the source of Linux, and let e2fsck and the kernel judge them (takes root).
+    /// Build images of a Debian root and the source of Linux, and check them with e2fsck and the kernel (requires
+    /// root).
     BuildCampaign(campaign::Options),
-    /// Compare obento with other tools on the test files of other projects (takes root).
+    /// Compare obento with other tools on the test files of other projects (requires root).
     World(world::Options),
 }
 
@@ -117,7 +134,9 @@ fn run() -> Result<()> {
         Task::Test(options) => test::run(&shell, &options),
         Task::Lint => lint::run(&shell),
         Task::NoStd => no_std::run(&shell),
-        Task::Dist => dist::run(&shell),
+        Task::Dist(options) => dist::run(&shell, &options),
+        Task::Deb(options) => deb::run(&shell, &options),
+        Task::Deny => deny::run(&shell),
         Task::Sample => sample::run(&shell).and_then(|()| sample::fuzz_seed(&shell)),
         Task::Coverage(options) => coverage::run(&shell, &options, Vec::new(), &mut Taken::default()),
         Task::Mutants(options) => mutants::run(&shell, &options),
@@ -127,6 +146,9 @@ fn run() -> Result<()> {
         Task::Crash(options) => proof::crash(&shell, &options),
         Task::Schedules(options) => schedules::run(&shell, &options),
         Task::Judge(options) => proof::judge(&shell, &options),
+        Task::Databases => proof::databases(&shell),
+        Task::Upgrade(options) => proof::upgrade(&shell, &options),
+        Task::UpgradeBench(options) => proof::upgrade_bench(&shell, &options),
         Task::BenchJudges => proof::bench_judges(&shell),
         Task::Stress(options) => proof::stress(&shell, &options),
         Task::Matrix => proof::matrix(&shell),
@@ -136,6 +158,7 @@ fn run() -> Result<()> {
         Task::CheckMutants(options) => proof::check_mutants(&shell, &options),
         Task::CheckSuperBlock(options) => proof::check_super_block(&shell, &options),
         Task::NewDriver(options) => new_driver::run(&options),
+        Task::Kernel(options) => kernel::run(&shell, &options),
         Task::Package => package::run(&shell),
         Task::BuildCampaign(options) => campaign::run(&shell, &options),
         Task::World(options) => world::run(&shell, &options),

@@ -1,5 +1,5 @@
-//! Whether the tests notice when the code is wrong: cargo-mutants changes one expression at a time, and what no test fails for is
-//! a hole in them, or does no harm.
+//! Mutation tests: cargo-mutants changes one expression at a time. A change for which no test fails is a gap in the
+//! tests, or harmless.
 
 use std::fs;
 use std::path::Path;
@@ -7,75 +7,72 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use xshell::{Shell, cmd};
 
-/// What to change.
+/// The options of a run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Packages, whose own tests are to notice.
+    /// Packages to change; their own tests must detect the changes.
     #[arg(default_values = ["obento-block", "obento-journal"])]
     packages: Vec<String>,
-    /// Only these files: `crates/journal/src/txn/**`.
+    /// Change only these files: `crates/journal/src/txn/**`.
     #[arg(long)]
     file: Vec<String>,
-    /// Every N-th change alone, the first of them counted from 0: `0/10`.
+    /// Make only every N-th change, starting from a number that counts from 0: `0/10`.
     #[arg(long)]
     shard: Option<String>,
-    /// How long it goes on.
+    /// Time limit in minutes.
     #[arg(long, default_value_t = 60)]
     minutes: u64,
-    /// Fail where fewer changes in a hundred are noticed.
+    /// Fail if a smaller percentage of changes is detected.
     #[arg(long, default_value_t = 80)]
     least: usize,
-    /// Further arguments for `cargo test`: `--lib --test conformance`, where the others are known to be slow. What they would notice is
-    /// missed then.
+    /// Further arguments for `cargo test`, such as `--lib --test conformance` to skip slow tests. Changes that only
+    /// these detect count as missed.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// What timeout(1) answers when it ended the program.
+/// The exit status of timeout(1) after the time limit.
 const ENDED: i32 = 124;
 
-/// Changes the code in a copy of the workspace, runs the tests after each change, and prints what share of them was noticed.
+/// Changes the code in a copy of the workspace, runs the tests after each change, and prints the share of detected
+/// changes.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     if cmd!(shell, "cargo mutants --version").quiet().ignore_stdout().ignore_stderr().run().is_err() {
         cmd!(shell, "cargo install --locked cargo-mutants").run()?;
     }
     let output = shell.current_dir().join("target/mutants");
     shell.create_dir(&output)?;
-    let told = output.join("mutants.out");
-    shell.remove_path(&told)?;
+    let reported = output.join("mutants.out");
+    shell.remove_path(&reported)?;
     let packages = options.packages.iter().flat_map(|name| ["--package", name, "--test-package", name]);
     let files = options.file.iter().flat_map(|file| ["--file", file]);
     let shard = options.shard.iter().flat_map(|shard| ["--sharding", "round-robin", "--shard", shard]);
     let seconds = (options.minutes * 60).to_string();
     let (dashes, arguments) = ((!options.arguments.is_empty()).then_some("--"), &options.arguments);
-    // One at a time, with cargo's own threads.
+    // One change is tested at a time; cargo uses several threads.
     let run = cmd!(
         shell,
         "timeout --signal=INT {seconds} cargo mutants --colors never --jobs 1 --output {output} {packages...} {files...} {shard...} {dashes...} {arguments...}"
     );
-    // Which changes were missed is told by the lists.
+    // The lists of cargo-mutants contain the missed changes.
     let ended = std::process::Command::from(run).status()?.code();
-    let counted = Counted::read(&told)?;
+    let counted = Counted::read(&reported)?;
     println!("{}{}", counted.line(), if ended == Some(ENDED) { ", until the time was up" } else { "" });
     counted.missed.lines().for_each(|change| println!("missed: {change}"));
-    ensure!(
-        counted.share() >= options.least,
-        "fewer than {} changes in a hundred are noticed",
-        options.least
-    );
+    ensure!(counted.share() >= options.least, "less than {} % of the changes are detected", options.least);
     Ok(())
 }
 
-/// What came of the changes.
+/// The number of changes by result.
 struct Counted {
     noticed: usize,
     missed: String,
-    /// Those that do not compile.
+    /// Changes that do not compile.
     unviable: usize,
 }
 
 impl Counted {
-    /// Reads the lists that cargo-mutants keeps. A test that hangs has noticed.
+    /// Reads the lists that cargo-mutants writes. A test that hangs has detected the change.
     fn read(folder: &Path) -> Result<Self> {
         let list = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
         let count = |name: &str| list(name).lines().count();
@@ -89,7 +86,7 @@ impl Counted {
         self.noticed + self.missed.lines().count()
     }
 
-    /// In a hundred.
+    /// Returns the percentage of detected changes.
     fn share(&self) -> usize {
         self.noticed * 100 / self.tried()
     }
@@ -106,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noticed_is_a_share_of_what_compiles_and_none_is_no_share() {
+    fn the_share_of_detected_mutants_is_relative_to_those_that_compile() {
         let folder = tempfile::tempdir().unwrap();
         assert!(Counted::read(folder.path()).is_err());
         for (name, text) in

@@ -1,19 +1,19 @@
-//! A repository for a driver outside of the tree, which works from its first minute.
+//! Creates a repository for a driver outside of this one. It builds and passes its tests as created.
 //!
-//! The files of `xtask/skeleton` with two words replaced: `skeletonfs`, the crate and the type of the file system, and `@WORKSPACE@`, the path of this
-//! workspace.
+//! The files are those of `xtask/skeleton` with two words replaced: `skeletonfs`, the name of the crate and of the file
+//! system type, and `@WORKSPACE@`, the path of this workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// What to call it, and where.
+/// The name and the path of the repository.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Name of the crate, the program and the type: small letters and digits.
+    /// Name of the crate, the program and the type: lower-case letters and digits.
     name: String,
-    /// Where to make the repository [default: a folder of that name beside the workspace].
+    /// Path of the repository [default: a folder with that name beside the workspace].
     #[arg(long)]
     path: Option<PathBuf>,
 }
@@ -24,7 +24,7 @@ macro_rules! skeleton {
     };
 }
 
-/// Path in the repository, and what to put there.
+/// Paths in the repository, and their contents.
 const FILES: [(&str, &str); 12] = skeleton! {
     "Cargo.toml" <- "Cargo.toml.in"
     "README.md" <- "README.md"
@@ -40,28 +40,28 @@ const FILES: [(&str, &str); 12] = skeleton! {
     "fuzz/fuzz_targets/walk.rs" <- "fuzz/fuzz_targets/walk.rs"
 };
 
-/// Writes the repository. Errors: a name that is no crate's; a folder that is there already.
+/// Writes the repository. Fails if the name is not valid for a crate, or if the folder exists.
 pub fn run(options: &Options) -> Result<()> {
     let workspace = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).canonicalize()?;
     let beside = || workspace.parent().unwrap_or(&workspace).join(&options.name);
     let folder = options.path.clone().unwrap_or_else(beside);
     write(&options.name, &folder, &workspace)?;
-    println!("{}: try `cargo test` there; README.md says what next", folder.display());
+    println!("created {}; run `cargo test` there, and read README.md", folder.display());
     Ok(())
 }
 
 fn write(name: &str, folder: &Path, workspace: &Path) -> Result<()> {
     let is_name = name.starts_with(|first: char| first.is_ascii_lowercase())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    ensure!(is_name, "'{name}' is no name for a driver: small letters and digits, a letter first");
-    ensure!(!folder.exists(), "{} is there already", folder.display());
+    ensure!(is_name, "invalid name '{name}' (expected lower-case letters and digits, and a letter first)");
+    ensure!(!folder.exists(), "'{}' exists", folder.display());
     let workspace = workspace.to_str().context("the path of the workspace is not UTF-8")?;
     for (path, text) in FILES {
         let path = folder.join(path);
         fs::create_dir_all(path.parent().unwrap_or(folder))?;
         fs::write(path, text.replace("skeletonfs", name).replace("@WORKSPACE@", workspace))?;
     }
-    // The versions that the workspace was tested with.
+    // The versions with which the workspace was tested.
     fs::copy(Path::new(workspace).join("Cargo.lock"), folder.join("Cargo.lock"))?;
     fs::write(folder.join(".gitignore"), "target\ndisk.img\n")?;
     Ok(())
@@ -72,13 +72,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_that_of_a_crate_and_a_folder_that_is_there_is_left_alone() {
+    fn an_invalid_name_is_rejected_and_an_existing_folder_is_not_overwritten() {
         let said = |name: &str, folder: &str| {
             write(name, Path::new(folder), Path::new(".")).unwrap_err().to_string()
         };
-        assert!(said("../evil", "/nowhere").contains("no name for a driver"));
-        assert!(said("", "/nowhere").contains("no name for a driver"));
-        assert!(said("floppyfs", "/").contains("there already"));
+        assert!(said("../evil", "/nowhere").contains("invalid name"));
+        assert!(said("", "/nowhere").contains("invalid name"));
+        assert!(said("floppyfs", "/").contains("exists"));
     }
 
     #[test]

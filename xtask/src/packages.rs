@@ -1,21 +1,21 @@
-//! Programs from Debian's packages.
+//! Installation of Debian packages.
 
 use std::path::Path;
 
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// A file whose presence shows that a package is installed, and the package.
+/// A file that exists if a package is installed, and the package.
 pub type Package = (&'static str, &'static str);
 
-/// Installs what of `packages` is missing. Where that is not possible, says what to install and goes on: the steps
-/// that follow tell what they had to leave out.
+/// Installs the missing packages. If that is not possible, prints which ones to install, and continues; the following
+/// steps report what they skip.
 pub fn ensure(shell: &Shell, packages: &[Package]) -> Result<()> {
     let is_missing = |(file, _): &&Package| !Path::new(file).exists();
     install(shell, packages.iter().filter(is_missing).map(|&(_, package)| package).collect())
 }
 
-/// The same, of one package whose name is found out.
+/// Installs one package if `file` is missing.
 pub fn ensure_one(shell: &Shell, file: &Path, package: &str) -> Result<()> {
     install(shell, if file.exists() { Vec::new() } else { vec![package] })
 }
@@ -27,7 +27,7 @@ fn install(shell: &Shell, missing: Vec<&str>) -> Result<()> {
     let root = cmd!(shell, "id -u").quiet().read().is_ok_and(|id| id == "0");
     if !root || !Path::new("/usr/bin/apt-get").exists() {
         eprintln!(
-            "note: not installed here, and this user may not: {0}\n      sudo apt-get install {0}",
+            "note: not installed, and this user may not install it: {0}\n      sudo apt-get install {0}",
             missing.join(" ")
         );
         return Ok(());

@@ -1,7 +1,7 @@
-//! Programs of tests, several at once.
+//! Runs several test programs at the same time.
 //!
-//! `cargo test` runs one after the other, and of many a long test is the last, alone. Here each of up to four processors has one test at a time, and
-//! the longest programs come first.
+//! `cargo test` runs one after the other, so that often one long test runs alone at the end. Here up to four processors
+//! run one test each, and the longest programs start first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +16,7 @@ use xshell::{Shell, cmd};
 
 use crate::timed::Taken;
 
-/// Those that take minutes, the longest first. What is not named comes after them, in the order in which it was built.
+/// The programs that take minutes, the longest first. The other programs follow in the order in which they were built.
 const LONG: [&str; 12] = [
     "types",
     "matrix",
@@ -32,30 +32,30 @@ const LONG: [&str; 12] = [
     "names",
 ];
 
-/// How many run at once at most: some start kernels, which have their memory, and some have volumes in theirs.
+/// The greatest number of programs at a time. Some start kernels and some have volumes in memory.
 const MOST: usize = 4;
 
-/// How many lines of one that failed are told again.
+/// The number of lines of a failed program that the summary repeats.
 const LAST_LINES: usize = 200;
 
-/// A program of tests.
+/// A test program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
-    /// The tests' name: that of a file in `tests`, or of a crate.
+    /// The name of the test: that of a file in `tests`, or of a crate.
     pub name: String,
-    /// What was built.
+    /// The path of the program.
     pub file: PathBuf,
-    /// The folder of its package, where it runs.
+    /// The folder of the package, in which the program runs.
     folder: PathBuf,
 }
 
 impl Program {
-    /// Those that cargo tells to have built (`--no-run --message-format=json`).
+    /// Returns the programs that cargo has built (`--no-run --message-format=json`).
     pub fn built(messages: &str) -> Result<Vec<Self>> {
         let messages = messages.lines().map(serde_json::from_str::<Value>);
         let programs = messages.map(|message| Ok(Self::of(&message?)));
         let programs = programs.collect::<Result<Vec<_>, serde_json::Error>>();
-        Ok(programs.context("cargo tells what it built")?.into_iter().flatten().collect())
+        Ok(programs.context("cargo printed no list of programs")?.into_iter().flatten().collect())
     }
 
     fn of(message: &Value) -> Option<Self> {
@@ -69,31 +69,33 @@ impl Program {
         })
     }
 
-    /// The name of its package's folder: `ext4`.
+    /// Returns the name of the package's folder, such as `ext4`.
     pub fn package(&self) -> Option<&str> {
         self.folder.file_name()?.to_str()
     }
 
-    /// With that of its package, as two packages may have tests of one name: `ext4 engine`.
+    /// Returns the name with that of the package, because two packages may have tests with the same name: `ext4
+    /// engine`.
     fn full_name(&self) -> String {
         format!("{} {}", self.package().unwrap_or_default(), self.name)
     }
 
-    /// What runs it as cargo would, but for one test after the other unless `arguments` say otherwise.
+    /// Returns a command that runs the program as cargo does, except that tests run one after the other unless
+    /// `arguments` request otherwise.
     fn command(&self, shell: &Shell, arguments: &[String]) -> Command {
         let file = &self.file;
         let is_said = arguments.iter().any(|argument| argument.starts_with("--test-threads"));
         let alone = (!is_said).then_some("--test-threads=1");
         let mut command = Command::from(cmd!(shell, "{file} {alone...} {arguments...}"));
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        // Cargo has built the examples with it.
+        // cargo has built the examples together with the program.
         command.env("OBENTO_EXAMPLES", "built");
         command
     }
 }
 
-/// Runs all `programs`, shows what each printed when it ended, and notes what it took. Errors: those that failed, after all others, with what
-/// they say of it: of much that is printed the end is read first.
+/// Runs all `programs`, prints the output of each when it ends, and records the times. Fails at the end if some failed,
+/// with their names and the end of their output.
 pub fn run(shell: &Shell, mut programs: Vec<Program>, arguments: &[String], taken: &mut Taken) -> Result<()> {
     let place = |program: &Program| LONG.iter().position(|name| *name == program.name).unwrap_or(LONG.len());
     programs.sort_by_key(place);
@@ -103,7 +105,7 @@ pub fn run(shell: &Shell, mut programs: Vec<Program>, arguments: &[String], take
     let work = || {
         while let Some((mut command, program)) = next(&queue) {
             eprintln!("    Starting {} ({})", program.name, program.file.display());
-            if let Err(why) = tell(&program, command.output(), &mut lock(&taken)) {
+            if let Err(why) = report(&program, command.output(), &mut lock(&taken)) {
                 lock(&failed).push((program.full_name(), why));
             }
         }
@@ -115,7 +117,7 @@ pub fn run(shell: &Shell, mut programs: Vec<Program>, arguments: &[String], take
     Ok(())
 }
 
-/// The names of those that failed, then why each did.
+/// Returns the names of the failed programs, and then the reason for each.
 fn summary(failed: &[(String, String)]) -> String {
     let names: Vec<_> = failed.iter().map(|(name, _)| name.as_str()).collect();
     let reasons: String = failed.iter().map(|(name, why)| format!("\n\n{name}: {why}")).collect();
@@ -130,9 +132,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Prints what a program said, in the form of cargo's. Errors: why it did not end well.
-fn tell(program: &Program, ended: io::Result<Output>, taken: &mut Taken) -> Result<(), String> {
+/// Prints the output of a program in cargo's format. Fails if the program failed.
+fn report(program: &Program, ended: io::Result<Output>, taken: &mut Taken) -> Result<(), String> {
     taken.show(&format!("     Running {} ({})", program.name, program.file.display()));
+    taken.begin(program.full_name());
     let output = ended.map_err(|error| format!("it cannot be run: {error}"))?;
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
@@ -143,14 +146,14 @@ fn tell(program: &Program, ended: io::Result<Output>, taken: &mut Taken) -> Resu
     Err(format!("it ended with {}\n{}", output.status, failures(&said)))
 }
 
-/// What a program of tests says of those that failed, at most the last lines of it.
+/// Returns the part of a program's output about failed tests, at most the last lines.
 fn failures(said: &str) -> String {
     let lines: Vec<_> = said.lines().collect();
     let first = lines.iter().position(|line| *line == "failures:").unwrap_or_default();
     lines[first.max(lines.len().saturating_sub(LAST_LINES))..].join("\n")
 }
 
-/// The program of a package's tests of this name.
+/// Returns the program of this name of a package.
 pub fn find<'p>(programs: &'p [Program], package: &str, name: &str) -> Option<&'p Path> {
     let is_meant = |program: &&Program| program.package() == Some(package) && program.name == name;
     programs.iter().find(is_meant).map(|program| program.file.as_path())
@@ -164,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_of_tests_are_found_in_what_cargo_says() {
+    fn programs_of_tests_are_found_in_the_output_of_cargo() {
         let said = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/fs/fat/Cargo.toml","target":{"name":"crash"},"profile":{"test":true},"executable":"/t/crash-1"}
 {"reason":"compiler-artifact","manifest_path":"/w/crates/cli/Cargo.toml","target":{"name":"obento"},"profile":{"test":false},"executable":"/t/obento"}
 {"reason":"compiler-artifact","manifest_path":"/w/a/Cargo.toml","target":{"name":"a"},"profile":{"test":true},"executable":null}
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_run_where_their_package_is_and_one_that_fails_is_named_after_the_others() {
+    fn programs_run_in_the_folder_of_their_package_and_failures_are_named_last() {
         let folder = tempfile::tempdir().unwrap();
         let program = |name: &str, script: &str| {
             let file = folder.path().join(format!("{name}-1"));
@@ -201,6 +204,6 @@ mod tests {
         assert_eq!(failed.to_string(), expected);
         assert_eq!(fs::read_to_string(folder.path().join("a")).unwrap(), "--test-threads=1 word\n");
         assert!(folder.path().join("c").exists());
-        assert_eq!(taken.seconds_of("a"), Some(2.0));
+        assert_eq!(taken.seconds_of(&format!("{name} a")), Some(2.0));
     }
 }

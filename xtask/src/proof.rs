@@ -1,4 +1,4 @@
-//! The long proofs: cuts of the power, faults of the device, turns taken with the kernel, and damage that is mended.
+//! The long tests: power failures, device errors, changes in turn with the kernel, and repairs of damaged volumes.
 
 use std::path::PathBuf;
 
@@ -17,37 +17,38 @@ const FORMATS: &[Package] = &[
     ("/sbin/mkfs.exfat", "exfatprogs"),
 ];
 
-/// How far to go.
+/// The size of the campaigns.
 #[derive(clap::Args)]
 pub struct CrashOptions {
-    /// Different disks to judge, of each format.
+    /// Number of different disks to check for each format.
     #[arg(long, default_value_t = 200_000)]
     states: u64,
-    /// Go on for so many minutes in all, shared by the formats, in place of a number of disks. Building is not counted, and the faults
-    /// of the device are left out, which take as long as they take.
+    /// Run for this many minutes in total, shared by the formats, instead of a number of disks. Building does not
+    /// count, and the device errors are skipped.
     #[arg(long)]
     minutes: Option<u64>,
-    /// All plans of one and of two operations with every placement of what makes them durable, in place of a number of disks; without the
-    /// faults of the device.
+    /// Run all plans of one and of two operations with every placement of syncs, instead of a number of disks. The
+    /// device errors are skipped.
     #[arg(long, conflicts_with = "minutes")]
     sequences: bool,
-    /// Take the programs that `cargo xtask test --full` built, in place of a release: slower, but nothing is left to build.
+    /// Use the programs that `cargo xtask test --full` built, instead of a release build: slower, but without building.
     #[arg(long)]
     counted: bool,
-    /// One format alone: ext4, fat, exfat or xv6.
+    /// Test only this format: ext4, fat, exfat or xv6.
     #[arg(long)]
     only: Option<String>,
-    /// What plans and samples are drawn by.
+    /// Seed of the plans and samples.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// A folder that keeps which disks were tried, so that campaigns add up and none counts twice.
+    /// Folder that records the tested disks, so that several campaigns together test no disk twice.
     #[arg(long)]
     seen: Option<PathBuf>,
-    /// One state alone, by the name that a failure printed, with or without `OBENTO_CRASH=`; or all cases whose name has this in it.
+    /// Check only the state with the name that a failure printed, with or without `OBENTO_CRASH=`; or all cases whose
+    /// name contains this.
     name: Option<String>,
 }
 
-/// The crates whose volumes are cut, and their campaigns.
+/// The crates with a crash campaign, and the campaigns.
 const CUT: [(&str, &str); 4] = [
     ("ext4", "campaign_over_all_shapes_and_modes"),
     ("fat", "campaign_over_short_and_random_plans"),
@@ -55,25 +56,25 @@ const CUT: [(&str, &str); 4] = [
     ("xv6", "campaign_over_short_and_random_plans"),
 ];
 
-/// Those whose every request is made to fail.
+/// The crates with a test of device errors.
 const FAULTS: [&str; 4] = ["ext4", "fat", "exfat", "xv6"];
 
-/// What a campaign came to.
+/// The result of a campaign.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Count {
-    /// Different disks.
+    /// The number of different disks.
     states: u64,
-    /// The same with those of earlier campaigns, where these are kept.
+    /// The number with those of earlier campaigns, if they are recorded.
     all: u64,
-    /// Those that were refused.
+    /// The number of disks that failed the check.
     lost: u64,
-    /// Plans and cases that were done.
+    /// The number of completed plans and cases.
     plans: u64,
 }
 
 impl Count {
-    /// As `campaign::long` of the testkit tells it.
-    fn told(said: &str) -> Option<Self> {
+    /// Parses the line that `campaign::long` of the testkit prints.
+    fn reported(said: &str) -> Option<Self> {
         let line = said.lines().find(|line| line.contains(" different disks, "))?;
         let states = line.split_once(' ')?.0.parse().ok()?;
         let lost = line.rsplit_once("; ")?.1.strip_suffix(" lost")?.parse().ok()?;
@@ -86,10 +87,10 @@ impl Count {
     }
 }
 
-/// What a format says that has no case of the name that was asked for.
+/// The message of a format without a case of the given name.
 const UNKNOWN: &str = "no case is called ";
 
-/// Runs the campaigns of the crash explorer, and with neither a name, `--minutes` nor `--sequences` those of the fault device.
+/// Runs the crash campaigns. Without a name, `--minutes` and `--sequences`, also runs the tests of device errors.
 pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     packages::ensure(shell, FORMATS)?;
     let _states = shell.push_env("OBENTO_CRASH_STATES", options.states.to_string());
@@ -102,7 +103,7 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     let seconds = options.minutes.map(|minutes| (60 * minutes / cut.len() as u64).to_string());
     let _seconds = seconds.map(|seconds| shell.push_env("OBENTO_CRASH_SECONDS", seconds));
     let _sequences = options.sequences.then(|| shell.push_env("OBENTO_CRASH_SEQUENCES", "1"));
-    // What states are made of is allocated and freed a million times: glibc is to keep such pieces, and not to map each anew.
+    // The campaign allocates and frees the same sizes a million times, so glibc must not map each block separately.
     let _mapped = shell.push_env("MALLOC_MMAP_THRESHOLD_", (64 << 20).to_string());
     let _trimmed = shell.push_env("MALLOC_TRIM_THRESHOLD_", (256 << 20).to_string());
     if let Some(folder) = &options.seen {
@@ -111,7 +112,7 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     let built = if options.counted {
         coverage::build_all(shell)?
     } else {
-        // In one go: what they share is built with the same features then, and once.
+        // All programs are built at once, so that common crates are built once and with the same features.
         let packages: Vec<_> =
             cut.iter().flat_map(|(format, _)| ["-p".into(), format!("obento-{format}")]).collect();
         let built =
@@ -119,9 +120,9 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
         Program::built(&built.read()?)?
     };
     let _uncounted = shell.push_env("LLVM_PROFILE_FILE", "/dev/null");
-    let (mut told, mut known) = (Vec::new(), 0);
+    let (mut reported, mut known) = (Vec::new(), 0);
     for (format, campaign) in cut {
-        let program = programs::find(&built, format, "crash").context("cargo tells what it built")?;
+        let program = programs::find(&built, format, "crash").context("cargo printed no list of programs")?;
         let seen = options.seen.as_ref().map(|folder| shell.current_dir().join(folder).join(format));
         let _seen = seen.map(|seen| shell.push_env("OBENTO_CRASH_SEEN", seen));
         let said = cmd!(shell, "{program} --ignored --nocapture {campaign}").ignore_status().read()?;
@@ -130,29 +131,29 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
         }
         println!("{said}");
         known += 1;
-        match Count::told(&said) {
-            Some(count) => told.push(count),
-            // A case or a state alone, which counts nothing.
+        match Count::reported(&said) {
+            Some(count) => reported.push(count),
+            // A single case or state is not counted.
             None if name.is_some() => {
-                ensure!(said.contains("test result: ok."), "it was refused, or is not there")
+                ensure!(said.contains("test result: ok."), "the check failed, or the state does not exist")
             }
             None => bail!("the campaign on {format} did not end"),
         }
     }
     ensure!(known > 0, "no format has a case of the name {:?}", name.unwrap_or_default());
-    let all = told.iter().fold(Count::default(), |all, one| Count {
+    let all = reported.iter().fold(Count::default(), |all, one| Count {
         states: all.states + one.states,
         all: all.all + one.all,
         lost: all.lost + one.lost,
         plans: all.plans + one.plans,
     });
-    if !told.is_empty() {
+    if !reported.is_empty() {
         println!("{} states, {} with those of the campaigns before; {} lost", all.states, all.all, all.lost);
     }
-    ensure!(all.lost == 0, "what a cut left was refused");
+    ensure!(all.lost == 0, "a disk failed the check after a power failure");
     let is_part = name.is_some();
     ensure!(
-        !is_part || all.plans > 0 || told.len() < known,
+        !is_part || all.plans > 0 || reported.len() < known,
         "no case has {:?} in its name",
         name.unwrap_or_default()
     );
@@ -176,18 +177,18 @@ const MOUNTING: &[Package] = &[
     ("/usr/bin/stress-ng", "stress-ng"),
 ];
 
-/// How far to go.
+/// The size of the loads.
 #[derive(clap::Args)]
 pub struct StressOptions {
-    /// Minutes of all loads at once.
+    /// Duration of all loads together, in minutes.
     #[arg(long, default_value_t = 30)]
     minutes: u64,
-    /// Only what has this in its name: `stress::`, `judges::`, `together::`, or one test.
+    /// Run only tests whose name contains this: `stress::`, `judges::`, `together::`, or one test.
     #[arg(long)]
     only: Option<String>,
 }
 
-/// Installs the judges that are no Debian packages. They are found for as long as the answer lives.
+/// Installs the judges that are not Debian packages. They are in the path until the returned value is dropped.
 fn with_judges(shell: &Shell) -> Result<xshell::PushEnv<'_>> {
     let tools = shell.current_dir().join("target/judges");
     cmd!(shell, "cargo install --locked --quiet --root {tools} pjdfstest@0.2.0 fsx@0.3.2").run()?;
@@ -195,17 +196,17 @@ fn with_judges(shell: &Shell) -> Result<xshell::PushEnv<'_>> {
     Ok(shell.push_env("PATH", format!("{}:{path}", tools.join("bin").display())))
 }
 
-/// What to ask, and how much.
+/// The judges to run.
 #[derive(clap::Args)]
 pub struct JudgeOptions {
-    /// One judge alone: pjdfstest, fsx, fio or stress-ng.
+    /// Run only this judge: pjdfstest, fsx, fio or stress-ng.
     judge: Option<String>,
-    /// A twentieth of it, which docs/judges.md does not tell of.
+    /// Run a twentieth, and do not write docs/judges.md.
     #[arg(long)]
     quick: bool,
 }
 
-/// Has programs judge a mount of ours and the kernel's ext4 side by side, and writes docs/judges.md. Takes root.
+/// Runs programs that compare a mount of obento with the kernel's ext4, and writes docs/judges.md. Requires root.
 pub fn judge(shell: &Shell, options: &JudgeOptions) -> Result<()> {
     packages::ensure(shell, MOUNTING)?;
     let _path = with_judges(shell)?;
@@ -217,8 +218,8 @@ pub fn judge(shell: &Shell, options: &JudgeOptions) -> Result<()> {
     Ok(())
 }
 
-/// Runs the workloads of fio and bonnie++ by them and by the laboratory, and compares the figures. Takes root, an idle machine and 10 GiB
-/// of temporary space.
+/// Runs the workloads of fio and bonnie++ with these programs and with `obento bench`, and compares the figures.
+/// Requires root, an idle machine and 10 GiB of temporary space.
 pub fn bench_judges(shell: &Shell) -> Result<()> {
     packages::ensure(
         shell,
@@ -233,8 +234,57 @@ pub fn bench_judges(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// Runs the loads of mounts in their whole size, one after the other and all at once, and the programs that judge file
-/// systems: 8 GiB of temporary space.
+/// Runs PostgreSQL and SQLite on a mount whose server is killed again and again. Requires root and 4 GiB of temporary
+/// space.
+pub fn databases(shell: &Shell) -> Result<()> {
+    packages::ensure(shell, MOUNTING)?;
+    packages::ensure(
+        shell,
+        &[("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"), ("/usr/bin/pgrep", "procps")],
+    )?;
+    let _scale = shell.push_env("OBENTO_STRESS", "whole");
+    let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
+    cmd!(
+        shell,
+        "cargo test --release -p obento-cli --test mount -- --include-ignored --nocapture databases::"
+    )
+    .run()?;
+    Ok(())
+}
+
+/// The options of the replacements of servers.
+#[derive(clap::Args)]
+pub struct UpgradeOptions {
+    /// The number of replacements.
+    #[arg(long)]
+    count: Option<usize>,
+}
+
+/// Replaces the server of a mount 1,000 times while programs use the mount.
+pub fn upgrade(shell: &Shell, options: &UpgradeOptions) -> Result<()> {
+    packages::ensure(shell, MOUNTING)?;
+    let _count = shell.push_env("OBENTO_UPGRADES", options.count.unwrap_or(1000).to_string());
+    let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
+    cmd!(shell, "cargo test --release -p obento-cli --test mount -- --nocapture upgrade::").run()?;
+    Ok(())
+}
+
+/// Measures the longest wait for a request in 100 replacements of a server, with the image in memory.
+pub fn upgrade_bench(shell: &Shell, options: &UpgradeOptions) -> Result<()> {
+    packages::ensure(shell, MOUNTING)?;
+    let _count = shell.push_env("OBENTO_UPGRADES", options.count.unwrap_or(100).to_string());
+    let _memory = shell.push_env("TMPDIR", "/dev/shm");
+    let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
+    cmd!(
+        shell,
+        "cargo test --release -p obento-cli --test mount -- --ignored --exact --nocapture upgrade::the_longest_wait_of_a_program_is_measured"
+    )
+    .run()?;
+    Ok(())
+}
+
+/// Runs the loads of mounts at full size, one after the other and together, and then the judges. Requires 8 GiB of
+/// temporary space.
 pub fn stress(shell: &Shell, options: &StressOptions) -> Result<()> {
     packages::ensure(shell, MOUNTING)?;
     let _path = with_judges(shell)?;
@@ -251,7 +301,7 @@ pub fn stress(shell: &Shell, options: &StressOptions) -> Result<()> {
     Ok(())
 }
 
-/// Prints driver x host x case, and writes `docs/matrix.md` (takes root, for owners).
+/// Runs all drivers with all hosts and cases, and writes `docs/matrix.md` (requires root, for owners).
 pub fn matrix(shell: &Shell) -> Result<()> {
     packages::ensure(shell, &[("/usr/bin/fusermount3", "fuse3")])?;
     let _write = shell.push_env("OBENTO_WRITE_MATRIX", "1");
@@ -260,8 +310,8 @@ pub fn matrix(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// Reads, writes and holds to the contract every type of the kernel engine, and writes what passed into docs/engine.md (takes root,
-/// for owners).
+/// Tests reading, writing and the contract for every type of the kernel engine, and writes the results to
+/// docs/engine.md (requires root, for owners).
 pub fn types(shell: &Shell) -> Result<()> {
     packages::ensure(shell, crate::test::ORACLES)?;
     let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
@@ -274,23 +324,23 @@ pub fn types(shell: &Shell) -> Result<()> {
         cmd!(shell, "cargo test -p obento-cli --test engine -- reading:: writing::").run()?;
         cmd!(shell, "cargo test -p obento-linux --test types -- table::").run()?;
     }
-    // Volumes of each type that are damaged at random, opened, walked and changed.
+    // Randomly damaged volumes of each type are opened, walked and changed.
     cmd!(shell, "cargo test -p obento-linux --test types -- --ignored --nocapture damaged::").run()?;
-    // What did not run is not in the page, which this one notices.
+    // The page lacks the tests that did not run; this test notices that.
     cmd!(shell, "cargo test -p obento-linux --test types -- table::").run()?;
     Ok(())
 }
 
-/// How far to go.
+/// The size of a run.
 #[derive(clap::Args)]
 pub struct AlternateOptions {
-    /// Rounds on each combination of features: a turn of one side, judged by the other and by e2fsck.
+    /// Rounds for each combination of features. A round is a turn of one side, checked by the other and by e2fsck.
     #[arg(long, default_value_t = 1000)]
     rounds: u64,
-    /// What the operations are drawn by.
+    /// Seed of the operations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// One combination alone.
+    /// Test only this combination.
     #[arg(long)]
     only: Option<String>,
 }
@@ -309,7 +359,7 @@ pub fn alternate(shell: &Shell, options: &AlternateOptions) -> Result<()> {
     Ok(())
 }
 
-/// Cuts the power at every write of repairs.
+/// Tests power failures at every write of repairs.
 pub fn check_crash(shell: &Shell) -> Result<()> {
     packages::ensure(shell, ORACLES)?;
     cmd!(
@@ -320,15 +370,16 @@ pub fn check_crash(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// Which volumes have their bits flipped.
+/// The volumes whose bits are flipped.
 #[derive(clap::Args)]
 pub struct BitOptions {
-    /// One shape of volume alone.
+    /// Test only this kind of volume.
     #[arg(long)]
     only: Option<String>,
 }
 
-/// Flips every bit of the super block, and compares the repair with that of e2fsck. As root the kernel mounts a sample.
+/// Flips every bit of the super block, and compares the repair with that of e2fsck. As root, the kernel also mounts a
+/// sample.
 pub fn check_super_block(shell: &Shell, options: &BitOptions) -> Result<()> {
     packages::ensure(shell, ORACLES)?;
     let _only = options.only.as_ref().map(|only| shell.push_env("OBENTO_ONLY", only));
@@ -340,34 +391,34 @@ pub fn check_super_block(shell: &Shell, options: &BitOptions) -> Result<()> {
     Ok(())
 }
 
-/// How far to go.
+/// The size of a run.
 #[derive(clap::Args)]
 pub struct MutantOptions {
-    /// Check one format only: ext4, fat or exfat.
+    /// Check only this format: ext4, fat or exfat.
     #[arg(long)]
     format: Option<String>,
-    /// Mutants of each base image.
+    /// Number of mutants of each base image.
     #[arg(long, default_value_t = 1000)]
     mutants: u64,
-    /// The first one's seed.
+    /// Seed of the first mutant.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Check one base image of the format only.
+    /// Check only this base image of the format.
     #[arg(long, requires = "format")]
     only: Option<String>,
-    /// One kind of damage of ext4 alone, in place of what the seed draws.
+    /// Apply only this kind of damage to ext4, instead of a random one.
     #[arg(long, requires = "format")]
     harm: Option<String>,
-    /// Correct every checksum of an ext4 after the damage, and compare names too.
+    /// Correct every checksum of an ext4 volume after the damage, and compare names too.
     #[arg(long)]
     sealed: bool,
 }
 
-/// The crates whose checks are compared with the checker of their format.
+/// The crates whose checks are compared with another checker.
 const CHECKED: [&str; 3] = ["ext4", "fat", "exfat"];
 
-/// Compares the checks of volumes that were damaged at random with e2fsck, `fsck.fat` and `fsck.exfat`. FAT and exFAT also have each bit of
-/// their boot sectors flipped.
+/// Compares checks of randomly damaged volumes with e2fsck, `fsck.fat` and `fsck.exfat`. For FAT and exFAT, also flips
+/// each bit of the boot sectors.
 pub fn check_mutants(shell: &Shell, options: &MutantOptions) -> Result<()> {
     packages::ensure(shell, FORMATS)?;
     let _mutants = shell.push_env("OBENTO_MUTANTS", options.mutants.to_string());
@@ -395,13 +446,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_campaign_that_did_not_end_counts_for_nothing_and_one_that_did_for_what_it_tells() {
+    fn an_incomplete_campaign_is_ignored_and_the_figures_of_a_complete_one_count() {
         let said = "seed 1\n320 different disks, 400 judgements, 9 windows, 7 plans (3 of the 60 sequences of two gone through), 0.1 minutes; 2 lost\nok";
-        assert_eq!(Count::told(said), Some(Count { states: 320, all: 320, lost: 2, plans: 7 }));
+        assert_eq!(Count::reported(said), Some(Count { states: 320, all: 320, lost: 2, plans: 7 }));
         let again = format!("{said}\n1000 different disks with those of the campaigns before");
-        assert_eq!(Count::told(&again), Some(Count { states: 320, all: 1000, lost: 2, plans: 7 }));
+        assert_eq!(Count::reported(&again), Some(Count { states: 320, all: 1000, lost: 2, plans: 7 }));
         let sequences = "9 of 9 sequences of one and two operations\n50 different disks, 60 judgements, 9 windows, 9 plans, 0.1 minutes; 0 lost";
-        assert_eq!(Count::told(sequences), Some(Count { states: 50, all: 50, lost: 0, plans: 9 }));
-        assert_eq!(Count::told("running 1 test"), None);
+        assert_eq!(Count::reported(sequences), Some(Count { states: 50, all: 50, lost: 0, plans: 9 }));
+        assert_eq!(Count::reported("running 1 test"), None);
     }
 }

@@ -36,7 +36,7 @@ dd if=part.img of=disk.img bs=1M seek=1 conv=notrunc,sparse status=none
 zstd -q -19 disk.img
 "#;
 
-/// Makes `samples/disk.img.zst`.
+/// Generates `samples/disk.img.zst`.
 pub fn run(shell: &Shell) -> Result<()> {
     packages::ensure(
         shell,
@@ -50,6 +50,7 @@ pub fn run(shell: &Shell) -> Result<()> {
             ("/usr/bin/bzip2", "bzip2"),
             ("/usr/bin/xz", "xz-utils"),
             ("/usr/bin/qemu-img", "qemu-utils"),
+            ("/usr/bin/img2simg", "android-sdk-libsparse-utils"),
         ],
     )?;
     let folder = shell.create_temp_dir()?;
@@ -63,7 +64,7 @@ pub fn run(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// A volume of 1 KiB blocks, without checksums, with one of everything; its journal is dirty.
+/// A volume with 1 KiB blocks, without checksums, with every kind of structure and a dirty journal.
 const FUZZ_SEED: &str = r#"
 truncate -s 4M volume.img
 mke2fs -q -t ext4 -b 1024 -N 128 -J size=1 -O ^extent,^64bit,^metadata_csum,^resize_inode,ea_inode,large_dir volume.img
@@ -92,7 +93,8 @@ mv dirty.img volume.img
 zstd -q -19 volume.img
 "#;
 
-/// A FAT12 of few clusters, with long and short names, a directory of two clusters and a file in pieces; and the same packed.
+/// A FAT12 volume with few clusters, long and short names, a directory of two clusters and a fragmented file; and the
+/// same volume, compressed.
 const FUZZ_SEED_FAT: &str = r#"
 truncate -s 256K fat.img
 mkfs.fat -F 12 -s 1 -r 32 -i 1234abcd --invariant -n SEED fat.img
@@ -112,6 +114,17 @@ bzip2 -9k fat.img
 qemu-img convert -c -O qcow2 -o cluster_size=512 fat.img fat.qcow2
 qemu-img convert -O qcow2 -o cluster_size=512,compat=0.10 fat.img old.qcow2
 zstd -q -19 fat.qcow2 old.qcow2
+qemu-img convert -O vpc -o subformat=fixed,force_size=on fat.img fixed.vhd
+qemu-img convert -O vpc -o subformat=dynamic,force_size=on fat.img fat.vhd
+qemu-img convert -O vhdx -o block_size=1M,log_size=1M fat.img fat.vhdx
+qemu-img create -q -f vhdx -o block_size=1M,log_size=1M before.vhdx 3M
+cp before.vhdx after.vhdx
+qemu-io -f vhdx -c "write -P 5 0 64k" -c "write -P 6 2M 4k" after.vhdx
+qemu-img convert -O vmdk -o subformat=monolithicSparse fat.img fat.vmdk
+qemu-img convert -O vmdk -o subformat=streamOptimized fat.img stream.vmdk
+qemu-img convert -O vdi fat.img fat.vdi
+img2simg fat.img fat.simg
+zstd -q -19 fixed.vhd fat.vhd fat.vhdx before.vhdx after.vhdx fat.vmdk stream.vmdk fat.vdi fat.simg
 zstd -q -19 fat.img
 "#;
 
@@ -135,7 +148,7 @@ mv dirty.img fast.img
 zstd -q -19 fast.img
 "#;
 
-/// A volume whose journal is on another device, which Linux did not unmount either.
+/// A volume with an external journal, which Linux did not unmount.
 const FUZZ_SEED_OUTSIDE: &str = r#"
 truncate -s 2M log.img; truncate -s 2M outside.img
 mke2fs -q -F -b 1024 -O journal_dev log.img
@@ -151,7 +164,7 @@ mv dirty.img outside.img; mv dirty-log.img log.img
 zstd -q -19 outside.img log.img
 "#;
 
-/// Archives of each format, with everything that a header can say.
+/// Archives of each format, with all fields of the headers in use.
 const FUZZ_SEED_TAR: &str = r#"
 mkdir -p files/dir && cd files
 printf hello > file; ln file dir/second; ln -s ../file dir/link; mkfifo fifo; mknod null c 1 3
@@ -168,7 +181,7 @@ $t --format=pax -S --sparse-version=0.1 -cf ../sparse-0.1.tar sparse
 cd .. && zstd -q -19 *.tar
 "#;
 
-/// Makes what the fuzz targets begin with, `crates/fuzzing/seed` (takes root).
+/// Generates the seeds of the fuzz targets, `crates/fuzzing/seed` (requires root).
 pub fn fuzz_seed(shell: &Shell) -> Result<()> {
     let folder = shell.create_temp_dir()?;
     {

@@ -1,38 +1,39 @@
-//! Miri and ThreadSanitizer, on what they can run: both need the nightly toolchain and a component of it, and say so where they
-//! cannot have it.
+//! Tests under Miri and ThreadSanitizer. Both require a component of the nightly toolchain, and report if it cannot be
+//! installed.
 //!
-//! What runs under them is what runs in memory: no program of the host judges, and nothing is mounted. There is hardly any
-//! `unsafe` below the hosts for Miri to judge; it also refuses data races, deadlocks, leaks and what a dependency does wrong. The
-//! locks of `spin` and `hashbrown`, and the bytes that `zerocopy` reads as structures, are such dependencies.
+//! The tests run in memory only: no host program verifies them, and nothing is mounted. The crates below the hosts
+//! contain hardly any `unsafe` code for Miri to check. Miri also detects data races, deadlocks, leaks and errors of
+//! dependencies, such as the locks of `spin`, `hashbrown`, and the conversions of `zerocopy`.
 
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
 
-/// What to run.
+/// The options of a run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only tests that have this in their name.
+    /// Run only tests whose name contains this.
     #[arg(long)]
     only: Option<String>,
 }
 
-/// The tests that one run of cargo can have: packages, and which tests of theirs.
+/// Tests that one run of cargo can include: packages, and their test targets.
 type Part = (&'static [&'static str], &'static [&'static str]);
 
-/// A test of a second takes Miri minutes: those of the crates themselves, and of whole trees what is in memory alone.
+/// A test of a second takes minutes under Miri. The unit tests of the crates run, and tests of whole trees only in
+/// memory.
 const UNDER_MIRI: [Part; 2] = [
     (&["-p", "obento-base", "-p", "obento-block", "-p", "obento-journal", "-p", "obento-vfs"], &["--lib"]),
     (&["-p", "obento-tmpfs"], &["--lib", "--tests"]),
 ];
 
-/// What several threads are in at once.
+/// Tests with several threads.
 const UNDER_TSAN: [Part; 3] = [
     (&["-p", "obento-block", "-p", "obento-env"], &["--lib"]),
     (&["-p", "obento-journal", "-p", "obento-vfs"], &["--lib", "--tests"]),
     (&["-p", "obento-xv6"], &["--test", "conformance"]),
 ];
 
-/// Runs what Miri can run. Properties are tried with few values.
+/// Runs the tests that Miri supports. Property tests use few values.
 pub fn miri(shell: &Shell, options: &Options) -> Result<()> {
     have(shell, "Miri", "miri")?;
     let _environment = [
@@ -47,7 +48,8 @@ pub fn miri(shell: &Shell, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs what has threads, the standard library built with the sanitizer too, whose locks it would not see otherwise.
+/// Runs multithreaded tests. The standard library is built with the sanitizer, too, so that its locks are visible to
+/// it.
 pub fn tsan(shell: &Shell, options: &Options) -> Result<()> {
     have(shell, "ThreadSanitizer", "rust-src")?;
     let _environment = [
@@ -64,7 +66,7 @@ pub fn tsan(shell: &Shell, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Sees to it that nightly has a component.
+/// Installs a component of nightly if it is missing.
 fn have(shell: &Shell, who: &str, component: &str) -> Result<()> {
     let known = |command: xshell::Cmd<'_>| command.quiet().ignore_stderr().read().unwrap_or_default();
     let installed = || known(cmd!(shell, "rustup +nightly component list --installed"));

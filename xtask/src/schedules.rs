@@ -1,26 +1,26 @@
-//! Orders of threads, by the scheduler that `obento_env` takes its locks from for this.
+//! Tests of thread schedules, with a scheduler that replaces the locks of `obento_env`.
 
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// How many, and which.
+/// The number and selection of schedules.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Schedules of each test.
+    /// Number of schedules for each test.
     #[arg(long, default_value_t = 1000)]
     schedules: u64,
-    /// What they are drawn by.
+    /// Seed of the schedules.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The schedule that a failure printed, alone, for the test that it is of.
+    /// Run only the schedule that a failure printed, in its test.
     #[arg(long, requires = "only")]
     replay: Option<String>,
-    /// Only tests that have this in their name.
+    /// Run only tests whose name contains this.
     #[arg(long)]
     only: Option<String>,
 }
 
-/// Runs `crates/schedules` with locks that a scheduler decides about. What is built for that lies apart.
+/// Runs `crates/schedules` with locks that a scheduler controls. The build uses a separate folder.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let _environment = [
         shell.push_env("RUSTFLAGS", "--cfg obento_env=\"shuttle\""),

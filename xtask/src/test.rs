@@ -1,19 +1,21 @@
-//! Every test of the workspace, with the oracles.
+//! All tests of the workspace, with the oracles.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
+use serde_json::Value;
 use xshell::{Shell, cmd};
 
 use crate::corpus;
 use crate::coverage;
 use crate::packages::{self, Package};
-use crate::programs::Program;
+use crate::programs::{self, Program};
+use crate::python;
 use crate::timed::Taken;
 
-/// The programs that judge what obento reads and writes.
+/// The programs that verify what obento reads and writes.
 pub const ORACLES: &[Package] = &[
     ("/sbin/mke2fs", "e2fsprogs"),
     ("/sbin/mkfs.fat", "dosfstools"),
@@ -28,6 +30,7 @@ pub const ORACLES: &[Package] = &[
     ("/usr/bin/setfattr", "attr"),
     ("/usr/bin/setfacl", "acl"),
     ("/usr/bin/qemu-img", "qemu-utils"),
+    ("/usr/bin/img2simg", "android-sdk-libsparse-utils"),
     ("/sbin/sgdisk", "gdisk"),
     ("/sbin/sfdisk", "fdisk"),
     ("/usr/bin/find", "findutils"),
@@ -38,6 +41,8 @@ pub const ORACLES: &[Package] = &[
     ("/usr/bin/fio", "fio"),
     ("/usr/bin/chromium", "chromium"),
     ("/usr/bin/zstd", "zstd"),
+    ("/usr/bin/zsh", "zsh"),
+    ("/usr/bin/fish", "fish"),
     ("/sbin/mkfs.xfs", "xfsprogs"),
     ("/sbin/mkfs.btrfs", "btrfs-progs"),
     ("/sbin/mkfs.f2fs", "f2fs-tools"),
@@ -54,30 +59,52 @@ pub const ORACLES: &[Package] = &[
     ("/usr/bin/genromfs", "genromfs"),
     ("/usr/sbin/makefs", "makefs"),
     ("/sbin/mkfs.ntfs", "ntfs-3g"),
+    ("/usr/bin/sshfs", "sshfs"),
+    ("/usr/bin/ganesha.nfsd", "nfs-ganesha"),
+    ("/usr/lib/x86_64-linux-gnu/ganesha/libfsalvfs.so", "nfs-ganesha-vfs"),
+    ("/sbin/rpcbind", "rpcbind"),
+    ("/usr/lib/openssh/sftp-server", "openssh-sftp-server"),
+    ("/usr/bin/squashfuse", "squashfuse"),
+    ("/usr/bin/fuse-overlayfs", "fuse-overlayfs"),
+    ("/usr/bin/bindfs", "bindfs"),
+    ("/usr/sbin/mkfs.jffs2", "mtd-utils"),
     ("/usr/bin/7zz", "7zip"),
     ("/usr/bin/wimlib-imagex", "wimtools"),
     ("/sbin/mkfs.ocfs2", "ocfs2-tools"),
     ("/usr/sbin/make-bcache", "bcache-tools"),
     ("/sbin/mkfs.reiser4", "reiser4progs"),
     ("/sbin/cryptsetup", "cryptsetup-bin"),
+    ("/usr/bin/pip3", "python3-pip"),
 ];
 
-/// How thoroughly to test.
+/// The programs in folders `tests` that run without `--full`, besides the tests in `src`: one or two for each layer.
+const QUICK: &[&str] = &[
+    "copy", "find", "help", "layers", "messages", "mkfs", "readme", "reading", "recovery", "text", "types",
+    "walk",
+];
+
+/// Programs of the same names that are not quick, each with its package.
+const LONGER: &[(&str, &str)] = &[("linux", "types")];
+
+/// The extent of the tests.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Fail where an oracle is missing, in place of skipping; use the full trees; and say which lines the tests of drivers run, and fail where
-    /// those are few. What CI does.
+    /// Run all test programs and the examples in the documentation. Fail if an oracle is missing, instead of skipping
+    /// tests; use the full trees; print which lines the tests of drivers run, and fail if the coverage is too low. CI
+    /// uses this.
     #[arg(long)]
     full: bool,
-    /// Further arguments for `cargo test`; with `--full` for the programs of tests.
+    /// Further arguments for the test programs.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// Installs the oracles, runs the tests, and says how many were skipped for want of one, and how many cases a volume had too little for.
+/// Installs the oracles, runs the tests, and prints how many tests were skipped without an oracle, and how many cases
+/// because a volume lacks a feature.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     packages::ensure(shell, ORACLES)?;
     let _corpus = corpus::ensure(shell)?.map(|folder| shell.push_env("OBENTO_CORPUS", folder));
+    let _python = python::ensure(shell).map(|folder| shell.push_env("OBENTO_PYTHON_PACKAGES", folder));
     let log = shell.current_dir().join("target/skipped-tests.log");
     fs::create_dir_all(log.parent().unwrap_or(Path::new(".")))?;
     fs::write(&log, "")?;
@@ -89,9 +116,9 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let result = if options.full {
         all_and_coverage(shell, &options.arguments, &mut taken)
     } else {
-        all(shell, &options.arguments, &mut taken)
+        quick(shell, &options.arguments, &mut taken)
     };
-    taken.tell();
+    taken.report();
     let log = fs::read_to_string(&log)?;
     let (refused, skipped): (Vec<&str>, Vec<&str>) =
         log.lines().partition(|line| line.starts_with("refused: "));
@@ -100,7 +127,7 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     result
 }
 
-/// Says how many there were, and how many for each reason.
+/// Prints the number, and the number for each reason.
 fn count(what: &str, reasons: &[&str]) {
     eprintln!("{} {what}", reasons.len());
     let mut counts = BTreeMap::<_, usize>::new();
@@ -108,12 +135,45 @@ fn count(what: &str, reasons: &[&str]) {
     counts.iter().for_each(|(reason, count)| eprintln!("  {count} {reason}"));
 }
 
-/// The tests of the workspace, but for what `cargo test` is told to leave out.
-fn all(shell: &Shell, arguments: &[String], taken: &mut Taken) -> Result<()> {
-    taken.run(cmd!(shell, "cargo test --workspace --locked --no-fail-fast {arguments...}"))
+/// Runs the tests in `src` and the programs of [`QUICK`], and prints what `--full` adds.
+fn quick(shell: &Shell, arguments: &[String], taken: &mut Taken) -> Result<()> {
+    eprintln!("compiling and running the quick tests; the first time takes about 10 minutes");
+    let chosen = QUICK.iter().flat_map(|name| ["--test", name]);
+    let built = cmd!(
+        shell,
+        "cargo test --workspace --locked --profile try --lib --bins {chosen...} --no-run --message-format=json-render-diagnostics"
+    );
+    let mut programs = Program::built(&built.read()?)?;
+    // The same names in other packages are longer tests.
+    programs
+        .retain(|program| !LONGER.contains(&(program.package().unwrap_or_default(), program.name.as_str())));
+    let number = programs.len();
+    // Frames of unoptimised programs are larger: test threads get the stack that the first thread of a process has.
+    let _stack = shell.push_env("RUST_MIN_STACK", "8388608");
+    let result = programs::run(shell, programs, arguments, taken);
+    let all = all_programs(shell)?;
+    eprintln!(
+        "{number} of {all} test programs were run. `cargo xtask test --full` adds the others (power cuts, faulty devices,\n\
+         damaged volumes, the kernel engine, mounts, comparisons with other tools), the examples of the documentation\n\
+         and the line coverage, and takes about an hour on 2 processors."
+    );
+    result
 }
 
-/// Every test once: those of drivers and of what is below and above them with counters of lines.
+/// Returns the number of test programs of the workspace.
+fn all_programs(shell: &Shell) -> Result<usize> {
+    let metadata = cmd!(shell, "cargo metadata --locked --no-deps --format-version 1").quiet().read()?;
+    let metadata: Value = serde_json::from_str(&metadata)?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
+    let kinds = |target: &&Value| {
+        let kinds = target["kind"].as_array();
+        kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "lib" || kind == "bin" || kind == "test"))
+    };
+    Ok(targets.filter(kinds).count())
+}
+
+/// Runs each test once: those of the drivers and of the crates around them with line counters.
 fn all_and_coverage(shell: &Shell, arguments: &[String], taken: &mut Taken) -> Result<()> {
     let counted = coverage::packages();
     let left_out: Vec<_> = counted.iter().flat_map(|package| ["--exclude", package]).collect();

@@ -1,4 +1,4 @@
-//! What the tests took, by program.
+//! The run times of test programs.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-/// The programs that try to break a promise (`docs/proof.md`); the others show that what is built does what it says.
+/// The programs that search for counterexamples (`docs/proof.md`). The others test that features work.
 const PROOFS: &[&str] = &[
     "alternate",
     "check_bounds",
@@ -39,7 +39,10 @@ const PROOFS: &[&str] = &[
     "types",
 ];
 
-/// Seconds of each program, by its name; those of the same name in several packages together.
+/// The number of programs that the report names.
+const NAMED: usize = 30;
+
+/// The seconds of each program by name.
 #[derive(Debug, Default)]
 pub struct Taken {
     seconds: BTreeMap<String, f64>,
@@ -47,13 +50,14 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Runs a command of cargo, shows what it prints as it comes, and notes what its programs take. Errors: it fails.
+    /// Runs a command of cargo, prints its output as it arrives, and records the times of test programs. Fails if the
+    /// command fails.
     pub fn run(&mut self, command: impl Into<Command>) -> Result<()> {
         let mut command = command.into();
-        // One pipe, so that lines keep their order.
+        // Both streams use one pipe, so that lines stay in order.
         let (reader, writer) = std::io::pipe()?;
         let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
-        // Its ends of the pipe, or there is no end.
+        // The command's ends of the pipe are closed here, because the reader would never see the end otherwise.
         drop(command);
         let mut line = Vec::new();
         let mut lines = BufReader::new(reader);
@@ -67,19 +71,24 @@ impl Taken {
         Ok(())
     }
 
-    /// Prints a line of cargo's, or of a program's, and takes it in.
+    /// Prints and parses a line of cargo or of a program.
     pub fn show(&mut self, line: &str) {
         println!("{line}");
         self.note(line);
     }
 
-    /// Takes in a line of cargo's, or of a program's.
+    /// Records the following time for this program, instead of the one that cargo names.
+    pub fn begin(&mut self, name: String) {
+        self.running = Some(name);
+    }
+
+    /// Parses a line of cargo or of a program.
     fn note(&mut self, line: &str) {
         let line = line.trim();
         let program = line.strip_prefix("Running ").and_then(|rest| rest.split_once('('));
         if let Some((_, path)) = program {
             let file = path.rsplit('/').next().unwrap_or(path).trim_end_matches(')');
-            // What follows the last dash is a hash.
+            // The part after the last dash is a hash.
             self.running = file.rsplit_once('-').map(|(name, _)| name.to_owned());
         } else if let Some(name) = line.strip_prefix("Doc-tests ") {
             self.running = Some(format!("examples of {name}"));
@@ -91,28 +100,29 @@ impl Taken {
         }
     }
 
-    /// What the programs of this name took.
+    /// Returns the time of the programs with this name.
     #[cfg(test)]
     pub fn seconds_of(&self, name: &str) -> Option<f64> {
         self.seconds.get(name).copied()
     }
 
-    /// Prints the ten longest, and what proofs took of the whole.
-    pub fn tell(&self) {
+    /// Prints the longest programs, sorted, and the share of the proofs.
+    pub fn report(&self) {
         let mut longest: Vec<_> = self.seconds.iter().collect();
         longest.sort_by(|one, other| other.1.total_cmp(one.1));
         let all: f64 = self.seconds.values().sum();
         let proofs: f64 =
             longest.iter().filter(|(name, _)| is_proof(name)).map(|(_, seconds)| **seconds).sum();
-        for (name, seconds) in longest.into_iter().take(10) {
+        for (name, seconds) in longest.into_iter().take(NAMED) {
             println!("{seconds:8.1} s  {name}");
         }
-        println!("tests ran for {all:.0} s, {proofs:.0} s of these to break promises");
+        println!("tests ran for {all:.0} s, of which proofs took {proofs:.0} s");
     }
 }
 
+/// Returns whether a program searches for counterexamples. Its name may follow that of its package.
 fn is_proof(name: &str) -> bool {
-    PROOFS.contains(&name)
+    PROOFS.contains(&name.rsplit(' ').next().unwrap_or(name))
 }
 
 #[cfg(test)]
@@ -120,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_programs_are_read_out_of_what_cargo_prints_and_added_by_name() {
+    fn times_of_programs_are_read_from_the_output_of_cargo_and_added_by_name() {
         let mut taken = Taken::default();
         for line in [
             "     Running tests/crash.rs (target/debug/deps/crash-0123abcd)",
@@ -136,11 +146,11 @@ mod tests {
         }
         let expected = [("crash", 1.75), ("examples of obento", 3.0), ("obento_ext4", 2.25)];
         assert!(taken.seconds.iter().map(|(name, seconds)| (name.as_str(), *seconds)).eq(expected));
-        assert!(is_proof("crash") && !is_proof("obento_ext4"));
+        assert!(is_proof("crash") && is_proof("ext4 crash") && !is_proof("obento_ext4"));
     }
 
     #[test]
-    fn a_command_that_fails_is_an_error_after_all_that_it_printed_was_noted() {
+    fn the_output_of_a_failing_command_is_recorded_before_the_error() {
         let mut taken = Taken::default();
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'Running a (x/a-1)' >&2; echo 'test result: ok; finished in 4s'; exit 3"]);

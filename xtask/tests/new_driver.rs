@@ -1,5 +1,5 @@
-//! A driver in a repository of its own: `cargo xtask new-driver` writes one, its tests pass, every command knows its format, it is mounted
-//! and measured, and its fuzz target compiles.
+//! A driver in a repository of its own: `cargo xtask new-driver` creates it, its tests pass, every command supports its
+//! format, it can be mounted and measured, and its fuzz target compiles.
 
 use std::fs;
 use std::path::Path;
@@ -21,11 +21,11 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
     said(
         Command::new(env!("CARGO_BIN_EXE_xtask")).args(["new-driver", "floppyfs", "--path"]).arg(&repository),
     );
-    // Crates of others are built once for both; the profiles must be the same for that.
+    // Crates of others are built once for both workspaces, which requires the same profiles.
     let workspace = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml")).unwrap();
     let profiles = &workspace[workspace.find("[profile.dev]").unwrap()..];
     let manifest = repository.join("Cargo.toml");
-    // Those of obento are dependencies over there, and need to be no faster than they are quick to compile.
+    // The crates of obento are dependencies there, and compiling them quickly matters more than their speed.
     let ours = workspace.lines().filter_map(|line| line.split_once(" = { path =")).map(|(name, _)| name);
     let quick = |name| format!("[profile.dev.package.{name}]\nopt-level = 0\n");
     let quick: String = ours.chain(["obento-cli"]).map(quick).collect();
@@ -39,11 +39,11 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
             .env("CARGO_TARGET_DIR", target)
             .env("CARGO_INCREMENTAL", "0")
             .args(arguments);
-        // What is compiled for a test of the workspace's is no concern of another workspace.
+        // The flags of the test of this workspace do not apply to the other workspace.
         cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
         cargo
     };
-    // Where the workspace was built, all crates are there; where this test is the first, those that are missing are fetched.
+    // If the workspace was built here, all crates are present; otherwise the missing ones are downloaded.
     if !cargo(&["tree", "--offline"]).output().unwrap().status.success() {
         said(&mut cargo(&["tree"]));
     }
@@ -64,7 +64,7 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
     command(&["check", "disk.img"]);
     command(&["rm", "disk.img:/hello"]);
     assert_eq!(command(&["ls", "disk.img"]), "empty\n");
-    // Those of obento are there, too.
+    // The formats of obento are supported, too.
     command(&["mkfs", "-t", "xv6", "-q", "other.img", "4M"]);
     assert_eq!(command(&["ls", "other.img"]), "");
     if require(&[Oracle::Fuse]) {
@@ -79,11 +79,11 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
     }
     let small =
         ["--scale", "4000", "--size", "64M", "--file-size", "64K", "--repeat", "1", "--repeat-most", "1"];
-    let told = command(&[&["bench", "createfiles,T=1", "-T", "image:floppyfs"], &small[..]].concat());
-    assert!(told.contains("image:floppyfs"), "{told}");
+    let reported = command(&[&["bench", "createfiles,T=1", "-T", "image:floppyfs"], &small[..]].concat());
+    assert!(reported.contains("image:floppyfs"), "{reported}");
     let fuzz = repository.join("fuzz/Cargo.toml");
     let fuzz = fuzz.to_str().unwrap();
-    // What only the fuzz target needs is fetched where it never was.
+    // The crates that only the fuzz target requires are downloaded if they are missing.
     if !cargo(&["tree", "--offline", "--manifest-path", fuzz]).output().unwrap().status.success() {
         said(&mut cargo(&["tree", "--manifest-path", fuzz]));
     }

@@ -1,4 +1,4 @@
-//! The bytes of files: pages in memory, holes where there are none.
+//! The data of files: pages in memory, and holes between them.
 
 use std::ops::Range;
 
@@ -7,29 +7,29 @@ use obento::{Error, Extent, Ino, Result, Span, TimeChange, Timestamp};
 use crate::raw::PAGE;
 use crate::tree::{Body, IN_PAGE, INODE, Inode, Tree};
 
-/// The largest file.
+/// The largest file, in bytes.
 pub(crate) const SIZE_MAX: u64 = 1 << 44;
 const LEN: u64 = PAGE as u64;
 
-/// The part of a page that `len` bytes at `offset` have in it.
+/// Returns the part of a page that `len` bytes at `offset` cover.
 fn within(offset: u64, len: usize) -> Range<usize> {
     let start = (offset % LEN) as usize;
     start..PAGE.min(start.saturating_add(len))
 }
 
 impl Inode {
-    /// What it takes on disk.
+    /// Returns the number of bytes that the inode takes on disk.
     pub(crate) fn taken(&self) -> u64 {
         INODE
             + match &self.body {
                 Body::File(pages) => pages.len() as u64 * IN_PAGE,
                 Body::Symlink(target) => target.len() as u64,
-                // A directory's entries are counted as they come and go.
+                // The entries of a directory are counted when they are added and removed.
                 Body::Directory(_) | Body::Node => 0,
             }
     }
 
-    /// The run of pages, or of holes, at the start of `range`.
+    /// Returns the run of pages, or of holes, at the start of `range`.
     pub(crate) fn run(&self, range: &Range<u64>) -> Result<Extent> {
         let pages = self.file()?;
         if range.is_empty() {
@@ -45,7 +45,7 @@ impl Inode {
         Ok(Extent { len: end.min(range.end) - range.start, span })
     }
 
-    /// Reads to the end of the page at most.
+    /// Reads up to the end of the page.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let left = usize::try_from(self.attr.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let part = within(offset, buf.len().min(left));
@@ -60,13 +60,13 @@ impl Inode {
 }
 
 impl Tree {
-    /// Whether a byte can be written at `offset`. Errors: NoSpace; those of [`Inode::file`].
+    /// Returns whether a byte can be written at `offset`. Fails with `NoSpace`, or with the errors of [`Inode::file`].
     pub(crate) fn room_at(&self, ino: Ino, offset: u64) -> Result<()> {
         let is_there = self.get(ino)?.file()?.contains_key(&(offset / LEN));
         if is_there { Ok(()) } else { self.fits(IN_PAGE) }
     }
 
-    /// Writes to the end of the page at most.
+    /// Writes up to the end of the page.
     pub(crate) fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8], now: Timestamp) -> Result<usize> {
         self.room_at(ino, offset)?;
         let inode = self.inodes.get_mut(&ino).ok_or(Error::Stale)?;
@@ -83,7 +83,7 @@ impl Tree {
         Ok(len)
     }
 
-    /// Makes whole pages holes.
+    /// Replaces whole pages by holes.
     fn drop_pages(&mut self, ino: Ino, pages: Range<u64>) {
         let Some(Inode { body: Body::File(all), .. }) = self.inodes.get_mut(&ino) else { return };
         let mut cut = all.split_off(&pages.start);

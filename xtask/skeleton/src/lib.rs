@@ -1,13 +1,15 @@
-//! A driver outside of obento's tree, to begin with: the smallest file system that can be changed and cut off at any moment.
+//! A driver in a repository of its own: a small writable file system that survives a power failure at any moment.
+//! Replace its format with yours.
 //!
-//! A volume is wholly in memory. A sync writes all of it to one of two slots, and then the root of that slot, 64 bytes that say
-//! which state is the last: until they are there, the other slot holds. That is crash safety without a log, at the price that
-//! every sync costs the whole volume: it is for small ones, and to be replaced.
+//! The whole volume is in memory. A sync writes all of it to one of two slots, and then writes the root of that slot:
+//! 64 bytes that state which slot is newer. Until the root is written, the other slot is valid. The volume is therefore
+//! crash safe without a log, but every sync writes the whole volume, so it is suitable only for small volumes.
 //!
-//! Where to start reading: [`raw`] (the bytes), `store.rs` (bytes to a tree and back), `tree.rs` and `file.rs` (changes), and
-//! `volume.rs`, which shows it all to obento.
+//! Start reading with [`raw`] (structures), `store.rs` (conversion of bytes to a tree and back), `tree.rs` and
+//! `file.rs` (changes), and `volume.rs`, which implements the contract of obento.
 //!
-//! On disk: [`raw::RawRoot`] 0 and 1, a page each, then two slots of the same length. A state is inodes, one after the other.
+//! On disk: [`raw::RawRoot`] 0 and 1, a page each, then two slots of the same length. A slot contains inodes, one after
+//! the other.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use obento::driver::{Check, OpenOptions, Setting};
 use obento::{
     BlockDevice, CheckObserver, CheckOptions, CheckReport, Driver, Error, Feature, FileKind, FileSystem,
-    Finding, Format, FormatError, FormatNotice, FormatOptions, Formatted, Mending, Mode, NewNode, Probe,
+    Finding, Format, FormatError, FormatNotice, FormatOptions, Formatted, RepairMode, Mode, NewNode, Probe,
     Result, Severity,
 };
 use zerocopy::FromBytes as _;
@@ -31,11 +33,11 @@ use raw::{MAGIC, PAGE, ROOTS, RawRoot};
 use tree::{Inode, ROOT, Tree};
 pub use volume::Volume;
 
-/// The name of the type: `-t skeletonfs`.
+/// The name of the type, for `-t skeletonfs`.
 pub const TYPE: &str = "skeletonfs";
 const LEN_MIN: u64 = 64 << 10;
 
-/// The format.
+/// The driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MyDriver;
 
@@ -114,7 +116,7 @@ impl Format for MyDriver {
 
     fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError> {
         let formatted = self.plan(device.len(), options)?;
-        // What was here is not recognised any more, and nothing else before all is written.
+        // The old volume is no longer recognised, and the new one only when it is written completely.
         ROOTS.iter().try_for_each(|&at| device.write_at(at, &[0; PAGE]))?;
         device.flush()?;
         let owner = NewNode {
@@ -133,15 +135,15 @@ impl Format for MyDriver {
 }
 
 impl Check for MyDriver {
-    /// What cannot be opened is damaged, and what opens was checked.
+    /// A volume that does not open is damaged. Opening a volume checks all of it.
     fn check(
         &self,
         device: Arc<dyn BlockDevice>,
         options: &CheckOptions,
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport> {
-        if options.mending != Mending::Nothing {
-            return Err(Error::Unsupported(Feature::Named("mending such a volume")));
+        if options.repair_mode != RepairMode::Nothing {
+            return Err(Error::Unsupported(Feature::Named("repairing a volume")));
         }
         let root = store::read_root(&*device)?;
         let mut report = CheckReport { checked: true, block_size: PAGE as u32, ..CheckReport::default() };
@@ -156,7 +158,7 @@ impl Check for MyDriver {
                 report.found = 1;
                 let text = error.to_string();
                 let (code, severity) = ("state", Severity::Damage);
-                observer.found(Finding { code, severity, fields: Vec::new(), text, mended: false });
+                observer.found(Finding { code, severity, fields: Vec::new(), text, repaired: false });
             }
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! Every command of obento, for volumes of this format too.
+//! The obento program, extended with this format.
 
 fn main() -> std::process::ExitCode {
     obento_cli::main(obento::Registry::default().with(skeletonfs::MyDriver))

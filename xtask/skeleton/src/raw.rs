@@ -1,89 +1,89 @@
-//! The structures on disk, and nothing else. All integers are little-endian.
+//! The structures on disk. All integers are little-endian.
 
 use obento_base::crc::crc32c;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a volume begins with.
+/// The first bytes of a volume.
 pub const MAGIC: [u8; 8] = *b"twins  1";
-/// Bytes of a page, the unit in which files have bytes.
+/// The size of a page, the unit of file data.
 pub const PAGE: usize = 4096;
-/// Where root 0 and root 1 are, and the first of the slots.
+/// The positions of root 0 and root 1; the first slot follows.
 pub const ROOTS: [u64; 2] = [0, PAGE as u64];
 pub const SLOTS: u64 = 2 * PAGE as u64;
 
-/// Describes a state of the volume: what slot of the same number holds, if no root has a higher `sequence`.
+/// Describes the contents of the slot with the same number. The root with the higher `sequence` is valid.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawRoot {
     /// [`MAGIC`].
     pub magic: [u8; 8],
-    /// CRC-32C of this structure with zeros here.
+    /// The CRC-32C of this structure with zeros in this field.
     pub checksum: U32,
-    /// CRC-32C of the state.
+    /// The CRC-32C of the slot's contents.
     pub state_checksum: U32,
-    /// Counts the states; even ones are in slot 0.
+    /// The number of syncs; even ones are in slot 0.
     pub sequence: U64,
-    /// Bytes of the state.
+    /// The length of the slot's contents in bytes.
     pub state_len: U64,
-    /// Bytes of the volume.
+    /// The length of the volume in bytes.
     pub len: U64,
-    /// The highest inode number that was ever given.
+    /// The highest inode number that was ever assigned.
     pub last: U64,
-    /// Of the volume.
+    /// The UUID of the volume.
     pub uuid: [u8; 16],
 }
 const _: () = assert!(size_of::<RawRoot>() == 64);
 
-/// An inode. Behind it are `count` entries, pages or bytes of a target, as its kind has it.
+/// An inode. It is followed by `count` entries, pages, or bytes of a symbolic link target, depending on the type.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawInode {
-    /// Its number.
+    /// The inode number.
     pub ino: U64,
-    /// Its bytes, holes included.
+    /// The size in bytes, including holes.
     pub size: U64,
-    /// How often it changed.
+    /// The number of changes.
     pub change: U64,
-    /// What is behind it.
+    /// The number of following items.
     pub count: U64,
-    /// Last access, change of the data, change, and creation.
+    /// The times of the last access, of the last change of data, of the last change, and of the creation.
     pub seconds: [I64; 4],
-    /// The same, nanoseconds.
+    /// The nanoseconds of these times.
     pub nanos: [U32; 4],
-    /// Kind and permissions, as `st_mode` has them.
+    /// The type and the permissions, as in `st_mode`.
     pub mode: U16,
     /// Zero.
     pub reserved: U16,
-    /// Owner.
+    /// The owner.
     pub uid: U32,
-    /// Group.
+    /// The group.
     pub gid: U32,
-    /// Device number, major and minor.
+    /// The device number: major and minor.
     pub rdev: [U32; 2],
-    /// Flags, as Linux has them.
+    /// The flags, with the values of Linux.
     pub flags: U32,
 }
 const _: () = assert!(size_of::<RawInode>() == 104);
 
-/// An entry of a directory. Behind it are `len` bytes of a name.
+/// An entry of a directory. It is followed by `len` bytes of the name.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawEntry {
     /// The inode.
     pub ino: U64,
-    /// Bytes of the name.
+    /// The length of the name in bytes.
     pub len: U16,
 }
 const _: () = assert!(size_of::<RawEntry>() == 10);
 
-/// Bytes of a file; where it has no page, it has a hole.
+/// A page of a file. A page that is not stored is a hole.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub struct RawPage {
-    /// Which page of the file.
+    /// The index of the page in the file.
     pub index: U64,
-    /// Zeros past the end of the file.
+    /// The data; zeros after the end of the file.
     pub bytes: [u8; PAGE],
 }
 
@@ -92,28 +92,28 @@ impl RawRoot {
         Self { magic: MAGIC, len: len.into(), uuid, ..Self::new_zeroed() }
     }
 
-    /// What its checksum is to be.
+    /// Returns the checksum of the root.
     pub(crate) fn sum(&self) -> u32 {
         crc32c(!0, Self { checksum: 0.into(), ..*self }.as_bytes())
     }
 
-    /// Which slot it describes.
+    /// Returns the slot that the root describes.
     pub(crate) fn slot(&self) -> usize {
         (self.sequence.get() % 2) as usize
     }
 
-    /// Bytes of a slot.
+    /// Returns the length of a slot in bytes.
     pub(crate) fn slot_len(&self) -> u64 {
         self.len.get().saturating_sub(SLOTS) / 2 / PAGE as u64 * PAGE as u64
     }
 
-    /// Where the state is.
+    /// Returns the position of the slot's contents.
     pub(crate) fn state_at(&self) -> u64 {
         SLOTS + self.slot() as u64 * self.slot_len()
     }
 }
 
-/// Gives both roots the checksums of what is there, so that a test of damage comes further than to those.
+/// Corrects the checksums of both roots, so that a test of damage reaches the code after the comparison of checksums.
 pub fn seal(volume: &mut [u8]) {
     for at in ROOTS.map(|at| at as usize) {
         let Some(Ok(mut root)) =
@@ -129,7 +129,7 @@ pub fn seal(volume: &mut [u8]) {
     }
 }
 
-/// A volume whose state is `state`, whatever that says, under right checksums: so a fuzzer's bytes reach what decodes them.
+/// Returns a volume with the contents `state` and valid checksums, so that a fuzzer's bytes reach the decoders.
 pub fn volume_of(state: &[u8]) -> Vec<u8> {
     let slot = state.len().next_multiple_of(PAGE).max(PAGE);
     let mut root = RawRoot::new(SLOTS + 2 * slot as u64, [1; 16]);
@@ -141,7 +141,7 @@ pub fn volume_of(state: &[u8]) -> Vec<u8> {
     volume
 }
 
-/// The state that holds on a sound `volume`, which [`volume_of`] makes a volume of.
+/// Returns the valid contents of a sound `volume`, from which [`volume_of`] creates a volume.
 pub fn state_of(volume: &[u8]) -> Vec<u8> {
     let roots = ROOTS.map(|at| RawRoot::read_from_prefix(&volume[at as usize..]).expect("a root").0);
     let root = roots.into_iter().filter(|root| root.magic == MAGIC).max_by_key(|root| root.sequence.get());

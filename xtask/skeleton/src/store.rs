@@ -1,6 +1,7 @@
-//! A tree as bytes, and back. What is read is believed by nobody: each field is checked, or cannot be wrong.
+//! Conversion of a tree to bytes and back. Bytes from a device are not trusted: each field is checked, or every value
+//! is valid.
 //!
-//! Link counts and parents are not stored: they follow from the entries.
+//! Link counts and parents are not stored, because they follow from the entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +16,12 @@ use crate::file::SIZE_MAX;
 use crate::raw::{MAGIC, PAGE, ROOTS, RawEntry, RawInode, RawPage, RawRoot};
 use crate::tree::{Body, Directory, Inode, ROOT, TARGET_MAX, Tree};
 
-/// `field` of a root or of the state is wrong.
+/// Returns the error for a wrong `field` of a root or of the contents.
 fn wrong(field: &'static str, found: u64) -> Error {
     Corrupt::Field { structure: Structure::SuperBlock, field, block: 0, offset: 0, found }.into()
 }
 
-/// The root of the last state. Errors: Corrupt; those of the device.
+/// Returns the root with the valid contents. Fails with `Corrupt`, or with the errors of the device.
 pub(crate) fn read_root(device: &dyn BlockDevice) -> Result<RawRoot> {
     let mut best: Option<RawRoot> = None;
     for (slot, at) in ROOTS.into_iter().enumerate() {
@@ -42,7 +43,7 @@ pub(crate) fn read_root(device: &dyn BlockDevice) -> Result<RawRoot> {
     Ok(root)
 }
 
-/// The state that `root` describes. Errors: Corrupt; those of the device.
+/// Returns the contents that `root` describes. Fails with `Corrupt`, or with the errors of the device.
 pub(crate) fn read_tree(device: &dyn BlockDevice, root: &RawRoot) -> Result<Tree> {
     let mut bytes = vec![0; root.state_len.get() as usize];
     device.read_at(root.state_at(), &mut bytes)?;
@@ -54,7 +55,7 @@ pub(crate) fn read_tree(device: &dyn BlockDevice, root: &RawRoot) -> Result<Tree
     decode(&bytes, root)
 }
 
-/// Writes a state to the slot that is not in use, and only then the root that makes it the volume's.
+/// Writes the contents to the slot that is not in use, and then the root that makes the slot valid.
 pub(crate) fn write(device: &dyn BlockDevice, old: &RawRoot, tree: &Tree) -> Result<RawRoot> {
     let bytes = encode(tree);
     let mut root = RawRoot { sequence: (old.sequence.get() + 1).into(), last: tree.last.into(), ..*old };
@@ -62,7 +63,7 @@ pub(crate) fn write(device: &dyn BlockDevice, old: &RawRoot, tree: &Tree) -> Res
     root.state_checksum.set(crc32c(!0, &bytes));
     root.checksum.set(root.sum());
     device.write_at(root.state_at(), &bytes)?;
-    // Until the state is there, whoever looks must see the old one.
+    // Until the slot is written, a reader must see the old root.
     device.flush()?;
     device.write_at(ROOTS[root.slot()], root.as_bytes())?;
     device.flush()?;
@@ -71,7 +72,7 @@ pub(crate) fn write(device: &dyn BlockDevice, old: &RawRoot, tree: &Tree) -> Res
 
 fn encode(tree: &Tree) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // What is in use without a name is gone after a crash.
+    // A crash removes files that are in use without a name.
     for inode in tree.inodes.values().filter(|inode| inode.attr.nlink > 0) {
         bytes.extend_from_slice(raw_of(inode).as_bytes());
         match &inode.body {
@@ -116,7 +117,7 @@ fn raw_of(inode: &Inode) -> RawInode {
     }
 }
 
-/// Takes a structure off the front.
+/// Takes a structure from the front.
 fn next<T: FromBytes>(bytes: &mut &[u8]) -> Result<T> {
     let (raw, rest) = T::read_from_prefix(bytes).map_err(|_| wrong("state_len", bytes.len() as u64))?;
     *bytes = rest;
@@ -207,8 +208,8 @@ fn entry(directory: &mut Directory, dir: Ino, bytes: &mut &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Goes through the directories from the root on, counts links and notes parents. Errors: Corrupt for what is named and not there,
-/// for a directory of two names, and for what no way leads to.
+/// Walks the directories from the root on, counts links and records parents. Fails with `Corrupt` for a name without an
+/// inode, for a directory with two names, and for an inode without a name.
 fn connect(tree: &mut Tree) -> Result<()> {
     tree.get(ROOT).and_then(|root| root.directory().map(drop)).map_err(|_| wrong("root", ROOT.0))?;
     tree.inodes.values_mut().filter(|inode| !inode.is_dir()).for_each(|inode| inode.attr.nlink = 0);

@@ -1,7 +1,7 @@
 //! The whole volume in memory: inodes, names, pages of files.
 //!
-//! Invariant: a call that fails has changed nothing, because all that can fail comes before the first change.
-//! Invariant: `used` is what all inodes together take on disk, and never more than `room`.
+//! Invariant: a call that fails has changed nothing, because it checks everything before the first change.
+//! Invariant: `used` is the number of bytes that all inodes take on disk, and never greater than `room`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::raw::{PAGE, RawEntry, RawInode, RawPage};
 pub(crate) const ROOT: Ino = Ino(1);
 pub(crate) const LINK_MAX: u32 = 32_000;
 pub(crate) const TARGET_MAX: usize = 4095;
-/// What an inode, an entry and a page take on disk.
+/// The number of bytes that an inode, an entry and a page take on disk.
 pub(crate) const INODE: u64 = size_of::<RawInode>() as u64;
 pub(crate) const IN_PAGE: u64 = size_of::<RawPage>() as u64;
 
@@ -24,7 +24,7 @@ fn entry_len(name: &Name) -> u64 {
     (size_of::<RawEntry>() + name.as_bytes().len()) as u64
 }
 
-/// The entries of a directory, by what they are called and in the order in which they came.
+/// The entries of a directory, by name and in the order of their creation.
 #[derive(Default)]
 pub(crate) struct Directory {
     pub(crate) names: BTreeMap<NameBuf, (u64, Ino)>,
@@ -49,14 +49,14 @@ pub(crate) struct Inode {
 #[derive(Default)]
 pub(crate) struct Tree {
     pub(crate) inodes: BTreeMap<Ino, Inode>,
-    /// The highest number that was ever given: none comes again, so that all are of generation 0.
+    /// The highest number that was ever assigned. Numbers are not reused, so all inodes have generation 0.
     pub(crate) last: u64,
     pub(crate) used: u64,
     pub(crate) room: u64,
 }
 
 impl Directory {
-    /// Lets a name lead to `ino`; one that is there keeps its place, which a listing may have passed.
+    /// Makes a name refer to `ino`. An existing name keeps its position, because a listing may have passed it.
     pub(crate) fn set(&mut self, name: &Name, ino: Ino) {
         if let Some((_, old)) = self.names.get_mut(name) {
             *old = ino;
@@ -73,7 +73,7 @@ impl Directory {
         }
     }
 
-    /// At most `most` entries that follow `from`.
+    /// Returns at most `most` entries that follow `from`.
     pub(crate) fn after(&self, from: Cookie, most: usize) -> Vec<(Cookie, NameBuf, Ino)> {
         let rest = self.order.range(from.0.saturating_add(1)..).take(most);
         rest.map(|(&place, name)| (Cookie(place), name.clone(), self.names[name].1)).collect()
@@ -120,12 +120,12 @@ impl Inode {
         Attr { blocks: (pages * PAGE / 512) as u64, ..self.attr }
     }
 
-    /// Errors: NotDirectory.
+    /// Returns the directory. Fails with `NotDirectory`.
     pub(crate) fn directory(&self) -> Result<&Directory> {
         if let Body::Directory(directory) = &self.body { Ok(directory) } else { Err(Error::NotDirectory) }
     }
 
-    /// The pages. Errors: IsDirectory; Invalid for what is no regular file.
+    /// Returns the pages. Fails with `IsDirectory`, or with `Invalid` if the inode is not a regular file.
     pub(crate) fn file(&self) -> Result<&BTreeMap<u64, Box<[u8; PAGE]>>> {
         match &self.body {
             Body::File(pages) => Ok(pages),
@@ -134,13 +134,13 @@ impl Inode {
         }
     }
 
-    /// Notes a change of the attributes.
+    /// Records a change of the attributes.
     pub(crate) fn touch(&mut self, now: Timestamp) {
         self.attr.ctime = now;
         self.attr.change += 1;
     }
 
-    /// Notes a change of the data, which may have been made earlier.
+    /// Records a change of the data, at the time `when`.
     pub(crate) fn touch_data(&mut self, now: Timestamp, when: TimeChange) {
         let (changed, written) = match when {
             TimeChange::Now => (now, now),
@@ -151,7 +151,7 @@ impl Inode {
     }
 
     pub(crate) fn apply(&mut self, change: &SetAttr, now: Timestamp) {
-        // Reading a file is no change of it.
+        // Reading a file does not change it.
         if *change != (SetAttr { atime: change.atime, ..SetAttr::default() }) {
             self.touch(now);
         }
@@ -173,27 +173,28 @@ impl Inode {
 }
 
 impl Tree {
-    /// Errors: Stale.
+    /// Returns an inode. Fails with `Stale`.
     pub(crate) fn get(&self, ino: Ino) -> Result<&Inode> {
         self.inodes.get(&ino).ok_or(Error::Stale)
     }
 
-    /// Errors: Stale.
+    /// Returns an inode. Fails with `Stale`.
     pub(crate) fn get_mut(&mut self, ino: Ino) -> Result<&mut Inode> {
         self.inodes.get_mut(&ino).ok_or(Error::Stale)
     }
 
-    /// Errors: NotDirectory; NotFound.
+    /// Returns the inode that a name refers to. Fails with `NotDirectory` or `NotFound`.
     pub(crate) fn named(&self, dir: Ino, name: &Name) -> Result<Ino> {
         self.get(dir)?.directory()?.names.get(name).map(|(_, ino)| *ino).ok_or(Error::NotFound)
     }
 
-    /// Errors: NoSpace.
+    /// Checks that `more` bytes are free. Fails with `NoSpace`.
     pub(crate) fn fits(&self, more: u64) -> Result<()> {
         if self.used + more <= self.room { Ok(()) } else { Err(Error::NoSpace) }
     }
 
-    /// Errors: NotDirectory; NotFound if the directory was removed; Exists.
+    /// Checks that a name is free. Fails with `NotDirectory`, with `NotFound` if the directory was removed, or with
+    /// `Exists`.
     fn expect_free(&self, dir: Ino, name: &Name) -> Result<()> {
         let found = self.named(dir, name);
         match found {
@@ -204,7 +205,7 @@ impl Tree {
         }
     }
 
-    /// Errors: TooManyLinks.
+    /// Checks that an inode may get another link. Fails with `TooManyLinks`.
     fn room_for_link(&self, ino: Ino) -> Result<()> {
         if self.get(ino)?.attr.nlink < LINK_MAX { Ok(()) } else { Err(Error::TooManyLinks) }
     }
@@ -213,7 +214,7 @@ impl Tree {
         ino.and_then(|ino| self.inodes.get(&ino)).is_some_and(Inode::is_dir)
     }
 
-    /// Lets `name` lead to `to`, or to nothing, and counts what of that are directories.
+    /// Makes `name` refer to `to`, or removes it, and updates the number of subdirectories.
     fn point(&mut self, dir: Ino, name: &Name, to: Option<Ino>, now: Timestamp) {
         let old = self.named(dir, name).ok();
         let (loses, gains) = (self.holds_directory(old), self.holds_directory(to));
@@ -234,7 +235,7 @@ impl Tree {
         }
     }
 
-    /// Takes a name away from an inode; from a directory, with the one it has for itself.
+    /// Removes a name from an inode. A directory also loses the link by which it refers to itself.
     fn lose_name(&mut self, ino: Ino, now: Timestamp) {
         if let Some(inode) = self.inodes.get_mut(&ino) {
             inode.attr.nlink = if inode.is_dir() { 0 } else { inode.attr.nlink - 1 };

@@ -1,9 +1,11 @@
-//! The contract's methods: each change is made in memory, and a sync writes all of it.
+//! The methods of the contract. Each change applies to memory, and a sync writes the whole volume.
 
 use std::ops::Range;
 use std::sync::{Arc, RwLock};
 
-use obento::driver::{AskUsage, Crash, EntrySink, ExclusiveLayout, Layout, Victim, WritableFileSystem};
+use obento::driver::{
+    AskUsage, Crash, EntrySink, ExclusiveLayout, Layout, Victim, WritableFileSystem, WritePlace, WriteTicket,
+};
 use obento::{
     Access, Attr, BlockDevice, Clock, Cookie, DirEntry, Error, Extent, FileSystem, Ino, Keeps, Limits, Name,
     NewNode, RenameFlags, Result, SetAttr, Size, Span, StatFs, TimeChange, Timestamp, VolumeInfo,
@@ -15,7 +17,7 @@ use crate::store;
 use crate::tree::{Body, LINK_MAX, ROOT, TARGET_MAX, Tree};
 
 const LEN: u64 = PAGE as u64;
-/// Entries that are copied at a time, so that the sink runs unlocked.
+/// The number of entries that are copied at a time, so that the sink runs without a lock.
 const BATCH: usize = 64;
 
 /// An open volume.
@@ -27,11 +29,11 @@ pub struct Volume {
 
 struct State {
     tree: Tree,
-    /// Of what is on the device.
+    /// The root on the device.
     root: RawRoot,
     is_dirty: bool,
     is_open_for_changes: bool,
-    /// A write that failed. Nothing is written after it, and every sync tells.
+    /// The error of a failed write. After it, nothing is written, and every sync fails with it.
     failed: Option<Error>,
 }
 
@@ -65,7 +67,7 @@ impl Volume {
         look(&self.state.read().unwrap().tree)
     }
 
-    /// Makes one change. Errors: its own; ReadOnly.
+    /// Makes one change. Fails with the errors of the change, or with `ReadOnly`.
     fn change<T>(&self, change: impl FnOnce(&mut Tree, Timestamp) -> Result<T>) -> Result<T> {
         let now = self.clock.now();
         let mut state = self.state.write().unwrap();
@@ -77,7 +79,7 @@ impl Volume {
         Ok(done)
     }
 
-    /// Says that the format cannot do that to a file.
+    /// Returns the error for an operation that the format does not support.
     fn refuse(&self, ino: Ino) -> Result<()> {
         self.look(|tree| tree.get(ino)?.file().map(drop)).and(Err(Error::NotSupported))
     }
@@ -166,7 +168,7 @@ impl FileSystem for Volume {
 
     fn forget(&self, ino: Ino) {
         if self.look(|tree| Ok(tree.get(ino)?.attr.nlink == 0)) == Ok(true) {
-            // Refused only where nothing is written any more.
+            // The change fails only if the volume no longer accepts writes.
             let _ = self.change(|tree, _| {
                 tree.free_if_nameless(ino);
                 Ok(())
@@ -209,32 +211,39 @@ impl WritableFileSystem for Volume {
         self.change(|tree, now| tree.truncate(ino, size, now))
     }
 
-    fn map_for_write(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
-        self.look(|tree| {
-            tree.get(ino)?.file()?;
+    fn begin_write<'a>(&'a self, _: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> Result<WriteTicket<'a>> {
+        let place = self.look(|tree| {
+            let inode = tree.get(ino)?;
+            inode.file()?;
             match () {
                 () if range.is_empty() => Err(Error::Invalid),
                 () if range.end > SIZE_MAX => Err(Error::FileTooBig),
                 () => {
                     tree.room_at(ino, range.start)?;
-                    Ok(Extent { len: range.end - range.start, span: Span::Driver })
+                    let extent = Extent { len: range.end - range.start, span: Span::Driver };
+                    let Attr { size, mtime, .. } = inode.attr();
+                    Ok(WritePlace { extent, was: Span::Driver, size, mtime })
                 }
             }
-        })
+        })?;
+        // The format reserves nothing.
+        Ok(WriteTicket::new(ino, &range, place, None))
     }
 
-    fn end_write(&self, _: &Layout<'_>, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
-        self.change(|tree, now| {
-            let inode = tree.get_mut(ino)?;
-            inode.file()?;
-            inode.attr.size = inode.attr.size.max(written.end);
-            inode.touch_data(now, when);
-            Ok(())
-        })
+    fn resume_write<'a>(&'a self, _: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> WriteTicket<'a> {
+        WriteTicket::resumed(ino, &range, None)
     }
 
-    fn abandon(&self, _: &Layout<'_>, _: Ino, _: Range<u64>) {
-        // Nothing is reserved.
+    fn end_write(&self, ticket: WriteTicket<'_>, when: TimeChange) -> Result<()> {
+        ticket.publish(|ticket| {
+            self.change(|tree, now| {
+                let inode = tree.get_mut(ticket.ino())?;
+                inode.file()?;
+                inode.attr.size = inode.attr.size.max(ticket.range().end);
+                inode.touch_data(now, when);
+                Ok(())
+            })
+        })
     }
 
     fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {

@@ -1,4 +1,4 @@
-//! What obento proves of every driver: the contract's cases, power cuts, faults of the device, damage.
+//! The tests that obento has for every driver: the cases of the contract, power failures, device errors, damage.
 
 use std::sync::Arc;
 
@@ -36,14 +36,15 @@ fn check(device: &Arc<dyn BlockDevice>, _: &[u8]) -> Result<(), String> {
     trials::check(&MyDriver, device)
 }
 
-/// An empty volume, which is closed and checked when a case is through with it.
+/// Returns an empty volume, which is closed and checked at the end of a case.
 fn empty() -> Option<Judged> {
     let device = Arc::new(MemDevice::new(formatted(32 << 20)));
     let fs = open(device.clone(), clock()).unwrap();
     Some(Judged::new(fs, move || trials::check(&MyDriver, &(device as _)).unwrap()))
 }
 
-/// A small one, to be cut and broken. The format reserves no space for files and has no extended attributes.
+/// Returns a small volume for power failures and damage. The format reserves no space for files and has no extended
+/// attributes.
 fn small() -> Volume<'static> {
     let data = DataMode::Ordered;
     let subject =
@@ -52,7 +53,7 @@ fn small() -> Volume<'static> {
     trials::volume(TYPE, formatted(1 << 20).into(), subject, bounds)
 }
 
-// One case a sentence of the contract.
+// One case for each sentence of the contract.
 mod writing {
     obento_testkit::writing_conformance!(super::empty());
 }
@@ -61,16 +62,16 @@ mod reading {
     obento_testkit::reading_conformance!(super::empty());
 }
 
-// The power goes at every write: what was synced is there, and of the rest the old or the new. Each plan runs in memory as well,
-// and after each operation both have the same tree.
+// Power failures after every write. Synced changes must be present, and the others in their old or new state. Each plan
+// also runs in memory, and both volumes must have the same tree after each operation.
 mod cuts {
     obento_testkit::crash_trials!(Some(super::small()), 2, 4);
 }
 
-/// Goes on until so many different disks were judged, or one of them, by the name that a failure printed:
+/// Runs until `OBENTO_CRASH_STATES` different disks were checked, or checks the one that a failure printed:
 /// `OBENTO_CRASH_STATES=100000 cargo test --release campaign -- --ignored --nocapture`, with `OBENTO_CRASH=NAME`.
 #[test]
-#[ignore = "takes as long as it is told to"]
+#[ignore = "runs as long as OBENTO_CRASH_STATES requests"]
 fn campaign_over_short_and_random_plans() {
     campaign::from_environment(&[small()]).expect_clean();
 }
@@ -86,7 +87,7 @@ fn a_read_only_device_opens_for_reading_alone() {
 }
 
 #[test]
-fn programs_see_what_they_should() {
+fn programs_get_the_expected_results() {
     let device = Arc::new(MemDevice::new(formatted(32 << 20)));
     let mut library = Library::new(move |access| {
         MyDriver.open(device.clone(), &OpenOptions { access, ..OpenOptions::new(Arc::new(SystemClock)) })
@@ -95,7 +96,8 @@ fn programs_see_what_they_should() {
     library.close();
 }
 
-/// With files, links and directories, and little in them. Twice synced, so that both slots are in use.
+/// Returns a volume with files, links and directories, and little data. It was synced twice, so that both slots are in
+/// use.
 fn with_files() -> Vec<u8> {
     let device = Arc::new(MemDevice::new(formatted(96 << 10)));
     let mut actor = Actor::new(Vfs::new(open(device.clone(), clock()).unwrap()));
@@ -118,11 +120,11 @@ fn with_files() -> Vec<u8> {
 }
 
 #[test]
-fn whatever_the_bytes_say_nothing_panics_or_goes_on_for_ever() {
+fn any_bytes_are_read_without_a_panic_or_an_endless_loop() {
     let sound = with_files();
     let end = sound.iter().rposition(|&byte| byte != 0xee).unwrap().next_multiple_of(PAGE);
     let mut refused = 0;
-    // Anywhere, and in the state that holds.
+    // Bytes anywhere in the volume, and bytes of the valid contents.
     for (seed, from) in (0..200).flat_map(|seed| [(seed, 0), (seed, end - 2 * PAGE)]) {
         let mut bytes = sound.clone();
         mutate(&mut bytes[from..end], &mut Random::new(seed));
@@ -134,7 +136,7 @@ fn whatever_the_bytes_say_nothing_panics_or_goes_on_for_ever() {
     assert!((100..400).contains(&refused), "{refused}");
 }
 
-/// What a fuzzer's bytes become, and what it may begin with: `OBENTO_SEEDS=fuzz/corpus/walk cargo test seeds` writes it there.
+/// Writes inputs for the fuzzer if requested: `OBENTO_SEEDS=fuzz/corpus/walk cargo test seeds`.
 #[test]
 fn seeds_of_the_fuzzer_are_states_of_volumes_that_open() {
     let state = state_of(&with_files());

@@ -1,4 +1,4 @@
-//! The packages with test files, and how their registries' clients fetch them.
+//! The packages with test files, which the clients of their registries download.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,29 +13,33 @@ const DEBIAN: &str = "http://deb.debian.org/debian/pool/main";
 
 /// A package of a registry.
 pub struct Source {
-    /// How its items are named.
+    /// The prefix of the names of its items.
     pub name: &'static str,
-    /// The registry, and the package there.
+    /// The registry, and the name of the package there.
     origin: Origin,
-    /// SHA-256 of the file that the registry serves.
+    /// The SHA-256 of the file that the registry serves.
     sha256: &'static str,
-    /// Whether the short form takes it.
+    /// Whether the short run includes the package.
     pub is_short: bool,
 }
 
-/// A registry, and what its client needs to know of a package.
+/// A registry, with the client's argument for the package.
 enum Origin {
     /// The path of a file in the pool.
     Debian(&'static str),
     /// A module and its version.
     Go(&'static str),
-    /// A package and its version, of which the source is taken.
+    /// A package and its version; the source is downloaded.
     Python(&'static str),
+    /// A package of crates.io and its version.
+    Crate(&'static str, &'static str),
 }
 
 macro_rules! sources {
-    ($($name:literal $origin:ident $path:literal $sha256:literal $short:literal)*) => {
-        &[$(Source { name: $name, origin: Origin::$origin($path), sha256: $sha256, is_short: $short }),*]
+    ($($name:literal $origin:ident $path:literal $(@ $version:literal)? $sha256:literal $short:literal)*) => {
+        &[$(Source {
+            name: $name, origin: Origin::$origin($path $(, $version)?), sha256: $sha256, is_short: $short,
+        }),*]
     };
 }
 
@@ -50,11 +54,13 @@ pub const SOURCES: &[Source] = sources! {
     "go-diskfs" Go "github.com/diskfs/go-diskfs@v1.9.4" "4f8acbe8da9b3fb057bcaff97ea2e2906a4c5e588d5c112420be6ced0b106934" false
     "go-xfs" Go "github.com/masahiro331/go-xfs-filesystem@v0.0.0-20260422061116-d21e5e4481bb" "907cc848d222c0cb088b82286f10593ef9e8c5730d1bf74c25b44072b649f420" false
     "iso9660" Go "github.com/kdomanski/iso9660@v0.4.0" "9620d9c8e608e9d70b7a02de6f6ab79929cda218da83884b8f0b06f4456c72ac" false
+    "dissect.ntfs" Python "dissect.ntfs==3.16" "ce93136796aa9471f3aa28855b4b3c3e8132f9f97bc17a2f5494e0a660c190dd" false
+    "ntfs" Crate "ntfs" @ "0.4.0" "26fe2140f3b6eef2648fa331ca7af7652da1bf3bb84f715878bf50f2f8f03c38" false
     "archives" Go "github.com/mholt/archives@v0.1.5" "634be5320d8da86e249cf0dcf01f00f6842651fb515f4519f0fb8a4c3e779254" false
 };
 
 impl Source {
-    /// Returns the package's file, which is fetched once. Errors: the client fails; the checksum is another.
+    /// Returns the file of the package, and downloads it once. Fails if the client fails or the hash differs.
     pub fn fetched(&self, cache: &Path) -> Result<PathBuf> {
         let file = cache.join("fetched").join(self.name);
         if !file.exists() {
@@ -65,6 +71,7 @@ impl Source {
                 Origin::Debian(path) => debian(path, &new),
                 Origin::Go(module) => go(module, cache, &new),
                 Origin::Python(package) => python(package, cache, &new),
+                Origin::Crate(name, version) => package_of_cargo(name, version, cache, &new),
             }
             .with_context(|| format!("cannot fetch {}", self.name))?;
             fs::rename(&new, &file)?;
@@ -103,6 +110,25 @@ fn python(package: &str, cache: &Path, to: &Path) -> Result<()> {
     let file = files.next().context("pip fetched nothing")??.path();
     ensure!(files.next().is_none(), "pip fetched several files");
     fs::copy(file, to)?;
+    fs::remove_dir_all(&folder)?;
+    Ok(())
+}
+
+/// Takes a package from the cache of cargo, which fetches it for a package that depends on it.
+fn package_of_cargo(name: &str, version: &str, cache: &Path, to: &Path) -> Result<()> {
+    let folder = cache.join("cargo");
+    let home = folder.join("home");
+    fs::create_dir_all(folder.join("src"))?;
+    let manifest = format!(
+        "[package]\nname = \"fetched\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[dependencies]\n{name} = \"={version}\"\n[workspace]\n"
+    );
+    fs::write(folder.join("Cargo.toml"), manifest)?;
+    fs::write(folder.join("src/lib.rs"), "")?;
+    let mut command = std::process::Command::new("cargo");
+    let status = command.args(["fetch", "--quiet"]).current_dir(&folder).env("CARGO_HOME", &home).status()?;
+    ensure!(status.success(), "cargo fetched nothing");
+    let registry = fs::read_dir(home.join("registry/cache"))?.next().context("cargo has no cache")??.path();
+    fs::copy(registry.join(format!("{name}-{version}.crate")), to)?;
     fs::remove_dir_all(&folder)?;
     Ok(())
 }

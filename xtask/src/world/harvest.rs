@@ -1,7 +1,7 @@
 //! The images and archives in a package.
 //!
-//! They are kept beside the package, so that the next run has them without unpacking: `NAME/NUMBER` as shipped, `NAME/NUMBER.plain` without its
-//! compression where it has one, and `NAME/index` with a line for each.
+//! They are stored next to the package, so that the next run does not unpack again: `NAME/NUMBER` as distributed,
+//! `NAME/NUMBER.plain` without compression, and `NAME/index` with a line for each.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use super::run::{command, output, ran};
 
 /// A test file of another project.
 pub struct Item {
-    /// The package and the last two parts of the path in it.
+    /// The package, and the last two parts of the path in it.
     pub name: String,
-    /// Whether it is a volume or an archive.
+    /// Whether the item is a volume or an archive.
     pub kind: Kind,
-    /// As it is shipped, but for a form for text.
+    /// The distributed file, with an encoding as text removed.
     pub shipped: PathBuf,
-    /// Without its compression.
+    /// The file without its compression.
     pub plain: PathBuf,
 }
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A tar archive.
@@ -36,13 +36,14 @@ impl Kind {
     const ALL: [(Self, &str); 2] = [(Self::Archive, "archive"), (Self::Image, "image")];
 
     fn of(bytes: &[u8], name: &str) -> Option<Self> {
-        // Sources of programs have the same endings now and then, but no zeros.
+        // Program sources may have the same suffixes, but contain no zeros.
         let has = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
         if is_tar(bytes) || has(&[".tar"]) {
             Some(Self::Archive)
-        } else if bytes.len() >= 1024
-            && bytes.contains(&0)
-            && has(&[".img", ".iso", ".sqs", ".xfs", ".raw", "image", ".ext4"])
+        } else if bytes.get(3..11) == Some(b"NTFS    ")
+            || bytes.len() >= 1024
+                && bytes.contains(&0)
+                && has(&[".img", ".iso", ".sqs", ".xfs", ".raw", "image", ".ext4"])
         {
             Some(Self::Image)
         } else {
@@ -51,10 +52,10 @@ impl Kind {
     }
 }
 
-/// No test file is longer, and a compressed one that is has been made to fill disks.
+/// The length of the longest test file. A compressed file with more data was created to fill disks.
 const LEN_MAX: u64 = 3 << 30;
 
-/// Returns the items of a package, which is fetched and unpacked once.
+/// Returns the items of a package, which is downloaded and unpacked once.
 pub fn items(source: &Source, cache: &Path) -> Result<Vec<Item>> {
     let folder = cache.join(source.name);
     if !folder.exists() {
@@ -122,7 +123,8 @@ fn harvest(name: &str, unpacked: &Path, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts a file to `shipped` without the form for text that its ending names, and returns its name without that ending. None: a text.
+/// Writes a file to `shipped` without its encoding as text, which the suffix names, and returns its name without that
+/// suffix. Returns `None` for a text.
 fn without_text(path: &Path, name: &str, shipped: &Path) -> Result<Option<String>> {
     let bytes = fs::read(path)?;
     if let Some(name) = name.strip_suffix(".uu") {
@@ -141,7 +143,7 @@ fn without_text(path: &Path, name: &str, shipped: &Path) -> Result<Option<String
     Ok(None)
 }
 
-/// The compressions that both obento and a program of Debian take off: first bytes, the endings of names, and the program.
+/// The compressions that both obento and a Debian program support: first bytes, suffixes, and the program.
 const PACKED: [(&[u8], &[&str], &str); 4] = [
     (b"\x1f\x8b", &[".gz", ".tgz"], "gzip"),
     (b"\xfd7zXZ\0", &[".xz", ".txz"], "xz"),
@@ -149,13 +151,13 @@ const PACKED: [(&[u8], &[&str], &str); 4] = [
     (b"BZh", &[".bz2", ".tbz2", ".tbz"], "bzip2"),
 ];
 
-/// Takes the compression off `shipped`, if it has one, and returns the name without the ending of that.
+/// Decompresses `shipped` if it is compressed, and returns the name without the suffix.
 fn unpack<'n>(shipped: &Path, plain: &Path, name: &'n str) -> Result<&'n str> {
     let start = fs::read(shipped)?;
     let Some((_, endings, program)) = PACKED.iter().find(|(mark, ..)| start.starts_with(mark)) else {
         return Ok(name);
     };
-    // What cannot be unpacked to its end is compared as far as it goes.
+    // A file that cannot be decompressed to its end is compared up to that point.
     let line = format!(
         "{program} -dc <\"$0\" 2>/dev/null | head -c {LEN_MAX} | cp --sparse=always /dev/stdin \"$1\""
     );
@@ -163,10 +165,11 @@ fn unpack<'n>(shipped: &Path, plain: &Path, name: &'n str) -> Result<&'n str> {
     Ok(endings.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name))
 }
 
-/// Whether the bytes begin with a header of tar whose sum is right. Source: POSIX.1-2017, pax, "ustar Interchange Format".
+/// Returns whether the bytes begin with a tar header with a valid checksum. Source: POSIX.1-2017, pax, "ustar
+/// Interchange Format".
 fn is_tar(bytes: &[u8]) -> bool {
     let Some(header) = bytes.get(..512) else { return false };
-    let told = std::str::from_utf8(&header[148..156]).ok().and_then(|text| {
+    let reported = std::str::from_utf8(&header[148..156]).ok().and_then(|text| {
         u64::from_str_radix(text.trim_matches(|letter: char| letter == '\0' || letter == ' '), 8).ok()
     });
     let sum: u64 = header
@@ -174,10 +177,10 @@ fn is_tar(bytes: &[u8]) -> bool {
         .enumerate()
         .map(|(at, byte)| u64::from(if (148..156).contains(&at) { b' ' } else { *byte }))
         .sum();
-    told == Some(sum)
+    reported == Some(sum)
 }
 
-/// Decodes the lines of uuencode(1): a length and the bits of three bytes in four letters.
+/// Decodes the lines of uuencode(1): a length, and three bytes in four letters each.
 fn uudecoded(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let lines = text.lines().skip_while(|line| !line.starts_with("begin ")).skip(1);
@@ -199,9 +202,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_uuencode_encodes_is_decoded() {
+    fn the_output_of_uuencode_is_decoded() {
         assert_eq!(uudecoded("text\nbegin 644 name\n#0V%T\n`\nend\n").as_deref(), Some(&b"Cat"[..]));
-        // Bytes that are left out at the end of a line are zeros, as spaces are that an editor took away.
+        // Missing bytes at the end of a line are zeros, like spaces that an editor removed.
         assert_eq!(uudecoded("begin 644 name\n%0V%T\nend\n").as_deref(), Some(&b"Cat\0\0"[..]));
         assert_eq!(uudecoded("no file"), None);
     }

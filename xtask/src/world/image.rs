@@ -1,4 +1,4 @@
-//! Images: what obento shows of one, beside blkid, the kernel's mount and the format's own tools.
+//! Images: compares the output of obento with blkid, with the kernel's mount, and with the tools of the format.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -7,10 +7,10 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::harvest::Item;
-use super::run::{Ground, Mount, last_line, ran, text};
+use super::run::{ItemFolder, Mount, last_line, ran, text};
 use super::tree::{Depth, Tree};
 
-/// Types that the host's kernel mounts, with the options that keep it from replaying a log on the image.
+/// Types that the host's kernel mounts, with the options that prevent a log replay.
 const MOUNTED: [(&str, &str); 7] = [
     ("ext2", "ro"),
     ("ext3", "ro"),
@@ -21,7 +21,7 @@ const MOUNTED: [(&str, &str); 7] = [
     ("erofs", "ro"),
 ];
 
-/// Types whose volumes a program of Debian checks, as obento does itself: the program with its options, and what it exits with if it finds damage.
+/// Types that both obento and a Debian program check: the program with its options, and its exit codes for damage.
 const CHECKED: [(&str, &str, &[&str]); 5] = [
     ("ext2", "e2fsck", &["-fn"]),
     ("ext3", "e2fsck", &["-fn"]),
@@ -31,14 +31,16 @@ const CHECKED: [(&str, &str, &[&str]); 5] = [
 ];
 
 /// Returns the aspects in which obento differs from its judges.
-pub fn compare(ground: &Ground, item: &Item) -> Result<Vec<(&'static str, String)>> {
-    // Judges get a copy: a mount may write.
-    let image = ground.path("image")?;
+pub fn compare(folder: &ItemFolder, item: &Item) -> Result<Vec<(&'static str, String)>> {
+    // Judges get a copy, because a mount may write.
+    let image = folder.path("image")?;
     text("cp", &["--sparse=always".as_ref(), item.plain.as_os_str(), image.as_os_str()])?;
     let seen = Seen::by_blkid(&image)?;
-    let told = ground.obento(&["info".as_ref(), "--json".as_ref(), image.as_os_str()])?;
-    let lines: Vec<Value> =
-        String::from_utf8_lossy(&told.stdout).lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let reported = folder.obento(&["info".as_ref(), "--json".as_ref(), image.as_os_str()])?;
+    let lines: Vec<Value> = String::from_utf8_lossy(&reported.stdout)
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
     let volumes: Vec<_> =
         lines.iter().filter(|line| line["kind"] == "volume" && line.get("partition").is_none()).collect();
     let volume = volumes.first().filter(|volume| volume.get("file_system").is_some());
@@ -50,11 +52,11 @@ pub fn compare(ground: &Ground, item: &Item) -> Result<Vec<(&'static str, String
         return Ok(found);
     };
     let Some(volume) = volume else {
-        // A judge refuses some damaged volumes, too, and those of several devices.
-        if matches!(judged(&image, &seen.kind, &ground.folder("judged")?)?, Judged::Refused(_)) {
+        // A judge also refuses some damaged volumes, and volumes of several devices.
+        if matches!(judged(&image, &seen.kind, &folder.folder("judged")?)?, Judged::Refused(_)) {
             return Ok(found);
         }
-        found.push(("type", format!("{} is not opened: {}", seen.kind, last_line(&told))));
+        found.push(("type", format!("{} is not opened: {}", seen.kind, last_line(&reported))));
         return Ok(found);
     };
     let of = |field: &str| volume.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -67,12 +69,12 @@ pub fn compare(ground: &Ground, item: &Item) -> Result<Vec<(&'static str, String
             found.push((aspect, format!("`{ours}`, and by blkid `{theirs}`")));
         }
     }
-    found.extend(trees(ground, &image, &seen.kind)?.map(|what| ("tree", what)));
-    found.extend(checks(ground, &image, &seen.kind)?.map(|what| ("check", what)));
+    found.extend(trees(folder, &image, &seen.kind)?.map(|what| ("tree", what)));
+    found.extend(checks(folder, &image, &seen.kind)?.map(|what| ("check", what)));
     Ok(found)
 }
 
-/// What blkid(8) says of an image.
+/// The output of blkid(8) for an image.
 struct Seen {
     kind: String,
     label: String,
@@ -80,7 +82,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// None where blkid finds no file system.
+    /// Returns `None` if blkid finds no file system.
     fn by_blkid(image: &Path) -> Result<Option<Self>> {
         let args = ["-p", "-u", "filesystem", "-o", "export"].map(AsRef::as_ref);
         let said = ran("blkid", &[&args[..], &[image.as_os_str()]].concat())?.stdout;
@@ -97,14 +99,14 @@ impl Seen {
     }
 }
 
-/// The tree as obento copies it out, beside a judge's.
-fn trees(ground: &Ground, image: &Path, kind: &str) -> Result<Option<String>> {
-    let copied = ground.folder("copied")?;
+/// Compares the tree that obento copies with the tree of a judge.
+fn trees(folder: &ItemFolder, image: &Path, kind: &str) -> Result<Option<String>> {
+    let copied = folder.folder("copied")?;
     let mut root = OsString::from(image);
     root.push(":/.");
-    let output = ground.obento(&["cp".as_ref(), "-a".as_ref(), &root, copied.as_os_str()])?;
+    let output = folder.obento(&["cp".as_ref(), "-a".as_ref(), &root, copied.as_os_str()])?;
     let said = || format!("obento copies not all of it: {}", last_line(&output));
-    let folder = ground.folder("judged")?;
+    let folder = folder.folder("judged")?;
     let judged = match judged(image, kind, &folder)? {
         Judged::Shown(depth, _mount) => Some((Tree::read(&folder)?, depth)),
         Judged::Refused(why) if output.status.success() => {
@@ -120,15 +122,15 @@ fn trees(ground: &Ground, image: &Path, kind: &str) -> Result<Option<String>> {
     }
 }
 
-/// What a judge made of an image.
+/// The result of a judge.
 enum Judged {
-    /// It shows this much of the tree, as long as the mount lasts.
+    /// The tree, compared to this depth, which exists while the mount does.
     Shown(Depth, Option<Mount>),
     Refused(String),
     NoJudge,
 }
 
-/// Shows the tree of an image in `folder`.
+/// Extracts or mounts an image at `folder`.
 fn judged(image: &Path, kind: &str, folder: &Path) -> Result<Judged> {
     if let Some((_, options)) = MOUNTED.iter().find(|(known, _)| *known == kind) {
         let mount = Mount::new(image, folder, &["-t", kind, "-o", options]);
@@ -147,8 +149,9 @@ fn judged(image: &Path, kind: &str, folder: &Path) -> Result<Judged> {
                 .collect::<Vec<&OsStr>>(),
         )?,
         "iso9660" => ran("bsdtar", &["-xf".as_ref(), image.as_os_str(), "-C".as_ref(), folder.as_os_str()])?,
-        "exfat" => {
-            let mount = Mount::new(image, folder, &["-t", "exfat-fuse", "-o", "ro"]);
+        "exfat" | "ntfs" => {
+            let program = if kind == "ntfs" { "ntfs-3g" } else { "exfat-fuse" };
+            let mount = Mount::new(image, folder, &["-t", program, "-o", "ro"]);
             return Ok(match mount {
                 Ok(mount) => Judged::Shown(Depth::Contents, Some(mount)),
                 Err(error) => Judged::Refused(error.to_string()),
@@ -162,12 +165,12 @@ fn judged(image: &Path, kind: &str, folder: &Path) -> Result<Judged> {
     })
 }
 
-/// Whether obento's own check and the format's program agree that there is damage.
-fn checks(ground: &Ground, image: &Path, kind: &str) -> Result<Option<String>> {
+/// Returns a difference between obento's check and that of the format's program.
+fn checks(folder: &ItemFolder, image: &Path, kind: &str) -> Result<Option<String>> {
     let Some((_, program, options)) = CHECKED.iter().find(|(known, ..)| *known == kind) else {
         return Ok(None);
     };
-    let ours = ground.obento(&["check".as_ref(), image.as_os_str()])?;
+    let ours = folder.obento(&["check".as_ref(), image.as_os_str()])?;
     let args: Vec<&OsStr> = options.iter().map(AsRef::as_ref).chain([image.as_os_str()]).collect();
     let theirs = ran(program, &args)?;
     let first = |bytes: &[u8]| {

@@ -1,8 +1,9 @@
 //! Compares obento with other tools on the test files of other projects.
 //!
-//! The projects' packages are fetched from the registries by their own clients, pinned by SHA-256, and kept in `target/world`; nothing of them is
-//! committed. Each image and archive in them is an *item*, and each thing that is compared an *aspect*. A difference needs a row with a reason in
-//! `docs/campaigns/world.md`. The campaign fails on a difference without a row, and on a row whose difference is gone.
+//! The clients of the registries download the packages, which are pinned by SHA-256 and stored in `target/world`.
+//! Nothing of them is committed. Each image and archive in them is an *item*, and each compared property is an
+//! *aspect*. A difference requires a row with a reason in `docs/campaigns/world.md`. The campaign fails on a difference
+//! without a row, and on a row without a difference.
 
 mod archive;
 mod fetch;
@@ -20,10 +21,10 @@ use xshell::Shell;
 use crate::packages::{self, Package};
 use fetch::Source;
 use harvest::{Item, Kind};
-use run::Ground;
+use run::ItemFolder;
 use table::{Difference, Table};
 
-/// The programs that obento is compared with, and those that unpack what they are given.
+/// The programs with which obento is compared, and those that unpack files.
 const PACKAGES: &[Package] = &[
     ("/sbin/mke2fs", "e2fsprogs"),
     ("/sbin/fsck.fat", "dosfstools"),
@@ -38,24 +39,25 @@ const PACKAGES: &[Package] = &[
     ("/usr/bin/xxd", "xxd"),
 ];
 
-/// What is compared.
+/// The options of a comparison.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Take the packages alone that are fetched and compared within a minute.
+    /// Include only the packages that are downloaded and compared within a minute.
     #[arg(long)]
     short: bool,
-    /// Take one package alone.
+    /// Include only this package.
     #[arg(long)]
     package: Option<String>,
     /// Compare only items whose name contains this text.
     #[arg(long)]
     only: Option<String>,
-    /// The command obento [default: one that is built first].
+    /// The obento program [default: a new build].
     #[arg(long)]
     command: Option<PathBuf>,
 }
 
-/// Fetches the packages, compares all items in them, and prints each difference that the table does not list. Needs root.
+/// Downloads the packages, compares all items in them, and prints each difference that the table does not list.
+/// Requires root.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     if std::env::var_os(INSIDE).is_none() {
         return within();
@@ -74,10 +76,10 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let table = Table::read(&page)?;
     let items = items(&cache.canonicalize()?, options)?;
     ensure!(!items.is_empty(), "there is no item to compare");
-    let ground = Ground::new(command)?;
+    let folder = ItemFolder::new(command)?;
     let mut found = Vec::new();
     for item in &items {
-        found.extend(compare(&ground, item).with_context(|| item.name.clone())?);
+        found.extend(compare(&folder, item).with_context(|| item.name.clone())?);
     }
     let names = items.iter().map(|item| item.name.as_str()).collect();
     let (unlisted, gone) = table.judge(&found, &names);
@@ -96,16 +98,16 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
         unlisted.len(),
         gone.len()
     );
-    // A fault that is fixed must not fail the change that fixes it.
+    // A fixed fault must not fail the change that fixes it.
     let is_stale = |(item, aspect): &(&str, &str)| !(options.short && table.is_open(item, aspect));
     ensure!(unlisted.is_empty() && !gone.iter().any(is_stale), "{} and the items disagree", page.display());
     Ok(())
 }
 
-/// The variable that is set where mounts are this process's own.
+/// An environment variable that is set in the process with private mounts.
 const INSIDE: &str = "OBENTO_WORLD_INSIDE";
 
-/// Runs the same command where its mounts end with it, however that is.
+/// Runs the same command in a mount namespace, so that its mounts always end with it.
 fn within() -> Result<()> {
     let mut command =
         run::command("unshare", &["-m".as_ref(), "--".as_ref(), std::env::current_exe()?.as_os_str()]);
@@ -127,10 +129,10 @@ fn items(cache: &Path, options: &Options) -> Result<Vec<Item>> {
     Ok(items)
 }
 
-fn compare(ground: &Ground, item: &Item) -> Result<Vec<Difference>> {
+fn compare(folder: &ItemFolder, item: &Item) -> Result<Vec<Difference>> {
     let found = match item.kind {
-        Kind::Archive => archive::compare(ground, item)?,
-        Kind::Image => image::compare(ground, item)?,
+        Kind::Archive => archive::compare(folder, item)?,
+        Kind::Image => image::compare(folder, item)?,
     };
     let of_item = |(aspect, detail)| Difference { item: item.name.clone(), aspect, detail };
     Ok(found.into_iter().map(of_item).collect())

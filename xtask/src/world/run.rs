@@ -1,4 +1,4 @@
-//! Programs, and the volume that judges unpack into.
+//! Programs, and the volume into which judges unpack.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,10 +7,10 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Bytes of the volume: it is sparse.
+/// The size of the sparse volume.
 const SIZE: u64 = 8 << 30;
 
-/// Describes `program` with `args`, in English and UTC; programs of the administrator are in its path.
+/// Returns a command of `program` with `args`, in English and UTC, with the administrator's folders in its path.
 pub fn command(program: impl AsRef<OsStr>, args: &[&OsStr]) -> Command {
     let mut command = Command::new(program);
     let path = std::env::var("PATH").unwrap_or_default();
@@ -23,16 +23,16 @@ pub fn command(program: impl AsRef<OsStr>, args: &[&OsStr]) -> Command {
     command
 }
 
-/// Runs a program to its end, however that is.
+/// Runs a program, and returns its output even if it fails.
 pub fn ran(program: impl AsRef<OsStr>, args: &[&OsStr]) -> Result<Output> {
     let shown = program.as_ref().to_owned();
     command(program, args).output().with_context(|| format!("cannot start {}", shown.display()))
 }
 
-/// Seconds of processor time that a judge may take: some archives are made to take all that there is.
+/// The processor time limit of a judge in seconds, because some archives are created to use all resources.
 const JUDGED: &str = "--cpu=3";
 
-/// Runs a judge, which is ended after [`JUDGED`].
+/// Runs a judge, which is killed after [`JUDGED`].
 pub fn judged(program: &str, args: &[&OsStr]) -> Result<Output> {
     ran("prlimit", &[&[JUDGED.as_ref(), "--".as_ref(), program.as_ref()], args].concat())
 }
@@ -44,31 +44,31 @@ pub fn output(program: impl AsRef<OsStr>, args: &[&OsStr]) -> Result<Output> {
     Ok(output)
 }
 
-/// Returns what a program prints that must succeed.
+/// Returns the output of a program that must succeed.
 pub fn text(program: impl AsRef<OsStr>, args: &[&OsStr]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output(program, args)?.stdout).trim_end().to_owned())
 }
 
-/// Returns the last line that a program printed as an error, or how it ended.
+/// Returns the last error line of a program, or its exit status.
 pub fn last_line(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with("  help"));
     line.map_or_else(|| output.status.to_string(), |line| line.trim().replace('|', "/"))
 }
 
-/// A mount that ends with this.
+/// A mount, which ends on drop.
 pub struct Mount(PathBuf);
 
 impl Mount {
-    /// Mounts `image`, which is a copy, at `at` with the further arguments `args`. The kernel can replay a log even for reading, since it may write to
-    /// the device.
+    /// Mounts `image`, which is a copy, at `at` with the further arguments `args`. The kernel may replay a log even for
+    /// a read-only mount, because it may write to the device.
     pub fn new(image: &Path, at: &Path, args: &[&str]) -> Result<Self> {
         fs::create_dir_all(at)?;
         let device = text("losetup", &["--show".as_ref(), "-f".as_ref(), image.as_os_str()])?;
         let args: Vec<&OsStr> =
             args.iter().map(AsRef::as_ref).chain([device.as_ref(), at.as_os_str()]).collect();
         let mounted = output("mount", &args);
-        // The device is free when the mount ends.
+        // The device is freed when the mount ends.
         output("losetup", &["-d".as_ref(), device.as_ref()])?;
         mounted.map(|_| Self(at.to_owned()))
     }
@@ -80,16 +80,16 @@ impl Drop for Mount {
     }
 }
 
-/// A folder for what one item needs, on an ext4 volume of its own, which stores whatever a tree may have.
-pub struct Ground {
-    /// The command obento.
+/// A folder for the files of one item, on a private ext4 volume, which stores all attributes.
+pub struct ItemFolder {
+    /// The obento program.
     obento: PathBuf,
     folder: PathBuf,
     _mount: Mount,
     _image: Removed,
 }
 
-/// A folder that is removed when this is dropped.
+/// A folder that is removed on drop.
 struct Removed(PathBuf);
 
 impl Drop for Removed {
@@ -98,8 +98,8 @@ impl Drop for Removed {
     }
 }
 
-impl Ground {
-    /// Makes the volume and mounts it.
+impl ItemFolder {
+    /// Creates the volume and mounts it.
     pub fn new(obento: PathBuf) -> Result<Self> {
         let outside =
             PathBuf::from(text("mktemp", &["-d".as_ref(), "-t".as_ref(), "obento-world-XXXXXX".as_ref()])?);
@@ -111,14 +111,14 @@ impl Ground {
         Ok(Self { obento, folder, _mount: mount, _image: removed })
     }
 
-    /// Returns an empty folder of this name.
+    /// Returns an empty folder with this name.
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
         let folder = self.path(name)?;
         fs::create_dir(&folder)?;
         Ok(folder)
     }
 
-    /// Returns the path of `name`, at which nothing is.
+    /// Returns the path `name`, at which nothing exists.
     pub fn path(&self, name: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         match path.symlink_metadata() {

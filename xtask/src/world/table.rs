@@ -6,13 +6,13 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// A difference between obento and its judge.
+/// A difference between obento and a judge.
 pub struct Difference {
     /// The item.
     pub item: String,
-    /// What was compared.
+    /// The compared property.
     pub aspect: &'static str,
-    /// The difference, for people.
+    /// A description of the difference.
     pub detail: String,
 }
 
@@ -20,8 +20,8 @@ pub struct Difference {
 pub struct Table(BTreeMap<(String, String), String>);
 
 impl Table {
-    /// Reads the rows of `| item | aspect | reason |` on a page. An item that ends with `*` stands for all that begin so. Errors: a row without a
-    /// reason; a row that is there twice.
+    /// Reads the rows of `| item | aspect | reason |` on a page. An item that ends with `*` matches all items with that
+    /// prefix. Fails on a row without a reason, and on a row that occurs twice.
     pub fn read(page: &Path) -> Result<Self> {
         Self::parse(&fs::read_to_string(page).with_context(|| page.display().to_string())?)
     }
@@ -36,12 +36,12 @@ impl Table {
                 "not a row with a reason: {line}"
             );
             let key = (cells[0].to_owned(), cells[1].to_owned());
-            ensure!(rows.insert(key, cells[2].to_owned()).is_none(), "a row is there twice: {line}");
+            ensure!(rows.insert(key, cells[2].to_owned()).is_none(), "duplicate row: {line}");
         }
         Ok(Self(rows))
     }
 
-    /// Returns the differences that have no row, and the rows about `items` that have no difference.
+    /// Returns the differences without a row, and the rows about `items` without a difference.
     pub fn judge<'a>(
         &'a self,
         found: &'a [Difference],
@@ -57,13 +57,13 @@ impl Table {
         (unlisted.collect(), gone.collect())
     }
 
-    /// Whether the reason of a row is a fault of obento, which is known and to be fixed.
+    /// Returns whether the reason of a row is a known fault of obento that will be fixed.
     pub fn is_open(&self, item: &str, aspect: &str) -> bool {
         self.0.get(&(item.to_owned(), aspect.to_owned())).is_some_and(|reason| reason.starts_with("open"))
     }
 }
 
-/// Whether a row stands for an item.
+/// Returns whether a row matches an item.
 fn names(row: &str, item: &str) -> bool {
     row.strip_suffix('*').map_or(row == item, |start| item.starts_with(start))
 }
@@ -88,7 +88,7 @@ mod tests {
         let (unlisted, gone) = table.judge(&listed[..1], &items);
         assert!(unlisted.is_empty());
         assert_eq!(gone, [("b/*", "tree")]);
-        // Of items that were not compared nothing is known.
+        // Rows about items that were not compared are not reported.
         assert!(table.judge(&listed[..1], &BTreeSet::from(["a/one"])).1.is_empty());
         assert!(!table.is_open("a/one", "build") && table.is_open("b/*", "tree"));
         let others = [difference("a/one", "build"), difference("a/one", "tree"), difference("b/one", "tree")];
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_a_reason_and_is_there_once() {
+    fn a_row_has_a_reason_and_occurs_once() {
         let row =
             |rows: &str| Table::parse(&format!("| item | aspect | reason |\n|---|---|---|\n{rows}")).is_ok();
         assert!(row("| a | b | c |\n"));

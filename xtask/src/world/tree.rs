@@ -1,4 +1,4 @@
-//! Trees of the host, and how two of them differ.
+//! Trees of the host, and their differences.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use super::run::ran;
 /// Longer files are compared by their length and this many bytes.
 const READ_MAX: u64 = 64 << 20;
 
-/// The entries below a folder, by their paths.
+/// The entries below a folder, by path.
 pub struct Tree(BTreeMap<Vec<u8>, Entry>);
 
 #[derive(Debug)]
@@ -33,13 +33,13 @@ struct Entry {
     xattrs: Vec<String>,
 }
 
-/// What of entries is compared.
+/// The compared properties of entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Names, types and contents, by a judge that shows no more.
+    /// Names, types and contents, for a judge that shows nothing else.
     Contents,
-    /// All that POSIX and extended attributes have. What was changed since the second of this number got no time from its source, and nothing else
-    /// of it is compared than its type.
+    /// All attributes of POSIX, and extended attributes. An entry that was changed at or after the second `since` got
+    /// no time from its source; only its type is compared.
     All { since: i64 },
 }
 
@@ -78,7 +78,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Each file's attributes are lines of their own below `# file: PATH`. A mount that has none fails with the rest read.
+    /// Reads the extended attributes: lines below `# file: PATH` for each file. On a mount without extended attributes,
+    /// getfattr fails after printing the rest.
     fn read_xattrs(&mut self, root: &Path) -> Result<()> {
         let args = ["-Rhd", "-m", "-", "-e", "hex", "--absolute-names"].map(AsRef::as_ref);
         let said = ran("getfattr", &[&args[..], &[root.as_os_str()]].concat())?.stdout;
@@ -189,7 +190,7 @@ fn hash(path: &Path) -> Result<u64> {
     }
 }
 
-/// A path as getfattr(1) prints it: other bytes than those of a word are `\ooo`.
+/// Decodes a path of getfattr(1), in which special bytes are escaped as `\ooo`.
 fn unescaped(text: &str) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((byte, tail)) = rest.split_first() {
