@@ -12,7 +12,7 @@ pub struct Errno(pub i32);
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            0 => "no reason was given",
+            0 => "the data is damaged, or the device gave no reason",
             1 => "operation not permitted",
             4 => "interrupted",
             5 => "input/output error",

@@ -186,8 +186,11 @@ impl HostError {
         Self::System { operation, path: path.into(), errno }
     }
 
-    /// Converts an error of the standard library, which contains an error number or a message.
+    /// Converts an error of the standard library, which contains a limit, an error number or a message.
     pub(crate) fn io(operation: &'static str, path: &Path, error: &std::io::Error) -> Self {
+        if let Some(error) = UnpackError::of(error) {
+            return Self::Unpack { path: path.to_owned(), error };
+        }
         match Errno::from_io_error(error) {
             Some(errno) => Self::system(operation, path, errno),
             None => Self::Stream { operation, path: path.to_owned(), reason: error.to_string() },

@@ -70,7 +70,7 @@ fn a_manifest_names_contents_in_its_own_directory_and_in_those_that_are_allowed(
         write(size, contents);
         for source in ["manifests/m.mtree", "dump:manifests/m.dump"] {
             let (_, said) = bench.run(&format!("build disk.img --from {source}"), 1);
-            let reported = "is outside of the directory of the manifest; --contents DIR allows another";
+            let reported = "are outside of the directory of the manifest\n  help: use --contents DIR to allow another directory";
             assert!(said.contains(reported), "{contents}, {source}: {said}");
         }
     }

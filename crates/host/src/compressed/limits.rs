@@ -114,7 +114,7 @@ mod tests {
         let error = io::Error::from(given.check(100, 6).unwrap_err());
         assert_eq!(UnpackError::of(&error), Some(UnpackError::Bytes { limit: 5 }));
         let memory = UnpackError::Memory { needed: Some(2 << 30), limit: 256 << 20 };
-        let reported = "unpacking it takes 2 GiB of memory, and at most 256 MiB are allowed; --unpack-memory SIZE allows more";
+        let reported = "decompression needs 2 GiB of memory, and the limit is 256 MiB\n  help: use --unpack-memory SIZE to allow more";
         assert_eq!(memory.to_string(), reported);
     }
 }

@@ -135,6 +135,14 @@ fn read_stream(
     archive.expect_digest(layer)
 }
 
+/// Converts the error of a reader of the archive at `path`.
+pub(super) fn of_tar(error: TarError, path: &Path) -> HostError {
+    match error {
+        TarError::Input(error) => HostError::of_io("read", path, &error),
+        error => HostError::Damaged { path: path.into(), format: "tar", reason: error.to_string() },
+    }
+}
+
 struct Archive {
     tar: TarReader<Hashed>,
     bytes: Way,
@@ -182,6 +190,7 @@ impl From<HostError> for ArchiveError {
 impl Archive {
     fn read(&mut self, reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
         let damaged = |reason: String| HostError::Damaged { path: path.into(), format: "tar", reason };
+        let failed = |error| of_tar(error, path);
         loop {
             let member = match self.tar.next_member() {
                 Ok(None) if self.tar.offset() == 0 => return Err(damaged("it is empty".into())),
@@ -195,7 +204,7 @@ impl Archive {
                 Err(TarError::Damaged { .. } | TarError::Truncated { .. }) if self.members == 0 => {
                     return Err(self.no_archive(path));
                 }
-                Err(error) => return Err(damaged(error.to_string())),
+                Err(error) => return Err(failed(error)),
             };
             self.members += 1;
             reader.bytes = self.before + self.tar.offset();
@@ -204,12 +213,12 @@ impl Archive {
                 Ok(()) => {}
                 Err(ArchiveError::Path(error)) => reader.problem(member.path, error),
                 Err(ArchiveError::Words(why)) => reader.problem(member.path, why),
-                Err(ArchiveError::Archive(error)) => return Err(damaged(error.to_string())),
+                Err(ArchiveError::Archive(error)) => return Err(failed(error)),
                 Err(ArchiveError::Host(error)) => return Err(error),
             }
         }
         if !matches!(self.bytes, Way::Copy(..)) || self.tar.input().sum.is_some() {
-            self.tar.finish().map_err(|error| damaged(error.to_string()))?;
+            self.tar.finish().map_err(failed)?;
         }
         if let (true, Ok(linked)) = (self.has_linked, Name::new(LINKED)) {
             reader.model.builder.remove(NodeId::ROOT, linked);

@@ -110,7 +110,7 @@ fn parse(line: &[u8]) -> Result<Entry, Wrong> {
                 (false, _) => Some(ManifestContent::Here(here)),
                 (true, false) => Some(ManifestContent::File(payload.clone())),
                 (true, true) if said.size == Some(0) => Some(ManifestContent::Here(Vec::new())),
-                (true, true) => return Err("it has bytes and says not where they are".into()),
+                (true, true) => return Err("the size is not zero, and the line names no contents".into()),
             };
         }
         _ => {}

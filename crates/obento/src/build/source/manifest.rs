@@ -166,12 +166,12 @@ fn body(
     kind: FileKind,
     said: &ManifestAttributes,
 ) -> Result<Result<Made, Wrong>, HostError> {
-    let device = || said.device.ok_or_else(|| "it says no device number".to_owned());
+    let device = || said.device.ok_or_else(|| "the line has no device number".to_owned());
     let body = match kind {
         FileKind::Directory => Body::Directory,
         FileKind::Symlink => match &said.target {
             Some(target) if !target.is_empty() => Body::Symlink,
-            _ => return Ok(Err("it says not where the link leads".into())),
+            _ => return Ok(Err("the line has no link target".into())),
         },
         FileKind::CharDevice => match device() {
             Ok(number) => Body::CharDevice(number),
@@ -197,12 +197,14 @@ fn file(
         Some(ManifestContent::Here(bytes)) => {
             let size = bytes.len() as u64;
             if said.size.is_some_and(|said| said != size) {
-                return Ok(Err(format!("its size is {size}, not what it says")));
+                return Ok(Err(format!("the size is {size}, not the one in the manifest")));
             }
             Ok(Ok((reader.kept(bytes)?, None)))
         }
         Some(ManifestContent::File(path)) => host_file(reader, folder, path, said.size),
-        None if said.size.unwrap_or(0) > 0 => Ok(Err("it has bytes and says not where they are".into())),
+        None if said.size.unwrap_or(0) > 0 => {
+            Ok(Err("the size is not zero, and the line names no contents".into()))
+        }
         None => Ok(Ok((Body::File { size: 0, data: None }, None))),
     }
 }
@@ -215,15 +217,15 @@ fn host_file(
 ) -> Result<Result<Made, Wrong>, HostError> {
     let path = folder.join(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
-        return Ok(Err("the path of its content is invalid".into()));
+        return Ok(Err("the path of the contents is invalid".into()));
     };
     let Ok(name) = Name::new(name.as_bytes()) else {
-        return Ok(Err("the path of its content is invalid".into()));
+        return Ok(Err("the path of the contents is invalid".into()));
     };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     if !is_allowed(reader, folder, parent) {
         return Ok(Err(format!(
-            "its content {} is outside of the directory of the manifest; --contents DIR allows another",
+            "the contents {} are outside of the directory of the manifest\n  help: use --contents DIR to allow another directory",
             crate::text::escaped(path.as_os_str().as_bytes())
         )));
     }
@@ -234,7 +236,7 @@ fn host_file(
     };
     if entry.attr().kind != FileKind::Regular || !entry.is_readable() {
         return Ok(Err(format!(
-            "its content {} cannot be read",
+            "cannot read its contents {}",
             crate::text::escaped(path.as_os_str().as_bytes())
         )));
     }

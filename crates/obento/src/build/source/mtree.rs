@@ -58,7 +58,7 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
         }
     }
     if has_names && !has_numbers {
-        let words = "owners by name alone (uname, gname) were passed over; it has to say uid and gid";
+        let words = "owner names (uname, gname) without numbers are ignored; name uid and gid";
         reader.notes.push(format!("{}: {words}", path.display()));
     }
     Ok(())
@@ -142,7 +142,7 @@ fn value(word: &[u8]) -> &[u8] {
 fn keyword(said: &mut ManifestAttributes, word: &[u8]) -> Result<(), Wrong> {
     let (name, value) = (key(word), value(word));
     let text = String::from_utf8_lossy(value);
-    let bad = || format!("'{}' cannot be read", String::from_utf8_lossy(word).escape_default());
+    let bad = || format!("cannot parse '{}'", String::from_utf8_lossy(word).escape_default());
     match name {
         b"type" => said.kind = Some(kind(value).ok_or_else(bad)?),
         b"mode" => {

@@ -11,7 +11,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use obento_host::HostError;
-use obento_host::compressed::UnpackLimits;
+use obento_host::compressed::{UnpackError, UnpackLimits};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -35,7 +35,8 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
     } else {
         image.saved()?
     };
-    let mut left = unpacked_at_most(reader.settings.unpack, &store, &layers);
+    let limit = unpacked_at_most(reader.settings.unpack, &store, &layers);
+    let mut left = limit;
     for (part, diff_id) in layers {
         reader.model.begin_layer();
         let layer = part.path().to_owned();
@@ -43,9 +44,20 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
             reader,
             part,
             &mut ContainerLayer { path: &layer, diff_id: diff_id.as_deref(), unpacks: Some(&mut left) },
-        )?;
+        )
+        .map_err(|error| with_limit(error, limit))?;
     }
     Ok(())
+}
+
+/// Replaces the rest of the limit, which a layer exceeds, with the limit of all layers.
+fn with_limit(error: HostError, limit: u64) -> HostError {
+    match error {
+        HostError::Unpack { path, error: UnpackError::Bytes { .. } } => {
+            HostError::Unpack { path, error: UnpackError::Bytes { limit } }
+        }
+        error => error,
+    }
 }
 
 /// Returns how many bytes all layers may unpack to. A layer that is named again does not raise the limit.

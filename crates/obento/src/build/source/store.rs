@@ -15,7 +15,7 @@ use obento_host::HostError;
 use obento_host::compressed::Stream;
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
 
-use super::Reader;
+use super::{Reader, archive};
 use crate::build::model::names;
 
 /// The most members of an archive of an image. An image has a few for each layer.
@@ -153,7 +153,7 @@ fn members(part: FilePart, path: &Path) -> Result<HashMap<Vec<u8>, StoredEntry>,
                 let reason = "it does not begin with a tar header".into();
                 return Err(HostError::NotAnArchive { path: path.into(), format: "tar", reason });
             }
-            Err(error) => return Err(bad(error.to_string())),
+            Err(error) => return Err(archive::of_tar(error, path)),
         };
         let Ok(way) = names(&member.path) else { continue };
         let Some(what) = place(&member, &way, start.saturating_add(tar.offset())) else { continue };
