@@ -89,7 +89,11 @@ fn the_documentation_lists_all_types_with_their_visible_parts() {
     if std::env::var_os("OBENTO_PASSED").is_some() {
         fs::write(PAGE, [before, MARKS[0], part.as_str(), MARKS[1], after].concat()).unwrap();
     } else {
-        assert!(found == part, "`cargo xtask types` writes the table in docs/engine.md");
+        let different = found.lines().zip(part.lines()).find(|(found, line)| found != line);
+        assert!(
+            found == part,
+            "`cargo xtask types` writes the table in docs/engine.md; first: {different:?}"
+        );
     }
 }
 
