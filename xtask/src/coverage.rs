@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
+use crate::counted;
 use crate::packages;
 use crate::programs::{self, Program};
 use crate::timed::Taken;
@@ -85,21 +86,17 @@ pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut T
         .collect();
     ensure!(!measured.is_empty(), "nothing of this name is measured: {MEASURED:?}");
     let packages: BTreeSet<_> = measured.iter().flat_map(|(_, packages)| *packages).copied().collect();
-    let target = target(&root);
-    let counts = target.join("counts");
+    let counts = root.join("target/coverage/counts");
     if counts.exists() {
         fs::remove_dir_all(&counts)?;
     }
     // Each program has at most four counter files, which its processes share.
     let _counts = shell.push_env("LLVM_PROFILE_FILE", counts.join("%4m.profraw"));
-    let built = {
-        let _counting = counting(shell, &target);
-        build(shell, &packages)?
-    };
+    let built = build(shell, &packages)?;
     let mut all = Program::built(&built)?;
     all.extend(others);
     let tested = programs::run(shell, all, &options.arguments, taken);
-    let documented = documented(shell, &target, &packages, taken);
+    let documented = documented(shell, &packages, taken);
     let lines = tools.lines(shell, &counts, &executables(&built))?;
     let share = reported(&root, &measured, &lines, options.missing)?;
     tested?;
@@ -108,37 +105,24 @@ pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut T
     Ok(())
 }
 
-/// Returns the build folder of programs with counters.
-fn target(root: &Path) -> PathBuf {
-    root.join("target/coverage")
-}
-
-const COUNT: &str = "-C instrument-coverage";
-
-/// Makes the following builds add counters.
-fn counting<'a>(shell: &'a Shell, target: &Path) -> [xshell::PushEnv<'a>; 2] {
-    [shell.push_env("RUSTFLAGS", COUNT), shell.push_env("CARGO_TARGET_DIR", target)]
-}
-
-/// Builds the tests of `packages`. Returns cargo's messages.
+/// Builds the tests of `packages` with counters. Returns cargo's messages.
 fn build(shell: &Shell, packages: &BTreeSet<&str>) -> Result<String> {
+    let _counting = counted::push(shell, packages)?;
     let packages = packages.iter().flat_map(|package| ["-p", package]);
     Ok(cmd!(shell, "cargo test --locked --no-run --message-format=json-render-diagnostics {packages...}")
         .read()?)
 }
 
 /// Runs the documentation examples of `packages`, which are built separately.
-fn documented(shell: &Shell, target: &Path, packages: &BTreeSet<&str>, taken: &mut Taken) -> Result<()> {
-    let _counting = counting(shell, target);
-    let _linked = shell.push_env("RUSTDOCFLAGS", COUNT);
+fn documented(shell: &Shell, packages: &BTreeSet<&str>, taken: &mut Taken) -> Result<()> {
+    let _counting = counted::push(shell, packages)?;
+    let _linked = shell.push_env("RUSTDOCFLAGS", counted::FLAG);
     let packages = packages.iter().flat_map(|package| ["-p", package]);
     taken.run(cmd!(shell, "cargo test --doc --locked --no-fail-fast {packages...}"))
 }
 
 /// Builds all tests as [`run`] does, so that [`run`] builds nothing.
 pub fn build_all(shell: &Shell) -> Result<Vec<Program>> {
-    let target = target(&shell.current_dir().canonicalize()?);
-    let _counting = counting(shell, &target);
     Program::built(&build(shell, &packages())?)
 }
 

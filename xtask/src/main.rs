@@ -14,6 +14,7 @@ use timed::Taken;
 
 mod campaign;
 mod corpus;
+mod counted;
 mod coverage;
 mod deb;
 mod demo;
@@ -117,6 +118,9 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = counted::compile() {
+        return ended;
+    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
