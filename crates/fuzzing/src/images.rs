@@ -10,6 +10,7 @@ use obento_block::{BlockDevice, MemDevice};
 use obento_env::NO_CLOCK;
 use obento_host::compressed::{self, Compression, UnpackLimits, decompress};
 use obento_host::container;
+use obento_host::qcow2::change::{open_snapshot, snapshots};
 use obento_host::qcow2::{Qcow2Device, References};
 use obento_testkit::walk::open_and_walk;
 
@@ -53,8 +54,8 @@ pub fn any_image(data: &[u8]) {
 /// otherwise few inputs would pass the first checks. Source: qcow2.txt, "Header".
 pub const QCOW2_HEADER: std::ops::Range<usize> = 72..72 + 512;
 
-/// Opens a qcow2 image with a correct magic number and version: its header, its tables, and some clusters. A short
-/// input replaces the later part of the header of a sound image.
+/// Opens a qcow2 image with a correct magic number and version: its header, its tables, some clusters, and its
+/// snapshots. A short input replaces the later part of the header of a sound image.
 pub fn qcow2(data: &[u8]) {
     let mut bytes = data.to_vec();
     if data.len() <= QCOW2_HEADER.len() {
@@ -66,9 +67,15 @@ pub fn qcow2(data: &[u8]) {
         let version = 2 + (start[7] & 1);
         *start = [b'Q', b'F', b'I', 0xfb, 0, 0, 0, version];
     }
-    let device = Arc::new(MemDevice::read_only(bytes));
-    if let Ok(disk) = Qcow2Device::open(device, Path::new("image"), References::Refuse) {
+    let (device, path): (Arc<dyn BlockDevice>, _) =
+        (Arc::new(MemDevice::read_only(bytes)), Path::new("image"));
+    if let Ok(disk) = Qcow2Device::open(device.clone(), path, References::Refuse) {
         read_samples(&disk);
+    }
+    for snapshot in snapshots(&*device, path).unwrap_or_default().iter().take(4) {
+        if let Ok(Some(disk)) = open_snapshot(&device, path, References::Refuse, &snapshot.id) {
+            read_samples(&*disk.device);
+        }
     }
 }
 
@@ -173,6 +180,18 @@ mod tests {
         assert!(!opens_with(Some(u32::MAX)));
         let header = seeds::qcow2().into_iter().find(|seed| seed.len() == QCOW2_HEADER.len()).unwrap();
         qcow2(&header);
+    }
+
+    #[test]
+    fn the_seed_with_a_snapshot_has_contents_of_its_own() {
+        let (image, path) = (seeds::qcow2_with_snapshot(), Path::new("image"));
+        let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(image));
+        let found = snapshots(&*device, path).unwrap();
+        assert_eq!((found.len(), &*found[0].name, found[0].disk_len), (1, "before", Some(1 << 20)));
+        let disk = open_snapshot(&device, path, References::Refuse, "1").unwrap().unwrap().device;
+        let mut bytes = [0; 12];
+        disk.read_at(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"the contents");
     }
 
     #[test]

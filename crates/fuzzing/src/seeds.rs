@@ -139,16 +139,40 @@ pub fn sound_qcow2() -> Vec<u8> {
     image
 }
 
+/// Returns the same image with a snapshot, whose L1 table has an L2 table with one cluster. Source: qcow2.txt,
+/// "Snapshots".
+pub fn qcow2_with_snapshot() -> Vec<u8> {
+    const CLUSTER: usize = 4096;
+    let mut image = sound_qcow2();
+    image.resize(8 * CLUSTER, 0);
+    let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    let cluster = |number: usize| to_u64(number * CLUSTER).to_be_bytes();
+    put(60, &1_u32.to_be_bytes());
+    put(64, &cluster(4));
+    let mut entry = cluster(5).to_vec();
+    entry.extend([0, 0, 0, 1, 0, 1, 0, 6]);
+    entry.extend([0; 20]);
+    entry.extend(16_u32.to_be_bytes());
+    entry.extend([0; 8]);
+    entry.extend((1_u64 << 20).to_be_bytes());
+    entry.extend(b"1before");
+    put(4 * CLUSTER, &entry);
+    put(5 * CLUSTER, &cluster(6));
+    put(6 * CLUSTER, &cluster(7));
+    put(7 * CLUSTER, b"the contents at the snapshot");
+    image
+}
+
 /// Returns the same image as written by qemu-img, with and without compression, of versions 3 and 2.
 fn qcow2_images() -> Seeds {
     let both: [&[u8]; 2] = [include_bytes!("../seed/fat.qcow2.zst"), include_bytes!("../seed/old.qcow2.zst")];
     both.map(unpacked).into()
 }
 
-/// Returns those images, and the later part of a header alone.
+/// Returns those images, one with a snapshot, and the later part of a header alone.
 pub fn qcow2() -> Seeds {
     let header = sound_qcow2().get(QCOW2_HEADER).unwrap_or_default().to_vec();
-    qcow2_images().into_iter().chain([header]).collect()
+    qcow2_images().into_iter().chain([qcow2_with_snapshot(), header]).collect()
 }
 
 /// The same image in other formats, written by qemu-img and img2simg, and a VHDX whose log was not replayed.

@@ -172,9 +172,9 @@ fn qemu_img_finds_every_change_and_no_error() {
     let file: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(&snapshot).unwrap());
     let names: Vec<_> = snapshots(&*file, &snapshot).unwrap().into_iter().map(|found| found.name).collect();
     assert_eq!(names, ["before"]);
-    let before = open_snapshot(&file, &snapshot, References::Refuse, "before").unwrap().device;
+    let before = open_snapshot(&file, &snapshot, References::Refuse, "before").unwrap().unwrap().device;
     assert!(contents(&*before) == original, "a snapshot was changed");
-    assert!(open_snapshot(&file, &snapshot, References::Refuse, "after").is_err());
+    assert!(open_snapshot(&file, &snapshot, References::Refuse, "after").unwrap().is_none());
     qemu_img(&["snapshot", "-a", "before"], &[&snapshot]);
     qemu_img(&["compare", "-q", "-f", "raw", "-F", "qcow2"], &[&fixture.path("raw"), &snapshot]);
 }

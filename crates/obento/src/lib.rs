@@ -81,6 +81,7 @@ pub use obento_host::build::Publish;
 pub use obento_host::compressed::{Progress as Unpacking, UnpackError, UnpackLimits};
 pub use obento_host::io::IoBackend;
 pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
+pub use obento_host::qcow2::change::Snapshot;
 pub use obento_host::{FileId, HostDir, open_output, reopen};
 pub use obento_host::{interrupt, path_of_open, sandbox, source};
 /// The kernel engine, which opens file systems with a Linux kernel in a virtual machine. The module lists its types,
@@ -91,7 +92,9 @@ pub use obento_prov as provenance;
 pub use obento_tmpfs as tmpfs;
 pub use obento_vfs::{AccessRequest, Atime, Caller, Node, Run, Symlinks, Vfs, acl};
 
-pub use address::{Address, AddressError, FileSelector, HostEntry, Operand, PartSelector, server_of};
+pub use address::{
+    Address, AddressError, FileSelector, HostEntry, Operand, PartSelector, server_of, snapshot_of,
+};
 pub use backup::take_place;
 pub use build::{
     Blob, BuildFailure, BuildReport, BuildSettings, BuildSource, ChangeMode, DiskReport, DiskSettings,

@@ -1,6 +1,7 @@
 //! `obento info`: shows the containers, the partitions and the file systems of an image.
 
 mod os;
+mod snapshots;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -9,12 +10,13 @@ use std::rc::Rc;
 
 use obento::partition::Partition;
 use obento::{
-    Access, Image, PartSelector, PartitionChoice, PartitionContents, StatFs, Volume, VolumeInfo, human_size,
-    probe_id_text,
+    Access, Image, PartSelector, PartitionChoice, PartitionContents, Snapshot, StatFs, Volume, VolumeInfo,
+    human_size, probe_id_text,
 };
 
 use self::os::System;
 use crate::context::Context;
+use crate::format::time::Clock;
 use crate::json::Line;
 use crate::open;
 use crate::output::{Outcome, Output};
@@ -22,7 +24,7 @@ use crate::report::{self, Report, printable};
 
 /// Show the partitions and file systems of an image
 ///
-/// For each file system: type, label, UUID, state, use and features; and the operating system, if its files contain one.
+/// For each file system: type, label, UUID, state, use and features; and the operating system, if its files contain one. For a qcow2 image: its snapshots.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Images; IMAGE@PART is one file system
@@ -39,6 +41,7 @@ struct Findings {
     image: Rc<Image>,
     /// Whether one part was requested.
     one_part: bool,
+    snapshots: Vec<Snapshot>,
     contents: Vec<(PartitionChoice, Option<Found>)>,
     /// The reason why a file system could not be opened.
     failures: Vec<Report>,
@@ -53,6 +56,7 @@ struct Found {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    let mut clock = Clock::system();
     open::seal_before_decoding(&args.images, open::BareOperand::Image, obento::Access::ReadOnly, context);
     let found: Vec<_> = args.images.iter().map(|image| examine(image, context)).collect();
     context.seal();
@@ -71,7 +75,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             if number > 0 {
                 writeln!(out)?;
             }
-            write_text(&mut out, findings)?;
+            write_text(&mut out, findings, &mut clock)?;
         }
         out.flush()?;
         findings.failures.iter().for_each(|report| context.warn(report));
@@ -84,6 +88,10 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
     let address = open::address(argument, context)?;
     let image = context.opener().quiet_image(&address.image, context).map_err(open::cannot_open)?;
     let mut failures = Vec::new();
+    let snapshots = image.snapshots().unwrap_or_else(|error| {
+        failures.push(open::cannot_open(error));
+        Vec::new()
+    });
     let mut contents = Vec::new();
     if address.part.is_some() {
         let volume = image.volume(address.part.as_ref()).map_err(Report::plain)?;
@@ -122,6 +130,7 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
         shown: argument.as_bytes().to_vec(),
         one_part: address.part.is_some(),
         image,
+        snapshots,
         contents,
         failures,
     })
@@ -151,8 +160,8 @@ impl Found {
     }
 }
 
-fn write_text(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
-    let Findings { shown, image, contents, one_part, .. } = findings;
+fn write_text(out: &mut impl Write, findings: &Findings, clock: &mut Clock) -> io::Result<()> {
+    let Findings { shown, image, contents, one_part, snapshots, .. } = findings;
     writeln!(out, "{}", printable(shown))?;
     if !one_part {
         let len = image.device().len();
@@ -167,6 +176,7 @@ fn write_text(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
         for notice in image.notices() {
             fact(out, 2, "note", &notice.to_string())?;
         }
+        snapshots::write_text(out, snapshots, clock)?;
     }
     for (content, found) in contents {
         let indent = match &content.partition {
@@ -263,7 +273,7 @@ fn percent(used: u64, all: u64) -> String {
 
 /// Writes one line for the image, and one for each partition or file system.
 fn write_json(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
-    let Findings { shown, image, contents, .. } = findings;
+    let Findings { shown, image, snapshots, contents, .. } = findings;
     let notices: Vec<_> = image.notices().iter().map(ToString::to_string).collect();
     let mut line = Line::new("image")
         .bytes("path", shown)
@@ -277,6 +287,7 @@ fn write_json(out: &mut impl Write, findings: &Findings) -> io::Result<()> {
             .field("sector_size", table.sector_size);
     }
     line.write(out)?;
+    snapshots::write_json(out, shown, snapshots)?;
     for (content, found) in contents {
         let line = Line::new("volume").bytes("path", shown);
         let line = match &content.partition {

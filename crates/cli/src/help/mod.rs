@@ -20,6 +20,8 @@ Addresses:
                            .bz2, .gz, .lzma, .xz, .zst)
   disk.img@2:/etc/fstab    a path in partition 2; also @label=NAME, @name=NAME,
                            @uuid=UUID, @+OFFSET
+  disk.qcow2%NAME:/etc     a path in a snapshot, by its name or ID; also
+                           disk.qcow2%NAME@PART
   disk.img:#12             the inode with number 12
   host:a:/b                a host path that looks like an address
 
@@ -122,7 +124,7 @@ mod tests {
             command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(Command::get_name).collect();
         assert_eq!(grouped.iter().copied().collect::<BTreeSet<_>>(), known);
         assert_eq!(grouped.len(), known.len());
-        for line in overview(&command).lines().chain(ADDRESSES.lines().take(12)).chain(LAYOUT.lines()) {
+        for line in overview(&command).lines().chain(ADDRESSES.lines().take(14)).chain(LAYOUT.lines()) {
             assert!(line.chars().count() <= 80, "{line}");
         }
     }

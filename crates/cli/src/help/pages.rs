@@ -134,6 +134,7 @@ pub const PAGES: &[Page] = &[
         &[
             ("obento info disk.img", "Show the partitions of a disk and their file systems"),
             ("obento info disk.img@2", "Show the file system in partition 2"),
+            ("obento info disk.qcow2", "Show also the snapshots; 'disk.qcow2%NAME' is an image of its own"),
         ],
         &["blkid(8)", "fdisk(8)"],
     ),

@@ -29,7 +29,6 @@ mod snapshots;
 mod state;
 mod table;
 
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -42,7 +41,7 @@ use obento_env::sync::RwLock;
 use crate::error::{OpenFailure, Opening};
 use header::Header;
 pub use header::{BackingFile, Compression};
-pub use snapshots::Snapshot;
+pub use snapshots::{Snapshot, find};
 use state::State;
 
 /// A file whose length can grow.
@@ -63,8 +62,8 @@ pub type Unpack = fn(method: Compression, stream: &[u8], cluster: &mut [u8]) -> 
 pub enum View {
     /// The present contents.
     Active,
-    /// The snapshot with this name or identifier.
-    Snapshot(String),
+    /// The contents at this snapshot.
+    Snapshot(Snapshot),
 }
 
 /// An open qcow2 image.
@@ -84,8 +83,8 @@ impl Qcow2 {
     /// # Errors
     ///
     /// - `Damaged`: a structure violates the format.
-    /// - `Unsupported`: encryption, subclusters, an external data file, or a snapshot that does not exist. For
-    ///   change also: an image that is marked as dirty or corrupt, and reference counts of other than 16 bits.
+    /// - `Unsupported`: encryption, subclusters, or an external data file. For change also: an image that is
+    ///   marked as dirty or corrupt, and reference counts of other than 16 bits.
     /// - `Device`: a read failed.
     pub fn open(
         file: Arc<dyn GrowingFile>,
@@ -106,12 +105,7 @@ impl Qcow2 {
         let read_only = file.is_read_only() || *view != View::Active;
         let (l1_at, l1_len, len) = match view {
             View::Active => (header.l1_at, header.l1_len, header.len),
-            View::Snapshot(name) => {
-                let all = snapshots::read(&*file, &header)?;
-                let found = all.into_iter().find(|snapshot| snapshot.name == *name || snapshot.id == *name);
-                let found = found.ok_or(Opening::Unsupported("no snapshot of this name"))?;
-                (found.l1_at, found.l1_len, found.disk_len.unwrap_or(header.len))
-            }
+            View::Snapshot(at) => (at.l1_at, at.l1_len, at.disk_len.unwrap_or(header.len)),
         };
         if !read_only {
             header.expect_writable()?;

@@ -40,10 +40,20 @@ pub struct Snapshot {
     pub name: String,
     /// Seconds since 1970.
     pub seconds: u32,
+    /// The part of a second, in nanoseconds.
+    pub nanoseconds: u32,
     /// The size of the disk, if the image stores it.
     pub disk_len: Option<u64>,
+    /// The size of the state of the virtual machine, or 0 without one.
+    pub vm_len: u64,
     pub(super) l1_at: u64,
     pub(super) l1_len: u32,
+}
+
+/// Returns the snapshot with the identifier `name`, or otherwise the first one with this name, as qemu does.
+pub fn find<'a>(all: &'a [Snapshot], name: &str) -> Option<&'a Snapshot> {
+    let by_id = all.iter().find(|snapshot| snapshot.id == name);
+    by_id.or_else(|| all.iter().find(|snapshot| snapshot.name == name))
 }
 
 pub(super) fn read(file: &dyn BlockDevice, header: &Header) -> Result<Vec<Snapshot>, Opening> {
@@ -65,11 +75,16 @@ pub(super) fn read(file: &dyn BlockDevice, header: &Header) -> Result<Vec<Snapsh
         let extra = cursor.take(crate::to_usize(extra_len.into())).unwrap_or_default();
         let id = text(cursor.take(crate::to_usize(id_len)));
         let name = text(cursor.take(crate::to_usize(name_len)));
-        let disk_len = extra.get(8..).and_then(<[u8]>::first_chunk).map(|&bytes| u64::from_be_bytes(bytes));
+        let long =
+            |at: usize| extra.get(at..).and_then(<[u8]>::first_chunk).map(|&bytes| u64::from_be_bytes(bytes));
+        let vm_len = long(0).unwrap_or_else(|| raw.vm_len.get().into());
+        let disk_len = long(8);
         all.push(Snapshot {
             id,
             name,
             seconds: raw.seconds.get(),
+            nanoseconds: raw.nanoseconds.get(),
+            vm_len,
             disk_len: disk_len.filter(|&len| len > 0),
             l1_at: raw.l1_at.get(),
             l1_len: raw.l1_len.get(),

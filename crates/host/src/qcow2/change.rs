@@ -46,21 +46,30 @@ pub fn open_for_change(
     path: &Path,
     references: References,
 ) -> std::result::Result<ChangeableQcow2, HostError> {
-    open_view(device, path, references, &View::Active, device.is_read_only())
+    let file = FileThatGrows::of(device, device.is_read_only()).ok_or_else(|| HostError::Unsupported {
+        path: path.into(),
+        format: "qcow2",
+        feature: "changes through this back end".to_owned(),
+    })?;
+    open_view(Arc::new(file), path, references, &View::Active)
 }
 
-/// Opens the contents that the image on `device` had at the snapshot `name`, for reading.
+/// Opens the contents that the image on `device` had at a snapshot, for reading. `name` is the identifier of the
+/// snapshot or its name; an identifier takes precedence, as in qemu-img. Returns `None` if no snapshot matches.
 ///
 /// # Errors
 ///
-/// As [`open_for_change`]; Unsupported if no snapshot has this name.
+/// As [`open_for_change`].
 pub fn open_snapshot(
     device: &Arc<dyn BlockDevice>,
     path: &Path,
     references: References,
     name: &str,
-) -> std::result::Result<ChangeableQcow2, HostError> {
-    open_view(device, path, references, &View::Snapshot(name.to_owned()), true)
+) -> std::result::Result<Option<ChangeableQcow2>, HostError> {
+    let all = snapshots(&**device, path)?;
+    let Some(found) = obento_containers::qcow2::find(&all, name) else { return Ok(None) };
+    let view = View::Snapshot(found.clone());
+    open_view(Arc::new(ReadOnlyFile(device.clone())), path, references, &view).map(Some)
 }
 
 /// Returns the snapshots in the image on `device`.
@@ -73,20 +82,14 @@ pub fn snapshots(device: &dyn BlockDevice, path: &Path) -> std::result::Result<V
 }
 
 fn open_view(
-    device: &Arc<dyn BlockDevice>,
+    file: Arc<dyn GrowingFile>,
     path: &Path,
     references: References,
     view: &View,
-    is_read_only: bool,
 ) -> std::result::Result<ChangeableQcow2, HostError> {
-    let file = FileThatGrows::of(device, is_read_only).ok_or_else(|| HostError::Unsupported {
-        path: path.into(),
-        format: "qcow2",
-        feature: "changes through this back end".to_owned(),
-    })?;
     let failed = |failure| open_error(failure, path);
     let mut referenced = Vec::new();
-    let backing = match Qcow2::backing_name(&file).map_err(failed)? {
+    let backing = match Qcow2::backing_name(&*file).map_err(failed)? {
         None => None,
         Some(BackingFile { name, format }) => {
             let backing = resolve(path, &String::from_utf8_lossy(&name));
@@ -94,7 +97,7 @@ fn open_view(
             Some(open_backing(&backing, format.as_deref(), references, &mut referenced)?)
         }
     };
-    let image = Qcow2::open(Arc::new(file), backing, view, unpack).map_err(failed)?;
+    let image = Qcow2::open(file, backing, view, unpack).map_err(failed)?;
     Ok(ChangeableQcow2 { device: Arc::new(image), referenced })
 }
 
@@ -143,6 +146,37 @@ fn unpack(method: Method, stream: &[u8], cluster: &mut [u8]) -> Option<()> {
             decoder.map_err(std::io::Error::other)?.read_exact(cluster)
         })
         .ok(),
+    }
+}
+
+/// A file that is only read.
+struct ReadOnlyFile(Arc<dyn BlockDevice>);
+
+impl BlockDevice for ReadOnlyFile {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
+        Err(DeviceError::ReadOnly.into())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl GrowingFile for ReadOnlyFile {
+    fn grow(&self, _len: u64) -> Result<()> {
+        Err(DeviceError::ReadOnly.into())
     }
 }
 

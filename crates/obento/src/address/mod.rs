@@ -5,6 +5,7 @@
 //! | `disk.img:/etc/passwd` | a path in the file system that fills the image, or in its only one |
 //! | `disk.img@2:/etc`, `disk.img@label=root:/etc` | a path in a partition |
 //! | `disk.img@+1048576:/` | a path in the file system that starts at this byte |
+//! | `disk.qcow2%NAME:/etc`, `disk.qcow2%NAME@2:/etc` | a path in a snapshot of a qcow2 image |
 //! | `disk.img:#12`, `disk.img:12`, `disk.img:<12>` | an inode by its number (a shell needs quotes around the last) |
 //! | `nfs://host/export:/etc` | a path in an NFS export |
 //! | `fuse:sshfs host:/dir:/etc` | a path on a FUSE server; the last `:/` ends the command line of the server |
@@ -30,6 +31,7 @@
 
 mod error;
 mod part;
+mod snapshot;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -42,6 +44,7 @@ use obento_base::Ino;
 use crate::text::{self, escaped};
 pub use error::AddressError;
 pub use part::PartSelector;
+pub use snapshot::snapshot_of;
 
 /// The file that an argument of a command refers to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,7 +60,7 @@ pub enum Operand {
 /// A place in an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
-    /// The image file or device.
+    /// The image file or device, or `FILE%NAME` for a snapshot in it (see [`snapshot_of`]).
     pub image: PathBuf,
     /// The file system in the image. With `None`, the image must contain only one.
     pub part: Option<PartSelector>,
@@ -264,15 +267,16 @@ fn number(digits: &[u8]) -> Option<Ino> {
     std::str::from_utf8(digits).ok().filter(|_| all_digits)?.parse().ok().map(Ino)
 }
 
-/// Parses the left side of an address, `IMAGE` or `IMAGE@PART`, if the image exists. A file whose own name
-/// contains an `@` takes precedence over a partition of another file.
+/// Parses the left side of an address, `IMAGE` or `IMAGE@PART`, if the image exists. `IMAGE` is a file or a snapshot,
+/// `FILE%NAME`. A file whose own name contains an `@` takes precedence over a partition of another file.
 fn image_and_part<'a>(
     left: &'a [u8],
     entry: &dyn Fn(&Path) -> HostEntry,
 ) -> Option<(PathBuf, Option<&'a [u8]>)> {
     let as_file = |bytes: &[u8]| {
         let path = Path::new(OsStr::from_bytes(bytes));
-        (!bytes.is_empty() && entry(path) == HostEntry::File).then(|| path.to_path_buf())
+        let is_image = |path| entry(path) == HostEntry::File || snapshot_of(path, entry).is_some();
+        (!bytes.is_empty() && is_image(path)).then(|| path.to_path_buf())
     };
     if let Some(image) = as_file(left) {
         return Some((image, None));

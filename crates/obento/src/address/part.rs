@@ -74,7 +74,7 @@ fn parse_size(text: &[u8]) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-fn percent_decode(text: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn percent_decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {

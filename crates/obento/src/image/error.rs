@@ -64,6 +64,39 @@ pub enum OpenError {
         /// The compression or format.
         layer: &'static str,
     },
+    /// A snapshot was to be changed.
+    #[error(
+        "cannot change '{}': a snapshot is read-only\n  help: change the present contents, or copy the snapshot with 'obento convert'",
+        shown(image)
+    )]
+    ReadOnlySnapshot {
+        /// The image with the name of the snapshot.
+        image: PathBuf,
+    },
+    /// The image has no snapshot of this name.
+    #[error(
+        "cannot open '{}': the image has no snapshot '{}'\n  help: run 'obento info {}' to list its snapshots",
+        shown(image),
+        escaped(name.as_bytes()),
+        shown(file)
+    )]
+    NoSnapshot {
+        /// The image with the name of the snapshot.
+        image: PathBuf,
+        /// The image alone.
+        file: PathBuf,
+        /// The name or identifier of the snapshot.
+        name: String,
+    },
+    /// A snapshot was requested, and the image is not a qcow2 image.
+    #[error(
+        "cannot open '{}': only qcow2 images have snapshots\n  help: omit the '%' and the name",
+        shown(image)
+    )]
+    NotQcow2 {
+        /// The image with the name of the snapshot.
+        image: PathBuf,
+    },
     /// This process already has the volume or a part of it open, and the two uses exclude each other.
     #[error(
         "cannot open '{}': this process has the image open already, and an image that is changed can be open only once",

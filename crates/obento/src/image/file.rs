@@ -16,12 +16,14 @@ use obento_host::{FileId, HostFile};
 
 use super::layer::Layer;
 use super::{Image, ImageNotice, MAX_LAYERS, OpenError, Options, Writing, open_file};
-use crate::Registry;
+use crate::{HostEntry, Registry, snapshot_of};
 
 /// The open files that decoding needs in addition to the image.
 #[derive(Default)]
 pub(super) struct Parts {
     pub journal: Option<OpenedImage>,
+    /// The file and the snapshot in it that was requested.
+    pub snapshot: Option<(PathBuf, String)>,
     /// Temporary files for the layers of compression.
     pub rooms: Vec<ReservedFile>,
 }
@@ -36,20 +38,26 @@ pub struct ImageFile {
 
 impl ImageFile {
     /// Opens the file or device at `path` and the external journal in `options`. Creates temporary files if
-    /// the image is compressed.
+    /// the image is compressed. `disk.qcow2%NAME` is a snapshot (see [`snapshot_of`]).
     ///
     /// # Errors
     ///
+    /// - `ReadOnlySnapshot`: `path` names a snapshot, and `options` request access for change.
     /// - `Missing`: the image does not exist.
     /// - `NotPermitted`: the host does not permit reading the image.
     /// - `NotChangeable`: the host does not permit changing the image.
     /// - `ReadOnlyHost`: the file system of the host is mounted read-only.
     /// - `Host`: another error of the host.
     pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
-        let file = open_file(path, options)?;
+        let snapshot = snapshot_of(path, &HostEntry::look_up);
+        if snapshot.is_some() && options.access == Access::ReadWrite {
+            return Err(OpenError::ReadOnlySnapshot { image: path.into() });
+        }
+        let file = open_file(snapshot.as_ref().map_or(path, |(file, _)| file), options)?;
         let journal = options.journal.as_deref().map(|path| open_file(path, options)).transpose()?;
         let rooms = rooms(&*file.device, options)?;
-        Ok(Self { path: path.into(), options: options.clone(), file, parts: Parts { journal, rooms } })
+        let parts = Parts { journal, snapshot, rooms };
+        Ok(Self { path: path.into(), options: options.clone(), file, parts })
     }
 
     /// Opens an image that another process passes on. `file` is the open file, which retains its lock. Nothing is
@@ -62,7 +70,7 @@ impl ImageFile {
         let mut file = obento_host::io::adopt(file, path, options.io).map_err(OpenError::Host)?;
         let handoff = Arc::new(Handoff::holding(file.device));
         file.device = handoff.clone();
-        let parts = Parts::default();
+        let parts = Parts { snapshot: snapshot_of(path, &HostEntry::look_up), ..Parts::default() };
         Ok((Self { path: path.into(), options: options.clone(), file, parts }, handoff))
     }
 

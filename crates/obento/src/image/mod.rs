@@ -34,7 +34,7 @@ use obento_host::compressed::{Compression, Incomplete, ReservedFile, decompress}
 use obento_host::container;
 use obento_host::io::OpenedImage;
 use obento_host::lock::{LockNotice, Purpose};
-use obento_host::qcow2::change::open_for_change;
+use obento_host::qcow2::change::{Snapshot, open_for_change, open_snapshot, snapshots};
 use obento_host::qcow2::{Qcow2Device, References};
 use obento_host::{FileId, HostError};
 
@@ -105,6 +105,10 @@ pub struct Image {
     options: Options,
     journal: Option<Arc<dyn BlockDevice>>,
     host_files: Vec<FileId>,
+    /// The qcow2 file, if there is a layer of this format.
+    qcow2: Option<Arc<dyn BlockDevice>>,
+    /// The file and the snapshot in it that is open.
+    snapshot: Option<(PathBuf, String)>,
     opened: Arc<OpenVolumes>,
 }
 
@@ -152,7 +156,7 @@ impl Image {
         options: &Options,
     ) -> Result<Self, OpenError> {
         let journal = options.journal.as_deref().map(|path| open_file(path, options)).transpose()?;
-        Self::of_parts(path, device, registry, options, Parts { journal, rooms: Vec::new() })
+        Self::of_parts(path, device, registry, options, Parts { journal, ..Parts::default() })
     }
 
     fn of_parts(
@@ -160,7 +164,7 @@ impl Image {
         device: Arc<dyn BlockDevice>,
         registry: &Registry,
         options: &Options,
-        Parts { journal, rooms }: Parts,
+        Parts { journal, snapshot, rooms }: Parts,
     ) -> Result<Self, OpenError> {
         check_type(registry, options)?;
         if device.is_empty() {
@@ -176,11 +180,16 @@ impl Image {
             options: options.clone(),
             host_files: journal.iter().map(|journal| journal.id).collect(),
             journal: journal.map(|journal| journal.device),
+            qcow2: None,
+            snapshot,
             opened: Arc::default(),
         };
         let len = image.device.len();
         let mut rooms = rooms.into_iter();
         while image.unpack(len, &mut rooms)? {}
+        if image.snapshot.is_some() && image.qcow2.is_none() {
+            return Err(OpenError::NotQcow2 { image: path.into() });
+        }
         image.find_table();
         Ok(image)
     }
@@ -200,6 +209,16 @@ impl Image {
     /// `zstd`, `qcow2`, `vhd`, `vhdx`, `vmdk`, `vdi` and `android-sparse`.
     pub fn layers(&self) -> &[&'static str] {
         &self.layers
+    }
+
+    /// Returns the snapshots in a qcow2 image, in the order of its table. Other images have none.
+    ///
+    /// # Errors
+    ///
+    /// `Host`: the table of snapshots is damaged or cannot be read.
+    pub fn snapshots(&self) -> Result<Vec<Snapshot>, OpenError> {
+        let Some(file) = &self.qcow2 else { return Ok(Vec::new()) };
+        Ok(snapshots(&**file, &self.path)?)
     }
 
     /// Returns the disk: the device inside all layers.
@@ -351,7 +370,15 @@ impl Image {
             Layer::Qcow2 => {
                 let references =
                     if self.options.allow_backing { References::Open } else { References::Refuse };
-                if is_change {
+                let file = self.device.clone();
+                if let (Some((image, name)), None) = (&self.snapshot, &self.qcow2) {
+                    let found = open_snapshot(&self.device, &self.path, references, name)?;
+                    let (path, name) = (self.path.clone(), name.clone());
+                    let none = || OpenError::NoSnapshot { image: path, file: image.clone(), name };
+                    let qcow2 = found.ok_or_else(none)?;
+                    self.host_files.extend(qcow2.referenced);
+                    self.device = qcow2.device;
+                } else if is_change {
                     let qcow2 = open_for_change(&self.device, &self.path, references)?;
                     self.host_files.extend(qcow2.referenced);
                     self.device = qcow2.device;
@@ -360,6 +387,7 @@ impl Image {
                     self.host_files.extend(qcow2.referenced());
                     self.device = Arc::new(qcow2);
                 }
+                self.qcow2.get_or_insert(file);
                 self.layers.push("qcow2");
             }
         }

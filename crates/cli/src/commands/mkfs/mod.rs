@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use obento::{
     Address, BlockDevice, Contents, DeviceError, Error, Format, FormatError, FormatNotice, FormatTarget,
-    Formatted, Image, OpenError, Options, PartSelector, PartitionChoice, PartitionContents, Registry,
-    human_size, volume_id_text,
+    Formatted, HostEntry, Image, OpenError, Options, PartSelector, PartitionChoice, PartitionContents,
+    Registry, human_size, snapshot_of, volume_id_text,
 };
 
 use crate::context::Context;
@@ -125,6 +125,9 @@ impl Target {
     fn parse(args: &Args) -> Result<Self, Report> {
         let shown = args.image.as_bytes().to_vec();
         let (path, part) = match Address::parse(&args.image) {
+            Ok(Address { image, .. }) if snapshot_of(&image, &HostEntry::look_up).is_some() => {
+                return Err(Report::plain(OpenError::ReadOnlySnapshot { image }));
+            }
             Ok(Address { image, part, place: None }) => (image, part),
             Ok(_) => {
                 let report =

@@ -1,0 +1,154 @@
+//! Snapshots of qcow2 images against qemu-img.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use obento_testkit::oracle::{Oracle, call, require};
+
+const MIB: u64 = 1 << 20;
+
+struct Fixture(tempfile::TempDir);
+
+impl Fixture {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs obento. Paths are relative to the folder.
+    fn obento(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        command.current_dir(self.0.path()).args(args).env("TZ", "UTC0").stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    #[track_caller]
+    fn succeed(&self, args: &[&str]) -> String {
+        let output = self.obento(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[track_caller]
+    fn fail(&self, args: &[&str]) -> String {
+        let output = self.obento(args);
+        assert!(!output.status.success(), "{args:?} succeeded");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Runs a program in the folder.
+    #[track_caller]
+    fn run(&self, program: &str, args: &[&str]) -> String {
+        let run = [&["-C", self.0.path().to_str().unwrap(), program][..], args].concat();
+        String::from_utf8(call("env", run.into_iter().map(Path::new)).unwrap().stdout).unwrap()
+    }
+
+    /// Creates an image with one file, `/state`, and snapshots of two earlier contents of the file.
+    fn with_snapshots(&self) {
+        self.run("qemu-img", &["create", "-q", "-f", "qcow2", "disk.qcow2", "16M"]);
+        self.succeed(&["mkfs", "-q", "-F", "disk.qcow2"]);
+        for (text, snapshot) in [("one", Some("before")), ("two", Some("a @:/% name")), ("now", None)] {
+            fs::write(self.path("state"), text.repeat(30_000)).unwrap();
+            self.succeed(&["cp", "state", "disk.qcow2:/state"]);
+            if let Some(name) = snapshot {
+                self.run("qemu-img", &["snapshot", "-c", name, "disk.qcow2"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_has_the_contents_that_qemu_img_converts() {
+    if !require(&["qemu-img", "cmp", "gzip"].map(Oracle::Program)) {
+        return;
+    }
+    let fixture = Fixture::new();
+    fixture.with_snapshots();
+    let odd = "a%20%40%3A%2f%25%20name";
+    for (address, oracle, text) in [
+        ("disk.qcow2%before".to_owned(), "before", "one"),
+        ("disk.qcow2%1".to_owned(), "1", "one"),
+        (format!("disk.qcow2%{odd}"), "a @:/% name", "two"),
+        ("disk.qcow2%2".to_owned(), "2", "two"),
+    ] {
+        fixture.run("qemu-img", &["convert", "-l", oracle, "-O", "raw", "disk.qcow2", "theirs.img"]);
+        fixture.succeed(&["convert", "-q", "-f", "--verify", &address, "ours.img"]);
+        fixture.run("cmp", &["theirs.img", "ours.img"]);
+        assert_eq!(fixture.succeed(&["cat", &format!("{address}:/state")]), text.repeat(30_000));
+        fixture.succeed(&["check", &address]);
+    }
+    assert_eq!(fixture.succeed(&["cat", "disk.qcow2:/state"]), "now".repeat(30_000));
+    fixture.run("gzip", &["-k", "disk.qcow2"]);
+    assert_eq!(fixture.succeed(&["cat", "disk.qcow2.gz%before:/state"]), "one".repeat(30_000));
+    assert!(fixture.fail(&["diff", "-r", "disk.qcow2%before:/", "disk.qcow2:/"]).is_empty());
+    fixture.run("qemu-img", &["check", "-q", "disk.qcow2"]);
+}
+
+#[test]
+fn info_lists_the_snapshots_that_qemu_img_lists() {
+    if !require(&["qemu-img"].map(Oracle::Program)) {
+        return;
+    }
+    let fixture = Fixture::new();
+    fixture.with_snapshots();
+    let listed = fixture.run("env", &["TZ=UTC0", "qemu-img", "snapshot", "-l", "disk.qcow2"]);
+    let info = fixture.succeed(&["info", "disk.qcow2"]);
+    for name in ["before", "a @:/% name"] {
+        let line = listed.lines().find(|line| line.contains(name)).expect(&listed);
+        let date = line.split_whitespace().find(|word| word.starts_with("20")).unwrap();
+        let line = info.lines().find(|line| line.contains(&format!("\"{name}\""))).expect(&info);
+        assert!(
+            line.starts_with("  snapshot ") && line.contains(date) && line.contains("disk of 16 MiB"),
+            "{line}"
+        );
+    }
+    let json = fixture.succeed(&["info", "--json", "disk.qcow2"]);
+    let snapshots: Vec<_> = json.lines().filter(|line| line.contains("\"snapshot\"")).collect();
+    assert_eq!(snapshots.len(), 2, "{json}");
+    assert!(snapshots[0].contains("\"id\":\"1\"") && snapshots[0].contains("\"name\":\"before\""), "{json}");
+    assert!(snapshots[0].contains("\"size\":16777216"), "{json}");
+}
+
+#[test]
+fn a_snapshot_of_a_disk_has_partitions_and_cannot_be_changed() {
+    if !require(&["qemu-img", "sgdisk"].map(Oracle::Program)) {
+        return;
+    }
+    let fixture = Fixture::new();
+    File::create(fixture.path("disk.img")).unwrap().set_len(32 * MIB).unwrap();
+    fixture.run("sgdisk", &["--new=1:2048:+8M", "--new=2:0:+16M", "disk.img"]);
+    fixture.succeed(&["mkfs", "-q", "disk.img@2"]);
+    fixture.succeed(&["mkdir", "disk.img@2:/old"]);
+    fixture.succeed(&["convert", "-q", "disk.img", "disk.qcow2"]);
+    fixture.run("qemu-img", &["snapshot", "-c", "before", "disk.qcow2"]);
+    fixture.succeed(&["rmdir", "disk.qcow2@2:/old"]);
+    assert_eq!(fixture.succeed(&["ls", "disk.qcow2%before@2:/"]), "lost+found\nold\n");
+    assert_eq!(fixture.succeed(&["ls", "disk.qcow2@2:/"]), "lost+found\n");
+    let bytes = fs::read(fixture.path("disk.qcow2")).unwrap();
+    for args in [
+        &["mkdir", "disk.qcow2%before@2:/new"][..],
+        &["mkfs", "-F", "disk.qcow2%before"],
+        &["tune", "disk.qcow2%before@2", "-L", "x"],
+        &["part", "disk.qcow2%before", "delete", "1"],
+        &["check", "-y", "disk.qcow2%before@2"],
+    ] {
+        let error = fixture.fail(args);
+        assert!(
+            error.contains("cannot change 'disk.qcow2%before': a snapshot is read-only"),
+            "{args:?}: {error}"
+        );
+    }
+    assert!(fs::read(fixture.path("disk.qcow2")).unwrap() == bytes);
+    let error = fixture.fail(&["ls", "disk.qcow2%none@2:/"]);
+    let expected = "cannot open 'disk.qcow2%none': the image has no snapshot 'none'\n  help: run 'obento info disk.qcow2'";
+    assert!(error.contains(expected), "{error}");
+    let error = fixture.fail(&["ls", "disk.img%before@2:/"]);
+    assert!(error.contains("only qcow2 images have snapshots"), "{error}");
+    // A file of this name is that file.
+    fs::copy(fixture.path("disk.img"), fixture.path("disk.qcow2%before")).unwrap();
+    fixture.succeed(&["mkdir", "disk.qcow2%before@2:/new"]);
+}
