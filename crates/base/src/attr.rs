@@ -131,7 +131,7 @@ bitflags::bitflags! {
         const IMMUTABLE = 0x10;
         /// Only appending (`a`).
         const APPEND = 0x20;
-        /// Not backed up by dump(8) (`d`).
+        /// dump(8) skips the file (`d`).
         const NO_DUMP = 0x40;
         /// Access times not updated (`A`).
         const NO_ATIME = 0x80;

@@ -45,7 +45,7 @@ pub enum Refusal {
     Busy,
     #[error("file exists")]
     Exists,
-    #[error("the two are on different file systems")]
+    #[error("source and target are on different file systems")]
     CrossDevice,
     #[error("not a directory")]
     NotDirectory,
@@ -73,7 +73,7 @@ pub enum Refusal {
     NoData,
     #[error("out of memory")]
     NoMemory,
-    #[error("the inode is no longer the one that was meant")]
+    #[error("the inode is no longer in use")]
     Stale,
     #[error("operation not supported")]
     NotSupported,
@@ -211,7 +211,7 @@ pub enum Corrupt {
         len: u64,
     },
     /// An inode number is outside of the volume, or refers to an inode that is not allowed here.
-    #[error("{structure}: names inode {found} (byte {offset} of block {block})")]
+    #[error("{structure}: refers to inode {found} (byte {offset} of block {block})")]
     InodeNumber {
         /// Damaged structure.
         structure: Structure,
@@ -241,7 +241,7 @@ pub enum Corrupt {
         rec_len: u32,
     },
     /// A directory entry contains an invalid name.
-    #[error("directory {dir}: the bytes at byte {offset} of block {block} are no file name")]
+    #[error("directory {dir}: the bytes at byte {offset} of block {block} are not a file name")]
     EntryName {
         /// The directory.
         dir: Ino,
@@ -284,7 +284,7 @@ pub enum Corrupt {
         what: &'static str,
     },
     /// A tree is too deep or contains a cycle.
-    #[error("{structure}: level {found} where {expected} was expected (block {block})")]
+    #[error("{structure}: level is {found}, expected {expected} (block {block})")]
     Depth {
         /// Damaged structure.
         structure: Structure,

@@ -35,7 +35,7 @@ pub enum NameError {
     #[error("the name is `.` or `..`")]
     Dots,
     /// The name contains a `/` or a NUL.
-    #[error("the name holds a `/` or a NUL")]
+    #[error("the name contains a `/` or a NUL")]
     Separator,
 }
 
