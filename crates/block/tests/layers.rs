@@ -1,4 +1,5 @@
-//! What stands before a device answers for it: a layer that keeps to itself what a device is asked loses a flush, or a fast way.
+//! A layer before a device has the device's duties: a layer that does not pass a request on loses a flush or a fast
+//! path.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
