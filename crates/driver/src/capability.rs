@@ -61,9 +61,9 @@ pub trait Trim: Send + Sync {
 /// Renames that leave a whiteout, as `RENAME_WHITEOUT` of rename(2). Union file systems such as overlayfs
 /// require them of their upper layer.
 pub trait Whiteouts: Send + Sync {
-    /// [Moves a name](crate::WritableFileSystem::rename), and gives the old name to a new inode with the
-    /// attributes of `whiteout`, in one atomic change: the old name exists at every moment. If both names
-    /// refer to the same inode, both stay and no inode is created.
+    /// [Moves a name](crate::WritableFileSystem::rename), and gives the old name to a new inode with the attributes of
+    /// `whiteout`, in one atomic change. The old name exists at every moment. If both names refer to the same inode,
+    /// both stay and no inode is created.
     ///
     /// # Errors
     ///

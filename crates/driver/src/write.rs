@@ -1,7 +1,7 @@
 //! The ticket of a write: blocks that a driver reserved, between [`begin_write`] and [`end_write`].
 //!
-//! Invariant: reserved blocks are published or released exactly once: by the driver that consumes the ticket, by the
-//! drop of the ticket, or by the caller that detached it.
+//! Invariant: reserved blocks are published or released exactly once. One of these does it: the driver that consumes
+//! the ticket, the drop of the ticket, or the caller that detached it.
 //! Locking: the ticket exists under the shared [`Layout`](crate::Layout) of the inode, and no lock of the driver is
 //! held while it does.
 //!
@@ -21,8 +21,9 @@ pub struct WritePlace {
     /// Where to write the data, as one extent that starts at the start of the requested range: `Mapped`, or `Driver`
     /// for [`WritableFileSystem::write`](crate::WritableFileSystem::write).
     pub extent: Extent,
-    /// The previous contents of the block at the start of the range, as `map` returns them; anything for a block past
-    /// the end of the file. The extent ends where the answer for its blocks changes, except at the end of the file.
+    /// The previous contents of the block at the start of the range, as `map` returns them. For a block past the end of
+    /// the file, any value is valid. The extent ends where the answer for its blocks changes, except at the end of the
+    /// file.
     pub was: Span,
     /// Size of the file.
     pub size: u64,
@@ -111,8 +112,8 @@ impl<'a> WriteTicket<'a> {
     }
 
     /// Returns the range to write, where `block` is the block size: the data, and the bytes around it that must become
-    /// zeros. These are the rest of each new block, and the bytes between the end of the file and the data in the block
-    /// that contains both. A block is new if it was a hole, unwritten, or past the end of the file.
+    /// zeros. These are the rest of each new block, and the bytes between the end of the file and the data in the same
+    /// block. A block is new if it was a hole, unwritten, or past the end of the file.
     pub fn frame(&self, block: u64) -> Range<u64> {
         let Range { start, end } = self.range();
         let floor = |at: u64| at.saturating_sub(at.checked_rem(block).unwrap_or(0));
