@@ -1,8 +1,8 @@
 //! The hypercalls: everything that obento requires from its environment.
 //!
 //! Locks and threads are selected at compile time by `--cfg obento_env="..."`, since every layer uses them.
-//! The clock and random numbers are objects that are passed when a volume is opened or created, so that a
-//! run is a function of its inputs.
+//! The clock and random numbers are objects that are passed when a volume is opened or created. A run is therefore a
+//! function of its inputs.
 #![no_std]
 #![cfg_attr(not(obento_env = "kernel"), forbid(unsafe_code))]
 
