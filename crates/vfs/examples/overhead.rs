@@ -1,5 +1,5 @@
-//! What `vfs` adds to a driver's own lookup and attributes: `ls -lR` over 100,000 files in 1,000 directories of a
-//! tmpfs, once through the driver alone and once through `vfs`.
+//! Measures the time that `vfs` adds to a driver's own lookup and attributes. `ls -lR` over 100,000 files in 1,000
+//! directories of a tmpfs runs once through the driver alone and once through `vfs`.
 //!
 //! `cargo run --release -p obento-vfs --example overhead`
 

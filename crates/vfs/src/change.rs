@@ -268,8 +268,8 @@ impl Vfs {
         self.rename_with(caller, from, to, flags, None)
     }
 
-    /// Moves a name, and gives the old name to a whiteout: a character device with the number 0:0 that
-    /// belongs to `owner` and `group`, as `RENAME_WHITEOUT` of rename(2).
+    /// Moves a name, and gives the old name to a whiteout, as `RENAME_WHITEOUT` of rename(2) does. A whiteout is a
+    /// character device with the number 0:0 that belongs to `owner` and `group`.
     ///
     /// # Errors
     ///

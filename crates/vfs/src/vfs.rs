@@ -43,8 +43,8 @@ pub struct Config {
     /// Maximum amount of gathered data of all files in bytes. With 0, each write is passed to the driver immediately.
     pub gather: usize,
     /// Maximum age of gathered data. A thread enforces the maximum; without threads, no data is gathered. With
-    /// `None`, data has no maximum age. The other reasons to pass data to the driver remain: a full buffer, a read, a
-    /// change other than an append, a sync, and the last drop of the file.
+    /// `None`, data has no maximum age. The other reasons to pass data to the driver remain. They are a full buffer, a
+    /// read, a change other than an append, a sync, and the last drop of the file.
     pub gather_age: Option<Duration>,
 }
 

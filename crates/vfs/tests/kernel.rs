@@ -1,5 +1,5 @@
 //! Random paths through one tree, resolved by vfs and by the kernel below a root of its own (`openat2(2)` with
-//! `RESOLVE_IN_ROOT`): both arrive at the same file, or answer with the same error.
+//! `RESOLVE_IN_ROOT`). Both find the same file, or return the same error.
 #![cfg(target_os = "linux")]
 
 mod common;

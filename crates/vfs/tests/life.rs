@@ -1,5 +1,5 @@
-//! The two moments in the life of an inode at which another thread could take its number away: after the driver
-//! looked it up, and while the driver forgets it.
+//! The two moments in the life of an inode at which another thread could take its number away. These are after the
+//! driver looked it up, and while the driver forgets it.
 
 mod common;
 
