@@ -34,8 +34,8 @@ fn be_busy(root: &Path, rounds: usize) {
             // Removed directories leave revokes of their blocks.
             fs::remove_dir_all(root.join(format!("dir{}", round - 2))).unwrap();
         }
-        // Synced after the end of all removed files: e2fsck frees an inode if the commit fell between the
-        // removal of its name and its own removal, in addition to the replay.
+        // Synced after the end of all removed files. If the commit is between the removal of a name and the removal of
+        // its inode, e2fsck frees the inode in addition to the replay.
         File::create(root.join(format!("end{round}"))).unwrap().sync_all().unwrap();
     }
 }

@@ -100,8 +100,8 @@ pub fn has_orphans(image: &Path, journal: &Journal) -> bool {
     first != [0; 4]
 }
 
-/// Replays the journal of `image` in memory, and compares the volume with the result of `e2fsck`, or of
-/// debugfs with `-j` for an image without orphans.
+/// Replays the journal of `image` in memory, and compares the volume with the result of `e2fsck`. For an image without
+/// orphans, debugfs with `-j` is used instead.
 pub fn compare(image: &Path, journal: &Journal, e2fsck: &[&str]) -> Replayed {
     let size = block_size(image);
     let (replayed, remap) = replay(image, journal);
