@@ -1,7 +1,7 @@
 //! Allocates clusters.
 //!
 //! Invariant: a cluster that the volume on disk may still refer to is not allocated. A freed cluster is held until
-//! the commit that frees it is over. The search is next fit, as in Linux and Windows: it starts at the hint, so that
+//! the commit that frees it is over. The search is next fit, as in Linux and Windows. It starts at the hint, so that
 //! files are contiguous and freed clusters are not reused at once.
 
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ fn bit(cluster: u32) -> (usize, u64) {
 
 impl Allocator {
     /// Creates the allocator of a volume with `clusters` clusters. `free_among` returns which of a cluster and the 63
-    /// after it are free, the first one in the lowest bit; bits past the last cluster are ignored. Fails with
+    /// after it are free, the first one in the lowest bit. It ignores bits past the last cluster. Fails with
     /// `NoMemory`, or with the errors of `free_among`.
     pub fn new(
         clusters: u32,

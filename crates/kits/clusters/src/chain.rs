@@ -92,8 +92,8 @@ impl Chain {
     }
 
     /// Returns the run from the file's cluster `at` on, long enough for `want` clusters if the chain has them.
-    /// Returns `None` if the chain ends before `at`. Fails with `NoMemory`, with `Corrupt` for a chain that leaves
-    /// the volume, contains a free or bad cluster, or is longer than the volume, or if the device fails.
+    /// Returns `None` if the chain ends before `at`. Fails with `NoMemory`, or if the device fails. Fails with
+    /// `Corrupt` for a chain that leaves the volume, contains a free or bad cluster, or is longer than the volume.
     pub fn find(&mut self, table: &mut impl Links, ino: Ino, at: u32, want: u32) -> Result<Option<Run>> {
         if let Some(run) = self.known(at)
             && (run.len >= want || self.is_whole || run.end() < self.reached())

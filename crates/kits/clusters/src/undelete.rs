@@ -15,8 +15,8 @@ const EFFORT: u64 = 64;
 /// The longest path of a directory that is searched (`PATH_MAX` of Linux).
 const PATH_MAX: usize = 4096;
 
-/// Returns the path of an entry of a directory, or `None` if it is too long: of a chain of directories, only the first ones
-/// are searched.
+/// Returns the path of an entry of a directory, or `None` if it is too long. Only the first directories of a chain are
+/// searched.
 pub fn join(path: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
     Some([path, slash, name].concat()).filter(|path| path.len() <= PATH_MAX)

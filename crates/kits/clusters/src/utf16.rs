@@ -1,7 +1,7 @@
 //! Names in UTF-16, converted to bytes.
 //!
-//! The layers above use UTF-8. An unpaired surrogate, which a damaged or unusual name may contain, is converted to
-//! the three bytes that UTF-8 would use if it permitted them (WTF-8), so that every name on disk can be used.
+//! The layers above use UTF-8. An unpaired surrogate, which a damaged or unusual name may contain, is converted to the
+//! three bytes that UTF-8 would otherwise use (WTF-8). Every name on disk can therefore be used.
 
 use alloc::vec::Vec;
 

@@ -16,9 +16,9 @@ use crate::{Inode, Map, Op};
 const RUN_MAX: u64 = 1024;
 
 impl<F: Map> Op<'_, F> {
-    /// Returns block `at` of a file and the number of blocks that follow it contiguously on the device, or `None` and
-    /// the number of blocks of the hole there. The number is from 1 to `max`. Fails in the same cases as
-    /// [`Map::walk`].
+    /// Returns block `at` of a file and the number of blocks that follow it contiguously on the device. For a hole,
+    /// returns `None` and the number of blocks of the hole there. The number is from 1 to `max`. Fails in the same
+    /// cases as [`Map::walk`].
     fn run(&self, inode: &Inode<F::Map>, at: u64, max: u64) -> Result<(Option<u32>, u64)> {
         let (first, reach) = self.format().walk(self, inode, at)?;
         let (mut len, max) = (reach.min(max).max(1), max.min(RUN_MAX));

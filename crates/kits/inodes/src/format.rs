@@ -1,7 +1,7 @@
 //! The traits that a format implements so that [`Volume`](crate::Volume) can read and change its volumes.
 //!
-//! A driver implements the three traits for its super block, each beside the code for the on-disk structures:
-//! [`Inodes`] decodes inodes, [`Map`] finds their blocks, [`Directories`] finds names.
+//! A driver implements the three traits for its super block, each beside the code for the on-disk structures.
+//! [`Inodes`] decodes inodes, [`Map`] finds their blocks, and [`Directories`] finds names.
 //! Invariant: no method takes a lock. Methods that change something get an `&mut Op`, the current change.
 
 use alloc::string::String;
@@ -49,8 +49,8 @@ pub trait Map: Inodes {
     /// log.
     const WRITE_MAX: usize;
 
-    /// Returns the place of block `at` of a file, or `None` for a hole, and the number of blocks from there on for
-    /// which this result is known to hold. Fails with `Corrupt`, or if the device fails.
+    /// Returns the place of block `at` of a file, or `None` for a hole. Also returns the number of blocks from there on
+    /// for which this result holds. Fails with `Corrupt`, or if the device fails.
     fn walk(&self, op: &Op<'_, Self>, inode: &Inode<Self::Map>, at: u64) -> Result<(Option<u32>, u64)>;
 
     /// Returns block `at` of a file, allocated if it was a hole, and whether it was. A new block of a regular file

@@ -1,6 +1,6 @@
 //! Inodes in memory: the attributes of the contract, the parent, and the block map of the format.
 //!
-//! Invariant: an inode that is in use and has no link waits for its `forget`, or for the next open after a crash
+//! Invariant: an inode that is in use and has no link is freed by its `forget`. After a crash, the next open frees it
 //! (`ireclaim` of xv6-riscv).
 
 use obento_base::{Attr, Error, FileKind, Ino, Result};

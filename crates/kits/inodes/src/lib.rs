@@ -1,16 +1,16 @@
 //! Code that drivers share if their format has a table of inodes, a bitmap of blocks and a log: everything except the
 //! format.
 //!
-//! A driver defines how an inode is decoded, where the blocks of a file are and how a directory stores names, in the
-//! three traits [`Inodes`], [`Map`] and [`Directories`]. It gets an open volume that satisfies the whole contract,
-//! including power cuts ([`Volume`]), a consistency check ([`census()`]), and most of its `mkfs` ([`make()`]). The
-//! idea is that of Linux `fs/libfs.c` and its buffer heads, under one lock.
+//! A driver defines how an inode is decoded, where the blocks of a file are and how a directory stores names. It does
+//! so in the three traits [`Inodes`], [`Map`] and [`Directories`]. It gets an open volume that satisfies the whole
+//! contract, including power cuts ([`Volume`]), a consistency check ([`census()`]), and most of its `mkfs`
+//! ([`make()`]). The idea is that of Linux `fs/libfs.c` and its buffer heads, under one lock.
 //!
 //! Reading order: `format.rs` (what a driver provides), `volume.rs` (locks, changes, commits), `op.rs` (one change),
-//! `log.rs`, then `names.rs` and `data.rs`, and `contract.rs` with `writable.rs`, which implement the contract.
+//! `log.rs`. Then `names.rs` and `data.rs`, and `contract.rs` with `writable.rs`, which implement the contract.
 //!
-//! Invariant: edits of a change are invisible until the change is complete, so a change that fails is undone by
-//! dropping it ([`obento_block::Edit`]): the methods of a format may fail at any point.
+//! Invariant: edits of a change are invisible until the change is complete. A change that fails is therefore undone by
+//! dropping it ([`obento_block::Edit`]), and the methods of a format may fail at any point.
 //!
 //! When not to use it: changes are serialised, and one commit contains at most what fits into the log. A format that
 //! must change many files at once, or whose journal is jbd2, uses `obento-journal` (ext4); one without inodes uses

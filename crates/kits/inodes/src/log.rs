@@ -1,7 +1,7 @@
 //! The log: the newest versions of some blocks, which are valid if the header is.
 //!
 //! Layout: a header with the numbers of the blocks, then the blocks. The log contains one commit at a time.
-//! Invariant: the checksum of the header covers the header and the blocks, so that one flush makes a commit durable,
+//! Invariant: the checksum of the header covers the header and the blocks. One flush therefore makes a commit durable,
 //! in whatever order the device writes.
 //! Invariant: the log is written only after the blocks of the previous commit are in place and flushed. A log with a
 //! wrong checksum is therefore not needed.
