@@ -1,8 +1,8 @@
 //! The data of files: where it is, and the path through the driver.
 //!
-//! Linux keeps the layout of a file: folio locks and the writeback bit against users of a mapping, `i_rwsem` and
-//! `invalidate_lock` against operations that move blocks. So each call creates a lock of the contract that only
-//! this call uses.
+//! Linux keeps the layout of a file. Folio locks and the writeback bit protect it from users of a mapping; `i_rwsem`
+//! and `invalidate_lock` protect it from operations that move blocks. So each call creates a lock of the contract that
+//! only this call uses.
 //!
 //! Most files use the mapped path: `ob_map` finds and reserves blocks, the page cache reads and writes them, and
 //! `ob_end_write` publishes them. Files whose data only the driver can access, and volumes whose blocks are larger
