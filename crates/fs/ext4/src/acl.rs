@@ -1,7 +1,7 @@
 //! POSIX ACLs: conversion between the form that ext4 stores and the form of `getxattr(2)` and `setxattr(2)`.
 //!
 //! Layout on disk: version 1, then entries of 4 bytes, or of 8 bytes for a named user or group.
-//! Layout of the system calls: version 2, then entries of 8 bytes, whose ID is all ones if there is no name.
+//! Layout of the system calls: version 2, then entries of 8 bytes. The ID of an entry without a name is all ones.
 //! Source: Linux fs/ext4/acl.h, `ext4_acl_from_disk`, `ext4_acl_to_disk`; include/uapi/linux/posix_acl_xattr.h,
 //! posix_acl.h.
 

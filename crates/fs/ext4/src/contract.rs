@@ -1,7 +1,7 @@
 //! The driver contract for ext4 volumes.
 //!
-//! A method that gets an inode of the format itself (the journal, the resize inode, quota files) fails as if the
-//! inode did not exist, as Linux does.
+//! A method that gets an inode of the format itself (the journal, the resize inode, quota files) fails as if the inode
+//! did not exist. Linux does the same.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

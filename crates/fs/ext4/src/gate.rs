@@ -45,8 +45,8 @@ impl Compat {
 }
 
 impl SuperBlock {
-    /// Checks whether the volume can be checked: an unknown feature may change the meaning of any structure. Fails
-    /// with `Unsupported` for the first feature that e2fsprogs does not know.
+    /// Checks whether the volume can be checked: an unknown feature may change the meaning of any structure. Fails with
+    /// `Unsupported` for the first feature that e2fsprogs does not support.
     pub(crate) fn check_known(&self) -> Result<()> {
         let compat = self.compat.bits() & !Compat::KNOWN.bits();
         if compat != 0 {

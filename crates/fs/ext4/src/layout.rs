@@ -1,5 +1,5 @@
-//! Fields of the super block that locate everything else, and their expected values if the primary super block
-//! contradicts its backups or its own other fields.
+//! Fields of the super block that locate everything else, with their expected values. These are used if the primary
+//! super block contradicts its backups or its own other fields.
 //!
 //! Invariant: a field is taken from a backup only if no program changes it in the primary super block alone. Linux
 //! sets features such as `large_file` or `verity` only there, and so do repairs of this driver.
@@ -266,8 +266,8 @@ fn features_as(sb: &SuperBlock, copy: &SuperBlock) -> (Compat, Incompat, RoCompa
     (compat, incompat, ro_compat)
 }
 
-/// Takes the block size from the cluster size of a volume without clusters, if the volume fits the device and
-/// `s_first_data_block` fits the size only then.
+/// Takes the block size of a volume without clusters from the cluster size, if only that agrees with
+/// `s_first_data_block` and the length of the device.
 fn straighten_block_size(raw: &mut RawSuperBlock, device_len: u64) {
     if RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()).contains(RoCompat::BIGALLOC) {
         return;
@@ -285,7 +285,7 @@ fn straighten_block_size(raw: &mut RawSuperBlock, device_len: u64) {
     }
 }
 
-/// Corrects the fields whose values follow from others, or that belong to features that the volume lacks.
+/// Corrects the fields whose values follow from other fields, or that belong to features that the volume lacks.
 fn straighten(raw: &mut RawSuperBlock) {
     let compat = Compat::from_bits_retain(raw.s_feature_compat.get());
     let incompat = Incompat::from_bits_retain(raw.s_feature_incompat.get());

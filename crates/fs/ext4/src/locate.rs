@@ -1,9 +1,9 @@
 //! Finding a usable super block: the primary one, the one that the caller names, or a backup.
 //!
-//! Invariant: a backup is valid only if it is where it claims to be (its group number times its group size), so that
-//! neither file data nor remnants of another volume are taken for one. The search reads at most [`MAX_CANDIDATES`]
-//! places. Source of the places: e2fsprogs `misc/mke2fs.c`, `lib/ext2fs/initialize.c` (default group size 8 x block
-//! size); `e2fsck/util.c` `get_backup_sb`. Of `s_first_meta_bg`: `lib/ext2fs/openfs.c` `ext2fs_open2`.
+//! Invariant: a backup is valid only if it is at its own group number times its group size. Neither file data nor
+//! remnants of another volume are therefore mistaken for a backup. The search reads at most [`MAX_CANDIDATES`] places.
+//! Source of the places: e2fsprogs `misc/mke2fs.c`, `lib/ext2fs/initialize.c` (default group size 8 x block size);
+//! `e2fsck/util.c` `get_backup_sb`. Source for `s_first_meta_bg`: `lib/ext2fs/openfs.c` `ext2fs_open2`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -61,8 +61,8 @@ pub fn read_raw(device: &dyn BlockDevice, offset: u64) -> Result<Option<Box<RawS
     Ok(Some(raw))
 }
 
-/// Returns the primary super block. If it is damaged, returns a backup. If there is no backup and only the primary's
-/// checksum is wrong, returns the primary.
+/// Returns the primary super block. If it is damaged, returns a backup. Returns the primary if no backup exists and
+/// only the primary's checksum is wrong.
 ///
 /// Fails with the first error: `Unsupported` for a feature of the primary super block; the error of the primary super
 /// block.
@@ -75,7 +75,7 @@ pub fn find(device: &dyn BlockDevice) -> Result<FoundSuperBlock> {
         Err(error) => error,
     };
     let hint = read_raw(device, PRIMARY_OFFSET).ok().flatten();
-    // An unknown feature is believed, unless the checksum is wrong.
+    // An unknown feature counts as present, unless the checksum is wrong.
     let error = match (error, hint.as_deref().and_then(wrong_checksum)) {
         (Error::Unsupported(_), None) => return Err(error),
         (Error::Unsupported(_), Some(checksum)) => checksum,
@@ -123,7 +123,7 @@ pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<FoundSuperBlock>
                 return Ok(FoundSuperBlock { super_block, offset, instead_of: None });
             }
             Ok(_) => {}
-            // The error of a found magic number is more precise than that of a missing one.
+            // An error about a super block with a magic number is more precise than a missing magic number.
             Err(Error::Corrupt(Corrupt::Magic { .. })) if error != Error::Invalid => {}
             Err(found) => error = found,
         }
@@ -137,9 +137,9 @@ pub fn find_copy(device: &dyn BlockDevice, hint: Option<&RawSuperBlock>) -> Opti
     candidates(device.len(), hint).into_iter().find_map(|offset| copy_at(device, offset))
 }
 
-/// Returns the primary super block as one without `meta_bg`, if only `s_first_meta_bg` is impossible: libext2fs takes
-/// such a large number to mean that all descriptors are where they are without the feature. Otherwise fails with
-/// `error`, or if the device fails.
+/// Returns the primary super block as one without `meta_bg`, if only `s_first_meta_bg` is impossible. For such a large
+/// number, libext2fs assumes that all descriptors are where they are without the feature. Otherwise fails with `error`,
+/// or if the device fails.
 pub(crate) fn find_plain(device: &dyn BlockDevice, error: Error) -> Result<FoundSuperBlock> {
     let is_it = matches!(error, Error::Corrupt(Corrupt::Field { field: "s_first_meta_bg", .. }));
     let raw = read_raw(device, PRIMARY_OFFSET)?.filter(|_| is_it);
@@ -155,8 +155,8 @@ pub(crate) fn drop_meta_groups(raw: &mut RawSuperBlock) {
     raw.s_first_meta_bg.set(0);
 }
 
-/// Returns the first backup for groups of any size, for a volume of which nothing is known and whose groups or
-/// clusters do not have the default size. Otherwise fails with `error`.
+/// Returns the first backup for groups of any size. It is for an unknown volume whose groups or clusters do not have
+/// the default size. Otherwise fails with `error`.
 pub(crate) fn find_copy_anywhere(device: &dyn BlockDevice, error: Error) -> Result<FoundSuperBlock> {
     let copy = BLOCK_SIZES.into_iter().find_map(|block_size| {
         // The size of a group is a multiple of eight blocks, since its bitmap is one block.

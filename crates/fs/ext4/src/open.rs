@@ -1,7 +1,7 @@
 //! Recognising and opening a volume.
 //!
-//! The steps of opening, each of which needs the previous one: super block (primary or backup), journal in memory,
-//! super block again with the journal applied, group descriptors, fast commits.
+//! The steps of opening, each of which needs the previous step. They are super block (primary or backup), journal in
+//! memory, super block again with the journal applied, group descriptors, fast commits.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

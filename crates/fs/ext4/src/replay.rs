@@ -48,7 +48,7 @@ pub fn look_behind(
     notices: &mut Vec<Notice>,
 ) -> ReplayedDevice {
     let untouched = ReplayedDevice { device: Arc::clone(&device), replayed: None };
-    // A backup of the super block is too old to say whether the journal is dirty. The journal's own super block is
+    // A backup of the super block is too old to show whether the journal is dirty. The journal's own super block is
     // current.
     let may_be_dirty = sb.incompat.contains(Incompat::NEEDS_RECOVERY) || is_copy;
     if !sb.compat.contains(Compat::HAS_JOURNAL) || !may_be_dirty {

@@ -2,8 +2,8 @@
 //!
 //! On disk: [`RawSuperBlock`] at byte 1024; backups at the start of the groups for which [`SuperBlock::has_copy`] is
 //! true.
-//! Invariant: every number by which later arithmetic divides, shifts or allocates is checked here, once, by the tests
-//! of Linux before a mount (`fs/ext4/super.c`: `ext4_load_super`, `ext4_block_group_meta_init`,
+//! Invariant: every number by which later arithmetic divides, shifts or allocates is checked here, once. The tests are
+//! Linux' own before a mount (`fs/ext4/super.c`: `ext4_load_super`, `ext4_block_group_meta_init`,
 //! `ext4_check_geometry`, `ext4_handle_clustersize`).
 //! Invariant: the index of a bit in a group fits u32, and the bitmap of a group fits one block.
 
@@ -302,8 +302,8 @@ impl SuperBlock {
         join(low, if self.incompat.contains(Incompat::SIXTY_FOUR_BIT) { high } else { 0 })
     }
 
-    /// Returns the groups whose bitmaps and inode tables may be in `group`: those of its flex group, up to the number
-    /// of groups that `mke2fs` puts into one.
+    /// Returns the groups whose bitmaps and inode tables may be in `group`. These are the groups of its flex group, up
+    /// to the number of groups that `mke2fs` puts into one.
     pub fn flex_groups(&self, group: u32) -> Range<u32> {
         const MAX_ASKED: u32 = 64;
         let log = u32::from(self.raw.s_log_groups_per_flex);

@@ -1,7 +1,8 @@
 //! Targets of symbolic links.
 //!
-//! On disk: up to 59 bytes in `i_block` (a *fast* link, which owns no block); longer targets in the first block of
-//! the file, or as inline data. Source: Linux `fs/ext4/inode.c` `ext4_inode_is_fast_symlink`, `fs/ext4/symlink.c`.
+//! On disk: a target of up to 59 bytes is in `i_block` (a *fast* link, which owns no block). A longer target is in the
+//! first block of the file, or stored as inline data. Source: Linux `fs/ext4/inode.c` `ext4_inode_is_fast_symlink`,
+//! `fs/ext4/symlink.c`.
 
 use alloc::vec::Vec;
 

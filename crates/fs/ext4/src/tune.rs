@@ -234,7 +234,7 @@ fn set_feature(sb: &SuperBlock, raw: &mut RawSuperBlock, name: &str) -> Result<(
     Ok(())
 }
 
-/// Disables a feature of which no structure remains.
+/// Disables a feature if none of its structures remains.
 fn clear_feature(raw: &mut RawSuperBlock, name: &str) -> Result<()> {
     match name {
         "read-only" => {

@@ -1,7 +1,7 @@
 //! The mounted state that all other parts of the driver use.
 //!
 //! Locking: only leaf locks: those of the cache and of the notices, and that of the journal's place, under which the
-//! cache is read. Nothing else in a `Volume` changes after it was opened.
+//! cache is read. No other part of a `Volume` changes after opening.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -110,8 +110,8 @@ impl Volume {
         }
     }
 
-    /// Returns whether a run overlaps metadata, for volumes with too many groups for a list: examines the groups of
-    /// the run, and those whose bitmaps and tables may be there.
+    /// Returns whether a run overlaps metadata, for volumes with too many groups for a list. Examines the groups of the
+    /// run, and the groups whose bitmaps and tables may be there.
     fn touches_metadata(&self, start: VolBlock, len: u64) -> bool {
         let sb = &self.super_block;
         let last = VolBlock(start.0.saturating_add(len.saturating_sub(1)));

@@ -49,7 +49,7 @@ impl Zones {
         if len > 0 { self.add(start, len) } else { Ok(()) }
     }
 
-    /// Adds the bitmaps and the inode table of `descriptor`, as far as they are on the volume.
+    /// Adds the bitmaps and the inode table of `descriptor` if they are on the volume.
     pub fn add_descriptor(&mut self, sb: &SuperBlock, descriptor: &GroupDescriptor) -> Result<()> {
         let table = u64::from(sb.inode_table_blocks());
         for (start, len) in

@@ -1,8 +1,8 @@
 //! The kernel and obento change one image in turn. After each turn the other one finds the same tree, by hashes of
 //! every byte, with every attribute and time, and e2fsck finds nothing.
 //!
-//! `OBENTO_ROUNDS` sets the number of rounds on each combination of features, `OBENTO_ONLY` selects one combination,
-//! `OBENTO_KEEP` names the folder that keeps an image on which they differ. `cargo xtask alternate` is the long run.
+//! `OBENTO_ROUNDS` sets the number of rounds on each combination of features. `OBENTO_ONLY` selects one combination.
+//! `OBENTO_KEEP` names the folder for an image on which the drivers differ. `cargo xtask alternate` is the long run.
 
 mod common;
 
@@ -35,7 +35,7 @@ impl Table<'_> {
         let difference = self.tree.difference(found, Times::Compared, None);
         difference
             .or_else(|| self.tree.content_difference(found))
-            .map_or(Ok(()), |reason| Err(format!("{whose} finds another tree: {reason}")))
+            .map_or(Ok(()), |reason| Err(format!("{whose} finds a different tree: {reason}")))
     }
 
     /// Returns the operations of a turn: a few, planned for the current tree.

@@ -26,7 +26,7 @@ fn images_made_to_cost_much_take_no_more_than_others() {
     for (name, sound, bytes) in [
         ("files that all claim all blocks", &EXT2, claimed_by_all(REGULAR)),
         ("directories that all claim all blocks", &EXT2, claimed_by_all(DIRECTORY)),
-        ("a tree of which each node is all others", &EXT4, tree_of_itself()),
+        ("a tree in which every node is the same block", &EXT4, tree_of_itself()),
         ("a million names for one file", &LARGE, million_names()),
     ] {
         let before = memory("VmRSS:");
@@ -42,12 +42,12 @@ fn images_made_to_cost_much_take_no_more_than_others() {
         let images = 4 * bytes.len() as u64;
         assert!(taken < MEMORY + images, "{name}: {} MiB", taken >> 20);
         assert!(looked < TIME && took < TIME, "{name}: {looked:?}, {took:?}");
-        assert_eq!(findings(&fixed).unwrap(), [], "{name}: something is left");
+        assert_eq!(findings(&fixed).unwrap(), [], "{name}: damage is left");
         let second = e2fsck_is_clean(&fixed);
-        assert!(second.is_clean(), "{name}: e2fsck says {}", second.text);
+        assert!(second.is_clean(), "{name}: e2fsck reports {}", second.text);
         let (sound, fixed) = (sound.disk(), Disk::new(fixed));
         for path in ["file", "twice", "dir/inner", "slow"] {
-            assert!(held(&sound, path) == held(&fixed, path), "{name}: {path} holds something else");
+            assert!(held(&sound, path) == held(&fixed, path), "{name}: {path} has other contents");
         }
     }
 }
@@ -64,8 +64,8 @@ fn memory(line: &str) -> u64 {
     found.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Returns the processor time of the process, which does not depend on other load: user and system time, in
-/// hundredths of a second, are the 12th and 13th word after the name.
+/// Returns the processor time of the process, which does not depend on other load. User and system time, in hundredths
+/// of a second, are the 12th and 13th word after the name.
 fn processor_time() -> Duration {
     let text = fs::read_to_string("/proc/self/stat").unwrap();
     let words = text.rsplit(')').next().unwrap().split_whitespace();

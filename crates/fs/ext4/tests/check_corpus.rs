@@ -1,5 +1,5 @@
-//! The damaged images of e2fsprogs' own tests: both checkers must find something or nothing, e2fsck must find nothing
-//! after our repair, and nothing may be lost that e2fsck keeps.
+//! The damaged images of e2fsprogs' own tests. Both checkers must find something or nothing, and e2fsck must find
+//! nothing after our repair. Nothing may be lost that e2fsck keeps.
 //!
 //! Each difference has a row with the reason in `docs/check.md`. A difference without a row fails, and so does a row
 //! without its difference, for the images that are available. `OBENTO_ONLY=NAME` selects images of that name.
@@ -178,7 +178,7 @@ fn check_and_repair_agree_with_e2fsck_on_every_image_except_for_documented_diffe
     });
     let (found, mut known) = (found.into_inner().unwrap(), documented());
     let absent: Vec<_> = known.iter().filter(|(image, _)| !names.contains(image)).collect();
-    assert!(names.len() < WHOLE || absent.is_empty(), "rows of images that there are not: {absent:?}");
+    assert!(names.len() < WHOLE || absent.is_empty(), "rows whose images do not exist: {absent:?}");
     known.retain(|(image, _)| names.contains(image));
     let new: Vec<_> = found.iter().filter(|(difference, _)| !known.contains(*difference)).collect();
     for ((image, how), words) in &new {

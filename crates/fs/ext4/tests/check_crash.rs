@@ -13,7 +13,7 @@ use obento_driver::RepairMode;
 use obento_testkit::crash::{Options, SeenStates, State, explore};
 use obento_testkit::record::{Event, RecordDevice};
 
-/// A damage whose repair is interrupted.
+/// Damage whose repair is interrupted.
 struct Case {
     name: &'static str,
     base: &'static Base,

@@ -1,8 +1,8 @@
-//! Randomly damaged images, the same in every run. Our check and e2fsck must agree whether something is wrong, both
-//! must find nothing after a repair, no file may be lost that e2fsck keeps, and `-p` must repair nothing that e2fsck
-//! refuses to repair without asking. `cargo xtask check-mutants` is the long campaign. `OBENTO_MUTANTS=1
-//! OBENTO_SEED=n OBENTO_ONLY=base OBENTO_HARM=kind` repeats one mutant, and `OBENTO_KEEP=folder` keeps its image.
-//! With `OBENTO_SEALED=1` every checksum is corrected after the damage, and names are compared, too.
+//! Randomly damaged images, the same in every run. Our check and e2fsck must agree whether something is wrong, and both
+//! must find nothing after a repair. No file may be lost that e2fsck keeps. `-p` must repair nothing that e2fsck
+//! refuses to repair without asking. `cargo xtask check-mutants` is the long campaign. `OBENTO_MUTANTS=1 OBENTO_SEED=n
+//! OBENTO_ONLY=base OBENTO_HARM=kind` repeats one mutant, and `OBENTO_KEEP=folder` keeps its image. With
+//! `OBENTO_SEALED=1` every checksum is corrected after the damage, and names are compared, too.
 
 mod common;
 mod lab;
@@ -145,14 +145,14 @@ fn judge(bytes: &[u8]) -> Result<(), String> {
     }
     let second = e2fsck_is_clean(&fixed);
     if !second.is_clean() {
-        return Err(format!("after our repair of {reported:?} e2fsck says {}", second.text));
+        return Err(format!("after our repair of {reported:?} e2fsck reports {}", second.text));
     }
     let lost = lost_to_us_alone(bytes, &fixed);
     if lost.is_empty() { Ok(()) } else { Err(format!("after our repair of {reported:?} {lost:?} are lost")) }
 }
 
-/// Tests the names of a mutant: after one repair the volume opens and can be read, a second run changes nothing, and
-/// no name is lost that e2fsck keeps.
+/// Tests the names of a mutant. After one repair the volume opens and can be read, and a second run changes nothing. No
+/// name is lost that e2fsck keeps.
 fn judge_names(sound: &BTreeSet<Vec<u8>>, bytes: &[u8]) -> Result<(), String> {
     // An image that is no longer a volume cannot be repaired.
     let Ok(fixed) = repaired(bytes) else { return Ok(()) };
@@ -173,14 +173,14 @@ fn is_unknown(reported: &str, all: &[String]) -> bool {
     // the levels.
     let is_depth = reported.starts_with("extent-header ") && reported.contains("eh_depth");
     // e2fsck sets these silently (`PR_2_SET_FILETYPE` has no message with `-n`). It checks only the first quarter of
-    // the reserved descriptor blocks (`check_resize_inode` stops at `s_reserved_gdt_blocks / 4`); Linux does not grow
-    // by any that does not refer to its backups (`reserve_backup_gdb`).
+    // the reserved descriptor blocks (`check_resize_inode` stops at `s_reserved_gdt_blocks / 4`). Linux does not grow a
+    // volume with a block that does not refer to its backups (`reserve_backup_gdb`).
     let is_kept =
         reported.starts_with("resize-inode ") && reported.contains("it does not refer to a reserved block");
     // Linux opens no file or directory with the flag of attribute values.
     let is_value_flag = reported.starts_with("inode-flag ") && reported.contains("ea_inode");
     // Only Linux compares the contents of a value with its size and its hash. e2fsck marks such an inode with an
-    // impossible block of attributes as bad, and then ignores it: it repairs bad inodes only if a name refers to them
+    // impossible block of attributes as bad, and then ignores it. It repairs bad inodes only if a name refers to them
     // (`process_bad_inode`).
     let of_values = ["value-hash ", "value-size ", "xattr-value-size "];
     let is_content = of_values.iter().any(|code| reported.starts_with(code));
@@ -194,7 +194,7 @@ fn is_unknown(reported: &str, all: &[String]) -> bool {
     let is_feature = reported.starts_with("feature ") && reported.contains("ea_inode");
     // With `-n` it does not read the orphan list.
     let is_orphan_list = reported.starts_with("orphan-list ");
-    // It compares only features and the UUID with the backups, does not report a second journal, and examines the
+    // It compares only features and the UUID with the backups, and does not report a second journal. It examines the
     // orphan file of a volume without the feature only if that inode is in use.
     let is_value = is_value || reported.starts_with("super-block-value ");
     // e2fsck uses the UUID of the primary super block for the checksums of descriptors; our check uses that of the backups.

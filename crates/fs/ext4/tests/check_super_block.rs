@@ -66,7 +66,7 @@ fn judge(sound: &BTreeSet<Vec<u8>>, bytes: &[u8], is_mounted: bool) -> Result<()
         return if is_left {
             Ok(())
         } else {
-            Err(format!("is not checked, and e2fsck says {}", second.text))
+            Err(format!("is not checked, and e2fsck reports {}", second.text))
         };
     };
     let reported: Vec<String> = found.iter().map(line).collect();
@@ -90,7 +90,7 @@ fn judge(sound: &BTreeSet<Vec<u8>>, bytes: &[u8], is_mounted: bool) -> Result<()
     }
     let second = e2fsck_is_clean(&fixed);
     if !second.is_clean() {
-        return Err(format!("after the repair of {reported:?} e2fsck says {}", second.text));
+        return Err(format!("after the repair of {reported:?} e2fsck reports {}", second.text));
     }
     let (ours, unreadable) = names(&fixed).map_err(|error| format!("after {reported:?}: {error}"))?;
     if !unreadable.is_empty() {

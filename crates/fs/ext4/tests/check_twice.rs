@@ -1,5 +1,5 @@
-//! Blocks that several files claim: each file has its own copies after the repair, as far as there is space, and
-//! e2fsck agrees.
+//! Blocks that several files claim. After the repair, each file has its own copies if the volume has space, and e2fsck
+//! agrees.
 
 mod common;
 mod lab;

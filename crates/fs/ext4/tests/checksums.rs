@@ -1,5 +1,5 @@
-//! Metadata with a wrong checksum: reading reports it and nevertheless shows the entries of a directory, changes
-//! refuse it, and a reader that ignores checksums sees everything that can be decoded.
+//! Metadata with a wrong checksum. Reading reports it and nevertheless shows the entries of a directory, and changes
+//! refuse it. A reader that ignores checksums sees everything that can be decoded.
 
 mod common;
 mod lab;

@@ -24,7 +24,7 @@ fn empty(arguments: &[&str], mode: DataMode) -> Option<Judged> {
     let image = folder.path().join("image");
     File::create(&image).and_then(|file| file.set_len(LEN)).expect("room");
     let arguments = ["-q", "-F", "-N", "500"].iter().chain(arguments).map(|argument| (*argument).into());
-    call("mke2fs", arguments.chain([image.clone().into_os_string()])).expect("the features go together");
+    call("mke2fs", arguments.chain([image.clone().into_os_string()])).expect("the features are compatible");
     let fs = open(&image, mode);
     let judge = move || {
         // Again, so that orphans of the case are freed as after a crash.

@@ -1,4 +1,4 @@
-//! Power cuts: the volume is consistent afterwards, contains what was synced, and has the old or the new state of the
+//! Power cuts: the volume is consistent afterwards, contains the synced data, and has the old or the new state of the
 //! rest.
 //!
 //! A failure prints a name; `OBENTO_CRASH=NAME cargo test -p obento-ext4 --test crash -- --ignored campaign` builds
@@ -73,7 +73,7 @@ fn every_conformance_case_leaves_a_consistent_volume_at_every_cut() {
     }
 }
 
-/// Appends do wait: with a model that does not know that, bytes are missing.
+/// Appends wait in memory: a model without this delay would report missing bytes.
 #[test]
 fn a_model_without_waiting_appends_misses_them() {
     if oracles() {

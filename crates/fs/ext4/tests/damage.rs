@@ -216,7 +216,7 @@ fn a_damaged_descriptor_is_replaced_by_a_copy_or_costs_its_group() {
         [Notice::Damaged(Error::Corrupt(Corrupt::Checksum { structure: Structure::GroupDescriptor(0), .. }))]
     ));
     assert!(find(&fs, "folder/inner").is_ok());
-    // Now there is no intact backup.
+    // Now no backup is intact.
     let Some(mut alone) = Image::make(FEATURES, 2 << 20) else { return };
     alone.put(table, &[0xff; 4]);
     let expected =

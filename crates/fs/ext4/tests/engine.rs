@@ -1,4 +1,4 @@
-//! The ext4 of Linux, which the kernel engine runs without root, as an oracle: it executes the same plans as our
+//! The ext4 of Linux, which the kernel engine runs without root, as an oracle. It executes the same plans as our
 //! driver, and its writes are cut and judged like ours.
 
 mod common;
@@ -25,8 +25,8 @@ use obento_testkit::{Oracle, require};
 const MODES: [(DataMode, &str); 2] =
     [(DataMode::Ordered, "data=ordered,nodelalloc"), (DataMode::Journal, "data=journal")];
 
-/// Returns whether Linux (6.1) may lose data that our driver keeps: with ordered data it overwrites blocks in place,
-/// although the journal does not yet contain their move within the file; with journalled data, bytes from before a
+/// Returns whether Linux (6.1) may lose data that our driver keeps. With ordered data it overwrites blocks in place,
+/// although the journal does not yet contain their move within the file. With journalled data, bytes from before a
 /// zeroing reappear after an fsync (Linux' own mount and e2fsck show them, too).
 fn linux_loses(mode: DataMode, plan: &Plan) -> bool {
     plan.ops.iter().any(|op| match op {

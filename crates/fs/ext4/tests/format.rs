@@ -239,7 +239,10 @@ fn the_kernel_mounts_a_new_volume_and_writes_to_it() {
             // A feature or block size that this kernel lacks is not an error.
             Err(error) => {
                 let theirs = make_theirs(made, folder)?;
-                ensure!(LoopMount::new(&theirs, "").is_err(), "only that of mke2fs is mounted: {error:#}");
+                ensure!(
+                    LoopMount::new(&theirs, "").is_err(),
+                    "only the volume of mke2fs is mounted: {error:#}"
+                );
                 return Ok(());
             }
         };

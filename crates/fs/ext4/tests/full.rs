@@ -87,7 +87,7 @@ fn write(fs: &dyn FileSystem, ino: Ino, range: std::ops::Range<u64>) -> Result<(
                 extent.len
             }
             Span::Driver => writable.write(&layout, ino, at, &bytes)? as u64,
-            span => panic!("begin_write answered {span:?}"),
+            span => panic!("begin_write returned {span:?}"),
         };
     }
     Ok(())
@@ -132,9 +132,9 @@ fn act(fs: &dyn FileSystem, dirs: &[Ino; 3], thread: u64, random: &mut Random) -
         },
         14 => {
             let value = vec![9; random.below(900) as usize];
-            // e2fsck 1.47.0 takes the target of a short link for block numbers if its attribute is in an inode of its
-            // own, whose blocks count as the link's (`ext2fs_inode_has_valid_blocks2`). Linux has no `user.`
-            // attributes on links.
+            // e2fsck 1.47.0 interprets the target of a short link as block numbers if its attribute is in a separate
+            // inode. The blocks of that inode count as the link's (`ext2fs_inode_has_valid_blocks2`). Linux has no
+            // `user.` attributes on links.
             match file()? {
                 ino if fs.getattr(ino)?.kind == FileKind::Symlink => Ok(()),
                 ino => fs.xattrs().unwrap().set_xattr(ino, b"user.x", &value, XattrMode::Set),
@@ -154,7 +154,7 @@ fn is_expected(error: Error) -> bool {
     expected.contains(&error)
 }
 
-/// Fills one volume in one mode. Returns how often there was no space.
+/// Fills one volume in one mode. Returns the number of operations that failed without space.
 fn fill(options: &[&str], size: &str, mode: DataMode, threads: u64) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");

@@ -1,4 +1,4 @@
-//! Volumes with a dirty journal: what a read-only open shows and reports.
+//! Volumes with a dirty journal: the contents and notices of a read-only open.
 
 mod common;
 
@@ -25,8 +25,8 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
-/// The compared properties of a file: type and permissions, size, links (except for directories, whose counts Linux'
-/// replay of fast commits leaves to e2fsck), and contents.
+/// The compared properties of a file: type and permissions, size, contents, and links. Links of directories are not
+/// compared, since Linux' replay of fast commits leaves their counts to e2fsck.
 type Tree = BTreeMap<PathBuf, (u32, u64, u64, Vec<u8>)>;
 
 fn kernel_tree(root: &Path) -> Tree {

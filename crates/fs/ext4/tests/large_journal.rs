@@ -68,7 +68,7 @@ fn a_journal_of_a_gibibyte_is_written_past_its_end_and_replayed() {
     let header = program("dumpe2fs").arg("-h").arg(&copy).output().unwrap().stdout;
     assert!(String::from_utf8_lossy(&header).contains("needs_recovery"));
     let mount = LoopMount::new(&copy, "").unwrap();
-    assert!(is_last(&fs::read(mount.path().join("file")).unwrap()), "the kernel reads something else");
+    assert!(is_last(&fs::read(mount.path().join("file")).unwrap()), "the kernel reads other data");
     mount.unmount().unwrap();
     assert_eq!(e2fsck_file(&copy), Ok(()));
     fs::remove_file(copy).unwrap();
@@ -77,7 +77,7 @@ fn a_journal_of_a_gibibyte_is_written_past_its_end_and_replayed() {
     call("e2fsck", ["-p".as_ref(), copy.as_os_str()]).unwrap();
     assert_eq!(e2fsck_file(&copy), Ok(()));
     let mount = LoopMount::new(&copy, "ro").unwrap();
-    assert!(is_last(&fs::read(mount.path().join("file")).unwrap()), "e2fsck left something else");
+    assert!(is_last(&fs::read(mount.path().join("file")).unwrap()), "e2fsck left other data");
     mount.unmount().unwrap();
     fs::remove_file(copy).unwrap();
 
@@ -86,7 +86,7 @@ fn a_journal_of_a_gibibyte_is_written_past_its_end_and_replayed() {
     let mut bytes = vec![0; FILE];
     let found = again.root().lookup(name).unwrap();
     assert_eq!(found.read_at(0, &mut bytes), Ok(FILE));
-    assert!(is_last(&bytes), "obento reads something else");
+    assert!(is_last(&bytes), "obento reads other data");
     drop(found);
     again.close().unwrap();
     assert_eq!(e2fsck_file(&copy), Ok(()));

@@ -59,7 +59,7 @@ fn side_by_side(shape: &Shape, plan: &Plan) -> Result<(), String> {
         // Operations that its system calls do not support were excluded before.
         let theirs = theirs.map_err(|e| e.raw_os_error().unwrap_or(EINVAL));
         if ours != theirs {
-            return Err(format!("operation {number}, {op:?}: ours answers {ours:?}, the kernel {theirs:?}"));
+            return Err(format!("operation {number}, {op:?}: ours returns {ours:?}, the kernel {theirs:?}"));
         }
         let ours = Snapshot::read(actor.vfs(), None).map_err(|e| format!("our tree: {e}"))?;
         let theirs = host_snapshot::read(mount.path()).map_err(|e| format!("the kernel's tree: {e:#}"))?;

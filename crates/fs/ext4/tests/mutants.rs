@@ -1,5 +1,5 @@
-//! Randomly damaged images, the same in every run: whatever the bytes are, reading and inspecting them ends.
-//! `OBENTO_MUTANTS` sets the number of mutants of each kind, for a longer search.
+//! Randomly damaged images, the same in every run. Reading and inspecting them ends for all bytes. `OBENTO_MUTANTS`
+//! sets the number of mutants of each kind, for a longer search.
 
 mod common;
 

@@ -165,7 +165,7 @@ fn compare(image: &Path, what: &str) {
             (path, line(meta.ino(), meta.mode(), meta.nlink(), meta.size()))
         })
         .collect();
-    assert!(ours == theirs, "{what}: the kernel sees other names than we do");
+    assert!(ours == theirs, "{what}: the kernel lists other names than obento");
     mount.unmount().unwrap();
 }
 

@@ -1,5 +1,5 @@
-//! Inodes that lost their last name while they were in use: freed when they are forgotten, and after a crash by the
-//! next program that opens the volume, be it the kernel, e2fsck or obento.
+//! Inodes that lost their last name while they were in use. They are freed when they are forgotten. After a crash, the
+//! next program that opens the volume frees them: the kernel, e2fsck or obento.
 
 mod common;
 

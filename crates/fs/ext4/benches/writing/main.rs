@@ -1,11 +1,12 @@
-//! Changing a volume in this process, compared with the same calls to the kernel's ext4 on a loop mount of an
-//! identical image: `cargo bench -p obento-ext4 --bench writing` (as root, 10 GiB in `OBENTO_BENCH_DIR`).
+//! Changing a volume in this process, compared with the same calls to the kernel's ext4 on a loop mount of an identical
+//! image. Run `cargo bench -p obento-ext4 --bench writing` as root, with 10 GiB in `OBENTO_BENCH_DIR`.
 //!
 //! Both image files are in one folder of the host, so both sides use its page cache and its disk. Both sides run in
 //! turns, directly one after the other, so that other load of the machine affects both. A table follows criterion's
-//! lines: the medians, the median of the paired ratios of obento to the kernel, and the flushes of each operation;
-//! then the growth of costs with a directory of up to `OBENTO_BENCH_FILES` files (1,000,000; 0 omits it). A filter
-//! for criterion selects lines; `OBENTO_BENCH_ALONE=unlink:2:10000` runs one operation of obento alone.
+//! lines. It contains the medians, the median of the paired ratios of obento to the kernel, and the flushes of each
+//! operation. A second table shows how costs grow with a directory of up to `OBENTO_BENCH_FILES` files (1,000,000; 0
+//! omits it). A filter for criterion selects lines; `OBENTO_BENCH_ALONE=unlink:2:10000` runs one operation of obento
+//! alone.
 
 mod alone;
 mod growth;

@@ -41,7 +41,7 @@ impl Operation {
         }
     }
 
-    /// Creates what the operation needs, outside of the measurement.
+    /// Prepares the files for the operation, outside of the measurement.
     pub fn prepare(self, side: &dyn Side, threads: u64) -> Result<()> {
         if self != Self::Overwrite {
             return Ok(());
@@ -135,8 +135,8 @@ fn fill(file: &dyn OpenFile) -> Result<()> {
     file.sync()
 }
 
-/// Returns the time of `work` once all threads are ready: from the first start to the last end, by the clocks of the
-/// threads, since a thread that waits for them may wake up late.
+/// Returns the time of `work` once all threads are ready: from the first start to the last end. The threads' own clocks
+/// measure it, since a thread that waits for them may wake up late.
 fn timed(threads: u64, work: impl Fn(usize) -> Result<()> + Sync) -> Result<Duration> {
     if threads == 1 {
         let start = Instant::now();

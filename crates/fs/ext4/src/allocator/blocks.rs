@@ -1,8 +1,12 @@
 //! Allocating and freeing blocks.
 //!
-//! Order of a search: at the goal, whatever its length; in the goal's group, a run that is long enough; in the next
-//! group whose longest run may be long enough; after several groups without such a run, the longest run found. With
-//! bigalloc, runs consist of whole clusters.
+//! Order of a search:
+//! - at the goal, whatever the length of the run;
+//! - in the goal's group, a run that is long enough;
+//! - in the next group whose longest run may be long enough;
+//! - after several groups without such a run, the longest run found.
+//!
+//! With bigalloc, runs consist of whole clusters.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -63,7 +67,7 @@ impl Allocator {
         })
     }
 
-    /// Reserves blocks for metadata, which may use the space that is kept for it.
+    /// Reserves blocks for metadata, which may use the space that is reserved for metadata.
     pub fn reserve_metadata(&self, goal: VolBlock, len: u32) -> Result<BlockRun> {
         self.choose(goal, len, Room::All, |_, group, range| {
             group.held.insert(range);

@@ -1,7 +1,7 @@
 //! The allocator's state of one block group.
 //!
-//! Invariant: the next commit writes `descriptor`. Its counts follow from the bitmaps: that of blocks is in the
-//! cache, that of inodes in `changed_inodes`, or in the cache if the running transaction has not changed it.
+//! Invariant: the next commit writes `descriptor`. Its counts follow from the bitmaps. The count of blocks is in the
+//! cache. The count of inodes is in `changed_inodes`, or in the cache if the running transaction has not changed it.
 //! Locking: one leaf mutex per group; below it only the allocator's trees and lists, and the cache.
 //! Source: Linux `fs/ext4/balloc.c` `ext4_init_block_bitmap`, `ext4_num_base_meta_clusters`; `fs/ext4/bitmap.c`.
 
@@ -26,11 +26,11 @@ use crate::volume::Volume;
 /// Whether a bitmap has been verified since the volume was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BitmapState {
-    /// Not yet.
+    /// The bitmap was not verified yet.
     Unknown,
     /// It agrees with its checksum and its descriptor.
     Sound,
-    /// It does not agree: nothing is allocated from this group.
+    /// The bitmap contradicts other data: nothing is allocated from this group.
     Damaged(Error),
 }
 
@@ -117,8 +117,8 @@ impl Group {
         self.is_flagged(sb, GroupFlags::INODE_UNINIT)
     }
 
-    /// Returns the block bitmap of group `index`. Fails with `Corrupt`, from then on always, if it contradicts its
-    /// checksum, its descriptor or the place of the group's own metadata, or if the device fails.
+    /// Returns the block bitmap of group `index`. Fails with `Corrupt` if the bitmap contradicts its checksum, its
+    /// descriptor or the place of the group's own metadata; all later calls then fail, too. Fails if the device fails.
     pub fn block_bits(&mut self, volume: &Volume, index: u32) -> Result<Bits> {
         let sb = volume.super_block();
         if self.has_fresh_blocks(sb) {
@@ -231,8 +231,8 @@ impl SuperBlock {
         u32::try_from(clusters).unwrap_or(0)
     }
 
-    /// Returns the clusters of group `index` that contain the `len` blocks from `start` on, as far as they are in the
-    /// group.
+    /// Returns the clusters of group `index` that contain the blocks of the group among the `len` blocks from `start`
+    /// on.
     pub fn clusters_in_group(&self, index: u32, start: VolBlock, len: u64) -> Range<u32> {
         let first = self.group_start(index).0;
         let end = first.saturating_add(self.blocks_per_group.into()).min(self.blocks_count);

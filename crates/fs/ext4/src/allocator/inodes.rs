@@ -1,8 +1,8 @@
 //! Allocating and freeing inodes.
 //!
 //! Files get inodes in the group of their directory, so that related files are close together. Directories are
-//! spread, since each will need space around it. As in Orlov's allocator, top-level directories go to the group with
-//! the most free space, and lower ones stay near their parent unless its group is worse than most.
+//! spread, since each will need space around it. As in Orlov's allocator, a top-level directory is placed in the group
+//! with the most free space. A lower directory stays near its parent unless the parent's group is worse than most.
 //! Invariant: within a group the first free inode is allocated, so that all inodes below `bg_itable_unused` have been
 //! in use. A block of the inode table without any of them was never written and starts as zeros.
 //! Source: Linux `fs/ext4/ialloc.c` `__ext4_new_inode`, `find_group_orlov`, `find_group_other`.
@@ -32,7 +32,7 @@ pub struct AllocatedInode {
     pub table: Taken,
 }
 
-/// The kind of inode, as far as it decides the place.
+/// The kinds of inodes that have different rules for their place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InodeClass {
     /// A directory in the root, or in another directory at the top of a hierarchy.
@@ -122,7 +122,7 @@ impl Allocator {
         Ok(AllocatedInode { ino, place, table })
     }
 
-    /// Returns the number of blocks of the inode table between those that have been written and that of `ino`.
+    /// Returns the number of inode table blocks between the blocks that have been written and the block of `ino`.
     pub fn unwritten_before(&self, ino: Ino) -> Result<u32> {
         let (index, bit) = self.bit_of(ino)?;
         let group = self.group(index).map_err(|_| Error::Stale)?.lock();
@@ -173,8 +173,8 @@ impl Allocator {
         Ok((index, u32::try_from(at.checked_rem(per_group).unwrap_or(0)).unwrap_or(0)))
     }
 
-    /// Returns the inode table block of this bit, taken for a change, and whether it contains no inode that was ever
-    /// in use, so that it is zeroed.
+    /// Returns the inode table block of this bit, taken for a change, and whether the block contains no inode that was
+    /// ever in use. Such a block is zeroed.
     fn take_table(&self, txn: &mut Txn<'_>, group: &Group, bit: u32) -> Result<(Taken, InodePlace, bool)> {
         let sb = self.super_block();
         let per_block = sb.inodes_per_block().max(1);
@@ -240,7 +240,7 @@ impl Allocator {
         }
     }
 
-    /// Returns the goal for the blocks of `ino` if nothing better is known: the start of its group.
+    /// Returns the default goal for the blocks of `ino`: the start of its group.
     pub fn goal_of(&self, ino: Ino) -> VolBlock {
         let sb = self.super_block();
         sb.group_start(self.group_of_inode(ino))
@@ -322,8 +322,7 @@ impl Allocator {
     }
 }
 
-/// Returns the number of inodes at the start of a group's table that have been in use, as far as the volume counts
-/// them.
+/// Returns the number of inodes at the start of a group's table that have been in use, according to the descriptor.
 fn used_inodes(sb: &SuperBlock, group: &Group) -> u32 {
     if sb.checksums == Checksums::None {
         return sb.inodes_per_group;

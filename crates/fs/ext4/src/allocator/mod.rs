@@ -9,8 +9,8 @@
 //! reserved cluster is held until it is published or released.
 //! Invariant: for each group, `tree >= longest run of clusters that are free and not held`.
 //! Invariant: `available` is the sum over all groups of the free clusters minus the held ones.
-//! Locking: the mutexes of groups, never two at a time; below them, one at a time, those of the trees, of the freed
-//! clusters and of the dirty groups. All are leaves below a transaction.
+//! Locking: the mutexes of groups, never two at a time. Below them, one at a time: the mutexes of the trees, of the
+//! freed clusters and of the dirty groups. All are leaves below a transaction.
 //! Source: Linux `fs/ext4/mballoc.c`, `balloc.c`, `ialloc.c`, for the format; the search is obento's own.
 
 pub(crate) mod bits;
@@ -74,7 +74,7 @@ pub struct Allocator {
     waiting: AtomicU64,
     /// Number of clusters that file data leaves to metadata, so that reserved data can always be mapped.
     kept: u64,
-    /// Spreads directories for which there is no better place.
+    /// Spreads directories that have no better place.
     turn: AtomicU64,
 }
 

@@ -68,7 +68,7 @@ impl MaxTree {
         if from >= self.len {
             return None;
         }
-        // Go up until a subtree to the right has it, then down to the leftmost such leaf.
+        // Walk up until a subtree to the right contains such a leaf, then down to the leftmost such leaf.
         let mut at = self.leaf(from);
         while self.node(at) < least {
             while at & 1 == 1 {

@@ -66,7 +66,7 @@ impl Allocator {
         Ok(runs)
     }
 
-    /// Returns the bytes of clusters on the device, as far as they are on the volume.
+    /// Returns the bytes of clusters on the device, without the part past the end of the volume.
     fn bytes_of(&self, index: u32, range: &Range<u32>) -> Range<u64> {
         let sb = self.super_block();
         let byte = |cluster| {

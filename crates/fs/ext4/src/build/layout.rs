@@ -1,7 +1,7 @@
 //! The layout of a tree in a volume: numbers of inodes, blocks of files.
 //!
-//! Invariant: inodes are numbered consecutively from the first free one on, so that the inode tables of all groups
-//! before the last used one are full, which bitmaps and descriptors rely on.
+//! Invariant: inodes are numbered consecutively from the first free one on. The inode tables of all groups before the
+//! last used group are therefore full; bitmaps and descriptors rely on this.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ pub(super) struct Layout {
     /// The first inode of the tree, except nodes with fixed numbers.
     first_ino: u32,
     lost_and_found: Option<NodeId>,
-    /// The first block of each node all of whose blocks are one run; 0 for other nodes.
+    /// The first block of each node whose blocks form one run; 0 for other nodes.
     starts: Vec<u64>,
     maps: BTreeMap<NodeId, PlannedMap>,
     /// The blocks of attributes by their set.
@@ -85,7 +85,7 @@ impl Layout {
         }
     }
 
-    /// Places directories, and what does not fit into inodes, since these are read most often.
+    /// Places directories, and data that does not fit into inodes, first, since these are read most often.
     fn place_directories(
         &mut self,
         tree: &Tree,

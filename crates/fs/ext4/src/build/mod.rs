@@ -1,9 +1,9 @@
 //! Building volumes that contain a tree.
 //!
-//! A volume is drafted as [`format`](crate::format) drafts an empty one, and the tree is laid out in its free space:
-//! first the blocks of directories, long link targets and attributes, then the files, all in the order of the tree,
-//! so that a file is divided only by the metadata of a group. Files from a pipe get their places before the rest is
-//! known ([`received`]), and the rest is laid out around them. There are no transactions; the journal is empty.
+//! A volume is drafted as [`format`](crate::format) drafts an empty one, and the tree is laid out in its free space.
+//! The blocks of directories, long link targets and attributes come first, then the files, all in the order of the
+//! tree. A file is therefore divided only by the metadata of a group. Files from a pipe get their places before the
+//! rest is known ([`received`]), and the rest is laid out around them. No transactions are used; the journal is empty.
 //!
 //! Steps: the space that the tree needs ([`needs`]), a volume in which it fits ([`sizing`]), the layout ([`layout`]),
 //! and the bytes ([`emit`], [`record`]).

@@ -1,5 +1,5 @@
-//! The space that a tree needs in a volume with given features, whatever its layout, and the nodes that no such
-//! volume can store.
+//! The space that a tree needs in a volume with given features, for every layout, and the nodes that no such volume can
+//! store.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -139,8 +139,8 @@ impl Needs {
         blocks.checked_next_multiple_of(u64::from(sb.cluster_blocks()).max(1)).unwrap_or(blocks)
     }
 
-    /// Returns the number of values in inodes of their own that a node refers to, and the number of blocks that it is
-    /// charged with for them.
+    /// Returns the number of values in separate inodes that a node refers to, and the number of blocks that count
+    /// against the node for them.
     pub fn charge(&self, sb: &SuperBlock, node: &Node) -> (u64, u64) {
         let set = node.attr.xattrs.and_then(|set| self.attributes.get(set.index()));
         let named = set.into_iter().flat_map(|(set, _)| set.named());
@@ -149,7 +149,7 @@ impl Needs {
         })
     }
 
-    /// Sets the inodes of values in the sets, the first of which is `first`. To be called once.
+    /// Sets the inodes of values in the sets, the first of which is `first`. Callers must call this once.
     pub fn name_values(&mut self, first: u32) {
         self.attributes.iter_mut().for_each(|(set, _)| set.name_values(first));
     }
@@ -246,7 +246,7 @@ enum NeedsError {
     Error(Error),
 }
 
-/// Returns the blocks of a regular file, including those of its map as far as its length determines them.
+/// Returns the number of blocks of a regular file, including the blocks of its map that its length determines.
 fn file_blocks(
     tree: &Tree,
     (sb, received): (&SuperBlock, Option<&Received>),

@@ -1,8 +1,8 @@
 //! Files that get their places before the volume is known, since their data comes from a pipe in its own order.
 //!
-//! On disk: structures with a fixed place are at the start of groups (super block, descriptors and their backups, and
-//! without `flex_bg` bitmaps and inode tables). Their place is kept free for the given length or for the maximum
-//! length. All other structures are between the files and after them.
+//! On disk: structures with a fixed place are at the start of groups. These are the super block, descriptors and their
+//! backups, and without `flex_bg` bitmaps and inode tables. Their place is kept free for the given length or for the
+//! maximum length. All other structures are between the files and after them.
 //! Invariant: runs are allocated from front to back, in whole clusters.
 //! Memory: 24 bytes per file in one piece.
 

@@ -60,8 +60,8 @@ pub(super) fn expect_fit(sb: &SuperBlock, node: &Node) -> Result<(), Unfit> {
     }
 }
 
-/// Returns the link count of a node: for a directory its own two names, and the `..` of its subdirectories, or 1 if
-/// there are too many to count.
+/// Returns the link count of a node. A directory counts its own two names and the `..` of its subdirectories. The count
+/// is 1 if it exceeds the maximum.
 fn links(sb: &SuperBlock, node: &Node) -> u16 {
     let count = match node.body {
         Body::Directory => node.links.saturating_add(2),
@@ -159,7 +159,7 @@ fn extra_fields(sb: &SuperBlock, secs: u32, extra: u32) -> RawInodeExtra {
     fields
 }
 
-/// Sets the allocated space: in sectors, or in blocks if there are too many sectors.
+/// Sets the allocated space: in sectors, or in blocks if the number of sectors is too large.
 fn set_sectors(sb: &SuperBlock, raw: &mut RawInode, flags: &mut InodeFlags, blocks: u64) {
     let sectors = blocks.saturating_mul((sb.block_size / 512).into());
     let is_huge = sb.ro_compat.contains(RoCompat::HUGE_FILE) && sectors >> 48 != 0;

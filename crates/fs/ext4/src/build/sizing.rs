@@ -20,7 +20,7 @@ use crate::format::{
 };
 use crate::quota::{Entries, entry};
 
-/// Default block size, whatever the size of the volume: the page size of nearly all machines.
+/// Default block size for volumes of all sizes: the page size of nearly all machines.
 const BLOCK: u32 = 4096;
 /// More attempts than any tree needs.
 const TRIES: u32 = 1000;
@@ -32,8 +32,8 @@ const START: u64 = 256;
 /// Maximum difference in bytes between a reported size that suffices and the smallest one, except for a small
 /// fraction.
 const NEAR: u64 = 64 << 10;
-/// Maximum and minimum size of a volume whose files come first, for which space is reserved, as powers of two:
-/// descriptors for 1 TiB take half a MiB.
+/// Maximum and minimum size of a volume whose files come first, for which space is reserved, as powers of two.
+/// Descriptors for 1 TiB take half a MiB.
 const MOST_LOG: u32 = 40;
 const LEAST_LOG: u32 = 24;
 /// Maximum size that is tried, in bytes.
@@ -54,8 +54,8 @@ pub(super) fn plan<'t>(
     }
 }
 
-/// Begins a volume whose files come first: the places of all structures with a fixed place are kept free, for any
-/// length. Returns `None` if that needs a feature that is disabled. Fails with the error of an invalid option.
+/// Begins a volume whose files come first. The places of all structures with a fixed place stay free, for any length.
+/// Returns `None` if that needs a feature that is disabled. Fails with the error of an invalid option.
 pub(super) fn receive(options: &BuildOptions) -> Result<Option<Received>, BuildError> {
     let wishes = wishes(options)?;
     let identity = identity(&options.format, &wishes, &mut Vec::new());
@@ -134,7 +134,7 @@ struct Search<'t, 'o> {
     wishes: RequestedSettings,
     identity: Identity,
     notices: Vec<FormatNotice>,
-    /// Known once there is a super block.
+    /// Set when the super block exists.
     needs: Option<Needs>,
 }
 
@@ -417,7 +417,7 @@ fn share(whole: u64, percent: u8) -> u64 {
     whole.saturating_mul(percent.into()) / 100
 }
 
-/// Returns the number of which `percent` hundredths are free if `used` is used.
+/// Returns the total of which `percent` per cent are free if `used` is used.
 fn with_free(used: u64, percent: u8) -> u64 {
     let left = 100_u64.saturating_sub(percent.into()).max(1);
     used.saturating_mul(100).div_ceil(left)

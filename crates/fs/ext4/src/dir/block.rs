@@ -1,7 +1,7 @@
 //! The blocks of a directory: reading them, and verifying their checksums.
 //!
-//! Invariant: a change uses a block of entries only if its checksum is right, since with a wrong checksum any name
-//! may refer to another file. Reading shows the entries of such a block, and reports the damage.
+//! Invariant: a change uses a block of entries only if its checksum is right. With a wrong checksum, any name may refer
+//! to another file. Reading shows the entries of such a block, and reports the damage.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst, checksums.rst; `ext4_dirblock_csum_verify` and
 //! `ext4_dx_csum_verify` in fs/ext4/namei.c.
 
@@ -90,7 +90,7 @@ impl<'a> BlockStore<'a> {
             in_hole = false;
             match self.blocks.block(FileBlock(at)) {
                 Ok(BlockOrHole::Block(block)) if self.shape.indexed && (at == 0 || self.is_node(&block)) => {
-                    // Its checksum, if any, is that of a node, and the index is damaged.
+                    // The checksum, if any, shows that the block is a node of the index, which is damaged.
                     if at == 0 {
                         visit(at, Ok((&block, None)))?;
                     }

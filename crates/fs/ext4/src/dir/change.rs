@@ -22,8 +22,8 @@ use crate::unit::FileBlock;
 use crate::writer::{InodeEdit, Writer};
 use crate::xattr::{inline_rest_max, with_inline_rest};
 
-/// Maximum number of steps by which a directory grows for one entry. The longest sequence is: a node is split, the
-/// index gets a level, a leaf is split; or the entries leave the inode, get an index, and the leaf is split. More
+/// Maximum number of steps by which a directory grows for one entry. In the longest sequence, a node is split, the
+/// index gets a level, and a leaf is split. Or the entries leave the inode, get an index, and the leaf is split. More
 /// steps indicate an error.
 const MOST_STEPS: u32 = 8;
 
@@ -279,8 +279,8 @@ struct Growing<'a, 'x, 't> {
 }
 
 impl Growing<'_, '_, '_> {
-    /// Returns the size that a directory must not exceed: what an index can refer to, or 32 bits, which are the valid
-    /// part of the size without `large_dir`.
+    /// Returns the maximum size of a directory: the size that an index can refer to. Without `large_dir`, only 32 bits
+    /// of the size are valid.
     fn size_max(&self) -> u64 {
         let (sb, size) = (self.writer.volume().super_block(), u64::from(self.shape.block_size));
         let named = u64::from(BLOCK_MASK).saturating_mul(size);

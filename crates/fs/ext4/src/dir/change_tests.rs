@@ -275,7 +275,7 @@ fn names_with_one_hash_are_found_across_leaves() {
             break;
         }
     }
-    assert!(continued > 0, "none of {} names was parted", tree.model.len());
+    assert!(continued > 0, "no hash of {} names is in two leaves", tree.model.len());
     for name in tree.model.keys().cloned().collect::<Vec<_>>() {
         assert_eq!(tree.insert(&name, 9), Err(Error::Exists));
     }

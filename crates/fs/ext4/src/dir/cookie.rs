@@ -8,8 +8,8 @@
 //! no index        byte offset
 //! ```
 //!
-//! Invariant: all keys of one major hash are assigned by one walk that begins at its first leaf, so they are the same
-//! in each listing, wherever it starts.
+//! Invariant: all keys of one major hash are assigned by one walk that begins at its first leaf. The keys are therefore
+//! the same in each listing, wherever the listing starts.
 
 use obento_driver::Cookie;
 

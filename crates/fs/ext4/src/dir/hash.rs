@@ -114,8 +114,8 @@ impl Hasher {
     }
 }
 
-/// Returns the pieces of `size` bytes that are hashed at a time, each with the number of bytes from its start to the
-/// end of the name.
+/// Returns the pieces of `size` bytes that are hashed at a time. Each piece has the number of bytes from its start to
+/// the name's end.
 fn pieces(name: &[u8], size: usize) -> impl Iterator<Item = (&[u8], u32)> {
     let left = (0..=name.len()).rev().step_by(size).map(|left| u32::try_from(left).unwrap_or(u32::MAX));
     name.chunks(size).zip(left)

@@ -105,8 +105,8 @@ impl<'a> DirIndex<'a> {
         }
     }
 
-    /// Checks every node below the root: the order of the hashes, that each leaf is a block of the directory, and
-    /// that there are no more leaves than blocks.
+    /// Checks every node below the root. The hashes must be in order, each leaf must be a block of the directory, and
+    /// leaves must not outnumber the blocks.
     pub(super) fn check(&self) -> Result<()> {
         let mut path = self.path(None);
         path.descend()?;
@@ -201,8 +201,8 @@ impl IndexPath<'_> {
         Some(IndexLeaf { at: frame.node.child(frame.at), low: frame.low(), next })
     }
 
-    /// Returns the step that creates space for one more leaf beside the one at the end of the path: the lowest change
-    /// that is possible by itself. Fails with `NoSpace` if the tree has its maximum height and is full.
+    /// Returns the step that creates space for one more leaf beside the leaf at the end of the path. The step is the
+    /// lowest change that is possible by itself. Fails with `NoSpace` if the tree has its maximum height and is full.
     pub(super) fn growth(&self, leaf: Block) -> Result<Growth> {
         let fork = |frame: &Frame| NodeEntry { node: frame.node.clone(), at: frame.at };
         let shape = self.index.store.shape;

@@ -1,7 +1,7 @@
 //! The layout of a whole directory all of whose names are known.
 //!
-//! Layout: one block if all entries fit. Otherwise, with indexes, the root in block 0, its nodes level by level, and
-//! then the leaves in the order of their hashes; without indexes, consecutive blocks of names.
+//! Layout: one block if all entries fit. Otherwise, with indexes, it contains the root in block 0, the nodes level by
+//! level, and then the leaves in the order of their hashes. Without indexes, it contains consecutive blocks of names.
 //! Invariant: a leaf whose first hash is the last one of the leaf before it has the continuation bit in the index.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst; e2fsprogs `e2fsck/rehash.c` `copy_dir_entries`,
 //! `calculate_tree`.

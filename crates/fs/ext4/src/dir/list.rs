@@ -1,7 +1,7 @@
 //! Listing a directory: in hash order if Linux does so (`is_dx_dir` in fs/ext4/dir.c), otherwise from front to back.
 //!
-//! Invariant: memory contains one block of entries at a time and one slot for each of them, or a few blocks that
-//! share a hash and are sorted as one. If more blocks share it, equal keys are increased in their order.
+//! Invariant: memory contains one block of entries at a time and one slot for each entry. Blocks that share a hash are
+//! the exception: these few blocks are sorted as one. If more blocks share it, equal keys are increased in their order.
 //! Invariant: keys never decrease. An entry in a leaf to which its hash does not belong is listed at the edge of that
 //! leaf, and reported.
 
@@ -56,7 +56,7 @@ impl<'a, 's> Listing<'a, 's> {
             Resume::Offset(offset) => return self.linear(store, offset, Offsets::Marked),
             Resume::Hash(key) => key,
         };
-        // There are few nodes, and the order can be chosen only before the first entry.
+        // Nodes are few, and the order can be chosen only before the first entry.
         let index = DirIndex::open(store)
             .and_then(|index| if from == Cookie::START { index.check().map(|()| index) } else { Ok(index) });
         match index {

@@ -1,5 +1,5 @@
-//! Finding a name in a directory, and space for a name that does not exist: with the index if the directory has one
-//! and it is intact, otherwise from front to back.
+//! Finding a name in a directory, and space for a name that does not exist. An intact index is used if the directory
+//! has one; otherwise the search runs from front to back.
 //!
 //! Invariant: a block is read once, whether a name, space or both are searched.
 //! Source: Linux fs/ext4/namei.c, `__ext4_find_entry`, `ext4_dx_find_entry`, `ext4_match`, `ext4_find_dest_de`.
@@ -42,7 +42,7 @@ pub(crate) struct FoundName {
 #[derive(Debug)]
 pub(crate) enum EntrySpace {
     Slot(EntriesLocation, FreeSlot),
-    /// There is no space until the directory has grown.
+    /// The directory must grow before it has space.
     Grow(Growth),
 }
 

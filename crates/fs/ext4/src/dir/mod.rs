@@ -1,9 +1,9 @@
 //! Directories, which map names to inodes.
 //!
-//! Layout: records in blocks ([`record`], [`block`]) or in the inode. A directory with an index has a tree of hashes
-//! in some of its blocks ([`index`], [`hash`]), in a form that a reader from front to back skips.
-//! Invariant: the modules below know only the shape of a directory and the source of its blocks, so that tests can
-//! create every kind of damage.
+//! Layout: records in blocks ([`record`], [`block`]) or in the inode. A directory with an index has a tree of hashes in
+//! some of its blocks ([`index`], [`hash`]). A reader from front to back skips the tree because of its form.
+//! Invariant: the modules below depend only on the shape of a directory and the source of its blocks. Tests can
+//! therefore create every kind of damage.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst, inlinedata.rst; fs/ext4/dir.c, namei.c, inline.c.
 
 mod block;
@@ -149,7 +149,7 @@ impl<'a> Directory<'a> {
     /// Passes the entries from `from` on to `sink`, including errors of damaged parts.
     pub(crate) fn read_dir(&self, from: Cookie, sink: &mut EntrySink<'_>) {
         let mut listing = Listing::new(&self.shape, sink);
-        // Whether the sink stopped makes no difference here.
+        // The result is the same if the sink stopped.
         let _ = match &self.body {
             EntriesBody::Inline(inline) => self.list_inline(&inline.runs(&self.shape), &mut listing, from),
             EntriesBody::Blocks(blocks) => {
@@ -215,8 +215,8 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// Returns the place for `name`, which must not exist. Fails with `NameTooLong`, `Exists`, `Corrupt`, with
-    /// `Invalid` for a name that is not UTF-8 if the volume requires that, or with `NoSpace` if the index is full.
+    /// Returns the place for `name`, which must not exist. Fails with `NameTooLong`, `Exists` or `Corrupt`, or with
+    /// `NoSpace` if the index is full. Fails with `Invalid` for a name that is not UTF-8 if the volume requires UTF-8.
     pub(crate) fn room(&self, name: &Name) -> Result<EntrySpace> {
         let bytes = name.as_bytes();
         if bytes.len() > NAME_MAX {

@@ -110,8 +110,8 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Decodes `rec_len` as `ext4_rec_len_from_disk` does: in blocks of 64 KiB, the low two bits, which are 0 in a
-/// length, are its bits 16 and 17.
+/// Decodes `rec_len` as `ext4_rec_len_from_disk` does. In blocks of 64 KiB, the low two bits, which are 0 in a length,
+/// are its bits 16 and 17.
 pub(crate) fn record_len(rec_len: u16, block_size: u32) -> u32 {
     match u32::from(rec_len) {
         len if block_size < WIDE_BLOCK => len,

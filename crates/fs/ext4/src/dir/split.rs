@@ -1,7 +1,8 @@
 //! Splitting a full leaf of an index by the hashes of its names.
 //!
-//! Invariant: every entry of the second half has a hash at or above its hash in the index, and every entry of the
-//! first half has one at or below. Entries with the same hash may be in both halves, which the lowest bit marks.
+//! Invariant: every entry of the second half has a hash at or above the second half's hash in the index. Every entry of
+//! the first half has a hash at or below it. Entries with the same hash may be in both halves, which the lowest bit
+//! marks.
 //! Source: Linux fs/ext4/namei.c, `do_split`, `dx_make_map`.
 
 use alloc::vec::Vec;
@@ -61,8 +62,8 @@ fn sorted_parts(shape: &DirShape, hasher: &Hasher, leaf: &Records<'_>) -> Result
     Ok(parts)
 }
 
-/// Returns the number of entries that stay: about half of the block by size, or half of the entries if they do not
-/// fill that much.
+/// Returns the number of entries that stay. This is about half of the block by size, or half of the entries if they do
+/// not fill half of the block.
 fn middle(parts: &[Part], block_size: u32) -> usize {
     let (mut moved, mut size) = (0_usize, 0_u32);
     for part in parts.iter().rev() {

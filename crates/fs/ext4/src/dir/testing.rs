@@ -52,7 +52,7 @@ pub(super) fn first_block(entries: &[(u32, &[u8])]) -> Vec<u8> {
     block(1024, &[&dots, entries].concat())
 }
 
-/// Returns the root of an index with `leaves`: lowest hash and block of each. There are `levels` of nodes between
+/// Returns the root of an index with `leaves`: lowest hash and block of each. `levels` levels of nodes are between
 /// them.
 pub(super) fn root(levels: u8, leaves: &[(u32, u32)]) -> Vec<u8> {
     let mut bytes = record(12, b".", 12);

@@ -107,7 +107,7 @@ impl Volume {
         } else {
             None
         };
-        // No directory has more blocks than the device, whatever its size and the super block claim.
+        // No directory has more blocks than the device, even if its size or the super block claims so.
         let there_are = self.device().len().div_ceil(sb.block_size.into()).min(sb.blocks_count);
         let blocks = inode.size().div_ceil(sb.block_size.into()).min(there_are);
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);

@@ -1,9 +1,9 @@
 //! Applying fast commits to the volume permanently.
 //!
-//! The changes that [`FastCommits`] shows are made by the code that changes volumes, to a copy of the volume in
-//! memory (`writer::fold`), so that the order of writes does not matter.
-//! Order: space that fast commits refer to is allocated before other space; removals come before additions, because a
-//! number may have been reused; names come last, when the inodes that they refer to exist.
+//! The code that changes volumes makes the changes that [`FastCommits`] shows, to a copy of the volume in memory
+//! (`writer::fold`). The order of writes therefore does not matter.
+//! Order: space that fast commits refer to is allocated before other space. Removals come before additions, because a
+//! number may have been reused. Names come last, when the inodes that they refer to exist.
 //! Source: Linux `fs/ext4/fast_commit.c` `ext4_fc_replay`.
 
 use alloc::vec::Vec;
@@ -103,7 +103,7 @@ impl Writer {
             Some(inode) => self.edit_merged(&mut txn, step, inode)?,
             None => self.edit_made(&mut txn, step)?,
         };
-        // Linux makes no such fast commit: `ext4_xattr_set_handle` requests a full commit (`EXT4_FC_REASON_XATTR`).
+        // Linux writes no such fast commit: `ext4_xattr_set_handle` requests a full commit (`EXT4_FC_REASON_XATTR`).
         let attributes = |inode: &Inode| inode.xattr_block();
         if edit.inode().ok().as_ref().and_then(attributes) != inode.as_ref().and_then(attributes) {
             return Err(Error::Unsupported(Feature::Named("fast commits of attributes in blocks")));

@@ -125,7 +125,7 @@ fn keep_directory(raw: &mut RawInode, base: &RawInode) {
     raw.i_size_high = base.i_size_high;
 }
 
-/// Copies bytes `from..to` of `source` to `target`, as far as both have them.
+/// Copies those of the bytes `from..to` that exist in both `source` and `target`.
 fn overwrite(target: &mut [u8], source: &[u8], from: usize, to: usize) {
     let end = to.min(source.len()).min(target.len());
     if let (Some(target), Some(source)) = (target.get_mut(from..end), source.get(from..end)) {

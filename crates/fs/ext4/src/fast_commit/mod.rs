@@ -1,8 +1,8 @@
 //! Fast commits: changes that fsync wrote after the log since the last full commit, shown without a replay.
 //!
-//! A fast commit contains not blocks but facts: an inode has this record, a range of it has this mapping, a name was
-//! created. Linux replays them through its own file operations. On a volume that is only read, they are an overlay,
-//! which `Volume::inode`, `Volume::map_run` and the directory code examine before they use the volume.
+//! A fast commit contains statements instead of blocks: an inode has this record, a range of it has this mapping, a
+//! name was created. Linux replays them through its own file operations. On a volume that is only read, they are an
+//! overlay, which `Volume::inode`, `Volume::map_run` and the directory code examine before they use the volume.
 //!
 //! Invariant: memory is bounded by the number and size of the records that `area` accepts, not by their contents. The
 //! overlay does not show the free counts of the groups, and the times of directories whose names changed.

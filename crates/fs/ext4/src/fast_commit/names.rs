@@ -73,8 +73,7 @@ impl NameChanges {
         }
     }
 
-    /// Returns the key by which names are compared. A name that is not UTF-8 equals only the same bytes, and no
-    /// folded name.
+    /// Returns the key for comparing names. A name that is not UTF-8 equals only the same bytes, and no folded name.
     fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
         let folded = self.fold.and_then(|_| Folder::default().fold(name).map(Vec::from));
         folded.map_or(Cow::Borrowed(name), Cow::Owned)
@@ -93,8 +92,8 @@ impl NameChanges {
         }
     }
 
-    /// Returns the existing names that are not in the directory on the volume, always in the same order, so that an
-    /// index into them can be a cookie. `scan` passes on the names of the directory; it is called at most once for
+    /// Returns the existing names that are not in the directory on the volume. The order is always the same, so that an
+    /// index into the names can be a cookie. `scan` passes on the names of the directory; it is called at most once for
     /// this object.
     pub(crate) fn added(&self, scan: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Arc<[Added]> {
         if let Some(added) = &*self.added.lock() {

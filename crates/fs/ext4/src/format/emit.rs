@@ -1,8 +1,8 @@
 //! Writing a draft to its device.
 //!
-//! Order: old signatures are erased, so that no volume is recognised; everything except the super blocks; a flush;
-//! the backups of the super block; a flush; the primary super block. A crash therefore leaves no volume or a complete
-//! one. If the device reads as zeros, only nonzero blocks are written; otherwise also blocks that must be zero.
+//! Order: old signatures are erased, so that no volume is recognised; everything except the super blocks; a flush; the
+//! super block's backups; a flush; the primary super block. A crash therefore leaves no volume or a complete one. If
+//! the device reads as zeros, only nonzero blocks are written; otherwise also blocks that must be zero.
 //! Source: e2fsprogs `lib/ext2fs/closefs.c` `ext2fs_flush2`, `lib/ext2fs/rw_bitmaps.c`; `misc/mke2fs.c`
 //! `write_inode_tables`, `zap_sector`.
 
@@ -99,8 +99,8 @@ impl Draft {
         if contents == Contents::Zeros {
             return Ok(PriorContents::Clean);
         }
-        // First the signatures of an old volume, since an interruption while its space is discarded would leave a
-        // part of it.
+        // The signatures of an old volume come first, since an interruption of the discard would leave a part of the
+        // old volume.
         output.zero(0..FRONT.min(len))?;
         output.flush()?;
         if contents == Contents::Unknown && output.punch(0..len)? {
@@ -117,7 +117,7 @@ impl Draft {
         Ok(PriorContents::Dirty)
     }
 
-    /// Erases the super block and its backups, in case there was a volume of this shape.
+    /// Erases the super block and its backups, in case the device contained a volume of this shape.
     fn wipe_super_blocks(&self, output: &mut Output<'_>) -> BaseResult<()> {
         let len = to_u64(size_of::<RawSuperBlock>());
         let copies = self.copies().into_iter().map(|group| self.byte_of(self.sb.group_start(group).0));

@@ -207,7 +207,7 @@ impl Geometry {
         }
     }
 
-    /// Checks whether there is space for the reserved inodes and lost+found, which `mke2fs` notices too late.
+    /// Checks whether the volume has space for the reserved inodes and lost+found. `mke2fs` detects this too late.
     fn check_inodes(&self, all: u64) -> Result<(), FormatError> {
         let least = u64::from(FIRST_INO).saturating_add(u64::from(self.features.has(Compat::ORPHAN_FILE)));
         if all >= least {

@@ -38,7 +38,8 @@ pub(crate) struct NewInode {
 }
 
 impl Draft {
-    /// Allocates the inodes below the first unreserved one. They are not files, except those that are created later.
+    /// Allocates the inodes below the first unreserved one. These inodes are not files, except those that are created
+    /// later.
     pub fn reserve_inodes(&mut self) -> Result<(), FormatError> {
         if self.sb.has_metadata_csum() {
             // Linux reads them, so they need a checksum.

@@ -223,7 +223,7 @@ impl Draft {
     fn read_journal_device(&self, device: &dyn BlockDevice) -> Result<(u64, RawJournal), FormatError> {
         let refuse = |why| Err(FormatError::Journal(why));
         let Some(found) = obento_journal::ExternalJournal::probe(device)? else {
-            return refuse("holds no journal: make one with -O journal_dev");
+            return refuse("contains no journal: create one with -O journal_dev");
         };
         if found.block_size != self.sb.block_size {
             return refuse("has blocks of another size");
@@ -235,7 +235,7 @@ impl Draft {
             return refuse("has a damaged super block");
         }
         if label.s_nr_users.get() >= MAX_USERS {
-            return refuse("has as many users as it can have");
+            return refuse("has the maximum number of users");
         }
         Ok((at, label))
     }

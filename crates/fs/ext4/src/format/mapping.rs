@@ -1,8 +1,8 @@
 //! The map of a new file.
 //!
-//! On disk: an extent tree, or block numbers in up to three levels of indirect blocks. Blocks of the map are
-//! allocated where `mke2fs` allocates them: indirect blocks before the first block that needs them, those of an
-//! extent tree before the first extent.
+//! On disk: an extent tree, or block numbers in up to three levels of indirect blocks. Blocks of the map are allocated
+//! where `mke2fs` allocates them. Indirect blocks are before the first block that needs them; blocks of an extent tree
+//! are before the first extent.
 //! Source: e2fsprogs `lib/ext2fs/bmap.c`, `fallocate.c`, `extent.c` `extent_node_split`; Linux
 //! `Documentation/filesystems/ext4/ifork.rst`.
 
@@ -90,8 +90,8 @@ impl Draft {
         Ok(Mapped { i_block, runs: runs.collect(), owned: owned.saturating_add(nodes) })
     }
 
-    /// Allocates a block for the first occurrence of each number in `order`, in that order, and maps them, for a file
-    /// that is not written from front to back. Fails with `TooSmall`.
+    /// Allocates a block for the first occurrence of each number in `order`, in that order, and maps these blocks. This
+    /// is for a file that is not written from front to back. Fails with `TooSmall`.
     pub fn map_in_order(
         &mut self,
         ino: u32,

@@ -17,7 +17,7 @@ use crate::feature::{Compat, Incompat, RoCompat};
 use crate::quota::QuotaKind;
 
 const MAX: u64 = 0xffff_ffff;
-const SIZE: Allowed = Allowed::Text("a size, with k, M, G or T for a unit");
+const SIZE: Allowed = Allowed::Text("a size, with the unit k, M, G or T");
 const PERCENT: Allowed = Allowed::Text("a percentage from 0 to 50");
 const ERRORS: &[&str] = &["continue", "remount-ro", "panic"];
 const SYSTEMS: &[&str] = &["linux", "freebsd", "lites"];
@@ -26,14 +26,14 @@ const ENCODING_FLAGS: &[&str] = &["strict", "^strict"];
 const SWITCH: Allowed = Allowed::Range(0, 1);
 const UUID: Allowed = Allowed::Text("a UUID");
 const OWNER: Allowed = Allowed::Text("UID:GID");
-const QUOTAS: Allowed = Allowed::Text("usrquota, grpquota and prjquota with colons between");
+const QUOTAS: Allowed = Allowed::Text("usrquota, grpquota and prjquota, separated by colons");
 
 /// All settings, in the order of the help text.
 pub(crate) const SETTINGS: &[Setting] = &[
     set(
         "usage",
         Allowed::Text(
-            "usage types with commas between: floppy, small, default, big, huge, news, largefile, largefile4",
+            "usage types separated by commas: floppy, small, default, big, huge, news, largefile, largefile4",
         ),
     ),
     set("cluster_size", Allowed::PowerOfTwo(2048, 1 << 29)),

@@ -47,8 +47,8 @@ impl Draft {
         files.iter().try_for_each(|(kind, file)| self.make_quota_file(*kind, file))
     }
 
-    /// Updates the usage, once everything is laid out. The owners are those that were known before, so that the files
-    /// keep their size. Fails with `Device` if memory is short.
+    /// Updates the usage, once everything is laid out. The set of owners does not change, so that the files keep their
+    /// size. Fails with `Device` if memory is short.
     pub fn count_owners(&mut self, owners: [Entries; 3]) -> Result<(), FormatError> {
         self.owners = owners;
         for (kind, places) in core::mem::take(&mut self.quota_places) {

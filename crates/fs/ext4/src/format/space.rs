@@ -1,4 +1,4 @@
-//! The allocated blocks as runs: a new volume has few of them, whatever its size.
+//! The allocated blocks as runs. A new volume of any size has few runs.
 //!
 //! Invariant: runs are between the first data block and the end of the volume.
 //! Source: e2fsprogs `lib/ext2fs/alloc.c` `ext2fs_get_free_blocks2`, `ext2fs_new_block3`, `ext2fs_new_range`.

@@ -127,7 +127,8 @@ impl Draft {
         let mut before = None;
         for part in Part::ALL {
             let len = self.part_len(part);
-            // Directly after that of the previous group, or in the first group, after the space for the others.
+            // It is directly after the table of the previous group. In the first group, it is after the space for the
+            // others.
             let goal = match before {
                 _ if inside > 0 => self.placed(group.saturating_sub(1), part).saturating_add(len),
                 Some(before) => self.placed(group, before).saturating_add(behind.into()),

@@ -57,8 +57,8 @@ impl SuperBlock {
         VolBlock(self.group_start(group).0.saturating_add(skip))
     }
 
-    /// Returns all places of descriptor block `index`: with `meta_bg` the first, second and last group that it
-    /// describes, and otherwise the groups with copies of the super block.
+    /// Returns all places of descriptor block `index`. With `meta_bg`, these are the first, second and last group that
+    /// it describes; otherwise, the groups with copies of the super block.
     pub(crate) fn desc_homes(&self, index: u32) -> Vec<VolBlock> {
         if !self.is_meta(index) {
             let copies = (1..self.groups).filter(|&group| self.has_copy(group));

@@ -1,8 +1,8 @@
 //! All descriptors of a volume.
 //!
-//! Invariant: memory is bounded whatever the geometry. Descriptors stay in the block cache. Only replacements of
-//! damaged descriptors are stored, for volumes of at most [`MAX_LISTED_GROUPS`] groups, whose descriptors are all
-//! read when the volume is opened. Those of larger volumes are read when they are needed.
+//! Invariant: memory is bounded for every geometry. Descriptors stay in the block cache. Only replacements of damaged
+//! descriptors are stored, for volumes of at most [`MAX_LISTED_GROUPS`] groups, whose descriptors are all read when the
+//! volume is opened. The descriptors of larger volumes are read when they are needed.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -147,8 +147,8 @@ fn decode(sb: &SuperBlock, cache: &Cache, group: u32, copy: u32) -> Result<(Grou
     Ok((descriptor, block, start))
 }
 
-/// Returns the replacement of a damaged descriptor of `group`: the first intact backup; else the damaged descriptor,
-/// if its inode table is on the volume, since reading needs no more. Otherwise fails with `error`.
+/// Returns the replacement of a damaged descriptor of `group`: the first intact backup, or else the descriptor itself
+/// if its inode table is on the volume. Reading needs only the inode table. Otherwise fails with `error`.
 fn find_copy(sb: &SuperBlock, cache: &Cache, group: u32, error: Error) -> Result<GroupDescriptor> {
     let copies = sb.copies().skip(1).take(MAX_COPIES);
     let sound = copies.map(|copy| read(sb, cache, group, copy)).find_map(Result::ok);

@@ -15,7 +15,7 @@ use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
-/// The fields that Linux knows: used for an inode that has space for them and an `i_extra_isize` of 0.
+/// The fields that Linux supports. They are used for an inode that has space for them and an `i_extra_isize` of 0.
 const DEFAULT_EXTRA_ISIZE: u16 = 32;
 const GOOD_OLD_SIZE: u16 = 128;
 
@@ -97,7 +97,7 @@ impl Inode {
     }
 
     /// Decodes the record with which a fast commit replaces the one at `place`. The checksum in the record is not
-    /// verified: it is that of the logged record without the mapping. The log has its own checksum.
+    /// verified, since it covers the logged record without the mapping. The log has its own checksum.
     pub(crate) fn from_replay(
         sb: &SuperBlock,
         ino: Ino,
@@ -237,7 +237,7 @@ enum Verify {
     All,
     Links,
     Checksum,
-    /// None: the inode is being changed, and the seed of its checksums is known.
+    /// No checksum is verified, since the inode is being changed and the seed of its checksums is known.
     Nothing(u32),
 }
 

@@ -132,8 +132,8 @@ impl Inode {
         self.raw().map_or(&[], |(raw, _)| &raw.i_block)
     }
 
-    /// Returns the extended attributes in the inode, including their magic number. Empty if there is no space for
-    /// any.
+    /// Returns the extended attributes in the inode, including their magic number. Empty if the inode has no space for
+    /// attributes.
     pub fn xattr_bytes(&self) -> &[u8] {
         self.xattr_start.and_then(|start| self.record().get(usize::from(start)..)).unwrap_or_default()
     }

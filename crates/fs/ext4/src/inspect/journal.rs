@@ -20,8 +20,8 @@ use crate::volume::Volume;
 /// `h_magic`, `h_blocktype` and `h_sequence` of every control block.
 const HEADER: [(usize, usize); 3] = [(0, 4), (4, 4), (8, 4)];
 
-/// Passes the journal of `volume` to `sink`. Fails with `NotSupported` if there is no journal, or if its device was
-/// not given.
+/// Passes the journal of `volume` to `sink`. Fails with `NotSupported` if the volume has no journal, or if the
+/// journal's device was not given.
 pub(super) fn inspect(volume: &Volume, sink: Sink<'_>) -> Result<()> {
     let journal = match volume.journal() {
         Ok(journal) => journal.ok_or(Error::NotSupported)?,

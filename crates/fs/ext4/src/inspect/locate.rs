@@ -155,7 +155,7 @@ pub(super) fn locate(volume: &Volume, offset: u64) -> Result<ByteUse> {
 /// Returns the copy of the super block in `group`, which starts at byte `start`, or the bytes after it in its block.
 fn in_super_block(sb: &SuperBlock, group: u32, offset: u64, start: u64) -> (String, Option<Target>) {
     if offset >= start.saturating_add(SUPER_BLOCK_LEN) {
-        return ("unused space behind a super block".to_string(), None);
+        return ("unused space after a super block".to_string(), None);
     }
     let copy = sb.copies().position(|copy| copy == group).and_then(|copy| u32::try_from(copy).ok());
     let name =
@@ -177,7 +177,7 @@ fn in_descriptors(sb: &SuperBlock, group: u32, block: VolBlock, inside: u64) -> 
             (format!("descriptor of group {described}"), Some(Target::Group(described.into())))
         }
         Some(described) => (format!("descriptor of group {described}, copy in group {group}"), None),
-        None => ("unused space behind group descriptors".to_string(), None),
+        None => ("unused space after group descriptors".to_string(), None),
     }
 }
 

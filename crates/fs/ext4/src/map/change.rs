@@ -1,8 +1,8 @@
 //! A change of a file's map, of either kind, in memory, and the blocks that it frees.
 //!
-//! With `bigalloc`, space is allocated in clusters: the blocks of one cluster of the file are in one cluster of the
+//! With `bigalloc`, space is allocated in clusters. The blocks of one cluster of the file are in one cluster of the
 //! volume, at the same offsets, however many extents refer to them.
-//! Invariant: a cluster is free when no mapping of its file refers to any of it.
+//! Invariant: a cluster is free when no mapping of its file refers to any of its blocks.
 //! Source: Linux `fs/ext4/extents.c` `get_implied_cluster_alloc`, `ext4_remove_blocks`.
 
 use alloc::vec::Vec;
@@ -78,8 +78,8 @@ impl<S: tree::NodeSource + pointers::PointerSource> FileMap<'_, S> {
         }
     }
 
-    /// Returns the last mappings in `range`, at most `most` of them, in order, and the file block from which on
-    /// nothing else is mapped in it.
+    /// Returns the last mappings in `range`, at most `most` of them, in order. Also returns the file block from which
+    /// on nothing else is mapped in `range`.
     pub fn last_in(&mut self, range: &Range<u64>, most: usize) -> Result<(Vec<Mapping>, u64)> {
         match self {
             Self::Extents(map) => map.last_in(range, most),
@@ -204,8 +204,8 @@ impl<S: tree::NodeSource + pointers::PointerSource> FileMap<'_, S> {
         Ok(start.zip(end.checked_sub(first)).filter(|(_, len)| *len > 0))
     }
 
-    /// Returns the place on the volume of block `at`, which is a hole, if its cluster is already allocated, and the
-    /// number of blocks from it on that are holes in that cluster.
+    /// Returns the place on the volume of block `at`, which is a hole, if its cluster is already allocated. Also
+    /// returns the number of blocks from `at` on that are holes in that cluster.
     pub fn shared_cluster(&mut self, at: u64, bits: u32) -> Result<Option<(VolBlock, u64)>> {
         let size = 1_u64.checked_shl(bits).unwrap_or(1);
         let start = cluster_of(at, size);

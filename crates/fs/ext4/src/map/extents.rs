@@ -1,7 +1,7 @@
 //! Extent trees.
 //!
-//! On disk: a node is a header, entries sorted by file block, and, in a block of its own, a checksum after the space
-//! for entries. The root is in `i_block` and has at most four entries. The depth decreases to 0 at the leaves.
+//! On disk: a node is a header and entries sorted by file block. In a separate block, it also has a checksum after the
+//! space for entries. The root is in `i_block` and has at most four entries. The depth decreases to 0 at the leaves.
 //! Invariant: a walk reads at most [`MAX_DEPTH`] blocks, since the depth of each node must be one less than its
 //! parent's.
 //! Source: Linux `Documentation/filesystems/ext4/ifork.rst`, `fs/ext4/extents.c` `__ext4_ext_check`.

@@ -1,8 +1,8 @@
 //! The mapping from file blocks to volume blocks.
 //!
-//! A file is mapped by extents ([`extents`]) or by the indirect blocks of ext2 and ext3 ([`indirect`]), or its data
-//! is in the inode itself ([`inline`]).
-//! Invariant: every returned block is a block of the volume outside of its metadata, so that a damaged map cannot
+//! A file is mapped by extents ([`extents`]), or by the indirect blocks of ext2 and ext3 ([`indirect`]), or its data is
+//! in the inode ([`inline`]).
+//! Invariant: every returned block is a block of the volume outside of its metadata. A damaged map therefore cannot
 //! show the inode table as the contents of a file.
 
 mod change;
@@ -51,7 +51,7 @@ pub enum Blocks {
 
 impl Volume {
     /// Returns the run that starts at block `at` of the file. Fails with `Unsupported` if the file is encrypted (its
-    /// blocks would be useless), with `Corrupt` if the map is damaged there, or with `Invalid` for inline data.
+    /// blocks would be useless), with `Corrupt` for a damaged map, and with `Invalid` for inline data.
     pub fn map_run(&self, inode: &Inode, at: FileBlock) -> Result<MappedRun> {
         if inode.has(InodeFlags::INLINE_DATA) {
             return Err(Error::Invalid);

@@ -1,8 +1,8 @@
 //! Files whose blocks were moved by a transaction that is not durable.
 //!
-//! Until it is durable, a power cut restores the old map, and data that was written to a moved block would appear at
-//! its old place. Writes to such a file therefore wait. Linux does not wait; there the old place may show the new
-//! data.
+//! Until it is durable, a power cut restores the old map. Data that was written to a moved block would then appear at
+//! the block's old place. Writes to such a file therefore wait. Linux does not wait; there the old place may show the
+//! new data.
 //! Locking: a leaf lock.
 
 use hashbrown::HashMap;

@@ -1,5 +1,5 @@
-//! Space that is reserved for blocks of files, in memory only: blocks that were returned to a caller that has not
-//! ended its write, and blocks ahead of appends, so that these are contiguous.
+//! Space that is reserved for blocks of files, in memory only. It contains blocks that were returned to a caller that
+//! has not ended its write. It also contains blocks ahead of appends, so that appended blocks are contiguous.
 //!
 //! Invariant: no two reservations of a file overlap, in the file or on the volume. With clusters, each is whole
 //! clusters.

@@ -1,7 +1,7 @@
 //! Creating inodes and names.
 //!
-//! Invariant: a directory grows before an inode is allocated, and an inode gets its blocks before its name, so that a
-//! lack of space leaves nothing incomplete.
+//! Invariant: a directory grows before an inode is allocated, and an inode gets its blocks before its name. A lack of
+//! space therefore leaves nothing incomplete.
 //! Source: Linux fs/ext4/namei.c `ext4_create`, `ext4_mkdir`, `ext4_mknod`, `ext4_symlink`, `ext4_link`.
 
 use obento_base::wire::to_u64;

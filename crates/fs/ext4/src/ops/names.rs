@@ -1,8 +1,8 @@
 //! Common parts of operations on names: locks of the inode that a name refers to, link counts, the end of an
 //! operation.
 //!
-//! Invariant: whatever an operation returns, the transaction that it ends is consistent. It is also committed after
-//! an error, with the growth of a directory.
+//! Invariant: an operation ends a consistent transaction, also if it fails. It is also committed after an error, with
+//! the growth of a directory.
 //! Locking: a name is looked up under the directory's lock, and then its inode is locked, too. If that lock is not
 //! free, both are locked together and the name is looked up again. If it then refers to another inode, everything is
 //! repeated.
@@ -40,7 +40,7 @@ pub(super) struct LockedName<'a> {
     pub(super) locked: LockedInodes<'a>,
 }
 
-/// The result of an operation, and what must be awaited without locks.
+/// The result of an operation, and the commit to wait for without locks.
 #[must_use]
 pub(super) struct OperationEnd<T> {
     tid: Option<Tid>,
@@ -107,7 +107,7 @@ impl Writer {
         }
     }
 
-    /// Ends the transaction of an operation, whatever its result.
+    /// Ends the transaction of an operation, also if the operation failed.
     pub(super) fn end<T>(&self, txn: Txn<'_>, dirs: &[&Inode], outcome: Result<T>) -> OperationEnd<T> {
         let tid = txn.commit();
         let synchronous =

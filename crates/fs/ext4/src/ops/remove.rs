@@ -15,9 +15,9 @@ use crate::xattr::UnreferencedValues;
 
 /// When an inode without names is freed.
 enum Ending {
-    /// With the name; contains the error of that.
+    /// It was freed together with the name. Contains the error of freeing it.
     Now(Option<Error>),
-    /// By its forget, unless it gets another name.
+    /// Its forget frees it, unless it gets another name.
     Forgotten,
 }
 

@@ -105,8 +105,8 @@ impl Writer {
         }
     }
 
-    /// Looks up both names and locks everything. Fails with `NotDirectory`, `Corrupt`, with `NotFound`, also for the
-    /// new name of an exchange, or with `NoSpace` if there can be no space for the new name.
+    /// Looks up both names and locks everything. Fails with `NotDirectory` or `Corrupt`, with `NotFound`, also for the
+    /// new name of an exchange, or with `NoSpace` if the new name cannot get space.
     fn lock_rename(
         &self,
         from: RenameEnd<'_>,
@@ -141,8 +141,8 @@ impl Writer {
         }
     }
 
-    /// Looks up both names, except for results of `seen` that are still valid: an entry stays in its block, and a
-    /// name goes to the block that has space for it.
+    /// Looks up both names, except for results of `seen` that are still valid. An entry stays in its block, and a name
+    /// is added to the block that has space for it.
     fn look_at(
         &self,
         from: &Inode,
@@ -389,7 +389,7 @@ impl LockedRename<'_> {
     /// Fails with `Invalid` if a directory would become an entry of itself.
     fn expect_whole(&self, exchange: bool) -> Result<()> {
         let target = self.target.as_ref().map(|target| target.hit.ino);
-        // A replaced directory must be empty, and this one is not.
+        // A replaced directory must be empty, but this directory is not.
         let tears = exchange && target == Some(self.from.ino());
         if tears || self.moved.hit.ino == self.to.ino() { Err(Error::Invalid) } else { Ok(()) }
     }

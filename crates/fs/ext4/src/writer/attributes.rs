@@ -88,8 +88,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the new flags of an inode. To make a directory case-insensitive fails with `NotSupported` on a volume
-    /// without that feature, with `NotDirectory`, or with `NotEmpty`, since existing entries have other hashes.
+    /// Returns the new flags of an inode. Making a directory case-insensitive fails with `NotSupported` on a volume
+    /// without that feature, with `NotDirectory`, or with `NotEmpty`. Existing entries would have other hashes.
     fn new_flags(&self, inode: &Inode, flags: FileFlags) -> Result<InodeFlags> {
         let wanted = InodeFlags::from_bits_retain(flags.bits()) & MODIFIABLE;
         let new = inode.flags().difference(MODIFIABLE) | wanted;
@@ -118,8 +118,8 @@ impl Writer {
         Ok(new)
     }
 
-    /// Prepares a file whose data will be journalled, or no longer journalled: data in the journal is written to its
-    /// place, or a replay would overwrite later data that is not journalled; and the cache drops it, so that it is
+    /// Prepares a file whose data will be journalled, or no longer journalled. Data in the journal is written to its
+    /// place, or a replay would overwrite later data that is not journalled. The cache drops the data, so that it is
     /// not read from there.
     fn change_data_mode(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
         let changes = (inode.flags() ^ flags).contains(InodeFlags::JOURNAL_DATA);

@@ -3,8 +3,8 @@
 //!
 //! They are applied to a copy of the volume in memory. The blocks that differ are written to the log after its
 //! transactions.
-//! Invariant: a crash at any time leaves either the fast commits, which begin where the log ends, or the transaction
-//! of the same number, which invalidates them like a full commit of Linux.
+//! Invariant: a crash at any time leaves either the fast commits, which begin where the log ends, or the transaction of
+//! the same number. That transaction invalidates the fast commits, like a full commit of Linux.
 //! Source: Linux `fs/jbd2/recovery.c` `fc_do_one_pass`: fast commits are valid if their number follows the last one
 //! in the log.
 
@@ -28,8 +28,8 @@ use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
 use crate::volume::Volume;
 
 /// Adds the changes of fast commits to the log of the volume on `device`. Returns the numbers of transactions and of
-/// fast commits, or `None` if there are no fast commits. Fails with `Corrupt` for damaged fast commits, with
-/// `Unsupported` for changes that they cannot represent, or for more than the log can contain, or with the errors of
+/// fast commits, or `None` if there are no fast commits. Fails with one of these errors: `Corrupt` for damaged fast
+/// commits; `Unsupported` for changes that they cannot represent, or for more than the log can contain; the errors of
 /// the journal.
 #[inline(never)]
 pub(crate) fn fold_fast_commits(

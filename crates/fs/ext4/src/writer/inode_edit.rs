@@ -19,7 +19,7 @@ use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
-/// An `i_extra_isize` that includes every field that Linux knows.
+/// An `i_extra_isize` that includes every field that Linux supports.
 pub(crate) const FULL_EXTRA_ISIZE: u16 = 32;
 /// The default size of a record.
 const USUAL_SIZE: usize = 256;
@@ -90,8 +90,8 @@ impl DerefMut for Rest {
 }
 
 impl InodeEdit {
-    /// Copies `record`, which is at `place` in the block `table`. `seed` is the seed of its checksums, as far as it
-    /// has a generation. Fails with `NoMemory`, or with `Invalid` for a record that is too short.
+    /// Copies `record`, which is at `place` in the block `table`. `seed` is the seed of its checksums, which includes
+    /// the generation if the inode has one. Fails with `NoMemory`, or with `Invalid` for a record that is too short.
     pub(crate) fn new(
         format: Format,
         ino: Ino,

@@ -4,8 +4,8 @@
 //! transaction. No two operations therefore wait for each other, and no operation waits for a commit that waits for
 //! it. A lock that turns out to be needed later is taken without waiting, or all locks are released and the operation
 //! starts again.
-//! Invariant: each exclusive lock of a stripe increments its counter, so that a thread that finds the counter it left
-//! knows that no other thread has changed the inode meanwhile.
+//! Invariant: each exclusive lock of a stripe increments its counter. If a thread finds the counter that it left, no
+//! other thread has changed the inode meanwhile.
 //! Locking: after the guards and layouts of `vfs`, before `Transactions::begin`; groups, orphans and the cache come
 //! after.
 
@@ -109,8 +109,8 @@ fn count(mut guard: RwLockWriteGuard<'_, Turn>) -> RwLockWriteGuard<'_, Turn> {
 }
 
 impl LockedInode<'_> {
-    /// Returns the number of this lock. If the lock before it has the number that precedes it, no other thread had a
-    /// lock in between.
+    /// Returns the number of this lock. If the previous lock has the previous number, no other thread had a lock in
+    /// between.
     pub fn turn(&self) -> u64 {
         *self.0
     }

@@ -4,12 +4,12 @@
 //! of a change are: lock the inodes ([`InodeLocks`]), read the current state, [`Writer::begin`], take blocks and copy
 //! inodes ([`Writer::edit_inode`]), change them, [`Writer::store_inode`], commit.
 //!
-//! Invariant: all that can fail precedes the first change of a block. Where that is impossible, allocations are
-//! released in the same transaction, which is then committed.
-//! Invariant: state that waits for the commit (group descriptors, super block) is written by [`UncommittedState`] before it, in
-//! the same transaction as the changes that it counts. Locking, outermost first: the layouts of `vfs`;
-//! [`InodeLocks`], all of them at once; a transaction; then leaves: the orphan list, groups, the super block,
-//! reservations, moved blocks, tables of the allocator, cache.
+//! Invariant: all that can fail precedes the first change of a block. If that is impossible, allocations are released
+//! in the same transaction, which is then committed.
+//! Invariant: state that waits for the commit (group descriptors, super block) is written by [`UncommittedState`]
+//! before the commit. It is in the same transaction as the changes that it counts. Locking, outermost first: the
+//! layouts of `vfs`; [`InodeLocks`], all of them at once; a transaction; then leaves: the orphan list, groups, the
+//! super block, reservations, moved blocks, tables of the allocator, cache.
 
 mod attributes;
 mod evict;

@@ -1,9 +1,16 @@
 //! Opening a volume for changes, and closing it.
 //!
-//! Order of opening, in which each step needs the previous one: the primary super block and its requirements; fast
-//! commits, converted to a transaction of the log; the journal, replayed onto the device; the super block again;
-//! groups; the super block marked as in use, durably before the first transaction; orphans. Order of closing: all
-//! changes in their places, the journal empty, the super block marked clean, each durable before the next.
+//! Order of opening, in which each step needs the previous one:
+//! - the primary super block and its requirements;
+//! - fast commits, converted to a transaction of the log;
+//! - the journal, replayed onto the device;
+//! - the super block again;
+//! - groups;
+//! - the super block marked as in use, durably before the first transaction;
+//! - orphans.
+//!
+//! Order of closing: all changes in their places, the journal empty, the super block marked clean, each durable before
+//! the next.
 //! Source: Linux `fs/ext4/super.c` `ext4_fill_super`, `ext4_load_journal`, `ext4_setup_super`, `ext4_put_super`;
 //! `fs/ext4/orphan.c` `ext4_orphan_cleanup`.
 
@@ -32,16 +39,19 @@ const VALID_FS: u16 = 1;
 /// `EXT4_DFL_MAX_MNT_COUNT`, for a volume without a maximum.
 const DEFAULT_MAX_MOUNTS: u16 = 20;
 
-/// Opens the volume on `device` for changes. Fails with the first error: `ReadOnly` for a read-only device; `Corrupt`
-/// for the primary super block, or a device that is shorter than the volume; `Unsupported` for a feature that cannot
-/// be written; the errors of the journal; `Corrupt` for a group descriptor.
+/// Opens the volume on `device` for changes. Fails with the first error:
+/// - `ReadOnly` for a read-only device;
+/// - `Corrupt` for the primary super block, or a device that is shorter than the volume;
+/// - `Unsupported` for a feature that cannot be written;
+/// - the errors of the journal;
+/// - `Corrupt` for a group descriptor.
 #[inline(never)]
 pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Writer> {
     if device.is_read_only() {
         return Err(Error::ReadOnly);
     }
     if options.super_block.is_some() {
-        return Err(Error::Unsupported(Feature::Named("writing by a copy of the super block")));
+        return Err(Error::Unsupported(Feature::Named("writing with a backup super block")));
     }
     let found = locate::find(&*device)?;
     if let Some(error) = found.instead_of {
@@ -238,8 +248,8 @@ impl Writer {
         Ok(self.was_clean.to_le_bytes())
     }
 
-    /// Frees orphans, writes all changes to their places, empties the journal and marks the volume clean. Nothing can
-    /// be changed afterwards.
+    /// Frees orphans, writes all changes to their places, empties the journal and marks the volume clean. Afterwards,
+    /// every change fails.
     pub(crate) fn close(&self) -> Result<()> {
         let ended = self.end_orphans(|_| false);
         self.txns().close()?;

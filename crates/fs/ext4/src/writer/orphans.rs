@@ -1,10 +1,10 @@
 //! Orphans, which a crash must not leave behind: inodes in use without a name, or with an interrupted truncation.
 //!
-//! On disk: a list that starts at `s_last_orphan` and continues in the inodes' `i_dtime`; with `orphan_file`, slots
-//! of 32 bits in the blocks of an inode, each block with a magic number and a checksum at its end, and the list for
-//! orphans without a slot.
-//! Invariant: the `i_dtime` of an inode on the list is that of the table here, whatever a copy of its record
-//! contains. The commit ensures that, so that a neighbour can be written without its inode's lock.
+//! On disk: a list that starts at `s_last_orphan` and continues in the inodes' `i_dtime`. With `orphan_file`, slots of
+//! 32 bits in the blocks of an inode, and the list for orphans without a slot. Each block has a magic number and a
+//! checksum at its end.
+//! Invariant: the table here defines the `i_dtime` of an inode on the list, even if a copy of its record differs. The
+//! commit ensures that, so that a neighbour can be written without its inode's lock.
 //! Invariant: an orphan gets its place on disk when the transaction that made it one is committed. Most are freed
 //! before that, and leave no trace.
 //! Source: Linux `fs/ext4/orphan.c`; `Documentation/filesystems/ext4/orphan.rst`.
@@ -64,8 +64,8 @@ pub(super) struct OrphanState {
 pub(super) struct Orphans(Mutex<OrphanState>);
 
 impl Orphans {
-    /// Reads the orphans on disk. A list that leads to an invalid inode ends there. Fails with `Corrupt` for an
-    /// invalid orphan file, or if the device fails.
+    /// Reads the orphans on disk. The list ends at an invalid inode. Fails with `Corrupt` for an invalid orphan file,
+    /// or if the device fails.
     pub(super) fn load(volume: &Volume) -> Result<Self> {
         let mut state =
             OrphanState { head: volume.super_block().raw.s_last_orphan.get(), ..OrphanState::default() };

@@ -1,8 +1,8 @@
 //! Planning the change of the two tables of an inode for a set or a removal of an attribute.
 //!
-//! A value is stored in the first of these places where it fits: the inode, the block, and with `ea_inode` an inode
-//! of its own, to which the inode or the block refers. A value that would fill a block is stored in its own inode at
-//! once. The value in another place is removed.
+//! A value is stored in the first of these places where it fits: the inode, the block, and with `ea_inode` a separate
+//! inode. The inode or the block refers to the separate inode. A value that would fill a block is stored in its own
+//! inode at once. The value in another place is removed.
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_set_handle`, `ext4_xattr_set_entry`; fs/ext4/xattr.h
 //! `EXT4_XATTR_MIN_LARGE_EA_SIZE`.
 
@@ -73,7 +73,7 @@ impl<'a> Tables<'a> {
         };
         let in_own = Self::in_own_inode(name, value, own);
         let is_large = value.len().next_multiple_of(4) > large_value(block_size);
-        // Without `ea_inode` there is no other place, even for a value that fills a block.
+        // Without `ea_inode`, even a value that fills a block can only be stored here.
         let small = (in_own.is_none() || !is_large).then_some(here);
         for value in [small, in_own].into_iter().flatten() {
             if let Some(tables) = self.place(name, value, reserve) {
@@ -92,7 +92,7 @@ impl<'a> Tables<'a> {
         Some(Self { inode: self.inode.clone().map(|table| table.without(&name)), block })
     }
 
-    /// Returns the value as one in an inode whose number is not known yet.
+    /// Returns the value as a value in an inode whose number will be set later.
     fn in_own_inode(name: StoredName<'a>, value: &'a [u8], own: ValueInodes) -> Option<Value<'a>> {
         let ValueInodes::Allowed { hash } = own else { return None };
         let size = u32::try_from(value.len()).ok().filter(|&size| size != 0)?;

@@ -83,13 +83,13 @@ impl LargeValues {
 pub(crate) enum SetError {
     /// A name space without a handler in Linux, a name that is too long, or an invalid access control list.
     Name,
-    /// They exceed the space of the inode and a block, or a value exceeds what Linux reads.
+    /// The attributes exceed the space of the inode and a block, or a value is too long for Linux.
     TooLarge,
 }
 
 impl AttributeSet {
-    /// Encodes `list` for inodes with `room` bytes after their fields. With `ea_inode`, a value that is too long for
-    /// a block is added to `large`, and its index there takes the place of its inode until [`Self::name_values`].
+    /// Encodes `list` for inodes with `room` bytes after their fields. With `ea_inode`, a value that is too long for a
+    /// block is added to `large`. Its index there takes the place of its inode until [`Self::name_values`].
     pub(crate) fn new(
         list: &[XattrPair],
         room: usize,
@@ -142,7 +142,7 @@ impl AttributeSet {
         self.named_inside.iter().chain(&self.named_in_block).copied()
     }
 
-    /// Sets the inodes of values, of which `first` is that of the first value of all. To be called once.
+    /// Sets the inodes of values. `first` is the inode of the very first value. Callers must call this once.
     pub(crate) fn name_values(&mut self, first: u32) {
         if !self.named_inside.is_empty() {
             name_values(&mut self.inside, Form::Inode, first);

@@ -2,8 +2,8 @@
 //!
 //! Invariant: a shared block of attributes never changes, except its user count. An inode that needs other attributes
 //! gets a copy. A reader therefore needs only its own inode's lock.
-//! Invariant: the reference count of a value's inode is the number of inodes that refer to it after their fields plus
-//! the number of blocks that refer to it, however many users a block has.
+//! Invariant: the reference count of a value's inode counts the inodes that refer to it after their fields, plus the
+//! blocks that refer to it. A block counts once, however many users it has.
 //! Locking: the caller holds the inode's lock exclusively. Blocks and inodes of values belong to several inodes and
 //! change under [`Shares`], a leaf above those of the orphan list and the allocator.
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_set_handle`, `ext4_xattr_block_set`, `ext4_xattr_release_block`,

@@ -1,7 +1,7 @@
 //! A table of attributes as a value: decoded from an area, changed, and encoded.
 //!
 //! Layout: as in [`super`]. Entries of a block are sorted by name space, length and bytes of the name, since Linux
-//! ends a search at the first greater name. Those of an inode are in order of insertion.
+//! ends a search at the first greater name. The entries of an inode are in order of insertion.
 //! Invariant: a table that [`Table::with`] returned fits its area.
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_set_entry`, `xattr_find_entry`.
 
@@ -165,8 +165,8 @@ impl<'a> Table<'a> {
         self
     }
 
-    /// Returns the table with `name` set to `value`, or `None` if it does not fit, or if a new value beside its entry
-    /// would overlap the first `reserve` bytes of the area, which are for names.
+    /// Returns the table with `name` set to `value`. Returns `None` if the value does not fit. Also returns `None` if a
+    /// new value beside its entry would overlap the first `reserve` bytes of the area, which are for names.
     pub(super) fn with(mut self, name: StoredName<'a>, value: Value<'a>, reserve: usize) -> Option<Self> {
         let attribute = Attribute { name, value };
         let before = match self.attributes.iter_mut().find(|held| held.name == name) {

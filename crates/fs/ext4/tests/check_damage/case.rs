@@ -39,7 +39,7 @@ fn repair_copy(damaged: &[u8]) {
     let fixed = repaired(damaged).unwrap();
     let second = e2fsck_is_clean(&fixed);
     let left: Vec<String> = findings(&fixed).unwrap().iter().map(line).collect();
-    assert!(second.is_clean(), "after the repair we find {left:#?} and e2fsck says {}", second.text);
+    assert!(second.is_clean(), "after the repair we find {left:#?} and e2fsck reports {}", second.text);
     assert!(left.is_empty(), "after the repair we find {left:#?}");
     assert_eq!(lost_to_us_alone(damaged, &fixed), []);
 }

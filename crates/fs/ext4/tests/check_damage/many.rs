@@ -79,5 +79,5 @@ fn fill(disk: &mut Disk, many: u32) {
             at += len;
         }
     }
-    assert!(names.next().is_none(), "not all names have room");
+    assert!(names.next().is_none(), "not all names fit");
 }

@@ -50,8 +50,8 @@ fn is_kept(damaged: &Disk, sound: &Disk, expected: &[&str], names: &[&str]) {
     let (before, after) = (contents(&sound.bytes), contents(&fixed.bytes));
     for name in names {
         let ino = sound.ino(name);
-        assert_eq!(fixed.ino(name), ino, "the name {name} is gone");
-        assert_eq!(after[&Ino(ino.into())], before[&Ino(ino.into())], "{name} is another");
+        assert_eq!(fixed.ino(name), ino, "the name {name} is missing");
+        assert_eq!(after[&Ino(ino.into())], before[&Ino(ino.into())], "{name} has changed");
     }
 }
 
@@ -119,7 +119,7 @@ fn values_on_a_volume_whose_features_have_none_are_kept() {
         drop_feature(&mut disk);
         let fixed = Disk::new(repaired(&disk.bytes).unwrap());
         let entry = fixed.read::<RawXattrEntry>(fixed.inline_xattrs_at(long) + 4);
-        assert_eq!(entry.e_value_inum.get(), value, "the attribute is gone");
+        assert_eq!(entry.e_value_inum.get(), value, "the attribute is missing");
     }
 }
 
@@ -140,6 +140,6 @@ fn a_value_with_a_wrong_hash_is_kept_with_its_hash() {
         assert_eq!(findings(&fixed.bytes).unwrap(), []);
         assert_eq!(e2fsck_is_clean(&fixed.bytes).code, 0);
         let entry = fixed.read::<RawXattrEntry>(fixed.inline_xattrs_at(long) + 4);
-        assert_eq!(entry.e_value_inum.get(), value, "the attribute is gone");
+        assert_eq!(entry.e_value_inum.get(), value, "the attribute is missing");
     }
 }

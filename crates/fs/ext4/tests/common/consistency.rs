@@ -1,5 +1,5 @@
-//! A fast consistency check of a closed volume, independent of the driver: reads the bytes by the offsets of the
-//! format, and requires that every used block and inode has one owner, and that bitmaps, counts and checksums agree.
+//! A fast consistency check of a closed volume, independent of the driver. It reads the bytes by the offsets of the
+//! format. Every used block and inode must have one owner, and bitmaps, counts and checksums must agree.
 //!
 //! The driver's own check then also checks names and link counts; `e2fsck` is the second opinion on a sample. Source:
 //! Documentation/filesystems/ext4. `meta_bg` is not supported.

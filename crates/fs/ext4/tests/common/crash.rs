@@ -51,8 +51,8 @@ pub fn volumes<'a>(shapes: &[Shape], openers: &'a [Opener]) -> Vec<Volume<'a>> {
             recovery_every: 100,
             data: *mode,
         },
-        // The checksum of the super block is in its second sector, and the super block is found before any journal:
-        // neither the kernel nor e2fsck can distinguish a torn one from a damaged one.
+        // The checksum of the super block is in its second sector, and the super block is found before any journal.
+        // Neither the kernel nor e2fsck can distinguish a torn super block from a damaged one.
         whole: 1024..2048,
         named: catalogue::every_operation(shape.space).into_iter().chain(catalogue::nameless()).collect(),
         bounds: Bounds { len: 2, space: shape.space, links: true, xattrs: true },

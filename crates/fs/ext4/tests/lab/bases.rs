@@ -129,7 +129,7 @@ impl Base {
     }
 }
 
-/// A program of e2fsprogs for which the time stands still.
+/// A program of e2fsprogs that runs with a fixed time.
 fn timeless(name: &str) -> std::process::Command {
     let mut command = program(name);
     command.env("E2FSPROGS_FAKE_TIME", "1000000000");

@@ -45,7 +45,7 @@ impl Verdict {
     }
 }
 
-/// Runs `e2fsck ARGUMENTS` on a file for at most 20 seconds plus the time that it takes to end: a run that restarts
+/// Runs `e2fsck ARGUMENTS` on a file for at most 20 seconds, plus the time until it ends. A run that restarts
 /// repeatedly may ignore the first signal.
 pub fn e2fsck_file(image: &Path, arguments: &[&str]) -> Verdict {
     let mut command = program("timeout");
@@ -193,8 +193,8 @@ pub fn lost_to_us_alone(damaged: &[u8], fixed: &[u8]) -> Vec<Ino> {
     ours
 }
 
-/// Returns whether a file became longer and still begins with its old contents: our repair keeps an extent after the end of
-/// a file, which e2fsck removes.
+/// Returns whether a file became longer and still begins with its old contents. Our repair keeps an extent after the
+/// end of a file; e2fsck removes the extent.
 fn has_only_grown(before: &Contents, fixed: &[u8], ino: Ino) -> bool {
     let Some(Ok((FileKind::Regular, size, hash))) = before.get(&ino) else { return false };
     let device = Arc::new(MemDevice::read_only(fixed.to_vec()));

@@ -7,7 +7,7 @@ use super::disk::{Bits, Disk, EXTENTS_FL};
 use super::harm::{INDEX_FL, Places};
 
 impl Disk {
-    /// Corrects every checksum at the places where the structures of `sound` are, whatever was changed there.
+    /// Corrects every checksum at the places of the structures of `sound`, also where other bytes were changed.
     pub fn seal_all(&mut self, sound: &Disk) {
         let places = Places::of(sound);
         for &ino in &places.inodes {

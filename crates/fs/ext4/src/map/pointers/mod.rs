@@ -86,7 +86,7 @@ impl<'s, S: PointerSource> Pointers<'s, S> {
         Ok(())
     }
 
-    /// Clears `range` as far as one node reaches. Returns the end of that part.
+    /// Clears the part of `range` that one node covers. Returns the end of that part.
     fn clear(&mut self, range: &Range<u64>, removed: &mut Vec<Mapping>) -> Result<u64> {
         let Some((node, slots, end)) = self.slots(range, Missing::Leave)? else { return Ok(range.end) };
         let Some(slots) = slots else { return Ok(end) };
@@ -223,8 +223,8 @@ impl<'s, S: PointerSource> Pointers<'s, S> {
         }
     }
 
-    /// Returns the last mappings in `range`, at most `most` of them, in order, and the file block from which on
-    /// nothing else in `range` is mapped.
+    /// Returns the last mappings in `range`, at most `most` of them, in order. Also returns the file block from which
+    /// on nothing else in `range` is mapped.
     pub fn last_in(&mut self, range: &Range<u64>, most: usize) -> Result<(Vec<Mapping>, u64)> {
         let last = range.end.saturating_sub(1);
         let (id, slot) = match self.find(last, Missing::Leave)? {

@@ -72,7 +72,7 @@ impl Mapping {
     }
 }
 
-/// Appends `next` to `list`: extends the last mapping as far as possible, and adds the rest as new ones.
+/// Appends `next` to `list`: extends the last mapping up to the maximum length, and adds the rest as new mappings.
 pub(crate) fn push(list: &mut Vec<Mapping>, next: Mapping) -> Result<()> {
     let mut rest = Some(next);
     while let Some(next) = rest {

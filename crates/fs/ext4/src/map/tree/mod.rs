@@ -1,8 +1,8 @@
 //! Changing extent trees in memory: nodes are loaded when they are needed, changed, and written by the caller.
 //!
-//! There are two changes: [`ExtentTree::splice`] replaces the mappings of a range of the file, which covers inserting,
-//! converting and removing; [`ExtentTree::shift_leaf`] moves the mappings of one leaf along the file. `settle.rs` restores
-//! the shape of the tree after either.
+//! Two changes exist. [`ExtentTree::splice`] replaces the mappings of a range of the file, which covers inserting,
+//! converting and removing. [`ExtentTree::shift_leaf`] moves the mappings of one leaf along the file. `settle.rs`
+//! restores the shape of the tree after either.
 //! Invariant: the key of an entry is the first key of the node below it, as e2fsck requires (Linux
 //! `ext4_ext_correct_indexes`).
 //! Invariant: nothing on the volume changes here, so that a failed change is undone by dropping it.
@@ -32,8 +32,8 @@ pub(crate) use node::{NodeLocation, empty_root, room_in_block};
 pub(crate) trait NodeSource {
     type Bytes: Deref<Target = [u8]>;
 
-    /// Returns the node in block `at` after checking it: its depth is one less than `parent_depth`, it has entries,
-    /// they are in order and within `bounds`, and its checksum is right.
+    /// Returns the node in block `at` after checking it. Its depth must be one less than `parent_depth`, and its
+    /// checksum must be right. It must have entries that are in order and within `bounds`.
     fn load(&self, at: VolBlock, parent_depth: u16, bounds: Bounds) -> Result<Self::Bytes>;
 }
 
@@ -135,8 +135,8 @@ impl<'s, S: NodeSource> ExtentTree<'s, S> {
         Ok(bounds)
     }
 
-    /// Returns the last mappings in `range`, at most `most` of them and all in one leaf, in order, and the file block
-    /// from which on nothing else in `range` is mapped.
+    /// Returns the last mappings in `range`, at most `most` of them and all in one leaf, in order. Also returns the
+    /// file block from which on nothing else in `range` is mapped.
     pub fn last_in(&mut self, range: &Range<u64>, most: usize) -> Result<(Vec<Mapping>, u64)> {
         let (path, bounds) = self.descend(range.end.saturating_sub(1))?;
         let start = range.start.max(bounds.start);

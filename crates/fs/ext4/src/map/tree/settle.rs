@@ -1,5 +1,5 @@
-//! Restoring the shape of a tree after a leaf changed: nodes that are too full are split, empty ones are removed, a
-//! sparse node is merged with its neighbour, the root gets a level or absorbs the only node below it.
+//! Restoring the shape of a tree after a leaf changed. Nodes that are too full are split, empty nodes are removed, and
+//! a sparse node is merged with its neighbour. The root gets a level or absorbs the only node below it.
 //!
 //! Source: Linux `fs/ext4/extents.c` `ext4_ext_split`, `ext4_ext_grow_indepth`, `ext4_ext_rm_idx`,
 //! `ext4_ext_try_to_merge_up`.

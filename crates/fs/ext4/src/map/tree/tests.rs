@@ -27,7 +27,7 @@ impl NodeSource for Store {
         let node = TreeNode::decode(&bytes, NodeLocation::Block(at))?;
         assert_eq!(node.depth + 1, parent_depth);
         let key = u64::from(node.entries.first_key().expect("a node has entries"));
-        assert_eq!(key, bounds.start, "a key is that of the node below");
+        assert_eq!(key, bounds.start, "a key equals that of the node below");
         let mut sealed = bytes.clone();
         node.seal(&mut sealed, SEED);
         assert!(sealed == bytes, "the checksum is right");
@@ -144,7 +144,7 @@ impl File {
             match node.entries {
                 Entries::Leaf(list) => extents.extend(list),
                 Entries::Inner(list) => {
-                    assert!(!list.is_empty(), "an inner node leads somewhere");
+                    assert!(!list.is_empty(), "an inner node has a child");
                     for (slot, entry) in list.iter().enumerate() {
                         let Child::Stored(at) = entry.child else { panic!("decoded") };
                         assert!(seen.insert(at.0), "one parent");

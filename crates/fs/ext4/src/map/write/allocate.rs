@@ -46,8 +46,8 @@ impl Writer {
         self.finish_space(&inode, &range, size)
     }
 
-    /// Maps the first `blocks` of a file of the format itself as written, whatever new blocks contain. The size does
-    /// not change. Fails with `FileTooBig`, or with `NoSpace` after mapping some of them.
+    /// Maps the first `blocks` of a file of the format itself as written. New blocks keep their old contents. The size
+    /// does not change. Fails with `FileTooBig`, or with `NoSpace` after mapping some of them.
     pub(crate) fn fill_own(&self, ino: Ino, blocks: u64) -> Result<()> {
         let _lock = self.lock_one(ino);
         let inode = self.volume().inode(ino)?;

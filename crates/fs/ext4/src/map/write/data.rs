@@ -15,7 +15,7 @@ use crate::unit::{FileBlock, VolBlock};
 use crate::writer::{InodeEdit, Writer};
 
 /// Two overwrites within this many nanoseconds share one modification time, as within a tick of Linux' clock
-/// (`CONFIG_HZ=250`), so that not each of them is a transaction.
+/// (`CONFIG_HZ=250`). Frequent overwrites therefore do not each need a transaction.
 const TICK: i128 = 4_000_000;
 /// The maximum size without the feature `large_file`.
 const SMALL_FILE: u64 = 0x7fff_ffff;
@@ -46,7 +46,7 @@ impl Writer {
         Ok(WriteTicket::new(ino, range, place, Some(self)).seen_at(lock.turn()))
     }
 
-    /// Returns the place of the first blocks of `range`, which are reserved if they are a hole, and what they were.
+    /// Returns the place of the first blocks of `range` and their previous state. Reserves them if they are a hole.
     fn map_blocks_for_write(&self, inode: &Inode, range: &Range<u64>) -> Result<(Extent, Span)> {
         self.await_moves(inode.ino())?;
         let first = self.block_at(range.start);
@@ -97,7 +97,7 @@ impl Writer {
         }
         let blocks = self.block_at(written.start)..self.block_from(written.end);
         let is_current = ticket.is_current(lock.turn().wrapping_sub(1));
-        // Blocks past the end are not written yet, whatever their state.
+        // Blocks past the end are not written yet, in any state.
         let is_there = written.start < inode.size()
             && match is_current {
                 true => matches!(ticket.was(), Span::Mapped(_)),

@@ -48,8 +48,8 @@ impl Writer {
         self.write_journalled(&inode, offset, bytes).inspect_err(|_| self.give_back(ino, &(offset..end)))
     }
 
-    /// Zeroes the rest of the last block before the file grows over it, if only the driver reads and writes that
-    /// block: data that was truncated may still be there.
+    /// Zeroes the rest of the last block before the file grows over it, if only the driver reads and writes that block.
+    /// The rest may still contain data that was truncated.
     pub(super) fn zero_journalled_tail(&self, inode: &Inode) -> Result<()> {
         let within = to_usize(inode.size().checked_rem(self.block_bytes()).unwrap_or(0));
         if within == 0 || inode.has(InodeFlags::INLINE_DATA) || !self.is_journalled(inode) {

@@ -36,7 +36,7 @@ impl OwnBlocks {
         self.runs.iter().flatten().copied()
     }
 
-    /// Adds `runs` as far as they fit. Returns whether all do.
+    /// Adds the `runs` that fit. Returns whether all do.
     fn push_all(&mut self, runs: impl Iterator<Item = BlockRun>) -> bool {
         let mut runs = runs;
         runs.all(|run| self.push(run))

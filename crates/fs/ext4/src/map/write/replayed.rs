@@ -14,8 +14,8 @@ use crate::writer::Writer;
 
 impl Writer {
     /// Frees the mappings from block `at` on that differ from `run`. All ranges of a file are processed before the
-    /// first [`Self::fill_range`], since a cluster is free when nothing refers to any of it. Fails with `Unsupported`
-    /// for an inode without a map of its own.
+    /// first [`Self::fill_range`], since a cluster is free when nothing refers to any of its blocks. Fails with
+    /// `Unsupported` for an inode without a map of its own.
     pub(crate) fn empty_range(&self, ino: Ino, at: u32, run: MappedRun) -> Result<()> {
         let inode = self.ranged_inode(ino)?;
         let nodes = Nodes { volume: self.volume(), inode: &inode };

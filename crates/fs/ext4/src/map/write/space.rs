@@ -36,7 +36,7 @@ impl Writer {
         Ok(before.place.checked_add(before.len.into()).unwrap_or(before.place))
     }
 
-    /// Calls `reserve`. If there is no space, releases the space ahead of all files and calls it again. Space that a
+    /// Calls `reserve`. If it finds no space, releases the space ahead of all files and calls it again. Space that a
     /// commit would free is left to a caller without locks ([`Writer::with_space`]).
     pub(super) fn insist(&self, reserve: impl Fn() -> Result<BlockRun>) -> Result<BlockRun> {
         let first = reserve();
@@ -170,8 +170,8 @@ impl Writer {
         blocks.clamp(count(LEAST_AHEAD), count(MOST_AHEAD).max(count(LEAST_AHEAD)))
     }
 
-    /// Returns the mappings of `range` once its holes are filled with their reservations and each block is in
-    /// `state`, and the runs to publish for that. Fails with `Invalid` for a hole without a reservation.
+    /// Returns the mappings of `range` once its holes are filled with their reservations and each block is in `state`.
+    /// Also returns the runs to publish for these mappings. Fails with `Invalid` for a hole without a reservation.
     pub(super) fn filled(
         &self,
         inode: &Inode,

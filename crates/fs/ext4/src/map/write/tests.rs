@@ -122,7 +122,7 @@ impl Rig {
                 Ok(end)
             }
             Span::Driver => Ok(at + self.writer.write(self.ino, at, bytes)? as u64),
-            other => panic!("{other:?} is nothing to write to"),
+            other => panic!("{other:?} cannot be written to"),
         }
     }
 
@@ -179,7 +179,7 @@ impl Rig {
         if require(&[Oracle::LoopMount]) {
             let mount = LoopMount::new(&image, "ro").unwrap();
             let found = fs::read(mount.path().join("f")).unwrap();
-            assert!(found == self.model, "the kernel reads something else after {what}");
+            assert!(found == self.model, "the kernel reads other data after {what}");
             mount.unmount().unwrap();
         }
     }
