@@ -37,8 +37,9 @@ pub const DIRTY: u8 = 1;
 pub const ERRORS: u8 = 2;
 
 impl Width {
-    /// Returns the bits of the second FAT entry that are set while the volume is unmounted, and while no error has
-    /// occurred (fatgen103, "FAT Data Structure", `ClnShutBitMask` and `HrdErrBitMask`). FAT12 has none.
+    /// Returns the bits of the second FAT entry that are set while the volume is unmounted. Also returns the bits that
+    /// are set while no error has occurred (fatgen103, "FAT Data Structure", `ClnShutBitMask` and `HrdErrBitMask`).
+    /// FAT12 has none.
     pub fn shutdown_bits(self) -> Option<(u32, u32)> {
         match self {
             Self::Fat12 => None,

@@ -25,7 +25,8 @@ impl Volume {
         let want = number(Some(within.saturating_add(len).div_ceil(cluster_size))).unwrap_or(u32::MAX);
         let chain = self.chain(inode);
         let run = chain.lock().find(&mut self.table(), inode.ino, at, want)?;
-        let run = run.ok_or(Corrupt::Chain { ino: inode.ino, at, what: "ends before the file does" })?;
+        let run =
+            run.ok_or(Corrupt::Chain { ino: inode.ino, at, what: "ends before the end of the file" })?;
         let start = self.super_block().offset_of(run.start).ok_or(Error::Invalid)?;
         let covered = u64::from(run.len).saturating_mul(cluster_size).saturating_sub(within);
         Ok(Extent { len: len.min(covered), span: Span::Mapped(start.saturating_add(within)) })

@@ -76,8 +76,8 @@ pub(crate) fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
     })
 }
 
-/// Returns a boot sector without any signature, if the first FAT entry repeats the media type, as in every FAT
-/// (fatgen103, "FAT Data Structure"), and the volume fits the device.
+/// Returns a boot sector without any signature if the volume fits the device and the first FAT entry repeats the media
+/// type. Every FAT repeats it (fatgen103, "FAT Data Structure").
 fn plausible(device: &dyn BlockDevice, raw: &RawBoot) -> Option<SuperBlock> {
     let sb = SuperBlock::decode(raw).ok()?;
     let mut first = [0; 3];

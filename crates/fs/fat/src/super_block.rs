@@ -105,7 +105,7 @@ pub struct SuperBlock {
     pub len: u64,
     /// The serial number, if the volume has one.
     pub serial: Option<u32>,
-    /// The label in the boot sector, in a code page, without trailing spaces. That of the root directory may be
+    /// The label in the boot sector, in a code page, without trailing spaces. The label of the root directory may be
     /// newer.
     pub label: [u8; 11],
     /// The program that created the volume.

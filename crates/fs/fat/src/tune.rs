@@ -1,7 +1,8 @@
 //! Changing the label and the serial number of a volume.
 //!
 //! The label is an entry of the root directory, and a field of the boot sectors. Each write is one sector, so a power
-//! failure leaves a valid volume; the label may then differ in the two places, as drivers other than `fatlabel` leave it.
+//! failure leaves a valid volume. The label may then differ in the two places, as drivers other than `fatlabel` leave
+//! it.
 //!
 //! Source: fatgen103, "FAT Directory Structure", `ATTR_VOLUME_ID`; dosfstools src/fatlabel.c.
 

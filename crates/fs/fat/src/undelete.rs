@@ -1,8 +1,8 @@
 //! Finding deleted files.
 //!
-//! A deleted entry keeps everything but the first byte of its short name, the parts of its long name keep everything but
-//! their number, and the chain of the file is freed. The checksum in the parts gives the lost byte. The places of the
-//! file are guessed: the free clusters from the first one on.
+//! A deleted entry keeps everything except the first byte of its short name. The parts of its long name keep everything
+//! except their number. The chain of the file is freed. The checksum in the parts gives the lost byte. The places of
+//! the file are guessed: the free clusters from the first one on.
 //!
 //! Invariant: a directory is read once, and at most [`DIRECTORY`] bytes of it, so that the search ends.
 //! Source: fatgen103, "FAT Directory Structure", `DIR_Name[0]`.
@@ -158,7 +158,7 @@ impl Search<'_> {
         let mut parts: Vec<RawLongEntry> = Vec::new();
         for range in &directory.bytes {
             let mut bytes = vec![0; to_usize(range.end.saturating_sub(range.start))];
-            // What cannot be read has no entries.
+            // An unreadable part has no entries.
             let _ = self.device.read_at(range.start, &mut bytes);
             for entry in bytes.chunks_exact(to_usize(ENTRY_LEN)) {
                 let Ok(raw) = RawEntry::read_from_bytes(entry) else { continue };

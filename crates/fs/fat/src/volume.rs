@@ -133,7 +133,7 @@ impl Volume {
         }
         let first = inode.entry.first(self.sb.width);
         let first =
-            first.ok_or(Corrupt::Chain { ino, at: 0, what: "is missing, though this is a directory" })?;
+            first.ok_or(Corrupt::Chain { ino, at: 0, what: "is missing, but a directory requires it" })?;
         self.learn(self.load(ino, parent, first)?)
     }
 

@@ -461,7 +461,7 @@ fn two_files_with_one_long_name_are_found_and_both_stay() {
             };
             assert_eq!(first, second.as_bytes());
             let (_, left) = repair_copy(&volume.bytes, RepairMode::Safe);
-            assert_eq!(left, 2, "{name}: a name that goes is left to -y");
+            assert_eq!(left, 2, "{name}: only -y removes a name");
             let (bytes, left) = repair_copy(&volume.bytes, RepairMode::All);
             assert_eq!((left, found(&bytes)), (0, vec![]));
             clean_to_fsck(&bytes, folder.path()).unwrap();
@@ -619,7 +619,7 @@ fn random_damage(name: &'static str, seeds: std::ops::Range<u64>) {
         // No other system shows these entries, but fsck.fat does.
         let is_stricter = ours.iter().all(|issue| matches!(issue, Issue::HiddenEntries { .. }));
         match (&ours[..], &theirs) {
-            ([], Err(said)) => panic!("{name}, seed {seed}: fsck.fat alone finds fault:\n{said}"),
+            ([], Err(said)) => panic!("{name}, seed {seed}: only fsck.fat reports damage:\n{said}"),
             ([_, ..], Ok(())) if !is_stricter => {
                 panic!("{name}, seed {seed}: fsck.fat finds nothing: {}", shown(&ours))
             }
@@ -634,7 +634,7 @@ fn random_damage(name: &'static str, seeds: std::ops::Range<u64>) {
         clean += usize::from(ours.is_empty());
     }
     eprintln!("{name}: {judged} volumes, {clean} of them clean");
-    // Otherwise nothing was compared.
+    // Otherwise the test compared nothing.
     assert!(clean > 0 && clean < judged);
 }
 

@@ -33,7 +33,7 @@ const KNOWN: &[(&str, u64)] = &[
     ("fat12-one", 24_478),
     ("fat16", 20_332),
     ("fat32", 20_356),
-    // A chain of the root directory that one copy of the FAT leads into another directory.
+    // A chain of the root directory that continues in another directory in one copy of the FAT.
     ("fat32", 23_119),
     // The second FAT is not in use any more.
     ("fat32", 26_283),

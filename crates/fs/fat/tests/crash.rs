@@ -1,5 +1,5 @@
-//! Power cuts: after a check has repaired the volume, it is consistent, contains what was synced and not changed
-//! since, and shows no file the data of another.
+//! Power cuts. After a check has repaired the volume, it is consistent and contains the data that was synced and not
+//! changed since. No file shows another file's data.
 
 mod common;
 #[path = "common/cuts.rs"]

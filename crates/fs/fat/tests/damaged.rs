@@ -35,7 +35,7 @@ fn mutants_of_fat32_end_with_an_answer_or_an_error() {
 
 /// Returns the offset of `needle`.
 fn find(bytes: &[u8], needle: &[u8]) -> usize {
-    bytes.windows(needle.len()).position(|window| window == needle).expect("it is there")
+    bytes.windows(needle.len()).position(|window| window == needle).expect("it exists")
 }
 
 /// Returns a volume with the directory `D`, in it the directory `E` and the file `F` of three clusters, and the

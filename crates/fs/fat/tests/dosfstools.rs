@@ -93,7 +93,7 @@ fn bad_names() {
 
 #[test]
 fn first_cluster() {
-    // It does not choose between FATs neither of which begins correctly.
+    // It does not choose between FATs if neither begins correctly.
     for value in [0, 0xf8, 0xfff_ffe8] {
         case_with(&["-F", "1"], ALL, |volume| volume.link(0, value));
     }

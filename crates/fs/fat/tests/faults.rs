@@ -65,7 +65,8 @@ fn every_single_request_fails_in_turn() {
 
 #[test]
 fn a_full_root_directory_answers_no_space() {
-    // mkfs.fat rounds the 64 requested entries up to a whole cluster of 4 KiB, which has 128. There are no more.
+    // mkfs.fat rounds the 64 requested entries up to a whole cluster of 4 KiB, which has 128. The directory cannot
+    // grow.
     let Some(volume) = cuts::volume("fat12-4k") else { return };
     let device = Arc::new(MemDevice::new(volume.base.to_vec()));
     let opened = cuts::open(device.clone(), Arc::new(StepClock::default())).unwrap();

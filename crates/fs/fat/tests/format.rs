@@ -81,7 +81,7 @@ fn both(folder: &Path, len: u64, settings: &[(&str, &str)], label: &str) -> bool
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(made.is_ok(), output.status.success(), "{what}: {made:?}, but mkfs.fat: {said}");
     if made.is_err() {
-        assert!(written_len(&ours) == 0, "{what}: nothing is written by what is refused");
+        assert!(written_len(&ours) == 0, "{what}: a refused request writes nothing");
         return false;
     }
     same_bytes(&theirs, &ours, &what);
@@ -230,7 +230,7 @@ fn every_setting_is_that_of_mkfs_fat_at_every_length() {
             made += usize::from(both(folder.path(), kib << 10, settings, ""));
         }
     }
-    assert!(made > 100, "{made} were made by both");
+    assert!(made > 100, "both programs created {made}");
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn a_volume_without_jump_and_signature_is_recognised_by_its_type_or_by_its_fat()
     assert_eq!(evidence(&bytes), Some(Evidence::Traces));
     let fat = usize::from(bytes[14]) * 512;
     bytes[fat] ^= 1;
-    assert_eq!(evidence(&bytes), None, "the FAT does not repeat the kind of the medium");
+    assert_eq!(evidence(&bytes), None, "the FAT does not repeat the media type");
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn random_changes(shape_name: &str, seed: u64) {
     FORMAT.random_changes(shape_name, seed, |image| {
         let back = tempfile::tempdir().unwrap();
         mtool(image, "mcopy", ["-s".as_ref(), "-Q".as_ref(), "::/*".as_ref(), back.path().as_os_str()]);
-        assert!(host_tree(back.path()) == tree_of(&*open_image(image)), "as mtools have it: seed {seed}");
+        assert!(host_tree(back.path()) == tree_of(&*open_image(image)), "same as mtools: seed {seed}");
     });
 }
 

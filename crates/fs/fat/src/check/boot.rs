@@ -167,8 +167,8 @@ fn info(view: &View, pass: &mut Pass<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Finds FSInfo, and returns whether it may be there: it must not be in a sector of another structure, and must be
-/// where it was found, if anywhere.
+/// Finds FSInfo, and returns whether the sector in `BPB_FSInfo` may contain it. This sector must not belong to another
+/// structure. If FSInfo is in another sector, reports this and returns false.
 fn info_place(view: &View, pass: &mut Pass<'_>) -> Result<bool> {
     let size = u64::from(view.sb.sector_size);
     let reserved =
@@ -206,8 +206,8 @@ fn info_place(view: &View, pass: &mut Pass<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// Returns the bits of the first entry that are set in every FAT, whatever the media type, which is 0xf0 or at least
-/// 0xf8 (fatgen103, `BPB_Media`).
+/// Returns the bits of the first entry that are set in every FAT, whatever the media type. The media type is 0xf0 or at
+/// least 0xf8 (fatgen103, `BPB_Media`).
 pub fn start_bits(width: Width) -> u32 {
     match width {
         Width::Fat12 => 0xff0,

@@ -74,7 +74,7 @@ struct Walk {
     count: u32,
     /// The last of them.
     last: Option<Cluster>,
-    /// The cluster at which it stopped, and the reason, unless the chain ended.
+    /// The cluster at which the walk stopped, and the reason, unless the chain ended.
     stop: Option<(Cluster, Stop)>,
 }
 
@@ -245,7 +245,7 @@ pub fn claim(view: &View, state: &mut ClusterOwners, named: &Named<'_>, pass: &m
             Issue::DirectoryStart { ino, cluster: cluster.0, why: "has no '.' entry that refers to it" }
         }
         Stop::Owned => Issue::CrossLink { ino, at, cluster: cluster.0 },
-        // The cluster itself belongs to the file; the one that it leads to does not.
+        // The cluster itself belongs to the file; the next cluster does not.
         Stop::Invalid => Issue::Chain { ino, at: at.saturating_sub(1), cluster: cluster.0, why: stop.why() },
         _ => Issue::Chain { ino, at, cluster: cluster.0, why: stop.why() },
     };

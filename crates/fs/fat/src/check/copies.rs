@@ -1,10 +1,10 @@
 //! Copies of the FAT that differ: which of them contains the chain of a file.
 //!
-//! A chain is decided when its clusters are assigned. The copy in which the chain is complete wins: the chain ends in
-//! the cluster in which the file ends, and none of its clusters belongs to another file. A directory has no stored
-//! length; see [`best_of_a_directory`]. The rest of the check reads the FAT through the choices ([`Choices`]). If
-//! there are two different complete chains, or if no copy contains a complete chain, the choice is doubtful, and only
-//! `-y` writes it. Entries outside of all chains of files follow the copy that is read.
+//! A chain is decided when its clusters are assigned. The copy in which the chain is complete wins. Such a chain ends
+//! in the cluster in which the file ends, and none of its clusters belongs to another file. A directory has no stored
+//! length; see [`best_of_a_directory`]. The rest of the check reads the FAT through the choices ([`Choices`]). If there
+//! are two different complete chains, or if no copy contains a complete chain, the choice is doubtful, and only `-y`
+//! writes it. Entries outside of all chains of files follow the copy that is read.
 //! Invariant: at most [`MOST`] values are stored. Further ones wait for the next pass.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -167,9 +167,9 @@ fn best_of_a_file(trials: &[Trial]) -> (usize, bool) {
     (best, chosen.fit != Fit::Whole || trials.iter().any(is_rival))
 }
 
-/// Returns the best chain of a directory, whose length is unknown, and whether the choice is doubtful. Where two
-/// complete chains diverge, the one that continues in a part of a directory wins, as after a power cut between the
-/// writes of two FATs.
+/// Returns the best chain of a directory, whose length is unknown, and whether the choice is doubtful. If two complete
+/// chains diverge, the chain that continues in a part of a directory wins. A power cut between the writes of two FATs
+/// leaves such chains.
 fn best_of_a_directory(view: &View, trials: &[Trial]) -> Result<(usize, bool)> {
     let mut whole: Vec<usize> = (0..trials.len()).collect();
     whole.retain(|&at| trials.get(at).is_some_and(|trial| trial.fit == Fit::Whole));

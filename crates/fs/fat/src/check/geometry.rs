@@ -2,10 +2,10 @@
 //! single bit.
 //!
 //! A wrong field of the boot sector makes everything after it look damaged, and a repair based on it destroys intact
-//! data. The boot sector is therefore compared with the structures that it leads to: FATs with a correct start that
-//! agree, a root directory, directories whose `.` refers to themselves, chains that match the sizes of files. Another
-//! boot sector is chosen if it fits clearly better. Source of the refused values: Linux fs/fat/inode.c,
-//! `fat_fill_super`; dosfstools `src/boot.c`, `read_boot`.
+//! data. The boot sector is therefore compared with the structures that it refers to. These are FATs with a correct
+//! start that agree, and a root directory. They are also directories whose `.` refers to themselves, and chains that
+//! match the sizes of files. Another boot sector is chosen if it fits clearly better. Source of the refused values:
+//! Linux fs/fat/inode.c, `fat_fill_super`; dosfstools `src/boot.c`, `read_boot`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -96,8 +96,8 @@ pub fn choose(device: &Arc<dyn BlockDevice>) -> Result<Chosen> {
         let fit = fit(device, &sb)?;
         // Of equally good candidates, the one that fills the device wins.
         let value = fit.value().saturating_mul(2).saturating_add(i64::from(sb.len == device.len()));
-        // A volume with a missing end is not taken for one with a wrong length, unless the right length is that of
-        // the device.
+        // A volume with a missing end does not count as a volume with a wrong length, unless the right length equals
+        // the length of the device.
         let is_cut = first.as_ref().is_ok_and(|first| first.len > device.len());
         let is_meant = !is_cut || sb.len == device.len();
         let is_better = fit.is_sure() && is_meant && best.as_ref().is_none_or(|(best, _)| value > *best);
@@ -248,8 +248,8 @@ fn file(view: &View, raw: &RawEntry, fit: &mut Fit) -> Result<()> {
     Ok(())
 }
 
-/// Returns the field for which Linux or `fsck.fat` refuses a volume that the driver would open: its name, its offset,
-/// its value, and the value that moves no other structure.
+/// Returns the field for which Linux or `fsck.fat` refuses a volume that the driver would open. Returns its name, its
+/// offset, its value, and the value that moves no other structure.
 pub fn refused(sb: &SuperBlock) -> Option<(&'static str, u64, u32, u32)> {
     let found = sb.root_entries;
     let per_sector = sb.sector_size / ENTRY;
@@ -260,7 +260,7 @@ pub fn refused(sb: &SuperBlock) -> Option<(&'static str, u64, u32, u32)> {
     (u32::from(found) != expected).then_some(("BPB_RootEntCnt", 0x11, found.into(), expected))
 }
 
-/// Returns whether there is a volume on `device` whose boot sector is not usable as it is.
+/// Returns whether `device` contains a volume whose boot sector needs a correction before use.
 pub fn finds(device: &Arc<dyn BlockDevice>) -> bool {
     choose(device).is_ok_and(|chosen| {
         matches!(chosen.fallback, Some(BootFallback::Error(_) | BootFallback::Field { .. }))

@@ -1,4 +1,4 @@
-//! The labels. That of the root directory takes precedence, and that of the boot sector is set to it.
+//! The labels. The label of the root directory takes precedence, and the label of the boot sector is set to it.
 
 use alloc::vec;
 use alloc::vec::Vec;

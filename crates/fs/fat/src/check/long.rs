@@ -1,6 +1,6 @@
 //! Checking long names while they are assembled from their parts.
 //!
-//! The rules are those of `fsck.fat`: the parts count down to 1, the first of them is marked, and all have the
+//! The rules are those of `fsck.fat`. The parts count down to 1, and the first part is marked. All parts have the
 //! checksum of the short name that follows directly. In addition, the parts must form a valid name: Linux lists no
 //! directory with a name that contains a `/`.
 

@@ -57,7 +57,7 @@ fn is_used(view: &View, table: &mut Reader<'_>, cluster: Cluster) -> Result<bool
     Ok(!matches!(view.entry(table, cluster)?, Entry::Free | Entry::Bad))
 }
 
-/// Reports the chain from `first` on, as far as it has no owner.
+/// Reports the part of the chain from `first` on that has no owner.
 fn chain(view: &View, state: &mut ClusterOwners, first: Cluster, pass: &mut Pass<'_>) -> Result<()> {
     let mut table = view.table();
     let (mut cluster, mut end, mut clusters) = (first, first, 0_u32);

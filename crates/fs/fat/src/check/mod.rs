@@ -3,11 +3,11 @@
 //! 1. `boot`: the boot sector that fits the volume (`geometry`), its backup, FSInfo, the copies of the FAT.
 //! 2. `tree`: every directory from the root on, its entries (`long`, `names`), and the chains that they refer to
 //!    (`chain`).
-//! 3. `copies`: which of several FATs contains the chains, and what the others lack.
+//! 3. `copies`: selects the FAT that contains the chains, and finds the entries that the other FATs lack.
 //! 4. `lost`: clusters in use without an owner, and the number of free clusters. `label`: the labels and the marks.
 //!
 //! An issue contains the edits that repair it (`repair`), which are applied at the end of a pass. Then the volume is
-//! checked again, since one damage hides another, until nothing is left that may be repaired.
+//! checked again, since one damage hides another, until no repairable issue is left.
 //! Invariant: each cluster is followed once per pass, so that a pass ends. A pass that only checks stores two bits
 //! per cluster and the names of one directory; one that repairs also stores at most `BATCH` issues.
 //! Source: fatgen103; where it defines no errors: dosfstools 4.2, `src/check.c`, `boot.c`, `fat.c`, `lfn.c`.
@@ -209,7 +209,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Stores an issue, whatever the limit.
+    /// Stores an issue, even past the limit.
     fn must(&mut self, issue: Issue, edits: Vec<Edit>) {
         let waits = core::mem::take(&mut self.waits);
         self.found(issue, edits);

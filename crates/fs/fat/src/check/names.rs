@@ -1,8 +1,8 @@
 //! The names of one directory: invalid names, and names of two entries.
 //!
-//! An entry has its short name and possibly a long name. No name of one entry may equal a name of another, whatever
-//! its case, since a lookup would find only the first one. The later entry is changed: a long name that another entry
-//! has is removed, and a short name is replaced by one in the form of `fsck.fat`.
+//! An entry has its short name and possibly a long name. No name of one entry may equal a name of another entry, except
+//! for case, since a lookup would find only the first one. The later entry is changed. A long name that another entry
+//! has is removed, and a short name is replaced by a name in the form of `fsck.fat`.
 //! Invariant: memory is at most proportional to the size of the directory.
 
 use alloc::vec;
@@ -18,7 +18,7 @@ use super::{Issue, Pass};
 use crate::inode::Kind;
 use crate::name::{CodePage, Folded, ShortName, checksum, to_bytes};
 
-/// `DIR_NTRes`: there is only a long name (dosfstools, `FAT_NO_83`).
+/// `DIR_NTRes`: the entry has only a long name (dosfstools, `FAT_NO_83`).
 pub(super) const NO_SHORT_NAME: u8 = 0x20;
 
 /// The treatment of the long name of an entry that gets another short name.

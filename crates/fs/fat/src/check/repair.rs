@@ -1,7 +1,7 @@
 //! Applying the edits that repair issues.
 //!
-//! Order: directories and boot sectors first, each at once, together with the copy of the FAT that is read; all
-//! copies of a changed sector of the FAT, and FSInfo, at the end. After an interruption, the next run finds and
+//! Order: directories and boot sectors come first, each at once, together with the copy of the FAT that is read. All
+//! copies of a changed sector of the FAT, and FSInfo, come at the end. After an interruption, the next run finds and
 //! repairs the rest.
 //! Invariant: memory contains one changed sector, and one bit for each entry of the FAT.
 
@@ -213,7 +213,7 @@ impl Editor<'_> {
             let text = alloc::format!("FSCK{:04}REC", root.given);
             root.given = root.given.saturating_add(1);
             let name = <[u8; 11]>::try_from(text.as_bytes()).ok().map(ShortName);
-            // There are at most ten thousand names of this kind.
+            // At most ten thousand names of this kind exist.
             match name {
                 Some(name) if root.names.insert(name) => break Some(name),
                 Some(_) => {}

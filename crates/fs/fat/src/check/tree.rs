@@ -60,7 +60,7 @@ fn root(view: &View, state: &mut ClusterOwners, pass: &mut Pass<'_>) -> Result<P
     Ok(Pending { ino: ROOT.0, first, clusters, parent: 0 })
 }
 
-/// Returns the entries of the root directory, as far as its chain can be followed.
+/// Returns the entries of the root directory up to the end of the valid part of its chain.
 pub fn root_slots(view: &View) -> Result<Slots> {
     slots(view, &whole_root(view))
 }
@@ -83,7 +83,7 @@ fn whole_root(view: &View) -> Pending {
     Pending { ino: ROOT.0, first, clusters: u32::MAX, parent: 0 }
 }
 
-/// Returns all entries of a directory, whatever their type.
+/// Returns the entries of all types in a directory.
 fn slots(view: &View, dir: &Pending) -> Result<Slots> {
     let mut slots = Vec::new();
     let mut gather = |start: u64, len: u64| -> Result<()> {
@@ -146,7 +146,8 @@ fn directory(
                 };
                 reported(dir.ino, fault, pass);
                 let named = Named { raw, offset: *offset, parts };
-                // Except at the start of a directory, it refers to another directory, whose clusters are not its own.
+                // Except at the start of a directory, such an entry refers to another directory and does not own its
+                // clusters.
                 if kind == Kind::Dots && raw.attributes().contains(Attributes::DIRECTORY) {
                     let (ino, name) = (named.ino(), raw.DIR_Name.to_vec());
                     pass.found(Issue::EntryName { ino, dir: dir.ino, name }, named.remove());

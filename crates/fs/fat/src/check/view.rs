@@ -29,7 +29,7 @@ pub struct View {
 }
 
 impl View {
-    /// Returns a view of what `sb` describes.
+    /// Returns a view of the volume that `sb` describes.
     pub fn new(device: Arc<dyn BlockDevice>, sb: SuperBlock) -> Self {
         let mirrored = sb.active_fat.is_none();
         Self { cache: Cache::new(device, sb.sector_size, CACHE), sb, mirrored, choices: RefCell::default() }

@@ -1,7 +1,7 @@
 //! The names of a large directory by their hashes, so that a lookup reads one entry and not all of them.
 //!
-//! Invariant: an index contains every entry of its directory, since it is created for an undamaged directory and
-//! every change of names goes through [`Index::add`] and [`Index::remove`].
+//! Invariant: an index contains every entry of its directory. It is created for an undamaged directory, and every
+//! change of names uses [`Index::add`] and [`Index::remove`].
 //! Invariant: there are at most [`MAX_INDEXES`] indexes with at most [`MAX_NAMES`] names in total. Beyond these
 //! limits indexes are dropped, and recreated when they are needed.
 

@@ -1,8 +1,8 @@
 //! Directories: the places of their bytes, and their entries.
 //!
-//! Layout: entries of 32 bytes, in the cluster chain of the directory or, for the root of FAT12 and FAT16, in a
-//! region of its own. The parts of a long name directly precede their short entry. The first entry that begins with 0
-//! ends the directory.
+//! Layout: entries of 32 bytes in the cluster chain of the directory. The root directory of FAT12 and FAT16 has a
+//! separate region instead. The parts of a long name directly precede their short entry. The first entry that begins
+//! with 0 ends the directory.
 //! Invariant: a directory has at most [`MAX_SLOTS`] entries, since its chain is not followed further.
 //! Invariant: no cluster belongs to two known directories, so no directory contains itself.
 

@@ -16,7 +16,7 @@ use crate::unit::Slot;
 pub struct Found<'s> {
     /// Number of its short entry in the directory.
     pub index: u32,
-    /// The first entry that belongs to it: that of its long name, if it has one.
+    /// The first entry of the file: the first part of its long name, if it has a long name.
     pub start: u32,
     /// The slot of the short entry.
     pub slot: Slot,

@@ -34,9 +34,9 @@ const MARK_AT: usize = 0x1fe;
 /// Distance between tab stops.
 const TAB: usize = 8;
 
-/// Converts the text of a message to its form in the boot sector, as mkfs.fat does: non-empty lines end with a
-/// carriage return, and tabs become spaces. Each character becomes the byte with its number; returns `None` if there
-/// is no such byte.
+/// Converts the text of a message to its form in the boot sector, as mkfs.fat does. Non-empty lines end with a carriage
+/// return, and tabs become spaces. Each character becomes the byte with its number; returns `None` if there is no such
+/// byte.
 pub fn message(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut column) = (Vec::new(), 0_usize);
     for character in text.chars() {

@@ -1,6 +1,6 @@
 //! The layout of a new volume: FAT type, cluster size, reserved sectors.
 //!
-//! The choices are those of mkfs.fat 4.2, which follow Windows where Windows defines them (fatgen103, "FAT Volume
+//! The choices are those of mkfs.fat 4.2. They follow Windows where Windows defines them (fatgen103, "FAT Volume
 //! Initialization"; SD Card Association, "Part 2 File System Specification", C.1, for heads and tracks).
 //! Invariant: a geometry has no more clusters than its FAT type and its FAT allow, and fits the volume.
 
@@ -15,7 +15,7 @@ const FAT16_LEAST: u64 = 4_087;
 const FAT32_LEAST: u64 = 65_525;
 /// From this size on, the default is FAT32.
 const LARGE: u64 = 512 << 20;
-/// Up to this number of sectors nothing is aligned: such a volume is a floppy disk.
+/// Structures of volumes up to this number of sectors are not aligned, since such a volume is a floppy disk.
 const TINY: u64 = 8192;
 /// Maximum number of sectors per cluster.
 const PER_CLUSTER_MAX: u64 = 128;
@@ -177,7 +177,7 @@ impl Space<'_> {
         if self.aligned { sectors.checked_next_multiple_of(per_cluster).unwrap_or(sectors) } else { sectors }
     }
 
-    /// Returns the clusters for a FAT type. `Err` is whether there are too many.
+    /// Returns the clusters for a FAT type. `Err` contains whether the clusters are too many.
     fn fit(&self, width: Width, per_cluster: u64) -> Result<Fit, bool> {
         let size = u64::from(self.wanted.sector_size);
         let fats = u64::from(self.wanted.fats);

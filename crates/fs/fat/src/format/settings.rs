@@ -28,7 +28,7 @@ const CODE_PAGE: Allowed = Allowed::Words(&["437", "850", "1252"]);
 const LABEL: Allowed =
     Allowed::Text("up to eleven characters of the code page, none of *?.,;:/\\|+=<>[]\", and no space first");
 const MESSAGE: Allowed = Allowed::Text("bytes, each written as the character of its number");
-const BAD_BLOCKS: Allowed = Allowed::Text("numbers of blocks of 1024 bytes, with spaces between");
+const BAD_BLOCKS: Allowed = Allowed::Text("numbers of blocks of 1024 bytes, separated by spaces");
 const CLUSTER: Allowed = Allowed::PowerOfTwo(512, 512 << 10);
 
 pub const SETTINGS: &[Setting] = &[

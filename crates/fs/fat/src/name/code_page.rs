@@ -1,8 +1,8 @@
 //! Code pages: the characters of short names.
 //!
 //! The first half of each is ASCII. Source: the mappings of the Unicode consortium, VENDORS/MICSFT/PC/CP437.TXT,
-//! CP850.TXT and WINDOWS/CP1252.TXT; the five bytes that 1252 leaves undefined are the control characters with the
-//! same number, as in Windows.
+//! CP850.TXT and WINDOWS/CP1252.TXT. The five bytes that 1252 leaves undefined are the control characters with the same
+//! number, as in Windows.
 
 use obento_base::{Error, Result};
 

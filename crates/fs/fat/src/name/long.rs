@@ -2,8 +2,8 @@
 //!
 //! Layout: the parts precede the short entry, the last part first. Each contains the checksum of the short name. The
 //! last part ends with a 0, and the rest of it is filled with ones.
-//! Invariant: a name is complete or ignored. Parts that are out of order, have different checksums or are too many
-//! are dropped, and the file has only its short name, as in Windows and Linux.
+//! Invariant: a name is complete or ignored. Parts that are out of order, have different checksums or are too many are
+//! dropped. The file then has only its short name, as in Windows and Linux.
 
 use alloc::vec::Vec;
 

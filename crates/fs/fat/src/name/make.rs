@@ -1,10 +1,10 @@
 //! Names for new files: which ones are valid, and the short name beside a long one.
 //!
-//! Source: fatgen103, "Long File Name Creation" and "The Basis-Name Generation Algorithm". Where it leaves a choice,
-//! Linux is followed (fs/fat/namei_vfat.c): an ASCII name that is short except for its case, and whose base and
-//! extension each have one case, has no long name (`shortname=winnt`). Names with other bytes have one, since their
-//! meaning and their lower case depend on the reader's code page. Tails are `~1` to `~9`, and then four hexadecimal
-//! digits of a hash.
+//! Source: fatgen103, "Long File Name Creation" and "The Basis-Name Generation Algorithm". If the specification leaves
+//! a choice, the driver follows Linux (fs/fat/namei_vfat.c). An ASCII name has no long name if it is short except for
+//! its case, and its base and extension each have one case (`shortname=winnt`). Names with other bytes have one, since
+//! their meaning and their lower case depend on the reader's code page. Tails are `~1` to `~9`, and then four
+//! hexadecimal digits of a hash.
 
 use alloc::vec::Vec;
 

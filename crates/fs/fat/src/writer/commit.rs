@@ -3,16 +3,17 @@
 //! A commit has these steps. Each is on stable storage before the next one begins:
 //! 1. The mark that the volume is in use, data, and zeros in new clusters of directories.
 //! 2. All FATs, with new clusters. Freed entries keep their old values. The old end of an extended chain stays an end
-//!    until the clusters after it are written; this is a step of its own if they are in different writes.
-//! 3. Directories, in which moved entries are gone from their old places and not yet at their new ones; then the
+//!    until the clusters after it are written. This is a separate step if they are in different writes.
+//! 3. Directories, in which moved entries are no longer at their old places and not yet at their new places. Then the
 //!    moved entries at their new places.
 //! 4. The FATs, with freed clusters.
 //!
-//! A power cut after 1 and 2 leaves clusters in use to which nothing refers; after 3, clusters that were freed, or
-//! that belong to files that moved. No entry refers to a free cluster, since entries are written after 2 and before
-//! 4. No two entries refer to one cluster, since a cluster is free on disk before it is allocated again, and a moved
-//! entry is erased before it is written elsewhere. If the power cut comes within step 3, files that move are lost
-//! clusters. A file that replaces another one takes over its entry, which has the old contents until then.
+//! A power cut after 1 and 2 leaves clusters in use to which nothing refers. A power cut after 3 leaves clusters that
+//! were freed, or that belong to files that moved. No entry refers to a free cluster, since entries are written after 2
+//! and before
+//! 4. No two entries refer to one cluster. A cluster is free on disk before it is allocated again, and a moved entry is
+//! erased before it is written elsewhere. If the power cut comes within step 3, files that move are lost clusters. A
+//! file that replaces another one takes over its entry, which has the old contents until then.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;

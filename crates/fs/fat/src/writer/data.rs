@@ -44,7 +44,7 @@ impl Data<Volume> for Writer {
         let linked = chain.count(&mut volume.table(), ino)?;
         let is_linked = at < linked;
         let (start, len) = if is_linked {
-            let lost = Corrupt::Chain { ino, at, what: "ends before the file does" };
+            let lost = Corrupt::Chain { ino, at, what: "ends before the end of the file" };
             let run = chain.find(&mut volume.table(), ino, at, want)?.ok_or(lost)?;
             (run.start, run.len)
         } else {
@@ -116,7 +116,7 @@ impl Data<Volume> for Writer {
             let size = u64::from(volume.super_block().cluster_size);
             let cluster = at.checked_div(size).and_then(|at| u32::try_from(at).ok()).unwrap_or(u32::MAX);
             let chain = volume.chain(&inode);
-            let lost = Corrupt::Chain { ino, at: cluster, what: "ends before the file does" };
+            let lost = Corrupt::Chain { ino, at: cluster, what: "ends before the end of the file" };
             let want = clusters_for(volume, end.saturating_sub(at)).saturating_add(1);
             let run = chain.lock().find(&mut volume.table(), ino, cluster, want)?.ok_or(lost)?;
             let place = volume.bytes_of((run.start, run.len))?;

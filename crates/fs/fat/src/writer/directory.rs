@@ -225,7 +225,7 @@ impl Writer {
         Ok(Some(Room { start, taken: None }))
     }
 
-    /// Ends the directory at entry `index`, whatever follows it.
+    /// Ends the directory at entry `index`, and ignores later entries.
     fn end_at(&mut self, volume: &Volume, dir: &Directory, index: u32) -> Result<()> {
         let slot = dir.slot(index).ok_or(Error::NoSpace)?;
         if volume.entry(slot)?.kind() == Kind::End { Ok(()) } else { self.put(volume, slot, &[0; 32]) }

@@ -2,7 +2,7 @@
 //!
 //! Changes are made to sectors in memory, where readers see them at once. A commit (`commit.rs`) writes them in an
 //! order in which a power cut leaves at worst lost clusters.
-//! Invariant: a linked cluster has its contents before the commit that links it begins: data is written to the device
+//! Invariant: a linked cluster has its contents before the commit that links it begins. Data is written to the device
 //! at once, and new clusters of directories are zeroed there when they are allocated.
 //! Locking: `Mounted` holds its lock exclusively around every method here.
 
@@ -131,7 +131,7 @@ impl Writer {
         // The chain has more pieces than are stored: read the rest entry by entry.
         let mut known = runs.iter().fold(0, |sum: u32, run| sum.saturating_add(run.1));
         while known < chain.reached() {
-            let lost = Corrupt::Chain { ino, at: known, what: "ends before the file does" };
+            let lost = Corrupt::Chain { ino, at: known, what: "ends before the end of the file" };
             let run = chain.find(&mut volume.table(), ino, known, 1)?.ok_or(lost)?;
             runs.push((run.start, run.len));
             known = known.saturating_add(run.len.max(1));

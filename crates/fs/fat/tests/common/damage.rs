@@ -1,5 +1,5 @@
 //! A volume that a test damages, and queries about it.
-#![allow(dead_code, reason = "each test takes what it needs")]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::path::Path;
 use std::sync::Arc;

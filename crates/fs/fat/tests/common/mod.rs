@@ -1,5 +1,5 @@
 //! Volumes that `mkfs.fat` creates and mtools fill, without any code of obento.
-#![allow(dead_code, unused_imports, reason = "each test takes what it needs")]
+#![allow(dead_code, unused_imports, reason = "each test uses a part")]
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -59,7 +59,7 @@ impl Shape {
         let image = folder.join(format!("{}.img", self.name));
         File::create(&image).and_then(|file| file.set_len(self.kib << 10)).expect("room");
         run(program("mkfs.fat").args(["-i", "1234abcd", "--invariant"]).args(self.mkfs).arg(&image))
-            .expect("the options go together");
+            .expect("the options are compatible");
         image
     }
 
