@@ -30,7 +30,7 @@ bitflags! {
     }
 }
 
-/// An inode in use, with its entry set. That of the root contains its clusters.
+/// An inode in use, with its entry set. The set of the root contains its clusters.
 pub type Inode = obento_clusters::Inode<EntrySet>;
 
 impl EntrySet {

@@ -1,15 +1,15 @@
 //! The exFAT driver.
 //!
-//! [`raw`] structures, which mirror the bytes, are decoded to checked types ([`SuperBlock`], [`Inode`]). The format
-//! has no inodes: a set of directory entries takes their place, and the position of its first entry is the inode
-//! number while the volume is open. Code that this driver shares with FAT is in `obento-clusters`.
+//! [`raw`] structures, which mirror the bytes, are decoded to checked types ([`SuperBlock`], [`Inode`]). The format has
+//! no inodes. A set of directory entries takes their place, and the position of its first entry is the inode number
+//! while the volume is open. Code that this driver shares with FAT is in `obento-clusters`.
 //!
 //! Reading order: `open.rs` (opening a volume), `super_block.rs`, `set.rs` (entry sets), `dir/`, `volume.rs`; for
 //! changes `writer/mod.rs` and `writer/commit.rs`.
 //!
 //! Source of the format: Microsoft, "exFAT file system specification", revision 1.00, called the specification here.
-//! Where it leaves a choice, Linux `fs/exfat` and exfatprogs are followed. `docs/formats/exfat.md` lists the facts,
-//! `docs/exfat.md` describes what the driver supports.
+//! If the specification leaves a choice, the driver follows Linux `fs/exfat` and exfatprogs. `docs/formats/exfat.md`
+//! lists the facts, `docs/exfat.md` describes what the driver supports.
 #![no_std]
 #![cfg_attr(
     not(test),

@@ -1,7 +1,7 @@
 //! The places of the bytes of a file.
 //!
 //! Bytes past the valid length read as zeros and are [`Span::Unwritten`]. The rest of the block that contains the end
-//! of the valid length has arbitrary contents, and only the driver can read and write it: [`Span::Driver`].
+//! of the valid length has arbitrary contents. Only the driver can read and write it: [`Span::Driver`].
 
 use core::ops::Range;
 
@@ -54,7 +54,8 @@ impl Volume {
         let want = self.super_block().clusters_for(within.saturating_add(len));
         let chain = self.chain(inode)?;
         let run = chain.lock().find(&mut self.table(), inode.ino, at, want)?;
-        let run = run.ok_or(Corrupt::Chain { ino: inode.ino, at, what: "ends before the file does" })?;
+        let run =
+            run.ok_or(Corrupt::Chain { ino: inode.ino, at, what: "ends before the end of the file" })?;
         let start = self.super_block().offset_of(run.start).ok_or(Error::Invalid)?.saturating_add(within);
         let covered = u64::from(run.len).saturating_mul(cluster_size).saturating_sub(within);
         Ok(start..start.saturating_add(len.min(covered)))

@@ -136,8 +136,8 @@ fn probe_of(device: &dyn BlockDevice, sb: &SuperBlock) -> Probe {
     probe
 }
 
-/// Opens the volume on `device`. A volume that is opened for changes must be intact: fails with `Corrupt` for a
-/// damaged boot region, and with `Unsupported` for a volume with two FATs.
+/// Opens the volume on `device`. A volume that is opened for changes must be intact. Fails with `Corrupt` for a damaged
+/// boot region, and with `Unsupported` for a volume with two FATs.
 pub fn open_volume(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,

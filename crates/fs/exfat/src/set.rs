@@ -199,8 +199,8 @@ impl EntrySet {
         parts.flat_map(|part| part.FileName.map(|unit| unit.get())).take_while(|&unit| unit != 0).collect()
     }
 
-    /// Returns the set that these entries were, whatever their count, if the file entry, the stream and a part of the
-    /// name are present. Unknown entries that cannot be skipped are omitted.
+    /// Returns the set that these entries formed, with any count, if the file entry, the stream and a part of the name
+    /// are present. Unknown entries that cannot be skipped are omitted.
     pub fn rescue(entries: &[RawEntry]) -> Option<Self> {
         let [file, stream, rest @ ..] = entries else { return None };
         let mut this = Self { file: as_kind(file), stream: as_kind(stream), rest: rest.to_vec() };
@@ -222,8 +222,8 @@ impl EntrySet {
         SECONDARIES.contains(&this.file.SecondaryCount).then_some(this)
     }
 
-    /// Returns the set of these entries, if each of them is plausible for its position, whatever its type byte.
-    /// Entries after the name that may be skipped are preserved.
+    /// Returns the set of these entries, if each entry is plausible for its position. Ignores the type bytes. Entries
+    /// after the name that may be skipped are preserved.
     pub fn by_place(entries: &[RawEntry]) -> Option<Self> {
         let [file, stream, rest @ ..] = entries else { return None };
         let stream = RawEntry { EntryType: kind::STREAM, ..*stream };

@@ -127,7 +127,7 @@ impl Volume {
         });
         match runs.last().map_or(0, |run| run.at.saturating_add(run.len)) {
             found if found < count => {
-                let what = "ends before the table does that lies in it";
+                let what = "ends before the end of its table";
                 Err(Corrupt::Chain { ino: SYSTEM, at: found, what }.into())
             }
             _ => Ok(runs),

@@ -1,5 +1,5 @@
-//! Times: a local date and time of 32 bits, for two of the three times hundredths of a second, and the offset of
-//! local time from UTC.
+//! Times: a local date and time of 32 bits, and the offset of local time from UTC. Two of the three times also have
+//! hundredths of a second.
 //!
 //! Source: specification, 7.4.5 to 7.4.10. Date and time are encoded as in FAT: `obento_clusters::time`.
 

@@ -1,7 +1,7 @@
 //! Changing the label and the serial number of a volume.
 //!
-//! The label is one entry of the root directory. The serial number is in both boot regions, which have checksums: the
-//! backup is written first, so that after a power failure a check restores the main region from it.
+//! The label is one entry of the root directory. The serial number is in both boot regions, which have checksums. The
+//! backup is written first. After a power failure, a check restores the main region from it.
 //!
 //! Source: exFAT specification, 3.1.11 "VolumeSerialNumber", 3.4 "Main and Backup Boot Checksum", 7.3 "Volume Label".
 

@@ -119,7 +119,7 @@ impl Search<'_> {
         clusters.into_iter().take_while(|cluster| !entered.set(*cluster)).collect()
     }
 
-    /// Returns the entries in `clusters`. What cannot be read has none.
+    /// Returns the entries in `clusters`. An unreadable part has no entries.
     fn entries(&self, clusters: &[Cluster]) -> Vec<RawEntry> {
         let mut entries = Vec::new();
         for &cluster in clusters {

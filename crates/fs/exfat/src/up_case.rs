@@ -1,6 +1,6 @@
 //! The up-case table: for each of the 65,536 UTF-16 units, the unit as which it is compared.
 //!
-//! Layout: units in order; 0xffff and a count stand for that many units that are their own upper case. Units past the
+//! Layout: units in order; 0xffff and a count represent that many units that are their own upper case. Units past the
 //! end of the table are their own upper case.
 //! Source: specification, 7.2. The table that it recommends (Table 24) is [`UpCase::standard`], represented here by
 //! rules.
@@ -266,10 +266,10 @@ mod tests {
 
     #[test]
     fn an_invalid_table_is_refused() {
-        assert_eq!(UpCase::decode(&[0; 4]), Ok(None), "ASCII is not as it must be");
+        assert_eq!(UpCase::decode(&[0; 4]), Ok(None), "the ASCII part is wrong");
         assert_eq!(UpCase::decode(&[]), Ok(None));
         let mut long = UpCase::standard().unwrap().encode();
         long.extend([0xff; 4]);
-        assert_eq!(UpCase::decode(&long), Ok(None), "more units than there are");
+        assert_eq!(UpCase::decode(&long), Ok(None), "too many units");
     }
 }

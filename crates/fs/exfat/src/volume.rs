@@ -192,8 +192,9 @@ impl Volume {
         });
         let clusters = runs.last().map_or(0, |run| run.at.saturating_add(run.len));
         if clusters < count && ino != ROOT && damage.is_none() {
-            damage =
-                Some(Corrupt::Chain { ino, at: clusters, what: "ends before the directory does" }.into());
+            damage = Some(
+                Corrupt::Chain { ino, at: clusters, what: "ends before the end of the directory" }.into(),
+            );
         }
         if let Some(error) = damage.filter(|_| runs.is_empty()) {
             return Err(error);
@@ -240,8 +241,8 @@ impl Volume {
         *indexed = names;
     }
 
-    /// Returns the chain of a set's clusters. If the FAT defines it, nothing of it is known yet. Fails with `Corrupt`
-    /// for contiguous clusters outside of the volume.
+    /// Returns the chain of a set's clusters. If the FAT defines the chain, no part of it is loaded yet. Fails with
+    /// `Corrupt` for contiguous clusters outside of the volume.
     pub fn chain_of(&self, ino: Ino, set: &EntrySet) -> Result<Chain> {
         let len = set.stream.DataLength.get();
         if !set.is_contiguous() {
@@ -251,7 +252,7 @@ impl Volume {
         let count = self.sb.clusters_for(len);
         match set.first() {
             Some(first) if count > 0 && !self.sb.has_run(first, count) => {
-                let what = "is contiguous and leaves the volume";
+                let what = "is contiguous and extends past the end of the volume";
                 Err(Corrupt::Chain { ino, at: 0, what }.into())
             }
             first => Ok(Chain::contiguous(first, count)),

@@ -754,7 +754,7 @@ fn after_random_damage_fsck_exfat_agrees_about_clean_volumes_and_accepts_repairs
         if !ours.is_empty() && !is_stricter {
             assert!(!theirs, "seed {seed}: fsck.exfat finds nothing: {ours:?}");
         }
-        assert!(theirs || !ours.is_empty(), "seed {seed}: fsck.exfat alone finds fault");
+        assert!(theirs || !ours.is_empty(), "seed {seed}: only fsck.exfat reports damage");
         let (after, left) = repair_copy(&bytes, RepairMode::All);
         assert_eq!((left, found(&after)), (0, vec![]), "seed {seed}: {ours:?}");
         assert!(

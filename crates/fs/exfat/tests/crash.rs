@@ -1,5 +1,5 @@
-//! Power cuts: after a check has repaired the volume, it is consistent, contains what was synced and not changed
-//! since, and shows no file the data of another.
+//! Power cuts. After a check has repaired the volume, it is consistent and contains the data that was synced and not
+//! changed since. No file shows another file's data.
 
 mod common;
 #[path = "common/cuts.rs"]
@@ -34,8 +34,9 @@ fn campaign_over_short_and_random_plans() {
     campaign::from_environment(&volumes).expect_clean();
 }
 
-/// Before the repair there are only: lost clusters, chains that continue after the end of their files, and entries
-/// without their first one or after the end marker. No set refers to free clusters or to those of another file.
+/// Before the repair, only three kinds of damage exist. These are lost clusters, chains that continue after the end of
+/// their files, and entries without their first entry or after the end marker. No set refers to free clusters or to
+/// those of another file.
 #[test]
 fn a_cut_leaves_lost_clusters_and_unfinished_names_at_worst() {
     let is_left_by_a_cut = |issue: &Issue| {

@@ -113,7 +113,7 @@ fn a_set_with_another_checksum_costs_its_file() {
 fn known_entries_after_a_name_are_skipped_and_unknown_ones_are_not() {
     for (kind, is_read) in [(0xe0, true), (0xe1, true), (0xc5, false)] {
         let Some(mut victim) = Victim::new("gone") else { return };
-        // The entry replaces what follows the set.
+        // The entry replaces the entries after the set.
         let at = victim.at + 96;
         victim.bytes[at..at + 32].fill(0);
         victim.bytes[at] = kind;
@@ -136,7 +136,7 @@ fn a_boot_region_that_is_damaged_is_read_from_its_copy() {
         let refused = ExFatDriver::default().open(Arc::new(MemDevice::new(bytes)), &options);
         assert!(refused.is_err(), "{at}: it is not changed before it is repaired");
     }
-    // Both regions, so that neither is known to be right: the plausible one is read.
+    // Both regions have wrong checksums, so the plausible region is read.
     victim.bytes[300] ^= 1;
     victim.bytes[12 * 512] = !copy;
     assert!(matches!(victim.open().info().notices[..], [Notice::Damaged(_)]));

@@ -1,5 +1,5 @@
-//! Random plans compared with tmpfs, except for what the format does not store. A copy of the volume is checked after
-//! each operation.
+//! Random plans compared with tmpfs, except for properties that the format does not store. A copy of the volume is
+//! checked after each operation.
 
 mod common;
 #[path = "common/cuts.rs"]

@@ -25,7 +25,7 @@ pub fn place_of(view: &View, at: u64) -> Option<u64> {
     start.checked_add(at.checked_rem(size)?)
 }
 
-/// Passes each cluster to `act`, with whether the bitmap marks it as used, until it breaks.
+/// Passes each cluster to `act`, and whether the bitmap marks it as used, until `act` returns false.
 pub fn each(view: &View, mut act: impl FnMut(Cluster, bool) -> bool) -> Result<()> {
     let (len, size) = (view.sb.bitmap_len(), u64::from(view.sb.cluster_size));
     let mut bytes = vec![0; to_usize(STEP)];

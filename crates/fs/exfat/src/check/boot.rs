@@ -24,7 +24,7 @@ const UNKNOWN: u8 = 0xff;
 const REVISION: u16 = 0x100;
 /// Number of bytes of the root directory that are examined to see whether a boot sector fits.
 const FIT_ROOT: u32 = 4096;
-/// Cache size for the FAT meanwhile.
+/// Cache size for the FAT during this test.
 const FIT_CACHE: usize = 64 << 10;
 
 /// Checks the boot regions and returns the boot sector. Fails with `Corrupt` if neither region is usable, or with
@@ -78,8 +78,8 @@ fn better(device: &Arc<dyn BlockDevice>, main: &BootRegion) -> Result<Option<Boo
     Ok(Some(copy).filter(|_| is_better))
 }
 
-/// Returns how much of the structures that a boot sector leads to is present: the FAT, and in the root directory a
-/// bitmap and an up-case table. Fails if the device fails.
+/// Returns a score for a boot sector, which is higher if more of the structures that it refers to are present. These
+/// are the FAT, and in the root directory a bitmap and an up-case table. Fails if the device fails.
 fn fit(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Result<u32> {
     let cache = Cache::new(Arc::clone(device), sb.sector_size, FIT_CACHE);
     if sb.len > device.len() {
@@ -104,7 +104,7 @@ fn fit(device: &Arc<dyn BlockDevice>, sb: &SuperBlock) -> Result<u32> {
                 let Ok(raw) = RawUpCase::read_from_bytes(entry) else { continue };
                 let mut table = vec![0; to_usize(raw.DataLength.get())];
                 let place = sb.offset_of(Cluster(raw.FirstCluster.get())).unwrap_or(0);
-                // A structure that cannot be read proves nothing.
+                // A structure that cannot be read is an error, not a mismatch.
                 device.read_at(place, &mut table)?;
                 let is_it = up_case::checksum(&table) == raw.TableChecksum.get();
                 points = points.saturating_add(if is_it { 3 } else { 1 });

@@ -1,6 +1,6 @@
 //! The issues of a volume: one variant per kind, each with its place.
 //!
-//! An `ino` is an inode number of the driver: the place of the first entry of a set, in units of 32 bytes; the root
+//! An `ino` is an inode number of the driver: the place of the first entry of a set, in units of 32 bytes. The root
 //! directory is 1.
 
 use alloc::vec::Vec;
@@ -86,7 +86,7 @@ obento_driver::issues! {
     Arrangement { ino: u64, why: &'static str } Damage "arrangement", "inode {ino}: {why}";
     /// An empty file claims that its clusters are contiguous.
     EmptyContiguous { ino: u64 } Safe "empty-contiguous", "inode {ino}: is empty but marked as contiguous";
-    /// The length of a directory is not that of its clusters.
+    /// The length of a directory differs from the length of its clusters.
     DirectoryLength { ino: u64, found: u64, expected: u64 } Damage "directory-length",
         "inode {ino}: a directory of {found} bytes, expected {expected}";
 

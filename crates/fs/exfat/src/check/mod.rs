@@ -7,8 +7,8 @@
 //! 4. `bitmap`: clusters in use without an owner, and the other way round.
 //!
 //! An issue contains the edits that repair it (`repair`), which are applied at the end of a pass. Then the volume is
-//! checked again, since one damage hides another, until nothing is left that may be repaired. One issue of a set is
-//! repaired at a time.
+//! checked again, since one damage hides another, until no repairable issue is left. One issue of a set is repaired at
+//! a time.
 //! Invariant: each cluster is followed once per pass, so that a pass ends. It stores one bit per cluster and the
 //! hashes of the names of one directory; a pass that repairs also stores at most `BATCH` issues.
 //! Invariant: clusters are freed only if nothing else is wrong, since they may belong to something that is damaged.
@@ -178,8 +178,8 @@ struct Pass<'t> {
     claims: Claims,
     /// The clusters of directories, which no file gets.
     directories: Bits,
-    /// If the entry of the bitmap is missing or wrong: the error, a place for a new entry, and the first cluster
-    /// according to a removed entry.
+    /// If the entry of the bitmap is missing or wrong: the error, a place for a new entry, and the first cluster in a
+    /// removed entry.
     no_bitmap: Option<(&'static str, Option<Slot>, Option<Cluster>)>,
     /// The entry of a bitmap whose place is doubtful.
     doubtful_bitmap: Option<(Slot, RawBitmap)>,
@@ -249,7 +249,7 @@ impl<'t> Pass<'t> {
         self.found.iter().any(|item| matches!(item.issue, Issue::CrossLink { .. }))
     }
 
-    /// Returns whether all clusters of files are known: nothing else is damaged.
+    /// Returns whether the clusters of all files were found, because nothing else is damaged.
     fn is_complete(&self) -> bool {
         self.found.iter().all(|item| item.issue.severity() < Severity::Damage)
     }

@@ -121,8 +121,8 @@ pub fn summed(entries: &[RawEntry]) -> Vec<RawEntry> {
     entries
 }
 
-/// Returns the set that begins at `index`, as far as its entries are present, and the number of its entries. Fails if
-/// the device fails.
+/// Returns the present entries of the set that begins at `index`, and the number of its entries. Fails if the device
+/// fails.
 fn rescued(view: &View, context: &Context<'_>, index: u32) -> Result<(Option<EntrySet>, u32)> {
     let mut scan = Scan::new(context.dir, &view.sb, &view.cache, index);
     let mut entries = Vec::new();
@@ -208,8 +208,8 @@ impl Subject<'_, '_> {
         Ok(())
     }
 
-    /// Handles a name whose length differs from its entries: the hash decides which is right, and otherwise the
-    /// entries are.
+    /// Handles a name whose length differs from its entries. The hash decides which one is right; if it matches
+    /// neither, the entries are right.
     fn length(&mut self, units: &[u16], stored: &[u16], look: &mut Pass<'_>) {
         let hash = self.set.stream.NameHash.get();
         let by_length = is_valid(units) && self.hash(units) == hash;
@@ -347,7 +347,7 @@ impl Subject<'_, '_> {
     }
 }
 
-/// Sets the length of a file to `length`, of which `there` bytes have clusters.
+/// Sets the length of a file to `length`. `there` bytes of it have clusters.
 fn cut(set: &mut EntrySet, length: u64, there: u64) {
     let is_dir = set.attributes().contains(Attributes::DIRECTORY);
     let length = if is_dir { there } else { length };

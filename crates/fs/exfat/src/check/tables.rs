@@ -46,7 +46,7 @@ pub fn check(view: &mut View, look: &mut Pass<'_>) -> Result<Option<Directory>> 
     let (mut bitmaps, mut table, mut end, mut removed) = (Vec::new(), None, None, None);
     let mut scan = Scan::new(&root, &view.sb, &view.cache, 0);
     while let Some(found) = scan.next_entry() {
-        // A table in an unreadable part is not missing: nothing is written in its place.
+        // A table in an unreadable part is not missing, so no new table is written.
         let (index, raw) = found?;
         let Some(slot) = root.slot(index) else { break };
         match raw.EntryType {
@@ -70,7 +70,7 @@ pub fn check(view: &mut View, look: &mut Pass<'_>) -> Result<Option<Directory>> 
     }
     if let Some((slot, raw)) = bitmap {
         let count = view.sb.clusters_for(view.sb.bitmap_len());
-        // A wrong entry may refer to clusters of a file: files come first unless a bitmap is recognised there.
+        // A wrong entry may refer to clusters of a file. Files take precedence unless a bitmap is recognised there.
         if is_bitmap(view, look, Cluster(raw.FirstCluster.get()), count)? {
             check_bitmap(view, slot, raw, look)?;
         } else {
@@ -148,8 +148,9 @@ fn report_length(slot: Slot, mut raw: RawBitmap, expected: u64, look: &mut Pass<
     }
 }
 
-/// Reports that the entry of the bitmap is missing or wrong, and writes one if its place can be determined: from a
-/// removed entry, or else the place on a new volume, if the bytes there mark all clusters with an owner, and its own.
+/// Reports that the entry of the bitmap is missing or wrong, and writes an entry if its place can be determined. The
+/// place is that of a removed entry, or else the place on a new volume. The bytes there must mark all clusters with an
+/// owner, and the bitmap's own clusters.
 pub fn repair_bitmap(view: &mut View, look: &mut Pass<'_>) -> Result<()> {
     let Some((why, room, removed)) = look.no_bitmap.take() else { return Ok(()) };
     let len = view.sb.bitmap_len();
@@ -299,8 +300,8 @@ fn check_up_case(
     Ok(())
 }
 
-/// Claims the clusters of a damaged up-case table for the new table, unless a file or a directory owns one of them: the entry
-/// may be damaged and refer to the clusters of another owner.
+/// Claims the clusters of a damaged up-case table for the new table, unless a file or a directory owns one of them. The
+/// entry may be damaged and refer to another owner's clusters.
 pub fn keep_place_of_up_case(look: &mut Pass<'_>) {
     let Some((why, slot, runs)) = look.bad_up_case.take() else { return };
     let is_free = |run: &Run| {

@@ -27,7 +27,7 @@ pub struct Pending {
 pub struct Context<'d> {
     /// The directory.
     pub dir: &'d Directory,
-    /// Its names, and those that it will get.
+    /// Its current names, and the names that it will get.
     pub names: Names,
 }
 

@@ -1,7 +1,7 @@
 //! The names of a directory by their hashes, in memory, and the places where new entries may fit.
 //!
-//! Invariant: the index contains each entry set of the directory once, by the computed hash of its name, whatever
-//! hash is stored.
+//! Invariant: the index contains each entry set of the directory once, by the computed hash of its name. It ignores the
+//! stored hash.
 
 use alloc::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ impl Index {
         self.room.get(at).copied().unwrap_or(0)
     }
 
-    /// Records that there are no `count` adjacent free entries before `next`.
+    /// Records that no `count` adjacent free entries exist before `next`.
     pub fn no_room_before(&mut self, count: u32, next: u32) {
         let at = usize::try_from(count.clamp(1, SET_MAX).saturating_sub(1)).unwrap_or(0);
         for start in self.room.iter_mut().skip(at) {

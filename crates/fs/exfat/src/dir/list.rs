@@ -24,7 +24,7 @@ pub struct Location {
 }
 
 impl Volume {
-    /// Calls `act` with the index of `dir`, which is created if there was none.
+    /// Calls `act` with the index of `dir`. Creates the index if necessary.
     pub fn with_index<T>(&self, dir: &Directory, act: impl FnOnce(&mut Index) -> T) -> T {
         let (done, built) = {
             let mut held = dir.index.lock();

@@ -165,7 +165,7 @@ impl Plan {
                     sector.iter_mut().zip(self.boot().as_bytes()).for_each(|(to, from)| *to = *from)
                 }
                 (1..=8, [.., low, high]) => [*low, *high] = [0x55, 0xaa],
-                // There are no OEM parameters.
+                // OEM parameters are absent.
                 (9, sector) => sector.fill(0xff),
                 _ => {}
             }

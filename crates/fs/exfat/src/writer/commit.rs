@@ -4,17 +4,17 @@
 //! 1. The mark that the volume is in use, data, and zeros in new clusters of directories.
 //! 2. FAT and bitmap with new clusters; then the ends of chains that continue in them. Freed clusters are still in
 //!    use, and truncated chains still have their old length.
-//! 3. Directories, in which moved entries are gone from their old places and not yet at their new ones; then the
+//! 3. Directories, in which moved entries are no longer at their old places and not yet at their new places. Then the
 //!    moved entries at their new places.
 //! 4. FAT and bitmap with freed clusters.
 //!
-//! A power cut after 1 and 2 leaves clusters in use to which nothing refers, or a chain that continues after the end
-//! of its file; after 3, clusters that were freed, or that belong to files that moved. No set refers to a free
-//! cluster, since sets are written after 2 and before 4. No two sets refer to one cluster, since a cluster is free on
-//! disk before it is allocated again, and a moved set is erased before it is written elsewhere. If the power cut
-//! comes within step 3, files that move are lost clusters. A file that replaces another one takes over its set, which
-//! has the old contents until then. A set is complete, since it is in one sector; the first sector of a longer set is
-//! written last, and erased first.
+//! A power cut after 1 and 2 leaves clusters in use without an owner, or a chain that continues after the end of its
+//! file. A power cut after 3 leaves clusters that were freed, or that belong to files that moved. No set refers to a
+//! free cluster, since sets are written after 2 and before 4. No two sets refer to one cluster. A cluster is free on
+//! disk before it is allocated again, and a moved set is erased before it is written elsewhere. If the power cut comes
+//! within step 3, files that move are lost clusters. A file that replaces another one takes over its set, which has the
+//! old contents until then. A set is complete, since it is in one sector; the first sector of a longer set is written
+//! last, and erased first.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

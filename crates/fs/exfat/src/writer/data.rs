@@ -1,6 +1,6 @@
 //! Changing the contents of files.
 //!
-//! The format has no holes. Space by which a file grows is allocated at once and is past the valid length, so that it
+//! The format has no holes. Space by which a file grows is allocated at once. It is past the valid length, so that it
 //! cannot be read before it is written. A write after a gap zeroes the gap first.
 
 use core::ops::Range;
@@ -27,7 +27,7 @@ const PUNCHED: u64 = 64 << 10;
 /// Fails with `Corrupt` for a piece that belongs to a directory or a table.
 fn check_data(volume: &Volume, ino: Ino, at: u32, (start, len): Piece) -> Result<()> {
     match volume.is_metadata(start, len) {
-        true => Err(Corrupt::Chain { ino, at, what: "lies over a directory or a table" }.into()),
+        true => Err(Corrupt::Chain { ino, at, what: "overlaps a directory or a table" }.into()),
         false => Ok(()),
     }
 }
@@ -45,7 +45,8 @@ impl Data<Volume> for Writer {
         let (valid, block) = (inode.entry.valid(), u64::from(sb.block_size()));
         let block_start = range.start.saturating_sub(range.start.checked_rem(block).unwrap_or(0));
         let is_new = block_start >= valid;
-        // The bytes between the valid length and this place were never written. The caller zeroes those of a new block.
+        // The bytes between the valid length and this place were never written. The caller zeroes the contents of a new
+        // block.
         if (if is_new { block_start } else { range.start }) > valid {
             return by_driver(if is_new { Span::Unwritten } else { Span::Driver });
         }

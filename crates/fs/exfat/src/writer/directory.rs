@@ -157,8 +157,9 @@ fn with_name(set: &EntrySet, named: &EntrySet) -> EntrySet {
 }
 
 impl Writer {
-    /// Finds free entries for a set of `count` entries, in one sector or in as few as possible, or past the end of
-    /// the directory, which then moves. Fails with `NoSpace`, or with the errors of a directory that cannot be read.
+    /// Finds free entries for a set of `count` entries, in as few sectors as possible. Otherwise finds them past the
+    /// end of the directory, which then moves. Fails with `NoSpace`, or with the errors of a directory that cannot be
+    /// read.
     fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<u32> {
         if let Some(error) = dir.damage {
             return Err(error);

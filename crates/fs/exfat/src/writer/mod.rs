@@ -2,7 +2,7 @@
 //!
 //! Changes are made to sectors in memory, where readers see them at once. A commit (`commit.rs`) writes them in an
 //! order in which a power cut leaves at worst lost clusters.
-//! Invariant: a cluster has its contents before the commit that refers to it begins: data is written to the device at
+//! Invariant: a cluster has its contents before the commit that refers to it begins. Data is written to the device at
 //! once, and new clusters of directories are zeroed there when they are allocated.
 //! Invariant: an entry set that this driver places is in one sector, if it fits, so that a power cut leaves it
 //! complete or absent.

@@ -146,7 +146,7 @@ impl Writer {
         let mut pieces = Vec::new();
         let mut at = 0;
         while at < count {
-            let lost = obento_base::Corrupt::Chain { ino, at, what: "ends before the file does" };
+            let lost = obento_base::Corrupt::Chain { ino, at, what: "ends before the end of the file" };
             let want = count.saturating_sub(at);
             let run = chain.find(&mut volume.table(), ino, at, want)?.ok_or(lost)?;
             let len = run.len.min(want).max(1);
@@ -168,7 +168,7 @@ impl Writer {
             };
             pieces.extend(Self::pieces(volume, ino, chain, count)?);
         }
-        // Clusters of directories and tables are not freed, whatever a damaged set contains.
+        // Clusters of directories and tables are not freed, even if a damaged set contains them.
         pieces.retain(|&(start, len)| !volume.is_metadata(start, len));
         self.free(volume, &pieces)
     }

@@ -1,5 +1,5 @@
 //! The driver as the crash explorer and the fault device use it.
-#![allow(dead_code, reason = "each test takes what it needs")]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! Volumes that `mkfs.exfat` creates and `fsck.exfat` checks.
-#![allow(dead_code, reason = "each test takes what it needs")]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -49,12 +49,12 @@ impl Shape {
     pub fn make(&self, folder: &Path) -> PathBuf {
         let image = folder.join(format!("{}.img", self.name));
         File::create(&image).and_then(|file| file.set_len(self.kib << 10)).expect("room");
-        run(program("mkfs.exfat").args(self.mkfs).arg(&image)).expect("the options go together");
+        run(program("mkfs.exfat").args(self.mkfs).arg(&image)).expect("the options are compatible");
         image
     }
 
-    /// Creates a volume with a tree: names of each kind, sizes around multiples of a cluster, a directory with many
-    /// entries, a deep directory, fragmented files, and files with a shorter valid length.
+    /// Creates a volume with a tree. It has names of each kind, sizes around multiples of a cluster, a directory with
+    /// many entries and a deep directory. It also has fragmented files, and files with a shorter valid length.
     pub fn filled(&self, folder: &Path) -> PathBuf {
         let image = self.make(folder);
         let fs = open_to_write(&image);
