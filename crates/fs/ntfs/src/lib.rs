@@ -1,8 +1,8 @@
 //! The NTFS driver. It reads and checks volumes; writing is refused.
 //!
-//! Decoding goes from the bytes (`layout`) to records of the master file table (`mft`), their attributes (`attribute`),
-//! and from there to directories (`index`), data (`data`) and permissions (`security`). `driver` is the contract, and
-//! `check` the check.
+//! Decoding begins with the bytes (`layout`), records of the master file table (`mft`) and their attributes
+//! (`attribute`). From there it continues with directories (`index`), data (`data`) and permissions (`security`).
+//! `driver` is the contract, and `check` the check.
 //!
 //! Where to start reading: `layout/boot.rs`, `mft/record.rs`, `attribute/mod.rs`, `driver/volume.rs`.
 //!

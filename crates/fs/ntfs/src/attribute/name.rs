@@ -1,5 +1,5 @@
-//! Names: UTF-16 on disk, UTF-8 behind the contract. A surrogate without its partner is written as the three bytes
-//! that UTF-8 would use for it (WTF-8), so that each name on disk has a name of its own.
+//! Names: UTF-16 on disk, UTF-8 behind the contract. A surrogate without its partner is written as the three bytes that
+//! UTF-8 would use for it (WTF-8). Different names on disk therefore stay different.
 
 use alloc::vec::Vec;
 

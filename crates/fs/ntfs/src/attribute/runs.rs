@@ -1,8 +1,8 @@
 //! The runs of a value in clusters.
 //!
-//! Layout: per run a byte with the lengths of two numbers, the number of clusters, and the distance of the first
-//! cluster from that of the run before, signed; without the second number the run is a hole. A zero byte ends
-//! the list.
+//! Layout: each run has a byte with the lengths of two numbers. They are the number of clusters, and the signed
+//! distance of the first cluster from that of the previous run. Without the second number the run is a hole. A zero
+//! byte ends the list.
 //! Invariant: runs follow each other without a gap, and the clusters of a run are clusters of the volume.
 //! Source: linux-ntfs documentation, "Data Runs"; libfsntfs documentation, "Data runs".
 

@@ -28,8 +28,8 @@ impl Claims {
         Ok(Self(words))
     }
 
-    /// Claims a run. Returns the first cluster that is claimed already; the rest of the run is then not claimed, so that
-    /// the work of all claims is bounded by the number of clusters.
+    /// Claims a run. Returns the first cluster that is claimed already. The rest of the run is then not claimed, so
+    /// that the number of clusters limits the work of all claims.
     pub fn claim(&mut self, start: u64, len: u64) -> Option<u64> {
         let end = start.saturating_add(len);
         let mut at = start;

@@ -1,7 +1,7 @@
 //! The trees of directories.
 //!
-//! Each block is visited once, so that a cycle ends; each entry must be after the one before it, and be a name that its file
-//! has.
+//! Each block is visited once, so that a cycle ends. Each entry must be after the previous entry, and must be a name
+//! that its file has.
 
 use alloc::vec;
 use alloc::vec::Vec;

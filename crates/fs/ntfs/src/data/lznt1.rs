@@ -1,8 +1,8 @@
 //! LZNT1, the compression of NTFS.
 //!
 //! Layout: chunks of up to 4,096 bytes of data. A chunk starts with 16 bits: its length less 3, the number 3, and
-//! whether it is compressed. In a compressed chunk, a byte of flags precedes eight elements: a byte, or 16 bits with
-//! the distance and the length of a copy, whose widths depend on the position.
+//! whether it is compressed. In a compressed chunk, a byte of flags precedes eight elements. An element is a byte, or
+//! 16 bits with the distance and the length of a copy, whose widths depend on the position.
 //! Source: MS-XCA 2.5, "LZNT1 Algorithm Details"; linux-ntfs documentation, "Compression".
 
 use crate::layout::bytes::{slice, u16_at};

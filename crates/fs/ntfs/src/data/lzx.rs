@@ -1,9 +1,9 @@
 //! LZX, as WOF uses it: chunks of 32 KiB, each with a window of its own.
 //!
 //! Layout: blocks with a type in 3 bits and a size, which is 32 KiB if the next bit is set. A verbatim block has the
-//! lengths of the main code and of the code of lengths, each as differences from those of the block before, in a code of
-//! their own. An aligned block also has a code for the low three bits of distances. An uncompressed block has the three
-//! last distances and bytes. Afterwards, the operands of x86 calls become relative again.
+//! lengths of the main code and of the code of lengths. Each is stored as differences from the previous block, in a
+//! separate code. An aligned block also has a code for the low three bits of distances. An uncompressed block has the
+//! three last distances and bytes. Afterwards, the operands of x86 calls become relative again.
 //! Source: MS-PATCH 2, "LZX"; wimlib documentation on the variant of WIM (block sizes, no header of the translation).
 
 use alloc::vec::Vec;

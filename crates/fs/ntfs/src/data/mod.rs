@@ -1,5 +1,5 @@
-//! The data of files: in a record, in clusters, compressed by the file system (LZNT1), or compressed by the filter of
-//! Windows that stores files of the system (WOF: XPRESS and LZX).
+//! The data of files. It is in a record or in clusters. It may be compressed by the file system (LZNT1), or by the
+//! filter of Windows that stores files of the system (WOF: XPRESS and LZX).
 
 pub mod compressed;
 pub mod content;

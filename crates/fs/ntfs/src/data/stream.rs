@@ -93,8 +93,8 @@ impl Stream {
         Corrupt::BlockRange { structure, at: vcn, start: 0, len: 0 }.into()
     }
 
-    /// Returns the run that contains byte `offset`: its byte offset on the volume, or `None` for a hole, and the
-    /// number of bytes from there to its end.
+    /// Returns the run that contains byte `offset`. The result is the run's byte offset on the volume, or `None` for a
+    /// hole, and the number of bytes from there to its end.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Files that the Windows overlay filter stores compressed: the unnamed stream is a hole, and `WofCompressedData`
 //! contains chunks.
 //!
-//! Layout: the ends of all chunks but the last, relative to the end of this table, in 4 bytes each, or 8 if the file has
-//! 4 GiB or more; then the chunks. A chunk that is as long as its data is not compressed.
+//! Layout: the ends of all chunks but the last, relative to the end of this table, and then the chunks. An end has 4
+//! bytes, or 8 if the file has 4 GiB or more. A chunk that is as long as its data is not compressed.
 //! Source: MS-FSCC 2.1.2.x and wofapi.h, `FILE_PROVIDER_EXTERNAL_INFO_V1`; libfsntfs documentation, "Windows Overlay
 //! Filter (WOF) compressed data".
 

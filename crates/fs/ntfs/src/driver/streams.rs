@@ -1,7 +1,7 @@
 //! Alternate data streams as files: `FILE:STREAM`, as Windows names them.
 //!
 //! A stream is found by this name and is not listed. It has the attributes of its file, and the size and the data of the
-//! stream. Its inode number is the number of the record with the top bit set, and 15 bits above the 48 of the record that
+//! stream. Its inode number is the number of the record with the top bit set. The 15 bits above the 48 of the record
 //! count the named streams of the file, in their order on disk.
 
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
 //! Volumes made by `mkntfs` and filled through the mount of `ntfs-3g`, which is the second opinion on their contents.
-#![allow(dead_code, reason = "each test takes what it needs")]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -109,7 +109,8 @@ impl Shape {
         let image = folder.join(format!("{}.img", self.name));
         File::create(&image).and_then(|file| file.set_len(self.mib << 20)).expect("room");
         let options = ["-q", "-F", "-p", "0", "-H", "255", "-S", "63"];
-        run(program("mkntfs").args(options).args(self.mkntfs).arg(&image)).expect("the options go together");
+        run(program("mkntfs").args(options).args(self.mkntfs).arg(&image))
+            .expect("the options are compatible");
         image
     }
 
