@@ -1,6 +1,6 @@
 //! The entries of a directory.
 //!
-//! Invariant: the number of an entry is larger than that of every older entry, and is its cookie: it stays
+//! Invariant: the number of an entry is larger than that of every older entry, and is its cookie. The cookie stays
 //! valid when other entries are created or removed.
 
 use alloc::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Changes of names, except renames.
 //!
-//! If the inodes to lock depend on a name, the name is looked up without locks, the set is locked, and the
-//! name is looked up again. If it refers to another inode by then, the operation starts again.
+//! The inodes to lock may depend on a name. In this case, the name is looked up without locks, the set is locked, and
+//! the name is looked up again. If it refers to another inode by then, the operation starts again.
 
 use alloc::sync::Arc;
 
