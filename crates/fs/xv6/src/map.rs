@@ -1,7 +1,7 @@
 //! The mapping from blocks of a file to blocks of the volume.
 //!
-//! Layout: `bmap` of xv6 with the second level of Bento: `DIRECT` numbers in the inode, then one block of
-//! numbers, then one block of numbers of such blocks. 0 is a hole at any level.
+//! Layout: `bmap` of xv6 with the second level of Bento. The inode has `DIRECT` numbers, then one block of numbers,
+//! then one block of numbers of such blocks. 0 is a hole at any level.
 //! Invariant: every number is checked when it is followed; a bad number damages only the range that it
 //! maps.
 

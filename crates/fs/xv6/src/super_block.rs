@@ -21,7 +21,7 @@ const _: () = assert!(BLOCK == 1 << BLOCK_BITS && size_of::<RawInode>() == 1 << 
 pub(crate) const INODES_PER_BLOCK: u32 = 1 << (BLOCK_BITS - INODE_BITS);
 /// Bits per block: `BPB` of xv6.
 pub(crate) const BITS_PER_BLOCK: u32 = 8 << BLOCK_BITS;
-/// Maximum number of blocks that a change touches besides the bitmap: two directories with their blocks of
+/// Maximum number of blocks that a change touches besides the bitmap. These are two directories with their blocks of
 /// numbers, four inodes, and the blocks of numbers for 16 MiB of data.
 pub(crate) const CHANGE_MAX: u32 = 40;
 /// The block of the super block.

@@ -32,7 +32,7 @@ fn act(actor: &mut Actor, ops: impl IntoIterator<Item = Op>) {
 }
 
 fn read(vfs: &Vfs, path: &str) -> Vec<u8> {
-    let node = Actor::new(vfs.clone()).node(path).expect("it is there");
+    let node = Actor::new(vfs.clone()).node(path).expect("it exists");
     let mut bytes = vec![0xaa; usize::try_from(node.attr().unwrap().size).unwrap()];
     assert_eq!(node.read_at(0, &mut bytes), Ok(bytes.len()));
     bytes
