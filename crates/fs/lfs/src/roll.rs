@@ -1,10 +1,10 @@
 //! Roll forward: partial segments that were written after the checkpoint, read into memory.
 //!
-//! A partial segment is a summary, blocks of files, and blocks of inodes. Its summary has a number that increases by 1,
-//! the identifier of the volume, a checksum of itself and one of the first word of each block. Segments of an operation
-//! that did not end count as little as damaged ones. Inodes replace all but the addresses of older versions, and blocks of
-//! files replace single addresses, as NetBSD `lfs_rfw.c` does it. Version 1 has no numbers, so that NetBSD does not roll it
-//! forward, and neither does this driver.
+//! A partial segment is a summary, blocks of files, and blocks of inodes. Its summary has a number that increases by 1
+//! and the identifier of the volume. It also has a checksum of itself and a checksum of the first word of each block.
+//! Segments of an operation that did not end count as little as damaged ones. Inodes replace all but the addresses of
+//! older versions, and blocks of files replace single addresses, as NetBSD `lfs_rfw.c` does it. Version 1 has no
+//! numbers, so that NetBSD does not roll it forward, and neither does this driver.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
