@@ -1,5 +1,5 @@
 //! Images made by `mkfs.jffs2` from a directory, and images made node by node.
-#![allow(dead_code, reason = "each test takes what it needs")]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -223,7 +223,7 @@ pub fn make(folder: &Path, tree: &Path, arguments: &str) -> Vec<u8> {
     let image = folder.join("image");
     let words = arguments.split_whitespace();
     run(program("mkfs.jffs2").args(words).arg("-r").arg(tree).arg("-o").arg(&image))
-        .expect("the options go together");
+        .expect("the options are compatible");
     fs::read(&image).expect("it was made")
 }
 
