@@ -1,9 +1,9 @@
 //! The bcachefs driver. It reads volumes of one device; writing is refused.
 //!
-//! Decoding goes from the super block (`layout`) to the roots of the B-trees, which the super block of a clean volume
-//! contains, and otherwise the journal (`journal`). `btree` reads nodes and overlays them with the keys of the journal,
-//! `snapshot` chooses the version of a key that a subvolume sees, `file` decodes the values (inodes, names, attributes,
-//! extents) and reads data, and `driver` is the contract.
+//! Decoding begins with the super block (`layout`) and continues with the roots of the B-trees. The super block of a
+//! clean volume contains the roots; otherwise the journal (`journal`) does. `btree` reads nodes and overlays them with
+//! the keys of the journal. `snapshot` chooses the version of a key that a subvolume sees. `file` decodes the values
+//! (inodes, names, attributes, extents) and reads data. `driver` is the contract.
 //!
 //! Where to start reading: `layout/super_block.rs`, `btree/node.rs`, `btree/tree.rs`, `driver/volume.rs`.
 //!

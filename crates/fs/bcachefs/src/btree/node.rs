@@ -2,8 +2,8 @@
 //!
 //! On disk: checksum, magic number, flags, bounds, format of keys, and the first set. Further sets have a checksum and
 //! start at a block. Each set has the sequence number of the node, so that what follows the last one is ignored.
-//! Invariant: the keys of a decoded node are sorted, within its bounds, and differ in position: a later set overrides an
-//! earlier one, and the journal overrides both.
+//! Invariant: the keys of a decoded node are sorted, within its bounds, and differ in position. A later set overrides
+//! an earlier one, and the journal overrides both.
 //! Source: Linux `fs/bcachefs/bcachefs_format.h` (`struct btree_node`, `struct bset`), `btree_io.c`
 //! (`bch2_btree_node_read_done`, `validate_bset`).
 

@@ -67,7 +67,7 @@ impl Volume {
         Ok(ino)
     }
 
-    /// Finds a name at its hash or directly after it: a collision is resolved by the next free number, and a removed
+    /// Finds a name at its hash or directly after it. A collision is resolved by the next free number, and a removed
     /// entry of a chain leaves a mark (Linux `fs/bcachefs/str_hash.h`, `bch2_hash_lookup_in_snapshot`).
     fn probe(&self, dir: Location, hash: u64, name: &[u8]) -> Result<Option<Ino>> {
         let (mut expected, mut found) = (hash, Ok(None));

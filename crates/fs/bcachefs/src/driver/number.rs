@@ -1,9 +1,9 @@
 //! Inode numbers of several subvolumes in one space.
 //!
 //! A snapshot has the same numbers as its source, so that a number alone does not identify an inode. The numbers of the
-//! first subvolume are shown as they are. For another one, the top bit is set, then follow 23 bits of the subvolume, the
-//! 8 bits of a number that the processor chooses (Linux `fs/bcachefs/inode.c`, `bch2_inode_alloc_cursor_get`), and its
-//! lowest 32 bits.
+//! first subvolume are shown as they are. For another one, the top bit is set. Then follow 23 bits of the subvolume,
+//! the 8 bits of a number that the processor chooses (Linux `fs/bcachefs/inode.c`, `bch2_inode_alloc_cursor_get`), and
+//! the inode's lowest 32 bits.
 
 use obento_base::{Error, Feature, Ino, Result};
 

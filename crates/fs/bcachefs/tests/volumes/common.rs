@@ -1,8 +1,8 @@
 //! Images made by bcachefs-tools 1.25.1 (`format --source`), and what is in them.
 //!
-//! `tests/data/tree.txt` lists the tree that the images were made from. The contents of `big.bin`, which do not compress,
-//! are zeros in the images of the repository, so that its checksums are wrong; `OBENTO_IMAGES` names a folder with the
-//! whole images (`bcachefs/plain.img`, `bcachefs/zstd.img`).
+//! `tests/data/tree.txt` lists the tree that the images were made from. The contents of `big.bin`, which do not
+//! compress, are zeros in the images of the repository, so that its checksums are wrong. `OBENTO_IMAGES` names a folder
+//! with the whole images (`bcachefs/plain.img`, `bcachefs/zstd.img`).
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

@@ -1,5 +1,6 @@
-//! A writer of small volumes with the features that the images of bcachefs-tools lack: both byte orders, all checksums,
-//! packed keys, trees of two levels, old inodes, snapshots, shared extents, damaged copies, and a dirty journal.
+//! A writer of small volumes with the features that the images of bcachefs-tools lack. These are both byte orders, all
+//! checksums, packed keys, trees of two levels, old inodes, snapshots, shared extents, damaged copies, and a dirty
+//! journal.
 //!
 //! Source: the same files of Linux as for the driver; the writer shares no code with the reader but checksums and hashes.
 
