@@ -1,13 +1,14 @@
-//! Builds the agent: a static program for the same machine, in a separate folder, so that its flags and its lock do not
-//! conflict with those of the build that this is part of. The kernel of the engine exists for x86-64 only; for other
-//! machines, the agent is an empty file, which is never used.
+//! Builds the agent, a static program for the same machine, in a separate folder. Its flags and its lock therefore do
+//! not conflict with those of the enclosing build. The kernel of the engine exists for x86-64 only; for other machines,
+//! the agent is an empty file, which is never used.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The profile of the agent, for packages, which do not contain the workspace. That of the workspace is the same.
+/// The profile of the agent, for packages, which do not contain the workspace. The lock file of the workspace is the
+/// same.
 const PROFILE: [&str; 6] = [
     "profile.agent.inherits='release'",
     "profile.agent.opt-level='s'",
@@ -39,7 +40,7 @@ fn main() {
     } else {
         packaged(&mut cargo, &out.join("sources"));
     }
-    // A build that is short to compile, such as that of `cargo xtask try`, does not optimise the agent either.
+    // A profile for short compile times, such as that of `cargo xtask try`, does not optimise the agent, either.
     if env::var("OPT_LEVEL").is_ok_and(|level| level == "0") {
         cargo.args(["--config", "profile.agent.opt-level=0"]);
     }
@@ -56,8 +57,8 @@ fn main() {
     println!("cargo::rustc-env=OBENTO_LINUX_AGENT={}", agent.display());
 }
 
-/// Makes `cargo` build the sources in the packages of the agent and its protocol, which cargo has downloaded, together
-/// with all their dependencies, because this crate depends on them. It builds a copy: packages are read-only.
+/// Makes `cargo` build the sources in the packages of the agent and its protocol. cargo has downloaded them with all
+/// their dependencies, because this crate depends on them. It builds a copy: packages are read-only.
 fn packaged(cargo: &mut Command, copy: &Path) {
     for (name, variable) in
         [("agent", "DEP_OBENTO_LINUX_AGENT_SOURCES"), ("wire", "DEP_OBENTO_LINUX_WIRE_SOURCES")]

@@ -1,4 +1,4 @@
-//! Reports where the sources are, from which the build script of `obento-linux` builds the agent.
+//! Reports the place of the sources to the build script of `obento-linux`, which builds the agent from them.
 
 use std::env;
 

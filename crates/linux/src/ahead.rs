@@ -29,7 +29,7 @@ impl Volume {
     pub(crate) fn read_ahead(&self, state: &mut State, ino: Ino) -> Result<()> {
         make_room(&mut state.ahead);
         let wanted = wanted(state, ino);
-        // A file that is found by its name is read by it, and need not be held.
+        // A file that is found by its name is also read by its name, so the guest need not hold it.
         let mut found = Vec::new();
         let pieces = wanted.iter().map(|&(ino, size)| {
             let place = state.nodes.place(ino);

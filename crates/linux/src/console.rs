@@ -20,7 +20,7 @@ const QUOTED: usize = 300;
 /// Messages about a lack of memory. Source: Linux 6.1, mm/oom_kill.c.
 const NO_MEMORY: [&str; 2] = ["Out of memory", "deadlocked on memory"];
 /// The help for that case.
-const MORE_MEMORY: &str = " (--engine-memory gives it more)";
+const MORE_MEMORY: &str = " (use a larger --engine-memory)";
 
 /// Returns the end of the output.
 pub fn text(console: &File) -> String {
@@ -77,7 +77,7 @@ mod tests {
     fn a_kernel_without_memory_is_reported_with_the_option_for_more() {
         let console =
             "Out of memory: Killed process 1 (init)\nKernel panic - not syncing: Attempted to kill init!";
-        let reported = "Kernel panic - not syncing: Attempted to kill init! (--engine-memory gives it more)";
+        let reported = "Kernel panic - not syncing: Attempted to kill init! (use a larger --engine-memory)";
         assert_eq!(of_end(console).as_deref(), Some(reported));
     }
 

@@ -130,7 +130,7 @@ impl FileSystem for Volume {
             return Err(Error::Invalid);
         }
         let target = self.bytes(ino, Request::ReadLink { ino: ino.0 })?;
-        // Linux returns no longer target, whatever the type.
+        // Linux returns no longer target for any type.
         if target.len() > TARGET_MAX || target.contains(&0) {
             return Err(nonsense());
         }

@@ -20,9 +20,8 @@ use crate::types::needs::Need;
 use crate::types::{OTHERS, TYPES, Type};
 use crate::volume::{Opening, Volume};
 
-/// The smallest and the largest default memory of a guest in MiB. With 128 MiB, an XFS volume in which
-/// 200,000 files were created took five times as long as with 192 MiB, or its kernel failed: inodes in the
-/// log cannot be evicted.
+/// The smallest and the largest default memory of a guest in MiB. With 128 MiB, an XFS volume in which 200,000 files
+/// were created took five times as long as with 192 MiB, or its kernel failed. Inodes in the log cannot be evicted.
 const MEMORY: (u32, u32) = (128, 1024);
 const MEMORY_TO_WRITE: u32 = 256;
 /// Guest memory: the minimum for volumes up to this size, plus 1 MiB for each further `BYTES_A_MIB` bytes.
@@ -30,7 +29,7 @@ const SMALL: u64 = 64 << 30;
 const BYTES_A_MIB: u64 = 4 << 30;
 
 /// The message if the user names a kernel that does not exist.
-const NO_CHOICE: &str = "this type without the kernel engine, and OBENTO_LINUX names no program (`apt-get install user-mode-linux` installs one),";
+const NO_CHOICE: &str = "this type without the kernel engine, whose program in OBENTO_LINUX does not exist (`apt-get install user-mode-linux` installs one),";
 
 /// The message if the kernel package is not installed.
 const NO_KERNEL: &str = if crate::kernel::RUNS_HERE {
@@ -175,13 +174,13 @@ pub fn kernel_of(kind: &Type) -> Result<Kernel> {
 /// Returns an option of the caller that has no equivalent in mount(8) for all types.
 fn not_asked_of_linux(options: &OpenOptions) -> Option<&'static str> {
     let asked = [
-        (options.super_block.is_some(), "another super block (--superblock), by the kernel engine,"),
-        (options.replay == Replay::Skip, "the state before the journal (--no-replay), by the kernel engine,"),
+        (options.super_block.is_some(), "another super block (--superblock) with the kernel engine"),
+        (options.replay == Replay::Skip, "the state before the journal (--no-replay) with the kernel engine"),
         (
             options.checksums == Checksums::Ignore,
-            "ignoring checksums (--ignore-checksums), by the kernel engine,",
+            "ignoring checksums (--ignore-checksums) with the kernel engine",
         ),
-        (options.journal.is_some(), "a journal elsewhere (--journal), by the kernel engine,"),
+        (options.journal.is_some(), "a journal elsewhere (--journal) with the kernel engine"),
     ];
     asked.into_iter().find_map(|(is_asked, what)| is_asked.then_some(what))
 }
@@ -207,7 +206,7 @@ fn memory_for(len: u64, writable: bool) -> u32 {
 fn mount_options(kind: &Type, shown: &Shown, more: &str) -> String {
     let mut words = vec![kind.options.to_owned(), more.to_owned()];
     if kind.shows_owners {
-        // The default mask of the native drivers, which is the one of root's shell.
+        // The default mask of the native drivers, which equals the mask of root's shell.
         let mask = |mask: Option<Mode>| mask.map_or(0o022, Mode::bits);
         let (uid, gid) = (shown.uid.unwrap_or(0), shown.gid.unwrap_or(0));
         let (files, folders) = (mask(shown.file_mask), mask(shown.dir_mask));

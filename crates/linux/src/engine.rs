@@ -41,10 +41,10 @@ const ENOSPC: u32 = 28;
 const EROFS: u32 = 30;
 
 /// The remedy if the kernel has too little memory for a volume.
-const NO_MEMORY: &str = "--engine-memory gives it more";
+const NO_MEMORY: &str = "use a larger --engine-memory";
 
-/// What is missing if a kernel cannot be started.
-const NO_DESCRIPTORS: &str = "no more files can be opened (`ulimit -n` says how many)";
+/// The missing resource if a kernel cannot be started.
+const NO_DESCRIPTORS: &str = "no more files can be opened (`ulimit -n` shows the limit)";
 
 /// The reason why a request has no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,7 +55,8 @@ pub enum EngineError {
     Device(Error),
     /// The kernel could not be started.
     NotStarted(String),
-    /// The kernel does not mount the volume: an error number of Linux, and what the kernel printed meanwhile.
+    /// The kernel does not mount the volume: an error number of Linux, and the messages that the kernel printed during
+    /// the mount.
     NotMounted(u32, String),
     /// The kernel ended, with the reason if it printed one.
     Ended(Option<String>),
@@ -164,8 +165,8 @@ impl Engine {
         self.answer(number)
     }
 
-    /// Requests the mount of the volume. Many error numbers can be the result of a device error, so the error of the device is
-    /// returned instead, and what the kernel printed meanwhile is added.
+    /// Requests the mount of the volume. Many error numbers can be the result of a device error. The device's error is
+    /// therefore returned instead, together with the messages that the kernel printed meanwhile.
     pub fn mount(&mut self, envelope: &Envelope) -> Result<Answer, EngineError> {
         let answer = self.ask(envelope, &[]);
         answer.map_err(|trouble| match (self.device_failure(), trouble) {
@@ -284,7 +285,7 @@ impl Engine {
     /// Ends the kernel for the reason `why`. Every later request fails with this reason.
     fn give_up(&mut self, why: EngineError) -> EngineError {
         let said = console::text(&self.guest.console);
-        tracing::debug!(?why, said, "the kernel engine is given up");
+        tracing::debug!(?why, said, "the kernel engine was stopped");
         let why = match why {
             EngineError::NotStarted(words) => EngineError::NotStarted(why_not_started(words, &said)),
             EngineError::Ended(_) => EngineError::Ended(console::of_end(&said)),
@@ -295,8 +296,8 @@ impl Engine {
     }
 }
 
-/// Returns the reason why a kernel that printed `said` did not start: the kernel's own message, else `words`. If no more
-/// files can be opened, here or by the kernel, which has the same limit, the last message of the kernel is not the reason.
+/// Returns the reason why a kernel that printed `said` did not start: the kernel's own message, else `words`. The
+/// kernel's last message is not the reason if the process can open no more files. The kernel has the same limit.
 fn why_not_started(words: String, said: &str) -> String {
     let few_files = matches!(getrlimit(Resource::Nofile).current, Some(0..DESCRIPTORS));
     let lack = (few_files || words == NO_DESCRIPTORS).then(|| NO_DESCRIPTORS.to_owned());
@@ -314,7 +315,7 @@ fn of_the_guest(waited: Duration, device_busy_for: Option<Duration>) -> Duration
 struct ProcessorGuard(CpuSet);
 
 impl ProcessorGuard {
-    /// `None` if there is no other processor.
+    /// Returns `None` if the machine has no other processor.
     fn from_process(guest: Pid) -> Option<Self> {
         let (own, taken) = (sched_getaffinity(None).ok()?, sched_getaffinity(Some(guest)).ok()?);
         let mut others = own;

@@ -12,7 +12,7 @@ const KEPT_MAX: usize = 64;
 
 /// The reason for a guest that the watchdog ended.
 pub(crate) const HUNG: &str =
-    "did not answer in time and was ended (if it had too little memory, --engine-memory gives it more)";
+    "did not respond in time and was stopped (if it had too little memory, use a larger --engine-memory)";
 
 impl From<EngineError> for Error {
     fn from(trouble: EngineError) -> Self {
@@ -27,7 +27,7 @@ impl From<EngineError> for Error {
             EngineError::Ended(Some(reason)) => kept("ended unexpectedly", &reason),
             EngineError::Ended(None) => "ended unexpectedly",
             EngineError::Hung => HUNG,
-            EngineError::Nonsense => "gave an answer that makes no sense and was ended",
+            EngineError::Nonsense => "sent an invalid reply and was stopped",
             EngineError::TooLarge => return Self::OutOfRange,
         };
         DeviceError::Engine(what).into()
@@ -80,11 +80,11 @@ fn of_errno(errno: u32) -> Error {
         116 => Refusal::Stale,
         6 => Refusal::NoSuchOffset,
         // EUCLEAN and EBADMSG, which file systems of Linux return for damage and wrong checksums.
-        117 | 74 => return DeviceError::Engine("finds the volume damaged there").into(),
+        117 | 74 => return DeviceError::Engine("reports damage on the volume").into(),
         5 => return DeviceError::Engine("reports an input/output error").into(),
         _ => {
-            tracing::debug!(errno, "an error of the guest that has no name here");
-            return DeviceError::Engine("reports an error that has no name here").into();
+            tracing::debug!(errno, "unknown error number of the guest");
+            return DeviceError::Engine("reports an unknown error").into();
         }
     })
 }

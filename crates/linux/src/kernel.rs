@@ -26,7 +26,7 @@ pub(crate) const RUNS_HERE: bool = cfg!(target_arch = "x86_64");
 pub const INSTALL: &str = if RUNS_HERE {
     "apt-get install user-mode-linux"
 } else {
-    "nothing installs it here, since it runs on x86-64 alone"
+    "it is not available here, since it runs only on x86-64"
 };
 
 /// A kernel that runs as a process.

@@ -1,8 +1,8 @@
 //! Starts the kernel.
 //!
-//! All its resources are open files: the initial archive, the shared memory, the serial line, the socket of
-//! the disk, and the pipe that ends the kernel. None of them has a name on the host except the socket, which
-//! is unlinked before the kernel runs. So no cleanup is necessary, whichever process is killed.
+//! All its resources are open files: the initial archive, the shared memory, the serial line, the disk's socket, and
+//! the pipe that ends the kernel. None of them has a name on the host except the socket, which is unlinked before the
+//! kernel runs. So no cleanup is necessary, whichever process is killed.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -192,7 +192,7 @@ fn unnamed_listener() -> io::Result<(UnixListener, OwnedFd)> {
             Err(error) => failed = error,
         }
     }
-    let why = format!("no folder takes a socket ({failed}): set TMPDIR to one that can be written");
+    let why = format!("no folder can contain a socket ({failed}): set TMPDIR to a writable folder");
     Err(io::Error::other(why))
 }
 

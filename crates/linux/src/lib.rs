@@ -1,10 +1,10 @@
 //! The kernel engine: the unmodified file systems of Linux, in a process without privileges, behind the
 //! driver interface.
 //!
-//! A volume of a type without a native driver is opened by a Linux kernel that runs as an ordinary process
-//! (`linux.uml` of Debian's package `user-mode-linux`). This crate starts the kernel ([`launch`](crate)),
-//! serves its disk, and sends requests to the agent, which is its `init`, in batches through shared memory. A
-//! bug of that kernel affects a process that may do nothing but run.
+//! A Linux kernel opens a volume of a type without a native driver. It runs as an ordinary process (`linux.uml` of
+//! Debian's package `user-mode-linux`). This crate starts the kernel ([`launch`](crate)), serves its disk, and sends
+//! requests to the agent, which is its `init`, in batches through shared memory. A bug of that kernel affects a process
+//! that has no rights.
 //!
 //! - `kernel`, `initrd`, `launch`: the kernel, its modules, and how they are started.
 //! - `engine`, `area`: requests, with a watchdog. The other side is `agent/`; the protocol is `wire/`.

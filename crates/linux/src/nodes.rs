@@ -1,4 +1,4 @@
-//! The host's knowledge about inodes: the name of each one, whether the guest holds it open, and its attributes.
+//! The host's table of inodes: the name of each inode, whether the guest holds it open, and its attributes.
 //!
 //! The guest finds an inode by a name in a directory that it holds. So every inode that was ever returned has an entry here
 //! as long as it has a name. A listing returns thousands of inodes and holds none of them.
@@ -79,7 +79,7 @@ impl Nodes {
         self.known.get_mut(&ino).ok_or(Error::Stale)
     }
 
-    /// Returns whether `ino` may have a name although none that leads to it is known.
+    /// Returns whether `ino` may have a name although the table has no name for it.
     pub fn is_unseen(&self, ino: Ino) -> bool {
         match self.known.get(&ino) {
             Some(known) => known.name.is_none() && !known.held && !known.nameless,
@@ -199,10 +199,11 @@ impl Nodes {
         self.known.iter_mut().filter(|(ino, _)| **ino != root).for_each(|(_, known)| known.held = false);
     }
 
-    /// Records that `ino` is not in use. A named inode stays known; an inode without names is free, unless it has an unknown name.
+    /// Records that `ino` is not in use. A named inode stays in the table. An inode without names is free, unless it
+    /// may have a name that is not in the table.
     pub fn forget(&mut self, ino: Ino, root: Ino) {
         let Some(known) = self.known.get_mut(&ino).filter(|_| ino != root) else { return };
-        // The inode has a name that is not known here: it is found again only while the guest holds it.
+        // The inode has a name that is not in this table, so it can be found again only while the guest holds it.
         if known.name.is_none() && !known.nameless && known.held {
             return;
         }

@@ -1,8 +1,8 @@
 //! Extends an image to whole sectors.
 //!
-//! A disk has whole sectors, and Linux rejects a volume whose last bytes are past the end of the disk: for
-//! example a SquashFS volume without padding, or a Btrfs volume in a file of an odd length. Such an image is
-//! extended by zeros up to the end of a page.
+//! A disk has whole sectors, and Linux rejects a volume whose last bytes are past the end of the disk. Examples are a
+//! SquashFS volume without padding, and a Btrfs volume in a file of an odd length. Such an image is extended by zeros
+//! up to the end of a page.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ mod tests {
         seen[188] = 1;
         let refused = padded.write_at(512, &seen);
         assert!(matches!(refused, Err(Error::Device(DeviceError::OutOfBounds { device_len: 700, .. }))));
-        assert_eq!(below.snapshot()[512..], [9; 188], "nothing of it is written");
+        assert_eq!(below.snapshot()[512..], [9; 188], "no byte is written");
         padded.discard(512..4096).unwrap();
         assert!(padded.read_at(4000, &mut seen).is_err());
     }

@@ -16,14 +16,14 @@ use obento_linux_wire::{Answer, PROVED, Request, Run};
 
 use crate::volume::{State, Volume, nonsense};
 
-/// The smallest file, and the smallest request, for which this is used: the answer is useful for a long time then.
+/// The smallest file, and the smallest request, for which this is used. The answer then serves many later requests.
 const LONG: u64 = 1 << 20;
 pub(crate) const LEAST: usize = 64 << 10;
 /// The length of the part of a file that the first answer describes; each part begins at a multiple of this. In sequential
 /// reads, each following answer describes twice as much, up to the second value.
 const WINDOW: u64 = 4 << 20;
 const WINDOW_MAX: u64 = 256 << 20;
-/// Answers that are kept, whose sums have 256 KiB at most.
+/// Number of answers that are stored. Their checksums have 256 KiB at most.
 const KEPT: usize = 8;
 /// The bytes that are read and verified together stay in the processor's cache.
 const STEP: usize = 128 << 10;
@@ -327,7 +327,7 @@ mod tests {
         for bad in [0, 5, 31, 32, 70] {
             let mut sums = sums.clone();
             sums[bad] ^= 1;
-            assert_eq!(read(&sums, 290_000), bad * 4096, "the sum {bad} is another");
+            assert_eq!(read(&sums, 290_000), bad * 4096, "reading ends at checksum {bad}");
         }
         // Checksums of later bytes, bytes without a checksum, and bytes past the end of the disk do not matter.
         assert_eq!(read(&sums[..10], 290_000), 40_960);

@@ -1,11 +1,11 @@
 //! The disk of a volume that is only read: writes of the kernel are stored in memory, up to a limit.
 //!
-//! A kernel replays the log of a volume before it shows the volume, and writes nothing else. A compromised
-//! kernel writes arbitrary data, and must not exhaust the memory of the host.
+//! Before it shows a volume, a kernel replays the volume's log. It writes nothing else. A compromised kernel writes
+//! arbitrary data, and must not exhaust the memory of the host.
 //!
-//! For a volume that is longer than its truncated image, the disk has the length of the volume: a kernel
-//! shortens a request that crosses the end of its disk, and returns zeros for the rest (Linux 6.1,
-//! block/bio.c `guard_bio_eod`). A read past the end of the image fails.
+//! For a volume that is longer than its truncated image, the disk has the length of the volume. A kernel shortens a
+//! request that crosses the end of its disk, and returns zeros for the rest (Linux 6.1, block/bio.c `guard_bio_eod`). A
+//! read past the end of the image fails.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ mod tests {
         assert!(is_reported, "{refused:?}");
         let mut seen = vec![0; 1 << 20];
         scratch.read_at(0, &mut seen).unwrap();
-        assert!(seen[..64 << 10].iter().all(|byte| *byte == 7), "what was kept stays");
+        assert!(seen[..64 << 10].iter().all(|byte| *byte == 7), "stored data stays");
         assert!(seen[64 << 10..].iter().all(|byte| *byte == 0x55));
         assert!(below.snapshot().iter().all(|byte| *byte == 0x55));
     }

@@ -59,7 +59,7 @@ pub fn fork(jobs: Vec<Job>) -> io::Result<()> {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
     if fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::other("threads run already"));
+        return Err(io::Error::other("other threads are running"));
     }
     let (ours, theirs) = UnixStream::pair()?;
     // SAFETY: this process has one thread, so the child has a consistent copy of its memory.
@@ -83,7 +83,7 @@ pub fn fork(jobs: Vec<Job>) -> io::Result<()> {
 
 /// Creates the empty volume of job `number` in `file`. Errors: a description of the failure.
 pub fn make(number: usize, file: BorrowedFd<'_>) -> Result<(), String> {
-    let starter = STARTER.get().ok_or("nothing was forked")?;
+    let starter = STARTER.get().ok_or("no starter process exists")?;
     starter.ask(number, 0, &[file]).map(drop).map_err(|error| error.to_string())
 }
 
@@ -110,7 +110,7 @@ impl Starter {
     /// a kernel.
     pub(crate) fn launch(&self, kind: &Type, memory: u32) -> io::Result<(Guest, Area)> {
         let number = self.kinds.iter().position(|known| known.names == kind.names);
-        let number = number.ok_or_else(|| io::Error::other("it is no type that was to be filled"))?;
+        let number = number.ok_or_else(|| io::Error::other("the kernel was not prepared for this type"))?;
         let mut files = self.ask(number, memory, &[])?;
         let area = files.pop().ok_or(io::ErrorKind::InvalidData)?;
         let files = files.try_into().map_err(|_| io::ErrorKind::InvalidData)?;

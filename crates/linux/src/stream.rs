@@ -90,8 +90,7 @@ impl Volume {
         Ok(Some(len))
     }
 
-    /// Asks the guest to read on after `last`, of which it read all `len` bytes. A short read is not
-    /// continued.
+    /// Asks the guest to continue after `last`, whose `len` bytes were all read. A short read is not continued.
     fn read_early(&self, state: &mut State, attr: &Attr, last: &Piece, len: usize) {
         let next = piece(attr, last.offset.saturating_add(to_u64(len)), len.saturating_mul(2));
         let is_held = state.nodes.get(attr.ino).is_ok_and(|known| known.held);

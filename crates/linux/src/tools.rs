@@ -119,7 +119,7 @@ const fn checker(program: &'static str, package: &'static str, look: &'static [&
         safe: None,
         all: None,
         again: false,
-        lacks: "only looks",
+        lacks: "does not repair volumes",
         verdict: of_fsck,
     }
 }
@@ -189,7 +189,7 @@ pub(crate) const CHECK_XFS: Checker = Checker {
     ..checker("xfs_repair", "xfsprogs", &["-n"])
 };
 pub(crate) const CHECK_BTRFS: Checker = Checker {
-    lacks: "has a repair that its manual page warns of: see btrfs-check(8)",
+    lacks: "has a repair, but its manual page warns against it: see btrfs-check(8)",
     verdict: of_a_look,
     ..checker("btrfs", "btrfs-progs", &["check", "--readonly"])
 };
@@ -217,7 +217,7 @@ pub(crate) const CHECK_REISERFS: Checker = Checker {
 pub(crate) const CHECK_GFS2: Checker =
     Checker { safe: Some(&["-p"]), all: Some(&["-y"]), ..checker("fsck.gfs2", "gfs2-utils", &["-n"]) };
 pub(crate) const CHECK_MINIX: Checker = Checker {
-    lacks: "reports repairs that it does not make",
+    lacks: "reports repairs that it does not perform",
     ..checker("fsck.minix", "util-linux", &["-f"])
 };
 pub(crate) const CHECK_EROFS: Checker =

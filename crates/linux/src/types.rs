@@ -213,7 +213,7 @@ pub static TYPES: &[Type] = &[
         label: Label::Bytes(0x1_012b, 256),
         uuid: Some(0x1_0020),
         len: Length::Bytes(0x1_0070),
-        // All other subvolumes are visible from this one; the default subvolume may be another one.
+        // All other subvolumes are visible from this one. Another subvolume may be the default.
         options: "subvolid=5",
         writes: true,
         // fs/btrfs/ctree.h `BTRFS_LINK_MAX`.

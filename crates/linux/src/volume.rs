@@ -352,7 +352,7 @@ fn run_at(start: u64, runs: &[Run], offset: u64) -> Option<Run> {
 
 /// Returns the error for an answer that only an untrusted guest gives.
 pub(crate) fn nonsense() -> Error {
-    DeviceError::Engine("gave an answer that makes no sense").into()
+    DeviceError::Engine("sent an invalid reply").into()
 }
 
 fn timestamp(moment: &Moment) -> Timestamp {
@@ -392,7 +392,7 @@ pub(crate) fn attr_of(of: &Type, stat: &Stat) -> Result<Attr> {
 
 fn statfs_of(usage: &Usage) -> StatFs {
     StatFs {
-        // A grain is a power of two, whatever value the guest reports.
+        // A grain is a power of two, even if the guest reports another value.
         block_size: if usage.block_size.is_power_of_two() { usage.block_size } else { 512 },
         blocks: usage.blocks,
         free: usage.free,

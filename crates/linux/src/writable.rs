@@ -218,7 +218,7 @@ impl WritableFileSystem for Volume {
     }
 
     fn sync_file(&self, _: Ino) -> Result<()> {
-        // Of all types, only `syncfs` also guarantees the names.
+        // On some types, only `syncfs` also guarantees the names.
         self.sync_all()
     }
 

@@ -1,8 +1,8 @@
 //! The program that the kernel engine contains, static and small, with two roles.
 //!
-//! As `init` of the guest, it mounts the disk and serves requests ([`guest`]). As the *warden* of the guest on the host, it
-//! starts the kernel with as few rights as possible, and ensures that no part of it outlives the process that uses it
-//! ([`warden`]).
+//! As `init` of the guest, it mounts the disk and serves requests ([`guest`]). As the *warden* of the guest on the
+//! host, it starts the kernel with as few rights as possible. It ensures that no part of the kernel outlives the
+//! process that uses it ([`warden`]).
 //!
 //! This crate may contain `unsafe`: it maps the memory that it shares with the host, and forks.
 

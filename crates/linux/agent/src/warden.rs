@@ -109,8 +109,8 @@ fn isolate() {
     let _ = fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"));
 }
 
-/// The inner warden: starts the kernel, and returns when the kernel ended or one of the `lines` is closed: then the kernel has
-/// no user, or no outer warden.
+/// The inner warden starts the kernel, and returns when the kernel ended or one of the `lines` is closed. A closed line
+/// shows that the kernel has no user, or no outer warden.
 fn watch(lines: [BorrowedFd<'_>; 2], program: &[OsString], has_mounts: bool) -> io::Result<ExitCode> {
     let jail =
         Jail::prepare(program.first().map_or(OsStr::new(""), |path| path), memory(program), has_mounts)?;
@@ -130,8 +130,8 @@ fn watch(lines: [BorrowedFd<'_>; 2], program: &[OsString], has_mounts: bool) -> 
     Ok(code)
 }
 
-/// Keeps the kernel on its current processor. Only one of its threads runs at a time; but if its processes are on two
-/// processors, each system call waits until one has notified the other, which made a mount take ten times as long.
+/// Keeps the kernel on its current processor. Only one of its threads runs at a time. But if its processes are on two
+/// processors, each system call waits until one has notified the other. This made a mount take ten times as long.
 fn stay_here() {
     let mut here = CpuSet::new();
     here.set(sched_getcpu());

@@ -45,7 +45,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Reads the next message. Errors: the other side is gone, or the message is not supported.
+    /// Reads the next message. Errors: the other side has ended, or the message is not supported.
     pub fn receive(socket: &UnixStream) -> io::Result<Self> {
         let mut header = [0; HEADER];
         let files = receive_all(socket, &mut header)?;

@@ -1,8 +1,8 @@
 //! The disk of the guest: any [`BlockDevice`], served by a thread of this process.
 //!
-//! The kernel's own disk for a file of the host, `ubd`, loses flushes (Linux 6.1, arch/um/drivers/ubd_kern.c: a flush has no
-//! segment, and the loop over segments does the sync). This disk uses vhost-user: every request arrives, and can be passed
-//! to a partition, an overlay or a device that a test records.
+//! The kernel's own disk for a file of the host, `ubd`, loses flushes (Linux 6.1, arch/um/drivers/ubd_kern.c). A flush
+//! has no segment, and the loop over segments does the sync. This disk uses vhost-user: every request arrives, and can
+//! be passed to a partition, an overlay or a device that a test records.
 //! Source: docs/interop/vhost-user.rst of QEMU; Virtual I/O Device (VIRTIO) 1.2, 5.2; Linux 6.1, drivers/virtio/virtio_uml.c.
 //!
 //! Trap: `virtio_uml` refuses a back end without both protocol features CONFIG and SLAVE_REQ. The addresses of queues are
@@ -171,7 +171,7 @@ impl Disk {
         }
     }
 
-    /// Serves until the other side is gone, or the other end of `end` is closed.
+    /// Serves until the other side has ended, or the other end of `end` is closed.
     fn serve(mut self, end: &OwnedFd) {
         while self.turn(end).is_ok() {}
     }

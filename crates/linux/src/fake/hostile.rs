@@ -105,7 +105,7 @@ fn a_listing_with_a_cycle_or_a_dangling_position_ends() {
     });
     let (names, ends) = shown(&back, 99);
     assert_eq!((names.len(), ends), (2, Err(nonsense())));
-    assert_eq!(back.getattr(Ino(999)), Err(nonsense()), "nor does the search for an inode go on");
+    assert_eq!(back.getattr(Ino(999)), Err(nonsense()), "the search for an inode ends, too");
     for next in [0, 1 << 63, u64::MAX] {
         let volume = listing(vec![entry(b"file", next, stat(FILE, REGULAR))]);
         assert_eq!(shown(&volume, 9), (Vec::new(), Err(nonsense())), "{next}");
@@ -309,7 +309,7 @@ fn an_invalid_message_ends_the_guest_and_no_further_request_is_sent() {
             let Err(Error::Device(DeviceError::Engine(why))) = volume.statfs() else {
                 panic!("it is no answer")
             };
-            assert_eq!(why, "gave an answer that makes no sense and was ended");
+            assert_eq!(why, "sent an invalid reply and was stopped");
         }
         assert_eq!(ASKED.load(Ordering::Relaxed), 1);
     }

@@ -1,4 +1,4 @@
-//! Wrong answers of a compromised guest about the locations and checksums of long files: bytes that do not match their
+//! Wrong answers of a compromised guest about the locations and checksums of long files. Bytes that do not match their
 //! checksum are not read from the disk.
 
 use std::sync::atomic::{AtomicU32, Ordering};

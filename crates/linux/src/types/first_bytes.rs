@@ -1,4 +1,5 @@
-//! Properties of a volume from its first bytes, for types whose signatures do not suffice: the exact type, and the length.
+//! Properties of a volume from its first bytes: the exact type and the length. Signatures do not suffice for these
+//! types.
 //!
 //! Sources: files of Linux 6.1, named beside each function. A function returns `None` for a missing field.
 
@@ -101,15 +102,16 @@ pub(super) fn jfs_len(start: &[u8]) -> Option<u64> {
 /// Linux does not replay the log of a JFS volume. Unless `s_state` is `FM_CLEAN` (fs/jfs/jfs_superblock.h), the volume is mounted or was not unmounted.
 pub(super) fn log_of_jfs(start: &[u8]) -> Option<&'static str> {
     let state = start.get(0x8000 + 40..)?.first_chunk::<4>()?;
-    (*state != [0; 4])
-        .then_some("changing a JFS that was not closed, before `obento check -p` has replayed its log,")
+    (*state != [0; 4]).then_some(
+        "changing a JFS volume that was not unmounted, before `obento check -p` has replayed its log,",
+    )
 }
 
 /// Several machines of a cluster may mount the volume and coordinate by locks: `sb_lockproto` of include/uapi/linux/gfs2_ondisk.h.
 pub(super) fn cluster_of_gfs2(start: &[u8]) -> Option<&'static str> {
     let locks = start.get(0x1_0000 + 96..)?;
     (!locks.starts_with(b"lock_nolock\0")).then_some(
-        "changing the GFS2 of a cluster, before `tunegfs2 -o lockproto=lock_nolock` has made it one machine's,",
+        "changing a GFS2 volume of a cluster, before `tunegfs2 -o lockproto=lock_nolock` has converted it,",
     )
 }
 
@@ -143,7 +145,8 @@ pub(super) fn minix3_len(start: &[u8]) -> Option<u64> {
     u64::from(zones).checked_mul(u16_at(start, 1024 + 28)?.into())
 }
 
-/// Two bytes are a weak signature, so the bitmaps are verified too: an imap, a zmap, a first data zone after them, zones of one block.
+/// Two bytes are a weak signature, so the bitmaps are verified too. The volume must have an imap, a zmap, a first data
+/// zone after them, and zones of one block.
 pub(super) fn is_minix(start: &[u8]) -> bool {
     let field = |at: usize| u16_at(start, 1024 + at).unwrap_or(0);
     field(4) > 0 && field(6) > 0 && field(8) > field(4) && field(10) == 0

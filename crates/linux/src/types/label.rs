@@ -23,8 +23,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Returns the volume identifier of ISO 9660 (ECMA-119 8.4.6), or that of Joliet. A Joliet identifier has at most 16
-/// characters. If they equal the start of the 32 of ISO 9660, except for case and for `_` as a substitute, the rest of the
-/// latter is appended.
+/// characters. If they equal the start of the 32 characters of ISO 9660, except for case and `_` as a substitute, the
+/// remaining 16 are appended.
 pub(super) fn of_iso(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     let start = first_bytes(device).ok()?;
     let primary = start.get(0x8028..0x8048)?.to_vec();
@@ -47,8 +47,8 @@ pub(super) fn of_iso(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     Some(String::from_utf16_lossy(&units).trim_ascii_end().as_bytes().to_vec())
 }
 
-/// Returns the name of the root directory: that of the first record of the first leaf of the catalog (Apple Technical Note
-/// TN1150, "Catalog File", "B-Trees"). Supports only a catalog whose first leaf is in its first extent.
+/// Returns the name of the root directory. It is in the first record of the first leaf of the catalog (Apple Technical
+/// Note TN1150, "Catalog File", "B-Trees"). Supports only a catalog whose first leaf is in its first extent.
 pub(super) fn of_hfsplus(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     let header = read(device, 1024, 512)?;
     let catalog = u32_at(&header, 288)?.checked_mul(u32_at(&header, 40)?)?;

@@ -1,4 +1,4 @@
-//! The options that a kernel must be built with to show all that a type stores.
+//! The build options that a kernel needs to show everything that a type stores.
 //!
 //! Source: `fs/*/Kconfig` of Linux 6.1, which names each option and what it adds.
 
@@ -11,7 +11,7 @@ pub struct Need {
     pub part: ShownPart,
 }
 
-/// A part of what a volume stores.
+/// A property that a volume can store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShownPart {
     /// Extended attributes of any name.
@@ -93,5 +93,5 @@ pub(super) const EXT4: &[Need] = &[
     need("CONFIG_FS_ENCRYPTION", ShownPart::Feature("encrypted files")),
     need("CONFIG_FS_VERITY", ShownPart::Feature("files with verity")),
 ];
-/// Of what Linux has in itself.
+/// Properties that Linux supports without an option.
 pub(super) const NOTHING: &[Need] = &[];

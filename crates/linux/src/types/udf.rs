@@ -15,8 +15,8 @@ const PARTITION: u16 = 5;
 const LOGICAL_VOLUME: u16 = 6;
 const END: u16 = 8;
 
-/// A write-once disc has its newest table in the last written block, where Linux searches for it. So the end of the image is
-/// the end of the volume, whatever the length of the partition.
+/// A write-once disc has its newest table in the last written block, where Linux searches for it. The end of the image
+/// is therefore the end of the volume, independently of the length of the partition.
 const VIRTUAL: &[u8] = b"*UDF Virtual Partition";
 
 /// Sizes of sectors, the most likely size first.
@@ -114,6 +114,6 @@ mod tests {
         assert_eq!(len_of(vec![0; 4096]), None);
         let mut wild = described(b"");
         wild[256 * 2048 + 16..256 * 2048 + 24].fill(0xff);
-        assert_eq!(len_of(wild), None, "nothing is where it says");
+        assert_eq!(len_of(wild), None, "the descriptors are past the end");
     }
 }

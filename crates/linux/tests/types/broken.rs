@@ -61,8 +61,8 @@ fn listed(fs: &dyn FileSystem) -> (BTreeSet<Vec<u8>>, Option<Error>) {
     (names, missing.or(ended.err()))
 }
 
-/// Returns the number of names that listings of a volume with [`MANY`] files show, and their first error: one listing for each
-/// failed read, until the volume does not open. None without the type's program or the kernel.
+/// Returns the number of names that listings of a volume with [`MANY`] files show, and their first error. Each failed
+/// read has one listing, until the volume does not open. Returns `None` without the type's program or the kernel.
 fn listings(name: &str) -> Option<Vec<(usize, Option<Error>)>> {
     let image = Image::new(name)?;
     {
@@ -86,13 +86,13 @@ fn listings(name: &str) -> Option<Vec<(usize, Option<Error>)>> {
         };
         let hits = device.hits();
         let (names, missing) = listed(&*fs);
-        assert!(missing.is_none() || device.hits() > hits, "{name}, {nth}: nothing failed meanwhile");
+        assert!(missing.is_none() || device.hits() > hits, "{name}, {nth}: no request failed");
         found.push((names.len(), missing));
         if device.hits() == 0 {
             return Some(found);
         }
     }
-    panic!("{name}: it reads for ever");
+    panic!("{name}: reading does not end");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_listing_truncated_by_a_device_error_returns_the_error() {
     for name in ["minix", "jfs"] {
         let Some(listings) = listings(name) else { continue };
         assert!(listings.iter().all(|(names, missing)| *names == MANY || missing.is_some()), "{name}");
-        assert!(listings.iter().any(|(names, _)| *names < MANY), "{name}: none was short");
+        assert!(listings.iter().any(|(names, _)| *names < MANY), "{name}: no listing was short");
     }
 }
 

@@ -259,7 +259,7 @@ fn passes(name: &str, case: WritingCase) -> Option<bool> {
 }
 
 /// A case that asserts at once a state that a thread of JFS reaches a moment later (Linux 6.1, fs/jfs/jfs_txnmgr.c
-/// `jfs_lazycommit`): on a busy machine, the case sometimes fails. A block that is never freed fails all attempts.
+/// `jfs_lazycommit`). On a busy machine, the case sometimes fails. A block that is never freed fails all attempts.
 const IN_TIME: (&str, &str) = ("jfs", "forget_frees_inodes_without_names_and_nothing_else");
 const ATTEMPTS: usize = 10;
 

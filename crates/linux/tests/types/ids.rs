@@ -9,7 +9,7 @@ use obento_testkit::oracle::{Oracle, call, require};
 
 use super::image::{Image, driver};
 
-/// What blkid reports of an image: its label and its identifier.
+/// The label and the identifier that blkid reports for an image.
 fn by_blkid(image: &Path) -> (Option<String>, Option<String>) {
     let output = call("blkid", ["-p".as_ref(), "-o".as_ref(), "export".as_ref(), image.as_os_str()]).unwrap();
     let lines = String::from_utf8(output.stdout).unwrap();

@@ -58,7 +58,7 @@ fn an_inode_is_found_by_its_number_wherever_it_is() {
         let made = nest(&*fs);
         fs.writable().unwrap().close().unwrap();
         drop(fs);
-        // Each one alone, in a volume without known inodes.
+        // Each inode separately, in a volume whose table of inodes is empty.
         for (depth, (dir, file)) in made.iter().enumerate().skip(1) {
             let fs = image.open(Access::ReadOnly);
             assert_eq!(fs.getattr(*file).map(|attr| (attr.ino, attr.kind)), Ok((*file, FileKind::Regular)));

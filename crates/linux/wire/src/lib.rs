@@ -4,8 +4,8 @@
 //! request and notifies the guest; the guest answers in place and notifies the host. Only the side whose turn it is uses the
 //! memory, so no side reads while the other writes. A notification is a byte on a serial line, whose value has no meaning.
 //!
-//! Invariant: neither side trusts a length. A reader copies a message out of the area once, and decodes the copy; decoding
-//! reads no byte past the end and allocates at most the length of the message.
+//! Invariant: neither side trusts a length. A reader copies a message out of the area once, and decodes the copy.
+//! Decoding reads no byte past the end and allocates at most the length of the message.
 //! Invariant: both sides are built from this file, and the first control word contains the [`VERSION`].
 
 mod codec;

@@ -1,7 +1,7 @@
 //! The messages.
 //!
-//! Inodes are identified by number. The guest holds the inodes to which a [`Step`] led: a step consists of a directory that
-//! the guest holds and a name in it, and the guest holds the inode until the host releases it. Errors are Linux's numbers.
+//! Inodes are identified by number. The guest holds the inodes to which a [`Step`] led, until the host releases them. A
+//! step consists of a directory that the guest holds and a name in this directory. Errors are Linux's numbers.
 
 use crate::codec::{Wire, choice, record};
 

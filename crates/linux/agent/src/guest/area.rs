@@ -38,7 +38,9 @@ impl Area {
         let area = Self { base, bell, untaken: 0 };
         match area.word(Word::Magic).load(Ordering::Acquire) {
             MAGIC => Ok(area),
-            other => Err(io::Error::other(format!("the host speaks {other:#x}, and this is {MAGIC:#x}"))),
+            other => {
+                Err(io::Error::other(format!("the host uses protocol {other:#x}, and the guest {MAGIC:#x}")))
+            }
         }
     }
 
@@ -48,8 +50,8 @@ impl Area {
         unsafe { self.base.add(word.at()).cast().as_ref() }
     }
 
-    /// Returns the next request as soon as it exists. A request that is visible before its byte on the line does not wait for
-    /// the byte; but unread bytes would fill the line in the end, and then each side would wait for the other.
+    /// Returns the next request as soon as it exists. A request that is visible before its byte on the line does not
+    /// wait for the byte. But unread bytes would fill the line in the end, and then each side would wait for the other.
     pub fn request(&mut self) -> io::Result<Vec<u8>> {
         let mut waited = false;
         while self.word(Word::Asked).load(Ordering::Acquire)

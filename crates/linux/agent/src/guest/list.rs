@@ -21,7 +21,7 @@ struct Found {
     next: u64,
 }
 
-/// Returns the entries of `dir` from `from` on, as many as a reply holds.
+/// Returns the entries of `dir` from `from` on, as many as fit in a reply.
 pub fn list(table: &mut Table, ring: &mut Ring, dir: u64, from: u64) -> Result<Answer, Errno> {
     let folder = open(table.place(dir)?)?;
     if from > 0 {
@@ -63,7 +63,7 @@ fn open(dir: impl AsFd) -> Result<OwnedFd, Errno> {
     openat(dir, c".", flags, Mode::empty()).map_err(number)
 }
 
-/// Returns the following names, as many as a reply holds, and whether these are all.
+/// Returns the following names, as many as fit in a reply, and whether no further names exist.
 fn read_names(folder: &OwnedFd) -> Result<(Vec<Found>, bool), Errno> {
     let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
     let mut names = RawDir::new(folder, &mut buffer);

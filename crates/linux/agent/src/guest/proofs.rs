@@ -1,7 +1,7 @@
 //! The locations of the bytes of Btrfs files on the only disk of the volume, and the checksums that verify them.
 //!
-//! Btrfs reports locations in its own address space: the chunk tree maps parts of it to disks, and another tree contains the
-//! CRC-32C of each sector of data.
+//! Btrfs reports locations in its own address space. The chunk tree maps parts of it to disks, and another tree
+//! contains the CRC-32C of each sector of data.
 //! Source: Linux, include/uapi/linux/btrfs.h and btrfs_tree.h.
 
 use std::ops::Range;
@@ -143,8 +143,9 @@ impl VolumeFacts {
     }
 }
 
-/// Returns where `ino` has data in `range`, which begins at a sector, the locations on the disk, and the checksums of the
-/// located parts in order. The answer may end before the range. Errors: ENOTSUP if the volume does not allow it.
+/// Returns where `ino` has data in `range`, which begins at a sector. Also returns the locations on the disk, and the
+/// checksums of the located parts in order. The answer may end before the range. Errors: ENOTSUP if the volume does not
+/// allow it.
 pub fn prove(
     table: &mut Table,
     facts: &mut Option<VolumeFacts>,
@@ -204,7 +205,8 @@ fn proved(
     Ok((runs, sums))
 }
 
-/// Adds a run without a location, merged with the preceding run if that is alike.
+/// Adds a run without a location. Merges it with the preceding run if that has no location, either, and both are data
+/// or both are holes.
 fn push(runs: &mut Vec<Run>, run: Run) {
     match runs.last_mut() {
         Some(last) if last.place.is_none() && last.is_data == run.is_data => last.end = run.end,

@@ -55,7 +55,7 @@ impl Fresh<'_> {
     }
 }
 
-/// The ring. If the kernel has none, each call is made separately.
+/// The ring. If the kernel has no rings, each call is made separately.
 pub struct Ring {
     ring: Option<IoUring>,
     /// Whether files were written since the kernel last released all files.
@@ -76,7 +76,8 @@ impl Ring {
     }
 
     /// Lets the kernel release closed files. It keeps the file of a slot for a further second (Linux 6.1,
-    /// `io_rsrc_node_ref_zero` of io_uring/rsrc.c), and a volume with files that are open for writing cannot become read-only.
+    /// `io_rsrc_node_ref_zero` of io_uring/rsrc.c). A volume with files that are open for writing cannot become
+    /// read-only.
     pub fn let_go(&mut self) {
         self.wrote = false;
         let Some(ring) = &self.ring else { return };
@@ -86,8 +87,8 @@ impl Ring {
         }
     }
 
-    /// Like [`let_go`](Self::let_go), and waits until the files are closed: the kernel closes a released file a tick later
-    /// (Linux 6.1, `fput` of fs/file_table.c), or later still.
+    /// Like [`let_go`](Self::let_go), and waits until the files are closed. The kernel closes a released file a tick
+    /// later (Linux 6.1, `fput` of fs/file_table.c), or later still.
     pub fn close_files(&mut self) {
         if !self.wrote {
             return;
@@ -126,8 +127,9 @@ impl Ring {
     }
 
     /// Creates each file in `dir`, where its name must not exist, and writes at most its bytes; returns the numbers of bytes.
-    /// For a created file, an error of writing is left to the caller, which writes the rest. The kernel starts the writeback at
-    /// once: Btrfs reserves half a MiB for each file until it is written, and waits when its space for that is used up.
+    /// For a created file, an error of writing is left to the caller, which writes the rest. The kernel starts the
+    /// writeback at once. Btrfs reserves half a MiB for each file until the file is written, and waits when its space
+    /// for that is used up.
     pub fn make(&mut self, dir: BorrowedFd<'_>, files: &[Fresh<'_>]) -> Vec<Result<usize, Errno>> {
         if self.ring.is_none() {
             return files.iter().map(|file| file.create(dir).map(|()| 0)).collect();
@@ -224,7 +226,7 @@ fn others_open() -> Option<usize> {
     all.split_whitespace().next()?.parse::<usize>().ok()?.checked_sub(own)
 }
 
-/// Opens a file into `slot`, executes `what` on it, and closes it, whatever fails.
+/// Opens a file into `slot`, executes `what` on it, and closes it even after an error.
 fn chain(dir: RawFd, name: &CStr, (how, mode): (i32, u32), slot: u32, what: Entry) -> [Entry; 3] {
     let target = DestinationSlot::try_from_slot_target(slot).ok();
     let open = opcode::OpenAt::new(Fd(dir), name.as_ptr()).file_index(target).flags(how | OPEN).mode(mode);

@@ -18,10 +18,10 @@ use super::{DISK, Errno, VOLUME, change, data, last_error, list, number, places,
 /// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: libc::c_ulong = 0xc018_5879;
 
-/// Types that are unmounted when their changes end, instead of becoming read-only: HFS and HFS+ are marked as clean only
-/// then, and GFS2 crashes Linux 6.1.176 when it becomes read-only (`gfs2_reconfigure` of fs/gfs2/ops_fstype.c takes a lock
-/// that belongs to the process that mounted the volume). Source: Linux, `hfs_mdb_close` of fs/hfs/mdb.c, `hfsplus_put_super`
-/// of fs/hfsplus/super.c.
+/// Types that are unmounted when their changes end, instead of becoming read-only. HFS and HFS+ are marked as clean
+/// only on an unmount. GFS2 crashes Linux 6.1.176 when it becomes read-only (`gfs2_reconfigure` of fs/gfs2/ops_fstype.c
+/// takes a lock that belongs to the process that mounted the volume). Source: Linux, `hfs_mdb_close` of fs/hfs/mdb.c,
+/// `hfsplus_put_super` of fs/hfsplus/super.c.
 const ENDED_BY_UNMOUNTING: [&CStr; 3] = [c"hfs", c"hfsplus", c"gfs2"];
 
 /// Types that reserve space for a file while it is open: the preallocated blocks of AFFS (fs/affs/file.c), the reservation of

@@ -218,7 +218,7 @@ mod tests {
         let step = |ino| Step { dir: root, name: b"file".to_vec(), ino };
         let stale = libc::ESTALE.unsigned_abs();
         assert_eq!(table.follow(&step(ino + 1)), Err(stale));
-        assert_eq!(table.stat(ino), Err(stale), "it is held, and the host does not know");
+        assert_eq!(table.stat(ino), Err(stale), "the guest holds it, and the host has no record of it");
         assert_eq!(table.stat(ino + 1), Err(stale));
         assert_eq!(table.follow(&step(ino)), Ok(()));
         assert_eq!(table.stat(ino).map(|stat| stat.size), Ok(1));

@@ -1,8 +1,11 @@
 //! The rights of the kernel on the host: it may only run.
 //!
-//! Three measures, as far as the host supports them: no program that it starts gains rights; no files except its program, its
-//! libraries and the folder of its memory (Landlock); and no system calls except those that Linux as a process needs
-//! (seccomp). System calls of the guest's programs are executed by the kernel and never reach the host.
+//! Three measures, if the host supports them:
+//! - no program that the kernel starts gains rights;
+//! - no files except its program, its libraries and the folder of its memory (Landlock);
+//! - no system calls except those that Linux as a process needs (seccomp).
+//!
+//! The kernel executes the system calls of the guest's programs, which never reach the host.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -39,7 +42,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_pwritev, libc::SYS_lseek, libc::SYS_close, libc::SYS_fstat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_newfstatat,
     libc::SYS_statx, libc::SYS_access, libc::SYS_faccessat, libc::SYS_faccessat2, libc::SYS_readlink, libc::SYS_readlinkat,
     libc::SYS_statfs, libc::SYS_fstatfs, libc::SYS_getcwd, libc::SYS_getdents64, libc::SYS_unlink,
-    // The kernel requests a folder that it does not get, and continues without it only after an error.
+    // The kernel requests a folder that is denied. It continues without the folder only after an error.
     libc::SYS_mkdir, libc::SYS_fchmod, libc::SYS_umask, libc::SYS_fsync,
     libc::SYS_fdatasync, libc::SYS_fcntl, libc::SYS_ioctl, libc::SYS_dup, libc::SYS_dup2, libc::SYS_dup3,
     libc::SYS_pipe, libc::SYS_pipe2, libc::SYS_poll, libc::SYS_ppoll, libc::SYS_epoll_create, libc::SYS_epoll_create1,
@@ -100,7 +103,7 @@ impl Jail {
         if let Some(most) = getrlimit(Resource::Fsize).maximum.filter(|most| *most < file_max) {
             let (least, most) = (file_max >> 20, most >> 20);
             return Err(io::Error::other(format!(
-                "its memory is a file, which may have {most} MiB here and needs {least}: raise `ulimit -f`, or ask for less (--engine-memory)"
+                "its memory is a file of {least} MiB, but a file may have only {most} MiB: raise `ulimit -f`, or use a smaller --engine-memory"
             )));
         }
         let private = if has_mounts { own_place(program.as_ref(), file_max)? } else { None };
@@ -112,7 +115,7 @@ impl Jail {
         let folder = folder.ok_or_else(|| {
             let mib = memory >> 20;
             io::Error::other(format!(
-                "no folder takes {mib} MiB of memory that can be executed: set TMPDIR to one that is not mounted noexec and has room, or ask for less (--engine-memory)"
+                "no folder has space for {mib} MiB of executable memory: set TMPDIR to a folder that has space and is not mounted noexec, or use a smaller --engine-memory"
             ))
         })?;
         Ok(Self { folder, program: program.into(), file_max })
@@ -141,7 +144,7 @@ impl Jail {
         // The kernel is linked to a fixed address, and would restart itself to get it.
         fix_addresses()?;
         rustix::thread::set_no_new_privs(true)?;
-        // A host without one of these measures is accepted: each is an addition to the others.
+        // A host without one of these measures is accepted, since each measure only adds protection.
         let _ = self.restrict_files();
         let _ = restrict_calls();
         Ok(())
@@ -190,7 +193,7 @@ fn restrict_calls() -> Result<(), BackendError> {
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, TargetArch::x86_64)?;
     let program: BpfProgram = filter.try_into()?;
-    // The kernel reports unsupported filters by an error, and nothing else can be done.
+    // The kernel reports unsupported filters by an error, which is ignored.
     let _ = seccompiler::apply_filter(&program);
     Ok(())
 }

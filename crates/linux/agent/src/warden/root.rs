@@ -1,8 +1,8 @@
 //! A separate root directory for the kernel: its program, its libraries, a `/proc` with its own processes, and a folder for its memory.
 //!
-//! A new mount name space contains all mounts of the host. If they stayed there, a file system that the host unmounts would
-//! remain mounted while the kernel runs, with its disk in use, and the sockets of the host's services would be reachable.
-//! So they are unmounted, as containers do. Source: mount_namespaces(7), pivot_root(2).
+//! A new mount name space contains all mounts of the host. If they stayed there, a file system that the host unmounts
+//! would remain mounted while the kernel runs, with its disk in use. The sockets of the host's services would also be
+//! reachable. So they are unmounted, as containers do. Source: mount_namespaces(7), pivot_root(2).
 //!
 //! Trap: mounts that were copied into the name space of a user are locked, and can only be removed as a whole. A folder with
 //! mounts below it is shown with all of them or not at all.
@@ -44,9 +44,9 @@ pub fn own_mounts() -> bool {
 }
 
 /// Creates the root for the kernel at `program`, and returns the folder for files of `size` bytes, which is invisible to other
-/// processes. If the host does not permit a new root, for example if the current root is not a mount, only that folder is
-/// mounted, and the services are hidden; `None` if neither is possible. Errors: the process has left the host's root and
-/// cannot continue.
+/// processes. If the host does not permit a new root, only that folder is mounted, and the services are hidden. An
+/// example is a current root that is not a mount. Returns `None` if neither is possible. Errors: the process has left
+/// the host's root and cannot continue.
 pub fn own_place(program: &Path, size: u64) -> io::Result<Option<PathBuf>> {
     let Ok(program) = program.canonicalize() else { return Ok(None) };
     // Some are links to others.
@@ -98,8 +98,8 @@ fn own_folder(place: PathBuf, program: &Path, size: u64) -> io::Result<PathBuf> 
 }
 
 /// Mounts a `/proc` of the process name space whose first process this is, so that the kernel sees no process of the host.
-/// Errors: the name space does not exist, or the host hides parts of its own `/proc`, which a new one would show; then no
-/// `/proc` is mounted.
+/// No `/proc` is mounted after these errors. The name space does not exist, or the host hides parts of its own `/proc`,
+/// which a new one would show.
 fn show_processes(place: &Path) -> io::Result<()> {
     if getpid() != Pid::INIT {
         return Err(io::ErrorKind::PermissionDenied.into());

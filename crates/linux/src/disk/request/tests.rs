@@ -317,7 +317,7 @@ proptest! {
         };
         let bytes = vec![0x55; 8192];
         let device = if is_read_only { MemDevice::read_only(bytes) } else { MemDevice::new(bytes) };
-        // A guest may offer again what it changed itself, so at most the first count is executed.
+        // A guest may offer again memory that it has changed, so at most the first count is executed.
         let mut buffer = Vec::new();
         for _ in 0..offered {
             let Some(chain) = guest.queue.next(&guest.memory) else { break };
@@ -329,6 +329,6 @@ proptest! {
         }
         prop_assert_eq!(device.snapshot().len(), 8192);
         prop_assert!(!is_read_only || device.snapshot().iter().all(|byte| *byte == 0x55));
-        prop_assert!(around(&guest.file).iter().all(|byte| *byte == 0), "what is not the guest's was written");
+        prop_assert!(around(&guest.file).iter().all(|byte| *byte == 0), "memory outside of the guest was written");
     }
 }
