@@ -4,7 +4,7 @@
 
 use obento::DeviceNumber;
 
-/// Encodes a device number in 32 bits: the 12 bits of the major number are between the low 8 and the high 12 bits of
+/// Encodes a device number in 32 bits. The 12 bits of the major number are between the low 8 and the high 12 bits of
 /// the minor number.
 pub(crate) fn encode_device(device: DeviceNumber) -> u32 {
     let (major, minor) = (device.major & 0xfff, device.minor & 0xf_ffff);

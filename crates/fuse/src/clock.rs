@@ -1,8 +1,8 @@
-//! The clock from which the kernel sets the times of files.
+//! The clock that the kernel uses for the times of files.
 //!
 //! The kernel sets the times of files whose writes it caches, and sends them by SETATTR if they differ from the times
 //! in its cache. This clock ticks every few milliseconds. If the server uses the same clock, a file that is created and
-//! written to within one tick has the same times on both sides, and the kernel sends no SETATTR.
+//! written to within one tick has the same times on both sides. The kernel then sends no SETATTR.
 //! Source: Linux fs/inode.c `current_time`, `inode_needs_update_time`; clock_getres(2), CLOCK_REALTIME_COARSE.
 
 use obento::{Clock, Timestamp};

@@ -1,13 +1,12 @@
 //! The inodes that the kernel refers to by node ID.
 //!
-//! Invariant: an inode stays in this table, and so in use, until FORGET requests have undone all lookups of it that
-//! were reported to the kernel. An open file without a name stays in use by the same rule: the kernel forgets the inode
+//! Invariant: an inode stays in this table, and so in use, until FORGET requests have undone all lookups that were
+//! reported to the kernel. An open file without a name stays in use by the same rule: the kernel forgets the inode
 //! after the last close.
-//! Invariant: a node ID equals the inode number, with one exception: the root has node ID 1, and an inode numbered 1
+//! Invariant: a node ID equals the inode number, with one exception. The root has node ID 1, and an inode numbered 1
 //! has the root's inode number as its node ID.
-//! Invariant: the kernel caches attributes for a long time only while the file is not written to, because the kernel
-//! does not update the allocated space when it caches written pages. A write invalidates attributes that are cached for
-//! long.
+//! Invariant: the kernel caches attributes for a long time only while the file is not written to. The kernel does not
+//! update the allocated space when it caches written pages. A write invalidates attributes that are cached for long.
 //! Locking: the locks of shards are leaves. Nodes are dropped outside the lock, because dropping the last node of an
 //! inode may take long.
 
@@ -42,7 +41,7 @@ struct Counted {
     /// Whether the kernel may cache attributes for long: a reply that allows it was sent or is being sent.
     is_cached_for_long: bool,
     is_regular: bool,
-    /// The error by which gathered data of the file was lost, until a write has reported it.
+    /// The error that lost gathered data of the file, until a write has reported it.
     failure: Option<Errno>,
 }
 
@@ -160,14 +159,14 @@ impl Nodes {
         ids
     }
 
-    /// Notes by which error gathered data of `id` was lost, or that a write has reported it.
+    /// Records the error that lost gathered data of `id`, or that a write has reported it.
     pub(crate) fn set_failure(&self, id: u64, failure: Option<Errno>) {
         if let Some(counted) = self.shard(id).lock().get_mut(&id) {
             counted.failure = failure;
         }
     }
 
-    /// The error by which gathered data of `id` was lost, until a write has reported it.
+    /// Returns the error that lost gathered data of `id`, until a write has reported it.
     pub(crate) fn failure(&self, id: u64) -> Option<Errno> {
         self.shard(id).lock().get(&id).and_then(|counted| counted.failure)
     }

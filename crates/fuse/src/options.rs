@@ -380,7 +380,7 @@ impl MountOptions {
                 return Err(impossible(word, "mount(8) would start the image as a program"));
             }
             "subtype" => self.subtype = value.into(),
-            // mount(8) repeats what the kernel shows.
+            // mount(8) passes the options that the kernel shows.
             "user_id" | "group_id" | "max_read" if self.remount => drop(number()?),
             "errors" => return Err(impossible(word, "a volume always becomes read-only after an error")),
             _ => return Err(OptionError::Unknown { word: word.into() }),

@@ -1,9 +1,9 @@
 //! Threads for requests that wait for the disk.
 //!
-//! One thread reads requests and answers most of them itself, because waking another thread takes longer than the
-//! answer: 125 µs and more on a busy machine, where the answer takes 5 µs. Linux would wake the threads that wait on
-//! `/dev/fuse` in turn. Requests that may block, above all those that wait for a commit, are answered by this pool, so
-//! that no other request waits behind them.
+//! One thread reads requests and answers most of them itself. Waking another thread takes longer than the answer: 125
+//! µs and more on a busy machine, where the answer takes 5 µs. Linux would wake the threads that wait on `/dev/fuse` in
+//! turn. This pool answers requests that may block, above all requests that wait for a commit, so that no other request
+//! waits behind them.
 //!
 //! Jobs that wait for the kernel have a second pool. The kernel may wait for replies of the first pool, whose threads
 //! must not all wait for the kernel.
@@ -41,7 +41,7 @@ struct Shared {
 struct State {
     jobs: VecDeque<Job>,
     running: usize,
-    /// No more jobs will be queued; no more jobs will be taken.
+    /// No more jobs will be queued, or no more jobs will be taken.
     is_last: bool,
     is_left: bool,
 }
@@ -53,7 +53,7 @@ pub(crate) fn queue() -> (Jobs, Queue) {
 }
 
 impl Jobs {
-    /// Queues `job`. If the other side is gone, runs `job` in this thread.
+    /// Queues `job`. If the other side has ended, runs `job` in this thread.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
         if state.is_left {

@@ -3,8 +3,8 @@
 //! A request contains a thread ID, and no name of a program. Both are completed from `/proc`, which is opened before the
 //! server gives up its rights. Source: Linux fs/fuse/dev.c `fuse_get_req`; proc_pid_stat(5); proc_pid_status(5).
 //!
-//! The process of the request that a thread answers is a variable of the thread, since the layers between the server and
-//! the recorder have no parameter for it.
+//! The process of the request that a thread answers is a variable of the thread. The layers between the server and the
+//! recorder have no parameter for the process.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -2,7 +2,7 @@
 //!
 //! A reader that sleeps in read(2) must be woken, often on another processor. In a virtual machine a wake-up takes 50
 //! µs and more in each direction, but the answer takes only 3 to 5 µs. A reader that polls, and yields the processor
-//! between polls, needs no wake-up: if the requesting program is on the same processor, the reader runs as soon as that
+//! between polls, needs no wake-up. If the requesting program is on the same processor, the reader runs as soon as that
 //! program waits. Root can also keep idle processors awake ([`Idle`]), which speeds up wake-ups in both directions.
 //! Invariant: an idle mount uses no processor time: the reader polls only between requests that follow each other
 //! closely.
@@ -156,7 +156,7 @@ impl RequestPoll {
     fn wait_for_any(&self, most: Option<Duration>) -> bool {
         let device = PollFd::from_borrowed_fd(self.device.as_fd(), PollFlags::IN);
         let most = most.map(|most| Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() });
-        // The reader of a session that is about to pause goes on reading.
+        // The reader of a session that is about to pause continues to read.
         let ready = match self.pauser.as_ref().filter(|pauser| !pauser.is_requested()) {
             None => poll(&mut [device], most.as_ref()),
             Some(pauser) => {

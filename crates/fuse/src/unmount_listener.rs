@@ -294,7 +294,7 @@ pub enum Outcome {
 /// The reason why a process cannot wait for a server.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoServer {
-    /// There is no socket, or no process listens on it.
+    /// The socket does not exist, or no process listens on it.
     #[error("the server of the mount has ended, or is too old to reply")]
     Nobody,
     /// The server does not accept the connection.

@@ -99,7 +99,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a refusal. It does not matter whether it arrives.
+    /// Sends a refusal. The message may be lost.
     pub fn refuse(&self, why: &str) {
         let _ = self.send(Kind::Cannot, why.as_bytes(), &[]);
     }

@@ -1,5 +1,5 @@
-//! The socket by which other processes reach the server of a mount. It is beside the one of
-//! [`UnmountListener`](crate::UnmountListener), and its users are the same: root and the owner of the mount.
+//! The socket that connects other processes to the server of a mount. It is beside the socket of
+//! [`UnmountListener`](crate::UnmountListener), and has the same users: root and the owner of the mount.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -15,7 +15,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"obUP");
 /// Sizes of the head and of the checksum.
 pub(super) const HEAD: usize = 16;
 pub(super) const TAIL: usize = 4;
-/// The longest fields: those of ten million nodes.
+/// The maximum length of the fields, which suffices for ten million nodes.
 const LONGEST: u64 = 400 << 20;
 
 /// The kind of a message.
@@ -223,8 +223,9 @@ impl Offer {
     }
 }
 
-/// The fields of [`Kind::State`]. Its descriptors are the connection to the kernel, the image, the socket for processes
-/// that unmount, the socket for this protocol, and the connections of processes that wait for the unmount.
+/// The fields of [`Kind::State`]. Its descriptors are the connection to the kernel, the image, and the socket for
+/// processes that unmount. The other descriptors are the socket for this protocol, and the connections of processes
+/// that wait for the unmount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
     /// The state of the connection to the kernel, encoded.

@@ -8,13 +8,14 @@
 //! | old | `Offer`, or `Cannot` | its version, how it was started, the volume |
 //! | new | `Ready`, or the end | it can serve such a mount |
 //! | old | `State`, or `Cannot` | it has paused: the state, with descriptors of the connection to the kernel, the image and the sockets |
-//! | new | `Taken`, or the end | the volume is open and all nodes are there |
-//! | old | `Go`, or the end | the new server may go on |
+//! | new | `Taken`, or the end | the volume is open and all nodes are present |
+//! | old | `Go`, or the end | the new server may continue |
 //! | new | `Started` | from now on, the new server reads requests and writes to the image |
 //!
 //! Invariant: until `Started` is sent, the new server has read no request and written no byte, and the old one can
-//! continue. Until it has arrived, the old one does neither, because it does not know whether it was sent. So never two
-//! servers write. The end of the stream before `Started` shows that the new server has ended: the old one continues.
+//! continue. Until it has arrived, the old server does neither, because the message may or may not have been sent. So
+//! never two servers write. The end of the stream before `Started` shows that the new server has ended: the old one
+//! continues.
 //! Invariant: each side waits [`SILENCE`] for the other, except the old one for `Started`.
 //! Invariant: state is encoded as tagged fields of numbers and bytes, never as pointers or layouts of this compiler.
 //! Decoders never panic, and an unknown field that is marked as critical is an error.

@@ -17,7 +17,7 @@ pub struct NodeState {
     pub is_cached_for_long: bool,
     /// The file was written to a moment ago.
     pub is_written: bool,
-    /// The error by which gathered data was lost, which no write has reported yet.
+    /// The error that lost gathered data, if no write has reported it yet.
     pub failure: Option<i32>,
 }
 

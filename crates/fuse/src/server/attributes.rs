@@ -51,7 +51,8 @@ pub(crate) struct NamedValue<'b> {
 
 impl Change {
     /// Returns whether the request is that of touch(1). The kernel sets the times of a file itself while it caches
-    /// writes, so touch(1) arrives as `ATIME_NOW` with a modification time and a change time from the kernel's clock.
+    /// writes. touch(1) therefore arrives as `ATIME_NOW` with a modification time and a change time from the kernel's
+    /// clock.
     fn is_touch(&self) -> bool {
         let times = Self { atime: None, mtime: None, ctime: None, kill_privileges: false, ..*self };
         matches!(self.atime, Some(Time::Now))

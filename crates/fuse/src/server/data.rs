@@ -89,7 +89,7 @@ impl Server {
     /// Allocates, frees or moves space, as fallocate(2) does.
     pub(crate) fn fallocate(&self, id: u64, offset: u64, len: u64, mode: i32) -> Reply<()> {
         let KernelInode { node, is_plain } = self.drop_privileges(id, true)?;
-        // Of a file that may only be appended to, as ext4: space alone.
+        // For an append-only file, as in ext4: only space can be allocated.
         if !is_plain && mode & !KEEP_SIZE != 0 {
             return Err(Error::NotPermitted.errno());
         }

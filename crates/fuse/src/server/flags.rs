@@ -1,6 +1,6 @@
 //! Requests by ioctl(2): flags of files (`lsattr`, `chattr`), the label, and discarding free space (`fstrim`).
 //!
-//! Source: Linux include/uapi/linux/fs.h, `FS_IOC_GETFLAGS`, whose number is defined with `long` but whose data is an
+//! Source: Linux include/uapi/linux/fs.h, `FS_IOC_GETFLAGS`. Its number is defined with `long`, but its data is an
 //! `int`.
 
 use obento::{Attr, Errno, Error, FileFlags, Node, SetAttr};

@@ -31,8 +31,8 @@ pub(crate) use open::Sender;
 /// The caller of all operations.
 const OWNER: Caller = Caller::Owner;
 
-/// The part of a volume, and the number of blocks, that ext4 reserves for metadata at most: 2 % of all blocks, which are
-/// slightly more than those for files.
+/// The part of a volume, and the number of blocks, that ext4 reserves for metadata at most. ext4 reserves 2 % of all
+/// blocks, which are slightly more than the blocks for files.
 const METADATA_PART: u64 = 48;
 const METADATA_MOST: u64 = 4096;
 
@@ -149,8 +149,8 @@ impl Server {
         Ok((stat, self.vfs.limits().name_max))
     }
 
-    /// Changes when reading updates access times. Fails with `Invalid` for a policy that is neither that of the volume
-    /// nor `noatime`.
+    /// Changes when reading updates access times. Fails with `Invalid` for a policy other than the volume's policy and
+    /// `noatime`.
     fn set_access_times(&self, name: &[u8]) -> Reply<()> {
         let is_none = name == AccessTimes::Never.name().as_bytes();
         if !is_none && name != self.options.atime.name().as_bytes() {
@@ -185,7 +185,7 @@ impl Server {
         self.nodes.set_failure(id, Some(error));
     }
 
-    /// The error by which data of `id` was lost, until a write has reported it.
+    /// Returns the error that lost data of `id`, until a write has reported it.
     pub(crate) fn failure(&self, id: u64) -> Option<Errno> {
         self.nodes.failure(id)
     }

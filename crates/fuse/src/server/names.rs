@@ -106,7 +106,7 @@ impl Server {
         let is_nameless = node.attr().map_err(errno)?.nlink == 0;
         let link = if is_nameless { Vfs::name } else { Vfs::link };
         link(&self.vfs, &OWNER, &node, &dir, name(bytes)?).map_err(|error| match error {
-            // The format has no further names at all, which link(2) reports differently.
+            // The format supports no hard links, which link(2) reports differently.
             Error::TooManyLinks if self.vfs.limits().link_max <= 1 => Error::NotPermitted.errno(),
             error => errno(error),
         })?;

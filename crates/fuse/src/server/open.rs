@@ -1,8 +1,8 @@
 //! Open files, for the recorder of a volume's history. Without a recorder, OPEN is not supported.
 //!
-//! The kernel sends WRITE for pages of its cache, READ for read-ahead, and RELEASE on behalf of no process: such a
-//! request counts for the process that opened the file. If several processes have a file open for writing, the kernel
-//! chooses one of their handles for the pages of all.
+//! The kernel sends WRITE for pages of its cache, READ for read-ahead, and RELEASE without a process. Such a request
+//! counts for the process that opened the file. If several processes have a file open for writing, the kernel chooses
+//! one of their handles for the pages of all.
 
 use std::collections::HashMap;
 use std::ops::Range;

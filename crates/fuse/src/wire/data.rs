@@ -90,8 +90,8 @@ impl Wire {
             return;
         }
         let channel = self.channel.clone();
-        // A notifier does it, not this thread: the kernel waits for an inode that it is evicting, and the eviction may
-        // wait for a reply of this thread.
+        // A notifier does this instead of this thread. The kernel waits for an inode that it is evicting, and the
+        // eviction may wait for a reply of this thread.
         self.notifiers.run(move || channel.make_old(id, ONLY_ATTRIBUTES));
     }
 }

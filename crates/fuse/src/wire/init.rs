@@ -31,8 +31,8 @@ pub(super) const OVER_IO_URING: u64 = 1 << 41;
 
 /// The flags to request, if the kernel supports them.
 ///
-/// `FUSE_ASYNC_DIO` is not among them. Linux 6.18 does not invalidate cached pages when an asynchronous direct write ends
-/// (`fuse_aio_complete` in fs/fuse/file.c), so that later reads would return data from before the write.
+/// `FUSE_ASYNC_DIO` is not among them. Linux 6.18 does not invalidate cached pages when an asynchronous direct write
+/// ends (`fuse_aio_complete` in fs/fuse/file.c). Later reads would return data from before the write.
 const WANTED: u64 = ASYNC_READ
     | EXPORT_SUPPORT
     | BIG_WRITES
@@ -72,9 +72,9 @@ fn flags(said: &InitIn) -> u64 {
     u64::from(said.flags) | u64::from(said.flags2) << 32
 }
 
-/// Answers the INIT request `body`. Requests that the kernel caches writes if `writeback`, that it sends requests through
-/// rings if `has_rings`, and that it rounds times to `time_step` nanoseconds, the resolution of the volume. Fails with `Unsupported` if the kernel is too old, and with
-/// `InvalidData` if the request is too short.
+/// Answers the INIT request `body`. Requests that the kernel caches writes if `writeback`, and that it sends requests
+/// through rings if `has_rings`. Requests that it rounds times to `time_step` nanoseconds, the resolution of the
+/// volume. Fails with `Unsupported` if the kernel is too old, and with `InvalidData` if the request is too short.
 pub(super) fn agree(
     mut body: RequestBody<'_>,
     writeback: bool,

@@ -2,7 +2,7 @@
 //!
 //! Invariant: every request is answered once. [`Pending`] answers EIO when it is dropped without an answer. If the
 //! server panics, the request fails with EIO and the thread continues. The kernel does not repeat a kind of request
-//! that fails with ENOSYS. OPEN, OPENDIR and FLUSH fail so, because there is nothing to do for them. CREATE fails so,
+//! that fails with ENOSYS. OPEN, OPENDIR and FLUSH fail in this way, because they need no action. CREATE fails so,
 //! because MKNOD creates the file and OPEN is not needed. The kernel therefore sends RELEASE only for files that were
 //! created without a name, and truncates a file that is opened with O_TRUNC by SETATTR. If the history of the volume is
 //! recorded, OPEN and CREATE are supported, and the kernel sends RELEASE for each open file.
@@ -224,7 +224,8 @@ impl Wire {
     }
 
     /// Returns whether all requests that were read are answered. Only the reading thread may call this. Jobs of the
-    /// pool do not wait for the kernel, so this thread waits for them, for a moment; the others need it to read on.
+    /// pool do not wait for the kernel, so this thread waits briefly for them. The other threads need it to continue
+    /// reading.
     pub(crate) fn is_settled(&self) -> bool {
         self.pool.wait_until_idle(SETTLING) && self.notifiers.wait_until_idle(Duration::ZERO)
     }
@@ -385,7 +386,7 @@ impl Wire {
         };
         let mut done = run();
         if done == Err(Errno(libc::ENOSPC)) && matches!(self.read_device(), Ok(Some(1..))) {
-            // Forgotten files may have made room.
+            // Forgotten files may have freed space.
             done = run();
         }
         BODY.with_borrow(|out| pending.answer(done.map(|()| out.bytes())));
@@ -424,10 +425,10 @@ impl Wire {
         });
     }
 
-    /// Returns how long the kernel may cache attributes: not at all if it must ask before each write ([`space`]).
-    /// Otherwise the kernel updates them itself, with two exceptions: the allocated space of written pages, and
-    /// set-user-ID and set-group-ID, which the server clears when another user writes. A program must not get rights
-    /// from a cleared bit, so the attributes of a file with these bits are not cached.
+    /// Returns how long the kernel may cache attributes. The time is zero if the kernel must ask before each write
+    /// ([`space`]). Otherwise the kernel updates them itself, with two exceptions. These are the allocated space of
+    /// written pages, and the bits set-user-ID and set-group-ID, which the server clears when another user writes. A
+    /// program must not get rights from a cleared bit, so the attributes of a file with these bits are not cached.
     fn attr_validity(&self, attr: &Attr, id: u64) -> Duration {
         if !attr.is_dir() && attr.mode.bits() & (Mode::SET_UID.bits() | Mode::SET_GID.bits()) != 0 {
             return NOT;
@@ -451,7 +452,7 @@ impl Wire {
 /// Returns whether the recorder needs the process that sent a request.
 ///
 /// Invariant: READ is not among them. A process in execve(2) holds a lock while it reads its program, and
-/// `/proc/PID/stat` waits for this lock: the server would wait for the process that waits for its reply.
+/// `/proc/PID/stat` waits for this lock. The server would wait for the process that waits for its reply.
 fn needs_sender(opcode: u32) -> bool {
     matches!(
         opcode,

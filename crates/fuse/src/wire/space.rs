@@ -4,12 +4,12 @@
 //! has no room. The kernel limits the data that it gathers ([`crate::dirty_limit`]). While the free space exceeds this
 //! limit several times, all gathered data fits. A volume that is too small for this gets no write-back cache.
 //!
-//! Below [`Bounds::gated`], the kernel asks before each write(2): attributes of regular files have no validity, so that
-//! a write requests them (GETATTR with a file handle). New attributes cause the kernel to forget that the file has no
-//! capability, so that it requests the length of that attribute, then removes it and confirms this by SETATTR without a
-//! value. The first of these requests is the gate. It waits until the file's gathered data has reached the server. If
-//! the write must be refused, the server reports a capability, and the error of SETATTR becomes the error of write(2)
-//! before a byte is accepted. A truncation sends the same requests, but its SETATTR has a size, and succeeds.
+//! Below [`Bounds::gated`], the kernel asks before each write(2). Attributes of regular files have no validity, so that
+//! a write requests them (GETATTR with a file handle). New attributes cause the kernel to discard its record that the
+//! file has no capability. It then requests the length of that attribute, removes it, and confirms this by SETATTR
+//! without a value. The first of these requests is the gate. It waits until the file's gathered data has reached the
+//! server. If the write must be refused, the server reports a capability. The error of SETATTR becomes the error of
+//! write(2) before a byte is accepted. A truncation sends the same requests, but its SETATTR has a size, and succeeds.
 //!
 //! Invariant: gates are passed one at a time, by a notifier: the pool remains free for the data that the kernel writes
 //! back meanwhile.
@@ -37,13 +37,13 @@ use crate::handover::GateState;
 use crate::server::{CAPABILITY, Reply, Server};
 
 const MIB: u64 = 1 << 20;
-/// Free space below which writes are gated, as a multiple of what the kernel gathers, and at least.
+/// Writes are gated below this free space: a multiple of the data that the kernel gathers, and a minimum.
 const GATED_TIMES: u64 = 4;
 const GATED_LEAST: u64 = 64 * MIB;
 /// Space that is kept for writes that have passed, at most, and as a part of the volume.
 const KEPT_MOST: u64 = 16 * MIB;
 const KEPT_PART: u64 = 16;
-/// Number of files whose writes passed last, and whose data is written back before the next write passes: a write that
+/// Number of files whose writes passed last, and whose data is written back before the next write passes. A write that
 /// passed may reach the page cache later.
 const MOST_PASSED: usize = 16;
 /// Number of processes that may be about to write.
@@ -310,7 +310,7 @@ impl Wire {
         })
     }
 
-    /// Waits until the space of files that were removed before is free: the kernel sends FORGET after up to eight later
+    /// Waits until the space of files that were removed before is free. The kernel sends FORGET after up to eight later
     /// requests, and not while data of the file is written back.
     /// Source: Linux 6.18 fs/fuse/dev.c `fuse_dev_do_read` (`forget_batch`).
     fn wait_for_forgets(&self) {
@@ -378,7 +378,8 @@ impl Wire {
     }
 
     /// Prepares for a request that takes `len` bytes at once: data that the kernel has gathered is written back first if
-    /// both may not fit. A request that arrives meanwhile waits, or it would take the space of that data.
+    /// both may not fit. A request that arrives in the meantime waits, since it would otherwise take the space of that
+    /// data.
     pub(super) fn prepare_to_take(&self, len: u64) {
         let Some(bounds) = self.space.bounds else { return };
         let _one = self.space.preparing.lock();
