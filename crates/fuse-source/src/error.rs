@@ -2,12 +2,12 @@
 
 use obento_base::{DeviceError, Error, Refusal};
 
-/// The server did not answer in time.
-pub const HUNG: Error = Error::Device(DeviceError::Server("did not answer in time"));
+/// The server did not respond in time.
+pub const HUNG: Error = Error::Device(DeviceError::Server("did not respond in time"));
 /// The server closed its connection.
 pub const ENDED: Error = Error::Device(DeviceError::Server("ended"));
 /// The server sent a reply that violates the protocol.
-pub const NONSENSE: Error = Error::Device(DeviceError::Server("sent a reply that makes no sense"));
+pub const NONSENSE: Error = Error::Device(DeviceError::Server("sent an invalid reply"));
 /// `ENOSYS`: the server does not implement the request.
 pub const NOT_IMPLEMENTED: i32 = 38;
 
@@ -36,7 +36,7 @@ pub fn of_errno(errno: i32) -> Error {
         107 | 110 | 111 | 113 => return DeviceError::Server("lost its own connection").into(),
         _ => {
             tracing::debug!(errno, "a FUSE server reports an error number without a name here");
-            return DeviceError::Server("reports an error that has no name here").into();
+            return DeviceError::Server("reports an unknown error").into();
         }
     })
 }

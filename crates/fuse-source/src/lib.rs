@@ -1,12 +1,12 @@
 //! FUSE servers as file systems: `sshfs`, `squashfuse` and others, without a mount, without root, and without `/dev/fuse`.
 //!
 //! obento is the kernel's side of the protocol. The server gets its connection as `/dev/fd/0`, a socket in place of its
-//! standard input; libfuse 3.3 and later, and go-fuse, accept such a path as a mount point. `wire` has the structures,
-//! `connection` one request and its reply, `server` the process, `nodes` what is known of inodes, and `contract` is the
-//! contract, for reading.
+//! standard input. libfuse 3.3 and later, and go-fuse, accept such a path as a mount point. `wire` has the structures,
+//! `connection` one request and its reply, `server` the process, and `nodes` the known inodes. `contract` implements
+//! the contract, for reading.
 //!
-//! The server is not trusted. Every request has a deadline, and a server that misses one, ends, or sends a reply that
-//! makes no sense gets no further requests: each later call fails at once.
+//! The server is not trusted. Every request has a deadline. A server gets no further requests after it misses a
+//! deadline, ends, or sends an invalid reply: each later call fails at once.
 //! Source of the protocol: Linux include/uapi/linux/fuse.h, protocol 7.31; fs/fuse for what is sent when.
 
 mod connection;

@@ -230,7 +230,7 @@ fn a_server_that_hangs_costs_one_call_its_deadline_and_later_calls_nothing() {
     }
     let fs = odd("hang");
     let start = Instant::now();
-    assert_eq!(fs.getattr(fs.root()), Err(Error::Device(DeviceError::Server("did not answer in time"))));
+    assert_eq!(fs.getattr(fs.root()), Err(Error::Device(DeviceError::Server("did not respond in time"))));
     for _ in 0..100 {
         assert!(fs.getattr(fs.root()).is_err_and(|error| error.is_damage()));
     }
@@ -245,12 +245,12 @@ fn a_server_that_ends_or_sends_nonsense_costs_an_error() {
     let server = |text| Err(Error::Device(DeviceError::Server(text)));
     for (what, text) in [
         ("die", "ended"),
-        ("short", "sent a reply that makes no sense"),
-        ("length", "sent a reply that makes no sense"),
-        ("part", "did not answer in time"),
-        ("error", "sent a reply that makes no sense"),
+        ("short", "sent an invalid reply"),
+        ("length", "sent an invalid reply"),
+        ("part", "did not respond in time"),
+        ("error", "sent an invalid reply"),
         // The root as a file.
-        ("lie", "sent a reply that makes no sense"),
+        ("lie", "sent an invalid reply"),
     ] {
         let fs = odd(what);
         assert_eq!(fs.getattr(fs.root()).map(|_| ()), server(text), "{what}");
@@ -271,7 +271,7 @@ fn a_name_with_a_slash_and_the_root_as_a_child_are_nonsense() {
     if !require(&[Oracle::Program("python3")]) {
         return;
     }
-    let nonsense = Error::Device(DeviceError::Server("sent a reply that makes no sense"));
+    let nonsense = Error::Device(DeviceError::Server("sent an invalid reply"));
     let fs = odd("lie");
     assert_eq!(fs.lookup(fs.root(), Name::new(b"loop").unwrap()), Err(nonsense));
     let fs = odd("lie");
