@@ -2,12 +2,12 @@
 
 use obento_base::{DeviceError, Error, Refusal};
 
-/// The server did not answer in time.
-pub const HUNG: Error = Error::Device(DeviceError::Nfs("did not answer in time"));
+/// The server did not respond in time.
+pub const HUNG: Error = Error::Device(DeviceError::Nfs("did not respond in time"));
 /// The connection ended and cannot be opened again.
 pub const ENDED: Error = Error::Device(DeviceError::Nfs("closed the connection"));
 /// The server sent a reply that violates the protocol.
-pub const NONSENSE: Error = Error::Device(DeviceError::Nfs("sent a reply that makes no sense"));
+pub const NONSENSE: Error = Error::Device(DeviceError::Nfs("sent an invalid reply"));
 /// The server rejects the call: another version, or other credentials.
 pub const REJECTED: Error = Error::Device(DeviceError::Nfs("rejects the call"));
 /// `NFS3ERR_JUKEBOX`: the server asks to try again later.
@@ -36,7 +36,7 @@ pub fn of_status(status: u32) -> Error {
         LATER => return DeviceError::Nfs("is not ready").into(),
         _ => {
             tracing::debug!(status, "an NFS server reports an error number without a name here");
-            return DeviceError::Nfs("reports an error that has no name here").into();
+            return DeviceError::Nfs("reports an unknown error").into();
         }
     })
 }

@@ -1,8 +1,8 @@
 //! NFS exports as file systems: a client of NFSv3 over TCP, without a mount and without root.
 //!
-//! `address` parses `nfs://HOST[:PORT]/EXPORT`, `socket` connects, `rpc` sends calls and matches replies, `xdr` encodes,
-//! `mount` finds the export, `protocol` has the structures, `nodes` the known files, and `contract` is the contract, for
-//! reading.
+//! `address` parses `nfs://HOST[:PORT]/EXPORT`, and `socket` connects. `rpc` sends calls and matches replies, `xdr`
+//! encodes, and `mount` finds the export. `protocol` has the structures, `nodes` the known files, and `contract`
+//! implements the contract, for reading.
 //!
 //! The server is not trusted: lengths are bounded, every call has a deadline, and a server that misses one gets no further
 //! calls. A connection that ends is opened again, and calls without a reply are sent again; all of them only read.

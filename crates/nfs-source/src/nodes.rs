@@ -1,7 +1,7 @@
 //! The known files: a number for each handle.
 //!
-//! The number of a file is that of the server. A file with the number of another one, as those of a second file system
-//! inside an export, gets a number of its own with the top bit set.
+//! The number of a file is that of the server. If a file has the same number as another file, it gets a separate number
+//! with the top bit set. Files of a second file system inside an export can cause this.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Remote calls (RFC 5531) over a connection: several calls are under way at a time.
 //!
-//! Invariant: a reply counts only with the number of a call that waits for it, so that a late reply is never taken for
-//! another one.
+//! Invariant: a reply counts only with the number of a call that waits for it. A late reply is therefore never taken
+//! for another one.
 //! Locking: the lock of the connection is held from the first call of a group to its last reply.
 
 use std::io;

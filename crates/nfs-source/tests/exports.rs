@@ -127,7 +127,7 @@ fn a_server_that_hangs_costs_one_call_its_deadline_and_later_calls_nothing() {
     let (_fake, fs) = fake(Mood::Hangs);
     let file = at(&*fs, "file").unwrap();
     let start = Instant::now();
-    assert_eq!(read(&*fs, file), Err(nfs("did not answer in time")));
+    assert_eq!(read(&*fs, file), Err(nfs("did not respond in time")));
     for _ in 0..100 {
         assert_eq!(at(&*fs, "file"), Err(nfs("closed the connection")));
     }
@@ -136,7 +136,7 @@ fn a_server_that_hangs_costs_one_call_its_deadline_and_later_calls_nothing() {
 
 #[test]
 fn a_server_that_fails_or_lies_costs_an_error() {
-    let nonsense = nfs("sent a reply that makes no sense");
+    let nonsense = nfs("sent an invalid reply");
     for (mood, expected) in [
         (Mood::Dies, nfs("closed the connection")),
         (Mood::HugeRecord, nonsense),
