@@ -1,7 +1,7 @@
 //! The files of the log inside the volume.
 //!
-//! They are accessed through a `Vfs` of their own. Invariant: no user changes these files, since the wrapper
-//! protects them, so that the assumption of a `Vfs` to be the only user holds for them.
+//! They are accessed through a `Vfs` of their own. Invariant: no user changes these files, since the wrapper protects
+//! them. A `Vfs` may therefore assume that it is their only user.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -1,8 +1,8 @@
 //! Derivation: versions of files, the activities that generated and used them, and the edges between them.
 //!
 //! A version of a file begins with the first write of an activity after it opened or created the file. An
-//! activity is a process. A version may be derived from every version that its activity opened for reading
-//! before it finished writing: which bytes went where is unknown, so each edge is *possible*, not certain.
+//! activity is a process. A version may be derived from every version that its activity opened for reading before it
+//! finished writing. The data flow between them is not recorded, so each edge is *possible*, not certain.
 
 use alloc::collections::{BTreeMap, btree_map};
 use alloc::vec::Vec;

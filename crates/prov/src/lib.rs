@@ -15,8 +15,8 @@
 //!
 //! Invariant: a record is on stable storage before the sync that covers its change returns. A failure to
 //! record never fails an operation: the lost records are counted instead.
-//! Locking: the log has one lock. No thread holds it while it calls the wrapped volume on behalf of a user,
-//! and no driver calls this crate, so it is the innermost lock of a host.
+//! Locking: the log has one lock. No thread holds it while it calls the wrapped volume on behalf of a user, and no
+//! driver calls this crate. It is therefore the innermost lock of a host.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(

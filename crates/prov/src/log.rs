@@ -108,8 +108,8 @@ impl Tail {
         Self { base, ..Self::default() }
     }
 
-    /// Returns the place for the next version: never that of the newest durable version, nor that of a
-    /// version that a sync may be making durable.
+    /// Returns the place for the next version. This is never the place of the newest durable version, or of a version
+    /// that a sync may be making durable.
     fn next_place(&self) -> u64 {
         match self.newest {
             None => self.base,

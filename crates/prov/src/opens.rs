@@ -122,9 +122,9 @@ impl Opens {
         Some((read, written))
     }
 
-    /// Returns the process to which a write belongs that occurs while the thread works for `current`: that
-    /// process if it has the file open for writing, otherwise the last process that opened it for writing,
-    /// otherwise that process.
+    /// Returns the process to which a write belongs that occurs while the thread works for `current`. This is `current`
+    /// if it has the file open for writing, otherwise the last process that opened the file for writing, otherwise
+    /// `current`.
     pub(crate) fn writer(&self, ino: Ino, current: Option<Actor>) -> Actor {
         let opened = |actor: &Actor| {
             let files = self.open.get(&ino).into_iter().flatten();

@@ -22,8 +22,8 @@ pub const DIRECTORY: &str = ".obento-prov";
 
 /// An open volume whose changes are recorded.
 ///
-/// The volume has the same behaviour as without, with these exceptions: the name [`DIRECTORY`] in the root
-/// is taken, [`bulk`](FileSystem::bulk) is missing, and the log uses space.
+/// The volume has the same behaviour as without, with these exceptions. The name [`DIRECTORY`] in the root is taken,
+/// [`bulk`](FileSystem::bulk) is missing, and the log uses space.
 pub struct Recorded {
     pub(crate) inner: Arc<dyn FileSystem>,
     pub(crate) who: Arc<dyn Who>,
