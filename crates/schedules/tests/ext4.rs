@@ -105,12 +105,12 @@ fn renames_truncates_and_writes_at_once_leave_a_consistent_volume() {
             }
         };
         let rename = |vfs: &Vfs| {
-            let [d, e] = ["d", "e"].map(|dir| vfs.root().lookup(name(dir)).expect("it is there"));
+            let [d, e] = ["d", "e"].map(|dir| vfs.root().lookup(name(dir)).expect("it exists"));
             vfs.rename(&OWNER, (&d, name("f")), (&e, name("f")), RenameFlags::empty())
                 .expect("a file for a file");
         };
         let write = |vfs: &Vfs| {
-            let e = vfs.root().lookup(name("e")).expect("it is there");
+            let e = vfs.root().lookup(name("e")).expect("it exists");
             let file = e.lookup(name("f")).expect("one of the two is");
             file.truncate(100).expect("it is a file");
             file.write_at(3000, &[2; 2000]).expect("there is room");

@@ -150,7 +150,7 @@ fn a_number_that_was_found_in_use_stays_so_for_who_found_it() {
         let file = make(&world.vfs, &world.vfs.root(), "f", FileKind::Regular).expect("it is made");
         assert_eq!(file.ino(), FIRST);
         drop(file);
-        let unlink = |vfs: &Vfs| vfs.unlink(&OWNER, &vfs.root(), name("f")).expect("it is there");
+        let unlink = |vfs: &Vfs| vfs.unlink(&OWNER, &vfs.root(), name("f")).expect("it exists");
         let ask = |vfs: &Vfs| {
             for _ in 0..2 {
                 let Ok(node) = vfs.node(FIRST) else { continue };
@@ -193,13 +193,13 @@ fn bytes_appended_beside_readers_syncs_and_truncates_are_in_order() {
         let world = World::new();
         drop(make(&world.vfs, &world.vfs.root(), "f", FileKind::Regular).expect("it is made"));
         let append = |vfs: &Vfs| {
-            let file = walk(vfs, "f").expect("it is there");
+            let file = walk(vfs, "f").expect("it exists");
             for n in 0..4_u8 {
                 assert_eq!(file.append(&[n + 1; PIECE]).expect("there is room").1, PIECE);
             }
         };
         let look = |vfs: &Vfs| {
-            let file = walk(vfs, "f").expect("it is there");
+            let file = walk(vfs, "f").expect("it exists");
             let mut bytes = vec![0; 4 * PIECE];
             let len = file.read_at(0, &mut bytes).expect("it reads");
             assert!(len.is_multiple_of(PIECE), "{len}");
@@ -211,7 +211,7 @@ fn bytes_appended_beside_readers_syncs_and_truncates_are_in_order() {
         };
         let world = world.at_once(&[append, look, sync]);
         assert_eq!(
-            walk(&world.vfs, "f").and_then(|file| file.attr()).expect("it is there").size,
+            walk(&world.vfs, "f").and_then(|file| file.attr()).expect("it exists").size,
             4 * PIECE as u64
         );
         look(&world.vfs);
