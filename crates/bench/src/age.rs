@@ -1,5 +1,5 @@
-//! Ageing of a fresh file system: creates and removes files until the free space is fragmented, because a fresh file
-//! system gives better figures than an old one.
+//! Ageing of a fresh file system: creates and removes files until the free space is fragmented. A fresh file system
+//! gives better figures than an old one.
 //!
 //! After K. Smith and M. Seltzer, "File System Aging", SIGMETRICS 1997: a history of creations and deletions fills the
 //! file system to a share and replaces the contents several times. The sizes have a gamma distribution with many small

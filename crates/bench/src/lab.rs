@@ -89,7 +89,7 @@ pub fn run(
 }
 
 /// Returns whether a cell needs no more runs. If a cell has several phases, half of them must be precise enough,
-/// because some phases never are.
+/// because some phases never become precise.
 fn suffices(cell: &CellResult, enough: &StopRule) -> bool {
     if cell.ended.is_some() || cell.samples.len() >= enough.most {
         return true;
@@ -105,7 +105,7 @@ fn suffices(cell: &CellResult, enough: &StopRule) -> bool {
     cell.samples.len() >= enough.least && quantile(&errors, 0.5).is_some_and(|error| error <= enough.error)
 }
 
-/// Runs each cell in a process of its own, which reads the cell as JSON from its standard input and writes an
+/// Runs each cell in a separate process. The process reads the cell as JSON from its standard input and writes an
 /// [`Outcome`] to its standard output. The process leads a process group, so that all its children can be ended at the
 /// time limit.
 pub struct Processes {

@@ -4,8 +4,8 @@
 //! file system. The runs rotate over the targets (A B C A B C), so that changes in the speed of the machine affect all
 //! targets alike.
 //!
-//! - [`Target`] is the file system to measure: a directory, a driver of obento in this process or mounted, a file
-//!   system of the kernel, or a command that mounts something.
+//! - [`Target`] is the file system to measure. It is a directory, a driver of obento (in this process or mounted), a
+//!   file system of the kernel, or a command that mounts something.
 //! - [`workload`] contains the workloads under their usual names. They use the operations of [`files`], which are
 //!   system calls for a target with a path, and library calls for the others.
 //! - [`cell`] measures one run. [`lab`] runs cells until the figures are precise enough or a limit is reached.

@@ -165,8 +165,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Reads the counters, if the target has any: those of the loop device of a kernel mount, or those of the processes
-    /// that serve the file system.
+    /// Reads the counters, if the target has any. A kernel mount has the counters of its loop device; other targets
+    /// have those of the processes that serve the file system.
     pub fn of(bed: &TestBed) -> Option<Self> {
         if let Some(device) = bed.path().and_then(|path| loop_device(&path)) {
             let text = fs::read_to_string(format!("/sys/block/{device}/stat")).ok()?;

@@ -51,7 +51,7 @@ pub struct CellResult {
     pub workload: String,
     /// The samples.
     pub samples: Vec<Sample>,
-    /// The reason why there are no further samples, unless the existing ones suffice.
+    /// The reason why sampling ended early, unless the existing samples suffice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Outcome>,
 }

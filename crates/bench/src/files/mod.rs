@@ -1,4 +1,4 @@
-//! The operations of which workloads consist.
+//! The file operations of the workloads.
 //!
 //! A workload is written once, for [`Files`]. A target with a path is accessed by system calls, and a driver of obento
 //! in this process by library calls. Paths are relative to the root of the file system, without a leading slash.
@@ -21,8 +21,8 @@ pub enum OpenMode {
     Change,
     /// A new file, to read and write. An existing file is truncated.
     Create,
-    /// As `Change`, but bypassing the caches of the host if there are any. Offsets, lengths and buffers are multiples
-    /// of a sector.
+    /// As `Change`, and bypasses the caches of the host if they exist. Offsets, lengths and buffers are multiples of a
+    /// sector.
     Direct,
 }
 

@@ -53,8 +53,8 @@ fn published(table: &Table) -> String {
         return String::new();
     }
     let mut out = format!(
-        "\nThroughput compared with ext4 `data=journal`, beside what was published of Bento (reproduced / in its paper; whole seconds were \
-         counted there, so that 1.00 often means the same second). Compared here with `{}`.\n\n",
+        "\nThroughput compared with ext4 `data=journal`, beside the published values of Bento (reproduced / in its paper). They \
+         count whole seconds, so that 1.00 often means the same second. Here, the baseline is `{}`.\n\n",
         table.baseline()
     );
     let others: Vec<usize> = (0..table.targets.len()).filter(|at| *at != table.baseline).collect();

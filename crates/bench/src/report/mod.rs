@@ -1,7 +1,7 @@
 //! Reports: results as a page, a table or lines.
 //!
 //! All formats are generated from one [`Table`], in which a row is a phase of a workload and a column is a target. A speed
-//! is relative to the baseline. Above 1 is faster, whatever the unit of the figure is.
+//! is relative to the baseline. A value above 1 is faster, for every unit of the figure.
 
 mod compare;
 mod csv;
@@ -52,7 +52,7 @@ pub struct Figure {
     pub summary: Option<Summary>,
     /// The speed relative to the baseline.
     pub speed: Option<Ratio>,
-    /// The reason why there is no figure.
+    /// The reason for the missing figure.
     pub why_not: Option<String>,
     /// The number of unreliable samples.
     pub disturbed: usize,

@@ -1,7 +1,8 @@
 //! Statistics of repeated measurements.
 //!
-//! A figure is the median of its samples. Its standard error is that of the mean. Two targets are compared by the
-//! ratios of samples of the same rotation, so that a temporary slowdown of the machine affects both samples of a pair.
+//! A figure is the median of its samples. Its standard error is the standard error of the mean. Two targets are
+//! compared by the ratios of samples of the same rotation. A temporary slowdown of the machine therefore affects both
+//! samples of a pair.
 
 mod ratio;
 

@@ -51,7 +51,7 @@ impl TargetSetup {
         path.join(name)
     }
 
-    /// Removes what a killed run left.
+    /// Removes the files that a killed run left.
     pub fn clear(&self, target: &str) {
         if let Ok(Target::Path(path)) = target.parse() {
             let _ = fs::remove_dir_all(self.within(&path));
@@ -125,7 +125,7 @@ impl TestBed {
         };
         match &self.target {
             Target::Path(_) | Target::Command(_) => Ok(()),
-            // The measured code is that of the driver; mke2fs creates the same layout byte for byte.
+            // The benchmark measures the driver; mke2fs creates the same layout byte for byte.
             Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. }) => {
                 make(&self.setup.obento, &["mkfs", "-t", kind, "-q"])
             }
@@ -223,8 +223,8 @@ impl TestBed {
         }
     }
 
-    /// Drops the files from all caches: unmounts and mounts again if possible, makes the host drop its caches if this
-    /// process may, and always drops the cached pages of the image.
+    /// Drops the files from all caches: unmounts and mounts again if possible, and always drops the cached pages of the
+    /// image. Makes the host drop its caches if this process may.
     pub fn cool(&mut self) -> Result<()> {
         self.files()?.sync().during("sync", self.target.to_string())?;
         self.close()?;
@@ -232,7 +232,7 @@ impl TestBed {
             let file = File::open(&backing).during("open", &backing)?;
             file.sync_all().during("sync", &backing)?;
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
-                .during("let go of", &backing)?;
+                .during("drop the cached pages of", &backing)?;
         }
         // Only root may drop the caches. For other users, the caches of a directory stay as they are, and the run is
         // reported as not possible.
@@ -259,7 +259,7 @@ impl Drop for TestBed {
     }
 }
 
-/// Returns the options of mke2fs by which the mount has no background work.
+/// Returns the options of mke2fs that avoid background work in the mount.
 fn mke2fs(kind: &str) -> [&str; 6] {
     ["-q", "-F", "-t", kind, "-E", "lazy_itable_init=0,lazy_journal_init=0"]
 }

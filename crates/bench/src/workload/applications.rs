@@ -1,6 +1,6 @@
 //! Common programs on a tree of sources: tar, untar, grep, `git clone`, `cp -a`, `rm -rf`, SQLite.
 //!
-//! They require a path. The tree depends only on the seed of the settings and has the shape of a tree of C sources: 20
+//! They require a path. The tree depends only on the seed of the settings. It has the shape of a tree of C sources: 20
 //! directories with 10 directories each. The sizes of files have a gamma distribution with a mean of 14 KiB. The lines
 //! consist of words, and some contain the word that grep searches for.
 
@@ -17,7 +17,7 @@ use crate::workload::{Cache, Measure, Phase, Settings, Workload, WorkloadContext
 
 const FILES: u64 = 5000;
 const MEAN: f64 = 14_336.0;
-/// What the Bento study looks for in a tree of the kernel.
+/// The text that the Bento study searches in a tree of the kernel.
 const NEEDLE: &str = "jbd2_journal_start";
 
 /// A program that uses the tree.

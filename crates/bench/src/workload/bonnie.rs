@@ -3,7 +3,7 @@
 //!
 //! Source: T. Bray's Bonnie 2.0.6 (`Bonnie.c`: chunks of 16 KiB; 3 processes that seek 4,000 times in total and write
 //! back a tenth of the chunks) and R. Coker's bonnie++ (names of seven digits and up to twelve letters). In the phases
-//! by the byte, a modern processor spends its time in calls of `putc`, so these phases measure the buffer of the
+//! by the byte, a modern processor spends its time in calls of `putc`. These phases therefore measure the buffer of the
 //! standard library.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -49,7 +49,7 @@ impl Workload for Bonnie {
                 Ok(())
             })
         };
-        // The order is that of bonnie++, which rewrites the file that was written by the block, and times an fsync(2)
+        // The order follows bonnie++, which rewrites the file that was written by the block, and times an fsync(2)
         // before each close(2). Bray's Bonnie rewrites first, and leaves the written data in the cache.
         let mut phases = Vec::new();
         if self.by_char {

@@ -2,7 +2,7 @@
 //!
 //! Source: C. Mason's compilebench 0.6 with the parameters of Phoronix (`-i 10 --makej`; three figures: initial create,
 //! compile, read compiled tree). Its file lists are those of Linux 2.6.20. Here the tree depends only on the seed of
-//! the settings and has about the same size: 21,000 files with a mean of 11 KiB in 1,250 directories. Four of ten files
+//! the settings. It has about the same size: 21,000 files with a mean of 11 KiB in 1,250 directories. Four of ten files
 //! are C sources, which are compiled to objects.
 
 use crate::Result;

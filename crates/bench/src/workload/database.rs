@@ -1,5 +1,5 @@
-//! Databases with their own benchmarks: PostgreSQL with pgbench, Redis with redis-benchmark, an LSM tree of RocksDB or
-//! LevelDB with db_bench, and dbench with its load file.
+//! Databases with their own benchmarks: PostgreSQL with pgbench, Redis with redis-benchmark, and an LSM tree of RocksDB
+//! or LevelDB with db_bench. Also dbench with its load file.
 //!
 //! They require a path, and are reported as absent if their programs are not installed. Servers listen on a socket in a
 //! private folder, and not on the network.
@@ -25,9 +25,9 @@ const CLIENTS: usize = 4;
 const KEYS: u64 = 1_000_000;
 /// The least run time. dbench does not count the first seconds.
 const DBENCH_SECONDS: u64 = 5;
-/// Where Debian puts the servers of PostgreSQL, a folder a version.
+/// The place of Debian's PostgreSQL servers, with one folder for each version.
 const POSTGRES: &str = "/usr/lib/postgresql";
-/// Whose server it is: it refuses to be root's.
+/// The user of the server, which refuses to run as root.
 const POSTGRES_USER: &str = "postgres";
 
 /// A database and its benchmark.
@@ -88,7 +88,7 @@ fn number<'t>(mut words: impl Iterator<Item = &'t str>) -> Option<f64> {
 }
 
 fn unknown(program: &str) -> BenchError {
-    BenchError::Program { program: program.into(), message: "it answered what is not known".into() }
+    BenchError::Program { program: program.into(), message: "it printed unexpected output".into() }
 }
 
 /// Returns the path of a program in PATH or in `others`. Fails with `Absent`.
@@ -112,7 +112,8 @@ impl Server {
         while !ready.exists() {
             let ended = server.0.try_wait().during("wait for", &name)?;
             if ended.is_some() || begin.elapsed() > PATIENCE {
-                let message = ended.map_or("it does not listen".into(), |status| status.to_string());
+                let message =
+                    ended.map_or("it does not accept connections".into(), |status| status.to_string());
                 return Err(BenchError::Program { program: name.display().to_string(), message });
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -43,7 +43,7 @@ pub fn beside(latency: &Latency, file: &Path, settings: &Settings) -> Result<Opt
         said => said?,
     };
     let strange =
-        || BenchError::Program { program: "fio".into(), message: "it answered what is not known".into() };
+        || BenchError::Program { program: "fio".into(), message: "it printed unexpected output".into() };
     phase(&said, latency.write).map(Some).ok_or_else(strange)
 }
 

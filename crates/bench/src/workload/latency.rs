@@ -194,7 +194,7 @@ impl Latency {
     }
 }
 
-/// Returns whether io_uring is unavailable: the kernel does not have it, or a container forbids it.
+/// Returns whether io_uring is unavailable, because the kernel lacks it or a container forbids it.
 fn has_no_rings(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errnos = [Errno::NOSYS, Errno::PERM].map(|errno| Some(errno.raw_os_error()));

@@ -81,7 +81,8 @@ impl Workload for Startup {
 fn start(context: &WorkloadContext, times: &mut Histogram<u64>) -> Result<()> {
     let program = context.folder()?.join(PROGRAM);
     let file = File::open(&program).during("open", &program)?;
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).during("let go of", &program)?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+        .during("drop the cached pages of", &program)?;
     drop(file);
     let begin = Instant::now();
     let ended =

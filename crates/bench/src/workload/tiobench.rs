@@ -1,4 +1,4 @@
-//! tiobench: 1, 2, 4 and 8 threads. Each has a file of its own, which is its share of the total size, and writes and
+//! tiobench: 1, 2, 4 and 8 threads. Each has a file of its own, which is its share of the total size. It writes and
 //! reads 4 KiB in order and at random.
 //!
 //! Source: M. Kuoppala's and R. Hron's tiobench 1.3 (`tiobench.pl`: threads 1 2 4 8, blocks of 4,096 bytes, 4,000

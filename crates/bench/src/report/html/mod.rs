@@ -1,5 +1,5 @@
-//! A self-contained HTML page: it needs no network and no scripts, can be printed, follows the reader's choice of light
-//! or dark, and can be used by keyboard and screen reader. A table below each chart contains its figures.
+//! A self-contained HTML page. It needs no network and no scripts, and can be printed. It follows the reader's choice
+//! of light or dark, and supports keyboards and screen readers. A table below each chart contains its figures.
 
 mod chart;
 mod element;
@@ -176,7 +176,7 @@ fn system(page: &mut Html, results: &Results) {
         ("processor", format!("{} x {}", machine.processors, machine.processor)),
         ("memory", obento::human_size(machine.memory)),
         ("kernel", machine.kernel.clone()),
-        ("images lie on", machine.setup.clone()),
+        ("images are on", machine.setup.clone()),
         ("size of each", obento::human_size(results.size)),
         ("large file", format!("{}{}", obento::human_size(settings.file_size), fits(results))),
         ("threads", settings.threads.to_string()),
@@ -202,7 +202,7 @@ fn system(page: &mut Html, results: &Results) {
     page.raw("</tbody></table>");
 }
 
-/// Returns a warning if the large files fit the memory, because the figures are then those of the page cache.
+/// Returns a warning if the large files fit the memory, because the figures then describe the page cache.
 fn fits(results: &Results) -> &'static str {
     match results.settings.file_size < results.machine.memory {
         true => ", which fits in memory: reads after writes come from the cache",
