@@ -33,7 +33,7 @@ impl BlockDevice for FlushCounter {
         self.inner.write_at(offset, buf)
     }
     fn flush(&self) -> Result<()> {
-        // The receiver is gone at the end.
+        // The receiver does not exist at the end.
         let _ = self.flushed.send(());
         self.inner.flush()
     }
@@ -84,7 +84,7 @@ pub fn a_change_is_written_after_a_while(driver: &dyn Driver, fs_type: &str) {
     fs.writable().unwrap().close().unwrap();
 }
 
-/// Nothing is written before a sync if changes have no greatest age.
+/// Without a maximum age of changes, nothing is written before a sync.
 pub fn without_an_age_all_waits(driver: &dyn Driver, fs_type: &str) {
     let memory = empty(driver, fs_type);
     let before = memory.snapshot();

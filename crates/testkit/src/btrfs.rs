@@ -25,7 +25,7 @@ pub fn set_length(path: &Path, len: u64) {
         bytes[SUPER + at..][..8].copy_from_slice(&len.to_le_bytes());
     }
     seal(&mut bytes[SUPER..SUPER + 4096]);
-    // The device item is also in the chunk tree, of which each copy has a checksum.
+    // The device item is also in the chunk tree. Each copy of the tree has a checksum.
     for block in bytes.chunks_exact_mut(node).skip(SUPER / node + 1) {
         let Some(at) = block.windows(8).position(|word| word == old) else { continue };
         if block[32..48] == fsid && at > 101 {

@@ -274,7 +274,7 @@ impl Model {
 /// Panics unless every file has a chain of its own that is long enough and allocated.
 pub fn nothing_worse_than_lost_clusters(fs: &dyn FileSystem, what: &str) {
     let lock = LayoutLock::new();
-    let block = u64::from(fs.statfs().expect("the space is known").block_size);
+    let block = u64::from(fs.statfs().expect("statfs succeeds").block_size);
     let mut owners: BTreeMap<u64, String> = BTreeMap::new();
     for (path, (attr, _)) in walk(fs) {
         let mut at = 0;

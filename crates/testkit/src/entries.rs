@@ -38,8 +38,8 @@ pub type Entries = BTreeMap<Vec<u8>, Entry>;
 /// Reads a tar stream: ustar, GNU and pax, with GNU's sparse format 1.0, and extended attributes as GNU tar stores
 /// them.
 ///
-/// Of several names of one file, the first in byte order becomes the file and the others its links, whatever the stream
-/// does.
+/// If a file has several names, the first one in byte order becomes the file and the others become links. The order in
+/// the stream does not matter.
 pub fn from_tar(stream: impl Read) -> Result<Entries> {
     let mut entries = Entries::new();
     tar_stream::members(BufReader::with_capacity(1 << 16, stream), |member, data| {
@@ -199,8 +199,9 @@ fn sort_links(entries: &mut Entries) -> Result<()> {
         groups.entry(normal(&entry.target)).or_default().push(path.clone());
     }
     for (original, mut names) in groups {
-        let file =
-            entries.remove(&original).with_context(|| format!("link to {original:?}, which is not there"))?;
+        let file = entries
+            .remove(&original)
+            .with_context(|| format!("link to {original:?}, which does not exist"))?;
         names.push(original);
         names.sort();
         for name in &names[1..] {
@@ -236,7 +237,7 @@ impl Differences {
         Self(lines)
     }
 
-    /// Returns whether there are no differences.
+    /// Returns whether the two are equal.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

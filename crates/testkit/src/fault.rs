@@ -13,8 +13,8 @@ use crate::model::StepClock;
 const EIO: i32 = 5;
 /// `ENOSPC`, the error of an image file on a full disk.
 const ENOSPC: i32 = 28;
-/// A partial write ends at its middle, in units of this size: the largest structure that formats write in place without
-/// detecting torn writes, ext4's super block, is written completely or not at all.
+/// A partial write ends at its middle, in units of this size. Formats write structures up to this size in place without
+/// detecting torn writes. The largest, ext4's super block, is written completely or not at all.
 const TORN: u64 = 1024;
 
 /// A kind of request.
@@ -36,11 +36,11 @@ impl Request {
 /// The way in which a request fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FaultKind {
-    /// `EIO`, and nothing was done.
+    /// `EIO`, without any effect.
     Io,
     /// `EIO`, and half of the request was done, as when a medium ends or a transfer is interrupted.
     Short,
-    /// `ENOSPC`, and nothing was done. Reads and discards do not fail in this way.
+    /// `ENOSPC`, without any effect. Reads and discards do not fail in this way.
     NoSpace,
 }
 
@@ -113,7 +113,7 @@ impl<D: BlockDevice> FaultDevice<D> {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Returns the way in which this request fails, if it does.
+    /// Returns the way in which this request fails, or `None` if it succeeds.
     fn failure(&self, request: Request) -> Option<FaultKind> {
         let number = self.counts[request as usize].fetch_add(1, Ordering::Relaxed);
         let fault = self.fault.filter(|fault| {

@@ -152,16 +152,16 @@ pub fn file_hash(path: &Path) -> Result<String> {
     Ok(format!("{len}:{}", hash.finish()))
 }
 
-/// Copies an ext4 image while the kernel has it mounted, so that its journal is dirty. `busy` works in the mount; the
-/// copy must contain what it synced.
+/// Copies an ext4 image while the kernel has it mounted, so that its journal is dirty. `busy` changes files in the
+/// mount. The copy must contain the files that it synced.
 pub fn dirty_copy(
     image: &Path,
     options: &str,
     copy: &Path,
     busy: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<()> {
-    // The periodic commit of the kernel, every 5 s, must not occur during the copy, which would then have the journal
-    // from before and the blocks from after a transaction.
+    // The periodic commit of the kernel, every 5 s, must not occur during the copy. The copy would then have the
+    // journal from before the transaction, and the blocks from after it.
     let options =
         [options, "commit=3600"].into_iter().filter(|option| !option.is_empty()).collect::<Vec<_>>();
     let mount = LoopMount::new(image, &options.join(","))?;
@@ -196,8 +196,8 @@ pub fn debugfs_stats(image: &Path, inodes: &[u64]) -> Result<Vec<DebugfsStat>> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let parts = text.split("\nInode: ").skip(1);
     let stats = parts.map(parse_debugfs_stat).collect::<Option<Vec<_>>>();
-    let stats = stats.with_context(|| format!("debugfs says something unexpected:\n{text:.2000}"))?;
-    ensure!(stats.len() == inodes.len(), "debugfs answered {} of {}", stats.len(), inodes.len());
+    let stats = stats.with_context(|| format!("debugfs prints unexpected output:\n{text:.2000}"))?;
+    ensure!(stats.len() == inodes.len(), "debugfs showed {} of {} inodes", stats.len(), inodes.len());
     Ok(stats)
 }
 

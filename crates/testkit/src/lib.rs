@@ -1,5 +1,5 @@
-//! Support for the tests of all crates: programs and kernel mounts as oracles, trees for images, images with every
-//! combination of features, and lists of entries for comparisons.
+//! Support for the tests of all crates: programs and kernel mounts as oracles, and trees for images. Also images with
+//! every combination of features, and lists of entries for comparisons.
 //!
 //! This crate is only a development dependency. It may panic, with a message.
 

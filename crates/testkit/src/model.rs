@@ -2,8 +2,8 @@
 //!
 //! Each operation must have the same result on both and leave equal trees. An operation that the format does not
 //! support ([`Keeps`]) is refused without a change, and such attributes are ignored in the comparison. The history
-//! records the tree after each operation and the data that each sync made durable, from which the allowed states after a power
-//! failure follow.
+//! records the tree after each operation and the data that each sync made durable. The allowed states after a power
+//! failure follow from both.
 //!
 //! Invariant: the trees of a history are those of the volume itself, including its times and inode numbers.
 
@@ -164,7 +164,9 @@ impl Run {
     fn answer(&mut self, number: usize, op: &Op, found: Result<(), Error>) -> Result<(), String> {
         let Some(model) = &mut self.model else { return Ok(()) };
         match lacking(&self.limits, op) {
-            Lacking::Refused if found.is_ok() => return Err("the format lacks this, and it succeeds".into()),
+            Lacking::Refused if found.is_ok() => {
+                return Err("the format does not support this, but it succeeds".into());
+            }
             Lacking::Refused | Lacking::Ignored => return Ok(()),
             Lacking::Nothing => {}
         }
@@ -232,7 +234,7 @@ enum Lacking {
     Nothing,
     /// The format refuses the operation.
     Refused,
-    /// The format ignores the operation, whatever it returns.
+    /// The format ignores the operation, and its result does not matter.
     Ignored,
 }
 
@@ -257,7 +259,7 @@ fn difference(limits: &Limits, model: &Snapshot, found: &Snapshot) -> Option<Str
     model.difference(&found, Times::Ignored, None).or_else(|| model.content_difference(&found))
 }
 
-/// Returns `meta` without what a format with these limits does not store.
+/// Returns `meta` without the properties that a format with these limits does not store.
 fn kept(keeps: Keeps, meta: &Meta) -> Meta {
     let mut meta = meta.clone();
     if !keeps.contains(Keeps::MODES) {

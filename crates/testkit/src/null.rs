@@ -1,4 +1,4 @@
-//! A driver that does nothing, so that the time of its calls is that of the layers above.
+//! A driver that does nothing, so that a benchmark measures only the layers above it.
 //!
 //! A volume is any device that begins with [`MAGIC`]. Its root contains a file of [`SIZE`] bytes for every number, with
 //! the decimal number as its name, and lists the files below [`LISTED`]. Each call returns in constant time without a

@@ -67,7 +67,7 @@ pub fn require(oracles: &[Oracle]) -> bool {
     let Some(missing) = oracles.iter().find(|oracle| !oracle.is_present()) else { return true };
     let line = format!("skipped: no {}\n", missing.name());
     let strict = std::env::var_os("OBENTO_REQUIRE_ORACLES").is_some_and(|value| value != "0");
-    assert!(!strict, "{} is missing, and OBENTO_REQUIRE_ORACLES forbids to go on without it", missing.name());
+    assert!(!strict, "{} is missing, but OBENTO_REQUIRE_ORACLES requires it", missing.name());
     // The line is written directly to the stream, because the captured output of a passing test is discarded.
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(log) = std::env::var_os("OBENTO_SKIP_LOG") {
@@ -88,8 +88,7 @@ fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(sbin).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// The seed by which directories of images hash their names. The random one of `mke2fs` would make each run a different
-/// test.
+/// The hash seed of directories in images. With the random seed of `mke2fs`, each run would be a different test.
 const HASH_SEED: &str = "hash_seed=00112233-4455-6677-8899-aabbccddeeff";
 
 /// Returns a command for an oracle program with a fixed environment: English, UTC, and a fixed seed for `mke2fs` unless

@@ -171,7 +171,7 @@ pub const FILLED: &[Recipe] = &[
 const HCOPY: &str = "hformat image && hmkdir :dir :dir:deep :dir:deep:er :many && cd tree && hcopy -r empty small five : \
     && hcopy -r dir/big :dir && hcopy -r dir/deep/er/a :dir:deep:er && hcopy -r many/* :many";
 
-/// xorriso(1) creates an HFS+ volume next to an ISO 9660 one. It is extracted: its header, 1024 bytes from its start,
+/// xorriso(1) creates an HFS+ volume next to an ISO 9660 one. It is extracted. Its header, 1024 bytes from its start,
 /// contains the block size at 40 and the number of blocks at 44 (Apple, Technical Note TN1150).
 const XORRISO: &str = r#"
 xorriso -as mkisofs -quiet -R -hfsplus -o iso tree
@@ -179,7 +179,7 @@ at=$(LC_ALL=C grep -obUaP 'H\+\x00\x04' iso | head -n 1 | cut -d : -f 1)
 number() { od -An -tu4 --endian=big -j $((at + $1)) -N 4 iso; }
 tail -c +$((at - 1024 + 1)) iso | head -c $(($(number 40) * $(number 44))) > image"#;
 
-/// makefs(8) puts the super block of UFS2 at the place of that of UFS1, at 8 KiB, but Linux looks for it at 64 KiB
+/// makefs(8) puts the super block of UFS2 at 8 KiB, the place of UFS1, but Linux looks for it at 64 KiB
 /// (fs/ufs/ufs_fs.h, `SBLOCK_UFS2`). With blocks of 32 KiB, the second block contains a copy of it and the third the
 /// cylinder group. The cylinder group is moved to the place of the copy, and the super block to the old place of the
 /// group. The super block is changed accordingly: `fs_sblkno` at 8 and `fs_cblkno` at 12, in fragments of 4 KiB, and
@@ -197,7 +197,7 @@ printf '\0\0\001\0\0\0\0\0' | put 1000";
 impl Recipe {
     /// Returns the recipe of `name` among `recipes`.
     pub fn of(recipes: &'static [Self], name: &str) -> &'static Self {
-        recipes.iter().find(|recipe| recipe.name == name).expect("a type that there is a recipe for")
+        recipes.iter().find(|recipe| recipe.name == name).expect("a type that has a recipe")
     }
 
     /// Returns whether the kernel, and the program if one is required, are installed.

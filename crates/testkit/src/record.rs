@@ -140,6 +140,6 @@ mod tests {
         device.read_at(512, &mut buf).unwrap();
         assert_eq!(buf, [DISCARDED; 2]);
         assert!(device.write_at(1023, &[0, 0]).is_err());
-        assert_eq!(device.take_events(), [], "what failed was not done");
+        assert_eq!(device.take_events(), [], "a failed request has no effect");
     }
 }

@@ -1,9 +1,9 @@
 //! Volumes that are randomly damaged and repaired in one run, with fixed seeds, and compared with the checker of the
 //! format.
 //!
-//! After one `check -y`, our check and the other checker find no damage, the volume opens, everything in it can be
-//! read, and it contains every name of the sound volume that the other checker's repair keeps. For formats with only
-//! files and directories, in this process and on small images.
+//! After one `check -y`, our check and the other checker find no damage. The volume opens, and everything in it can be
+//! read. It contains every name of the sound volume that the other checker's repair keeps. For formats with only files
+//! and directories, in this process and on small images.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -97,7 +97,7 @@ impl Repairs {
             failures.extend(failed);
         }
         println!("{judged} mutants, {} differences", failures.len());
-        assert!(judged > 0, "no base has the name that was asked for");
+        assert!(judged > 0, "no base has the requested name");
         assert!(failures.is_empty(), "{} of {judged}:\n{}", failures.len(), failures.join("\n"));
     }
 
@@ -169,7 +169,7 @@ impl Repairs {
         if let Err(said) = (self.faults)(image)
             && !(self.is_excused)(&said)
         {
-            return Err(format!("after the repair of {context} the program finds {said}"));
+            return Err(format!("after the repair of {context} the other checker reports {said}"));
         }
         let lost: BTreeSet<String> = sound.difference(&ours).cloned().collect();
         if !lost.is_empty()
@@ -184,7 +184,7 @@ impl Repairs {
             fs::write(image, bytes).expect("room");
             return (self.faults)(image).or_else(|said| match (self.is_excused)(&said) {
                 true => Ok(()),
-                false => Err(format!("only the program finds {said}")),
+                false => Err(format!("only the other checker reports {said}")),
             });
         }
         Ok(())

@@ -48,9 +48,9 @@ pub fn has_linux() -> bool {
 /// The kernel modules that FAT requires, below `kernel/fs`, each after its dependencies.
 const MODULES: &str = "nls/nls_ascii nls/nls_cp437 fat/fat fat/vfat";
 
-/// Boots Linux as a process, which mounts the FAT volume in `image` with `options` and runs `script` there, in a shell
-/// whose `$WORK` is `folder` of this machine. The rest of this machine is read-only to it. Fails with the message of
-/// the script or of the mount.
+/// Boots Linux as a process, which mounts the FAT volume in `image` with `options` and runs `script` there. The shell's
+/// `$WORK` is `folder` of this machine. The rest of this machine is read-only to it. Fails with the message of the
+/// script or of the mount.
 pub fn linux(image: &Path, options: &str, folder: &Path, script: &str) -> Result<String> {
     let at = |name: &str| folder.join(name);
     fs::write(at("script"), script)?;

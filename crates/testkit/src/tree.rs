@@ -1,7 +1,7 @@
 //! A tree with all kinds of files and attributes, always the same, for images.
 //!
-//! The tree is written by system calls into a folder of the host (a loop mount or a source for `mke2fs -d`), without
-//! any code of obento.
+//! System calls, without any code of obento, write the tree into a folder of the host: a loop mount or a source for
+//! `mke2fs -d`.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

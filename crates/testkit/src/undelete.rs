@@ -10,8 +10,8 @@ use obento_env::{FixedRandom, NO_CLOCK};
 
 use crate::conformance::{file, make, writable};
 
-/// A file in a directory is deleted, and another one beside it is not: only the first is found, with its path, its length
-/// and its bytes. Once another file has its space, it is found as overwritten.
+/// A file in a directory is deleted, and another file beside it is not. Only the first is found, with its path, its
+/// length and its bytes. Once another file has its space, it is found as overwritten.
 pub fn a_deleted_file_is_found_with_its_bytes(driver: &dyn Driver, fs_type: &str) {
     let device = Arc::new(MemDevice::new(vec![0; 4 << 20]));
     let options = FormatOptions::new(fs_type, Arc::new(NO_CLOCK), Arc::new(FixedRandom(7)));

@@ -2,8 +2,8 @@
 
 use obento_base::crc::crc32c;
 
-/// Returns `after` with its tables as in `before` and with a log whose changes were not applied, as a VHDX is
-/// when its writer ends between the two. Source: \[MS-VHDX\] 2.3.
+/// Returns `after` with its tables as in `before` and with a log whose changes were not applied. A VHDX is in this
+/// state when its writer ends between the two. Source: \[MS-VHDX\] 2.3.
 pub fn unreplayed(before: &[u8], after: &[u8]) -> Vec<u8> {
     const LOG: usize = 1 << 20;
     const SECTOR: usize = 4096;

@@ -1,4 +1,4 @@
-//! Reads a whole volume, whatever its bytes, for the fuzz target of a driver.
+//! Reads a whole volume with arbitrary bytes, for the fuzz target of a driver.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -43,9 +43,9 @@ const CHECKED: u64 = 64 << 20;
 const FINDINGS: u64 = 1 << 20;
 
 /// Opens the volume on `device` for reading and reads all of it: entries, attributes, links, mappings, data and the
-/// structures that the driver shows, within bounds that a sound volume of a few MiB never reaches. A volume of at most
-/// 64 MiB is checked first, if its driver supports that. Panics if a result is impossible for any bytes: an empty run,
-/// or one outside of the device.
+/// structures that the driver shows. The bounds are so large that a sound volume of a few MiB never reaches them. A
+/// volume of at most 64 MiB is checked first, if its driver supports that. Panics if a result is impossible for any
+/// bytes: an empty run, or one outside of the device.
 pub fn open_and_walk(driver: &dyn Driver, device: Arc<dyn BlockDevice>) {
     let _ = driver.probe(&*device);
     check(driver, &device, RepairMode::Nothing);
@@ -55,8 +55,8 @@ pub fn open_and_walk(driver: &dyn Driver, device: Arc<dyn BlockDevice>) {
     }
 }
 
-/// Opens the volume on `device` for changes, whatever its bytes, runs `plan` on it, and reads the result. Operations
-/// may fail; opening the volume again must end as well.
+/// Opens the volume on `device`, which may have arbitrary bytes, for changes, runs `plan` on it, and reads the result.
+/// Operations may fail; opening the volume again must end as well.
 pub fn open_and_change(driver: &dyn Driver, device: Arc<dyn BlockDevice>, plan: &Plan) {
     let options = OpenOptions {
         access: Access::ReadWrite,

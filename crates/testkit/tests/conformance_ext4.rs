@@ -1,5 +1,5 @@
-//! The contract's reading cases on ext2 and ext4 volumes, created by e2fsprogs and filled by the kernel, with all
-//! combinations of features that change how names, data and attributes are stored.
+//! The contract's reading cases on ext2 and ext4 volumes, created by e2fsprogs and filled by the kernel. The volumes
+//! have all combinations of features that change how names, data and attributes are stored.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};

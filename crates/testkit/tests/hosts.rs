@@ -1,4 +1,4 @@
-//! The cases pass on the file system of the host, so that they require nothing that a program could not expect.
+//! The cases pass on the file system of the host, so they require only behaviour that programs can expect.
 
 use obento_driver::{Crash, Keeps, Limits};
 use obento_testkit::hosts::{CaseEnd, Folder, cases, run};

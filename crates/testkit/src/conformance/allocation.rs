@@ -102,7 +102,7 @@ pub fn allocated_space_reads_as_zeros_and_existing_data_stays(fs: &dyn FileSyste
     let (ino, part) = (file(fs, fs.root(), "f"), part(fs));
     supported(allocate(fs, ino, 0..part, Size::Grow), NO_ALLOCATION)?;
     let before = free(fs);
-    write(fs, ino, 0, &vec![7; part as usize]).expect("it is there");
+    write(fs, ino, 0, &vec![7; part as usize]).expect("it exists");
     assert!(free(fs) >= before, "it had its space");
     assert_eq!(allocate(fs, ino, 1..3 * part, Size::Grow), Ok(()));
     holds(fs, ino, &[7, 0, 0]);
@@ -110,7 +110,7 @@ pub fn allocated_space_reads_as_zeros_and_existing_data_stays(fs: &dyn FileSyste
     assert_eq!(found.size, 3 * part);
     assert!(found.blocks >= 3 * part / 512 && free(fs) <= before - 2 * BLOCKS);
     assert_eq!(allocate(fs, ino, 0..part, Size::Grow), Ok(()), "nothing is left to do");
-    assert_eq!(attr(fs, ino).size, 3 * part, "the size never goes down");
+    assert_eq!(attr(fs, ino).size, 3 * part, "the size never decreases");
     Ok(())
 }
 
@@ -141,11 +141,11 @@ pub fn space_past_the_end_keeps_the_size_if_requested(fs: &dyn FileSystem) -> Ou
     let before = free(fs);
     supported(allocate(fs, ino, 0..3 * part, Size::Keep), "no space past the end of a file")?;
     assert_eq!(attr(fs, ino).size, part);
-    assert!(free(fs) <= before - 2 * BLOCKS, "it is taken");
+    assert!(free(fs) <= before - 2 * BLOCKS, "the space is allocated");
     truncate(fs, ino, 3 * part).expect("a size");
     holds(fs, ino, &[1, 0, 0]);
     truncate(fs, ino, 0).expect("a size");
-    assert!(free(fs) >= before + BLOCKS, "and goes with the bytes");
+    assert!(free(fs) >= before + BLOCKS, "the space is freed with the bytes");
     Ok(())
 }
 
@@ -172,7 +172,7 @@ pub fn allocate_tests_its_errors_in_order(fs: &dyn FileSystem) -> Outcome {
     assert_eq!(allocate(fs, ino, 0..all, Size::Grow), Err(Error::NoSpace));
     assert_eq!(attr(fs, ino).size, 0);
     truncate(fs, ino, 0).expect("a size");
-    assert_eq!(free(fs), before, "what was taken is given back");
+    assert_eq!(free(fs), before, "the allocated space is freed");
     Ok(())
 }
 
@@ -240,7 +240,7 @@ pub fn the_data_after_a_removed_range_moves_down(fs: &dyn FileSystem) -> Outcome
     assert_eq!(collapse(fs, ino, 0..part), Ok(()));
     assert_eq!(attr(fs, ino).size, 3 * part - 7);
     holds(fs, ino, &[4, 5, 6]);
-    assert!(free(fs) >= before + 3 * BLOCKS, "it is given back");
+    assert!(free(fs) >= before + 3 * BLOCKS, "the space is freed");
     Ok(())
 }
 

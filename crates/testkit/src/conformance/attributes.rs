@@ -187,7 +187,7 @@ pub fn the_change_counter_grows_with_every_change_or_with_the_times(fs: &dyn Fil
     let mut counted = true;
     for n in 0..10_u16 {
         let after = set(SetAttr { mode: Some(Mode::new(0o600 | n)), ..LEAVE }).change;
-        assert!(after >= last, "it never goes back");
+        assert!(after >= last, "the change counter never decreases");
         counted &= after > last;
         last = after;
     }
@@ -199,7 +199,7 @@ pub fn the_change_counter_grows_with_every_change_or_with_the_times(fs: &dyn Fil
         if later.ctime.secs() != 1_600_100_000 {
             return Err(Lacks("no change counter, and no change time that can be set"));
         }
-        assert!(later.change > first.change, "it stands still");
+        assert!(later.change > first.change, "the change counter does not change");
         assert_eq!(set(times(1_600_100_000)).change, later.change);
     }
     Ok(())

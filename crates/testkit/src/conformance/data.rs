@@ -16,8 +16,8 @@ pub fn written_bytes_are_read_back_and_extend_the_size(fs: &dyn FileSystem) -> O
     write(fs, ino, 0, &bytes).expect("space");
     assert_eq!(attr(fs, ino).size, bytes.len() as u64);
     assert!(read(fs, ino, 0, bytes.len(), 1001).expect("it was written") == bytes);
-    write(fs, ino, block as u64, &[9; 10]).expect("it is there");
-    assert_eq!(attr(fs, ino).size, bytes.len() as u64, "the size never goes down");
+    write(fs, ino, block as u64, &[9; 10]).expect("it exists");
+    assert_eq!(attr(fs, ino).size, bytes.len() as u64, "the size never decreases");
     assert_eq!(read(fs, ino, block as u64 - 1, 12, 99).expect("it was written")[1..11], [9; 10]);
     assert!(attr(fs, ino).blocks >= (bytes.len() / 512) as u64);
     Ok(())
@@ -49,7 +49,7 @@ pub fn reserved_blocks_are_not_read_until_end_write(fs: &dyn FileSystem) -> Outc
     assert!(ticket.was().is_zeros() || ticket.was() == Span::Driver);
     assert_eq!(read(fs, ino, 0, 4 * block as usize, 4096), Ok(vec![0; 4 * block as usize]));
     if let Span::Mapped(at) = ticket.extent().span {
-        let device = fs.device().expect("what is mapped is on the device");
+        let device = fs.device().expect("mapped data is on the device");
         device.write_at(at, &vec![6; block as usize]).expect("a sound device");
         assert_eq!(read(fs, ino, block, 10, 10), Ok(vec![0; 10]));
         writable(fs).end_write(ticket, TimeChange::Now).expect("a sound device");
@@ -93,7 +93,7 @@ pub fn a_detached_write_is_resumed_with_its_blocks(fs: &dyn FileSystem) -> Outco
     let begun = begin();
     let Span::Mapped(at) = begun.extent.span else { return Err(NOTHING_MAPPED) };
     assert_eq!(begin().extent, begun.extent, "the blocks stay reserved");
-    fs.device().expect("what is mapped is on the device").write_at(at, &vec![6; block as usize]).unwrap();
+    fs.device().expect("mapped data is on the device").write_at(at, &vec![6; block as usize]).unwrap();
     let first = writable(fs).resume_write(&layout, ino, block..2 * block);
     writable(fs).end_write(first, TimeChange::Now).expect("a sound device");
     drop(writable(fs).resume_write(&layout, ino, 2 * block..3 * block));
@@ -118,14 +118,14 @@ pub fn end_write_sets_the_given_time_and_never_moves_a_later_ctime_back(fs: &dyn
         // The range is longer than the data that the format stores in an inode.
         let ticket = writable(fs).begin_write(&layout, ino, start..end).expect("space");
         let Span::Mapped(at) = ticket.extent().span else { return Err(NOTHING_MAPPED) };
-        fs.device().expect("what is mapped is on the device").write_at(at, &vec![6; block as usize]).unwrap();
+        fs.device().expect("mapped data is on the device").write_at(at, &vec![6; block as usize]).unwrap();
         writable(fs).set_attr(ino, &change).expect("a time");
         writable(fs).end_write(ticket, stamp(when)).expect("a sound device");
         let found = attr(fs, ino);
         assert_eq!([found.mtime, found.ctime].map(|time| time.secs()), expected);
     }
     let before = writable(fs).now();
-    write(fs, ino, 0, &vec![1; block as usize]).expect("it is there");
+    write(fs, ino, 0, &vec![1; block as usize]).expect("it exists");
     let grain = i64::from(fs.limits().time_granularity >= 1_000_000_000);
     let found = attr(fs, ino).mtime.secs();
     assert!((before.secs() - grain..=writable(fs).now().secs()).contains(&found), "{found}");
@@ -142,7 +142,7 @@ pub fn a_dropped_ticket_releases_its_blocks(fs: &dyn FileSystem) -> Outcome {
     drop(writable(fs).begin_write(&layout, ino, block..20 * block).expect("space"));
     assert_eq!(fs.statfs().expect("use").free, free);
     assert_eq!(attr(fs, ino).size, block);
-    assert_eq!(read(fs, ino, 0, block as usize, 4096), Ok(vec![3; block as usize]), "what was written stays");
+    assert_eq!(read(fs, ino, 0, block as usize, 4096), Ok(vec![3; block as usize]), "written data stays");
     Ok(())
 }
 
@@ -163,7 +163,7 @@ pub fn truncate_drops_bytes_past_the_size(fs: &dyn FileSystem) -> Outcome {
     Ok(())
 }
 
-/// `truncate` allocates nothing.
+/// `truncate` allocates no blocks.
 pub fn truncate_allocates_nothing(fs: &dyn FileSystem) -> Outcome {
     needs(fs, HOLES)?;
     let ino = file(fs, fs.root(), "f");

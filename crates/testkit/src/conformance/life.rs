@@ -72,7 +72,7 @@ pub fn free_space_is_discarded_and_nothing_else(fs: &dyn FileSystem) -> Outcome 
     assert!((64 * block..=free).contains(&trimmed), "{trimmed} of {free} bytes");
     assert_eq!(trim.trim(u64::MAX), Ok(0), "no run is as long");
     assert!(read(fs, kept, 0, bytes.len(), 5000).as_ref() == Ok(&bytes));
-    write(fs, file(fs, root, "new"), 0, &bytes).expect("what is free can be had");
+    write(fs, file(fs, root, "new"), 0, &bytes).expect("free space can be allocated");
     assert!(read(fs, kept, 0, bytes.len(), 5000) == Ok(bytes));
     Ok(())
 }

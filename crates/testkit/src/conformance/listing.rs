@@ -87,7 +87,7 @@ pub fn a_cookie_is_valid_after_its_entry_and_its_neighbours_are_removed(fs: &dyn
     let listed = list(fs, sub);
     let (before, after) = listed.split_at(MANY / 2);
     for entry in before {
-        writable(fs).unlink(sub, Name::new(&entry.name).expect("a name")).expect("it is there");
+        writable(fs).unlink(sub, Name::new(&entry.name).expect("a name")).expect("it exists");
     }
     let from = before.last().expect("half of many").next;
     let names: Vec<_> = list_from(fs, sub, from, usize::MAX).into_iter().map(|entry| entry.name).collect();

@@ -159,7 +159,7 @@ pub(crate) fn lookup(fs: &dyn FileSystem, dir: Ino, text: &str) -> Result<Ino> {
 }
 
 pub(crate) fn block(fs: &dyn FileSystem) -> u64 {
-    fs.statfs().expect("the space is known").block_size.into()
+    fs.statfs().expect("statfs succeeds").block_size.into()
 }
 
 /// Reads `len` bytes at `offset` like `vfs`, in pieces of at most `piece`, without regard to the size.
@@ -180,7 +180,7 @@ pub(crate) fn read(fs: &dyn FileSystem, ino: Ino, offset: u64, len: usize, piece
                 buf.len()
             }
             Span::Mapped(from) => {
-                let device = fs.device().expect("what is mapped is on the device");
+                let device = fs.device().expect("mapped data is on the device");
                 device.read_at(from, buf)?;
                 buf.len()
             }
@@ -209,7 +209,7 @@ pub(crate) fn write(fs: &dyn FileSystem, ino: Ino, offset: u64, bytes: &[u8]) ->
                 writable(fs).write(&layout, ino, at, part)?
             }
             Span::Mapped(to) => {
-                fs.device().expect("what is mapped is on the device").write_at(to, part)?;
+                fs.device().expect("mapped data is on the device").write_at(to, part)?;
                 writable(fs).end_write(ticket, TimeChange::Now)?;
                 part.len()
             }

@@ -41,7 +41,7 @@ pub fn a_nameless_file_that_gets_a_name_is_kept(fs: &dyn FileSystem) -> Outcome 
     assert_eq!(read(fs, ino, 0, 5, 5), Ok(b"whole".to_vec()));
     assert_eq!(writable(fs).link(ino, fs.root(), name("again")).map(|attr| attr.nlink), Ok(2));
     for text in ["whole", "again"] {
-        writable(fs).unlink(fs.root(), name(text)).expect("it is there");
+        writable(fs).unlink(fs.root(), name(text)).expect("it exists");
     }
     fs.forget(ino);
     assert_eq!(fs.getattr(ino), Err(Error::Stale));

@@ -258,7 +258,7 @@ pub fn a_run_of_zeros_ends_with_a_block_or_with_the_requested_range(fs: &dyn Fil
 }
 
 /// An empty range is `Invalid`.
-#[expect(clippy::reversed_empty_ranges, reason = "that is what it is about")]
+#[expect(clippy::reversed_empty_ranges, reason = "the case tests an empty range")]
 pub fn an_empty_range_is_invalid(fs: &dyn FileSystem) -> Outcome {
     let lock = LayoutLock::new();
     for (ino, _) in files(fs)?.into_iter().take(100) {
@@ -333,7 +333,7 @@ pub fn every_attribute_that_is_listed_has_a_value(fs: &dyn FileSystem) -> Outcom
         for name in names {
             let value = xattrs.get_xattr(ino, &name);
             assert!(value.is_ok(), "inode {ino}, {}: {value:?}", name.escape_ascii());
-            assert!(name.contains(&b'.'), "a name carries its name space as Linux spells it");
+            assert!(name.contains(&b'.'), "a name has the prefix of its name space, as in Linux");
         }
     }
     if found == 0 { Err(Lacks("no attribute in the tree")) } else { Ok(()) }
@@ -361,7 +361,7 @@ pub fn forget_accepts_an_inode_that_was_never_looked_up(fs: &dyn FileSystem) -> 
 
 /// The free space is not greater than the size of the volume.
 pub fn free_blocks_and_inodes_never_exceed_the_totals(fs: &dyn FileSystem) -> Outcome {
-    let stat = fs.statfs().expect("the space is known");
+    let stat = fs.statfs().expect("statfs succeeds");
     assert!(stat.block_size.is_power_of_two());
     assert!(stat.available <= stat.free && stat.free <= stat.blocks, "{stat:?}");
     assert!(stat.inodes == 0 || stat.free_inodes <= stat.inodes, "{stat:?}");

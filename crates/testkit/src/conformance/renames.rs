@@ -37,7 +37,7 @@ pub fn a_rename_that_makes_its_directory_grow_leaves_nothing_of_the_old_name(fs:
     file(fs, parent, "first");
     rename(fs, (parent, "first"), (parent, &long), PLAIN).expect("the new name is free");
     assert_eq!(lookup(fs, parent, "first"), Err(Error::NotFound));
-    writable(fs).unlink(parent, name(&long)).expect("it is there");
+    writable(fs).unlink(parent, name(&long)).expect("it exists");
     let second = file(fs, parent, "second");
     rename(fs, (parent, "second"), (parent, &long), PLAIN).expect("the new name is free");
     rename(fs, (parent, &long), (parent, "first"), PLAIN).expect("the old name is free");
@@ -88,7 +88,7 @@ pub fn exchange_swaps_two_names_of_any_types(fs: &dyn FileSystem) -> Outcome {
     let inner = dir(fs, sub, "inner");
     file(fs, inner, "x");
     let before = attr(fs, root).nlink;
-    rename(fs, (root, "f"), (sub, "inner"), RenameFlags::EXCHANGE).expect("both are there");
+    rename(fs, (root, "f"), (sub, "inner"), RenameFlags::EXCHANGE).expect("both names exist");
     assert_eq!((lookup(fs, root, "f"), lookup(fs, sub, "inner")), (Ok(inner), Ok(plain)));
     let counted = u32::from(keeps(fs, Keeps::SUBDIRECTORIES));
     assert_eq!((attr(fs, root).nlink, attr(fs, sub).nlink), (before + counted, links(fs, 0)));
@@ -223,7 +223,7 @@ pub fn a_directory_has_no_more_subdirectories_than_its_link_count_allows(fs: &dy
     assert_eq!((lookup(fs, root, "other"), lookup(fs, full, "more")), (Ok(other), Err(Error::NotFound)));
     // A rename within the directory, or one that replaces a directory, does not change the count.
     assert_eq!(rename(fs, (full, "2"), (full, "more"), PLAIN), Ok(()));
-    let replaced = lookup(fs, full, "3").expect("it is there");
+    let replaced = lookup(fs, full, "3").expect("it exists");
     assert_eq!(rename(fs, (root, "other"), (full, "3"), PLAIN), Ok(()));
     fs.forget(replaced);
     assert_eq!(attr(fs, full).nlink, max);

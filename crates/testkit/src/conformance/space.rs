@@ -12,12 +12,12 @@ pub fn a_full_volume_returns_no_space_and_reuses_freed_space(fs: &dyn FileSystem
     let bytes = vec![4; block as usize];
     let blocks = fs.statfs().expect("use").blocks;
     let full = (0..=blocks).find(|n| write(fs, ino, n * block, &bytes) == Err(Error::NoSpace));
-    let full = full.expect("a volume holds no more than its blocks");
+    let full = full.expect("a volume contains no more than its blocks");
     assert_eq!(attr(fs, ino).size, full * block, "a refused write leaves the size");
     assert_eq!(read(fs, ino, (full - 1) * block, 5, 5), Ok(vec![4; 5]));
     truncate(fs, ino, 0).expect("less");
     writable(fs).sync().expect("a sound device");
-    write(fs, ino, 0, &bytes).expect("what was freed");
+    write(fs, ino, 0, &bytes).expect("freed space can be written");
     Ok(())
 }
 

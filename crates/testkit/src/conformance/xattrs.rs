@@ -55,7 +55,7 @@ pub fn an_attribute_is_preserved_byte_for_byte_in_each_name_space(fs: &dyn FileS
     }
     let space = |name: &[u8]| name.split(|byte| *byte == b'.').next().map(<[u8]>::to_vec);
     let is_kept = |name: &&[u8]| kept.iter().any(|(kept, _)| space(kept) == space(name));
-    assert!(!refused.iter().any(is_kept), "a name space is kept or refused as a whole");
+    assert!(!refused.iter().any(is_kept), "a name space is stored or refused as a whole");
     assert_eq!(names(fs, sub), kept.iter().map(|(name, _)| name.to_vec()).collect::<Vec<_>>());
     for (name, value) in kept {
         assert_eq!(xattrs.get_xattr(sub, name).expect("it was set"), value);

@@ -2,8 +2,8 @@
 //!
 //! The tree must be one that existed between the last sync and the last started operation. During an operation that
 //! changes data in steps, the size of that file may be between the old and the new one. Each sector of a file must have
-//! contents that it had in some tree since the file was last synced, so that synced bytes are present and others are
-//! old or new. If the files were not read during the plan, unsynced appends may also be missing.
+//! contents that it had in some tree since the file was last synced. Synced bytes are therefore present, and other
+//! bytes are old or new. If the files were not read during the plan, unsynced appends may also be missing.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub(super) struct Rules {
     /// Whether appends wait in memory. The last appends since a file was synced may then be missing even if later
     /// changes of other files are present.
     pub gathers: bool,
-    /// Whether a write across the old end of a file may be present in part: the part after the old end reads as zeros
+    /// Whether a write across the old end of a file may be present in part. The part after the old end reads as zeros
     /// until the new length is stored, although the part before it is overwritten.
     pub cuts_at_old_end: bool,
     /// Whether inodes are identified only by their numbers, because the other implementation has no generations.
@@ -52,7 +52,7 @@ pub(super) fn check(history: &History, point: &Point, rules: Rules, found: &Snap
                 if expected.is_midway(found) {
                     match expected.contents(found) {
                         Ok(()) => return Ok(()),
-                        Err(reason) => nearest = Some(format!("midway in operation {at}, but {reason}")),
+                        Err(reason) => nearest = Some(format!("during operation {at}, but {reason}")),
                     }
                 }
                 nearest.get_or_insert_with(|| {
@@ -186,7 +186,7 @@ impl Versions {
         Self(versions)
     }
 
-    /// Fails if the file never had this length and it is not between two lengths that it had.
+    /// Fails if the file never had this length, and the length is not between two lengths that the file had.
     pub(super) fn check_len(&self, found: &Object) -> Result<(), String> {
         let lens = || self.0.iter().map(|content| content.len());
         let (least, most) = (lens().min().unwrap_or(0), lens().max().unwrap_or(0));
@@ -207,7 +207,10 @@ impl Versions {
         let Some(first) = wrong.first() else { return Ok(()) };
         let start = first * SECTOR;
         let bytes = &found.content[start..found.content.len().min(start + 16)];
-        Err(format!("{} sectors hold what they never held, the first at {start}: {bytes:02x?}", wrong.len()))
+        Err(format!(
+            "{} sectors have contents that they never had, the first at {start}: {bytes:02x?}",
+            wrong.len()
+        ))
     }
 
     fn allows(&self, start: usize, bytes: &[u8], rules: Rules) -> bool {
@@ -287,8 +290,11 @@ mod tests {
         let cut = |at: usize| [vec![2; at], vec![0; 512 - at]].concat();
         let rules = Rules { cuts_at_old_end: true, ..ORDERED };
         assert!(!file.allows(0, &cut(200), ORDERED) && file.allows(0, &cut(200), rules));
-        assert!(!file.allows(0, &cut(100), rules), "no zeros were there");
-        assert!(!versions(&[&new, &old]).allows(0, &cut(300), rules), "nor is it an older one that was cut");
+        assert!(!file.allows(0, &cut(100), rules), "no version has zeros there");
+        assert!(
+            !versions(&[&new, &old]).allows(0, &cut(300), rules),
+            "it is not a truncated older version, either"
+        );
     }
 
     /// A file that grew only by appends from `lens[0]` on, while a directory was created next to it each time.
@@ -361,7 +367,7 @@ mod tests {
         let file = versions(&[&[1; 1024], &[1; 100], &grown]);
         assert!(!file.allows(0, &mixed, ORDERED));
         mixed[300..].fill(0);
-        assert!(file.allows(0, &mixed, ORDERED), "as the file that grew, with zeros behind its end");
+        assert!(file.allows(0, &mixed, ORDERED), "equal to the file that grew, with zeros after its end");
     }
 
     #[test]

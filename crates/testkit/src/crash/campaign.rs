@@ -1,7 +1,7 @@
 //! Many plans on many volumes, with power failures, on all processors.
 //!
 //! A case has a name, such as `ext4-1k/Ordered/closed/bounded-2-1234`, from which it can be created again. A state of a
-//! case also has a name: `OBENTO_CRASH=CASE@STATE` checks only that state, the name of a case checks that case, and a
+//! case also has a name. `OBENTO_CRASH=CASE@STATE` checks only that state, the name of a case checks that case, and a
 //! part of a name checks all matching cases.
 
 use std::ops::Range;
@@ -67,7 +67,7 @@ pub enum Work {
     Host(hosts::HostCase),
 }
 
-/// One piece of work on one volume.
+/// One case on one volume.
 #[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "so has its volume")]
 pub struct CrashCase<'a> {
@@ -203,7 +203,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Panics with the failures, if there are any.
+    /// Panics with the failures, if any case failed.
     #[track_caller]
     pub fn expect_clean(&self) {
         let shown = self.failures.iter().take(6).cloned().collect::<Vec<_>>().join("\n\n");
@@ -241,8 +241,8 @@ pub fn cut(case: &CrashCase<'_>, depth: &Depth, seen: &SeenStates, outcome: &Mut
     outcome.failures.extend(failures);
 }
 
-/// Checks the cases that `next` returns, on one thread per processor, until there are no more or too many failed.
-/// Prints progress.
+/// Checks the cases that `next` returns, on one thread per processor, until `next` returns none or too many cases
+/// failed. Prints progress.
 pub fn run<'a>(
     next: &(dyn Fn(usize) -> Option<CrashCase<'a>> + Sync),
     depth: &Depth,
@@ -326,8 +326,8 @@ pub fn from_environment(volumes: &[Volume<'_>]) -> Outcome {
 }
 
 /// Runs a campaign over all `volumes`: first the named plans on each with every end, every plan of one operation, and
-/// every conformance case. Then all plans of two operations, each on one volume, in an order that depends on `seed`,
-/// mixed with plans of three operations and random ones. Prints the result.
+/// every conformance case. Then all plans of two operations, each on one volume, in an order that depends on `seed`.
+/// Plans of three operations and random plans are mixed in. Prints the result.
 pub fn long(volumes: &[Volume<'_>], depth: &Depth, seed: u64, until: Until, seen: &SeenStates) -> Outcome {
     let started = Instant::now();
     let name = depth.only.as_ref().map(|(name, _)| name).or(depth.part.as_ref());

@@ -40,7 +40,7 @@ impl Choice {
     }
 }
 
-/// The greatest number of prefixes of a window. Each takes memory for all its writes, of which there may be tens of
+/// The greatest number of prefixes of a window. Each prefix needs memory for all its writes, which may be tens of
 /// thousands.
 const PREFIXES: usize = 256;
 
@@ -78,7 +78,7 @@ pub(super) fn choices(window: &Window, options: &Options) -> Vec<Choice> {
     all
 }
 
-/// Returns a choice in which one write is torn; the others are done up to it, or at random.
+/// Returns a choice in which one write is torn. The writes before it are present, or a random set of writes is present.
 fn torn(window: &Window, options: &Options, random: &mut Random) -> Choice {
     let victims: Vec<usize> = (0..window.writes.len())
         .filter(|&n| window.writes[n].pieces(&options.whole).nth(1).is_some())

@@ -1,8 +1,8 @@
 //! Plans on a device on which one request fails: the error is reported properly, and no synced change is lost.
 //!
-//! A plan runs once for each fault. The result is then read, closed and checked once for each fault of these steps, and
-//! recovered after a power failure once for each fault of [that](super::recover). Before the fault occurs, every
-//! operation has the same result as without it.
+//! A plan runs once for each fault. The result is then read, closed and checked once for each fault of these steps. It
+//! is recovered after a power failure once for each fault of [that recovery](super::recover). Before the fault occurs,
+//! every operation has the same result as without it.
 
 use std::sync::Arc;
 
@@ -48,12 +48,15 @@ pub(super) struct Reached {
 }
 
 impl Subject<'_> {
-    /// Makes every `step`-th request of each kind fail, once and permanently: in each of `plans` on a volume like `base`,
-    /// while the result is opened, read and checked, and while it is recovered after a power failure. A step of 1 tries
-    /// each [`FaultKind`]; a longer one takes them in turn.
+    /// Makes every `step`-th request of each kind fail, once and permanently. Requests fail in each of `plans` on a
+    /// volume like `base`, and while the result is opened, read and checked. They also fail while it is recovered after
+    /// a power failure. A step of 1 tries each [`FaultKind`]; a longer one takes them in turn.
     ///
-    /// Fails with a description if a result is neither the device's error nor the same as without the fault, if a sync
-    /// succeeds after a failed one, if the tree is not allowed, or if the volume is inconsistent or reported so.
+    /// Fails with a description in each of these cases:
+    /// - a result is neither the device's error nor the same as without the fault;
+    /// - a sync succeeds after a failed one;
+    /// - the tree is not allowed;
+    /// - the volume is inconsistent or reported so.
     pub fn break_everywhere(&self, base: &Arc<[u8]>, plans: &[Plan], step: u64) -> Result<Tally, String> {
         let mut tally = Tally::default();
         for plan in plans {
@@ -98,7 +101,7 @@ impl Subject<'_> {
         let (_, device) = broken(left, None);
         match self.read_everything(&device, left, tree)? {
             None => Ok(counts(&device)),
-            Some(error) => Err(format!("nothing fails, and: {error}")),
+            Some(error) => Err(format!("no request fails, but: {error}")),
         }
     }
 
@@ -123,7 +126,7 @@ impl Subject<'_> {
         Ok(reported.is_some())
     }
 
-    /// Returns the last error; all errors must be those of the device.
+    /// Returns the last error. Each error must be the device's error.
     fn read_everything(
         &self,
         device: &Broken,
@@ -134,7 +137,7 @@ impl Subject<'_> {
         let device: Arc<dyn BlockDevice> = device.clone();
         if let Err(error) = (self.check)(&device, left) {
             if !error.contains("failed: ") {
-                return Err(format!("the check of a sound volume says {error}"));
+                return Err(format!("the check of a sound volume reports {error}"));
             }
             reported = Some(error);
         }
@@ -179,7 +182,7 @@ impl Subject<'_> {
         let last = history.trees.last().expect("there is the first");
         let differs =
             last.difference(&found, Times::Ignored, None).or_else(|| last.content_difference(&found));
-        differs.map_or(Ok(()), |differs| Err(format!("another tree: {differs}")))?;
+        differs.map_or(Ok(()), |differs| Err(format!("a different tree: {differs}")))?;
         vfs.close().map_err(|e| format!("does not close: {e}"))?;
         drop(vfs);
         self.judge_closed(memory, false)
@@ -193,7 +196,7 @@ impl Subject<'_> {
             Err(error) if is_fault(error) => {
                 return Ok(Reached { point: Point::default(), failed: true, tree: None });
             }
-            Err(error) => return Err(format!("opening answers {error:?}")),
+            Err(error) => return Err(format!("opening fails with {error:?}")),
         };
         let mut actor = Actor::new(Vfs::new(fs));
         for (number, (op, expected)) in history.ops.iter().zip(&history.answers).enumerate() {
@@ -214,7 +217,7 @@ impl Subject<'_> {
                 let point = history.points.last().cloned().unwrap_or_default();
                 Ok(Reached { point, failed: true, tree: None })
             }
-            Err(error) => Err(format!("closing answers {error:?}")),
+            Err(error) => Err(format!("closing fails with {error:?}")),
         }
     }
 
@@ -332,7 +335,7 @@ fn failed_at(recording: &Recording, number: usize, actor: &Actor, hits: u64) -> 
             let point = history.points.iter().find(|point| point.begun == number + 1).cloned();
             Ok(Reached { point: point.unwrap_or_default(), failed: true, tree: None })
         }
-        Err(error) => Err(reported(format!("a change answers {error:?}"))),
+        Err(error) => Err(reported(format!("a change fails with {error:?}"))),
     }
 }
 
@@ -356,7 +359,7 @@ fn expect_clean<T>(what: &str, done: Result<T>, reported: &mut Option<String>) -
             *reported = Some(error.to_string());
             Ok(None)
         }
-        Err(error) => Err(format!("{what} answers {error:?}")),
+        Err(error) => Err(format!("{what} fails with {error:?}")),
     }
 }
 
@@ -364,7 +367,7 @@ fn same_answer(number: usize, op: &Op, expected: Result<()>, found: Result<()>) 
     match found == expected {
         true => Ok(()),
         false => {
-            Err(format!("operation {number}, {op:?}, answers {found:?}, and {expected:?} without a fault"))
+            Err(format!("operation {number}, {op:?}, returns {found:?}, but {expected:?} without a fault"))
         }
     }
 }
@@ -377,5 +380,5 @@ fn expect_tree(vfs: &Vfs, tree: &Snapshot) -> Result<(), String> {
 fn same(expected: &Snapshot, found: &Snapshot) -> Result<(), String> {
     let differs = expected.difference(found, Times::Compared, None);
     let differs = differs.or_else(|| expected.content_difference(found));
-    differs.map_or(Ok(()), |differs| Err(format!("another tree: {differs}")))
+    differs.map_or(Ok(()), |differs| Err(format!("a different tree: {differs}")))
 }

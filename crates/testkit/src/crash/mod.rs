@@ -1,10 +1,10 @@
 //! The crash explorer: derives the disks that a power failure could leave from a recording of a device.
 //!
 //! A *window* is the sequence of writes between two flushes. After a power failure, all earlier windows are on the
-//! disk. Of the open window, any subset of the writes is on the disk, and of a write any subset of its sectors. The
+//! disk. Any subset of the writes of the open window is on the disk, and any subset of the sectors of a write. The
 //! explorer simulates a failure at the end of each window, when most has been promised. It builds every subset of a
-//! small window. Of a large one it builds every prefix (256 for a very large one), each single write alone and missing,
-//! and random samples. A disk is checked once for each promise.
+//! small window. For a large window, it builds every prefix (256 for a very large one), each single write alone, each
+//! single write missing, and random samples. A disk is checked once for each promise.
 //!
 //! Invariant: the states are a function of base, events and options, so that a [`StateName`] reproduces a state.
 
@@ -38,7 +38,7 @@ use window::windows;
 pub struct Options {
     /// The seed of the samples.
     pub seed: u64,
-    /// The largest window, in writes, of which every subset is built.
+    /// The largest window, in writes, for which every subset is built.
     pub every_subset: u32,
     /// The number of random subsets of a larger window.
     pub samples: u32,

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Error};
 /// The number of states of a window.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Drawn {
-    /// The largest window, in writes, of which every subset is built.
+    /// The largest window, in writes, for which every subset is built.
     pub every_subset: u32,
     /// The number of random subsets of a larger window.
     pub samples: u32,
@@ -16,8 +16,8 @@ pub struct Drawn {
     pub torn: u32,
 }
 
-/// The name of a state of a recording: `417:9:23:5-24-12` is state 23 of the window that ends at event 417, with seed
-/// 9, every subset of 5 writes, 24 samples and 12 torn states.
+/// The name of a state of a recording. `417:9:23:5-24-12` is state 23 of the window that ends at event 417, with seed
+/// 9. Its numbers mean every subset of 5 writes, 24 samples and 12 torn states.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StateName {
     /// The event that ends the window: its flush.

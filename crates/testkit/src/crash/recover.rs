@@ -1,4 +1,4 @@
-//! A power failure, followed by the recovery on a device on which one request fails: the error is reported properly,
+//! A power failure, followed by the recovery on a device on which one request fails. The error is reported properly,
 //! and a further recovery on a sound device finds everything.
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Subject<'_> {
         let (_, device) = broken(&disk, None);
         match self.look_through(&device, &tree)? {
             None => {}
-            Some(error) => return Err(format!("nothing fails, and: {error}")),
+            Some(error) => return Err(format!("no request fails, but: {error}")),
         }
         Ok((Cut { recording, disk, tree }, counts(&device)))
     }

@@ -1,10 +1,10 @@
 //! Whether a tree that was found after a power failure and a repair is allowed by
 //! [`Crash::Repairable`](obento_driver::Crash).
 //!
-//! A file that existed at one path since the last sync is present. If it was not changed, it has its bytes and
-//! attributes; if it was written to, it has a length that it had since. Every other file has a name and a length that
-//! some file had since the sync, and each of its sectors has contents that this file had since; or it was saved in the
-//! root by the repair.
+//! A file that existed at one path since the last sync is present. An unchanged file has its bytes and attributes. A
+//! file that was written to has a length that it had since the sync. Every other file has a name and a length that some
+//! file had since the sync. Each of its sectors has contents that this file had since the sync. Otherwise, the repair
+//! saved it in the root.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -39,11 +39,11 @@ fn kept(history: &History, window: &RangeInclusive<usize>, found: &Snapshot) -> 
         let stayed: Option<Vec<&Arc<Object>>> =
             trees.iter().map(|tree| tree.get(path).filter(|other| other.id == object.id)).collect();
         let Some(stayed) = stayed else { continue };
-        let there = found.get(path).ok_or_else(|| format!("{} is not there", show(path)))?;
+        let there = found.get(path).ok_or_else(|| format!("{} is missing", show(path)))?;
         let has_bytes = stayed.iter().all(|other| other.content == object.content);
         let has_meta = stayed.iter().all(|other| other.meta == object.meta);
         if there.meta.kind != object.meta.kind || has_bytes && there.content != object.content {
-            return Err(format!("{} is not what was synced", show(path)));
+            return Err(format!("{} differs from the synced file", show(path)));
         }
         if has_meta && there.meta != object.meta {
             let (was, is) = (&object.meta, &there.meta);
@@ -103,7 +103,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Returns whether the path is that of clusters that a repair saved.
+/// Returns whether a repair saved lost clusters at this path.
 pub(super) fn is_saved(path: &[u8]) -> bool {
     path.starts_with(b"FSCK") && path.ends_with(b".REC")
 }

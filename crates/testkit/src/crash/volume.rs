@@ -1,4 +1,4 @@
-//! Plans on a volume, recorded, with power failures: the contents must be allowed by the history, and the volume
+//! Recorded plans on a volume with power failures. The history must allow the contents, and the volume must be
 //! consistent.
 
 use std::fmt;
@@ -119,9 +119,9 @@ impl Subject<'_> {
         Ok(Recording::new(base, plan, device.take_events(), history))
     }
 
-    /// Lets another implementation of the format, whose volumes `open` opens, run `plan` on the volume in `base` until
-    /// the power fails, and records it. The result is opened and checked like that of our driver. Fails with a
-    /// description if it differs from the model.
+    /// Runs `plan` on the volume in `base` until the power fails, and records it. `open` opens the volume with another
+    /// implementation of the format. The result is opened and checked like that of our driver. Fails with a description
+    /// if it differs from the model.
     pub fn record_of(&self, open: &Open<'_>, base: &Arc<[u8]>, plan: &Plan) -> Result<Recording, String> {
         let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
         let mut run = begin(open, &device)?;
@@ -195,8 +195,8 @@ impl Subject<'_> {
     }
 
     /// Explores a conformance case: each state opens, reads, closes and is consistent. No tree is expected, even if a
-    /// case syncs, because the case calls the driver directly and may change things afterwards that no tree shows, such
-    /// as an inode without a name or reserved space. Plans, which have a model, test the promises of syncs.
+    /// case syncs. The case calls the driver directly and may change things afterwards that no tree shows, such as an
+    /// inode without a name or reserved space. Plans, which have a model, test the promises of syncs.
     pub fn explore_case(
         &self,
         base: &[u8],
@@ -342,7 +342,7 @@ impl Subject<'_> {
     }
 }
 
-/// Starts a run on the volume of `device`, of which nothing is recorded yet.
+/// Starts a run on the volume of `device` with an empty recording.
 fn begin(open: &Open<'_>, device: &Arc<RecordDevice<MemDevice>>) -> Result<Run, String> {
     let clock = Arc::new(StepClock::default());
     let fs = open(device.clone(), clock.clone()).map_err(|e| format!("the volume does not open: {e}"))?;
@@ -351,7 +351,7 @@ fn begin(open: &Open<'_>, device: &Arc<RecordDevice<MemDevice>>) -> Result<Run, 
     Ok(run)
 }
 
-/// Returns a `Vfs` for a volume that is read once and closed, with a small cache of names, because a large one takes
+/// Returns a `Vfs` for a volume that is read once and closed. Its cache of names is small, because a large one takes
 /// longer to create.
 pub(super) fn looked_at(fs: Arc<dyn FileSystem>) -> Vfs {
     Vfs::with(fs, Config { names: 256, ..Config::default() })

@@ -47,7 +47,8 @@ pub(super) struct Window {
     pub mark: Option<usize>,
 }
 
-/// Returns the windows of a recording. A window without writes is left out unless more was promised in it.
+/// Returns the windows of a recording. A window without writes is omitted, unless an operation promised further durable
+/// data in it.
 pub(super) fn windows(events: &[Event]) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     let (mut writes, mut mark) = (Vec::new(), None);

@@ -221,7 +221,7 @@ fn kept(room: &mut CaseDirectory<'_>) {
 
 fn full(room: &mut CaseDirectory<'_>) {
     // Several pieces fit on the smallest volume.
-    let piece = if room.host.free().expect("the space is known") < 64 << 20 { 1 << 16 } else { 1 << 20 };
+    let piece = if room.host.free().expect("statfs succeeds") < 64 << 20 { 1 << 16 } else { 1 << 20 };
     room.file("f");
     let path = room.at("f");
     let fill = |room: &mut CaseDirectory<'_>| {

@@ -41,7 +41,7 @@ impl Library {
         Self { lasts: false, ..Self::new(move |_| Ok(fs.clone())) }
     }
 
-    /// Uses a volume that is never opened again and on which a case has the same effect in each run: it uses one
+    /// Uses a volume that is never opened again and on which a case has the same effect in each run. It uses one
     /// thread, and appends are not written because of their age.
     pub fn repeating(fs: Arc<dyn FileSystem>) -> Self {
         let open: Open = Box::new(move |_| Ok(fs.clone()));

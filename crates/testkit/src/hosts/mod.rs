@@ -3,8 +3,8 @@
 //!
 //! A [`Host`] provides access to a volume by paths: the library ([`Library`]), or a folder with a mount ([`Folder`]).
 //! Cases are selected by the capabilities of the volume, never by its type. A case that requires a missing capability
-//! is refused with the name of the capability. The behaviours are those of NetBSD's `tests/fs/vfs`, and those of POSIX
-//! that a driver alone does not determine.
+//! is refused with the name of the capability. The behaviours are from NetBSD's `tests/fs/vfs`, and from the parts of
+//! POSIX that a driver alone does not determine.
 
 mod data;
 mod folder;
@@ -133,7 +133,7 @@ pub fn run(case: &HostCase, number: usize, host: &mut dyn Host) -> CaseEnd {
     let limits = host.limits();
     let mut room = CaseDirectory { host, dir: format!("case-{number}"), done: 0, limits };
     let end = CaseEnd::of(|| {
-        let free = room.host.free().expect("the space is known");
+        let free = room.host.free().expect("statfs succeeds");
         // A mount point without extended attributes may still report that a file has no access control list.
         let lists = room.host.xattr(".", "user.none") != Err(NOT_SUPPORTED);
         let means = Abilities {
@@ -259,7 +259,7 @@ impl CaseDirectory<'_> {
 
     #[track_caller]
     fn seen(&self, path: &str) -> FileStat {
-        self.look(path).unwrap_or_else(|errno| panic!("{path} is not there: {errno:?}"))
+        self.look(path).unwrap_or_else(|errno| panic!("{path} is missing: {errno:?}"))
     }
 
     #[track_caller]
@@ -270,7 +270,7 @@ impl CaseDirectory<'_> {
     #[track_caller]
     fn holds(&self, path: &str, at: u64, expected: &[u8]) {
         let found = self.host.read(&self.at(path), at, expected.len());
-        assert!(found.as_deref() == Ok(expected), "{path} holds other bytes at {at}");
+        assert!(found.as_deref() == Ok(expected), "{path} has other bytes at {at}");
     }
 
     #[track_caller]

@@ -296,7 +296,7 @@ fn listed_later(room: &mut CaseDirectory<'_>) {
     for n in (0..300).filter(|n| !gone(n)) {
         assert_eq!(count(n), 1, "{}", name(n));
     }
-    assert!((300..350).all(|n| count(n) <= 1), "what came is there once at most");
+    assert!((300..350).all(|n| count(n) <= 1), "each entry is listed at most once");
 }
 
 fn links(room: &mut CaseDirectory<'_>) {

@@ -1,6 +1,6 @@
-//! Several threads that change two names at the same time: their results must be those of some sequential order.
+//! Several threads change two names at the same time. Their results must equal the results of some sequential order.
 //!
-//! The state is small: a directory, a file or nothing at each of two names. A search over all orders of the operations,
+//! The state is small: each of two names is a directory, a file or absent. A search over all orders of the operations,
 //! in which the operations of each thread keep their order, is therefore fast.
 
 use std::collections::HashSet;
@@ -133,7 +133,7 @@ pub(super) fn in_turn(room: &mut CaseDirectory<'_>) {
                 Some(_) => room.unlink(name),
                 None => Ok(()),
             };
-            assert_eq!(removed, Ok(()), "what is listed is there: {name}");
+            assert_eq!(removed, Ok(()), "each listed name exists: {name}");
         }
     }
     assert!(done >= ROUNDS, "{done} succeeded");

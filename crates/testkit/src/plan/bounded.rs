@@ -1,7 +1,7 @@
 //! Every short sequence of operations on a few files, with every placement of syncs.
 //!
 //! Source of the idea: "Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing" (ACE; Mohan et al., OSDI
-//! 2018): most crash bugs require no more than two or three operations on a new volume, and a sync at the right place.
+//! 2018). Most crash bugs require no more than two or three operations on a new volume, and a sync at the right place.
 //! A plan is a function of its number, so that its name identifies it.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ enum Persist {
     Nothing,
     File,
     Parent,
-    /// The directory from which a rename took a name, or the name from which a link was created.
+    /// The source directory of a rename, or the existing name of a link.
     Other,
     All,
 }

@@ -311,7 +311,7 @@ fn spaces() -> Vec<Plan> {
             "zero-range",
             vec![space("f", Space::Zero(Size::Keep), 1000, 9500), fsync("f"), write("f", 2000, 100)],
         ),
-        // Blocks of 4 KiB of which none is zeroed completely.
+        // Blocks of 4 KiB that are only zeroed in part.
         plan(
             "zero-over-a-border-of-blocks",
             vec![

@@ -68,7 +68,7 @@ fn root_block(bitmaps: std::ops::Range<usize>) -> Vec<u8> {
     sealed(root.into_vec(), 20)
 }
 
-/// Returns `block` with the value at `at` (which is 0) by which all numbers add up to 0.
+/// Returns `block` with a checksum at `at` (which is 0), so that all numbers add up to 0.
 fn sealed(mut block: Vec<u8>, at: usize) -> Vec<u8> {
     let numbers = block.chunks_exact(4).map(|bytes| u32::from_be_bytes(bytes.try_into().expect("four")));
     let sum = numbers.fold(0_u32, u32::wrapping_add);

@@ -1,9 +1,9 @@
 //! An empty HPFS volume of OS/2.
 //!
 //! Layout: sectors of 512 bytes; most structures take four. Sector 16 contains the super block, and sector 17 the spare
-//! block. Then follow the list of bitmaps, the bitmaps, the bitmap of the directory band, reserved sectors for hot
-//! fixes and users, the root's fnode, and the directory band with the root's dnode. Numbers are little-endian; a set
-//! bit is a free sector, lowest bit first.
+//! block. Then follow the list of bitmaps, the bitmaps, the bitmap of the directory band, and reserved sectors for hot
+//! fixes and users. The root's fnode, and the directory band with the root's dnode, are last. Numbers are
+//! little-endian; a set bit is a free sector, lowest bit first.
 //!
 //! Invariant: a bitmap covers 16384 sectors; those past the end of the volume are allocated.
 //! Invariant: a dnode begins with the entry `\x01\x01` of its folder, and ends with an entry with the name `\xff`.

@@ -29,7 +29,7 @@ pub(super) struct Node {
 
 impl Node {
     fn read(path: &Path, parent: usize) -> Self {
-        let meta = path.symlink_metadata().expect("it is there");
+        let meta = path.symlink_metadata().expect("it exists");
         let bytes = match meta.file_type() {
             kind if kind.is_file() => fs::read(path).expect("it can be read"),
             kind if kind.is_symlink() => {

@@ -1,12 +1,12 @@
-//! An OMFS volume (ReplayTV, Rio Karma) with the contents of a tree, and no free block unless it is very small.
+//! An OMFS volume (ReplayTV, Rio Karma) with the contents of a tree. Only a very small volume has free blocks.
 //!
-//! Layout, in blocks of 8 KiB, big-endian: the super block, the root block, the root folder, the bitmap; then the inode
-//! and the data of each file. A structure takes the first 2 KiB of a block. Except for the super block and the bitmap,
-//! it is stored twice. An inode is identified by its block. The inode of a folder contains the heads of hash chains of
-//! names.
+//! Layout, in blocks of 8 KiB, big-endian: the super block, the root block, the root folder, the bitmap. The inode and
+//! the data of each file follow. A structure takes the first 2 KiB of a block. Except for the super block and the
+//! bitmap, it is stored twice. An inode is identified by its block. The inode of a folder contains the heads of hash
+//! chains of names.
 //!
-//! Invariant: shorter names come first in a chain, because Linux takes the first name that begins with the one it looks
-//! for.
+//! Invariant: shorter names come first in a chain, because Linux uses the first name that begins with the requested
+//! name.
 //!
 //! Source: Linux 6.1, fs/omfs/omfs_fs.h, dir.c, file.c and inode.c.
 
@@ -69,7 +69,8 @@ pub(super) fn filled(tree: &Path) -> Vec<u8> {
     volume.into_vec()
 }
 
-/// Writes a `struct omfs_inode`. That of a file contains a `struct omfs_extent` for all its blocks, which follow it.
+/// Writes a `struct omfs_inode`. The inode of a file contains a `struct omfs_extent` for all its blocks, which follow
+/// the inode.
 fn inode(volume: &mut Bytes, inodes: &[usize], at: usize, node: &Node) {
     let start = inodes[at] * BLOCK;
     let parent = if at == 0 { NONE } else { inodes[node.parent] as u64 };

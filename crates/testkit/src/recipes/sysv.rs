@@ -2,7 +2,7 @@
 //!
 //! Layout: blocks of 1 KiB. The first block contains the boot program and, in its second half, the super block; the
 //! second block is empty. The inodes, of 64 bytes, begin in the third block; the first one is unused, and the second is
-//! the root. The data follows, initially that of the root.
+//! the root. The data follows; the data of the root is first.
 //!
 //! Invariant: the super block lists up to 50 free blocks. The first one in the list is allocated last and contains the
 //! next list. A 0 in its place marks the end.

@@ -1,6 +1,6 @@
 //! A UFS volume of HP-UX, with long names and the contents of a tree.
 //!
-//! Layout, in fragments of 1024 bytes, eight per block, big-endian: the super block is at 8, its copy at 16, the
+//! Layout, in fragments of 1024 bytes, eight per block, big-endian. The super block is at 8, its copy at 16, the
 //! cylinder group at 24, and the inodes begin at 32. Then follow a summary and the files, each starting at a block. The
 //! unused fragments of the last block of a file are free.
 //!

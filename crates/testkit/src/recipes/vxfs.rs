@@ -1,7 +1,7 @@
-//! A VxFS volume of UnixWare, version 2, with the contents of a tree, with only the structures that Linux reads: no
+//! A VxFS volume of UnixWare, version 2, with the contents of a tree. It has only the structures that Linux reads: no
 //! log, no maps of free space, and no checksums.
 //!
-//! Layout, in blocks of 1024 bytes, little-endian: block 1 contains the super block, and block 2 the object location
+//! Layout, in blocks of 1024 bytes, little-endian. Block 1 contains the super block, and block 2 the object location
 //! table (OLT), which refers to the list of structural inodes. One of them contains the headers of the two filesets,
 //! the structural one and the tree; each header names the inode of its inode list. Each file has one extent, and a link
 //! is stored in its inode.
@@ -108,7 +108,7 @@ fn extent(volume: &mut Bytes, inode: usize, start: usize, len: usize) {
 }
 
 /// Returns blocks with a `struct vxfs_dirblk` without a hash, and a `struct vxfs_direct` for each name; the last one
-/// takes the rest of the block. There are no `.` and `..`.
+/// takes the rest of the block. The entries `.` and `..` do not exist.
 fn folder(nodes: &[Node], at: usize) -> Vec<u8> {
     let mut bytes = Bytes::new(Order::Little);
     bytes.extend_to(BLOCK);

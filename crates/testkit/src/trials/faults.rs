@@ -80,14 +80,14 @@ pub fn requests(volume: &Volume<'_>, step: u64) {
     match volume.subject.break_everywhere(&volume.base, &volume.named, step) {
         Ok(tally) => {
             println!(
-                "{name}: {} faults, {} noticed, {} made up for",
+                "{name}: {} faults, {} noticed, {} hidden",
                 tally.tried,
                 tally.noticed,
                 tally.repeated.len()
             );
             assert_eq!(tally.unnoticed, [""; 0], "{name}");
-            // A request that is repeated, such as a read of many blocks that is then done block by block, or a read of
-            // exFAT's second boot region.
+            // A request that is repeated. Examples are a read of many blocks that is then done block by block, and a
+            // read of exFAT's second boot region.
             assert!((tally.repeated.len() as u64) < tally.tried / 10, "{name}: {tally:?}");
         }
         Err(reason) => panic!("{name}, {reason}"),

@@ -78,7 +78,7 @@ impl Format {
     /// Returns the bytes of a volume with a tree, which is created once per process.
     pub fn filled(&self, shape: &str) -> Option<Arc<[u8]>> {
         static MADE: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
-        let mut made = MADE.lock().expect("no other test broke off in here");
+        let mut made = MADE.lock().expect("no other test panicked while it held the lock");
         if let Some(bytes) = made.get(shape) {
             return Some(bytes.clone());
         }
@@ -222,7 +222,7 @@ impl Format {
             assert_eq!(writable.set_attr(ino, &owner).map(drop), Err(Error::NotPermitted));
             let (mode, mtime) = (Some(Mode::new(0o444)), Some(TimeChange::Now));
             let attr = writable.set_attr(ino, &SetAttr { mode, mtime, ..SetAttr::default() });
-            let attr = attr.expect("whether it may be written is kept");
+            let attr = attr.expect("the read-only flag is preserved");
             assert_eq!((attr.mode, attr.mtime), (Mode::new(0o555), self.now));
         });
     }

@@ -1,5 +1,5 @@
-//! An open volume that one process passes to another: every file that is in use there is found here, also without a
-//! name, and nothing is written before the second process is the only one.
+//! An open volume that one process passes to another. Every file that is in use in the first process is found in the
+//! second, also without a name. Nothing is written before the second process is the only one.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ pub fn passes_on(driver: &dyn Driver, base: &[u8], keeps_directories: bool) {
         assert_eq!(contents(&failed.adopt(files.nameless.ino())), contents(&files.nameless));
         drop(failed);
         assert!(device.snapshot() == snapshot, "a process that fails has written nothing");
-        // The first process goes on.
+        // The first process continues.
         files.nameless.write_at(20_000, &[3; 20_000]).expect("there is room");
     }
     adoption.state = first.prepare_handover().expect("the driver passes volumes on");
@@ -122,7 +122,7 @@ pub fn passes_on(driver: &dyn Driver, base: &[u8], keeps_directories: bool) {
     super::check(driver, &closed).expect("a consistent volume");
 }
 
-/// Panics unless `fs` refuses to be passed on.
+/// Panics unless `fs` refuses the handover.
 pub fn refuses(fs: Arc<dyn FileSystem>) {
     let vfs = Vfs::new(fs);
     assert!(!vfs.can_be_passed_on());

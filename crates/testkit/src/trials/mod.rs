@@ -1,5 +1,5 @@
-//! Tests for volumes of any format: power failures at every write, faults of every request, full volumes, and
-//! volumes that pass from one process to another.
+//! Tests for volumes of any format: power failures at every write, faults of every request, full volumes, and volumes
+//! that one process passes to another.
 //!
 //! A driver describes how its volumes are created, opened and checked, as a [`Volume`]. The cases are the same for all
 //! drivers, and [`crash_trials!`](crate::crash_trials) creates tests of those about power failures.

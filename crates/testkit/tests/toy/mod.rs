@@ -3,9 +3,13 @@
 //! There are eight objects, each a block with one value. Two tables contain the block of each object. A change of an
 //! object is written to a free block, and the changed tables are written through the journal.
 //!
-//! Blocks of 1 KiB: 0 and 1 are the tables; 2 is the journal's super block (the transaction that may be replayed); 3 is
-//! its descriptor, with the home of the second table in the second sector; 4 and 5 are the copies; 6 is the commit
-//! record; data begins at 8.
+//! Blocks of 1 KiB:
+//! - 0 and 1 are the tables;
+//! - 2 is the journal's super block (the transaction that may be replayed);
+//! - 3 is its descriptor, with the home of the second table in the second sector;
+//! - 4 and 5 are the copies;
+//! - 6 is the commit record;
+//! - data begins at 8.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +29,7 @@ const MAGIC: u64 = 0x6f62_656e_746f;
 /// The offset of the second home in the descriptor.
 const SECOND: usize = 512;
 
-/// How a commit record is known to be valid.
+/// The rule that makes a commit record valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
     /// It is written after everything before it is on stable storage.
