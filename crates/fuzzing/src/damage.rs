@@ -162,7 +162,7 @@ pub fn scatter_jffs2(data: &[u8]) {
     open_and_walk(&Jffs2Driver, Arc::new(MemDevice::read_only(bytes)));
 }
 
-/// Makes the checksums of a node right: a fuzzer cannot guess them.
+/// Corrects the checksums of a node, since a fuzzer cannot guess them.
 fn seal_node(node: &mut [u8]) {
     let word = |node: &[u8], at: usize| u32::from_le_bytes(node[at..at + 4].try_into().expect("four bytes"));
     let sum = crc32_le(0, &node[..8]).to_le_bytes();

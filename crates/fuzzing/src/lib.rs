@@ -84,7 +84,7 @@ static CHOSEN: OnceLock<&Target> = OnceLock::new();
 
 /// Selects the target `name` when a program starts. If the environment requests the seeds, writes them and exits.
 pub fn begin(name: &str) {
-    let target = TARGETS.iter().find(|target| target.name == name).expect("a target that there is");
+    let target = TARGETS.iter().find(|target| target.name == name).expect("a target that exists");
     seeds::write_if_asked(target);
     let _ = CHOSEN.set(target);
 }

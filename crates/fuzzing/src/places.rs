@@ -44,7 +44,7 @@ static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
 
 /// Returns the volume and the positions of a kind.
 pub fn of(kind: &str) -> &'static (&'static Arc<MemDevice>, Places) {
-    KINDS.get(kind).expect("a kind that there is")
+    KINDS.get(kind).expect("a kind that exists")
 }
 
 /// The first blocks of the orphan file in the volume with an orphan file.

@@ -85,7 +85,7 @@ fn replies(kernel: &UnixDatagram, asked: u64) -> BTreeMap<u64, i32> {
         let header = reply[..len].first_chunk::<16>().expect("a whole header");
         let (error, unique) = (i32::from_ne_bytes(header[4..8].try_into().expect("four")), &header[8..]);
         let unique = u64::from_ne_bytes(unique.try_into().expect("eight"));
-        assert!(unique <= asked, "a reply to what was not asked");
+        assert!(unique <= asked, "a reply without a request");
         if unique > 0 {
             assert!(seen.insert(unique, error).is_none(), "a second reply");
         }

@@ -224,7 +224,7 @@ fn logged(disk: &Disk) -> Vec<Place> {
     places
 }
 
-/// Returns the positions of the tags of a descriptor: `journal_block_tag3_s`, of which the first is followed by a UUID.
+/// Returns the positions of the tags of a descriptor: `journal_block_tag3_s`. A UUID follows the first tag.
 fn tags(disk: &Disk, descriptor: &Range<usize>) -> Vec<usize> {
     const SAME_UUID: u32 = 2;
     const LAST: u32 = 8;

@@ -65,7 +65,7 @@ pub fn places(kind: &str) -> Seeds {
     places.iter().enumerate().take(256).step_by(step).map(seed).collect()
 }
 
-/// Returns inputs that change nothing in a volume: four bytes are an offset and the existing byte there. They are in
+/// Returns inputs that leave a volume unchanged: four bytes are an offset and the existing byte there. They are in
 /// blocks that are not empty, eight in each.
 pub fn unchanged(volume: &Arc<MemDevice>) -> Seeds {
     // Three bytes are an offset.
@@ -92,7 +92,7 @@ fn without_zeros(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Returns inputs with the format of each volume, the plan, and changes that change nothing.
+/// Returns inputs with the format of each volume, the plan, and changes that write the existing bytes.
 pub fn operations() -> Seeds {
     let volumes = [&EXT4, &FAT, &EXFAT, &XV6];
     let of = |(format, volume): (u8, &Arc<MemDevice>)| {

@@ -39,7 +39,7 @@ pub fn engine_probe(data: &[u8]) {
     let len = usize::try_from(WINDOW).expect("it fits memory");
     let mut bytes: Vec<u8> = data.iter().copied().cycle().take(len).collect();
     for mark in TYPES[usize::from(choice) % TYPES.len()].marks {
-        let at = usize::try_from(mark.at).expect("a mark lies within what is read");
+        let at = usize::try_from(mark.at).expect("a mark is inside the range that is read");
         bytes[at..at + mark.bytes.len()].copy_from_slice(mark.bytes);
     }
     let device = MemDevice::read_only(bytes);
@@ -81,7 +81,7 @@ pub fn bcachefs_codecs(data: &[u8]) {
         let (first, second) =
             (compression.decompress(data, &mut output), compression.decompress(data, &mut again));
         assert_eq!(first, second);
-        assert!(first.is_none() || output == again, "the output depends on what was in the buffer");
+        assert!(first.is_none() || output == again, "the output depends on the old contents of the buffer");
     }
 }
 

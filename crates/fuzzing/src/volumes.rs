@@ -17,8 +17,8 @@ use obento_vfs::Vfs;
 use obento_xv6::Xv6Driver;
 
 /// A volume with 1 KiB blocks and without checksums, which a fuzzer cannot guess. It has a deep extent tree, indirect
-/// blocks, an index of two levels, inline data, attributes in inodes, in blocks and in inodes of their own, and a dirty
-/// journal.
+/// blocks, an index of two levels, inline data, and a dirty journal. It has attributes in inodes, in blocks and in
+/// separate inodes.
 static SEED: &[u8] = include_bytes!("../seed/volume.img.zst");
 
 /// A FAT12 volume with few clusters.
@@ -148,7 +148,7 @@ static OPEN_AND_CLOSED: LazyLock<[Arc<MemDevice>; 2]> = LazyLock::new(|| {
         attributes.set_xattr(file, named.as_bytes(), &[b'v'; 200], XattrMode::Set).expect("room");
     }
     writable.create(dir, &name("link"), &node(FileKind::Symlink, &[b't'; 100])).expect("room");
-    writable.unlink(dir, &name("another name of the file 3")).expect("it is there");
+    writable.unlink(dir, &name("another name of the file 3")).expect("it exists");
     writable.sync().expect("memory does not fail");
     let copy = |device: &MemDevice| {
         let mut bytes = vec![0; 4 << 20];
