@@ -1,8 +1,8 @@
 //! Line coverage of the file systems, the journal, the cache and `vfs`.
 //!
 //! The compiler adds counters (`-C instrument-coverage`), each test process writes its counters to a file, and the LLVM
-//! tools of the compiler's version add them up. Only lines of `src` that are not tests count: neither items under
-//! `#[cfg(test)]` nor files that such items include.
+//! tools of the compiler's version add them up. Only lines of `src` that are not tests count. Items under
+//! `#[cfg(test)]` and files that such items include are excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -84,7 +84,7 @@ pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut T
         .into_iter()
         .filter(|(folder, _)| options.only.as_ref().is_none_or(|only| only == folder))
         .collect();
-    ensure!(!measured.is_empty(), "nothing of this name is measured: {MEASURED:?}");
+    ensure!(!measured.is_empty(), "no measured folder has this name: {MEASURED:?}");
     let packages: BTreeSet<_> = measured.iter().flat_map(|(_, packages)| *packages).copied().collect();
     let counts = root.join("target/coverage/counts");
     if counts.exists() {
@@ -101,7 +101,7 @@ pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut T
     let share = reported(&root, &measured, &lines, options.missing)?;
     tested?;
     documented?;
-    ensure!(share >= options.least, "fewer than {} lines in a hundred are run", options.least);
+    ensure!(share >= options.least, "fewer than {} % of the lines are run", options.least);
     Ok(())
 }
 

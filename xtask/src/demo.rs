@@ -3,7 +3,7 @@
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// The profile that is short to compile, which is also that of this program: they share crates.
+/// The profile with a short compile time. This program uses the same profile, so both share crates.
 const PROFILE: &str = "try";
 
 /// Lists the sample image and copies its files out.

@@ -1,7 +1,7 @@
 //! Creates a repository for a driver outside of this one. It builds and passes its tests as created.
 //!
-//! The files are those of `xtask/skeleton` with two words replaced: `skeletonfs`, the name of the crate and of the file
-//! system type, and `@WORKSPACE@`, the path of this workspace.
+//! The files are those of `xtask/skeleton` with two words replaced. `skeletonfs` is the name of the crate and of the
+//! file system type, and `@WORKSPACE@` is the path of this workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};

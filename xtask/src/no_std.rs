@@ -1,6 +1,6 @@
-//! The proof that the core and the drivers require no operating system: they are built for a target without one, for
-//! which only `core` and `alloc` exist. A plain `--no-default-features` build would not detect a dependency that uses
-//! `std` itself.
+//! The proof that the core and the drivers require no operating system. They are built for a target without an
+//! operating system, for which only `core` and `alloc` exist. A plain `--no-default-features` build would not detect a
+//! dependency that uses `std` itself.
 
 use anyhow::{Result, ensure};
 use xshell::{Shell, cmd};
@@ -53,7 +53,7 @@ pub fn run(shell: &Shell) -> Result<()> {
         .output()?;
     ensure!(
         !refused.status.success(),
-        "a crate that needs `std` was built without it: this proof proves nothing"
+        "a crate that needs `std` was built without it: this test detects nothing"
     );
     println!("{} crates build without std, and a crate that needs it does not", CRATES.len());
     Ok(())

@@ -56,7 +56,7 @@ const CORE: [&str; 10] = [
 /// The crates are compiled only to test that they compile.
 const QUICK: [&str; 2] = ["profile.dev.opt-level=0", "profile.dev.package.\"*\".opt-level=0"];
 
-/// What a page of a registry shows about a crate.
+/// The metadata that a registry's page shows about a crate.
 const SHOWN: [&str; 7] =
     ["description", "license", "repository", "readme", "documentation", "rust_version", "categories"];
 

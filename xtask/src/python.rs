@@ -1,4 +1,4 @@
-//! Packages of Python that judge what obento exports.
+//! Python packages that verify the exports of obento.
 
 use std::path::PathBuf;
 

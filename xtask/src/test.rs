@@ -15,7 +15,7 @@ use crate::programs::{self, Program};
 use crate::python;
 use crate::timed::Taken;
 
-/// The programs that verify what obento reads and writes.
+/// The programs that verify the data that obento reads and writes.
 pub const ORACLES: &[Package] = &[
     ("/sbin/mke2fs", "e2fsprogs"),
     ("/sbin/mkfs.fat", "dosfstools"),
@@ -90,8 +90,8 @@ const LONGER: &[(&str, &str)] = &[("linux", "types")];
 #[derive(clap::Args)]
 pub struct Options {
     /// Run all test programs and the examples in the documentation. Fail if an oracle is missing, instead of skipping
-    /// tests; use the full trees; print which lines the tests of drivers run, and fail if the coverage is too low. CI
-    /// uses this.
+    /// tests, and use the full trees. Also print which lines the tests of drivers run, and fail if the coverage is too
+    /// low. CI uses this.
     #[arg(long)]
     full: bool,
     /// Further arguments for the test programs.
@@ -99,7 +99,7 @@ pub struct Options {
     arguments: Vec<String>,
 }
 
-/// Installs the oracles, runs the tests, and prints how many tests were skipped without an oracle, and how many cases
+/// Installs the oracles and runs the tests. Prints how many tests were skipped without an oracle, and how many cases
 /// because a volume lacks a feature.
 pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     packages::ensure(shell, ORACLES)?;
@@ -122,8 +122,8 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let log = fs::read_to_string(&log)?;
     let (refused, skipped): (Vec<&str>, Vec<&str>) =
         log.lines().partition(|line| line.starts_with("refused: "));
-    count("tests were skipped for want of an oracle", &skipped);
-    count("cases were refused for what a volume lacks", &refused);
+    count("tests were skipped because an oracle is missing", &skipped);
+    count("cases were refused because a volume lacks a feature", &refused);
     result
 }
 

@@ -40,7 +40,7 @@ pub fn check(root: &Path) -> Result<()> {
         places.retain(|declared, places| places.len() > 1 && !is_reviewed(&name, declared));
         found.extend(places.iter().map(|(declared, places)| {
             format!(
-                "{}: '{declared}' names two types of one crate: say of what each one is",
+                "{}: '{declared}' names two types of one crate: give each type a specific name",
                 places.join(", ")
             )
         }));
@@ -119,7 +119,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             check(root).unwrap_err().to_string(),
-            "crates/fs/toy/src/a.rs:1, crates/fs/toy/src/b.rs:2: 'State' names two types of one crate: say of what each one is"
+            "crates/fs/toy/src/a.rs:1, crates/fs/toy/src/b.rs:2: 'State' names two types of one crate: give each type a specific name"
         );
     }
 }

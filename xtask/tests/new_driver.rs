@@ -1,4 +1,4 @@
-//! A driver in a repository of its own: `cargo xtask new-driver` creates it, its tests pass, every command supports its
+//! A driver in a repository of its own. `cargo xtask new-driver` creates it, its tests pass, every command supports its
 //! format, it can be mounted and measured, and its fuzz target compiles.
 
 use std::fs;

@@ -1,12 +1,13 @@
 //! A driver in a repository of its own: a small writable file system that survives a power failure at any moment.
 //! Replace its format with yours.
 //!
-//! The whole volume is in memory. A sync writes all of it to one of two slots, and then writes the root of that slot:
-//! 64 bytes that state which slot is newer. Until the root is written, the other slot is valid. The volume is therefore
-//! crash safe without a log, but every sync writes the whole volume, so it is suitable only for small volumes.
+//! The whole volume is in memory. A sync writes all of it to one of two slots, and then writes the root of that slot.
+//! The root is 64 bytes that state which slot is newer. Until the root is written, the other slot is valid. The volume
+//! is therefore crash safe without a log, but every sync writes the whole volume, so it is suitable only for small
+//! volumes.
 //!
-//! Start reading with [`raw`] (structures), `store.rs` (conversion of bytes to a tree and back), `tree.rs` and
-//! `file.rs` (changes), and `volume.rs`, which implements the contract of obento.
+//! Start reading with [`raw`] (structures) and `store.rs` (conversion of bytes to a tree and back). Then read `tree.rs`
+//! and `file.rs` (changes), and `volume.rs`, which implements the contract of obento.
 //!
 //! On disk: [`raw::RawRoot`] 0 and 1, a page each, then two slots of the same length. A slot contains inodes, one after
 //! the other.

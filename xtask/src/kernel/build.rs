@@ -13,7 +13,7 @@ use super::Kernel;
 const FLAGS: &str = "-Crelocation-model=static -Crelro-level=off -Zplt=yes -Cforce-unwind-tables=no --cfg obento_env=\"kernel\"";
 /// A program may load its modules anywhere.
 const UML: &str = "-Ccode-model=large";
-/// What the mitigations of a stock kernel require of indirect calls and of returns.
+/// Compiler options for the mitigations of a stock kernel, which affect indirect calls and returns.
 const STOCK: &str =
     "-Cjump-tables=no -Zfunction-return=thunk-extern -Zretpoline-external-thunk -Zindirect-branch-cs-prefix";
 /// The name that Kbuild expects.
@@ -112,7 +112,7 @@ fn driver_library(shell: &Shell, kernel: &Kernel, target: &Path, driver: &Path) 
     let _environment = environment(shell, kernel);
     let _folder = shell.push_dir(&folder);
     cmd!(shell, "cargo build --profile kernel {STD...} --target-dir {target}").run().with_context(|| {
-        format!("{name} must build without std: `#![no_std]`, and features for what needs std (docs/writing-a-driver.md)")
+        format!("{name} must build without std: use `#![no_std]`, and a feature for each part that needs std (docs/writing-a-driver.md)")
     })?;
     Ok(target.join("x86_64-unknown-none/kernel/libobento_kernel_module.a"))
 }

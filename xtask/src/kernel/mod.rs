@@ -20,7 +20,7 @@ mod setup;
 mod stack;
 mod test;
 
-/// What to do with the kernel module.
+/// Actions on the kernel module.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]

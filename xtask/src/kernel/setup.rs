@@ -1,4 +1,4 @@
-//! What modules are built against: the headers of a stock kernel, or the sources of user-mode-linux.
+//! The sources for building modules: the headers of a stock kernel, or the sources of user-mode-linux.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use xshell::{Shell, cmd};
 use super::{Kernel, KernelOptions};
 use crate::packages::{self, Package};
 
-/// The series of Linux whose VFS the C files speak to. They check it again when they are compiled.
+/// The series of Linux whose VFS interface the C files use. They check it again when they are compiled.
 const SERIES: &str = "6.1.";
 
 const TOOLS: &[Package] = &[
@@ -21,7 +21,7 @@ const TOOLS: &[Package] = &[
     ("/usr/bin/kmod", "kmod"),
     ("/sbin/mke2fs", "e2fsprogs"),
 ];
-/// What `make modules_prepare` needs.
+/// The programs that `make modules_prepare` needs, with their packages.
 const UML: &[Package] = &[
     ("/usr/bin/linux.uml", "user-mode-linux"),
     ("/usr/bin/bc", "bc"),
@@ -85,7 +85,7 @@ fn check_release(release: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a kernel that lacks what the module needs.
+/// Refuses a kernel that lacks a requirement of the module.
 fn check_config(release: &str, config: &str) -> Result<()> {
     for (option, why) in [
         ("CONFIG_X86_64", "the module supports x86-64 only"),

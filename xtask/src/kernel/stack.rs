@@ -1,4 +1,4 @@
-//! What of a module the stack of a kernel cannot bear: large frames, and places that may panic.
+//! Finds code in a module that is unsafe on the stack of a kernel: large frames, and calls that may panic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,8 @@ use xshell::{Shell, cmd};
 
 /// Frames above this many bytes are counted.
 const LARGE: u64 = 1 << 10;
-/// How many frames of more than [`LARGE`] bytes, and calls that panic, the module may have. Ratchets: they only go down.
+/// How many frames of more than [`LARGE`] bytes, and calls that panic, the module may have. These limits may only
+/// decrease.
 const FRAMES_MAX: usize = 70;
 const PANICS_MAX: usize = 830;
 
@@ -31,7 +32,7 @@ pub fn run(shell: &Shell, object: &Path) -> Result<()> {
 
 #[derive(Default)]
 struct Found {
-    /// The frame of each function: what it pushes and subtracts, and its return address.
+    /// The frame size of each function: pushed registers, subtracted bytes, and the return address.
     frames: BTreeMap<String, u64>,
     panics: usize,
 }

@@ -11,7 +11,7 @@ use super::TestOptions;
 use super::guest::{Guest, Start, e2fsck, empty};
 use crate::packages;
 
-/// The deepest stack that a case may reach, of 16 KiB that a kernel thread has. A ratchet: it only goes down.
+/// The deepest stack that a case may reach, of 16 KiB that a kernel thread has. This limit may only decrease.
 const STACK_MAX: u64 = 13 << 10;
 
 const CHECKS: &[packages::Package] =
@@ -72,7 +72,7 @@ pub fn run(shell: &Shell, options: &TestOptions) -> Result<()> {
     }
     println!("{passed} passed, {} failed", failed.len());
     ensure!(failed.is_empty(), "these cases failed: {}", failed.join(", "));
-    ensure!(passed > 0, "no case is named so");
+    ensure!(passed > 0, "no case has this name");
     Ok(())
 }
 

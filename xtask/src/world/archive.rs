@@ -34,11 +34,11 @@ pub fn compare(folder: &ItemFolder, item: &Item) -> Result<Vec<(&'static str, St
 fn difference(judges: &[Outcome; 2], found: &Outcome, since: i64) -> Option<String> {
     let differences = judges.iter().zip(["GNU tar", "bsdtar"]).map(|(judge, name)| match (judge, found) {
         (Outcome::Refused(_), Outcome::Refused(_)) => None,
-        (Outcome::Refused(why), Outcome::Unpacked(_)) => Some(format!("accepted, but {name} says: {why}")),
+        (Outcome::Refused(why), Outcome::Unpacked(_)) => Some(format!("accepted, but {name} reports: {why}")),
         (Outcome::Unpacked(_), Outcome::Refused(why)) => Some(format!("{name} unpacks it: {why}")),
-        (Outcome::Unpacked(expected), Outcome::Unpacked(found)) => {
-            expected.difference(found, Depth::All { since }).map(|what| format!("not as by {name}: {what}"))
-        }
+        (Outcome::Unpacked(expected), Outcome::Unpacked(found)) => expected
+            .difference(found, Depth::All { since })
+            .map(|what| format!("differs from {name}: {what}")),
     });
     let all: Option<Vec<_>> = differences.collect();
     all?.into_iter().next()

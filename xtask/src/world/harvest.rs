@@ -1,7 +1,7 @@
 //! The images and archives in a package.
 //!
-//! They are stored next to the package, so that the next run does not unpack again: `NAME/NUMBER` as distributed,
-//! `NAME/NUMBER.plain` without compression, and `NAME/index` with a line for each.
+//! They are stored next to the package, so that the next run does not unpack again. `NAME/NUMBER` is the image as
+//! distributed, `NAME/NUMBER.plain` has no compression, and `NAME/index` has a line for each.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -47,7 +47,7 @@ pub fn compare(folder: &ItemFolder, item: &Item) -> Result<Vec<(&'static str, St
     let mut found = Vec::new();
     let Some(seen) = seen else {
         found.extend(volume.map(|volume| {
-            ("type", format!("{} is recognised, and by blkid nothing", volume["file_system"]))
+            ("type", format!("{} is recognised, but blkid recognises nothing", volume["file_system"]))
         }));
         return Ok(found);
     };
@@ -66,7 +66,7 @@ pub fn compare(folder: &ItemFolder, item: &Item) -> Result<Vec<(&'static str, St
         ("uuid", of("uuid"), &seen.uuid),
     ] {
         if !ours.eq_ignore_ascii_case(theirs) {
-            found.push((aspect, format!("`{ours}`, and by blkid `{theirs}`")));
+            found.push((aspect, format!("`{ours}`, but blkid reports `{theirs}`")));
         }
     }
     found.extend(trees(folder, &image, &seen.kind)?.map(|what| ("tree", what)));
@@ -105,7 +105,7 @@ fn trees(folder: &ItemFolder, image: &Path, kind: &str) -> Result<Option<String>
     let mut root = OsString::from(image);
     root.push(":/.");
     let output = folder.obento(&["cp".as_ref(), "-a".as_ref(), &root, copied.as_os_str()])?;
-    let said = || format!("obento copies not all of it: {}", last_line(&output));
+    let said = || format!("obento does not copy everything: {}", last_line(&output));
     let folder = folder.folder("judged")?;
     let judged = match judged(image, kind, &folder)? {
         Judged::Shown(depth, _mount) => Some((Tree::read(&folder)?, depth)),
@@ -179,7 +179,7 @@ fn checks(folder: &ItemFolder, image: &Path, kind: &str) -> Result<Option<String
     };
     Ok(match (ours.status.success(), theirs.status.success()) {
         (true, false) => Some(format!("clean, but {program} exits with {:?}", theirs.status.code())),
-        (false, true) => Some(format!("not clean ({}), but by {program}", first(&ours.stdout))),
+        (false, true) => Some(format!("not clean ({}), but {program} succeeds", first(&ours.stdout))),
         _ => None,
     })
 }

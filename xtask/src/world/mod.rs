@@ -1,9 +1,9 @@
 //! Compares obento with other tools on the test files of other projects.
 //!
 //! The clients of the registries download the packages, which are pinned by SHA-256 and stored in `target/world`.
-//! Nothing of them is committed. Each image and archive in them is an *item*, and each compared property is an
-//! *aspect*. A difference requires a row with a reason in `docs/campaigns/world.md`. The campaign fails on a difference
-//! without a row, and on a row without a difference.
+//! They are not committed. Each image and archive in them is an *item*, and each compared property is an *aspect*. A
+//! difference requires a row with a reason in `docs/campaigns/world.md`. The campaign fails on a difference without a
+//! row, and on a row without a difference.
 
 mod archive;
 mod fetch;
@@ -87,11 +87,11 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
         println!("| {} | {} | {} |", difference.item, difference.aspect, difference.detail);
     }
     for (item, aspect) in &gone {
-        println!("no difference any more: {item}, {aspect}");
+        println!("no difference remains: {item}, {aspect}");
     }
     let archives = items.iter().filter(|item| item.kind == Kind::Archive).count();
     println!(
-        "{} archives and {} images compared: {} differences are listed, {} are not; {} rows differ no more",
+        "{} archives and {} images compared: {} differences are listed, {} are not; {} rows no longer differ",
         archives,
         items.len() - archives,
         found.len() - unlisted.len(),
