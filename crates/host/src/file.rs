@@ -50,7 +50,7 @@ impl FileId {
     }
 }
 
-/// An open file of the host, for calls that move bytes between files inside the kernel: the object of every
+/// An open file of the host, for calls that move bytes between files inside the kernel. It is the object of every
 /// [`Backing`] that a device of this crate returns.
 #[derive(Debug)]
 pub struct HostFile {

@@ -1,8 +1,8 @@
 //! Catches panics of decoders of other crates, which process bytes that an attacker chose.
 //!
-//! A panic of such a decoder is an error of the image for the user: it becomes an error value, and no panic
-//! message is printed. A decoder whose state may be inconsistent afterwards is not used again, and it is safe
-//! Rust, so memory stays valid.
+//! A panic of such a decoder is an error of the image for the user. It becomes an error value, and no panic message is
+//! printed. A decoder whose state may be inconsistent afterwards is not used again, and it is safe Rust, so memory
+//! stays valid.
 //! Invariant: panics of other code and of other threads are reported as usual.
 
 use std::cell::Cell;

@@ -11,8 +11,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The signals: `SIGINT` of Ctrl-C, `SIGHUP` of a closed terminal, and `SIGALRM`, which interrupts a call
-/// that began to wait just after the flag was checked.
+/// The signals: `SIGINT` of Ctrl-C, `SIGHUP` of a closed terminal, and `SIGALRM`. The last one interrupts a call that
+/// began to wait just after the flag was checked.
 const SIGNALS: [(libc::c_int, extern "C" fn(libc::c_int)); 3] =
     [(libc::SIGINT, mark), (libc::SIGHUP, mark), (libc::SIGALRM, wake_again)];
 /// The delay of `SIGALRM` in seconds.

@@ -1,11 +1,11 @@
-//! The Linux interface of obento: files and block devices as devices, compressed images, qcow2, directory
-//! trees that are written from hostile input or read as a source, tar archives, and dropping privileges.
+//! The Linux interface of obento: files and block devices as devices, compressed images, qcow2, tar archives, and
+//! dropping privileges. Directory trees are written from hostile input or read as a source.
 //!
 //! Data from an image is hostile here too: an attacker chooses names, link targets, modes and sizes.
 //! Therefore [`tree`] never passes the kernel a path with more than one component, and [`sandbox`] removes
 //! privileges that a bug in a decoder could abuse.
 //!
-//! `unsafe` is used where a trait of another crate requires it, and for features that `rustix` lacks: locks
+//! `unsafe` is used where a trait of another crate requires it. It is also used for features that `rustix` lacks: locks
 //! of open files, mappings and their faults, rings, signals.
 
 pub mod base64;

@@ -1,5 +1,5 @@
-//! Disk images that qemu-img and img2simg wrote: each contains the bytes of the raw disk, and damage to any of
-//! them is an error, never a panic.
+//! Disk images that qemu-img and img2simg wrote. Each contains the bytes of the raw disk, and damage to any of them is
+//! an error, never a panic.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

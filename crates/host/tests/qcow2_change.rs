@@ -1,5 +1,5 @@
-//! qcow2 images that are changed in place: qemu-img finds every byte and no error, and a power cut at any write
-//! loses nothing that was synced.
+//! qcow2 images that are changed in place. qemu-img finds every byte and no error, and a power cut at any write loses
+//! nothing that was synced.
 
 use std::fs;
 use std::ops::Range;
@@ -286,7 +286,7 @@ fn open_in(file: Arc<Recorder>) -> std::result::Result<Qcow2, Error> {
     Ok(Qcow2::open(file, None, &View::Active, no_unpacking).expect("the image opens"))
 }
 
-/// The states of a file that a cut between two flushes may leave: each write since the first flush is present, absent
+/// The states of a file that a cut between two flushes may leave. Each write since the first flush is present, absent
 /// or torn at a sector.
 fn states(writes: &[(u64, Vec<u8>)], seed: u64) -> Vec<Vec<(u64, Vec<u8>)>> {
     let mut random = numbers(seed);
@@ -380,8 +380,8 @@ fn put(bytes: &mut [u8], writes: &[(u64, Vec<u8>)]) {
     }
 }
 
-/// Checks that the image after a cut has an allowed value in each sector, and, for a sample, that qemu-img finds no
-/// error but clusters that nothing refers to.
+/// Checks that the image after a cut has an allowed value in each sector. For a sample, also checks that qemu-img finds
+/// no error except clusters that nothing refers to.
 fn judge(folder: &Path, image: Vec<u8>, allowed: &Allowed, is_sample: bool) {
     let disk = open_in(Arc::new(Recorder::new(image.clone()))).unwrap();
     allowed.check(&contents(&disk));

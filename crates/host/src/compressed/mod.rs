@@ -73,9 +73,9 @@ impl Compression {
     }
 }
 
-/// Returns whether `start` is probably an .lzma header, which has no magic number. As in xz(1), such a header
-/// has the usual properties, a dictionary of 2^n or 2^n + 2^(n-1) bytes, a length that is unknown or below
-/// 256 GiB, and the zero that begins the data. Source: XZ Utils, doc/lzma-file-format.txt.
+/// Returns whether `start` is probably an .lzma header, which has no magic number. As in xz(1), such a header has the
+/// usual properties, and a dictionary of 2^n or 2^n + 2^(n-1) bytes. Its length is unknown or below 256 GiB, and the
+/// zero that begins the data follows. Source: XZ Utils, doc/lzma-file-format.txt.
 fn is_lzma(start: &[u8]) -> bool {
     let Some((&[0x5d, a, b, c, d, ref len @ .., 0], _)) = start.split_first_chunk::<14>() else {
         return false;

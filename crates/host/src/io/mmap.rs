@@ -1,8 +1,8 @@
 //! Reads from a mapping of the file.
 //!
-//! The mapping shares the page cache, so bytes written by `pwrite` are visible in it at once. A file that
-//! another process shortens, or a medium that fails, causes a signal instead of an error: `fault` turns it
-//! into zeros and a mark. From then on all reads use system calls, which return the error.
+//! The mapping shares the page cache, so bytes written by `pwrite` are visible in it at once. If another process
+//! shortens a file, or a medium fails, the result is a signal instead of an error. `fault` turns the signal into zeros
+//! and a mark. From then on all reads use system calls, which return the error.
 
 use std::ops::Range;
 use std::ptr::NonNull;

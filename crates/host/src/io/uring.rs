@@ -1,8 +1,8 @@
 //! Reads and writes through `io_uring`: a large transfer is split into parallel pieces.
 //!
-//! A ring is set up when the image is opened, before privileges are dropped, and it can only read and write:
-//! a ring with all operations would bypass the list of system calls. A thread uses a ring for one transfer.
-//! If all rings are in use, it uses system calls.
+//! A ring is set up when the image is opened, before privileges are dropped, and it can only read and write. A ring
+//! with all operations would bypass the list of system calls. A thread uses a ring for one transfer. If all rings are
+//! in use, it uses system calls.
 //! Invariant: no transfer returns while the kernel may still access its buffers.
 //! Source: io_uring_setup(2), io_uring_enter(2), io_uring_register(2) `IORING_REGISTER_RESTRICTIONS`.
 

@@ -3,14 +3,14 @@
 //! A process that changes an image holds an exclusive lock on the whole file. A process that reads it holds a
 //! shared lock on one byte far past its end. Several processes read at once, and one process changes the
 //! image while no other reads it. The locks are open file description locks: they belong to the open file and
-//! not to the process. So threads and two opens of one process exclude each other too, and the locks end when
-//! the last descriptor is closed, however the process ends. A block device is also opened with `O_EXCL`,
-//! which the kernel refuses while it is mounted or part of another device.
+//! not to the process. So threads and two opens of one process exclude each other, too. The locks end when the last
+//! descriptor is closed, however the process ends. A block device is also opened with `O_EXCL`, which the kernel
+//! refuses while it is mounted or part of another device.
 //!
-//! The byte of the readers is past the end because QEMU holds shared locks on bytes from 100 and 200 on, and
-//! treats any lock there as another user. A reader that locked the whole image would prevent a virtual
-//! machine from starting, and a lock on a far byte does not. A process that changes an image does prevent a
-//! virtual machine from starting, and the other way round.
+//! The byte of the readers is past the end because QEMU holds shared locks on bytes from 100 and 200 on. QEMU treats
+//! any lock there as another user. A reader that locked the whole image would prevent a virtual machine from starting,
+//! and a lock on a far byte does not. A process that changes an image does prevent a virtual machine from starting, and
+//! the other way round.
 //!
 //! Not every user takes locks. The kernel does not when an image is attached to a loop device, so attached
 //! images are looked up in sysfs. An image that is attached while it is being changed is not protected.
@@ -158,8 +158,8 @@ fn holder(file: impl AsFd, kind: libc::c_int, range: &Range<i64>, id: FileId) ->
     }
 }
 
-/// Retries for a short time before reporting another user: a child process holds all open files of its
-/// parent, including locks, until it executes its program.
+/// Retries for a short time before reporting another user. A child process holds all open files of its parent,
+/// including locks, until it executes its program.
 pub(crate) fn patiently<T>(attempt: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 0..TRIES {
         match attempt() {

@@ -1,7 +1,7 @@
 //! qcow2 images, read-only. The crate `imago` decodes them, except for zstd compression, which is in `zstd`.
 //!
-//! Invariant: a file that an image names is opened only if the caller allows it, and then only as an image
-//! file or block device, for reading.
+//! Invariant: a file that an image names is opened only if the caller allows it. It is opened for reading, and only as
+//! an image file or block device.
 //! Invariant: an image that `imago` would reject late, or allocate too much memory for, is rejected before
 //! `imago` reads it.
 //! Invariant: a panic of `imago` is an error: each decoding call is wrapped in `guard`.

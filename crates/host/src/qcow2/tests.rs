@@ -250,8 +250,8 @@ proptest! {
     }
 }
 
-/// Returns a version 3 image of 1 MiB without data, with a feature name table that has a length field of
-/// `len`, in the form of qemu-img (qcow2.txt, "Header extensions").
+/// Returns a version 3 image of 1 MiB without data. Its feature name table has a length field of `len`, in the form of
+/// qemu-img (qcow2.txt, "Header extensions").
 fn with_extension(len: u32) -> Vec<u8> {
     const CLUSTER: u64 = 64 << 10;
     let mut image = vec![0; 256 << 10];

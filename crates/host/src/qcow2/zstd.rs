@@ -1,11 +1,10 @@
 //! Clusters with zstd compression, which `imago` does not support.
 //!
 //! Layout, big-endian: an entry of the L1 table (8 bytes) contains the offset of an L2 table in bits 9 to 55.
-//! An entry of that table is compressed if bit 62 is set. Then, with x = 62 - (cluster bits - 8), bits 0 to
-//! x-1 are the offset of the data, and bits x to 61 the number of further sectors of 512 bytes that may
-//! contain data.
-//! Invariant: the output is at most one cluster, the input at most two (the most sectors that the field can
-//! hold), and no window is larger than [`WINDOW_MAX`].
+//! An entry of that table is compressed if bit 62 is set. Then, with x = 62 - (cluster bits - 8), bits 0 to x-1 are the
+//! offset of the data. Bits x to 61 are the number of further sectors of 512 bytes that may contain data.
+//! Invariant: the output is at most one cluster, and the input at most two (the most sectors that the field can hold).
+//! No window is larger than [`WINDOW_MAX`].
 //! Source: qemu `docs/interop/qcow2.txt`, "Cluster mapping" and the header's "compression_type".
 
 use std::io::{self, Read};

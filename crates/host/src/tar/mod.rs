@@ -1,9 +1,9 @@
 //! Writes tar archives with pax headers. They contain all properties of Linux files, and none of the host, so
 //! that the same tree gives the same bytes.
 //!
-//! Layout: for each file, an extended header (type `x`) with values that do not fit the ustar header, a ustar
-//! header, and the data, each padded to 512 bytes. At the end two blocks of zeros, padded to a record of
-//! 10,240 bytes. Files with holes: GNU sparse format 1.0, with the map before the data.
+//! Layout: for each file, an extended header (type `x`) with values that do not fit the ustar header, a ustar header,
+//! and the data. Each of them is padded to 512 bytes. At the end two blocks of zeros, padded to a record of 10,240
+//! bytes. Files with holes: GNU sparse format 1.0, with the map before the data.
 //! Source: POSIX.1-2017, `pax`, "pax Interchange Format"; GNU tar manual, "Storing Sparse Files"; the
 //! keywords `SCHILY.xattr.*` as in star(5). Owners are numbers, because the image defines their names.
 
@@ -198,8 +198,8 @@ fn stored_bytes(size: u64, data: &[Range<u64>]) -> Option<u64> {
     })
 }
 
-/// Returns the map of a sparse file before its data: the number of ranges, then offset and length of each, in
-/// decimal lines, padded with zeros. A file that ends in a hole has an empty range at its end.
+/// Returns the map of a sparse file before its data. It contains the number of ranges, then offset and length of each,
+/// in decimal lines, padded with zeros. A file that ends in a hole has an empty range at its end.
 fn sparse_map(size: u64, data: &[Range<u64>]) -> Result<Vec<u8>, HostError> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     ranges

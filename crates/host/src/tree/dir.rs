@@ -23,8 +23,8 @@ pub(super) struct Dir {
     /// Whether this run created the directory. It is closed to other users until the cursor leaves it, so all
     /// its entries come from the source.
     pub fresh: bool,
-    /// For a directory that is not fresh: the names that this run created in it, to distinguish duplicate
-    /// names of the source from entries that existed before.
+    /// For a directory that is not fresh: the names that this run created in it. They distinguish duplicate names of
+    /// the source from entries that existed before.
     written: Written,
     /// The group that the kernel gives to new entries.
     pub group: u32,

@@ -5,13 +5,13 @@
 //! the source contains and whichever process moves directories meanwhile. (`openat2` with `RESOLVE_BENEATH |
 //! RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`. If the kernel lacks it, `openat` with `O_NOFOLLOW`, which is
 //! equivalent for a single component.)
-//! Invariant: a directory created here is closed to other users until the cursor leaves it, and a file until
-//! its owner is set, so that no other user reads or replaces incomplete entries.
-//! Invariant: metadata is set in the order owner, user attributes, mode, other attributes, times, because
-//! each step resets a later one: a change of owner clears set-user-ID and capabilities.
+//! Invariant: a directory created here is closed to other users until the cursor leaves it, and a file until its owner
+//! is set. No other user can read or replace incomplete entries.
+//! Invariant: metadata is set in the order owner, user attributes, mode, other attributes, times, because each step
+//! resets a later one. A change of owner clears set-user-ID and capabilities.
 //!
-//! A thread may write the bytes of small files later ([`TreeWriter::behind`]). A property that cannot be
-//! kept, such as an owner without the right to change it, is counted in the [`Report`] and is not an error.
+//! A thread may write the bytes of small files later ([`TreeWriter::behind`]). A property that cannot be kept, such as
+//! an owner without the right to change it, is not an error. The [`Report`] counts it.
 
 mod apply;
 mod backup;
@@ -107,7 +107,7 @@ pub fn umask() -> u16 {
     umask_of_process()
 }
 
-/// Returns the umask. `umask(2)` would change it for a moment in all threads, so it is only used without
+/// Returns the umask. `umask(2)` would change it for a moment in all threads. It is therefore only used without
 /// `/proc`, and then with a umask that grants no permissions.
 fn umask_of_process() -> u16 {
     umask_in_proc().or_else(|| UMASK.get().copied()).unwrap_or_else(|| {

@@ -1,8 +1,8 @@
 //! Reads tar archives of all programs from a stream: ustar, GNU, pax, v7, and every dialect of sparse files.
 //!
-//! Layout: see [`super`]; GNU's own headers (types `L`, `K`, `S`) in the tar manual, "GNU Extensions to the
-//! Archive Format", and "Storing Sparse Files" for the maps; star(5) for `SCHILY.*`, libarchive's tar(5) for
-//! `LIBARCHIVE.*`.
+//! Layout: see [`super`]. GNU's own headers (types `L`, `K`, `S`) are in the tar manual, "GNU Extensions to the Archive
+//! Format", and "Storing Sparse Files" for the maps. `SCHILY.*` is in star(5), and `LIBARCHIVE.*` in libarchive's
+//! tar(5).
 //!
 //! Invariant: an archive is hostile. Memory is bounded by the bytes that were read, never by the sizes in a
 //! header, and by [`MAX_RECORDS`], [`MAX_GLOBAL`], [`MAX_NAME`] and [`MAX_RUNS`]. A header with a wrong
