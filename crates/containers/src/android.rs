@@ -1,8 +1,8 @@
 //! Android sparse images, as `img2simg` writes them and `fastboot` sends them.
 //!
 //! Layout, little-endian: a header of at least 28 bytes ([`RawSparseHeader`]), then chunks, each with a header of at
-//! least 12 bytes ([`RawChunk`]): raw data, a pattern of 4 bytes, nothing, or a checksum of the disk so far,
-//! which is not verified.
+//! least 12 bytes ([`RawChunk`]). A chunk contains raw data, a pattern of 4 bytes, nothing, or a checksum of the disk
+//! so far, which is not verified.
 //! Source: AOSP `system/core/libsparse/sparse_format.h`, `sparse_read.cpp`.
 
 use alloc::sync::Arc;

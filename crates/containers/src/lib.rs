@@ -95,9 +95,9 @@ impl fmt::Display for Format {
 /// the length of the buffer, or `None` if the stream is damaged.
 pub type Inflate = fn(stream: &[u8], buf: &mut [u8]) -> Option<usize>;
 
-/// Returns the format of a file of `len` bytes whose first bytes are `start` and whose last bytes are `end`, of
-/// at most [`SECTOR`] bytes each. A format is recognised by its magic number. A fixed VHD has none at its
-/// start: its last sector must be a footer with a correct checksum that fits the length of the file.
+/// Returns the format of a file of `len` bytes. `start` is its first bytes and `end` its last bytes, of at most
+/// [`SECTOR`] bytes each. A format is recognised by its magic number. A fixed VHD has no signature at its start. Its
+/// last sector must be a footer with a correct checksum that fits the length of the file.
 pub fn detect(start: &[u8], end: &[u8], len: u64) -> Option<Format> {
     if vhdx::is_vhdx(start) {
         Some(Format::Vhdx)

@@ -1,8 +1,8 @@
 //! VDI, the format of VirtualBox.
 //!
 //! Layout, little-endian: a text of 64 bytes, then the signature at 64, the version at 68, and the header of
-//! [`RawVdiHeader`] from 72 on. The block map has one 32-bit entry per block: the number of the block in the data
-//! area, or [`FREE`] or [`ZERO`] for a block that reads as zeros.
+//! [`RawVdiHeader`] from 72 on. The block map has one 32-bit entry per block. An entry is the number of the block in
+//! the data area, or [`FREE`] or [`ZERO`] for a block that reads as zeros.
 //! Source: VirtualBox `src/VBox/Storage/VDICore.h`; qemu `block/vdi.c`.
 
 use alloc::sync::Arc;

@@ -196,7 +196,7 @@ impl Header {
         self.version >= 3
     }
 
-    /// Returns the position of the bits to clear before the first change, if any is set: they declare that an
+    /// Returns the position of the bits to clear before the first change, if any bit is set. The bits declare that an
     /// extension, such as a bitmap of changes, is consistent with the data.
     pub fn autoclear_at(&self) -> Option<u64> {
         (self.autoclear != 0).then_some(AUTOCLEAR_AT)

@@ -1,7 +1,7 @@
 //! qcow2 images that are changed in place.
 //!
-//! Layout, big-endian: a header (`header`), an L1 table with the places of L2 tables, whose entries are the
-//! places of clusters, and a table with the places of blocks of reference counts (`counts`).
+//! Layout, big-endian: a header (`header`), an L1 table with the places of L2 tables, and a table with the places of
+//! blocks of reference counts (`counts`). The entries of L2 tables are the places of clusters.
 //!
 //! Changes of tables stay in memory until [`Qcow2::flush`], which writes them in an order that survives a power
 //! cut at any write (`commit`):
@@ -11,8 +11,9 @@
 //! 3. the entries of L1 and L2 tables that refer to new clusters;
 //! 4. decreased reference counts.
 //!
-//! A flush of the file separates the steps. After a cut, a cluster that a table refers to has a reference count
-//! and all the bytes that it had when it was referred to. At worst, clusters are counted that nothing refers to.
+//! A flush of the file separates the steps. After a cut, a cluster that a table refers to has a reference count. It has
+//! all the bytes that it had when the table first referred to it. At worst, clusters are counted that nothing refers
+//! to.
 //!
 //! Invariant: a cluster is changed in place only if its entry has the flag `table::COPIED`, so that no snapshot
 //! refers to it.

@@ -1,10 +1,10 @@
 //! VHDX, the format of Hyper-V.
 //!
-//! Layout, little-endian: a file identifier at 0, two headers at 64 KiB and 128 KiB, of which the valid one with
-//! the higher sequence number counts, and two copies of the region table at 192 KiB and 256 KiB, which locate
-//! the metadata and the block allocation table (BAT). A 64-bit BAT entry has the state of a block in its low 3
-//! bits and its location in MiB from bit 20 on. After each `chunk ratio` blocks the BAT has an entry for a bitmap
-//! that only differencing disks use. A log that was not replayed is replayed in memory ([`log`]).
+//! Layout, little-endian: a file identifier is at 0, and two headers are at 64 KiB and 128 KiB. The valid header with
+//! the higher sequence number counts. Two copies of the region table are at 192 KiB and 256 KiB; they locate the
+//! metadata and the block allocation table (BAT). A 64-bit BAT entry has the state of a block in its low 3 bits and its
+//! location in MiB from bit 20 on. After each `chunk ratio` blocks the BAT has an entry for a bitmap that only
+//! differencing disks use. A log that was not replayed is replayed in memory ([`log`]).
 //! Source: Microsoft, \[MS-VHDX\]; qemu `block/vhdx.c`.
 
 mod log;

@@ -1,9 +1,9 @@
 //! VMDK, the format of VMware: monolithic sparse and stream-optimised files.
 //!
-//! Layout, little-endian, in sectors of 512 bytes: a header ([`RawVmdkHeader`]), a descriptor (text), a grain
-//! directory with the location of each grain table, and grain tables with the location of each grain. In a
-//! stream-optimised file each grain is compressed behind a marker, and a copy of the header at the end of the
-//! file ([`FOOTER_BACK`]) has the location of the grain directory.
+//! Layout, little-endian, in sectors of 512 bytes: a header ([`RawVmdkHeader`]) and a descriptor (text). A grain
+//! directory has the location of each grain table, and a grain table has the location of each grain. In a
+//! stream-optimised file each grain is compressed behind a marker. A copy of the header at the end of the file
+//! ([`FOOTER_BACK`]) has the location of the grain directory.
 //! Locking: the cache of grain tables has a leaf lock, which is not held during reads.
 //! Source: VMware, "Virtual Disk Format 5.0"; qemu `block/vmdk.c`.
 

@@ -1,8 +1,8 @@
 //! Writers of disk image formats.
 //!
-//! A [`Writer`] receives the units of a disk in ascending order and assigns locations in the file: it performs
-//! no I/O itself, so that a caller can read, compress and write in several threads. Metadata is returned as
-//! [`Patch`]es, in any order.
+//! A [`Writer`] receives the units of a disk in ascending order and assigns locations in the file. It performs no I/O
+//! itself, so that a caller can read, compress and write in several threads. Metadata is returned as [`Patch`]es, in
+//! any order.
 //!
 //! Invariant: the file consists of the data at the returned locations, the patches, and zeros.
 
