@@ -1,5 +1,5 @@
-//! Reads random blocks of 4 KiB of a file, in one thread or several: of a file in an image through the library, or of a
-//! file of the host through the kernel.
+//! Reads random blocks of 4 KiB of a file, in one thread or several. The file is in an image and read through the
+//! library, or on the host and read through the kernel.
 //!
 //! `cargo run --release -p obento --example reads -- [buffered|mmap|host] FILE [PATH-IN-IMAGE] [COUNT] [THREADS]`
 

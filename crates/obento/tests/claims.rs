@@ -1,5 +1,5 @@
-//! Decides which of several formats on one image counts, compared with blkid, which mount(8) uses: for each
-//! pair of types, and for each type with a partition table.
+//! Decides which of several formats on one image counts, compared with blkid, which mount(8) uses. Tests each pair of
+//! types, and each type with a partition table.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -15,8 +15,8 @@ const HEAD: usize = 256 << 10;
 const PARTITION: (u64, u64) = (8, 16);
 const MIB: u64 = 1 << 20;
 
-/// A type: its name here, its name in blkid, the size of a volume in MiB, and the command that creates one in
-/// the file `$F` of `$M` MiB.
+/// A type: its name here, its name in blkid, and the size of a volume in MiB. The command creates a volume in the file
+/// `$F` of `$M` MiB.
 type Type = (&'static str, &'static str, u64, &'static str);
 
 #[rustfmt::skip]

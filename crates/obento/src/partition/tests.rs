@@ -10,8 +10,8 @@ use super::*;
 
 const MIB: usize = 1 << 20;
 
-/// Returns a disk of 8 MiB with a GPT created by the crate `gpt`: an EFI partition, and a root partition with
-/// a name outside ASCII.
+/// Returns a disk of 8 MiB with a GPT created by the crate `gpt`. It has an EFI partition, and a root partition with a
+/// name outside ASCII.
 fn gpt_disk(sector_size: usize) -> Vec<u8> {
     static DISKS: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| [512, 4096].map(make_gpt_disk));
     DISKS[usize::from(sector_size == 4096)].clone()

@@ -1,9 +1,9 @@
 //! Manifests of composefs: composefs-dump(5).
 //!
-//! Layout: one line for each file, with fields that are separated by spaces: path, size, octal mode with the
-//! type, link count, owner, group, device, time, payload, content, digest, and `NAME=VALUE` for each extended
-//! attribute. `-` is an empty field, `\xNN` a byte. A mode that begins with `@` marks a hard link, whose
-//! payload is the path of the original.
+//! Layout: one line for each file, with fields that are separated by spaces. The fields are path, size, octal mode with
+//! the type, link count, owner, group, device, time, payload, content, digest, and `NAME=VALUE` for each extended
+//! attribute. `-` is an empty field, `\xNN` a byte. A mode that begins with `@` marks a hard link, whose payload is the
+//! path of the original.
 //! Source: composefs, man/composefs-dump.md.
 
 use std::path::Path;

@@ -64,8 +64,8 @@ impl ImageTarget {
             _ => {}
         }
         let [source] = sources else { return Err(CopyError::NotDirectory { target: self.shown_path() }) };
-        // The contents of a directory are copied into an existing directory, whatever the options say about
-        // the target, but not through a link to one, as in GNU cp.
+        // The contents of a directory are copied into an existing directory, whatever the options require for the
+        // target. As in GNU cp, they are not copied through a link to a directory.
         let is_link = || {
             let node = self.volume.resolve(&self.place, Symlinks::Keep);
             node.is_ok_and(|node| node.kind() == Ok(FileKind::Symlink))
