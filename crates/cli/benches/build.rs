@@ -1,11 +1,10 @@
 //! Compares building images with other programs: `cargo bench -p obento-cli --bench build`.
 //!
-//! Each line is a ratio of whole commands on the same tree in the page cache, each followed by a sync of its
-//! output: the median of paired rounds, and after it that of the processor time, which other processes
-//! disturb less. obento is compared with `mke2fs -d`, with `fstool create` if it is in `PATH`, and with `cp
-//! -r` on the host. Arguments select lines by name (`small`, `large`, `wide`, `flat`). `OBENTO_BENCH_DIR`
-//! sets the folder, which needs 12 GiB; `OBENTO_BENCH_ROUNDS` sets the number of rounds; `OBENTO_BENCH_SCALE`
-//! divides the sizes, for a trial run.
+//! Each line is a ratio of whole commands on the same tree in the page cache, each followed by a sync of its output. It
+//! shows the median of paired rounds, and then the median of the processor time, which other processes disturb less.
+//! obento is compared with `mke2fs -d`, with `fstool create` if it is in `PATH`, and with `cp -r` on the host.
+//! Arguments select lines by name (`small`, `large`, `wide`, `flat`). `OBENTO_BENCH_DIR` sets the folder, which needs
+//! 12 GiB; `OBENTO_BENCH_ROUNDS` sets the number of rounds; `OBENTO_BENCH_SCALE` divides the sizes, for a trial run.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! Compares checking an image with e2fsck: `cargo bench -p obento-cli --bench check`.
 //!
-//! Each line is a ratio of whole commands, `obento check -n` to `e2fsck -fn` on the same image file: the
-//! median of paired rounds, with the peak memory of each (`VmHWM`, read every few milliseconds). All data is
-//! in the page cache on both sides. Arguments select lines by name. `OBENTO_BENCH_DIR` sets the folder, which
-//! needs 8 GiB, and `OBENTO_BENCH_ROUNDS` the number of rounds.
+//! Each line is a ratio of whole commands, `obento check -n` to `e2fsck -fn` on the same image file. It shows the
+//! median of paired rounds, and the peak memory of each (`VmHWM`, read every few milliseconds). All data is in the page
+//! cache on both sides. Arguments select lines by name. `OBENTO_BENCH_DIR` sets the folder, which needs 8 GiB, and
+//! `OBENTO_BENCH_ROUNDS` the number of rounds.
 
 use std::fs::{self, File};
 use std::io::BufWriter;

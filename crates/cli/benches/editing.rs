@@ -1,11 +1,10 @@
 //! Compares changing an image with mounting it: `cargo bench -p obento-cli --bench editing` (as root).
 //!
-//! Each line is a ratio of whole commands, obento to the kernel's ext4 on a loop mount of an identical image
-//! in the same folder: the median of paired rounds. Both sides include opening or mounting, the work, closing
-//! or unmounting, and a sync of the image file. All data is in the page cache on both sides. Arguments select
-//! lines by name. `OBENTO_BENCH_DIR` sets the folder, which needs 16 GiB, `OBENTO_BENCH_ROUNDS` the number of
-//! rounds, and `OBENTO_BENCH_DIRECTORIES` and `OBENTO_BENCH_MIB` the sizes of smaller trees and files, for a
-//! trial run.
+//! Each line is a ratio of whole commands: obento to the kernel's ext4 on a loop mount of an identical image in the
+//! same folder. It shows the median of paired rounds. Both sides include opening or mounting, the work, closing or
+//! unmounting, and a sync of the image file. All data is in the page cache on both sides. Arguments select lines by
+//! name. `OBENTO_BENCH_DIR` sets the folder, which needs 16 GiB, and `OBENTO_BENCH_ROUNDS` the number of rounds. For a
+//! trial run, `OBENTO_BENCH_DIRECTORIES` and `OBENTO_BENCH_MIB` set the sizes of smaller trees and files.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

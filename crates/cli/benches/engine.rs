@@ -1,11 +1,11 @@
 //! Compares the kernel engine with the kernel of the host: `cargo bench -p obento-cli --bench engine`, as
 //! root.
 //!
-//! Each line is a ratio of whole commands, the median of paired rounds: `obento cp`, and `mount`, `cp` and
-//! `umount` of a loop device, both until all data is on stable storage. `first` has no peer: it is the time
-//! from the start of the command until the bytes of a small file arrive. All data is in the page cache.
-//! Arguments select lines by name (`first`, `out`, `in`, `large`). `OBENTO_BENCH_DIR` sets the folder, which
-//! needs 5 GiB, and `OBENTO_BENCH_ROUNDS` the number of rounds.
+//! Each line is a ratio of whole commands, the median of paired rounds. The commands are `obento cp`, and `mount`, `cp`
+//! and `umount` of a loop device, both until all data is on stable storage. `first` has no peer: it is the time from
+//! the start of the command until the bytes of a small file arrive. All data is in the page cache. Arguments select
+//! lines by name (`first`, `out`, `in`, `large`). `OBENTO_BENCH_DIR` sets the folder, which needs 5 GiB, and
+//! `OBENTO_BENCH_ROUNDS` the number of rounds.
 
 mod pairs;
 #[path = "pairs/trees.rs"]

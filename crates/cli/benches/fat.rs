@@ -1,12 +1,11 @@
 //! Compares FAT volumes of obento with mtools and mkfs.fat: `cargo bench -p obento-cli --bench fat`.
 //!
 //! Each line is a ratio of whole commands, the median of paired rounds, with the peak memory of obento
-//! (`VmHWM`, read every few milliseconds). The time of each side ends when its output is on stable storage,
-//! after a sync of the image or of the file system of the folder. All data is in the page cache. The time
-//! does not include the removal of the output of a round and the creation of empty volumes. Arguments select
-//! lines by name (`in`, `out`, `esp`). `OBENTO_BENCH_DIR` sets the folder, which needs 5 GiB,
-//! `OBENTO_BENCH_ROUNDS` the number of rounds, `OBENTO_BENCH_COMMAND` another obento, and
-//! `OBENTO_BENCH_SCALE` a divisor of the number of files, for a trial run.
+//! (`VmHWM`, read every few milliseconds). The time of each side ends when its output is on stable storage. Each side
+//! syncs the image or the file system of the folder. All data is in the page cache. The time does not include the
+//! removal of the output of a round and the creation of empty volumes. Arguments select lines by name (`in`, `out`,
+//! `esp`). `OBENTO_BENCH_DIR` sets the folder, which needs 5 GiB, `OBENTO_BENCH_ROUNDS` the number of rounds, and
+//! `OBENTO_BENCH_COMMAND` another obento. For a trial run, `OBENTO_BENCH_SCALE` sets a divisor of the number of files.
 
 mod pairs;
 #[path = "pairs/trees.rs"]
@@ -57,8 +56,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Creates the contents of a system partition with a few kernels: boot loaders, entries, fonts, kernels of 8
-/// to 14 MiB, initial file systems of 20 to 60 MiB; about 235 MiB.
+/// Creates the contents of a system partition with a few kernels, about 235 MiB. It has boot loaders, entries, fonts,
+/// kernels of 8 to 14 MiB, and initial file systems of 20 to 60 MiB.
 fn esp(tree: &Path) -> Result<()> {
     let mut dice = Dice(2);
     let block: Vec<u8> = (0..1 << 20).map(|_| dice.next().to_le_bytes()[0]).collect();

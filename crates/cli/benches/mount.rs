@@ -1,12 +1,12 @@
 //! Compares a mount of obento with the kernel's ext4 and with fuse2fs: `cargo bench -p obento-cli --bench mount` (as
 //! root).
 //!
-//! Each line is a load. The kernel prepares its files once, and every run begins with a copy of that image in one
-//! folder of the host, so that all sides start alike. The sides take turns, in reverse order every second time. Each
-//! load states what is measured, and ends when all changes are durable. The table, in Markdown, contains medians in
-//! seconds, the spread of both compared sides, the ratios, and the missed targets. A disturbed round is marked, for
-//! example if cached pages were dropped before they were read. `OBENTO_BENCH_DIR` sets the folder, which needs 8 GiB of
-//! space, and `OBENTO_BENCH_ROUNDS` the number of rounds (fuse2fs runs once). Arguments select lines by name.
+//! Each line is a load. The kernel prepares its files once. Every run begins with a copy of that image in one folder of
+//! the host, so that all sides have the same start. The sides take turns, in reverse order every second time. Each load
+//! states what is measured, and ends when all changes are durable. The table, in Markdown, contains medians in seconds,
+//! the spread of both compared sides, the ratios, and the missed targets. A disturbed round is marked, for example if
+//! cached pages were dropped before they were read. `OBENTO_BENCH_DIR` sets the folder, which needs 8 GiB of space, and
+//! `OBENTO_BENCH_ROUNDS` the number of rounds (fuse2fs runs once). Arguments select lines by name.
 
 #[path = "mount/loads.rs"]
 mod loads;

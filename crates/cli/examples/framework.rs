@@ -45,22 +45,21 @@ fn library() {
     report("driver alone", "lookup and attributes", |n| {
         let name = digits(n);
         let found = null.lookup(Ino(1), Name::new(&name).expect("digits are a name"));
-        black_box(null.getattr(found.expect("every number is there"))).expect("it is there");
+        black_box(null.getattr(found.expect("every number exists"))).expect("it exists");
     });
     let vfs = Vfs::new(Arc::new(null));
     let root = vfs.root();
-    let resolve =
-        |path: &[u8]| vfs.resolve(&root, path, Symlinks::Keep, &Caller::Owner).expect("it is there");
+    let resolve = |path: &[u8]| vfs.resolve(&root, path, Symlinks::Keep, &Caller::Owner).expect("it exists");
     report("library", "path of a file met first, and its attributes", |n| {
-        black_box(resolve(&digits(n)).attr()).expect("it is there");
+        black_box(resolve(&digits(n)).attr()).expect("it exists");
     });
     report("library", "path of a file that is known, and its attributes", |_| {
-        black_box(resolve(b"7").attr()).expect("it is there");
+        black_box(resolve(b"7").attr()).expect("it exists");
     });
     let node = resolve(b"8");
     let mut buf = [0; 4096];
     report("library", "4 KiB read", |n| {
-        black_box(node.read_at(u64::from(n) * 4096, &mut buf)).expect("it is there");
+        black_box(node.read_at(u64::from(n) * 4096, &mut buf)).expect("it exists");
     });
     changed(&vfs);
 }
@@ -79,8 +78,8 @@ fn changed(vfs: &Vfs) {
         let text = create(format!("gone{n}"));
         vfs.unlink(caller, &root, Name::new(text.as_bytes()).expect("it is a name")).expect("all is removed");
     });
-    let node = vfs.resolve(&root, b"8", Symlinks::Keep, caller).expect("it is there");
-    report("library", "4 KiB write over what is there", |n| {
+    let node = vfs.resolve(&root, b"8", Symlinks::Keep, caller).expect("it exists");
+    report("library", "4 KiB overwrite", |n| {
         black_box(node.write_at(u64::from(n) * 4096, &[7; 4096])).expect("all is written");
     });
     report("library", "permissions are set", |n| {
@@ -97,10 +96,10 @@ fn mounted() {
     fs::create_dir(&at).expect("a folder to mount at");
     command(&["mount", "-o", "rw"], &[&image, &at]);
     report("FUSE", "stat of a file met first: a LOOKUP", |n| {
-        black_box(fs::symlink_metadata(at.join(n.to_string()))).expect("it is there");
+        black_box(fs::symlink_metadata(at.join(n.to_string()))).expect("it exists");
     });
     report("FUSE", "stat of a file that the kernel knows", |_| {
-        black_box(fs::symlink_metadata(at.join("7"))).expect("it is there");
+        black_box(fs::symlink_metadata(at.join("7"))).expect("it exists");
     });
     // Its bits differ between processors.
     let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
@@ -134,7 +133,7 @@ fn mounted() {
 }
 
 fn read(file: &File, offset: u64, buf: &mut [u8]) {
-    black_box(file.read_at(buf, offset)).expect("it is there");
+    black_box(file.read_at(buf, offset)).expect("it exists");
 }
 
 fn command(words: &[&str], paths: &[&Path]) {

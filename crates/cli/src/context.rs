@@ -52,8 +52,8 @@ impl Context {
         }
     }
 
-    /// Creates the context of one command of a shell: it shares the open images, resolves paths in the image of the shell, and has its own
-    /// status.
+    /// Creates the context of one command of a shell. It shares the open images, resolves paths in the image of the
+    /// shell, and has its own status.
     pub fn of_line(&self, options: GlobalOptions, inside: Rc<ShellImage>) -> Self {
         Self {
             opener: self.opener.clone(),
@@ -122,9 +122,9 @@ impl Context {
         }
     }
 
-    /// Gives up the rights that a command no longer needs after everything is open, for reading and for changing, so that a bug in a
-    /// decoder is of little use to an attacker. Files that are open for writing stay writable. If the kernel cannot restrict the
-    /// process, the command continues.
+    /// Gives up the rights that a command no longer needs after everything is open, for reading and for changing. A bug
+    /// in a decoder is then of little use to an attacker. Files that are open for writing stay writable. If the kernel
+    /// cannot restrict the process, the command continues.
     pub fn seal(&self) {
         self.confine(Rights::Read);
     }

@@ -1,5 +1,5 @@
-//! From arguments to inodes: addresses are parsed, each image is opened once, rights are given up, and only then is the contents of an
-//! image read.
+//! From arguments to inodes. Addresses are parsed, each image is opened once, and rights are given up. Only then are
+//! the contents of an image read.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
 //! Standard output.
 //!
-//! A terminal gets each line at once, so that lines appear in order with the errors among them; other outputs get 64 KiB at a time.
-//! A closed pipe ends the command quietly, as [`Stop::Output`].
+//! A terminal gets each line at once, so that lines appear in order with the errors between them. Other outputs get 64
+//! KiB at a time. A closed pipe ends the command quietly, as [`Stop::Output`].
 
 use std::borrow::Cow;
 use std::fs::File;

@@ -1,6 +1,7 @@
 //! A folder for copies of files of an image that other users cannot enter and that does not outlive this process.
 //!
-//! Invariant: the folder has mode 0700 from its creation on, so that no other user can open a file in it, whatever the mode of the file.
+//! Invariant: the folder has mode 0700 from its creation on. No other user can open a file in it, whatever the mode of
+//! the file.
 //! Invariant: the folder is removed however the process ends, even by `SIGKILL`. A keeper, which is a shell, waits for the end of a
 //! pipe that only this process has open. If the pipe ends without a line, the folder is left over and the keeper removes it.
 //! Source: sh(1p) `read`, `trap`; pipe(7).

@@ -14,8 +14,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 const LATENCY: f64 = 0.10;
 const BLOCKS: f64 = 0.15;
 const ROUNDS: usize = 7;
-/// The size of Bonnie's file in MiB: bonnie++ prints no figure for a phase of less than half a second, such
-/// as reading 6 GiB of cached pages.
+/// The size of Bonnie's file in MiB. bonnie++ prints no figure for a phase of less than half a second, such as reading
+/// 6 GiB of cached pages.
 const FILE: usize = 7168;
 
 /// The kernel's ext4 on a file, writable by every user.

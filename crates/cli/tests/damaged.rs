@@ -10,8 +10,8 @@ use obento_testkit::{mutants, require};
 
 /// The limit of processor time in seconds, which no damaged image of a few MiB may exceed.
 const PROCESSOR_SECONDS: u64 = 20;
-/// The number of seconds after which a command counts as hung: large, because a copy of 47,000 files waits
-/// for the journal of a busy host.
+/// The number of seconds after which a command counts as hung. It is large, because a copy of 47,000 files waits for
+/// the journal of a busy host.
 const HANG_SECONDS: &str = "240";
 /// The address space of a command in KiB: its memory budget, its stacks and its code.
 const MEMORY_KIB: u64 = 512 * 1024;
@@ -123,7 +123,7 @@ fn a_truncated_image_is_read_up_to_its_end() {
     }
 }
 
-/// Creates an ext4 image whose directory `full` has 39 names in a block with a wrong checksum; returns its path and the
+/// Creates an ext4 image whose directory `full` has 39 names in a block with a wrong checksum. Returns its path and the
 /// number of that block.
 fn image_with_a_wrong_checksum(folder: &Path) -> (PathBuf, u64) {
     let (tree, image) = (folder.join("tree"), folder.join("image"));

@@ -1,4 +1,4 @@
-//! Images that were copied while the kernel changed them: a read-only open shows the same as the kernel's own
+//! Images that were copied while the kernel changed them. A read-only open shows the same contents as the kernel's own
 //! replay of the same copy, and changes no byte of the image.
 
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! `obento export` against GNU tar on the kernel's mount of the same image, over every combination of features.
 //!
-//! `OBENTO_MATRIX=full` fills each image with the full tree (5,000 files, 60,000 entries in one directory, a
-//! sparse file of 1 TiB); otherwise the tree is small.
+//! `OBENTO_MATRIX=full` fills each image with the full tree: 5,000 files, 60,000 entries in one directory, and a sparse
+//! file of 1 TiB. Otherwise the tree is small.
 
 use std::fs::File;
 use std::path::Path;

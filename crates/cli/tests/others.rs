@@ -102,8 +102,8 @@ fn same(expected: &str, found: &str, who: &str) {
     assert!(expected == found, "{who} finds otherwise:{missing}\nin place of them:{extra}");
 }
 
-/// Creates a tree of names of each kind, sizes around those of clusters, a deep folder and a folder of many
-/// entries, with times that FAT can store.
+/// Creates a tree of names of each kind and of sizes around those of clusters. It has a deep folder and a folder of
+/// many entries, and only times that FAT can store.
 fn tree(root: &Path) -> String {
     let file = |path: &str, len: usize| {
         let path = root.join(path);

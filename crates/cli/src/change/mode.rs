@@ -1,7 +1,7 @@
 //! Modes as chmod(1) takes them: octal, and symbolic ones such as `u+rw,g=u,o-x`.
 //!
-//! Invariant: a directory keeps its set-user-ID and set-group-ID bits unless the mode mentions them: by letters, or by an octal mode of
-//! at least five digits.
+//! Invariant: a directory keeps its set-user-ID and set-group-ID bits unless the mode mentions them. Letters can
+//! mention them, or an octal mode of at least five digits.
 //! Source: the GNU coreutils manual, "File permissions"; gnulib's modechange.c for what it leaves open.
 
 use obento::Mode;

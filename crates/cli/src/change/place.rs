@@ -44,8 +44,8 @@ pub fn new_node(kind: FileKind, mode: Mode) -> NewNode<'static> {
     NewNode { kind, mode, uid: 0, gid: 0, rdev: obento::DeviceNumber::default(), target: b"" }
 }
 
-/// Returns `mode` for a new file in `dir`: without the bits of the umask, unless the directory has a default access control list, which
-/// applies instead (umask(2)).
+/// Returns `mode` for a new file in `dir`, without the bits of the umask. If the directory has a default access control
+/// list, the list applies instead (umask(2)).
 pub fn creation_mode(dir: &Node, mode: u16) -> Mode {
     let has_list = dir.get_xattr(b"system.posix_acl_default").is_ok();
     Mode::new(if has_list { mode } else { mode & !umask() })

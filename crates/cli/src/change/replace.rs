@@ -1,10 +1,11 @@
 //! Lending a file of an image to a program of the host: the file is copied out, and copied back if the program changed it.
 //!
-//! The copy is in a [`PrivateFolder`], under the file's own name if that name is harmless. The changed contents are written to a new file
-//! beside the old one, with its owner, mode and extended attributes, which replaces the old file by a rename: after a crash the file is
-//! the old or the new one. A file with further names, which would keep the old contents, is overwritten in place where it differs.
-//! The part by which it grows is written first, so that a full volume costs nothing of the old contents. After a crash it may have
-//! a mixture of old and new blocks, and the copy stays on the host.
+//! The copy is in a [`PrivateFolder`], under the file's own name if that name is harmless. The changed contents are
+//! written to a new file beside the old one, with its owner, mode and extended attributes. A rename replaces the old
+//! file by the new one. After a crash, the file is therefore the old or the new one. A file with further names, which
+//! would keep the old contents, is overwritten in place where it differs. The part by which it grows is written first,
+//! so that a full volume costs nothing of the old contents. After a crash it may have a mixture of old and new blocks,
+//! and the copy stays on the host.
 //! Invariant: the copy is removed only when the changes are on stable storage in the image.
 
 use std::ffi::OsStr;

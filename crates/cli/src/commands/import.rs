@@ -24,9 +24,9 @@ use crate::report::Report;
 /// holes, extended attributes and access control lists are kept. Nothing is written outside the named directory, whatever the paths and
 /// links of the archive.
 ///
-/// A member replaces an existing file of any type, as in tar(1), with three exceptions: a directory keeps its entries if the member is a
-/// directory; only a directory replaces a directory that has entries; and a link to a directory stays if the member is a directory (tar
-/// --keep-directory-symlink).
+/// A member replaces an existing file of any type, as in tar(1), with three exceptions. A directory keeps its entries
+/// if the member is a directory. Only a directory replaces a directory that has entries. A link to a directory stays if
+/// the member is a directory (tar --keep-directory-symlink).
 ///
 /// Owner names in the archive are ignored, and their numbers are used, as with tar --numeric-owner. Layers of container images are
 /// extracted as plain archives: a whiteout (.wh.NAME) becomes a file and removes nothing.

@@ -1,7 +1,7 @@
 //! `obento stat`: shows the attributes of a file, or with `-f` of the file system, as GNU `stat` does.
 //!
-//! Intended differences from GNU: the default output shows the file's flags in place of the device number, and `-f` prints the name of
-//! the type (`ext4`, not `ext2/ext3`).
+//! Intended differences from GNU: the default output shows the file's flags in place of the device number. `-f` prints
+//! the name of the type (`ext4`, not `ext2/ext3`).
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -100,8 +100,8 @@ struct Drawer<'a> {
 }
 
 /// A directory that is being drawn: what is left of it. Path and strokes of all levels are in one buffer each, since
-/// A directory that is being drawn. The paths and the line prefixes of all levels share one buffer each, since those of a deep tree
-/// would need the square of its depth.
+/// A directory that is being drawn. The paths and the line prefixes of all levels share one buffer each. Separate
+/// buffers of a deep tree would need space for the square of its depth.
 struct Level {
     /// The remaining entries, in reverse order.
     entries: Vec<Child>,

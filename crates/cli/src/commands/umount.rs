@@ -101,8 +101,8 @@ fn end(directory: &Path, args: &Args) -> Result<(), Report> {
     }
 }
 
-/// Tries again for a moment while the mount is in use. A process that is starting a program has the files of its parent
-/// open until the program runs, and io_uring closes files after their process has ended.
+/// Tries again for a moment while the mount is in use. A process that is starting a program has its parent's files open
+/// until the program runs. io_uring closes files after their process has ended.
 fn patiently(unmount: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
     let begin = Instant::now();
     loop {

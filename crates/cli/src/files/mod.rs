@@ -1,4 +1,4 @@
-//! The files that a command reads from its first byte to its last: which ones, their bytes, and the work on many of them at once.
+//! The files that a command reads completely: the list of files, their bytes, and the parallel work on many files.
 //!
 //! `select` turns operands into tasks, `stream` reads the bytes of a task, `lines` finds its
 //! last lines, and `pool` works on tasks in parallel and hands the results

@@ -3,10 +3,10 @@
 //! The calling thread lists the tasks and consumes the results; the other threads read and compute. Tasks are passed in batches, so that
 //! small files cost little.
 //!
-//! Invariant: at most [`WINDOW`] batches are listed and not yet consumed, and a batch that is not the next one holds at most [`HELD`]
-//! bytes and one result more. So memory is bounded for any tree. The next batch is passed on in pieces.
-//! Invariant: only the thread of the next batch waits for the calling thread, and the calling thread consumes that batch before it
-//! waits for any other. So the threads cannot wait for each other.
+//! Invariant: at most [`WINDOW`] batches are listed and not yet consumed. A batch that is not the next one contains at
+//! most [`HELD`] bytes and one more result. So memory is bounded for any tree. The next batch is passed on in pieces.
+//! Invariant: only the thread of the next batch waits for the calling thread. The calling thread consumes that batch
+//! before it waits for any other batch. So the threads cannot wait for each other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -1,7 +1,7 @@
 //! `-exec`, `-execdir`, `-ok`, `-okdir`: host commands on temporary copies of files.
 //!
-//! A command that runs in a directory of its own finds only the copy in it, or with `+` the copies of the
-//! files of one directory of the image.
+//! A command that runs in a directory of its own finds only the copy in that directory. With `+`, it finds the copies
+//! of the files of one directory of the image.
 //!
 //! Invariant: a command gets contents, never a symbolic link of the image, because the target of the link
 //! would be a name on the host. For a link, the copy has the contents of its target inside the image.

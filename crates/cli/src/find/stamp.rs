@@ -29,8 +29,8 @@ impl Zone {
         Clock::new(self.0.clone(), time).strftime(format, time)
     }
 
-    /// Formats one `%Ak` or `%Tk` of `-printf`. Those with seconds have a fraction, with a tenth digit 0
-    /// as in GNU find, so that scripts do not rely on the number of digits.
+    /// Formats one `%Ak` or `%Tk` of `-printf`. Times with seconds have a fraction. Its tenth digit is 0, as in GNU
+    /// find, so that scripts do not rely on the number of digits.
     pub fn directive(&self, kind: char, time: Timestamp) -> String {
         let fraction = format!(".{:09}0", time.nanos());
         match kind {

@@ -1,6 +1,6 @@
 //! Times in the time zone of the user, in the formats of `ls --time-style` and `stat`.
 //!
-//! A listing has a time on each line, and a zone changes its offset rarely: the offset of each period is
+//! A listing has a time on each line, and a zone changes its offset rarely. The offset of each period is therefore
 //! cached, and the fixed styles are written directly, digit by digit.
 
 use jiff::fmt::strtime;

@@ -63,8 +63,8 @@ pub fn options() -> Command {
         .help_template("{about}\n\n{all-args}")
 }
 
-/// Completes `command`, whose words after `obento` are `path`, and its subcommands: hides the options of every command, adds `-h`
-/// if the letter is free, and, for help, appends the examples.
+/// Completes `command` and its subcommands; `path` contains its words after `obento`. Hides the options of every
+/// command and adds `-h` if the letter is free. For help, also appends the examples.
 fn finish(command: Command, path: &str, is_help: bool) -> Command {
     let has_h = command.get_arguments().any(|arg| arg.get_short() == Some('h'));
     let help = Arg::new("help").long("help").action(ArgAction::Help).help("Print help").display_order(1000);

@@ -1,5 +1,5 @@
-//! Archives from a pipe: the image equals that of the same archive in a file, or, with `--stream`, its files
-//! have the order of the archive.
+//! Archives from a pipe. The image equals that of the same archive in a file. With `--stream`, its files have the order
+//! of the archive.
 
 use std::fs::{self, File};
 use std::io::Write as _;

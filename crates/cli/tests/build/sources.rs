@@ -1,5 +1,5 @@
-//! Every kind of source produces the same tree, as the kernel reads it: names, types, owners, modes, times,
-//! attributes, links, contents and, if the source has them, holes.
+//! Every kind of source produces the same tree, as the kernel reads it. Compared are names, types, owners, modes,
+//! times, attributes, links, contents and, if the source has them, holes.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! The same commands by coreutils in a kernel's mount and by obento in an image leave the same tree, print
-//! the same, and have the same exit status.
+//! The same commands by coreutils in a kernel's mount and by obento in an image. They leave the same tree, print the
+//! same output, and have the same exit status.
 
 use std::path::Path;
 use std::process::Output;

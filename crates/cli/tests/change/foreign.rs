@@ -11,8 +11,8 @@ use crate::support::{Disk, text};
 /// A user ID that no user of this system has.
 const OTHER: u32 = 12345;
 
-/// An image with a file, a directory `victim` with a file of the same name, and links of another user: `dir`
-/// to the directory and `file` to the file.
+/// An image with a file, and a directory `victim` with a file of the same name. Links of another user refer to them:
+/// `dir` to the directory and `file` to the file.
 /// that file.
 fn attacked() -> Option<(Disk, PathBuf)> {
     if !require(&[Oracle::Root]) {

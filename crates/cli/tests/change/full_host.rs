@@ -26,7 +26,7 @@ fn filled(make: impl FnOnce(&Disk, &Path)) -> Option<Disk> {
     let output = disk.obento(&["cp", "big", &at("/big")]);
     let errors = text(&output.stderr);
     assert!(matches!(output.status.code(), Some(1 | 2)), "{errors}");
-    assert!(errors.contains("failed: no space left on the disk that the image lies on"), "{errors}");
+    assert!(errors.contains("failed: no space left on the disk of the image"), "{errors}");
     assert!(errors.contains("help: free space on the disk of the image"), "{errors}");
     fs::copy(&inner, disk.folder().join("inner.img")).unwrap();
     mount.unmount().unwrap();

@@ -1,5 +1,5 @@
-//! Commands that are killed at random times: e2fsck finds nothing wrong after it has replayed the journal,
-//! and every file has its old or its new contents.
+//! Commands that are killed at random times. e2fsck finds nothing wrong after it has replayed the journal, and every
+//! file has its old or its new contents.
 //!
 //! `OBENTO_SEED` repeats a run, except for differences in speed.
 
@@ -347,7 +347,7 @@ fn a_command_that_is_killed_at_any_moment_leaves_a_whole_volume_and_files_old_or
     assert!(killed_midway > 0, "no moment fell into a change");
 }
 
-/// Runs `plan` once more. Files that the first run handled may be missing now, or exist already, such as the
+/// Runs `plan` once more. Files that the first run handled may be missing now, or exist already. An example is the
 /// target of a move whose source was about to be removed.
 fn run_again(disk: &Disk, plan: &Plan) -> Result<(), String> {
     let input = fs::File::open(disk.folder().join("input")).unwrap();

@@ -151,7 +151,7 @@ fn unsupported_options_are_refused_and_a_wrong_type_is_named() {
         ("--journal log", "a journal elsewhere"),
     ] {
         let (name, said) = (option.split(' ').next().unwrap(), complaint(&format!("{option} ls image:/")));
-        assert!(said.contains(&format!("{what} ({name}), by the kernel engine, is not supported")), "{said}");
+        assert!(said.contains(&format!("{what} ({name}) with the kernel engine is not supported")), "{said}");
     }
     let said = complaint("-t xfs ls image:/");
     assert!(said.ends_with("\n  help: omit --fs-type: the volume is not of this type\n"), "{said}");

@@ -312,7 +312,7 @@ fn a_file_size_limit_below_the_kernels_memory_is_reported_with_a_hint() {
     let output = command.current_dir(bench.path("")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("ulimit -f") && said.contains("may have 32 MiB here and needs"), "{said}");
+    assert!(said.contains("ulimit -f") && said.contains("a file may have only 32 MiB"), "{said}");
 }
 
 #[test]

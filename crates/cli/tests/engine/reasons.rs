@@ -68,7 +68,8 @@ fn a_process_that_may_open_too_few_files_gets_that_error_only() {
         command.args(["-c", &script, env!("CARGO_BIN_EXE_obento")]).current_dir(bench.path(""));
         command.output().unwrap()
     };
-    let reported = "the kernel engine did not start: no more files can be opened (`ulimit -n` says how many)";
+    let reported =
+        "the kernel engine did not start: no more files can be opened (`ulimit -n` shows the limit)";
     // Three files are open before, and the image is the fourth.
     let failed = (4..40).map(run).take_while(|output| !output.status.success()).map(|output| {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -96,7 +97,7 @@ fn a_full_disk_below_the_image_is_reported_as_such_and_not_as_a_full_volume() {
         let output = bench.command(&format!("cp big {}:/", image.display())).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(matches!(output.status.code(), Some(1 | 2)), "{make}: {said}");
-        assert!(said.contains("failed: no space left on the disk that the image lies on"), "{make}: {said}");
+        assert!(said.contains("failed: no space left on the disk of the image"), "{make}: {said}");
         assert!(said.contains("help: free space on the disk of the image"), "{make}: {said}");
         fs::remove_file(image).unwrap();
         mount.unmount().unwrap();

@@ -1,5 +1,5 @@
-//! A tree that was copied into an image of each type that can be changed is read back unchanged, and the
-//! check of the type agrees.
+//! A tree is copied into an image of each type that can be changed. It is read back unchanged, and the check of the
+//! type agrees.
 
 use std::fs;
 

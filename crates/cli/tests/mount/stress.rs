@@ -1,4 +1,4 @@
-//! The failures that a published stress test of Bento's file systems found, each as a load that must pass here: no
+//! The failures that a published stress test of Bento's file systems found, each as a load that must pass here. No
 //! request hangs or fails, the volume is clean afterwards, and untouched files keep their bytes.
 //!
 //! Each load runs with a small size; `cargo xtask stress` runs them at full size, with `OBENTO_STRESS=whole`.

@@ -1,5 +1,5 @@
-//! All loads at once on one mount: no load gets an error or bytes of another load, and the memory of the
-//! server does not grow.
+//! All loads at once on one mount. No load gets an error or bytes of another load, and the memory of the server does
+//! not grow.
 //!
 //! In the short form each load runs twice; `cargo xtask stress` runs the loads for half an hour.
 

@@ -1,5 +1,5 @@
-//! A mount whose server is replaced while programs use it: nothing is interrupted, and a replacement that fails at any
-//! message leaves the old server serving.
+//! A mount whose server is replaced while programs use it. Nothing is interrupted. If a replacement fails at any
+//! message, the old server continues to serve.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};

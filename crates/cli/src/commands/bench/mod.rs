@@ -11,8 +11,9 @@ use crate::output::Outcome;
 
 /// Measure file systems with workloads
 ///
-/// A suite is quick, bento, phoronix, bonnie, iozone, rump or full; 'obento bench list' lists the suites and workloads. Targets take
-/// turns, and each run uses a fresh file system, until the standard error of the results is under 3 % or a limit is reached.
+/// A suite is quick, bento, phoronix, bonnie, iozone, rump or full; 'obento bench list' lists the suites and workloads.
+/// Targets take turns, and each run uses a fresh file system. Runs are repeated until the standard error of the results
+/// is under 3 % or a limit is reached.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = AFTER_HELP)]
 pub struct Args {

@@ -13,8 +13,8 @@ use crate::report::Report;
 ///
 /// Nothing is written outside the target, whatever an image contains. A file in an image is replaced atomically: a crash leaves the old
 /// or the new file. The new file first has a temporary name that starts with .obento-unfinished-. The next copy to the same directory
-/// removes such files of killed commands. A file with several names in an image is overwritten in place, so that all its names get the
-/// new contents, unless links are preserved (-d, -a).
+/// removes such files of killed commands. A file with several names in an image is overwritten in place, so that all
+/// its names get the new contents. With -d or -a, links are preserved instead.
 ///
 /// One source does not overwrite a file that another source of the same command has created, even if the names only match on this
 /// volume. Attributes that cannot be preserved (such as the owner on the host, if the user is not root) are counted at the end. The exit status is 1 if a

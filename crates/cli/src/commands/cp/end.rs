@@ -24,8 +24,8 @@ pub enum Endpoint {
 
 /// A path of the host, whose links were followed once.
 ///
-/// Invariant: all changes use the name of an entry and an open directory, so that another user who can
-/// change a directory of the path cannot redirect them.
+/// Invariant: all changes use the name of an entry and an open directory. Another user who can change a directory of
+/// the path therefore cannot redirect them.
 #[derive(Clone)]
 pub struct HostEndpoint {
     /// The path as the user wrote it, for messages.

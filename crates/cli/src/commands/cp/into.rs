@@ -127,8 +127,9 @@ fn confine(hosts: &[PathBuf], options: &CopyOptions, context: &Context) {
     context.confine(Rights::ReadBeneath(&folders));
 }
 
-/// The directories that a copy of `path` reads: the one that the path is looked up in, and where a link leads to, if it is
-/// followed. A directory that cannot be opened is left out: the copy then reports why.
+/// The directories that a copy of `path` reads. These are the directory that contains the last name, and the directory
+/// of a link's target if the link is followed. A directory that cannot be opened is left out: the copy then reports
+/// why.
 fn folders(path: &Path, symlinks: Symlinks) -> impl Iterator<Item = OwnedFd> {
     let bytes = path.as_os_str().as_bytes();
     let is_name = path.file_name().is_some() && !bytes.ends_with(b"/") && !bytes.ends_with(b"/.");

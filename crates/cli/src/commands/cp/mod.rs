@@ -1,5 +1,5 @@
-//! `obento cp`: copies files out of images (to a directory of the host, standard output, a device or FIFO), and from the host, standard
-//! input and images into images.
+//! `obento cp`: copies files between images and the host. It copies out of images to a directory of the host, standard
+//! output, a device or FIFO. It copies from the host, standard input and images into images.
 
 pub mod across;
 mod args;

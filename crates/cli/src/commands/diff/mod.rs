@@ -92,8 +92,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     teller.out.finish()
 }
 
-/// Opens the files of images and gives up rights before a byte of them is decoded, if every side is known to be an image or a file
-/// of the host without that. Returns whether it did.
+/// Opens the files of images, and gives up rights before a byte of them is decoded. This requires that every side is
+/// recognised as an image or a file of the host without decoding. Returns whether it did.
 fn prepare(args: &Args, context: &Context) -> Result<bool, Report> {
     let mut hosts = Vec::new();
     for side in &args.sides {

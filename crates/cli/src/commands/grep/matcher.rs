@@ -104,8 +104,9 @@ impl Matcher {
         found
     }
 
-    /// Returns the first match of `line` from `at` on, and of those that start there the longest one. With `-w`, matches that are not
-    /// whole words do not count: a shorter one is tried, and then one that starts later, as by GNU grep.
+    /// Returns the first match of `line` from `at` on, and of those that start there the longest one. With `-w`,
+    /// matches that are not whole words do not count. As in GNU grep, a shorter match is tried, and then a match that
+    /// starts later.
     fn find(&self, line: &[u8], at: usize, cache: &mut Option<Cache>) -> Option<Range<usize>> {
         let mut from = at;
         while from <= line.len() {

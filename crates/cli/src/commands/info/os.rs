@@ -1,7 +1,7 @@
 //! The operating system that a volume contains, from its files.
 //!
-//! Invariant: a fixed number of files is looked up, and at most [`MOST`] bytes of each are read, so that no image makes this take
-//! long. Values are cut at [`LONGEST`] bytes.
+//! Invariant: a fixed number of files is looked up, and at most [`MOST`] bytes of each are read. No image can therefore
+//! make this take long. Values are cut at [`LONGEST`] bytes.
 //!
 //! Source: os-release(5), hostname(5); System V ABI, "ELF Header".
 

@@ -1,7 +1,7 @@
 //! Collecting the entries of a listing: those of a directory, or the operands that are not directories.
 //!
-//! A directory is read completely before the inodes of its entries, and the names share one buffer: a listing of thousands of entries
-//! costs few allocations.
+//! A directory is read completely before the inodes of its entries, and the names share one buffer. A listing of
+//! thousands of entries therefore costs few allocations.
 //!
 //! Invariant: the memory for one directory, with its output, stays within [`BUDGET`]. Of a larger directory the first entries are
 //! listed, and the rest is reported.

@@ -2,8 +2,8 @@
 //!
 //! `settings` combines the options, `gather` reads a directory, `sort` sorts it, `long` and `short` write it.
 //!
-//! Intended differences from GNU: names are sorted by their bytes in every locale, and owners have the names of the passwd and group
-//! files of the image.
+//! Intended differences from GNU: names are sorted by their bytes in every locale. Names of owners are from the passwd
+//! and group files of the image.
 
 mod args;
 mod gather;

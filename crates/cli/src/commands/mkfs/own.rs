@@ -23,9 +23,8 @@ use crate::report::{Report, printable};
 /// The length of the range with signatures at the start of a device: that of VMFS, at 2 MiB, is the last.
 /// Source: util-linux `libblkid/src/superblocks`.
 const HEAD: u64 = 4 << 20;
-/// The length of the range with signatures at the end of a device: the backup of a GPT, members of RAID
-/// arrays (Promise: up to 3920 sectors from the end), the last two labels of ZFS, the second super block of
-/// NILFS2.
+/// The length of the range with signatures at the end of a device. These are the backup of a GPT, members of RAID
+/// arrays (Promise: up to 3920 sectors from the end), the last two labels of ZFS, and the second super block of NILFS2.
 const TAIL: u64 = 2 << 20;
 /// The maximum number of lines that are printed of the output of a failed program.
 const LINES: usize = 6;

@@ -1,7 +1,7 @@
 //! The server's side of the control socket: reports the status, and passes the mount to another server.
 //!
-//! A thread accepts connections, one at a time. When another server is ready to take the mount, the thread asks the session to pause,
-//! leaves the connection to the main thread, and waits for its result.
+//! A thread accepts connections, one at a time. When another server is ready to take the mount, the thread asks the
+//! session to pause. It then leaves the connection to the main thread, and waits for its result.
 //! Invariant: while the state is passed on, no thread of this process can write to the image.
 
 use std::io;

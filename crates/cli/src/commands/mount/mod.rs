@@ -1,7 +1,7 @@
 //! `obento mount`: mounts a volume at a directory of the host.
 //!
-//! The caller starts a server, which is this program with the same arguments, and waits until the server reports that the mount exists,
-//! or ends with an error. `--foreground` is the server itself.
+//! The caller starts a server, which is this program with the same arguments. It waits until the server reports that
+//! the mount exists, or ends with an error. `--foreground` is the server itself.
 
 mod control;
 mod janitor;

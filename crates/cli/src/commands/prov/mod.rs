@@ -26,7 +26,7 @@ use self::select::{Selection, Who};
 /// Show which programs created, read and changed files of a volume
 ///
 /// A volume has this history if it was mounted with `-o provenance`. Without options, all records are listed, the newest
-/// first. With --of, a tree shows what a file was made of: a program may have used each file that it opened for reading
+/// first. With --of, a tree shows the sources of a file. A program may have used each file that it opened for reading
 /// before it finished writing. Each edge is possible, not certain. The image is not changed.
 #[derive(clap::Args, Debug)]
 pub struct Args {

@@ -26,9 +26,9 @@ use crate::report::{Report, notice};
 
 /// Copy everything that can be read out of a damaged volume
 ///
-/// Errors do not end the copy, and wrong checksums of metadata are ignored. Bytes that cannot be read are zeros in the copy. Each file
-/// that is incomplete is listed: its state (lost, damaged, attributes or unwritten), the range of bytes or -, its path, and the reason,
-/// separated by tabs.
+/// Errors do not end the copy, and wrong checksums of metadata are ignored. Bytes that cannot be read are zeros in the
+/// copy. Each incomplete file has a line with these fields, separated by tabs: state (lost, damaged, attributes or
+/// unwritten), range of bytes or -, path, reason.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image, or a directory in it

@@ -1,11 +1,11 @@
 //! `obento shell`: a prompt for one open image, with the commands of the command line.
 //!
-//! Lines are parsed by the same definitions and run by the same functions; only operands differ: a path is in the image, relative to the
-//! current directory. At a prompt, the changes of a command are on stable storage before the next prompt; a script writes them at its
-//! end, like any command.
+//! Lines are parsed by the same definitions and run by the same functions. Only operands differ: a path is in the
+//! image, relative to the current directory. At a prompt, the changes of a command are on stable storage before the
+//! next prompt. A script writes its changes at its end, like any command.
 //!
-//! At a prompt, Ctrl-C ends the running command and not the shell, which would leave the journal to be replayed: long work asks
-//! between two steps whether to continue. A script ends with Ctrl-C, like any command.
+//! At a prompt, Ctrl-C ends the running command and not the shell, which would leave the journal to be replayed. A long
+//! operation therefore checks between two steps whether to continue. A script ends with Ctrl-C, like any command.
 
 pub mod complete;
 pub mod words;

@@ -1,7 +1,7 @@
 //! Writes deleted files below a directory of the host.
 //!
-//! Paths come from a hostile image. Each component is a name that was checked, and is opened relative to its directory without
-//! following symbolic links, so that nothing is written outside of the directory.
+//! Paths come from a hostile image. Each component is a name that was checked, and is opened relative to its directory
+//! without following symbolic links. Nothing is therefore written outside of the directory.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

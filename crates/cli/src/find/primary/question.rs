@@ -179,7 +179,7 @@ fn others(parser: &mut Parser<'_>, name: &str) -> Answer {
 
 /// `f`, or a list `f,d,l`.
 fn kinds(parser: &mut Parser<'_>, name: &str) -> Result<Vec<FileKind>> {
-    let wanted = "one or several of b c d f l p s, with commas between them";
+    let wanted = "one or several of b c d f l p s, separated by commas";
     read(parser, name, wanted, |text| {
         text.split(',')
             .map(|letter| {

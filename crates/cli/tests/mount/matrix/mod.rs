@@ -1,5 +1,5 @@
-//! Driver x host x case: the cases of the contract, and what programs see, for every format that can be
-//! created, through the library and behind a mount point. This test prints `docs/matrix.md`; `cargo xtask
+//! Driver x host x case: the cases of the contract, and the behaviour that programs see. Every format that can be
+//! created is tested through the library and behind a mount point. This test prints `docs/matrix.md`; `cargo xtask
 //! matrix` writes the page.
 
 mod volume;
