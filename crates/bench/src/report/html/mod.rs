@@ -47,7 +47,7 @@ fn summary(page: &mut Html, table: &Table) {
         "p",
         "",
         &format!(
-            "How fast each target is compared with {}, as the geometric mean of all rows; and in how many rows it is faster or slower \
+            "The speed of each target relative to {}, as the geometric mean of all rows, and the number of rows in which it is faster or slower \
              beyond noise (95 % intervals of paired runs).",
             table.baseline()
         )
