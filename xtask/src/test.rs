@@ -153,9 +153,9 @@ fn quick(shell: &Shell, arguments: &[String], taken: &mut Taken) -> Result<()> {
     let result = programs::run(shell, programs, arguments, taken);
     let all = all_programs(shell)?;
     eprintln!(
-        "{number} of {all} test programs were run. `cargo xtask test --full` adds the others (power cuts, faulty devices,\n\
-         damaged volumes, the kernel engine, mounts, comparisons with other tools), the examples of the documentation\n\
-         and the line coverage, and takes about an hour on 2 processors."
+        "{number} of {all} test programs were run. `cargo xtask test --full` adds the other programs (power cuts, faulty devices,\n\
+         damaged volumes, the kernel engine, mounts, comparisons with other tools), and the examples of the documentation.\n\
+         It also measures the line coverage, and takes about an hour on 2 processors."
     );
     result
 }
