@@ -31,8 +31,8 @@ use crate::{Observer, Progress};
 const TOLD: usize = 1000;
 
 /// A time in the future is not used as the time of the volume, because checks would report it until then.
-const OF_THE_FUTURE: &str = "holds files of the future: the volume's own times are of the newest file before now, so a later \
-    build may differ in them; SOURCE_DATE_EPOCH settles them";
+const OF_THE_FUTURE: &str = "contains files with future times: the volume gets the time of the newest file before now, so a later \
+    build may get other times; set SOURCE_DATE_EPOCH for a fixed time";
 
 /// The result of reading the sources.
 pub(super) struct Read {
