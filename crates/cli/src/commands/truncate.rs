@@ -17,7 +17,7 @@ pub struct Args {
     /// Files in images; created if they do not exist
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    #[arg(short, long, help = "The new size, such as 4096 or 1M; +SIZE and -SIZE extend and reduce, <SIZE and >SIZE set a maximum and a minimum, /SIZE and %SIZE round down and up to a multiple", value_parser = SizeChange::parse, allow_hyphen_values = true, required_unless_present = "reference")]
+    #[arg(short, long, help = "The new size, such as 4096 or 1M. +SIZE and -SIZE extend and reduce; <SIZE and >SIZE set a maximum and a minimum; /SIZE and %SIZE round down and up to a multiple", value_parser = SizeChange::parse, allow_hyphen_values = true, required_unless_present = "reference")]
     size: Option<SizeChange>,
     /// Use the size of FILE, which SIZE then changes
     #[arg(short, long, value_name = "IMAGE:FILE")]

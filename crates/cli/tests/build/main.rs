@@ -58,7 +58,7 @@ impl Bench {
     #[track_caller]
     fn quietly(&self, line: &str) {
         let (out, err) = self.run(line, 0);
-        let is_known = |line: &str| line.contains(": note: holds files of the future");
+        let is_known = |line: &str| line.contains(": note: contains files with future times");
         assert!(out.is_empty() && err.lines().all(is_known), "{line}: {out}{err}");
     }
 
@@ -453,7 +453,7 @@ fn files_with_future_times_are_reported_unless_the_time_is_given() {
     File::options().write(true).open(bench.path("tree/file")).unwrap().set_modified(future).unwrap();
     let (_, err) = bench.run("build disk.img --from tree", 0);
     assert!(
-        err.contains("disk.img: note: holds files of the future") && err.contains("SOURCE_DATE_EPOCH"),
+        err.contains("disk.img: note: contains files with future times") && err.contains("SOURCE_DATE_EPOCH"),
         "{err}"
     );
     let output = bench

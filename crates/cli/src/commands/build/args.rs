@@ -12,22 +12,22 @@ use crate::report::Report;
 
 const OUT_FIRST: &str = "name the image first: obento build OUT --from SRC...";
 const AFTER_HELP: &str = "\
-Sources: a directory; a tar archive, which may be compressed with bzip2, gzip, lzma, xz or zstd; - for an archive on standard input; an \
-OCI image layout. A prefix selects the type: dir:PATH, tar:PATH, layer:PATH (a tar archive with whiteouts), oci:PATH (a layout or \
+Sources are directories, tar archives, OCI image layouts, and - for an archive on standard input. An archive may be compressed with bzip2, gzip, \
+lzma, xz or zstd. A prefix selects the type: dir:PATH, tar:PATH, layer:PATH (a tar archive with whiteouts), oci:PATH (a layout or \
 the output of docker save, as a directory or archive), mtree:PATH, dump:PATH (composefs). Later sources replace files of earlier \
 ones, and --add comes last.
 
 Host directories provide modes, times, links and holes. Their files belong to root and have no extended attributes, unless --owner \
 keep and --xattrs are given. Archives and manifests provide all attributes. No privileges are needed.
 
-The same sources and options produce the same bytes: UUID and seeds are derived from them, times are those of SOURCE_DATE_EPOCH, or \
+The same sources and options produce the same bytes. They determine the UUID and the seeds. Times are those of SOURCE_DATE_EPOCH, or \
 of the newest file. An archive produces the same bytes from a pipe and from a file.
 
 The extension of OUT selects a disk image format, as in 'obento convert': .qcow2, .vhd, .vmdk, .vdi, .simg (Android sparse), .gz, .xz or \
 .zst; all others are raw.
 
 The files of an archive from a pipe are stored in an unnamed file beside OUT until the archive ends. With --stream they are written \
-directly to ext4, ext3 and ext2 volumes, in the order of the archive; such an image is larger, and differs from an image that is built \
+directly to ext4, ext3 and ext2 volumes, in the order of the archive. Such an image is larger, and differs from an image that is built \
 from a file.";
 
 /// Build an image from directories, archives and manifests
