@@ -263,10 +263,21 @@ fn passes(name: &str, case: WritingCase) -> Option<bool> {
 const IN_TIME: (&str, &str) = ("jfs", "forget_frees_inodes_without_names_and_nothing_else");
 const ATTEMPTS: usize = 10;
 
-/// Runs every case on a separate volume, and reports all that fail.
+/// A kernel starts for each case. `cargo xtask types` runs all cases of all types; other runs take every third case of a
+/// type, and each case on every third type.
+const SHARE: usize = 3;
+
+/// Returns whether this run includes the case with this index.
+fn is_included(name: &str, index: usize) -> bool {
+    let of_type = EMPTY.iter().position(|recipe| recipe.name == name).unwrap();
+    passed::is_recorded() || (index + of_type).is_multiple_of(SHARE)
+}
+
+/// Runs the cases on separate volumes, and reports all that fail.
 fn conforms(name: &str) {
     let mut failed = Vec::new();
-    for (case, run) in cases(name).into_iter().next().unwrap() {
+    let asked = cases(name).into_iter().next().unwrap().into_iter().enumerate();
+    for (_, (case, run)) in asked.filter(|(index, _)| is_included(name, *index)) {
         // Each case of a kernel that does not answer takes a minute.
         if failed.len() == 5 {
             break;
