@@ -203,6 +203,28 @@ fn an_incremental_backup_gets_the_paths_that_changed() {
 }
 
 #[test]
+fn a_file_that_loses_one_of_two_names_by_a_rename_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    if !image(&folder) {
+        return;
+    }
+    let disk = folder.path().join("disk.img");
+    let stage = Stage::open(&disk, 1, LogOptions::default());
+    stage.program(10, "sh").writes("/old", "text").writes("/new", "text");
+    stage.volume.link("/old", "/other").unwrap();
+    stage.volume.rename("/new", "/old").unwrap();
+    stage.close();
+    let names = lines(&said(&folder, &["prov", "disk.img", "--of", "/other", "--json"]));
+    assert!(!names.is_empty() && names.iter().all(|line| line["removed"] != true), "{names:?}");
+    let stage = Stage::open(&disk, 2, LogOptions::default());
+    stage.program(11, "sh").writes("/newer", "text");
+    stage.volume.rename("/newer", "/other").unwrap();
+    stage.close();
+    let names = lines(&said(&folder, &["prov", "disk.img", "--by", "11", "--json"]));
+    assert!(names.iter().any(|line| line["event"] == "rename"), "{names:?}");
+}
+
+#[test]
 fn a_list_of_changes_that_cannot_be_complete_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     if !image(&folder) {

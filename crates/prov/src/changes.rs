@@ -78,8 +78,8 @@ impl Recorded {
     }
 
     /// Returns the file with this name without counting a use: the caller of `rename` uses it already.
-    fn named(&self, dir: Ino, name: &Name) -> Option<FileId> {
-        self.inner.lookup(dir, name).and_then(|ino| self.identify(ino)).ok()
+    fn named(&self, dir: Ino, name: &Name) -> Option<Attr> {
+        self.inner.lookup(dir, name).and_then(|ino| self.inner.getattr(ino)).ok()
     }
 
     /// Syncs the segments together with `inos`.
@@ -95,6 +95,11 @@ impl Recorded {
         self.with_log(|log, _| log.synced(&flushed));
         Ok(())
     }
+}
+
+/// Returns the number of names that a file has after the removal of one.
+fn links_after_removal(attr: &Attr) -> u32 {
+    if attr.is_dir() { 0 } else { attr.nlink.saturating_sub(1) }
 }
 
 fn add_write(log: &mut Log, time: i64, file: FileId, current: Option<Actor>, range: &Range<u64>) {
@@ -143,8 +148,7 @@ impl WritableFileSystem for Recorded {
             ask(attr)
         })?;
         if let Some(attr) = removed {
-            let (file, name) = (id(&attr), name.as_bytes());
-            let links = if attr.is_dir() { 0 } else { attr.nlink.saturating_sub(1) };
+            let (file, name, links) = (id(&attr), name.as_bytes(), links_after_removal(&attr));
             self.note(file, |actor| Record::Remove { actor, parent: dir, name, file, links });
         }
         Ok(())
@@ -155,9 +159,11 @@ impl WritableFileSystem for Recorded {
         if self.is_log_name(from, name) || self.is_log_name(to, new_name) {
             return Err(Error::NotPermitted);
         }
-        let moved = self.named(from, name);
+        let moved = self.named(from, name).as_ref().map(id);
         let may_replace = !flags.contains(RenameFlags::NO_REPLACE);
         let replaced = may_replace.then(|| self.named(to, new_name)).flatten();
+        let links = replaced.as_ref().map_or(0, links_after_removal);
+        let replaced = replaced.as_ref().map(id);
         self.changes()?.rename(from, name, to, new_name, flags)?;
         // Two names of one inode both stay.
         if let Some(moved) = moved.filter(|&moved| replaced != Some(moved)) {
@@ -171,6 +177,7 @@ impl WritableFileSystem for Recorded {
                 new_name,
                 moved,
                 replaced,
+                links,
                 exchange,
             });
         }

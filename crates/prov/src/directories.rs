@@ -131,6 +131,7 @@ mod tests {
             new_name: b"z",
             moved: file(10),
             replaced: None,
+            links: 0,
             exchange: false,
         });
         assert_eq!(path(&directories, 11, b"f"), "/old/z/b/f");

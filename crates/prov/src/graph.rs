@@ -136,12 +136,12 @@ impl Graph {
             }
             Record::Link { parent, name, file, .. } => self.moves(file, parent, name),
             Record::Remove { file, links: 0, .. } => drop(self.removed.insert(file, removal)),
-            Record::Rename { from, name, to, new_name, moved, replaced, exchange, .. } => {
+            Record::Rename { from, name, to, new_name, moved, replaced, links, exchange, .. } => {
                 self.moves(moved, to, new_name);
                 match replaced {
                     Some(file) if exchange => self.moves(file, from, name),
-                    Some(file) => drop(self.removed.insert(file, removal)),
-                    None => {}
+                    Some(file) if links == 0 => drop(self.removed.insert(file, removal)),
+                    _ => {}
                 }
             }
             Record::Write { file, .. } | Record::Truncate { file, .. } => self.generates(actor, file, entry),

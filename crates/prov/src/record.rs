@@ -117,7 +117,7 @@ pub enum Record<'a> {
     Link { actor: ActorId, parent: Ino, name: &'a [u8], file: FileId },
     /// A name was removed; `links` names are left.
     Remove { actor: ActorId, parent: Ino, name: &'a [u8], file: FileId, links: u32 },
-    /// A name was moved. With `exchange`, `replaced` got the old name.
+    /// A name was moved. With `exchange`, `replaced` got the old name; otherwise it lost a name and `links` remain.
     Rename {
         actor: ActorId,
         from: Ino,
@@ -126,6 +126,7 @@ pub enum Record<'a> {
         new_name: &'a [u8],
         moved: FileId,
         replaced: Option<FileId>,
+        links: u32,
         exchange: bool,
     },
     /// Data was written, in several calls if that took less than a second.
@@ -328,10 +329,10 @@ impl<'a> Record<'a> {
             Self::Remove { actor, parent, name, file, links } => {
                 to.actor(actor).int(parent.0).string(name).file(file).int(links.into());
             }
-            Self::Rename { actor, from, name, to: dir, new_name, moved, replaced, .. } => {
+            Self::Rename { actor, from, name, to: dir, new_name, moved, replaced, links, .. } => {
                 to.actor(actor).int(from.0).string(name).int(dir.0).string(new_name).file(moved);
                 if let Some(file) = replaced {
-                    to.file(file);
+                    to.file(file).int(links.into());
                 }
             }
             Self::Write { actor, file, written } => {
@@ -408,8 +409,18 @@ impl<'a> Record<'a> {
             kind::RENAME => {
                 let (actor, old, name) = (from.actor()?, Ino(from.int()?), from.string()?);
                 let (to, new_name, moved) = (Ino(from.int()?), from.string()?, from.file()?);
-                let replaced = if bit(0) { Some(from.file()?) } else { None };
-                Self::Rename { actor, from: old, name, to, new_name, moved, replaced, exchange: bit(1) }
+                let (replaced, links) = if bit(0) { (Some(from.file()?), from.small()?) } else { (None, 0) };
+                Self::Rename {
+                    actor,
+                    from: old,
+                    name,
+                    to,
+                    new_name,
+                    moved,
+                    replaced,
+                    links,
+                    exchange: bit(1),
+                }
             }
             kind::WRITE => Self::Write { actor: from.actor()?, file: from.file()?, written: from.span()? },
             kind::TRUNCATE => Self::Truncate { actor: from.actor()?, file: from.file()?, size: from.int()? },
