@@ -211,7 +211,7 @@ fn a_file_that_loses_one_of_two_names_by_a_rename_is_not_removed() {
     let disk = folder.path().join("disk.img");
     let stage = Stage::open(&disk, 1, LogOptions::default());
     stage.program(10, "sh").writes("/old", "text").writes("/new", "text");
-    stage.volume.link("/old", "/other").unwrap();
+    stage.volume.hard_link("/old", "/other").unwrap();
     stage.volume.rename("/new", "/old").unwrap();
     stage.close();
     let names = lines(&said(&folder, &["prov", "disk.img", "--of", "/other", "--json"]));

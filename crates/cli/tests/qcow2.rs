@@ -1,4 +1,4 @@
-//! Snapshots of qcow2 images against qemu-img.
+//! Snapshots and backing files of qcow2 images against qemu-img.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -151,4 +151,79 @@ fn a_snapshot_of_a_disk_has_partitions_and_cannot_be_changed() {
     // A file of this name is that file.
     fs::copy(fixture.path("disk.img"), fixture.path("disk.qcow2%before")).unwrap();
     fixture.succeed(&["mkdir", "disk.qcow2%before@2:/new"]);
+}
+
+#[test]
+fn an_overlay_stores_changes_only_and_qemu_img_commits_them() {
+    if !require(&["qemu-img", "cmp"].map(Oracle::Program)) {
+        return;
+    }
+    for (base, format, args) in [
+        ("base.qcow2", "qcow2", &[][..]),
+        ("base.img", "raw", &["--qcow2-version=2"]),
+        ("a:base.img", "raw", &[]),
+    ] {
+        let fixture = Fixture::new();
+        let created = if format == "raw" { "raw" } else { "qcow2" };
+        fixture.run("qemu-img", &["create", "-q", "-f", created, &format!("./{base}"), "16M"]);
+        fixture.succeed(&["mkfs", "-q", "-F", &format!("./{base}")]);
+        fixture.succeed(&["mkdir", &format!("./{base}:/old")]);
+        let before = fs::read(fixture.path(base)).unwrap();
+        fixture.succeed(&[&["convert", "-q", "--backing", base, "top.qcow2"], args].concat());
+        assert!(fs::metadata(fixture.path("top.qcow2")).unwrap().len() < MIB / 2);
+        let info = fixture.run("qemu-img", &["info", "--output=json", "top.qcow2"]);
+        let stored = if base.contains(':') { format!("./{base}") } else { base.to_owned() };
+        assert!(info.contains(&format!("\"backing-filename\": \"{stored}\"")), "{info}");
+        assert!(info.contains(&format!("\"backing-filename-format\": \"{format}\"")), "{info}");
+        fixture.run("qemu-img", &["check", "-q", "top.qcow2"]);
+        let compare = ["compare", "-q", "-f", format, "-F", "qcow2", &format!("./{base}"), "top.qcow2"];
+        fixture.run("qemu-img", &compare);
+
+        let error = fixture.fail(&["ls", "top.qcow2"]);
+        assert!(error.contains("--allow-backing"), "{error}");
+        fixture.succeed(&["--allow-backing", "mv", "top.qcow2:/old", "top.qcow2:/new"]);
+        assert!(fs::read(fixture.path(base)).unwrap() == before, "the backing file was changed");
+        fixture.run("qemu-img", &["check", "-q", "top.qcow2"]);
+        fixture.run("qemu-img", &["convert", "-O", "raw", "top.qcow2", "theirs.img"]);
+        fixture.succeed(&["--allow-backing", "convert", "-q", "top.qcow2", "ours.img"]);
+        fixture.run("cmp", &["theirs.img", "ours.img"]);
+        assert_eq!(fixture.succeed(&["ls", "theirs.img"]), "lost+found\nnew\n");
+        assert_eq!(fixture.succeed(&["ls", &format!("./{base}")]), "lost+found\nold\n");
+
+        fs::copy(fixture.path(base), fixture.path("moved")).unwrap();
+        fixture.run("qemu-img", &["rebase", "-u", "-F", format, "-b", "moved", "top.qcow2"]);
+        fixture.run("qemu-img", &["commit", "-q", "top.qcow2"]);
+        assert_eq!(fixture.succeed(&["ls", "moved"]), "lost+found\nnew\n");
+    }
+}
+
+#[test]
+fn an_overlay_that_could_not_be_opened_is_not_created() {
+    if !require(&["qemu-img"].map(Oracle::Program)) {
+        return;
+    }
+    let fixture = Fixture::new();
+    fixture.with_snapshots();
+    fs::create_dir(fixture.path("sub")).unwrap();
+    fixture.succeed(&["convert", "-q", "disk.qcow2", "disk.vmdk"]);
+    let bytes = fs::read(fixture.path("disk.qcow2")).unwrap();
+    for (args, why) in [
+        (&["disk.qcow2", "sub/top.qcow2"][..], "the folder of OUT"),
+        (&["disk.vmdk", "top.qcow2"], "the format is vmdk"),
+        (&["-f", "disk.qcow2", "disk.qcow2"], "the new image would replace it"),
+        (&["disk.qcow2%before", "top.qcow2"], "not a whole image"),
+        (&["disk.qcow2", "top.vdi"], "only qcow2 images have backing files"),
+        (&["-c", "disk.qcow2", "top.qcow2"], "cannot be used with"),
+    ] {
+        let error = fixture.fail(&[&["convert", "--backing"], args].concat());
+        assert!(error.contains(why), "{args:?}: {error}");
+    }
+    assert!(!fixture.path("top.qcow2").exists() && !fixture.path("sub/top.qcow2").exists());
+    assert!(fs::read(fixture.path("disk.qcow2")).unwrap() == bytes);
+    // An absolute name works from every folder; so does a second level.
+    let base = fixture.path("disk.qcow2");
+    fixture.succeed(&["convert", "-q", "--backing", base.to_str().unwrap(), "sub/one.qcow2"]);
+    fixture.succeed(&["--allow-backing", "convert", "-q", "--backing", "sub/../sub/one.qcow2", "two.qcow2"]);
+    assert_eq!(fixture.succeed(&["--allow-backing", "cat", "two.qcow2:/state"]), "now".repeat(30_000));
+    fixture.run("qemu-img", &["compare", "-q", "two.qcow2", "disk.qcow2"]);
 }

@@ -11,8 +11,12 @@ use obento_env::{Clock, Random};
 use obento_host::HostError;
 use obento_host::build::{FreshFile, Publish};
 use obento_host::container::{self, Format};
-use obento_host::convert::{self as host, AfterCopy, Hash, Identity, compare, compare_packed, writer};
-pub use obento_host::convert::{ConvertError, Output as ConvertFormat, Stream, Version as Qcow2Version};
+use obento_host::convert::{
+    self as host, AfterCopy, Hash, Identity, compare, compare_packed, write_overlay, writer,
+};
+pub use obento_host::convert::{
+    BACKING_NAME_MAX, Backing, ConvertError, Output as ConvertFormat, Stream, Version as Qcow2Version,
+};
 use obento_host::qcow2::{Qcow2Device, References};
 
 /// How a disk is converted.
@@ -122,6 +126,24 @@ pub fn convert(
     }
     target.publish(options.publish)?;
     Ok(Converted { disk: disk.len(), file: len })
+}
+
+/// Writes a qcow2 image of `disk` bytes to `target`, which becomes the file `path`. The image has no data of its own: its
+/// contents are those of `backing`, and changes of the image do not change `backing`.
+///
+/// # Errors
+///
+/// [`ConvertFailure`] lists the errors. After an error, no file was created or replaced at `path`.
+pub fn create_overlay(
+    backing: &Backing<'_>,
+    disk: u64,
+    target: FreshFile,
+    path: &Path,
+    (version, publish): (Qcow2Version, Publish),
+) -> Result<Converted, ConvertFailure> {
+    let file = write_overlay(target.file(), path, version, disk, backing)?;
+    target.publish(publish)?;
+    Ok(Converted { disk, file })
 }
 
 /// Compares a new image with the disk.

@@ -104,8 +104,8 @@ pub use build::{
 };
 pub use check::{CheckError, check};
 pub use convert::{
-    ConvertError, ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted, Qcow2Version,
-    Stream, convert, convert_target,
+    BACKING_NAME_MAX, Backing, ConvertError, ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep,
+    Converted, Qcow2Version, Stream, convert, convert_target, create_overlay,
 };
 pub use copy::{
     Backup, CopyError, CopyFrom, CopyOptions, CopyReport, CopySource, Existing, HardLinks, Holes, HostError,

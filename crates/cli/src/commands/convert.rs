@@ -1,5 +1,7 @@
 //! `obento convert`: writes a disk image in another format.
 
+mod overlay;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -45,6 +47,11 @@ pub struct Args {
     /// Version of a qcow2 image: 2 for qemu before 1.1, or 3
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=3))]
     qcow2_version: u8,
+    /// Make IN the backing file of OUT, a new qcow2 image that stores only changes
+    ///
+    /// OUT refers to IN by its name as given, and IN must not be changed from then on. Commands open OUT with --allow-backing.
+    #[arg(long, conflicts_with_all = ["compress", "verify", "checksum"])]
+    backing: bool,
     /// Overwrite OUT if it exists
     #[arg(short, long)]
     force: bool,
@@ -64,6 +71,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
     let format = args.format()?;
     args.expect_free(shown)?;
+    if args.backing {
+        return overlay::run(args, format, context);
+    }
     let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
     let early = if is_early { Some(create(args, context, convert_target)?) } else { None };
     let disk = args.disk(context)?;

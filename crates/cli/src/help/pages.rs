@@ -622,6 +622,10 @@ pub const PAGES: &[Page] = &[
             ("obento convert -c --verify disk.img disk.qcow2", "Compress a disk, and compare the result"),
             ("obento convert disk.qcow2 azure.vhd", "Create a fixed VHD in whole MiB for Azure"),
             ("obento convert disk.img@2 -O android-sparse system.simg", "Convert one partition for fastboot"),
+            (
+                "obento convert --backing base.qcow2 test.qcow2",
+                "Create an image that stores only changes of base.qcow2",
+            ),
             ("obento convert --checksum disk.vdi disk.img.zst", "Pack a disk and print its SHA-256 checksum"),
         ],
         &["qemu-img(1)", "img2simg(1)"],

@@ -17,7 +17,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 pub use packed::Stream;
-pub use qcow2::Version;
+pub use qcow2::{BACKING_NAME_MAX, Backing, Version, overlay};
 
 /// The contents of a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -21,6 +21,18 @@ pub enum Version {
     V3,
 }
 
+/// The backing file of a new image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backing<'a> {
+    /// The path, which is absolute or relative to the folder of the new image: at most [`BACKING_NAME_MAX`] bytes.
+    pub name: &'a [u8],
+    /// The format: `qcow2` or `raw`.
+    pub format: &'static str,
+}
+
+/// The most bytes of the name of a backing file.
+pub const BACKING_NAME_MAX: usize = 1023;
+
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
 /// Entries of an L2 table, of 8 bytes.
@@ -38,7 +50,11 @@ const SECTOR: u64 = 512;
 /// The binary logarithm of the bits of a reference count.
 const REFCOUNT_ORDER: u32 = 4;
 const HEADER_2: usize = 72;
+/// The position of the place and the length of the name of the backing file.
+const BACKING_AT: usize = 8;
 const HEADER_3: u32 = 104;
+/// The header extension with the format of the backing file.
+const BACKING_FORMAT: u32 = 0xe279_2aca;
 
 pub(super) struct Qcow2Writer {
     version: Version,
@@ -144,7 +160,7 @@ impl Qcow2Writer {
         let mut header = Vec::new();
         header.extend_from_slice(b"QFI\xfb");
         header.extend_from_slice(&if self.version == Version::V2 { 2_u32 } else { 3 }.to_be_bytes());
-        // No backing file.
+        // The backing file, if any: see `add_backing`.
         header.extend_from_slice(&[0; 12]);
         header.extend_from_slice(&CLUSTER_BITS.to_be_bytes());
         header.extend_from_slice(&self.len.to_be_bytes());
@@ -165,6 +181,36 @@ impl Qcow2Writer {
         }
         header
     }
+}
+
+/// Returns the metadata and the length of an image of `len` bytes without data of its own: all bytes are those of
+/// `backing`.
+///
+/// # Errors
+///
+/// The disk is too large for the format.
+pub fn overlay(version: Version, len: u64, backing: &Backing<'_>) -> Result<(Vec<Patch>, u64), TooLarge> {
+    let mut writer = Qcow2Writer::new(version, false, len)?;
+    let mut patches = Vec::new();
+    let len = writer.finish(&mut patches)?;
+    for header in patches.iter_mut().filter(|patch| patch.at == 0) {
+        add_backing(&mut header.bytes, backing);
+    }
+    Ok((patches, len))
+}
+
+/// Adds the extension with the format of a backing file and its name to a header, which refers to the name.
+fn add_backing(header: &mut Vec<u8>, backing: &Backing<'_>) {
+    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes();
+    header.extend_from_slice(&BACKING_FORMAT.to_be_bytes());
+    header.extend_from_slice(&narrow(backing.format.len()));
+    header.extend_from_slice(backing.format.as_bytes());
+    header.resize(header.len().next_multiple_of(8), 0);
+    // The end of the extensions.
+    header.extend_from_slice(&[0; 8]);
+    let place = to_u64(header.len()).to_be_bytes().into_iter().chain(narrow(backing.name.len()));
+    header.iter_mut().skip(BACKING_AT).zip(place).for_each(|(to, from)| *to = from);
+    header.extend_from_slice(backing.name);
 }
 
 fn bytes(words: &[u64]) -> Vec<u8> {

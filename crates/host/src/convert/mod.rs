@@ -22,8 +22,10 @@ use std::time::Duration;
 use obento_base::Error;
 use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
-pub use obento_containers::write::{Identity, Output, Stream, TooLarge, Version, writer};
-use obento_containers::write::{Packing, Patch, Writer};
+pub use obento_containers::write::{
+    BACKING_NAME_MAX, Backing, Identity, Output, Stream, TooLarge, Version, writer,
+};
+use obento_containers::write::{Packing, Patch, Writer, overlay};
 use parking_lot::{Condvar, Mutex};
 
 use crate::HostError;
@@ -108,8 +110,33 @@ pub fn convert(
     }
     let mut patches = Vec::new();
     let len = line.writer.finish(&mut patches)?;
-    patches.iter().try_for_each(|patch| write(&file, path, patch.at, &patch.bytes))?;
-    rustix::fs::ftruncate(&file, len)
+    finish(&file, path, &patches, len)
+}
+
+/// Writes a qcow2 image of `len` bytes to `file`, which is empty. All bytes of the image are those of `backing`.
+/// Returns the length of the file. `path` appears in messages.
+///
+/// # Errors
+///
+/// - `TooLarge`.
+/// - `Write`.
+pub fn write_overlay(
+    file: impl AsFd,
+    path: &Path,
+    version: Version,
+    len: u64,
+    backing: &Backing<'_>,
+) -> Result<u64, ConvertError> {
+    let file = file.as_fd().try_clone_to_owned();
+    let file = File::from(file.map_err(|error| write_error(path, &error))?);
+    let (patches, len) = overlay(version, len, backing)?;
+    finish(&file, path, &patches, len)
+}
+
+/// Writes metadata and sets the length of the file, which is returned.
+fn finish(file: &File, path: &Path, patches: &[Patch], len: u64) -> Result<u64, ConvertError> {
+    patches.iter().try_for_each(|patch| write(file, path, patch.at, &patch.bytes))?;
+    rustix::fs::ftruncate(file, len)
         .map_err(|errno| ConvertError::Write(HostError::system("resize", path, errno)))?;
     Ok(len)
 }
