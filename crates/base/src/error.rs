@@ -13,7 +13,7 @@ use crate::{Errno, Ino};
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// The reason why an operation failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 pub enum Error {
     /// The request cannot be satisfied; the volume is not damaged.
     #[error(transparent)]
@@ -30,7 +30,7 @@ pub enum Error {
 }
 
 /// Reasons to refuse a request. Each reason corresponds to one POSIX error number.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each variant's text says it")]
 pub enum Refusal {
     #[error("operation not permitted")]
@@ -82,7 +82,7 @@ pub enum Refusal {
 }
 
 /// A feature that obento does not support, named as in the documentation of the format.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 pub enum Feature {
     /// A named feature, for example `encrypted file name`.
     #[error("{0}")]
@@ -104,7 +104,7 @@ pub enum Feature {
 }
 
 /// An on-disk structure: the location of a [`Corrupt`] error.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each variant's text says it")]
 pub enum Structure {
     #[error("super block")]
@@ -157,7 +157,7 @@ pub enum Structure {
 
 /// A violation of the format and its location. `block` is a block number of the volume. `offset` is a byte offset
 /// within the structure.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
     /// A magic number is wrong.
@@ -310,7 +310,7 @@ pub enum Corrupt {
 }
 
 /// A failure of the device, or of the object that the host uses as a device.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// A read failed.

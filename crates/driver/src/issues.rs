@@ -1,5 +1,5 @@
-//! A macro that declares the findings of a check as one list. The macro generates the enum, the stable names and the
-//! messages from the list.
+//! Macros that declare the findings of a check, and the words in them, as lists. They generate the enums, the stable names
+//! and the messages from the lists.
 
 /// Declares the enum `Issue`. Each entry of the list consists of documentation, fields, severity, stable name and
 /// message. If the list starts with `repaired by Stage;`, each severity is followed by a variant of `Stage`: the
@@ -22,7 +22,7 @@ macro_rules! issues {
     };
     ($($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $code:literal, $($text:expr),+;)*) => {
         /// An inconsistency of a volume and its location.
-        #[derive(Clone, PartialEq, Eq, Debug)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[expect(missing_docs, reason = "fields are named as the format names them")]
         pub enum Issue {
             $($(#[doc = $doc])+ $name { $($field: $type),* },)*
@@ -64,6 +64,16 @@ macro_rules! issues {
             }
         }
 
+        impl $crate::CheckIssue for Issue {
+            fn severity(&self) -> $crate::Severity {
+                self.severity()
+            }
+
+            fn finding(&self, repaired: bool) -> $crate::Finding {
+                self.finding(repaired)
+            }
+        }
+
         impl core::fmt::Display for Issue {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 match self {
@@ -74,5 +84,44 @@ macro_rules! issues {
                 }
             }
         }
+    };
+}
+
+/// Declares enums for the words of findings: fields, flags, reasons. Each variant has its text, which is also its value in
+/// the fields of a finding.
+#[macro_export]
+macro_rules! finding_words {
+    ($($(#[doc = $doc:literal])+ $name:ident { $($variant:ident = $text:literal),+ $(,)? })+) => {
+        $(
+            $(#[doc = $doc])+
+            #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+            pub enum $name {
+                $(
+                    #[doc = concat!("`", $text, "`.")]
+                    $variant,
+                )+
+            }
+
+            impl $name {
+                /// Returns the text.
+                pub const fn text(self) -> &'static str {
+                    match self {
+                        $(Self::$variant => $text,)+
+                    }
+                }
+            }
+
+            impl core::fmt::Display for $name {
+                fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                    f.write_str(self.text())
+                }
+            }
+
+            impl $crate::ToField for $name {
+                fn to_field(&self) -> $crate::FieldValue {
+                    $crate::ToField::to_field(&self.text())
+                }
+            }
+        )+
     };
 }

@@ -56,6 +56,7 @@ mod issues;
 mod layout;
 mod open;
 pub mod record;
+mod rounds;
 pub mod tree;
 mod tune;
 mod undelete;
@@ -77,6 +78,7 @@ pub use open::{
     Access, Adoption, Checksums, DataMode, Driver, Evidence, Fact, Journalling, Notice, OpenOptions, Probe,
     Replay, Shown, VolumeInfo,
 };
+pub use rounds::{CheckEvent, CheckIssue, CheckRound, FoundIssue, check_in_rounds, issues_of};
 pub use tree::{NodeId, Tree, TreeBuilder};
 pub use tune::{Tune, TuneError, TuneOptions};
 pub use undelete::{Certainty, DeletedFile, Undelete};

@@ -32,7 +32,10 @@ use alloc::vec::Vec;
 use obento_base::{DeviceError, Result};
 use obento_block::{BlockDevice, Cache};
 use obento_clusters::{Bits, Cluster, ROOT, Run, Slot};
-use obento_driver::{Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, RepairMode, Severity};
+use obento_driver::{
+    Check, CheckEvent, CheckObserver, CheckOptions, CheckProgress, CheckReport, CheckRound, FoundIssue,
+    RepairMode, Severity, check_in_rounds, issues_of,
+};
 
 use self::edit::Edit;
 use self::rescue::Rescue;
@@ -46,8 +49,6 @@ pub use issue::Issue;
 
 /// Maximum number of issues that are repaired at a time.
 const BATCH: usize = 4096;
-/// Maximum number of passes. After each except the last one, something was repaired.
-const MAX_ROUNDS: u32 = 1 << 10;
 /// Size of the metadata cache.
 const CACHE: usize = 8 << 20;
 
@@ -58,31 +59,16 @@ impl Check for ExFatDriver {
         options: &CheckOptions,
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport> {
-        check_volume(&device, options, &mut |event| match event {
-            Event::Found(issue, repaired) => observer.found(issue.finding(repaired)),
-            Event::Progress(progress) => observer.progress(progress),
-        })
+        check_volume(&device, options, &mut |event| event.pass_to(observer))
     }
 }
 
 /// The events of a check.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// An issue, and whether it was repaired.
-    Found(Issue, bool),
-    /// The progress.
-    Progress(CheckProgress),
-}
+pub type Event = CheckEvent<Issue>;
 
 /// Returns the issues of the volume on `device` without notes. Fails in the same cases as [`Check::check`].
 pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
-    let mut found = Vec::new();
-    let options = CheckOptions::new(Arc::new(obento_env::NO_CLOCK));
-    check_volume(&device, &options, &mut |event| match event {
-        Event::Found(issue, _) if issue.severity() > Severity::Note => found.push(issue),
-        _ => {}
-    })?;
-    Ok(found)
+    issues_of(|options, emit| check_volume(&device, options, emit))
 }
 
 /// Checks the volume on `device` as [`Check::check`] does, with typed issues.
@@ -94,46 +80,23 @@ pub fn check_volume(
     if options.repair_mode != RepairMode::Nothing && device.is_read_only() {
         return Err(DeviceError::ReadOnly.into());
     }
-    let most = match options.repair_mode {
-        RepairMode::Nothing => Severity::Note,
-        RepairMode::Safe => Severity::Safe,
-        RepairMode::All => Severity::Damage,
-    };
-    let (mut repaired, mut before) = (0_u64, Vec::new());
-    for round in 1..=MAX_ROUNDS {
-        let (view, look) = Pass::at(device, options, &mut *emit, Claims::AsMet)?;
+    let look = |emit: &mut dyn FnMut(Event)| {
+        let round = Pass::at(device, options, &mut *emit, Claims::AsMet)?;
+        if !is_crossed(&round.found) {
+            return Ok(round);
+        }
+        drop(round);
         // If clusters have two owners, the order of the owners matters.
-        let (view, look) = if look.is_crossed() {
-            drop(look);
-            Pass::at(device, options, &mut *emit, Claims::DirectoriesFirst)?
-        } else {
-            (view, look)
-        };
-        let may_repair = |item: &&Item| !item.edits.is_empty() && item.issue.severity() <= most;
-        let now: Vec<Issue> = look.found.iter().filter(may_repair).map(|item| item.issue.clone()).collect();
-        if now.is_empty() || now == before || round == MAX_ROUNDS {
-            let mut report = look.report;
-            for Item { issue, .. } in look.found {
-                report.found = report.found.saturating_add(u64::from(issue.severity() > Severity::Note));
-                emit(Event::Found(issue, false));
-            }
-            (report.found, report.repaired) = (report.found.saturating_add(repaired), repaired);
-            return Ok(report);
-        }
-        repair::apply(&view, look.found.iter().filter(may_repair).flat_map(|item| &item.edits))?;
-        for issue in &now {
-            repaired = repaired.saturating_add(1);
-            emit(Event::Found(issue.clone(), true));
-        }
-        before = now;
-    }
-    Ok(CheckReport { repaired, found: repaired, ..CheckReport::default() })
+        Pass::at(device, options, emit, Claims::DirectoriesFirst)
+    };
+    check_in_rounds(options.repair_mode, emit, look, |view, edits| repair::apply(view, edits))
 }
 
-/// An issue and its edits.
-struct Item {
-    issue: Issue,
-    edits: Vec<Edit>,
+type Item = FoundIssue<Issue, Edit>;
+
+/// Returns whether a cluster has two owners.
+fn is_crossed(found: &[Item]) -> bool {
+    found.iter().any(|item| matches!(item.issue, Some(Issue::CrossLink { .. })))
 }
 
 /// The volume that is checked.
@@ -194,7 +157,7 @@ impl<'t> Pass<'t> {
         options: &CheckOptions,
         emit: &'t mut dyn FnMut(Event),
         claims: Claims,
-    ) -> Result<(View, Self)> {
+    ) -> Result<CheckRound<View, Issue, Edit>> {
         let mut this = Self {
             emit,
             repair_mode: options.repair_mode,
@@ -231,27 +194,26 @@ impl<'t> Pass<'t> {
             tables::repair_up_case(&view, &mut this)?;
         }
         this.report.inodes.1 = this.report.inodes.0;
-        Ok((view, this))
+        Ok(CheckRound { view: Some(view), found: this.found, report: this.report })
     }
 
     /// Stores an issue.
     fn found(&mut self, issue: Issue, edits: Vec<Edit>) {
         self.is_damaged |= issue.severity() == Severity::Damage;
         if self.repair_mode == RepairMode::Nothing || self.found.len() < BATCH {
-            self.found.push(Item { issue, edits });
+            self.found.push(Item { issue: Some(issue), edits });
         } else {
             self.is_damaged = true;
         }
     }
 
-    /// Returns whether a cluster has two owners.
-    fn is_crossed(&self) -> bool {
-        self.found.iter().any(|item| matches!(item.issue, Issue::CrossLink { .. }))
-    }
-
     /// Returns whether the clusters of all files were found, because nothing else is damaged.
     fn is_complete(&self) -> bool {
-        self.found.iter().all(|item| item.issue.severity() < Severity::Damage)
+        !self
+            .found
+            .iter()
+            .filter_map(|item| item.issue.as_ref())
+            .any(|issue| issue.severity() == Severity::Damage)
     }
 
     fn progress(&mut self, pass: &'static str, done: u64, total: u64) {

@@ -32,7 +32,8 @@ use obento_base::{DeviceError, Result};
 use obento_block::BlockDevice;
 use obento_clusters::Bits;
 use obento_driver::{
-    Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, RepairMode, Severity,
+    Check, CheckEvent, CheckObserver, CheckOptions, CheckProgress, CheckReport, CheckRound, Finding,
+    FoundIssue, RepairMode, Severity, check_in_rounds, issues_of,
 };
 
 use self::repair::Edit;
@@ -43,8 +44,6 @@ pub use issue::Issue;
 
 /// Maximum number of issues that are repaired at a time.
 const BATCH: usize = 4096;
-/// Maximum number of passes. After each except the last one, something was repaired.
-const MAX_ROUNDS: u32 = 1 << 10;
 
 impl Check for FatDriver {
     fn check(
@@ -53,10 +52,7 @@ impl Check for FatDriver {
         options: &CheckOptions,
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport> {
-        check_volume(device, options, &mut |event| match event {
-            Event::Found(issue, repaired) => observer.found(issue.finding(repaired)),
-            Event::Progress(progress) => observer.progress(progress),
-        })
+        check_volume(device, options, &mut |event| event.pass_to(observer))
     }
 
     fn finds(&self, device: &Arc<dyn BlockDevice>, _: &CheckOptions) -> bool {
@@ -65,13 +61,7 @@ impl Check for FatDriver {
 }
 
 /// The events of a check.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// An issue, and whether it was repaired.
-    Found(Issue, bool),
-    /// The progress.
-    Progress(CheckProgress),
-}
+pub type Event = CheckEvent<Issue>;
 
 /// Checks the volume on `device` as [`Check::check`] does, with typed issues.
 pub fn check_volume(
@@ -79,106 +69,19 @@ pub fn check_volume(
     options: &CheckOptions,
     emit: &mut dyn FnMut(Event),
 ) -> Result<CheckReport> {
-    if options.repair_mode == RepairMode::Nothing {
-        let mut pass = Pass {
-            emit,
-            repair_mode: RepairMode::Nothing,
-            found: Vec::new(),
-            waits: false,
-            report: CheckReport::default(),
-        };
-        pass.look(&device)?;
-        return Ok(pass.report);
-    }
-    if device.is_read_only() {
+    if options.repair_mode != RepairMode::Nothing && device.is_read_only() {
         return Err(DeviceError::ReadOnly.into());
     }
-    repair_all(&device, options, emit)
+    let look = |emit: &mut dyn FnMut(Event)| Pass::at(&device, options.repair_mode, emit);
+    check_in_rounds(options.repair_mode, emit, look, |view, edits| repair::apply(view, edits, options))
 }
 
 /// Returns the issues of the volume on `device` without notes.
 pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
-    let mut found = Vec::new();
-    check_volume(device, &CheckOptions::new(Arc::new(obento_env::NO_CLOCK)), &mut |event| match event {
-        Event::Found(issue, _) if issue.severity() > Severity::Note => found.push(issue),
-        _ => {}
-    })?;
-    Ok(found)
+    issues_of(|options, emit| check_volume(device, options, emit))
 }
 
-/// Checks and repairs until nothing is left to repair.
-fn repair_all(
-    device: &Arc<dyn BlockDevice>,
-    options: &CheckOptions,
-    emit: &mut dyn FnMut(Event),
-) -> Result<CheckReport> {
-    let (mut found, mut repaired, mut reported_notes) = (0_u64, 0_u64, false);
-    let mut before: Vec<Issue> = Vec::new();
-    for round in 1..=MAX_ROUNDS {
-        let mut pass = Pass {
-            emit,
-            repair_mode: options.repair_mode,
-            found: Vec::new(),
-            waits: false,
-            report: CheckReport::default(),
-        };
-        let view = pass.look(device)?;
-        let Pass { found: batch, mut report, .. } = pass;
-        let may_repair = |item: &Item| !item.edits.is_empty() && item.severity() <= most(options.repair_mode);
-        let now: Vec<Issue> =
-            batch.iter().filter(|item| may_repair(item)).filter_map(|item| item.issue.clone()).collect();
-        let is_stuck = now == before || round == MAX_ROUNDS;
-        if now.is_empty() || is_stuck {
-            for issue in batch.into_iter().filter_map(|item| item.issue) {
-                let is_note = issue.severity() == Severity::Note;
-                found = found.saturating_add(u64::from(!is_note));
-                if !is_note || !reported_notes {
-                    emit(Event::Found(issue, false));
-                }
-            }
-            (report.found, report.repaired) = (found, repaired);
-            return Ok(report);
-        }
-        let Some(view) = view else { break };
-        repair::apply(
-            &view,
-            batch.iter().filter(|item| may_repair(item)).flat_map(|item| &item.edits),
-            options,
-        )?;
-        for item in batch {
-            let (is_repaired, Some(issue)) = (may_repair(&item), item.issue) else { continue };
-            if is_repaired {
-                (found, repaired) = (found.saturating_add(1), repaired.saturating_add(1));
-                emit(Event::Found(issue, true));
-            } else if issue.severity() == Severity::Note && !reported_notes {
-                emit(Event::Found(issue, false));
-            }
-        }
-        reported_notes = true;
-        before = now;
-    }
-    Ok(CheckReport { found, repaired, ..CheckReport::default() })
-}
-
-fn most(repair_mode: RepairMode) -> Severity {
-    match repair_mode {
-        RepairMode::Nothing => Severity::Note,
-        RepairMode::Safe => Severity::Safe,
-        RepairMode::All => Severity::Damage,
-    }
-}
-
-/// An issue and its edits. Without an issue, the edits follow from another one.
-struct Item {
-    issue: Option<Issue>,
-    edits: Vec<Edit>,
-}
-
-impl Item {
-    fn severity(&self) -> Severity {
-        self.issue.as_ref().map_or(Severity::Safe, Issue::severity)
-    }
-}
+type Item = FoundIssue<Issue, Edit>;
 
 /// One pass over the volume.
 struct Pass<'t> {
@@ -230,7 +133,19 @@ impl Pass<'_> {
         (self.emit)(Event::Progress(CheckProgress { pass, done, total }));
     }
 
-    /// Runs one pass. Returns `None` if there is no volume that could be changed.
+    /// Runs one pass.
+    fn at(
+        device: &Arc<dyn BlockDevice>,
+        repair_mode: RepairMode,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<CheckRound<View, Issue, Edit>> {
+        let report = CheckReport::default();
+        let mut pass = Pass { emit, repair_mode, found: Vec::new(), waits: false, report };
+        let view = pass.look(device)?;
+        Ok(CheckRound { view, found: pass.found, report: pass.report })
+    }
+
+    /// Checks the volume. Returns `None` if there is no volume that could be changed.
     fn look(&mut self, device: &Arc<dyn BlockDevice>) -> Result<Option<View>> {
         let Some(view) = boot::open(device, self)? else { return Ok(None) };
         self.report.checked = true;
