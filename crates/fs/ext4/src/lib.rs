@@ -61,7 +61,7 @@ mod writer;
 mod xattr;
 mod zones;
 
-pub use check::{Event as CheckEvent, Issue, check_volume, issues};
+pub use check::{Event as CheckEvent, Issue, check_volume, issues, reason};
 pub use contract::Ext4;
 pub use feature::{Compat, Incompat, RoCompat};
 pub use inode::{Inode, InodeFlags};

@@ -249,18 +249,34 @@ fn zeroed() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the entries of a file. Fails with a description of the first error in it.
-pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entries, &'static str> {
-    let (header, _) = RawHeader::ref_from_prefix(bytes).map_err(|_| "it is too short")?;
+obento_driver::finding_words! {
+    /// A defect of a quota file.
+    QuotaDefect {
+        Number = "this number cannot be",
+        NotRegular = "it is not a regular file",
+        Unreadable = "it cannot be read",
+        Size = "its size is invalid",
+        TooShort = "it is too short",
+        Magic = "its magic number is wrong",
+        Version = "its version is unknown",
+        Truncated = "it is truncated",
+        Outside = "its tree refers to a block outside the file",
+        Circle = "its tree is circular",
+    }
+}
+
+/// Returns the entries of a file, or its first defect.
+pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entries, QuotaDefect> {
+    let (header, _) = RawHeader::ref_from_prefix(bytes).map_err(|_| QuotaDefect::TooShort)?;
     if header.dqh_magic.get() != kind.magic() {
-        return Err("its magic number is wrong");
+        return Err(QuotaDefect::Magic);
     }
     if header.dqh_version.get() != VERSION {
-        return Err("its version is unknown");
+        return Err(QuotaDefect::Version);
     }
     let blocks = header.dqi_blocks.get();
     if to_usize(blocks.into()).saturating_mul(BLOCK) > bytes.len() {
-        return Err("it is truncated");
+        return Err(QuotaDefect::Truncated);
     }
     let block = |number: u32| {
         let start = to_usize(number.into()).checked_mul(BLOCK)?;
@@ -268,7 +284,7 @@ pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entr
     };
     let (mut all, mut waiting, mut seen) = (Entries::new(), Vec::from([(ROOT, 0_u32)]), 0_u32);
     while let Some((number, depth)) = waiting.pop() {
-        let node = block(number).ok_or("its tree refers to a block outside the file")?;
+        let node = block(number).ok_or(QuotaDefect::Outside)?;
         if depth == DEPTH {
             for raw in entries_of(node) {
                 // Several IDs lead to the same block of entries.
@@ -278,12 +294,12 @@ pub(crate) fn decode(kind: QuotaKind, bytes: &[u8]) -> core::result::Result<Entr
         }
         seen = seen.saturating_add(1);
         if seen > blocks {
-            return Err("its tree is circular");
+            return Err(QuotaDefect::Circle);
         }
         let numbers = node.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
         let mut below: Vec<u32> = numbers.filter(|&number| number != 0).collect();
         if below.iter().any(|&number| number <= ROOT || number >= blocks) {
-            return Err("its tree refers to a block outside the file");
+            return Err(QuotaDefect::Outside);
         }
         below.dedup();
         waiting.extend(below.into_iter().map(|number| (number, depth.saturating_add(1))));
@@ -316,7 +332,7 @@ mod tests {
             let file = QuotaFile::new(QuotaKind::User, &all).unwrap();
             let bytes = file.blocks.concat();
             assert_eq!(decode(QuotaKind::User, &bytes), Ok(all));
-            assert_eq!(decode(QuotaKind::Group, &bytes), Err("its magic number is wrong"));
+            assert_eq!(decode(QuotaKind::Group, &bytes), Err(QuotaDefect::Magic));
         }
     }
 
@@ -330,6 +346,6 @@ mod tests {
                 || decode(QuotaKind::Group, &bytes).is_err()
         );
         bytes[BLOCK..BLOCK + 4].copy_from_slice(&900_u32.to_le_bytes());
-        assert_eq!(decode(QuotaKind::Group, &bytes), Err("its tree refers to a block outside the file"));
+        assert_eq!(decode(QuotaKind::Group, &bytes), Err(QuotaDefect::Outside));
     }
 }

@@ -15,6 +15,7 @@ use super::events::EventSink;
 use super::inode_check::{InodeCheck, Mode};
 use super::issue::Issue;
 use super::part::{Attributes, Holder, ValueUse};
+use super::reason::{VolumeFeature, WrongField};
 use super::state::{CheckState, Marks};
 use super::view::View;
 use crate::checksum::Crc;
@@ -148,7 +149,7 @@ impl InodeCheck<'_> {
             if self.view.is_own(self.ino) {
                 return 0;
             }
-            self.report_bad(Issue::InodeField { ino: self.ino, field: "i_file_acl", found: block });
+            self.report_bad(Issue::InodeField { ino: self.ino, field: WrongField::Attributes, found: block });
             return 0;
         }
         if self.mode == Mode::Claim {
@@ -288,7 +289,7 @@ fn values(view: &View, state: &mut CheckState, attributes: &mut Attributes, repo
     }
     if !known.is_empty() && !view.sb.incompat.contains(Incompat::EA_INODE) {
         let why = "it is not set, but values of attributes are in inodes";
-        reported.found(Issue::Feature { feature: "ea_inode", why });
+        reported.found(Issue::Feature { feature: VolumeFeature::AttributeInodes, why });
     }
     for holder in attributes.holders.iter().filter(|holder| !known.contains(&holder.ino)) {
         state.doubt_value(holder.ino);

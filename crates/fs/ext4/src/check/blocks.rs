@@ -13,6 +13,7 @@ use obento_base::wire::{FromBytes, to_u64};
 use super::claims::is_own;
 use super::inode_check::{InodeCheck, Owned, RESIZE_INO};
 use super::issue::Issue;
+use super::reason::HeaderField;
 use crate::checksum::Crc;
 use crate::feature::Incompat;
 use crate::inode::InodeFlags;
@@ -47,17 +48,17 @@ pub(super) fn on_volume(sb: &SuperBlock, start: u64, len: u64) -> bool {
 }
 
 /// Checks a tree's header: magic number, and the number of entries for which there is space. Returns the wrong field.
-fn bad_header(header: &RawExtentHeader, len: usize) -> Option<(&'static str, u64)> {
+fn bad_header(header: &RawExtentHeader, len: usize) -> Option<(HeaderField, u64)> {
     let room = len.saturating_sub(ENTRY) / ENTRY;
     let (max, entries) = (usize::from(header.eh_max.get()), header.eh_entries.get());
     if header.eh_magic.get() != MAGIC {
-        return Some(("eh_magic", header.eh_magic.get().into()));
+        return Some((HeaderField::Magic, header.eh_magic.get().into()));
     }
     // A checksum takes the space of an entry, and old trees left space for two more.
     if max > room || max < room.saturating_sub(2) {
-        return Some(("eh_max", header.eh_max.get().into()));
+        return Some((HeaderField::Max, header.eh_max.get().into()));
     }
-    (usize::from(entries) > max).then_some(("eh_entries", entries.into()))
+    (usize::from(entries) > max).then_some((HeaderField::Entries, entries.into()))
 }
 
 /// Returns whether a map begins as an extent tree.
@@ -72,7 +73,7 @@ impl InodeCheck<'_> {
         if root.depth > MAX_DEPTH {
             // Linux refuses it, but its blocks are nevertheless in use.
             let found = root.depth.into();
-            self.emit(Issue::ExtentHeader { ino: self.ino, block: 0, field: "eh_depth", found });
+            self.emit(Issue::ExtentHeader { ino: self.ino, block: 0, field: HeaderField::Depth, found });
         }
         let mut stack = Vec::from([root]);
         while let Some(frame) = stack.last_mut() {
@@ -102,7 +103,7 @@ impl InodeCheck<'_> {
         let entries = header.eh_entries.get();
         let mut bad = bad_header(&header, bytes.len());
         if depth.is_some() && entries == 0 {
-            bad = bad.or(Some(("eh_entries", 0)));
+            bad = bad.or(Some((HeaderField::Entries, 0)));
         }
         if let Some((field, found)) = bad {
             self.emit(Issue::ExtentHeader { ino: self.ino, block, field, found });
@@ -113,7 +114,12 @@ impl InodeCheck<'_> {
         let depth = depth.unwrap_or(said);
         if said != depth {
             // Linux refuses it. e2fsck uses only the levels of the tree.
-            self.emit(Issue::ExtentHeader { ino: self.ino, block, field: "eh_depth", found: said.into() });
+            self.emit(Issue::ExtentHeader {
+                ino: self.ino,
+                block,
+                field: HeaderField::Depth,
+                found: said.into(),
+            });
         }
         Some(Frame {
             bytes,

@@ -15,6 +15,7 @@ use super::events::EventSink;
 use super::htree::{CheckedIndex, IndexBlockKind};
 use super::issue::Issue;
 use super::parallel::each_part;
+use super::reason::DotName;
 use super::state::{CheckState, Dir, DirRun};
 use super::view::View;
 use crate::checksum::Crc;
@@ -178,7 +179,7 @@ impl<'a> DirectoryCheck<'a> {
             next = run.at.saturating_add(run.len.into());
         }
         if dir.runs.first().is_some_and(|run| run.at > 0) {
-            self.emit(Issue::Dot { dir: dir.ino, block: 0, name: ".", why: "is missing" });
+            self.emit(Issue::Dot { dir: dir.ino, block: 0, name: DotName::Dot, why: "is missing" });
         }
         if let Some(tree) = self.tree.take() {
             let mut issues = Vec::new();
@@ -276,7 +277,7 @@ impl<'a> DirectoryCheck<'a> {
                     let (offset, rec_len) = bad_record(&error);
                     self.emit(Issue::DirectoryRecord { dir: self.dir.ino, block, offset, rec_len });
                     if at == 0 && position < 2 {
-                        let name = if position == 0 { "." } else { ".." };
+                        let name = if position == 0 { DotName::Dot } else { DotName::DotDot };
                         self.emit(Issue::Dot { dir: self.dir.ino, block, name, why: "cannot be read" });
                     }
                     whole = false;
@@ -285,7 +286,7 @@ impl<'a> DirectoryCheck<'a> {
             };
             last = record.offset;
             if at == 0 && position < 2 && !is_followed_by_zero(bytes, &record) {
-                let name = if position == 0 { "." } else { ".." };
+                let name = if position == 0 { DotName::Dot } else { DotName::DotDot };
                 self.emit(Issue::Dot { dir: self.dir.ino, block, name, why: "is not followed by a zero" });
             }
             match (at, position) {
@@ -295,7 +296,7 @@ impl<'a> DirectoryCheck<'a> {
             }
         }
         if at == 0 && whole && last == 0 {
-            self.emit(Issue::Dot { dir: self.dir.ino, block, name: "..", why: "is missing" });
+            self.emit(Issue::Dot { dir: self.dir.ino, block, name: DotName::DotDot, why: "is missing" });
         }
         let tail = bytes.len().saturating_sub(size_of::<RawDirTail>());
         if whole && is_leaf && self.has_tail(bytes) && to_usize(last.into()) != tail {

@@ -10,6 +10,7 @@ use obento_base::wire::{FromBytes, join};
 
 use super::attributes::in_block;
 use super::inode_check::InodeCheck;
+use super::reason::ContextDefect;
 use super::view::View;
 use crate::raw::RawInode;
 use crate::unit::VolBlock;
@@ -17,20 +18,18 @@ use crate::xattr::{AttributeArea, AttributeEntry};
 
 /// `EXT4_XATTR_INDEX_ENCRYPTION` and the name of its one attribute.
 const ENCRYPTION: (u8, &[u8]) = (9, b"c");
-/// The error of an encrypted file without a context.
-pub(super) const NO_CONTEXT: &str = "it is encrypted but has no encryption context";
 /// Size of the file's own random bytes at the end of a context.
 const NONCE: usize = 16;
 
 impl InodeCheck<'_> {
     /// Checks the context of an encrypted file.
-    pub(super) fn encryption(&self) -> Result<(), &'static str> {
-        let context = context_of(self.view, self.ino, self.record).ok_or(NO_CONTEXT)?;
+    pub(super) fn encryption(&self) -> Result<(), ContextDefect> {
+        let context = context_of(self.view, self.ino, self.record).ok_or(ContextDefect::Missing)?;
         match (context.first(), context.len()) {
             (Some(1), 28) | (Some(2), 40) => Ok(()),
             // The format of later versions is unknown.
             (Some(version), _) if *version > 2 => Ok(()),
-            _ => Err("its encryption context is damaged"),
+            _ => Err(ContextDefect::Damaged),
         }
     }
 }

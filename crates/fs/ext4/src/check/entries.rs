@@ -5,6 +5,7 @@
 use super::directories::{DirectoryCheck, ROOT};
 use super::encryption;
 use super::issue::Issue;
+use super::reason::DotName;
 use super::state::Marks;
 use crate::dir::Record;
 use crate::feature::Incompat;
@@ -19,7 +20,7 @@ impl DirectoryCheck<'_> {
     pub(super) fn dot(&mut self, record: &Record<'_>, block: u64) {
         let dir = self.dir.ino;
         if record.inode == 0 || record.name != b"." {
-            self.emit(Issue::Dot { dir, block, name: ".", why: "is missing" });
+            self.emit(Issue::Dot { dir, block, name: DotName::Dot, why: "is missing" });
             return self.entry_if_named(record, block);
         }
         self.file_type(record, dir);
@@ -27,7 +28,7 @@ impl DirectoryCheck<'_> {
             self.emit(Issue::DotInode { dir, found: record.inode });
         }
         if record.len > LONGEST_DOT {
-            self.emit(Issue::Dot { dir, block, name: ".", why: "leaves no room for '..'" });
+            self.emit(Issue::Dot { dir, block, name: DotName::Dot, why: "leaves no room for '..'" });
         }
         self.count(dir);
     }
@@ -35,7 +36,7 @@ impl DirectoryCheck<'_> {
     pub(super) fn dot_dot(&mut self, record: &Record<'_>, block: u64) {
         let dir = self.dir.ino;
         if record.inode == 0 || record.name != b".." {
-            self.emit(Issue::Dot { dir, block, name: "..", why: "is missing" });
+            self.emit(Issue::Dot { dir, block, name: DotName::DotDot, why: "is missing" });
             return self.entry_if_named(record, block);
         }
         self.dir.set_dot_dot(record.inode);

@@ -1,17 +1,11 @@
 //! Reporting the events of a check.
 
-use obento_driver::{CheckProgress, CheckReport, Severity};
+use obento_driver::{CheckEvent, CheckProgress, CheckReport, Severity};
 
 use super::issue::Issue;
 
 /// The events of a check.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// An issue, and whether it was repaired.
-    Found(Issue, bool),
-    /// The progress.
-    Progress(CheckProgress),
-}
+pub type Event = CheckEvent<Issue>;
 
 /// The receiver of events.
 pub(super) struct EventSink<'a> {

@@ -10,6 +10,7 @@ use super::blocks::is_tree;
 use super::inode_check::InodeCheck;
 use super::inode_check::Owned;
 use super::issue::Issue;
+use super::reason::{MissingFlag, TimeField, WrongField, WrongFlag};
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::inode::InodeFlags;
 use crate::map::check::{extent_len, extent_start};
@@ -26,7 +27,7 @@ impl InodeCheck<'_> {
     /// Checks fields that some features or types do not have.
     pub(super) fn fields(&mut self) {
         let (ino, sb, raw) = (self.ino, &self.view.sb, self.raw);
-        let mut bad = |is_bad: bool, field: &'static str, found: u64| {
+        let mut bad = |is_bad: bool, field: WrongField, found: u64| {
             if is_bad {
                 self.report_bad(Issue::InodeField { ino, field, found });
             }
@@ -34,20 +35,20 @@ impl InodeCheck<'_> {
         let is_dir = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory);
         let lacks = |feature| !sb.incompat.contains(feature);
         let (faddr, high) = (raw.i_obso_faddr.get(), raw.i_size_high.get());
-        bad(faddr != 0, "i_obso_faddr", faddr.into());
-        bad(is_dir && high != 0 && lacks(Incompat::LARGE_DIR), "i_size_high", high.into());
+        bad(faddr != 0, WrongField::FragmentAddress, faddr.into());
+        bad(is_dir && high != 0 && lacks(Incompat::LARGE_DIR), WrongField::SizeHigh, high.into());
         let acl_high = raw.l_i_file_acl_high.get();
-        bad(acl_high != 0 && lacks(Incompat::SIXTY_FOUR_BIT), "l_i_file_acl_high", acl_high.into());
+        bad(acl_high != 0 && lacks(Incompat::SIXTY_FOUR_BIT), WrongField::AttributesHigh, acl_high.into());
         let blocks_high = raw.l_i_blocks_high.get();
         let huge = sb.ro_compat.contains(RoCompat::HUGE_FILE);
-        bad(blocks_high != 0 && !huge, "l_i_blocks_high", blocks_high.into());
+        bad(blocks_high != 0 && !huge, WrongField::BlocksHigh, blocks_high.into());
     }
 
     /// Checks the flag of case-insensitive directories. e2fsck checks it in reserved inodes, too.
     pub(super) fn casefold_flag(&mut self) {
         let may_be = self.is_dir() && self.view.sb.incompat.contains(Incompat::CASEFOLD);
         if self.has(InodeFlags::CASEFOLD) && !may_be {
-            self.emit(Issue::InodeFlag { ino: self.ino, flag: "casefold" });
+            self.emit(Issue::InodeFlag { ino: self.ino, flag: WrongFlag::Casefold });
         }
     }
 
@@ -55,7 +56,7 @@ impl InodeCheck<'_> {
     pub(super) fn index_flag(&mut self) {
         let may_be = self.is_dir() && self.view.sb.compat.contains(Compat::DIR_INDEX);
         if self.has(InodeFlags::INDEX) && !may_be {
-            self.emit(Issue::InodeFlag { ino: self.ino, flag: "index" });
+            self.emit(Issue::InodeFlag { ino: self.ino, flag: WrongFlag::Index });
         }
     }
 
@@ -66,13 +67,13 @@ impl InodeCheck<'_> {
         let (ino, sb, kind) = (self.ino, &self.view.sb, self.kind());
         let has_extents = sb.incompat.contains(Incompat::EXTENT);
         let wrong = [
-            (InodeFlags::INLINE_DATA, !sb.incompat.contains(Incompat::INLINE_DATA), "inline data"),
-            (InodeFlags::EXTENTS, !has_extents && !is_tree(&self.raw.i_block), "extents"),
-            (InodeFlags::IMAGIC, !sb.compat.contains(Compat::IMAGIC_INODES), "imagic"),
-            (InodeFlags::ENCRYPT, !sb.incompat.contains(Incompat::ENCRYPT), "encrypted"),
+            (InodeFlags::INLINE_DATA, !sb.incompat.contains(Incompat::INLINE_DATA), WrongFlag::InlineData),
+            (InodeFlags::EXTENTS, !has_extents && !is_tree(&self.raw.i_block), WrongFlag::Extents),
+            (InodeFlags::IMAGIC, !sb.compat.contains(Compat::IMAGIC_INODES), WrongFlag::Imagic),
+            (InodeFlags::ENCRYPT, !sb.incompat.contains(Incompat::ENCRYPT), WrongFlag::Encrypted),
             // Linux opens nothing with this flag (`check_igot_inode`); e2fsck ignores it.
-            (InodeFlags::EA_INODE, !self.is_value(), "ea_inode"),
-            (InodeFlags::VERITY, !sb.ro_compat.contains(RoCompat::VERITY), "verity"),
+            (InodeFlags::EA_INODE, !self.is_value(), WrongFlag::AttributeInode),
+            (InodeFlags::VERITY, !sb.ro_compat.contains(RoCompat::VERITY), WrongFlag::Verity),
         ];
         for (flag, is_wrong, name) in wrong {
             if is_wrong && self.has(flag) {
@@ -86,7 +87,7 @@ impl InodeCheck<'_> {
         let maps = matches!(kind, Some(FileKind::Directory | FileKind::Regular));
         let lacks = !self.has(InodeFlags::EXTENTS) && !self.has(InodeFlags::INLINE_DATA);
         if has_extents && maps && lacks && is_tree(&self.raw.i_block) {
-            self.emit(Issue::InodeFlagMissing { ino, flag: "extents" });
+            self.emit(Issue::InodeFlagMissing { ino, flag: MissingFlag::Extents });
         }
     }
 
@@ -100,10 +101,10 @@ impl InodeCheck<'_> {
         }
         let raw = self.raw;
         let times = [
-            ("i_atime", raw.i_atime.get(), extra.i_atime_extra.get(), 16),
-            ("i_ctime", raw.i_ctime.get(), extra.i_ctime_extra.get(), 8),
-            ("i_mtime", raw.i_mtime.get(), extra.i_mtime_extra.get(), 12),
-            ("i_crtime", extra.i_crtime.get(), extra.i_crtime_extra.get(), 24),
+            (TimeField::Access, raw.i_atime.get(), extra.i_atime_extra.get(), 16),
+            (TimeField::Change, raw.i_ctime.get(), extra.i_ctime_extra.get(), 8),
+            (TimeField::Modification, raw.i_mtime.get(), extra.i_mtime_extra.get(), 12),
+            (TimeField::Creation, extra.i_crtime.get(), extra.i_crtime_extra.get(), 24),
         ];
         for (field, seconds, bits, end) in times {
             // Old 64-bit kernels stored times before 1970 like this.
@@ -125,7 +126,7 @@ impl InodeCheck<'_> {
             Some(FileKind::Regular | FileKind::Directory) => {}
             Some(FileKind::Symlink) => {
                 if self.is_target_beside_flag() {
-                    self.emit(Issue::InodeFlag { ino, flag: "extents" });
+                    self.emit(Issue::InodeFlag { ino, flag: WrongFlag::Extents });
                 } else if !self.is_sound_link() {
                     self.report_bad(Issue::BadSymlink { ino });
                 } else {
@@ -140,9 +141,10 @@ impl InodeCheck<'_> {
                     self.report_bad(Issue::BadSpecial { ino });
                 }
                 self.not_immutable();
-                for (flag, name) in
-                    [(InodeFlags::EXTENTS, "extents"), (InodeFlags::INLINE_DATA, "inline data")]
-                {
+                for (flag, name) in [
+                    (InodeFlags::EXTENTS, WrongFlag::Extents),
+                    (InodeFlags::INLINE_DATA, WrongFlag::InlineData),
+                ] {
                     if self.has(flag) {
                         self.emit(Issue::InodeFlag { ino, flag: name });
                     }
@@ -158,7 +160,7 @@ impl InodeCheck<'_> {
     /// them.
     fn not_immutable(&mut self) {
         if self.has(InodeFlags::IMMUTABLE) || self.has(InodeFlags::APPEND) {
-            self.emit(Issue::InodeFlag { ino: self.ino, flag: "immutable" });
+            self.emit(Issue::InodeFlag { ino: self.ino, flag: WrongFlag::Immutable });
         }
     }
 

@@ -11,15 +11,12 @@ use super::blocks::{is_tree, on_volume};
 use super::directories::{DirectoryCheck, bad_record};
 use super::inode_check;
 use super::issue::Issue;
+use super::reason::{InlineDefect, InlineDirDefect, WrongFlag};
 use crate::inode::InodeFlags;
 use crate::map::check::numbers;
 use crate::raw::RawXattrEntry;
 use crate::xattr::{AttributeArea, AttributeEntry, MAGIC};
 
-/// The error of an inode that has the flag but no inline data.
-pub(super) const NO_DATA: &str = "the attribute system.data is missing";
-/// The error of an inode that has the flags of inline data and of extents, and neither of them.
-const NOTHING: &str = "it is neither data nor extents nor blocks";
 /// The flags of both kinds of data.
 const BOTH: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::EXTENTS);
 
@@ -27,7 +24,7 @@ impl inode_check::InodeCheck<'_> {
     /// Checks whether a file has the attribute that continues its inline data, which exists even if it is empty.
     pub(super) fn inline_data(&mut self) {
         if !self.has(BOTH) && inline_rest(self.record, self.ino).is_none() {
-            self.emit(Issue::InlineData { ino: self.ino, why: NO_DATA });
+            self.emit(Issue::InlineData { ino: self.ino, why: InlineDefect::NoAttribute });
         }
     }
 
@@ -43,13 +40,13 @@ impl inode_check::InodeCheck<'_> {
             first.into_iter().chain(blocks).all(|block| on_volume(sb, block.into(), 1)) && first.is_some()
         };
         let flag = if inline_rest(self.record, ino).is_some() {
-            "extents beside inline data"
+            WrongFlag::ExtentsBesideInlineData
         } else if is_tree(&self.raw.i_block) {
-            "inline data beside extents"
+            WrongFlag::InlineDataBesideExtents
         } else if is_map() {
-            "inline data and extents"
+            WrongFlag::InlineDataAndExtents
         } else {
-            return self.emit(Issue::InlineData { ino, why: NOTHING });
+            return self.emit(Issue::InlineData { ino, why: InlineDefect::NoContents });
         };
         self.emit(Issue::InodeFlag { ino, flag });
     }
@@ -63,7 +60,7 @@ impl DirectoryCheck<'_> {
         let Some(head) = record.get(40..100) else { return };
         let parent = head.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if parent == 0 || parent > self.view.sb.inodes_count {
-            self.emit(Issue::InlineDirectory { dir, offset: 40, why: "invalid parent" });
+            self.emit(Issue::InlineDirectory { dir, offset: 40, why: InlineDirDefect::Parent });
         } else {
             self.dir.set_dot_dot(parent);
             self.count(parent);
@@ -71,7 +68,7 @@ impl DirectoryCheck<'_> {
         self.count(dir);
         let rest = inline_rest(&record, dir);
         if rest.is_none() {
-            self.emit(Issue::InlineData { ino: dir, why: NO_DATA });
+            self.emit(Issue::InlineData { ino: dir, why: InlineDefect::NoAttribute });
         }
         let rest = rest.unwrap_or_default();
         let found = self.dir.size;
@@ -88,7 +85,7 @@ impl DirectoryCheck<'_> {
                     Ok(record) => self.entry(&record, place.0),
                     Err(error) => {
                         let (offset, _) = bad_record(&error);
-                        self.emit(Issue::InlineDirectory { dir, offset, why: "damaged record" });
+                        self.emit(Issue::InlineDirectory { dir, offset, why: InlineDirDefect::Record });
                     }
                 }
             }

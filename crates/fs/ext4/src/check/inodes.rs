@@ -16,6 +16,7 @@ use super::inode_check::{InodeCheck, Mode, Owned};
 use super::issue::Issue;
 use super::parallel::each_part;
 use super::part::{Attributes, GroupResults, Holder, Usage};
+use super::reason::VolumeFeature;
 use super::state::{CheckState, Dir, DirRun, InodeSlot, Marks};
 use super::view::View;
 use crate::checksum::inode_seed;
@@ -80,10 +81,13 @@ pub(super) fn check(
     });
     drop(work);
     if large && !view.sb.ro_compat.contains(RoCompat::LARGE_FILE) {
-        reported.found(Issue::MissingFeature { feature: "large_file" });
+        reported.found(Issue::MissingFeature { feature: VolumeFeature::LargeFiles });
     }
     if trees {
-        reported.found(Issue::Feature { feature: "extent", why: "it is not set, but inodes have extents" });
+        reported.found(Issue::Feature {
+            feature: VolumeFeature::Extents,
+            why: "it is not set, but inodes have extents",
+        });
     }
     // All threads have ended, so this is the only reference.
     let mut state = match Arc::try_unwrap(state) {

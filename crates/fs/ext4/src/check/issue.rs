@@ -8,6 +8,12 @@ use alloc::vec::Vec;
 
 use obento_base::Error;
 
+use super::reason::{
+    ContextDefect, DotName, ExtraSizeField, HeaderField, InlineDefect, InlineDirDefect, MissingFlag,
+    OrphanFileDefect, SuperBlockField, TimeField, VolumeFeature, WrongField, WrongFlag,
+};
+use crate::quota::QuotaDefect;
+
 /// The order of repairs: the issues of a later stage may be consequences of an earlier one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Stage {
@@ -35,13 +41,13 @@ obento_driver::issues! {
     SuperBlockChecksum { found: u32, expected: u32 } Safe Volume "super-block-checksum",
         "super block: checksum is {found:#x}, computed {expected:#x}";
     /// A field of the super block has an impossible value.
-    SuperBlockField { field: &'static str, found: u64, expected: u64 } Safe Volume "super-block-field",
+    SuperBlockField { field: SuperBlockField, found: u64, expected: u64 } Safe Volume "super-block-field",
         "super block: {field} is {found}, expected {expected}";
     /// A layout field of the super block contradicts its backups or its other fields.
     SuperBlockValue { field: &'static str, found: u64, expected: u64 } Damage Volume "super-block-value",
         "super block: {field} is {found}, expected {expected}";
     /// The extra size for new inodes, or the minimum extra size, is impossible.
-    WantedExtraSize { field: &'static str, found: u16, expected: u16 } Damage Volume "wanted-extra-size",
+    WantedExtraSize { field: ExtraSizeField, found: u16, expected: u16 } Damage Volume "wanted-extra-size",
         "super block: {field} is {found}, which no inode can have; expected {expected}";
     /// `s_first_meta_bg` is after the last descriptor.
     FirstMetaGroup { found: u64, most: u32 } Damage Volume "first-meta-group",
@@ -74,10 +80,10 @@ obento_driver::issues! {
     HiddenInode { group: u32, ino: u32 } Safe Volume "hidden-inode",
         "group {group}: inode {ino} is marked as never used, but is a file with a name";
     /// The volume needs a feature that the super block lacks.
-    MissingFeature { feature: &'static str } Safe Volume "missing-feature", "the volume requires the feature {feature}";
+    MissingFeature { feature: VolumeFeature } Safe Volume "missing-feature", "the volume requires the feature {feature}";
     /// A feature of the super block contradicts the rest of the volume: a necessary one is missing, or one excludes
     /// another.
-    Feature { feature: &'static str, why: &'static str } Damage Volume "feature", "feature {feature}: {why}";
+    Feature { feature: VolumeFeature, why: &'static str } Damage Volume "feature", "feature {feature}: {why}";
     /// The multiple mount protection block is damaged.
     Mmp { block: u64, why: Error } Safe Volume "mmp", "{why}";
 
@@ -108,7 +114,7 @@ obento_driver::issues! {
     /// The orphan list is broken.
     OrphanList { ino: u32, why: &'static str } Safe Volume "orphan-list", "orphan list: {why} (inode {ino})";
     /// The orphan file is damaged.
-    OrphanFile { ino: u32, why: &'static str } Safe Names "orphan-file", "orphan file (inode {ino}): {why}";
+    OrphanFile { ino: u32, why: OrphanFileDefect } Safe Names "orphan-file", "orphan file (inode {ino}): {why}";
 
     // Pass 1: inodes.
     /// The root is not a directory.
@@ -140,22 +146,22 @@ obento_driver::issues! {
     BlockCount { ino: u32, found: u64, expected: u64 } Safe Inodes "block-count",
         "inode {ino}: sector count is {found}, should be {expected}";
     /// An inode has a field that its type or the volume's features do not allow.
-    InodeField { ino: u32, field: &'static str, found: u64 } Damage Inodes "inode-field", "inode {ino}: {field} cannot be {found:#x}";
+    InodeField { ino: u32, field: WrongField, found: u64 } Damage Inodes "inode-field", "inode {ino}: {field} cannot be {found:#x}";
     /// An inode has a flag that its type or the volume's features do not allow.
-    InodeFlag { ino: u32, flag: &'static str } Damage Inodes "inode-flag", "inode {ino} cannot have the flag {flag}";
+    InodeFlag { ino: u32, flag: WrongFlag } Damage Inodes "inode-flag", "inode {ino} cannot have the flag {flag}";
     /// An inode lacks a flag.
-    InodeFlagMissing { ino: u32, flag: &'static str } Damage Inodes "inode-flag-missing", "inode {ino} should have the flag {flag}";
+    InodeFlagMissing { ino: u32, flag: MissingFlag } Damage Inodes "inode-flag-missing", "inode {ino} should have the flag {flag}";
     /// An inode's extra size is impossible.
     ExtraSize { ino: u32, found: u16 } Safe Inodes "extra-size", "inode {ino}: i_extra_isize cannot be {found}";
     /// A time of an inode is not representable with its extra bits.
-    Time { ino: u32, field: &'static str } Safe Inodes "time", "inode {ino}: {field} is a time before 1970 or after 2310";
+    Time { ino: u32, field: TimeField } Safe Inodes "time", "inode {ino}: {field} is a time before 1970 or after 2310";
     /// A block of an inode is outside of the volume or in its metadata.
     IllegalBlock { ino: u32, at: u64, block: u64 } Damage Inodes "illegal-block",
         "inode {ino}: block {block} (file block {at}) is outside the volume or its metadata";
     /// An inode has more illegal blocks than are reported.
     TooManyIllegal { ino: u32 } Damage Inodes "too-many-illegal", "inode {ino} has too many illegal blocks";
     /// An extent tree's header is invalid.
-    ExtentHeader { ino: u32, block: u64, field: &'static str, found: u64 } Damage Inodes "extent-header",
+    ExtentHeader { ino: u32, block: u64, field: HeaderField, found: u64 } Damage Inodes "extent-header",
         "inode {ino}: {field} of an extent node is {found} (block {block})";
     /// An extent tree's node has the wrong checksum.
     ExtentChecksum { ino: u32, block: u64, found: u32, expected: u32 } Damage Directories "extent-checksum",
@@ -177,7 +183,7 @@ obento_driver::issues! {
     /// An extent of a directory, quota file or the like is unwritten.
     ExtentUnwritten { ino: u32, at: u64 } Damage Inodes "extent-unwritten", "inode {ino}: file block {at} was never written";
     /// Inline data is invalid.
-    InlineData { ino: u32, why: &'static str } Damage Inodes "inline-data", "inode {ino}: inline data: {why}";
+    InlineData { ino: u32, why: InlineDefect } Damage Inodes "inline-data", "inode {ino}: inline data: {why}";
     /// Attributes in an inode are damaged.
     Xattr { ino: u32, why: Error } Damage Inodes "xattr", "inode {ino}: {why}";
     /// A block of attributes is damaged.
@@ -222,10 +228,10 @@ obento_driver::issues! {
     /// The inode of bad blocks is damaged.
     BadBlocksInode { why: &'static str } Damage Inodes "bad-blocks-inode", "bad blocks inode: {why}";
     /// A quota file is unusable.
-    QuotaInode { ino: u32, why: &'static str } Safe Links "quota-inode", "quota file (inode {ino}): {why}";
+    QuotaInode { ino: u32, why: QuotaDefect } Safe Links "quota-inode", "quota file (inode {ino}): {why}";
 
     /// A file is encrypted and lacks its context, or is not encrypted and should be.
-    Encryption { ino: u32, why: &'static str } Damage Inodes "encryption", "inode {ino}: {why}";
+    Encryption { ino: u32, why: ContextDefect } Damage Inodes "encryption", "inode {ino}: {why}";
 
     // Pass 2: directories.
     /// A block of a directory cannot be read.
@@ -238,7 +244,7 @@ obento_driver::issues! {
     DirectoryRecord { dir: u32, block: u64, offset: u32, rec_len: u32 } Damage Directories "directory-record",
         "directory {dir}: the record at byte {offset} of block {block} is damaged (length {rec_len})";
     /// A directory does not begin with `.` and `..`.
-    Dot { dir: u32, block: u64, name: &'static str, why: &'static str } Damage Directories "dot",
+    Dot { dir: u32, block: u64, name: DotName, why: &'static str } Damage Directories "dot",
         "directory {dir}: '{name}' {why} (block {block})";
     /// `.` refers to another inode.
     DotInode { dir: u32, found: u32 } Damage Directories "dot-inode", "directory {dir}: '.' is inode {found}";
@@ -281,7 +287,7 @@ obento_driver::issues! {
     /// A directory block lacks the record of its checksum.
     DirectoryNoTail { dir: u32, block: u64 } Damage Directories "directory-no-tail", "directory {dir}: block {block} has no room for its checksum";
     /// An inline directory is damaged.
-    InlineDirectory { dir: u32, offset: u32, why: &'static str } Damage Directories "inline-directory", "directory {dir}: inline entry at byte {offset}: {why}";
+    InlineDirectory { dir: u32, offset: u32, why: InlineDirDefect } Damage Directories "inline-directory", "directory {dir}: inline entry at byte {offset}: {why}";
     /// The index of a directory is damaged.
     Index { dir: u32, at: u64, why: &'static str, found: u64 } Damage Indexes "index", "index of directory {dir}: {why} {found} (file block {at})";
     /// A node of an index has the wrong checksum.

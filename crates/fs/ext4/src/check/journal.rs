@@ -17,6 +17,7 @@ use obento_journal::raw::{RawSuperBlock as RawJournal, SUPER_BLOCK_V1};
 
 use super::events::EventSink;
 use super::issue::Issue;
+use super::reason::VolumeFeature;
 use crate::feature::{Compat, Incompat};
 use crate::format::JOURNAL_INO;
 use crate::layout;
@@ -119,7 +120,7 @@ fn open(
 
 /// The issue for which [`with_lost_feature`] returns a super block.
 pub(super) const LOST_FEATURE: Issue =
-    Issue::Feature { feature: "has_journal", why: "it is not set, but the log must be replayed" };
+    Issue::Feature { feature: VolumeFeature::Journal, why: "it is not set, but the log must be replayed" };
 
 /// Returns a super block with the feature of journals, if only that is missing: the volume needs recovery, and the
 /// journal inode contains a log to replay. The log contains synced data, which e2fsck discards.

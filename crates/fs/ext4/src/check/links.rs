@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use super::events::EventSink;
 use super::issue::Issue;
+use super::reason::{VolumeFeature, WrongFlag};
 use super::state::{CheckState, Marks};
 use super::view::View;
 use crate::feature::RoCompat;
@@ -37,7 +38,7 @@ pub(super) fn check(
             let (stored, mut found) = (u32::from(slot.links), slot.names());
             if slot.marks.contains(Marks::FLAGGED) {
                 if found > 0 {
-                    reported.found(Issue::InodeFlag { ino, flag: "ea_inode" });
+                    reported.found(Issue::InodeFlag { ino, flag: WrongFlag::AttributeInode });
                 } else if let Some(issues) = doubtful.remove(&ino) {
                     issues.into_iter().for_each(|issue| reported.found(issue));
                     found = 1;
@@ -69,6 +70,6 @@ pub(super) fn check(
     }
     if has_many && !has_feature {
         let why = "it is not set, but a directory has more subdirectories than the link count can express";
-        reported.found(Issue::Feature { feature: "dir_nlink", why });
+        reported.found(Issue::Feature { feature: VolumeFeature::DirLinks, why });
     }
 }

@@ -43,6 +43,7 @@ mod parallel;
 mod part;
 mod passes;
 mod quota;
+pub mod reason;
 mod repair;
 mod reserved;
 mod resize;
@@ -56,7 +57,7 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{Check, CheckObserver, CheckOptions, CheckReport, RepairMode, Severity};
+use obento_driver::{Check, CheckObserver, CheckOptions, CheckReport, RepairMode, issues_of};
 
 use crate::open::Ext4Driver;
 pub use events::Event;
@@ -82,12 +83,7 @@ pub fn check_volume(
 
 /// Returns the issues of the volume on `device` without notes.
 pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
-    let mut found = Vec::new();
-    check_volume(device, &CheckOptions::new(Arc::new(obento_env::NO_CLOCK)), &mut |event| match event {
-        Event::Found(issue, _) if issue.severity() > Severity::Note => found.push(issue),
-        _ => {}
-    })?;
-    Ok(found)
+    issues_of(|options, emit| check_volume(device, options, emit))
 }
 
 impl Check for Ext4Driver {
@@ -97,10 +93,7 @@ impl Check for Ext4Driver {
         options: &CheckOptions,
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport> {
-        check_volume(device, options, &mut |event| match event {
-            Event::Found(issue, repaired) => observer.found(issue.finding(repaired)),
-            Event::Progress(progress) => observer.progress(progress),
-        })
+        check_volume(device, options, &mut |event| event.pass_to(observer))
     }
 
     fn finds(&self, device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {

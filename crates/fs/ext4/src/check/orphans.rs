@@ -13,6 +13,7 @@ use obento_driver::CheckReport;
 use super::events::EventSink;
 use super::inodes;
 use super::issue::Issue;
+use super::reason::OrphanFileDefect;
 use super::state::{CheckState, DirRun};
 use super::view::View;
 use crate::checksum::Crc;
@@ -23,8 +24,6 @@ use crate::writer::ORPHAN_MAGIC;
 
 /// Size of the magic number and the checksum at the end of a block of the orphan file.
 const TAIL: usize = 8;
-/// The error of an incomplete orphan file.
-pub(super) const NOT_WHOLE: &str = "it has fewer blocks than its size requires";
 
 /// Reads the list and the file. Returns the orphans.
 pub(super) fn check(view: &View, state: &CheckState, reported: &mut EventSink<'_>) -> BTreeSet<u32> {
@@ -32,9 +31,9 @@ pub(super) fn check(view: &View, state: &CheckState, reported: &mut EventSink<'_
     let ino = view.sb.raw.s_orphan_file_inum.get();
     if view.sb.compat.contains(Compat::ORPHAN_FILE) {
         let why = match inodes::runs(view, state, ino) {
-            Some((_, runs)) if !is_whole(view, ino, &runs) => Some(NOT_WHOLE),
+            Some((_, runs)) if !is_whole(view, ino, &runs) => Some(OrphanFileDefect::NotWhole),
             Some((seed, runs)) => file(view, seed, &runs, &mut found, reported).err(),
-            None => Some("it cannot be read"),
+            None => Some(OrphanFileDefect::Unreadable),
         };
         why.into_iter().for_each(|why| reported.found(Issue::OrphanFile { ino, why }));
     }
@@ -93,10 +92,10 @@ fn file(
     runs: &[DirRun],
     found: &mut BTreeSet<u32>,
     reported: &mut EventSink<'_>,
-) -> core::result::Result<(), &'static str> {
+) -> Result<(), OrphanFileDefect> {
     let all = runs.iter().flat_map(|run| (0..u64::from(run.len)).map(|n| run.start.0.saturating_add(n)));
     for block in all {
-        let bytes = view.read(VolBlock(block), 1).map_err(|_| "it cannot be read")?;
+        let bytes = view.read(VolBlock(block), 1).map_err(|_| OrphanFileDefect::Unreadable)?;
         is_sound(view, seed, block, &bytes)?;
         for ino in inodes_of(&bytes) {
             if found.insert(ino) {
@@ -108,19 +107,19 @@ fn file(
 }
 
 /// Checks whether a block of the orphan file is valid.
-pub(super) fn is_sound(view: &View, seed: u32, block: u64, bytes: &[u8]) -> Result<(), &'static str> {
+pub(super) fn is_sound(view: &View, seed: u32, block: u64, bytes: &[u8]) -> Result<(), OrphanFileDefect> {
     let (slots, tail) = bytes.split_at_checked(bytes.len().saturating_sub(TAIL)).unwrap_or_default();
     let [magic, sum] = [0, 4].map(|at| word(tail, at));
     if magic != ORPHAN_MAGIC {
-        return Err("a block has the wrong magic number");
+        return Err(OrphanFileDefect::Magic);
     }
     let expected = Crc::new(seed).add(&block.to_le_bytes()).add(slots).get();
     if view.sb.has_metadata_csum() && sum != expected {
-        return Err("a block has the wrong checksum");
+        return Err(OrphanFileDefect::Checksum);
     }
     let can_be = |ino: u32| (view.sb.first_ino..=view.sb.inodes_count).contains(&ino);
     let are_all = inodes_of(bytes).all(can_be);
-    if are_all { Ok(()) } else { Err("it contains an invalid inode number") }
+    if are_all { Ok(()) } else { Err(OrphanFileDefect::InodeNumber) }
 }
 
 /// Returns the inodes in a block of the orphan file.

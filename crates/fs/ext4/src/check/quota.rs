@@ -17,7 +17,7 @@ use super::part::{OrphanFile, Usage};
 use super::state::CheckState;
 use super::view::View;
 use crate::feature::{Compat, RoCompat};
-use crate::quota::{BLOCK, Entries, QuotaKind, RawEntry, blocks_of, decode, entry};
+use crate::quota::{BLOCK, Entries, QuotaDefect, QuotaKind, RawEntry, blocks_of, decode, entry};
 use crate::raw::RawInode;
 
 const ROOT: u32 = 2;
@@ -61,7 +61,7 @@ pub(super) fn check(view: &View, state: &CheckState, taken: &Usage, reported: &m
         if ino == 0 {
             continue;
         }
-        let file = read(view, state, ino).ok_or("it cannot be read");
+        let file = read(view, state, ino).ok_or(QuotaDefect::Unreadable);
         let decoded = file.and_then(|(size, bytes)| {
             let all = decode(kind, &bytes)?;
             fits(size, &bytes).map(|()| all)
@@ -105,9 +105,9 @@ fn differences(stored: &Entries, taken: &Entries) -> Vec<(u32, RawEntry, RawEntr
 }
 
 /// Checks whether the inode of a quota file has an acceptable size.
-fn fits(size: u64, bytes: &[u8]) -> core::result::Result<(), &'static str> {
+fn fits(size: u64, bytes: &[u8]) -> core::result::Result<(), QuotaDefect> {
     let is_covered = blocks_of(bytes).is_some_and(|blocks| to_u64(blocks) <= size.div_ceil(to_u64(BLOCK)));
-    if is_covered && size <= MAX_SIZE { Ok(()) } else { Err("its size is invalid") }
+    if is_covered && size <= MAX_SIZE { Ok(()) } else { Err(QuotaDefect::Size) }
 }
 
 /// Returns the size and the bytes of a quota file, or `None` if they cannot be read.

@@ -6,17 +6,17 @@ use obento_base::FileKind;
 
 use super::inode_check::{InodeCheck, Owned, RESIZE_INO};
 use super::issue::Issue;
+use super::reason::OrphanFileDefect;
 use super::state::{InodeSlot, Marks};
 use crate::dir::kind_code;
 use crate::feature::Compat;
 use crate::inode::InodeFlags;
+use crate::quota::QuotaDefect;
 
 /// `EXT4_BAD_INO`, `EXT4_BOOT_LOADER_INO`.
 const BAD_INO: u32 = 1;
 const BOOT_LOADER_INO: u32 = 5;
 const JOURNAL_INO: u32 = 8;
-/// The error of an inode that cannot be the orphan file.
-pub(super) const NOT_REGULAR: &str = "it is not a regular file";
 
 impl InodeCheck<'_> {
     /// Returns whether it is the internal journal.
@@ -50,11 +50,11 @@ impl InodeCheck<'_> {
             // The check of the journal reports whether it is usable.
         } else if is_quota {
             if !is_regular {
-                self.emit(Issue::QuotaInode { ino, why: "it is not a regular file" });
+                self.emit(Issue::QuotaInode { ino, why: QuotaDefect::NotRegular });
             }
         } else if ino == sb.raw.s_orphan_file_inum.get() && sb.compat.contains(Compat::ORPHAN_FILE) {
             if !is_regular {
-                self.emit(Issue::OrphanFile { ino, why: NOT_REGULAR });
+                self.emit(Issue::OrphanFile { ino, why: OrphanFileDefect::NotRegular });
             }
         } else if ino == JOURNAL_INO || matches!(ino, 3 | 4) {
             is_unused = true;

@@ -7,16 +7,15 @@ use alloc::vec::Vec;
 use super::events::EventSink;
 use super::fields::is_extra_size;
 use super::issue::Issue;
+use super::reason::{ExtraSizeField, SuperBlockField, VolumeFeature};
 use super::state::own_copies;
 use super::view::{View, keeps_for_growing_twice};
 use crate::feature::Incompat;
 use crate::gate::HURD;
 use crate::group::GroupFlags;
+use crate::quota::QuotaDefect;
 use crate::super_block::SuperBlock;
 use crate::writer::FULL_EXTRA_ISIZE;
-
-/// The error of a quota file with an impossible number.
-pub(super) const NO_QUOTA_INODE: &str = "this number cannot be";
 
 /// Checks the super block and the descriptors.
 pub(super) fn check(view: &View, reported: &mut EventSink<'_>) {
@@ -26,17 +25,17 @@ pub(super) fn check(view: &View, reported: &mut EventSink<'_>) {
     }
     if sb.reserved_blocks() > sb.blocks_count / 2 {
         let found = sb.reserved_blocks();
-        reported.found(Issue::SuperBlockField { field: "s_r_blocks_count", found, expected: 0 });
+        reported.found(Issue::SuperBlockField { field: SuperBlockField::ReservedBlocks, found, expected: 0 });
     }
     let has_features = !sb.compat.is_empty() || !sb.incompat.is_empty() || !sb.ro_compat.is_empty();
     if sb.raw.s_rev_level.get() == 0 && has_features {
-        reported.found(Issue::SuperBlockField { field: "s_rev_level", found: 0, expected: 1 });
+        reported.found(Issue::SuperBlockField { field: SuperBlockField::Revision, found: 0, expected: 1 });
     }
     extra_sizes(sb, reported);
     features(sb, reported);
     for (ino, can_be) in view.named_quota_inodes() {
         if !can_be {
-            reported.found(Issue::QuotaInode { ino, why: NO_QUOTA_INODE });
+            reported.found(Issue::QuotaInode { ino, why: QuotaDefect::Number });
         }
     }
     metadata(view, reported);
@@ -56,8 +55,8 @@ pub(super) fn check(view: &View, reported: &mut EventSink<'_>) {
 /// Checks the fields for the size of an inode's fields after its first 128 bytes, if inodes are larger.
 fn extra_sizes(sb: &SuperBlock, reported: &mut EventSink<'_>) {
     let sizes = [
-        ("s_min_extra_isize", &sb.raw.s_min_extra_isize),
-        ("s_want_extra_isize", &sb.raw.s_want_extra_isize),
+        (ExtraSizeField::Min, &sb.raw.s_min_extra_isize),
+        (ExtraSizeField::Want, &sb.raw.s_want_extra_isize),
     ];
     for (field, found) in sizes.map(|(field, size)| (field, size.get())) {
         if sb.inode_size > 128 && !is_extra_size(found, sb.inode_size) {
@@ -70,11 +69,11 @@ fn extra_sizes(sb: &SuperBlock, reported: &mut EventSink<'_>) {
 fn features(sb: &SuperBlock, reported: &mut EventSink<'_>) {
     if keeps_for_growing_twice(sb) {
         let why = "it excludes meta_bg, which reserves no blocks for growing";
-        reported.found(Issue::Feature { feature: "resize_inode", why });
+        reported.found(Issue::Feature { feature: VolumeFeature::ResizeInode, why });
     }
     if sb.raw.s_creator_os.get() == HURD && sb.incompat.contains(Incompat::FILETYPE) {
         reported.found(Issue::Feature {
-            feature: "filetype",
+            feature: VolumeFeature::FileTypes,
             why: "GNU Hurd, which created the volume, does not support it",
         });
     }

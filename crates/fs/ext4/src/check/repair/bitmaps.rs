@@ -3,7 +3,6 @@
 use obento_base::Result;
 use obento_base::wire::to_usize;
 
-use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
 use crate::unit::VolBlock;
@@ -16,46 +15,38 @@ pub(super) enum RepairedBitmap {
 }
 
 impl Edits {
-    /// Repairs a bitmap. Returns false for another issue.
-    pub(super) fn repair_bitmap(&mut self, issue: &Issue) -> Result<bool> {
-        match *issue {
-            Issue::BlockBitmap { group, block, len, stored } => {
-                let sb = &self.view.sb;
-                let start = sb.group_start(group).0;
-                let cluster =
-                    |block: u64| block.saturating_sub(start).checked_shr(sb.cluster_bits).unwrap_or(0);
-                let last = cluster(block.saturating_add(len).saturating_sub(1));
-                let bits = cluster(block)..last.saturating_add(1);
-                self.set_bits(RepairedBitmap::Blocks, group, bits, stored == 0)?;
-            }
-            Issue::InodeBitmap { group, ino, len, stored } => {
-                let first = group.saturating_mul(self.view.sb.inodes_per_group).saturating_add(1);
-                let bit = u64::from(ino.saturating_sub(first));
-                self.set_bits(
-                    RepairedBitmap::Inodes,
-                    group,
-                    bit..bit.saturating_add(len.into()),
-                    stored == 0,
-                )?;
-            }
-            Issue::BlockBitmapPadding { group } => {
-                let sb = &self.view.sb;
-                let blocks = sb.blocks_count.saturating_sub(sb.group_start(group).0);
-                let blocks = blocks.min(sb.blocks_per_group.into());
-                let bits = blocks.div_ceil(sb.cluster_blocks().into());
-                let all = u64::from(sb.block_size).saturating_mul(8);
-                self.set_bits(RepairedBitmap::Blocks, group, bits..all, true)?;
-            }
-            Issue::InodeBitmapPadding { group } => {
-                let all = u64::from(self.view.sb.block_size).saturating_mul(8);
-                let bits = u64::from(self.view.sb.inodes_per_group)..all;
-                self.set_bits(RepairedBitmap::Inodes, group, bits, true)?;
-            }
-            Issue::BlockBitmapChecksum { group, .. } => self.seal_bitmap(RepairedBitmap::Blocks, group)?,
-            Issue::InodeBitmapChecksum { group, .. } => self.seal_bitmap(RepairedBitmap::Inodes, group)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
+    /// Marks `len` blocks from `block` on.
+    pub(super) fn set_blocks(&mut self, group: u32, block: u64, len: u64, in_use: bool) -> Result<()> {
+        let sb = &self.view.sb;
+        let start = sb.group_start(group).0;
+        let cluster = |block: u64| block.saturating_sub(start).checked_shr(sb.cluster_bits).unwrap_or(0);
+        let last = cluster(block.saturating_add(len).saturating_sub(1));
+        let bits = cluster(block)..last.saturating_add(1);
+        self.set_bits(RepairedBitmap::Blocks, group, bits, in_use)
+    }
+
+    /// Marks `len` inodes from `ino` on.
+    pub(super) fn set_inodes(&mut self, group: u32, ino: u32, len: u32, in_use: bool) -> Result<()> {
+        let first = group.saturating_mul(self.view.sb.inodes_per_group).saturating_add(1);
+        let bit = u64::from(ino.saturating_sub(first));
+        self.set_bits(RepairedBitmap::Inodes, group, bit..bit.saturating_add(len.into()), in_use)
+    }
+
+    /// Sets the bits after the end of a block bitmap.
+    pub(super) fn pad_block_bitmap(&mut self, group: u32) -> Result<()> {
+        let sb = &self.view.sb;
+        let blocks = sb.blocks_count.saturating_sub(sb.group_start(group).0);
+        let blocks = blocks.min(sb.blocks_per_group.into());
+        let bits = blocks.div_ceil(sb.cluster_blocks().into());
+        let all = u64::from(sb.block_size).saturating_mul(8);
+        self.set_bits(RepairedBitmap::Blocks, group, bits..all, true)
+    }
+
+    /// Sets the bits after the end of an inode bitmap.
+    pub(super) fn pad_inode_bitmap(&mut self, group: u32) -> Result<()> {
+        let all = u64::from(self.view.sb.block_size).saturating_mul(8);
+        let bits = u64::from(self.view.sb.inodes_per_group)..all;
+        self.set_bits(RepairedBitmap::Inodes, group, bits, true)
     }
 
     fn bitmap_place(&self, kind: RepairedBitmap, group: u32) -> VolBlock {
@@ -87,7 +78,7 @@ impl Edits {
         self.seal_bitmap(kind, group)
     }
 
-    fn seal_bitmap(&mut self, kind: RepairedBitmap, group: u32) -> Result<()> {
+    pub(super) fn seal_bitmap(&mut self, kind: RepairedBitmap, group: u32) -> Result<()> {
         let sb = &self.view.sb;
         if !sb.has_metadata_csum() {
             return Ok(());

@@ -10,7 +10,6 @@ use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
-use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
 use crate::inode::InodeFlags;
 use crate::map::{Blocks, ExtentState, Mapping};
@@ -23,9 +22,8 @@ const SMALL_CACHE: usize = 1 << 20;
 pub(super) const MAX_PIECES: usize = 1 << 20;
 
 impl Edits {
-    /// Converts a block map. Returns false for another issue.
-    pub(super) fn repair_block_map(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
-        let Issue::BlockMapped { ino } = *issue else { return Ok(false) };
+    /// Converts a block map. Returns false without space for the tree.
+    pub(super) fn convert_block_map(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
         let Some(pieces) = self.mapped_pieces(ino)? else { return Ok(false) };
         match self.map_anew(ino, &pieces, clock) {
             Err(Error::NoSpace) => Ok(false),

@@ -5,26 +5,27 @@
 
 use obento_base::Result;
 
-use super::super::issue::Issue;
+use super::super::reason::VolumeFeature;
 use super::edits::Edits;
 use crate::feature::{Compat, Incompat, RoCompat};
 
 impl Edits {
-    /// Repairs a feature. Returns false for another issue.
-    pub(super) fn repair_feature(&mut self, issue: &Issue) -> Result<bool> {
-        match *issue {
-            Issue::Feature { feature: "ea_inode", .. } => self.add_incompat(Incompat::EA_INODE)?,
-            Issue::MissingFeature { feature: "large_file" } => self.add_ro_compat(RoCompat::LARGE_FILE)?,
-            Issue::Feature { feature: "extent", .. } => self.add_incompat(Incompat::EXTENT)?,
-            Issue::Feature { feature: "dir_nlink", .. } => self.add_ro_compat(RoCompat::DIR_NLINK)?,
-            Issue::Feature { feature: "resize_inode", .. } => self.super_block(|raw| {
+    /// Repairs a feature.
+    pub(super) fn repair_feature(&mut self, feature: VolumeFeature) -> Result<bool> {
+        match feature {
+            VolumeFeature::AttributeInodes => self.add_incompat(Incompat::EA_INODE)?,
+            VolumeFeature::LargeFiles => self.add_ro_compat(RoCompat::LARGE_FILE)?,
+            VolumeFeature::Extents => self.add_incompat(Incompat::EXTENT)?,
+            VolumeFeature::DirLinks => self.add_ro_compat(RoCompat::DIR_NLINK)?,
+            VolumeFeature::ResizeInode => self.super_block(|raw| {
                 raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::RESIZE_INODE.bits());
                 raw.s_reserved_gdt_blocks.set(0);
             })?,
-            Issue::Feature { feature: "filetype", .. } => self.super_block(|raw| {
+            VolumeFeature::FileTypes => self.super_block(|raw| {
                 raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::FILETYPE.bits());
             })?,
-            _ => return Ok(false),
+            // `replay` adds it before the first round.
+            VolumeFeature::Journal => return Ok(false),
         }
         Ok(true)
     }

@@ -15,7 +15,6 @@ use obento_driver::{Journalling, NewNode, RenameFlags};
 use obento_env::Clock;
 use obento_journal::Log;
 
-use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
 use crate::feature::Incompat;
 use crate::inode::InodeFlags;
@@ -30,23 +29,24 @@ const ROOT: u32 = 2;
 const CACHE: usize = 8 << 20;
 
 impl Edits {
-    /// Repairs a missing name. Returns false for another issue.
-    pub(super) fn repair_found(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
-        match *issue {
-            Issue::NoRoot {} => match self.view.group_that_hides(ROOT) {
-                // The root exists, with everything below it.
-                Some(group) => self.repair_count(&Issue::HiddenInode { group, ino: ROOT }),
-                None => self.make_root(),
-            },
-            Issue::Unconnected { dir, parent } => {
-                // A directory that is its own ancestor has a name there.
-                self.clear_named(parent, dir)?;
-                self.adopt(dir, clock)
-            }
-            Issue::Unnamed { ino } if self.is_empty(ino)? => self.clear_inode(ino).map(|()| true),
-            Issue::Unnamed { ino } => self.adopt(ino, clock),
-            _ => Ok(false),
+    /// Restores the root: a hidden root exists, with everything below it.
+    pub(super) fn find_root(&mut self) -> Result<()> {
+        match self.view.group_that_hides(ROOT) {
+            Some(group) => self.mark_used(group),
+            None => self.make_root(),
         }
+    }
+
+    /// Gives a directory that cannot be reached a name. A directory that is its own ancestor loses the name that it has
+    /// in `parent`.
+    pub(super) fn connect(&mut self, dir: u32, parent: u32, clock: &Arc<dyn Clock>) -> Result<()> {
+        self.clear_named(parent, dir)?;
+        self.adopt(dir, clock)
+    }
+
+    /// Gives an inode without a name one, or frees the inode if it contains nothing of value.
+    pub(super) fn name_or_clear(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<()> {
+        if self.is_empty(ino)? { self.clear_inode(ino) } else { self.adopt(ino, clock) }
     }
 
     /// Returns whether an inode contains nothing of value.
@@ -61,7 +61,7 @@ impl Edits {
     }
 
     /// Gives inode `ino` a name in `lost+found`.
-    fn adopt(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
+    fn adopt(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<()> {
         let name = format!("#{ino}");
         self.with_writer(clock, |writer| {
             let home = match lost_found(writer) {
@@ -70,8 +70,7 @@ impl Edits {
                 home => home?,
             };
             writer.adopt(Ino(ino.into()), home, Name::new(name.as_bytes()).map_err(|_| Error::Invalid)?)
-        })?;
-        Ok(true)
+        })
     }
 
     /// Calls a function with a writer for the copy.
@@ -91,7 +90,7 @@ impl Edits {
 
     /// Turns inode 2 into a directory again: with its blocks, if the first begins as that of the root. With an empty
     /// root, all its entries are found as unconnected.
-    fn make_root(&mut self) -> Result<bool> {
+    fn make_root(&mut self) -> Result<()> {
         let (extents, now) = (self.view.sb.incompat.contains(Incompat::EXTENT), self.now());
         self.inode(ROOT, |raw| {
             raw.i_mode.set(0o040_755);
@@ -103,10 +102,10 @@ impl Edits {
             }
         })?;
         if self.begins_as_root() {
-            return Ok(true);
+            return Ok(());
         }
         self.inode(ROOT, |raw| raw.i_block = [0; 60])?;
-        if extents { self.empty_root(ROOT).map(|()| true) } else { Ok(true) }
+        if extents { self.empty_root(ROOT) } else { Ok(()) }
     }
 
     /// Returns whether the first block of inode 2 is that of a directory with the number 2.

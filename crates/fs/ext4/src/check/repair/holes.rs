@@ -11,7 +11,7 @@ use obento_base::wire::{FromBytes, split, to_usize};
 use obento_base::{Error, Result};
 
 use super::super::blocks::on_volume;
-use super::super::issue::Issue;
+use super::super::reason::DotName;
 use super::edits::Edits;
 use crate::checksum::inode_seed;
 use crate::inode::InodeFlags;
@@ -29,18 +29,9 @@ const MAX_NODES: usize = 1 << 16;
 const MAX_POINTERS: usize = 1 << 20;
 
 impl Edits {
-    /// Repairs missing blocks of a directory. Returns false for another issue.
-    pub(super) fn repair_hole(&mut self, issue: &Issue) -> Result<bool> {
-        match *issue {
-            Issue::DirectoryHole { dir, at } => self.close_holes(dir, at),
-            Issue::DirectoryEmpty { dir } => self.give_block(dir),
-            _ => Ok(false),
-        }
-    }
-
     /// Gives a directory that has lost its blocks an empty one. Its former entries get other names. Its parent is the
     /// root until the next round finds the directory that contains it.
-    fn give_block(&mut self, dir: u32) -> Result<bool> {
+    pub(super) fn give_block(&mut self, dir: u32) -> Result<bool> {
         let Some(block) = self.take_run(1)? else { return Ok(false) };
         let size = self.view.sb.block_size;
         let extents = self.has_tree(dir)?;
@@ -65,13 +56,13 @@ impl Edits {
     /// Writes `.` and `..` into the new first block of a directory.
     fn begin_directory(&mut self, dir: u32, block: VolBlock) -> Result<bool> {
         self.put(block, &alloc::vec![0; to_usize(self.view.sb.block_size.into())])?;
-        self.make_dot(dir, ".")?;
-        self.make_dot(dir, "..")?;
+        self.make_dot(dir, DotName::Dot)?;
+        self.make_dot(dir, DotName::DotDot)?;
         if self.view.sb.has_metadata_csum() { self.make_tail(dir, block) } else { Ok(true) }
     }
 
     /// Closes the holes of a directory, the first of which is at file block `at`.
-    fn close_holes(&mut self, dir: u32, at: u64) -> Result<bool> {
+    pub(super) fn close_holes(&mut self, dir: u32, at: u64) -> Result<bool> {
         // The blocks of a cluster belong to one file block range, so that one alone cannot be replaced.
         let is_lost = at == 0 && self.view.sb.cluster_blocks() == 1;
         let first = if is_lost { self.take_run(1)? } else { None };

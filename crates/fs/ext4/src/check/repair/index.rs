@@ -16,7 +16,6 @@ use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
-use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
 use crate::dir::{DirShape, Rebuild};
 use crate::inode::InodeFlags;
@@ -28,20 +27,12 @@ use crate::writer::{Writer, cost};
 const SMALL_CACHE: usize = 1 << 20;
 
 impl Edits {
-    /// Repairs an index. Returns false for another issue.
-    pub(super) fn repair_index(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
-        let (Issue::Index { dir, .. }
-        | Issue::IndexChecksum { dir, .. }
-        | Issue::IndexHash { dir, .. }
-        | Issue::IndexReference { dir, .. }) = *issue
-        else {
-            return Ok(false);
-        };
-        // One directory may have several such issues.
+    /// Repairs an index. One directory may have several issues of its index.
+    pub(super) fn repair_index(&mut self, dir: u32, clock: &Arc<dyn Clock>) -> Result<()> {
         if self.rebuilt.insert(dir) && !self.rebuild(dir, clock)? {
             self.drop_index(dir)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Rebuilds the index of a directory. Returns false if that is impossible.

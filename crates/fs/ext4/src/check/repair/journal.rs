@@ -20,7 +20,6 @@ use obento_driver::CheckOptions;
 use obento_journal::raw::{MIN_BLOCKS, RawSuperBlock as RawJournal};
 use obento_journal::{ExternalJournal, checksum};
 
-use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat};
@@ -30,29 +29,16 @@ use crate::raw::{RawInode, RawInodeExtra};
 use crate::replay::{JNL_BACKUP_BLOCKS, restore_journal_inode};
 
 impl Edits {
-    /// Repairs the journal. Returns false for another issue, and if no repair is known.
-    pub(super) fn repair_journal(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
-        match *issue {
-            Issue::JournalInode { .. } => self.restore_journal(),
-            // A newer driver may be able to use it.
-            Issue::JournalDamaged { why: Error::Unsupported(_) } => Ok(false),
-            Issue::JournalDamaged { .. } if self.view.sb.raw.s_journal_inum.get() == 0 => {
-                self.make_outer_journal(options)
-            }
-            Issue::JournalDamaged { .. } => self.make_journal(options),
-            Issue::JournalNamed { .. } => self.drop_journal().map(|()| true),
-            Issue::JournalNotThere {} => self
-                .super_block(|raw| {
-                    raw.s_feature_incompat
-                        .set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
-                })
-                .map(|()| true),
-            _ => Ok(false),
+    /// Creates an empty journal where the super block locates it: on the external device or in the volume.
+    pub(super) fn recreate_journal(&mut self, options: &CheckOptions) -> Result<bool> {
+        match self.view.sb.raw.s_journal_inum.get() {
+            0 => self.make_outer_journal(options),
+            _ => self.make_journal(options),
         }
     }
 
     /// Restores the inode from the copy in the super block.
-    fn restore_journal(&mut self) -> Result<bool> {
+    pub(super) fn restore_journal(&mut self) -> Result<bool> {
         let sb = self.view.sb.clone();
         let mut is_restored = false;
         self.edit_record(JOURNAL_INO, |record| {
@@ -200,7 +186,7 @@ impl Edits {
     }
 
     /// Removes the journal and every reference to it, as e2fsck does if there is no space for one.
-    fn drop_journal(&mut self) -> Result<()> {
+    pub(super) fn drop_journal(&mut self) -> Result<()> {
         let ino = self.view.sb.raw.s_journal_inum.get();
         self.super_block(|raw| {
             raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::HAS_JOURNAL.bits());

@@ -15,6 +15,7 @@ mod cloning;
 mod commit;
 mod convert;
 mod copies;
+mod dispatch;
 mod edits;
 mod features;
 mod fields;
@@ -34,9 +35,9 @@ mod tree;
 mod tune;
 mod twice;
 mod values;
+mod volume;
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -125,7 +126,7 @@ pub(super) fn repair(
     }
     let on: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&copy);
     let (mut report, left) = rounds.look(on, &looking, &mut |_| {})?;
-    let left: BTreeSet<String> = left.iter().map(ToString::to_string).collect();
+    let left: BTreeSet<Issue> = left.into_iter().collect();
     if target.has_begun() || copy.changed_len() > 0 {
         let mut edits = Edits::open(&copy, &looking)?;
         edits.mark(left.is_empty())?;
@@ -133,7 +134,7 @@ pub(super) fn repair(
     }
     (report.found, report.repaired) = (0, 0);
     for issue in rounds.reported {
-        let repaired = !left.contains(&issue.to_string()) && issue.severity() > Severity::Note;
+        let repaired = !left.contains(&issue) && issue.severity() > Severity::Note;
         if issue.severity() > Severity::Note {
             report.found = report.found.saturating_add(1);
             report.repaired = report.repaired.saturating_add(u64::from(repaired));
@@ -152,11 +153,11 @@ fn is_cut_short(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {
 /// The state that is kept from round to round.
 struct Rounds {
     /// Issues that cannot be repaired.
-    stuck: BTreeSet<String>,
-    tries: BTreeMap<String, u32>,
+    stuck: BTreeSet<Issue>,
+    tries: BTreeMap<Issue, u32>,
     /// Issues in the order in which they were found.
     reported: Vec<Issue>,
-    known: BTreeSet<String>,
+    known: BTreeSet<Issue>,
     has_looked: bool,
     /// Blocks of the volume that files claim too, as they were before any repair: bitmaps are written long before the files
     /// get copies.
@@ -179,7 +180,7 @@ impl Rounds {
         let is_first = !core::mem::replace(&mut self.has_looked, true);
         for issue in &issues {
             // Notes of an unfinished repair are not reported.
-            if (is_first || issue.severity() > Severity::Note) && self.known.insert(issue.to_string()) {
+            if (is_first || issue.severity() > Severity::Note) && self.known.insert(issue.clone()) {
                 self.reported.push(issue.clone());
             }
         }
@@ -208,11 +209,10 @@ impl Rounds {
 
     /// Records whether an issue was repaired. An issue that is found again and again cannot be repaired.
     fn tried(&mut self, issue: &Issue, is_repaired: bool) {
-        let words = issue.to_string();
-        let tries = self.tries.entry(words.clone()).or_insert(0);
+        let tries = self.tries.entry(issue.clone()).or_insert(0);
         *tries = tries.saturating_add(1);
         if !is_repaired || *tries >= MAX_TRIES {
-            self.stuck.insert(words);
+            self.stuck.insert(issue.clone());
         }
     }
 
@@ -223,7 +223,7 @@ impl Rounds {
         if repair_mode == RepairMode::Safe && has_damage {
             return Vec::new();
         }
-        issues.retain(|issue| !self.stuck.contains(&issue.to_string()));
+        issues.retain(|issue| !self.stuck.contains(issue));
         let Some(first) = issues.iter().map(Issue::stage).min() else { return issues };
         issues.retain(|issue| issue.stage() == first);
         issues
@@ -244,27 +244,6 @@ fn possible(repaired: Result<bool>) -> Result<bool> {
 }
 
 impl Edits {
-    /// Repairs an issue. Returns false if no repair is known.
-    fn repair(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
-        let clock = &options.clock;
-        Ok(self.repair_feature(issue)?
-            || self.repair_volume(issue)?
-            || self.repair_journal(issue, options)?
-            || self.repair_resize(issue)?
-            || self.repair_place(issue)?
-            || self.repair_tree(issue)?
-            || self.repair_inode(issue)?
-            || self.repair_value(issue)?
-            || self.repair_hole(issue)?
-            || self.repair_block_map(issue, clock)?
-            || self.repair_index(issue, clock)?
-            || self.repair_own_file(issue, clock)?
-            || self.repair_names(issue)?
-            || self.repair_count(issue)?
-            || self.repair_orphan(issue, clock)?
-            || self.repair_found(issue, clock)?)
-    }
-
     /// Records in the super block that the volume was checked, and whether it is clean.
     fn mark(&mut self, is_clean: bool) -> Result<()> {
         let now = self.now();

@@ -10,7 +10,6 @@ use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 use obento_base::{FileKind, Ino, Result};
 use obento_block::BlockDevice;
 
-use super::super::issue::Issue;
 use super::edits::{Copy, Edits};
 use super::salvage::{stored_len, write_tail};
 use crate::checksum::Crc;
@@ -55,71 +54,55 @@ pub(super) struct RecordPosition {
 }
 
 impl Edits {
-    /// Repairs a directory. Returns false for another issue.
-    pub(super) fn repair_names(&mut self, issue: &Issue) -> Result<bool> {
-        match issue {
-            Issue::EntryRoot { dir, name } => self.clear(*dir, name, ROOT),
-            Issue::EntryInode { dir, name, found } => self.clear(*dir, name, *found),
-            Issue::EntryUnused { dir, name, ino }
-            | Issue::EntryEncryption { dir, name, ino }
-            | Issue::DirectoryTwice { dir, name, ino } => self.clear(*dir, name, *ino),
-            Issue::DuplicateDot { dir, .. } => {
-                let is_again = |spot: &RecordPosition| {
-                    spot.ino != 0 && spot.is_dots() && spot.position.is_none_or(|at| at > 1)
-                };
-                self.change(*dir, is_again, |bytes| set_inode(bytes, 0))
+    /// Clears the second `.` or `..`.
+    pub(super) fn clear_second_dot(&mut self, dir: u32) -> Result<()> {
+        let is_again =
+            |spot: &RecordPosition| spot.ino != 0 && spot.is_dots() && spot.position.is_none_or(|at| at > 1);
+        self.change(dir, is_again, |bytes| set_inode(bytes, 0))
+    }
+
+    pub(super) fn set_entry_type(&mut self, dir: u32, name: &[u8], ino: u32, kind: u8) -> Result<()> {
+        let is_it = |spot: &RecordPosition| spot.ino == ino && spot.name == name;
+        self.change(dir, is_it, |bytes| {
+            if let Ok((raw, _)) = RawDirEntry::mut_from_prefix(bytes) {
+                raw.file_type = kind;
             }
-            Issue::EntryType { dir, name, ino, expected, .. }
-            | Issue::EntryTypeMissing { dir, name, ino, expected } => {
-                let is_it = |spot: &RecordPosition| spot.ino == *ino && spot.name == *name;
-                self.change(*dir, is_it, |bytes| {
-                    if let Ok((raw, _)) = RawDirEntry::mut_from_prefix(bytes) {
-                        raw.file_type = *expected;
-                    }
-                })
-            }
-            Issue::EntryName { dir, name, .. } if name.is_empty() => {
-                self.change(*dir, |spot| spot.ino != 0 && spot.name.is_empty(), |bytes| set_inode(bytes, 0))
-            }
-            // Only an encrypted name can be too short.
-            Issue::EntryName { dir, name, .. } if !name.iter().any(|byte| matches!(byte, 0 | b'/')) => {
-                self.change(*dir, |spot| spot.ino != 0 && spot.name == *name, |bytes| set_inode(bytes, 0))
-            }
-            Issue::EntryName { dir, name, .. } => self.change(
-                *dir,
-                |spot| spot.name == *name,
-                |bytes| {
-                    let name = bytes.get_mut(HEAD..HEAD.saturating_add(name.len())).unwrap_or_default();
-                    name.iter_mut().filter(|byte| matches!(**byte, 0 | b'/')).for_each(|byte| *byte = b'.');
-                },
-            ),
-            Issue::EntryEncoding { dir, name, ino } => self.change(
-                *dir,
-                |spot| spot.ino == *ino && spot.name == *name,
-                |bytes| {
-                    let place = bytes.get_mut(HEAD..HEAD.saturating_add(name.len())).unwrap_or_default();
-                    place.iter_mut().zip(readable(name)).for_each(|(to, from)| *to = from);
-                },
-            ),
-            Issue::DuplicateName { dir, name, .. } => self.rename_second(*dir, name),
-            Issue::DotInode { dir, .. } => {
-                self.change(*dir, |spot| spot.position == Some(0), |bytes| set_inode(bytes, *dir))
-            }
-            Issue::DotDot { dir, expected, .. } => self.set_parent(*dir, *expected),
-            Issue::Dot { dir, name, .. } => self.make_dot(*dir, name),
-            Issue::DirectoryRecord { dir, block, offset, .. } => {
-                self.salvage_block(*dir, VolBlock(*block), to_usize(u64::from(*offset)))
-            }
-            Issue::DirectoryChecksum { dir, block, .. } => {
-                self.edit_home(*dir, RecordHome::Block(VolBlock(*block)), |_| {}).map(|()| true)
-            }
-            Issue::DirectoryNoTail { dir, block } => self.make_tail(*dir, VolBlock(*block)),
-            Issue::InlineDirectory { dir, offset: 40, .. } => self.set_parent(*dir, ROOT),
-            Issue::InlineDirectory { dir, offset, .. } => {
-                self.salvage_inline(*dir, to_usize(u64::from(*offset)))
-            }
-            _ => Ok(false),
+        })
+    }
+
+    /// Replaces the bytes that no name may contain. An entry with an empty name is cleared, and one with an encrypted
+    /// name that is too short.
+    pub(super) fn repair_name(&mut self, dir: u32, name: &[u8]) -> Result<()> {
+        let is_wrong = |byte: u8| matches!(byte, 0 | b'/');
+        if !name.iter().any(|&byte| is_wrong(byte)) {
+            return self.change(dir, |spot| spot.ino != 0 && spot.name == name, |bytes| set_inode(bytes, 0));
         }
+        self.change(
+            dir,
+            |spot| spot.name == name,
+            |bytes| {
+                name_in(bytes, name).iter_mut().filter(|byte| is_wrong(**byte)).for_each(|byte| *byte = b'.')
+            },
+        )
+    }
+
+    /// Replaces the bytes of a name that are not UTF-8.
+    pub(super) fn make_readable(&mut self, dir: u32, name: &[u8], ino: u32) -> Result<()> {
+        self.change(
+            dir,
+            |spot| spot.ino == ino && spot.name == name,
+            |bytes| name_in(bytes, name).iter_mut().zip(readable(name)).for_each(|(to, from)| *to = from),
+        )
+    }
+
+    /// Sets the inode of `.`.
+    pub(super) fn set_dot(&mut self, dir: u32) -> Result<()> {
+        self.change(dir, |spot| spot.position == Some(0), |bytes| set_inode(bytes, dir))
+    }
+
+    /// Updates the checksum of a block of a directory.
+    pub(super) fn seal_directory_block(&mut self, dir: u32, block: VolBlock) -> Result<()> {
+        self.edit_home(dir, RecordHome::Block(block), |_| {})
     }
 
     /// Returns the blocks of a directory, in order.
@@ -221,14 +204,14 @@ impl Edits {
         dir: u32,
         is_it: impl Fn(&RecordPosition) -> bool,
         edit: impl FnOnce(&mut [u8]),
-    ) -> Result<bool> {
-        let Some(spot) = self.spots(dir)?.into_iter().rev().find(is_it) else { return Ok(true) };
+    ) -> Result<()> {
+        let Some(spot) = self.spots(dir)?.into_iter().rev().find(is_it) else { return Ok(()) };
         let end = spot.at.saturating_add(spot.len);
-        self.edit_home(dir, spot.home, |bytes| edit(bytes.get_mut(spot.at..end).unwrap_or_default()))?;
-        Ok(true)
+        self.edit_home(dir, spot.home, |bytes| edit(bytes.get_mut(spot.at..end).unwrap_or_default()))
     }
 
-    fn clear(&mut self, dir: u32, name: &[u8], ino: u32) -> Result<bool> {
+    /// Clears an entry.
+    pub(super) fn clear(&mut self, dir: u32, name: &[u8], ino: u32) -> Result<()> {
         let is_it = |spot: &RecordPosition| {
             spot.ino == ino && spot.name == name && spot.position.is_none_or(|at| at > 1 || !spot.is_dots())
         };
@@ -255,7 +238,7 @@ impl Edits {
     }
 
     /// Gives the second of two equal names another end: `name~0`.
-    fn rename_second(&mut self, dir: u32, name: &[u8]) -> Result<bool> {
+    pub(super) fn rename_second(&mut self, dir: u32, name: &[u8]) -> Result<()> {
         let spots = self.spots(dir)?;
         let is_free = |other: &[u8]| !spots.iter().any(|spot| spot.ino != 0 && spot.name == other);
         let keep = name.len().saturating_sub(2).max(1);
@@ -280,19 +263,18 @@ impl Edits {
     }
 
     /// Sets the inode of `..` to `parent`.
-    pub(super) fn set_parent(&mut self, dir: u32, parent: u32) -> Result<bool> {
+    pub(super) fn set_parent(&mut self, dir: u32, parent: u32) -> Result<()> {
         if self.is_inline(dir)? {
-            self.edit_record(dir, |record| {
+            return self.edit_record(dir, |record| {
                 let place = record.get_mut(I_BLOCK..).unwrap_or_default();
                 place.iter_mut().zip(parent.to_le_bytes()).for_each(|(to, from)| *to = from);
-            })?;
-            return Ok(true);
+            });
         }
         self.change(dir, |spot| spot.position == Some(1), |bytes| set_inode(bytes, parent))
     }
 
     /// Turns an indexed directory into a linear one.
-    pub(super) fn drop_index(&mut self, dir: u32) -> Result<bool> {
+    pub(super) fn drop_index(&mut self, dir: u32) -> Result<()> {
         let has_tail = self.view.sb.has_metadata_csum();
         let blocks = self.dir_blocks(dir)?;
         self.inode(dir, |raw| raw.i_flags.set(raw.i_flags.get() & !InodeFlags::INDEX.bits()))?;
@@ -323,7 +305,7 @@ impl Edits {
                 }
             })?;
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -340,6 +322,11 @@ fn readable(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
         let others = chunk.invalid().iter().map(|_| b'_');
         chunk.valid().bytes().chain(others)
     })
+}
+
+/// Returns the bytes of the name `name` in a record.
+fn name_in<'a>(bytes: &'a mut [u8], name: &[u8]) -> &'a mut [u8] {
+    bytes.get_mut(HEAD..HEAD.saturating_add(name.len())).unwrap_or_default()
 }
 
 fn set_inode(bytes: &mut [u8], ino: u32) {

@@ -10,18 +10,14 @@ use obento_base::wire::FromBytes;
 use obento_base::{Ino, Result};
 use obento_env::Clock;
 
-use super::super::issue::Issue;
 use super::super::orphans::{clear, list_and_file};
 use super::edits::Edits;
 use crate::feature::RoCompat;
 use crate::raw::RawInode;
 
 impl Edits {
-    /// Processes all orphans. Returns false for another issue.
-    pub(super) fn repair_orphan(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
-        if !matches!(issue, Issue::Orphan { .. }) {
-            return Ok(false);
-        }
+    /// Processes all orphans.
+    pub(super) fn release_orphans(&mut self, clock: &Arc<dyn Clock>) -> Result<()> {
         let (orphans, blocks) = list_and_file(&self.view)?;
         let links = |this: &Self, ino: u32| -> Result<u16> {
             let record = this.record(ino)?;
@@ -45,7 +41,6 @@ impl Edits {
         self.super_block(|raw| {
             raw.s_last_orphan.set(0);
             raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits());
-        })?;
-        Ok(true)
+        })
     }
 }

@@ -12,10 +12,8 @@ use obento_base::{Error, FileKind, Ino, Result};
 use obento_env::Clock;
 
 use super::super::inodes::usage;
-use super::super::issue::Issue;
-use super::super::orphans::{NOT_WHOLE, clear, is_sound};
+use super::super::orphans::{clear, is_sound};
 use super::super::part::OrphanFile;
-use super::super::reserved::NOT_REGULAR;
 use super::edits::Edits;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::format::{PRIVATE_FILE, orphan_blocks};
@@ -26,19 +24,8 @@ use crate::raw::{RawInode, RawInodeExtra};
 use crate::writer::{FULL_EXTRA_ISIZE, Writer, cost};
 
 impl Edits {
-    /// Repairs a quota file or the orphan file. Returns false for another issue.
-    pub(super) fn repair_own_file(&mut self, issue: &Issue, clock: &Arc<dyn Clock>) -> Result<bool> {
-        match *issue {
-            Issue::QuotaUsage { ino, .. } | Issue::QuotaInode { ino, .. } => {
-                Ok(!self.rebuilt.insert(ino) || self.make_quota_file(ino, clock)?)
-            }
-            Issue::OrphanFile { ino, why: NOT_REGULAR | NOT_WHOLE } => self.make_orphan_file(ino, clock),
-            Issue::OrphanFile { ino, .. } => self.empty_damaged(ino),
-            _ => Ok(false),
-        }
-    }
-
-    fn make_quota_file(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
+    /// Rewrites a quota file from the actual usage.
+    pub(super) fn make_quota_file(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
         let kinds = QuotaKind::ALL.into_iter().zip(self.view.quota_inodes());
         let Some((kind, _)) = kinds.into_iter().find(|&(_, of)| of == ino) else { return Ok(false) };
         let mut all = usage(&self.view)?.of(kind, OrphanFile::Counts);
@@ -103,7 +90,7 @@ impl Edits {
     }
 
     /// Recreates the orphan file in the inode that the super block names, or removes it if that is impossible.
-    fn make_orphan_file(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
+    pub(super) fn make_orphan_file(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<()> {
         let sb = &self.view.sb;
         let blocks = to_usize(orphan_blocks(sb));
         if !(sb.first_ino..=sb.inodes_count).contains(&ino) {
@@ -118,20 +105,21 @@ impl Edits {
         for place in self.dir_blocks(ino)? {
             self.block(place, |bytes| clear(bytes, place, seed))?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Removes the orphan file: from then on orphans are on the list of the super block.
-    fn drop_orphan_file(&mut self, ino: u32) -> Result<bool> {
+    fn drop_orphan_file(&mut self, ino: u32) -> Result<()> {
         self.super_block(|raw| {
             raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::ORPHAN_FILE.bits());
             raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits());
             raw.s_orphan_file_inum.set(0);
         })?;
-        self.clear_inode(ino).map(|()| true)
+        self.clear_inode(ino)
     }
 
-    fn empty_damaged(&mut self, ino: u32) -> Result<bool> {
+    /// Empties the damaged blocks of the orphan file.
+    pub(super) fn empty_damaged(&mut self, ino: u32) -> Result<()> {
         let seed = self.seed_of(ino)?;
         for place in self.dir_blocks(ino)? {
             let mut bytes = self.view.read(place, 1)?;
@@ -141,7 +129,7 @@ impl Edits {
             clear(&mut bytes, place, self.view.sb.has_metadata_csum().then_some(seed));
             self.put(place, &bytes)?;
         }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -15,7 +15,6 @@ use obento_driver::{CheckOptions, CheckReport};
 
 use super::super::events::EventSink;
 use super::super::inodes::{self, PassContext};
-use super::super::issue::Issue;
 use super::super::state::CheckState;
 use super::super::view::View;
 use super::bitmaps::RepairedBitmap;
@@ -27,32 +26,22 @@ use crate::unit::VolBlock;
 
 /// A structure in a group's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Structure {
+pub(super) enum GroupStructure {
     Bitmap(RepairedBitmap),
     Table,
 }
 
 impl Edits {
-    /// Repairs an impossible place. Returns false for another issue.
-    pub(super) fn repair_place(&mut self, issue: &Issue) -> Result<bool> {
-        match *issue {
-            Issue::BlockBitmapPlace { group, .. } => {
-                self.restore_or_move(group, Structure::Bitmap(RepairedBitmap::Blocks))
-            }
-            Issue::InodeBitmapPlace { group, .. } => {
-                self.restore_or_move(group, Structure::Bitmap(RepairedBitmap::Inodes))
-            }
-            Issue::InodeTablePlace { group, .. } => self.restore_or_move(group, Structure::Table),
-            Issue::MetadataTwice { group, block } => match self.first_to_move(group, block) {
-                Some((group, structure)) => self.move_to_free(group, structure),
-                None => Ok(false),
-            },
-            _ => Ok(false),
+    /// Moves one of two structures that share a block.
+    pub(super) fn separate(&mut self, group: u32, block: u64) -> Result<bool> {
+        match self.first_to_move(group, block) {
+            Some((group, structure)) => self.move_to_free(group, structure),
+            None => Ok(false),
         }
     }
 
     /// Uses the place in a backup of the descriptors, if it is possible; otherwise moves the structure.
-    fn restore_or_move(&mut self, group: u32, structure: Structure) -> Result<bool> {
+    pub(super) fn restore_or_move(&mut self, group: u32, structure: GroupStructure) -> Result<bool> {
         let known = *self.view.group(group);
         match structure.place(&known).0 {
             0 => self.move_to_free(group, structure),
@@ -61,27 +50,28 @@ impl Edits {
     }
 
     /// Returns which of two structures in one place moves: one that can be recomputed, a bitmap before a table.
-    fn first_to_move(&self, group: u32, block: u64) -> Option<(u32, Structure)> {
+    fn first_to_move(&self, group: u32, block: u64) -> Option<(u32, GroupStructure)> {
         let table = self.view.group(group).inode_table.0;
         let len = u64::from(self.view.sb.inode_table_blocks());
-        let kinds = [RepairedBitmap::Inodes, RepairedBitmap::Blocks].map(Structure::Bitmap);
-        let is_there = |group: u32, structure: Structure| structure.place(self.view.group(group)).0 == block;
+        let kinds = [RepairedBitmap::Inodes, RepairedBitmap::Blocks].map(GroupStructure::Bitmap);
+        let is_there =
+            |group: u32, structure: GroupStructure| structure.place(self.view.group(group)).0 == block;
         let own = kinds.into_iter().find(|&kind| is_there(group, kind)).map(|kind| (group, kind));
         own.or_else(|| {
             let within = table..table.saturating_add(len);
             let all = (0..self.view.sb.groups).flat_map(|group| kinds.map(|kind| (group, kind)));
             let mut inside =
                 all.filter(|&(group, kind)| within.contains(&kind.place(self.view.group(group)).0));
-            inside.next().or((table == block).then_some((group, Structure::Table)))
+            inside.next().or((table == block).then_some((group, GroupStructure::Table)))
         })
     }
 
     /// Finds space for a structure, fills it, and updates the descriptor.
-    fn move_to_free(&mut self, group: u32, structure: Structure) -> Result<bool> {
+    fn move_to_free(&mut self, group: u32, structure: GroupStructure) -> Result<bool> {
         let state = self.in_use()?;
         let len = match structure {
-            Structure::Bitmap(_) => 1,
-            Structure::Table => u64::from(self.view.sb.inode_table_blocks()),
+            GroupStructure::Bitmap(_) => 1,
+            GroupStructure::Table => u64::from(self.view.sb.inode_table_blocks()),
         };
         let Some(start) = self.room_for(&state, group, len) else { return Ok(false) };
         let old = structure.place(self.view.group(group));
@@ -89,10 +79,10 @@ impl Edits {
         for n in 0..len {
             let from = VolBlock(old.0.saturating_add(n));
             let bytes = match structure {
-                Structure::Table if old.0 != 0 => self.view.read(from, 1).unwrap_or_default(),
-                Structure::Bitmap(RepairedBitmap::Blocks) => used_blocks(&state, group),
-                Structure::Bitmap(RepairedBitmap::Inodes) => self.used_inodes(&state, group),
-                Structure::Table => Vec::new(),
+                GroupStructure::Table if old.0 != 0 => self.view.read(from, 1).unwrap_or_default(),
+                GroupStructure::Bitmap(RepairedBitmap::Blocks) => used_blocks(&state, group),
+                GroupStructure::Bitmap(RepairedBitmap::Inodes) => self.used_inodes(&state, group),
+                GroupStructure::Table => Vec::new(),
             };
             let mut bytes = bytes;
             bytes.resize(size, 0);
@@ -104,7 +94,7 @@ impl Edits {
             *known = descriptor;
         }
         self.write_places(group, &descriptor)?;
-        if let Structure::Bitmap(kind) = structure {
+        if let GroupStructure::Bitmap(kind) = structure {
             let bits = match kind {
                 RepairedBitmap::Blocks => self.view.sb.group_clusters(group),
                 RepairedBitmap::Inodes => self.view.sb.inodes_per_group,
@@ -177,7 +167,7 @@ impl Edits {
     }
 }
 
-impl Structure {
+impl GroupStructure {
     fn place(self, descriptor: &GroupDescriptor) -> VolBlock {
         match self {
             Self::Bitmap(RepairedBitmap::Blocks) => descriptor.block_bitmap,

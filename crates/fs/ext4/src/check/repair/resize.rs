@@ -9,7 +9,6 @@ use obento_base::{Error, Result};
 use super::super::blocks::on_volume;
 use super::super::claims::is_own;
 use super::super::inode_check::RESIZE_INO;
-use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::feature::Compat;
 use crate::inode::InodeFlags;
@@ -25,11 +24,6 @@ const NO_MAP: InodeFlags = InodeFlags::EXTENTS.union(InodeFlags::INLINE_DATA);
 const PRIVATE: u16 = 0o100_600;
 
 impl Edits {
-    /// Repairs the resize inode. Returns false for another issue.
-    pub(super) fn repair_resize(&mut self, issue: &Issue) -> Result<bool> {
-        if matches!(issue, Issue::ResizeInode { .. }) { self.make_resize_inode() } else { Ok(false) }
-    }
-
     /// Recreates the resize inode if the volume itself needs its doubly indirect block `block`. Returns false for
     /// another block.
     pub(super) fn move_doubly(&mut self, block: u64) -> Result<bool> {
@@ -40,7 +34,8 @@ impl Edits {
         if is_doubly { self.make_resize_inode() } else { Ok(false) }
     }
 
-    fn make_resize_inode(&mut self) -> Result<bool> {
+    /// Recreates the resize inode.
+    pub(super) fn make_resize_inode(&mut self) -> Result<bool> {
         if !self.view.sb.compat.contains(Compat::RESIZE_INODE) {
             self.super_block(|raw| raw.s_reserved_gdt_blocks.set(0))?;
             return self.clear_inode(RESIZE_INO).map(|()| true);

@@ -12,7 +12,7 @@ use obento_base::wire::to_usize;
 
 use super::bitmaps::RepairedBitmap;
 use super::edits::Edits;
-use super::fields::halves;
+use super::volume::halves;
 use crate::allocator::{bits, fresh_block_bitmap};
 use crate::group::GroupFlags;
 use crate::unit::VolBlock;

@@ -8,6 +8,7 @@ use core::ops::Range;
 use obento_base::Result;
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 
+use super::super::reason::DotName;
 use super::edits::Edits;
 use super::names::{CHECKSUM_KIND, DIRECTORY, HEAD, I_BLOCK, ROOT, RecordHome, TAIL};
 use crate::raw::{RawDirEntry, RawDirTail};
@@ -18,12 +19,12 @@ const SHORTEST: usize = 12;
 
 impl Edits {
     /// Writes `.` or `..` over the record in its place.
-    pub(super) fn make_dot(&mut self, dir: u32, name: &str) -> Result<bool> {
+    pub(super) fn make_dot(&mut self, dir: u32, name: DotName) -> Result<bool> {
         let Some(block) = self.dir_blocks(dir)?.into_iter().next() else { return Ok(false) };
         let end = self.end_of_records(to_usize(self.view.sb.block_size.into()));
         let has_types = self.view.sb.incompat.contains(crate::feature::Incompat::FILETYPE);
         let kind = if has_types { DIRECTORY } else { 0 };
-        let is_first = name == ".";
+        let is_first = name == DotName::Dot;
         self.edit_home(dir, RecordHome::Block(block), |bytes| {
             let at = if is_first { 0 } else { SHORTEST };
             let left = end.saturating_sub(at);

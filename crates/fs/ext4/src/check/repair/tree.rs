@@ -10,7 +10,6 @@ use obento_base::{FileKind, Result};
 use super::super::blocks::on_volume;
 use super::super::claims::is_own;
 use super::super::inode_check::RESIZE_INO;
-use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::inode::InodeFlags;
 use crate::map::check::{MAGIC, MAX_DEPTH, extent_len, extent_start, index_leaf, numbers};
@@ -28,76 +27,70 @@ const MAX_LEN: u16 = 1 << 15;
 type Change<'a> = &'a mut dyn FnMut(u64, u16, &mut Vec<[u8; ENTRY]>) -> bool;
 
 impl Edits {
-    /// Repairs a tree or map. Returns false for another issue.
-    pub(super) fn repair_tree(&mut self, issue: &Issue) -> Result<bool> {
-        let begins = |entry: &[u8; ENTRY], at: u64| u64::from(first_block(entry)) == at;
-        match *issue {
-            Issue::ExtentHeader { ino, block: 0, .. } => self.empty_root(ino)?,
-            Issue::ExtentHeader { ino, block, field: "eh_depth", .. } => return self.set_depth(ino, block),
-            Issue::ExtentHeader { ino, block, .. } => self.cut_node(ino, block)?,
-            Issue::ExtentChecksum { ino, block, .. } => {
-                return self.change_nodes(ino, &mut |node, _, _| node == block);
+    /// Removes an extent.
+    pub(super) fn remove_extent(&mut self, ino: u32, at: u64, place: (u64, u64)) -> Result<bool> {
+        self.change_nodes(ino, &mut |_, depth, entries| {
+            let before = entries.len();
+            entries.retain(|entry| depth > 0 || !begins(entry, at) || place_of(entry) != place);
+            entries.len() < before
+        })
+    }
+
+    /// Removes the entry `index` of a node, which begins at file block `at`.
+    pub(super) fn remove_entry(&mut self, ino: u32, block: u64, index: usize, at: u64) -> Result<bool> {
+        self.change_nodes(ino, &mut |node, _, entries| {
+            let is_it = node == block && entries.get(index).is_some_and(|entry| begins(entry, at));
+            if is_it {
+                entries.remove(index);
             }
-            Issue::BadExtent { ino, at, block, len } => {
-                return self.change_nodes(ino, &mut |_, depth, entries| {
-                    let before = entries.len();
-                    let is_it = |entry: &[u8; ENTRY]| begins(entry, at) && place_of(entry) == (block, len);
-                    entries.retain(|entry| depth > 0 || !is_it(entry));
-                    entries.len() < before
-                });
-            }
-            Issue::ExtentOrder { ino, block, index, at } => {
-                return self.change_nodes(ino, &mut |node, _, entries| {
-                    let index = usize::from(index);
-                    let is_it = node == block && entries.get(index).is_some_and(|entry| begins(entry, at));
-                    if is_it {
-                        entries.remove(index);
-                    }
-                    is_it
-                });
-            }
-            Issue::ExtentCircle { ino, block, below } => {
-                return self.change_nodes(ino, &mut |node, depth, entries| {
-                    let before = entries.len();
-                    entries.retain(|entry| node != block || depth == 0 || leaf_of(entry) != below);
-                    entries.len() < before
-                });
-            }
-            Issue::ExtentStart { ino, block, found, .. } => {
-                let first = u32::try_from(found).unwrap_or(0).to_le_bytes();
-                return self.change_nodes(ino, &mut |_, depth, entries| {
-                    let entry = entries.iter_mut().find(|entry| depth > 0 && leaf_of(entry) == block);
-                    entry.is_some_and(|entry| {
-                        entry.iter_mut().zip(first).for_each(|(to, from)| *to = from);
-                        true
-                    })
-                });
-            }
-            Issue::ExtentUnwritten { ino, at } => {
-                return self.change_nodes(ino, &mut |_, depth, entries| {
-                    let entry = entries.iter_mut().find(|entry| depth == 0 && begins(entry, at));
-                    entry.is_some_and(|entry| {
-                        edit(entry, |extent: &mut RawExtent| {
-                            extent.ee_len.set(extent.ee_len.get().saturating_sub(MAX_LEN));
-                        })
-                    })
-                });
-            }
-            // It is recreated, and its indirect blocks may be data of other files.
-            Issue::IllegalBlock { ino: RESIZE_INO, .. } => {
-                self.inode(RESIZE_INO, |raw| raw.i_block = [0; 60])?
-            }
-            Issue::IllegalBlock { ino, block, .. } if self.has_tree(ino)? => self.cut_node(ino, block)?,
-            // They may refer to the block that is its only one.
-            Issue::IllegalBlock { ino, at: 1.., .. } if self.is_link(ino)? => {
-                self.inode(ino, |raw| raw.i_block.iter_mut().skip(4).for_each(|byte| *byte = 0))?;
-            }
-            Issue::IllegalBlock { ino, block, .. } => {
-                return self.change_pointers(ino, &mut |pointer| (pointer == block).then_some(0));
-            }
-            _ => return Ok(false),
+            is_it
+        })
+    }
+
+    /// Removes the entries of node `block` that lead to node `below`.
+    pub(super) fn remove_link(&mut self, ino: u32, block: u64, below: u64) -> Result<bool> {
+        self.change_nodes(ino, &mut |node, depth, entries| {
+            let before = entries.len();
+            entries.retain(|entry| node != block || depth == 0 || leaf_of(entry) != below);
+            entries.len() < before
+        })
+    }
+
+    /// Sets the first file block in the entry that leads to node `block`.
+    pub(super) fn set_start(&mut self, ino: u32, block: u64, start: u64) -> Result<bool> {
+        let first = u32::try_from(start).unwrap_or(0).to_le_bytes();
+        self.change_nodes(ino, &mut |_, depth, entries| {
+            let entry = entries.iter_mut().find(|entry| depth > 0 && leaf_of(entry) == block);
+            entry.is_some_and(|entry| {
+                entry.iter_mut().zip(first).for_each(|(to, from)| *to = from);
+                true
+            })
+        })
+    }
+
+    /// Marks the extent that begins at file block `at` as written.
+    pub(super) fn mark_written(&mut self, ino: u32, at: u64) -> Result<bool> {
+        self.change_nodes(ino, &mut |_, depth, entries| {
+            let entry = entries.iter_mut().find(|entry| depth == 0 && begins(entry, at));
+            entry.is_some_and(|entry| {
+                edit(entry, |extent: &mut RawExtent| {
+                    extent.ee_len.set(extent.ee_len.get().saturating_sub(MAX_LEN));
+                })
+            })
+        })
+    }
+
+    /// Removes an illegal block of an inode.
+    pub(super) fn remove_block(&mut self, ino: u32, at: u64, block: u64) -> Result<bool> {
+        if self.has_tree(ino)? {
+            return self.cut_node(ino, block).map(|()| true);
         }
-        Ok(true)
+        if at > 0 && self.is_link(ino)? {
+            // The other numbers may refer to the block that is the link's only one.
+            self.inode(ino, |raw| raw.i_block.iter_mut().skip(4).for_each(|byte| *byte = 0))?;
+            return Ok(true);
+        }
+        self.change_pointers(ino, &mut |pointer| (pointer == block).then_some(0))
     }
 
     pub(super) fn has_tree(&self, ino: u32) -> Result<bool> {
@@ -132,7 +125,7 @@ impl Edits {
     }
 
     /// Removes the entry that leads to a node from a tree.
-    fn cut_node(&mut self, ino: u32, block: u64) -> Result<()> {
+    pub(super) fn cut_node(&mut self, ino: u32, block: u64) -> Result<()> {
         self.change_nodes(ino, &mut |_, depth, entries| {
             drop_one(entries, |entry| depth > 0 && leaf_of(entry) == block)
         })
@@ -141,7 +134,7 @@ impl Edits {
 
     /// Sets the depth of a node to that of its level. If its contents are of another depth, the next round finds
     /// them, since they are invalid entries of this depth.
-    fn set_depth(&mut self, ino: u32, block: u64) -> Result<bool> {
+    pub(super) fn set_depth(&mut self, ino: u32, block: u64) -> Result<bool> {
         let mut above = None;
         self.change_nodes(ino, &mut |_, depth, entries| {
             let is_parent = depth > 0 && entries.iter().any(|entry| leaf_of(entry) == block);
@@ -293,6 +286,11 @@ where
 /// Returns the first file block of an entry of either kind.
 fn first_block(entry: &[u8; ENTRY]) -> u32 {
     entry.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// Returns whether an entry of either kind begins at file block `at`.
+fn begins(entry: &[u8; ENTRY], at: u64) -> bool {
+    u64::from(first_block(entry)) == at
 }
 
 /// Returns place and length of an extent.

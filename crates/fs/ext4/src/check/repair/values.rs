@@ -12,33 +12,29 @@ use obento_base::wire::{FromBytes, split};
 use obento_base::{Ino, Result};
 
 use super::super::attributes::in_block;
-use super::super::issue::Issue;
 use super::edits::Edits;
 use crate::raw::{RawInode, RawInodeExtra, RawXattrEntry, RawXattrHeader};
 use crate::unit::VolBlock;
 use crate::xattr::{AttributeArea, AttributeEntry, block_hash, entry_hash};
 
 impl Edits {
-    /// Repairs the properties of a value in an attribute or an inode. Returns false for another issue.
-    pub(super) fn repair_value(&mut self, issue: &Issue) -> Result<bool> {
-        match *issue {
-            Issue::ValueUsers { ino, expected, .. } => {
-                let (low, high) = split(expected);
-                self.inode(ino, |raw| {
-                    raw.l_i_version.set(low);
-                    raw.i_ctime.set(high);
-                })?;
-            }
-            Issue::ValueHash { ino, expected, .. } => self.inode(ino, |raw| raw.i_atime.set(expected))?,
-            Issue::XattrValueHash { ino, block, value, expected, .. } => {
-                self.edit_entries(ino, block, &|area| new_hashes(area, value, expected))?;
-            }
-            Issue::XattrValueSize { ino, block, value, expected, .. } => {
-                self.edit_entries(ino, block, &|area| new_sizes(area, value, expected))?;
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
+    /// Sets the reference count of a value.
+    pub(super) fn set_value_users(&mut self, ino: u32, count: u64) -> Result<()> {
+        let (low, high) = split(count);
+        self.inode(ino, |raw| {
+            raw.l_i_version.set(low);
+            raw.i_ctime.set(high);
+        })
+    }
+
+    /// Updates the hashes of attributes whose value is in inode `value`.
+    pub(super) fn set_value_hash(&mut self, ino: u32, block: u64, value: u32, hash: u32) -> Result<()> {
+        self.edit_entries(ino, block, &|area| new_hashes(area, value, hash))
+    }
+
+    /// Updates the sizes of attributes whose value is in inode `value`.
+    pub(super) fn set_value_size(&mut self, ino: u32, block: u64, value: u32, size: u32) -> Result<()> {
+        self.edit_entries(ino, block, &|area| new_sizes(area, value, size))
     }
 
     /// Writes words of the attributes in an inode (block 0) or in a block, whose hash is updated.
