@@ -81,6 +81,18 @@ pub trait Whiteouts: Send + Sync {
     ) -> Result<()>;
 }
 
+/// Volumes whose label can change while they are in use, as `FS_IOC_SETFSLABEL` does (ioctl_setfslabel(2)).
+pub trait Relabel: Send + Sync {
+    /// Gives the volume another label, durably and in one atomic change. An empty label removes the label.
+    /// [`FileSystem::info`](crate::FileSystem::info) returns the new label afterwards.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Invalid`: the format cannot store the label.
+    /// 2. `Device`: the device failed.
+    fn set_label(&self, label: &[u8]) -> Result<()>;
+}
+
 /// Files without a name, as `O_TMPFILE` creates them (open(2)).
 pub trait Nameless: Send + Sync {
     /// Creates a regular file with link count 0. Its attributes are those of a file that is created in `dir`.

@@ -8,8 +8,8 @@ use obento_base::{Attr, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 
 use crate::{
-    Bulk, Cookie, EntrySink, Extent, Handover, Inspect, Layout, Nameless, Trim, VolumeInfo, Whiteouts,
-    WritableFileSystem, Xattrs,
+    Bulk, Cookie, EntrySink, Extent, Handover, Inspect, Layout, Nameless, Relabel, Trim, VolumeInfo,
+    Whiteouts, WritableFileSystem, Xattrs,
 };
 
 /// The limits and the guarantees of a format.
@@ -241,6 +241,11 @@ pub trait FileSystem: Send + Sync {
 
     /// Returns the renames that leave a whiteout, if the volume is open for writing and the format supports them.
     fn whiteouts(&self) -> Option<&dyn Whiteouts> {
+        None
+    }
+
+    /// Returns the operation that changes the label, if the volume is open for writing and the driver supports it.
+    fn relabel(&self) -> Option<&dyn Relabel> {
         None
     }
 

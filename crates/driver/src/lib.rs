@@ -64,7 +64,7 @@ mod writable;
 mod write;
 
 pub use build::{Build, BuildError, BuildOptions, BuildPlan, FileBytes, Receive, Room, Unfit};
-pub use capability::{Bulk, Handover, NEW_FILE_MAX, Nameless, NewFile, Trim, Whiteouts, Xattrs};
+pub use capability::{Bulk, Handover, NEW_FILE_MAX, Nameless, NewFile, Relabel, Trim, Whiteouts, Xattrs};
 pub use check::{
     Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, RepairMode, Severity, ToField,
 };

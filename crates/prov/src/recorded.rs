@@ -7,8 +7,8 @@ use core::ops::Range;
 use obento_base::{Attr, Error, FileFlags, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Keeps, Layout, Limits, Nameless, StatFs, Trim,
-    VolumeInfo, WritableFileSystem, Xattrs,
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Keeps, Layout, Limits, Nameless, Relabel,
+    StatFs, Trim, VolumeInfo, WritableFileSystem, Xattrs,
 };
 use obento_env::Clock;
 use obento_env::sync::Mutex;
@@ -236,6 +236,10 @@ impl FileSystem for Recorded {
 
     fn nameless(&self) -> Option<&dyn Nameless> {
         self.inner.nameless().is_some().then_some(self)
+    }
+
+    fn relabel(&self) -> Option<&dyn Relabel> {
+        self.inner.relabel()
     }
 
     fn trim(&self) -> Option<&dyn Trim> {

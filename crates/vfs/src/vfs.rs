@@ -248,6 +248,18 @@ impl Vfs {
         self.0.fs.trim().ok_or(Error::NotSupported)?.trim(min_len)
     }
 
+    /// Gives the volume another label, durably. An empty label removes the label.
+    ///
+    /// # Errors
+    ///
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotSupported`: the driver cannot change the label of a volume in use.
+    /// 3. The errors of [`Relabel`](obento_driver::Relabel).
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        self.writable()?;
+        self.0.fs.relabel().ok_or(Error::NotSupported)?.set_label(label)
+    }
+
     /// Ends all changes and marks the volume clean. Empties the name cache first, so that inodes that have no name
     /// and no other user are freed. Has no effect on a volume that is open read-only. Fails as [`sync`](Self::sync)
     /// does.

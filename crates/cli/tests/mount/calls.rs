@@ -90,7 +90,7 @@ fn a_file_has_the_time_of_its_birth_whatever_changes_it() {
 }
 
 #[test]
-fn free_space_is_discarded_and_the_label_read_by_ioctl() {
+fn free_space_is_discarded_and_the_label_read_and_set_by_ioctl() {
     let Some(disk) = Disk::new(&["-L", "a label"]) else { return };
     if !require(&[Oracle::Program("python3"), Oracle::Root]) {
         return;
@@ -107,9 +107,23 @@ fn free_space_is_discarded_and_the_label_read_by_ioctl() {
         assert 100 << 20 < trim(0, 2**64 - 1) < 256 << 20\n\
         fails(errno.EOPNOTSUPP, lambda: trim(0, 4096))\n\
         fails(errno.EOPNOTSUPP, lambda: trim(4096, 2**63))\n\
-        fails(errno.ENOTTY, lambda: fcntl.ioctl(root, 0x81009432, label))\n\
+        def set_label(text):\n\
+        \x20   fcntl.ioctl(root, 0x41009432, text.ljust(256, bytes(1)))\n\
+        fails(errno.EINVAL, lambda: set_label(b'x' * 17))\n\
+        set_label(b'')\n\
+        set_label(b'sixteen bytes!!!')\n\
+        fcntl.ioctl(root, 0x81009431, label)\n\
+        assert label.rstrip(bytes(1)) == b'sixteen bytes!!!', label\n\
         os.setresuid(1007, 1007, 1007)\n\
+        fails(errno.EPERM, lambda: set_label(b'other'))\n\
         fails(errno.EPERM, lambda: trim(0, 2**64 - 1))\n";
+    python(script, &disk.at());
+    disk.umount();
+    disk.mount("allow_other");
+    let script = "root = os.open(sys.argv[1], os.O_RDONLY)\n\
+        label = bytearray(256)\n\
+        fcntl.ioctl(root, 0x81009431, label)\n\
+        assert label.rstrip(bytes(1)) == b'sixteen bytes!!!', label\n";
     python(script, &disk.at());
     disk.umount();
 }

@@ -10,8 +10,8 @@ use core::ops::{ControlFlow, Range};
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, Nameless, Span,
-    StatFs, Trim, VolumeInfo, Whiteouts, WritableFileSystem, XattrMode, Xattrs,
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, Nameless, Relabel,
+    Span, StatFs, Trim, VolumeInfo, Whiteouts, WritableFileSystem, XattrMode, Xattrs,
 };
 use obento_env::sync::RwLockReadGuard;
 use obento_env::sync::atomic::{AtomicBool, Ordering};
@@ -176,7 +176,11 @@ impl FileSystem for Ext4 {
     }
 
     fn info(&self) -> VolumeInfo {
-        self.volume.describe()
+        let mut info = self.volume.describe();
+        if let Some(writer) = self.writer() {
+            info.probe.label = writer.label();
+        }
+        info
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -263,6 +267,10 @@ impl FileSystem for Ext4 {
 
     fn whiteouts(&self) -> Option<&dyn Whiteouts> {
         self.writer().map(|_| -> &dyn Whiteouts { self })
+    }
+
+    fn relabel(&self) -> Option<&dyn Relabel> {
+        self.writer().map(|_| -> &dyn Relabel { self })
     }
 
     fn trim(&self) -> Option<&dyn Trim> {

@@ -66,12 +66,16 @@ impl Tune for Ext4Driver {
 }
 
 fn set_label(raw: &mut RawSuperBlock, label: &[u8]) -> Result<()> {
-    if label.len() > raw.s_volume_name.len() || label.contains(&0) {
-        return Err(TuneError::refused("label", "at most 16 bytes without NUL"));
-    }
-    raw.s_volume_name = [0; 16];
-    raw.s_volume_name.iter_mut().zip(label).for_each(|(to, from)| *to = *from);
+    let label = raw_label(label).ok_or(TuneError::refused("label", "at most 16 bytes without NUL"))?;
+    raw.s_volume_name = label;
     Ok(())
+}
+
+/// Returns `s_volume_name` for a label; `None` if the label is too long or contains a NUL.
+pub(crate) fn raw_label(label: &[u8]) -> Option<[u8; 16]> {
+    let mut raw = [0; 16];
+    raw.get_mut(..label.len()).filter(|_| !label.contains(&0))?.copy_from_slice(label);
+    Some(raw)
 }
 
 /// Sets the UUID. Returns whether the seed of the checksums was stored, so that they do not depend on the UUID.

@@ -5,8 +5,8 @@ use core::ops::Range;
 
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    AskUsage, ExclusiveLayout, Layout, Nameless, NewNode, RenameFlags, Reserves, SetAttr, Size, TimeChange,
-    Trim, Victim, Whiteouts, WritableFileSystem, WriteTicket,
+    AskUsage, ExclusiveLayout, Layout, Nameless, NewNode, Relabel, RenameFlags, Reserves, SetAttr, Size,
+    TimeChange, Trim, Victim, Whiteouts, WritableFileSystem, WriteTicket,
 };
 
 use crate::contract::Ext4;
@@ -131,6 +131,12 @@ impl Whiteouts for Ext4 {
     ) -> Result<()> {
         let (from, to) = (RenameEnd { dir: from, name }, RenameEnd { dir: to, name: new_name });
         self.write_with(|writer| writer.rename_with(from, to, flags, OldName::Whiteout(whiteout)))
+    }
+}
+
+impl Relabel for Ext4 {
+    fn set_label(&self, label: &[u8]) -> Result<()> {
+        self.write_with(|writer| writer.set_label(label))
     }
 }
 

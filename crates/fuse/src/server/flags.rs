@@ -16,6 +16,8 @@ const GET_VERSION: u32 = 0x8008_7601;
 /// `FS_IOC_GETFSLABEL`, with a buffer of `FSLABEL_MAX` bytes.
 const GET_LABEL: u32 = 0x8100_9431;
 const LABEL_MAX: usize = 256;
+/// `FS_IOC_SETFSLABEL`, with a buffer of the same length.
+const SET_LABEL: u32 = 0x4100_9432;
 /// `FITRIM`: `struct fstrim_range`, of a start, a length, and the shortest range to discard, in bytes.
 const TRIM: u32 = 0xc018_5879;
 
@@ -55,18 +57,27 @@ impl Server {
                 label.resize(LABEL_MAX, 0);
                 Ok(label)
             }
+            SET_LABEL => self.set_label(uid, data),
             TRIM => self.trim(uid, data),
             _ => Err(Errno(libc::ENOTTY)),
         }
     }
 
-    /// Discards the free space of the whole volume. Returns the range, with the number of discarded bytes as its
-    /// length. Fails with EPERM for users other than root and the user of the server, and with EOPNOTSUPP for a part of
-    /// the volume.
-    fn trim(&self, uid: u32, data: &[u8]) -> Reply<Vec<u8>> {
-        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-            return Err(Error::NotPermitted.errno());
+    /// Changes the label of the volume. Fails with EPERM as [`expect_owner`] does, and with EINVAL if the format cannot
+    /// store the label. A label ends at the first NUL, as in Linux (fs/ext4/ioctl.c, ext4_ioctl_setlabel).
+    fn set_label(&self, uid: u32, data: &[u8]) -> Reply<Vec<u8>> {
+        expect_owner(uid)?;
+        let label = data.split(|byte| *byte == 0).next().unwrap_or_default();
+        match self.vfs.set_label(label) {
+            Err(Error::NotSupported) => Err(Errno(libc::ENOTTY)),
+            done => done.map(|()| Vec::new()).map_err(errno),
         }
+    }
+
+    /// Discards the free space of the whole volume. Returns the range, with the number of discarded bytes as its
+    /// length. Fails with EPERM as [`expect_owner`] does, and with EOPNOTSUPP for a part of the volume.
+    fn trim(&self, uid: u32, data: &[u8]) -> Reply<Vec<u8>> {
+        expect_owner(uid)?;
         let (start, len, min_len) = (long(data, 0)?, long(data, 8)?, long(data, 16)?);
         let stat = self.vfs.flushed_file_system().statfs().map_err(errno)?;
         if start != 0 || len < stat.blocks.saturating_mul(stat.block_size.into()) {
@@ -89,6 +100,12 @@ impl Server {
         }
         self.settled(node, Vec::new())
     }
+}
+
+/// Fails with EPERM for users other than root and the user of the server.
+fn expect_owner(uid: u32) -> Reply<()> {
+    let is_owner = uid == 0 || uid == rustix::process::geteuid().as_raw();
+    if is_owner { Ok(()) } else { Err(Error::NotPermitted.errno()) }
 }
 
 /// Flags that describe how a file is stored. A program that changes other flags passes these as it read them.

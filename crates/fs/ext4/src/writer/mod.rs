@@ -22,6 +22,7 @@ mod orphans;
 mod uncommitted;
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use obento_base::{Error, Ino, Result, Timestamp};
 use obento_driver::{DataMode, Journalling};
@@ -30,6 +31,8 @@ use obento_journal::{CommitOptions, Credits, Log, Tid, Transactions, Txn};
 
 use crate::allocator::Allocator;
 use crate::map::{MovedTable, ReservationTable};
+use crate::super_block::until_nul;
+use crate::tune::raw_label;
 use crate::volume::Volume;
 use crate::xattr::Shares;
 use orphans::Orphans;
@@ -201,6 +204,18 @@ impl Writer {
     /// Records `error` in the super block if it is damage, within a transaction.
     pub(crate) fn note_damage(&self, error: Error) {
         self.uncommitted.note_error(error, self.now());
+    }
+
+    /// Returns the label of the volume.
+    pub fn label(&self) -> Vec<u8> {
+        until_nul(&self.uncommitted.super_block().s_volume_name).to_vec()
+    }
+
+    /// Changes the label durably. The copies of the super block keep the old one, until `tune` or `check` changes them.
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        let label = raw_label(label).ok_or(Error::Invalid)?;
+        self.uncommitted.change_super_block(|raw| raw.s_volume_name = label);
+        self.save_super_block()
     }
 
     fn save_super_block(&self) -> Result<()> {
