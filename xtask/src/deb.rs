@@ -32,6 +32,8 @@ pub struct Options {
 const OVERRIDES: &str = "\
 # One static program runs on every release of Debian.
 obento: statically-linked-binary [usr/bin/obento]
+# `obento info` recognises the package manager of an image by the path of its database.
+obento: uses-dpkg-database-directly [usr/bin/obento]
 # The package is built in the repository of the program, and closes no bug of Debian.
 obento: initial-upload-closes-no-bugs [usr/share/doc/obento/changelog.gz:1]
 ";
