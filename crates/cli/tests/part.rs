@@ -210,3 +210,81 @@ fn a_table_is_printed_as_json_and_disks_without_a_table_are_refused() {
     let (_, said) = bench.run(&["part", "disk.img@1"], 2);
     assert!(said.contains("not a whole disk"), "{said}");
 }
+
+#[test]
+fn a_new_table_is_accepted_by_sgdisk_and_sfdisk_and_takes_partitions() {
+    if !require(&["sgdisk", "sfdisk", "qemu-img"].map(Oracle::Program)) {
+        return;
+    }
+    let bench = Bench::new();
+    let disk = bench.path("disk.img");
+    fs::write(&disk, vec![0; 16 << 20]).unwrap();
+    let (_, said) = bench.run(&["part", "disk.img"], 2);
+    assert!(said.contains("run 'obento part disk.img create gpt'"), "{said}");
+    let said = bench.part("create gpt --uuid 01234567-89ab-cdef-0123-456789abcdef");
+    assert_eq!(said, "'disk.img': empty GPT 01234567-89ab-cdef-0123-456789abcdef\n");
+    bench.judged("sgdisk", "-v", "No problems found");
+    bench.judged("sfdisk", "--verify", "No errors detected");
+    bench.judged("sfdisk", "--dump", "label-id: 01234567-89AB-CDEF-0123-456789ABCDEF");
+    bench.refused("create mbr", "it contains a partition table (GPT) with 0 partitions");
+    bench.part("add --size 4M --name data");
+    bench.judged("sgdisk", "-v", "No problems found");
+    bench.refused("create gpt", "it contains a partition table (GPT) with 1 partition");
+
+    assert_eq!(bench.part("create mbr --force --uuid 0x1234abcd"), "'disk.img': empty MBR 1234abcd\n");
+    let dump = bench.judged("sfdisk", "--dump", "label-id: 0x1234abcd");
+    assert!(dump.contains("label: dos") && !dump.contains("start="), "{dump}");
+    let (listed, _) = bench.run(&["part", "disk.img"], 0);
+    assert!(listed.contains("MBR 1234abcd") && listed.contains("free"), "{listed}");
+    bench.part("add --size 4M");
+    bench.judged("sfdisk", "--verify", "No errors detected");
+    bench.part("delete 1");
+    bench.part("add --type esp");
+    bench.judged("sfdisk", "--dump", "type=ef");
+
+    call(
+        "qemu-img",
+        ["create", "-q", "-f", "qcow2"]
+            .map(Path::new)
+            .into_iter()
+            .chain([&*bench.path("disk.qcow2"), Path::new("16M")]),
+    )
+    .unwrap();
+    bench.run(&["part", "disk.qcow2", "create", "gpt"], 0);
+    call("qemu-img", [Path::new("check"), Path::new("-q"), &*bench.path("disk.qcow2")]).unwrap();
+    let args = ["convert", "-O", "raw"].map(Path::new);
+    call("qemu-img", args.into_iter().chain([&*bench.path("disk.qcow2"), &*disk])).unwrap();
+    bench.judged("sgdisk", "-v", "No problems found");
+}
+
+#[test]
+fn a_new_table_destroys_known_data_only_with_force() {
+    if !require(&["mke2fs", "sfdisk"].map(Oracle::Program)) {
+        return;
+    }
+    let bench = Bench::new();
+    let disk = bench.path("disk.img");
+    for (table, length) in [("gpt", 16 << 20), ("mbr", 16 << 20)] {
+        fs::write(&disk, vec![0; length]).unwrap();
+        call("mke2fs", [Path::new("-q"), Path::new("-F"), &*disk]).unwrap();
+        bench.refused(&format!("create {table}"), "it contains an ext2 file system of 16 MiB");
+        bench.part(&format!("create {table} -f"));
+        bench.part("add");
+        bench.judged("sfdisk", "--verify", "No errors detected");
+        bench.run(&["mkfs", "-q", "-F", "disk.img@1"], 0);
+        bench.run(&["ls", "disk.img:/"], 0);
+    }
+    let mut luks = vec![0; 1 << 20];
+    luks[..8].copy_from_slice(b"LUKS\xba\xbe\0\x02");
+    fs::write(&disk, &luks).unwrap();
+    bench.refused("create gpt", "LUKS");
+    // A GPT whose MBR is lost may be repaired.
+    fs::write(&disk, vec![0; 16 << 20]).unwrap();
+    bench.part("create gpt");
+    let mut bytes = fs::read(&disk).unwrap();
+    bytes[..512].fill(0);
+    fs::write(&disk, &bytes).unwrap();
+    bench.refused("create mbr", "it contains a partition table with errors");
+    fs::write(&disk, vec![0; 30 << 10]).unwrap();
+    bench.refused("create gpt", "the disk has 30720 bytes, and a GPT needs at least 34816");
+}

@@ -405,6 +405,7 @@ pub const PAGES: &[Page] = &[
         "part",
         &[
             ("obento part disk.img", "List the partitions and the free space of a disk"),
+            ("obento part disk.img create gpt", "Create an empty table on a blank disk"),
             ("obento part disk.img add --size 512M --type esp --name ESP", "Add a partition"),
             ("obento part disk.img grow 2", "Grow a partition up to the next one or the end of the disk"),
             ("obento part disk.img delete 3", "Delete a partition"),
@@ -414,6 +415,11 @@ pub const PAGES: &[Page] = &[
         &["sfdisk(8)", "sgdisk(8)", "growpart(1)"],
     ),
     simple("part list", &[("obento part disk.img list", "List the partitions and the free space")], PART),
+    simple(
+        "part create",
+        &[("obento part disk.img create mbr --force", "Replace a partition table by an empty MBR")],
+        PART,
+    ),
     simple(
         "part add",
         &[("obento part disk.img add --size 512M --type esp --name ESP", "Add an EFI system partition")],

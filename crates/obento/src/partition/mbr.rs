@@ -41,6 +41,19 @@ pub fn read(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>>
     Ok(read_with_chain(device, sector_size)?.map(|(table, _)| table))
 }
 
+/// Reads an MBR without partitions: sector 0 has a signature, no boot code and empty records. Errors: those of the
+/// device.
+pub fn read_empty(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>> {
+    if device.len() < 512 {
+        return Ok(None);
+    }
+    let sector = read_sector(device, 512, 0)?;
+    let has_data = |bytes: &[u8]| bytes.iter().any(|&byte| byte != 0);
+    let records = sector.get(446..510).is_none_or(has_data);
+    let mbr = RawMbr::of(&sector).filter(|mbr| !records && !has_data(&mbr.boot_code));
+    Ok(mbr.map(|mbr| decode(device, mbr, sector_size).0))
+}
+
 /// A boot record of an extended partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BootRecord {

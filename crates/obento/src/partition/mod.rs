@@ -47,7 +47,9 @@ use obento_block::BlockDevice;
 pub use edit::{EditError, NewEntry, Placement, TableEditor};
 pub use guid::Guid;
 pub use kind::PartitionType;
-pub use make::{ALIGNMENT, NewPartition, NewTable, TableError, lay_out, lay_out_at, number_of, table_end};
+pub use make::{
+    ALIGNMENT, CreateError, NewPartition, NewTable, TableError, lay_out, lay_out_at, number_of, table_end,
+};
 
 /// The maximum number of partitions. Valid disks have fewer, but a damaged table could contain millions.
 pub const MAX_PARTITIONS: usize = 4096;
@@ -215,6 +217,13 @@ impl Table {
     pub fn read_mbr_of_large_sectors(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Self>> {
         let table = mbr::read(device, sector_size)?.filter(|table| !table.partitions.is_empty());
         Ok(table.map(|table| table.with_truncation(device.len())))
+    }
+
+    /// Reads an MBR without partitions and without boot code. [`Table::read`] does not return such a table, because the
+    /// disk may contain a file system instead. Returns `None` if the device has other contents in sector 0. Errors: those
+    /// of the device.
+    pub fn read_empty_mbr(device: &dyn BlockDevice) -> Result<Option<Self>> {
+        mbr::read_empty(device, device.sector_size())
     }
 
     /// Returns whether `device` has a GPT, with any sector size, that is ignored because the MBR does not

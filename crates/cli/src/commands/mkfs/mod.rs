@@ -201,39 +201,41 @@ fn refuse_to_destroy(
     part: Option<&PartSelector>,
     (shown, args): (&[u8], &Args),
 ) -> Result<(), Report> {
-    let refuse = |what: String| {
-        let report = Report::on("cannot create a file system on", shown, format!("it contains {what}"));
-        let option = args.force_option.unwrap_or("--force (-F)");
-        Err(report.help(format!("use {option} to overwrite it")))
-    };
+    let Some(what) = contents_to_destroy(image, found, part) else { return Ok(()) };
+    let report = Report::on("cannot create a file system on", shown, format!("it contains {what}"));
+    let option = args.force_option.unwrap_or("--force (-F)");
+    Err(report.help(format!("use {option} to overwrite it")))
+}
+
+/// Describes the partition table or other known data in `part` of the image, whose contents are `found`.
+pub(super) fn contents_to_destroy(
+    image: &Image,
+    found: &[PartitionChoice],
+    part: Option<&PartSelector>,
+) -> Option<String> {
     if let (Some(table), None) = (image.table(), part) {
         let count = table.partitions.len();
         let list: Vec<String> = found.iter().filter_map(partition).collect();
         let s = if count == 1 { "" } else { "s" };
         let list = if list.is_empty() { String::new() } else { format!(": {}", list.join(", ")) };
-        return refuse(format!("a partition table ({}) with {count} partition{s}{list}", table.scheme));
+        return Some(format!("a partition table ({}) with {count} partition{s}{list}", table.scheme));
     }
-    for content in found {
-        match &content.holds {
-            PartitionContents::FileSystem(probe) => {
-                let mut what = format!("{} {}", article(probe.fs_type), human_size(probe.len));
-                if !probe.label.is_empty() {
-                    what = format!("{what} labelled '{}'", printable(&probe.label));
-                }
-                if let Some(mounted) = last_mounted(image, part) {
-                    what = format!("{what}, last mounted on {mounted}");
-                }
-                return refuse(what);
+    found.iter().find_map(|content| match &content.holds {
+        PartitionContents::FileSystem(probe) => {
+            let mut what = format!("{} {}", article(probe.fs_type), human_size(probe.len));
+            if !probe.label.is_empty() {
+                what = format!("{what} labelled '{}'", printable(&probe.label));
             }
-            PartitionContents::Partitions => return refuse("a container of other partitions".into()),
-            PartitionContents::Ambiguous(names) => {
-                return refuse(format!("the signatures of {}", names.join(" and ")));
+            if let Some(mounted) = last_mounted(image, part) {
+                what = format!("{what}, last mounted on {mounted}");
             }
-            PartitionContents::Other(looks) if !looks.may_be_anything() => return refuse(looks.like.into()),
-            PartitionContents::Other(_) | PartitionContents::Unreadable(_) => {}
+            Some(what)
         }
-    }
-    Ok(())
+        PartitionContents::Partitions => Some("a container of other partitions".into()),
+        PartitionContents::Ambiguous(names) => Some(format!("the signatures of {}", names.join(" and "))),
+        PartitionContents::Other(looks) if !looks.may_be_anything() => Some(looks.like.into()),
+        PartitionContents::Other(_) | PartitionContents::Unreadable(_) => None,
+    })
 }
 
 /// `2 (ext4 "root")`.

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use obento::Image;
 use obento::human_size;
-use obento::partition::{Partition, Scheme, Table, TableEditor};
+use obento::partition::{DiskId, Partition, Scheme, Table, TableEditor};
 
 use super::Disk;
 use crate::json::Line;
@@ -23,14 +23,8 @@ pub(super) fn list(disk: &Disk<'_>, image: &Image, table: &Table) -> Outcome {
     let is_backed = editor.as_ref().is_none_or(TableEditor::has_backup);
     let mut out = Output::stdout();
     if disk.context.json() {
-        Line::new("partition_table")
-            .bytes("path", disk.shown)
-            .field("table", table.scheme.to_string().to_lowercase())
-            .field("uuid", table.id.to_string())
-            .field("size", image.device().len())
-            .field("sector_size", table.sector_size)
-            .field("backup", is_backed)
-            .write(&mut out)?;
+        let size = image.device().len();
+        table_line(disk, table.scheme, table.id, size, table.sector_size, is_backed).write(&mut out)?;
         for partition in &table.partitions {
             line(disk, table.scheme, partition).write(&mut out)?;
         }
@@ -73,6 +67,24 @@ fn row(table: &Table, partition: &Partition) -> String {
     let row =
         format!("{number:>6} {start:>15} {end:>15} {size:>10}  {kind:<24} {}{attributes}", printable(name));
     row.trim_end().to_owned()
+}
+
+/// Returns the JSON record of a table.
+pub(super) fn table_line(
+    disk: &Disk<'_>,
+    scheme: Scheme,
+    id: DiskId,
+    size: u64,
+    sector_size: u32,
+    is_backed: bool,
+) -> Line {
+    Line::new("partition_table")
+        .bytes("path", disk.shown)
+        .field("table", scheme.to_string().to_lowercase())
+        .field("uuid", id.to_string())
+        .field("size", size)
+        .field("sector_size", sector_size)
+        .field("backup", is_backed)
 }
 
 /// Describes one partition in a line.

@@ -1,5 +1,6 @@
 //! `obento part`: shows and changes a partition table.
 
+mod create;
 mod list;
 
 use std::ffi::OsString;
@@ -7,10 +8,11 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use obento::partition::{
-    DiskId, EditError, Guid, NewEntry, Partition, PartitionType, Placement, Scheme, TableEditor,
+    DiskId, EditError, Guid, NewEntry, Partition, PartitionType, Placement, Scheme, Table, TableEditor,
 };
 use obento::{Access, Image, ImageFile, PartSelector, Random as _, SystemRandom};
 
+use self::create::Create;
 use crate::context::Context;
 use crate::open;
 use crate::output::{Outcome, Output};
@@ -38,6 +40,7 @@ pub struct Args {
 enum Action {
     /// List the partitions and the free space
     List,
+    Create(Create),
     Add(Box<Add>),
     /// Delete partitions from the table
     ///
@@ -131,9 +134,17 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     let image = open(args, access, context)?;
     let disk = Disk { shown: args.disk.as_bytes(), context };
-    let Some(table) = image.table() else {
+    if let Some(Action::Create(create)) = &args.action {
+        return create::create(&disk, &image, create);
+    }
+    let empty = match image.table() {
+        None => Table::read_empty_mbr(&**image.device()).ok().flatten(),
+        Some(_) => None,
+    };
+    let Some(table) = image.table().or(empty.as_ref()) else {
         let report = Report::on("cannot use", disk.shown, "no partition table was found");
-        return Err(report.help("'obento build --disk' creates a disk with a partition table").into());
+        let shown = printable(disk.shown);
+        return Err(report.help(format!("run 'obento part {shown} create gpt' to create one")).into());
     };
     let refused = |error| disk.refused(error);
     let Some(action) = args.action.as_ref().filter(|action| !matches!(action, Action::List)) else {
@@ -190,7 +201,8 @@ impl Disk<'_> {
         let refused = |error| self.refused(error);
         let scheme = editor.table().scheme;
         match action {
-            Action::List => {}
+            // `run` handles these.
+            Action::List | Action::Create(_) => {}
             Action::Add(add) => return self.add(editor, add).map(Some),
             Action::Delete { parts } => {
                 let numbers = parts.iter().map(|part| self.find(editor, part));

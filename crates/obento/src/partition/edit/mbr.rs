@@ -12,7 +12,7 @@ use obento_block::{BlockDevice, Overlay};
 
 use super::space::{gaps, overlapped};
 use super::{EditError, NewEntry, expect_aligned, expect_inside};
-use crate::partition::mbr::{BootRecord, EXTENDED, is_logical, read_with_chain};
+use crate::partition::mbr::{BootRecord, EXTENDED, is_logical, read_empty, read_with_chain};
 use crate::partition::raw::{RawMbr, RawMbrEntry};
 use crate::partition::{ALIGNMENT, Partition, PartitionType, Scheme, Table, TableNotice, read_sector};
 
@@ -51,7 +51,10 @@ struct Slot {
 impl MbrBytes {
     /// Errors: Damaged; DamagedChain; Device.
     pub(super) fn open(device: Arc<dyn BlockDevice>, sector_size: u32) -> Result<Self, EditError> {
-        let (table, chain) = read_with_chain(&*device, sector_size)?.ok_or(EditError::Damaged)?;
+        let (table, chain) = match read_with_chain(&*device, sector_size)? {
+            Some(found) => found,
+            None => (read_empty(&*device, sector_size)?.ok_or(EditError::Damaged)?, Vec::new()),
+        };
         let is_broken = |notice: &TableNotice| {
             matches!(notice, TableNotice::BrokenChain { .. } | TableNotice::CircularChain { .. })
         };
@@ -64,8 +67,8 @@ impl MbrBytes {
 
     /// Returns the table with all changes. `old` has the notices.
     pub(super) fn table(&self, old: &Table) -> Result<Table, EditError> {
-        let (mut table, _) =
-            read_with_chain(&self.changed, self.sector_size)?.unwrap_or_else(|| (old.clone(), Vec::new()));
+        let empty = || Table { partitions: Vec::new(), ..old.clone() };
+        let mut table = read_with_chain(&self.changed, self.sector_size)?.map_or_else(empty, |found| found.0);
         table.notices.clone_from(&old.notices);
         Ok(table)
     }

@@ -7,6 +7,7 @@
 
 mod gpt;
 mod mbr;
+mod replace;
 
 use std::ops::Range;
 
@@ -14,6 +15,7 @@ use obento_base::Result;
 use obento_block::BlockDevice;
 
 use super::{DiskId, Guid, PartitionType, Scheme};
+pub use replace::CreateError;
 
 /// The alignment of partitions in bytes.
 pub const ALIGNMENT: u64 = 1 << 20;
