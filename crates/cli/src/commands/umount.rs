@@ -9,6 +9,7 @@ use obento_fuse::{
     Folders, MountError, MountPoint, NoServer, Outcome as Ending, ServerWait, Unmounter, find_mount, unmount,
 };
 
+use super::mount::mounts_below;
 use crate::context::Context;
 use crate::output::Outcome;
 use crate::report::Report;
@@ -25,7 +26,7 @@ const FS_TYPE: &str = "fuse.obento";
 /// Unmount a volume, and wait until all changes are written
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The mount point
+    /// The mount point, or the directory of `mount --all`
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
     /// Detach the mount now, and end it when it is no longer used; do not wait
@@ -42,15 +43,28 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     for directory in &args.directories {
-        let done = match args.on_request {
-            true => serve_to_the_end(directory),
-            false => end(directory, args),
-        };
-        if let Err(report) = done {
-            context.warn(&report);
+        let failed = |report: Report| context.warn(&report);
+        if args.on_request {
+            serve_to_the_end(directory).unwrap_or_else(failed);
+            continue;
+        }
+        for directory in mounted(directory) {
+            end(&directory, args).unwrap_or_else(failed);
         }
     }
     Ok(())
+}
+
+/// Returns the mount points that an argument names: those of `mount --all` below it, or itself.
+fn mounted(directory: &Path) -> Vec<PathBuf> {
+    let below = match directory.canonicalize() {
+        Ok(path) if find_mount(&path).is_none() => mounts_below(&path),
+        _ => Vec::new(),
+    };
+    match below.is_empty() {
+        true => vec![directory.to_owned()],
+        false => below.into_iter().map(|mount| mount.path).collect(),
+    }
 }
 
 fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {

@@ -691,6 +691,10 @@ pub const PAGES: &[Page] = &[
         examples: &[
             ("obento mount disk.img@2 mnt", "Mount partition 2"),
             ("obento mount -r disk.img mnt", "Mount a volume read-only"),
+            (
+                "obento mount --all disk.img mnt",
+                "Mount partition 1 at mnt/1, partition 2 at mnt/2, and so on",
+            ),
         ],
         exit: None,
         environment: &[("OBENTO_LOG", "The level of the log: error, warn (the default), info or debug.")],

@@ -1,6 +1,7 @@
 //! `obento mount` on real mount points: what programs see, the volume afterwards, the end of a mount, and
 //! loads.
 
+mod all;
 mod calls;
 mod databases;
 mod ends;

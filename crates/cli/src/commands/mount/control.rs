@@ -16,7 +16,7 @@ use obento_fuse::handover::{
 };
 use obento_fuse::{Pauser, Server, ServingListener, Session, UnmountListener};
 
-use super::server::{OpenedMount, now};
+use super::server::{OpenedMount, SharedDisk, now};
 use super::status::Status;
 
 /// The longest time that a new server may take to prepare, and the time that this one may take before it pauses.
@@ -193,6 +193,9 @@ fn obstacle(opened: &OpenedMount, session: &dyn Session) -> Option<&'static str>
     }
     if opened.processes.is_some() {
         return Some("the history of the volume is recorded");
+    }
+    if opened.disk == SharedDisk::Yes {
+        return Some("its server serves other partitions of the disk, too");
     }
     if !opened.volume.vfs().can_be_passed_on() {
         return Some("the driver of this type cannot pass an open volume on");

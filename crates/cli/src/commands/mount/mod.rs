@@ -3,6 +3,7 @@
 //! The caller starts a server, which is this program with the same arguments. It waits until the server reports that
 //! the mount exists, or ends with an error. `--foreground` is the server itself.
 
+mod all;
 mod control;
 mod janitor;
 mod log;
@@ -18,6 +19,8 @@ use std::path::{Path, PathBuf};
 
 use obento::{Address, Shown};
 use obento_fuse::options::{MountOptions, ReadWrite};
+
+pub use all::mounts_below;
 
 use crate::context::Context;
 use crate::output::Outcome;
@@ -50,6 +53,9 @@ pub struct Args {
     /// Mount options, separated by commas: ro, rw, noatime, relatime, sync, data=, commit=, allow_other, fsname=, ...
     #[arg(short, long, value_name = "LIST")]
     pub options: Vec<String>,
+    /// Mount every file system of a disk, partition 2 at DIR/2. `obento umount DIR` ends all these mounts
+    #[arg(long, conflicts_with_all = ["upgrade", "status"])]
+    pub all: bool,
     /// Mount read-only
     #[arg(short, long)]
     pub read_only: bool,
@@ -120,6 +126,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         return Err(report.help("name the image, or a partition: IMAGE@PART").into());
     }
     let done = match args.foreground || args.detached {
+        true if args.all => all::serve(args, &address, &options, context),
         true => server::serve(args, &address, options, context),
         false => start::start(args, context),
     };

@@ -4,11 +4,13 @@
 //! at no cost. The kernel has answered before the caller learns that the mount exists. Rights are given up before the first request is
 //! served.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc;
 
 use obento::provenance::{LogOptions, WriteSource};
 use obento::sandbox::Rights;
@@ -31,6 +33,12 @@ use crate::open::{cannot_open, options};
 use crate::report::{Report, notice};
 use crate::shown::{WORDS, in_vain};
 
+/// The image and the directory of a mount, as messages show them.
+pub struct Site<'a> {
+    pub image: &'a OsStr,
+    pub directory: &'a Path,
+}
+
 /// Mounts and serves until the end.
 pub fn serve(
     args: &Args,
@@ -38,16 +46,54 @@ pub fn serve(
     mut options: MountOptions,
     context: &Context,
 ) -> Result<(), Report> {
-    let failed = |error: io::Error| Report::on("cannot serve", args.image().as_bytes(), error);
-    signals::hold().map_err(failed)?;
-    if let Err(error) = log::start(args.log.as_deref()) {
-        let path = args.log.as_deref().unwrap_or(Path::new("")).as_os_str();
-        return Err(Report::on("cannot write the log", path.as_bytes(), error));
-    }
-    let arguments = start::arguments(args, context);
+    begin(args)?;
     let opened = open(args, address, &mut options, context)?;
+    let site = Site { image: args.image(), directory: args.directory() };
+    let service = service(args, &site, opened, &options, context)?;
+    if args.detached {
+        start::detach()
+            .and_then(|()| start::say_ready())
+            .map_err(|error| cannot_serve(args.image(), error))?;
+    }
+    // From here on, the input is from the image and from the users of the mount.
+    context.confine(match &service.opened.processes {
+        Some(processes) => Rights::ServeProcesses(processes.as_fd()),
+        None => Rights::Serve,
+    });
+    run(vec![service]).map_err(|error| lost(args.image(), error))
+}
+
+/// Blocks the signals that end a server, and starts the log.
+pub fn begin(args: &Args) -> Result<(), Report> {
+    signals::hold().map_err(|error| cannot_serve(args.image(), error))?;
+    log::start(args.log.as_deref()).map_err(|error| {
+        let path = args.log.as_deref().unwrap_or(Path::new("")).as_os_str();
+        Report::on("cannot write the log", path.as_bytes(), error)
+    })
+}
+
+fn cannot_serve(image: &OsStr, error: io::Error) -> Report {
+    Report::on("cannot serve", image.as_bytes(), error)
+}
+
+/// Returns the report that the changes of a mount are lost.
+pub fn lost(image: &OsStr, error: String) -> Report {
+    let advice = crate::report::to_close(&error);
+    Report::on("cannot write the changes to stable storage in", image.as_bytes(), error).help(advice)
+}
+
+/// Mounts an open volume, and prepares to serve it.
+pub fn service(
+    args: &Args,
+    site: &Site<'_>,
+    opened: OpenedMount,
+    options: &MountOptions,
+    context: &Context,
+) -> Result<Service, Report> {
+    let failed = |error: io::Error| cannot_serve(site.image, error);
+    let arguments = start::arguments(args, context);
     let pauser = Pauser::new().map_err(failed)?;
-    let Greeted { path, session, server } = greet(args, &opened, &options, &pauser)?;
+    let Greeted { path, session, server } = greet(site, &opened, options, &pauser)?;
     let janitor = Janitor::start(&path).map_err(failed)?;
     let listening =
         |mount: &MountPoint| Ok((UnmountListener::listen(mount)?, ControlListener::listen(mount)?));
@@ -55,24 +101,12 @@ pub fn serve(
         Ok(listeners) => listeners.unzip(),
         Err(error) => {
             let error: io::Error = error;
-            context.note(args.image().as_bytes(), format!("umount cannot wait for its end: {error}"));
+            context.note(site.image.as_bytes(), format!("umount cannot wait for its end: {error}"));
             (None, None)
         }
     };
-    if args.detached {
-        start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
-    }
-    // From here on, the input is from the image and from the users of the mount.
-    context.confine(match &opened.processes {
-        Some(processes) => Rights::ServeProcesses(processes.as_fd()),
-        None => Rights::Serve,
-    });
     let origin = Origin { arguments, mounted: now(), upgrades: 0, requests: 0 };
-    Service { opened, server, session, pauser, janitor, unmount, control, origin }.run().map_err(|error| {
-        let advice = crate::report::to_close(&error);
-        Report::on("cannot write the changes to stable storage in", args.image().as_bytes(), error)
-            .help(advice)
-    })
+    Ok(Service { path, opened, server, session, pauser, janitor, unmount, control, origin })
 }
 
 /// Returns the seconds since 1970.
@@ -87,10 +121,21 @@ pub struct OpenedMount {
     pub handoff: Arc<Handoff>,
     /// The processes that use the mount, if the history of the volume is recorded.
     pub processes: Option<Arc<Processes>>,
+    /// Whether this process has mounted other volumes of the disk.
+    pub disk: SharedDisk,
+}
+
+/// Whether a process serves several volumes of one disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SharedDisk {
+    No,
+    Yes,
 }
 
 /// A mount with its server, before requests are served.
 pub struct Service {
+    /// The mount point.
+    pub path: PathBuf,
     pub opened: OpenedMount,
     pub server: Arc<Server>,
     pub session: Box<dyn Session>,
@@ -101,25 +146,76 @@ pub struct Service {
     pub origin: Origin,
 }
 
-impl Service {
-    /// Serves until the volume is unmounted or another server takes the mount, and ends the changes.
-    ///
-    /// # Errors
-    ///
-    /// The changes were not written to stable storage, or the connection to the kernel failed.
-    pub fn run(self) -> Result<(), String> {
-        let Self { opened, server, session, pauser, mut janitor, unmount, control, origin } = self;
+/// Serves mounts until each is unmounted or another server takes it, and ends the changes.
+///
+/// # Errors
+///
+/// The changes were not written to stable storage, or the connection to the kernel failed.
+pub fn run(services: Vec<Service>) -> Result<(), String> {
+    let (mut mounts, mut ends) = (Vec::new(), Vec::new());
+    for service in services {
+        let Service { opened, server, session, pauser, janitor, unmount, control, origin, .. } = service;
+        ends.push((janitor, opened.volume.clone()));
+        mounts.push(ServingMount { opened, server, session, pauser, unmount, control, origin });
+    }
+    end_on_signal(ends);
+    let count = mounts.len();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for mount in mounts {
+            let sender = sender.clone();
+            scope.spawn(move || sender.send(mount.serve()));
+        }
+        drop(sender);
+        let mut done = Ok(());
+        for (number, served) in (1..).zip(receiver) {
+            if number == count {
+                // The next process that opens the image sees this, and waits.
+                let _ = rustix::thread::set_name(obento::ENDING);
+            }
+            done = done.and(served.and_then(ServedMount::end));
+        }
+        done
+    })
+}
+
+/// Unmounts everything at the first signal. The second one does not wait for the users.
+fn end_on_signal(mut mounts: Vec<(Janitor, Volume)>) {
+    std::thread::spawn(move || {
+        signals::wait();
+        for (janitor, _) in &mut mounts {
+            let _ = janitor.unmount();
+        }
+        signals::wait();
+        let failed = mounts.iter().filter(|(_, volume)| volume.sync().is_err()).count();
+        std::process::exit(i32::from(failed > 0));
+    });
+}
+
+/// A mount that is served.
+struct ServingMount {
+    opened: OpenedMount,
+    server: Arc<Server>,
+    session: Box<dyn Session>,
+    pauser: Pauser,
+    unmount: Option<UnmountListener>,
+    control: Option<ControlListener>,
+    origin: Origin,
+}
+
+/// A mount whose requests have ended.
+struct ServedMount {
+    opened: OpenedMount,
+    server: Arc<Server>,
+    unmount: Option<ServingListener>,
+    served: io::Result<()>,
+}
+
+impl ServingMount {
+    fn serve(self) -> Result<ServedMount, String> {
+        let Self { opened, server, session, pauser, unmount, control, origin } = self;
         let failed = |error: io::Error| error.to_string();
         let mut unmount = unmount.map(UnmountListener::attend).transpose().map_err(failed)?;
-        let for_signals = opened.volume.clone();
-        std::thread::spawn(move || {
-            signals::wait();
-            let _ = janitor.unmount();
-            // A second signal does not wait for the users.
-            signals::wait();
-            let code = i32::from(for_signals.sync().is_err());
-            std::process::exit(code);
-        });
         let desk = Desk::new(&opened, &server, &*session, &pauser, origin);
         let desk = control.map(|control| desk.attend(control)).transpose().map_err(failed)?;
         let mut session = session;
@@ -136,29 +232,24 @@ impl Service {
                 }
             }
         };
-        end(&opened.volume, &server, unmount, served)
+        Ok(ServedMount { opened, server, unmount, served })
     }
 }
 
-/// Ends the changes, and reports the result to waiting processes.
-fn end(
-    volume: &Volume,
-    server: &Server,
-    unmount_listener: Option<ServingListener>,
-    served: io::Result<()>,
-) -> Result<(), String> {
-    // The next process that opens the image sees this, and waits.
-    let _ = rustix::thread::set_name(obento::ENDING);
-    server.end();
-    let closed = match (volume.close(), served) {
-        (Err(error), _) => Err(error.to_string()),
-        (Ok(()), Err(error)) => Err(format!("the connection to the kernel failed: {error}")),
-        (Ok(()), Ok(())) => Ok(()),
-    };
-    if let Some(unmount_listener) = unmount_listener {
-        unmount_listener.say(closed.as_ref().err().map(String::as_str));
+impl ServedMount {
+    /// Ends the changes, and reports the result to waiting processes.
+    fn end(self) -> Result<(), String> {
+        self.server.end();
+        let closed = match (self.opened.volume.close(), self.served) {
+            (Err(error), _) => Err(error.to_string()),
+            (Ok(()), Err(error)) => Err(format!("the connection to the kernel failed: {error}")),
+            (Ok(()), Ok(())) => Ok(()),
+        };
+        if let Some(unmount_listener) = self.unmount {
+            unmount_listener.say(closed.as_ref().err().map(String::as_str));
+        }
+        closed
     }
-    closed
 }
 
 /// Opens the volume: for change if requested, or if possible and not forbidden. Records the choice in `options`.
@@ -169,21 +260,7 @@ fn open(
     context: &Context,
 ) -> Result<OpenedMount, Report> {
     let shown = args.image().as_bytes();
-    let allowed = context.expect_changes_allowed(shown);
-    let ignores_checksums = context.options().ignore_checksums;
-    let access = match options.access {
-        Some(ReadWrite::Read) => Access::ReadOnly,
-        Some(ReadWrite::Write) => {
-            allowed?;
-            if ignores_checksums {
-                let cause = "--ignore-checksums is for reading only";
-                return Err(Report::on("cannot change", shown, cause).help("omit this option"));
-            }
-            Access::ReadWrite
-        }
-        None if allowed.is_err() || ignores_checksums || !is_writable(address) => Access::ReadOnly,
-        None => Access::ReadWrite,
-    };
+    let access = access(args, address, options, context)?;
     let is_free = options.access.is_none();
     let processes = options.provenance.then(Processes::open).transpose();
     let processes = processes.map_err(|error| Report::on("cannot record the history of", shown, error))?;
@@ -194,7 +271,7 @@ fn open(
         }
         opened => opened,
     };
-    let OpenedMount { image, volume, handoff, processes } = opened.map_err(cannot_open)?;
+    let OpenedMount { image, volume, handoff, processes, disk } = opened.map_err(cannot_open)?;
     let access = image.access();
     image.notices().iter().for_each(|notice| context.note(shown, notice));
     volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access, &image)));
@@ -208,11 +285,36 @@ fn open(
         Access::ReadOnly => ReadWrite::Read,
         Access::ReadWrite => ReadWrite::Write,
     });
-    Ok(OpenedMount { image, volume, handoff, processes })
+    Ok(OpenedMount { image, volume, handoff, processes, disk })
+}
+
+/// Returns the requested access: for change if requested, or if possible and not forbidden.
+pub fn access(
+    args: &Args,
+    address: &Address,
+    options: &MountOptions,
+    context: &Context,
+) -> Result<Access, Report> {
+    let shown = args.image().as_bytes();
+    let allowed = context.expect_changes_allowed(shown);
+    let ignores_checksums = context.options().ignore_checksums;
+    Ok(match options.access {
+        Some(ReadWrite::Read) => Access::ReadOnly,
+        Some(ReadWrite::Write) => {
+            allowed?;
+            if ignores_checksums {
+                let cause = "--ignore-checksums is for reading only";
+                return Err(Report::on("cannot change", shown, cause).help("omit this option"));
+            }
+            Access::ReadWrite
+        }
+        None if allowed.is_err() || ignores_checksums || !is_writable(address) => Access::ReadOnly,
+        None => Access::ReadWrite,
+    })
 }
 
 /// Returns whether the container or the driver does not support writing.
-fn can_only_be_read(error: &OpenError) -> bool {
+pub fn can_only_be_read(error: &OpenError) -> bool {
     match error {
         OpenError::Packed { .. } => true,
         OpenError::Volume { error, .. } => {
@@ -234,7 +336,7 @@ fn volume(
     let (file, handoff) = ImageFile::open(&address.image, &options)?.for_handoff();
     let image = file.decode(context.registry())?;
     let volume = image.volume(address.part.as_ref())?;
-    Ok(OpenedMount { image, volume, handoff, processes })
+    Ok(OpenedMount { image, volume, handoff, processes, disk: SharedDisk::No })
 }
 
 /// Returns the options of the log of a mount.
@@ -285,15 +387,15 @@ struct Greeted {
 
 /// Mounts, and negotiates the protocol with the kernel.
 fn greet(
-    args: &Args,
+    site: &Site<'_>,
     opened: &OpenedMount,
     options: &MountOptions,
     pauser: &Pauser,
 ) -> Result<Greeted, Report> {
     let failed = |error: &dyn std::fmt::Display| {
-        let what = crate::report::subject(args.directory().as_os_str().as_bytes());
+        let what = crate::report::subject(site.directory.as_os_str().as_bytes());
         Report::new(
-            format!("cannot mount {} at {what}", crate::report::subject(args.image().as_bytes())),
+            format!("cannot mount {} at {what}", crate::report::subject(site.image.as_bytes())),
             error,
         )
     };
@@ -304,9 +406,9 @@ fn greet(
         Some((recorded, processes)) => server.with_recorder(recorded, processes),
         None => server,
     });
-    let image = std::path::absolute(args.image()).unwrap_or_else(|_| args.image().into());
+    let image = std::path::absolute(site.image).unwrap_or_else(|_| site.image.into());
     let source = options.fs_name.clone().unwrap_or_else(|| image.into_os_string());
-    let mounted = mount(args.directory(), &source, options).map_err(|error| failed(&error))?;
+    let mounted = mount(site.directory, &source, options).map_err(|error| failed(&error))?;
     let defaults = SessionOptions::default();
     let Mounted { device, path } = mounted;
     let session = SessionOptions {

@@ -54,6 +54,7 @@ pub fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
     words.extend(args.sloppy.then(|| "--sloppy".into()));
     words.extend(args.log.iter().flat_map(|log| ["--log".into(), absolute(log.as_os_str())]));
     words.extend(args.read_only.then(|| "-r".into()));
+    words.extend(args.all.then(|| "--all".into()));
     let operands = [args.image(), args.directory().as_os_str()].map(absolute);
     words.push("--".into());
     words.extend(operands);

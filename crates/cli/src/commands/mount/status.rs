@@ -7,7 +7,7 @@ use std::path::Path;
 use obento_fuse::handover::{Connection, Fields, Kind, Need, Parsed, StateError};
 use obento_fuse::{MountPoint, find_mount, mounts_of_type};
 
-use super::FS_TYPE;
+use super::{FS_TYPE, mounts_below};
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
@@ -93,8 +93,8 @@ impl Status {
 
 /// Prints the state of the server of the mount at `directory`, or of all mounts.
 pub fn run(directory: Option<&Path>, context: &Context) -> Outcome {
-    let mounts = match directory.map(mount_at).transpose() {
-        Ok(mount) => mount.map_or_else(|| mounts_of_type(FS_TYPE), |mount| vec![mount]),
+    let mounts = match directory.map(mounts_at).transpose() {
+        Ok(mounts) => mounts.unwrap_or_else(|| mounts_of_type(FS_TYPE)),
         Err(report) => {
             context.warn(&report);
             return Ok(());
@@ -114,10 +114,15 @@ fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
     Report::on("cannot read the state of the mount at", directory.as_os_str().as_bytes(), cause)
 }
 
-fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
+/// Returns the mount at `directory`, or those of `--all` below it.
+fn mounts_at(directory: &Path) -> Result<Vec<MountPoint>, Report> {
     let path = directory.canonicalize().map_err(|error| cannot(directory, error))?;
     let mount = find_mount(&path).filter(|mount| mount.fs_type == FS_TYPE);
-    mount.ok_or_else(|| cannot(directory, "it is not a mount of obento"))
+    let mounts = mount.map_or_else(|| mounts_below(&path), |mount| vec![mount]);
+    match mounts.is_empty() {
+        true => Err(cannot(directory, "it is not a mount of obento")),
+        false => Ok(mounts),
+    }
 }
 
 fn ask(mount: &MountPoint) -> Result<Status, String> {

@@ -23,7 +23,7 @@ use obento_fuse::{
 
 use super::control::{Origin, PREPARING, volume_id};
 use super::janitor::Janitor;
-use super::server::{OpenedMount, Service, server_options, volume_options};
+use super::server::{self, OpenedMount, Service, SharedDisk, server_options, volume_options};
 use super::{Args, FS_TYPE, log, start};
 use crate::commands::Command;
 use crate::context::Context;
@@ -114,7 +114,7 @@ pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Repo
     let connection = &offered.connection;
     connection.send(Kind::Ready, &[], &[]).map_err(refused)?;
     let message = connection.expect_within(Kind::State, Some(PREPARING)).map_err(refused)?;
-    let service = open(&offered, message, pauser, janitor).map_err(|why| {
+    let service = open(&offered, &mount.path, message, pauser, janitor).map_err(|why| {
         connection.refuse(&why);
         cannot(directory, why)
     })?;
@@ -133,11 +133,17 @@ pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Repo
         Report::on("cannot write the changes to stable storage in", image, error).help(advice)
     };
     service.opened.handoff.release().map_err(|error| lost(error.to_string()))?;
-    service.run().map_err(lost)
+    server::run(vec![service]).map_err(lost)
 }
 
 /// Opens the volume, and prepares to serve the kernel, without writing or reading a request.
-fn open(offered: &Offered, message: Message, pauser: Pauser, janitor: Janitor) -> Result<Service, String> {
+fn open(
+    offered: &Offered,
+    path: &Path,
+    message: Message,
+    pauser: Pauser,
+    janitor: Janitor,
+) -> Result<Service, String> {
     let Offered { offer, args, context, options, address, .. } = offered;
     let state = State::decode(&message.fields).map_err(|error| error.to_string())?;
     let session_state = SessionState::decode(&state.session).map_err(|error| error.to_string())?;
@@ -172,7 +178,8 @@ fn open(offered: &Offered, message: Message, pauser: Pauser, janitor: Janitor) -
     let origin =
         Origin { arguments, mounted: state.mounted, upgrades: state.upgrades, requests: state.requests };
     Ok(Service {
-        opened: OpenedMount { image, volume, handoff, processes: None },
+        path: path.to_owned(),
+        opened: OpenedMount { image, volume, handoff, processes: None, disk: SharedDisk::No },
         server,
         session,
         pauser,
