@@ -134,6 +134,30 @@ fn findings_are_objects_for_programs() {
     assert!(report.contains("\"kind\":\"checked\"") && report.contains("\"clean\":false"), "{report}");
 }
 
+/// Changes the file type in the entry `/dir/mistyped`.
+fn mistype(bench: &Bench) {
+    bench.run("mkdir disk.img:/dir", 0);
+    bench.run("touch disk.img:/dir/mistyped", 0);
+    let name = b"mistyped";
+    let at = bench.bytes().windows(name.len()).position(|bytes| bytes == name).unwrap() as u64;
+    let file = File::options().write(true).open(bench.0.path().join("disk.img")).unwrap();
+    file.write_all_at(&[2], at - 1).unwrap();
+}
+
+#[test]
+fn a_finding_about_a_file_names_its_path() {
+    let bench = Bench::new();
+    mistype(&bench);
+    let (out, _) = bench.run("check disk.img", 4);
+    let line = out.lines().next().unwrap();
+    assert!(line.ends_with("type of 'mistyped' is 2, should be 1 (path '/dir/mistyped')"), "{out}");
+    let (out, _) = bench.run("check --json disk.img", 4);
+    assert!(out.lines().next().unwrap().ends_with(",\"path\":\"/dir/mistyped\"}"), "{out}");
+    let (out, _) = bench.run("check -y disk.img", 1);
+    assert!(out.lines().next().unwrap().ends_with(" (path '/dir/mistyped'): repaired"), "{out}");
+    bench.run("check disk.img", 0);
+}
+
 #[test]
 fn a_failed_check_exits_with_8_and_wrong_usage_with_16() {
     let bench = Bench::new();

@@ -6,6 +6,7 @@ use obento_base::{DeviceError, Error};
 use obento_driver::{CheckObserver, CheckOptions, CheckReport, FieldValue, Finding, RepairMode, Severity};
 use obento_prov::{Damage, Entries, Header, Segments};
 
+use crate::finding_paths::{FindingPaths, Stability};
 use crate::{Image, OpenError, PartSelector};
 
 /// The reason why a volume was not checked.
@@ -44,7 +45,8 @@ impl From<OpenError> for CheckError {
 }
 
 /// Checks the file system that `part` of `image` selects, or the only file system of the image. The volume may be too
-/// damaged to open. Repairs the findings that `options` selects. Repairs require an image that was opened for change.
+/// damaged to open. Repairs the findings that `options` selects. Repairs require an image that was opened for change. A
+/// finding about a file has the field `path` if the path of the file is found.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -71,7 +73,13 @@ pub fn check(
     let driver = driver.ok_or(CheckError::Unknown)?;
     let fs_type = driver.names().first().copied().unwrap_or_default();
     let check = driver.check().ok_or(CheckError::NotSupported { fs_type })?;
-    let report = check.check(device, options, observer).map_err(CheckError::Failed)?;
+    let stability = match options.repair_mode {
+        RepairMode::Nothing => Stability::Unchanged,
+        RepairMode::Safe | RepairMode::All => Stability::Repaired,
+    };
+    let open = || image.volume_to_read(part).ok();
+    let mut paths = FindingPaths::new(observer, stability, &open);
+    let report = check.check(device, options, &mut paths).map_err(CheckError::Failed)?;
     if report.left() == 0 {
         check_history(image, part, observer);
     }

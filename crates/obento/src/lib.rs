@@ -42,6 +42,7 @@ mod copy;
 mod data;
 mod diff;
 mod export;
+mod finding_paths;
 mod format_target;
 pub mod fs;
 mod image;

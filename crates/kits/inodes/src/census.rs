@@ -70,8 +70,9 @@ impl<F: Directories> Pass<'_, '_, F> {
         Ok(())
     }
 
-    fn found(&mut self, code: &'static str, severity: Severity, number: u64, text: String) {
-        let fields = Vec::from([(if code == "bitmap" { "block" } else { "ino" }, number.to_field())]);
+    /// Reports a finding about the inode or block `(field, number)`.
+    fn found(&mut self, code: &'static str, severity: Severity, place: (&'static str, u64), text: String) {
+        let fields = Vec::from([(place.0, place.1.to_field())]);
         if severity != Severity::Note {
             self.report.found = self.report.found.saturating_add(1);
         }
@@ -79,7 +80,7 @@ impl<F: Directories> Pass<'_, '_, F> {
     }
 
     fn damage(&mut self, code: &'static str, ino: Ino, text: String) {
-        self.found(code, Severity::Damage, ino.0, format!("inode {ino}: {text}"));
+        self.found(code, Severity::Damage, ("ino", ino.0), format!("inode {ino}: {text}"));
     }
 
     /// Returns the inode, if it is in use and readable.
@@ -207,7 +208,7 @@ impl<F: Directories> Pass<'_, '_, F> {
         match () {
             () if stored == 0 && named == 0 => {
                 let text = format!("inode {ino} has no name and is freed by the next change");
-                self.found("nameless", Severity::Note, ino.0, text);
+                self.found("nameless", Severity::Note, ("ino", ino.0), text);
             }
             () if stored != expected => {
                 self.damage("link-count", ino, format!("counts {stored} links and has {expected}"));
@@ -224,7 +225,7 @@ impl<F: Directories> Pass<'_, '_, F> {
             if stored != owned {
                 let word = |used| if used { "in use" } else { "free" };
                 let text = format!("block {block} is {} in the bitmap, but {}", word(stored), word(owned));
-                self.found("bitmap", Severity::Damage, block.into(), text);
+                self.found("bitmap", Severity::Damage, ("block", block.into()), text);
             }
         }
         Ok(())

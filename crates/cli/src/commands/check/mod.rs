@@ -270,8 +270,12 @@ impl CheckObserver for FindingPrinter<'_> {
         let written = if self.context.json() {
             finding_line(&finding).write(&mut self.out)
         } else {
+            let path = finding.fields.iter().find_map(|(name, value)| match value {
+                FieldValue::Bytes(path) if *name == "path" => Some(format!(" (path {})", subject(path))),
+                _ => None,
+            });
             let end = if finding.repaired { ": repaired" } else { "" };
-            writeln!(self.out, "{}{end}", sentence(&finding.text))
+            writeln!(self.out, "{}{}{end}", sentence(&finding.text), path.unwrap_or_default())
         };
         if let Err(error) = written {
             self.failed.get_or_insert(error);
