@@ -349,7 +349,7 @@ fn a_fat_volume_refuses_files_without_space_and_stores_the_rest() {
     let (_, said) = bench.run("build bad.img -t vfat --from tree", 1);
     for words in [
         "cannot store '/link': files of its type cannot be stored",
-        "cannot store '/twice': its name is that of another file there, but for the case",
+        "cannot store '/twice': its name differs from another name in the directory only in case",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }

@@ -111,7 +111,7 @@ fn a_wrong_option_costs_nothing() {
         "obento: cannot create 'new.img': missing size of a new file\n  help: add the size: obento mkfs new.img 1G\n"
     );
     assert!(said("mkfs -O extend new.img 1M").contains("unknown feature 'extend'"));
-    assert!(said("mkfs -O ^extent new.img 10M").contains("64bit needs extent"));
+    assert!(said("mkfs -O ^extent new.img 10M").contains("64bit requires extent"));
     assert!(said("mkfs -E strid=1 new.img 1M").contains("unknown option 'strid'"));
     assert!(
         said("mkfs -I 100 new.img 1M")

@@ -210,12 +210,12 @@ impl fmt::Display for Unfit {
             Self::XattrsNeed(feature) => {
                 write!(f, "its extended attributes are too large without the feature {feature}")
             }
-            Self::Directory => f.write_str("the directory has too many names"),
+            Self::Directory => f.write_str("it has too many entries"),
             Self::Characters => f.write_str("its name has characters that cannot be stored"),
             Self::LastCharacter => f.write_str("its name ends with a dot or a space"),
-            Self::Twice => f.write_str("its name is that of another file there, but for the case"),
+            Self::Twice => f.write_str("its name differs from another name in the directory only in case"),
             Self::Kind => f.write_str("files of its type cannot be stored"),
-            Self::Reserved => f.write_str("its name is that of a directory which the format has of its own"),
+            Self::Reserved => f.write_str("the format reserves its name for another directory"),
         }
     }
 }
@@ -224,7 +224,9 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Format(error) => error.fmt(f),
-            Self::TooSmall { len, needed } => write!(f, "{len} bytes are too few; {needed} are required"),
+            Self::TooSmall { len, needed } => {
+                write!(f, "a size of {len} bytes is too small; {needed} bytes are required")
+            }
             Self::Unfit(files) => write!(f, "{} files cannot be stored", files.len()),
         }
     }

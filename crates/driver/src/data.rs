@@ -25,7 +25,8 @@ pub enum Span {
 }
 
 impl Span {
-    /// Returns whether the data is all zeros. No data is read. `lseek(SEEK_DATA)` skips such extents.
+    /// Returns whether the data reads as zeros because no data was written: a hole or an unwritten extent.
+    /// `lseek(SEEK_DATA)` skips such extents. Reads no data.
     pub fn is_zeros(self) -> bool {
         matches!(self, Self::Hole | Self::Unwritten)
     }

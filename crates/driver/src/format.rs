@@ -284,14 +284,17 @@ impl fmt::Display for FormatError {
                 write!(f, "invalid value '{}' for {name} (expected {allowed})", value.escape_default())
             }
             Self::UnknownFeature { name } => write!(f, "unknown feature '{}'", name.escape_default()),
-            Self::Needs { what, needs } => write!(f, "{what} needs {needs}"),
+            Self::Needs { what, needs } => write!(f, "{what} requires {needs}"),
             Self::Excludes { what, other } => write!(f, "{what} excludes {other}"),
             Self::TooSmall { what, len } => write!(f, "a size of {len} bytes is too small for {what}"),
             Self::TooLarge { len, max } => {
-                write!(f, "a size of {len} bytes is too large for these features, which allow {max}")
+                write!(
+                    f,
+                    "a size of {len} bytes is too large for these features and this block size; the maximum is {max}"
+                )
             }
             Self::TooMany { what, found, max } => {
-                write!(f, "{found} {what} are too many; {max} are possible")
+                write!(f, "{found} {what} are too many; the maximum is {max}")
             }
             Self::PastDevice { len, device_len } => {
                 write!(f, "a size of {len} bytes is larger than the device, which has {device_len} bytes")

@@ -1,5 +1,5 @@
-//! Macros that declare the findings of a check, and the words in them, as lists. They generate the enums, the stable names
-//! and the messages from the lists.
+//! Macros that declare the findings of a check, and the words in their messages. Each macro takes a list. It generates
+//! an enum, and the stable names and messages of its variants.
 
 /// Declares the enum `Issue`. Each entry of the list consists of documentation, fields, severity, stable name and
 /// message. If the list starts with `repaired by Stage;`, each severity is followed by a variant of `Stage`: the
@@ -78,7 +78,7 @@ macro_rules! issues {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 match self {
                     $(
-                        #[allow(unused_variables, reason = "not each field is in the words")]
+                        #[allow(unused_variables, reason = "a message need not contain every field")]
                         Self::$name { $($field),* } => write!(f, $($text),+),
                     )*
                 }
@@ -87,8 +87,8 @@ macro_rules! issues {
     };
 }
 
-/// Declares enums for the words of findings: fields, flags, reasons. Each variant has its text, which is also its value in
-/// the fields of a finding.
+/// Declares enums for words in the messages of findings: names of fields, flags, reasons. Each variant has a text,
+/// which is also its value as a field of a finding.
 #[macro_export]
 macro_rules! finding_words {
     ($($(#[doc = $doc:literal])+ $name:ident { $($variant:ident = $text:literal),+ $(,)? })+) => {

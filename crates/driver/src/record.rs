@@ -9,9 +9,9 @@ use crate::{Field, FieldValue, Record};
 
 /// A field of a raw structure, which can be converted to a displayable value.
 pub trait RawField {
-    /// Returns the field as a number; 0 for an array of bytes.
+    /// Returns the field as a number; 0 for an array.
     fn number(&self) -> u64;
-    /// Returns the field as bytes.
+    /// Returns the field as bytes. An integer is converted to big-endian; an array keeps its byte order.
     fn bytes(&self) -> Vec<u8>;
 }
 
@@ -64,7 +64,7 @@ impl Builder {
         Self { record: Record { kind, depth, fields: Vec::new() }, start }
     }
 
-    /// Adds the `len` bytes at `offset` within the structure.
+    /// Adds a field of `len` bytes at `offset` within the structure.
     pub fn add(&mut self, name: &'static str, offset: usize, len: usize, value: FieldValue) -> &mut Self {
         let offset = self.start.saturating_add(to_u64(offset));
         self.record.fields.push(Field { name, offset, len: u32::try_from(len).unwrap_or(u32::MAX), value });
@@ -92,7 +92,7 @@ impl Builder {
         self.add(name, offset, len, FieldValue::Text(value.into()))
     }
 
-    /// Returns the record.
+    /// Returns the record, and leaves an empty record in the builder.
     pub fn finish(&mut self) -> Record {
         core::mem::replace(&mut self.record, Record { kind: "", depth: 0, fields: Vec::new() })
     }

@@ -1,7 +1,7 @@
 //! The events of a check, and repairs in rounds.
 //!
-//! A round checks the whole volume and collects the issues with the edits that repair them. Then the edits are applied, and
-//! the next round checks again, since one damage hides another.
+//! A round checks the whole volume, and collects issues with the edits that repair them. If the edits are permitted,
+//! they are applied, and the next round checks the volume again, since one inconsistency can hide another.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,10 +11,10 @@ use obento_env::NO_CLOCK;
 
 use crate::{CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, RepairMode, Severity};
 
-/// Maximum number of rounds. After each except the last one, something was repaired.
+/// Maximum number of rounds. Every round except the last one applies edits.
 const MAX_ROUNDS: u32 = 1 << 10;
 
-/// An issue of a driver; [`issues!`](crate::issues) implements it.
+/// The type of the issues of a driver. [`issues!`](crate::issues) implements this trait.
 pub trait CheckIssue: Clone + Eq {
     /// Returns the severity.
     fn severity(&self) -> Severity;
@@ -42,11 +42,11 @@ impl<I: CheckIssue> CheckEvent<I> {
     }
 }
 
-/// Returns the issues without notes that `check` finds with the default options, which repair nothing.
+/// Runs `check` with the default options, which repair nothing, and returns the issues that it finds. Omits notes.
 ///
 /// # Errors
 ///
-/// Those of `check`.
+/// The errors of `check`.
 pub fn issues_of<I: CheckIssue>(
     check: impl FnOnce(&CheckOptions, &mut dyn FnMut(CheckEvent<I>)) -> Result<CheckReport, Error>,
 ) -> Result<Vec<I>, Error> {
@@ -58,10 +58,10 @@ pub fn issues_of<I: CheckIssue>(
     Ok(found)
 }
 
-/// An issue and the edits that repair it. Without an issue, the edits follow from another issue.
+/// An issue and the edits that repair it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundIssue<I, E> {
-    /// The issue.
+    /// The issue, or `None` if the edits belong to the repair of another issue. Edits without an issue count as safe.
     pub issue: Option<I>,
     /// The edits; empty if no repair is known.
     pub edits: Vec<E>,
@@ -82,20 +82,30 @@ impl<I: CheckIssue, E> FoundIssue<I, E> {
 
 /// The result of one round.
 pub struct CheckRound<V, I, E> {
-    /// The volume, or `None` if nothing of it can be changed.
+    /// The volume to which edits are applied, or `None` if the volume cannot be repaired.
     pub view: Option<V>,
-    /// The issues that are not yet reported.
+    /// The issues that the round found and did not report.
     pub found: Vec<FoundIssue<I, E>>,
-    /// The report of the round. Its `found` counts only the issues that are already reported.
+    /// The report of the round. `report.found` counts only the issues that the round itself reported.
     pub report: CheckReport,
 }
 
-/// Runs rounds until a round finds nothing that `repair_mode` allows to repair, or the same as the round before. `look`
-/// runs one round. `apply` makes the edits. Notes are reported once.
+/// Checks a volume in rounds, and applies the repairs that `repair_mode` permits. `look` runs one round. `apply`
+/// applies the edits to the volume.
+///
+/// The last round is the first one to which one of these conditions applies:
+///
+/// - No issue has a permitted repair.
+/// - The repairable issues are those of the previous round.
+/// - The round has no [`view`](CheckRound::view).
+/// - The number of rounds has reached a limit.
+///
+/// Repaired issues are reported in the round that repairs them, notes in the first round, and all other issues in the
+/// last round.
 ///
 /// # Errors
 ///
-/// Those of `look` and `apply`.
+/// The errors of `look` and `apply`.
 pub fn check_in_rounds<V, I: CheckIssue, E>(
     repair_mode: RepairMode,
     emit: &mut dyn FnMut(CheckEvent<I>),

@@ -138,8 +138,10 @@ pub type XattrPair = (Box<[u8]>, Box<[u8]>);
 /// Extended attributes, sorted by name.
 pub type XattrList = Box<[XattrPair]>;
 
-/// A complete tree. Names are sorted by their bytes. The nodes of a directory have consecutive numbers, which are
-/// smaller than those of the nodes of its subdirectories.
+/// A complete tree. The names of each directory are sorted by their bytes.
+///
+/// The root has number 0. The other nodes are numbered one directory at a time, in the order of names: first the nodes
+/// in the directory, then those in each of its subdirectories. A node with several names is numbered at its first name.
 #[derive(Debug)]
 pub struct Tree {
     texts: Texts,

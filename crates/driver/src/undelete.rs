@@ -49,7 +49,7 @@ pub enum Certainty {
     Doubtful,
     /// All of the space is free, but its location is a guess or may be outdated.
     Likely,
-    /// All of the space is free, and its location is recorded. Also for an empty file.
+    /// The file is empty, or all of the space is free and its location is recorded.
     Certain,
 }
 

@@ -85,8 +85,8 @@ impl TimeChange {
         }
     }
 
-    /// Records in `attr` that the data changed at the time of this change. The change time never moves backwards,
-    /// since the attributes may have changed after the data.
+    /// Updates the times in `attr` after a change of the data. Sets `mtime` to the time of this change. Sets `ctime` to
+    /// the same time, unless `ctime` is later: the attributes may have changed after the data.
     pub fn touch_data(self, attr: &mut Attr, now: Timestamp) {
         let Self::At(moment) = self else { return attr.touch_data(now) };
         attr.touch(moment.max(attr.ctime));
@@ -341,17 +341,18 @@ pub trait WritableFileSystem: Send + Sync {
         range: Range<u64>,
     ) -> Result<WriteTicket<'a>>;
 
-    /// Takes up a write whose ticket was [detached](WriteTicket::detach), for a caller that cannot store the ticket,
-    /// such as the page cache of a kernel. `range` is the part of that write to publish with `end_write`, or to release
-    /// by dropping the ticket.
+    /// Returns another ticket for a write whose ticket was [detached](WriteTicket::detach). A caller that cannot store
+    /// tickets, such as the page cache of a kernel, needs this method. `range` is a part of that write. The caller
+    /// passes the ticket to `end_write` to publish this part, or drops the ticket to release its blocks.
     fn resume_write<'a>(&'a self, layout: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> WriteTicket<'a>;
 
-    /// Publishes the data of `ticket`, after the I/O has completed: all blocks that its range touches become part of the
-    /// file. The size becomes at least the end of the range. On failure, the reservation of these blocks is released.
+    /// Publishes the data of `ticket`. The caller must have written the data to the device. All blocks that the range
+    /// of the ticket touches become part of the file. If the file ends before the end of the range, its size becomes
+    /// the end of the range. On failure, the driver releases the blocks that it reserved for the ticket.
     ///
-    /// `mtime` becomes `when`, and so does `ctime` unless it is already later. A caller that accepted the
-    /// data earlier passes the result of [`now`](Self::now) at that time. A caller that maintains the times itself passes
-    /// the time of the ticket.
+    /// `mtime` becomes `when`. `ctime` also becomes `when`, unless `ctime` is later. A caller that accepted the data
+    /// earlier passes the result of [`now`](Self::now) at that time. A caller that maintains the times itself passes
+    /// [`WriteTicket::mtime`].
     fn end_write(&self, ticket: WriteTicket<'_>, when: TimeChange) -> Result<()>;
 
     /// Writes data for which `begin_write` returned `Driver`, or for which `map` returned `Driver` for the whole

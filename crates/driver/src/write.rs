@@ -21,9 +21,9 @@ pub struct WritePlace {
     /// Where to write the data, as one extent that starts at the start of the requested range: `Mapped`, or `Driver`
     /// for [`WritableFileSystem::write`](crate::WritableFileSystem::write).
     pub extent: Extent,
-    /// The previous contents of the block at the start of the range, as `map` returns them. For a block past the end of
-    /// the file, any value is valid. The extent ends where the answer for its blocks changes, except at the end of the
-    /// file.
+    /// The previous location of the first block of the extent, as `map` returns it. If the block is past the end of the
+    /// file, any value is valid. All other blocks of the extent that are not past the end of the file had the same kind
+    /// of location.
     pub was: Span,
     /// Size of the file.
     pub size: u64,
@@ -59,8 +59,8 @@ impl<'a> WriteTicket<'a> {
         Self { ino, start: range.start, place, seen: None, driver }
     }
 
-    /// Issues a ticket for blocks whose first ticket was [detached](Self::detach). The previous state of the file is
-    /// unknown, so the data must be written already.
+    /// Issues another ticket for blocks whose first ticket was [detached](Self::detach). The new ticket contains
+    /// neither the place of the data nor the previous state of the file. The caller must have written the data already.
     pub fn resumed(ino: Ino, range: &Range<u64>, driver: Option<&'a dyn Reserves>) -> Self {
         let extent = Extent { len: range.end.saturating_sub(range.start), span: Span::Driver };
         let place = WritePlace { extent, was: Span::Driver, size: 0, mtime: Timestamp::EPOCH };
@@ -69,14 +69,14 @@ impl<'a> WriteTicket<'a> {
         ticket
     }
 
-    /// Adds the change counter of the driver.
+    /// Stores the change counter of the driver in the ticket.
     pub fn seen_at(mut self, change: u64) -> Self {
         self.seen = Some(change);
         self
     }
 
-    /// Returns whether the change counter of the driver is still `change`. If it is, the file is mapped as it was when
-    /// the ticket was issued.
+    /// Returns whether the ticket stores the change counter `change`. If `change` is the current counter of the driver,
+    /// `true` means that the mapping of the file has not changed since the ticket was issued.
     pub fn is_current(&self, change: u64) -> bool {
         self.seen == Some(change)
     }
@@ -96,7 +96,7 @@ impl<'a> WriteTicket<'a> {
         self.place.extent
     }
 
-    /// Returns the previous contents of the block at the start of the range.
+    /// Returns the previous location of the first block of the extent ([`WritePlace::was`]).
     pub fn was(&self) -> Span {
         self.place.was
     }
@@ -111,9 +111,13 @@ impl<'a> WriteTicket<'a> {
         self.place.mtime
     }
 
-    /// Returns the range to write, where `block` is the block size: the data, and the bytes around it that must become
-    /// zeros. These are the rest of each new block, and the bytes between the end of the file and the data in the same
-    /// block. A block is new if it was a hole, unwritten, or past the end of the file.
+    /// Returns the range to write. `block` is the block size. The range consists of the data and of the bytes around
+    /// the data that must become zeros. These bytes are:
+    ///
+    /// - the rest of each new block;
+    /// - the bytes between the end of the file and the data, if both are in the same block.
+    ///
+    /// A block is new if it was a hole, unwritten, or past the end of the file.
     pub fn frame(&self, block: u64) -> Range<u64> {
         let Range { start, end } = self.range();
         let floor = |at: u64| at.saturating_sub(at.checked_rem(block).unwrap_or(0));
@@ -123,7 +127,7 @@ impl<'a> WriteTicket<'a> {
         first..if is_new(last) { floor(last).saturating_add(block).max(end) } else { end }
     }
 
-    /// Calls `publish`, by which the driver makes the blocks part of the file. If it fails, the blocks are released.
+    /// Calls `publish`, in which the driver makes the blocks part of the file. If `publish` fails, releases the blocks.
     ///
     /// # Errors
     ///
@@ -135,7 +139,7 @@ impl<'a> WriteTicket<'a> {
     }
 
     /// Ends the ticket without releasing the blocks, for a caller that publishes or releases them later, through
-    /// [`resume_write`](crate::WritableFileSystem::resume_write). Returns what the ticket was about.
+    /// [`resume_write`](crate::WritableFileSystem::resume_write). Returns the place of the write.
     pub fn detach(mut self) -> WritePlace {
         self.driver = None;
         self.place

@@ -242,7 +242,7 @@ fn a_file_in_the_place_of_lost_and_found_is_named() {
     fs::create_dir(bench.path("tree")).unwrap();
     fs::write(bench.path("tree/lost+found"), "bytes").unwrap();
     let said = refused(&bench, "tree");
-    assert!(said.contains("'/lost+found': its name is that of a directory"), "{said}");
+    assert!(said.contains("'/lost+found': the format reserves its name"), "{said}");
 }
 
 #[test]
