@@ -19,14 +19,23 @@ use crate::vfs::Vfs;
 const GUARDED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
 impl Vfs {
-    /// Changes all given attributes or none. Returns the new attributes.
+    /// Changes all given attributes or none, with one exception. Returns the new attributes.
+    ///
+    /// A new mode also changes the access control list, if the inode has one. The list is stored after the attributes.
+    /// If storing the list fails, the attributes keep their new values.
+    ///
+    /// A new owner or group clears set-user-ID, and set-group-ID if the group may execute the file. If `change`
+    /// contains a mode, the new mode replaces this rule. A caller outside of the group of the file cannot set
+    /// set-group-ID.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
-    /// 2. `NotPermitted`: the inode is immutable, or only the owner of the inode or of the image may make the change.
-    /// 3. `AccessDenied`: the caller may not set the times to the current time.
-    /// 4. `OutOfRange`: the format cannot store a value.
+    /// 2. `NotPermitted`: the inode is immutable or append-only, or only the owner of the inode or of the image may
+    ///    make the change.
+    /// 3. `AccessDenied`: the change only sets times to the current time, and the caller neither owns the inode nor may
+    ///    write to it.
+    /// 4. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr).
     pub fn set_attr(&self, caller: &Caller, node: &Node, change: &SetAttr) -> Result<Attr> {
         let fs = self.writable()?;
         let _attributes = node.inode.guard.write();
@@ -52,7 +61,8 @@ impl Vfs {
         Ok(after)
     }
 
-    /// Sets the size of a file.
+    /// Sets the size of a file. Unless the caller is the owner of the image, clears set-user-ID, and set-group-ID if
+    /// the group may execute the file.
     ///
     /// # Errors
     ///
@@ -73,7 +83,8 @@ impl Vfs {
         self.strip_privileges(caller, node)
     }
 
-    /// Clears set-user-ID and set-group-ID after a change by a caller other than the owner of the image.
+    /// Clears set-user-ID, and set-group-ID if the group may execute the file. Does nothing if the caller is the owner
+    /// of the image.
     pub(crate) fn strip_privileges(&self, caller: &Caller, node: &Node) -> Result<()> {
         if *caller == Caller::Owner {
             return Ok(());
@@ -241,8 +252,9 @@ fn is_allowed_by_flags(attr: &Attr, change: &SetAttr) -> bool {
         || is_touch(change) && !attr.flags.contains(FileFlags::IMMUTABLE)
 }
 
-/// Adds side effects to a change. A new owner or group clears set-user-ID and set-group-ID. A caller that is not in
-/// the group of a file cannot set the set-group-ID bit of the file.
+/// Adds side effects to a change. A new owner or group clears set-user-ID, and set-group-ID if the group may execute
+/// the file, unless the change contains a mode. A caller that is not in the group of a file cannot set the set-group-ID
+/// bit of the file.
 fn adjust(caller: &Caller, attr: &Attr, change: &SetAttr) -> SetAttr {
     let mut change = *change;
     let group = change.gid.unwrap_or(attr.gid);

@@ -23,10 +23,11 @@ const FROZEN: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 impl Vfs {
     /// Creates an inode with a name in `dir`.
     ///
-    /// - The owner of the inode is the caller. If the caller is the owner of the image, `new` determines the owner.
+    /// - The caller becomes the owner. If the caller is the owner of the image, `new` contains the owner and the group.
     /// - If `dir` has set-group-ID, the inode gets the group of `dir`. A new directory also gets set-group-ID.
     /// - If `dir` has a default access control list, that list becomes the access list of the inode, with the
-    ///   permissions in `new` as a limit. A new directory also gets it as its default list.
+    ///   permissions in `new` as a limit. A new directory also gets the list as its default list. A symbolic link
+    ///   inherits no list.
     ///
     /// # Errors
     ///
@@ -119,10 +120,10 @@ impl Vfs {
     ///
     /// # Errors
     ///
-    /// Those of [`link`](Self::link), and:
-    ///
-    /// - `NotSupported`: the format does not support files without names.
-    /// - `Invalid`: the file has a name.
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotSupported`: the format does not support files without names.
+    /// 3. `NotDirectory`, `NameTooLong`, `AccessDenied` and `NotPermitted`, as for [`link`](Self::link).
+    /// 4. The errors of [`name`](obento_driver::Nameless::name).
     pub fn name(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
         self.writable()?;
         let nameless = self.0.fs.nameless().ok_or(Error::NotSupported)?;
@@ -137,7 +138,7 @@ impl Vfs {
     /// 2. `NotDirectory`: `dir` is not a directory.
     /// 3. `NameTooLong`: the name exceeds the limit of the format.
     /// 4. `AccessDenied`: the caller may not write to `dir`.
-    /// 5. `NotPermitted`: `dir` or `node` is immutable.
+    /// 5. `NotPermitted`: `dir` is immutable, or `node` is immutable or append-only.
     /// 6. The errors of [`link`](obento_driver::WritableFileSystem::link).
     pub fn link(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
         let fs = self.writable()?;
@@ -170,10 +171,11 @@ impl Vfs {
     /// 2. `NotDirectory`: `dir` is not a directory.
     /// 3. `NameTooLong`: the name exceeds the limit of the format.
     /// 4. `AccessDenied`: the caller may not write to `dir`.
-    /// 5. `NotFound`: the name does not exist.
-    /// 6. `NotPermitted`: the file or `dir` is immutable, or `dir` is sticky and the file belongs to
-    ///    another user.
-    /// 7. `IsDirectory`: the name refers to a directory.
+    /// 5. `NotPermitted`: `dir` is immutable.
+    /// 6. `NotFound`: the name does not exist.
+    /// 7. `NotPermitted`: the file is immutable or append-only, `dir` is append-only, or `dir` is sticky and the caller
+    ///    owns neither `dir` nor the file.
+    /// 8. `IsDirectory`: the name refers to a directory.
     pub fn unlink(&self, caller: &Caller, dir: &Node, name: &Name) -> Result<()> {
         self.remove(caller, dir, name, Victim::File)
     }
@@ -186,11 +188,11 @@ impl Vfs {
     /// 2. `NotDirectory`: `dir` is not a directory.
     /// 3. `NameTooLong`: the name exceeds the limit of the format.
     /// 4. `AccessDenied`: the caller may not write to `dir`.
-    /// 5. `NotFound`: the name does not exist.
-    /// 6. `NotPermitted`: the directory or `dir` is immutable, or `dir` is sticky and the directory belongs
-    ///    to another user.
-    /// 7. `NotDirectory`: the name does not refer to a directory.
-    /// 8. `NotEmpty`: the directory is not empty.
+    /// 5. `NotPermitted`: `dir` is immutable.
+    /// 6. `NotFound`: the name does not exist.
+    /// 7. `NotPermitted`: as for [`unlink`](Self::unlink).
+    /// 8. `NotDirectory`: the name does not refer to a directory.
+    /// 9. `NotEmpty`: the directory is not empty.
     pub fn rmdir(&self, caller: &Caller, dir: &Node, name: &Name) -> Result<()> {
         self.remove(caller, dir, name, Victim::EmptyDirectory)
     }
@@ -251,13 +253,17 @@ impl Vfs {
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
-    /// 2. `NotDirectory`: `from` or `to` is not a directory.
-    /// 3. `NameTooLong`: a name exceeds the limit of the format.
-    /// 4. `AccessDenied`: the caller may not write to a directory.
-    /// 5. `NotFound`: the old name does not exist.
-    /// 6. `NotPermitted`: as for [`unlink`](Self::unlink), for either name.
-    /// 7. `Invalid`: a directory would become its own descendant.
-    /// 8. The errors of [`rename`](obento_driver::WritableFileSystem::rename).
+    /// 2. For `from`, and then for `to`:
+    ///    1. `NotDirectory`: it is not a directory.
+    ///    2. `NameTooLong`: the name in it exceeds the limit of the format.
+    ///    3. `AccessDenied`: the caller may not write to it.
+    ///    4. `NotPermitted`: it is immutable.
+    /// 3. `NotFound`: the old name does not exist.
+    /// 4. `NotPermitted`: the caller may not remove the old name, or the file at the new name, as for
+    ///    [`unlink`](Self::unlink). The file at the new name may also be checked after 6.
+    /// 5. `AccessDenied`: a directory would get another parent, and the caller may not write to that directory.
+    /// 6. `Invalid`: a directory would become its own descendant.
+    /// 7. The errors of [`rename`](obento_driver::WritableFileSystem::rename).
     pub fn rename(
         &self,
         caller: &Caller,
@@ -269,13 +275,15 @@ impl Vfs {
     }
 
     /// Moves a name, and gives the old name to a whiteout, as `RENAME_WHITEOUT` of rename(2) does. A whiteout is a
-    /// character device with the number 0:0 that belongs to `owner` and `group`.
+    /// character device with the number 0:0. If the caller is the owner of the image, the whiteout belongs to `owner`
+    /// and `group`. Otherwise the caller becomes the owner, as for [`create`](Self::create).
     ///
     /// # Errors
     ///
-    /// 1. `Invalid`: the driver does not support whiteouts.
-    /// 2. The errors of [`rename`](Self::rename).
-    /// 3. `NoSpace`: no inode is free.
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `Invalid`: the driver does not support whiteouts.
+    /// 3. The errors of [`rename`](Self::rename), and of
+    ///    [`rename_leaving`](obento_driver::Whiteouts::rename_leaving) instead of those of the driver's `rename`.
     pub fn rename_leaving_whiteout(
         &self,
         caller: &Caller,

@@ -46,7 +46,8 @@ impl Vfs {
     /// 4. `AccessDenied`: the caller lacks the permission.
     /// 5. `ReadOnly`: the volume cannot be changed.
     /// 6. `NotPermitted`: an immutable file is opened for writing, or an append-only file is opened for writing
-    ///    without `APPEND`.
+    ///    without `APPEND` or with `TRUNCATE`.
+    /// 7. With `TRUNCATE`: the errors of [`File::truncate`].
     pub fn open(&self, caller: &Caller, node: &Node, flags: OpenFlags) -> Result<File> {
         let attr = node.stored()?;
         let writes = flags.contains(OpenFlags::WRITE);
@@ -109,8 +110,9 @@ impl File {
         self.node.stamp_access()
     }
 
-    /// Writes as [`Node::write_at`] does. If the file was opened with `APPEND`, ignores `offset` and writes at the
-    /// end. Fails with `BadHandle` if the file is not open for writing.
+    /// Writes as [`Node::write_at`] does. If the file was opened with `APPEND`, ignores `offset` and writes at the end.
+    /// Unless the owner of the image opened the file, clears set-user-ID, and set-group-ID if the group may execute the
+    /// file. Fails with `BadHandle` if the file is not open for writing.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.expect(OpenFlags::WRITE)?;
         let len = if self.flags.contains(OpenFlags::APPEND) {
@@ -122,7 +124,8 @@ impl File {
         Ok(len)
     }
 
-    /// Sets the size as [`Node::truncate`] does. Fails with `BadHandle` if the file is not open for writing.
+    /// Sets the size as [`Node::truncate`] does. Clears the same mode bits as [`write_at`](Self::write_at). Fails with
+    /// `BadHandle` if the file is not open for writing.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.expect(OpenFlags::WRITE)?;
         self.node.truncate(size)?;
@@ -131,8 +134,8 @@ impl File {
 }
 
 impl Node {
-    /// Updates the access time according to the policy of the volume. For a caller that reads through the node
-    /// instead of an open file.
+    /// Updates the access time according to the policy of the volume. A caller that reads through the node instead of
+    /// an open file calls this method after each read.
     pub fn stamp_access(&self) -> Result<()> {
         let config = &self.vfs.0.config;
         let Some(fs) = self.file_system().writable().filter(|_| config.atime != Atime::Never) else {

@@ -43,7 +43,8 @@ use crate::write::{Times, Writer};
 pub(crate) const MOST: usize = 64 << 10;
 /// Maximum length of a gathered write. Copying longer writes costs more than gathering saves.
 const LONGEST: usize = MOST / 4;
-/// Maximum number of extents to request. The driver may have kept the rest of an extent in reserve.
+/// Maximum number of extents to reserve for one buffer. One request may not be enough, since the driver may already
+/// have reserved the rest of an extent.
 const RUNS: usize = 3;
 /// Maximum number of buffers kept for reuse.
 const SPARE: usize = 4;
@@ -61,7 +62,8 @@ struct State {
     gathered: Option<Gathered>,
     /// The end of the file, if the last write ended there.
     end: Option<u64>,
-    /// The file gathers nothing while it is shorter than this, since the driver could not reserve space.
+    /// Minimum size of the file for gathering. If the driver cannot reserve enough space, it becomes twice the size of
+    /// the file.
     not_below: u64,
 }
 

@@ -208,6 +208,7 @@ impl Node {
     ///
     /// 1. `NotDirectory`: this is not a directory.
     /// 2. `NotFound`: this directory was removed.
+    /// 3. `Busy`: other threads moved this directory during each of many attempts.
     pub fn parent(&self) -> Result<Node> {
         /// Maximum number of attempts. More concurrent renames are treated as a failure.
         const TRIES: u32 = 64;

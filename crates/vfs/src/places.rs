@@ -14,13 +14,14 @@ use core::ops::Range;
 use obento_env::sync::RwLock;
 use obento_env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Number of bytes after the first read for which the driver is asked. The number doubles with each location. On a
-/// FAT volume, the search for the end of a long extent takes time, which only pays off for many reads.
+/// Length of the range whose location the first read requests from the driver, unless the read is longer or the file
+/// ends earlier. The length doubles with each location that is stored in a separate slot. On a FAT volume, the search
+/// for the end of a long extent takes time, which only pays off for many reads.
 const AHEAD: u64 = 4 << 20;
-/// Number of times that it doubles.
+/// Maximum number of times that the length doubles.
 const MOST_DOUBLED: usize = 10;
 
-/// A file of some 100 MiB has that many extents on a volume that is in use.
+/// Number of slots: about the number of extents of a file of 100 MiB on a volume that is in use.
 const SLOTS: usize = 16;
 
 /// The locations of some data of a file.
@@ -28,7 +29,7 @@ const SLOTS: usize = 16;
 pub(crate) struct Places {
     /// `None` until a location is stored, since most inodes are never read.
     slots: RwLock<Option<Box<[Slot; SLOTS]>>>,
-    /// Number of locations that were stored in a slot of their own.
+    /// Number of locations that were stored in a separate slot, and not joined with the location in another slot.
     noted: AtomicUsize,
 }
 
@@ -39,7 +40,7 @@ struct Slot {
     version: AtomicUsize,
     start: AtomicU64,
     end: AtomicU64,
-    /// The place of byte `start` on the device.
+    /// The offset of byte `start` on the device.
     at: AtomicU64,
 }
 
@@ -52,17 +53,17 @@ struct Place {
 }
 
 impl Places {
-    /// Returns the place of `range` on the device, if all of the range is known to follow it there.
+    /// Returns the offset of `range` on the device. Returns `None` unless one stored location contains the whole range.
     pub(crate) fn find(&self, range: &Range<u64>) -> Option<u64> {
         self.slots.read().as_ref()?.iter().find_map(|slot| slot.read()?.locate(range))
     }
 
-    /// Returns the number of bytes for which a driver is to be asked.
+    /// Returns the length of the range whose location the next read requests from the driver.
     pub(crate) fn ahead(&self) -> u64 {
         AHEAD << self.noted.load(Ordering::Relaxed).min(MOST_DOUBLED)
     }
 
-    /// Notes that `range` is at byte `at` of the device.
+    /// Stores the location of `range`, which is at byte `at` of the device.
     pub(crate) fn note(&self, range: Range<u64>, at: u64) {
         if self.slots.read().is_none() {
             self.slots.write().get_or_insert_default();
@@ -80,7 +81,7 @@ impl Places {
         }
     }
 
-    /// Forgets all locations. No other thread uses them meanwhile.
+    /// Clears all locations. The caller holds the exclusive layout lock of the inode.
     pub(crate) fn clear(&self) {
         for slot in self.slots.read().iter().flat_map(|slots| slots.iter()) {
             if slot.end.load(Ordering::Relaxed) != 0 {
@@ -91,7 +92,7 @@ impl Places {
 }
 
 impl Slot {
-    /// Returns the contents, unless another thread is changing them.
+    /// Returns the contents, or `None` if another thread is changing them.
     fn read(&self) -> Option<Place> {
         let version = self.version.load(Ordering::Acquire);
         // A thread that reads a new value also reads the new version below.
@@ -102,7 +103,7 @@ impl Slot {
         is_stable.then_some(Place { start, end, at })
     }
 
-    /// Changes the contents, unless another thread is changing them.
+    /// Replaces the contents. Does nothing if another thread is changing them.
     fn replace(&self, new: Place) {
         let version = self.version.load(Ordering::Relaxed);
         let changing = version.wrapping_add(1);
@@ -125,7 +126,7 @@ impl Place {
         (range.end <= self.end).then(|| self.at.saturating_add(skip))
     }
 
-    /// Returns the union of both if they are adjacent, in the file and on the device.
+    /// Returns the union of both places if they overlap or are adjacent in the file and on the device.
     fn join(self, other: Self) -> Option<Self> {
         let (first, second) = if self.start <= other.start { (self, other) } else { (other, self) };
         let gap = second.start.checked_sub(first.start)?;

@@ -98,7 +98,8 @@ impl Node {
         Ok(done)
     }
 
-    /// Reads the run at `rest.start` into `buf`, as far as it fits. `rest` ends with the file, and `buf` before that.
+    /// Reads the run at `rest.start` into `buf`. Returns the number of bytes: the length of the run, or of `buf` if
+    /// that is shorter. `rest` ends at the end of the file and is at least as long as `buf`.
     fn read_run(&self, layout: &Layout<'_>, rest: Range<u64>, buf: &mut [u8]) -> Result<usize> {
         let start = rest.start;
         let ahead = start.saturating_add(self.inode.places.ahead().max(to_u64(buf.len()))).min(rest.end);
@@ -144,15 +145,15 @@ impl Node {
         Ok(Some(Run { node: self, layout, offset, extent }))
     }
 
-    /// Returns the first byte at or after `offset` that is not in a hole, as `lseek(2)` with `SEEK_DATA`
-    /// does. Fails as [`read_at`](Self::read_at) does, and with `NoSuchOffset` if no data follows.
+    /// Returns the first byte at or after `offset` that is neither in a hole nor in an unwritten extent, as `lseek(2)`
+    /// with `SEEK_DATA` does. Fails as [`read_at`](Self::read_at) does, and with `NoSuchOffset` if no data follows.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         self.seek(offset, |span| !span.is_zeros()).and_then(|found| found.ok_or(Error::NoSuchOffset))
     }
 
-    /// Returns the first byte at or after `offset` that is in a hole, as `lseek(2)` with `SEEK_HOLE` does. The end of
-    /// the file counts as a hole. Fails with `NoSuchOffset` if `offset` is at or past the end of the file, and as
-    /// [`read_at`](Self::read_at) does.
+    /// Returns the first byte at or after `offset` that is in a hole or an unwritten extent, as `lseek(2)` with
+    /// `SEEK_HOLE` does. The end of the file counts as a hole. Fails with `NoSuchOffset` if `offset` is at or past the
+    /// end of the file, and as [`read_at`](Self::read_at) does.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.settle();
         let size = self.data_size()?;

@@ -19,7 +19,8 @@ impl Node {
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `IsDirectory`: the inode is a directory.
     /// 3. `Invalid`: the inode is not a regular file.
-    /// 4. `NotSupported`: the format has no holes.
+    /// 4. `NotSupported`: the format has no holes, and `range` contains a whole block. The bytes of `range` in partial
+    ///    blocks are zeros already.
     pub fn punch(&self, range: Range<u64>) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();

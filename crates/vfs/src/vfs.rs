@@ -103,7 +103,7 @@ pub(crate) struct Shared {
     pub(crate) root: Arc<Inode>,
     stripes: Vec<Mutex<Weak<Stripe>>>,
     pub(crate) gathering: Arc<Gathering>,
-    /// Whether extended attributes were asked for by a node.
+    /// Whether a caller has read or listed extended attributes.
     pub(crate) asked_xattrs: AtomicBool,
 }
 
@@ -146,7 +146,7 @@ impl Vfs {
     }
 
     /// Returns whether [`Node::get_xattr`] or [`Node::list_xattrs`] was called for any file. If the volume
-    /// [hides](obento_driver::Notice::Hidden) attributes, such a call may have missed some.
+    /// [hides](obento_driver::Notice::Hidden) attributes, the result of such a call may be incomplete.
     pub fn has_asked_for_xattrs(&self) -> bool {
         self.0.asked_xattrs.load(Ordering::Relaxed)
     }
@@ -225,9 +225,9 @@ impl Vfs {
         if self.0.fs.writable().is_none() { Ok(()) } else { self.0.syncable()?.sync() }
     }
 
-    /// [Syncs](Node::sync) all `nodes`, for callers that wait at the same time. A driver with a journal needs only
-    /// one commit for all nodes. Fails with the error of one of the nodes; whether each node is on stable storage is
-    /// then unspecified.
+    /// [Syncs](Node::sync) all `nodes`, for callers that wait at the same time. A driver with a journal needs only one
+    /// commit for all nodes. Fails as [`Node::sync`] does, with the error of one of the nodes. Whether each node is on
+    /// stable storage is then unspecified.
     pub fn sync_nodes(&self, nodes: &[Node]) -> Result<()> {
         nodes.iter().for_each(Node::settle);
         let inos: Vec<_> = nodes.iter().map(Node::ino).collect();
@@ -261,8 +261,12 @@ impl Vfs {
     }
 
     /// Ends all changes and marks the volume clean. Empties the name cache first, so that inodes that have no name
-    /// and no other user are freed. Has no effect on a volume that is open read-only. Fails as [`sync`](Self::sync)
-    /// does.
+    /// and no other user are freed. A volume that is open read-only is not changed.
+    ///
+    /// # Errors
+    ///
+    /// 1. The errors of [`close`](obento_driver::WritableFileSystem::close).
+    /// 2. The error with which gathered data was lost. The volume is closed.
     pub fn close(&self) -> Result<()> {
         self.drop_names();
         self.0.gathering.stop();

@@ -60,12 +60,19 @@ impl Vfs {
     ///
     /// # Errors
     ///
+    /// Before the first component:
+    ///
+    /// 1. `NotFound`: the path is empty.
+    /// 2. `NameTooLong`: the path is longer than 64 KiB.
+    ///
     /// At each component, the first error that applies:
+    ///
     /// 1. `NotDirectory`: the component or a slash follows the name of a file that is not a directory.
     /// 2. `AccessDenied`: `caller` may not look up names in the directory.
     /// 3. `NameTooLong`: the component exceeds the limit of the format.
-    /// 4. `NotFound`: the component does not exist, or the path is empty.
-    /// 5. `Loop`: the walk has followed 40 symbolic links.
+    /// 4. `NotFound`: the component does not exist.
+    /// 5. `Loop`: the component is a symbolic link to follow, and the walk has already followed 40 symbolic links.
+    /// 6. `NameTooLong`: the target of the symbolic link and the rest of the path are longer than 64 KiB.
     pub fn resolve(&self, from: &Node, path: &[u8], symlinks: Symlinks, caller: &Caller) -> Result<Node> {
         let mut walk = Walk::start(self, from, path)?;
         while let Some(component) = walk.next() {

@@ -1,7 +1,7 @@
 //! Writing files: the driver reserves and publishes blocks, and the data goes directly to the device.
 //!
-//! A write is two calls of the driver: [`begin_write`] returns the place and the state of the file, and [`end_write`]
-//! publishes the data. Nothing else is asked, unless the write leaves a gap after the end of the file.
+//! A write needs two calls of the driver: [`begin_write`] returns the place of the data and the state of the file, and
+//! [`end_write`] publishes the data. A write that leaves a gap after the end of the file needs further calls.
 //! Invariant: the parts of a new block that a write does not cover are zeroed before `end_write` makes the
 //! block readable ([`WriteTicket::frame`]). The rest of the last block is zeroed before the file grows beyond it.
 //! Invariant: zeros and data of one sector are written together, and the rest of the last block is zeroed when a file
@@ -30,7 +30,7 @@ use crate::vfs::Shared;
 /// A source of zeros, which bounds the memory that zeroing needs.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// A file being written. Its guard is held, or the lock of its gathered data.
+/// A file that is being written. The caller holds the guard of the inode, or the lock of its gathered data.
 pub(crate) struct Writer<'a> {
     shared: &'a Shared,
     inode: &'a Inode,
@@ -46,7 +46,7 @@ pub(crate) enum Times {
     Now,
     /// The time at which the data was accepted.
     Accepted(Timestamp),
-    /// The old times: a cache above maintains them.
+    /// The old times. A cache above this layer maintains the times of the file.
     Kept,
 }
 
