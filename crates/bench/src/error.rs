@@ -33,7 +33,7 @@ pub enum BenchError {
     )]
     NoTarget(String),
     /// No workload or suite has this name.
-    #[error("unknown workload or suite '{0}' (run 'obento bench list' to list them)")]
+    #[error("unknown workload or suite '{0}'")]
     NoWorkload(String),
     /// The cell cannot be measured on this machine.
     #[error("{0}")]

@@ -45,7 +45,7 @@ pub struct Cli {
 /// The options of every subcommand.
 #[derive(Args, Debug, Default)]
 pub struct GlobalOptions {
-    /// Open the volume as TYPE (bcachefs, ext2, ext3, ext4, exfat, lfs, ntfs, vfat, xv6) without checking its signature
+    /// Open the volume as TYPE (bcachefs, ext2, ext3, ext4, exfat, jffs2, lfs, ntfs, vfat, xv6) without checking its signature
     #[arg(long, global = true, value_name = "TYPE", help_heading = "Opening images", display_order = 900)]
     pub fs_type: Option<String>,
     /// Show the volume without the changes in its journal; by default, the journal is replayed in memory

@@ -277,7 +277,7 @@ fn errors_in_a_layout_are_reported_with_line_and_key() {
         ),
         (
             "[disk]\nsize = \"5M\"\n[[partition]]\ntype = \"esp\"\nsize = \"4M\"\n",
-            "a size of 5242880 bytes is too small: 6291456 are needed",
+            "a size of 5242880 bytes is too small; 6291456 bytes are required",
         ),
         (
             "[[partition]]\ntype = \"esp\"\nlabel = \"0123456789012345678901234567890123456\"\nsize = \"1M\"\n",

@@ -104,7 +104,7 @@ fn a_disk_of_sgdisk_is_listed_and_changed_and_sgdisk_accepts_it() {
     bench.refused("add --size 1G", "no gap between partitions is large enough: the largest one has");
     bench.refused("add --start 63M --size 1M", "the usable part of the disk");
     bench.refused("grow 2 1M", "partition 2 has 10485760 bytes, which is more than the new size");
-    bench.refused("delete 7", "no partition is named '7'");
+    bench.refused("delete 7", "no partition has the number, name or UUID '7'");
     bench.refused("type 2 cake", "unknown type 'cake' for GPT");
     bench.refused("attributes 2 +sweet", "unknown attribute 'sweet' for GPT");
     bench.refused(&format!("name 2 {}", "x".repeat(37)), "37 UTF-16 units, more than 36");

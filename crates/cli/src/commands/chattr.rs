@@ -49,7 +49,7 @@ impl Change {
             };
             let unknown = |letter| {
                 Report::on("invalid flags", text.as_bytes(), format!("unknown flag '{letter}'"))
-                    .help("run 'obento lsattr -l' to see the flags of a file")
+                    .help("choose from the flags aAcCdDeFijmPsStTux")
             };
             let mut flags = FileFlags::empty();
             for letter in text.chars().skip(1) {

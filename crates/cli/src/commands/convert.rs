@@ -49,7 +49,7 @@ pub struct Args {
     qcow2_version: u8,
     /// Make IN the backing file of OUT, a new qcow2 image that stores only changes
     ///
-    /// OUT refers to IN by its name as given, and IN must not be changed from then on. Commands open OUT with --allow-backing.
+    /// OUT stores the name of IN as given. Do not change IN while OUT exists. Commands open OUT only with --allow-backing.
     #[arg(long, conflicts_with_all = ["compress", "verify", "checksum"])]
     backing: bool,
     /// Overwrite OUT if it exists

@@ -25,7 +25,7 @@ const SIGNALLED: i32 = 128;
 /// Other users cannot read the copy, which is removed when this command ends. PROGRAM gets the path of the copy in place of {}, or as
 /// its last argument.
 ///
-/// Changes are copied back whatever the exit status of PROGRAM. The owner, the mode, the attributes and the hard links of the file
+/// Changes are copied back even if PROGRAM fails. The owner, the mode, the attributes and the hard links of the file
 /// are preserved. A file with one name is replaced atomically: a crash leaves the old or the new contents. A file with several names
 /// is overwritten in place.
 #[derive(clap::Args, Debug)]

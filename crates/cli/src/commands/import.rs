@@ -21,7 +21,7 @@ use crate::report::Report;
 /// Extract a tar archive into an image
 ///
 /// The archive may be compressed with bzip2, gzip, lzma, xz or zstd, and is read once. Owners (as numbers), modes, times, links, devices,
-/// holes, extended attributes and access control lists are kept. Nothing is written outside the named directory, whatever the paths and
+/// holes, extended attributes and access control lists are kept. Nothing is written outside the named directory, even with hostile paths and
 /// links of the archive.
 ///
 /// A member replaces an existing file of any type, as in tar(1), with three exceptions. A directory keeps its entries

@@ -9,8 +9,8 @@ use crate::report::Report;
 
 /// Replay the journal of an image
 ///
-/// Every command that changes an image does this at its end. Use this command for an image that was not closed: after a power failure,
-/// or a copy of a mounted disk.
+/// A command that changes an image leaves no dirty journal. Use this command for an image that was not closed: after a power failure,
+/// or for a copy of a mounted disk.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Images; the whole volume is synchronised

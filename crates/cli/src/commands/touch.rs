@@ -31,7 +31,7 @@ pub struct Args {
     /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// Set DATE: '2026-11-21 13:48', @1795268933, '3 days ago'; with --reference relative to its times
+    /// Set the times to DATE: '2026-11-21 13:48', @1795268933, '3 days ago'; with --reference, '3 days ago' counts from the times of FILE
     #[arg(short, long, allow_hyphen_values = true)]
     date: Option<String>,
     #[arg(short = 't', help = "Set the time [[CC]YY]MMDDhhmm[.ss]", value_name = "STAMP", conflicts_with_all = ["date", "reference"])]

@@ -26,7 +26,7 @@ const FS_TYPE: &str = "fuse.obento";
 /// Unmount a volume, and wait until all changes are written
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The mount point, or the directory of `mount --all`
+    /// The mount points, or the directories of `mount --all`
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
     /// Detach the mount now, and end it when it is no longer used; do not wait

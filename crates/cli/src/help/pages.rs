@@ -342,7 +342,7 @@ pub const PAGES: &[Page] = &[
         name: "prov",
         examples: &[
             ("obento prov disk.img -n 20", "Show what happened last on a volume"),
-            ("obento prov disk.img --of /bin/app", "Show which files /bin/app was made of"),
+            ("obento prov disk.img --of /bin/app", "Show the sources of /bin/app"),
             ("obento prov disk.img --of /src/bad.c --forward", "Show what is affected if /src/bad.c is bad"),
             ("obento prov disk.img --changed-since 1200 -0 > changed", "List what changed since record 1200"),
             ("obento prov disk.img --export prov-json > prov.json", "Write the graph for other programs"),

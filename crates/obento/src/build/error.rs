@@ -25,7 +25,7 @@ pub enum BuildFailure {
     #[error(transparent)]
     Format(FormatError),
     /// The requested size is not sufficient.
-    #[error("{size} bytes are too few; {needed} are required")]
+    #[error("a size of {size} bytes is too small; {needed} bytes are required")]
     TooSmall {
         /// The requested size.
         size: u64,

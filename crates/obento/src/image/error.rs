@@ -423,7 +423,7 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
         }
         // No driver of obento checks other types: a program of the type's own does, if it is installed.
         Error::Corrupt(_) if !fs_type.starts_with("ext") => {
-            "run 'obento check', which reports the damage if a program checks this type"
+            "run 'obento check' to list the damage, if 'obento types' lists a check for this type"
         }
         // A copy of the super block does not help.
         Error::Corrupt(

@@ -161,7 +161,8 @@ fn chosen(args: &Args) -> Result<(Option<&'static Suite>, Vec<String>), Stop> {
                 suite.workloads()
             }
             None => {
-                find(name, &Settings::default()).map_err(|error| fail(Report::plain(error)))?;
+                let help = "run 'obento bench list' to list the workloads and suites";
+                find(name, &Settings::default()).map_err(|error| fail(Report::plain(error).help(help)))?;
                 vec![name.clone()]
             }
         };

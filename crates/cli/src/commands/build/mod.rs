@@ -136,7 +136,7 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
             because(&none_taken(problems.len())).help(LEAVE_OUT)
         }
         BuildFailure::TooSmall { size, needed } if needed > size => {
-            because(&format!("a size of {size} bytes is too small: {needed} are needed"))
+            because(&format!("a size of {size} bytes is too small; {needed} bytes are required"))
                 .help(format!("use a size of {}k, or auto", needed.div_ceil(1024)))
         }
         BuildFailure::NotSound(findings) => {

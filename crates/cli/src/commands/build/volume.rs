@@ -18,7 +18,7 @@ use crate::report::Report;
 /// The sources and options of a volume.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct VolumeArgs {
-    /// Type: ext4, ext3, ext2, exfat, vfat, xv6, or a type that the kernel engine fills, such as xfs (see 'obento types')
+    /// Type: ext4, ext3, ext2, exfat, jffs2, vfat, xv6, or a type that the kernel engine fills, such as xfs (see 'obento types')
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
     /// Contents of the image; later sources replace files of earlier ones

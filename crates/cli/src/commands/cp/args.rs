@@ -11,7 +11,7 @@ use crate::report::Report;
 
 /// Copy files out of images and into them
 ///
-/// Nothing is written outside the target, whatever an image contains. A file in an image is replaced atomically: a crash leaves the old
+/// The command writes nothing outside the target, even if an image is hostile. A file in an image is replaced atomically: a crash leaves the old
 /// or the new file. The new file first has a temporary name that starts with .obento-unfinished-. The next copy to the same directory
 /// removes such files of killed commands. A file with several names in an image is overwritten in place, so that all
 /// its names get the new contents. With -d or -a, links are preserved instead.
@@ -30,7 +30,7 @@ pub struct Args {
     /// Preserve links: --no-dereference --preserve=links
     #[arg(short = 'd')]
     links: bool,
-    /// Follow symbolic links; those of an image inside it
+    /// Follow symbolic links; a link in an image is resolved inside the image
     #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "named_links"])]
     dereference: bool,
     /// Copy symbolic links as links

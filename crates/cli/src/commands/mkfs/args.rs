@@ -29,7 +29,7 @@ pub struct Args {
     /// Size of the file system
     #[arg(value_name = "SIZE")]
     pub size: Option<String>,
-    /// Type: ext4, ext3, ext2, exfat, vfat, xv6; with an installed program: xfs, btrfs, f2fs and others (see 'obento types')
+    /// Type: ext4, ext3, ext2, exfat, jffs2, vfat, xv6; with an installed program: xfs, btrfs, f2fs and others (see 'obento types')
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
     /// Settings whose values may contain commas
@@ -50,7 +50,8 @@ pub struct Args {
     /// fat, sectors_per_cluster, sector_size, reserved_sectors, fats, root_entries, no_align, hidden_sectors, media,
     /// drive_number, geometry, backup_boot_sector, codepage, message, bad_blocks,
     /// check_blocks, mbr. exfat: cluster_size, sector_size, boundary_align,
-    /// pack_bitmap, full_format
+    /// pack_bitmap, full_format. jffs2: eraseblock, pagesize, little-endian, big-endian, cleanmarker, no-cleanmarkers,
+    /// pad, compressor
     #[arg(short = 'E', long = "extended", value_name = "NAME=VALUE")]
     pub extended: Vec<String>,
     /// Label

@@ -92,7 +92,7 @@ pub struct Args {
     /// A file with the message that the boot sector prints; - for standard input
     #[arg(short = 'm', value_name = "FILE")]
     message: Option<PathBuf>,
-    /// Write a partition table with one entry for the volume to the boot sector: y or n; a is the same as n
+    /// Write a partition table with one entry for the volume to the boot sector: y or n; a (auto) has the same effect as n
     #[arg(long, value_name = "WHETHER", num_args = 0..=1, require_equals = true, default_missing_value = "y")]
     #[arg(value_parser = ["y", "yes", "n", "no", "a", "auto"])]
     mbr: Option<String>,

@@ -52,7 +52,7 @@ enum Action {
     },
     /// Grow a partition
     ///
-    /// The file system in it keeps its size.
+    /// The file system in the partition keeps its size.
     Grow {
         /// The partition: a number, name or UUID
         part: String,
@@ -97,28 +97,28 @@ enum Action {
 
 /// Add a partition
 ///
-/// It takes the first sufficient gap, or the largest one without a size.
+/// The partition is placed at the start of the first gap that is large enough. Without --size, it fills the largest gap.
 #[derive(clap::Args, Debug)]
 struct Add {
-    /// Its size; the default is the rest of the gap
+    /// The size of the partition; the default is the rest of the gap
     #[arg(short, long, value_name = "SIZE", value_parser = positive_size)]
     size: Option<u64>,
-    /// Its first byte, such as 1M
+    /// The first byte of the partition, such as 1M; by default, the start of a gap
     #[arg(long, value_name = "OFFSET", value_parser = size)]
     start: Option<u64>,
-    /// Its type: a name such as esp, a GUID, the number of an MBR type, or extended
+    /// The type of the partition: a name such as esp, a GUID, the number of an MBR type, or extended
     #[arg(long = "type", value_name = "TYPE", default_value = "linux-generic")]
     kind: String,
-    /// Its name, for a GPT
+    /// The name of the partition, for a GPT
     #[arg(long, default_value = "")]
     name: String,
-    /// Its UUID, for a GPT
+    /// The UUID of the partition, for a GPT
     #[arg(long, default_value = "random")]
     uuid: String,
-    /// Its number; in an MBR, numbers above 4 are logical partitions
+    /// The number of the partition; in an MBR, numbers above 4 are logical partitions
     #[arg(long, value_name = "N")]
     number: Option<u32>,
-    /// Its attributes, as for 'attributes'
+    /// The attributes of the partition, as for 'obento part DISK attributes'
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     attributes: Vec<String>,
 }
@@ -324,7 +324,9 @@ impl Disk<'_> {
         };
         match (found.next(), found.next()) {
             (Some(found), None) => Ok(found.number),
-            (None, _) => Err(wrong(format!("no partition is named '{}'", part.escape_default()))),
+            (None, _) => {
+                Err(wrong(format!("no partition has the number, name or UUID '{}'", part.escape_default())))
+            }
             (Some(first), Some(second)) => {
                 let (first, second) = (first.number, second.number);
                 Err(wrong(format!("'{}' names partitions {first} and {second}", part.escape_default())))

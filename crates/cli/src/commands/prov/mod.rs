@@ -33,22 +33,22 @@ pub struct Args {
     /// The image
     #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
-    /// Show what the file PATH was made of, and by which programs
+    /// Show the sources of the file PATH, and the programs that used them
     #[arg(long, value_name = "PATH", conflicts_with_all = ["by", "since", "changed_since", "export"])]
     of: Option<OsString>,
     /// With --of: show the sources of the file (the default)
     #[arg(long, requires = "of", conflicts_with = "forward")]
     back: bool,
-    /// With --of: show the files that were made of the file
+    /// With --of: show the files that may contain data of the file
     #[arg(long, requires = "of")]
     forward: bool,
     /// Draw the tree with ASCII characters
     #[arg(long, requires = "of")]
     ascii: bool,
-    /// Only records of a process: a process ID, the name of a program, or uid=UID
+    /// Show only records of a process: a process ID, the name of a program, or uid=UID
     #[arg(long, value_name = "WHO")]
     by: Option<Who>,
-    /// Only records from TIME on: '2026-11-21 13:48', @1795268933, '3 days ago'
+    /// Show only records from TIME on: '2026-11-21 13:48', @1795268933, '3 days ago'
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
     /// Show at most N records

@@ -27,7 +27,8 @@ use crate::report::Report;
 ///
 /// FAT and exFAT are supported. A line shows the condition of a file, its size, the time of its last change and its path. The
 /// conditions are: certain (the clusters are known and free), likely (the clusters are guessed and free), doubtful (another file
-/// uses some of the clusters) and overwritten (another file uses the first cluster). The image is not changed.
+/// uses some of the clusters, or some were not found) and overwritten (another file uses the first cluster, or its location is
+/// lost). The image is not changed.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image
