@@ -48,9 +48,9 @@ pub struct Args {
     /// packed_meta_blocks, root_owner, num_backup_sb, hash_seed, encoding, encoding_flags, quotatype, desc_size,
     /// mmp_update_interval, orphan_file_size, assume_storage_prezeroed, offset, discard, nodiscard, test_fs. vfat:
     /// fat, sectors_per_cluster, sector_size, reserved_sectors, fats, root_entries, no_align, hidden_sectors, media,
-    /// drive_number, geometry, backup_boot_sector, codepage, message, bad_blocks,
+    /// drive_number, geometry, backup_boot_sector, volume_id, codepage, message, bad_blocks,
     /// check_blocks, mbr. exfat: cluster_size, sector_size, boundary_align,
-    /// pack_bitmap, full_format. jffs2: eraseblock, pagesize, little-endian, big-endian, cleanmarker, no-cleanmarkers,
+    /// pack_bitmap, full_format, volume_id. jffs2: eraseblock, pagesize, little-endian, big-endian, cleanmarker, no-cleanmarkers,
     /// pad, compressor
     #[arg(short = 'E', long = "extended", value_name = "NAME=VALUE")]
     pub extended: Vec<String>,
