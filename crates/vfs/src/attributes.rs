@@ -31,8 +31,9 @@ impl Vfs {
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
-    /// 2. `NotPermitted`: the inode is immutable or append-only, or only the owner of the inode or of the image may
-    ///    make the change.
+    /// 2. `NotPermitted`: the inode is immutable or append-only and does not permit the change, or only the owner of the
+    ///    inode or of the image may make the change. An immutable inode permits changes of its flags. An append-only
+    ///    inode also permits setting times to the current time.
     /// 3. `AccessDenied`: the change only sets times to the current time, and the caller neither owns the inode nor may
     ///    write to it.
     /// 4. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr).
