@@ -4,7 +4,7 @@
 //! A *driver* supports one format. It implements two traits: [`Driver`] recognises and opens volumes, and
 //! [`FileSystem`] is an open volume. A format may have further capabilities, each of which is a trait:
 //!
-//! - of the format: [`Format`], [`Build`], [`Check`], [`Tune`], [`Undelete`];
+//! - of the format: [`Format`], [`Build`], [`Check`], [`Resize`], [`Tune`], [`Undelete`];
 //! - of an open volume: [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Whiteouts`], [`Bulk`], [`Trim`],
 //!   [`Handover`], [`Inspect`].
 //!
@@ -56,6 +56,7 @@ mod issues;
 mod layout;
 mod open;
 pub mod record;
+mod resize;
 mod rounds;
 pub mod tree;
 mod tune;
@@ -78,6 +79,7 @@ pub use open::{
     Access, Adoption, Checksums, DataMode, Driver, Evidence, Fact, Journalling, Notice, OpenOptions, Probe,
     Replay, Shown, VolumeInfo,
 };
+pub use resize::{Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal};
 pub use rounds::{CheckEvent, CheckIssue, CheckRound, FoundIssue, check_in_rounds, issues_of};
 pub use tree::{NodeId, Tree, TreeBuilder};
 pub use tune::{Tune, TuneError, TuneOptions};

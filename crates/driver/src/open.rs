@@ -9,7 +9,7 @@ use obento_base::{Error, Ino, Mode, Result};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
-use crate::{Build, Check, FileSystem, Format, Tune, Undelete};
+use crate::{Build, Check, FileSystem, Format, Resize, Tune, Undelete};
 
 /// The properties of a volume that a driver finds without opening the volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -309,6 +309,11 @@ pub trait Driver: Send + Sync {
 
     /// Returns the operations that change the settings of volumes, if the driver has them.
     fn tune(&self) -> Option<&dyn Tune> {
+        None
+    }
+
+    /// Returns the operations that change the size of volumes, if the driver has them.
+    fn resize(&self) -> Option<&dyn Resize> {
         None
     }
 }

@@ -51,6 +51,7 @@ pub mod partition;
 pub mod prelude;
 mod registry;
 mod remove;
+mod resize;
 mod shortage;
 mod text;
 #[cfg(test)]
@@ -73,8 +74,9 @@ pub use obento_driver::{
     Access, ByteUse, Certainty, CheckObserver, CheckOptions, CheckProgress, CheckReport, Checksums, Contents,
     Cookie, DataMode, DeletedFile, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Finding,
     Format, FormatError, FormatNotice, FormatOptions, Formatted, Inspect, Journalling, Keeps, Limits,
-    NewNode, Notice, Probe, Record, RenameFlags, RepairMode, Replay, SetAttr, Severity, Shown, Size, Span,
-    StatFs, Target, TimeChange, TuneError, TuneOptions, Undelete, VolumeInfo, XattrMode,
+    NewNode, Notice, Probe, Record, RenameFlags, RepairMode, Replay, ResizeError, ResizeOptions, ResizePlan,
+    ResizeRefusal, SetAttr, Severity, Shown, Size, Span, StatFs, Target, TimeChange, TuneError, TuneOptions,
+    Undelete, VolumeInfo, XattrMode,
 };
 pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, SystemRandom};
 pub use obento_host::base64;
@@ -128,6 +130,7 @@ pub use image::{
 pub use import::{ImportOptions, ImportReport, MemberProblem, import};
 pub use registry::{Engine, Registry};
 pub use remove::{Removal, RemoveObserver, remove_children, remove_tree};
+pub use resize::{NewSize, PlannedResize, ResizeFailure, plan_resize};
 pub use shortage::Shortage;
 pub use text::{Escaped, escaped, human_size, probe_id_text, uuid_text, volume_id_text};
 pub use tune::{TuneFailure, tune};

@@ -43,6 +43,7 @@ mod part;
 mod prov;
 mod readlink;
 mod recover;
+mod resize;
 mod rm;
 mod rmdir;
 mod setfacl;
@@ -101,6 +102,7 @@ pub enum Command {
     Build(Box<build::Args>),
     Convert(convert::Args),
     Part(part::Args),
+    Resize(resize::Args),
     Tune(tune::Args),
     Check(check::Args),
     Bench(Box<bench::Args>),
@@ -178,6 +180,7 @@ impl Command {
             Self::Build(args) => build::run(&args, context),
             Self::Convert(args) => convert::run(&args, context),
             Self::Part(args) => part::run(&args, context),
+            Self::Resize(args) => resize::run(&args, context),
             Self::Tune(args) => tune::run(&args, context),
             Self::Check(args) => check::run(&args, context),
             Self::Bench(args) => bench::run(*args, context),

@@ -79,7 +79,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Create", &["build", "convert", "mkfs", "mkfs.fat", "mkfs.exfat"]),
-    ("Disks", &["part", "tune"]),
+    ("Disks", &["part", "resize", "tune"]),
     ("Check", &["check"]),
     ("Mount", &["mount", "umount"]),
     ("Measure", &["bench"]),
@@ -439,6 +439,16 @@ pub const PAGES: &[Page] = &[
         "part repair-backup",
         &[("obento part disk.img repair-backup", "Write the backup GPT to the end of a larger disk")],
         PART,
+    ),
+    simple(
+        "resize",
+        &[
+            ("obento resize root.img 20G", "Grow the image file, and the volume in it, to 20 GiB"),
+            ("obento resize disk.img@2 +4G", "Grow a partition and its volume by 4 GiB"),
+            ("obento resize /dev/sdb1 --maximum", "Grow a volume to the end of its device"),
+            ("obento resize root.img 1T --dry-run", "Print the size that the volume would have"),
+        ],
+        &["resize2fs(8)", "growpart(1)", "qemu-img(1)"],
     ),
     simple(
         "tune",

@@ -50,6 +50,7 @@ mod quota;
 mod ranges;
 pub mod raw;
 mod replay;
+mod resize;
 mod super_block;
 mod symlink;
 mod tune;

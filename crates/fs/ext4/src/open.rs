@@ -67,6 +67,10 @@ impl Driver for Ext4Driver {
     fn tune(&self) -> Option<&dyn obento_driver::Tune> {
         Some(self)
     }
+
+    fn resize(&self) -> Option<&dyn obento_driver::Resize> {
+        Some(self)
+    }
 }
 
 /// Opens the volume on `device` for reading.

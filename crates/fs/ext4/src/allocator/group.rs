@@ -249,15 +249,10 @@ impl SuperBlock {
 
 /// Returns the clusters of a group that contain its own metadata.
 fn own_clusters(sb: &SuperBlock, index: u32, descriptor: &GroupDescriptor) -> [Range<u32>; 4] {
-    let (copies, len) = sb.copy_blocks(index);
-    let reserved = if len > 0 && sb.has_copy(index) && sb.has_plain_copies(index) {
-        u64::from(sb.raw.s_reserved_gdt_blocks.get())
-    } else {
-        0
-    };
+    let (copies, len) = sb.reserved_start(index);
     let table = u64::from(sb.inode_table_blocks());
     [
-        sb.clusters_in_group(index, copies, len.saturating_add(reserved)),
+        sb.clusters_in_group(index, copies, len),
         sb.clusters_in_group(index, descriptor.block_bitmap, 1),
         sb.clusters_in_group(index, descriptor.inode_bitmap, 1),
         sb.clusters_in_group(index, descriptor.inode_table, table),

@@ -63,7 +63,7 @@ use crate::open::Ext4Driver;
 pub use events::Event;
 pub use issue::Issue;
 use passes::look;
-pub(crate) use repair::change_settings;
+pub(crate) use repair::{change_settings, commit_growth, recover};
 use watched::WatchedDevice;
 
 /// Checks the volume on `device` as [`Check::check`] does, with typed issues.

@@ -25,14 +25,12 @@ use crate::group::{GroupDescriptor, GroupFlags};
 use crate::inode::seal_record;
 use crate::raw::RawSuperBlock;
 use crate::super_block::PRIMARY_OFFSET;
-use crate::writer::seal_super_block;
+use crate::writer::{backup_super_block, seal_super_block};
 
 /// Boot sector, super block and the following bytes: 8 sectors, which `mke2fs` erases.
 const FRONT: u64 = 4096;
 /// The end of the device, where other formats have signatures.
 const BACK: u64 = 64 << 10;
-/// `EXT2_VALID_FS`, which backups do not have.
-const VALID: u16 = 1;
 
 /// Writes the contents of a volume beyond those of every volume.
 pub(crate) type More<'a> = &'a mut dyn FnMut(&Draft, &mut Output<'_>) -> Result<(), FormatError>;
@@ -272,19 +270,13 @@ impl Draft {
             raw.s_kbytes_written.set(raw.s_kbytes_written.get().saturating_add(written));
         }
         for group in self.copies() {
-            let mut raw = *self.sb.raw;
-            raw.s_state.set(raw.s_state.get() & !VALID);
-            // The field has 16 bits. e2fsprogs stores the maximum for higher group numbers.
-            raw.s_block_group_nr.set(u16::try_from(group).unwrap_or(u16::MAX));
-            self.write_super_block(output, self.byte_of(self.sb.group_start(group).0), raw)?;
+            let raw = backup_super_block(&self.sb, group);
+            output.write(self.byte_of(self.sb.group_start(group).0), raw.as_bytes())?;
         }
         output.flush()?;
-        self.write_super_block(output, PRIMARY_OFFSET, *self.sb.raw)?;
-        Ok(output.flush()?)
-    }
-
-    fn write_super_block(&self, output: &mut Output<'_>, at: u64, mut raw: RawSuperBlock) -> BaseResult<()> {
+        let mut raw = *self.sb.raw;
         seal_super_block(&self.sb, &mut raw);
-        output.write(at, raw.as_bytes())
+        output.write(PRIMARY_OFFSET, raw.as_bytes())?;
+        Ok(output.flush()?)
     }
 }

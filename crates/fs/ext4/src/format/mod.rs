@@ -40,7 +40,7 @@ use obento_driver::{Fact, Format, FormatError, FormatNotice, FormatOptions, Form
 
 use crate::Ext4Driver;
 use crate::feature::{Incompat, names};
-pub(crate) use draft::{Draft, Identity, zeroed};
+pub(crate) use draft::{Draft, Identity, time_halves, zeroed};
 pub(crate) use geometry::{FIRST_INO, Geometry};
 pub(crate) use inodes::{JOURNAL_INO, PRIVATE_FILE, ROOT_INO};
 pub(crate) use journal::{JournalSize, MAX_BLOCKS as MAX_JOURNAL_BLOCKS, journal_label};

@@ -58,10 +58,11 @@ impl SuperBlock {
     }
 
     /// Returns all places of descriptor block `index`. With `meta_bg`, these are the first, second and last group that
-    /// it describes; otherwise, the groups with copies of the super block.
+    /// it describes. Otherwise, these are the groups with copies of the super block that `meta_bg` does not lay out.
     pub(crate) fn desc_homes(&self, index: u32) -> Vec<VolBlock> {
         if !self.is_meta(index) {
-            let copies = (1..self.groups).filter(|&group| self.has_copy(group));
+            let has_copies = |&group: &u32| self.has_copy(group) && self.has_plain_copies(group);
+            let copies = (1..self.groups).filter(has_copies);
             return core::iter::once(0).chain(copies).map(|group| self.desc_block(index, group)).collect();
         }
         let first = index.saturating_mul(self.descs_per_block());
@@ -89,6 +90,15 @@ impl SuperBlock {
         let len =
             boot.saturating_add(u64::from(self.has_copy(group))).saturating_add(self.desc_copies(group));
         (start, len)
+    }
+
+    /// Returns the blocks at the start of `group` that contain no files: the blocks of [`Self::copy_blocks`] and the
+    /// reserved descriptor blocks after them.
+    pub(crate) fn reserved_start(&self, group: u32) -> (VolBlock, u64) {
+        let (start, len) = self.copy_blocks(group);
+        let has_reserved = len > 0 && self.has_copy(group) && self.has_plain_copies(group);
+        let reserved = if has_reserved { u64::from(self.raw.s_reserved_gdt_blocks.get()) } else { 0 };
+        (start, len.saturating_add(reserved))
     }
 
     /// Returns the number of descriptor blocks in `group`: `ext4_bg_num_gdb`.

@@ -45,7 +45,7 @@ pub use locks::{InodeLocks, LockedInode, LockedInodes};
 pub(crate) use open::open_writer;
 pub(crate) use orphans::MAGIC as ORPHAN_MAGIC;
 pub use uncommitted::UncommittedState;
-pub(crate) use uncommitted::seal_super_block;
+pub(crate) use uncommitted::{backup_super_block, seal_super_block, set_counts};
 
 /// `EXT4_ERRORS_CONTINUE` of `s_errors`.
 const ERRORS_CONTINUE: u16 = 1;

@@ -157,6 +157,8 @@ impl CommitHooks for UncommittedState {
 
 /// The function of recorded errors: our function names and lines would not help a user.
 const FUNCTION: [u8; 32] = *b"obento\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+/// `EXT4_VALID_FS` of `s_state`, which backups do not have.
+const VALID_FS: u16 = 1;
 /// `EXT4_ERR_EFSCORRUPTED` of Linux `fs/ext4/ext4.h`.
 const EFSCORRUPTED: u8 = 8;
 
@@ -169,7 +171,7 @@ pub(super) fn super_block_place(sb: &SuperBlock) -> (u64, Range<usize>) {
 }
 
 /// Sets the free counts.
-fn set_counts(sb: &SuperBlock, raw: &mut RawSuperBlock, counts: Totals) {
+pub(crate) fn set_counts(sb: &SuperBlock, raw: &mut RawSuperBlock, counts: Totals) {
     // In blocks here, in clusters in the descriptors: `ext4_update_super`.
     let blocks = counts.free_blocks.checked_shl(sb.cluster_bits).unwrap_or(0);
     let (low, high) = split(blocks);
@@ -187,6 +189,16 @@ pub(crate) fn seal_super_block(sb: &SuperBlock, raw: &mut RawSuperBlock) {
         let sum = Crc::new(!0).add(covered).get();
         raw.s_checksum.set(sum);
     }
+}
+
+/// Returns the backup of a super block in `group`, with its checksum.
+pub(crate) fn backup_super_block(sb: &SuperBlock, group: u32) -> RawSuperBlock {
+    let mut raw = *sb.raw;
+    raw.s_state.set(raw.s_state.get() & !VALID_FS);
+    // The field has 16 bits. e2fsprogs stores the maximum for higher group numbers.
+    raw.s_block_group_nr.set(u16::try_from(group).unwrap_or(u16::MAX));
+    seal_super_block(sb, &mut raw);
+    raw
 }
 
 /// Returns the inode and the block of damage, or 0 if it names none of them.

@@ -6,7 +6,7 @@
 //! interruption leaves a partly repaired volume that is marked as having errors. Without a journal, or for one step
 //! that exceeds the journal (copies of large files, the index of a directory of megabytes), the blocks are written to
 //! their places in an order in which an interruption loses no contents: free blocks, blocks of files and directories,
-//! the volume's own metadata. A second run repairs the rest. Names of a directory whose index was being rebuilt may
+//! the volume's own metadata, backups of the super block. A second run repairs the rest. Names of a directory whose index was being rebuilt may
 //! be lost, as with e2fsck.
 //! Invariant: the super block requests recovery from before the transaction is in the log until its blocks are in
 //! their places. The super block's own block is written last.
@@ -45,6 +45,7 @@ pub(super) struct Target<'a> {
     options: &'a CheckOptions,
     /// Size of the changes after which they are written.
     limit: u64,
+    has_journal: bool,
     /// Whether the journal's blocks may belong to another file.
     is_journal_shared: bool,
     has_begun: bool,
@@ -52,7 +53,14 @@ pub(super) struct Target<'a> {
 
 impl<'a> Target<'a> {
     pub(super) fn new(device: &'a Arc<dyn BlockDevice>, options: &'a CheckOptions) -> Self {
-        let mut this = Self { device, options, limit: PLAIN, is_journal_shared: false, has_begun: false };
+        let mut this = Self {
+            device,
+            options,
+            limit: PLAIN,
+            has_journal: false,
+            is_journal_shared: false,
+            has_begun: false,
+        };
         if let Ok(found) = locate::find(&**device)
             && let Ok(journal) = this.journal(&found.super_block)
         {
@@ -60,6 +68,7 @@ impl<'a> Target<'a> {
             let bytes =
                 u64::try_from(blocks).unwrap_or(0).saturating_mul(found.super_block.block_size.into());
             this.limit = bytes.clamp(1, PLAIN);
+            this.has_journal = true;
         }
         this
     }
@@ -98,6 +107,22 @@ impl<'a> Target<'a> {
         }
         // If the journal cannot take the changes, they are written without it.
         if !(has_journal && self.by_journal(copy, &numbers).is_ok()) {
+            self.write(copy, &sb, &numbers)?;
+        }
+        self.bring_first(&**copy, &sb)?;
+        copy.forget();
+        Ok(())
+    }
+
+    /// Writes all changes of `copy` to the device, as one transaction if the journal can take them, and otherwise while
+    /// the volume is marked as having errors. `copy` then has no changes.
+    pub(super) fn commit_at_once(&mut self, copy: &Arc<Copy>) -> Result<()> {
+        let sb = locate::find(&**self.device)?.super_block;
+        let numbers = self.different(copy, &sb)?;
+        if self.has_journal && !self.is_due(copy) {
+            self.by_journal(copy, &numbers)?;
+        } else {
+            change_super_block(&**self.device, &sb, unfinished)?;
             self.write(copy, &sb, &numbers)?;
         }
         self.bring_first(&**copy, &sb)?;
@@ -194,7 +219,12 @@ impl<'a> Target<'a> {
     /// Returns when a block is written.
     fn rank(&self, after: &Edits, block: VolBlock) -> Rank {
         let view = &after.view;
-        if view.zones.overlap(block, 1) || view.sb.group_of(block).is_none() {
+        let sb = &view.sb;
+        let group = sb.group_of(block).filter(|&group| group > 0 && sb.has_copy(group));
+        if group.is_some_and(|group| sb.group_start(group) == block) {
+            return Rank::Backup;
+        }
+        if view.zones.overlap(block, 1) || sb.group_of(block).is_none() {
             return Rank::Metadata;
         }
         if self.is_free(after, block) { Rank::Free } else { Rank::Owned }
@@ -224,6 +254,9 @@ enum Rank {
     Free,
     Owned,
     Metadata,
+    /// Backups of the super block. A check takes the layout from them if the primary one differs from all of the
+    /// first backups, so that they are not ahead of the structures that they describe.
+    Backup,
 }
 
 /// Returns a device on which changes do not change `copy`.

@@ -20,6 +20,7 @@ mod edits;
 mod features;
 mod fields;
 mod found;
+mod growth;
 mod holes;
 mod index;
 mod journal;
@@ -53,7 +54,8 @@ use crate::format::JOURNAL_INO as JOURNAL;
 use crate::unit::VolBlock;
 use commit::Target;
 use edits::{Copy, Edits};
-pub(crate) use tune::change_settings;
+pub(crate) use growth::commit_growth;
+pub(crate) use tune::{change_settings, recover};
 
 /// Maximum number of rounds: more than any damage needs whose repairs succeed.
 const MAX_ROUNDS: u32 = 100;
@@ -127,7 +129,7 @@ pub(super) fn repair(
     let on: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&copy);
     let (mut report, left) = rounds.look(on, &looking, &mut |_| {})?;
     let left: BTreeSet<Issue> = left.into_iter().collect();
-    if target.has_begun() || copy.changed_len() > 0 {
+    if target.has_begun() || copy.changed_len() > 0 || left.is_empty() && is_marked(&*copy, &looking) {
         let mut edits = Edits::open(&copy, &looking)?;
         edits.mark(left.is_empty())?;
         target.commit(&copy)?;
@@ -148,6 +150,12 @@ pub(super) fn repair(
 /// end of a partition, or in a part that is still to be copied, would be lost.
 fn is_cut_short(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {
     view::find(&**device, options).is_ok_and(|found| found.super_block.volume_len() > device.len())
+}
+
+/// Returns whether the super block requests a check: it is marked as having errors, or as not unmounted cleanly.
+fn is_marked(device: &dyn BlockDevice, options: &CheckOptions) -> bool {
+    let is_marked = |state: u16| state & (VALID_FS | ERROR_FS) != VALID_FS;
+    view::find(device, options).is_ok_and(|found| is_marked(found.super_block.raw.s_state.get()))
 }
 
 /// The state that is kept from round to round.

@@ -34,7 +34,7 @@ impl Edits {
         if is_doubly { self.make_resize_inode() } else { Ok(false) }
     }
 
-    /// Recreates the resize inode.
+    /// Recreates the resize inode, or clears it without the feature. Returns false if no block is free.
     pub(super) fn make_resize_inode(&mut self) -> Result<bool> {
         if !self.view.sb.compat.contains(Compat::RESIZE_INODE) {
             self.super_block(|raw| raw.s_reserved_gdt_blocks.set(0))?;
@@ -61,7 +61,9 @@ impl Edits {
         self.put(doubly, &named)?;
         let each = u64::try_from(into.len()).unwrap_or(0).saturating_add(1);
         let blocks = kept.saturating_mul(each).saturating_add(1);
-        let sectors = blocks.saturating_mul(u64::from(sb.block_size / 512));
+        // As in e2fsprogs, each block counts as a cluster.
+        let clusters = blocks.saturating_mul(sb.cluster_blocks().into());
+        let sectors = clusters.saturating_mul(u64::from(sb.block_size / 512));
         let mapped = per_block.saturating_mul(per_block).saturating_add(per_block).saturating_add(12);
         self.make_inode(doubly, mapped.saturating_mul(sb.block_size.into()), sectors).map(|()| true)
     }

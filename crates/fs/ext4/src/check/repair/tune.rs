@@ -59,11 +59,19 @@ pub(crate) fn change_settings<E: From<Error>>(
 
 /// Replays the journal of a volume that was not closed, frees the inodes without names, and counts what is free: opens the
 /// volume for changes, and closes it.
-fn recover(device: &Arc<dyn BlockDevice>, sb: &SuperBlock, options: &CheckOptions) -> Result<()> {
+///
+/// # Errors
+///
+/// As for opening a volume for changes.
+pub(crate) fn recover(device: &Arc<dyn BlockDevice>, sb: &SuperBlock, options: &CheckOptions) -> Result<()> {
     if !sb.incompat.contains(Incompat::NEEDS_RECOVERY) {
         return Ok(());
     }
-    let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(Arc::clone(&options.clock)) };
+    let open = OpenOptions {
+        access: Access::ReadWrite,
+        journal: options.journal.clone(),
+        ..OpenOptions::new(Arc::clone(&options.clock))
+    };
     let fs = Ext4Driver.open(Arc::clone(device), &open)?;
     fs.writable().map_or(Ok(()), |changes| changes.close())
 }

@@ -1,0 +1,96 @@
+//! Changing the size of a volume. Volumes can grow.
+//!
+//! Reading order: `shape.rs` (the size and the features of the grown volume), `place.rs` (where the tables of new groups
+//! are), `grow.rs` (the order of the writes).
+
+mod grow;
+mod old;
+mod place;
+mod shape;
+mod table;
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use obento_base::{DeviceError, Error};
+use obento_block::BlockDevice;
+use obento_driver::{
+    CheckOptions, RepairMode, Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal,
+};
+
+use crate::Ext4Driver;
+use crate::check::recover;
+use crate::feature::{Compat, Incompat};
+use crate::locate;
+use crate::super_block::SuperBlock;
+use grow::Growth;
+
+type Result<T> = core::result::Result<T, ResizeError>;
+
+impl Resize for Ext4Driver {
+    fn plan(&self, device: &dyn BlockDevice, len: u64) -> Result<ResizePlan> {
+        let old = super_block(device)?;
+        let new = shape::grown(&old, len)?;
+        Ok(plan(&old, new.as_ref()))
+    }
+
+    fn resize(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        options: &ResizeOptions,
+        observer: ResizeObserver<'_>,
+    ) -> Result<ResizePlan> {
+        if device.is_read_only() {
+            return Err(Error::ReadOnly.into());
+        }
+        let before = self.plan(&*device, options.len)?;
+        if before.len > device.len() {
+            let (offset, len, device_len) = (0, before.len, device.len());
+            return Err(Error::from(DeviceError::OutOfBounds { offset, len, device_len }).into());
+        }
+        let checking = CheckOptions {
+            repair_mode: RepairMode::Safe,
+            journal: options.journal.clone(),
+            ..CheckOptions::new(Arc::clone(&options.clock))
+        };
+        recover(&device, &super_block(&*device)?, &checking)?;
+        let old = super_block(&*device)?;
+        if old.incompat.contains(Incompat::NEEDS_RECOVERY) {
+            return Err(ResizeRefusal::NeedsCheck("the journal cannot be replayed").into());
+        }
+        let Some(new) = shape::grown(&old, options.len)? else { return Ok(plan(&old, None)) };
+        let plan = plan(&old, Some(&new));
+        Growth::open(&device, old, new)?.run(&checking, observer)?;
+        Ok(plan)
+    }
+}
+
+/// Returns the primary super block of a volume that can be resized.
+fn super_block(device: &dyn BlockDevice) -> Result<SuperBlock> {
+    let found = locate::find(device)?;
+    if found.is_copy() || found.instead_of.is_some() {
+        return Err(ResizeRefusal::NeedsCheck("the primary super block is damaged").into());
+    }
+    if found.super_block.volume_len() > device.len() {
+        return Err(ResizeRefusal::NeedsCheck("the image is shorter than the volume").into());
+    }
+    shape::expect_resizable(&found.super_block)?;
+    Ok(found.super_block)
+}
+
+fn plan(old: &SuperBlock, new: Option<&SuperBlock>) -> ResizePlan {
+    let mut notes = Vec::new();
+    let had_reserved = old.compat.contains(Compat::RESIZE_INODE);
+    let is_converted = |new: &&SuperBlock| {
+        !old.incompat.contains(Incompat::META_BG) && new.incompat.contains(Incompat::META_BG)
+    };
+    if new.filter(is_converted).is_some() {
+        notes.push(if had_reserved {
+            "the feature meta_bg replaces resize_inode, because no more blocks are reserved for descriptors"
+                .into()
+        } else {
+            "the feature meta_bg was enabled, because no blocks are reserved for descriptors".into()
+        });
+    }
+    ResizePlan { old_len: old.volume_len(), len: new.unwrap_or(old).volume_len(), notes }
+}
