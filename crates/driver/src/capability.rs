@@ -139,6 +139,31 @@ pub trait Handover: Send + Sync {
     fn prepare(&self) -> Result<Vec<u8>>;
 }
 
+/// Continuing to use a volume after the failure of the process that had it open.
+///
+/// The process adds its changes to a redo log that survives it ([`OpenOptions::redo`](crate::OpenOptions::redo)). The
+/// next process opens the volume with this log and [`OpenOptions::adopt`](crate::OpenOptions::adopt). It then finds all
+/// published changes.
+///
+/// One thread at a time changes the volume, except for access times.
+pub trait Failover: Send + Sync {
+    /// Starts an operation that must not be divided. Its changes become durable only after [`publish`](Self::publish),
+    /// which the thread calls next. The thread waits for no other thread that changes the volume.
+    ///
+    /// # Errors
+    ///
+    /// - `ReadOnly`: the volume cannot be changed.
+    fn hold(&self) -> Result<()>;
+
+    /// Adds all changes that were made before to the redo log, and ends the operation.
+    ///
+    /// # Errors
+    ///
+    /// 1. The error that made the volume read-only.
+    /// 2. The errors of [`RedoLog::append`](obento_block::RedoLog::append).
+    fn publish(&self) -> Result<()>;
+}
+
 /// Maximum length of the contents of a [`NewFile`] in bytes.
 pub const NEW_FILE_MAX: usize = 1 << 20;
 

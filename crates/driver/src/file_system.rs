@@ -8,7 +8,7 @@ use obento_base::{Attr, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 
 use crate::{
-    Bulk, Cookie, EntrySink, Extent, Handover, Inspect, Layout, Nameless, Relabel, Trim, VolumeInfo,
+    Bulk, Cookie, EntrySink, Extent, Failover, Handover, Inspect, Layout, Nameless, Relabel, Trim, VolumeInfo,
     Whiteouts, WritableFileSystem, Xattrs,
 };
 
@@ -263,6 +263,12 @@ pub trait FileSystem: Send + Sync {
 
     /// Returns the operation that prepares the volume for use by another process, if the driver supports it.
     fn handover(&self) -> Option<&dyn Handover> {
+        None
+    }
+
+    /// Returns the operations that make changes survive a failure of the process, if the volume was opened with
+    /// [`OpenOptions::redo`](crate::OpenOptions::redo) and the driver supports it.
+    fn failover(&self) -> Option<&dyn Failover> {
         None
     }
 

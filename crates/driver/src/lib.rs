@@ -5,8 +5,8 @@
 //! [`FileSystem`] is an open volume. A format may have further capabilities, each of which is a trait:
 //!
 //! - of the format: [`Format`], [`Build`], [`Check`], [`Resize`], [`Tune`], [`Undelete`];
-//! - of an open volume: [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Whiteouts`], [`Bulk`], [`Trim`],
-//!   [`Handover`], [`Inspect`].
+//! - of an open volume: [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Whiteouts`], [`Relabel`], [`Bulk`], [`Trim`],
+//!   [`Handover`], [`Failover`], [`Inspect`].
 //!
 //! For each capability, `Driver` or `FileSystem` has an accessor that returns an `Option`. A missing capability is
 //! therefore visible in the type.
@@ -65,7 +65,7 @@ mod writable;
 mod write;
 
 pub use build::{Build, BuildError, BuildOptions, BuildPlan, FileBytes, Receive, Room, Unfit};
-pub use capability::{Bulk, Handover, NEW_FILE_MAX, Nameless, NewFile, Relabel, Trim, Whiteouts, Xattrs};
+pub use capability::{Bulk, Failover, Handover, NEW_FILE_MAX, Nameless, NewFile, Relabel, Trim, Whiteouts, Xattrs};
 pub use check::{
     Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, RepairMode, Severity, ToField,
 };

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use obento_base::{Error, Ino, Mode, Result};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, RedoLog};
 use obento_env::Clock;
 
 use crate::{Build, Check, FileSystem, Format, Resize, Tune, Undelete};
@@ -147,6 +147,10 @@ pub struct OpenOptions {
     pub shown: Shown,
     /// The state that another process passed on, if that process has the volume open.
     pub adopt: Option<Arc<Adoption>>,
+    /// The changes that another process published before it failed. They are performed before the volume is opened.
+    /// The driver adds its own changes ([`Failover`](crate::Failover)). A driver without this capability ignores the
+    /// log.
+    pub redo: Option<Arc<dyn RedoLog>>,
 }
 
 /// The state of a volume that one process passes to another ([`Handover`](crate::Handover)). The driver of the second
@@ -181,6 +185,7 @@ impl OpenOptions {
             journalling: Journalling::default(),
             shown: Shown::default(),
             adopt: None,
+            redo: None,
         }
     }
 }

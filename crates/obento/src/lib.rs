@@ -66,7 +66,7 @@ pub use obento_base::{
     Attr, Corrupt, DeviceError, DeviceNumber, Errno, Error, Feature, FileFlags, FileKind, Generation, Ino,
     Mode, Name, NameBuf, NameError, Refusal, Result, Structure, Timestamp, is_printable, is_printable_after,
 };
-pub use obento_block::{BlockDevice, Handoff, MemDevice};
+pub use obento_block::{Block, BlockDevice, BlockImage, Cache, Handoff, MemDevice, RedoLog};
 /// The contract between drivers and the layers above, for applications that add a driver.
 pub use obento_driver as driver;
 pub use obento_driver::Room;

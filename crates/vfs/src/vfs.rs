@@ -204,6 +204,33 @@ impl Vfs {
         self.0.fs.handover().is_some()
     }
 
+    /// Returns whether changes survive a failure of this process ([`Failover`](obento_driver::Failover)).
+    pub fn has_failover(&self) -> bool {
+        self.0.fs.failover().is_some()
+    }
+
+    /// Starts an operation that must not be divided ([`Failover::hold`](obento_driver::Failover::hold)).
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotSupported`: changes do not survive a failure of this process.
+    /// 2. The errors of `Failover::hold`.
+    pub fn hold(&self) -> Result<()> {
+        self.0.fs.failover().ok_or(Error::NotSupported)?.hold()
+    }
+
+    /// Makes all earlier changes survive a failure of this process
+    /// ([`Failover::publish`](obento_driver::Failover::publish)). The volume must gather no data
+    /// ([`Config::gather`]).
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotSupported`: changes do not survive a failure of this process.
+    /// 2. The errors of `Failover::publish`.
+    pub fn publish(&self) -> Result<()> {
+        self.0.fs.failover().ok_or(Error::NotSupported)?.publish()
+    }
+
     /// Returns the number of inodes in use by nodes, open files and the name cache.
     pub fn nodes_in_use(&self) -> u64 {
         self.0.table.len()

@@ -10,7 +10,7 @@ use core::ops::{ControlFlow, Range};
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, Nameless, Relabel,
+    Cookie, DirEntry, EntrySink, Extent, Failover, FileSystem, Handover, Inspect, Layout, Limits, Nameless, Relabel,
     Span, StatFs, Trim, VolumeInfo, Whiteouts, WritableFileSystem, XattrMode, Xattrs,
 };
 use obento_env::sync::RwLockReadGuard;
@@ -281,6 +281,10 @@ impl FileSystem for Ext4 {
         Some(self)
     }
 
+    fn failover(&self) -> Option<&dyn Failover> {
+        self.writer().filter(|writer| writer.has_redo()).map(|_| -> &dyn Failover { self })
+    }
+
     fn inspect(&self) -> Option<&dyn Inspect> {
         Some(self)
     }
@@ -293,6 +297,16 @@ impl FileSystem for Ext4 {
 impl Handover for Ext4 {
     fn prepare(&self) -> Result<Vec<u8>> {
         self.writer().map_or(Ok(Vec::new()), |writer| writer.prepare_handover().map(Vec::from))
+    }
+}
+
+impl Failover for Ext4 {
+    fn hold(&self) -> Result<()> {
+        self.writer().ok_or(Error::ReadOnly)?.txns().hold()
+    }
+
+    fn publish(&self) -> Result<()> {
+        self.writer().ok_or(Error::ReadOnly)?.txns().publish()
     }
 }
 

@@ -26,8 +26,13 @@ impl Transactions {
         let mut txn = Txn::new(self, tid, Credits(u32::MAX), Role::Hook);
         self.hooks.before_commit(&mut txn)?;
         txn.commit();
+        self.publish_rest(tid)?;
         let batch = self.capture();
         self.backend.lock().commit(self.cache(), batch)?;
+        if let Some(redo) = &self.redo {
+            // Before space that the transaction freed is used again.
+            redo.durable(tid.0);
+        }
         // Before waiting callers are notified, so that a caller that waited for space finds it.
         self.hooks.durable(tid);
         self.set_durable(tid);

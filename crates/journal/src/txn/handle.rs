@@ -21,6 +21,8 @@ const USUAL: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Event {
     Changed(u64),
+    /// The transaction had changed the block before. Recorded only for a redo log.
+    ChangedAgain(u64),
     Revoked(u64),
 }
 
@@ -153,14 +155,15 @@ impl<'t> Txn<'t> {
     pub fn edit(&mut self, taken: &Taken) -> BlockMut<'_> {
         self.changed = true;
         let edit = self.owner.cache().edit(&taken.block);
-        BlockMut { edit, mark: self.tid.0, events: &mut self.events }
+        BlockMut { edit, mark: self.tid.0, events: &mut self.events, is_redone: self.owner.has_redo() }
     }
 
     /// Replaces the whole contents of a taken block with `bytes`, without reading the old contents.
     pub fn replace(&mut self, taken: &Taken, bytes: &[u8]) {
         self.changed = true;
         let edit = self.owner.cache().edit_as(&taken.block, bytes);
-        drop(BlockMut { edit, mark: self.tid.0, events: &mut self.events });
+        let is_redone = self.owner.has_redo();
+        drop(BlockMut { edit, mark: self.tid.0, events: &mut self.events, is_redone });
     }
 
     /// Adds a taken block to the transaction without changing it, so that [`CommitHooks::before_commit`] can change
@@ -231,6 +234,8 @@ pub struct BlockMut<'a> {
     edit: Edit<'a>,
     mark: u32,
     events: &'a mut Few<Event, USUAL>,
+    /// Whether repeated changes are recorded, too.
+    is_redone: bool,
 }
 
 impl BlockMut<'_> {
@@ -262,6 +267,8 @@ impl Drop for BlockMut<'_> {
     fn drop(&mut self) {
         if self.edit.publish_once(self.mark) == Changed::First {
             self.events.push(Event::Changed(self.edit.number()));
+        } else if self.is_redone {
+            self.events.push(Event::ChangedAgain(self.edit.number()));
         }
     }
 }

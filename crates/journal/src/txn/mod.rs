@@ -21,6 +21,7 @@ mod few;
 mod handle;
 mod homes;
 mod options;
+mod publish;
 mod ticker;
 mod transactions;
 

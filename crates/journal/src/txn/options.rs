@@ -5,6 +5,7 @@ use core::ops::{Add, Mul};
 use core::time::Duration;
 
 use obento_base::Result;
+use obento_block::RedoLog;
 use obento_env::Clock;
 
 use super::Txn;
@@ -51,12 +52,14 @@ pub struct CommitOptions {
     pub budget: usize,
     /// Clock for the times in commit records.
     pub clock: Arc<dyn Clock>,
+    /// The log to which [`Transactions::publish`](super::Transactions::publish) adds changed blocks.
+    pub redo: Option<Arc<dyn RedoLog>>,
 }
 
 impl CommitOptions {
     /// Returns options with barriers, a budget of 64 MiB, and no thread.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { barrier: true, interval: None, budget: 64 << 20, clock }
+        Self { barrier: true, interval: None, budget: 64 << 20, clock, redo: None }
     }
 }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
-use obento_block::Cache;
+use obento_block::{Cache, RedoLog};
 use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_env::sync::{Condvar, Mutex, MutexGuard};
 
@@ -24,14 +24,15 @@ pub struct Transactions {
     limit: u32,
     /// Maximum number of pinned blocks.
     budget: usize,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// Signals a change of the state that a thread may wait for.
-    changed: Condvar,
+    pub(super) changed: Condvar,
     /// Locked by the leader only, and therefore never contended.
     pub(super) backend: Mutex<Backend>,
     ticker: Ticker,
     /// Whether the ticker may have a thread, so that the check is cheap.
     ticks: AtomicBool,
+    pub(super) redo: Option<Arc<dyn RedoLog>>,
 }
 
 pub(super) struct State {
@@ -41,30 +42,38 @@ pub(super) struct State {
     /// The last durable transaction.
     pub(super) durable: Tid,
     /// The error after which no further transaction begins.
-    error: Option<Error>,
+    pub(super) error: Option<Error>,
     closed: bool,
+    /// The credits of the [`hold`](Transactions::hold).
+    pub(super) held: Option<u32>,
+    /// Whether a thread captures changed blocks for the redo log, so that no caller may join.
+    pub(super) publishing: bool,
+    /// The transaction for which the next [`publish`](Transactions::publish) waits.
+    pub(super) awaited: Option<Tid>,
 }
 
 /// The transaction that callers can join.
 pub(super) struct Running {
     pub(super) tid: Tid,
-    joiners: u32,
+    pub(super) joiners: u32,
     /// Credits of all handles.
-    reserved: u32,
+    pub(super) reserved: u32,
     /// Whether a commit waits for the handles, so that no caller may join.
-    locked: bool,
+    pub(super) locked: bool,
     /// The changed blocks; a block may occur twice.
     pub(super) blocks: Vec<u64>,
     pub(super) revoked: BTreeSet<u64>,
+    /// The blocks that changed since they were last added to the redo log.
+    pub(super) unpublished: BTreeSet<u64>,
 }
 
 impl Running {
     pub(super) fn new(tid: Tid) -> Self {
-        let (blocks, revoked) = (Vec::new(), BTreeSet::new());
-        Self { tid, joiners: 0, reserved: 0, locked: false, blocks, revoked }
+        let (blocks, revoked, unpublished) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        Self { tid, joiners: 0, reserved: 0, locked: false, blocks, revoked, unpublished }
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.revoked.is_empty()
     }
 
@@ -101,7 +110,16 @@ impl Transactions {
         let next = backend.next();
         let running = Running::new(next);
         let durable = Tid(next.0.wrapping_sub(1));
-        let state = State { running, leader: false, durable, error: None, closed: false };
+        let state = State {
+            running,
+            leader: false,
+            durable,
+            error: None,
+            closed: false,
+            held: None,
+            publishing: false,
+            awaited: None,
+        };
         let this = Arc::new(Self {
             cache,
             hooks,
@@ -112,6 +130,7 @@ impl Transactions {
             backend: Mutex::new(backend),
             ticker: Ticker::new(),
             ticks: AtomicBool::new(false),
+            redo: options.redo,
         });
         if let Some(interval) = options.interval {
             this.ticker.want(Arc::downgrade(&this), interval);
@@ -134,6 +153,12 @@ impl Transactions {
     /// many blocks are in memory, they are written back first. Fails with `ReadOnly` after an error or after
     /// [`close`](Self::close).
     pub fn begin(&self, credits: Credits) -> Result<Txn<'_>> {
+        let tid = self.join(credits)?;
+        Ok(Txn::new(self, tid, credits, Role::Joiner))
+    }
+
+    /// Adds `credits` to the running transaction, which cannot be committed before they are returned.
+    pub(super) fn join(&self, credits: Credits) -> Result<Tid> {
         debug_assert!(
             credits.0 <= self.limit,
             "{credits:?} are more than a transaction holds: {}",
@@ -147,10 +172,13 @@ impl Transactions {
             }
             let crowded = self.cache.pinned() > self.budget && (state.leader || !relieved);
             let full = !state.running.has_room(credits, self.limit);
-            if !state.running.locked && !crowded && !full {
+            let is_open = !state.running.locked && !crowded && !full;
+            // The commit waits for the hold of this thread.
+            let is_held = state.held.is_some() && self.is_held_here();
+            if !state.publishing && (is_open || is_held) {
                 break;
             }
-            state = if state.leader || state.running.locked {
+            state = if state.publishing || state.leader || state.running.locked {
                 self.changed.wait(&self.state, state)
             } else {
                 relieved |= crowded;
@@ -160,9 +188,7 @@ impl Transactions {
         let running = &mut state.running;
         running.joiners = running.joiners.saturating_add(1);
         running.reserved = running.reserved.saturating_add(credits.0);
-        let tid = running.tid;
-        drop(state);
-        Ok(Txn::new(self, tid, credits, Role::Joiner))
+        Ok(running.tid)
     }
 
     /// Returns the transaction that callers can currently join.
@@ -178,6 +204,7 @@ impl Transactions {
     /// Returns once transaction `tid` is durable. Commits the transaction if no other thread does. Fails with the
     /// error that made the volume read-only, even if the error is older than the transaction.
     pub fn wait_durable(&self, tid: Tid) -> Result<()> {
+        let _interrupted = self.interrupt_hold();
         let mut state = self.state.lock();
         loop {
             if let Some(error) = state.error {
@@ -259,13 +286,21 @@ impl Transactions {
         let mut state = self.state.lock();
         let running = &mut state.running;
         let was_empty = running.is_empty();
+        let has_redo = self.has_redo();
+        let changed = |running: &mut Running, number| {
+            if has_redo {
+                running.unpublished.insert(number);
+            }
+        };
         for event in events {
             match event {
                 Event::Changed(number) => {
                     // The block is in use again, and its copy in this transaction must be replayed.
                     running.revoked.remove(&number);
                     running.blocks.push(number);
+                    changed(running, number);
                 }
+                Event::ChangedAgain(number) => changed(running, number),
                 Event::Revoked(number) => {
                     running.revoked.insert(number);
                 }
@@ -278,7 +313,7 @@ impl Transactions {
         let ticks = self.ticks.load(Ordering::Relaxed);
         running.joiners = running.joiners.saturating_sub(1);
         running.reserved = running.reserved.saturating_sub(granted);
-        let last = running.joiners == 0 && running.locked;
+        let last = (running.joiners == 0 && running.locked) || state.publishing;
         drop(state);
         if last {
             self.changed.notify_all();
@@ -311,6 +346,7 @@ impl Transactions {
     }
 
     fn work(&self, work: Work) -> Result<()> {
+        let _interrupted = self.interrupt_hold();
         let mut state = self.state.lock();
         while state.leader {
             state = self.changed.wait(&self.state, state);
@@ -354,7 +390,7 @@ impl Transactions {
     pub(super) fn lock_running(&self) -> Result<Option<Tid>> {
         let mut state = self.state.lock();
         state.running.locked = true;
-        while state.running.joiners > 0 {
+        while state.running.joiners > 0 || state.publishing {
             state = self.changed.wait(&self.state, state);
         }
         if let Some(error) = state.error {

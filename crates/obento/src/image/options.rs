@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use obento_block::RedoLog;
 use obento_driver::{Access, Adoption, Checksums, Journalling, OpenOptions, Replay, Shown};
 use obento_env::{Clock, SystemClock};
 use obento_host::compressed::{Progress as Unpacking, UnpackLimits};
@@ -74,6 +75,8 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// The state that another process passed on, if that process has the volume open.
     pub adopt: Option<Arc<Adoption>>,
+    /// The log of changes that are not durable, which survives this process. No data is gathered.
+    pub redo: Option<Arc<dyn RedoLog>>,
     /// The recording of the history of a volume; `None` records nothing.
     pub recording: Option<Recording>,
 }
@@ -110,6 +113,7 @@ impl Default for Options {
             atime: Atime::Never,
             clock: Arc::new(SystemClock),
             adopt: None,
+            redo: None,
             recording: None,
         }
     }
@@ -134,7 +138,9 @@ impl Options {
 
     /// Returns the configuration of the layer above the driver: names, inodes and access times.
     pub(super) fn for_vfs(&self) -> Config {
-        Config { atime: self.atime, clock: self.clock.clone(), ..Config::default() }
+        let defaults = Config::default();
+        let gather = if self.redo.is_some() { 0 } else { defaults.gather };
+        Config { atime: self.atime, clock: self.clock.clone(), gather, ..defaults }
     }
 
     /// Returns the options of the driver, for reading.
@@ -147,6 +153,7 @@ impl Options {
             journalling: self.journalling,
             shown: self.shown,
             adopt: self.adopt.clone(),
+            redo: self.redo.clone(),
             ..OpenOptions::new(self.clock.clone())
         }
     }

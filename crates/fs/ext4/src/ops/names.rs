@@ -118,7 +118,7 @@ impl Writer {
     /// Waits as necessary, and returns the result of the operation. No inode is locked.
     pub(super) fn settle<T>(&self, ended: OperationEnd<T>) -> Result<T> {
         if let Some(tid) = ended.tid {
-            self.txns().wait_durable(tid)?;
+            self.txns().wait_in_the_end(tid)?;
         }
         ended.outcome
     }

@@ -61,7 +61,7 @@ pub(crate) fn fold_fast_commits(
         return Ok(None);
     }
     let journalling = Journalling { commit_interval: Duration::ZERO, ..options.journalling };
-    let writer = Writer::new(Arc::new(volume), Log::None, Arc::clone(&options.clock), &journalling)?;
+    let writer = Writer::new(Arc::new(volume), Log::None, Arc::clone(&options.clock), &journalling, None)?;
     writer.apply_fast_commits(&commits)?;
     writer.txns().close()?;
     let blocks = different_blocks(&writer, &copy, device)?;

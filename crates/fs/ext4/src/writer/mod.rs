@@ -19,12 +19,14 @@ mod inodes;
 mod locks;
 mod open;
 mod orphans;
+mod redo;
 mod uncommitted;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::{Error, Ino, Result, Timestamp};
+use obento_block::RedoLog;
 use obento_driver::{DataMode, Journalling};
 use obento_env::Clock;
 use obento_journal::{CommitOptions, Credits, Log, Tid, Transactions, Txn};
@@ -79,6 +81,8 @@ pub struct Writer {
     mode: DataMode,
     /// `EXT4_VALID_FS` if the volume was clean when it was opened.
     was_clean: u16,
+    /// Whether changes are added to a redo log.
+    has_redo: bool,
 }
 
 impl Writer {
@@ -89,12 +93,15 @@ impl Writer {
         log: Log,
         clock: Arc<dyn Clock>,
         journalling: &Journalling,
+        redo: Option<Arc<dyn RedoLog>>,
     ) -> Result<Self> {
+        let has_redo = redo.is_some();
         let cache = Arc::clone(volume.cache());
         let uncommitted = Arc::new(UncommittedState::new(volume)?);
         let options = CommitOptions {
             barrier: journalling.barrier,
             interval: Some(journalling.commit_interval).filter(|interval| !interval.is_zero()),
+            redo,
             ..CommitOptions::new(Arc::clone(&clock))
         };
         let txns = Transactions::new(cache, log, options, Arc::<UncommittedState>::clone(&uncommitted));
@@ -108,6 +115,7 @@ impl Writer {
             clock,
             mode: journalling.mode,
             was_clean: 0,
+            has_redo,
         })
     }
 
@@ -144,6 +152,11 @@ impl Writer {
     /// Returns the attribute blocks and values that files share.
     pub(crate) fn shares(&self) -> &Shares {
         &self.shares
+    }
+
+    /// Returns whether changes are added to a redo log.
+    pub(crate) fn has_redo(&self) -> bool {
+        self.has_redo
     }
 
     /// Returns the data mode.

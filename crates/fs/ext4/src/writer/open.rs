@@ -25,6 +25,7 @@ use obento_journal::{Checksums, Journal, JournalFeatures, JournalWriter, Log};
 
 use super::Writer;
 use super::fold::fold_fast_commits;
+use super::redo::fold_redo_log;
 use super::uncommitted::{ERROR_FS, seal_super_block};
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::locate;
@@ -62,6 +63,7 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     check_len(&*device, &sb)?;
     let mut notices = Vec::new();
     let fast = fold_fast_commits(&device, &sb, options)?;
+    fold_redo_log(&device, &sb, options)?;
     let journal = recover(&device, &mut sb, options, &mut notices)?;
     if let Some(transactions) = fast {
         notices.clear();
@@ -94,12 +96,15 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     if was_marked {
         volume.notice(Notice::MarkedWithErrors);
     }
+    // Without a journal, changes reach their places in any order, so a redo log would be no help.
+    let redo = options.redo.clone().filter(|_| journal.is_some());
+    redo.iter().for_each(|redo| redo.clear());
     let log = match journal {
         Some(journal) => Log::Jbd2(JournalWriter::open(journal, features(volume.super_block()))?),
         None => Log::None,
     };
     let volume = Arc::new(volume);
-    let mut writer = Writer::new(volume, log, Arc::clone(&options.clock), &options.journalling)?;
+    let mut writer = Writer::new(volume, log, Arc::clone(&options.clock), &options.journalling, redo)?;
     writer.was_clean = was_clean;
     writer.recover_orphans(is_distrusted, options.adopt.as_deref())?;
     Ok(writer)
