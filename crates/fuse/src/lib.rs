@@ -7,6 +7,8 @@
 //! - `mount` mounts and unmounts, as root directly and as another user through `fusermount3`.
 //! - `mountinfo` lists mounted file systems.
 //! - `unmount_listener` lets the unmounting process wait until all changes are durable.
+//! - `ledger` stores the state that survives a failure of the server.
+//! - `refuse` answers the requests of a mount that has no server any more.
 //! - `handover` passes a mount to another process: the state, its encoding and the messages.
 //! - `options` parses the mount options of `-o`.
 //! - `processes` identifies the processes that send requests, for a volume whose history is recorded.
@@ -22,6 +24,7 @@ mod dirty;
 mod fusermount;
 pub mod handover;
 mod idle;
+mod ledger;
 mod mount;
 mod mountinfo;
 mod nodes;
@@ -29,6 +32,7 @@ pub mod options;
 mod pauser;
 mod pool;
 mod processes;
+mod refuse;
 mod request_poll;
 mod rings;
 mod server;
@@ -39,10 +43,12 @@ mod wire;
 
 pub use clock::KernelClock;
 pub use dirty::dirty_limit;
+pub use ledger::Ledger;
 pub use mount::{MountError, Mounted, Unmounter, mount, remount, set_access_times, unmount};
 pub use mountinfo::{MountPoint, find_mount, mounts_of_type};
 pub use pauser::Pauser;
 pub use processes::Processes;
+pub use refuse::refuse_all;
 pub use server::{Server, ServerOptions};
 pub use session::{RingChoice, Served, Session, SessionOptions, open_session, resume_session};
 pub use unmount_listener::{Folders, NoServer, Outcome, ServerWait, ServingListener, UnmountListener};

@@ -12,12 +12,14 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use obento::{Errno, Ino, Node, Vfs};
 use parking_lot::Mutex;
 
 use crate::handover::NodeState;
+use crate::ledger::Ledger;
 
 /// The root's node ID in every FUSE file system.
 pub(crate) const ROOT: u64 = 1;
@@ -48,12 +50,28 @@ struct Counted {
 /// The table of inodes by node ID.
 pub(crate) struct Nodes {
     root: Node,
+    ledger: Option<Arc<Ledger>>,
     shards: Vec<Mutex<HashMap<u64, Counted>>>,
 }
 
 impl Nodes {
     pub(crate) fn new(vfs: &Vfs) -> Self {
-        Self { root: vfs.root(), shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        Self { root: vfs.root(), ledger: None, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+
+    /// Records all lookups in `ledger`.
+    pub(crate) fn set_ledger(&mut self, ledger: Arc<Ledger>) {
+        self.ledger = Some(ledger);
+    }
+
+    pub(crate) fn ledger(&self) -> Option<&Arc<Ledger>> {
+        self.ledger.as_ref()
+    }
+
+    fn record(&self, id: u64, lookups: u64, is_regular: bool) {
+        if let Some(ledger) = &self.ledger {
+            ledger.count(id, lookups, is_regular);
+        }
     }
 
     fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Counted>> {
@@ -93,9 +111,15 @@ impl Nodes {
         if id == ROOT {
             return;
         }
-        match self.shard(id).lock().entry(id) {
-            Entry::Occupied(mut known) => known.get_mut().lookups += 1,
+        let mut shard = self.shard(id).lock();
+        match shard.entry(id) {
+            Entry::Occupied(mut known) => {
+                let counted = known.get_mut();
+                counted.lookups += 1;
+                self.record(id, counted.lookups, counted.is_regular);
+            }
             Entry::Vacant(slot) => {
+                self.record(id, 1, is_regular);
                 let known = KernelInode { node, is_plain: false };
                 let (written, failure) = (None, None);
                 slot.insert(Counted {
@@ -117,8 +141,10 @@ impl Nodes {
         let left = known.get().lookups.saturating_sub(lookups);
         if left > 0 {
             known.get_mut().lookups = left;
-            return;
+            return self.record(id, left, known.get().is_regular);
         }
+        // Before the inode may be freed.
+        self.record(id, 0, known.get().is_regular);
         let gone = known.remove();
         drop(shard);
         drop(gone);

@@ -54,6 +54,8 @@ pub struct MountOptions {
     pub provenance: bool,
     /// The directory of the recorded history is visible, but cannot be changed.
     pub show_provenance: bool,
+    /// If the server fails, another one continues, but not after this number of failures within ten seconds.
+    pub failover: Option<u32>,
 }
 
 /// The access that a mount allows.
@@ -113,6 +115,7 @@ impl Default for MountOptions {
             shown: Shown::default(),
             provenance: false,
             show_provenance: false,
+            failover: None,
         }
     }
 }
@@ -224,13 +227,37 @@ const KNOWN: &[&str] = &[
     "io_uring",
     "provenance",
     "show_provenance",
+    "failover",
 ];
+
+/// The number of failures of a server within ten seconds after which no other one is started.
+const FAILURES: u32 = 3;
 
 /// `BTRFS_FS_TREE_OBJECTID`, the subvolume that contains all others. Source: Linux 6.1,
 /// include/uapi/linux/btrfs_tree.h.
 const FIRST_SUBVOLUME: u64 = 5;
 
 impl MountOptions {
+    /// Sets the options that `failover` implies: the kernel caches no writes, which would be lost with the state of the
+    /// gate of a full volume, and requests do not arrive through `io_uring`, which is tied to a process. Fails for an
+    /// option that contradicts them.
+    pub fn settle(&mut self) -> Result<(), OptionError> {
+        if self.failover.is_none() {
+            return Ok(());
+        }
+        let contradictions = [
+            (self.sync, "sync", "with failover, call fsync(2) instead"),
+            (self.provenance, "provenance", "it cannot be combined with failover"),
+            (self.access == Some(ReadWrite::Read), "failover", "it requires a writable mount"),
+            (self.io_uring == RingChoice::On, "io_uring=on", "it cannot be combined with failover"),
+        ];
+        if let Some((_, word, why)) = contradictions.into_iter().find(|(is_so, ..)| *is_so) {
+            return Err(impossible(word, why));
+        }
+        (self.writeback, self.io_uring, self.access) = (false, RingChoice::Off, Some(ReadWrite::Write));
+        Ok(())
+    }
+
     /// Applies a comma-separated list of options. A later option overrides an earlier one.
     pub fn take(&mut self, words: &str) -> Result<(), OptionError> {
         let words = split(words);
@@ -283,6 +310,7 @@ impl MountOptions {
             "writeback_cache" | "no_writeback_cache" => self.writeback = word == "writeback_cache",
             "provenance" => self.provenance = true,
             "show_provenance" => (self.provenance, self.show_provenance) = (true, true),
+            "failover" => self.failover = Some(FAILURES),
             "keep_last_dots" => self.shown.keep_last_dots = true,
             "discard" | "nodiscard" => self.shown.discard = word == "discard",
             "sys_tz" => {
@@ -331,6 +359,10 @@ impl MountOptions {
                     "off" => RingChoice::Off,
                     _ => return Err(wanted("auto, on or off")),
                 }
+            }
+            "failover" => {
+                let count = value.parse().ok().filter(|count| (2..=1000).contains(count));
+                self.failover = Some(count.ok_or_else(|| wanted("a number from 2 to 1000"))?);
             }
             "uid" => self.shown.uid = Some(value.parse().map_err(|_| wanted("a number"))?),
             "gid" => self.shown.gid = Some(value.parse().map_err(|_| wanted("a number"))?),

@@ -97,7 +97,7 @@ pub fn open_session(
     let device = Arc::new(device);
     // A read without a request returns immediately.
     rustix::io::ioctl_fionbio(&*device, true)?;
-    let mut buffer = vec![0; LONGEST_REQUEST];
+    let mut buffer = request_buffer(&server);
     let len = receive(&device, &mut buffer, &request_poll)?.ok_or(io::ErrorKind::NotConnected)?;
     let said = buffer.get(..len).unwrap_or_default();
     let rings = open_rings(&device, said, options.io_uring)?;
@@ -122,10 +122,21 @@ pub fn resume_session(
     let (jobs, queues) = queues();
     let request_poll = RequestPoll::new(&device, Idle::open())?.with_pauser(&pauser);
     let device = Arc::new(device);
+    let buffer = request_buffer(&server);
     let wire = Arc::new(Wire::resume(&device, server, options, jobs, state));
     let threads = Threads::Waiting(queues, options.threads);
-    let buffer = vec![0; LONGEST_REQUEST];
     Ok(Box::new(Device { device, wire, threads, request_poll, buffer, pauser, rings: None }))
+}
+
+/// Returns a buffer for requests. If the mount must survive a failure, its pages exist: a process that is killed while
+/// the kernel copies a request into a missing page makes this request fail.
+fn request_buffer(server: &Server) -> Vec<u8> {
+    let byte = u8::from(server.ledger().is_some());
+    let mut buffer = vec![0; LONGEST_REQUEST];
+    if byte != 0 {
+        buffer.fill(byte);
+    }
+    buffer
 }
 
 fn queues() -> (Pools, [Queue; 2]) {

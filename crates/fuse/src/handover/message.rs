@@ -42,10 +42,14 @@ pub enum Kind {
     Status = 9,
     /// The status.
     Report = 10,
+    /// A server passes the mount to its keeper, or a keeper to a new server.
+    Guard = 11,
+    /// A server ends the mount.
+    Ended = 12,
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Hello,
         Self::Offer,
         Self::Cannot,
@@ -56,6 +60,8 @@ impl Kind {
         Self::Started,
         Self::Status,
         Self::Report,
+        Self::Guard,
+        Self::Ended,
     ];
 
     fn of(number: u16) -> Option<Self> {

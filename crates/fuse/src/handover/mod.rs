@@ -16,6 +16,8 @@
 //! continue. Until it has arrived, the old server does neither, because the message may or may not have been sent. So
 //! never two servers write. The end of the stream before `Started` shows that the new server has ended: the old one
 //! continues.
+//! A server with a keeper also exchanges the messages of [`Guard`] with it.
+//!
 //! Invariant: each side waits [`SILENCE`] for the other, except the old one for `Started`.
 //! Invariant: state is encoded as tagged fields of numbers and bytes, never as pointers or layouts of this compiler.
 //! Decoders never panic, and an unknown field that is marked as critical is an error.
@@ -24,6 +26,7 @@
 mod connection;
 mod control;
 mod fields;
+mod guard;
 mod message;
 mod state;
 #[cfg(test)]
@@ -34,6 +37,7 @@ use std::time::Duration;
 pub use connection::{Connection, ConnectionError};
 pub use control::ControlListener;
 pub use fields::{Fields, Need, Parsed, StateError};
+pub use guard::Guard;
 pub use message::{FrameError, Hello, Kind, Message, Offer, State};
 pub use state::{GateState, NodeState, SessionState};
 

@@ -13,11 +13,13 @@ mod listing;
 mod names;
 mod open;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use obento::{Attr, Caller, Errno, Error, FileKind, Name, NameError, Node, Refusal, StatFs, Vfs, Volume};
 
 use crate::handover::NodeState;
+use crate::ledger::Ledger;
 use crate::nodes::{KernelInode, Nodes};
 use crate::options::AccessTimes;
 
@@ -75,6 +77,35 @@ impl Server {
         let vfs = volume.vfs().clone();
         let no_atime = AtomicBool::new(options.atime == AccessTimes::Never);
         Self { nodes: Nodes::new(&vfs), vfs, options, no_atime, recorder: None }
+    }
+
+    /// Makes all changes and lookups survive a failure of this process, in `ledger`. The volume was opened with the same
+    /// ledger.
+    #[must_use]
+    pub fn with_ledger(mut self, ledger: Arc<Ledger>) -> Self {
+        self.nodes.set_ledger(ledger);
+        self
+    }
+
+    pub(crate) fn ledger(&self) -> Option<&Arc<Ledger>> {
+        self.nodes.ledger()
+    }
+
+    /// Starts a change that must not be divided.
+    pub(crate) fn hold(&self) -> Result<(), Error> {
+        self.vfs.hold()
+    }
+
+    /// Adds all changes to the ledger, and ends the change that must not be divided.
+    pub(crate) fn publish(&self) -> Result<(), Error> {
+        self.vfs.publish()
+    }
+
+    /// Commits all changes. The next sync reports an error.
+    pub(crate) fn commit(&self) {
+        if let Err(error) = self.vfs.sync() {
+            tracing::warn!(%error, "a commit failed");
+        }
     }
 
     /// Returns the options of the server.

@@ -52,6 +52,8 @@ pub(super) mod opcode {
     pub const STATX: u32 = 52;
 }
 
+/// `FUSE_NOTIFY_RESEND` of `enum fuse_notify_code`.
+pub(super) const NOTIFY_RESEND: i32 = 7;
 /// `FUSE_NOTIFY_INVAL_INODE` of `enum fuse_notify_code`.
 pub(super) const NOTIFY_INVAL_INODE: i32 = 2;
 

@@ -26,6 +26,8 @@ const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
 const SETXATTR_EXT: u64 = 1 << 29;
 /// The second word of flags is in use.
 const INIT_EXT: u64 = 1 << 30;
+/// The kernel sends unanswered requests again when it is asked to.
+const HAS_RESEND: u64 = 1 << 39;
 /// Requests are fetched through `io_uring`. The kernel then sends none before the rings are registered.
 pub(super) const OVER_IO_URING: u64 = 1 << 41;
 
@@ -72,13 +74,23 @@ fn flags(said: &InitIn) -> u64 {
     u64::from(said.flags) | u64::from(said.flags2) << 32
 }
 
-/// Answers the INIT request `body`. Requests that the kernel caches writes if `writeback`, and that it sends requests
-/// through rings if `has_rings`. Requests that it rounds times to `time_step` nanoseconds, the resolution of the
-/// volume. Fails with `Unsupported` if the kernel is too old, and with `InvalidData` if the request is too short.
+/// The properties to request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Wanted {
+    /// The kernel caches writes.
+    pub writeback: bool,
+    /// The kernel sends requests through rings.
+    pub rings: bool,
+    /// The kernel can send requests again. Required if requested.
+    pub resend: bool,
+}
+
+/// Answers the INIT request `body`. Requests the properties `wanted`, and that the kernel rounds times to `time_step`
+/// nanoseconds, the resolution of the volume. Fails with `Unsupported` if the kernel is too old, and with `InvalidData`
+/// if the request is too short.
 pub(super) fn agree(
     mut body: RequestBody<'_>,
-    writeback: bool,
-    has_rings: bool,
+    properties: Wanted,
     time_step: u32,
 ) -> io::Result<NegotiatedOptions> {
     let said: InitIn = body.take().map_err(|_| io::ErrorKind::InvalidData)?;
@@ -89,10 +101,15 @@ pub(super) fn agree(
     }
     let offered = flags(&said);
     let mut wanted = WANTED;
-    for (is_wanted, flag) in [(writeback, WRITEBACK_CACHE), (has_rings, OVER_IO_URING)] {
+    let Wanted { writeback, rings, resend } = properties;
+    for (is_wanted, flag) in [(writeback, WRITEBACK_CACHE), (rings, OVER_IO_URING), (resend, HAS_RESEND)] {
         wanted |= if is_wanted { flag } else { 0 };
     }
     let flags = offered & wanted;
+    if resend && flags & HAS_RESEND == 0 {
+        let cause = "-o failover requires a kernel that sends requests again (Linux 6.9)";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, cause));
+    }
     tracing::debug!(missing = format_args!("{:#x}", wanted & !offered), minor = said.minor, "agreed");
     let reply = InitOut {
         major: MAJOR,
@@ -118,6 +135,8 @@ pub(super) fn agree(
 mod tests {
     use super::*;
 
+    const CACHING: Wanted = Wanted { writeback: true, rings: false, resend: false };
+
     fn said(major: u32, minor: u32, flags: u64) -> Vec<u8> {
         let mut bytes: Vec<u8> = [major, minor, 128 << 10, flags as u32, (flags >> 32) as u32]
             .into_iter()
@@ -129,21 +148,31 @@ mod tests {
 
     #[test]
     fn properties_that_the_kernel_lacks_are_not_requested() {
-        let agreed = agree(RequestBody::new(&said(7, 45, u64::MAX)), true, false, 2_000_000_000).unwrap();
+        let agreed = agree(RequestBody::new(&said(7, 45, u64::MAX)), CACHING, 2_000_000_000).unwrap();
         assert!(agreed.writeback && agreed.setxattr_flags);
         assert_eq!(u64::from(agreed.reply.flags), WANTED | WRITEBACK_CACHE);
         assert_eq!((agreed.reply.max_readahead, agreed.reply.max_pages), (128 << 10, 256));
         assert_eq!(agreed.reply.time_gran, 1_000_000_000);
-        let agreed = agree(RequestBody::new(&said(7, 40, INIT_EXT | POSIX_ACL)), true, false, 1).unwrap();
+        let agreed = agree(RequestBody::new(&said(7, 40, INIT_EXT | POSIX_ACL)), CACHING, 1).unwrap();
         assert!(!agreed.writeback && !agreed.setxattr_flags);
         assert_eq!((u64::from(agreed.reply.flags), agreed.reply.minor), (INIT_EXT | POSIX_ACL, 40));
     }
 
     #[test]
     fn an_old_kernel_and_a_short_greeting_are_refused() {
-        assert!(agree(RequestBody::new(&said(7, 35, u64::MAX)), true, false, 1).is_err());
-        assert!(agree(RequestBody::new(&said(8, 45, u64::MAX)), true, false, 1).is_err());
-        assert!(agree(RequestBody::new(&said(7, 45, u64::MAX)[..60]), true, false, 1).is_err());
+        assert!(agree(RequestBody::new(&said(7, 35, u64::MAX)), CACHING, 1).is_err());
+        assert!(agree(RequestBody::new(&said(8, 45, u64::MAX)), CACHING, 1).is_err());
+        assert!(agree(RequestBody::new(&said(7, 45, u64::MAX)[..60]), CACHING, 1).is_err());
+    }
+
+    #[test]
+    fn failover_requires_a_kernel_that_sends_requests_again() {
+        let wanted = Wanted { resend: true, ..Wanted::default() };
+        let reply =
+            |flags| agree(RequestBody::new(&said(7, 45, flags)), wanted, 1).map(|agreed| agreed.reply);
+        assert_eq!(u64::from(reply(u64::MAX).unwrap().flags2) << 32 & HAS_RESEND, HAS_RESEND);
+        let refused = reply(!HAS_RESEND).unwrap_err();
+        assert!(refused.to_string().contains("Linux 6.9"), "{refused}");
     }
 
     #[test]
@@ -151,7 +180,8 @@ mod tests {
         let reply = |flags, has_rings| {
             let said = said(7, 45, flags);
             assert_eq!(offered(RequestBody::new(&said)), flags);
-            let reply = agree(RequestBody::new(&said), false, has_rings, 1).unwrap().reply;
+            let wanted = Wanted { rings: has_rings, ..Wanted::default() };
+            let reply = agree(RequestBody::new(&said), wanted, 1).unwrap().reply;
             u64::from(reply.flags2) << 32 & OVER_IO_URING != 0
         };
         assert!(reply(u64::MAX, true));

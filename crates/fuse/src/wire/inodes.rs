@@ -220,7 +220,12 @@ pub(super) fn ioctl(
     let IoctlIn { cmd, in_size, out_size, .. } = body.take()?;
     let answer = wire.server.ioctl(header.nodeid, header.uid, cmd, body.bytes(in_size)?)?;
     if ioctl_changes(cmd) {
-        wire.channel.make_old(header.nodeid, ONLY_ATTRIBUTES);
+        let (channel, id) = (wire.channel.clone(), header.nodeid);
+        match wire.server.ledger() {
+            None => channel.make_old(id, ONLY_ATTRIBUTES),
+            // The kernel may wait for requests whose turn is after this one.
+            Some(_) => wire.notifiers.run(move || channel.make_old(id, ONLY_ATTRIBUTES)),
+        }
     }
     out.push(&IoctlOut::default());
     out.extend(answer.get(..out_size as usize).unwrap_or(&answer));

@@ -19,6 +19,7 @@ use obento::{Attr, Errno, FileKind, Mode};
 use parking_lot::Mutex;
 
 use crate::handover::SessionState;
+use crate::ledger::Effect;
 use crate::pool::Jobs;
 use crate::rings::Entry;
 use crate::server::{Reply, Sender, Server};
@@ -27,6 +28,7 @@ use crate::session::{SessionOptions, attempt};
 mod abi;
 mod data;
 mod encode;
+mod failover;
 mod init;
 mod inodes;
 mod listing;
@@ -160,7 +162,9 @@ impl Wire {
         // Without an answer, the volume is taken to be too small.
         let (free, total) = server.free_and_total().unwrap_or_default();
         let bounds = Bounds::of(options.dirty_limit, total).filter(|_| options.writeback);
-        let agreed = init::agree(body, bounds.is_some(), has_rings, server.time_step())?;
+        let wanted =
+            init::Wanted { writeback: bounds.is_some(), rings: has_rings, resend: server.ledger().is_some() };
+        let agreed = init::agree(body, wanted, server.time_step())?;
         pending.answer(Ok(zerocopy::IntoBytes::as_bytes(&agreed.reply)));
         let options = SessionOptions { writeback: agreed.writeback, ..options };
         let space = Space::new(bounds.filter(|_| agreed.writeback), free);
@@ -190,6 +194,10 @@ impl Wire {
         state: &SessionState,
     ) -> Self {
         server.import(&state.nodes, state.has_no_atime);
+        let channel = Channel(Arc::clone(device));
+        if server.ledger().is_some() {
+            channel.request_again();
+        }
         let options =
             SessionOptions { writeback: state.writeback, dirty_limit: state.dirty_limit, ..options };
         let (_, total) = server.free_and_total().unwrap_or_default();
@@ -203,7 +211,7 @@ impl Wire {
             syncs: Syncs::default(),
             space: Space::resume(bounds, &state.gate),
             is_receiving: AtomicBool::default(),
-            channel: Channel(Arc::clone(device)),
+            channel,
             buffer: Mutex::default(),
             setxattr_flags: state.setxattr_flags,
             requests: AtomicU64::default(),
@@ -281,6 +289,10 @@ impl Wire {
                 let jobs = if place == Place::Pool { &self.pool } else { &self.notifiers };
                 jobs.run(move || wire.answer(handler, &header, request::RequestBody::new(&body)));
                 return Step::HandedOn;
+            }
+            // In turn with the other changes, so another thread would be no help.
+            Place::PoolWithBuffer if self.server.ledger().is_some() => {
+                self.answer(handler, &request.header, request.body);
             }
             Place::PoolWithBuffer => match self.spares.take() {
                 None => self.answer(handler, &request.header, request.body),
@@ -369,6 +381,9 @@ impl Wire {
     }
 
     fn answer(&self, handler: Handler, header: &InHeader, body: request::RequestBody<'_>) {
+        if let Some(ledger) = self.server.ledger() {
+            return self.answer_in_turn(ledger, handler, header, body);
+        }
         let pending = self.pending(header);
         BODY.with_borrow_mut(|out| {
             let done = self.run(handler, header, body, out);
@@ -412,6 +427,7 @@ impl Wire {
     /// Handles FORGET, which has no reply.
     fn forget(&self, request: Request<'_>) {
         let Request { header, mut body } = request;
+        let _turn = self.server.ledger().map(|ledger| ledger.turn(Effect::Lookups));
         let _ = guarded(|| {
             if header.opcode == opcode::FORGET {
                 self.server.forget(header.nodeid, body.take()?);
@@ -474,6 +490,29 @@ fn needs_sender(opcode: u32) -> bool {
             | opcode::FALLOCATE
             | opcode::COPY_FILE_RANGE
     )
+}
+
+/// Refuses all requests of a mount whose server has failed for good.
+pub(crate) struct Refusal(Channel);
+
+impl Refusal {
+    /// Has the kernel send the requests again that the failed server has read.
+    pub(crate) fn new(device: &Arc<OwnedFd>) -> Self {
+        let channel = Channel(Arc::clone(device));
+        channel.request_again();
+        Self(channel)
+    }
+
+    /// Answers the request `bytes` with EIO.
+    pub(crate) fn refuse(&self, bytes: &[u8]) {
+        let Some(Request { header, .. }) = Request::parse(bytes) else { return };
+        let pending = Pending::new(self.0.clone(), header.unique);
+        match header.opcode {
+            opcode::FORGET | opcode::BATCH_FORGET => pending.ignore(),
+            opcode::DESTROY => pending.answer(Ok(&[])),
+            _ => pending.answer(Err(Errno(libc::EIO))),
+        }
+    }
 }
 
 /// Returns whether the kernel, whose first request is `bytes`, offers to send requests through rings.

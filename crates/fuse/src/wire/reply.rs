@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, OutHeader};
+use super::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, NOTIFY_RESEND, OutHeader};
 use super::request::Request;
 use crate::rings::Entry;
 use crate::server::Reply;
@@ -30,6 +30,13 @@ impl Channel {
         let what = InvalInodeOut { ino: nodeid, off: pages, len: 0 };
         // If the kernel has forgotten the inode, it caches nothing.
         let _ = self.send(0, NOTIFY_INVAL_INODE, what.as_bytes());
+    }
+
+    /// Has the kernel send all requests again that were read and are not answered.
+    pub fn request_again(&self) {
+        if let Err(error) = self.send(0, NOTIFY_RESEND, &[]) {
+            tracing::warn!(%error, "requests of the failed server cannot be answered");
+        }
     }
 
     /// Returns whether a request can be read.
@@ -89,6 +96,11 @@ impl Pending {
             Ok(body) => self.send(0, body),
             Err(error) => self.send(-error.0, &[]),
         }
+    }
+
+    /// Sends no reply, because the kernel expects none.
+    pub fn ignore(mut self) {
+        self.is_answered = true;
     }
 
     fn send(&mut self, error: i32, body: &[u8]) {
