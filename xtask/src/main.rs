@@ -1,6 +1,6 @@
 //! The developer's commands: `cargo xtask try | test | lint | no-std | dist | deb | deny | sample | coverage | mutants | miri | tsan
-//! | fuzz | crash | schedules | stress | judge | databases | upgrade | upgrade-bench | bench-judges | matrix | types | alternate | check-crash |
-//! check-mutants | check-super-block | build-campaign | world | new-driver | kernel | package`.
+//! | fuzz | crash | schedules | stress | judge | databases | failover | upgrade | upgrade-bench | bench-judges | matrix | types
+//! | alternate | check-crash | check-mutants | check-super-block | build-campaign | world | new-driver | kernel | package`.
 //!
 //! Each command installs the Debian packages that it requires, if it may (root and `apt-get`). Otherwise it names them.
 
@@ -86,6 +86,8 @@ enum Task {
     Judge(proof::JudgeOptions),
     /// Run PostgreSQL and SQLite on a mount, kill its server, and look for lost transactions (requires root).
     Databases,
+    /// Kill the server of a mount again and again while programs use the mount, with `-o failover`.
+    Failover(proof::FailoverOptions),
     /// Replace the server of a mount again and again while programs use it.
     Upgrade(proof::UpgradeOptions),
     /// Measure how long a program waits while the server of its mount is replaced, on an idle machine.
@@ -151,6 +153,7 @@ fn run() -> Result<()> {
         Task::Schedules(options) => schedules::run(&shell, &options),
         Task::Judge(options) => proof::judge(&shell, &options),
         Task::Databases => proof::databases(&shell),
+        Task::Failover(options) => proof::failover(&shell, &options),
         Task::Upgrade(options) => proof::upgrade(&shell, &options),
         Task::UpgradeBench(options) => proof::upgrade_bench(&shell, &options),
         Task::BenchJudges => proof::bench_judges(&shell),

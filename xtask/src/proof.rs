@@ -269,6 +269,23 @@ pub fn upgrade(shell: &Shell, options: &UpgradeOptions) -> Result<()> {
     Ok(())
 }
 
+/// The options of the failures of servers.
+#[derive(clap::Args)]
+pub struct FailoverOptions {
+    /// The number of servers that are killed.
+    #[arg(long, default_value_t = 200)]
+    count: usize,
+}
+
+/// Kills the server of a mount 200 times while programs use the mount.
+pub fn failover(shell: &Shell, options: &FailoverOptions) -> Result<()> {
+    packages::ensure(shell, MOUNTING)?;
+    let _count = shell.push_env("OBENTO_FAILOVERS", options.count.to_string());
+    let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
+    cmd!(shell, "cargo test --release -p obento-cli --test mount -- --nocapture failover::").run()?;
+    Ok(())
+}
+
 /// Measures the longest wait for a request in 100 replacements of a server, with the image in memory.
 pub fn upgrade_bench(shell: &Shell, options: &UpgradeOptions) -> Result<()> {
     packages::ensure(shell, MOUNTING)?;

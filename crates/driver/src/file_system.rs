@@ -8,8 +8,8 @@ use obento_base::{Attr, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 
 use crate::{
-    Bulk, Cookie, EntrySink, Extent, Failover, Handover, Inspect, Layout, Nameless, Relabel, Trim, VolumeInfo,
-    Whiteouts, WritableFileSystem, Xattrs,
+    Bulk, Cookie, EntrySink, Extent, Failover, Handover, Inspect, Layout, Nameless, Relabel, Trim,
+    VolumeInfo, Whiteouts, WritableFileSystem, Xattrs,
 };
 
 /// The limits and the guarantees of a format.

@@ -65,7 +65,9 @@ mod writable;
 mod write;
 
 pub use build::{Build, BuildError, BuildOptions, BuildPlan, FileBytes, Receive, Room, Unfit};
-pub use capability::{Bulk, Failover, Handover, NEW_FILE_MAX, Nameless, NewFile, Relabel, Trim, Whiteouts, Xattrs};
+pub use capability::{
+    Bulk, Failover, Handover, NEW_FILE_MAX, Nameless, NewFile, Relabel, Trim, Whiteouts, Xattrs,
+};
 pub use check::{
     Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, RepairMode, Severity, ToField,
 };

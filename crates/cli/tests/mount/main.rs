@@ -6,6 +6,7 @@ mod calls;
 mod databases;
 mod ends;
 mod exfat;
+mod failover;
 mod fat;
 mod full;
 mod judges;

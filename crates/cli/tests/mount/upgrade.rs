@@ -48,7 +48,7 @@ fn works(disk: &Disk) {
 
 /// Appends to a file, renames it to and fro, and creates and removes a directory, until `is_over`. Returns the contents
 /// that the file must have.
-fn load(folder: &Path, is_over: &AtomicBool) -> Vec<u8> {
+pub fn load(folder: &Path, is_over: &AtomicBool) -> Vec<u8> {
     fs::create_dir(folder).unwrap();
     let (one, other) = (folder.join("one"), folder.join("other"));
     let mut file = OpenOptions::new().append(true).create_new(true).open(&one).unwrap();
@@ -94,7 +94,7 @@ m.flush()
 open(sys.argv[1] + '.seen', 'wb').write(m[:])
 ";
 
-fn mapping(disk: &Disk) -> std::process::Child {
+pub fn mapping(disk: &Disk) -> std::process::Child {
     let (file, end) = (disk.path("mapped"), disk.folder().join("end"));
     let mut child =
         program("python3").arg("-c").arg(MAPPING).arg(file).arg(end).stdout(Stdio::piped()).spawn().unwrap();
@@ -164,7 +164,7 @@ fn open_files_mappings_and_a_nameless_file_survive_twenty_replacements_under_loa
 }
 
 /// Ends the loads, also when the test fails: they would run forever.
-struct End<'a>(&'a AtomicBool);
+pub struct End<'a>(pub &'a AtomicBool);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
@@ -173,7 +173,7 @@ impl Drop for End<'_> {
 }
 
 /// Returns the process that serves `mnt` in `folder`. The one before may not have left the list of processes yet.
-fn serving(folder: &Path) -> String {
+pub fn serving(folder: &Path) -> String {
     let status = obento(folder, &["mount", "--status", "mnt", "--json"]);
     let (_, pid) = status.split_once("\"pid\":").unwrap();
     pid.split(',').next().unwrap().to_owned()

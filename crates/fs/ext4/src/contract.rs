@@ -10,8 +10,8 @@ use core::ops::{ControlFlow, Range};
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, Failover, FileSystem, Handover, Inspect, Layout, Limits, Nameless, Relabel,
-    Span, StatFs, Trim, VolumeInfo, Whiteouts, WritableFileSystem, XattrMode, Xattrs,
+    Cookie, DirEntry, EntrySink, Extent, Failover, FileSystem, Handover, Inspect, Layout, Limits, Nameless,
+    Relabel, Span, StatFs, Trim, VolumeInfo, Whiteouts, WritableFileSystem, XattrMode, Xattrs,
 };
 use obento_env::sync::RwLockReadGuard;
 use obento_env::sync::atomic::{AtomicBool, Ordering};

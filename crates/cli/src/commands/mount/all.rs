@@ -78,6 +78,7 @@ fn expect_possible(args: &Args, address: &Address, options: &MountOptions) -> Re
     }
     for (is_given, option) in [
         (options.provenance || options.show_provenance, "provenance"),
+        (options.failover.is_some(), "failover"),
         (options.fs_name.is_some(), "fsname"),
         (options.super_block.is_some(), "sb"),
     ] {
@@ -151,6 +152,7 @@ fn service(
         volume,
         handoff: Arc::clone(handoff),
         processes: None,
+        ledger: None,
         disk: SharedDisk::Yes,
     };
     let site = Site { image: &source, directory: &directory };

@@ -33,6 +33,8 @@ pub struct Origin {
     pub upgrades: u64,
     /// The number of requests that they answered.
     pub requests: u64,
+    /// The number of servers that have failed.
+    pub failovers: u64,
 }
 
 /// The connection of a new server, which waits for the session to pause.
@@ -114,6 +116,7 @@ impl Desk {
             started: self.started,
             upgrades: self.origin.upgrades,
             requests: self.origin.requests.saturating_add((self.requests)()),
+            failovers: self.origin.failovers,
             inodes: self.server.nodes_known() as u64,
             fs_type: info.probe.fs_type.into(),
             read_only: self.server.options().read_only,
@@ -134,15 +137,7 @@ impl Desk {
             connection.refuse(why);
             return Ok(());
         }
-        let info = self.volume.info();
-        let bytes = std::os::unix::ffi::OsStringExt::into_vec;
-        let offer = Offer {
-            build: env!("CARGO_PKG_VERSION").into(),
-            arguments: self.origin.arguments.iter().cloned().map(bytes).collect(),
-            read_only: self.server.options().read_only,
-            fs_type: info.probe.fs_type.into(),
-            volume_id: volume_id(&self.volume),
-        };
+        let offer = offer(&self.volume, self.server.options().read_only, &self.origin.arguments);
         connection.send(Kind::Offer, &offer.encode(), &[])?;
         connection.expect_within(Kind::Ready, Some(PREPARING))?;
         if hello.is_trial {
@@ -170,6 +165,18 @@ impl Desk {
     }
 }
 
+/// Describes a mount whose server was started with `arguments`.
+pub fn offer(volume: &Volume, read_only: bool, arguments: &[std::ffi::OsString]) -> Offer {
+    let bytes = std::os::unix::ffi::OsStringExt::into_vec;
+    Offer {
+        build: env!("CARGO_PKG_VERSION").into(),
+        arguments: arguments.iter().cloned().map(bytes).collect(),
+        read_only,
+        fs_type: volume.info().probe.fs_type.into(),
+        volume_id: volume_id(volume),
+    }
+}
+
 fn lock(waiting: &Waiting) -> std::sync::MutexGuard<'_, Option<Connection>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -185,6 +192,14 @@ fn obstacle(opened: &OpenedMount, session: &dyn Session) -> Option<&'static str>
     if !session.can_pause() {
         return Some("its requests arrive through io_uring (mount with -o io_uring=off to prevent that)");
     }
+    if opened.ledger.is_some() {
+        return Some("it has a keeper (-o failover)");
+    }
+    volume_obstacle(opened)
+}
+
+/// Returns why no other process can continue to use an open volume.
+pub fn volume_obstacle(opened: &OpenedMount) -> Option<&'static str> {
     if !opened.image.layers().is_empty() {
         return Some("the image is compressed or in a container such as qcow2");
     }

@@ -5,7 +5,9 @@
 
 mod all;
 mod control;
+mod failover;
 mod janitor;
+mod keeper;
 mod log;
 mod remount;
 mod server;
@@ -36,10 +38,10 @@ const FS_TYPE: &str = "fuse.obento";
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The volume
-    #[arg(value_name = "IMAGE[@PART]", required_unless_present_any = ["upgrade", "status"])]
+    #[arg(value_name = "IMAGE[@PART]", required_unless_present_any = ["upgrade", "status", "revived"])]
     image: Option<OsString>,
     /// The mount point
-    #[arg(value_name = "DIR", required_unless_present_any = ["upgrade", "status"])]
+    #[arg(value_name = "DIR", required_unless_present_any = ["upgrade", "status", "revived"])]
     directory: Option<PathBuf>,
     /// Replace the server of the mount at DIR by this program, while programs use the mount. If this fails, the old server continues
     #[arg(long, value_name = "DIR", conflicts_with_all = ["image", "directory", "options", "read_only", "status"])]
@@ -50,7 +52,7 @@ pub struct Args {
     /// Print the state of the server of the mount at DIR, or of all mounts
     #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with_all = ["image", "directory", "options", "read_only"])]
     pub status: Option<Option<PathBuf>>,
-    /// Mount options, separated by commas: ro, rw, noatime, relatime, sync, data=, commit=, allow_other, fsname=, ...
+    /// Mount options, separated by commas: ro, rw, noatime, relatime, sync, data=, commit=, allow_other, fsname=, failover, ...
     #[arg(short, long, value_name = "LIST")]
     pub options: Vec<String>,
     /// Mount every file system of a disk, partition 2 at DIR/2. `obento umount DIR` ends all these mounts
@@ -71,6 +73,12 @@ pub struct Args {
     /// Be the server that was started, and report when the mount exists
     #[arg(long, hide = true)]
     pub detached: bool,
+    /// Be a server with a keeper, which is connected to the standard input
+    #[arg(long, hide = true)]
+    pub kept: bool,
+    /// Be the server that continues after another one has failed
+    #[arg(long, hide = true, requires = "kept")]
+    pub revived: bool,
 }
 
 impl Args {
@@ -93,6 +101,8 @@ impl Args {
         if self.read_only {
             options.access = Some(ReadWrite::Read);
         }
+        let settled = options.settle();
+        settled.map_err(|error| Report::on("cannot mount", self.image().as_bytes(), error))?;
         Ok(options)
     }
 }
@@ -113,6 +123,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
         return Ok(());
     }
+    if args.revived {
+        if let Err(report) = failover::revive(context) {
+            context.warn(&report);
+        }
+        return Ok(());
+    }
     let options = args.mount_options(context.options().shown())?;
     if options.remount {
         return remount::run(args).map_err(Into::into);
@@ -127,6 +143,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let done = match args.foreground || args.detached {
         true if args.all => all::serve(args, &address, &options, context),
+        true if !args.kept && options.failover.is_some() => keeper::run(args, options.failover, context),
         true => server::serve(args, &address, options, context),
         false => start::start(args, context),
     };

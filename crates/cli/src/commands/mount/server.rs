@@ -15,17 +15,19 @@ use std::sync::mpsc;
 use obento::provenance::{LogOptions, WriteSource};
 use obento::sandbox::Rights;
 use obento::{
-    Access, Address, Atime, Error, Feature, Handoff, Image, ImageFile, OpenError, Options, Recording, Replay,
-    Volume,
+    Access, Address, Atime, Error, Feature, Handoff, Image, ImageFile, IoBackend, OpenError, Options,
+    Recording, RedoLog, Replay, Volume,
 };
 use obento_fuse::handover::ControlListener;
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
-    KernelClock, MountPoint, Mounted, Pauser, Processes, Served, Server, ServerOptions, ServingListener,
-    Session, SessionOptions, UnmountListener, dirty_limit, find_mount, mount, open_session, signals,
+    KernelClock, Ledger, MountPoint, Mounted, Pauser, Processes, Served, Server, ServerOptions,
+    ServingListener, Session, SessionOptions, UnmountListener, dirty_limit, find_mount, mount, open_session,
+    signals,
 };
 
-use super::control::{Desk, Origin};
+use super::control::{Desk, Origin, volume_obstacle};
+use super::failover::Keeper;
 use super::janitor::Janitor;
 use super::{Args, log, start};
 use crate::context::Context;
@@ -47,13 +49,18 @@ pub fn serve(
     context: &Context,
 ) -> Result<(), Report> {
     begin(args)?;
-    let opened = open(args, address, &mut options, context)?;
+    let failed = |error: io::Error| cannot_serve(args.image(), error);
+    let keeper = args.kept.then(Keeper::at_stdin).transpose().map_err(failed)?;
+    let ledger = keeper.as_ref().map(|_| Ledger::new()).transpose().map_err(failed)?.map(Arc::new);
+    let opened = open(args, address, &mut options, ledger, context)?;
     let site = Site { image: args.image(), directory: args.directory() };
-    let service = service(args, &site, opened, &options, context)?;
+    let mut service = service(args, &site, opened, &options, context)?;
+    if let Some(keeper) = keeper {
+        keeper.guard(&service).map_err(failed)?;
+        service.keeper = Some(Arc::new(keeper));
+    }
     if args.detached {
-        start::detach()
-            .and_then(|()| start::say_ready())
-            .map_err(|error| cannot_serve(args.image(), error))?;
+        start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
     }
     // From here on, the input is from the image and from the users of the mount.
     context.confine(match &service.opened.processes {
@@ -105,8 +112,8 @@ pub fn service(
             (None, None)
         }
     };
-    let origin = Origin { arguments, mounted: now(), upgrades: 0, requests: 0 };
-    Ok(Service { path, opened, server, session, pauser, janitor, unmount, control, origin })
+    let origin = Origin { arguments, mounted: now(), upgrades: 0, requests: 0, failovers: 0 };
+    Ok(Service { path, opened, server, session, pauser, janitor, unmount, control, origin, keeper: None })
 }
 
 /// Returns the seconds since 1970.
@@ -123,6 +130,8 @@ pub struct OpenedMount {
     pub processes: Option<Arc<Processes>>,
     /// Whether this process has mounted other volumes of the disk.
     pub disk: SharedDisk,
+    /// The state that survives a failure of this process.
+    pub ledger: Option<Arc<Ledger>>,
 }
 
 /// Whether a process serves several volumes of one disk.
@@ -144,6 +153,7 @@ pub struct Service {
     pub unmount: Option<UnmountListener>,
     pub control: Option<ControlListener>,
     pub origin: Origin,
+    pub keeper: Option<Arc<Keeper>>,
 }
 
 /// Serves mounts until each is unmounted or another server takes it, and ends the changes.
@@ -154,9 +164,10 @@ pub struct Service {
 pub fn run(services: Vec<Service>) -> Result<(), String> {
     let (mut mounts, mut ends) = (Vec::new(), Vec::new());
     for service in services {
-        let Service { opened, server, session, pauser, janitor, unmount, control, origin, .. } = service;
-        ends.push((janitor, opened.volume.clone()));
-        mounts.push(ServingMount { opened, server, session, pauser, unmount, control, origin });
+        let Service { opened, server, session, pauser, janitor, unmount, control, origin, keeper, .. } =
+            service;
+        ends.push((janitor, opened.volume.clone(), keeper.clone()));
+        mounts.push(ServingMount { opened, server, session, pauser, unmount, control, origin, keeper });
     }
     end_on_signal(ends);
     let count = mounts.len();
@@ -180,14 +191,15 @@ pub fn run(services: Vec<Service>) -> Result<(), String> {
 }
 
 /// Unmounts everything at the first signal. The second one does not wait for the users.
-fn end_on_signal(mut mounts: Vec<(Janitor, Volume)>) {
+fn end_on_signal(mut mounts: Vec<(Janitor, Volume, Option<Arc<Keeper>>)>) {
     std::thread::spawn(move || {
         signals::wait();
-        for (janitor, _) in &mut mounts {
+        for (janitor, ..) in &mut mounts {
             let _ = janitor.unmount();
         }
         signals::wait();
-        let failed = mounts.iter().filter(|(_, volume)| volume.sync().is_err()).count();
+        let failed = mounts.iter().filter(|(_, volume, _)| volume.sync().is_err()).count();
+        mounts.iter().filter_map(|(.., keeper)| keeper.as_ref()).for_each(|keeper| keeper.end());
         std::process::exit(i32::from(failed > 0));
     });
 }
@@ -201,6 +213,7 @@ struct ServingMount {
     unmount: Option<UnmountListener>,
     control: Option<ControlListener>,
     origin: Origin,
+    keeper: Option<Arc<Keeper>>,
 }
 
 /// A mount whose requests have ended.
@@ -213,7 +226,7 @@ struct ServedMount {
 
 impl ServingMount {
     fn serve(self) -> Result<ServedMount, String> {
-        let Self { opened, server, session, pauser, unmount, control, origin } = self;
+        let Self { opened, server, session, pauser, unmount, control, origin, keeper } = self;
         let failed = |error: io::Error| error.to_string();
         let mut unmount = unmount.map(UnmountListener::attend).transpose().map_err(failed)?;
         let desk = Desk::new(&opened, &server, &*session, &pauser, origin);
@@ -232,6 +245,11 @@ impl ServingMount {
                 }
             }
         };
+        if let Some(keeper) = keeper {
+            // If this process fails from here on, the next user of the image replays the journal.
+            let _ = opened.volume.sync();
+            keeper.end();
+        }
         Ok(ServedMount { opened, server, unmount, served })
     }
 }
@@ -257,6 +275,7 @@ fn open(
     args: &Args,
     address: &Address,
     options: &mut MountOptions,
+    ledger: Option<Arc<Ledger>>,
     context: &Context,
 ) -> Result<OpenedMount, Report> {
     let shown = args.image().as_bytes();
@@ -265,13 +284,15 @@ fn open(
     let processes = options.provenance.then(Processes::open).transpose();
     let processes = processes.map_err(|error| Report::on("cannot record the history of", shown, error))?;
     let processes = processes.map(Arc::new);
-    let opened = match volume(address, access, options, processes.clone(), context) {
+    let opened = match volume(address, access, options, processes.clone(), ledger, context) {
         Err(error) if is_free && can_only_be_read(&error) => {
-            volume(address, Access::ReadOnly, options, processes, context)
+            volume(address, Access::ReadOnly, options, processes, None, context)
         }
         opened => opened,
     };
-    let OpenedMount { image, volume, handoff, processes, disk } = opened.map_err(cannot_open)?;
+    let opened = opened.map_err(cannot_open)?;
+    expect_failover(&opened, shown, context)?;
+    let OpenedMount { image, volume, handoff, processes, ledger, disk } = opened;
     let access = image.access();
     image.notices().iter().for_each(|notice| context.note(shown, notice));
     volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access, &image)));
@@ -285,7 +306,7 @@ fn open(
         Access::ReadOnly => ReadWrite::Read,
         Access::ReadWrite => ReadWrite::Write,
     });
-    Ok(OpenedMount { image, volume, handoff, processes, disk })
+    Ok(OpenedMount { image, volume, handoff, processes, ledger, disk })
 }
 
 /// Returns the requested access: for change if requested, or if possible and not forbidden.
@@ -313,6 +334,22 @@ pub fn access(
     })
 }
 
+/// Fails if the mount must survive a failure of the server, and the volume does not support that.
+fn expect_failover(opened: &OpenedMount, shown: &[u8], context: &Context) -> Result<(), Report> {
+    if opened.ledger.is_none() {
+        return Ok(());
+    }
+    let unsupported =
+        (!opened.volume.vfs().has_failover()).then_some("only ext4 with a journal supports failover");
+    // The kernel may perform a write of a ring after the process has ended.
+    let late = (options(context.options()).io == IoBackend::Uring)
+        .then_some("with --io=uring, a write can reach the image after the server has died");
+    match unsupported.or(late).or_else(|| volume_obstacle(opened)) {
+        None => Ok(()),
+        Some(why) => Err(Report::on("cannot mount", shown, why).help("omit the option failover")),
+    }
+}
+
 /// Returns whether the container or the driver does not support writing.
 pub fn can_only_be_read(error: &OpenError) -> bool {
     match error {
@@ -329,14 +366,16 @@ fn volume(
     access: Access,
     mount: &MountOptions,
     processes: Option<Arc<Processes>>,
+    ledger: Option<Arc<Ledger>>,
     context: &Context,
 ) -> Result<OpenedMount, OpenError> {
     let recording = processes.clone().map(|who| Recording { who, log: log_options(mount) });
-    let options = Options { recording, ..volume_options(access, mount, context) };
+    let redo = ledger.clone().map(|ledger| -> Arc<dyn RedoLog> { ledger });
+    let options = Options { recording, redo, ..volume_options(access, mount, context) };
     let (file, handoff) = ImageFile::open(&address.image, &options)?.for_handoff();
     let image = file.decode(context.registry())?;
     let volume = image.volume(address.part.as_ref())?;
-    Ok(OpenedMount { image, volume, handoff, processes, disk: SharedDisk::No })
+    Ok(OpenedMount { image, volume, handoff, processes, ledger, disk: SharedDisk::No })
 }
 
 /// Returns the options of the log of a mount.
@@ -402,8 +441,12 @@ fn greet(
     let read_only = options.access == Some(ReadWrite::Read);
     let server = Server::new(&opened.volume, server_options(options));
     let recorder = opened.volume.recorded().cloned().zip(opened.processes.clone());
-    let server = Arc::new(match recorder {
+    let server = match recorder {
         Some((recorded, processes)) => server.with_recorder(recorded, processes),
+        None => server,
+    };
+    let server = Arc::new(match &opened.ledger {
+        Some(ledger) => server.with_ledger(Arc::clone(ledger)),
         None => server,
     });
     let image = std::path::absolute(site.image).unwrap_or_else(|_| site.image.into());
@@ -472,7 +515,8 @@ mod tests {
         let opened = |access| {
             let mut options = MountOptions { access, ..MountOptions::default() };
             let Mount { args } = Mount::parse_from(["mount".as_ref(), image.as_os_str(), "mnt".as_ref()]);
-            let volume = open(&args, &Address::parse(image.as_os_str()).unwrap(), &mut options, &context);
+            let volume =
+                open(&args, &Address::parse(image.as_os_str()).unwrap(), &mut options, None, &context);
             volume.map(|_| options.access).map_err(|report| report.to_string())
         };
         assert_eq!(opened(None), Ok(Some(ReadWrite::Read)));

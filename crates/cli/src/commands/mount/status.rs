@@ -25,6 +25,8 @@ pub struct Status {
     pub started: u64,
     /// The number of servers that passed the mount on.
     pub upgrades: u64,
+    /// The number of servers that failed and were restarted.
+    pub failovers: u64,
     /// The number of requests since the volume was mounted.
     pub requests: u64,
     /// The number of inodes that the kernel refers to.
@@ -49,6 +51,7 @@ const FS_TYPE_OF_VOLUME: u16 = 8;
 const READ_ONLY: u16 = 9;
 const FAILED: u16 = 10;
 const OBSTACLE: u16 = 11;
+const FAILOVERS: u16 = 12;
 
 impl Status {
     /// Encodes the status. A reader may ignore each field.
@@ -58,6 +61,7 @@ impl Status {
             (MOUNTED, self.mounted),
             (STARTED, self.started),
             (UPGRADES, self.upgrades),
+            (FAILOVERS, self.failovers),
             (REQUESTS, self.requests),
             (INODES, self.inodes),
             (READ_ONLY, self.read_only.into()),
@@ -81,6 +85,7 @@ impl Status {
             mounted: fields.number(MOUNTED)?,
             started: fields.number(STARTED)?,
             upgrades: fields.number(UPGRADES)?,
+            failovers: fields.number(FAILOVERS)?,
             requests: fields.number(REQUESTS)?,
             inodes: fields.number(INODES)?,
             fs_type: fields.text(FS_TYPE_OF_VOLUME)?,
@@ -146,6 +151,7 @@ fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Outpu
             .field("mounted_seconds", mounted)
             .field("server_seconds", served)
             .field("upgrades", status.upgrades)
+            .field("failovers", status.failovers)
             .field("requests", status.requests)
             .field("inodes", status.inodes)
             .field("read_only", status.read_only)
@@ -162,8 +168,14 @@ fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Outpu
     };
     let mut text = format!(
         "{path}: {source}, {}, {access}\n  mounted for {mounted} s; requests: {}; inodes in use: {}\n  server: version {}, \
-         pid {}, for {served} s; replacements: {}\n",
-        status.fs_type, status.requests, status.inodes, status.version, status.process, status.upgrades,
+         pid {}, for {served} s; replacements: {}; restarts: {}\n",
+        status.fs_type,
+        status.requests,
+        status.inodes,
+        status.version,
+        status.process,
+        status.upgrades,
+        status.failovers,
     );
     if !status.obstacle.is_empty() {
         text.push_str(&format!("  cannot be replaced: {}\n", status.obstacle));
@@ -183,6 +195,7 @@ mod tests {
             mounted: 1,
             started: 2,
             upgrades: 3,
+            failovers: 6,
             requests: 4,
             inodes: 5,
             fs_type: "ext4".into(),

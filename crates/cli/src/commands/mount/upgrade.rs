@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use obento::driver::Adoption;
 use obento::sandbox::Rights;
-use obento::{Access, Address, ImageFile};
+use obento::{Access, Address, ImageFile, RedoLog};
 use obento_fuse::handover::{
-    Connection, ConnectionError, ControlListener, Hello, Kind, Message, Offer, SessionState, State,
+    Connection, ConnectionError, ControlListener, Hello, Kind, Offer, SessionState, State,
 };
 use obento_fuse::options::{MountOptions, ReadWrite};
 use obento_fuse::{
-    MountPoint, Pauser, Server, SessionOptions, UnmountListener, find_mount, resume_session, signals,
+    Ledger, MountPoint, Pauser, Server, SessionOptions, UnmountListener, find_mount, resume_session, signals,
 };
 
 use super::control::{Origin, PREPARING, volume_id};
@@ -40,14 +40,34 @@ fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
     mount.ok_or_else(|| cannot(directory, "it is not a mount of obento"))
 }
 
-/// A server that offers its mount, and how it serves it.
-struct Offered {
-    connection: Connection,
+/// A mount that another server offers, and how it serves the mount.
+pub struct OfferedMount {
     offer: Offer,
-    args: Args,
+    pub args: Args,
     context: Context,
     options: MountOptions,
     address: Address,
+}
+
+/// A server that offers its mount.
+struct Offered {
+    connection: Connection,
+    mount: OfferedMount,
+}
+
+impl OfferedMount {
+    /// Checks whether this program can serve the mount as the other one does.
+    pub fn examine(offer: Offer, context: &Context) -> Result<Self, String> {
+        let (args, context) = parse(&offer, context)?;
+        let mut options =
+            args.mount_options(context.options().shown()).map_err(|report| report.to_string())?;
+        options.access = Some(if offer.read_only { ReadWrite::Read } else { ReadWrite::Write });
+        let address = Address::parse(args.image()).map_err(|error| error.to_string())?;
+        if context.registry().find(&offer.fs_type).is_none() {
+            return Err(format!("this program does not support the type {}", offer.fs_type));
+        }
+        Ok(Self { offer, args, context, options, address })
+    }
 }
 
 /// Connects to the server of `mount`, and checks whether this program can serve the mount as that one does.
@@ -58,21 +78,8 @@ fn ask(mount: &MountPoint, is_trial: bool, context: &Context) -> Result<Offered,
     connection.send(Kind::Hello, &hello.encode(), &[]).map_err(refused)?;
     let message = connection.expect(Kind::Offer).map_err(refused)?;
     let offer = Offer::decode(&message.fields).map_err(|error| error.to_string());
-    let examined = offer.and_then(|offer| {
-        let (args, context) = parse(&offer, context)?;
-        let mut options =
-            args.mount_options(context.options().shown()).map_err(|report| report.to_string())?;
-        options.access = Some(if offer.read_only { ReadWrite::Read } else { ReadWrite::Write });
-        let address = Address::parse(args.image()).map_err(|error| error.to_string())?;
-        if context.registry().find(&offer.fs_type).is_none() {
-            return Err(format!("this program does not support the type {}", offer.fs_type));
-        }
-        Ok((offer, args, context, options, address))
-    });
-    match examined {
-        Ok((offer, args, context, options, address)) => {
-            Ok(Offered { connection, offer, args, context, options, address })
-        }
+    match offer.and_then(|offer| OfferedMount::examine(offer, context)) {
+        Ok(mount) => Ok(Offered { connection, mount }),
         Err(why) => {
             connection.refuse(&why);
             Err(why)
@@ -106,7 +113,7 @@ pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Repo
     signals::hold().map_err(failed)?;
     let mount = mount_at(directory)?;
     let offered = ask(&mount, false, context).map_err(|why| cannot(directory, why))?;
-    log::start(offered.args.log.as_deref()).map_err(failed)?;
+    log::start(offered.mount.args.log.as_deref()).map_err(failed)?;
     let pauser = Pauser::new().map_err(failed)?;
     let janitor = Janitor::start(&mount.path).map_err(failed)?;
     let null = start::null().map_err(failed)?;
@@ -114,7 +121,11 @@ pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Repo
     let connection = &offered.connection;
     connection.send(Kind::Ready, &[], &[]).map_err(refused)?;
     let message = connection.expect_within(Kind::State, Some(PREPARING)).map_err(refused)?;
-    let service = open(&offered, &mount.path, message, pauser, janitor).map_err(|why| {
+    let state = State::decode(&message.fields).map_err(|error| error.to_string());
+    let opened = state.and_then(|state| {
+        open(&offered.mount, &mount.path, state, message.descriptors, None, (pauser, janitor))
+    });
+    let service = opened.map_err(|why| {
         connection.refuse(&why);
         cannot(directory, why)
     })?;
@@ -127,27 +138,32 @@ pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Repo
     context.confine(Rights::Serve);
     // If the other process has ended meanwhile, this one is the only server.
     let _ = connection.send(Kind::Started, &[], &[]);
-    let image = offered.args.image().as_bytes();
-    let lost = |error: String| {
-        let advice = crate::report::to_close(&error);
-        Report::on("cannot write the changes to stable storage in", image, error).help(advice)
-    };
+    let lost = |error| lost(&offered.mount, error);
     service.opened.handoff.release().map_err(|error| lost(error.to_string()))?;
     server::run(vec![service]).map_err(lost)
 }
 
-/// Opens the volume, and prepares to serve the kernel, without writing or reading a request.
-fn open(
-    offered: &Offered,
+/// Reports an error of a server that has taken a mount.
+pub fn lost(mount: &OfferedMount, error: String) -> Report {
+    server::lost(mount.args.image(), error)
+}
+
+/// Opens the volume, and prepares to serve the kernel, without reading a request. Writes nothing, unless the other
+/// server has failed: then `ledger` contains its changes.
+pub fn open(
+    mount: &OfferedMount,
     path: &Path,
-    message: Message,
-    pauser: Pauser,
-    janitor: Janitor,
+    state: State,
+    descriptors: Vec<OwnedFd>,
+    ledger: Option<Arc<Ledger>>,
+    (pauser, janitor): (Pauser, Janitor),
 ) -> Result<Service, String> {
-    let Offered { offer, args, context, options, address, .. } = offered;
-    let state = State::decode(&message.fields).map_err(|error| error.to_string())?;
-    let session_state = SessionState::decode(&state.session).map_err(|error| error.to_string())?;
-    let mut descriptors = message.descriptors.into_iter();
+    let OfferedMount { offer, args, context, options, address } = mount;
+    let mut session_state = SessionState::decode(&state.session).map_err(|error| error.to_string())?;
+    if let Some(ledger) = &ledger {
+        session_state.nodes = ledger.nodes();
+    }
+    let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or("a descriptor is missing");
     let (device, image, control): (OwnedFd, OwnedFd, OwnedFd) = (next()?, next()?, next()?);
     let unmount = if state.has_unmount_socket { Some(next()?) } else { None };
@@ -162,24 +178,33 @@ fn open(
     let mut volume_options = volume_options(access, options, context);
     volume_options.adopt = Some(Arc::new(adoption));
     volume_options.fs_type = Some(offer.fs_type.clone());
+    volume_options.redo = ledger.clone().map(|ledger| -> Arc<dyn RedoLog> { ledger });
     let unopened = |error: obento::OpenError| error.to_string();
     let (file, handoff) = ImageFile::adopt(image, &address.image, &volume_options).map_err(unopened)?;
+    if ledger.is_some() {
+        // This is the only server.
+        handoff.release().map_err(|error| error.to_string())?;
+    }
     let image = file.decode(context.registry()).map_err(unopened)?;
     let volume = image.volume(address.part.as_ref()).map_err(unopened)?;
     if volume_id(&volume) != offer.volume_id {
         return Err("the image contains another volume".into());
     }
-    let server = Arc::new(Server::new(&volume, server_options(options)));
+    let server = Server::new(&volume, server_options(options));
+    let server = Arc::new(match &ledger {
+        Some(ledger) => server.with_ledger(Arc::clone(ledger)),
+        None => server,
+    });
     let threads = options.threads.unwrap_or(SessionOptions::default().threads);
     let session = SessionOptions { threads, ..SessionOptions::default() };
     let session = resume_session(device, Arc::clone(&server), session, pauser.clone(), &session_state);
     let session = session.map_err(|error| error.to_string())?;
     let arguments = start::arguments(args, context);
-    let origin =
-        Origin { arguments, mounted: state.mounted, upgrades: state.upgrades, requests: state.requests };
+    let State { mounted, upgrades, requests, .. } = state;
+    let origin = Origin { arguments, mounted, upgrades, requests, failovers: 0 };
     Ok(Service {
         path: path.to_owned(),
-        opened: OpenedMount { image, volume, handoff, processes: None, disk: SharedDisk::No },
+        opened: OpenedMount { image, volume, handoff, processes: None, ledger, disk: SharedDisk::No },
         server,
         session,
         pauser,
@@ -187,5 +212,6 @@ fn open(
         unmount,
         control: Some(ControlListener::adopt(control)),
         origin,
+        keeper: None,
     })
 }
