@@ -2,13 +2,14 @@
 
 mod common;
 
-use std::sync::{Arc, mpsc};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use common::world;
-use obento_base::Error;
-use obento_block::{BlockDevice, Cache, MemDevice};
+use obento_base::{Error, Result};
+use obento_block::{Block, BlockDevice, BlockImage, Cache, MemDevice, RedoLog};
 use obento_env::NO_CLOCK;
 use obento_journal::{
     Checksums, CommitOptions, Credits, Extended, JournalFeatures, Log, NoHooks, Transactions,
@@ -130,4 +131,65 @@ fn nothing_is_done_for_a_volume_that_is_closed_or_broken() {
     broken.abort(Error::NoSpace);
     assert_eq!((broken.checkpoint(), broken.close()), (Err(Error::NoSpace), Err(Error::NoSpace)));
     assert_eq!((device.snapshot()[3 * 1024], broken.stats().flushes), (3, 0));
+}
+
+thread_local! {
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A redo log that records the numbers of published blocks and of durable transactions, in order.
+#[derive(Default)]
+struct Published(Mutex<Vec<Vec<u64>>>);
+
+impl RedoLog for Published {
+    fn is_held_here(&self) -> bool {
+        HOLDS.get()
+    }
+
+    fn append(&self, _: u32, blocks: &[Block]) -> Result<()> {
+        self.0.lock().unwrap().push(blocks.iter().map(Block::number).collect());
+        Ok(())
+    }
+
+    fn durable(&self, _: u32) {
+        self.0.lock().unwrap().push(Vec::new());
+    }
+
+    fn changes(&self) -> Result<Vec<BlockImage>> {
+        Ok(Vec::new())
+    }
+
+    fn clear(&self) {}
+}
+
+#[test]
+fn a_commit_waits_for_a_hold_and_publishes_the_rest_of_its_transaction() {
+    let redo = Arc::new(Published::default());
+    let transactions = logged(CommitOptions { redo: Some(redo.clone()), ..world::options() });
+    HOLDS.set(true);
+    transactions.hold().unwrap();
+    change(&transactions, 1..3);
+    let (tid, other) = (transactions.running(), Arc::clone(&transactions));
+    let waiting = thread::spawn(move || other.wait_durable(tid));
+    // The commit has locked the transaction or will do so; both handles of the operation are in it.
+    change(&transactions, 2..4);
+    assert_eq!((transactions.running(), redo.0.lock().unwrap().len()), (tid, 0));
+    transactions.publish().unwrap();
+    HOLDS.set(false);
+    waiting.join().unwrap().unwrap();
+    assert_eq!(*redo.0.lock().unwrap(), [vec![1, 2, 3], vec![]]);
+    // Published changes are not published again, others are, by the commit.
+    change(&transactions, 1..2);
+    transactions.publish().unwrap();
+    change(&transactions, 5..6);
+    transactions.sync().unwrap();
+    assert_eq!(redo.0.lock().unwrap()[2..], [vec![1], vec![5], vec![]]);
+    // An operation that waits for a commit interrupts its hold.
+    HOLDS.set(true);
+    transactions.hold().unwrap();
+    change(&transactions, 6..7);
+    transactions.wait_durable(transactions.running()).unwrap();
+    transactions.publish().unwrap();
+    HOLDS.set(false);
+    assert_eq!(redo.0.lock().unwrap()[5..], [vec![6], vec![], vec![]]);
 }

@@ -267,7 +267,10 @@ fn a_server_that_is_killed_while_it_passes_the_mount_leaves_a_volume_as_after_a_
         let connection = connect(&disk);
         let state = steps(&connection, count).unwrap();
         drop(state);
-        disk.kill();
+        rustix::process::kill_process(disk.server(), rustix::process::Signal::KILL).unwrap();
+        // The state may wait in the socket, and with it the connection to the kernel.
+        drop(connection);
+        disk.clear_killed();
         disk.mount_after_kill();
         assert!(fs::read(disk.path("synced")).unwrap() == vec![5; 50_000], "{count}");
         disk.umount();

@@ -171,7 +171,7 @@ mod tests {
         let reply =
             |flags| agree(RequestBody::new(&said(7, 45, flags)), wanted, 1).map(|agreed| agreed.reply);
         assert_eq!(u64::from(reply(u64::MAX).unwrap().flags2) << 32 & HAS_RESEND, HAS_RESEND);
-        let refused = reply(!HAS_RESEND).unwrap_err();
+        let refused = reply(!HAS_RESEND).err().unwrap();
         assert!(refused.to_string().contains("Linux 6.9"), "{refused}");
     }
 
